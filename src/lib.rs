@@ -1,0 +1,3 @@
+//! Native rate limiting for Redis and Valkey.
+
+mod redis;
