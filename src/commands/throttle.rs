@@ -1,0 +1,87 @@
+//! RL.THROTTLE and RL.THROTTLE_RO.
+
+use super::arguments::{is, set_flag, Arguments};
+use crate::error::Error;
+use crate::limit::decision::TimeUnit;
+use crate::limit::throttle::{decide, Next, Rate, Tat};
+use crate::redis::call::Call;
+use crate::redis::clock;
+use crate::redis::key::{Key, Kind};
+
+/// How long a value may outlive its meaning. A caller who comes back within this time overwrites it in place,
+/// where the server would otherwise delete it first and replicate that. Below one second, as the TTL is rounded
+/// up to a millisecond too.
+const SLACK_MS: u64 = 900;
+
+/// What is asked for.
+struct Request {
+    rate: Rate,
+    quantity: i64,
+    atmost: bool,
+    unit: TimeUnit,
+}
+
+/// `RL.THROTTLE key max_burst count period [quantity] [ATMOST] [MS]`
+pub fn throttle(call: &mut Call) -> Result<(), Error> {
+    let request = parse(call, true)?;
+    let now_us = clock::command_time_us();
+    let mut key = Key::write(call.context(), call.key()?);
+    let stored = stored(&key)?;
+    let (decision, next) = decide(&request.rate, stored, now_us, request.quantity, request.atmost);
+    match next {
+        Next::Keep => {}
+        Next::Store(tat) => {
+            key.set(tat.encode().as_bytes(), tat.full_at_ms().saturating_add(SLACK_MS));
+        }
+        Next::Delete => key.delete(),
+    }
+    drop(key);
+    call.reply_decision(&decision, request.unit, request.atmost);
+    Ok(())
+}
+
+/// `RL.THROTTLE_RO key max_burst count period [quantity] [MS]`
+pub fn throttle_ro(call: &mut Call) -> Result<(), Error> {
+    let request = parse(call, false)?;
+    let now_us = clock::command_time_us();
+    let key = Key::read(call.context(), call.key()?);
+    let stored = stored(&key)?;
+    let (decision, _) = decide(&request.rate, stored, now_us, request.quantity, false);
+    call.reply_decision(&decision, request.unit, false);
+    Ok(())
+}
+
+fn parse(call: &Call, writes: bool) -> Result<Request, Error> {
+    let mut arguments = Arguments::after_key(call);
+    let max_burst = arguments.unsigned(0, Error::MaxBurst)?;
+    if max_burst == i64::MAX.unsigned_abs() {
+        return Err(Error::MaxBurst);
+    }
+    let count = arguments.unsigned(1, Error::Count)?;
+    let period_ms = arguments.fixed_period_ms()?;
+    let quantity = arguments.quantity(i64::MIN, Error::SignedQuantity)?;
+    let (mut atmost, mut ms) = (false, false);
+    while let Some(option) = arguments.next() {
+        if is(option, "MS") {
+            set_flag(&mut ms)?;
+        } else if writes && is(option, "ATMOST") {
+            set_flag(&mut atmost)?;
+        } else {
+            return Err(Error::Option);
+        }
+    }
+    if atmost && quantity < 0 {
+        return Err(Error::AtmostNegative);
+    }
+    let rate = Rate::new(max_burst, count, period_ms).map_err(|_| Error::BucketTooLong)?;
+    let unit = if ms { TimeUnit::Milliseconds } else { TimeUnit::Seconds };
+    Ok(Request { rate, quantity, atmost, unit })
+}
+
+fn stored(key: &Key) -> Result<Option<Tat>, Error> {
+    match key.kind() {
+        Kind::Empty => Ok(None),
+        Kind::String => Tat::decode(key.string()).map(Some).ok_or(Error::NotTat),
+        Kind::Zset | Kind::Other => Err(Error::NotString),
+    }
+}

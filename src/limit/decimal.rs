@@ -1,0 +1,143 @@
+//! Decimal integers as Redis parses them: an optional `-`, then digits without a leading zero.
+
+/// The integer that `text` spells, or `None` where Redis itself would refuse it: a sign `+`, blanks,
+/// leading zeros, `-0`, an exponent, or a value outside the 64 bits.
+pub fn parse_i64(text: &[u8]) -> Option<i64> {
+    match text.split_first() {
+        Some((b'-', digits)) => match parse_u64(digits)? {
+            0 => None,
+            magnitude => 0i64.checked_sub_unsigned(magnitude),
+        },
+        _ => i64::try_from(parse_u64(text)?).ok(),
+    }
+}
+
+/// As [`parse_i64`], for integers without a sign, up to 2^64 - 1.
+pub fn parse_u64(text: &[u8]) -> Option<u64> {
+    if text.len() > 1 && text.first() == Some(&b'0') {
+        return None;
+    }
+    parse_digits(text)
+}
+
+/// The value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than
+/// digits, or more than 64 bits.
+pub fn parse_digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 20 {
+        return None;
+    }
+    let mut value: u64 = 0;
+    for &byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    Some(value)
+}
+
+/// Text of bounded length on the stack, for values and members that are written on every call.
+#[derive(Clone, Copy)]
+pub struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Text<N> {
+    /// No text yet.
+    pub const fn new() -> Self {
+        Text { bytes: [0; N], len: 0 }
+    }
+
+    /// What was written so far.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    /// Appends `part`. What does not fit is dropped, so `N` is chosen for the longest text there is.
+    pub fn push(&mut self, part: &[u8]) {
+        for &byte in part {
+            if let Some(slot) = self.bytes.get_mut(self.len) {
+                *slot = byte;
+                self.len = self.len.saturating_add(1);
+            }
+        }
+    }
+
+    /// Appends `value` in decimal, padded with zeros to at least `width` digits.
+    pub fn push_number(&mut self, mut value: u64, width: usize) {
+        let mut digits = [b'0'; 20];
+        let mut first = digits.len();
+        for (at, slot) in digits.iter_mut().enumerate().rev() {
+            if value == 0 {
+                break;
+            }
+            // A remainder of 10 fits in a byte.
+            *slot = b'0'.wrapping_add((value % 10) as u8);
+            value /= 10;
+            first = at;
+        }
+        let wanted = digits.len().saturating_sub(width.clamp(1, digits.len()));
+        self.push(digits.get(first.min(wanted)..).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_what_redis_takes() {
+        for (text, value) in [
+            ("0", 0),
+            ("7", 7),
+            ("-1", -1),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+        ] {
+            assert_eq!(parse_i64(text.as_bytes()), Some(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_redis_refuses() {
+        for text in [
+            "",
+            "-",
+            "+15",
+            " 15",
+            "15 ",
+            "015",
+            "00",
+            "-0",
+            "-01",
+            "1e3",
+            "1.0",
+            "0x10",
+            "--1",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "99999999999999999999999",
+            "1\0",
+            "١",
+        ] {
+            assert_eq!(parse_i64(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_padded_to_the_width_and_never_cut() {
+        for (value, width, text) in [
+            (0, 0, "0"),
+            (0, 3, "000"),
+            (42, 1, "42"),
+            (42, 4, "0042"),
+            (u64::MAX, 1, "18446744073709551615"),
+        ] {
+            let mut out = Text::<32>::new();
+            out.push_number(value, width);
+            assert_eq!(out.as_bytes(), text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Periods: `60`, `500ms`, `10s`, `5min`, `2h`, `1d`, `1w`, `1mo`, `1y`.
+
+use super::decimal::{parse_u64, Text};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{Span, Timestamp};
+
+/// 100 years of 365.25 days, the longest period there is.
+pub const MAX_PERIOD_MS: u64 = 3_155_760_000_000;
+
+const MAX_MONTHS: u64 = 1200;
+
+/// What a period is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// `ms`
+    Millisecond,
+    /// `s`, or no unit at all
+    Second,
+    /// `min`
+    Minute,
+    /// `h`
+    Hour,
+    /// `d`, of 24 hours
+    Day,
+    /// `w`
+    Week,
+    /// `mo`, of the calendar
+    Month,
+    /// `y`, of the calendar
+    Year,
+}
+
+impl Unit {
+    /// The suffixes, and milliseconds in one unit (`None` where only the calendar knows).
+    const ALL: [(&'static str, Unit, Option<u64>); 8] = [
+        ("ms", Unit::Millisecond, Some(1)),
+        ("s", Unit::Second, Some(1_000)),
+        ("min", Unit::Minute, Some(60_000)),
+        ("h", Unit::Hour, Some(3_600_000)),
+        ("d", Unit::Day, Some(86_400_000)),
+        ("w", Unit::Week, Some(604_800_000)),
+        ("mo", Unit::Month, None),
+        ("y", Unit::Year, None),
+    ];
+
+    fn suffix(self) -> &'static str {
+        Unit::ALL.iter().find(|(_, unit, _)| *unit == self).map_or("", |(suffix, _, _)| suffix)
+    }
+}
+
+/// A length of time from 1 ms to 100 years, still in the unit it was written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Period {
+    count: u64,
+    unit: Unit,
+    length: Length,
+}
+
+/// How long a period is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Length {
+    /// Milliseconds, 1 to [`MAX_PERIOD_MS`].
+    Ms(u64),
+    /// Months of the calendar, 1 to 1200.
+    Months(u32),
+}
+
+/// Why a text is no period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeriodError {
+    /// No number, or a unit that does not exist.
+    Syntax,
+    /// `1m`, which some read as a minute and some as a month.
+    AmbiguousM,
+    /// Below 1 ms or above 100 years.
+    Range,
+}
+
+impl Period {
+    /// Reads a number and a unit in either case; without a unit it is seconds.
+    pub fn parse(text: &[u8]) -> Result<Period, PeriodError> {
+        let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+        let (number, suffix) = text.split_at_checked(digits).ok_or(PeriodError::Syntax)?;
+        if suffix.eq_ignore_ascii_case(b"m") && !number.is_empty() {
+            return Err(PeriodError::AmbiguousM);
+        }
+        let suffix = if suffix.is_empty() { b"s" } else { suffix };
+        let &(_, unit, ms) = Unit::ALL
+            .iter()
+            .find(|(name, _, _)| suffix.eq_ignore_ascii_case(name.as_bytes()))
+            .ok_or(PeriodError::Syntax)?;
+        if number.is_empty() || (number.len() > 1 && number.first() == Some(&b'0')) {
+            return Err(PeriodError::Syntax);
+        }
+        // All digits: what does not parse is too large.
+        let count = parse_u64(number).ok_or(PeriodError::Range)?;
+        let length = match ms {
+            Some(ms) => match count.checked_mul(ms) {
+                Some(total @ 1..=MAX_PERIOD_MS) => Length::Ms(total),
+                _ => return Err(PeriodError::Range),
+            },
+            None => {
+                let months = if unit == Unit::Year { count.checked_mul(12) } else { Some(count) };
+                match months {
+                    Some(months @ 1..=MAX_MONTHS) => {
+                        Length::Months(u32::try_from(months).map_err(|_| PeriodError::Range)?)
+                    }
+                    _ => return Err(PeriodError::Range),
+                }
+            }
+        };
+        Ok(Period { count, unit, length })
+    }
+
+    /// How long it is.
+    pub fn length(&self) -> Length {
+        self.length
+    }
+
+    /// How many of the unit.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The unit it was written in.
+    pub fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    /// The same length in another unit, which divides it.
+    pub(super) fn with_unit(self, count: u64, unit: Unit) -> Period {
+        Period { count, unit, ..self }
+    }
+
+    /// Appends the text that [`Period::parse`] reads.
+    pub fn write<const N: usize>(&self, out: &mut Text<N>) {
+        out.push_number(self.count, 1);
+        out.push(self.unit.suffix().as_bytes());
+    }
+}
+
+impl Length {
+    /// When an event of `event_us` leaves a sliding window of this length. With months, that is the same day
+    /// and time so many months later (UTC), and where that day does not exist the first instant of the
+    /// month after it.
+    pub fn leave_us(self, event_us: u64) -> u64 {
+        match self {
+            Length::Ms(ms) => event_us.saturating_add(ms.saturating_mul(1_000)),
+            Length::Months(months) => {
+                let months = i64::from(months);
+                shifted(event_us, months).map_or(u64::MAX, |instant| match instant {
+                    Shifted::SameDay(us) | Shifted::NextMonth(us) => us,
+                })
+            }
+        }
+    }
+
+    /// The latest event time that has left a sliding window of this length at `now_us`: the largest `e` with
+    /// `leave_us(e) <= now_us`, or `None` where that lies before 1970.
+    pub fn last_left_us(self, now_us: u64) -> Option<u64> {
+        match self {
+            Length::Ms(ms) => now_us.checked_sub(ms.saturating_mul(1_000)),
+            Length::Months(months) => match shifted(now_us, -i64::from(months))? {
+                Shifted::SameDay(us) => Some(us),
+                // All of the shorter month has left, nothing of the one after it.
+                Shifted::NextMonth(us) => us.checked_sub(1),
+            },
+        }
+    }
+}
+
+enum Shifted {
+    SameDay(u64),
+    NextMonth(u64),
+}
+
+/// `us` moved by calendar months in UTC; `None` outside of 1970 to 9999.
+fn shifted(us: u64, months: i64) -> Option<Shifted> {
+    let from = Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()?;
+    let from = from.to_zoned(TimeZone::UTC).datetime();
+    let to = from.checked_add(Span::new().try_months(months).ok()?).ok()?;
+    if to.day() == from.day() {
+        return utc_us(to).map(Shifted::SameDay);
+    }
+    // jiff stopped at the last day of a shorter month.
+    let next = to.first_of_month().checked_add(Span::new().months(1)).ok()?.start_of_day();
+    utc_us(next).map(Shifted::NextMonth)
+}
+
+fn utc_us(datetime: DateTime) -> Option<u64> {
+    let timestamp = TimeZone::UTC.to_timestamp(datetime).ok()?;
+    u64::try_from(timestamp.as_microsecond()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(text: &str) -> u64 {
+        text.parse::<Timestamp>().unwrap().as_microsecond() as u64
+    }
+
+    #[test]
+    fn reads_every_unit_in_either_case() {
+        for (text, length) in [
+            ("60", Length::Ms(60_000)),
+            ("1ms", Length::Ms(1)),
+            ("500MS", Length::Ms(500)),
+            ("10s", Length::Ms(10_000)),
+            ("5Min", Length::Ms(300_000)),
+            ("2h", Length::Ms(7_200_000)),
+            ("1D", Length::Ms(86_400_000)),
+            ("1w", Length::Ms(604_800_000)),
+            ("1mo", Length::Months(1)),
+            ("3MO", Length::Months(3)),
+            ("1y", Length::Months(12)),
+            ("100Y", Length::Months(1200)),
+            ("3155760000", Length::Ms(MAX_PERIOD_MS)),
+            ("36525d", Length::Ms(MAX_PERIOD_MS)),
+        ] {
+            assert_eq!(Period::parse(text.as_bytes()).map(|p| p.length()), Ok(length), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_and_says_why() {
+        use PeriodError::{AmbiguousM, Range, Syntax};
+        for (text, error) in [
+            ("", Syntax),
+            ("s", Syntax),
+            ("m", Syntax),
+            ("1m", AmbiguousM),
+            ("15M", AmbiguousM),
+            ("0", Range),
+            ("0ms", Range),
+            ("-1", Syntax),
+            ("+1", Syntax),
+            ("01", Syntax),
+            ("1 s", Syntax),
+            (" 1", Syntax),
+            ("1.5s", Syntax),
+            ("1e3", Syntax),
+            ("1sec", Syntax),
+            ("1µs", Syntax),
+            ("3155760001", Range),
+            ("36526d", Range),
+            ("1201mo", Range),
+            ("101y", Range),
+            ("9223372036854775807", Range),
+            ("18446744073709551616", Range),
+            ("99999999999999999999999y", Range),
+        ] {
+            assert_eq!(Period::parse(text.as_bytes()), Err(error), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_leaves_on_the_same_day_of_a_later_month() {
+        for (event, months, leaves) in [
+            ("2026-01-15T10:30:00Z", 1, "2026-02-15T10:30:00Z"),
+            ("2026-01-28T23:59:59.999999Z", 1, "2026-02-28T23:59:59.999999Z"),
+            ("2026-01-29T10:00:00Z", 1, "2026-03-01T00:00:00Z"),
+            ("2026-01-31T10:00:00Z", 1, "2026-03-01T00:00:00Z"),
+            ("2024-01-29T10:00:00Z", 1, "2024-02-29T10:00:00Z"),
+            ("2024-01-30T10:00:00Z", 1, "2024-03-01T00:00:00Z"),
+            ("2026-08-31T00:00:00Z", 1, "2026-10-01T00:00:00Z"),
+            ("2026-11-30T12:00:00Z", 3, "2027-03-01T00:00:00Z"),
+            ("2024-02-29T12:00:00Z", 12, "2025-03-01T00:00:00Z"),
+            ("2024-02-29T12:00:00Z", 48, "2028-02-29T12:00:00Z"),
+        ] {
+            assert_eq!(Length::Months(months).leave_us(us(event)), us(leaves), "{event} {months}");
+        }
+    }
+
+    #[test]
+    fn what_has_left_is_the_inverse_of_leaving() {
+        let start = us("2023-12-30T00:00:00Z");
+        for hours in 0..3 * 366 * 24 / 5 {
+            for offset in [-1i64, 0, 1] {
+                let now = (start + hours * 5 * 3_600_000_000).checked_add_signed(offset).unwrap();
+                for length in
+                    [Length::Months(1), Length::Months(2), Length::Months(12), Length::Ms(7)]
+                {
+                    let left = length.last_left_us(now).unwrap();
+                    assert!(length.leave_us(left) <= now, "{left} is said to have left at {now}");
+                    assert!(length.leave_us(left + 1) > now, "{left} + 1 has left at {now} too");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn far_times_saturate() {
+        assert_eq!(Length::Months(1200).leave_us(u64::MAX), u64::MAX);
+        assert_eq!(Length::Ms(MAX_PERIOD_MS).leave_us(u64::MAX), u64::MAX);
+        assert_eq!(Length::Months(1200).last_left_us(0), None);
+    }
+}

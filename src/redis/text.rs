@@ -1,0 +1,57 @@
+//! Strings of the server.
+
+use super::api::api;
+use redis_module::raw;
+use std::ptr::{null_mut, NonNull};
+
+/// A string that this module made and holds.
+#[derive(Debug)]
+pub struct OwnedString(NonNull<raw::RedisModuleString>);
+
+impl OwnedString {
+    /// A new string with these bytes.
+    pub fn new(bytes: &[u8]) -> OwnedString {
+        // SAFETY: the bytes are copied; without a context the string is not freed behind our back. The
+        // server aborts itself rather than return null.
+        unsafe {
+            let raw =
+                api!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len()));
+            OwnedString(NonNull::new_unchecked(raw))
+        }
+    }
+
+    pub(super) fn raw(&self) -> *mut raw::RedisModuleString {
+        self.0.as_ptr()
+    }
+
+    /// Takes over a string that the API handed out.
+    pub(super) fn adopt(raw: *mut raw::RedisModuleString) -> Option<OwnedString> {
+        NonNull::new(raw).map(OwnedString)
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: the string lives as long as `self`, and nothing changes it.
+        unsafe { bytes_of(self.raw()) }
+    }
+}
+
+impl Drop for OwnedString {
+    fn drop(&mut self) {
+        // SAFETY: we hold one reference and give it back once.
+        unsafe { api!(RedisModule_FreeString(null_mut(), self.raw())) }
+    }
+}
+
+/// The bytes of a server's string.
+///
+/// # Safety
+/// `raw` is a live string that outlives `'a` and is not modified meanwhile.
+pub(super) unsafe fn bytes_of<'a>(raw: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    let start = api!(RedisModule_StringPtrLen(raw, &mut len));
+    if start.is_null() {
+        return &[];
+    }
+    std::slice::from_raw_parts(start.cast(), len)
+}
