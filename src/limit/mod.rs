@@ -2,7 +2,12 @@
 //! state come out.
 #![forbid(unsafe_code)]
 
+pub mod calendar;
 pub mod decimal;
 pub mod decision;
+pub mod event;
 pub mod period;
+pub mod reservation;
+pub mod rule;
 pub mod throttle;
+pub mod window;

@@ -1,0 +1,251 @@
+//! Windows of the calendar: minutes, hours, days, weeks, months and years as the clock on the wall of a time
+//! zone shows them. The rules of the zones are those of the IANA database that the crate jiff carries.
+
+use super::period::{Length, Period, Unit};
+use jiff::civil::{DateTime, Time};
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
+use jiff::{Span, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+const DAY_S: u32 = 86_400;
+const HOUR_S: u32 = 3_600;
+/// The longest zone name there is has 32 bytes.
+const MAX_NAME: usize = 64;
+const CACHED: usize = 4;
+
+/// A time zone. There is one value for each, made when it is first named and kept from then on: some hundreds
+/// of names and as many offsets as a day has minutes are all that there can be.
+#[derive(Debug)]
+pub struct Zone {
+    name: Box<str>,
+    rules: TimeZone,
+    /// The last windows that were asked for, as most calls fall into the same one.
+    cache: Mutex<[Option<(Division, Frame)>; CACHED]>,
+}
+
+static ZONES: Mutex<BTreeMap<Box<[u8]>, &'static Zone>> = Mutex::new(BTreeMap::new());
+
+impl Zone {
+    /// The zone of an IANA name, in any case, or an offset such as `+08:00`.
+    pub fn named(name: &[u8]) -> Option<&'static Zone> {
+        let mut lower = [0; MAX_NAME];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        let mut zones = ZONES.lock().ok()?;
+        if let Some(zone) = zones.get(&*lower) {
+            return Some(zone);
+        }
+        let (name, rules) = match offset(name) {
+            Some(offset) => (std::str::from_utf8(name).ok()?.into(), TimeZone::fixed(offset)),
+            None => {
+                let rules = TimeZone::get(std::str::from_utf8(name).ok()?).ok()?;
+                (rules.iana_name()?.into(), rules)
+            }
+        };
+        let zone: &'static Zone =
+            Box::leak(Box::new(Zone { name, rules, cache: Mutex::new([None; CACHED]) }));
+        zones.insert((&*lower).into(), zone);
+        Some(zone)
+    }
+
+    /// Its name, as [`Zone::named`] takes it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// `+08:00`, `-05:30`: hours up to 23 and minutes.
+fn offset(text: &[u8]) -> Option<Offset> {
+    let &[sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] = text else { return None };
+    let two = |tens: u8, ones: u8| {
+        let digits = [tens, ones];
+        let value: i32 = std::str::from_utf8(&digits).ok()?.parse().ok()?;
+        digits.iter().all(u8::is_ascii_digit).then_some(value)
+    };
+    let (hours, minutes) = (two(h1, h2)?, two(m1, m2)?);
+    if hours > 23 || minutes > 59 {
+        return None;
+    }
+    let seconds = hours.checked_mul(3_600)?.checked_add(minutes.checked_mul(60)?)?;
+    Offset::from_seconds(if sign == b'-' { seconds.checked_neg()? } else { seconds }).ok()
+}
+
+/// How the calendar is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Division {
+    /// Into stretches of so many seconds from the start of the day; they divide it.
+    Seconds(u32),
+    Day,
+    Week,
+    /// From January on; they divide the year.
+    Months(u32),
+}
+
+/// A period that divides the calendar of a zone into windows.
+#[derive(Clone, Copy, Debug)]
+pub struct Calendar {
+    period: Period,
+    division: Division,
+    zone: &'static Zone,
+}
+
+/// The window that a moment lies in, in Unix microseconds: `start_us` belongs to it, `end_us` no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its first microsecond.
+    pub start_us: u64,
+    /// The first microsecond of the next window.
+    pub end_us: u64,
+}
+
+/// The period does not divide the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoDivision;
+
+impl Calendar {
+    /// Takes 1d, 1w, 1y, N months where N divides 12, N seconds or minutes where N divides 60, N hours where N
+    /// divides 24, and plain seconds that equal one of these.
+    pub fn new(period: Period, zone: &'static Zone) -> Result<Calendar, NoDivision> {
+        let seconds = match period.length() {
+            Length::Ms(ms) => u32::try_from(ms / 1_000).unwrap_or(u32::MAX),
+            Length::Months(_) => 0,
+        };
+        let division = match (period.unit(), period.count()) {
+            (Unit::Second, _) => of_seconds(seconds),
+            (Unit::Minute, count) if divides(count, 60) => Some(Division::Seconds(seconds)),
+            (Unit::Hour, 24) => Some(Division::Day),
+            (Unit::Hour, count) if divides(count, 24) => Some(Division::Seconds(seconds)),
+            (Unit::Day, 1) => Some(Division::Day),
+            (Unit::Week, 1) => Some(Division::Week),
+            (Unit::Year, 1) => Some(Division::Months(12)),
+            (Unit::Month, count) if divides(count, 12) => {
+                u32::try_from(count).ok().map(Division::Months)
+            }
+            _ => None,
+        };
+        division.map(|division| Calendar { period, division, zone }).ok_or(NoDivision)
+    }
+
+    /// The period as it was given.
+    pub fn period(&self) -> Period {
+        self.period
+    }
+
+    /// The zone.
+    pub fn zone(&self) -> &'static Zone {
+        self.zone
+    }
+
+    /// The window that `now_us` lies in. `None` only outside of the years that a calendar knows.
+    pub fn frame(&self, now_us: u64) -> Option<Frame> {
+        let mut cache = self.zone.cache.lock().ok()?;
+        for entry in cache.iter().flatten() {
+            let (division, frame) = *entry;
+            if division == self.division && (frame.start_us..frame.end_us).contains(&now_us) {
+                return Some(frame);
+            }
+        }
+        let frame = self.division.frame(&self.zone.rules, now_us)?;
+        cache.rotate_right(1);
+        if let Some(first) = cache.first_mut() {
+            *first = Some((self.division, frame));
+        }
+        Some(frame)
+    }
+}
+
+fn of_seconds(seconds: u32) -> Option<Division> {
+    const WEEK_S: u32 = 604_800;
+    match seconds {
+        DAY_S => Some(Division::Day),
+        WEEK_S => Some(Division::Week),
+        _ if divides(seconds.into(), 60)
+            || (seconds % 60 == 0 && divides((seconds / 60).into(), 60))
+            || (seconds % HOUR_S == 0 && divides((seconds / HOUR_S).into(), 24)) =>
+        {
+            Some(Division::Seconds(seconds))
+        }
+        _ => None,
+    }
+}
+
+fn divides(divisor: u64, whole: u64) -> bool {
+    whole.checked_rem(divisor) == Some(0)
+}
+
+impl Division {
+    fn frame(self, zone: &TimeZone, now_us: u64) -> Option<Frame> {
+        let now = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?;
+        let wall = zone.to_datetime(now);
+        let (start, next) = self.walls(wall)?;
+        // A start that the wall shows twice, when clocks are set back, begins two windows if they are an hour or
+        // shorter: each top of the hour is one. A day has one first instant.
+        let repeats = matches!(self, Division::Seconds(seconds) if seconds <= HOUR_S);
+        let starts = instants(zone, start)?;
+        let start = match starts {
+            (first, Some(second)) if repeats && second <= now => second,
+            (first, _) => first,
+        };
+        let end = match starts {
+            (first, Some(second)) if repeats && first <= now && now < second => second,
+            _ => instants(zone, next)?.0,
+        };
+        let us = |instant: Timestamp| u64::try_from(instant.as_microsecond()).ok();
+        Some(Frame { start_us: us(start).unwrap_or(0), end_us: us(end)? })
+    }
+
+    /// What the wall shows at the start of the window of `wall`, and of the one after it.
+    fn walls(self, wall: DateTime) -> Option<(DateTime, DateTime)> {
+        let day = wall.start_of_day();
+        let (start, length) = match self {
+            Division::Seconds(seconds) => {
+                let time = wall.time();
+                let second = seconds_of_day(time)?;
+                let start = second.checked_sub(second.checked_rem(seconds)?)?;
+                let start = day.checked_add(Span::new().try_seconds(start).ok()?).ok()?;
+                (start, Span::new().try_seconds(seconds).ok()?)
+            }
+            Division::Day => (day, Span::new().days(1)),
+            Division::Week => {
+                let since_monday = wall.weekday().to_monday_zero_offset();
+                let monday = day.checked_sub(Span::new().try_days(since_monday).ok()?).ok()?;
+                (monday, Span::new().weeks(1))
+            }
+            Division::Months(months) => {
+                let months = i64::from(months);
+                let since = i64::from(wall.month()).checked_sub(1)?.checked_rem(months)?;
+                let first =
+                    day.first_of_month().checked_sub(Span::new().try_months(since).ok()?).ok()?;
+                (first, Span::new().try_months(months).ok()?)
+            }
+        };
+        Some((start, start.checked_add(length).ok()?))
+    }
+}
+
+fn seconds_of_day(time: Time) -> Option<u32> {
+    let part = |value: i8, seconds: u32| u32::try_from(value).ok()?.checked_mul(seconds);
+    part(time.hour(), HOUR_S)?
+        .checked_add(part(time.minute(), 60)?)?
+        .checked_add(part(time.second(), 1)?)
+}
+
+/// When the wall shows `wall`: once, twice where clocks are set back, and where they are set forward over it the
+/// first instant after the gap.
+fn instants(zone: &TimeZone, wall: DateTime) -> Option<(Timestamp, Option<Timestamp>)> {
+    match zone.to_ambiguous_timestamp(wall).offset() {
+        AmbiguousOffset::Unambiguous { offset } => Some((offset.to_timestamp(wall).ok()?, None)),
+        AmbiguousOffset::Fold { before, after } => {
+            Some((before.to_timestamp(wall).ok()?, after.to_timestamp(wall).ok()))
+        }
+        AmbiguousOffset::Gap { before, .. } => {
+            // Read with the offset from before the gap, the wall shows it after the clocks were set.
+            let later = before.to_timestamp(wall).ok()?;
+            let just_after = later.checked_add(Span::new().nanoseconds(1)).ok()?;
+            let transition = zone.preceding(just_after).next()?;
+            Some((transition.timestamp(), None))
+        }
+    }
+}

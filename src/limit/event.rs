@@ -1,0 +1,158 @@
+//! Entries of counted events in a key's sorted set.
+//!
+//! The score is the time of the entry's newest event in Unix microseconds. The member is the running total of
+//! everything that was ever counted under the key up to and with this entry, so that the sum over any stretch of
+//! entries is one subtraction:
+//!
+//! ```text
+//! score             member      entry
+//! 1795223799544558  17          one event; 17 counted so far
+//! 1795223801000000  20x3        three at once
+//! 1795223803500000  70x50~9000  fifty in the 9000 us that end at the score
+//! 1795223804000000  71d         one denied call that was counted (COUNTDENIED)
+//! ```
+//!
+//! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64; what lies in one key
+//! never sums up to more than 2^63 - 1, so differences are exact.
+
+use super::decimal::{parse_u64, Text};
+
+/// Longest member: 20 digits of total, 20 of weight, 20 of span, three marks.
+pub type Member = Text<64>;
+
+/// The most that the entries of one key may sum up to.
+pub const MAX_SUM: u64 = i64::MAX.unsigned_abs();
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When its newest event happened, in Unix microseconds: the score.
+    pub newest_us: u64,
+    /// How long before that its first event happened.
+    pub span_us: u64,
+    /// Everything counted up to and with this entry, modulo 2^64.
+    pub total: u64,
+    /// How much was counted in this entry, at least 1.
+    pub weight: u64,
+    /// Whether all of it are denied calls.
+    pub denied: bool,
+}
+
+impl Event {
+    /// The total before this entry.
+    pub fn before(&self) -> u64 {
+        self.total.wrapping_sub(self.weight)
+    }
+
+    /// When its first event happened.
+    pub fn first_us(&self) -> u64 {
+        self.newest_us.saturating_sub(self.span_us)
+    }
+
+    /// Everything counted in the entries from `first` to this one.
+    pub fn sum_since(&self, first: &Event) -> u64 {
+        self.total.wrapping_sub(first.before())
+    }
+
+    /// Reads an entry; `None` for one that this module did not write.
+    pub fn decode(score: f64, member: &[u8]) -> Option<Event> {
+        let newest_us = whole_us(score)?;
+        let (member, denied) = match member.split_last() {
+            Some((b'd', rest)) => (rest, true),
+            _ => (member, false),
+        };
+        let (member, span) = split_at_mark(member, b'~');
+        let (total, weight) = split_at_mark(member, b'x');
+        let span_us = span.map_or(Some(0), parse_u64)?;
+        let weight = weight.map_or(Some(1), parse_u64)?;
+        let total = parse_u64(total)?;
+        if !(1..=MAX_SUM).contains(&weight) || span_us > newest_us {
+            return None;
+        }
+        Some(Event { newest_us, span_us, total, weight, denied })
+    }
+
+    /// The member that [`Event::decode`] reads.
+    pub fn member(&self) -> Member {
+        let mut text = Member::new();
+        text.push_number(self.total, 1);
+        if self.weight != 1 {
+            text.push(b"x");
+            text.push_number(self.weight, 1);
+        }
+        if self.span_us != 0 {
+            text.push(b"~");
+            text.push_number(self.span_us, 1);
+        }
+        if self.denied {
+            text.push(b"d");
+        }
+        text
+    }
+}
+
+fn split_at_mark(text: &[u8], mark: u8) -> (&[u8], Option<&[u8]>) {
+    match text.iter().position(|&byte| byte == mark) {
+        Some(at) => (text.get(..at).unwrap_or_default(), text.get(at.saturating_add(1)..)),
+        None => (text, None),
+    }
+}
+
+/// A score as whole microseconds, if that is what it is.
+fn whole_us(score: f64) -> Option<u64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    // The comparison is false for NaN.
+    ((0.0..=EXACT).contains(&score) && score.fract() == 0.0).then_some(score as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_short_and_come_back() {
+        let event = |total, weight, span_us, denied| Event {
+            newest_us: 1_795_223_799_544_558,
+            span_us,
+            total,
+            weight,
+            denied,
+        };
+        for (event, member) in [
+            (event(17, 1, 0, false), "17"),
+            (event(20, 3, 0, false), "20x3"),
+            (event(70, 50, 9000, false), "70x50~9000"),
+            (event(71, 1, 0, true), "71d"),
+            (event(0, MAX_SUM, 7, true), "0x9223372036854775807~7d"),
+        ] {
+            assert_eq!(event.member().as_bytes(), member.as_bytes());
+            let back = Event::decode(event.newest_us as f64, member.as_bytes());
+            assert_eq!(back, Some(event));
+        }
+    }
+
+    #[test]
+    fn what_others_wrote_is_no_event() {
+        for member in [
+            "",
+            "a",
+            "017",
+            "17x",
+            "17x0",
+            "17x01",
+            "x3",
+            "17~",
+            "17d1",
+            "dd",
+            "17 ",
+            "-1",
+            "1.5",
+            "17x1~99999999999999999",
+        ] {
+            assert_eq!(Event::decode(1e15, member.as_bytes()), None, "{member:?}");
+        }
+        for score in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1.5, 1e17] {
+            assert_eq!(Event::decode(score, b"17"), None, "{score}");
+        }
+    }
+}
