@@ -1,0 +1,224 @@
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use redis_client::{pack_command, Parser, Value};
+
+/// No reply takes longer: a server that hangs fails the test instead of hanging it too.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A command: a line that is split on blanks, or the arguments themselves.
+pub trait Words {
+    /// The arguments, the command's name first.
+    fn words(&self) -> Vec<Vec<u8>>;
+}
+
+impl Words for str {
+    fn words(&self) -> Vec<Vec<u8>> {
+        self.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
+    }
+}
+
+impl Words for String {
+    fn words(&self) -> Vec<Vec<u8>> {
+        self.as_str().words()
+    }
+}
+
+impl<T: AsRef<[u8]>> Words for [T] {
+    fn words(&self) -> Vec<Vec<u8>> {
+        self.iter().map(|word| word.as_ref().to_vec()).collect()
+    }
+}
+
+impl<T: AsRef<[u8]>, const N: usize> Words for [T; N] {
+    fn words(&self) -> Vec<Vec<u8>> {
+        self.as_slice().words()
+    }
+}
+
+impl<T: AsRef<[u8]>> Words for Vec<T> {
+    fn words(&self) -> Vec<Vec<u8>> {
+        self.as_slice().words()
+    }
+}
+
+impl<W: Words + ?Sized> Words for &W {
+    fn words(&self) -> Vec<Vec<u8>> {
+        (**self).words()
+    }
+}
+
+/// One connection. It answers a server's error as a value and panics when the connection fails.
+pub struct Conn {
+    reader: BufReader<TcpStream>,
+    parser: Parser,
+}
+
+impl Conn {
+    /// Connects to `port` on this host.
+    pub(super) fn open(port: u16) -> io::Result<Conn> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Conn { reader: BufReader::new(stream), parser: Parser::new() })
+    }
+
+    /// Sends a command and returns its reply.
+    #[track_caller]
+    pub fn cmd(&mut self, words: impl Words) -> Value {
+        let words = words.words();
+        match self.try_cmd(&words) {
+            Ok(reply) => reply,
+            Err(error) => panic!("{}: {error}", as_line(&words)),
+        }
+    }
+
+    /// `cmd`, for a connection that may fail.
+    pub fn try_cmd(&mut self, words: impl Words) -> io::Result<Value> {
+        self.socket().write_all(&pack_command(&words.words()))?;
+        self.try_recv()
+    }
+
+    /// The reply of a command that answers an array of integers.
+    #[track_caller]
+    pub fn ints(&mut self, words: impl Words) -> Vec<i64> {
+        ints(&self.cmd(words))
+    }
+
+    /// The reply of a command that answers one integer.
+    #[track_caller]
+    pub fn int(&mut self, words: impl Words) -> i64 {
+        match self.cmd(words) {
+            Value::Int(number) => number,
+            other => panic!("not an integer: {other:?}"),
+        }
+    }
+
+    /// The reply of a command that answers a string.
+    #[track_caller]
+    pub fn text(&mut self, words: impl Words) -> String {
+        text(&self.cmd(words))
+    }
+
+    /// The error that a command answers, code and all: `WRONGTYPE Operation against ...`.
+    #[track_caller]
+    pub fn err(&mut self, words: impl Words) -> String {
+        error_line(&self.cmd(words))
+    }
+
+    /// Sends all commands at once and returns their replies.
+    #[track_caller]
+    pub fn pipeline<W: Words>(&mut self, commands: impl IntoIterator<Item = W>) -> Vec<Value> {
+        let packed: Vec<_> =
+            commands.into_iter().map(|words| pack_command(&words.words())).collect();
+        self.socket().write_all(&packed.concat()).expect("send a pipeline");
+        packed.iter().map(|_| self.recv()).collect()
+    }
+
+    /// Sends a command without waiting for its reply.
+    #[track_caller]
+    pub fn send(&mut self, words: impl Words) {
+        self.socket().write_all(&pack_command(&words.words())).expect("send a command");
+    }
+
+    /// The next reply.
+    #[track_caller]
+    pub fn recv(&mut self) -> Value {
+        self.try_recv().expect("receive a reply")
+    }
+
+    /// `recv`, for a connection that may fail.
+    pub fn try_recv(&mut self) -> io::Result<Value> {
+        self.parser.parse_value(Bytewise(&mut self.reader)).map_err(io::Error::other)
+    }
+
+    /// Whether no byte of a reply comes for `time`.
+    pub fn silent_for(&mut self, time: Duration) -> bool {
+        self.socket().set_read_timeout(Some(time)).unwrap();
+        let silent = match self.reader.fill_buf() {
+            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            Ok(_) => false,
+        };
+        self.socket().set_read_timeout(Some(PATIENCE)).unwrap();
+        silent
+    }
+
+    /// Waits until the server closes the connection; panics when it sends something instead.
+    #[track_caller]
+    pub fn expect_closed(&mut self) {
+        match self.reader.fill_buf() {
+            Ok(rest) => assert!(rest.is_empty(), "not closed: {}", rest.escape_ascii()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+
+    /// Closes this side for writing; replies can still be read.
+    pub fn half_close(&mut self) {
+        self.socket().shutdown(Shutdown::Write).expect("half-close a connection");
+    }
+
+    /// The connection's number, as in CLIENT KILL ID and CLIENT UNBLOCK.
+    #[track_caller]
+    pub fn id(&mut self) -> i64 {
+        self.int("CLIENT ID")
+    }
+
+    /// The socket, to send what is no command.
+    pub fn socket(&mut self) -> &mut TcpStream {
+        self.reader.get_mut()
+    }
+}
+
+/// The integers of an array.
+#[track_caller]
+pub fn ints(reply: &Value) -> Vec<i64> {
+    let int = |value: &Value| match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    };
+    match reply {
+        Value::Array(values) => values.iter().map(int).collect(),
+        _ => None,
+    }
+    .unwrap_or_else(|| panic!("not an array of integers: {reply:?}"))
+}
+
+/// The text of a string of any kind.
+#[track_caller]
+pub fn text(reply: &Value) -> String {
+    match reply {
+        Value::Okay => "OK".into(),
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
+        other => panic!("not a string: {other:?}"),
+    }
+}
+
+/// The line of an error, code and all.
+#[track_caller]
+pub fn error_line(reply: &Value) -> String {
+    match reply {
+        Value::ServerError(error) => match error.details() {
+            Some(details) => format!("{} {details}", error.code()),
+            None => error.code().into(),
+        },
+        other => panic!("not an error: {other:?}"),
+    }
+}
+
+/// A command for people to read.
+pub(super) fn as_line(words: &[Vec<u8>]) -> String {
+    words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// Hands out one byte at a time, so that the parser takes no byte beyond the reply it is asked for
+/// and `silent_for` knows what is left.
+struct Bytewise<'a>(&'a mut BufReader<TcpStream>);
+
+impl Read for Bytewise<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let one = buffer.len().min(1);
+        self.0.read(&mut buffer[..one])
+    }
+}

@@ -1,0 +1,101 @@
+use std::collections::hash_map::DefaultHasher;
+use std::fs::{self, File};
+use std::hash::{Hash, Hasher};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The wall clock of one or more servers. It shows real time until it is first set; from then on it
+/// stands still and moves, forward or back, only when told to.
+///
+/// A command sees a change made before it was sent: every server reads the clock afresh when a
+/// top-level command begins, also those that then freeze it for the command.
+pub struct Clock {
+    path: PathBuf,
+    us: &'static AtomicI64,
+}
+
+impl Clock {
+    /// A clock that servers read from the file `path`.
+    pub(super) fn create(path: PathBuf) -> Clock {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.expect("create the clock's file");
+        file.set_len(size_of::<i64>() as u64).expect("size the clock's file");
+        // SAFETY: a fresh shared mapping of eight bytes that the file has, aligned to a page. It is
+        // never unmapped, so the reference is good for the life of the process.
+        let us = unsafe {
+            let (access, share) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+            let map = libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<i64>(),
+                access,
+                share,
+                file.as_raw_fd(),
+                0,
+            );
+            assert_ne!(map, libc::MAP_FAILED, "map the clock's file");
+            &*map.cast::<AtomicI64>()
+        };
+        Clock { path, us }
+    }
+
+    /// Holds the clock at `us` microseconds after 1970.
+    pub fn set_us(&self, us: i64) {
+        assert!(us > 0, "a held clock is after 1970");
+        self.us.store(us, SeqCst);
+    }
+
+    /// Steps the clock; a negative number steps it back.
+    pub fn advance_us(&self, us: i64) {
+        self.set_us(self.now_us() + us);
+    }
+
+    /// Steps the clock; a negative number steps it back.
+    pub fn advance_ms(&self, ms: i64) {
+        self.advance_us(ms * 1000);
+    }
+
+    /// What the server's clock shows, in microseconds after 1970.
+    pub fn now_us(&self) -> i64 {
+        match self.us.load(SeqCst) {
+            0 => SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64,
+            held => held,
+        }
+    }
+
+    /// Lets the clock show real time again.
+    pub fn release(&self) {
+        self.us.store(0, SeqCst);
+    }
+
+    /// What a server must have in its environment to live by this clock.
+    pub(super) fn env(&self) -> [(&'static str, &Path); 2] {
+        [("LD_PRELOAD", preload()), ("RATELIMIT_TEST_CLOCK", &self.path)]
+    }
+}
+
+/// The library built from clock.c, built at its first use.
+fn preload() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let mut hash = DefaultHasher::new();
+        include_str!("clock.c").hash(&mut hash);
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let library = dir.join(format!("clock-{:016x}.so", hash.finish()));
+        if !library.exists() {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/clock.c");
+            // Other test binaries may be at it too: each builds its own and renames it into place.
+            let draft = dir.join(format!("clock-{}.tmp", process::id()));
+            let built = Command::new("cc")
+                .args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-o"])
+                .args([&draft, &source])
+                .status();
+            assert!(built.expect("cc is needed for the clock").success(), "cc failed on clock.c");
+            fs::rename(&draft, &library).expect("put the clock's library in place");
+        }
+        library
+    })
+}

@@ -1,0 +1,30 @@
+//! A real server for each test, and the clock it lives by.
+//!
+//! ```ignore
+//! mod support;
+//! use support::*;
+//!
+//! let server = Server::builder().clock(true).start();
+//! let mut conn = server.conn();
+//! server.clock().set_us(1_700_000_000_000_000);
+//! assert_eq!(conn.ints("RL.THROTTLE a 15 30 60 1"), [0, 16, 15, -1, 2]);
+//! ```
+//!
+//! Environment: `REDIS_SERVER` is the server, or a script that runs one (default `redis-server`);
+//! `RATELIMIT_SO` is the module (default `target/release/libredis_ratelimit.so`).
+
+// Each file in tests/ is a crate of its own and uses only a part of this.
+#![allow(dead_code, unused_imports)]
+
+mod client;
+mod clock;
+mod replication;
+mod server;
+mod wait;
+
+pub use client::{error_line, ints, text, Conn, Words};
+pub use clock::Clock;
+pub use redis_client::{self as redis, Value};
+pub use replication::{as_commands, wait_for_sync};
+pub use server::{Builder, Server, Stop, Version};
+pub use wait::{elapsed, eventually};

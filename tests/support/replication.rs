@@ -1,0 +1,70 @@
+use std::fs;
+use std::time::Duration;
+
+use redis_client::{Parser, Value};
+
+use super::client::{as_line, text};
+use super::{eventually, Server};
+
+/// Waits until `replica` has everything that `master` has sent.
+#[track_caller]
+pub fn wait_for_sync(master: &Server, replica: &Server) {
+    eventually(Duration::from_secs(20), || {
+        replica.info("master_link_status").as_deref() == Some("up")
+            && replica.repl_offset() == master.repl_offset()
+    });
+}
+
+impl Server {
+    /// A replica of `master` that has copied it, by the same clock, with or without the module.
+    pub fn replica_of(master: &Server, with_module: bool) -> Server {
+        let replica = Server::builder().module(with_module).replica_of(master).start();
+        wait_for_sync(master, &replica);
+        replica
+    }
+
+    /// Bytes of the replication stream until now. A server that never had a replica counts none.
+    pub fn repl_offset(&self) -> i64 {
+        self.info("master_repl_offset").unwrap().parse().unwrap()
+    }
+
+    /// Bytes that `work` adds to the replication stream. Have a replica attached, see `repl_offset`.
+    pub fn repl_grows<T>(&self, work: impl FnOnce() -> T) -> i64 {
+        let before = self.repl_offset();
+        work();
+        self.repl_offset() - before
+    }
+
+    /// What the append-only file holds beyond its base, in the order it was written.
+    pub fn aof(&self) -> Vec<u8> {
+        let Ok(folder) = fs::read_dir(self.dir().join("appendonlydir")) else {
+            return fs::read(self.dir().join("appendonly.aof")).expect("read the AOF");
+        };
+        let mut parts: Vec<_> = folder
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.to_string_lossy().ends_with(".incr.aof"))
+            .collect();
+        // The names differ in a number alone, so the shorter one is the older.
+        parts.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
+        parts.iter().flat_map(|path| fs::read(path).expect("read the AOF")).collect()
+    }
+
+    /// The commands that `work` adds to the append-only file, each as a line, without SELECT.
+    pub fn aof_grows_by<T>(&self, work: impl FnOnce() -> T) -> Vec<String> {
+        let before = self.aof().len();
+        work();
+        as_commands(&self.aof()[before..])
+    }
+}
+
+/// The commands in a piece of an append-only file, each as a line, without SELECT.
+pub fn as_commands(mut bytes: &[u8]) -> Vec<String> {
+    let mut parser = Parser::new();
+    let mut lines = Vec::new();
+    while let Ok(Value::Array(words)) = parser.parse_value(&mut bytes) {
+        let words: Vec<_> = words.iter().map(|word| text(word).into_bytes()).collect();
+        lines.push(as_line(&words));
+    }
+    lines.retain(|line| !line.starts_with("SELECT "));
+    lines
+}

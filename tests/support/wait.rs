@@ -1,0 +1,29 @@
+use std::ops::Range;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Waits until `condition` holds; panics when it does not within `deadline`.
+#[track_caller]
+pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    // Asked once more after the deadline: a busy machine may have slept through it.
+    loop {
+        let late = begin.elapsed() > deadline;
+        if condition() {
+            return;
+        }
+        assert!(!late, "did not come true within {deadline:?}");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs `work` and asserts that it took a number of real milliseconds within `bounds_ms`.
+#[track_caller]
+pub fn elapsed<T>(bounds_ms: Range<u64>, work: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let result = work();
+    let took = begin.elapsed();
+    let bounds = Duration::from_millis(bounds_ms.start)..Duration::from_millis(bounds_ms.end);
+    assert!(bounds.contains(&took), "took {took:?}, expected {bounds:?}");
+    result
+}
