@@ -70,7 +70,7 @@ pub enum Argument {
     /// A bare word, such as `MS`.
     Flag(&'static CStr),
     /// A word and a value, such as `LEASE ms`.
-    Option(&'static CStr, &'static Argument),
+    Valued(&'static CStr, &'static Argument),
     /// One of several.
     OneOf(&'static CStr, &'static [Argument]),
     /// Several in a row.

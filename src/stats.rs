@@ -40,3 +40,10 @@ impl CommandStats {
         CommandStats { allowed: Counter::new(), denied: Counter::new(), errors: Counter::new() }
     }
 }
+
+/// Reservations that RL.APPLY turned into events.
+pub static APPLIED: Counter = Counter::new();
+/// Reservations that RL.RELEASE gave back.
+pub static RELEASED: Counter = Counter::new();
+/// Reservations that lapsed and were cleared away.
+pub static LAPSED: Counter = Counter::new();

@@ -1,9 +1,69 @@
 //! A cursor over the arguments of a call.
 
+use crate::config;
 use crate::error::Error;
+use crate::limit::calendar::{Calendar, Zone};
 use crate::limit::decimal::parse_i64;
+use crate::limit::decision::TimeUnit;
 use crate::limit::period::{Length, Period, PeriodError};
+use crate::limit::reservation::{MAX_ID, YEAR_MS};
+use crate::limit::rule::Rule;
 use crate::redis::call::Call;
+use bitflags::bitflags;
+
+const MAX_BUCKETS: u64 = 65_536;
+
+bitflags! {
+    /// The options that a command takes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Known: u16 {
+        /// `MS`: times in milliseconds.
+        const MS = 1;
+        /// `ATMOST`: take less where there is less.
+        const ATMOST = 1 << 1;
+        /// `COUNTDENIED`: denied calls count as well.
+        const COUNTDENIED = 1 << 2;
+        /// `BUCKETS n`: so many entries at most.
+        const BUCKETS = 1 << 3;
+        /// `FIXED`: windows of the calendar.
+        const FIXED = 1 << 4;
+        /// `TZ zone`: in this zone.
+        const TZ = 1 << 5;
+        /// `LEASE ms`: how long a reservation lasts.
+        const LEASE = 1 << 6;
+        /// `ID id`: what the caller calls it.
+        const ID = 1 << 7;
+        /// Those that say how a window moves.
+        const WINDOW = Known::BUCKETS.bits() | Known::FIXED.bits() | Known::TZ.bits();
+    }
+}
+
+/// The options of a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// `ATMOST`
+    pub atmost: bool,
+    /// `COUNTDENIED`
+    pub count_denied: bool,
+    /// `MS` or seconds
+    pub unit: TimeUnit,
+    /// `LEASE ms`
+    pub lease_ms: Option<u64>,
+    /// `ID id`
+    pub id: Option<&'a [u8]>,
+    buckets: Option<u32>,
+    fixed: bool,
+    zone: Option<&'static Zone>,
+}
+
+/// How a window counts, and the entries that it may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// How events leave.
+    pub rule: Rule,
+    /// The most entries of events that are live at one time.
+    pub entries: u32,
+}
 
 /// Reads arguments one after the other.
 pub struct Arguments<'c, 'a> {
@@ -22,6 +82,11 @@ impl<'c, 'a> Arguments<'c, 'a> {
         let argument = self.call.argument(self.next)?;
         self.next = self.next.saturating_add(1);
         Some(argument)
+    }
+
+    /// How many are left.
+    pub fn remaining(&self) -> usize {
+        self.call.len().saturating_sub(self.next)
     }
 
     /// The next argument as an integer from `least` to 2^63 - 1, or else `error`.
@@ -44,6 +109,19 @@ impl<'c, 'a> Arguments<'c, 'a> {
         }
     }
 
+    /// The next argument as a period, or with `zero` as 0, which is no window at all: `None`.
+    pub fn period(&mut self, zero: bool) -> Result<Option<Period>, Error> {
+        match self.next().ok_or(Error::Arity)? {
+            b"0" if zero => Ok(None),
+            text => match Period::parse(text) {
+                Ok(period) => Ok(Some(period)),
+                Err(PeriodError::AmbiguousM) => Err(Error::PeriodM),
+                Err(_) if zero => Err(Error::PeriodOrZero),
+                Err(_) => Err(Error::Period),
+            },
+        }
+    }
+
     /// The quantity, if one comes next: whatever does not begin like the name of an option.
     pub fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
         match self.call.argument(self.next).map(<[u8]>::first) {
@@ -52,17 +130,82 @@ impl<'c, 'a> Arguments<'c, 'a> {
             Some(_) => self.integer(least, error),
         }
     }
-}
 
-/// Notes an option that has no value; twice is an error.
-pub fn set_flag(flag: &mut bool) -> Result<(), Error> {
-    if std::mem::replace(flag, true) {
-        return Err(Error::OptionTwice);
+    /// All that is left, as options of which the command knows `known`. They come in any order and case, each at
+    /// most once.
+    pub fn options(&mut self, known: Known) -> Result<Options<'a>, Error> {
+        let mut options = Options::default();
+        let mut seen = Known::empty();
+        while let Some(name) = self.next() {
+            let (_, option) = Known::all()
+                .iter_names()
+                .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()))
+                .ok_or(Error::Option)?;
+            if !known.contains(option) {
+                return Err(Error::Option);
+            }
+            if seen.contains(option) {
+                return Err(Error::OptionTwice);
+            }
+            seen |= option;
+            match option {
+                Known::MS => options.unit = TimeUnit::Milliseconds,
+                Known::ATMOST => options.atmost = true,
+                Known::COUNTDENIED => options.count_denied = true,
+                Known::FIXED => options.fixed = true,
+                Known::BUCKETS => {
+                    let buckets = self.value(1, MAX_BUCKETS, Error::Buckets)?;
+                    options.buckets = u32::try_from(buckets).ok();
+                }
+                Known::TZ => {
+                    let name = self.next().ok_or(Error::Zone)?;
+                    options.zone = Some(Zone::named(name).ok_or(Error::Zone)?);
+                }
+                Known::LEASE => options.lease_ms = Some(self.value(1, YEAR_MS, Error::Lease)?),
+                Known::ID => {
+                    let id = self.next().ok_or(Error::Id)?;
+                    options.id = Some(checked_id(id)?);
+                }
+                _ => return Err(Error::Option),
+            }
+        }
+        Ok(options)
     }
-    Ok(())
+
+    fn value(&mut self, least: i64, most: u64, error: Error) -> Result<u64, Error> {
+        let text = self.next().ok_or(error)?;
+        let value = parse_i64(text).filter(|value| *value >= least).ok_or(error)?;
+        Some(value.unsigned_abs()).filter(|value| *value <= most).ok_or(error)
+    }
 }
 
-/// Whether `argument` is this option, in any case.
-pub fn is(argument: &[u8], option: &str) -> bool {
-    argument.eq_ignore_ascii_case(option.as_bytes())
+impl Options<'_> {
+    /// How a window of `limit` each `period` counts; without a period it is a semaphore.
+    pub fn shape(&self, limit: u64, period: Option<Period>) -> Result<Shape, Error> {
+        if self.buckets.is_some() && self.fixed {
+            return Err(Error::BucketsAndFixed);
+        }
+        if self.zone.is_some() && !self.fixed {
+            return Err(Error::ZoneAlone);
+        }
+        let Some(period) = period else {
+            if self.buckets.is_some() || self.fixed {
+                return Err(Error::SemaphoreWindow);
+            }
+            return Ok(Shape { rule: Rule::Semaphore, entries: 0 });
+        };
+        if self.fixed {
+            let zone = self.zone.or_else(config::timezone).ok_or(Error::Zone)?;
+            let calendar = Calendar::new(period, zone).map_err(|_| Error::Calendar)?;
+            return Ok(Shape { rule: Rule::Calendar(calendar), entries: 1 });
+        }
+        let entries = self.buckets.unwrap_or_else(config::window_entries);
+        let buckets = (limit > u64::from(entries)).then_some(entries);
+        Ok(Shape { rule: Rule::Sliding { period, buckets }, entries })
+    }
+}
+
+/// An id of 1 to 64 bytes.
+pub fn checked_id(id: &[u8]) -> Result<&[u8], Error> {
+    Some(id).filter(|id| (1..=MAX_ID).contains(&id.len())).ok_or(Error::Id)
 }

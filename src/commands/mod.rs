@@ -1,4 +1,8 @@
 //! The commands: parse, read the clock, open the key, decide, store and replicate, reply.
 
+pub mod acquire;
 mod arguments;
+mod ledger;
+pub mod settle;
 pub mod throttle;
+pub mod window;

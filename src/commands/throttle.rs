@@ -1,17 +1,12 @@
 //! RL.THROTTLE and RL.THROTTLE_RO.
 
-use super::arguments::{is, set_flag, Arguments};
+use super::arguments::{Arguments, Known};
 use crate::error::Error;
 use crate::limit::decision::TimeUnit;
 use crate::limit::throttle::{decide, Next, Rate, Tat};
 use crate::redis::call::Call;
 use crate::redis::clock;
-use crate::redis::key::{Key, Kind};
-
-/// How long a value may outlive its meaning. A caller who comes back within this time overwrites it in place,
-/// where the server would otherwise delete it first and replicate that. Below one second, as the TTL is rounded
-/// up to a millisecond too.
-const SLACK_MS: u64 = 900;
+use crate::redis::key::{Key, Kind, TTL_SLACK_MS};
 
 /// What is asked for.
 struct Request {
@@ -23,7 +18,7 @@ struct Request {
 
 /// `RL.THROTTLE key max_burst count period [quantity] [ATMOST] [MS]`
 pub fn throttle(call: &mut Call) -> Result<(), Error> {
-    let request = parse(call, true)?;
+    let request = parse(call, Known::MS | Known::ATMOST)?;
     let now_us = clock::command_time_us();
     let mut key = Key::write(call.context(), call.key()?);
     let stored = stored(&key)?;
@@ -31,7 +26,7 @@ pub fn throttle(call: &mut Call) -> Result<(), Error> {
     match next {
         Next::Keep => {}
         Next::Store(tat) => {
-            key.set(tat.encode().as_bytes(), tat.full_at_ms().saturating_add(SLACK_MS));
+            key.set(tat.encode().as_bytes(), tat.full_at_ms().saturating_add(TTL_SLACK_MS));
         }
         Next::Delete => key.delete(),
     }
@@ -42,7 +37,7 @@ pub fn throttle(call: &mut Call) -> Result<(), Error> {
 
 /// `RL.THROTTLE_RO key max_burst count period [quantity] [MS]`
 pub fn throttle_ro(call: &mut Call) -> Result<(), Error> {
-    let request = parse(call, false)?;
+    let request = parse(call, Known::MS)?;
     let now_us = clock::command_time_us();
     let key = Key::read(call.context(), call.key()?);
     let stored = stored(&key)?;
@@ -51,7 +46,7 @@ pub fn throttle_ro(call: &mut Call) -> Result<(), Error> {
     Ok(())
 }
 
-fn parse(call: &Call, writes: bool) -> Result<Request, Error> {
+fn parse(call: &Call, known: Known) -> Result<Request, Error> {
     let mut arguments = Arguments::after_key(call);
     let max_burst = arguments.unsigned(0, Error::MaxBurst)?;
     if max_burst == i64::MAX.unsigned_abs() {
@@ -60,22 +55,12 @@ fn parse(call: &Call, writes: bool) -> Result<Request, Error> {
     let count = arguments.unsigned(1, Error::Count)?;
     let period_ms = arguments.fixed_period_ms()?;
     let quantity = arguments.quantity(i64::MIN, Error::SignedQuantity)?;
-    let (mut atmost, mut ms) = (false, false);
-    while let Some(option) = arguments.next() {
-        if is(option, "MS") {
-            set_flag(&mut ms)?;
-        } else if writes && is(option, "ATMOST") {
-            set_flag(&mut atmost)?;
-        } else {
-            return Err(Error::Option);
-        }
-    }
-    if atmost && quantity < 0 {
+    let options = arguments.options(known)?;
+    if options.atmost && quantity < 0 {
         return Err(Error::AtmostNegative);
     }
     let rate = Rate::new(max_burst, count, period_ms).map_err(|_| Error::BucketTooLong)?;
-    let unit = if ms { TimeUnit::Milliseconds } else { TimeUnit::Seconds };
-    Ok(Request { rate, quantity, atmost, unit })
+    Ok(Request { rate, quantity, atmost: options.atmost, unit: options.unit })
 }
 
 fn stored(key: &Key) -> Result<Option<Tat>, Error> {

@@ -185,7 +185,7 @@ impl Division {
         let repeats = matches!(self, Division::Seconds(seconds) if seconds <= HOUR_S);
         let starts = instants(zone, start)?;
         let start = match starts {
-            (first, Some(second)) if repeats && second <= now => second,
+            (_, Some(second)) if repeats && second <= now => second,
             (first, _) => first,
         };
         let end = match starts {

@@ -83,6 +83,14 @@ impl<const N: usize> Text<N> {
     }
 }
 
+impl<const N: usize> From<&[u8]> for Text<N> {
+    fn from(bytes: &[u8]) -> Self {
+        let mut text = Text::new();
+        text.push(bytes);
+        text
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

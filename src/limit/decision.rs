@@ -30,6 +30,14 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The same for a command that does not tell apart why it was denied.
+    pub fn without_held(mut self) -> Decision {
+        if self.limited == Limited::Held {
+            self.limited = Limited::Denied;
+        }
+        self
+    }
+
     /// Whether the call got what it asked for.
     pub fn allowed(&self) -> bool {
         self.limited == Limited::Allowed

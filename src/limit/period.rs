@@ -128,11 +128,6 @@ impl Period {
         self.unit
     }
 
-    /// The same length in another unit, which divides it.
-    pub(super) fn with_unit(self, count: u64, unit: Unit) -> Period {
-        Period { count, unit, ..self }
-    }
-
     /// Appends the text that [`Period::parse`] reads.
     pub fn write<const N: usize>(&self, out: &mut Text<N>) {
         out.push_number(self.count, 1);

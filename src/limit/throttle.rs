@@ -106,11 +106,6 @@ impl Rate {
         Ok(Rate { bucket: rate.cost(limit), ..rate })
     }
 
-    /// max_burst + 1, the most that can be had at once.
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
     /// `quantity * period / count`, rounded down once and not for each unit. `quantity` is at most `limit`.
     fn cost(&self, quantity: u64) -> Attos {
         if let Some(product) = self.period_ns.checked_mul(quantity) {

@@ -200,12 +200,6 @@ pub struct Held {
 }
 
 impl Held {
-    /// None, and room for them from an earlier use.
-    pub fn clear(&mut self) {
-        self.total = 0;
-        self.lapses.clear();
-    }
-
     /// Adds one that lapses at `end_us`.
     pub fn add(&mut self, end_us: u64, quantity: u64) {
         self.total = self.total.saturating_add(quantity);

@@ -81,11 +81,41 @@ impl<'a> Call<'a> {
         Ok(KeyName { raw, lifetime: PhantomData })
     }
 
-    /// Replies `[limited, limit, remaining, retry_after, reset_after]`, and whatever `extra` adds.
+    /// Replies `[limited, limit, remaining, retry_after, reset_after]`, and with `granted` how much was had.
     pub fn reply_decision(&self, decision: &Decision, unit: TimeUnit, granted: bool) {
+        self.five_integers(decision, unit, if granted { 6 } else { 5 });
+        if granted {
+            self.integer(decision.granted);
+        }
+    }
+
+    /// Replies the five integers and the id of the reservation, or nil.
+    pub fn reply_reservation(&self, decision: &Decision, unit: TimeUnit, id: Option<&[u8]>) {
+        self.five_integers(decision, unit, 6);
+        match id {
+            Some(id) => self.text(id),
+            // SAFETY: the context is live.
+            None => unsafe {
+                api!(RedisModule_ReplyWithNull(self.ctx.raw));
+            },
+        }
+    }
+
+    /// Replies how many reservations were settled.
+    pub fn reply_settled(&self, settled: u64) {
+        self.count(settled > 0);
+        self.integer(settled);
+    }
+
+    /// Notes for INFO that the call was allowed or denied.
+    pub fn count(&self, allowed: bool) {
         let stats = &self.command.stats;
-        if decision.allowed() { &stats.allowed } else { &stats.denied }.add(1);
-        self.array(if granted { 6 } else { 5 });
+        if allowed { &stats.allowed } else { &stats.denied }.add(1);
+    }
+
+    fn five_integers(&self, decision: &Decision, unit: TimeUnit, array: usize) {
+        self.count(decision.allowed());
+        self.array(array);
         self.integer(decision.limited as u64);
         self.integer(decision.limit);
         self.integer(decision.remaining);
@@ -94,9 +124,14 @@ impl<'a> Call<'a> {
             None => self.signed(-1),
         }
         self.integer(unit.round_up(decision.reset_after_us));
-        if granted {
-            self.integer(decision.granted);
-        }
+    }
+
+    /// Replies a string.
+    pub fn text(&self, text: &[u8]) {
+        // SAFETY: the context is live; the bytes are copied.
+        unsafe {
+            api!(RedisModule_ReplyWithStringBuffer(self.ctx.raw, text.as_ptr().cast(), text.len()))
+        };
     }
 
     /// Begins an array of `len` elements.

@@ -2,7 +2,7 @@
 
 use super::api::api;
 use super::call::{guard, Context};
-use crate::COMMANDS;
+use crate::{stats, COMMANDS};
 use redis_module::raw;
 use std::ffi::{CStr, CString};
 use std::os::raw::c_int;
@@ -37,6 +37,9 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_repor
                 }
             }
         }
+        add(info, c"reservations_applied", stats::APPLIED.get());
+        add(info, c"reservations_released", stats::RELEASED.get());
+        add(info, c"reservations_lapsed", stats::LAPSED.get());
     });
 }
 

@@ -3,9 +3,18 @@
 
 use super::api::api;
 use super::call::{Context, KeyName};
+use super::text::OwnedString;
+use crate::limit::decimal::Text;
 use redis_module::raw;
 use std::os::raw::{c_int, c_longlong};
 use std::ptr::null_mut;
+
+const OK: c_int = raw::REDISMODULE_OK as c_int;
+
+/// How long a key may outlive its meaning. A caller who comes back within this time finds it, where the server
+/// would otherwise have deleted it and replicated that; and while calls come, a TTL need not be moved by each.
+/// Below one second, as a TTL is rounded up to a millisecond too.
+pub const TTL_SLACK_MS: u64 = 900;
 
 /// What lies under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +27,15 @@ pub enum Kind {
     Zset,
     /// Any other type, of this server or a later one.
     Other,
+}
+
+/// An element of a sorted set.
+#[derive(Debug)]
+pub struct Element {
+    /// Its score.
+    pub score: f64,
+    /// Its member.
+    pub member: OwnedString,
 }
 
 /// An open key. When it is closed, clients that WATCH or track it are told if it was changed.
@@ -115,6 +133,206 @@ impl<'c> Key<'c> {
                 c"DEL".as_ptr(),
                 c"s".as_ptr(),
                 self.name.raw(),
+            ));
+        }
+    }
+}
+
+/// Sorted sets. Every reading method is harmless on a missing key, and finds nothing there.
+impl Key<'_> {
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        // SAFETY: null, for a missing key opened to read, is allowed and is 0.
+        unsafe { api!(RedisModule_ValueLength(self.raw)) }
+    }
+
+    /// The first element with a score above `min` (from it on with `inclusive`), and at most `max`.
+    pub fn first_by_score(&self, min: f64, inclusive: bool, max: f64) -> Option<Element> {
+        if self.raw.is_null() {
+            return None;
+        }
+        // SAFETY: the key is open; on another type than a sorted set this fails.
+        unsafe {
+            let exclusive = c_int::from(!inclusive);
+            if api!(RedisModule_ZsetFirstInScoreRange(self.raw, min, max, exclusive, 0)) != OK {
+                return None;
+            }
+            let element = self.current();
+            api!(RedisModule_ZsetRangeStop(self.raw));
+            element
+        }
+    }
+
+    /// The last element with a score of at most `max`.
+    pub fn last_by_score(&self, max: f64) -> Option<Element> {
+        if self.raw.is_null() {
+            return None;
+        }
+        // SAFETY: as above.
+        unsafe {
+            if api!(RedisModule_ZsetLastInScoreRange(self.raw, f64::NEG_INFINITY, max, 0, 0)) != OK
+            {
+                return None;
+            }
+            let element = self.current();
+            api!(RedisModule_ZsetRangeStop(self.raw));
+            element
+        }
+    }
+
+    /// Shows the elements with scores above `min` (from it on with `inclusive`) and at most `max` to `visit`,
+    /// in order, until it returns false.
+    pub fn scan<E>(
+        &self,
+        min: f64,
+        inclusive: bool,
+        max: f64,
+        mut visit: impl FnMut(Element) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        if self.raw.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the key is open and not changed meanwhile, as `visit` cannot reach it mutably.
+        unsafe {
+            let exclusive = c_int::from(!inclusive);
+            if api!(RedisModule_ZsetFirstInScoreRange(self.raw, min, max, exclusive, 0)) != OK {
+                return Ok(());
+            }
+            let mut result = Ok(());
+            while let Some(element) = self.current() {
+                match visit(element) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                }
+                if api!(RedisModule_ZsetRangeNext(self.raw)) == 0 {
+                    break;
+                }
+            }
+            api!(RedisModule_ZsetRangeStop(self.raw));
+            result
+        }
+    }
+
+    /// The first element whose member is at least `from` and less than `to`. Only where members are in order,
+    /// as they are among equal scores.
+    pub fn first_by_member(&self, from: &[u8], to: &[u8]) -> Option<Element> {
+        if self.raw.is_null() {
+            return None;
+        }
+        let mut bound = Text::<96>::new();
+        bound.push(b"[");
+        bound.push(from);
+        let min = OwnedString::new(bound.as_bytes());
+        let mut bound = Text::<96>::new();
+        bound.push(b"(");
+        bound.push(to);
+        let max = OwnedString::new(bound.as_bytes());
+        // SAFETY: the key is open, the bounds outlive the search.
+        unsafe {
+            if api!(RedisModule_ZsetFirstInLexRange(self.raw, min.raw(), max.raw())) != OK {
+                return None;
+            }
+            let element = self.current();
+            api!(RedisModule_ZsetRangeStop(self.raw));
+            element
+        }
+    }
+
+    /// # Safety
+    /// A search has been begun on the open key, which was not changed since.
+    unsafe fn current(&self) -> Option<Element> {
+        let mut score = 0.0;
+        // SAFETY: the caller's promise. The string is null past the end, and ours otherwise.
+        let raw = unsafe {
+            if api!(RedisModule_ZsetRangeEndReached(self.raw)) != 0 {
+                return None;
+            }
+            api!(RedisModule_ZsetRangeCurrentElement(self.raw, &mut score))
+        };
+        OwnedString::adopt(raw).map(|member| Element { score, member })
+    }
+
+    /// `ZADD key score member`. The score is a whole number below 2^53, or +inf.
+    pub fn add(&mut self, score: f64, member: &[u8]) {
+        let member = OwnedString::new(member);
+        let mut text = Text::<24>::new();
+        if score.is_infinite() {
+            text.push(b"inf");
+        } else {
+            text.push_number(score as u64, 1);
+        }
+        // SAFETY: the key is open for writing and holds a sorted set or nothing. Strings and text outlive the
+        // calls.
+        unsafe {
+            api!(RedisModule_ZsetAdd(self.raw, score, member.raw(), null_mut()));
+            self.changed = true;
+            api!(RedisModule_Replicate(
+                self.ctx.raw(),
+                c"ZADD".as_ptr(),
+                c"sbs".as_ptr(),
+                self.name.raw(),
+                text.as_bytes().as_ptr(),
+                text.as_bytes().len(),
+                member.raw(),
+            ));
+        }
+    }
+
+    /// `ZREM key member [member ...]`. The key vanishes with its last element.
+    pub fn remove(&mut self, members: &[OwnedString]) {
+        // A bounded piece at a time, as the pointers lie on the stack.
+        const PIECE: usize = 64;
+        for piece in members.chunks(PIECE) {
+            let mut raws = [null_mut(); PIECE];
+            for (raw, member) in raws.iter_mut().zip(piece) {
+                *raw = member.raw();
+            }
+            // SAFETY: the key is open for writing; the first `piece.len()` pointers are live strings.
+            unsafe {
+                for member in piece {
+                    api!(RedisModule_ZsetRem(self.raw, member.raw(), null_mut()));
+                }
+                self.changed = true;
+                api!(RedisModule_Replicate(
+                    self.ctx.raw(),
+                    c"ZREM".as_ptr(),
+                    c"sv".as_ptr(),
+                    self.name.raw(),
+                    raws.as_mut_ptr(),
+                    piece.len(),
+                ));
+            }
+        }
+    }
+
+    /// When the key expires, in Unix milliseconds; `None` for a missing key or one without a TTL.
+    pub fn expires_at_ms(&self) -> Option<u64> {
+        if self.raw.is_null() {
+            return None;
+        }
+        // SAFETY: the key is open.
+        u64::try_from(unsafe { api!(RedisModule_GetAbsExpire(self.raw)) }).ok()
+    }
+
+    /// `PEXPIREAT key at_ms`. Nothing on a missing key.
+    pub fn expire_at(&mut self, at_ms: u64) {
+        let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
+        // SAFETY: the key is open for writing; on a missing one this fails.
+        unsafe {
+            if api!(RedisModule_SetAbsExpire(self.raw, at)) != OK {
+                return;
+            }
+            self.changed = true;
+            api!(RedisModule_Replicate(
+                self.ctx.raw(),
+                c"PEXPIREAT".as_ptr(),
+                c"sl".as_ptr(),
+                self.name.raw(),
+                at,
             ));
         }
     }

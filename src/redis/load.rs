@@ -2,13 +2,14 @@
 
 use super::api::{api, missing};
 use super::call::{entry, guard, Context};
-use super::info;
+use super::text::bytes_of;
+use super::{config, info};
 use crate::command::{Access, Argument, Command};
 use crate::COMMANDS;
 use redis_module::raw;
 use std::ffi::{CStr, CString};
 use std::os::raw::{c_char, c_int};
-use std::ptr::{null, null_mut};
+use std::ptr::{null, null_mut, NonNull};
 
 const MODULE_VERSION: c_int = 1;
 const ACL_CATEGORY: &CStr = c"ratelimit";
@@ -22,8 +23,8 @@ const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 #[no_mangle]
 pub unsafe extern "C" fn RedisModule_OnLoad(
     ctx: *mut raw::RedisModuleCtx,
-    _argv: *mut *mut raw::RedisModuleString,
-    _argc: c_int,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
 ) -> c_int {
     // SAFETY: the context is live, the name ends in NUL. Nothing may allocate before this call: the allocator
     // is the server's.
@@ -33,9 +34,13 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
             return ERR;
         }
     }
-    // SAFETY: the context is live until we return.
-    let ctx = unsafe { Context::new(ctx) };
-    match guard(ctx, || load(ctx)) {
+    // SAFETY: the context and the `argc` arguments are live until we return.
+    let (ctx, arguments) = unsafe {
+        let len = if argv.is_null() { 0 } else { usize::try_from(argc).unwrap_or(0) };
+        let start = if len == 0 { NonNull::dangling().as_ptr() } else { argv };
+        (Context::new(ctx), std::slice::from_raw_parts(start, len))
+    };
+    match guard(ctx, || load(ctx, arguments)) {
         Some(Ok(())) => OK,
         Some(Err(Refused(why))) => {
             if let Ok(line) = CString::new(format!("redis-ratelimit: {why}")) {
@@ -66,7 +71,7 @@ fn log_warning(ctx: Context, line: &CStr) {
     }
 }
 
-fn load(ctx: Context) -> Result<(), Refused> {
+fn load(ctx: Context, arguments: &[*mut raw::RedisModuleString]) -> Result<(), Refused> {
     if let Some(function) = missing() {
         return Err(Refused(format!("this server lacks {function}; Redis 6.2 or later is needed")));
     }
@@ -80,6 +85,10 @@ fn load(ctx: Context) -> Result<(), Refused> {
         create(ctx, command, entry)?;
         describe(ctx, command, category)?;
     }
+    // SAFETY: as for the slice that they come in.
+    let arguments: Vec<&[u8]> = arguments.iter().map(|&raw| unsafe { bytes_of(raw) }).collect();
+    config::take_arguments(&arguments).map_err(Refused)?;
+    config::register(ctx).map_err(Refused)?;
     info::register(ctx);
     Ok(())
 }
@@ -91,7 +100,10 @@ type Entry = unsafe extern "C" fn(
 ) -> c_int;
 
 /// One C function for each row of the table.
-const ENTRIES: [Entry; COMMANDS.len()] = [entry::<0>, entry::<1>];
+const ENTRIES: [Entry; COMMANDS.len()] = [
+    entry::<0>, entry::<1>, entry::<2>, entry::<3>, entry::<4>, entry::<5>, entry::<6>, entry::<7>,
+    entry::<8>, entry::<9>,
+];
 
 fn create(ctx: Context, command: &Command, entry: Entry) -> Result<(), Refused> {
     let create = |flags: &str| {
@@ -242,7 +254,7 @@ impl Arguments {
                 self._names.push(name);
                 arg
             }
-            Argument::Option(token, value) => {
+            Argument::Valued(token, value) => {
                 raw::RedisModuleCommandArg { token: token.as_ptr(), ..self.convert(value) }
             }
             Argument::OneOf(name, choices) => {

@@ -6,7 +6,9 @@
 mod api;
 pub mod call;
 pub mod clock;
-pub mod info;
+mod config;
+mod info;
 pub mod key;
-pub mod load;
+mod load;
+pub mod random;
 pub mod text;

@@ -29,6 +29,11 @@ impl OwnedString {
         NonNull::new(raw).map(OwnedString)
     }
 
+    /// Gives it to the server.
+    pub(super) fn into_raw(self) -> *mut raw::RedisModuleString {
+        std::mem::ManuallyDrop::new(self).raw()
+    }
+
     /// Its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: the string lives as long as `self`, and nothing changes it.

@@ -1,0 +1,133 @@
+//! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
+
+use super::arguments::{checked_id, Arguments, Known};
+use super::ledger::{expire_no_sooner, find, open, reservation, Change, Ledger};
+use crate::config;
+use crate::error::Error;
+use crate::limit::reservation::{end_us, Reservation};
+use crate::limit::rule::Rule;
+use crate::redis::call::Call;
+use crate::redis::clock;
+use crate::redis::key::Key;
+use crate::redis::text::OwnedString;
+use crate::stats;
+
+/// `RL.APPLY key id [quantity]`
+pub fn apply(call: &mut Call) -> Result<(), Error> {
+    let mut arguments = Arguments::after_key(call);
+    let id = checked_id(arguments.next().ok_or(Error::Arity)?)?;
+    let quantity = match arguments.remaining() {
+        0 => None,
+        1 => Some(arguments.unsigned(0, Error::Quantity)?),
+        _ => return Err(Error::Arity),
+    };
+    let now_us = clock::command_time_us();
+    let mut key = open(call.context(), call.key()?, true)?;
+    let Some(member) = live(&key, id, now_us)? else {
+        call.reply_settled(0);
+        return Ok(());
+    };
+    let reserved = reservation(&member)?;
+    let rule = Rule::parse(reserved.rule).ok_or(Error::NotEntry)?;
+    if matches!(rule, Rule::Semaphore) {
+        return Err(Error::ApplySemaphore);
+    }
+    match quantity.unwrap_or(reserved.quantity) {
+        0 => {
+            key.remove(&[member]);
+            drop(key);
+            stats::RELEASED.add(1);
+        }
+        quantity => {
+            let moment = rule.at(now_us).ok_or(Error::Internal)?;
+            let mut ledger = Ledger::read_events(key, moment)?;
+            ledger.record(quantity, false);
+            let entries = moment.entries().unwrap_or_else(config::window_entries);
+            ledger
+                .write(Change { settle: Some(member), trim: true, ..Change::default() }, entries)?;
+            stats::APPLIED.add(1);
+        }
+    }
+    call.reply_settled(1);
+    Ok(())
+}
+
+/// `RL.RELEASE key id [id ...]`
+pub fn release(call: &mut Call) -> Result<(), Error> {
+    let mut arguments = Arguments::after_key(call);
+    let mut ids = Vec::with_capacity(arguments.remaining());
+    while let Some(id) = arguments.next() {
+        ids.push(checked_id(id)?);
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    let now_us = clock::command_time_us();
+    let mut key = open(call.context(), call.key()?, true)?;
+    let mut members = Vec::with_capacity(ids.len());
+    for id in ids {
+        members.extend(live(&key, id, now_us)?);
+    }
+    if !members.is_empty() {
+        key.remove(&members);
+    }
+    drop(key);
+    let released = u64::try_from(members.len()).unwrap_or(u64::MAX);
+    stats::RELEASED.add(released);
+    call.reply_settled(released);
+    Ok(())
+}
+
+/// `RL.RENEW key id [LEASE ms]`
+pub fn renew(call: &mut Call) -> Result<(), Error> {
+    let mut arguments = Arguments::after_key(call);
+    let id = checked_id(arguments.next().ok_or(Error::Arity)?)?;
+    let options = arguments.options(Known::LEASE)?;
+    let now_us = clock::command_time_us();
+    let mut key = open(call.context(), call.key()?, true)?;
+    let Some(member) = live(&key, id, now_us)? else {
+        call.reply_settled(0);
+        return Ok(());
+    };
+    let old = reservation(&member)?;
+    let lease_ms = options.lease_ms.unwrap_or(old.lease_ms);
+    let end_us = end_us(now_us, lease_ms);
+    let renewed = Reservation { lease_ms, end_us, ..old }.member();
+    if renewed.as_bytes() != member.as_bytes() {
+        key.add(f64::INFINITY, renewed.as_bytes());
+        key.remove(&[member]);
+        expire_no_sooner(&mut key, end_us);
+    }
+    drop(key);
+    call.reply_settled(1);
+    Ok(())
+}
+
+/// `RL.HELD key`
+pub fn held(call: &mut Call) -> Result<(), Error> {
+    let now_us = clock::command_time_us();
+    let key = open(call.context(), call.key()?, false)?;
+    let mut members = Vec::new();
+    key.scan(f64::INFINITY, true, f64::INFINITY, |element| {
+        if reservation(&element.member)?.live(now_us) {
+            members.push(element.member);
+        }
+        Ok::<_, Error>(true)
+    })?;
+    let mut reservations = members.iter().map(reservation).collect::<Result<Vec<_>, _>>()?;
+    reservations.sort_by_key(|one| one.order_us);
+    call.array(reservations.len());
+    for one in reservations {
+        call.array(3);
+        call.text(one.id);
+        call.integer(one.quantity);
+        call.integer(one.lapses_us(now_us).saturating_sub(now_us).div_ceil(1_000));
+    }
+    call.count(true);
+    Ok(())
+}
+
+fn live(key: &Key, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
+    let Some(member) = find(key, id)? else { return Ok(None) };
+    let live = reservation(&member)?.live(now_us);
+    Ok(live.then_some(member))
+}

@@ -1,0 +1,78 @@
+//! The settings `ratelimit.*`, with their defaults and ranges.
+
+use crate::limit::calendar::Zone;
+use crate::limit::reservation::YEAR_MS;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::Mutex;
+
+/// A setting that is a number.
+#[derive(Debug)]
+pub struct Number {
+    /// Its name after `ratelimit.`.
+    pub name: &'static CStr,
+    /// What it is until somebody sets it.
+    pub default: i64,
+    /// The lowest value.
+    pub min: i64,
+    /// The highest value.
+    pub max: i64,
+    value: AtomicI64,
+}
+
+impl Number {
+    const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> Number {
+        Number { name, default, min, max, value: AtomicI64::new(default) }
+    }
+
+    /// The present value.
+    pub fn get(&self) -> u64 {
+        self.value.load(Ordering::Relaxed).unsigned_abs()
+    }
+
+    /// Changes it; whether `value` was in range.
+    pub fn set(&self, value: i64) -> bool {
+        let fits = (self.min..=self.max).contains(&value);
+        if fits {
+            self.value.store(value, Ordering::Relaxed);
+        }
+        fits
+    }
+}
+
+/// Entries that a sliding window may use where a call does not say BUCKETS.
+pub static WINDOW_ENTRIES: Number = Number::new(c"window-entries", 4096, 1, 65_536);
+/// How long a reservation lasts where a call does not say LEASE, in milliseconds.
+pub static LEASE_MS: Number = Number::new(c"lease", 20_000, 1, YEAR_MS.cast_signed());
+/// The most reservations in one key.
+pub static MAX_RESERVATIONS: Number = Number::new(c"max-reservations", 65_536, 1, 1_048_576);
+/// The most calls that wait at one time, over all keys.
+pub static MAX_WAITERS: Number = Number::new(c"max-waiters", 10_000, 0, 1_000_000);
+
+/// All numbers.
+pub static NUMBERS: [&Number; 4] = [&WINDOW_ENTRIES, &LEASE_MS, &MAX_RESERVATIONS, &MAX_WAITERS];
+
+/// The name after `ratelimit.` of the setting that is a zone.
+pub const TIMEZONE: &CStr = c"timezone";
+/// The zone of calendar windows until somebody sets another.
+pub const DEFAULT_TIMEZONE: &CStr = c"UTC";
+
+static ZONE: Mutex<Option<&'static Zone>> = Mutex::new(None);
+
+/// The zone of calendar windows where a call does not say TZ.
+pub fn timezone() -> Option<&'static Zone> {
+    let zone = *ZONE.lock().ok()?;
+    zone.or_else(|| Zone::named(DEFAULT_TIMEZONE.to_bytes()))
+}
+
+/// Changes it; whether there is such a zone.
+pub fn set_timezone(name: &[u8]) -> bool {
+    let (Some(zone), Ok(mut setting)) = (Zone::named(name), ZONE.lock()) else { return false };
+    *setting = Some(zone);
+    true
+}
+
+/// [`WINDOW_ENTRIES`] as windows count them.
+pub fn window_entries() -> u32 {
+    u32::try_from(WINDOW_ENTRIES.get()).unwrap_or(u32::MAX)
+}
