@@ -43,7 +43,7 @@ impl Number {
 /// Entries that a sliding window may use where a call does not say BUCKETS.
 pub static WINDOW_ENTRIES: Number = Number::new(c"window-entries", 4096, 1, 65_536);
 /// How long a reservation lasts where a call does not say LEASE, in milliseconds.
-pub static LEASE_MS: Number = Number::new(c"lease", 20_000, 1, YEAR_MS.cast_signed());
+pub static LEASE_MS: Number = Number::new(c"lease", 20_000, 1, YEAR_MS as i64);
 /// The most reservations in one key.
 pub static MAX_RESERVATIONS: Number = Number::new(c"max-reservations", 65_536, 1, 1_048_576);
 /// The most calls that wait at one time, over all keys.

@@ -187,7 +187,7 @@ impl<'c> Ledger<'c> {
 
     /// Whether something is to be written even where a call is denied.
     pub fn must_heal(&self) -> bool {
-        self.tally.from_future() || !self.from_future.is_empty()
+        self.tally.has_future() || !self.from_future.is_empty()
     }
 
     /// Writes what was recorded, the change and what heals. Events that live need at most `most_entries`.
@@ -309,7 +309,7 @@ fn expire_exactly(key: &mut Key, until_us: u64) {
 /// As [`expire_exactly`], but never sooner than the key would by now: others may need it longer.
 pub fn expire_no_sooner(key: &mut Key, until_us: u64) {
     let needed_ms = until_us.div_ceil(1_000);
-    if !key.expires_at_ms().is_some_and(|at| at >= needed_ms) {
+    if key.expires_at_ms().is_none_or(|at| at < needed_ms) {
         key.expire_at(needed_ms.saturating_add(TTL_SLACK_MS));
     }
 }

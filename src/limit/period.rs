@@ -156,7 +156,7 @@ impl Length {
     pub fn last_left_us(self, now_us: u64) -> Option<u64> {
         match self {
             Length::Ms(ms) => now_us.checked_sub(ms.saturating_mul(1_000)),
-            Length::Months(months) => match shifted(now_us, -i64::from(months))? {
+            Length::Months(months) => match shifted(now_us, i64::from(months).saturating_neg())? {
                 Shifted::SameDay(us) => Some(us),
                 // All of the shorter month has left, nothing of the one after it.
                 Shifted::NextMonth(us) => us.checked_sub(1),

@@ -15,12 +15,14 @@
 use super::decimal::{parse_digits, Text};
 use super::decision::{Decision, Limited};
 use super::period::MAX_PERIOD_MS;
+use std::num::{NonZeroU128, NonZeroU64};
 
 /// Attoseconds, 1e-18 s. Fine enough that rounding an interval down to them costs less than one part in
 /// a million at 1e12 a second, and that 2^128 of them reach past any date.
 type Attos = u128;
 
-const ATTOS_PER_NS: u128 = 1_000_000_000;
+const ATTOS_IN_NS: NonZeroU128 = NonZeroU128::MIN.saturating_add(999_999_999);
+const ATTOS_PER_NS: u128 = ATTOS_IN_NS.get();
 const ATTOS_PER_US: u128 = 1_000_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;
 /// Nineteen nines of nanoseconds and nine of attoseconds: the last time that a value can spell.
@@ -81,8 +83,8 @@ impl Tat {
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
     limit: u64,
-    count: u64,
-    period_ns: u64,
+    count: NonZeroU64,
+    period_ns: NonZeroU64,
     bucket: Attos,
 }
 
@@ -95,11 +97,13 @@ impl Rate {
     /// 2^63 - 1) more than one at once.
     pub fn new(max_burst: u64, count: u64, period_ms: u64) -> Result<Rate, BucketTooLong> {
         let limit = max_burst.saturating_add(1);
-        let period_ns = period_ms.saturating_mul(NS_PER_MS);
+        let period_ns =
+            NonZeroU64::new(period_ms.saturating_mul(NS_PER_MS)).ok_or(BucketTooLong)?;
+        let count = NonZeroU64::new(count).ok_or(BucketTooLong)?;
         let longest = u128::from(MAX_PERIOD_MS).saturating_mul(u128::from(NS_PER_MS));
-        // Neither product can pass 2^125.
-        let filled = u128::from(limit).saturating_mul(u128::from(period_ns));
-        if count == 0 || filled > longest.saturating_mul(u128::from(count)) {
+        // Neither product can pass 2^127.
+        let filled = u128::from(limit).saturating_mul(u128::from(period_ns.get()));
+        if filled > longest.saturating_mul(u128::from(count.get())) {
             return Err(BucketTooLong);
         }
         let rate = Rate { limit, count, period_ns, bucket: 0 };
@@ -108,14 +112,14 @@ impl Rate {
 
     /// `quantity * period / count`, rounded down once and not for each unit. `quantity` is at most `limit`.
     fn cost(&self, quantity: u64) -> Attos {
-        if let Some(product) = self.period_ns.checked_mul(quantity) {
+        if let Some(product) = self.period_ns.get().checked_mul(quantity) {
             let (whole, rest) = (product / self.count, product % self.count);
             if rest == 0 {
                 return u128::from(whole).saturating_mul(ATTOS_PER_NS);
             }
         }
-        let product = u128::from(self.period_ns).saturating_mul(u128::from(quantity));
-        let count = u128::from(self.count);
+        let product = u128::from(self.period_ns.get()).saturating_mul(u128::from(quantity));
+        let count = NonZeroU128::from(self.count);
         let (whole, rest) = (product / count, product % count);
         whole.saturating_mul(ATTOS_PER_NS).saturating_add(rest.saturating_mul(ATTOS_PER_NS) / count)
     }
@@ -125,9 +129,9 @@ impl Rate {
         if room >= self.bucket {
             return self.limit;
         }
-        let period = u128::from(self.period_ns).saturating_mul(ATTOS_PER_NS);
+        let period = NonZeroU128::from(self.period_ns).saturating_mul(ATTOS_IN_NS);
         // cost(q) <= room means floor(q * period / count) <= room means q * period < (room + 1) * count.
-        if let Some(product) = room.saturating_add(1).checked_mul(u128::from(self.count)) {
+        if let Some(product) = room.saturating_add(1).checked_mul(u128::from(self.count.get())) {
             return saturate(product.saturating_sub(1) / period).min(self.limit);
         }
         let (mut fits, mut too_much) = (0, self.limit);

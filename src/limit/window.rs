@@ -96,7 +96,7 @@ impl Tally {
     }
 
     /// Whether events from the future were met, so that [`Edit`] is to be carried out whatever is decided.
-    pub fn from_future(&self) -> bool {
+    pub fn has_future(&self) -> bool {
         self.edit.remove_future
     }
 

@@ -343,7 +343,7 @@ impl Drop for Key<'_> {
         // SAFETY: opened by us and closed once; null is ignored by the server. The context and the name
         // outlive the key.
         unsafe {
-            if self.raw != null_mut() {
+            if !self.raw.is_null() {
                 api!(RedisModule_CloseKey(self.raw));
             }
             if self.changed {
