@@ -37,6 +37,10 @@ pub enum Error {
     Buckets,
     /// LEASE is out of its range.
     Lease,
+    /// BLOCK is out of its range.
+    Block,
+    /// As many calls wait as may.
+    TooManyWaiters,
     /// An id is empty or too long.
     Id,
     /// No such time zone.
@@ -98,6 +102,12 @@ impl Error {
             Error::Buckets => c"ERR BUCKETS must be an integer from 1 to 65536",
             Error::Lease => {
                 c"ERR LEASE must be an integer from 1 to 31557600000 milliseconds, which is a year"
+            }
+            Error::Block => {
+                c"ERR BLOCK must be an integer from 0 to 31557600000 milliseconds, which is a year"
+            }
+            Error::TooManyWaiters => {
+                c"ERR BLOCK must not be used while as many calls wait as ratelimit.max-waiters allows"
             }
             Error::Id => c"ERR an id must have 1 to 64 bytes",
             Error::Zone => {

@@ -13,6 +13,7 @@
     )
 )]
 
+mod answer;
 mod command;
 mod commands;
 mod config;
@@ -38,6 +39,7 @@ const SETTLING: &str = "write fast";
 const QUANTITY: Argument = Optional(&Integer(c"quantity"));
 const ATMOST: Argument = Optional(&Flag(c"ATMOST"));
 const LEASE: Argument = Optional(&Valued(c"LEASE", &Integer(c"lease-ms")));
+const BLOCK: Argument = Optional(&Valued(c"BLOCK", &Integer(c"block-ms")));
 const MS: Argument = Optional(&Flag(c"MS"));
 const WINDOW: Argument = Optional(&OneOf(
     c"kind",
@@ -62,7 +64,7 @@ static COMMANDS: [Command; 10] = [
     Command {
         run: commands::throttle::throttle,
         arity: -5,
-        arguments: &[Key, MAX_BURST, COUNT, PERIOD, QUANTITY, ATMOST, MS],
+        arguments: &[Key, MAX_BURST, COUNT, PERIOD, QUANTITY, ATMOST, BLOCK, MS],
         ..Command::new(
             c"rl.throttle",
             TAKING,
@@ -93,6 +95,7 @@ static COMMANDS: [Command; 10] = [
             WINDOW,
             ATMOST,
             Optional(&Flag(c"COUNTDENIED")),
+            BLOCK,
             MS,
         ],
         ..Command::new(
@@ -126,6 +129,7 @@ static COMMANDS: [Command; 10] = [
             WINDOW,
             LEASE,
             Optional(&Valued(c"ID", &ID)),
+            BLOCK,
             MS,
         ],
         ..Command::new(

@@ -39,6 +39,11 @@ impl CommandStats {
     pub const fn new() -> CommandStats {
         CommandStats { allowed: Counter::new(), denied: Counter::new(), errors: Counter::new() }
     }
+
+    /// Counts a call that was not answered with an error.
+    pub fn count(&self, allowed: bool) {
+        if allowed { &self.allowed } else { &self.denied }.add(1);
+    }
 }
 
 /// Reservations that RL.APPLY turned into events.
@@ -47,3 +52,7 @@ pub static APPLIED: Counter = Counter::new();
 pub static RELEASED: Counter = Counter::new();
 /// Reservations that lapsed and were cleared away.
 pub static LAPSED: Counter = Counter::new();
+/// Calls that waited and were allowed.
+pub static WAITED: Counter = Counter::new();
+/// Calls that waited until their time was up.
+pub static TIMED_OUT: Counter = Counter::new();

@@ -1,105 +1,144 @@
 //! RL.ACQUIRE and RL.ACQUIRE_RO.
 
 use super::arguments::{Arguments, Known, Shape};
-use super::ledger::{open, Change, Ledger};
+use super::ledger::{find, open, Change, Ledger};
+use super::request::{Attempt, Mode, Request as Any, Terms};
+use super::waiting;
+use crate::answer::{Answer, Id, Sixth};
 use crate::config;
 use crate::error::Error;
-use crate::limit::decimal::Text;
 use crate::limit::decision::{Decision, TimeUnit};
-use crate::limit::reservation::{end_us, Reservation, MAX_ID};
+use crate::limit::reservation::{end_us, Reservation};
 use crate::limit::window::{Ask, Judgement};
 use crate::redis::call::{Call, Context, KeyName};
 use crate::redis::{clock, random};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An id of a reservation.
-pub type Id = Text<MAX_ID>;
-
 /// What is asked for.
 #[derive(Clone, Copy)]
-struct Request {
+pub struct Request {
     limit: u64,
     shape: Shape,
-    quantity: u64,
+    /// 0 looks.
+    pub quantity: u64,
     lease_ms: u64,
-    id: Option<Id>,
+    /// What the caller calls the reservation.
+    pub id: Option<Id>,
     unit: TimeUnit,
 }
 
-/// `RL.ACQUIRE key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [LEASE ms] [ID id] [MS]`
+/// `RL.ACQUIRE key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [LEASE ms] [ID id] [BLOCK ms] [MS]`
 pub fn acquire(call: &mut Call) -> Result<(), Error> {
-    let request = parse(call, Known::MS | Known::WINDOW | Known::LEASE | Known::ID)?;
-    let now_us = clock::command_time_us();
-    let (decision, id) = attempt(call.context(), call.key()?, &request, now_us)?;
-    call.reply_reservation(&decision, request.unit, id.as_ref().map(Text::as_bytes));
-    Ok(())
+    let known = Known::MS | Known::WINDOW | Known::LEASE | Known::ID | Known::BLOCK;
+    let (request, block_ms) = parse(call, known)?;
+    waiting::serve(call, Any::Acquire(request), block_ms)
 }
 
 /// `RL.ACQUIRE_RO key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [MS]`
 pub fn acquire_ro(call: &mut Call) -> Result<(), Error> {
-    let request = parse(call, Known::MS | Known::WINDOW)?;
+    let (request, _) = parse(call, Known::MS | Known::WINDOW)?;
     let now_us = clock::command_time_us();
-    let moment = request.shape.rule.at(now_us).ok_or(Error::Internal)?;
-    let mut ledger = Ledger::read(open(call.context(), call.key()?, false)?, moment)?;
-    let ask = request.ask();
-    let judgement = ledger.judge(&ask);
-    let decision = ledger.answer(&ask, judgement)?;
-    call.reply_reservation(&decision, request.unit, None);
+    let terms = Terms { barred: false, mode: Mode::Look };
+    match request.attempt(call.context(), call.key()?, now_us, terms)? {
+        Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => call.reply(answer),
+    }
     Ok(())
 }
 
-impl Request {
-    fn ask(&self) -> Ask {
-        Ask { limit: self.limit, quantity: self.quantity, atmost: false, barred: false }
-    }
+fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
+    let mut arguments = Arguments::after_key(call);
+    let limit = arguments.unsigned(0, Error::Limit)?;
+    let period = arguments.period(true)?;
+    let quantity = arguments.quantity(0, Error::Quantity)?.unsigned_abs();
+    let options = arguments.options(known)?;
+    let request = Request {
+        limit,
+        shape: options.shape(limit, period)?,
+        quantity,
+        lease_ms: options.lease_ms.unwrap_or_else(|| config::LEASE_MS.get()),
+        id: options.id.map(Id::from),
+        unit: options.unit,
+    };
+    Ok((request, options.block_ms))
 }
 
-/// Sets aside what the request asks for, if it can be had at `now_us`.
-fn attempt(
-    ctx: Context,
-    name: KeyName,
-    request: &Request,
-    now_us: u64,
-) -> Result<(Decision, Option<Id>), Error> {
-    let moment = request.shape.rule.at(now_us).ok_or(Error::Internal)?;
-    let mut ledger = Ledger::read(open(ctx, name, true)?, moment)?;
-    if let Some(id) = &request.id {
-        if !ledger.is_free(id.as_bytes())? {
-            return Err(Error::Duplicate);
-        }
-    }
-    let ask = request.ask();
-    let judgement = ledger.judge(&ask);
-    let quantity = match judgement {
-        Judgement::Granted(quantity @ 1..) => quantity,
-        _ => {
-            let write = ledger.must_heal() && matches!(judgement, Judgement::Wanting { .. });
-            let decision = ledger.answer(&ask, judgement)?;
-            if write {
-                ledger.write(Change::default(), request.shape.entries)?;
+impl Request {
+    /// Sets aside what is asked for, if there is room.
+    pub fn attempt(
+        &self,
+        ctx: Context,
+        name: KeyName,
+        now_us: u64,
+        terms: Terms,
+    ) -> Result<Attempt, Error> {
+        let moment = self.shape.rule.at(now_us).ok_or(Error::Internal)?;
+        let mut ledger = Ledger::read(open(ctx, name, terms.mode != Mode::Look)?, moment)?;
+        if let Some(id) = &self.id {
+            if terms.mode != Mode::Look && !ledger.is_free(id.as_bytes())? {
+                return Err(Error::Duplicate);
             }
-            return Ok((decision, None));
         }
-    };
-    if u64::try_from(ledger.held()).unwrap_or(u64::MAX) >= config::MAX_RESERVATIONS.get() {
-        return Err(Error::TooManyReservations);
+        let ask = Ask {
+            limit: self.limit,
+            quantity: self.quantity,
+            atmost: false,
+            barred: terms.barred && self.quantity > 0,
+        };
+        let judgement = ledger.judge(&ask);
+        if let Judgement::Wanting { .. } | Judgement::Never = judgement {
+            let answer = self.answer(ledger.answer(&ask, judgement)?, None);
+            let alone_us = if terms.mode == Mode::Try { ledger.alone_us(&ask)? } else { None };
+            let heal = ledger.must_heal() && judgement != Judgement::Never;
+            if heal && terms.mode != Mode::Look {
+                ledger.write(Change::default(), self.shape.entries)?;
+            }
+            return Ok(Attempt::Denied { answer, alone_us });
+        }
+        if self.quantity == 0 || terms.mode == Mode::Look {
+            let decision = ledger.answer(&ask, judgement)?;
+            return Ok(Attempt::Allowed(self.answer(decision, None)));
+        }
+        if u64::try_from(ledger.held()).unwrap_or(u64::MAX) >= config::MAX_RESERVATIONS.get() {
+            return Err(Error::TooManyReservations);
+        }
+        let end_us = end_us(now_us, self.lease_ms);
+        ledger.hold(end_us, self.quantity);
+        let decision = ledger.answer(&ask, judgement)?;
+        let id = self.id.unwrap_or_else(random::id);
+        let reservation = Reservation {
+            id: id.as_bytes(),
+            quantity: self.quantity,
+            lease_ms: self.lease_ms,
+            end_us,
+            order_us: arrival_us(now_us),
+            rule: self.shape.rule.write().as_bytes(),
+        }
+        .member();
+        let change =
+            Change { reserve: Some(reservation.as_bytes()), trim: true, ..Change::default() };
+        ledger.write(change, self.shape.entries)?;
+        Ok(Attempt::Allowed(self.answer(decision, Some(id))))
     }
-    let end_us = end_us(now_us, request.lease_ms);
-    ledger.hold(end_us, quantity);
-    let decision = ledger.answer(&ask, judgement)?;
-    let id = request.id.unwrap_or_else(random::id);
-    let reservation = Reservation {
-        id: id.as_bytes(),
-        quantity,
-        lease_ms: request.lease_ms,
-        end_us,
-        order_us: arrival_us(now_us),
-        rule: request.shape.rule.write().as_bytes(),
+
+    /// Releases the reservation that was granted.
+    pub fn give_back(
+        &self,
+        ctx: Context,
+        name: KeyName,
+        _now_us: u64,
+        answer: &Answer,
+    ) -> Result<(), Error> {
+        let Sixth::Id(Some(id)) = &answer.sixth else { return Ok(()) };
+        let mut key = open(ctx, name, true)?;
+        if let Some(member) = find(&key, id.as_bytes())? {
+            key.remove(&[member]);
+        }
+        Ok(())
     }
-    .member();
-    let change = Change { reserve: Some(reservation.as_bytes()), trim: true, ..Change::default() };
-    ledger.write(change, request.shape.entries)?;
-    Ok((decision, Some(id)))
+
+    fn answer(&self, decision: Decision, id: Option<Id>) -> Answer {
+        Answer { decision, unit: self.unit, sixth: Sixth::Id(id) }
+    }
 }
 
 /// The time, moved on by a microsecond where two reservations come in the same one, so that they stay in order.
@@ -113,20 +152,4 @@ fn arrival_us(now_us: u64) -> u64 {
     };
     LAST_US.store(arrival_us, Ordering::Relaxed);
     arrival_us
-}
-
-fn parse(call: &Call, known: Known) -> Result<Request, Error> {
-    let mut arguments = Arguments::after_key(call);
-    let limit = arguments.unsigned(0, Error::Limit)?;
-    let period = arguments.period(true)?;
-    let quantity = arguments.quantity(0, Error::Quantity)?.unsigned_abs();
-    let options = arguments.options(known)?;
-    Ok(Request {
-        limit,
-        shape: options.shape(limit, period)?,
-        quantity,
-        lease_ms: options.lease_ms.unwrap_or_else(|| config::LEASE_MS.get()),
-        id: options.id.map(Id::from),
-        unit: options.unit,
-    })
 }

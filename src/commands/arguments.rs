@@ -33,6 +33,8 @@ bitflags! {
         const LEASE = 1 << 6;
         /// `ID id`: what the caller calls it.
         const ID = 1 << 7;
+        /// `BLOCK ms`: wait so long at most.
+        const BLOCK = 1 << 8;
         /// Those that say how a window moves.
         const WINDOW = Known::BUCKETS.bits() | Known::FIXED.bits() | Known::TZ.bits();
     }
@@ -51,6 +53,8 @@ pub struct Options<'a> {
     pub lease_ms: Option<u64>,
     /// `ID id`
     pub id: Option<&'a [u8]>,
+    /// `BLOCK ms`
+    pub block_ms: Option<u64>,
     buckets: Option<u32>,
     fixed: bool,
     zone: Option<&'static Zone>,
@@ -162,6 +166,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
                     options.zone = Some(Zone::named(name).ok_or(Error::Zone)?);
                 }
                 Known::LEASE => options.lease_ms = Some(self.value(1, YEAR_MS, Error::Lease)?),
+                Known::BLOCK => options.block_ms = Some(self.value(0, YEAR_MS, Error::Block)?),
                 Known::ID => {
                     let id = self.next().ok_or(Error::Id)?;
                     options.id = Some(checked_id(id)?);

@@ -171,6 +171,24 @@ impl<'c> Ledger<'c> {
         self.held.add(end_us, quantity);
     }
 
+    /// Takes back an event of `weight` that was recorded last; whether it was still there.
+    pub fn retract(&mut self, weight: u64) -> bool {
+        self.tally.retract(weight)
+    }
+
+    /// When what is asked could be had if nothing were held and nobody waited; `None` if never.
+    pub fn alone_us(&mut self, ask: &Ask) -> Result<Option<u64>, Error> {
+        let alone = Ask { barred: false, ..*ask };
+        match alone.judge(self.tally.counted(), 0) {
+            Judgement::Never => Ok(None),
+            Judgement::Granted(_) => Ok(Some(self.moment.now_us())),
+            Judgement::Wanting { need, .. } => {
+                let mut entries = Entries { key: &self.key, last: self.last };
+                freed_at_us(&mut entries, &self.tally, &mut Held::default(), need)
+            }
+        }
+    }
+
     /// The answer, as the ledger stands now.
     pub fn answer(&mut self, ask: &Ask, judgement: Judgement) -> Result<Decision, Error> {
         let freed = match judgement {

@@ -3,6 +3,8 @@
 pub mod acquire;
 mod arguments;
 mod ledger;
+mod request;
 pub mod settle;
 pub mod throttle;
+pub mod waiting;
 pub mod window;

@@ -2,6 +2,7 @@
 
 use super::arguments::{checked_id, Arguments, Known};
 use super::ledger::{expire_no_sooner, find, open, reservation, Change, Ledger};
+use super::waiting::wake_key;
 use crate::config;
 use crate::error::Error;
 use crate::limit::reservation::{end_us, Reservation};
@@ -32,6 +33,7 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
     if matches!(rule, Rule::Semaphore) {
         return Err(Error::ApplySemaphore);
     }
+    let name = call.key()?;
     match quantity.unwrap_or(reserved.quantity) {
         0 => {
             key.remove(&[member]);
@@ -48,6 +50,7 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
             stats::APPLIED.add(1);
         }
     }
+    wake_key(call.context(), name, now_us);
     call.reply_settled(1);
     Ok(())
 }
@@ -71,6 +74,7 @@ pub fn release(call: &mut Call) -> Result<(), Error> {
         key.remove(&members);
     }
     drop(key);
+    wake_key(call.context(), call.key()?, now_us);
     let released = u64::try_from(members.len()).unwrap_or(u64::MAX);
     stats::RELEASED.add(released);
     call.reply_settled(released);
@@ -98,6 +102,7 @@ pub fn renew(call: &mut Call) -> Result<(), Error> {
         expire_no_sooner(&mut key, end_us);
     }
     drop(key);
+    wake_key(call.context(), call.key()?, now_us);
     call.reply_settled(1);
     Ok(())
 }

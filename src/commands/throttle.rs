@@ -1,52 +1,46 @@
 //! RL.THROTTLE and RL.THROTTLE_RO.
 
 use super::arguments::{Arguments, Known};
+use super::request::{Attempt, Mode, Request as Any, Terms};
+use super::waiting;
+use crate::answer::{Answer, Sixth};
 use crate::error::Error;
-use crate::limit::decision::TimeUnit;
-use crate::limit::throttle::{decide, Next, Rate, Tat};
-use crate::redis::call::Call;
+use crate::limit::decision::{Decision, TimeUnit};
+use crate::limit::throttle::{bar, decide, Next, Rate, Tat};
+use crate::redis::call::{Call, Context, KeyName};
 use crate::redis::clock;
 use crate::redis::key::{Key, Kind, TTL_SLACK_MS};
 
 /// What is asked for.
-struct Request {
+#[derive(Clone, Copy)]
+pub struct Request {
     rate: Rate,
-    quantity: i64,
+    /// Below 0 gives back.
+    pub quantity: i64,
     atmost: bool,
     unit: TimeUnit,
 }
 
-/// `RL.THROTTLE key max_burst count period [quantity] [ATMOST] [MS]`
+/// `RL.THROTTLE key max_burst count period [quantity] [ATMOST] [BLOCK ms] [MS]`
 pub fn throttle(call: &mut Call) -> Result<(), Error> {
-    let request = parse(call, Known::MS | Known::ATMOST)?;
-    let now_us = clock::command_time_us();
-    let mut key = Key::write(call.context(), call.key()?);
-    let stored = stored(&key)?;
-    let (decision, next) = decide(&request.rate, stored, now_us, request.quantity, request.atmost);
-    match next {
-        Next::Keep => {}
-        Next::Store(tat) => {
-            key.set(tat.encode().as_bytes(), tat.full_at_ms().saturating_add(TTL_SLACK_MS));
-        }
-        Next::Delete => key.delete(),
-    }
-    drop(key);
-    call.reply_decision(&decision, request.unit, request.atmost);
-    Ok(())
+    let (request, block_ms) = parse(call, Known::MS | Known::ATMOST | Known::BLOCK)?;
+    waiting::serve(call, Any::Throttle(request), block_ms)
 }
 
 /// `RL.THROTTLE_RO key max_burst count period [quantity] [MS]`
 pub fn throttle_ro(call: &mut Call) -> Result<(), Error> {
-    let request = parse(call, Known::MS)?;
+    let (request, _) = parse(call, Known::MS)?;
     let now_us = clock::command_time_us();
     let key = Key::read(call.context(), call.key()?);
     let stored = stored(&key)?;
-    let (decision, _) = decide(&request.rate, stored, now_us, request.quantity, false);
-    call.reply_decision(&decision, request.unit, false);
+    let (asked, _) = decide(&request.rate, stored, now_us, request.quantity, false);
+    let (seen, _) = decide(&request.rate, stored, now_us, 0, false);
+    let Decision { limited, retry_after_us, .. } = asked;
+    call.reply(request.answer(Decision { limited, retry_after_us, ..seen }));
     Ok(())
 }
 
-fn parse(call: &Call, known: Known) -> Result<Request, Error> {
+fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
     let mut arguments = Arguments::after_key(call);
     let max_burst = arguments.unsigned(0, Error::MaxBurst)?;
     if max_burst == i64::MAX.unsigned_abs() {
@@ -60,7 +54,57 @@ fn parse(call: &Call, known: Known) -> Result<Request, Error> {
         return Err(Error::AtmostNegative);
     }
     let rate = Rate::new(max_burst, count, period_ms).map_err(|_| Error::BucketTooLong)?;
-    Ok(Request { rate, quantity, atmost: options.atmost, unit: options.unit })
+    let request = Request { rate, quantity, atmost: options.atmost, unit: options.unit };
+    Ok((request, options.block_ms))
+}
+
+impl Request {
+    /// Takes from the bucket, or gives back.
+    pub fn attempt(
+        &self,
+        ctx: Context,
+        name: KeyName,
+        now_us: u64,
+        terms: Terms,
+    ) -> Result<Attempt, Error> {
+        let write = terms.mode != Mode::Look;
+        let mut key = if write { Key::write(ctx, name) } else { Key::read(ctx, name) };
+        let stored = stored(&key)?;
+        let (mut decision, mut next) =
+            decide(&self.rate, stored, now_us, self.quantity, self.atmost);
+        if terms.barred && self.quantity > 0 {
+            (decision, next) = bar(&self.rate, stored, now_us, decision, next);
+        }
+        if write {
+            store(&mut key, next);
+        }
+        let answer = self.answer(decision);
+        if decision.allowed() {
+            return Ok(Attempt::Allowed(answer));
+        }
+        let alone_us = decision.retry_after_us.map(|wait_us| now_us.saturating_add(wait_us));
+        Ok(Attempt::Denied { answer, alone_us })
+    }
+
+    /// Puts back into the bucket what was granted.
+    pub fn give_back(
+        &self,
+        ctx: Context,
+        name: KeyName,
+        now_us: u64,
+        answer: &Answer,
+    ) -> Result<(), Error> {
+        let mut key = Key::write(ctx, name);
+        let granted = i64::try_from(answer.decision.granted).unwrap_or(i64::MAX);
+        let (_, next) = decide(&self.rate, stored(&key)?, now_us, granted.saturating_neg(), false);
+        store(&mut key, next);
+        Ok(())
+    }
+
+    fn answer(&self, decision: Decision) -> Answer {
+        let sixth = if self.atmost { Sixth::Granted } else { Sixth::Absent };
+        Answer { decision, unit: self.unit, sixth }
+    }
 }
 
 fn stored(key: &Key) -> Result<Option<Tat>, Error> {
@@ -68,5 +112,15 @@ fn stored(key: &Key) -> Result<Option<Tat>, Error> {
         Kind::Empty => Ok(None),
         Kind::String => Tat::decode(key.string()).map(Some).ok_or(Error::NotTat),
         Kind::Zset | Kind::Other => Err(Error::NotString),
+    }
+}
+
+fn store(key: &mut Key, next: Next) {
+    match next {
+        Next::Keep => {}
+        Next::Store(tat) => {
+            key.set(tat.encode().as_bytes(), tat.full_at_ms().saturating_add(TTL_SLACK_MS));
+        }
+        Next::Delete => key.delete(),
     }
 }

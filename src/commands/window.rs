@@ -2,93 +2,124 @@
 
 use super::arguments::{Arguments, Known, Shape};
 use super::ledger::{open, Change, Ledger};
+use super::request::{Attempt, Mode, Request as Any, Terms};
+use super::waiting;
+use crate::answer::{Answer, Sixth};
 use crate::error::Error;
-use crate::limit::decision::{Decision, TimeUnit};
+use crate::limit::decision::TimeUnit;
 use crate::limit::window::{Ask, Judgement};
 use crate::redis::call::{Call, Context, KeyName};
 use crate::redis::clock;
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug)]
-struct Request {
+#[derive(Clone, Copy)]
+pub struct Request {
     limit: u64,
     shape: Shape,
-    quantity: u64,
+    /// 0 looks.
+    pub quantity: u64,
     atmost: bool,
     count_denied: bool,
     unit: TimeUnit,
 }
 
-/// `RL.WINDOW key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [ATMOST] [COUNTDENIED] [MS]`
+/// `RL.WINDOW key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [ATMOST] [COUNTDENIED] [BLOCK ms] [MS]`
 pub fn window(call: &mut Call) -> Result<(), Error> {
-    let request = parse(call, Known::MS | Known::WINDOW | Known::ATMOST | Known::COUNTDENIED)?;
-    let now_us = clock::command_time_us();
-    let decision = attempt(call.context(), call.key()?, &request, now_us)?;
-    call.reply_decision(&decision, request.unit, request.atmost);
-    Ok(())
+    let known = Known::MS | Known::WINDOW | Known::ATMOST | Known::COUNTDENIED | Known::BLOCK;
+    let (request, block_ms) = parse(call, known)?;
+    waiting::serve(call, Any::Window(request), block_ms)
 }
 
 /// `RL.WINDOW_RO key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [MS]`
 pub fn window_ro(call: &mut Call) -> Result<(), Error> {
-    let request = parse(call, Known::MS | Known::WINDOW)?;
+    let (request, _) = parse(call, Known::MS | Known::WINDOW)?;
     let now_us = clock::command_time_us();
-    let moment = request.shape.rule.at(now_us).ok_or(Error::Internal)?;
-    let mut ledger = Ledger::read(open(call.context(), call.key()?, false)?, moment)?;
-    let ask = request.ask();
-    let judgement = ledger.judge(&ask);
-    let decision = ledger.answer(&ask, judgement)?.without_held();
-    call.reply_decision(&decision, request.unit, false);
+    let terms = Terms { barred: false, mode: Mode::Look };
+    match request.attempt(call.context(), call.key()?, now_us, terms)? {
+        Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => call.reply(answer),
+    }
     Ok(())
 }
 
-impl Request {
-    fn ask(&self) -> Ask {
-        Ask { limit: self.limit, quantity: self.quantity, atmost: self.atmost, barred: false }
-    }
-}
-
-/// Takes from the window what the request asks for, if it can be had at `now_us`.
-fn attempt(ctx: Context, name: KeyName, request: &Request, now_us: u64) -> Result<Decision, Error> {
-    let moment = request.shape.rule.at(now_us).ok_or(Error::Internal)?;
-    let mut ledger = Ledger::read(open(ctx, name, true)?, moment)?;
-    let ask = request.ask();
-    let mut judgement = ledger.judge(&ask);
-    let (mut write, mut admitted) = (false, false);
-    match judgement {
-        Judgement::Granted(0) | Judgement::Never => {}
-        Judgement::Granted(quantity) => {
-            ledger.record(quantity, false);
-            (write, admitted) = (true, true);
-        }
-        Judgement::Wanting { .. } => {
-            write = ledger.must_heal();
-            if request.count_denied && request.quantity <= request.limit {
-                ledger.record(request.quantity, true);
-                judgement = ledger.judge(&ask);
-                write = true;
-            }
-        }
-    }
-    let decision = ledger.answer(&ask, judgement)?.without_held();
-    if write {
-        let trim = admitted || request.count_denied;
-        ledger.write(Change { trim, ..Change::default() }, request.shape.entries)?;
-    }
-    Ok(decision)
-}
-
-fn parse(call: &Call, known: Known) -> Result<Request, Error> {
+fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
     let mut arguments = Arguments::after_key(call);
     let limit = arguments.unsigned(0, Error::Limit)?;
     let period = arguments.period(false)?;
     let quantity = arguments.quantity(0, Error::Quantity)?.unsigned_abs();
     let options = arguments.options(known)?;
-    Ok(Request {
+    let request = Request {
         limit,
         shape: options.shape(limit, period)?,
         quantity,
         atmost: options.atmost,
         count_denied: options.count_denied,
         unit: options.unit,
-    })
+    };
+    Ok((request, options.block_ms))
+}
+
+impl Request {
+    /// Counts an event, if the window has room.
+    pub fn attempt(
+        &self,
+        ctx: Context,
+        name: KeyName,
+        now_us: u64,
+        terms: Terms,
+    ) -> Result<Attempt, Error> {
+        let moment = self.shape.rule.at(now_us).ok_or(Error::Internal)?;
+        let mut ledger = Ledger::read(open(ctx, name, terms.mode != Mode::Look)?, moment)?;
+        let ask = Ask {
+            limit: self.limit,
+            quantity: self.quantity,
+            atmost: self.atmost,
+            barred: terms.barred && self.quantity > 0,
+        };
+        let mut judgement = ledger.judge(&ask);
+        let (mut write, mut trim) = (false, false);
+        match judgement {
+            Judgement::Granted(quantity) if quantity > 0 && terms.mode != Mode::Look => {
+                ledger.record(quantity, false);
+                (write, trim) = (true, true);
+            }
+            Judgement::Granted(_) | Judgement::Never => {}
+            Judgement::Wanting { .. } => {
+                write = ledger.must_heal();
+                if terms.mode == Mode::Last && self.count_denied && self.quantity <= self.limit {
+                    ledger.record(self.quantity, true);
+                    judgement = ledger.judge(&ask);
+                    (write, trim) = (true, true);
+                }
+            }
+        }
+        let decision = ledger.answer(&ask, judgement)?.without_held();
+        let sixth = if self.atmost { Sixth::Granted } else { Sixth::Absent };
+        let answer = Answer { decision, unit: self.unit, sixth };
+        let attempt = if decision.allowed() {
+            Attempt::Allowed(answer)
+        } else {
+            let alone_us = if terms.mode == Mode::Try { ledger.alone_us(&ask)? } else { None };
+            Attempt::Denied { answer, alone_us }
+        };
+        if write && terms.mode != Mode::Look {
+            ledger.write(Change { trim, ..Change::default() }, self.shape.entries)?;
+        }
+        Ok(attempt)
+    }
+
+    /// Takes back the event that was granted, if it is still the last one.
+    pub fn give_back(
+        &self,
+        ctx: Context,
+        name: KeyName,
+        now_us: u64,
+        answer: &Answer,
+    ) -> Result<(), Error> {
+        let moment = self.shape.rule.at(now_us).ok_or(Error::Internal)?;
+        let mut ledger = Ledger::read(open(ctx, name, true)?, moment)?;
+        if ledger.retract(answer.decision.granted) {
+            ledger.write(Change::default(), self.shape.entries)?;
+        }
+        Ok(())
+    }
 }

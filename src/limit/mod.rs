@@ -10,4 +10,5 @@ pub mod period;
 pub mod reservation;
 pub mod rule;
 pub mod throttle;
+pub mod waiters;
 pub mod window;

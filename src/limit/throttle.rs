@@ -205,6 +205,25 @@ pub fn decide(
     (rate.answer(Limited::Denied, Some(wait), tat, now, 0), next)
 }
 
+/// The decision instead of `decision` and `next`, for a call that would take while others wait: denied for a
+/// millisecond at least.
+pub fn bar(
+    rate: &Rate,
+    stored: Option<Tat>,
+    now_us: u64,
+    decision: Decision,
+    next: Next,
+) -> (Decision, Next) {
+    const LEAST_US: u64 = 1_000;
+    if decision.allowed() {
+        let (seen, _) = decide(rate, stored, now_us, 0, false);
+        let retry_after_us = Some(LEAST_US);
+        return (Decision { limited: Limited::Denied, retry_after_us, ..seen }, Next::Keep);
+    }
+    let retry_after_us = decision.retry_after_us.map(|wait_us| wait_us.max(LEAST_US));
+    (Decision { retry_after_us, ..decision }, next)
+}
+
 impl Rate {
     fn answer(
         &self,

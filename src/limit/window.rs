@@ -137,6 +137,23 @@ impl Tally {
         self.edit.put = Some(event);
     }
 
+    /// Takes back `weight` of the last entry; whether there is so much in it.
+    pub fn retract(&mut self, weight: u64) -> bool {
+        let Some(tail) = self.tail.filter(|tail| tail.weight >= weight) else { return false };
+        let left = Event {
+            total: tail.total.wrapping_sub(weight),
+            weight: tail.weight.saturating_sub(weight),
+            ..tail
+        };
+        let left = Some(left).filter(|left| left.weight > 0);
+        if self.edit.put.is_none() {
+            self.edit.remove = Some(tail);
+        }
+        self.edit.put = left;
+        self.tail = left;
+        true
+    }
+
     /// When the last of the counted events leaves; `None` if there is none.
     pub fn empty_at_us(&self) -> Option<u64> {
         self.first?;

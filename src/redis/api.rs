@@ -45,5 +45,6 @@ required! {
     RedisModule_CreateTimer RedisModule_StopTimer RedisModule_GetRandomBytes
     RedisModule_RegisterInfoFunc RedisModule_InfoAddSection RedisModule_InfoAddFieldULongLong
     RedisModule_SetModuleOptions RedisModule_AvoidReplicaTraffic
-    RedisModule_SetDisconnectCallback RedisModule_SubscribeToServerEvent
+    RedisModule_SetDisconnectCallback RedisModule_GetDetachedThreadSafeContext
+    RedisModule_FreeThreadSafeContext RedisModule_SubscribeToServerEvent
 }

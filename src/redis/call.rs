@@ -1,9 +1,9 @@
 //! One call of a command: its arguments, its reply, and the guard around it.
 
 use super::api::api;
-use super::text::bytes_of;
+use super::text::{bytes_of, OwnedString};
+use crate::answer::{Answer, Sixth};
 use crate::error::Error;
-use crate::limit::decision::{Decision, TimeUnit};
 use crate::{Command, COMMANDS};
 use redis_module::raw;
 use std::ffi::CStr;
@@ -29,6 +29,58 @@ impl Context<'_> {
         self.raw
     }
 
+    /// The number of the selected database.
+    pub fn db(self) -> i32 {
+        // SAFETY: the context is live.
+        unsafe { api!(RedisModule_GetSelectedDb(self.raw)) }
+    }
+
+    /// Selects a database; whether there is one of this number.
+    pub fn select_db(self, db: i32) -> bool {
+        // SAFETY: the context is live.
+        unsafe { api!(RedisModule_SelectDb(self.raw, db)) == raw::REDISMODULE_OK as c_int }
+    }
+
+    /// Whether the client may be blocked: not in MULTI, scripts, functions, nor where another module calls.
+    pub fn may_block(self) -> bool {
+        let never = raw::REDISMODULE_CTX_FLAGS_MULTI
+            | raw::REDISMODULE_CTX_FLAGS_LUA
+            | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
+        self.flags() & never == 0
+    }
+
+    /// Whether a callback that is no command may write now: on a master, and not while CLIENT PAUSE or a failover
+    /// is in force, when the server asserts that nothing is replicated.
+    pub fn may_write(self) -> bool {
+        // SAFETY: takes nothing.
+        let paused = unsafe { api!(RedisModule_AvoidReplicaTraffic()) } != 0;
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_MASTER != 0 && !paused
+    }
+
+    /// Whether this node serves the slot of `key`: always, outside of a cluster.
+    pub fn serves(self, key: KeyName) -> bool {
+        if self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
+            return true;
+        }
+        // SAFETY: the context is live; "cE" takes no argument but the key: "s". The reply is ours to free. With "E"
+        // a key of a foreign slot gives an error as the reply.
+        unsafe {
+            let call = c"EXISTS".as_ptr();
+            let reply = api!(RedisModule_Call(self.raw, call, c"CEs".as_ptr(), key.raw()));
+            if reply.is_null() {
+                return false;
+            }
+            let kind = api!(RedisModule_CallReplyType(reply));
+            api!(RedisModule_FreeCallReply(reply));
+            kind as isize == raw::REDISMODULE_REPLY_INTEGER
+        }
+    }
+
+    fn flags(self) -> u32 {
+        // SAFETY: the context is live.
+        unsafe { api!(RedisModule_GetContextFlags(self.raw)) }.unsigned_abs()
+    }
+
     /// Writes a line at level "warning" to the server's log.
     pub fn warn(self, line: &CStr) {
         // SAFETY: both strings end in NUL; "%s" takes exactly the one.
@@ -46,6 +98,17 @@ pub struct KeyName<'a> {
 }
 
 impl<'a> KeyName<'a> {
+    /// The key of this name.
+    pub fn of(name: &'a OwnedString) -> KeyName<'a> {
+        KeyName { raw: name.raw(), lifetime: PhantomData }
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(self) -> &'a [u8] {
+        // SAFETY: whoever made the value keeps the string for 'a.
+        unsafe { bytes_of(self.raw) }
+    }
+
     pub(super) fn raw(self) -> *mut raw::RedisModuleString {
         self.raw
     }
@@ -81,24 +144,14 @@ impl<'a> Call<'a> {
         Ok(KeyName { raw, lifetime: PhantomData })
     }
 
-    /// Replies `[limited, limit, remaining, retry_after, reset_after]`, and with `granted` how much was had.
-    pub fn reply_decision(&self, decision: &Decision, unit: TimeUnit, granted: bool) {
-        self.five_integers(decision, unit, if granted { 6 } else { 5 });
-        if granted {
-            self.integer(decision.granted);
-        }
+    /// The command, for a reply that comes later.
+    pub fn command(&self) -> &'static Command {
+        self.command
     }
 
-    /// Replies the five integers and the id of the reservation, or nil.
-    pub fn reply_reservation(&self, decision: &Decision, unit: TimeUnit, id: Option<&[u8]>) {
-        self.five_integers(decision, unit, 6);
-        match id {
-            Some(id) => self.text(id),
-            // SAFETY: the context is live.
-            None => unsafe {
-                api!(RedisModule_ReplyWithNull(self.ctx.raw));
-            },
-        }
+    /// Replies the answer.
+    pub fn reply(&self, answer: Answer) {
+        reply(self.ctx, self.command, Ok(answer));
     }
 
     /// Replies how many reservations were settled.
@@ -109,46 +162,77 @@ impl<'a> Call<'a> {
 
     /// Notes for INFO that the call was allowed or denied.
     pub fn count(&self, allowed: bool) {
-        let stats = &self.command.stats;
-        if allowed { &stats.allowed } else { &stats.denied }.add(1);
-    }
-
-    fn five_integers(&self, decision: &Decision, unit: TimeUnit, array: usize) {
-        self.count(decision.allowed());
-        self.array(array);
-        self.integer(decision.limited as u64);
-        self.integer(decision.limit);
-        self.integer(decision.remaining);
-        match decision.retry_after_us {
-            Some(us) => self.integer(unit.round_up(us)),
-            None => self.signed(-1),
-        }
-        self.integer(unit.round_up(decision.reset_after_us));
-    }
-
-    /// Replies a string.
-    pub fn text(&self, text: &[u8]) {
-        // SAFETY: the context is live; the bytes are copied.
-        unsafe {
-            api!(RedisModule_ReplyWithStringBuffer(self.ctx.raw, text.as_ptr().cast(), text.len()))
-        };
+        self.command.stats.count(allowed);
     }
 
     /// Begins an array of `len` elements.
     pub fn array(&self, len: usize) {
-        let len = c_long::try_from(len).unwrap_or(c_long::MAX);
-        // SAFETY: the context is live.
-        unsafe { api!(RedisModule_ReplyWithArray(self.ctx.raw, len)) };
+        array(self.ctx, len);
     }
 
     /// Replies an integer; what passes 2^63 - 1 saturates.
     pub fn integer(&self, value: u64) {
-        self.signed(c_longlong::try_from(value).unwrap_or(c_longlong::MAX));
+        integer(self.ctx, value);
     }
 
-    fn signed(&self, value: c_longlong) {
+    /// Replies a string.
+    pub fn text(&self, text: &[u8]) {
+        self::text(self.ctx, text);
+    }
+}
+
+/// Replies an answer or an error, and counts it for INFO.
+pub(super) fn reply(ctx: Context, command: &Command, result: Result<Answer, Error>) {
+    let answer = match result {
+        Ok(answer) => answer,
+        Err(error) => {
+            command.stats.errors.add(1);
+            // SAFETY: the context is live and the text ends in NUL.
+            unsafe { api!(RedisModule_ReplyWithError(ctx.raw, error.text().as_ptr())) };
+            return;
+        }
+    };
+    let decision = &answer.decision;
+    command.stats.count(decision.allowed());
+    array(ctx, if matches!(answer.sixth, Sixth::Absent) { 5 } else { 6 });
+    integer(ctx, decision.limited as u64);
+    integer(ctx, decision.limit);
+    integer(ctx, decision.remaining);
+    match decision.retry_after_us {
+        Some(us) => integer(ctx, answer.unit.round_up(us)),
+        None => signed(ctx, -1),
+    }
+    integer(ctx, answer.unit.round_up(decision.reset_after_us));
+    match &answer.sixth {
+        Sixth::Absent => {}
+        Sixth::Granted => integer(ctx, decision.granted),
+        Sixth::Id(Some(id)) => text(ctx, id.as_bytes()),
         // SAFETY: the context is live.
-        unsafe { api!(RedisModule_ReplyWithLongLong(self.ctx.raw, value)) };
+        Sixth::Id(None) => unsafe {
+            api!(RedisModule_ReplyWithNull(ctx.raw));
+        },
+    }
+}
+
+fn array(ctx: Context, len: usize) {
+    let len = c_long::try_from(len).unwrap_or(c_long::MAX);
+    // SAFETY: the context is live.
+    unsafe { api!(RedisModule_ReplyWithArray(ctx.raw, len)) };
+}
+
+fn integer(ctx: Context, value: u64) {
+    signed(ctx, c_longlong::try_from(value).unwrap_or(c_longlong::MAX));
+}
+
+fn signed(ctx: Context, value: c_longlong) {
+    // SAFETY: the context is live.
+    unsafe { api!(RedisModule_ReplyWithLongLong(ctx.raw, value)) };
+}
+
+fn text(ctx: Context, text: &[u8]) {
+    // SAFETY: the context is live; the bytes are copied.
+    unsafe {
+        api!(RedisModule_ReplyWithStringBuffer(ctx.raw, text.as_ptr().cast(), text.len()));
     }
 }
 
@@ -173,14 +257,13 @@ pub(super) unsafe extern "C" fn entry<const COMMAND: usize>(
         Some(Err(error)) => error,
         None => Error::Internal,
     };
-    command.stats.errors.add(1);
-    // SAFETY: the context is live and the text ends in NUL.
-    unsafe {
-        match error {
-            Error::Arity => api!(RedisModule_WrongArity(ctx.raw)),
-            error => api!(RedisModule_ReplyWithError(ctx.raw, error.text().as_ptr())),
-        }
+    if error == Error::Arity {
+        command.stats.errors.add(1);
+        // SAFETY: the context is live.
+        return unsafe { api!(RedisModule_WrongArity(ctx.raw)) };
     }
+    reply(ctx, command, Err(error));
+    raw::REDISMODULE_OK as c_int
 }
 
 /// Runs `body`, which the server called through an `extern "C"` function: a panic stops here, with a line in

@@ -1,7 +1,8 @@
 //! The server's wall clock.
 
 use redis_module::raw;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The last microsecond that a double, and so a score, holds exactly: in the year 2255.
 const LAST_US: u64 = (1 << 53) - 1;
@@ -21,4 +22,11 @@ pub fn command_time_us() -> u64 {
 pub fn wall_time_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(LAST_US).min(LAST_US)
+}
+
+/// Microseconds on a clock that nobody can set, for how long a call has waited.
+pub fn monotonic_us() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let elapsed = START.get_or_init(Instant::now).elapsed();
+    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }

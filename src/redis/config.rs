@@ -113,10 +113,7 @@ unsafe extern "C" fn set_number(
 }
 
 /// The string that CONFIG GET answered last: the server does not take it over.
-static SHOWN: Mutex<Option<Shown>> = Mutex::new(None);
-struct Shown(OwnedString);
-// SAFETY: only the main thread asks for it.
-unsafe impl Send for Shown {}
+static SHOWN: Mutex<Option<OwnedString>> = Mutex::new(None);
 
 unsafe extern "C" fn get_timezone(
     _name: *const c_char,
@@ -127,8 +124,7 @@ unsafe extern "C" fn get_timezone(
     let shown = guard(ctx, || {
         let zone = config::timezone()?.name();
         let mut shown = SHOWN.lock().ok()?;
-        let text = shown.insert(Shown(OwnedString::new(zone.as_bytes())));
-        Some(text.0.raw())
+        Some(shown.insert(OwnedString::new(zone.as_bytes())).raw())
     });
     shown.flatten().unwrap_or(null_mut())
 }

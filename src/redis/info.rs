@@ -2,6 +2,7 @@
 
 use super::api::api;
 use super::call::{guard, Context};
+use crate::commands::waiting;
 use crate::{stats, COMMANDS};
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -37,6 +38,9 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_repor
                 }
             }
         }
+        add(info, c"waiting", waiting::waiting());
+        add(info, c"waited_granted", stats::WAITED.get());
+        add(info, c"waited_timed_out", stats::TIMED_OUT.get());
         add(info, c"reservations_applied", stats::APPLIED.get());
         add(info, c"reservations_released", stats::RELEASED.get());
         add(info, c"reservations_lapsed", stats::LAPSED.get());

@@ -3,7 +3,7 @@
 use super::api::{api, missing};
 use super::call::{entry, guard, Context};
 use super::text::bytes_of;
-use super::{config, info};
+use super::{blocking, config, info};
 use crate::command::{Access, Argument, Command};
 use crate::COMMANDS;
 use redis_module::raw;
@@ -55,6 +55,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 /// The server calls this on unload, when no client waits and no timer runs.
 #[no_mangle]
 pub extern "C" fn RedisModule_OnUnload(_ctx: *mut raw::RedisModuleCtx) -> c_int {
+    blocking::release_module_context();
     OK
 }
 
@@ -80,6 +81,7 @@ fn load(ctx: Context, arguments: &[*mut raw::RedisModuleString]) -> Result<(), R
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
     // SAFETY: the context is live.
     unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options as c_int)) };
+    blocking::keep_module_context(ctx);
     let category = add_acl_category(ctx);
     for (command, entry) in COMMANDS.iter().zip(ENTRIES) {
         create(ctx, command, entry)?;

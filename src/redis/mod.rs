@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod api;
+pub mod blocking;
 pub mod call;
 pub mod clock;
 mod config;

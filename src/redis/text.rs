@@ -8,6 +8,11 @@ use std::ptr::{null_mut, NonNull};
 #[derive(Debug)]
 pub struct OwnedString(NonNull<raw::RedisModuleString>);
 
+// SAFETY: only the main thread ever touches one.
+unsafe impl Send for OwnedString {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedString {}
+
 impl OwnedString {
     /// A new string with these bytes.
     pub fn new(bytes: &[u8]) -> OwnedString {

@@ -1,0 +1,100 @@
+//! What the taking commands ask for, in a form that can wait and be tried again.
+
+use super::{acquire, throttle, window};
+use crate::answer::Answer;
+use crate::error::Error;
+use crate::redis::call::{Context, KeyName};
+
+/// A checked call of RL.THROTTLE, RL.WINDOW or RL.ACQUIRE.
+#[derive(Clone, Copy)]
+pub enum Request {
+    /// RL.THROTTLE
+    Throttle(throttle::Request),
+    /// RL.WINDOW
+    Window(window::Request),
+    /// RL.ACQUIRE
+    Acquire(acquire::Request),
+}
+
+/// How an attempt is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Others wait on the key and came before: nothing is granted.
+    pub barred: bool,
+    /// What may be written.
+    pub mode: Mode,
+}
+
+/// What an attempt may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A grant; and what heals. A denial is not the last word.
+    Try,
+    /// All that, and a denial that is to be counted.
+    Last,
+    /// Nothing.
+    Look,
+}
+
+/// How an attempt went.
+pub enum Attempt {
+    /// The request was granted, or only looked or gave back.
+    Allowed(Answer),
+    /// It was not.
+    Denied {
+        /// What the caller is told.
+        answer: Answer,
+        /// When the request could be granted if nothing were held and nobody waited, in Unix microseconds; `None`
+        /// if never.
+        alone_us: Option<u64>,
+    },
+}
+
+impl Request {
+    /// Whether it takes something, so that it has to stand in line and may wait.
+    pub fn takes(&self) -> bool {
+        match self {
+            Request::Throttle(request) => request.quantity > 0,
+            Request::Window(request) => request.quantity > 0,
+            Request::Acquire(request) => request.quantity > 0,
+        }
+    }
+
+    /// The id that the caller gave to the reservation.
+    pub fn id(&self) -> Option<&[u8]> {
+        match self {
+            Request::Acquire(request) => request.id.as_ref().map(|id| id.as_bytes()),
+            Request::Throttle(_) | Request::Window(_) => None,
+        }
+    }
+
+    /// Tries it at `now_us`.
+    pub fn attempt(
+        &self,
+        ctx: Context,
+        name: KeyName,
+        now_us: u64,
+        terms: Terms,
+    ) -> Result<Attempt, Error> {
+        match self {
+            Request::Throttle(request) => request.attempt(ctx, name, now_us, terms),
+            Request::Window(request) => request.attempt(ctx, name, now_us, terms),
+            Request::Acquire(request) => request.attempt(ctx, name, now_us, terms),
+        }
+    }
+
+    /// Gives back what was granted with `answer` to a client that was gone before it could be told.
+    pub fn give_back(
+        &self,
+        ctx: Context,
+        name: KeyName,
+        now_us: u64,
+        answer: &Answer,
+    ) -> Result<(), Error> {
+        match self {
+            Request::Throttle(request) => request.give_back(ctx, name, now_us, answer),
+            Request::Window(request) => request.give_back(ctx, name, now_us, answer),
+            Request::Acquire(request) => request.give_back(ctx, name, now_us, answer),
+        }
+    }
+}
