@@ -124,6 +124,15 @@ impl Rate {
         whole.saturating_mul(ATTOS_PER_NS).saturating_add(rest.saturating_mul(ATTOS_PER_NS) / count)
     }
 
+    /// `quantity * period / count`, rounded up: what giving back takes off, so that the stored time is rounded
+    /// down here as well.
+    fn refund(&self, quantity: u64) -> Attos {
+        let product = u128::from(self.period_ns.get()).saturating_mul(u128::from(quantity));
+        let count = NonZeroU128::from(self.count);
+        let dropped = u128::from((product % count).saturating_mul(ATTOS_PER_NS) % count > 0);
+        self.cost(quantity).saturating_add(dropped)
+    }
+
     /// The largest quantity whose cost is at most `room`, which is at most the bucket.
     fn affordable(&self, room: Attos) -> u64 {
         if room >= self.bucket {
@@ -176,7 +185,7 @@ pub fn decide(
 
     if quantity <= 0 {
         let given = quantity.unsigned_abs().min(rate.limit);
-        let after = tat.saturating_sub(rate.cost(given)).max(now);
+        let after = tat.saturating_sub(rate.refund(given)).max(now);
         let next = if quantity == 0 || tat == now {
             Next::Keep
         } else if after == now {
@@ -229,3 +238,6 @@ impl Rate {
 fn saturate(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;
