@@ -186,7 +186,7 @@ pub fn decide(
     if quantity <= 0 {
         let given = quantity.unsigned_abs().min(rate.limit);
         let after = tat.saturating_sub(rate.refund(given)).max(now);
-        let next = if quantity == 0 || tat == now {
+        let next = if quantity == 0 || (tat == now && !from_future) {
             Next::Keep
         } else if after == now {
             Next::Delete
@@ -204,8 +204,14 @@ pub fn decide(
     let cost = rate.cost(granted);
     if granted > 0 && cost <= room {
         let after = tat.saturating_add(cost).min(LAST_TAT);
-        // Beyond 1e18 a second a unit may cost less than an attosecond.
-        let next = if after == now { Next::Keep } else { Next::Store(Tat(after)) };
+        // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
+        let next = if after > now {
+            Next::Store(Tat(after))
+        } else if from_future {
+            Next::Delete
+        } else {
+            Next::Keep
+        };
         return (rate.answer(Limited::Allowed, None, after, now, granted), next);
     }
     let least = if atmost { 1 } else { wanted };

@@ -10,6 +10,10 @@ fn rate(max_burst: u64, count: u64, period_ms: u64) -> Rate {
     Rate::new(max_burst, count, period_ms).unwrap()
 }
 
+fn tat(value: &str) -> Tat {
+    Tat::decode(value.as_bytes()).unwrap()
+}
+
 /// One key and the clock.
 struct Bucket {
     rate: Rate,
@@ -52,5 +56,18 @@ fn what_was_taken_at_once_can_be_given_back_one_by_one() {
             assert_eq!(bucket.take(-1).remaining, remaining);
         }
         assert_eq!(bucket.stored, None, "{count}");
+    }
+}
+
+/// Beyond 1e18 a second there is nothing to wait for, but a state from the future was left as it was.
+#[test]
+fn a_bucket_shorter_than_the_resolution_forgets_a_state_from_the_future() {
+    let rate = rate(3, i64::MAX.unsigned_abs(), 1);
+    let future = Some(tat("1700000000000000001"));
+    for (quantity, next) in
+        [(1, Next::Delete), (-1, Next::Delete), (0, Next::Keep), (5, Next::Keep)]
+    {
+        assert_eq!(decide(&rate, future, START_US, quantity, false).1, next, "{quantity}");
+        assert_eq!(decide(&rate, None, START_US, quantity, false).1, Next::Keep, "{quantity}");
     }
 }
