@@ -3,7 +3,7 @@
 use super::arguments::{Arguments, Known};
 use crate::error::Error;
 use crate::limit::decision::TimeUnit;
-use crate::limit::throttle::{decide, Next, Rate, Tat};
+use crate::limit::throttle::{decide, look, Next, Rate, Tat};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::key::{Key, Kind, TTL_SLACK_MS};
@@ -41,7 +41,7 @@ pub fn throttle_ro(call: &mut Call) -> Result<(), Error> {
     let now_us = clock::command_time_us();
     let key = Key::read(call.context(), call.key()?);
     let stored = stored(&key)?;
-    let (decision, _) = decide(&request.rate, stored, now_us, request.quantity, false);
+    let decision = look(&request.rate, stored, now_us, request.quantity);
     call.reply_decision(&decision, request.unit, false);
     Ok(())
 }

@@ -220,6 +220,14 @@ pub fn decide(
     (rate.answer(Limited::Denied, Some(wait), tat, now, 0), next)
 }
 
+/// What [`decide`] would answer to the same call now, beside `remaining` and `reset_after` of the state as it
+/// stands.
+pub fn look(rate: &Rate, stored: Option<Tat>, now_us: u64, quantity: i64) -> Decision {
+    let (asked, _) = decide(rate, stored, now_us, quantity, false);
+    let (state, _) = decide(rate, stored, now_us, 0, false);
+    Decision { remaining: state.remaining, reset_after_us: state.reset_after_us, ..asked }
+}
+
 impl Rate {
     fn answer(
         &self,

@@ -1,6 +1,6 @@
 //! The algorithm by itself.
 
-use super::super::decision::Decision;
+use super::super::decision::{Decision, Limited};
 use super::*;
 
 /// 14 November 2023, 22:13:20 UTC, in microseconds.
@@ -69,5 +69,25 @@ fn a_bucket_shorter_than_the_resolution_forgets_a_state_from_the_future() {
     {
         assert_eq!(decide(&rate, future, START_US, quantity, false).1, next, "{quantity}");
         assert_eq!(decide(&rate, None, START_US, quantity, false).1, Next::Keep, "{quantity}");
+    }
+}
+
+#[test]
+fn looking_answers_for_the_quantity_asked_and_of_the_state_as_it_stands() {
+    let rate = rate(4, 1, 1000);
+    let two_taken = Some("1700000002000000000");
+    for (stored, quantity, limited, remaining, retry_after_us, reset_after_us) in [
+        (None, 1, Limited::Allowed, 5, None, 0),
+        (None, 6, Limited::Denied, 5, None, 0),
+        (None, -1, Limited::Allowed, 5, None, 0),
+        (two_taken, 3, Limited::Allowed, 3, None, 2_000_000),
+        (two_taken, 4, Limited::Denied, 3, Some(1_000_000), 2_000_000),
+        (two_taken, -1, Limited::Allowed, 3, None, 2_000_000),
+        (two_taken, 0, Limited::Allowed, 3, None, 2_000_000),
+    ] {
+        let decision = look(&rate, stored.map(tat), START_US, quantity);
+        let told = (decision.limited, decision.remaining, decision.retry_after_us);
+        assert_eq!(told, (limited, remaining, retry_after_us), "{stored:?} {quantity}");
+        assert_eq!(decision.reset_after_us, reset_after_us, "{stored:?} {quantity}");
     }
 }
