@@ -13,6 +13,8 @@
     )
 )]
 
+#[cfg(test)]
+mod allocation;
 mod command;
 mod commands;
 mod config;
