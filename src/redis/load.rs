@@ -144,7 +144,8 @@ fn add_acl_category(ctx: Context) -> bool {
     }
 }
 
-/// Tells COMMAND INFO and COMMAND DOCS (from 7.0), and the ACL category where there is one.
+/// Tells COMMAND INFO and COMMAND DOCS (from 7.0), and the ACL categories (from 7.2): servers put no module's
+/// command into `@read` or `@write` by its flags.
 fn describe(ctx: Context, command: &Command, category: bool) -> Result<(), Refused> {
     // SAFETY: set once by RedisModule_Init. The structures are the ones of the version that we name, and the
     // server copies them, so they may go when this returns.
@@ -171,8 +172,14 @@ fn describe(ctx: Context, command: &Command, category: bool) -> Result<(), Refus
             let name = command.name.to_string_lossy();
             return Err(Refused(format!("the server refused the description of {name}")));
         }
-        if let (true, Some(set)) = (category, raw::RedisModule_SetCommandACLCategories) {
-            set(handle, ACL_CATEGORY.as_ptr());
+        if let Some(set) = raw::RedisModule_SetCommandACLCategories {
+            let categories = match (command.access, category) {
+                (Access::Read, true) => c"ratelimit read fast",
+                (Access::Read, false) => c"read fast",
+                (Access::Update, true) => c"ratelimit write fast",
+                (Access::Update, false) => c"write fast",
+            };
+            set(handle, categories.as_ptr());
         }
     }
     Ok(())
