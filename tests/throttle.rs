@@ -222,7 +222,7 @@ fn every_unit_of_the_period_is_taken_in_either_case() {
 #[test]
 fn a_bad_call_is_an_error_that_changes_nothing() {
     let (_server, mut conn) = held();
-    let arity = "ERR wrong number of arguments for 'rl.throttle";
+    let arity = "ERR wrong number of arguments for '";
     let (burst, count, period) = ("ERR max_burst must be ", "ERR count must be ", "ERR period ");
     let (quantity, syntax) = ("ERR quantity must be ", "ERR syntax error");
     let long = "ERR (max_burst + 1) * period / count must be ";

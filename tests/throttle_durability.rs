@@ -112,7 +112,12 @@ fn dump_and_restore_carry_the_state() {
 #[test]
 fn the_aof_has_plain_effects_and_one_for_each_change() {
     let (server, mut conn) = held(Server::builder().aof());
-    let mut effects = |line: &str| server.aof_grows_by(|| conn.cmd(line));
+    let mut effects = |line: &str| {
+        let mut lines = server.aof_grows_by(|| conn.cmd(line));
+        // Before 7.0 what a module replicates comes as a transaction.
+        lines.retain(|line| line != "MULTI" && line != "EXEC");
+        lines
+    };
     let set = |seconds: i64| {
         let at_ms = START_US / 1000 + seconds * 1000 + 900;
         vec![format!("SET k {}000000000 PXAT {at_ms}", 1_700_000_000 + seconds)]
