@@ -13,6 +13,8 @@
     )
 )]
 
+#[cfg(test)]
+mod allocation;
 mod answer;
 mod command;
 mod commands;

@@ -6,7 +6,7 @@ use super::waiting;
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
 use crate::limit::decision::{Decision, TimeUnit};
-use crate::limit::throttle::{bar, decide, Next, Rate, Tat};
+use crate::limit::throttle::{bar, decide, look, Next, Rate, Tat};
 use crate::redis::call::{Call, Context, KeyName};
 use crate::redis::clock;
 use crate::redis::key::{Key, Kind, TTL_SLACK_MS};
@@ -33,10 +33,8 @@ pub fn throttle_ro(call: &mut Call) -> Result<(), Error> {
     let now_us = clock::command_time_us();
     let key = Key::read(call.context(), call.key()?);
     let stored = stored(&key)?;
-    let (asked, _) = decide(&request.rate, stored, now_us, request.quantity, false);
-    let (seen, _) = decide(&request.rate, stored, now_us, 0, false);
-    let Decision { limited, retry_after_us, .. } = asked;
-    call.reply(request.answer(Decision { limited, retry_after_us, ..seen }));
+    let decision = look(&request.rate, stored, now_us, request.quantity);
+    call.reply(request.answer(decision));
     Ok(())
 }
 

@@ -94,6 +94,8 @@ impl<const N: usize> From<&[u8]> for Text<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, RngSeed};
 
     #[test]
     fn takes_what_redis_takes() {
@@ -146,6 +148,57 @@ mod tests {
             let mut out = Text::<32>::new();
             out.push_number(value, width);
             assert_eq!(out.as_bytes(), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped() {
+        let mut out = Text::<4>::new();
+        out.push(b"abc");
+        out.push_number(42, 1);
+        assert_eq!(out.as_bytes(), b"abc4");
+        out.push(b"x");
+        assert_eq!(out.as_bytes(), b"abc4");
+    }
+
+    proptest! {
+        #![proptest_config(Config {
+            cases: 2000,
+            rng_seed: RngSeed::Fixed(1),
+            failure_persistence: None,
+            ..Config::default()
+        })]
+
+        #[test]
+        fn every_number_is_read_as_it_was_written(value: u64, bits in 0..64u32, width in 0..30usize) {
+            let value = value >> bits;
+            let mut out = Text::<32>::new();
+            out.push_number(value, width);
+            let padded = format!("{value:0w$}", w = width.min(20));
+            prop_assert_eq!(out.as_bytes(), padded.as_bytes());
+            prop_assert_eq!(parse_digits(out.as_bytes()), Some(value));
+            let plain = value.to_string();
+            prop_assert_eq!(parse_u64(plain.as_bytes()), Some(value));
+            let signed = value as i64;
+            prop_assert_eq!(parse_i64(signed.to_string().as_bytes()), Some(signed));
+        }
+
+        /// The standard library's parser, less the sign +, the leading zeros and -0.
+        #[test]
+        fn any_text_is_a_number_or_none(text in prop_oneof![
+            "[-+ 0-9]{0,21}",
+            "-?(0|[1-9][0-9]{0,20})",
+            any::<String>(),
+        ]) {
+            let canonical = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
+            prop_assert_eq!(parse_i64(text.as_bytes()), canonical);
+            let canonical = text.parse::<u64>().ok().filter(|number| number.to_string() == text);
+            prop_assert_eq!(parse_u64(text.as_bytes()), canonical);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let (_, _, _) = (parse_i64(&bytes), parse_u64(&bytes), parse_digits(&bytes));
         }
     }
 }

@@ -124,6 +124,15 @@ impl Rate {
         whole.saturating_mul(ATTOS_PER_NS).saturating_add(rest.saturating_mul(ATTOS_PER_NS) / count)
     }
 
+    /// `quantity * period / count`, rounded up: what giving back takes off, so that the stored time is rounded
+    /// down here as well.
+    fn refund(&self, quantity: u64) -> Attos {
+        let product = u128::from(self.period_ns.get()).saturating_mul(u128::from(quantity));
+        let count = NonZeroU128::from(self.count);
+        let dropped = u128::from((product % count).saturating_mul(ATTOS_PER_NS) % count > 0);
+        self.cost(quantity).saturating_add(dropped)
+    }
+
     /// The largest quantity whose cost is at most `room`, which is at most the bucket.
     fn affordable(&self, room: Attos) -> u64 {
         if room >= self.bucket {
@@ -176,8 +185,8 @@ pub fn decide(
 
     if quantity <= 0 {
         let given = quantity.unsigned_abs().min(rate.limit);
-        let after = tat.saturating_sub(rate.cost(given)).max(now);
-        let next = if quantity == 0 || tat == now {
+        let after = tat.saturating_sub(rate.refund(given)).max(now);
+        let next = if quantity == 0 || (tat == now && !from_future) {
             Next::Keep
         } else if after == now {
             Next::Delete
@@ -195,8 +204,14 @@ pub fn decide(
     let cost = rate.cost(granted);
     if granted > 0 && cost <= room {
         let after = tat.saturating_add(cost).min(LAST_TAT);
-        // Beyond 1e18 a second a unit may cost less than an attosecond.
-        let next = if after == now { Next::Keep } else { Next::Store(Tat(after)) };
+        // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
+        let next = if after > now {
+            Next::Store(Tat(after))
+        } else if from_future {
+            Next::Delete
+        } else {
+            Next::Keep
+        };
         return (rate.answer(Limited::Allowed, None, after, now, granted), next);
     }
     let least = if atmost { 1 } else { wanted };
@@ -224,6 +239,14 @@ pub fn bar(
     (Decision { retry_after_us, ..decision }, next)
 }
 
+/// What [`decide`] would answer to the same call now, beside `remaining` and `reset_after` of the state as it
+/// stands.
+pub fn look(rate: &Rate, stored: Option<Tat>, now_us: u64, quantity: i64) -> Decision {
+    let (asked, _) = decide(rate, stored, now_us, quantity, false);
+    let (state, _) = decide(rate, stored, now_us, 0, false);
+    Decision { remaining: state.remaining, reset_after_us: state.reset_after_us, ..asked }
+}
+
 impl Rate {
     fn answer(
         &self,
@@ -248,3 +271,6 @@ impl Rate {
 fn saturate(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

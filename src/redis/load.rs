@@ -12,7 +12,7 @@ use std::os::raw::{c_char, c_int};
 use std::ptr::{null, null_mut, NonNull};
 
 const MODULE_VERSION: c_int = 1;
-const ACL_CATEGORY: &CStr = c"ratelimit";
+const NAME: &CStr = c"ratelimit";
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     // is the server's.
     unsafe {
         let version = raw::REDISMODULE_APIVER_1 as c_int;
-        if raw::Export_RedisModule_Init(ctx, c"ratelimit".as_ptr(), MODULE_VERSION, version) != OK {
+        if raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), MODULE_VERSION, version) != OK {
             return ERR;
         }
     }
@@ -133,7 +133,7 @@ fn create(ctx: Context, command: &Command, entry: Entry) -> Result<(), Refused> 
     )))
 }
 
-/// Whether commands can be put into `@ratelimit` here.
+/// Whether commands can be put into the category `@ratelimit` here.
 fn add_acl_category(ctx: Context) -> bool {
     // SAFETY: set once by RedisModule_Init; the name is copied.
     unsafe {
@@ -142,11 +142,12 @@ fn add_acl_category(ctx: Context) -> bool {
         else {
             return false;
         };
-        add(ctx.raw(), ACL_CATEGORY.as_ptr()) == OK
+        add(ctx.raw(), NAME.as_ptr()) == OK
     }
 }
 
-/// Tells COMMAND INFO and COMMAND DOCS (from 7.0), and the ACL category where there is one.
+/// Tells COMMAND INFO and COMMAND DOCS (from 7.0), and the ACL categories (from 7.2): servers put no module's
+/// command into `@read` or `@write` by its flags.
 fn describe(ctx: Context, command: &Command, category: bool) -> Result<(), Refused> {
     // SAFETY: set once by RedisModule_Init. The structures are the ones of the version that we name, and the
     // server copies them, so they may go when this returns.
@@ -173,8 +174,11 @@ fn describe(ctx: Context, command: &Command, category: bool) -> Result<(), Refus
             let name = command.name.to_string_lossy();
             return Err(Refused(format!("the server refused the description of {name}")));
         }
-        if let (true, Some(set)) = (category, raw::RedisModule_SetCommandACLCategories) {
-            set(handle, ACL_CATEGORY.as_ptr());
+        if let Some(set) = raw::RedisModule_SetCommandACLCategories {
+            let flags = command.flags.replace("readonly", "read").replace(" deny-oom", "");
+            let own = if category { " ratelimit" } else { "" };
+            let categories = CString::new(format!("{flags}{own}")).unwrap_or_default();
+            set(handle, categories.as_ptr());
         }
     }
     Ok(())
