@@ -10,7 +10,6 @@ use crate::limit::reservation::{end_us, Reservation, MAX_ID};
 use crate::limit::window::{Ask, Judgement};
 use crate::redis::call::{Call, Context, KeyName};
 use crate::redis::{clock, random};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An id of a reservation.
 pub type Id = Text<MAX_ID>;
@@ -93,26 +92,13 @@ fn attempt(
         quantity,
         lease_ms: request.lease_ms,
         end_us,
-        order_us: arrival_us(now_us),
+        order_us: ledger.order_us(),
         rule: request.shape.rule.write().as_bytes(),
     }
     .member();
     let change = Change { reserve: Some(reservation.as_bytes()), trim: true, ..Change::default() };
     ledger.write(change, request.shape.entries)?;
     Ok((decision, Some(id)))
-}
-
-/// The time, moved on by a microsecond where two reservations come in the same one, so that they stay in order.
-fn arrival_us(now_us: u64) -> u64 {
-    static LAST_US: AtomicU64 = AtomicU64::new(0);
-    let arrival_us = match LAST_US.load(Ordering::Relaxed) {
-        last_us if last_us >= now_us && last_us.saturating_sub(now_us) < 1_000_000 => {
-            last_us.saturating_add(1)
-        }
-        _ => now_us,
-    };
-    LAST_US.store(arrival_us, Ordering::Relaxed);
-    arrival_us
 }
 
 fn parse(call: &Call, known: Known) -> Result<Request, Error> {
