@@ -12,7 +12,6 @@ use crate::limit::reservation::{end_us, Reservation};
 use crate::limit::window::{Ask, Judgement};
 use crate::redis::call::{Call, Context, KeyName};
 use crate::redis::{clock, random};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -110,7 +109,7 @@ impl Request {
             quantity: self.quantity,
             lease_ms: self.lease_ms,
             end_us,
-            order_us: arrival_us(now_us),
+            order_us: ledger.order_us(),
             rule: self.shape.rule.write().as_bytes(),
         }
         .member();
@@ -139,17 +138,4 @@ impl Request {
     fn answer(&self, decision: Decision, id: Option<Id>) -> Answer {
         Answer { decision, unit: self.unit, sixth: Sixth::Id(id) }
     }
-}
-
-/// The time, moved on by a microsecond where two reservations come in the same one, so that they stay in order.
-fn arrival_us(now_us: u64) -> u64 {
-    static LAST_US: AtomicU64 = AtomicU64::new(0);
-    let arrival_us = match LAST_US.load(Ordering::Relaxed) {
-        last_us if last_us >= now_us && last_us.saturating_sub(now_us) < 1_000_000 => {
-            last_us.saturating_add(1)
-        }
-        _ => now_us,
-    };
-    LAST_US.store(arrival_us, Ordering::Relaxed);
-    arrival_us
 }

@@ -74,6 +74,8 @@ pub struct Ledger<'c> {
     from_future: Vec<OwnedString>,
     lapsed: Vec<OwnedString>,
     reservations: usize,
+    /// The newest reservation's place in the order of arrival.
+    newest_order_us: Option<u64>,
     /// Whether reservations were read at all.
     complete: bool,
 }
@@ -94,6 +96,7 @@ impl<'c> Ledger<'c> {
     pub fn read(key: Key<'c>, moment: Moment) -> Result<Ledger<'c>, Error> {
         let (mut held, mut from_future, mut lapsed) = (Held::default(), Vec::new(), Vec::new());
         let mut reservations: usize = 0;
+        let mut newest_order_us = None;
         let mut last = None;
         match key.last_by_score(f64::INFINITY) {
             Some(element) if element.score == f64::INFINITY => {
@@ -106,6 +109,7 @@ impl<'c> Ledger<'c> {
                         one.lapses_us(now_us) < one.end_us,
                     );
                     reservations = reservations.saturating_add(1);
+                    newest_order_us = newest_order_us.max(Some(one.order_us));
                     if live {
                         held.add(lapses_us, one.quantity);
                     }
@@ -122,7 +126,18 @@ impl<'c> Ledger<'c> {
         }
         let tally = Tally::read(&mut Entries { key: &key, last }, moment)?;
         let complete = true;
-        Ok(Ledger { key, moment, last, tally, held, from_future, lapsed, reservations, complete })
+        Ok(Ledger {
+            key,
+            moment,
+            last,
+            tally,
+            held,
+            from_future,
+            lapsed,
+            reservations,
+            newest_order_us,
+            complete,
+        })
     }
 
     /// Reads what counts, and no reservation: for a call that has nothing to decide, in O(log n).
@@ -137,6 +152,7 @@ impl<'c> Ledger<'c> {
             from_future: Vec::new(),
             lapsed: Vec::new(),
             reservations: 0,
+            newest_order_us: None,
             complete: false,
         })
     }
@@ -154,6 +170,13 @@ impl<'c> Ledger<'c> {
     /// How many reservations are live.
     pub fn held(&self) -> usize {
         self.held.len()
+    }
+
+    /// The place of a new reservation in the order of arrival: now, or just behind the newest where that came in
+    /// the same microsecond or before the clock went back.
+    pub fn order_us(&self) -> u64 {
+        let behind = self.newest_order_us.map_or(0, |newest_us| newest_us.saturating_add(1));
+        behind.max(self.moment.now_us())
     }
 
     /// Judges what is asked.
@@ -299,19 +322,14 @@ pub fn find(key: &Key, id: &[u8]) -> Result<Option<OwnedString>, Error> {
     Ok(Some(element.member))
 }
 
-/// Reservations from the future as they are to be written: ending one lease from now, in their old order and
-/// before everything that comes now.
+/// Reservations from the future as they are to be written: ending one lease from now, in their old order.
 fn heal(members: &[OwnedString], now_us: u64) -> Result<Vec<Vec<u8>>, Error> {
-    let mut reservations = members.iter().map(reservation).collect::<Result<Vec<_>, _>>()?;
-    reservations.sort_by_key(|one| one.order_us);
-    let mut order_us = now_us;
-    let mut healed = Vec::with_capacity(reservations.len());
-    for one in reservations.iter().rev() {
-        order_us = order_us.saturating_sub(1);
+    let healed = members.iter().map(|member| {
+        let one = reservation(member)?;
         let end_us = end_us(now_us, one.lease_ms);
-        healed.push(Reservation { end_us, order_us, ..*one }.member().as_bytes().to_vec());
-    }
-    Ok(healed)
+        Ok(Reservation { end_us, ..one }.member().as_bytes().to_vec())
+    });
+    healed.collect()
 }
 
 /// Lets the key expire when its state stops mattering, or so much later that it need not be told on every

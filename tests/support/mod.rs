@@ -18,13 +18,17 @@
 
 mod client;
 mod clock;
+mod random;
 mod replication;
+mod reservation;
 mod server;
 mod wait;
 
 pub use client::{error_line, ints, text, Conn, Words};
 pub use clock::Clock;
+pub use random::Random;
 pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, wait_for_sync};
+pub use reservation::{acquired, held, Acquired, Held};
 pub use server::{Builder, Server, Stop, Version};
 pub use wait::{elapsed, eventually};

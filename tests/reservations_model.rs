@@ -1,0 +1,528 @@
+//! RL.ACQUIRE, RL.APPLY, RL.RELEASE, RL.RENEW, RL.HELD and RL.WINDOW against a model that holds events and leases
+//! in plain lists.
+//!
+//! `RATELIMIT_SEED=n cargo test --test reservations_model` replays one seed; a failure prints its own.
+
+mod support;
+
+use std::fmt::Write;
+
+use support::*;
+
+const START_US: i64 = 1_700_000_000_000_000;
+const MINUTE_US: i64 = 60_000_000;
+const STEPS: usize = 700;
+
+/// A kind of window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Semaphore,
+    Sliding { period_us: i64 },
+    Buckets { period_us: i64, n: i64 },
+    Fixed { period_us: i64, offset_us: i64 },
+}
+
+/// Arguments and their meaning.
+const KINDS: [(&str, &str, Kind); 6] = [
+    ("0", "", Kind::Semaphore),
+    ("10", "", Kind::Sliding { period_us: 10_000_000 }),
+    ("700ms", "", Kind::Sliding { period_us: 700_000 }),
+    ("10s", "BUCKETS 4", Kind::Buckets { period_us: 10_000_000, n: 4 }),
+    ("1min", "FIXED", Kind::Fixed { period_us: MINUTE_US, offset_us: 0 }),
+    (
+        "1h",
+        "FIXED TZ Asia/Kolkata",
+        Kind::Fixed { period_us: 60 * MINUTE_US, offset_us: 330 * MINUTE_US },
+    ),
+];
+
+impl Kind {
+    /// When an event stops counting.
+    fn leave_us(self, event_us: i64) -> i64 {
+        match self {
+            Kind::Semaphore => event_us,
+            Kind::Sliding { period_us } | Kind::Buckets { period_us, .. } => event_us + period_us,
+            Kind::Fixed { period_us, offset_us } => {
+                let local_us = event_us + offset_us;
+                local_us - local_us.rem_euclid(period_us) + period_us - offset_us
+            }
+        }
+    }
+
+    /// Whether an event at `now_us` is counted with those that began at `first_us`.
+    fn folds(self, first_us: i64, now_us: i64, limit: i64) -> bool {
+        match self {
+            Kind::Buckets { period_us, n } if limit > n => (now_us - first_us) * n < period_us,
+            _ => false,
+        }
+    }
+}
+
+/// Events that count until the newest of them leaves.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    first_us: i64,
+    newest_us: i64,
+    quantity: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Lease {
+    id: String,
+    quantity: i64,
+    lease_us: i64,
+    end_us: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    kind: Kind,
+    limit: i64,
+    now_us: i64,
+    entries: Vec<Entry>,
+    /// In the order they were had.
+    leases: Vec<Lease>,
+}
+
+/// limited, limit, remaining, retry_after, reset_after in microseconds; -1 stays -1.
+type Answer = [i64; 5];
+
+impl Model {
+    /// The state as a call now takes it: nothing is from the future.
+    fn seen(&self) -> Model {
+        let mut seen = self.clone();
+        seen.heal();
+        seen
+    }
+
+    /// Takes events from the future as happening now, and leases as beginning now.
+    fn heal(&mut self) {
+        self.heal_events();
+        for lease in &mut self.leases {
+            lease.end_us = lease.end_us.min(self.now_us + lease.lease_us);
+        }
+    }
+
+    fn heal_events(&mut self) {
+        let now_us = self.now_us;
+        let future: i64 =
+            self.entries.iter().filter(|e| e.newest_us > now_us).map(|e| e.quantity).sum();
+        self.entries.retain(|e| e.newest_us <= now_us);
+        if future > 0 {
+            match self.entries.last_mut() {
+                Some(last) if last.newest_us == now_us => last.quantity += future,
+                _ => self.entries.push(Entry {
+                    first_us: now_us,
+                    newest_us: now_us,
+                    quantity: future,
+                }),
+            }
+        }
+    }
+
+    /// What ends by itself after `now_us`: when, and how much.
+    fn ends(&self) -> Vec<(i64, i64)> {
+        let events = self.entries.iter().map(|e| (self.kind.leave_us(e.newest_us), e.quantity));
+        let leases = self.leases.iter().map(|l| (l.end_us, l.quantity));
+        let mut ends: Vec<_> =
+            events.chain(leases).filter(|(end_us, _)| *end_us > self.now_us).collect();
+        ends.sort_unstable();
+        ends
+    }
+
+    fn counted(&self) -> i64 {
+        let counts = |e: &&Entry| self.kind.leave_us(e.newest_us) > self.now_us;
+        self.entries.iter().filter(counts).map(|e| e.quantity).sum()
+    }
+
+    fn held(&self) -> i64 {
+        self.leases.iter().filter(|l| l.end_us > self.now_us).map(|l| l.quantity).sum()
+    }
+
+    /// Where the live lease `id` is.
+    fn live(&self, id: &str) -> Option<usize> {
+        self.leases.iter().position(|l| l.id == id && l.end_us > self.now_us)
+    }
+
+    /// The answer for `quantity`, before anything is taken; to be asked of a state as it is seen.
+    fn answer(&self, quantity: i64) -> Answer {
+        let (counted, held) = (self.counted(), self.held());
+        let (mut limited, mut retry_us) = (0, -1);
+        if quantity > self.limit {
+            limited = 1;
+        } else if quantity > 0 && counted + held + quantity > self.limit {
+            limited = if counted + quantity <= self.limit { 2 } else { 1 };
+            let mut need = counted + held + quantity - self.limit;
+            for (end_us, freed) in self.ends() {
+                need -= freed;
+                if need <= 0 {
+                    retry_us = end_us - self.now_us;
+                    break;
+                }
+            }
+        }
+        let reset_us = self.ends().last().map_or(0, |(end_us, _)| end_us - self.now_us);
+        [limited, self.limit, (self.limit - counted - held).max(0), retry_us, reset_us]
+    }
+
+    fn record(&mut self, quantity: i64) {
+        self.heal_events();
+        let (kind, now_us, limit) = (self.kind, self.now_us, self.limit);
+        match self.entries.last_mut() {
+            Some(last) if last.newest_us == now_us || kind.folds(last.first_us, now_us, limit) => {
+                last.newest_us = now_us;
+                last.quantity += quantity;
+            }
+            _ => self.entries.push(Entry { first_us: now_us, newest_us: now_us, quantity }),
+        }
+    }
+
+    /// RL.WINDOW: the answer and what was granted.
+    fn window(&mut self, quantity: i64, atmost: bool) -> (Answer, i64) {
+        let seen = self.seen();
+        let free = (self.limit - seen.counted() - seen.held()).max(0);
+        let least = if atmost { quantity.min(1) } else { quantity };
+        let mut answer = seen.answer(least);
+        let granted = match answer[0] {
+            0 => quantity.min(free),
+            _ => 0,
+        };
+        if quantity > 0 && least <= self.limit {
+            self.heal();
+        }
+        if granted > 0 {
+            self.record(granted);
+            answer = self.answer(0);
+        }
+        answer[0] = answer[0].min(1);
+        (answer, granted)
+    }
+
+    /// RL.ACQUIRE; nothing for DUPLICATE.
+    fn acquire(&mut self, id: &str, quantity: i64, lease_us: i64) -> Option<Answer> {
+        if self.live(id).is_some() {
+            return None;
+        }
+        let answer = self.seen().answer(quantity);
+        if quantity > 0 && quantity <= self.limit {
+            self.heal();
+        }
+        if quantity == 0 || answer[0] != 0 {
+            return Some(answer);
+        }
+        self.leases.retain(|l| l.end_us > self.now_us);
+        let end_us = self.now_us + lease_us;
+        self.leases.push(Lease { id: id.into(), quantity, lease_us, end_us });
+        Some(self.answer(0))
+    }
+
+    fn release(&mut self, id: &str) -> bool {
+        self.live(id).map(|at| self.leases.remove(at)).is_some()
+    }
+
+    fn apply(&mut self, id: &str, quantity: Option<i64>) -> bool {
+        let Some(at) = self.live(id) else { return false };
+        let lease = self.leases.remove(at);
+        match quantity.unwrap_or(lease.quantity) {
+            0 => {}
+            quantity => self.record(quantity),
+        }
+        true
+    }
+
+    fn renew(&mut self, id: &str, lease_us: Option<i64>) -> bool {
+        let Some(at) = self.live(id) else { return false };
+        let lease = &mut self.leases[at];
+        lease.lease_us = lease_us.unwrap_or(lease.lease_us);
+        lease.end_us = self.now_us + lease.lease_us;
+        true
+    }
+
+    fn held_list(&self) -> Vec<Held> {
+        let seen = self.seen();
+        let live = seen.leases.iter().filter(|l| l.end_us > seen.now_us);
+        live.map(|l| Held {
+            id: l.id.clone().into(),
+            quantity: l.quantity,
+            ms_left: ceil(l.end_us - seen.now_us, 1000),
+        })
+        .collect()
+    }
+
+    /// The earliest time that the clock may step back to without bringing back what has ended: the server may
+    /// have cleared that away or not.
+    fn floor_us(&self) -> i64 {
+        let events = self.entries.iter().map(|e| self.kind.leave_us(e.newest_us));
+        let ended = events.chain(self.leases.iter().map(|l| l.end_us));
+        let floor_us = ended.filter(|end_us| *end_us <= self.now_us).max().unwrap_or(START_US);
+        match self.kind {
+            Kind::Fixed { period_us, .. } => {
+                floor_us.max(self.kind.leave_us(self.now_us) - period_us)
+            }
+            _ => floor_us,
+        }
+    }
+}
+
+fn ceil(us: i64, unit: i64) -> i64 {
+    (us + unit - 1).div_euclid(unit)
+}
+
+/// As the reply has it: times in milliseconds or seconds, rounded up.
+fn in_unit(mut answer: Answer, ms: bool) -> Answer {
+    let unit = if ms { 1_000 } else { 1_000_000 };
+    for time in &mut answer[3..] {
+        if *time != -1 {
+            *time = ceil(*time, unit);
+        }
+    }
+    answer
+}
+
+/// One key and its model, which must agree after each step.
+struct Run<'s> {
+    clock: &'s Clock,
+    conn: Conn,
+    key: String,
+    arguments: (&'static str, &'static str),
+    model: Model,
+    random: Random,
+    /// Ended things that the lists no longer show.
+    floor_us: i64,
+    /// The wait that the last denied call was told, in milliseconds.
+    retry_ms: Option<i64>,
+    history: String,
+}
+
+impl<'s> Run<'s> {
+    fn new(server: &'s Server, seed: u64) -> Run<'s> {
+        let mut random = Random::new(seed);
+        let (period, options, kind) = KINDS[seed as usize % KINDS.len()];
+        let limit = 1 + random.below(9);
+        let model =
+            Model { kind, limit, now_us: START_US, entries: Vec::new(), leases: Vec::new() };
+        server.clock().set_us(START_US);
+        Run {
+            clock: server.clock(),
+            conn: server.conn(),
+            key: format!("key:{seed}"),
+            arguments: (period, options),
+            model,
+            random,
+            floor_us: START_US,
+            retry_ms: None,
+            history: format!("seed {seed}, {kind:?}, limit {limit}\n"),
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(20) {
+            0..=5 => self.acquire(),
+            6..=8 if self.model.kind != Kind::Semaphore => self.window(),
+            9..=10 => self.apply(),
+            11 => self.release(),
+            12..=13 => self.renew(),
+            14 => self.step_back(),
+            _ => self.pass(),
+        }
+        self.check();
+    }
+
+    fn id(&mut self) -> String {
+        self.random.pick(&["a", "ab", "abc", "b", "b:1", ":"]).into()
+    }
+
+    /// The call that may come after a name, a key and a limit.
+    fn line(&mut self, name: &str, quantity: i64, rest: &str) -> String {
+        let (period, options) = self.arguments;
+        let (key, limit) = (&self.key, self.model.limit);
+        format!("{name} {key} {limit} {period} {quantity} {options} {rest}")
+    }
+
+    fn note(&mut self, line: &str) {
+        writeln!(self.history, "{} {line}", self.model.now_us - START_US).unwrap();
+    }
+
+    fn acquire(&mut self) {
+        // Another limit for the same window is a parameter that changed.
+        if !matches!(self.model.kind, Kind::Buckets { .. }) && self.random.one_in(10) {
+            self.model.limit = self.random.below(10);
+        }
+        let (id, ms) = (self.id(), !self.random.one_in(3));
+        let quantity = self.random.pick(&[0, 1, 1, 1, 2, 2, 3, 5, 11]);
+        let lease_ms = self.random.pick(&[1, 50, 300, 2_000, 9_000, 15_000, 90_000]);
+        let unit = if ms { "MS" } else { "" };
+
+        let look = self.line("RL.ACQUIRE_RO", quantity, unit);
+        let seen = self.conn.acquire(&look);
+        assert_eq!(seen.numbers, in_unit(self.model.seen().answer(quantity), ms), "{look}");
+        assert_eq!(seen.id, None);
+
+        let rest = format!("ID {id} LEASE {lease_ms} {unit}");
+        let line = self.line("RL.ACQUIRE", quantity, &rest);
+        self.note(&line);
+        let Some(answer) = self.model.acquire(&id, quantity, lease_ms * 1_000) else {
+            let error = self.conn.err(&line);
+            assert!(error.starts_with("DUPLICATE "), "{line}: {error}");
+            return;
+        };
+        let reply = self.conn.acquire(&line);
+        assert_eq!(reply.numbers, in_unit(answer, ms), "{line}");
+        let had = quantity > 0 && answer[0] == 0;
+        assert_eq!(reply.id, had.then(|| id.into_bytes()), "{line}");
+        if had {
+            self.check_ttl();
+        }
+        self.follow_retry(&answer, quantity);
+    }
+
+    fn window(&mut self) {
+        let (atmost, ms) = (self.random.one_in(3), !self.random.one_in(3));
+        let quantity = self.random.pick(&[0, 1, 1, 1, 2, 3, 5, 11]);
+        let unit = if ms { "MS" } else { "" };
+
+        let look = self.line("RL.WINDOW_RO", quantity, unit);
+        let mut seen = self.model.seen().answer(quantity);
+        seen[0] = seen[0].min(1);
+        assert_eq!(self.conn.ints(&look), in_unit(seen, ms), "{look}");
+
+        let line = self.line("RL.WINDOW", quantity, if atmost { "ATMOST MS" } else { "MS" });
+        self.note(&line);
+        let (answer, granted) = self.model.window(quantity, atmost);
+        let mut expected = in_unit(answer, true).to_vec();
+        if atmost {
+            expected.push(granted);
+        }
+        assert_eq!(self.conn.ints(&line), expected, "{line}");
+        if granted > 0 {
+            self.check_ttl();
+        }
+        self.follow_retry(&answer, if atmost { quantity.min(1) } else { quantity });
+    }
+
+    fn apply(&mut self) {
+        let id = self.id();
+        let quantity = self.random.pick(&[None, None, Some(0), Some(1), Some(2), Some(12)]);
+        let text = quantity.map_or(String::new(), |quantity| quantity.to_string());
+        let line = format!("RL.APPLY {} {id} {text}", self.key);
+        self.note(&line);
+        if self.model.kind == Kind::Semaphore && self.model.live(&id).is_some() {
+            assert!(self.conn.err(&line).starts_with("ERR "), "{line}");
+            return;
+        }
+        assert_eq!(self.conn.int(&line), i64::from(self.model.apply(&id, quantity)), "{line}");
+    }
+
+    fn release(&mut self) {
+        let ids: Vec<_> = (0..1 + self.random.below(3)).map(|_| self.id()).collect();
+        let line = format!("RL.RELEASE {} {}", self.key, ids.join(" "));
+        self.note(&line);
+        let released = ids.iter().filter(|id| self.model.release(id)).count() as i64;
+        assert_eq!(self.conn.int(&line), released, "{line}");
+    }
+
+    fn renew(&mut self) {
+        let id = self.id();
+        let lease_ms = self.random.pick(&[None, Some(1), Some(700), Some(30_000)]);
+        let option = lease_ms.map_or(String::new(), |lease_ms| format!("LEASE {lease_ms}"));
+        let line = format!("RL.RENEW {} {id} {option}", self.key);
+        self.note(&line);
+        let renewed = self.model.renew(&id, lease_ms.map(|ms| ms * 1_000));
+        assert_eq!(self.conn.int(&line), i64::from(renewed), "{line}");
+    }
+
+    /// Time goes on: by a little, by much, by what a denied call was told or a millisecond less.
+    fn pass(&mut self) {
+        let us = match (self.random.below(8), self.retry_ms) {
+            (0, Some(ms)) => ms * 1_000,
+            (1, Some(ms)) => (ms - 1) * 1_000,
+            (2, _) => 0,
+            (3, _) => 1,
+            (4, _) => self.random.below(90_000_000),
+            (5, _) => self.random.below(3_600) * 1_000_000,
+            _ => self.random.below(2_000_000),
+        };
+        self.go_to(self.model.now_us + us);
+    }
+
+    fn step_back(&mut self) {
+        let us = self.random.pick(&[1, 1_000, 700_000, 5_000_000, 20_000_000]);
+        self.go_to((self.model.now_us - us).max(self.floor_us));
+    }
+
+    fn go_to(&mut self, us: i64) {
+        self.model.now_us = us;
+        self.floor_us = self.floor_us.max(self.model.floor_us());
+        self.clock.set_us(us);
+        self.note("now");
+        // A step back leaves the wait behind.
+        self.retry_ms = None;
+    }
+
+    /// A denied call is allowed after the wait it was told, and a millisecond sooner it is not.
+    fn follow_retry(&mut self, answer: &Answer, quantity: i64) {
+        self.retry_ms = None;
+        if answer[3] == -1 {
+            return;
+        }
+        let ms = ceil(answer[3], 1_000);
+        self.retry_ms = Some(ms);
+        let now_us = self.model.now_us;
+        for (ms, limited) in [(ms - 1, true), (ms, false)] {
+            self.clock.set_us(now_us + ms * 1_000);
+            let line = self.line("RL.ACQUIRE_RO", quantity, "MS");
+            // Not a command that writes: it would delete a key that has expired.
+            let reply = self.conn.acquire(&line);
+            assert_eq!(reply.limited() != 0, limited, "after {ms} ms: {line}");
+        }
+        self.clock.set_us(now_us);
+    }
+
+    /// The key lives until its state stops mattering, rounded up, and at most one second longer.
+    fn check_ttl(&mut self) {
+        let last_us = self.model.ends().last().unwrap().0;
+        let needed_ms = ceil(last_us, 1_000) - self.model.now_us / 1_000;
+        let ttl_ms = self.conn.int(["PTTL", &self.key]);
+        assert!((needed_ms..=needed_ms + 1_000).contains(&ttl_ms), "{ttl_ms} for {needed_ms}");
+    }
+
+    /// Nobody sees anything else than the model, and the key does not vanish too soon.
+    fn check(&mut self) {
+        let seen = self.model.seen();
+        assert_eq!(self.conn.held(&self.key), self.model.held_list());
+        let line = self.line("RL.ACQUIRE", 0, "MS");
+        assert_eq!(self.conn.acquire(&line).numbers, in_unit(seen.answer(0), true), "{line}");
+        if let Some((last_us, _)) = seen.ends().last() {
+            let needed_ms = ceil(*last_us, 1_000) - self.model.now_us / 1_000;
+            let ttl_ms = self.conn.int(["PTTL", &self.key]);
+            assert!(ttl_ms >= needed_ms, "the key lives {ttl_ms} ms, needed are {needed_ms}");
+        }
+    }
+}
+
+/// On a failure the seed and the last steps are shown.
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let lines: Vec<_> = self.history.lines().collect();
+            eprintln!("{}\n...", lines[0]);
+            eprintln!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+            eprintln!("the model: {:#?}", self.model);
+        }
+    }
+}
+
+#[test]
+fn random_calls_agree_with_events_and_leases_in_plain_lists() {
+    let server = Server::builder().clock(true).start();
+    let seeds = match std::env::var("RATELIMIT_SEED") {
+        Ok(seed) => vec![seed.parse().expect("RATELIMIT_SEED is a number")],
+        Err(_) => (0..48).collect(),
+    };
+    for seed in seeds {
+        let mut run = Run::new(&server, seed);
+        for _ in 0..STEPS {
+            run.step();
+        }
+    }
+}
