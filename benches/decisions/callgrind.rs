@@ -38,23 +38,11 @@ impl Meter {
         workload: &Workload,
         peer: Option<String>,
     ) -> Result<()> {
-        self.client.call("FLUSHALL")?;
-        self.add_to_what_is_there(table, workload, peer)
-    }
-
-    /// Counts a workload among the keys that exist and adds the row.
-    pub fn add_to_what_is_there(
-        &mut self,
-        table: &mut Table,
-        workload: &Workload,
-        peer: Option<String>,
-    ) -> Result<()> {
         let mut unexpected = 0;
         let instructions = self.measure(workload, &mut unexpected);
         table.add(&workload.name, peer, instructions.map(|count| vec![count]))?;
         if unexpected > 0 {
-            let of = self.decisions;
-            table.remark(format!("{unexpected} of {of} answered otherwise"));
+            table.remark(format!("{unexpected} of {} answered otherwise", self.decisions));
         }
         Ok(())
     }
@@ -62,10 +50,9 @@ impl Meter {
     /// Instructions for each decision. What runs beside the commands is in it: the event loop, the system calls' user
     /// side, the server's cron.
     fn measure(&mut self, workload: &Workload, unexpected: &mut usize) -> Result<f64> {
-        workload.prepare(&mut self.client)?;
-        if let Some(clock) = self.server.clock() {
-            workload.keep_pace(&mut self.client, clock, PIPELINE)?;
-        }
+        self.client.call("FLUSHALL")?;
+        workload.prepare(&self.server, &mut self.client)?;
+        workload.keep_pace(&self.server, &mut self.client, PIPELINE)?;
         workload.run_all(&mut self.client, WARM_UP - LAST_OF_WARM_UP)?;
         self.monitor("instrumentation on")?;
         workload.run_all(&mut self.client, LAST_OF_WARM_UP)?;

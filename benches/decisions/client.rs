@@ -83,6 +83,13 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// The commands of `Batch::add`.
+    pub fn of(commands: &str) -> Batch {
+        let mut batch = Batch::default();
+        batch.add(commands);
+        batch
+    }
+
     /// Appends one command a line, its words parted by blanks.
     pub fn add(&mut self, commands: &str) {
         for line in commands.lines() {
@@ -126,9 +133,7 @@ impl Client {
 
     /// Runs one command.
     pub fn call(&mut self, command: &str) -> Result<Reply> {
-        let mut batch = Batch::default();
-        batch.add(command);
-        self.send(&batch)?;
+        self.send(&Batch::of(command))?;
         self.receive()
     }
 

@@ -3,17 +3,23 @@
 //! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables and the bars that the
 //! project set itself, and writes `target/bench/results.json`. Reads `REDIS_SERVER`.
 
+mod block;
 mod callgrind;
 mod client;
 mod clock;
+mod memory;
 mod peers;
 mod reach;
 mod report;
+mod reserve;
 mod server;
 mod throttle;
+mod time;
+mod window;
 mod workload;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use client::{Error, Result};
 use report::{Environment, Table};
@@ -23,15 +29,39 @@ use server::Installation;
 struct Effort {
     /// Decisions counted in each row of a table of instructions.
     counted: usize,
+    /// Events in the windows.
+    window_sizes: &'static [u64],
+    /// How often what takes time is measured, and for how long.
+    rounds: usize,
+    round: Duration,
 }
 
-const FULL: Effort = Effort { counted: 10_000 };
-const QUICK: Effort = Effort { counted: 2_000 };
+const FULL: Effort = Effort {
+    counted: 10_000,
+    window_sizes: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
+    rounds: 9,
+    round: Duration::from_millis(250),
+};
+
+const QUICK: Effort = Effort {
+    counted: 2_000,
+    window_sizes: &[100, 10_000],
+    rounds: 3,
+    round: Duration::from_millis(100),
+};
 
 type Section = fn(&Installation, &Effort) -> Result<Table>;
 
-const SECTIONS: [(&str, Section); 1] =
-    [("throttle", |installation, effort| throttle::table(installation, effort.counted))];
+const SECTIONS: [(&str, Section); 6] = [
+    ("throttle", |installation, effort| throttle::table(installation, effort.counted)),
+    ("window", |installation, effort| {
+        window::table(installation, effort.counted, effort.window_sizes)
+    }),
+    ("reserve", |installation, effort| reserve::table(installation, effort.counted)),
+    ("block", |installation, effort| block::table(installation, effort.rounds, effort.round)),
+    ("time", |installation, effort| time::table(installation, effort.rounds, effort.round)),
+    ("memory", |installation, _| memory::table(installation)),
+];
 
 fn main() -> ExitCode {
     let mut wanted = Vec::new();
@@ -59,6 +89,8 @@ fn main() -> ExitCode {
 }
 
 fn run(wanted: &[String], effort: &Effort) -> Result<()> {
+    // A queue of 2000 waiters takes as many connections; the usual soft limit is 1024.
+    rlimit::increase_nofile_limit(10_000)?;
     let installation = Installation::find()?;
     let environment = installation.describe()?;
     let mut tables = Vec::new();

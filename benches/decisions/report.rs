@@ -161,3 +161,15 @@ pub fn write_json(
     let text = serde_json::to_string_pretty(&results).map_err(std::io::Error::from)?;
     Ok(fs::write(path, text + "\n")?)
 }
+
+/// The median of each column.
+pub fn medians(rounds: &[Vec<f64>]) -> Vec<f64> {
+    let columns = rounds.first().map_or(0, Vec::len);
+    let median = |column| {
+        let mut figures: Vec<f64> =
+            rounds.iter().filter_map(|round| round.get(column)).copied().collect();
+        figures.sort_by(f64::total_cmp);
+        figures.get(figures.len() / 2).copied()
+    };
+    (0..columns).filter_map(median).collect()
+}

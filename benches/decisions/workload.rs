@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::client::{Batch, Client, Reply, Result};
-use crate::clock::Clock;
+use crate::server::Server;
 
 /// Decisions in one pipelined exchange.
 pub const PIPELINE: usize = 50;
@@ -16,6 +16,7 @@ type Settle = Box<dyn Fn(u64, &Reply) -> String + Send + Sync>;
 /// A row of a table. Commands are texts, one a line, without quoting.
 pub struct Workload {
     pub name: String,
+    lead_in: Option<(Box<Workload>, usize)>,
     prepare: Vec<String>,
     ask: Ask,
     settle: Option<Settle>,
@@ -39,6 +40,7 @@ impl Workload {
     ) -> Workload {
         Workload {
             name: name.into(),
+            lead_in: None,
             prepare: Vec::new(),
             ask: Box::new(ask),
             settle: None,
@@ -48,7 +50,13 @@ impl Workload {
         }
     }
 
-    /// Commands to run once, before all others.
+    /// Decisions of another kind, `count` of them, that come before all others.
+    pub fn led_in_by(mut self, workload: Workload, count: usize) -> Workload {
+        self.lead_in = Some((Box::new(workload), count));
+        self
+    }
+
+    /// Commands to run once, after the lead-in and while the clock stands.
     pub fn prepared_by(mut self, commands: impl IntoIterator<Item = String>) -> Workload {
         self.prepare = commands.into_iter().collect();
         self
@@ -75,7 +83,14 @@ impl Workload {
         self
     }
 
-    pub fn prepare(&self, client: &mut Client) -> Result<()> {
+    /// Brings a server into the state in which the decisions are to be made.
+    pub fn prepare(&self, server: &Server, client: &mut Client) -> Result<()> {
+        if let Some((lead_in, count)) = &self.lead_in {
+            lead_in.prepare(server, client)?;
+            lead_in.keep_pace(server, client, PIPELINE)?;
+            lead_in.run_all(client, *count)?;
+        }
+        server.clock().map_or(Ok(()), |clock| clock.tick(0))?;
         client.call_all(&self.prepare)
     }
 
@@ -111,9 +126,11 @@ impl Workload {
     /// Sets the clock's tick so that the pace is kept, or barely exceeded, with `pipeline` decisions an exchange. How
     /// often a decision makes the server read its clock differs from command to command and from server to server,
     /// so it is measured, on a few decisions that are paced too fast.
-    pub fn keep_pace(&self, client: &mut Client, clock: &Clock, pipeline: usize) -> Result<i64> {
+    ///
+    /// Answers the tick; 0 for a workload without a pace.
+    pub fn keep_pace(&self, server: &Server, client: &mut Client, pipeline: usize) -> Result<i64> {
         const EXCHANGES: usize = 20;
-        let Some(pace_us) = self.pace_us else { return Ok(0) };
+        let (Some(pace_us), Some(clock)) = (self.pace_us, server.clock()) else { return Ok(0) };
         let tick_us = pace_us.ceil();
         clock.tick(tick_us as i64)?;
         let before_us = clock.now_us()?;
