@@ -1,0 +1,155 @@
+//! Waiting in the server: how fast a slot goes round among many waiters, beside a BLPOP queue with one token in it.
+
+use std::time::{Duration, Instant};
+
+use crate::client::{Batch, Client, Error, Reply, Result};
+use crate::report::{medians, Column, Table, SET_EX};
+use crate::server::{cpu_us, Installation, Server, Time, Tool};
+use crate::throttle;
+use crate::workload::allowed;
+
+/// How many wait at any time.
+pub const WAITING: [usize; 3] = [2, 100, 2000];
+
+pub const ACQUIRE: &str = "RL.ACQUIRE BLOCK + RL.RELEASE";
+pub const BLPOP: &str = "BLPOP + RPUSH";
+
+/// The name of a row.
+pub fn row(what: &str, waiting: usize) -> String {
+    format!("{what}, {waiting} waiting")
+}
+
+/// How to wait for something and to hand it on.
+struct Handover {
+    name: &'static str,
+    /// Brings it into being.
+    begin: &'static str,
+    wait: &'static str,
+    /// The command that hands on what was answered, or none if nothing was.
+    hand_on: fn(&Reply) -> Option<String>,
+}
+
+const HANDOVERS: [Handover; 2] = [
+    Handover {
+        name: ACQUIRE,
+        begin: "PING",
+        wait: "RL.ACQUIRE slot 1 0 LEASE 3600000 BLOCK 0",
+        hand_on: |reply| allowed(reply).then(|| format!("RL.RELEASE slot {}", reply.at(5).text())),
+    },
+    Handover {
+        name: BLPOP,
+        begin: "RPUSH queue token",
+        wait: "BLPOP queue 0",
+        hand_on: |reply| Some(format!("RPUSH queue {}", reply.at(1).text())),
+    },
+];
+
+/// Clients that stand in a queue; the one whose turn it is has what they wait for, or is about to get it.
+struct Queue {
+    handover: &'static Handover,
+    /// Held for as long as its clients are.
+    _server: Server,
+    control: Client,
+    clients: Vec<Client>,
+    turn: usize,
+}
+
+impl Queue {
+    fn stand_in_line(
+        installation: &Installation,
+        handover: &'static Handover,
+        waiting: usize,
+    ) -> Result<Queue> {
+        let server = Server::start(installation, Tool::None, Time::Real)?;
+        let mut control = server.connect()?;
+        control.call(handover.begin)?;
+        let mut clients = Vec::new();
+        for _ in 0..=waiting {
+            let mut client = server.connect()?;
+            client.send(&Batch::of(handover.wait))?;
+            // Answered only after the command before it was taken up, so that the order is known.
+            control.call("PING")?;
+            clients.push(client);
+        }
+        Ok(Queue { handover, _server: server, control, clients, turn: 0 })
+    }
+
+    /// Lets the token go round for some time: how often it changed hands in a second, and the server's CPU time in
+    /// microseconds for each time.
+    fn run(&mut self, time: Duration) -> Result<Vec<f64>> {
+        let cpu = cpu_us(&mut self.control)?;
+        let started = Instant::now();
+        let mut trips = 0.0;
+        while started.elapsed() < time {
+            self.hand_on()?;
+            trips += 1.0;
+        }
+        let rate = trips / started.elapsed().as_secs_f64();
+        Ok(vec![rate, (cpu_us(&mut self.control)? - cpu) / trips])
+    }
+
+    /// The one whose turn it is hands on and goes to the end of the line.
+    fn hand_on(&mut self) -> Result<()> {
+        let length = self.clients.len();
+        let Some(client) = self.clients.get_mut(self.turn) else { return Ok(()) };
+        let reply = client.receive()?;
+        let hand_on = (self.handover.hand_on)(&reply)
+            .ok_or_else(|| Error::Refused(format!("{reply:?} to one who waited")))?;
+        let mut batch = Batch::of(&hand_on);
+        batch.add(self.handover.wait);
+        client.send(&batch)?;
+        client.receive()?;
+        self.turn = (self.turn + 1) % length;
+        Ok(())
+    }
+}
+
+/// Round trips of one client that does not wait, to compare with.
+fn set_ex(installation: &Installation, time: Duration) -> Result<Vec<f64>> {
+    let server = Server::start(installation, Tool::None, Time::Real)?;
+    let mut client = server.connect()?;
+    let workload = throttle::set_ex();
+    workload.prepare(&server, &mut client)?;
+    let cpu = cpu_us(&mut client)?;
+    let started = Instant::now();
+    let mut trips = 0.0;
+    while started.elapsed() < time {
+        workload.run(&mut client, 1)?;
+        trips += 1.0;
+    }
+    let rate = trips / started.elapsed().as_secs_f64();
+    Ok(vec![rate, (cpu_us(&mut client)? - cpu) / trips])
+}
+
+/// Measures both at every length of the line, in turn, `rounds` times.
+pub fn table(installation: &Installation, rounds: usize, time: Duration) -> Result<Table> {
+    const COLUMNS: [Column; 2] = [
+        Column { name: "round trips/s", decimals: 0 },
+        Column { name: "server CPU us each", decimals: 1 },
+    ];
+    let title = "Waiting: one slot, or one token in a list, goes round (medians)";
+    let mut table = Table::new("block", title, &COLUMNS);
+    table.add(SET_EX, None, set_ex(installation, time))?;
+    for waiting in WAITING {
+        let mut queues = HANDOVERS
+            .each_ref()
+            .map(|handover| Queue::stand_in_line(installation, handover, waiting));
+        let mut figures = [const { Vec::new() }; 2];
+        for _ in 0..rounds {
+            for (queue, figures) in queues.iter_mut().zip(&mut figures) {
+                if let Ok(standing) = queue {
+                    match standing.run(time) {
+                        Ok(figure) => figures.push(figure),
+                        Err(error) => *queue = Err(error),
+                    }
+                }
+            }
+        }
+        for ((queue, figures), handover) in queues.into_iter().zip(figures).zip(&HANDOVERS) {
+            let peer = (handover.name != BLPOP).then(|| row(BLPOP, waiting));
+            let medians = queue.map(|_| medians(&figures));
+            table.add(row(handover.name, waiting), peer, medians)?;
+        }
+    }
+    Ok(table)
+}

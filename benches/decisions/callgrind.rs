@@ -1,0 +1,88 @@
+//! Instructions of a whole server, counted by callgrind.
+
+use std::process::Command;
+
+use crate::client::{Client, Error, Result};
+use crate::report::{Column, Table};
+use crate::server::{Installation, Server, Time, Tool};
+use crate::workload::{Workload, PIPELINE};
+
+/// Decisions before the counted ones, so that every key has seen the command and nothing is done for the first time.
+const WARM_UP: usize = 50 * PIPELINE;
+
+/// Of those, the ones made with the counting already on.
+const LAST_OF_WARM_UP: usize = 4 * PIPELINE;
+
+/// A server under callgrind.
+pub struct Meter {
+    pub server: Server,
+    pub client: Client,
+    /// Decisions that are counted in each row.
+    decisions: usize,
+}
+
+impl Meter {
+    /// The one column of all tables of instructions.
+    pub const COLUMN: Column = Column { name: "instructions", decimals: 0 };
+
+    pub fn start(installation: &Installation, time: Time, decisions: usize) -> Result<Meter> {
+        let server = Server::start(installation, Tool::Callgrind, time)?;
+        let client = server.connect()?;
+        Ok(Meter { server, client, decisions })
+    }
+
+    /// Counts a workload on an empty server and adds the row.
+    pub fn add(
+        &mut self,
+        table: &mut Table,
+        workload: &Workload,
+        peer: Option<String>,
+    ) -> Result<()> {
+        let mut unexpected = 0;
+        let instructions = self.measure(workload, &mut unexpected);
+        table.add(&workload.name, peer, instructions.map(|count| vec![count]))?;
+        if unexpected > 0 {
+            table.remark(format!("{unexpected} of {} answered otherwise", self.decisions));
+        }
+        Ok(())
+    }
+
+    /// Instructions for each decision. What runs beside the commands is in it: the event loop, the system calls' user
+    /// side, the server's cron.
+    fn measure(&mut self, workload: &Workload, unexpected: &mut usize) -> Result<f64> {
+        self.client.call("FLUSHALL")?;
+        workload.prepare(&self.server, &mut self.client)?;
+        workload.keep_pace(&self.server, &mut self.client, PIPELINE)?;
+        workload.run_all(&mut self.client, WARM_UP - LAST_OF_WARM_UP)?;
+        self.monitor("instrumentation on")?;
+        workload.run_all(&mut self.client, LAST_OF_WARM_UP)?;
+        let before = self.instructions()?;
+        *unexpected = workload.run_all(&mut self.client, self.decisions)?;
+        let after = self.instructions()?;
+        self.monitor("instrumentation off")?;
+        Ok((after - before) / self.decisions as f64)
+    }
+
+    /// Instructions so far, of all threads.
+    fn instructions(&self) -> Result<f64> {
+        let status = self.monitor("status internal")?;
+        // `events-1: 4711` is a thread's total, `events-1-0: 4711` that of a function it is in.
+        let totals = status.lines().filter_map(|line| {
+            let (thread, total) = line.strip_prefix("events-")?.split_once(": ")?;
+            thread.parse::<u32>().ok()?;
+            total.trim().parse::<f64>().ok()
+        });
+        Ok(totals.sum())
+    }
+
+    /// Gives callgrind one of its monitor commands.
+    fn monitor(&self, command: &str) -> Result<String> {
+        let process = format!("--pid={}", self.server.process_id());
+        let output = Command::new("vgdb").args([&process, command]).output()?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(Error::other(String::from_utf8_lossy(&output.stderr)))
+        }
+    }
+}

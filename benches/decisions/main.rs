@@ -1,0 +1,111 @@
+//! What the module's decisions cost beside plain commands and beside the scripts that people use today.
+//!
+//! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables and the bars that the
+//! project set itself, and writes `target/bench/results.json`. Reads `REDIS_SERVER`.
+
+mod block;
+mod callgrind;
+mod client;
+mod clock;
+mod memory;
+mod peers;
+mod reach;
+mod report;
+mod reserve;
+mod server;
+mod throttle;
+mod time;
+mod window;
+mod workload;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use client::{Error, Result};
+use report::{Environment, Table};
+use server::Installation;
+
+/// How much is measured.
+struct Effort {
+    /// Decisions counted in each row of a table of instructions.
+    counted: usize,
+    /// Events in the windows.
+    window_sizes: &'static [u64],
+    /// How often what takes time is measured, and for how long.
+    rounds: usize,
+    round: Duration,
+}
+
+const FULL: Effort = Effort {
+    counted: 10_000,
+    window_sizes: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
+    rounds: 9,
+    round: Duration::from_millis(250),
+};
+
+const QUICK: Effort = Effort {
+    counted: 2_000,
+    window_sizes: &[100, 10_000],
+    rounds: 3,
+    round: Duration::from_millis(100),
+};
+
+type Section = fn(&Installation, &Effort) -> Result<Table>;
+
+const SECTIONS: [(&str, Section); 6] = [
+    ("throttle", |installation, effort| throttle::table(installation, effort.counted)),
+    ("window", |installation, effort| {
+        window::table(installation, effort.counted, effort.window_sizes)
+    }),
+    ("reserve", |installation, effort| reserve::table(installation, effort.counted)),
+    ("block", |installation, effort| block::table(installation, effort.rounds, effort.round)),
+    ("time", |installation, effort| time::table(installation, effort.rounds, effort.round)),
+    ("memory", |installation, _| memory::table(installation)),
+];
+
+fn main() -> ExitCode {
+    let mut wanted = Vec::new();
+    let mut effort = &FULL;
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => effort = &QUICK,
+            // Cargo's own.
+            "--bench" => {}
+            section if SECTIONS.iter().any(|(name, _)| *name == section) => wanted.push(argument),
+            _ => {
+                let names = SECTIONS.map(|(name, _)| name).join(" | ");
+                eprintln!("unknown argument {argument}; known: {names} | --quick");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    match run(&wanted, effort) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(wanted: &[String], effort: &Effort) -> Result<()> {
+    // A queue of 2000 waiters takes as many connections; the usual soft limit is 1024.
+    rlimit::increase_nofile_limit(10_000)?;
+    let installation = Installation::find()?;
+    let environment = installation.describe()?;
+    let mut tables = Vec::new();
+    for (name, section) in SECTIONS {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            eprintln!("{name}");
+            let table = section(&installation, effort)?;
+            table.print();
+            tables.push(table);
+        }
+    }
+    let bars = reach::bars(&tables);
+    reach::print(&bars);
+    let path = installation.directory.join("results.json");
+    report::write_json(&path, &environment, &tables, &bars)?;
+    println!("\nAll figures: {}", path.display());
+    Ok(())
+}

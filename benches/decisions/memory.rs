@@ -1,0 +1,123 @@
+//! Memory of the server per key and per event.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::client::{Client, Error, Result};
+use crate::clock::START_US;
+use crate::peers::Scripts;
+use crate::report::{Column, Table, SET_EX};
+use crate::server::{info, Installation, Server, Time, Tool};
+use crate::window::PERIOD_US;
+use crate::workload::{allowed, Workload, PIPELINE};
+
+/// Keys of the rows about keys.
+const KEYS: u64 = 200_000;
+
+/// Events of each row about events, however many keys they are spread over.
+const ALL_EVENTS: u64 = 100_000;
+
+/// Events of a key.
+pub const EVENTS: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
+
+pub const WHOLE: &str = "RL.THROTTLE 15 30 60";
+pub const FRACTION: &str = "RL.THROTTLE 15 7 60";
+
+pub const WINDOW: &str = "RL.WINDOW";
+/// The leanest that the ZSET recipe can be, and the usual.
+pub const LEAN: &str = "ZADD key us us";
+pub const USUAL: &str = "ZADD key ms ms:random";
+
+/// The name of a row about events.
+pub fn row(what: &str, events: u64) -> String {
+    format!("{what}, {events} events")
+}
+
+fn key(number: u64) -> String {
+    format!("user:{number:06}")
+}
+
+/// One key each.
+fn keys(scripts: &Scripts) -> [Workload; 4] {
+    let gcra = scripts.gcra.clone();
+    let tat = START_US * 1000;
+    [
+        Workload::new(SET_EX, move |i| format!("SET {} {tat} EX 60", key(i))),
+        Workload::new(WHOLE, |i| format!("RL.THROTTLE {} 15 30 60", key(i))).expecting(allowed),
+        Workload::new(FRACTION, |i| format!("RL.THROTTLE {} 15 7 60", key(i))).expecting(allowed),
+        Workload::new("GCRA Lua", move |i| format!("EVALSHA {gcra} 1 {} 16 7 60 1", key(i)))
+            .expecting(allowed),
+    ]
+}
+
+/// One event each, `events` to a key, all within one period.
+fn events(events: u64) -> [Workload; 3] {
+    let key = move |i: u64| key(i % (ALL_EVENTS / events));
+    let us = |i: u64| START_US.unsigned_abs() + i * PERIOD_US / ALL_EVENTS;
+    let window = move |i| format!("RL.WINDOW {} {events} 60", key(i));
+    let lean = move |i| {
+        let (key, us) = (key(i), us(i));
+        format!("ZADD {key} {us} {us}\nEXPIRE {key} 60")
+    };
+    let usual = move |i| {
+        let (key, ms, random) = (key(i), us(i) / 1000, i * 7919 % 1_000_000);
+        format!("ZADD {key} {ms} {ms}:{random:06}\nEXPIRE {key} 60")
+    };
+    // A little faster than needed, so that the first event is still there when the last one comes.
+    let pace_us = 0.98 * PERIOD_US as f64 / ALL_EVENTS as f64;
+    [
+        Workload::new(row(WINDOW, events), window).paced(pace_us).expecting(allowed),
+        Workload::new(row(LEAN, events), lean),
+        Workload::new(row(USUAL, events), usual),
+    ]
+}
+
+/// Bytes by which `decisions` of a workload make an empty server grow, for each of them.
+fn bytes_each(server: &Server, workload: &Workload, decisions: u64) -> Result<f64> {
+    let mut client = server.connect()?;
+    workload.keep_pace(server, &mut client, PIPELINE)?;
+    client.call("FLUSHALL")?;
+    let before = settled_memory(&mut client)?;
+    let unexpected = workload.run_all(&mut client, decisions as usize)?;
+    if unexpected > 0 {
+        return Err(Error::Refused(format!("{unexpected} of {decisions} answered otherwise")));
+    }
+    Ok((settled_memory(&mut client)? - before) / decisions as f64)
+}
+
+/// `used_memory`, once the server has stopped moving its hash tables.
+fn settled_memory(client: &mut Client) -> Result<f64> {
+    let mut last = 0.0;
+    loop {
+        let now = info(client, "memory", "used_memory")?;
+        if now == last {
+            return Ok(now);
+        }
+        last = now;
+        thread::sleep(Duration::from_millis(300));
+    }
+}
+
+/// Weighs them all.
+pub fn table(installation: &Installation) -> Result<Table> {
+    const BYTES: Column = Column { name: "bytes", decimals: 1 };
+    let title = format!(
+        "Memory per key ({KEYS} keys of 11 bytes) and per event with its share of the key ({ALL_EVENTS} events)"
+    );
+    let mut table = Table::new("memory", title, &[BYTES]);
+    let server = Server::start(installation, Tool::None, Time::Held)?;
+    let mut weigh = |workload: &Workload, peer: Option<String>, decisions| {
+        let bytes = bytes_each(&server, workload, decisions);
+        table.add(&workload.name, peer, bytes.map(|bytes| vec![bytes]))
+    };
+    for workload in keys(&server.scripts) {
+        weigh(&workload, None, KEYS)?;
+    }
+    for number in EVENTS {
+        let [window, lean, usual] = events(number);
+        weigh(&window, Some(lean.name.clone()), ALL_EVENTS)?;
+        weigh(&lean, None, ALL_EVENTS)?;
+        weigh(&usual, None, ALL_EVENTS)?;
+    }
+    Ok(table)
+}

@@ -1,0 +1,171 @@
+//! Reservations beside the Lua scripts that people use: instructions for taking one and ending it.
+
+use crate::callgrind::Meter;
+use crate::client::{Reply, Result};
+use crate::clock::START_US;
+use crate::peers::Scripts;
+use crate::report::Table;
+use crate::server::{Installation, Time};
+use crate::throttle;
+use crate::window::PERIOD_US;
+use crate::workload::{allowed, Workload, PIPELINE};
+
+/// As many as there are decisions in an exchange, so that a key never sees two of them at once.
+const KEYS: u64 = PIPELINE as u64;
+
+/// Events in the window of each key, beside the reservations.
+const EVENTS: u64 = 100;
+
+/// Room for the measured reservations: several connections may hold one at a time.
+const ROOM: u64 = 5;
+
+/// Of reservations that outlast the run: a year.
+const LONG_LEASE_MS: u64 = 31_536_000_000;
+
+/// Of the measured ones.
+const LEASE_MS: u64 = 20_000;
+
+/// Other reservations that live in the key meanwhile.
+pub const OTHERS: [u64; 4] = [0, 10, 100, 1000];
+
+pub const RELEASE: &str = "RL.ACQUIRE + RL.RELEASE";
+pub const RELEASE_OWN_ID: &str = "RL.ACQUIRE ID + RL.RELEASE";
+pub const APPLY: &str = "RL.ACQUIRE + RL.APPLY";
+pub const LUA_RELEASE: &str = "semaphore Lua + ZREM";
+pub const LUA_APPLY: &str = "acquire Lua + apply Lua";
+
+/// The name of a row.
+pub fn row(what: &str, others: u64) -> String {
+    format!("{what}, {others} others")
+}
+
+fn key(number: u64) -> String {
+    format!("work:{:02}", number % KEYS)
+}
+
+fn all_keys(command: impl Fn(String) -> Vec<String>) -> Vec<String> {
+    (0..KEYS).flat_map(|number| command(key(number))).collect()
+}
+
+/// As long as an id that the module makes.
+fn own_id(number: u64) -> String {
+    format!("{number:022}")
+}
+
+/// A place in a semaphore, taken and given back.
+pub fn release(others: u64) -> Workload {
+    let limit = others + ROOM;
+    Workload::new(row(RELEASE, others), move |i| format!("RL.ACQUIRE {} {limit} 0", key(i)))
+        .settled_by(|i, reply| format!("RL.RELEASE {} {}", key(i), reply.at(5).text()))
+        .prepared_by(held_for_long(others, limit, "0"))
+        .expecting(allowed)
+}
+
+/// The same with an id of the caller's.
+fn release_own_id(others: u64) -> Workload {
+    let limit = others + ROOM;
+    Workload::new(row(RELEASE_OWN_ID, others), move |i| {
+        format!("RL.ACQUIRE {} {limit} 0 ID {}", key(i), own_id(i))
+    })
+    .settled_by(|i, _: &Reply| format!("RL.RELEASE {} {}", key(i), own_id(i)))
+    .prepared_by(held_for_long(others, limit, "0"))
+    .expecting(allowed)
+}
+
+/// A reservation that becomes an event, in a full window which an event leaves at each call.
+pub fn apply(others: u64) -> Workload {
+    let limit = others + EVENTS + ROOM;
+    let acquire = move |i| format!("RL.ACQUIRE {} {limit} 60", key(i));
+    let settle = |i, reply: &Reply| format!("RL.APPLY {} {}", key(i), reply.at(5).text());
+    let pace_us = PERIOD_US as f64 / (EVENTS * KEYS) as f64;
+    let filling = Workload::new("filling", acquire).settled_by(settle).paced(pace_us);
+    Workload::new(row(APPLY, others), acquire)
+        .settled_by(settle)
+        .paced(pace_us)
+        .led_in_by(filling, (EVENTS * KEYS) as usize)
+        .prepared_by(held_for_long(others, limit, "60"))
+        .expecting(allowed)
+}
+
+fn held_for_long(others: u64, limit: u64, period: &str) -> Vec<String> {
+    all_keys(|key| {
+        let acquire = format!("RL.ACQUIRE {key} {limit} {period} LEASE {LONG_LEASE_MS}");
+        vec![acquire; others as usize]
+    })
+}
+
+/// Milliseconds of the clients' clock at call number `i`, when `EVENTS` a period go to each key.
+fn now_ms(i: u64) -> u64 {
+    START_US.unsigned_abs() / 1000 + i * (PERIOD_US / 1000) / (EVENTS * KEYS)
+}
+
+/// A place in a semaphore, taken by a script and given back by ZREM.
+pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
+    let script = scripts.semaphore.clone();
+    let limit = others + ROOM;
+    Workload::new(row(LUA_RELEASE, others), move |i| {
+        let (key, now, id) = (key(i), now_ms(i), own_id(i));
+        let ends = now + LEASE_MS;
+        format!("EVALSHA {script} 1 {key} {now} {limit} {ends} {id}")
+    })
+    .settled_by(|i, _: &Reply| format!("ZREM {} {}", key(i), own_id(i)))
+    .prepared_by(zset_of_others(others, |key| key))
+    .expecting(allowed)
+}
+
+/// A reservation that becomes an event, by two scripts, in a full window which an event leaves at each call.
+pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
+    let (acquire, apply) = (scripts.acquire.clone(), scripts.apply.clone());
+    let limit = others + EVENTS + ROOM;
+    let filling =
+        (0..EVENTS * KEYS).map(|i| format!("ZADD {}:events {} {}", key(i), now_ms(i), own_id(i)));
+    let prepared = filling.chain(zset_of_others(others, |key| format!("{key}:reserved")));
+    Workload::new(row(LUA_APPLY, others), move |i| {
+        let i = EVENTS * KEYS + i;
+        let (key, now, id) = (key(i), now_ms(i), own_id(i));
+        let (before, ends) = (now - PERIOD_US / 1000, now + LEASE_MS);
+        format!(
+            "EVALSHA {acquire} 2 {key}:events {key}:reserved {now} {before} {limit} {ends} {id}"
+        )
+    })
+    .settled_by(move |i, _: &Reply| {
+        let i = EVENTS * KEYS + i;
+        let (key, now, id) = (key(i), now_ms(i), own_id(i));
+        format!("EVALSHA {apply} 2 {key}:events {key}:reserved {now} {id} 60")
+    })
+    .prepared_by(prepared)
+    .expecting(allowed)
+}
+
+fn zset_of_others(others: u64, name: impl Fn(String) -> String) -> Vec<String> {
+    all_keys(|key| {
+        let name = name(key);
+        let add = |number| {
+            let ends = now_ms(0) + LONG_LEASE_MS + number;
+            format!("ZADD {name} {ends} other:{:016}", number)
+        };
+        (0..others).map(add).collect()
+    })
+}
+
+/// Counts them all.
+pub fn table(installation: &Installation, decisions: usize) -> Result<Table> {
+    let mut meter = Meter::start(installation, Time::Held, decisions)?;
+    let title = format!(
+        "Instructions of the whole server per reservation, taken and ended ({KEYS} keys in turn, windows of {EVENTS} \
+         events, pipeline 50)"
+    );
+    let mut table = Table::new("reserve", title, &[Meter::COLUMN]);
+    meter.add(&mut table, &throttle::set_ex(), None)?;
+    for others in OTHERS {
+        let to_release = Some(row(LUA_RELEASE, others));
+        meter.add(&mut table, &release(others), to_release.clone())?;
+        meter.add(&mut table, &release_own_id(others), to_release)?;
+        meter.add(&mut table, &apply(others), Some(row(LUA_APPLY, others)))?;
+        let lua_release = lua_release(&meter.server.scripts, others);
+        meter.add(&mut table, &lua_release, None)?;
+        let lua_apply = lua_apply(&meter.server.scripts, others);
+        meter.add(&mut table, &lua_apply, None)?;
+    }
+    Ok(table)
+}

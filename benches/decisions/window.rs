@@ -1,0 +1,169 @@
+//! RL.WINDOW beside the ZSET recipes, from 10 to 1,000,000 events in the window: instructions.
+
+use crate::callgrind::Meter;
+use crate::client::Result;
+use crate::clock::START_US;
+use crate::peers::Scripts;
+use crate::report::Table;
+use crate::server::{Installation, Time};
+use crate::throttle;
+use crate::workload::{allowed, denied, Workload};
+
+/// Every window is this long.
+pub const PERIOD_US: u64 = 60_000_000;
+
+/// The most calls that fill a window; where it holds more events, each call brings several.
+const FILLING_CALLS: u64 = 10_000;
+
+/// What kind of window RL.WINDOW keeps.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    pub name: &'static str,
+    options: &'static str,
+    /// How much longer than in an exact window an event may count.
+    slack: f64,
+}
+
+/// The three kinds; the first is the exact one (above 4096 events: exact but for a 4096th of the period).
+pub const KINDS: [Kind; 3] = [
+    Kind { name: "RL.WINDOW", options: "", slack: 1.001 },
+    Kind { name: "RL.WINDOW BUCKETS 10", options: "BUCKETS 10", slack: 1.12 },
+    Kind { name: "RL.WINDOW FIXED", options: "FIXED", slack: 1.001 },
+];
+
+/// The name of a row.
+pub fn row(what: &str, events: u64, verdict: &str) -> String {
+    format!("{what}, {events} events, {verdict}")
+}
+
+pub const LUA: &str = "ZSET Lua";
+
+impl Kind {
+    /// Steady state: each call comes when one event leaves, so that the window stays full and the call is allowed.
+    pub fn allowed(self, events: u64) -> Workload {
+        let (filling, calls) = self.filling(events);
+        self.calls(events, 1, "allowed").led_in_by(filling, calls).expecting(allowed)
+    }
+
+    /// A full window while the clock stands still. The first command takes what is left.
+    pub fn denied(self, events: u64) -> Workload {
+        let Kind { name, options, .. } = self;
+        let (filling, calls) = self.filling(events);
+        let command = format!("RL.WINDOW window {events} 60 {options}");
+        Workload::new(row(name, events, "denied"), move |_| command.clone())
+            .led_in_by(filling, calls)
+            .prepared_by([format!("RL.WINDOW window {events} 60 {events} {options} ATMOST")])
+            .expecting(denied)
+    }
+
+    /// Calls that bring an empty window to its steady state, and how many.
+    pub fn filling(self, events: u64) -> (Workload, usize) {
+        let calls = events.min(FILLING_CALLS);
+        (self.calls(events, events / calls, "filling"), calls as usize)
+    }
+
+    fn calls(self, events: u64, quantity: u64, verdict: &str) -> Workload {
+        let Kind { name, options, slack } = self;
+        let quantity_text = if quantity == 1 { String::new() } else { quantity.to_string() };
+        let command = format!("RL.WINDOW window {events} 60 {quantity_text} {options}");
+        Workload::new(row(name, events, verdict), move |_| command.clone())
+            .paced(slack * (PERIOD_US * quantity) as f64 / events as f64)
+    }
+}
+
+/// Milliseconds of the clients' clock when event number `i` comes, at a pace of `events` in each period.
+fn now_ms(i: u64, events: u64) -> u64 {
+    START_US.unsigned_abs() / 1000 + i * (PERIOD_US / 1000) / events
+}
+
+/// Fills the ZSETs of the recipes: events `0..events`, evenly over one period.
+pub fn filled_zset(key: &str, events: u64) -> Vec<String> {
+    let members: Vec<String> =
+        (0..events).map(|i| format!("{} {}", now_ms(i, events), member(i, events))).collect();
+    members.chunks(500).map(|chunk| format!("ZADD {key} {}", chunk.join(" "))).collect()
+}
+
+/// A member as people write it: the time, and something that makes it unique.
+fn member(i: u64, events: u64) -> String {
+    format!("{}:{:06}", now_ms(i, events), i % 1_000_000)
+}
+
+/// The Lua script, each call when one event leaves.
+pub fn lua_allowed(scripts: &Scripts, events: u64) -> Workload {
+    let script = scripts.window.clone();
+    // Whole milliseconds may keep an event a moment longer.
+    let limit = events + 1;
+    Workload::new(row(LUA, events, "allowed"), move |i| {
+        let i = events + i;
+        let (now, member) = (now_ms(i, events), member(i, events));
+        let before = now - PERIOD_US / 1000;
+        format!("EVALSHA {script} 1 window {now} {before} {limit} {member} 60")
+    })
+    .prepared_by(filled_zset("window", events))
+    .expecting(allowed)
+}
+
+/// The Lua script at a standing clock.
+pub fn lua_denied(scripts: &Scripts, events: u64) -> Workload {
+    let script = scripts.window.clone();
+    let now = now_ms(events - 1, events);
+    let before = now - PERIOD_US / 1000;
+    Workload::new(row(LUA, events, "denied"), move |i| {
+        format!("EVALSHA {script} 1 window {now} {before} {events} {now}:{:06} 60", i % 1_000_000)
+    })
+    .prepared_by(filled_zset("window", events))
+    .expecting(denied)
+}
+
+/// The transaction that people pipeline. It adds first and judges afterwards.
+pub fn transaction(events: u64) -> Workload {
+    Workload::new(row("ZSET MULTI", events, "allowed"), move |i| {
+        let i = events + i;
+        let (now, member) = (now_ms(i, events), member(i, events));
+        let before = now - PERIOD_US / 1000;
+        format!(
+            "MULTI\nZADD window {now} {member}\nZREMRANGEBYSCORE window 0 {before}\nZCARD window\n\
+             EXPIRE window 60\nEXEC"
+        )
+    })
+    .prepared_by(filled_zset("window", events))
+}
+
+/// What the recipes cannot do without: the oldest of `events` members becomes the newest.
+fn zadd(events: u64) -> Workload {
+    Workload::new(row("ZADD", events, "moving the oldest"), move |i| {
+        format!("ZADD window {} {}", now_ms(events + i, events), member(i % events, events))
+    })
+    .prepared_by(filled_zset("window", events))
+}
+
+/// Counts them all, each with one key.
+pub fn table(installation: &Installation, decisions: usize, sizes: &[u64]) -> Result<Table> {
+    let mut meter = Meter::start(installation, Time::Held, decisions)?;
+    let mut table = Table::new(
+        "window",
+        "Instructions of the whole server per decision about a window of 60 s (one key, pipeline 50)",
+        &[Meter::COLUMN],
+    );
+    meter.add(&mut table, &throttle::set_ex(), None)?;
+    for kind in KINDS {
+        for &events in sizes {
+            let peer = |verdict| Some(row(LUA, events, verdict));
+            meter.add(&mut table, &kind.allowed(events), peer("allowed"))?;
+            meter.add(&mut table, &kind.denied(events), peer("denied"))?;
+        }
+    }
+    for &events in sizes {
+        let scripts = &meter.server.scripts;
+        let rows = [
+            lua_allowed(scripts, events),
+            lua_denied(scripts, events),
+            transaction(events),
+            zadd(events),
+        ];
+        for workload in rows {
+            meter.add(&mut table, &workload, None)?;
+        }
+    }
+    Ok(table)
+}

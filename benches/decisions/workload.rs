@@ -1,0 +1,161 @@
+//! What is measured: a kind of decision, made over and over.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::client::{Batch, Client, Reply, Result};
+use crate::server::Server;
+
+/// Decisions in one pipelined exchange.
+pub const PIPELINE: usize = 50;
+
+type Ask = Box<dyn Fn(u64) -> String + Send + Sync>;
+type Settle = Box<dyn Fn(u64, &Reply) -> String + Send + Sync>;
+
+/// A row of a table. Commands are texts, one a line, without quoting.
+pub struct Workload {
+    pub name: String,
+    lead_in: Option<(Box<Workload>, usize)>,
+    prepare: Vec<String>,
+    ask: Ask,
+    settle: Option<Settle>,
+    expected: fn(&Reply) -> bool,
+    pace_us: Option<f64>,
+    next: AtomicU64,
+}
+
+/// One or more exchanges: how long the server took to answer, and how many answers were not the expected ones.
+#[derive(Default)]
+pub struct Exchange {
+    pub took: Duration,
+    pub unexpected: usize,
+}
+
+impl Workload {
+    /// Decision number `i` is `ask(i)`, any answer but an error will do.
+    pub fn new(
+        name: impl Into<String>,
+        ask: impl Fn(u64) -> String + Send + Sync + 'static,
+    ) -> Workload {
+        Workload {
+            name: name.into(),
+            lead_in: None,
+            prepare: Vec::new(),
+            ask: Box::new(ask),
+            settle: None,
+            expected: |_| true,
+            pace_us: None,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// Decisions of another kind, `count` of them, that come before all others.
+    pub fn led_in_by(mut self, workload: Workload, count: usize) -> Workload {
+        self.lead_in = Some((Box::new(workload), count));
+        self
+    }
+
+    /// Commands to run once, after the lead-in and while the clock stands.
+    pub fn prepared_by(mut self, commands: impl IntoIterator<Item = String>) -> Workload {
+        self.prepare = commands.into_iter().collect();
+        self
+    }
+
+    /// A second step in an exchange of its own, which may use the answer to the first; it should answer 1.
+    pub fn settled_by(
+        mut self,
+        settle: impl Fn(u64, &Reply) -> String + Send + Sync + 'static,
+    ) -> Workload {
+        self.settle = Some(Box::new(settle));
+        self
+    }
+
+    /// The answers that the row is about. An exchange counts the others.
+    pub fn expecting(mut self, expected: fn(&Reply) -> bool) -> Workload {
+        self.expected = expected;
+        self
+    }
+
+    /// Microseconds of a held clock that are to pass with each decision.
+    pub fn paced(mut self, us: f64) -> Workload {
+        self.pace_us = Some(us);
+        self
+    }
+
+    /// Brings a server into the state in which the decisions are to be made.
+    pub fn prepare(&self, server: &Server, client: &mut Client) -> Result<()> {
+        if let Some((lead_in, count)) = &self.lead_in {
+            lead_in.prepare(server, client)?;
+            lead_in.keep_pace(server, client, PIPELINE)?;
+            lead_in.run_all(client, *count)?;
+        }
+        server.clock().map_or(Ok(()), |clock| clock.tick(0))?;
+        client.call_all(&self.prepare)
+    }
+
+    /// Makes the next `count` decisions in one exchange, or two where they are settled.
+    pub fn run(&self, client: &mut Client, count: usize) -> Result<Exchange> {
+        let numbers = self.take(count);
+        let mut batch = Batch::default();
+        numbers.clone().for_each(|number| batch.add(&(self.ask)(number)));
+        let (replies, mut took) = client.exchange(&batch)?;
+        // A transaction answers several times, the last time with its result.
+        let each = replies.len() / count;
+        let answers = || replies.iter().skip(each - 1).step_by(each);
+        let mut unexpected = answers().filter(|reply| !(self.expected)(reply)).count();
+        if let Some(settle) = &self.settle {
+            let mut batch = Batch::default();
+            numbers.zip(answers()).for_each(|(number, reply)| batch.add(&settle(number, reply)));
+            let (settled, settling) = client.exchange(&batch)?;
+            took += settling;
+            unexpected += settled.iter().filter(|reply| reply.integer() != Some(1)).count();
+        }
+        Ok(Exchange { took, unexpected })
+    }
+
+    /// Makes `count` decisions, `PIPELINE` at a time, and tells how many were not answered as expected.
+    pub fn run_all(&self, client: &mut Client, count: usize) -> Result<usize> {
+        let mut unexpected = 0;
+        for _ in 0..count.div_ceil(PIPELINE) {
+            unexpected += self.run(client, PIPELINE)?.unexpected;
+        }
+        Ok(unexpected)
+    }
+
+    /// Sets the clock's tick so that the pace is kept, or barely exceeded, with `pipeline` decisions an exchange. How
+    /// often a decision makes the server read its clock differs from command to command and from server to server,
+    /// so it is measured, on a few decisions that are paced too fast.
+    ///
+    /// Answers the tick; 0 for a workload without a pace.
+    pub fn keep_pace(&self, server: &Server, client: &mut Client, pipeline: usize) -> Result<i64> {
+        const EXCHANGES: usize = 20;
+        let (Some(pace_us), Some(clock)) = (self.pace_us, server.clock()) else { return Ok(0) };
+        let tick_us = pace_us.ceil();
+        clock.tick(tick_us as i64)?;
+        let before_us = clock.now_us()?;
+        for _ in 0..EXCHANGES {
+            self.run(client, pipeline)?;
+        }
+        let passed_us = (clock.now_us()? - before_us) as f64;
+        let reads = passed_us / tick_us / (EXCHANGES * pipeline) as f64;
+        let tick_us = (pace_us / reads).ceil() as i64;
+        clock.tick(tick_us)?;
+        Ok(tick_us)
+    }
+
+    fn take(&self, count: usize) -> Range<u64> {
+        let first = self.next.fetch_add(count as u64, Ordering::Relaxed);
+        first..first + count as u64
+    }
+}
+
+/// Whether a decision was to allow.
+pub fn allowed(reply: &Reply) -> bool {
+    reply.at(0).integer() == Some(0)
+}
+
+/// Whether a decision was to deny.
+pub fn denied(reply: &Reply) -> bool {
+    matches!(reply.at(0).integer(), Some(1 | 2))
+}
