@@ -219,6 +219,12 @@ struct Bytewise<'a>(&'a mut BufReader<TcpStream>);
 impl Read for Bytewise<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let one = buffer.len().min(1);
-        self.0.read(&mut buffer[..one])
+        loop {
+            // A read with a timeout is not taken up again by the kernel after a signal.
+            match self.0.read(&mut buffer[..one]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
     }
 }
