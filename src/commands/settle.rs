@@ -1,7 +1,7 @@
 //! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
 
 use super::arguments::{checked_id, Arguments, Known};
-use super::ledger::{expire_no_sooner, find, open, reservation, Change, Ledger};
+use super::ledger::{expire_renewed, find, open, reservation, Change, Ledger};
 use super::waiting::wake_key;
 use crate::config;
 use crate::error::Error;
@@ -98,8 +98,8 @@ pub fn renew(call: &mut Call) -> Result<(), Error> {
     let renewed = Reservation { lease_ms, end_us, ..old }.member();
     if renewed.as_bytes() != member.as_bytes() {
         key.add(f64::INFINITY, renewed.as_bytes());
-        key.remove(&[member]);
-        expire_no_sooner(&mut key, end_us);
+        key.remove(std::slice::from_ref(&member));
+        expire_renewed(&mut key, &old, end_us, now_us);
     }
     drop(key);
     wake_key(call.context(), call.key()?, now_us);
