@@ -73,7 +73,7 @@ fn three_renames_a_day_with_six_at_once() {
     assert_eq!(look(&mut conn).numbers, [0, 3, 0, -1, midnight_ms]);
     assert_eq!(conn.int(["RL.RELEASE", "k", &releases]), 1);
     assert_eq!(look(&mut conn).numbers, [0, 3, 1, -1, midnight_ms]);
-    assert_eq!(conn.held_ids("k"), [dies.clone()]);
+    assert_eq!(conn.held_ids("k"), [&*dies]);
     let again = conn.acquire(format!("{call} LEASE 5000"));
     assert_eq!(again.numbers, [0, 3, 0, -1, midnight_ms]);
     assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 5_000, midnight_ms]);
