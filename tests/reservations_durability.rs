@@ -134,7 +134,9 @@ fn only_plain_commands_are_written_to_the_file() {
         names.iter().all(|name| ["MULTI", "ZADD", "ZREM", "PEXPIREAT", "EXEC"].contains(name)),
         "{written:#?}"
     );
-    let one = server.aof_grows_by(|| conn.cmd("RL.RELEASE k a b"));
+    let mut one = server.aof_grows_by(|| conn.cmd("RL.RELEASE k a b"));
+    // Redis before 7.0 wraps even one command.
+    one.retain(|line| !["MULTI", "EXEC"].contains(&line.as_str()));
     assert_eq!(one.len(), 1, "{one:?}");
     assert!(one[0].starts_with("ZREM k :01:a:"), "{one:?}");
 }

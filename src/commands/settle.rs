@@ -58,6 +58,9 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
 /// `RL.RELEASE key id [id ...]`
 pub fn release(call: &mut Call) -> Result<(), Error> {
     let mut arguments = Arguments::after_key(call);
+    if arguments.remaining() == 0 {
+        return Err(Error::Arity);
+    }
     let mut ids = Vec::with_capacity(arguments.remaining());
     while let Some(id) = arguments.next() {
         ids.push(checked_id(id)?);
@@ -109,6 +112,9 @@ pub fn renew(call: &mut Call) -> Result<(), Error> {
 
 /// `RL.HELD key`
 pub fn held(call: &mut Call) -> Result<(), Error> {
+    if Arguments::after_key(call).remaining() > 0 {
+        return Err(Error::Arity);
+    }
     let now_us = clock::command_time_us();
     let key = open(call.context(), call.key()?, false)?;
     let mut members = Vec::new();
