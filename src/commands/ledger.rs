@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::limit::decision::Decision;
 use crate::limit::event::{Event, MAX_SUM};
 use crate::limit::reservation::{end_us, prefix, Reservation};
-use crate::limit::rule::Moment;
+use crate::limit::rule::{Moment, Rule};
 use crate::limit::window::{answer, freed_at_us, Ask, Events, Held, Judgement, Tally};
 use crate::redis::call::{Context, KeyName};
 use crate::redis::key::{Element, Key, Kind, TTL_SLACK_MS};
@@ -16,6 +16,8 @@ use crate::stats;
 const TRIM_EVERY: usize = 16;
 /// The most dead entries that a call removes.
 const TRIM_MOST: usize = 64;
+/// So many reservations are read only to let a key expire sooner.
+const FEW: usize = 16;
 
 /// Opens a key that is missing or a sorted set.
 pub fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, write: bool) -> Result<Key<'c>, Error> {
@@ -76,8 +78,6 @@ pub struct Ledger<'c> {
     reservations: usize,
     /// The newest reservation's place in the order of arrival.
     newest_order_us: Option<u64>,
-    /// Whether reservations were read at all.
-    complete: bool,
 }
 
 /// What a call adds to a ledger and takes from it, beside the events that were recorded.
@@ -125,7 +125,6 @@ impl<'c> Ledger<'c> {
             None => {}
         }
         let tally = Tally::read(&mut Entries { key: &key, last }, moment)?;
-        let complete = true;
         Ok(Ledger {
             key,
             moment,
@@ -136,7 +135,6 @@ impl<'c> Ledger<'c> {
             lapsed,
             reservations,
             newest_order_us,
-            complete,
         })
     }
 
@@ -153,7 +151,6 @@ impl<'c> Ledger<'c> {
             lapsed: Vec::new(),
             reservations: 0,
             newest_order_us: None,
-            complete: false,
         })
     }
 
@@ -235,6 +232,7 @@ impl<'c> Ledger<'c> {
     pub fn write(mut self, change: Change, most_entries: u32) -> Result<(), Error> {
         let edit = self.tally.edit();
         let now_us = self.moment.now_us();
+        let settled_us = change.settle.as_ref().map(reservation).transpose()?.map(|one| one.end_us);
         let mut remove = Vec::new();
         let mut healed = Vec::new();
         if edit.remove_future {
@@ -275,11 +273,9 @@ impl<'c> Ledger<'c> {
             self.key.remove(&remove);
         }
         let until_us = self.tally.empty_at_us().max(self.held.empty_at_us()).unwrap_or(now_us);
-        let last = if self.complete { None } else { self.key.last_by_score(f64::INFINITY) };
-        if last.is_some_and(|last| last.score == f64::INFINITY) {
-            expire_no_sooner(&mut self.key, until_us);
-        } else {
-            expire_exactly(&mut self.key, until_us);
+        match settled_us {
+            Some(settled_us) => expire_settled(&mut self.key, until_us, settled_us),
+            None => expire_exactly(&mut self.key, until_us),
         }
         Ok(())
     }
@@ -342,8 +338,46 @@ fn expire_exactly(key: &mut Key, until_us: u64) {
     }
 }
 
+/// As [`expire_no_sooner`]; but a lease that was to end at `settled_us` and alone kept the key keeps it no more,
+/// unless there are so many other reservations that it would cost too much to ask when they end.
+fn expire_settled(key: &mut Key, until_us: u64, settled_us: u64) {
+    let settled_ms = settled_us.div_ceil(1_000);
+    let slack = settled_ms..=settled_ms.saturating_add(TTL_SLACK_MS);
+    if until_us < settled_us && key.expires_at_ms().is_some_and(|at| slack.contains(&at)) {
+        if let Some(end_us) = last_end_us(key) {
+            return expire_exactly(key, until_us.max(end_us));
+        }
+    }
+    expire_no_sooner(key, until_us);
+}
+
+/// When the last of a few reservations ends, 0 without any; `None` if there are many.
+fn last_end_us(key: &Key) -> Option<u64> {
+    let mut few = Held::default();
+    let read = key.scan(f64::INFINITY, true, f64::INFINITY, |element| {
+        let one = reservation(&element.member)?;
+        few.add(one.end_us, one.quantity);
+        Ok::<_, Error>(few.len() <= FEW)
+    });
+    read.ok()?;
+    (few.len() <= FEW).then(|| few.empty_at_us().unwrap_or(0))
+}
+
+/// Lets the key expire as it must after the lease of `old` was changed to end at `end_us`.
+pub fn expire_renewed(key: &mut Key, old: &Reservation, end_us: u64, now_us: u64) {
+    if end_us < old.end_us {
+        let moment = Rule::parse(old.rule).and_then(|rule| rule.at(now_us));
+        let tally = moment.and_then(|now| Tally::read(&mut Entries { key, last: None }, now).ok());
+        if let Some(tally) = tally.filter(|tally| !tally.has_future()) {
+            let until_us = tally.empty_at_us().map_or(end_us, |empty_us| empty_us.max(end_us));
+            return expire_settled(key, until_us, old.end_us);
+        }
+    }
+    expire_no_sooner(key, end_us);
+}
+
 /// As [`expire_exactly`], but never sooner than the key would by now: others may need it longer.
-pub fn expire_no_sooner(key: &mut Key, until_us: u64) {
+fn expire_no_sooner(key: &mut Key, until_us: u64) {
     let needed_ms = until_us.div_ceil(1_000);
     if key.expires_at_ms().is_none_or(|at| at < needed_ms) {
         key.expire_at(needed_ms.saturating_add(TTL_SLACK_MS));

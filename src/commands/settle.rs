@@ -1,7 +1,7 @@
 //! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
 
 use super::arguments::{checked_id, Arguments, Known};
-use super::ledger::{expire_no_sooner, find, open, reservation, Change, Ledger};
+use super::ledger::{expire_renewed, find, open, reservation, Change, Ledger};
 use super::waiting::wake_key;
 use crate::config;
 use crate::error::Error;
@@ -58,6 +58,9 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
 /// `RL.RELEASE key id [id ...]`
 pub fn release(call: &mut Call) -> Result<(), Error> {
     let mut arguments = Arguments::after_key(call);
+    if arguments.remaining() == 0 {
+        return Err(Error::Arity);
+    }
     let mut ids = Vec::with_capacity(arguments.remaining());
     while let Some(id) = arguments.next() {
         ids.push(checked_id(id)?);
@@ -98,8 +101,8 @@ pub fn renew(call: &mut Call) -> Result<(), Error> {
     let renewed = Reservation { lease_ms, end_us, ..old }.member();
     if renewed.as_bytes() != member.as_bytes() {
         key.add(f64::INFINITY, renewed.as_bytes());
-        key.remove(&[member]);
-        expire_no_sooner(&mut key, end_us);
+        key.remove(std::slice::from_ref(&member));
+        expire_renewed(&mut key, &old, end_us, now_us);
     }
     drop(key);
     wake_key(call.context(), call.key()?, now_us);
@@ -109,6 +112,9 @@ pub fn renew(call: &mut Call) -> Result<(), Error> {
 
 /// `RL.HELD key`
 pub fn held(call: &mut Call) -> Result<(), Error> {
+    if Arguments::after_key(call).remaining() > 0 {
+        return Err(Error::Arity);
+    }
     let now_us = clock::command_time_us();
     let key = open(call.context(), call.key()?, false)?;
     let mut members = Vec::new();
