@@ -12,8 +12,10 @@ use crate::redis::key::{Element, Key, Kind, TTL_SLACK_MS};
 use crate::redis::text::OwnedString;
 use crate::stats;
 
-/// Dead entries are looked for when so many have been added since the last time, and removed in one command.
+/// Dead entries are looked for when a key's length is a multiple of this, so that most calls need not look.
 const TRIM_EVERY: usize = 16;
+/// So many have to be found to be worth a command, unless there are too many entries.
+const TRIM_LEAST: usize = 8;
 /// The most dead entries that a call removes.
 const TRIM_MOST: usize = 64;
 /// So many reservations are read only to let a key expire sooner.
@@ -291,9 +293,11 @@ impl<'c> Ledger<'c> {
         let most_entries = usize::try_from(most_entries).unwrap_or(usize::MAX);
         // A total this high may have run around: only differences say what the entries sum up to.
         let crowded = put.total > MAX_SUM;
-        if events <= most_entries && events % TRIM_EVERY != 0 && !crowded {
+        let full = events > most_entries || crowded;
+        if !full && events % TRIM_EVERY != 0 {
             return Ok(());
         }
+        let others = remove.len();
         let most = if crowded { usize::MAX } else { TRIM_MOST.saturating_add(remove.len()) };
         let Some(left_us) = self.moment.left_us() else { return Ok(()) };
         self.key.scan(f64::NEG_INFINITY, true, left_us as f64, |element| {
@@ -304,7 +308,11 @@ impl<'c> Ledger<'c> {
             }
             remove.push(element.member);
             Ok(true)
-        })
+        })?;
+        if !full && remove.len().saturating_sub(others) < TRIM_LEAST {
+            remove.truncate(others);
+        }
+        Ok(())
     }
 }
 

@@ -67,7 +67,8 @@ impl Request {
         now_us: u64,
         terms: Terms,
     ) -> Result<Attempt, Error> {
-        let moment = self.shape.rule.at(now_us).ok_or(Error::Internal)?;
+        let Shape { rule, entries } = self.shape;
+        let moment = rule.at(now_us).ok_or(Error::Internal)?.folding_denied(entries);
         let mut ledger = Ledger::read(open(ctx, name, terms.mode != Mode::Look)?, moment)?;
         let ask = Ask {
             limit: self.limit,
@@ -102,7 +103,7 @@ impl Request {
             Attempt::Denied { answer, alone_us }
         };
         if write && terms.mode != Mode::Look {
-            ledger.write(Change { trim, ..Change::default() }, self.shape.entries)?;
+            ledger.write(Change { trim, ..Change::default() }, entries)?;
         }
         Ok(attempt)
     }

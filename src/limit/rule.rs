@@ -4,7 +4,7 @@ use super::calendar::{Calendar, Zone};
 use super::decimal::{parse_u64, Text};
 use super::period::{Length, Period};
 
-/// The finest that denied calls and folded events are ever told apart: period / 4096.
+/// The finest that denied calls are ever told apart: period / 4096.
 pub const DEFAULT_ENTRIES: u32 = 4096;
 
 /// Longest text of a rule: 20 digits and a unit, a mark, and a zone's name.
@@ -82,7 +82,7 @@ impl Rule {
             }
             Rule::Semaphore => Stretch::Nothing,
         };
-        Some(Moment { now_us, stretch })
+        Some(Moment { now_us, stretch, denied_entries: DEFAULT_ENTRIES })
     }
 }
 
@@ -91,6 +91,7 @@ impl Rule {
 pub struct Moment {
     now_us: u64,
     stretch: Stretch,
+    denied_entries: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +102,12 @@ enum Stretch {
 }
 
 impl Moment {
+    /// The same, but denied calls that are counted need no more than about `entries`.
+    pub fn folding_denied(mut self, entries: u32) -> Moment {
+        self.denied_entries = entries.min(DEFAULT_ENTRIES);
+        self
+    }
+
     /// The moment itself, in Unix microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us
@@ -154,9 +161,9 @@ impl Moment {
             };
         };
         let buckets = match buckets {
-            Some(buckets) if denied => buckets.min(DEFAULT_ENTRIES),
+            Some(buckets) if denied => buckets.min(self.denied_entries),
             Some(buckets) => buckets,
-            None if denied && entry_denied => DEFAULT_ENTRIES,
+            None if denied && entry_denied => self.denied_entries,
             None => return false,
         };
         let since = u128::from(self.now_us.saturating_sub(first_us));

@@ -1,0 +1,554 @@
+//! RL.WINDOW with bad arguments and foreign values, by any client, in a cluster, with few rights and short of
+//! memory, and what the server tells about the commands.
+
+mod support;
+
+use support::*;
+
+const START_US: i64 = 1_700_000_000_000_000;
+
+fn held() -> (Server, Conn) {
+    let server = Server::builder().clock(true).start();
+    server.clock().set_us(START_US);
+    let conn = server.conn();
+    (server, conn)
+}
+
+/// All texts and numbers in a reply, from left to right.
+fn flat(reply: &Value) -> Vec<String> {
+    match reply {
+        Value::Array(values) | Value::Set(values) => values.iter().flat_map(flat).collect(),
+        Value::Map(pairs) => pairs.iter().flat_map(|(k, v)| [flat(k), flat(v)].concat()).collect(),
+        Value::Int(number) => vec![number.to_string()],
+        Value::Nil => vec![],
+        other => vec![text(other)],
+    }
+}
+
+// ---- Arguments ----
+
+/// What follows `RL.WINDOW k`, and what the error says.
+const BAD: &[(&str, &str)] = &[
+    ("", "wrong number of arguments"),
+    ("5", "wrong number of arguments"),
+    ("x 60", "limit must be"),
+    ("-1 60", "limit must be"),
+    ("+1 60", "limit must be"),
+    ("01 60", "limit must be"),
+    ("1.0 60", "limit must be"),
+    ("1e3 60", "limit must be"),
+    ("0x10 60", "limit must be"),
+    ("-0 60", "limit must be"),
+    ("9223372036854775808 60", "limit must be"),
+    ("99999999999999999999999999 60", "limit must be"),
+    ("5 x", "period must be"),
+    ("5 0", "period must be"),
+    ("5 0ms", "period must be"),
+    ("5 -1", "period must be"),
+    ("5 +1", "period must be"),
+    ("5 01", "period must be"),
+    ("5 1.5", "period must be"),
+    ("5 s", "period must be"),
+    ("5 1sec", "period must be"),
+    ("5 1minute", "period must be"),
+    ("5 60ss", "period must be"),
+    ("5 3155760001", "period must be"),
+    ("5 36526d", "period must be"),
+    ("5 101y", "period must be"),
+    ("5 1201mo", "period must be"),
+    ("5 9223372036854775808", "period must be"),
+    ("5 99999999999999999999y", "period must be"),
+    ("5 1m", "1min or 1mo"),
+    ("5 1M", "1min or 1mo"),
+    ("5 60 -1", "quantity must be"),
+    ("5 60 +1", "quantity must be"),
+    ("5 60 01", "quantity must be"),
+    ("5 60 1x", "quantity must be"),
+    ("5 60 1.0", "quantity must be"),
+    ("5 60 9223372036854775808", "quantity must be"),
+    ("5 60 -9223372036854775808", "quantity must be"),
+    ("5 60 1 1", "unknown option"),
+    ("5 60 nonsense", "unknown option"),
+    ("5 60 1 nonsense", "unknown option"),
+    ("5 60 ATMOST 1", "unknown option"),
+    ("5 60 MS 1", "unknown option"),
+    ("5 60 LEASE 1", "unknown option"),
+    ("5 60 ID x", "unknown option"),
+    ("5 60 MS MS", "may be given once"),
+    ("5 60 MS ms", "may be given once"),
+    ("5 60 ATMOST ATMOST", "may be given once"),
+    ("5 60 COUNTDENIED COUNTDENIED", "may be given once"),
+    ("5 60 FIXED FIXED", "may be given once"),
+    ("5 60 BUCKETS 5 BUCKETS 5", "may be given once"),
+    ("5 60 FIXED TZ UTC TZ UTC", "may be given once"),
+    ("5 60 BUCKETS", "BUCKETS must be"),
+    ("5 60 BUCKETS 0", "BUCKETS must be"),
+    ("5 60 BUCKETS -1", "BUCKETS must be"),
+    ("5 60 BUCKETS +1", "BUCKETS must be"),
+    ("5 60 BUCKETS 65537", "BUCKETS must be"),
+    ("5 60 BUCKETS x", "BUCKETS must be"),
+    ("5 60 BUCKETS MS", "BUCKETS must be"),
+    ("5 60 BUCKETS 9223372036854775808", "BUCKETS must be"),
+    ("5 60 BUCKETS 5 FIXED", "must not be used together"),
+    ("5 60 FIXED BUCKETS 5", "must not be used together"),
+    ("5 60 TZ UTC", "TZ must be used with FIXED"),
+    ("5 60 BUCKETS 5 TZ UTC", "TZ must be used with FIXED"),
+    ("5 60 FIXED TZ", "TZ must be"),
+    ("5 60 FIXED TZ Mars/Olympus", "TZ must be"),
+    ("5 60 FIXED UTC", "unknown option"),
+    ("5 7s FIXED", "divides"),
+];
+
+#[test]
+fn a_bad_call_is_an_error_that_says_what_is_allowed_and_changes_nothing() {
+    let (server, mut conn) = held();
+    conn.cmd("RL.WINDOW k 5 60");
+    let before = conn.cmd("DUMP k");
+    for (arguments, why) in BAD {
+        for command in ["RL.WINDOW", "RL.WINDOW_RO"] {
+            let error = conn.err(format!("{command} k {arguments}"));
+            assert!(error.starts_with("ERR "), "{command} {arguments}: {error}");
+            let looks = command == "RL.WINDOW_RO";
+            let unknown = looks && (arguments.contains("ATMOST") || arguments.contains("DENIED"));
+            let why = if unknown { "unknown option" } else { *why };
+            assert!(error.contains(why), "{command} {arguments}: {error}");
+        }
+        if server.version().is_from(7, 0) || arguments.contains(' ') {
+            assert!(conn.err(format!("RL.WINDOW new {arguments}")).starts_with("ERR "));
+        }
+    }
+    for options in ["ATMOST", "COUNTDENIED", "BLOCK 1"] {
+        let error = conn.err(format!("RL.WINDOW_RO k 5 60 {options}"));
+        assert!(error.contains("unknown option"), "{error}");
+    }
+    assert_eq!(conn.cmd("DUMP k"), before);
+    assert_eq!(conn.int("DBSIZE"), 1);
+    assert!(conn.err("RL.WINDOW").starts_with("ERR wrong number of arguments"));
+}
+
+#[test]
+fn options_come_in_any_order_and_case() {
+    let (_server, mut conn) = held();
+    for options in [
+        "FIXED TZ UTC ATMOST COUNTDENIED MS",
+        "ms countdenied atmost tz utc fixed",
+        "2 Tz Asia/Shanghai Ms FiXeD atMost",
+        "TZ +08:00 FIXED",
+        "COUNTDENIED BUCKETS 3 MS",
+        "0 MS buckets 3 atmost",
+    ] {
+        assert_eq!(conn.ints(format!("RL.WINDOW k 100 60 {options}"))[0], 0, "{options}");
+    }
+    assert_eq!(conn.ints("rl.window k 100 60 2 bUCKETS 7")[0], 0);
+    assert_eq!(conn.ints("RL.window_ro k 100 60 2 TZ UTC FIXED ms")[0], 0);
+}
+
+#[test]
+fn arguments_may_be_any_bytes() {
+    let (_server, mut conn) = held();
+    let long = vec![b'9'; 100_000];
+    let odd: [&[u8]; 9] =
+        [b"", b"\0", b"1\0", b" 1", b"1 ", b"\xff\xfe", b"-", b"%s%n", long.as_slice()];
+    for word in odd {
+        for at in 2..9 {
+            let mut words: Vec<&[u8]> =
+                vec![b"RL.WINDOW", b"k", b"5", b"60", b"1", b"BUCKETS", b"5", b"ATMOST", b"MS"];
+            words[at] = word;
+            let error = conn.err(&words);
+            assert!(error.starts_with("ERR "), "{} at {at}: {error}", word.escape_ascii());
+            words[0] = b"RL.WINDOW_RO";
+            assert!(conn.err(&words).starts_with("ERR "));
+        }
+    }
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn no_order_of_words_and_values_ends_the_server() {
+    let (server, mut conn) = held();
+    let words = [
+        "0",
+        "1",
+        "5",
+        "-1",
+        "60",
+        "1ms",
+        "500ms",
+        "1d",
+        "1mo",
+        "100y",
+        "1m",
+        "65536",
+        "FIXED",
+        "TZ",
+        "UTC",
+        "Europe/Berlin",
+        "+05:45",
+        "BUCKETS",
+        "ATMOST",
+        "COUNTDENIED",
+        "MS",
+        "x",
+        "",
+        "9223372036854775807",
+        "9223372036854775808",
+        "4096",
+        "4097",
+        "1y",
+        "3mo",
+        "1w",
+        "86400",
+    ];
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |end: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % end as u64) as usize
+    };
+    for _ in 0..300 {
+        let calls: Vec<Vec<&str>> = (0..20)
+            .map(|_| {
+                let command = ["RL.WINDOW", "RL.WINDOW_RO"][below(2)];
+                let mut call = vec![command, ["a", "b", "c"][below(3)]];
+                call.extend((0..below(3)).map(|_| words[below(5)]));
+                call.extend((0..below(7)).map(|_| words[below(words.len())]));
+                call
+            })
+            .collect();
+        for (reply, call) in conn.pipeline(&calls).iter().zip(&calls) {
+            match reply {
+                Value::Array(_) => assert!((5..=6).contains(&ints(reply).len()), "{call:?}"),
+                other => assert!(error_line(other).starts_with("ERR "), "{call:?}: {other:?}"),
+            }
+        }
+        server.clock().advance_us([1, 1_000, 1_000_000, -3_000_000, 86_400_000_000][below(5)]);
+    }
+    assert!(!server.log().contains("internal error"));
+}
+
+// ---- Foreign values ----
+
+#[test]
+fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
+    let (_server, mut conn) = held();
+    conn.pipeline([
+        "SET string 1",
+        "RL.THROTTLE tat 1 1 1",
+        "RPUSH list 1",
+        "HSET hash 1 1",
+        "SADD set 1",
+        "XADD stream 1-1 a b",
+        "PFADD hll 1",
+    ]);
+    for key in ["string", "tat", "list", "hash", "set", "stream", "hll"] {
+        let before = conn.cmd(format!("DUMP {key}"));
+        for call in [
+            format!("RL.WINDOW {key} 5 60"),
+            format!("RL.WINDOW {key} 5 60 0"),
+            format!("RL.WINDOW {key} 5 60 9"),
+            format!("RL.WINDOW {key} 0 60 BUCKETS 3 COUNTDENIED"),
+            format!("RL.WINDOW {key} 5 60 FIXED ATMOST"),
+            format!("RL.WINDOW_RO {key} 5 60"),
+        ] {
+            assert!(conn.err(&call).starts_with("WRONGTYPE "), "{call}");
+        }
+        assert_eq!(conn.cmd(format!("DUMP {key}")), before);
+    }
+}
+
+#[test]
+fn an_entry_that_is_none_of_ours_is_an_error_and_stays() {
+    let (_server, mut conn) = held();
+    let (now, before, later) = (START_US, START_US - 1_000_000, START_US + 1_000_000);
+    for entries in [
+        "5 a".to_owned(),
+        "1700000000 user:1".to_owned(),
+        format!("{now} a"),
+        format!("{now} {now}-1"),
+        format!("{later} a"),
+        format!("{now} 1.5"),
+        format!("{now} -1"),
+        format!("{now} 01"),
+        format!("{now} 1x0"),
+        format!("{now} 1x"),
+        format!("{now} 1~"),
+        format!("{now} 1x2~3~4"),
+        format!("{now} 1dd"),
+        format!("{now} 18446744073709551616"),
+        format!("{now} 5x9223372036854775808"),
+        format!("{now} 5~99999999999999999"),
+        "-5 1".to_owned(),
+        "-0.5 1".to_owned(),
+        "1.5 1".to_owned(),
+        format!("{now}.5 1"),
+        "1e300 1".to_owned(),
+        "-1e300 1".to_owned(),
+        "9007199254740994 1".to_owned(),
+        "inf a".to_owned(),
+        "inf 1".to_owned(),
+        "inf :01:a:1:1000:1::".to_owned(),
+        "-inf 1".to_owned(),
+        // Ours by their looks, but the totals run backwards.
+        format!("{before} 5 {now} 3"),
+        format!("{before} 0 {now} 9223372036854775809"),
+        format!("{before} a {now} 3"),
+        format!("{before} 2 {now} a"),
+        format!("{now} 1 inf a"),
+    ] {
+        conn.cmd("DEL k");
+        conn.cmd(format!("ZADD k {entries}"));
+        let dump = conn.cmd("DUMP k");
+        for options in ["5 60", "5 60 0", "5 60 5 COUNTDENIED", "5 60 BUCKETS 2", "5 1d FIXED"] {
+            let error = conn.err(format!("RL.WINDOW k {options}"));
+            assert!(error.starts_with("ERR the key's sorted set"), "{entries}: {error}");
+            assert_eq!(conn.cmd("DUMP k"), dump, "{entries}");
+        }
+        assert!(conn.err("RL.WINDOW_RO k 5 60").starts_with("ERR the key's"), "{entries}");
+        assert_eq!(conn.int("PTTL k"), -1);
+    }
+}
+
+#[test]
+fn a_dead_foreign_entry_is_never_removed() {
+    let (server, mut conn) = held();
+    conn.cmd("ZADD k 5 foreign -inf other");
+    for _ in 0..100 {
+        server.clock().advance_ms(500);
+        conn.cmd("RL.WINDOW k 5 1s");
+    }
+    assert_eq!(conn.text("ZSCORE k foreign"), "5");
+    assert_eq!(conn.text("ZSCORE k other"), "-inf");
+}
+
+#[test]
+fn no_sorted_set_ends_the_server() {
+    let (server, mut conn) = held();
+    let mut random = 0x0123_4567_89ab_cdef_u64;
+    let mut below = |end: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % end
+    };
+    let totals =
+        ["0", "1", "5", "9223372036854775807", "9223372036854775808", "18446744073709551615"];
+    for _ in 0..1_500 {
+        conn.cmd("DEL k");
+        for _ in 0..1 + below(6) {
+            let score = match below(8) {
+                0 => "inf".to_owned(),
+                1 => "-inf".to_owned(),
+                2 => "9007199254740992".to_owned(),
+                3 => (START_US as u64 + below(3)).to_string(),
+                4 => "0".to_owned(),
+                _ => (START_US as u64 - 30_000_000 + below(60_000_000)).to_string(),
+            };
+            let mut member = totals[below(6) as usize].to_owned();
+            if below(2) == 0 {
+                member += &format!("x{}", totals[below(6) as usize]);
+            }
+            if below(3) == 0 {
+                member += &format!("~{}", below(100_000_000));
+            }
+            if below(4) == 0 {
+                member += "d";
+            }
+            conn.cmd(format!("ZADD k {score} {member}"));
+        }
+        let limit = ["0", "3", "9223372036854775807"][below(3) as usize];
+        let quantity = ["1", "2", "9223372036854775807"][below(3) as usize];
+        let options = ["", "BUCKETS 1", "FIXED", "COUNTDENIED", "ATMOST"][below(5) as usize];
+        let before = conn.cmd("DUMP k");
+        let reply = conn.cmd(format!("RL.WINDOW k {limit} 60 {quantity} {options}"));
+        if matches!(reply, Value::ServerError(_)) {
+            assert!(error_line(&reply).starts_with("ERR the key's sorted set"), "{reply:?}");
+            assert_eq!(conn.cmd("DUMP k"), before);
+        } else {
+            let answer = ints(&reply);
+            assert!((0..=limit.parse().unwrap()).contains(&answer[2]), "{answer:?}");
+            assert!(answer[3] >= -1 && answer[4] >= 0, "{answer:?}");
+            conn.cmd(format!("RL.WINDOW_RO k {limit} 60 {quantity}"));
+        }
+    }
+    assert!(!server.log().contains("internal error"));
+}
+
+// ---- Any client ----
+
+#[test]
+fn it_works_pipelined_and_over_resp3() {
+    let (server, mut conn) = held();
+    let replies = conn.pipeline(["RL.WINDOW k 3 60"; 5]);
+    let limited: Vec<i64> = replies.iter().map(|reply| ints(reply)[0]).collect();
+    assert_eq!(limited, [0, 0, 0, 1, 1]);
+    let mut conn = server.conn_resp3();
+    assert_eq!(conn.ints("RL.WINDOW three 5 60"), [0, 5, 4, -1, 60]);
+    assert_eq!(conn.ints("RL.WINDOW three 5 60 9 ATMOST"), [0, 5, 0, -1, 60, 4]);
+    assert_eq!(conn.ints("RL.WINDOW_RO three 5 60"), [1, 5, 0, 60, 60]);
+    assert!(conn.err("RL.WINDOW three x 60").starts_with("ERR limit"));
+}
+
+#[test]
+fn databases_are_apart() {
+    let (_server, mut conn) = held();
+    assert_eq!(conn.ints("RL.WINDOW k 1 60")[0], 0);
+    conn.cmd("SELECT 3");
+    assert_eq!(conn.ints("RL.WINDOW k 1 60")[0], 0);
+    assert_eq!(conn.ints("RL.WINDOW k 1 60")[0], 1);
+}
+
+#[test]
+fn a_cluster_routes_it_by_its_one_key() {
+    let server = Server::builder().cluster().start();
+    let mut conn = server.conn();
+    for command in ["RL.WINDOW", "RL.WINDOW_RO"] {
+        let call = format!("{command} {{user}}:1 5 60 1 FIXED TZ UTC");
+        assert_eq!(flat(&conn.cmd(format!("COMMAND GETKEYS {call}"))), ["{user}:1"]);
+        assert_eq!(conn.ints(call)[0], 0);
+    }
+    conn.cmd("CLUSTER DELSLOTS 5474");
+    // The slot of "user", which nobody has now.
+    assert_eq!(conn.int("CLUSTER KEYSLOT user"), 5474);
+    for command in ["RL.WINDOW", "RL.WINDOW_RO"] {
+        assert!(conn.err(format!("{command} user 5 60")).starts_with("CLUSTERDOWN "));
+    }
+}
+
+#[test]
+fn short_of_memory_it_is_an_oom_error_and_nothing_is_written() {
+    let (_server, mut conn) = held();
+    conn.cmd("RL.WINDOW k 5 60");
+    let before = conn.cmd("DUMP k");
+    conn.cmd("CONFIG SET maxmemory 1");
+    for call in ["RL.WINDOW k 5 60", "RL.WINDOW k 5 60 0", "RL.WINDOW new 5 1d FIXED"] {
+        assert!(conn.err(call).starts_with("OOM "), "{call}");
+    }
+    assert_eq!(conn.ints("RL.WINDOW_RO k 5 60"), [0, 5, 4, -1, 60]);
+    assert_eq!((conn.cmd("DUMP k"), conn.int("DBSIZE")), (before, 1));
+    conn.cmd("CONFIG SET maxmemory 0");
+    assert_eq!(conn.ints("RL.WINDOW k 5 60"), [0, 5, 3, -1, 60]);
+}
+
+#[test]
+fn a_user_who_may_only_read_may_look() {
+    let (server, mut conn) = held();
+    conn.cmd("RL.WINDOW k 5 60");
+    let mut rules = vec!["-@all +rl.window_ro ~*"];
+    if server.version().is_from(7, 2) {
+        rules.push("-@all +@read ~*");
+    }
+    if server.version().is_from(7, 0) {
+        rules.push("+@all %R~*");
+    }
+    for rule in rules {
+        assert_eq!(conn.text(format!("ACL SETUSER reader reset on nopass {rule}")), "OK");
+        let mut reader = server.conn();
+        assert_eq!(reader.text("AUTH reader x"), "OK");
+        assert_eq!(reader.ints("RL.WINDOW_RO k 5 60"), [0, 5, 4, -1, 60], "{rule}");
+        assert!(reader.err("RL.WINDOW k 5 60").starts_with("NOPERM "), "{rule}");
+        assert!(reader.err("RL.WINDOW k 5 60 0").starts_with("NOPERM "), "{rule}");
+    }
+}
+
+// ---- What the server tells ----
+
+/// Name, arity, flags, and every word of the syntax in its order.
+const COMMANDS: [(&str, i64, &str, &str); 10] = [
+    (
+        "rl.throttle",
+        -5,
+        "write denyoom fast blocking",
+        "key max-burst count period quantity ATMOST BLOCK MS",
+    ),
+    ("rl.throttle_ro", -5, "readonly fast", "key max-burst count period quantity MS"),
+    (
+        "rl.window",
+        -4,
+        "write denyoom fast blocking",
+        "key limit period quantity BUCKETS FIXED TZ ATMOST COUNTDENIED BLOCK MS",
+    ),
+    ("rl.window_ro", -4, "readonly fast", "key limit period quantity BUCKETS FIXED TZ MS"),
+    (
+        "rl.acquire",
+        -4,
+        "write denyoom fast blocking",
+        "key limit period quantity BUCKETS FIXED TZ LEASE ID BLOCK MS",
+    ),
+    ("rl.acquire_ro", -4, "readonly fast", "key limit period quantity BUCKETS FIXED TZ MS"),
+    ("rl.apply", -3, "write fast", "key id quantity"),
+    ("rl.release", -3, "write fast", "key id"),
+    ("rl.renew", -3, "write fast", "key id LEASE"),
+    ("rl.held", 2, "readonly fast", "key"),
+];
+
+#[test]
+fn command_info_tells_flags_and_keys() {
+    let (server, mut conn) = held();
+    for (name, arity, flags, _) in COMMANDS {
+        let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {name}")) else {
+            panic!("{name}")
+        };
+        let Value::Array(parts) = &infos[0] else { panic!("{name}: {infos:?}") };
+        assert_eq!(text(&parts[0]), name);
+        assert_eq!([&parts[3], &parts[4], &parts[5]], [&Value::Int(1); 3], "{name}");
+        let told = flat(&parts[2]);
+        let writes = flags.starts_with("write");
+        for flag in flags.split(' ').filter(|flag| *flag != "blocking") {
+            assert!(told.iter().any(|word| word == flag), "{name}: {told:?} lacks {flag}");
+        }
+        for not in ["movablekeys", "admin", "noscript", if writes { "readonly" } else { "write" }] {
+            assert!(!told.iter().any(|word| word == not), "{name}: {told:?} has {not}");
+        }
+        assert_eq!(told.iter().any(|word| word == "denyoom"), flags.contains("denyoom"), "{name}");
+        if server.version().is_from(7, 0) {
+            assert_eq!(told.iter().any(|word| word == "blocking"), flags.contains("blocking"));
+            assert_eq!(parts[1], Value::Int(arity), "{name}");
+            let specs = flat(&parts[8]);
+            let access: &[&str] =
+                if writes { &["RW", "access", "update"] } else { &["RO", "access"] };
+            for flag in access {
+                assert!(specs.iter().any(|word| word == flag), "{name}: {specs:?} lacks {flag}");
+            }
+            assert!(!specs.iter().any(|word| word == "incomplete"), "{name}: {specs:?}");
+        }
+    }
+}
+
+#[test]
+fn command_docs_tell_every_argument() {
+    let (server, mut conn) = held();
+    if !server.version().is_from(7, 0) {
+        return;
+    }
+    for (name, _, _, arguments) in COMMANDS {
+        let docs = flat(&conn.cmd(format!("COMMAND DOCS {name}")));
+        for word in ["summary", "complexity", "since"] {
+            assert!(docs.iter().any(|told| told == word), "{name}: {docs:?} lacks {word}");
+        }
+        let mut rest = docs.iter();
+        for argument in arguments.split(' ') {
+            assert!(rest.any(|word| word == argument), "{name}: {docs:?} lacks {argument}");
+        }
+    }
+}
+
+#[test]
+fn info_counts_what_became_of_the_calls() {
+    let (server, mut conn) = held();
+    conn.pipeline(["RL.WINDOW k 2 60"; 5]);
+    conn.pipeline(["RL.WINDOW k 2 60 0", "RL.WINDOW k 2 60 9", "RL.WINDOW k 2 60 COUNTDENIED"]);
+    conn.pipeline(["RL.WINDOW k x 60", "RL.WINDOW_RO k 2 60", "RL.WINDOW_RO k 9 60"]);
+    conn.pipeline(["SET c 5", "RL.WINDOW c 2 60", "RL.WINDOW_RO c 2 60"]);
+    for (field, number) in [
+        ("window_allowed", "3"),
+        ("window_denied", "5"),
+        ("window_errors", "2"),
+        ("window_ro_allowed", "1"),
+        ("window_ro_denied", "1"),
+        ("window_ro_errors", "1"),
+    ] {
+        let told = server.info(&format!("ratelimit_{field}"));
+        assert_eq!(told.as_deref(), Some(number), "{field}");
+    }
+}
