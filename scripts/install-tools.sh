@@ -83,11 +83,11 @@ names() {
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-# A server package would start its service, which takes port 6379 from `make run` and stays after every boot. Only
-# the program is wanted here, so the service is left stopped and disabled. Under systemd a mask in /run does it (and is
-# gone after a reboot, should this script be killed); without systemd, RUNLEVEL=1 tells invoke-rc.d to start nothing.
+# A server's package starts its service, which takes port 6379 from `make run` and comes back with every boot. Only the
+# program is wanted here, so the service is masked while apt works, then disabled. The mask is in /run: should this
+# script be killed, it is gone after a reboot. Where no systemd runs, as in containers, Debian and Ubuntu start nothing.
 install_with_apt() {
-    local packages service='' quiet=(DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1)
+    local packages service=''
     echo "Missing: ${missing[*]}. Installing with apt-get."
     as_root apt-get update -q || echo "apt-get update failed; going on with the package lists as they are." >&2
     read -r -a packages <<<"$(names apt_name)"
@@ -95,16 +95,16 @@ install_with_apt() {
     *' redis-server '*) service=redis-server ;;
     *' valkey-server '*) service=valkey-server ;;
     esac
-    if [ -n "$service" ] && [ -d /run/systemd/system ]; then
+    [ -d /run/systemd/system ] || service=''
+    if [ -n "$service" ]; then
         as_root systemctl mask --runtime --quiet "$service.service"
         # shellcheck disable=SC2064
         trap "as_root systemctl unmask --runtime --quiet $service.service" EXIT
-    elif [ -n "$service" ]; then
-        quiet+=(RUNLEVEL=1)
     fi
-    as_root env "${quiet[@]}" apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "${packages[@]}" ||
+    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+        apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "${packages[@]}" ||
         die "apt-get could not install: ${packages[*]}"
-    if [ -n "$service" ] && [ -d /run/systemd/system ]; then
+    if [ -n "$service" ]; then
         trap - EXIT
         as_root systemctl unmask --runtime --quiet "$service.service"
         as_root systemctl disable --quiet "$service.service"
