@@ -116,7 +116,7 @@ missing=()
 for tool in "$@"; do
     have "$tool" && continue
     case $tool in
-    cargo) die "Rust $(rust_wanted) or later is needed (found: $(rust_found || true))." \
+    cargo) die "Rust $(rust_wanted) or later is needed (found: $(rust_found | grep . || echo none))." \
         "Install or update it with rustup: https://rustup.rs; then 'rustup update stable', 'rustup default stable'." \
         "The cargo package of an older distribution will not do." ;;
     rustfmt | clippy) die "'cargo ${tool/rustfmt/fmt}' is missing. Add it with: rustup component add rustfmt clippy" ;;
