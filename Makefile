@@ -1,6 +1,7 @@
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export PORT ?= 6379
 install := scripts/install-tools.sh
+with_server := REDIS_SERVER="$${REDIS_SERVER:-$$(command -v redis-server || command -v valkey-server)}"
 shell_scripts := $(wildcard scripts/*.sh) .ci/run
 
 .PHONY: help build run test check bench clean
@@ -18,7 +19,7 @@ run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 test: ## Build, then run every test against a real server
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
-	cargo test
+	$(with_server) cargo test
 
 check: ## What CI runs: format, lints, shell scripts, dependencies, tests
 	@$(install) cargo rustfmt clippy cc libclang redis-server
@@ -32,7 +33,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests
 bench: ## Instructions, CPU time, latency and memory beside Redis' own commands (BENCH=arguments)
 	@$(install) cargo cc libclang redis-server valgrind
 	cargo build --release
-	cargo bench --bench decisions -- $(BENCH)
+	$(with_server) cargo bench --bench decisions -- $(BENCH)
 
 clean: ## Remove everything that was built
 	cargo clean
