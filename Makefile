@@ -1,0 +1,39 @@
+export PATH := $(PATH):$(HOME)/.cargo/bin
+export PORT ?= 6379
+install := scripts/install-tools.sh
+with_server := REDIS_SERVER="$${REDIS_SERVER:-$$(command -v redis-server || command -v valkey-server)}"
+shell_scripts := $(wildcard scripts/*.sh) .ci/run
+
+.PHONY: help build run test check bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-7s%s\n", $$1, $$2}' Makefile
+
+build: ## Build target/release/libredis_ratelimit.so
+	@$(install) cargo cc libclang
+	cargo build --release
+
+run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
+	@scripts/run.sh
+
+test: ## Build, then run every test against a real server
+	@$(install) cargo cc libclang redis-server
+	cargo build --release
+	$(with_server) cargo test
+
+check: ## What CI runs: format, lints, shell scripts, dependencies, tests
+	@$(install) cargo rustfmt clippy cc libclang redis-server
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	for script in $(shell_scripts); do bash -n $$script || exit 1; done
+	if command -v shellcheck >/dev/null; then shellcheck $(shell_scripts); fi
+	if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; fi
+	$(MAKE) test
+
+bench: ## Instructions, CPU time, latency and memory beside Redis' own commands (BENCH=arguments)
+	@$(install) cargo cc libclang redis-server valgrind
+	cargo build --release
+	$(with_server) cargo bench --bench decisions -- $(BENCH)
+
+clean: ## Remove everything that was built
+	cargo clean

@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Installs those of the named tools that are missing, and says nothing if none is.
+#
+#   scripts/install-tools.sh cargo rustfmt clippy cc make libclang redis-server valgrind
+#
+# On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+die() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+have() {
+    case $1 in
+    cargo) command -v cargo >/dev/null && rust_is_new_enough ;;
+    rustfmt) cargo fmt --version >/dev/null 2>&1 ;;
+    clippy) cargo clippy --version >/dev/null 2>&1 ;;
+    cc) printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1 ;;
+    libclang) have_libclang ;;
+    redis-server) have_server ;;
+    make | valgrind) command -v "$1" >/dev/null ;;
+    *) die "$0 does not know the tool $1" ;;
+    esac
+}
+
+rust_wanted() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml; }
+rust_found() { rustc --version 2>/dev/null | cut -d' ' -f2 | cut -d- -f1; }
+rust_is_new_enough() {
+    local wanted found
+    wanted=$(rust_wanted)
+    found=$(rust_found)
+    [ -n "$found" ] && [ "$(printf '%s\n' "$wanted" "$found" | sort -V | head -n 1)" = "$wanted" ]
+}
+
+# bindgen loads libclang while it builds and needs clang's own C headers (stddef.h) beside it.
+have_libclang() {
+    local lib dir
+    for lib in ${LIBCLANG_PATH:+"$LIBCLANG_PATH"/libclang*} \
+        /usr/lib/llvm*/lib/libclang{,-*}.so* /usr/lib64/llvm*/lib*/libclang{,-*}.so* /usr/lib{64,}/libclang{,-*}.so* \
+        /usr/local/lib/libclang{,-*}.so* /usr/local/llvm*/lib/libclang{,-*}.so* \
+        {/opt/homebrew,/usr/local}/opt/llvm/lib/libclang.dylib /Library/Developer/CommandLineTools/usr/lib/libclang.dylib; do
+        [ -e "$lib" ] || continue
+        for dir in "$(dirname "$lib")" "$(dirname "$lib")/../lib" "$(dirname "$(readlink -f "$lib")")"; do
+            compgen -G "$dir/clang/*/include/stddef.h" >/dev/null && return 0
+        done
+    done
+    return 1
+}
+
+# Valkey serves as well as Redis. REDIS_SERVER names a server that is not on the PATH.
+have_server() {
+    if [ -n "${REDIS_SERVER:-}" ]; then
+        command -v "$REDIS_SERVER" >/dev/null || die "REDIS_SERVER=$REDIS_SERVER is not a program that can be run."
+    else
+        command -v redis-server >/dev/null || command -v valkey-server >/dev/null
+    fi
+}
+
+# How each package manager calls a tool. Debian has no package of clang's headers without a version in its name,
+# so the version is read from what libclang1 depends on; libclang-dev has both too, and 350 MB more.
+apt_name() {
+    local version
+    case $1 in
+    cc) echo gcc libc6-dev ;;
+    libclang)
+        version=$(apt-cache depends libclang1 2>/dev/null | sed -n 's/.*Depends: libclang1-\([0-9]*\).*/\1/p' | head -n 1)
+        if [ -n "$version" ]; then echo libclang1 "libclang-common-$version-dev"; else echo libclang-dev; fi
+        ;;
+    redis-server) if apt-cache show redis-server >/dev/null 2>&1; then echo redis-server; else echo valkey-server; fi ;;
+    *) echo "$1" ;;
+    esac
+}
+dnf_name() { case $1 in cc) echo gcc ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+apk_name() { case $1 in cc) echo gcc musl-dev ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+brew_name() { case $1 in cc) echo gcc ;; libclang) echo llvm ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+names() {
+    local tool all=()
+    for tool in "${missing[@]}"; do all+=("$("$1" "$tool")"); done
+    echo "${all[*]}"
+}
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# A server's package starts its service, which takes port 6379 from `make run` and comes back with every boot. Only the
+# program is wanted here, so the service is masked while apt works, then disabled. The mask is in /run: should this
+# script be killed, it is gone after a reboot. Where no systemd runs, as in containers, Debian and Ubuntu start nothing.
+install_with_apt() {
+    local packages service=''
+    echo "Missing: ${missing[*]}. Installing with apt-get."
+    as_root apt-get update -q || echo "apt-get update failed; going on with the package lists as they are." >&2
+    read -r -a packages <<<"$(names apt_name)"
+    case " ${packages[*]} " in
+    *' redis-server '*) service=redis-server ;;
+    *' valkey-server '*) service=valkey-server ;;
+    esac
+    [ -d /run/systemd/system ] || service=''
+    if [ -n "$service" ]; then
+        as_root systemctl mask --runtime --quiet "$service.service"
+        # shellcheck disable=SC2064
+        trap "as_root systemctl unmask --runtime --quiet $service.service" EXIT
+    fi
+    as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+        apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "${packages[@]}" ||
+        die "apt-get could not install: ${packages[*]}"
+    if [ -n "$service" ]; then
+        trap - EXIT
+        as_root systemctl unmask --runtime --quiet "$service.service"
+        as_root systemctl disable --quiet "$service.service"
+        echo "Only the program of $service is used here; its service is left off (systemctl enable --now $service)."
+    fi
+}
+
+missing=()
+for tool in "$@"; do
+    have "$tool" && continue
+    case $tool in
+    cargo) die "Rust $(rust_wanted) or later is needed (found: $(rust_found | grep . || echo none))." \
+        "Install or update it with rustup: https://rustup.rs; then 'rustup update stable', 'rustup default stable'." \
+        "The cargo package of an older distribution will not do." ;;
+    rustfmt | clippy) die "'cargo ${tool/rustfmt/fmt}' is missing. Add it with: rustup component add rustfmt clippy" ;;
+    esac
+    missing+=("$tool")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    die "Missing: ${missing[*]}. Install the packages and try again:" \
+        "  dnf install $(names dnf_name)" "  apk add $(names apk_name)" "  brew install $(names brew_name)"
+elif [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+    die "Missing: ${missing[*]}. There is no sudo here, so install them as root and try again:" \
+        "  apt-get update && apt-get install --no-install-recommends $(names apt_name)"
+fi
+install_with_apt
+for tool in "${missing[@]}"; do
+    have "$tool" || die "$tool is still missing after the installation of: $(apt_name "$tool")"
+done
