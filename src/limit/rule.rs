@@ -145,7 +145,8 @@ impl Moment {
     /// Whether a new event shares the last entry, which began at `first_us`.
     ///
     /// Under an exact rule an admitted event must leave on time, so it never shares, and denied ones
-    /// share among themselves. Where entries are folded anyway, all share.
+    /// share among themselves. Where entries are folded anyway, all share, denied ones as coarsely among
+    /// themselves as under an exact rule.
     pub fn shares(&self, first_us: u64, entry_denied: bool, denied: bool) -> bool {
         let Stretch::Sliding { left_us, buckets, .. } = self.stretch else {
             return match self.stretch {
@@ -154,7 +155,7 @@ impl Moment {
             };
         };
         let buckets = match buckets {
-            Some(buckets) if denied => buckets.min(DEFAULT_ENTRIES),
+            Some(buckets) if denied && entry_denied => buckets.min(DEFAULT_ENTRIES),
             Some(buckets) => buckets,
             None if denied && entry_denied => DEFAULT_ENTRIES,
             None => return false,
