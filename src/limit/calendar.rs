@@ -4,7 +4,7 @@
 use super::period::{Length, Period, Unit};
 use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
-use jiff::{Span, Timestamp};
+use jiff::{SignedDuration, Span, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -13,6 +13,8 @@ const HOUR_S: u32 = 3_600;
 /// The longest zone name there is has 32 bytes.
 const MAX_NAME: usize = 64;
 const CACHED: usize = 4;
+/// The finest that instants are told apart.
+const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
 /// A time zone. There is one value for each, made when it is first named and kept from then on: some hundreds
 /// of names and as many offsets as a day has minutes are all that there can be.
@@ -178,22 +180,51 @@ fn divides(divisor: u64, whole: u64) -> bool {
 impl Division {
     fn frame(self, zone: &TimeZone, now_us: u64) -> Option<Frame> {
         let now = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?;
-        let wall = zone.to_datetime(now);
-        let (start, next) = self.walls(wall)?;
-        // A start that the wall shows twice, when clocks are set back, begins two windows if they are an hour or
-        // shorter: each top of the hour is one. A day has one first instant.
-        let repeats = matches!(self, Division::Seconds(seconds) if seconds <= HOUR_S);
-        let starts = instants(zone, start)?;
-        let start = match starts {
-            (_, Some(second)) if repeats && second <= now => second,
-            (first, _) => first,
-        };
-        let end = match starts {
-            (first, Some(second)) if repeats && first <= now && now < second => second,
-            _ => instants(zone, next)?.0,
+        let (start, end) = match self {
+            Division::Seconds(seconds) if seconds <= HOUR_S => self.short(zone, now)?,
+            _ => self.long(zone, now)?,
         };
         let us = |instant: Timestamp| u64::try_from(instant.as_microsecond()).ok();
         Some(Frame { start_us: us(start).unwrap_or(0), end_us: us(end)? })
+    }
+
+    /// Up to an hour: each time that the wall shows a top begins a window, so an hour that it shows twice is two.
+    /// Where clocks are set in the middle of a window, it goes on if it is still the same on the wall.
+    fn short(self, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let offset = zone.to_offset(now);
+        let walls = self.walls(offset.to_datetime(now))?;
+        let mut start = offset.to_timestamp(walls.0).ok()?;
+        let mut end = offset.to_timestamp(walls.1).ok()?;
+        let before = zone.to_offset(start);
+        if before != offset {
+            let set = set_between(zone, start, now)?;
+            let same = self.walls(before.to_datetime(set.checked_sub(TICK).ok()?))? == walls;
+            start = if same { before.to_timestamp(walls.0).ok()? } else { set };
+        }
+        let after = zone.to_offset(end);
+        if after != offset {
+            let set = set_between(zone, now, end)?;
+            let wall = after.to_datetime(set);
+            let same = wall != walls.0 && self.walls(wall)? == walls;
+            end = if same { after.to_timestamp(walls.1).ok()? } else { set };
+        }
+        Some((start, end))
+    }
+
+    /// Longer: a window begins when the wall shows its start, or what comes after it, for the first time.
+    fn long(self, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let offset = zone.to_offset(now);
+        let mut wall = offset.to_datetime(now);
+        if let AmbiguousOffset::Fold { before, after } = zone.to_ambiguous_timestamp(wall).offset()
+        {
+            if offset == after {
+                // The second time round counts as the last moment of the first.
+                let set = set_between(zone, before.to_timestamp(wall).ok()?, now)?;
+                wall = before.to_datetime(set.checked_sub(TICK).ok()?);
+            }
+        }
+        let (start, next) = self.walls(wall)?;
+        Some((first_shown(zone, start)?, first_shown(zone, next)?))
     }
 
     /// What the wall shows at the start of the window of `wall`, and of the one after it.
@@ -232,20 +263,33 @@ fn seconds_of_day(time: Time) -> Option<u32> {
         .checked_add(part(time.second(), 1)?)
 }
 
-/// When the wall shows `wall`: once, twice where clocks are set back, and where they are set forward over it the
-/// first instant after the gap.
-fn instants(zone: &TimeZone, wall: DateTime) -> Option<(Timestamp, Option<Timestamp>)> {
+/// When the wall shows `wall` for the first time; where clocks are set forward over it, the instant at which
+/// they are.
+fn first_shown(zone: &TimeZone, wall: DateTime) -> Option<Timestamp> {
     match zone.to_ambiguous_timestamp(wall).offset() {
-        AmbiguousOffset::Unambiguous { offset } => Some((offset.to_timestamp(wall).ok()?, None)),
-        AmbiguousOffset::Fold { before, after } => {
-            Some((before.to_timestamp(wall).ok()?, after.to_timestamp(wall).ok()))
-        }
-        AmbiguousOffset::Gap { before, .. } => {
-            // Read with the offset from before the gap, the wall shows it after the clocks were set.
-            let later = before.to_timestamp(wall).ok()?;
-            let just_after = later.checked_add(Span::new().nanoseconds(1)).ok()?;
-            let transition = zone.preceding(just_after).next()?;
-            Some((transition.timestamp(), None))
+        AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(wall).ok(),
+        AmbiguousOffset::Fold { before, .. } => before.to_timestamp(wall).ok(),
+        AmbiguousOffset::Gap { before, after } => {
+            set_between(zone, after.to_timestamp(wall).ok()?, before.to_timestamp(wall).ok()?)
         }
     }
 }
+
+/// When clocks are set between two instants with different offsets. (jiff's own search for that, `preceding`,
+/// misses the last transition before the zone's rule for the future takes over.)
+fn set_between(zone: &TimeZone, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
+    let offset = zone.to_offset(to);
+    let (mut low, mut high) = (from.as_second(), to.as_second());
+    while high.saturating_sub(low) > 1 {
+        let middle = low.midpoint(high);
+        if zone.to_offset(Timestamp::from_second(middle).ok()?) == offset {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    Timestamp::from_second(high).ok()
+}
+
+#[cfg(test)]
+mod tests;

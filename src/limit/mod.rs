@@ -7,6 +7,8 @@ pub mod decimal;
 pub mod decision;
 pub mod event;
 pub mod period;
+#[cfg(test)]
+mod properties;
 pub mod reservation;
 pub mod rule;
 pub mod throttle;

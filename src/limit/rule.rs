@@ -152,7 +152,8 @@ impl Moment {
     /// Whether a new event shares the last entry, which began at `first_us`.
     ///
     /// Under an exact rule an admitted event must leave on time, so it never shares, and denied ones
-    /// share among themselves. Where entries are folded anyway, all share.
+    /// share among themselves. Where entries are folded anyway, all share, denied ones as coarsely among
+    /// themselves as under an exact rule.
     pub fn shares(&self, first_us: u64, entry_denied: bool, denied: bool) -> bool {
         let Stretch::Sliding { left_us, buckets, .. } = self.stretch else {
             return match self.stretch {
@@ -161,7 +162,7 @@ impl Moment {
             };
         };
         let buckets = match buckets {
-            Some(buckets) if denied => buckets.min(self.denied_entries),
+            Some(buckets) if denied && entry_denied => buckets.min(self.denied_entries),
             Some(buckets) => buckets,
             None if denied && entry_denied => self.denied_entries,
             None => return false,

@@ -57,19 +57,32 @@ impl Tally {
         let mut tail = newest;
         if newest.newest_us > now_us {
             let future = events.first_after(Some(now_us))?.ok_or_else(E::contradiction)?;
-            tail = Event { newest_us: now_us, span_us: 0, ..future };
-            tail.total = newest.total;
-            tail.weight = newest.sum_since(&future);
-            tail.denied = future.denied && newest.denied;
-            tally.edit.remove_future = true;
+            tail = Event {
+                newest_us: now_us,
+                span_us: now_us.saturating_sub(future.first_us()),
+                total: newest.total,
+                weight: newest.sum_since(&future),
+                // Between two denied ones there may be others.
+                denied: newest.denied && newest == future,
+            };
+            if !(1..=MAX_SUM).contains(&tail.weight) {
+                return Err(E::contradiction());
+            }
             if let Some(prior) = events.last_until(Some(now_us))? {
-                if prior.newest_us == now_us {
-                    tail.span_us = prior.span_us;
-                    tail.weight = tail.weight.saturating_add(prior.weight);
+                // Sharing as new events do bounds the entries of a clock that swings.
+                let first_us = prior.first_us();
+                if prior.newest_us == now_us || moment.shares(first_us, prior.denied, tail.denied) {
+                    tail.span_us = now_us.saturating_sub(first_us);
+                    tail.weight = tail
+                        .weight
+                        .checked_add(prior.weight)
+                        .filter(|weight| *weight <= MAX_SUM)
+                        .ok_or_else(E::contradiction)?;
                     tail.denied = tail.denied && prior.denied;
                     tally.edit.remove = Some(prior);
                 }
             }
+            tally.edit.remove_future = true;
             tally.edit.put = Some(tail);
         }
         tally.tail = Some(tail);
@@ -295,6 +308,9 @@ pub fn freed_at_us<E: Events>(
     held: &mut Held,
     need: u64,
 ) -> Result<Option<u64>, E::Error> {
+    if need == 0 {
+        return Ok(Some(tally.moment.now_us()));
+    }
     if held.lapses.is_empty() {
         return tally.left_at_us(events, need);
     }
@@ -354,3 +370,6 @@ pub fn answer(
         granted,
     }
 }
+
+#[cfg(test)]
+mod tests;

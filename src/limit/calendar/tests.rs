@@ -1,0 +1,460 @@
+//! The table of windows was written by hand from the zones' published rules and checked with Python's zoneinfo:
+//! none of its times was computed by the crate under test.
+
+use super::*;
+use crate::limit::properties::cases;
+use proptest::prelude::*;
+
+/// Unix microseconds of `2026-11-01T05:59:59.999999Z`, by Hinnant's civil calendar, not by jiff.
+fn us(text: &str) -> u64 {
+    let text = text.strip_suffix('Z').unwrap();
+    let (date, time) = text.split_once('T').unwrap();
+    let date: Vec<i64> = date.split('-').map(|part| part.parse().unwrap()).collect();
+    let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let clock: Vec<i64> = clock.split(':').map(|part| part.parse().unwrap()).collect();
+    let fraction: i64 = format!("{fraction:0<6}").parse().unwrap();
+    let (year, month, day) = (date[0], date[1], date[2]);
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468;
+    let seconds = days * 86_400 + clock[0] * 3_600 + clock[1] * 60 + clock.get(2).unwrap_or(&0);
+    (seconds * 1_000_000 + fraction).try_into().unwrap()
+}
+
+fn zone(name: &str) -> &'static Zone {
+    Zone::named(name.as_bytes()).unwrap_or_else(|| panic!("no zone {name}"))
+}
+
+fn calendar(period: &str, zone_name: &str) -> Calendar {
+    Calendar::new(Period::parse(period.as_bytes()).unwrap(), zone(zone_name)).unwrap()
+}
+
+/// Zone, period, and the instants at which one window ends and the next begins.
+#[rustfmt::skip]
+const WINDOWS: &[(&str, &str, &[&str])] = &[
+    // Nothing special.
+    ("UTC", "1s", &["2026-11-21T01:02:03Z", "2026-11-21T01:02:04Z", "2026-11-21T01:02:05Z"]),
+    ("UTC", "60", &["2026-11-21T01:02:00Z", "2026-11-21T01:03:00Z"]),
+    ("UTC", "15s", &["2026-11-21T01:02:45Z", "2026-11-21T01:03:00Z", "2026-11-21T01:03:15Z"]),
+    ("UTC", "20min", &["2026-11-21T01:40:00Z", "2026-11-21T02:00:00Z", "2026-11-21T02:20:00Z"]),
+    ("UTC", "8h", &["2026-11-21T00:00:00Z", "2026-11-21T08:00:00Z", "2026-11-21T16:00:00Z", "2026-11-22T00:00:00Z"]),
+    ("UTC", "86400", &["2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"]),
+    ("UTC", "24h", &["2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"]),
+    ("UTC", "1d", &["1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z"]),
+    // A zone without changes, eight hours ahead: midnight is 16:00 UTC.
+    ("Asia/Shanghai", "1d", &["2026-11-20T16:00:00Z", "2026-11-21T16:00:00Z", "2026-11-22T16:00:00Z"]),
+    ("Asia/Shanghai", "1w", &["2026-11-15T16:00:00Z", "2026-11-22T16:00:00Z"]),
+    ("Asia/Shanghai", "1mo", &["2026-10-31T16:00:00Z", "2026-11-30T16:00:00Z", "2026-12-31T16:00:00Z"]),
+    ("Asia/Shanghai", "1y", &["2025-12-31T16:00:00Z", "2026-12-31T16:00:00Z"]),
+    ("+08:00", "1d", &["2026-11-20T16:00:00Z", "2026-11-21T16:00:00Z", "2026-11-22T16:00:00Z"]),
+    // Nepal is 5:45 ahead, the Chatham Islands 13:45 in summer.
+    ("+05:45", "1h", &["2026-11-21T00:15:00Z", "2026-11-21T01:15:00Z"]),
+    ("+05:45", "30min", &["2026-11-21T00:15:00Z", "2026-11-21T00:45:00Z", "2026-11-21T01:15:00Z"]),
+    ("+05:45", "1d", &["2026-11-20T18:15:00Z", "2026-11-21T18:15:00Z"]),
+    ("Asia/Kathmandu", "1d", &["2026-11-20T18:15:00Z", "2026-11-21T18:15:00Z"]),
+    ("-09:30", "1d", &["2026-11-20T09:30:00Z", "2026-11-21T09:30:00Z"]),
+    ("Pacific/Chatham", "1d", &["2026-11-20T10:15:00Z", "2026-11-21T10:15:00Z"]),
+    ("+23:59", "1d", &["2026-11-20T00:01:00Z", "2026-11-21T00:01:00Z"]),
+    ("-23:59", "1d", &["2026-11-20T23:59:00Z", "2026-11-21T23:59:00Z"]),
+    // New York, 8 March 2026: 02:00 becomes 03:00 at 07:00 UTC.
+    ("America/New_York", "1d", &["2026-03-07T05:00:00Z", "2026-03-08T05:00:00Z", "2026-03-09T04:00:00Z", "2026-03-10T04:00:00Z"]),
+    ("America/New_York", "2h", &["2026-03-08T05:00:00Z", "2026-03-08T07:00:00Z", "2026-03-08T08:00:00Z", "2026-03-08T10:00:00Z"]),
+    ("America/New_York", "1h", &["2026-03-08T05:00:00Z", "2026-03-08T06:00:00Z", "2026-03-08T07:00:00Z", "2026-03-08T08:00:00Z"]),
+    ("America/New_York", "30min", &["2026-03-08T06:00:00Z", "2026-03-08T06:30:00Z", "2026-03-08T07:00:00Z", "2026-03-08T07:30:00Z"]),
+    ("America/New_York", "1w", &["2026-03-02T05:00:00Z", "2026-03-09T04:00:00Z", "2026-03-16T04:00:00Z"]),
+    ("America/New_York", "1mo", &["2026-03-01T05:00:00Z", "2026-04-01T04:00:00Z"]),
+    // 1 November 2026: 02:00 becomes 01:00 at 06:00 UTC, so there are two hours of one o'clock.
+    ("America/New_York", "1d", &["2026-10-31T04:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", "2026-11-03T05:00:00Z"]),
+    ("America/New_York", "2h", &["2026-11-01T04:00:00Z", "2026-11-01T07:00:00Z", "2026-11-01T09:00:00Z"]),
+    ("America/New_York", "12h", &["2026-11-01T04:00:00Z", "2026-11-01T17:00:00Z", "2026-11-02T05:00:00Z"]),
+    ("America/New_York", "1h", &["2026-11-01T04:00:00Z", "2026-11-01T05:00:00Z", "2026-11-01T06:00:00Z", "2026-11-01T07:00:00Z", "2026-11-01T08:00:00Z"]),
+    ("America/New_York", "30min", &["2026-11-01T05:00:00Z", "2026-11-01T05:30:00Z", "2026-11-01T06:00:00Z", "2026-11-01T06:30:00Z", "2026-11-01T07:00:00Z"]),
+    ("America/New_York", "1s", &["2026-11-01T05:30:00Z", "2026-11-01T05:30:01Z"]),
+    ("America/New_York", "1s", &["2026-11-01T05:59:59Z", "2026-11-01T06:00:00Z", "2026-11-01T06:00:01Z"]),
+    ("America/New_York", "1w", &["2026-10-26T04:00:00Z", "2026-11-02T05:00:00Z", "2026-11-09T05:00:00Z"]),
+    ("America/New_York", "3mo", &["2026-01-01T05:00:00Z", "2026-04-01T04:00:00Z", "2026-07-01T04:00:00Z", "2026-10-01T04:00:00Z", "2027-01-01T05:00:00Z"]),
+    // Berlin, 29 March 2026: 02:00 becomes 03:00 at 01:00 UTC.
+    ("Europe/Berlin", "1d", &["2026-03-27T23:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", "2026-03-30T22:00:00Z"]),
+    ("Europe/Berlin", "2h", &["2026-03-28T23:00:00Z", "2026-03-29T01:00:00Z", "2026-03-29T02:00:00Z", "2026-03-29T04:00:00Z"]),
+    ("Europe/Berlin", "1h", &["2026-03-29T00:00:00Z", "2026-03-29T01:00:00Z", "2026-03-29T02:00:00Z"]),
+    ("Europe/Berlin", "30min", &["2026-03-29T00:00:00Z", "2026-03-29T00:30:00Z", "2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"]),
+    // 25 October 2026: 03:00 becomes 02:00 at 01:00 UTC.
+    ("Europe/Berlin", "1d", &["2026-10-23T22:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-26T23:00:00Z"]),
+    ("Europe/Berlin", "2h", &["2026-10-24T22:00:00Z", "2026-10-25T00:00:00Z", "2026-10-25T03:00:00Z", "2026-10-25T05:00:00Z"]),
+    ("Europe/Berlin", "1h", &["2026-10-24T23:00:00Z", "2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z", "2026-10-25T03:00:00Z"]),
+    ("Europe/Berlin", "30min", &["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z", "2026-10-25T02:00:00Z", "2026-10-25T02:30:00Z"]),
+    // Far beyond the transitions that the database lists one by one.
+    ("Europe/Berlin", "1d", &["2100-03-27T23:00:00Z", "2100-03-28T22:00:00Z"]),
+    ("Europe/Berlin", "1d", &["2100-10-30T22:00:00Z", "2100-10-31T23:00:00Z"]),
+    // Lord Howe shifts by half an hour. 5 April 2026: 02:00 becomes 01:30 at 15:00 UTC.
+    ("Australia/Lord_Howe", "1d", &["2026-04-03T13:00:00Z", "2026-04-04T13:00:00Z", "2026-04-05T13:30:00Z", "2026-04-06T13:30:00Z"]),
+    ("Australia/Lord_Howe", "2h", &["2026-04-04T13:00:00Z", "2026-04-04T15:30:00Z", "2026-04-04T17:30:00Z"]),
+    ("Australia/Lord_Howe", "1h", &["2026-04-04T13:00:00Z", "2026-04-04T14:00:00Z", "2026-04-04T15:30:00Z", "2026-04-04T16:30:00Z"]),
+    ("Australia/Lord_Howe", "30min", &["2026-04-04T14:00:00Z", "2026-04-04T14:30:00Z", "2026-04-04T15:00:00Z", "2026-04-04T15:30:00Z", "2026-04-04T16:00:00Z"]),
+    ("Australia/Lord_Howe", "20min", &["2026-04-04T14:20:00Z", "2026-04-04T14:40:00Z", "2026-04-04T15:00:00Z", "2026-04-04T15:10:00Z", "2026-04-04T15:30:00Z", "2026-04-04T15:50:00Z"]),
+    // 4 October 2026: 02:00 becomes 02:30 at 15:30 UTC.
+    ("Australia/Lord_Howe", "1d", &["2026-10-02T13:30:00Z", "2026-10-03T13:30:00Z", "2026-10-04T13:00:00Z", "2026-10-05T13:00:00Z"]),
+    ("Australia/Lord_Howe", "2h", &["2026-10-03T13:30:00Z", "2026-10-03T15:30:00Z", "2026-10-03T17:00:00Z"]),
+    ("Australia/Lord_Howe", "1h", &["2026-10-03T14:30:00Z", "2026-10-03T15:30:00Z", "2026-10-03T16:00:00Z", "2026-10-03T17:00:00Z"]),
+    ("Australia/Lord_Howe", "30min", &["2026-10-03T15:00:00Z", "2026-10-03T15:30:00Z", "2026-10-03T16:00:00Z"]),
+    // No midnight: 00:00 becomes 01:00 at 03:00 UTC.
+    ("America/Sao_Paulo", "1d", &["2018-11-03T03:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"]),
+    ("America/Sao_Paulo", "1h", &["2018-11-04T02:00:00Z", "2018-11-04T03:00:00Z", "2018-11-04T04:00:00Z"]),
+    ("America/Sao_Paulo", "2h", &["2018-11-04T01:00:00Z", "2018-11-04T03:00:00Z", "2018-11-04T04:00:00Z"]),
+    // Midnight becomes 23:00 of the day before.
+    ("America/Sao_Paulo", "1d", &["2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z"]),
+    // Two midnights: 01:00 becomes 00:00 at 05:00 UTC. And in spring none.
+    ("America/Havana", "1d", &["2026-10-31T04:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z"]),
+    ("America/Havana", "1mo", &["2026-10-01T04:00:00Z", "2026-11-01T04:00:00Z", "2026-12-01T05:00:00Z"]),
+    ("America/Havana", "1h", &["2026-11-01T03:00:00Z", "2026-11-01T04:00:00Z", "2026-11-01T05:00:00Z", "2026-11-01T06:00:00Z"]),
+    ("America/Havana", "1d", &["2026-03-07T05:00:00Z", "2026-03-08T05:00:00Z", "2026-03-09T04:00:00Z"]),
+    // The day begins, and a minute later it is 23:01 of the day before: its first instant is its first.
+    ("America/St_Johns", "1d", &["2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"]),
+    ("America/St_Johns", "1h", &["2010-11-07T01:30:00Z", "2010-11-07T02:30:00Z", "2010-11-07T02:31:00Z", "2010-11-07T03:30:00Z", "2010-11-07T04:30:00Z"]),
+    // Troll shifts by two hours: 03:00 becomes 01:00 at 01:00 UTC.
+    ("Antarctica/Troll", "1h", &["2026-10-24T23:00:00Z", "2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z", "2026-10-25T03:00:00Z"]),
+    ("Antarctica/Troll", "2h", &["2026-10-24T22:00:00Z", "2026-10-25T00:00:00Z", "2026-10-25T04:00:00Z"]),
+    // There was no 30 December 2011 in Samoa.
+    ("Pacific/Apia", "1d", &["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"]),
+    ("Pacific/Apia", "1w", &["2011-12-26T10:00:00Z", "2012-01-01T10:00:00Z"]),
+    ("Pacific/Apia", "1y", &["2011-01-01T10:00:00Z", "2011-12-31T10:00:00Z", "2012-12-31T10:00:00Z"]),
+    // Kwajalein had no 21 August 1993.
+    ("Pacific/Kwajalein", "1d", &["1993-08-20T12:00:00Z", "1993-08-21T12:00:00Z", "1993-08-22T12:00:00Z"]),
+    // Leap days, and the century that has none.
+    ("UTC", "1d", &["2028-02-28T00:00:00Z", "2028-02-29T00:00:00Z", "2028-03-01T00:00:00Z"]),
+    ("UTC", "1mo", &["2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z"]),
+    ("UTC", "1mo", &["2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"]),
+    ("UTC", "1mo", &["2100-02-01T00:00:00Z", "2100-03-01T00:00:00Z"]),
+    ("UTC", "1y", &["2028-01-01T00:00:00Z", "2029-01-01T00:00:00Z"]),
+    // The year's end.
+    ("UTC", "1d", &["2026-12-31T00:00:00Z", "2027-01-01T00:00:00Z"]),
+    ("UTC", "2mo", &["2026-11-01T00:00:00Z", "2027-01-01T00:00:00Z", "2027-03-01T00:00:00Z"]),
+    ("UTC", "4mo", &["2026-09-01T00:00:00Z", "2027-01-01T00:00:00Z", "2027-05-01T00:00:00Z"]),
+    ("UTC", "6mo", &["2026-07-01T00:00:00Z", "2027-01-01T00:00:00Z", "2027-07-01T00:00:00Z"]),
+    ("UTC", "12mo", &["2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"]),
+    ("UTC", "1y", &["2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z"]),
+    ("Pacific/Kiritimati", "1y", &["2025-12-31T10:00:00Z", "2026-12-31T10:00:00Z"]),
+    // Weeks begin on Monday: 29 December 2025 was one, week 53 of 2026 begins on 28 December.
+    ("UTC", "1w", &["2025-12-29T00:00:00Z", "2026-01-05T00:00:00Z"]),
+    ("UTC", "1w", &["2026-12-28T00:00:00Z", "2027-01-04T00:00:00Z", "2027-01-11T00:00:00Z"]),
+    ("UTC", "604800", &["2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"]),
+];
+
+#[test]
+fn windows_begin_and_end_where_the_wall_says() {
+    for (zone_name, period, borders) in WINDOWS {
+        let calendar = calendar(period, zone_name);
+        for pair in borders.windows(2) {
+            let frame = Frame { start_us: us(pair[0]), end_us: us(pair[1]) };
+            let inside = frame.start_us.midpoint(frame.end_us);
+            for now_us in [frame.start_us, frame.start_us + 1, inside, frame.end_us - 1] {
+                let found = calendar.frame(now_us);
+                assert_eq!(found, Some(frame), "{period} {zone_name} {pair:?} at {now_us}");
+                let fresh = calendar.division.frame(&calendar.zone.rules, now_us);
+                assert_eq!(fresh, found, "cached, {period} {zone_name} {pair:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_microsecond_belongs_to_the_window_and_the_next_does_not() {
+    let day = calendar("1d", "Asia/Shanghai");
+    let last = us("2026-11-21T15:59:59.999999Z");
+    assert_eq!(day.frame(last).unwrap().end_us, last + 1);
+    assert_eq!(day.frame(last + 1).unwrap().start_us, last + 1);
+}
+
+#[test]
+fn a_window_that_began_before_1970_begins_at_0() {
+    let week = calendar("1w", "UTC").frame(1).unwrap();
+    assert_eq!(week, Frame { start_us: 0, end_us: us("1970-01-05T00:00:00Z") });
+    let day = calendar("1d", "+08:00").frame(0).unwrap();
+    assert_eq!(day, Frame { start_us: 0, end_us: us("1970-01-01T16:00:00Z") });
+}
+
+#[test]
+fn beyond_the_calendar_there_is_no_window() {
+    for period in ["1s", "1h", "1d", "1w", "1mo", "1y"] {
+        for zone_name in ["UTC", "+23:59", "-23:59", "America/New_York"] {
+            let calendar = calendar(period, zone_name);
+            assert_eq!(calendar.frame(u64::MAX), None);
+            assert_eq!(calendar.frame(i64::MAX as u64), None);
+            // The last instant that jiff knows is within 9999.
+            calendar.frame(253_402_207_200_999_999);
+            calendar.frame(253_402_207_200_000_000);
+        }
+    }
+    assert_eq!(calendar("1y", "UTC").frame(us("9999-06-01T00:00:00Z")), None);
+}
+
+#[test]
+fn periods_divide_the_calendar_or_are_refused() {
+    let divides = |text: &str| {
+        let period = Period::parse(text.as_bytes()).unwrap_or_else(|_| panic!("{text}"));
+        Calendar::new(period, zone("UTC")).map(|calendar| calendar.division)
+    };
+    for count in 1..=200_000u32 {
+        let sixties = |unit: u32| count % unit == 0 && 60 % (count / unit).max(1) == 0;
+        let hours = count % 3_600 == 0 && 24 % (count / 3_600).max(1) == 0;
+        let expected = match count {
+            86_400 => Ok(Division::Day),
+            _ if sixties(1) || sixties(60) || hours => Ok(Division::Seconds(count)),
+            _ => Err(NoDivision),
+        };
+        assert_eq!(divides(&count.to_string()), expected, "{count}");
+    }
+    for count in 1..=200u32 {
+        let of = |whole: u32| whole % count == 0;
+        let expected = |fits: bool, division| if fits { Ok(division) } else { Err(NoDivision) };
+        let minutes = expected(of(60), Division::Seconds(count * 60));
+        assert_eq!(divides(&format!("{count}min")), minutes, "{count}min");
+        let hours = if count == 24 { Division::Day } else { Division::Seconds(count * 3_600) };
+        assert_eq!(divides(&format!("{count}h")), expected(of(24), hours), "{count}h");
+        assert_eq!(divides(&format!("{count}d")), expected(count == 1, Division::Day), "{count}d");
+        assert_eq!(divides(&format!("{count}w")), expected(count == 1, Division::Week), "{count}w");
+        let months = expected(of(12), Division::Months(count));
+        assert_eq!(divides(&format!("{count}mo")), months, "{count}mo");
+    }
+    for (text, division) in [
+        ("604800", Division::Week),
+        ("86400s", Division::Day),
+        ("300", Division::Seconds(300)),
+        ("3600", Division::Seconds(3_600)),
+        ("1y", Division::Months(12)),
+    ] {
+        assert_eq!(divides(text), Ok(division), "{text}");
+    }
+    for text in [
+        "1ms",
+        "1000ms",
+        "60000ms",
+        "86400000ms",
+        "7",
+        "90",
+        "90s",
+        "61",
+        "420",
+        "7min",
+        "120min",
+        "1440min",
+        "5h",
+        "36h",
+        "48h",
+        "2d",
+        "7d",
+        "30d",
+        "2w",
+        "52w",
+        "5mo",
+        "7mo",
+        "24mo",
+        "2y",
+        "100y",
+        "172800",
+        "1209600",
+        "2592000",
+        "31536000",
+        "3155760000",
+    ] {
+        assert_eq!(divides(text), Err(NoDivision), "{text}");
+    }
+}
+
+#[test]
+fn zones_are_found_in_any_case_and_once() {
+    for name in ["asia/shanghai", "ASIA/SHANGHAI", "aSiA/sHaNgHaI"] {
+        assert!(std::ptr::eq(zone(name), zone("Asia/Shanghai")), "{name}");
+        assert_eq!(zone(name).name(), "Asia/Shanghai");
+    }
+    for name in ["UTC", "utc", "Etc/UTC", "GMT", "Etc/GMT+8", "US/Eastern", "EST5EDT", "Zulu"] {
+        assert!(std::ptr::eq(zone(zone(name).name()), zone(name)), "{name}");
+    }
+    for name in ["+00:00", "-00:00", "+08:00", "-05:30", "+23:59", "-23:59", "+05:45"] {
+        assert_eq!(zone(name).name(), name);
+    }
+    // POSIX signs, west of Greenwich: eight hours behind.
+    assert_eq!(calendar("1d", "Etc/GMT+8").frame(0).unwrap().end_us, us("1970-01-01T08:00:00Z"));
+}
+
+#[test]
+fn what_names_no_zone_is_refused() {
+    let long = "A".repeat(64);
+    let longer = "A".repeat(65);
+    let longest = "A".repeat(100_000);
+    for name in [
+        "",
+        " ",
+        "UTC ",
+        " UTC",
+        "UTC\0",
+        "\0",
+        "Asia/Shanghai\0",
+        "Asia",
+        "Asia/",
+        "/Asia/Shanghai",
+        "Asia/Nowhere",
+        "Asia//Shanghai",
+        "../UTC",
+        "posix/UTC",
+        "localtime",
+        "Local",
+        "system",
+        "Etc/Unknown",
+        "+8",
+        "+08",
+        "+0800",
+        "+8:00",
+        "+08:0",
+        "+08:000",
+        "+24:00",
+        "-24:00",
+        "+25:00",
+        "+08:60",
+        "+08:99",
+        "08:00",
+        " +08:00",
+        "+08:00 ",
+        "+08:00:00",
+        "++8:00",
+        "+-8:00",
+        "+ 8:00",
+        "+08.00",
+        "+0a:00",
+        "+08:0a",
+        "−08:00",
+        "Z",
+        "z",
+        "UTC+8",
+        "GMT+08:00",
+        "EST5EDT,M3.2.0,M11.1.0",
+        "<+08>-8",
+        "PST8PDT4",
+        "tzdata.zi",
+        "zone.tab",
+        &long,
+        &longer,
+        &longest,
+    ] {
+        assert!(Zone::named(name.as_bytes()).is_none(), "{name:?}");
+    }
+    for name in [&b"\xff"[..], b"Asia/\xffShanghai", b"+08:0\xb2", b"\xc3\x28"] {
+        assert!(Zone::named(name).is_none(), "{name:?}");
+    }
+}
+
+/// Zones whose clocks do what few others do.
+const ODD: &[&str] = &[
+    "UTC",
+    "America/New_York",
+    "Europe/Berlin",
+    "Europe/Dublin",
+    "Europe/Lisbon",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "Asia/Tehran",
+    "Asia/Gaza",
+    "Asia/Pyongyang",
+    "Africa/Casablanca",
+    "Africa/Monrovia",
+    "Africa/Cairo",
+    "America/Sao_Paulo",
+    "America/Havana",
+    "America/St_Johns",
+    "America/Caracas",
+    "America/Nuuk",
+    "America/Scoresbysund",
+    "Antarctica/Troll",
+    "Antarctica/Casey",
+    "Atlantic/Azores",
+    "Pacific/Apia",
+    "Pacific/Kwajalein",
+    "Pacific/Chatham",
+    "+05:45",
+    "-23:59",
+];
+
+const PERIODS: &[&str] = &[
+    "1s", "7200", "15s", "1min", "12min", "20min", "30min", "1h", "2h", "3h", "8h", "12h", "1d",
+    "1w", "1mo", "3mo", "4mo", "1y",
+];
+
+/// Windows hold the moment they are asked for, meet without gap or overlap, and are the same for all their
+/// moments.
+fn tiles(calendar: &Calendar, now_us: u64) {
+    let frame = |us| calendar.division.frame(&calendar.zone.rules, us).unwrap();
+    let one = frame(now_us);
+    let what = format!("{} {:?} at {now_us}: {one:?}", calendar.zone.name, calendar.division);
+    assert!((one.start_us..one.end_us).contains(&now_us), "{what}");
+    for same in [one.start_us, one.start_us.midpoint(now_us), now_us.midpoint(one.end_us)] {
+        assert_eq!(frame(same.min(one.end_us - 1)), one, "{what} and {same}");
+    }
+    assert_eq!(frame(one.end_us - 1), one, "{what}, end");
+    assert_eq!(frame(one.end_us).start_us, one.end_us, "{what}, next");
+    if one.start_us > 0 {
+        assert_eq!(frame(one.start_us - 1).end_us, one.start_us, "{what}, prior");
+    }
+    assert_eq!(calendar.frame(now_us), Some(one), "{what}, cache");
+}
+
+/// The instant near one of the zone's transitions, as those are where windows go wrong.
+fn near_transition(zone: &Zone, us: u64, off_us: i64) -> u64 {
+    let from = Timestamp::from_microsecond(us as i64).unwrap();
+    let transition = zone.rules.following(from).next().map_or(from, |next| next.timestamp());
+    (transition.as_microsecond() as u64).checked_add_signed(off_us).unwrap()
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    #[test]
+    fn windows_tile_the_time(
+        zone_name in proptest::sample::select(ODD),
+        period in proptest::sample::select(PERIODS),
+        us in 86_400_000_000u64..6_000_000_000_000_000,
+        off_us in prop_oneof![-3i64..3, -90_000_000i64..90_000_000, -10_800_000_000i64..10_800_000_000],
+        near in any::<bool>(),
+    ) {
+        let calendar = calendar(period, zone_name);
+        let us = if near { near_transition(calendar.zone, us, off_us) } else { us };
+        tiles(&calendar, us);
+    }
+
+    #[test]
+    fn no_bytes_make_a_zone_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        if let Some(zone) = Zone::named(&bytes) {
+            prop_assert!(std::ptr::eq(Zone::named(zone.name().as_bytes()).unwrap(), zone));
+        }
+    }
+
+    #[test]
+    fn no_text_makes_a_zone_panic(text in "[+-]?[0-9]{0,3}:?[0-9]{0,3}|[A-Z][a-z]{1,5}(/[A-Z][a-z]{1,7})?") {
+        if let Some(zone) = Zone::named(text.as_bytes()) {
+            prop_assert!(std::ptr::eq(Zone::named(zone.name().as_bytes()).unwrap(), zone));
+        }
+    }
+}
+
+/// Takes minutes: every zone, every transition up to 2040.
+#[test]
+#[ignore = "slow"]
+fn windows_tile_the_time_around_every_transition_there_is() {
+    let end = Timestamp::from_second(2_208_988_800).unwrap();
+    for name in jiff::tz::db().available() {
+        let Some(zone) = Zone::named(name.as_str().as_bytes()) else { continue };
+        let from = Timestamp::from_second(86_400 * 400).unwrap();
+        for transition in zone.rules.following(from).take_while(|next| next.timestamp() < end) {
+            let at = transition.timestamp().as_microsecond() as u64;
+            for period in ["20min", "1h", "2h", "1d"] {
+                let calendar =
+                    Calendar::new(Period::parse(period.as_bytes()).unwrap(), zone).unwrap();
+                for minutes in [0i64, 29, 61] {
+                    for off_us in [minutes * 60_000_000, -minutes * 60_000_000 - 1] {
+                        tiles(&calendar, at.checked_add_signed(off_us).unwrap());
+                    }
+                }
+            }
+        }
+    }
+}
