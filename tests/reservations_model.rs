@@ -105,19 +105,19 @@ impl Model {
     }
 
     fn heal_events(&mut self) {
-        let now_us = self.now_us;
-        let future: i64 =
-            self.entries.iter().filter(|e| e.newest_us > now_us).map(|e| e.quantity).sum();
-        self.entries.retain(|e| e.newest_us <= now_us);
-        if future > 0 {
-            match self.entries.last_mut() {
-                Some(last) if last.newest_us == now_us => last.quantity += future,
-                _ => self.entries.push(Entry {
-                    first_us: now_us,
-                    newest_us: now_us,
-                    quantity: future,
-                }),
+        let (kind, now_us, limit) = (self.kind, self.now_us, self.limit);
+        let is_future = |e: &Entry| e.newest_us > now_us;
+        let Some(first) = self.entries.iter().find(|e| is_future(e)) else { return };
+        let first_us = first.first_us.min(now_us);
+        let future: i64 = self.entries.iter().filter(|e| is_future(e)).map(|e| e.quantity).sum();
+        self.entries.retain(|e| !is_future(e));
+        match self.entries.last_mut() {
+            // They share the entry before them as an event of now would.
+            Some(last) if last.newest_us == now_us || kind.folds(last.first_us, now_us, limit) => {
+                last.newest_us = now_us;
+                last.quantity += future;
             }
+            _ => self.entries.push(Entry { first_us, newest_us: now_us, quantity: future }),
         }
     }
 
