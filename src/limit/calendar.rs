@@ -281,7 +281,7 @@ fn set_between(zone: &TimeZone, from: Timestamp, to: Timestamp) -> Option<Timest
     let offset = zone.to_offset(to);
     let (mut low, mut high) = (from.as_second(), to.as_second());
     while high.saturating_sub(low) > 1 {
-        let middle = low.midpoint(high);
+        let middle = low.saturating_add(high.saturating_sub(low) / 2);
         if zone.to_offset(Timestamp::from_second(middle).ok()?) == offset {
             high = middle;
         } else {

@@ -63,10 +63,11 @@ impl Event {
         };
         let (member, span) = split_at_mark(member, b'~');
         let (total, weight) = split_at_mark(member, b'x');
-        let span_us = span.map_or(Some(0), parse_u64)?;
-        let weight = weight.map_or(Some(1), parse_u64)?;
+        // An entry is removed by the member that it would be written with: there is one way to write it.
+        let span_us = span.map_or(Some(0), |text| parse_u64(text).filter(|span| *span > 0))?;
+        let weight = weight.map_or(Some(1), |text| parse_u64(text).filter(|weight| *weight > 1))?;
         let total = parse_u64(total)?;
-        if !(1..=MAX_SUM).contains(&weight) || span_us > newest_us {
+        if weight > MAX_SUM || span_us > newest_us {
             return None;
         }
         Some(Event { newest_us, span_us, total, weight, denied })
@@ -107,7 +108,41 @@ fn whole_us(score: f64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::properties::cases;
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(cases(1_000))]
+
+        #[test]
+        fn every_event_comes_back(
+            newest_us in 0u64..=1 << 53,
+            span_us in any::<u64>(),
+            total in any::<u64>(),
+            weight in 1..=MAX_SUM,
+            denied in any::<bool>(),
+        ) {
+            let span_us = span_us % (newest_us + 1);
+            let event = Event { newest_us, span_us, total, weight, denied };
+            prop_assert_eq!(Event::decode(newest_us as f64, event.member().as_bytes()), Some(event));
+        }
+
+        #[test]
+        fn what_is_read_was_written_so(text in "[0-9]{0,3}(x[0-9]{0,3})?(~[0-9]{0,3})?d?", other in "[0-9x~d:]{0,9}") {
+            for text in [text, other] {
+                if let Some(event) = Event::decode(1e15, text.as_bytes()) {
+                    assert_eq!(event.member().as_bytes(), text.as_bytes());
+                }
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bits in any::<u64>(), member in proptest::collection::vec(any::<u8>(), 0..90)) {
+            Event::decode(f64::from_bits(bits), &member);
+            Event::decode(1e15, &member);
+        }
+    }
 
     #[test]
     fn members_are_short_and_come_back() {
@@ -148,6 +183,19 @@ mod tests {
             "-1",
             "1.5",
             "17x1~99999999999999999",
+            "17x2~99999999999999999",
+            "17x1",
+            "17x1d",
+            "17~0",
+            "17x01",
+            "17~07",
+            "17~3x2",
+            "17xx2",
+            "17~3~4",
+            "17D",
+            "17x9223372036854775808",
+            "18446744073709551616",
+            "17\0",
         ] {
             assert_eq!(Event::decode(1e15, member.as_bytes()), None, "{member:?}");
         }

@@ -190,7 +190,29 @@ fn utc_us(datetime: DateTime) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::properties::cases;
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(cases(1_000))]
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = Period::parse(&bytes);
+        }
+
+        #[test]
+        fn what_is_read_is_written_back(text in "[0-9]{1,13}(ms|s|min|h|d|w|mo|y)?") {
+            if let Ok(period) = Period::parse(text.as_bytes()) {
+                let mut out = Text::<40>::new();
+                period.write(&mut out);
+                prop_assert_eq!(Period::parse(out.as_bytes()), Ok(period));
+                let unit = text.trim_start_matches(|byte: char| byte.is_ascii_digit()).is_empty();
+                assert_eq!(out.as_bytes(), format!("{text}{}", if unit { "s" } else { "" }).as_bytes());
+            }
+        }
+    }
 
     fn us(text: &str) -> u64 {
         text.parse::<Timestamp>().unwrap().as_microsecond() as u64

@@ -124,7 +124,44 @@ pub fn prefix(id: &[u8], mark: u8) -> Prefix {
 
 #[cfg(test)]
 mod tests {
+    use super::super::properties::cases;
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(cases(1_000))]
+
+        #[test]
+        fn every_reservation_comes_back(
+            id in proptest::collection::vec(any::<u8>(), 1..=MAX_ID),
+            quantity in 1..=MAX_SUM,
+            lease_ms in 1..=YEAR_MS,
+            end_us in any::<u64>(),
+            order_us in any::<u64>(),
+            rule in "[ -~]{1,96}",
+        ) {
+            let one = Reservation { id: &id, quantity, lease_ms, end_us, order_us, rule: rule.as_bytes() };
+            let member = one.member();
+            let back = Reservation::decode(member.as_bytes()).unwrap();
+            let fields = |one: &Reservation| (one.quantity, one.lease_ms, one.end_us, one.order_us);
+            prop_assert_eq!(fields(&back), fields(&one));
+            prop_assert_eq!((back.id, back.rule), (one.id, one.rule));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..90),
+            text in ":[0-9]{0,3}:[a-z:]{0,5}:[0-9]{0,3}:[0-9]{0,3}:[0-9]{0,20}:[0-9]{0,3}:.{0,9}",
+        ) {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                if let Some(one) = Reservation::decode(bytes) {
+                    let again = one.member();
+                    prop_assert!(Reservation::decode(again.as_bytes()).is_some());
+                    prop_assert!(again.as_bytes().starts_with(prefix(one.id, b':').as_bytes()));
+                }
+            }
+        }
+    }
 
     const MEMBER: &[u8] = b":05:job-1:2:20000:1795223819544558::60s";
 

@@ -172,3 +172,166 @@ impl Moment {
         since.saturating_mul(u128::from(buckets)) < length
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::properties::cases;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// 21 November 2026, 01:16:39.544558 UTC.
+    const NOW_US: u64 = 1_795_223_799_544_558;
+
+    fn rule(text: &str) -> Rule {
+        Rule::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}"))
+    }
+
+    #[test]
+    fn rules_are_written_as_they_are_read() {
+        for (text, written) in [
+            ("-", "-"),
+            ("60", "60s"),
+            ("60S", "60s"),
+            ("500ms", "500ms"),
+            ("60s/1", "60s/1"),
+            ("60s/4294967295", "60s/4294967295"),
+            ("3mo/12", "3mo/12"),
+            ("1d@UTC", "1d@UTC"),
+            ("1d@asia/SHANGHAI", "1d@Asia/Shanghai"),
+            ("86400@+05:45", "86400s@+05:45"),
+            ("100y@America/Argentina/ComodRivadavia", ""),
+            ("12mo@America/Argentina/ComodRivadavia", "12mo@America/Argentina/ComodRivadavia"),
+        ] {
+            let found = Rule::parse(text.as_bytes()).map(|rule| rule.write());
+            let found = found.as_ref().map_or(&b""[..], |text| text.as_bytes());
+            assert_eq!(found, written.as_bytes(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_written_is_no_rule() {
+        for text in [
+            "",
+            "--",
+            "0",
+            "60s/",
+            "60s/0",
+            "60s/01",
+            "60s/-1",
+            "60s/4294967296",
+            "60s/10/10",
+            "/10",
+            "@UTC",
+            "1d@",
+            "1d@Nowhere",
+            "1d@UTC@UTC",
+            "1d/3@UTC",
+            "1d@UTC/3",
+            "2d@UTC",
+            "1ms@UTC",
+            "1m",
+            "60s ",
+            "60s\0",
+        ] {
+            assert!(Rule::parse(text.as_bytes()).is_none(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_moment_knows_what_has_left_and_what_will() {
+        let day = 86_400_000_000;
+        let midnight = NOW_US - NOW_US % day;
+        for (text, left, leave, entries) in [
+            ("1s", Some(NOW_US - 1_000_000), NOW_US + 999_999, None),
+            ("1s/7", Some(NOW_US - 1_000_000), NOW_US + 999_999, Some(7)),
+            // From 21 October on, until 21 December.
+            ("1mo", Some(NOW_US - 31 * day), NOW_US + 30 * day - 1, None),
+            // From before 1970.
+            ("100y", None, u64::MAX, None),
+            ("1d@UTC", Some(midnight - 1), midnight + day, Some(1)),
+            ("1d@+08:00", Some(midnight - day / 3 - 1), midnight + day * 2 / 3, Some(1)),
+            ("-", Some(u64::MAX), NOW_US, Some(0)),
+        ] {
+            let moment = rule(text).at(NOW_US).unwrap();
+            assert_eq!(moment.now_us(), NOW_US);
+            assert_eq!(moment.left_us(), left, "{text}");
+            if leave != u64::MAX {
+                assert_eq!(moment.leave_us(NOW_US - 1), leave, "{text}");
+            }
+            assert_eq!(moment.entries(), entries, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_leaves_by_a_time_has_left_then() {
+        for text in ["1s", "1s/7", "1mo", "7mo", "1y"] {
+            let rule = rule(text);
+            let moment = rule.at(NOW_US).unwrap();
+            for then_us in [NOW_US, NOW_US + 1, NOW_US + 2_000_000, NOW_US + 40_000_000_000_000] {
+                assert_eq!(moment.left_by(then_us), rule.at(then_us).unwrap().left_us(), "{text}");
+            }
+        }
+        let moment = rule("1d@UTC").at(NOW_US).unwrap();
+        let end_us = moment.leave_us(NOW_US);
+        assert_eq!((moment.left_by(end_us - 1), moment.left_by(end_us)), (None, Some(u64::MAX)));
+    }
+
+    #[test]
+    fn entries_are_shared_within_a_bucket_of_their_first_event() {
+        let entry_since = |us: u64, text: &str, entry_denied: bool, denied: bool| {
+            rule(text).at(NOW_US).unwrap().shares(NOW_US - us, entry_denied, denied)
+        };
+        for (text, bucket_us) in [
+            ("1s/10", 100_000),
+            ("1s/1", 1_000_000),
+            // Rounded up: less than a third of a period.
+            ("1s/3", 333_334),
+            ("1s/65536", 16),
+            // The 31 days since 21 October.
+            ("1mo/31", 86_400_000_000),
+        ] {
+            for (entry_denied, denied) in [(false, false), (false, true), (true, false)] {
+                assert!(entry_since(0, text, entry_denied, denied), "{text}");
+                assert!(entry_since(bucket_us - 1, text, entry_denied, denied), "{text}");
+                assert!(!entry_since(bucket_us, text, entry_denied, denied), "{text}");
+            }
+        }
+        // Denied calls are told apart by a 4096th at most; beside them an exact rule shares nothing.
+        for text in ["4096ms", "4096ms/65536", "4096ms/4096"] {
+            assert!(entry_since(999, text, true, true), "{text}");
+            assert!(!entry_since(1_000, text, true, true), "{text}");
+        }
+        for (entry_denied, denied) in [(false, false), (false, true), (true, false)] {
+            assert!(!entry_since(0, "4096ms", entry_denied, denied));
+        }
+        let since_midnight = NOW_US % 86_400_000_000;
+        for denied in [false, true] {
+            assert!(entry_since(since_midnight, "1d@UTC", false, denied));
+            assert!(!entry_since(since_midnight + 1, "1d@UTC", denied, denied));
+            assert!(!entry_since(0, "-", denied, denied));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(cases(1_000))]
+
+        #[test]
+        fn no_bytes_make_it_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+            text in "[0-9]{0,4}(ms|s|min|h|d|w|mo|y)?([/@][0-9]{0,11}|@UTC|@[+-][0-9]{2}:[0-9]{2})?",
+        ) {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                let Some(rule) = Rule::parse(bytes) else { continue };
+                let written = rule.write();
+                let again = Rule::parse(written.as_bytes()).unwrap();
+                assert_eq!(again.write().as_bytes(), written.as_bytes());
+                for now_us in [0, NOW_US, 1 << 53, u64::MAX] {
+                    let Some(moment) = rule.at(now_us) else { continue };
+                    moment.leave_us(now_us);
+                    moment.left_by(u64::MAX);
+                    moment.shares(u64::MAX, true, true);
+                }
+            }
+        }
+    }
+}
