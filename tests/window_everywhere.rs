@@ -289,6 +289,11 @@ fn an_entry_that_is_none_of_ours_is_an_error_and_stays() {
         "inf 1".to_owned(),
         "inf :01:a:1:1000:1::".to_owned(),
         "-inf 1".to_owned(),
+        // Ours by their looks, but from long before any key of ours could have lived: points of players, and the
+        // seconds and milliseconds of the recipe that users migrate from.
+        "100 42 250 7".to_owned(),
+        format!("{} 1", now / 1_000_000),
+        format!("{0} {0}", now / 1_000),
         // Ours by their looks, but the totals run backwards.
         format!("{before} 5 {now} 3"),
         format!("{before} 0 {now} 9223372036854775809"),

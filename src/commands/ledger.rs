@@ -30,9 +30,13 @@ pub fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, write: bool) -> Result<Key<
     }
 }
 
+/// An entry of ours is never so old, as its key expires. Scores that are milliseconds, seconds or points are.
+const OLDEST_US: u64 = 40 * 365 * 86_400 * 1_000_000;
+
 /// The entries of events in an open key.
 struct Entries<'k, 'c> {
     key: &'k Key<'c>,
+    now_us: u64,
     /// The last entry of all, where it was read already and is an event.
     last: Option<Event>,
 }
@@ -42,7 +46,10 @@ impl Events for Entries<'_, '_> {
 
     fn first_after(&mut self, us: Option<u64>) -> Result<Option<Event>, Error> {
         let min = us.map_or(f64::NEG_INFINITY, |us| us as f64);
-        self.key.first_by_score(min, false, f64::MAX).map(|element| event(&element)).transpose()
+        self.key
+            .first_by_score(min, false, f64::MAX)
+            .map(|element| event(&element, self.now_us))
+            .transpose()
     }
 
     fn last_until(&mut self, us: Option<u64>) -> Result<Option<Event>, Error> {
@@ -50,7 +57,7 @@ impl Events for Entries<'_, '_> {
             return Ok(self.last);
         }
         let max = us.map_or(f64::MAX, |us| us as f64);
-        self.key.last_by_score(max).map(|element| event(&element)).transpose()
+        self.key.last_by_score(max).map(|element| event(&element, self.now_us)).transpose()
     }
 
     fn contradiction() -> Error {
@@ -58,8 +65,10 @@ impl Events for Entries<'_, '_> {
     }
 }
 
-fn event(element: &Element) -> Result<Event, Error> {
-    Event::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
+fn event(element: &Element, now_us: u64) -> Result<Event, Error> {
+    Event::decode(element.score, element.member.as_bytes())
+        .filter(|event| now_us.saturating_sub(event.newest_us) < OLDEST_US)
+        .ok_or(Error::NotEntry)
 }
 
 /// The reservation in `member`.
@@ -100,9 +109,9 @@ impl<'c> Ledger<'c> {
         let mut reservations: usize = 0;
         let mut newest_order_us = None;
         let mut last = None;
+        let now_us = moment.now_us();
         match key.last_by_score(f64::INFINITY) {
             Some(element) if element.score == f64::INFINITY => {
-                let now_us = moment.now_us();
                 key.scan(f64::INFINITY, true, f64::INFINITY, |element| {
                     let one = reservation(&element.member)?;
                     let (lapses_us, live, early) = (
@@ -123,10 +132,10 @@ impl<'c> Ledger<'c> {
                     Ok(true)
                 })?;
             }
-            Some(element) => last = Some(event(&element)?),
+            Some(element) => last = Some(event(&element, now_us)?),
             None => {}
         }
-        let tally = Tally::read(&mut Entries { key: &key, last }, moment)?;
+        let tally = Tally::read(&mut Entries { key: &key, now_us, last }, moment)?;
         Ok(Ledger {
             key,
             moment,
@@ -142,7 +151,8 @@ impl<'c> Ledger<'c> {
 
     /// Reads what counts, and no reservation: for a call that has nothing to decide, in O(log n).
     pub fn read_events(key: Key<'c>, moment: Moment) -> Result<Ledger<'c>, Error> {
-        let tally = Tally::read(&mut Entries { key: &key, last: None }, moment)?;
+        let tally =
+            Tally::read(&mut Entries { key: &key, now_us: moment.now_us(), last: None }, moment)?;
         Ok(Ledger {
             key,
             moment,
@@ -205,7 +215,8 @@ impl<'c> Ledger<'c> {
             Judgement::Never => Ok(None),
             Judgement::Granted(_) => Ok(Some(self.moment.now_us())),
             Judgement::Wanting { need, .. } => {
-                let mut entries = Entries { key: &self.key, last: self.last };
+                let mut entries =
+                    Entries { key: &self.key, now_us: self.moment.now_us(), last: self.last };
                 freed_at_us(&mut entries, &self.tally, &mut Held::default(), need)
             }
         }
@@ -215,7 +226,8 @@ impl<'c> Ledger<'c> {
     pub fn answer(&mut self, ask: &Ask, judgement: Judgement) -> Result<Decision, Error> {
         let freed = match judgement {
             Judgement::Wanting { need, .. } => {
-                let mut entries = Entries { key: &self.key, last: self.last };
+                let mut entries =
+                    Entries { key: &self.key, now_us: self.moment.now_us(), last: self.last };
                 freed_at_us(&mut entries, &self.tally, &mut self.held, need)?
             }
             Judgement::Granted(_) | Judgement::Never => None,
@@ -239,7 +251,7 @@ impl<'c> Ledger<'c> {
         let mut healed = Vec::new();
         if edit.remove_future {
             self.key.scan(now_us as f64, false, f64::MAX, |element| {
-                event(&element)?;
+                event(&element, now_us)?;
                 remove.push(element.member);
                 Ok::<_, Error>(true)
             })?;
@@ -301,7 +313,7 @@ impl<'c> Ledger<'c> {
         let most = if crowded { usize::MAX } else { TRIM_MOST.saturating_add(remove.len()) };
         let Some(left_us) = self.moment.left_us() else { return Ok(()) };
         self.key.scan(f64::NEG_INFINITY, true, left_us as f64, |element| {
-            let dead = event(&element)?;
+            let dead = event(&element, self.moment.now_us())?;
             let enough = crowded && put.sum_since(&dead) <= MAX_SUM && remove.len() >= TRIM_MOST;
             if enough || remove.len() >= most {
                 return Ok(false);
@@ -375,7 +387,8 @@ fn last_end_us(key: &Key) -> Option<u64> {
 pub fn expire_renewed(key: &mut Key, old: &Reservation, end_us: u64, now_us: u64) {
     if end_us < old.end_us {
         let moment = Rule::parse(old.rule).and_then(|rule| rule.at(now_us));
-        let tally = moment.and_then(|now| Tally::read(&mut Entries { key, last: None }, now).ok());
+        let mut entries = Entries { key, now_us, last: None };
+        let tally = moment.and_then(|moment| Tally::read(&mut entries, moment).ok());
         if let Some(tally) = tally.filter(|tally| !tally.has_future()) {
             let until_us = tally.empty_at_us().map_or(end_us, |empty_us| empty_us.max(end_us));
             return expire_settled(key, until_us, old.end_us);
