@@ -486,7 +486,7 @@ fn totals() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    #![proptest_config(cases(250))]
+    #![proptest_config(cases(150))]
 
     /// Limits raised and lowered, weights, leases, settling, trimming, and a clock that steps both ways.
     #[test]
