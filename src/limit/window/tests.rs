@@ -392,9 +392,11 @@ impl World {
         }
     }
 
+    /// Those that count, but for those from the future that a call which changes nothing has left there.
     fn live_entries(&self, rule: &Rule) -> usize {
         let left_us = rule.at(self.now_us).unwrap().left_us();
-        self.zset.events().filter(|event| left_us.is_none_or(|left| event.newest_us > left)).count()
+        let live = |us: u64| us <= self.now_us && left_us.is_none_or(|left| us > left);
+        self.zset.events().filter(|event| live(event.newest_us)).count()
     }
 
     fn step(&mut self, step: Step, period_us: u64) {
@@ -484,7 +486,7 @@ fn totals() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    #![proptest_config(cases(250))]
+    #![proptest_config(cases(150))]
 
     /// Limits raised and lowered, weights, leases, settling, trimming, and a clock that steps both ways.
     #[test]
@@ -554,7 +556,7 @@ proptest! {
             }
             world.trim(&rule, act.trim);
             world.agree(&rule, obvious, &act.ask(), act.kind);
-            prop_assert!(world.live_entries(&rule) <= 2, "{:?}", world.zset);
+            prop_assert!(world.live_entries(&rule) <= 1, "{:?}", world.zset);
         }
     }
 
@@ -893,7 +895,7 @@ fn a_clock_that_swings_makes_no_more_entries() {
         ("10ms/10", 11, -9, 11),
         // 4 ms, and a denied call's entry spans 10 us.
         ("41ms", 11, -9, 402),
-        ("1s@UTC", 11, -9, 2),
+        ("1s@UTC", 11, -9, 1),
     ] {
         let rule = rule(text);
         let mut world = World::new();
