@@ -51,8 +51,9 @@ impl Meter {
     /// side, the server's cron.
     fn measure(&mut self, workload: &Workload, unexpected: &mut usize) -> Result<f64> {
         self.client.call("FLUSHALL")?;
+        let tick_us = workload.tick_us(&self.server, &mut self.client, PIPELINE)?;
         workload.prepare(&self.server, &mut self.client)?;
-        workload.keep_pace(&self.server, &mut self.client, PIPELINE)?;
+        self.server.tick(tick_us)?;
         workload.run_all(&mut self.client, WARM_UP - LAST_OF_WARM_UP)?;
         self.monitor("instrumentation on")?;
         workload.run_all(&mut self.client, LAST_OF_WARM_UP)?;

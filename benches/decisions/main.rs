@@ -21,8 +21,8 @@ mod workload;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use client::{Error, Result};
-use report::{Environment, Table};
+use client::Result;
+use report::Table;
 use server::Installation;
 
 /// How much is measured.

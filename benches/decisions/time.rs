@@ -78,9 +78,10 @@ impl<'p> Subject<'p> {
         let server = Server::start(installation, Tool::None, plan.time)?;
         let mut control = server.connect()?;
         let workload = &plan.workload;
+        let alone = workload.tick_us(&server, &mut control, 1)?;
+        let pipelined = workload.tick_us(&server, &mut control, PIPELINE)?;
         workload.prepare(&server, &mut control)?;
-        let alone = workload.keep_pace(&server, &mut control, 1)?;
-        let pipelined = workload.keep_pace(&server, &mut control, PIPELINE)?;
+        server.tick(pipelined)?;
         workload.run_all(&mut control, 100 * PIPELINE)?;
         let clients: Result<Vec<Client>> = (0..CONNECTIONS).map(|_| server.connect()).collect();
         Ok(Subject { workload, server, control, clients: clients?, ticks_us: [pipelined, alone] })
@@ -102,9 +103,7 @@ impl<'p> Subject<'p> {
         connections: usize,
         pipeline: usize,
     ) -> Result<[f64; 4]> {
-        if let Some(clock) = self.server.clock() {
-            clock.tick(tick_us)?;
-        }
+        self.server.tick(tick_us)?;
         let workload = self.workload;
         let cpu = cpu_us(&mut self.control)?;
         let started = Instant::now();

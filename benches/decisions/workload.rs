@@ -83,14 +83,15 @@ impl Workload {
         self
     }
 
-    /// Brings a server into the state in which the decisions are to be made.
+    /// Brings a server into the state in which the decisions are to be made, and leaves its clock standing.
     pub fn prepare(&self, server: &Server, client: &mut Client) -> Result<()> {
         if let Some((lead_in, count)) = &self.lead_in {
+            let tick_us = lead_in.tick_us(server, client, PIPELINE)?;
             lead_in.prepare(server, client)?;
-            lead_in.keep_pace(server, client, PIPELINE)?;
+            server.tick(tick_us)?;
             lead_in.run_all(client, *count)?;
         }
-        server.clock().map_or(Ok(()), |clock| clock.tick(0))?;
+        server.tick(0)?;
         client.call_all(&self.prepare)
     }
 
@@ -123,12 +124,11 @@ impl Workload {
         Ok(unexpected)
     }
 
-    /// Sets the clock's tick so that the pace is kept, or barely exceeded, with `pipeline` decisions an exchange. How
-    /// often a decision makes the server read its clock differs from command to command and from server to server,
-    /// so it is measured, on a few decisions that are paced too fast.
-    ///
-    /// Answers the tick; 0 for a workload without a pace.
-    pub fn keep_pace(&self, server: &Server, client: &mut Client, pipeline: usize) -> Result<i64> {
+    /// The tick of a held clock that keeps the pace, or barely exceeds it, with `pipeline` decisions an exchange; 0 for
+    /// a workload without a pace. How often a decision makes the server read its clock differs from command to
+    /// command and from server to server, so it is measured, with decisions that come too slowly to be denied: before
+    /// `prepare`, as they upset a steady state.
+    pub fn tick_us(&self, server: &Server, client: &mut Client, pipeline: usize) -> Result<i64> {
         const EXCHANGES: usize = 20;
         let (Some(pace_us), Some(clock)) = (self.pace_us, server.clock()) else { return Ok(0) };
         let tick_us = pace_us.ceil();
@@ -139,9 +139,7 @@ impl Workload {
         }
         let passed_us = (clock.now_us()? - before_us) as f64;
         let reads = passed_us / tick_us / (EXCHANGES * pipeline) as f64;
-        let tick_us = (pace_us / reads).ceil() as i64;
-        clock.tick(tick_us)?;
-        Ok(tick_us)
+        Ok((pace_us / reads).ceil() as i64)
     }
 
     fn take(&self, count: usize) -> Range<u64> {
