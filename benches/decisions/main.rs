@@ -8,6 +8,7 @@ mod callgrind;
 mod client;
 mod clock;
 mod memory;
+mod pace;
 mod peers;
 mod reach;
 mod report;
