@@ -50,39 +50,40 @@ impl Meter {
     /// Instructions for each decision. What runs beside the commands is in it: the event loop, the system calls' user
     /// side, the server's cron.
     fn measure(&mut self, workload: &Workload, unexpected: &mut usize) -> Result<f64> {
-        self.client.call("FLUSHALL")?;
-        workload.prepare(&self.server, &mut self.client)?;
-        workload.keep_pace(&self.server, &mut self.client, PIPELINE)?;
-        workload.run_all(&mut self.client, WARM_UP - LAST_OF_WARM_UP)?;
-        self.monitor("instrumentation on")?;
-        workload.run_all(&mut self.client, LAST_OF_WARM_UP)?;
-        let before = self.instructions()?;
-        *unexpected = workload.run_all(&mut self.client, self.decisions)?;
-        let after = self.instructions()?;
-        self.monitor("instrumentation off")?;
-        Ok((after - before) / self.decisions as f64)
+        let Meter { server, client, decisions } = self;
+        client.call("FLUSHALL")?;
+        workload.prepare(server, client)?;
+        let mut pacer = workload.pacer(server);
+        workload.run_paced(client, &mut pacer, WARM_UP - LAST_OF_WARM_UP)?;
+        monitor(server, "instrumentation on")?;
+        workload.run_paced(client, &mut pacer, LAST_OF_WARM_UP)?;
+        let before = instructions(server)?;
+        *unexpected = workload.run_paced(client, &mut pacer, *decisions)?;
+        let after = instructions(server)?;
+        monitor(server, "instrumentation off")?;
+        Ok((after - before) / *decisions as f64)
     }
+}
 
-    /// Instructions so far, of all threads.
-    fn instructions(&self) -> Result<f64> {
-        let status = self.monitor("status internal")?;
-        // `events-1: 4711` is a thread's total, `events-1-0: 4711` that of a function it is in.
-        let totals = status.lines().filter_map(|line| {
-            let (thread, total) = line.strip_prefix("events-")?.split_once(": ")?;
-            thread.parse::<u32>().ok()?;
-            total.trim().parse::<f64>().ok()
-        });
-        Ok(totals.sum())
-    }
+/// Instructions so far, of all threads.
+fn instructions(server: &Server) -> Result<f64> {
+    let status = monitor(server, "status internal")?;
+    // `events-1: 4711` is a thread's total, `events-1-0: 4711` that of a function it is in.
+    let totals = status.lines().filter_map(|line| {
+        let (thread, total) = line.strip_prefix("events-")?.split_once(": ")?;
+        thread.parse::<u32>().ok()?;
+        total.trim().parse::<f64>().ok()
+    });
+    Ok(totals.sum())
+}
 
-    /// Gives callgrind one of its monitor commands.
-    fn monitor(&self, command: &str) -> Result<String> {
-        let process = format!("--pid={}", self.server.process_id());
-        let output = Command::new("vgdb").args([&process, command]).output()?;
-        if output.status.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        } else {
-            Err(Error::other(String::from_utf8_lossy(&output.stderr)))
-        }
+/// Gives the callgrind of a server one of its monitor commands.
+fn monitor(server: &Server, command: &str) -> Result<String> {
+    let process = format!("--pid={}", server.process_id());
+    let output = Command::new("vgdb").args([&process, command]).output()?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(Error::other(String::from_utf8_lossy(&output.stderr)))
     }
 }

@@ -8,6 +8,7 @@ mod callgrind;
 mod client;
 mod clock;
 mod memory;
+mod pace;
 mod peers;
 mod reach;
 mod report;
@@ -21,8 +22,8 @@ mod workload;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use client::{Error, Result};
-use report::{Environment, Table};
+use client::Result;
+use report::Table;
 use server::Installation;
 
 /// How much is measured.

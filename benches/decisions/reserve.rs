@@ -43,10 +43,6 @@ fn key(number: u64) -> String {
     format!("work:{:02}", number % KEYS)
 }
 
-fn all_keys(command: impl Fn(String) -> Vec<String>) -> Vec<String> {
-    (0..KEYS).flat_map(|number| command(key(number))).collect()
-}
-
 /// As long as an id that the module makes.
 fn own_id(number: u64) -> String {
     format!("{number:022}")
@@ -87,11 +83,13 @@ pub fn apply(others: u64) -> Workload {
         .expecting(allowed)
 }
 
+/// Puts the other reservations into one key, and copies it to the rest.
 fn held_for_long(others: u64, limit: u64, period: &str) -> Vec<String> {
-    all_keys(|key| {
-        let acquire = format!("RL.ACQUIRE {key} {limit} {period} LEASE {LONG_LEASE_MS}");
-        vec![acquire; others as usize]
-    })
+    let first = key(0);
+    let acquire = format!("RL.ACQUIRE {first} {limit} {period} LEASE {LONG_LEASE_MS}");
+    let copies = (1..KEYS).map(|number| format!("COPY {first} {} REPLACE", key(number)));
+    let copies = copies.filter(|_| others > 0);
+    std::iter::repeat_n(acquire, others as usize).chain(copies).collect()
 }
 
 /// Milliseconds of the clients' clock at call number `i`, when `EVENTS` a period go to each key.
@@ -109,7 +107,7 @@ pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
         format!("EVALSHA {script} 1 {key} {now} {limit} {ends} {id}")
     })
     .settled_by(|i, _: &Reply| format!("ZREM {} {}", key(i), own_id(i)))
-    .prepared_by(zset_of_others(others, |key| key))
+    .prepared_by(zset_of_others(others, ""))
     .expecting(allowed)
 }
 
@@ -119,7 +117,7 @@ pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
     let limit = others + EVENTS + ROOM;
     let filling =
         (0..EVENTS * KEYS).map(|i| format!("ZADD {}:events {} {}", key(i), now_ms(i), own_id(i)));
-    let prepared = filling.chain(zset_of_others(others, |key| format!("{key}:reserved")));
+    let prepared = filling.chain(zset_of_others(others, ":reserved"));
     Workload::new(row(LUA_APPLY, others), move |i| {
         let i = EVENTS * KEYS + i;
         let (key, now, id) = (key(i), now_ms(i), own_id(i));
@@ -137,14 +135,13 @@ pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
     .expecting(allowed)
 }
 
-fn zset_of_others(others: u64, name: impl Fn(String) -> String) -> Vec<String> {
-    all_keys(|key| {
-        let name = name(key);
-        let add = |number| {
-            let ends = now_ms(0) + LONG_LEASE_MS + number;
-            format!("ZADD {name} {ends} other:{:016}", number)
-        };
-        (0..others).map(add).collect()
+/// The same for the scripts, in the key's ZSET of reservations.
+fn zset_of_others(others: u64, suffix: &'static str) -> impl Iterator<Item = String> {
+    let ends = now_ms(0) + LONG_LEASE_MS;
+    (0..KEYS).flat_map(move |number| {
+        let key = key(number);
+        (0..others)
+            .map(move |other| format!("ZADD {key}{suffix} {} other:{other:016}", ends + other))
     })
 }
 

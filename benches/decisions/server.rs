@@ -159,6 +159,14 @@ impl Server {
     pub fn clock(&self) -> Option<&Clock> {
         self.clock.as_ref()
     }
+
+    /// Sets the tick of a held clock.
+    pub fn tick(&self, tick_us: i64) -> Result<()> {
+        match &self.clock {
+            Some(clock) => Ok(clock.tick(tick_us)?),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Drop for Server {

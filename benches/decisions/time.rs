@@ -13,6 +13,9 @@ use crate::{reserve, throttle, window};
 /// Connections that keep the server busy with pipelines.
 const CONNECTIONS: usize = 2;
 
+/// Exchanges of each manner before the rounds.
+const WARM_UP: usize = 100;
+
 /// Events in the windows.
 const SIZES: [u64; 2] = [100, 10_000];
 
@@ -79,11 +82,17 @@ impl<'p> Subject<'p> {
         let mut control = server.connect()?;
         let workload = &plan.workload;
         workload.prepare(&server, &mut control)?;
-        let alone = workload.keep_pace(&server, &mut control, 1)?;
-        let pipelined = workload.keep_pace(&server, &mut control, PIPELINE)?;
-        workload.run_all(&mut control, 100 * PIPELINE)?;
+        let mut warm_up = |pipeline| -> Result<i64> {
+            let mut pacer = workload.pacer(&server);
+            for _ in 0..WARM_UP {
+                pacer.step(pipeline)?;
+                workload.run(&mut control, pipeline)?;
+            }
+            Ok(pacer.tick_us())
+        };
+        let ticks_us = [warm_up(PIPELINE)?, warm_up(1)?];
         let clients: Result<Vec<Client>> = (0..CONNECTIONS).map(|_| server.connect()).collect();
-        Ok(Subject { workload, server, control, clients: clients?, ticks_us: [pipelined, alone] })
+        Ok(Subject { workload, clients: clients?, ticks_us, server, control })
     }
 
     /// One round of both manners: a figure for each column.
@@ -102,9 +111,7 @@ impl<'p> Subject<'p> {
         connections: usize,
         pipeline: usize,
     ) -> Result<[f64; 4]> {
-        if let Some(clock) = self.server.clock() {
-            clock.tick(tick_us)?;
-        }
+        self.server.tick(tick_us)?;
         let workload = self.workload;
         let cpu = cpu_us(&mut self.control)?;
         let started = Instant::now();

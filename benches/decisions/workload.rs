@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::client::{Batch, Client, Reply, Result};
+use crate::pace::Pacer;
 use crate::server::Server;
 
 /// Decisions in one pipelined exchange.
@@ -83,15 +84,34 @@ impl Workload {
         self
     }
 
-    /// Brings a server into the state in which the decisions are to be made.
+    /// What lets the time between the decisions pass.
+    pub fn pacer<'s>(&self, server: &'s Server) -> Pacer<'s> {
+        Pacer::new(server, self.pace_us)
+    }
+
+    /// Brings a server into the state in which the decisions are to be made, and leaves its clock standing.
     pub fn prepare(&self, server: &Server, client: &mut Client) -> Result<()> {
         if let Some((lead_in, count)) = &self.lead_in {
             lead_in.prepare(server, client)?;
-            lead_in.keep_pace(server, client, PIPELINE)?;
-            lead_in.run_all(client, *count)?;
+            lead_in.run_paced(client, &mut lead_in.pacer(server), *count)?;
         }
-        server.clock().map_or(Ok(()), |clock| clock.tick(0))?;
+        server.tick(0)?;
         client.call_all(&self.prepare)
+    }
+
+    /// Makes `count` decisions at their pace, `PIPELINE` at a time, and tells how many were not answered as expected.
+    pub fn run_paced(
+        &self,
+        client: &mut Client,
+        pacer: &mut Pacer<'_>,
+        count: usize,
+    ) -> Result<usize> {
+        let mut unexpected = 0;
+        for _ in 0..count.div_ceil(PIPELINE) {
+            pacer.step(PIPELINE)?;
+            unexpected += self.run(client, PIPELINE)?.unexpected;
+        }
+        Ok(unexpected)
     }
 
     /// Makes the next `count` decisions in one exchange, or two where they are settled.
@@ -102,46 +122,18 @@ impl Workload {
         let (replies, mut took) = client.exchange(&batch)?;
         // A transaction answers several times, the last time with its result.
         let each = replies.len() / count;
-        let answers = || replies.iter().skip(each - 1).step_by(each);
-        let mut unexpected = answers().filter(|reply| !(self.expected)(reply)).count();
+        let answers = replies.iter().skip(each - 1).step_by(each);
+        let expected: Vec<_> =
+            numbers.zip(answers).filter(|(_, reply)| (self.expected)(reply)).collect();
+        let mut unexpected = count - expected.len();
         if let Some(settle) = &self.settle {
             let mut batch = Batch::default();
-            numbers.zip(answers()).for_each(|(number, reply)| batch.add(&settle(number, reply)));
+            expected.iter().for_each(|(number, reply)| batch.add(&settle(*number, reply)));
             let (settled, settling) = client.exchange(&batch)?;
             took += settling;
             unexpected += settled.iter().filter(|reply| reply.integer() != Some(1)).count();
         }
         Ok(Exchange { took, unexpected })
-    }
-
-    /// Makes `count` decisions, `PIPELINE` at a time, and tells how many were not answered as expected.
-    pub fn run_all(&self, client: &mut Client, count: usize) -> Result<usize> {
-        let mut unexpected = 0;
-        for _ in 0..count.div_ceil(PIPELINE) {
-            unexpected += self.run(client, PIPELINE)?.unexpected;
-        }
-        Ok(unexpected)
-    }
-
-    /// Sets the clock's tick so that the pace is kept, or barely exceeded, with `pipeline` decisions an exchange. How
-    /// often a decision makes the server read its clock differs from command to command and from server to server,
-    /// so it is measured, on a few decisions that are paced too fast.
-    ///
-    /// Answers the tick; 0 for a workload without a pace.
-    pub fn keep_pace(&self, server: &Server, client: &mut Client, pipeline: usize) -> Result<i64> {
-        const EXCHANGES: usize = 20;
-        let (Some(pace_us), Some(clock)) = (self.pace_us, server.clock()) else { return Ok(0) };
-        let tick_us = pace_us.ceil();
-        clock.tick(tick_us as i64)?;
-        let before_us = clock.now_us()?;
-        for _ in 0..EXCHANGES {
-            self.run(client, pipeline)?;
-        }
-        let passed_us = (clock.now_us()? - before_us) as f64;
-        let reads = passed_us / tick_us / (EXCHANGES * pipeline) as f64;
-        let tick_us = (pace_us / reads).ceil() as i64;
-        clock.tick(tick_us)?;
-        Ok(tick_us)
     }
 
     fn take(&self, count: usize) -> Range<u64> {
