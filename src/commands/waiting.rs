@@ -322,6 +322,20 @@ pub fn tick(ctx: Context, id: LineId) {
     wake(ctx, id, now_us);
 }
 
+/// The wall clock was set back, and every timer would be late by as much: starts them anew.
+pub fn clock_went_back() {
+    let lines: Vec<LineId> = room(|room| {
+        room.lines
+            .values_mut()
+            .filter_map(|line| line.timer.take())
+            .for_each(|(timer, _)| timer.stop());
+        room.lines.keys().copied().collect()
+    });
+    for line in lines {
+        rearm(line, Some(0));
+    }
+}
+
 /// Starts the timer of a line anew, if it would come too late: for a head that waits `wait_us` microseconds, for
 /// the next who gives up, and for changes that nobody tells of. Closes the line if nobody is left.
 fn rearm(id: LineId, wait_us: Option<u64>) {

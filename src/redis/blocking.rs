@@ -6,6 +6,7 @@
 
 use super::api::api;
 use super::call::{guard, reply, Call, Context};
+use super::clock;
 use super::text::OwnedString;
 use crate::commands::waiting;
 use crate::limit::waiters::Ticket;
@@ -160,4 +161,27 @@ unsafe extern "C" fn fired(ctx: *mut raw::RedisModuleCtx, line: *mut c_void) {
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
     guard(ctx, || waiting::tick(ctx, line as u64));
+}
+
+/// Has the server call [`waiting::clock_went_back`] when that is so: its timers live by the wall clock.
+pub(super) fn watch_the_clock(ctx: Context) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
+    // SAFETY: the context is live; the function lives as long as the module.
+    unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(cron))) };
+}
+
+/// Some times a second. Nothing may be written here.
+unsafe extern "C" fn cron(
+    ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    // SAFETY: the server keeps the context during the callback.
+    let ctx = unsafe { Context::new(ctx) };
+    guard(ctx, || {
+        if clock::went_back() {
+            waiting::clock_went_back();
+        }
+    });
 }

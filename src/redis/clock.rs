@@ -1,6 +1,7 @@
 //! The server's wall clock.
 
 use redis_module::raw;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -29,4 +30,14 @@ pub fn monotonic_us() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let elapsed = START.get_or_init(Instant::now).elapsed();
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A wall clock that loses more than this against the monotonic one between two looks was set.
+const STEP_US: u64 = 2_000;
+
+/// Whether the wall clock was set back since this was last asked.
+pub fn went_back() -> bool {
+    static START_US: AtomicU64 = AtomicU64::new(0);
+    let start_us = wall_time_us().saturating_sub(monotonic_us());
+    start_us.saturating_add(STEP_US) < START_US.swap(start_us, Ordering::Relaxed)
 }

@@ -92,6 +92,7 @@ fn load(ctx: Context, arguments: &[*mut raw::RedisModuleString]) -> Result<(), R
     config::take_arguments(&arguments).map_err(Refused)?;
     config::register(ctx).map_err(Refused)?;
     info::register(ctx);
+    blocking::watch_the_clock(ctx);
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 /* Preloaded into redis-server: the wall clock reads what the test wrote into a shared file, in microseconds.
- * Zero means real time. The monotonic clock stays true, so the server's event loop goes on turning.
+ * Zero means real time, a negative number a clock that runs so far behind it. The monotonic clock stays true, so the
+ * server's event loop goes on turning.
  * Raw system calls instead of dlsym(RTLD_NEXT), which allocates and hangs servers built with jemalloc. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -28,7 +29,11 @@ static int64_t held_us(void) { return shared ? __atomic_load_n(shared, __ATOMIC_
 
 int clock_gettime(clockid_t id, struct timespec *at) {
     int64_t us = id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE ? held_us() : 0;
-    if (us == 0) return (int)syscall(SYS_clock_gettime, id, at);
+    if (us <= 0) {
+        int result = (int)syscall(SYS_clock_gettime, id, at);
+        if (us == 0 || result != 0) return result;
+        us += at->tv_sec * (int64_t)1000000 + at->tv_nsec / 1000;
+    }
     at->tv_sec = us / 1000000;
     at->tv_nsec = us % 1000000 * 1000;
     return 0;

@@ -58,11 +58,20 @@ impl Clock {
         self.advance_us(ms * 1000);
     }
 
+    /// Lets the clock run, so many milliseconds behind real time. Timers fire then, as they do by real time.
+    pub fn run_behind_ms(&self, ms: i64) {
+        assert!(ms > 0, "a clock runs behind real time or by it");
+        self.us.store(-1000 * ms, SeqCst);
+    }
+
     /// What the server's clock shows, in microseconds after 1970.
     pub fn now_us(&self) -> i64 {
         match self.us.load(SeqCst) {
-            0 => SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64,
-            held => held,
+            held @ 1.. => held,
+            behind => {
+                let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+                real.as_micros() as i64 + behind
+            }
         }
     }
 

@@ -23,6 +23,7 @@ mod replication;
 mod reservation;
 mod server;
 mod wait;
+mod waiting;
 
 pub use client::{error_line, ints, text, Conn, Words};
 pub use clock::Clock;
@@ -32,3 +33,4 @@ pub use replication::{as_commands, wait_for_sync};
 pub use reservation::{acquired, held, Acquired, Held};
 pub use server::{Builder, Server, Stop, Version};
 pub use wait::{elapsed, eventually};
+pub use waiting::{assert_median_ms, limited, time_to_reply};

@@ -1,0 +1,92 @@
+use std::time::{Duration, Instant};
+
+use redis_client::Value;
+
+use super::{error_line, eventually, Conn, Server, Words};
+
+/// Long enough for anything that is to happen at once, on a machine that does much else.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Waits that are measured at least this often, and the middle one counts.
+const MANY: usize = 15;
+
+impl Server {
+    /// How many calls wait, as INFO ratelimit says.
+    pub fn waiting(&self) -> usize {
+        let field = self.info("ratelimit_waiting").expect("INFO tells how many wait");
+        field.parse().unwrap()
+    }
+
+    /// A number of INFO ratelimit.
+    pub fn figure(&self, field: &str) -> i64 {
+        let field = self.info(&format!("ratelimit_{field}")).expect("a field of INFO ratelimit");
+        field.parse().unwrap()
+    }
+
+    /// A new connection on which this call waits, behind all who wait already.
+    #[track_caller]
+    pub fn wait_in_line(&self, words: impl Words) -> Conn {
+        self.wait_on(self.conn(), words)
+    }
+
+    /// `wait_in_line`, on a connection that is there.
+    #[track_caller]
+    pub fn wait_on(&self, mut conn: Conn, words: impl Words) -> Conn {
+        let before = self.waiting();
+        conn.send(words);
+        eventually(SOON, || self.waiting() == before + 1);
+        conn
+    }
+
+    /// Waits until so many calls wait.
+    #[track_caller]
+    pub fn wait_until_waiting(&self, number: usize) {
+        eventually(SOON, || self.waiting() == number);
+    }
+
+    /// Asserts that nobody waits any more, as the module and the server itself count it.
+    #[track_caller]
+    pub fn expect_nobody_waits(&self) {
+        eventually(SOON, || {
+            self.waiting() == 0 && self.info("blocked_clients").as_deref() == Some("0")
+        });
+    }
+}
+
+/// Measures how late something is, many times, and asserts that the middle one is within `most_ms`. A machine
+/// that was busy with something else meanwhile gets another chance, and a third.
+#[track_caller]
+pub fn assert_median_ms(most_ms: u64, mut lateness: impl FnMut() -> Duration) {
+    let mut medians = Vec::new();
+    for _ in 0..3 {
+        let mut all: Vec<_> = (0..MANY).map(|_| lateness()).collect();
+        all.sort_unstable();
+        let median = all[MANY / 2];
+        if median <= Duration::from_millis(most_ms) {
+            return;
+        }
+        medians.push(median);
+    }
+    panic!("not within {most_ms} ms: {medians:?}");
+}
+
+/// How long the reply takes from now on.
+#[track_caller]
+pub fn time_to_reply(conn: &mut Conn) -> (Duration, Value) {
+    let begin = Instant::now();
+    let reply = conn.recv();
+    (begin.elapsed(), reply)
+}
+
+/// The first integer of an answer: 0 is allowed.
+#[track_caller]
+pub fn limited(reply: &Value) -> i64 {
+    match reply {
+        Value::Array(parts) => match parts.first() {
+            Some(Value::Int(limited)) => *limited,
+            _ => panic!("no answer: {reply:?}"),
+        },
+        Value::ServerError(_) => panic!("no answer but {}", error_line(reply)),
+        _ => panic!("no answer: {reply:?}"),
+    }
+}
