@@ -62,11 +62,11 @@ impl Context<'_> {
         if self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
             return true;
         }
-        // SAFETY: the context is live; "cE" takes no argument but the key: "s". The reply is ours to free. With "E"
+        // SAFETY: the context is live; "Es" takes the key. The reply is ours to free. With "E"
         // a key of a foreign slot gives an error as the reply.
         unsafe {
             let call = c"EXISTS".as_ptr();
-            let reply = api!(RedisModule_Call(self.raw, call, c"CEs".as_ptr(), key.raw()));
+            let reply = api!(RedisModule_Call(self.raw, call, c"Es".as_ptr(), key.raw()));
             if reply.is_null() {
                 return false;
             }
