@@ -39,7 +39,7 @@ required! {
     RedisModule_ZsetLastInScoreRange RedisModule_ZsetFirstInLexRange RedisModule_ZsetRangeStop
     RedisModule_ZsetRangeEndReached RedisModule_ZsetRangeNext RedisModule_ZsetRangePrev
     RedisModule_ZsetRangeCurrentElement
-    RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply RedisModule_CallReplyType
+    RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply
     RedisModule_GetContextFlags RedisModule_GetSelectedDb RedisModule_SelectDb
     RedisModule_BlockClientOnKeys RedisModule_UnblockClient RedisModule_GetBlockedClientPrivateData
     RedisModule_CreateTimer RedisModule_StopTimer RedisModule_GetRandomBytes
