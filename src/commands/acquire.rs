@@ -38,9 +38,7 @@ pub fn acquire_ro(call: &mut Call) -> Result<(), Error> {
     let (request, _) = parse(call, Known::MS | Known::WINDOW)?;
     let now_us = clock::command_time_us();
     let terms = Terms { barred: false, mode: Mode::Look };
-    match request.attempt(call.context(), call.key()?, now_us, terms)? {
-        Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => call.reply(answer),
-    }
+    call.reply(request.attempt(call.context(), call.key()?, now_us, terms)?.answer());
     Ok(())
 }
 
@@ -120,13 +118,7 @@ impl Request {
     }
 
     /// Releases the reservation that was granted.
-    pub fn give_back(
-        &self,
-        ctx: Context,
-        name: KeyName,
-        _now_us: u64,
-        answer: &Answer,
-    ) -> Result<(), Error> {
+    pub fn give_back(&self, ctx: Context, name: KeyName, answer: &Answer) -> Result<(), Error> {
         let Sixth::Id(Some(id)) = &answer.sixth else { return Ok(()) };
         let mut key = open(ctx, name, true)?;
         if let Some(member) = find(&key, id.as_bytes())? {

@@ -194,9 +194,9 @@ impl<'c> Ledger<'c> {
         self.held.add(end_us, quantity);
     }
 
-    /// Takes back an event of `weight` that was recorded last; whether it was still there.
-    pub fn retract(&mut self, weight: u64) -> bool {
-        self.tally.retract(weight)
+    /// Takes back an event of `weight` that was recorded at `at_us`; whether it was still in the last entry.
+    pub fn retract(&mut self, weight: u64, at_us: u64) -> bool {
+        self.tally.retract(weight, at_us)
     }
 
     /// When what is asked could be had if nothing were held and nobody waited; `None` if never.
