@@ -38,9 +38,7 @@ pub fn acquire_ro(call: &mut Call) -> Result<(), Error> {
     let (request, _) = parse(call, Known::MS | Known::WINDOW)?;
     let now_us = clock::command_time_us();
     let terms = Terms { barred: false, mode: Mode::Look };
-    match request.attempt(call.context(), call.key()?, now_us, terms)? {
-        Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => call.reply(answer),
-    }
+    call.reply(request.attempt(call.context(), call.key()?, now_us, terms)?.answer());
     Ok(())
 }
 
@@ -71,11 +69,10 @@ impl Request {
         terms: Terms,
     ) -> Result<Attempt, Error> {
         let moment = self.shape.rule.at(now_us).ok_or(Error::Internal)?;
-        let mut ledger = Ledger::read(open(ctx, name, terms.mode != Mode::Look)?, moment)?;
-        if let Some(id) = &self.id {
-            if terms.mode != Mode::Look && !ledger.is_free(id.as_bytes())? {
-                return Err(Error::Duplicate);
-            }
+        let key = open(ctx, name, terms.mode != Mode::Look)?;
+        let mut ledger = Ledger::read(key, moment, self.id.as_ref().map(Id::as_bytes))?;
+        if ledger.id_is_held() && terms.mode != Mode::Look {
+            return Err(Error::Duplicate);
         }
         let ask = Ask {
             limit: self.limit,
@@ -120,16 +117,10 @@ impl Request {
     }
 
     /// Releases the reservation that was granted.
-    pub fn give_back(
-        &self,
-        ctx: Context,
-        name: KeyName,
-        _now_us: u64,
-        answer: &Answer,
-    ) -> Result<(), Error> {
+    pub fn give_back(&self, ctx: Context, name: KeyName, answer: &Answer) -> Result<(), Error> {
         let Sixth::Id(Some(id)) = &answer.sixth else { return Ok(()) };
         let mut key = open(ctx, name, true)?;
-        if let Some(member) = find(&key, id.as_bytes())? {
+        if let Some(member) = find(&key, id.as_bytes()) {
             key.remove(&[member]);
         }
         Ok(())

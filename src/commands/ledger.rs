@@ -89,6 +89,8 @@ pub struct Ledger<'c> {
     reservations: usize,
     /// The newest reservation's place in the order of arrival.
     newest_order_us: Option<u64>,
+    /// Whether the id that was asked for is held.
+    id_is_held: bool,
 }
 
 /// What a call adds to a ledger and takes from it, beside the events that were recorded.
@@ -103,11 +105,12 @@ pub struct Change<'m> {
 }
 
 impl<'c> Ledger<'c> {
-    /// Reads what counts and what is held.
-    pub fn read(key: Key<'c>, moment: Moment) -> Result<Ledger<'c>, Error> {
+    /// Reads what counts and what is held, and whether `id` is.
+    pub fn read(key: Key<'c>, moment: Moment, id: Option<&[u8]>) -> Result<Ledger<'c>, Error> {
         let (mut held, mut from_future, mut lapsed) = (Held::default(), Vec::new(), Vec::new());
         let mut reservations: usize = 0;
         let mut newest_order_us = None;
+        let mut id_is_held = false;
         let mut last = None;
         let now_us = moment.now_us();
         match key.last_by_score(f64::INFINITY) {
@@ -121,12 +124,15 @@ impl<'c> Ledger<'c> {
                     );
                     reservations = reservations.saturating_add(1);
                     newest_order_us = newest_order_us.max(Some(one.order_us));
+                    let same_id = id == Some(one.id);
+                    id_is_held |= same_id && live;
                     if live {
                         held.add(lapses_us, one.quantity);
                     }
                     if early {
                         from_future.push(element.member);
-                    } else if !live && lapsed.len() < TRIM_MOST {
+                    } else if !live && (same_id || lapsed.len() < TRIM_MOST) {
+                        // One that has lapsed makes room for a new one of the same id.
                         lapsed.push(element.member);
                     }
                     Ok(true)
@@ -146,6 +152,7 @@ impl<'c> Ledger<'c> {
             lapsed,
             reservations,
             newest_order_us,
+            id_is_held,
         })
     }
 
@@ -163,17 +170,13 @@ impl<'c> Ledger<'c> {
             lapsed: Vec::new(),
             reservations: 0,
             newest_order_us: None,
+            id_is_held: false,
         })
     }
 
-    /// Whether no live reservation has this id. One that has lapsed makes room for the new one.
-    pub fn is_free(&mut self, id: &[u8]) -> Result<bool, Error> {
-        let Some(member) = find(&self.key, id)? else { return Ok(true) };
-        let live = reservation(&member)?.live(self.moment.now_us());
-        if !live && !self.lapsed.iter().any(|lapsed| lapsed.as_bytes() == member.as_bytes()) {
-            self.lapsed.push(member);
-        }
-        Ok(!live)
+    /// Whether the id that was given to [`Ledger::read`] is held.
+    pub fn id_is_held(&self) -> bool {
+        self.id_is_held
     }
 
     /// How many reservations are live.
@@ -203,9 +206,9 @@ impl<'c> Ledger<'c> {
         self.held.add(end_us, quantity);
     }
 
-    /// Takes back an event of `weight` that was recorded last; whether it was still there.
-    pub fn retract(&mut self, weight: u64) -> bool {
-        self.tally.retract(weight)
+    /// Takes back an event of `weight` that was recorded at `at_us`; whether it was still in the last entry.
+    pub fn retract(&mut self, weight: u64, at_us: u64) -> bool {
+        self.tally.retract(weight, at_us)
     }
 
     /// When what is asked could be had if nothing were held and nobody waited; `None` if never.
@@ -329,13 +332,9 @@ impl<'c> Ledger<'c> {
 }
 
 /// The reservation `id` in an open key, lapsed or not.
-pub fn find(key: &Key, id: &[u8]) -> Result<Option<OwnedString>, Error> {
+pub fn find(key: &Key, id: &[u8]) -> Option<OwnedString> {
     let (from, to) = (prefix(id, b':'), prefix(id, b';'));
-    let Some(element) = key.first_by_member(from.as_bytes(), to.as_bytes()) else {
-        return Ok(None);
-    };
-    reservation(&element.member)?;
-    Ok(Some(element.member))
+    key.first_by_member(from.as_bytes(), to.as_bytes()).map(|element| element.member)
 }
 
 /// Reservations from the future as they are to be written: ending one lease from now, in their old order.

@@ -50,7 +50,21 @@ pub enum Attempt {
     },
 }
 
+impl Attempt {
+    /// What the caller is told if that is the end of it.
+    pub fn answer(self) -> Answer {
+        match self {
+            Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => answer,
+        }
+    }
+}
+
 impl Request {
+    /// Whether a denial is written down.
+    pub fn counts_denials(&self) -> bool {
+        matches!(self, Request::Window(request) if request.count_denied)
+    }
+
     /// Whether it takes something, so that it has to stand in line and may wait.
     pub fn takes(&self) -> bool {
         match self {
@@ -83,18 +97,20 @@ impl Request {
         }
     }
 
-    /// Gives back what was granted with `answer` to a client that was gone before it could be told.
+    /// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it could be
+    /// told.
     pub fn give_back(
         &self,
         ctx: Context,
         name: KeyName,
         now_us: u64,
         answer: &Answer,
+        granted_us: u64,
     ) -> Result<(), Error> {
         match self {
             Request::Throttle(request) => request.give_back(ctx, name, now_us, answer),
-            Request::Window(request) => request.give_back(ctx, name, now_us, answer),
-            Request::Acquire(request) => request.give_back(ctx, name, now_us, answer),
+            Request::Window(request) => request.give_back(ctx, name, now_us, answer, granted_us),
+            Request::Acquire(request) => request.give_back(ctx, name, answer),
         }
     }
 }

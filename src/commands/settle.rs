@@ -138,7 +138,7 @@ pub fn held(call: &mut Call) -> Result<(), Error> {
 }
 
 fn live(key: &Key, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
-    let Some(member) = find(key, id)? else { return Ok(None) };
+    let Some(member) = find(key, id) else { return Ok(None) };
     let live = reservation(&member)?.live(now_us);
     Ok(live.then_some(member))
 }

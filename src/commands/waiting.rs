@@ -35,8 +35,8 @@ struct Waiter {
     request: Request,
     command: &'static Command,
     blocked: Blocked,
-    /// What it is answered, once that is known.
-    outcome: Option<Outcome>,
+    /// What it is answered, once that is known, and when it was decided.
+    outcome: Option<(Outcome, u64)>,
     /// Whether the answer was handed to the server.
     answered: bool,
 }
@@ -54,8 +54,16 @@ struct KeyLine {
     /// Ids that waiting calls will give to their reservations.
     ids: BTreeSet<Box<[u8]>>,
     timer: Option<(Timer, u64)>,
-    /// Grants whose client died before it could be answered.
-    unclaimed: Vec<(Request, Answer)>,
+    /// What is to be written as soon as that is allowed.
+    debts: Vec<(Request, Debt)>,
+}
+
+/// What follows from the end of a wait that was learnt of where nothing may be written.
+enum Debt {
+    /// A grant, made at this time, whose client died before it was told.
+    GiveBack(Answer, u64),
+    /// A denial that counts.
+    CountDenial,
 }
 
 /// Everybody. Never locked while a wait is ended or a request attempted: the server may call back.
@@ -116,9 +124,7 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<(),
         }
         attempt = request.attempt(ctx, name, now_us, Terms { barred, mode: Mode::Last })?;
     }
-    match attempt {
-        Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => call.reply(answer),
-    }
+    call.reply(attempt.answer());
     if let Some(line) = line {
         wake(ctx, line, now_us);
     }
@@ -189,22 +195,29 @@ fn wake(ctx: Context, id: LineId, now_us: u64) {
         match request.attempt(ctx, name, now_us, terms) {
             Ok(Attempt::Allowed(answer)) => {
                 stats::WAITED.add(1);
-                end(ticket, Ok(answer));
+                end(ticket, Ok(answer), now_us);
             }
             Ok(Attempt::Denied { answer, .. }) => {
                 if !room(|room| room.is_overdue(id, ticket)) {
                     wait_us = answer.decision.retry_after_us;
                     break;
                 }
-                give_up(ctx, ticket, &request, name, now_us, false);
+                let terms = Terms { barred: false, mode: Mode::Last };
+                give_up(ctx, ticket, &request, name, now_us, terms);
             }
-            Err(error) => end(ticket, Err(error)),
+            Err(error) => end(ticket, Err(error), now_us),
         }
     }
-    while let Some((ticket, request, place)) = room(|room| room.overdue(id)) {
-        give_up(ctx, ticket, &request, KeyName::of(&place.key), now_us, true);
-    }
+    dismiss_overdue(ctx, id, now_us, Mode::Last);
     rearm(id, wait_us);
+}
+
+/// Answers all whose time is up, behind a head who goes on waiting.
+fn dismiss_overdue(ctx: Context, id: LineId, now_us: u64, mode: Mode) {
+    while let Some((ticket, request, place)) = room(|room| room.overdue(id)) {
+        let terms = Terms { barred: true, mode };
+        give_up(ctx, ticket, &request, KeyName::of(&place.key), now_us, terms);
+    }
 }
 
 /// Answers the denial to a waiter whose time is up.
@@ -214,22 +227,19 @@ fn give_up(
     request: &Request,
     name: KeyName,
     now_us: u64,
-    barred: bool,
+    terms: Terms,
 ) {
-    let attempt = request.attempt(ctx, name, now_us, Terms { barred, mode: Mode::Last });
-    let answer = attempt.map(|attempt| match attempt {
-        Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => answer,
-    });
+    let answer = request.attempt(ctx, name, now_us, terms).map(Attempt::answer);
     stats::TIMED_OUT.add(1);
-    end(ticket, answer);
+    end(ticket, answer, now_us);
 }
 
 /// Ends a wait with this outcome.
-fn end(ticket: Ticket, outcome: Outcome) {
+fn end(ticket: Ticket, outcome: Outcome, now_us: u64) {
     let blocked = room(|room| {
         room.leave(ticket);
         let waiter = room.waiters.get_mut(&ticket)?;
-        waiter.outcome = Some(outcome);
+        waiter.outcome = Some((outcome, now_us));
         Some(waiter.blocked)
     });
     if let Some(blocked) = blocked {
@@ -237,61 +247,60 @@ fn end(ticket: Ticket, outcome: Outcome) {
     }
 }
 
-/// The server asks what to answer to a waiter, because we ended its wait or because somebody else did.
+/// The server asks what to answer to a waiter, because we ended its wait or because somebody else did. `None` if
+/// it was told before.
 pub fn answer(ctx: Context, ticket: Ticket) -> Option<(&'static Command, Outcome)> {
     let (command, outcome, request, line, place) = room(|room| {
         let waiter = room.waiters.get_mut(&ticket)?;
-        waiter.answered = true;
+        if std::mem::replace(&mut waiter.answered, true) {
+            return None;
+        }
         let place = Arc::clone(&waiter.place);
         let known = (waiter.command, waiter.outcome, waiter.request, waiter.line, place);
         room.leave(ticket);
         Some(known)
     })?;
-    if let Some(outcome) = outcome {
+    if let Some((outcome, _)) = outcome {
         return Some((command, outcome));
     }
     // CLIENT UNBLOCK: the denial, and nothing may be written here.
     stats::TIMED_OUT.add(1);
     let terms = Terms { barred: true, mode: Mode::Look };
     let attempt = request.attempt(ctx, KeyName::of(&place.key), clock::command_time_us(), terms);
+    if attempt.is_ok() && request.counts_denials() {
+        room(|room| room.owe(&place, request, Debt::CountDenial));
+    }
     rearm(line, Some(0));
-    Some((
-        command,
-        attempt.map(|attempt| match attempt {
-            Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => answer,
-        }),
-    ))
+    Some((command, attempt.map(Attempt::answer)))
 }
 
-/// The client of a blocked call has gone.
+/// The wait of a client was ended without an answer of ours: it is gone, or the server told it something else.
 pub fn disconnected(blocked: Blocked) {
     let line = room(|room| {
         let ticket = room.blocked.remove(&blocked)?;
         room.leave(ticket);
-        let waiter = room.waiters.get(&ticket)?;
-        let granted =
-            waiter.outcome.and_then(Result::ok).filter(|answer| answer.decision.allowed());
-        let Some(answer) = granted.filter(|_| !waiter.answered) else { return Some(waiter.line) };
-        // Its line may have been closed since.
-        let (request, place) = (waiter.request, Arc::clone(&waiter.place));
-        let id = room.open_line(place.db, place.key.as_bytes());
-        room.lines.get_mut(&id)?.unclaimed.push((request, answer));
-        Some(id)
+        room.waiters.get(&ticket).map(|waiter| waiter.line)
     });
     if let Some(line) = line {
         rearm(line, Some(0));
     }
 }
 
-/// The server is done with a blocked call.
-pub fn forget(ticket: Ticket) {
+/// The server is done with a blocked call, whose client is gone or not.
+pub fn forget(ticket: Ticket, gone: bool) {
     let line = room(|room| {
         let left = room.leave(ticket);
         let waiter = room.waiters.remove(&ticket)?;
         if room.blocked.get(&waiter.blocked) == Some(&ticket) {
             room.blocked.remove(&waiter.blocked);
         }
-        left.then_some(waiter.line)
+        match waiter.outcome {
+            Some((Ok(answer), granted_us)) if gone && answer.decision.allowed() => {
+                let debt = Debt::GiveBack(answer, granted_us);
+                Some(room.owe(&waiter.place, waiter.request, debt))
+            }
+            _ => left.then_some(waiter.line),
+        }
     });
     if let Some(line) = line {
         rearm(line, Some(0));
@@ -308,16 +317,29 @@ pub fn tick(ctx: Context, id: LineId) {
         return;
     };
     let name = KeyName::of(&place.key);
-    if !ctx.may_write() || !ctx.select_db(place.db) || !ctx.serves(name) {
+    if ctx.is_paused() {
         rearm_after(id, PAUSED_MS.saturating_mul(1_000));
         return;
     }
     let now_us = clock::wall_time_us();
-    let unclaimed = room(|room| Some(std::mem::take(&mut room.lines.get_mut(&id)?.unclaimed)))
-        .unwrap_or_default();
-    for (request, answer) in unclaimed {
-        // What cannot be given back because the key was changed meanwhile is not owed any more.
-        let _ = request.give_back(ctx, name, now_us, &answer);
+    let debts = room(|room| Some(std::mem::take(&mut room.lines.get_mut(&id)?.debts)));
+    if !ctx.is_master() || !ctx.select_db(place.db) || !ctx.serves(name) {
+        // Whoever has the key now decides about it. Until the server sends them there, they wait for that.
+        dismiss_overdue(ctx, id, now_us, Mode::Look);
+        rearm(id, Some(PAUSED_MS.saturating_mul(1_000)));
+        return;
+    }
+    for (request, debt) in debts.unwrap_or_default() {
+        // What cannot be settled because the key was changed meanwhile is not owed any more.
+        match debt {
+            Debt::GiveBack(answer, granted_us) => {
+                let _ = request.give_back(ctx, name, now_us, &answer, granted_us);
+            }
+            Debt::CountDenial => {
+                let terms = Terms { barred: true, mode: Mode::Last };
+                let _ = request.attempt(ctx, name, now_us, terms);
+            }
+        }
     }
     wake(ctx, id, now_us);
 }
@@ -342,7 +364,7 @@ fn rearm(id: LineId, wait_us: Option<u64>) {
     let now_us = clock::monotonic_us();
     let due_us = room(|room| {
         let line = room.lines.get(&id)?;
-        if line.line.is_empty() && line.unclaimed.is_empty() {
+        if line.line.is_empty() && line.debts.is_empty() {
             room.close_line(id);
             return None;
         }
@@ -385,11 +407,21 @@ impl Room {
             line: Line::default(),
             ids: BTreeSet::new(),
             timer: None,
-            unclaimed: Vec::new(),
+            debts: Vec::new(),
         };
         self.lines.insert(id, line);
         self.names.entry(db).or_default().insert(key.into(), id);
         LINES.store(self.lines.len(), Ordering::Relaxed);
+        id
+    }
+
+    /// Notes what is to be written; returns the line that sees to it.
+    fn owe(&mut self, place: &Place, request: Request, debt: Debt) -> LineId {
+        // The line may have been closed since.
+        let id = self.open_line(place.db, place.key.as_bytes());
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.debts.push((request, debt));
+        }
         id
     }
 

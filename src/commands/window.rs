@@ -19,7 +19,8 @@ pub struct Request {
     /// 0 looks.
     pub quantity: u64,
     atmost: bool,
-    count_denied: bool,
+    /// Denied calls count as well.
+    pub count_denied: bool,
     unit: TimeUnit,
 }
 
@@ -35,9 +36,7 @@ pub fn window_ro(call: &mut Call) -> Result<(), Error> {
     let (request, _) = parse(call, Known::MS | Known::WINDOW)?;
     let now_us = clock::command_time_us();
     let terms = Terms { barred: false, mode: Mode::Look };
-    match request.attempt(call.context(), call.key()?, now_us, terms)? {
-        Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => call.reply(answer),
-    }
+    call.reply(request.attempt(call.context(), call.key()?, now_us, terms)?.answer());
     Ok(())
 }
 
@@ -69,7 +68,7 @@ impl Request {
     ) -> Result<Attempt, Error> {
         let Shape { rule, entries } = self.shape;
         let moment = rule.at(now_us).ok_or(Error::Internal)?.folding_denied(entries);
-        let mut ledger = Ledger::read(open(ctx, name, terms.mode != Mode::Look)?, moment)?;
+        let mut ledger = Ledger::read(open(ctx, name, terms.mode != Mode::Look)?, moment, None)?;
         let ask = Ask {
             limit: self.limit,
             quantity: self.quantity,
@@ -108,17 +107,18 @@ impl Request {
         Ok(attempt)
     }
 
-    /// Takes back the event that was granted, if it is still the last one.
+    /// Takes back the event that was granted, if it is still in the last entry.
     pub fn give_back(
         &self,
         ctx: Context,
         name: KeyName,
         now_us: u64,
         answer: &Answer,
+        granted_us: u64,
     ) -> Result<(), Error> {
         let moment = self.shape.rule.at(now_us).ok_or(Error::Internal)?;
-        let mut ledger = Ledger::read(open(ctx, name, true)?, moment)?;
-        if ledger.retract(answer.decision.granted) {
+        let mut ledger = Ledger::read(open(ctx, name, true)?, moment, None)?;
+        if ledger.retract(answer.decision.granted, granted_us) {
             ledger.write(Change::default(), self.shape.entries)?;
         }
         Ok(())

@@ -23,18 +23,37 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
 /// The value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than
 /// digits, or more than 64 bits.
 pub fn parse_digits(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 20 {
-        return None;
+    match number_before(text, None)? {
+        (value, []) => Some(value),
+        _ => None,
     }
+}
+
+/// The number that `text` begins with, and what follows the `mark` after it; without a mark the number is all of
+/// `text`. `None` where it does not begin so, or passes 64 bits.
+pub fn number_before(text: &[u8], mark: Option<u8>) -> Option<(u64, &[u8])> {
+    /// So many digits cannot pass 64 bits.
+    const SAFE: usize = 19;
     let mut value: u64 = 0;
+    let mut at: usize = 0;
     for &byte in text {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
-            return None;
+            break;
         }
-        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+        if at < SAFE {
+            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        } else {
+            value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+        }
+        at = at.wrapping_add(1);
     }
-    Some(value)
+    let rest = text.get(at..)?;
+    match (at, mark) {
+        (0, _) => None,
+        (_, None) => rest.is_empty().then_some((value, rest)),
+        (_, Some(mark)) => Some((value, rest.strip_prefix(&[mark])?)),
+    }
 }
 
 /// Text of bounded length on the stack, for values and members that are written on every call.
@@ -55,13 +74,12 @@ impl<const N: usize> Text<N> {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Appends `part`. What does not fit is dropped, so `N` is chosen for the longest text there is.
+    /// Appends `part`, or nothing of it if it does not fit: `N` is chosen for the longest text there is.
     pub fn push(&mut self, part: &[u8]) {
-        for &byte in part {
-            if let Some(slot) = self.bytes.get_mut(self.len) {
-                *slot = byte;
-                self.len = self.len.saturating_add(1);
-            }
+        let end = self.len.saturating_add(part.len());
+        if let Some(room) = self.bytes.get_mut(self.len..end) {
+            room.copy_from_slice(part);
+            self.len = end;
         }
     }
 

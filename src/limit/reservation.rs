@@ -16,7 +16,7 @@
 //!
 //! `:` follows `9` in ASCII, so every reservation sorts after every event by its member too.
 
-use super::decimal::{parse_digits, parse_u64, Text};
+use super::decimal::{number_before, parse_digits, Text};
 use super::event::MAX_SUM;
 
 /// The longest id, in bytes.
@@ -51,18 +51,16 @@ pub struct Reservation<'m> {
 impl<'m> Reservation<'m> {
     /// Reads a member; `None` for one that this module did not write.
     pub fn decode(member: &'m [u8]) -> Option<Reservation<'m>> {
-        let (length, rest) = member.strip_prefix(b":")?.split_at_checked(2)?;
-        let length = usize::try_from(parse_digits(length)?).ok()?;
-        let (id, rest) = rest.strip_prefix(b":")?.split_at_checked(length)?;
-        let mut fields = rest.strip_prefix(b":")?.splitn(5, |&byte| byte == b':');
-        let quantity = parse_u64(fields.next()?)?;
-        let lease_ms = parse_u64(fields.next()?)?;
-        let end_us = parse_u64(fields.next()?)?;
-        let order = fields.next()?;
-        let rule = fields.next()?;
-        let order_us = match order {
-            b"" => start_us(end_us, lease_ms),
-            order => parse_u64(order)?,
+        let &[b':', tens, ones, b':', ref rest @ ..] = member else { return None };
+        let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
+        let (id, rest) = rest.split_at_checked(length)?;
+        let mark = Some(b':');
+        let (quantity, rest) = number_before(rest.strip_prefix(b":")?, mark)?;
+        let (lease_ms, rest) = number_before(rest, mark)?;
+        let (end_us, rest) = number_before(rest, mark)?;
+        let (order_us, rule) = match rest.strip_prefix(b":") {
+            Some(rule) => (start_us(end_us, lease_ms), rule),
+            None => number_before(rest, mark)?,
         };
         let sound = !rule.is_empty()
             && (1..=MAX_ID).contains(&length)

@@ -150,9 +150,11 @@ impl Tally {
         self.edit.put = Some(event);
     }
 
-    /// Takes back `weight` of the last entry; whether there is so much in it.
-    pub fn retract(&mut self, weight: u64) -> bool {
-        let Some(tail) = self.tail.filter(|tail| tail.weight >= weight) else { return false };
+    /// Takes back `weight` that was counted at `at_us`, if that was in the last entry; whether it was. Out of an
+    /// earlier one it cannot be taken, as all later totals hold it.
+    pub fn retract(&mut self, weight: u64, at_us: u64) -> bool {
+        let held = |tail: &Event| tail.weight >= weight && tail.first_us() <= at_us;
+        let Some(tail) = self.tail.filter(held) else { return false };
         let left = Event {
             total: tail.total.wrapping_sub(weight),
             weight: tail.weight.saturating_sub(weight),

@@ -9,6 +9,7 @@ use super::call::{guard, reply, Call, Context};
 use super::clock;
 use super::text::OwnedString;
 use crate::commands::waiting;
+use crate::error::Error;
 use crate::limit::waiters::Ticket;
 use redis_module::raw;
 use std::os::raw::{c_int, c_void};
@@ -92,19 +93,21 @@ unsafe extern "C" fn answer(
     };
     match guard(ctx, || waiting::answer(ctx, ticket)) {
         Some(Some((command, result))) => reply(ctx, command, result),
-        // The wait was forgotten, which cannot be; the client must not hang all the same.
-        _ => {
-            // SAFETY: as above.
-            unsafe { api!(RedisModule_ReplyWithError(ctx.raw(), c"ERR internal error".as_ptr())) };
-        }
+        // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
+        Some(None) => {}
+        // SAFETY: as above. The client must not hang.
+        None => unsafe {
+            api!(RedisModule_ReplyWithError(ctx.raw(), Error::Internal.text().as_ptr()));
+        },
     }
     OK
 }
 
-unsafe extern "C" fn forget(_ctx: *mut raw::RedisModuleCtx, ticket: *mut c_void) {
-    // SAFETY: without a context, see `report` in info.rs.
-    let ctx = unsafe { Context::new(null_mut()) };
-    guard(ctx, || waiting::forget(ticket as Ticket));
+unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, ticket: *mut c_void) {
+    // SAFETY: the server keeps the context during the callback.
+    let (ctx, gone) =
+        unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
+    guard(ctx, || waiting::forget(ticket as Ticket, gone));
 }
 
 unsafe extern "C" fn disconnected(

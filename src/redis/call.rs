@@ -41,32 +41,37 @@ impl Context<'_> {
         unsafe { api!(RedisModule_SelectDb(self.raw, db)) == raw::REDISMODULE_OK as c_int }
     }
 
-    /// Whether the client may be blocked: not in MULTI, scripts, functions, nor where another module calls.
+    /// Whether the client may be blocked: not in MULTI, scripts, functions, nor where another module calls; nor on
+    /// a replica, where only its own clients would wake it.
     pub fn may_block(self) -> bool {
         let never = raw::REDISMODULE_CTX_FLAGS_MULTI
             | raw::REDISMODULE_CTX_FLAGS_LUA
             | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
-        self.flags() & never == 0
+        self.flags() & never == 0 && self.is_master()
     }
 
-    /// Whether a callback that is no command may write now: on a master, and not while CLIENT PAUSE or a failover
-    /// is in force, when the server asserts that nothing is replicated.
-    pub fn may_write(self) -> bool {
+    /// Whether CLIENT PAUSE or a failover is in force, when the server asserts that nothing is replicated.
+    pub fn is_paused(self) -> bool {
         // SAFETY: takes nothing.
-        let paused = unsafe { api!(RedisModule_AvoidReplicaTraffic()) } != 0;
-        self.flags() & raw::REDISMODULE_CTX_FLAGS_MASTER != 0 && !paused
+        unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
-    /// Whether this node serves the slot of `key`: always, outside of a cluster.
+    /// Whether this is no replica.
+    pub fn is_master(self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_MASTER != 0
+    }
+
+    /// Whether this node serves the slot of `key`: always, outside of a cluster. While the slot moves away, only
+    /// as long as the key is here.
     pub fn serves(self, key: KeyName) -> bool {
         if self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
             return true;
         }
-        // SAFETY: the context is live; "s" takes the key. The reply is ours to free, and null for a key of a
-        // foreign slot.
+        // SAFETY: the context is live; "s" takes the key. For a key of a foreign slot there is no reply; what
+        // there is is ours to free.
         unsafe {
-            let exists = c"EXISTS".as_ptr();
-            let reply = api!(RedisModule_Call(self.raw, exists, c"s".as_ptr(), key.raw()));
+            let call = c"EXISTS".as_ptr();
+            let reply = api!(RedisModule_Call(self.raw, call, c"s".as_ptr(), key.raw()));
             if reply.is_null() {
                 return false;
             }

@@ -328,6 +328,8 @@ impl Key<'_> {
     /// `PEXPIREAT key at_ms`. Nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
         let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
+        let mut text = Text::<24>::new();
+        text.push_number(at_ms, 1);
         // SAFETY: the key is open for writing; on a missing one this fails.
         unsafe {
             if api!(RedisModule_SetAbsExpire(self.raw, at)) != OK {
@@ -337,9 +339,10 @@ impl Key<'_> {
             api!(RedisModule_Replicate(
                 self.ctx.raw(),
                 c"PEXPIREAT".as_ptr(),
-                c"sl".as_ptr(),
+                c"sb".as_ptr(),
                 self.name.raw(),
-                at,
+                text.as_bytes().as_ptr(),
+                text.as_bytes().len(),
             ));
         }
     }

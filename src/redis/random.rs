@@ -2,15 +2,45 @@
 
 use super::api::api;
 use crate::limit::decimal::Text;
+use std::sync::{Mutex, PoisonError};
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const CHARACTERS: usize = 16;
 
-/// 16 characters of 6 random bits each, from the server's cryptographic generator.
+/// Random bytes for the next ids. The server's own generator spends a hash on every few bytes, more than all else
+/// that an RL.ACQUIRE does; the kernel gives many at once.
+struct Pool {
+    bytes: [u8; 64 * CHARACTERS],
+    used: usize,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { bytes: [0; 64 * CHARACTERS], used: 64 * CHARACTERS });
+
+impl Pool {
+    fn next(&mut self) -> [u8; CHARACTERS] {
+        if self.used >= self.bytes.len() {
+            let (start, len) = (self.bytes.as_mut_ptr(), self.bytes.len());
+            // SAFETY: both write at most `len` bytes to the array.
+            unsafe {
+                if usize::try_from(libc::getrandom(start.cast(), len, 0)) != Ok(len) {
+                    api!(RedisModule_GetRandomBytes(start, len));
+                }
+            }
+            self.used = 0;
+        }
+        let mut random = [0; CHARACTERS];
+        for (byte, fresh) in random.iter_mut().zip(self.bytes.iter_mut().skip(self.used)) {
+            // Nobody who reads the memory later shall find ids there.
+            *byte = std::mem::take(fresh);
+        }
+        self.used = self.used.saturating_add(CHARACTERS);
+        random
+    }
+}
+
+/// 16 characters of 6 random bits each.
 pub fn id<const N: usize>() -> Text<N> {
-    let mut random = [0u8; CHARACTERS];
-    // SAFETY: writes exactly the bytes of the array.
-    unsafe { api!(RedisModule_GetRandomBytes(random.as_mut_ptr(), random.len())) };
+    let random = POOL.lock().unwrap_or_else(PoisonError::into_inner).next();
     let mut id = Text::new();
     for byte in random {
         let character = ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A');
