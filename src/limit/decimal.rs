@@ -174,9 +174,9 @@ mod tests {
         let mut out = Text::<4>::new();
         out.push(b"abc");
         out.push_number(42, 1);
-        assert_eq!(out.as_bytes(), b"abc4");
+        assert_eq!(out.as_bytes(), b"abc");
         out.push(b"x");
-        assert_eq!(out.as_bytes(), b"abc4");
+        assert_eq!(out.as_bytes(), b"abcx");
     }
 
     proptest! {
