@@ -48,11 +48,11 @@ impl CommandStats {
 
 /// Reservations that RL.APPLY turned into events.
 pub static APPLIED: Counter = Counter::new();
-/// Reservations that RL.RELEASE gave back.
+/// Reservations that RL.RELEASE, or RL.APPLY with 0, gave back.
 pub static RELEASED: Counter = Counter::new();
 /// Reservations that lapsed and were cleared away.
 pub static LAPSED: Counter = Counter::new();
 /// Calls that waited and were allowed.
 pub static WAITED: Counter = Counter::new();
-/// Calls that waited until their time was up.
+/// Calls that waited until their time was up, or until CLIENT UNBLOCK.
 pub static TIMED_OUT: Counter = Counter::new();

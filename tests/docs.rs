@@ -1,0 +1,481 @@
+//! README.md, docs/ and redis.conf.example say what is so: every example is run and compared with what is printed
+//! there, and every error text, INFO field, setting and link is looked up.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use support::*;
+
+/// 21 November 2026, 05:19:48 UTC, which is 13:19:48 in Shanghai: docs/commands.md says so.
+const NOW_US: i64 = 1_795_238_388_000_000;
+/// How long to wait for a reply before the clock of a call that waits is moved on.
+const TURN: Duration = Duration::from_millis(20);
+const PROMPT: &str = "127.0.0.1:6379> ";
+const PAGES: [&str; 3] = ["README.md", "docs/commands.md", "docs/design.md"];
+
+/// What stands between two fences.
+struct Block {
+    /// File and line, for messages.
+    place: String,
+    language: String,
+    lines: Vec<String>,
+}
+
+/// A command of a block, and what is printed under it.
+struct Step {
+    command: Vec<String>,
+    printed: Vec<String>,
+}
+
+impl Block {
+    fn waits(&self) -> bool {
+        self.lines.iter().any(|line| line.starts_with(PROMPT) && line.contains(" BLOCK "))
+    }
+}
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
+}
+
+fn blocks(page: &str, text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(language), None) => {
+                let (place, language) = (format!("{page}:{number}"), language.to_owned());
+                open = Some(Block { place, language, lines: Vec::new() });
+            }
+            (Some(rest), Some(_)) => {
+                assert_eq!(rest, "", "{page}:{number}: a block begins inside another");
+                blocks.extend(open.take());
+            }
+            (None, Some(block)) => block.lines.push(line.to_owned()),
+            (None, None) => assert!(!line.trim_start().starts_with("```"), "{page}:{number}"),
+        }
+    }
+    assert!(open.is_none(), "{page}: a block has no end");
+    blocks
+}
+
+fn all_blocks() -> Vec<Block> {
+    PAGES.into_iter().flat_map(|page| blocks(page, &read(page))).collect()
+}
+
+fn steps(block: &Block) -> Result<Vec<Step>, String> {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in &block.lines {
+        match (line.strip_prefix(PROMPT), steps.last_mut()) {
+            (Some(command), _) => {
+                steps.push(Step { command: split(command)?, printed: Vec::new() });
+            }
+            (None, Some(step)) => step.printed.push(line.clone()),
+            (None, None) => return Err(format!("{line:?} is under no command")),
+        }
+    }
+    match steps.iter().find(|step| step.printed.is_empty() || step.command.is_empty()) {
+        Some(step) => Err(format!("nothing is printed under {:?}", step.command)),
+        None if steps.is_empty() => Err("it has no command".into()),
+        None => Ok(steps),
+    }
+}
+
+/// The arguments of a line as redis-cli takes it: split on blanks, but not within quotes.
+fn split(line: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for character in line.chars() {
+        match (character, quote) {
+            ('"' | '\'', None) => {
+                quote = Some(character);
+                word.get_or_insert_default();
+            }
+            (_, Some(open)) if character == open => quote = None,
+            ('\\', _) => return Err(format!("escapes are not understood: {line}")),
+            (' ', None) => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(character),
+        }
+    }
+    words.extend(word);
+    quote.map_or(Ok(words), |_| Err(format!("a quote is left open: {line}")))
+}
+
+/// A reply as redis-cli prints it.
+fn print(reply: &Value) -> Vec<String> {
+    match reply {
+        Value::Nil => vec!["(nil)".into()],
+        Value::Okay => vec!["OK".into()],
+        Value::Int(number) => vec![format!("(integer) {number}")],
+        Value::SimpleString(text) => vec![text.clone()],
+        Value::BulkString(bytes) => vec![format!("\"{}\"", bytes.escape_ascii())],
+        Value::ServerError(_) => vec![format!("(error) {}", error_line(reply))],
+        Value::Array(values) if values.is_empty() => vec!["(empty array)".into()],
+        Value::Array(values) => {
+            let width = values.len().to_string().len();
+            let item = |(index, value): (usize, &Value)| {
+                let head = format!("{:width$}) ", index + 1);
+                let lines = print(value).into_iter().enumerate();
+                let blank = " ".repeat(head.len());
+                lines
+                    .map(|(at, line)| format!("{}{line}", if at == 0 { &head } else { &blank }))
+                    .collect::<Vec<_>>()
+            };
+            values.iter().enumerate().flat_map(item).collect()
+        }
+        other => panic!("redis-cli over RESP2 does not print {other:?}"),
+    }
+}
+
+/// Whether it can be an id that the server made.
+fn is_made_id(text: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    text.len() == 16 && text.bytes().all(known)
+}
+
+/// Runs a block as it stands on a connection to an empty database; how many commands it has.
+fn run(block: &Block, server: &Server, conn: &mut Conn) -> Result<usize, String> {
+    // The ids that are printed, and those that the server made instead.
+    let mut ids: BTreeMap<String, String> = BTreeMap::new();
+    let steps = steps(block)?;
+    for Step { command, printed } in &steps {
+        let word = |word: &String| ids.get(word).unwrap_or(word).clone();
+        conn.send(command.iter().map(word).collect::<Vec<_>>());
+        // A call that waits lives by timers, and those by the wall clock. Less than a second passes here, so times in
+        // seconds stay what they are, rounded up.
+        let mut turns = 0;
+        while conn.silent_for(TURN) {
+            turns += 1;
+            if turns == 1_500 {
+                return Err(format!("{}: no reply", command.join(" ")));
+            }
+            if block.waits() {
+                server.clock().advance_us(TURN.as_micros() as i64);
+            }
+        }
+        let reply = conn.recv();
+        let has = |name: &str| command.iter().any(|word| word.eq_ignore_ascii_case(name));
+        let mut shown = print(&reply);
+        if let (true, false, Value::Array(elements)) = (has("RL.ACQUIRE"), has("ID"), &reply) {
+            if let (Some(Value::BulkString(id)), Some(last)) = (elements.last(), printed.last()) {
+                let id = String::from_utf8_lossy(id).into_owned();
+                let known = last.strip_prefix("6) \"").and_then(|rest| rest.strip_suffix('"'));
+                if let Some(known) = known.filter(|known| is_made_id(known) && is_made_id(&id)) {
+                    if ids.insert(known.to_owned(), id).is_some() {
+                        return Err(format!("the id {known} is printed twice"));
+                    }
+                }
+            }
+        }
+        for (known, made) in &ids {
+            shown.iter_mut().for_each(|line| *line = line.replace(made, known));
+        }
+        if shown != *printed {
+            let (printed, shown) = (printed.join("\n"), shown.join("\n"));
+            let command = command.join(" ");
+            return Err(format!(
+                "{command}\n--- is said to answer\n{printed}\n--- but does\n{shown}"
+            ));
+        }
+    }
+    Ok(steps.len())
+}
+
+fn server() -> Server {
+    let server = Server::builder().clock(true).start();
+    server.clock().set_us(NOW_US);
+    server
+}
+
+#[test]
+fn every_example_answers_what_is_printed_under_it() {
+    let server = server();
+    let mut conn = server.conn();
+    let (mut run_blocks, mut commands, mut failures) = (0, 0, Vec::new());
+    let mut names = BTreeSet::new();
+    for block in all_blocks() {
+        match block.language.as_str() {
+            "console" => {
+                server.clock().set_us(NOW_US);
+                conn.cmd("FLUSHALL");
+                match run(&block, &server, &mut conn) {
+                    Ok(count) => commands += count,
+                    Err(why) => failures.push(format!("{}: {why}", block.place)),
+                }
+                run_blocks += 1;
+                names.extend(
+                    steps(&block).into_iter().flatten().map(|step| step.command[0].clone()),
+                );
+            }
+            // What is not run must not look as if it were.
+            "text" | "sh" | "conf" => {
+                let looks = block.lines.iter().any(|line| line.contains(PROMPT.trim_end()));
+                assert!(!looks, "{}: an example that is not run", block.place);
+            }
+            other => panic!("{}: what is {other:?}?", block.place),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    assert!(run_blocks >= 30 && commands >= 80, "{run_blocks} blocks of {commands} commands");
+    for name in command_names() {
+        assert!(names.contains(&name), "{name} has no example");
+    }
+}
+
+#[test]
+fn an_example_that_is_wrong_fails() {
+    let server = server();
+    let mut conn = server.conn();
+    let mut result = |text: &str| {
+        conn.cmd("FLUSHALL");
+        let text = text.replace("> ", PROMPT);
+        let page = format!("```console\n{text}\n```\n");
+        let blocks = blocks("page", &page);
+        assert_eq!(blocks.len(), 1);
+        run(&blocks[0], &server, &mut conn)
+    };
+    let five = "> RL.WINDOW k 5 60\n1) (integer) 0\n2) (integer) 5\n3) (integer) 4\n4) (integer) -1\n5) (integer) 60";
+    let acquire = "> RL.ACQUIRE k 2 0\n1) (integer) 0\n2) (integer) 2\n3) (integer) 1\n4) (integer) -1\n5) (integer) 20\n6) \"AbCdEfGhIjKl-_09\"";
+    let held = "> RL.HELD k\n1) 1) \"AbCdEfGhIjKl-_09\"\n   2) (integer) 1\n   3) (integer) 20000";
+    let release = "> RL.RELEASE k AbCdEfGhIjKl-_09\n(integer) 1";
+    let right = [
+        (five.to_owned(), 1),
+        (format!("{acquire}\n{held}\n{release}\n> RL.HELD k\n(empty array)"), 4),
+        ("> SET k \"a b\"\nOK\n> GET k\n\"a b\"\n> GET l\n(nil)\n> TYPE k\nstring".into(), 4),
+        (
+            "> RL.THROTTLE k 1 1 0\n(error) ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms to 36525d".into(),
+            1,
+        ),
+    ];
+    for (text, commands) in &right {
+        assert_eq!(result(text), Ok(*commands), "{text}");
+        // Any line that is changed, missing or too much is noticed.
+        let lines: Vec<&str> = text.lines().collect();
+        for at in 0..lines.len() {
+            let mut more = lines.clone();
+            more.insert(at + 1, "(integer) 1");
+            assert!(result(&more.join("\n")).is_err(), "{more:?}");
+            if !lines[at].starts_with("> ") && !lines[at].starts_with("6) ") {
+                let mut fewer = lines.clone();
+                fewer.remove(at);
+                assert!(result(&fewer.join("\n")).is_err(), "{fewer:?}");
+                let changed = format!("{}x", lines[at]);
+                let mut other = lines.clone();
+                other[at] = &changed;
+                assert!(result(&other.join("\n")).is_err(), "{other:?}");
+            }
+        }
+    }
+    for wrong in [
+        "".to_owned(),
+        "(integer) 1".into(),
+        "> PING".into(),
+        "> \nPONG".into(),
+        "> GET \"k\n(nil)".into(),
+        five.replace("-1", "0"),
+        five.replace("5) (integer) 60", "5) (integer) 60 "),
+        acquire.replace("_09", "_0"),
+        acquire.replace("_09", ".09"),
+        acquire.replace("(integer) 20", "(integer) 21"),
+        // An id of the caller's is no wildcard, and neither is another string.
+        acquire.replace("k 2 0", "k 2 0 ID ABCDEFGHIJKLMNOP"),
+        "> SET k ABCDEFGHIJKLMNOP\nOK\n> GET k\n\"AbCdEfGhIjKl-_09\"".into(),
+        format!("{acquire}\n{}", held.replace("AbCd", "AbCe")),
+        format!("{acquire}\n{}", release.replace("AbCd", "AbCe")),
+        format!("{acquire}\n{acquire}"),
+    ] {
+        assert!(result(&wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn replies_are_printed_as_redis_cli_does() {
+    let bulk = |text: &str| Value::BulkString(text.into());
+    let pair = Value::Array(vec![bulk("a"), Value::Array(vec![Value::Int(1), Value::Nil])]);
+    let mut values = vec![pair, Value::Array(vec![])];
+    assert_eq!(
+        print(&Value::Array(values.clone())),
+        ["1) 1) \"a\"", "   2) 1) (integer) 1", "      2) (nil)", "2) (empty array)"],
+    );
+    values.resize(10, Value::Okay);
+    let lines = print(&Value::Array(values));
+    assert_eq!(
+        [&*lines[0], &*lines[1], &*lines[11]],
+        [" 1) 1) \"a\"", "    2) 1) (integer) 1", "10) OK"]
+    );
+}
+
+/// The names of the commands, as docs/commands.md lists them at its head.
+fn command_names() -> Vec<String> {
+    let head = blocks("docs/commands.md", &read("docs/commands.md")).swap_remove(0);
+    let name = |line: &String| line.split(' ').next().unwrap_or_default().to_owned();
+    let names: Vec<_> = head.lines.iter().map(name).collect();
+    assert_eq!(names.len(), 10, "{names:?}");
+    names
+}
+
+#[test]
+fn the_syntax_of_each_command_is_the_one_above_its_code_and_its_section() {
+    let page = read("docs/commands.md");
+    let head = blocks("docs/commands.md", &page).swap_remove(0);
+    let files = ["throttle", "window", "acquire", "settle"];
+    let code: String =
+        files.into_iter().map(|file| read(&format!("src/commands/{file}.rs"))).collect();
+    for (line, name) in head.lines.iter().zip(command_names()) {
+        let syntax = line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(code.contains(&format!("/// `{syntax}`\n")), "{syntax}");
+        assert!(page.contains(&format!("## {name}\n\n```text\n{syntax}\n```\n")), "{syntax}");
+    }
+}
+
+#[test]
+fn every_error_text_is_told() {
+    let page = read("docs/commands.md");
+    let code = read("src/error.rs");
+    let texts: Vec<_> =
+        code.split("c\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(texts.len() >= 30, "{texts:?}");
+    for text in texts {
+        assert!(page.contains(&format!("`{text}`")), "{text}");
+    }
+}
+
+#[test]
+fn every_field_of_info_is_told_and_no_other() {
+    let mut told = BTreeSet::new();
+    let page = read("docs/commands.md");
+    for field in page.split('`').filter(|code| code.starts_with("ratelimit_")) {
+        for name in command_names() {
+            let name = name.to_lowercase().replace("rl.", "");
+            told.insert(field.replace("<command>", &name));
+        }
+    }
+    let info = server().conn().text("INFO ratelimit");
+    let fields = info.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned()));
+    assert_eq!(fields.collect::<BTreeSet<_>>(), told);
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let anchor = |heading: &str| {
+        let plain = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        plain.chars().filter(|it| it.is_alphanumeric() || "-_".contains(*it)).collect::<String>()
+    };
+    let mut links = 0;
+    for page in PAGES {
+        for link in read(page).split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            if link.starts_with("https://") {
+                continue;
+            }
+            links += 1;
+            let (file, part) = link.split_once('#').unwrap_or((link, ""));
+            let folder = Path::new(page).parent().unwrap();
+            let file = if file.is_empty() { page.into() } else { folder.join(file) };
+            let text = read(file.to_str().unwrap());
+            let found = text.lines().any(|line| line.starts_with('#') && anchor(line) == part);
+            assert!(found || part.is_empty(), "{page}: {link}");
+        }
+    }
+    assert!(links >= 20);
+}
+
+/// A setting of redis.conf.example: its default, and its range if it is a number.
+struct Setting {
+    name: String,
+    default: String,
+    range: Option<(i64, i64)>,
+}
+
+fn settings() -> Vec<Setting> {
+    let file = read("redis.conf.example");
+    let mut settings = Vec::new();
+    let mut comment = String::new();
+    for line in file.lines() {
+        let text = line.trim_start_matches('#').trim();
+        let Some((name, default)) =
+            text.strip_prefix("ratelimit.").and_then(|it| it.split_once(' '))
+        else {
+            comment = if line.is_empty() { String::new() } else { format!("{comment} {text}") };
+            continue;
+        };
+        // "From 1 to 65536."
+        let range = comment.rsplit_once("From ").map(|(_, range)| {
+            let mut words = range.split([' ', '.']);
+            let least = words.next().unwrap().parse().unwrap();
+            assert_eq!(words.next(), Some("to"), "{comment}");
+            (least, words.next().unwrap().parse().unwrap())
+        });
+        settings.push(Setting { name: name.to_owned(), default: default.to_owned(), range });
+        comment.clear();
+    }
+    settings
+}
+
+fn config(conn: &mut Conn, pattern: &str) -> BTreeMap<String, String> {
+    let Value::Array(pairs) = conn.cmd(format!("CONFIG GET {pattern}")) else {
+        panic!("{pattern}")
+    };
+    pairs.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
+}
+
+#[test]
+fn a_server_starts_with_the_example_file_whether_its_settings_are_comments_or_not() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("redis.conf.example");
+    let server = Server::builder().config(format!("include {}", own.to_str().unwrap())).start();
+    assert_eq!(server.conn().ints("RL.THROTTLE user:1 15 30 60 1"), [0, 16, 15, -1, 2]);
+    if !server.version().is_from(7, 0) {
+        return;
+    }
+    let before = config(&mut server.conn(), "*");
+    let all = read("redis.conf.example").replace("# ratelimit.", "ratelimit.");
+    let file = server.dir().join("all.conf");
+    fs::write(&file, all).unwrap();
+    let other = Server::builder().config(format!("include {}", file.to_str().unwrap())).start();
+    let after = config(&mut other.conn(), "*");
+    let set = |config: &BTreeMap<String, String>| {
+        let ours = |(name, _): &(&String, &String)| name.starts_with("ratelimit.");
+        config
+            .iter()
+            .filter(ours)
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(set(&before), set(&after));
+    assert_eq!(set(&after).len(), 5);
+}
+
+#[test]
+fn each_setting_has_the_default_and_range_that_are_told() {
+    let server = Server::start();
+    if !server.version().is_from(7, 0) {
+        return;
+    }
+    let mut conn = server.conn();
+    let page = read("docs/commands.md");
+    let all = config(&mut conn, "ratelimit.*");
+    let settings = settings();
+    assert_eq!(all.len(), settings.len());
+    for Setting { name, default, range } in settings {
+        let name = format!("ratelimit.{name}");
+        assert_eq!(all[&name], default, "{name}");
+        let row = page.lines().find(|line| line.starts_with(&format!("| {name} | {default}")));
+        let row = row.unwrap_or_else(|| panic!("{name} is not in the table of docs/commands.md"));
+        let Some((least, most)) = range else {
+            assert_eq!(name, "ratelimit.timezone");
+            continue;
+        };
+        assert!(row.ends_with(&format!("| {least} to {most} |")), "{row}");
+        for value in [least, most] {
+            assert_eq!(conn.text(format!("CONFIG SET {name} {value}")), "OK");
+        }
+        for value in [least - 1, most + 1] {
+            assert!(conn.err(format!("CONFIG SET {name} {value}")).starts_with("ERR "), "{name}");
+        }
+    }
+}
