@@ -42,7 +42,7 @@ fn same_state(master: &Server, replica: &Server, key: &str) {
 /// Three lines whose moment comes while a pause is in force: none is granted before it is over.
 #[track_caller]
 fn nothing_is_granted_during(pause: impl FnOnce(&Server, &Server), end: impl FnOnce(&Server)) {
-    const MOMENT_MS: u64 = 800;
+    const MOMENT_MS: u64 = 1000;
     let master = Server::start();
     let replica = Server::replica_of(&master, true);
     let mut conn = master.conn();
@@ -81,7 +81,7 @@ fn a_timer_during_client_pause_write_waits_for_its_end() {
 #[test]
 fn a_timer_during_client_pause_all_waits_for_its_end() {
     nothing_is_granted_during(
-        |master, _| assert_eq!(master.conn().text("CLIENT PAUSE 1500 ALL"), "OK"),
+        |master, _| assert_eq!(master.conn().text("CLIENT PAUSE 2000 ALL"), "OK"),
         |_| {},
     );
 }
@@ -91,7 +91,7 @@ fn a_client_that_goes_during_a_pause_is_no_harm() {
     let master = Server::start();
     let replica = Server::replica_of(&master, true);
     let mut conn = master.conn();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 1000");
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 1200");
     let mut first = master.conn();
     let id = first.id();
     let first = master.wait_on(first, waits("a"));
@@ -101,7 +101,7 @@ fn a_client_that_goes_during_a_pause_is_no_harm() {
     let fourth_id = fourth.id();
     let mut fourth = master.wait_on(fourth, "RL.WINDOW k 1 1h 1 BLOCK 0");
     conn.cmd("CLIENT PAUSE 60000 WRITE");
-    sleep(ms(1050));
+    sleep(ms(1300));
     drop(second);
     conn.cmd(format!("CLIENT KILL ID {id}"));
     drop(first);
@@ -637,8 +637,7 @@ fn no_grant_is_lost_or_given_twice_in_1000_rounds_of_random_timing() {
 #[test]
 fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with_two() {
     allow_many_files();
-    // Servers from 7.0 keep what blocking a module's client took for the next, and free some of it each cron.
-    let server = Server::builder().config("hz 200").start();
+    let server = Server::start();
     let mut conn = server.conn();
     let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
     let hold = |conn: &mut Conn| {
@@ -671,44 +670,37 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
     server.expect_nobody_waits();
     conn.cmd("DEL k");
     let before = used();
-    let mut after = Vec::new();
-    for round in 0..2 {
-        hold(&mut conn);
-        let mut line = Vec::new();
-        for number in 0..2000 {
-            let mut waiter = server.conn();
-            waiter.send(waits(&format!("{round}n{number}")));
-            // In order of arrival, without asking each time.
-            if number < 60 {
-                server.wait_until_waiting(number + 1);
-            }
-            line.push(waiter);
+    hold(&mut conn);
+    let mut line = Vec::new();
+    for number in 0..2000 {
+        let mut waiter = server.conn();
+        waiter.send(waits(&format!("n{number}")));
+        // In order of arrival, as far as that matters, without asking each time.
+        if number < 60 {
+            server.wait_until_waiting(number + 1);
         }
-        server.wait_until_waiting(2000);
-        assert_eq!(server.info("blocked_clients").as_deref(), Some("2000"));
-        if round == 0 {
-            let with_many = (0..60).map(|_| serve(&mut conn, &mut line)).collect();
-            let (few, many) = (median(with_two.clone()), median(with_many));
-            assert!(many < few * 3 + ms(1), "{many:?} with 2000, {few:?} with 2");
-            assert_eq!(server.waiting(), 1940);
-        }
-        if round == 1 {
-            // By a change that answers all.
-            conn.cmd("SET k v");
-            for waiter in &mut line {
-                assert!(error_line(&waiter.recv()).starts_with("WRONGTYPE "));
-            }
-        }
-        drop(line);
-        server.expect_nobody_waits();
-        conn.cmd("DEL k");
-        if server.version().is_from(7, 0) {
-            eventually(SOON, || used() - before < 1_000_000);
-        }
-        after.push(used());
+        line.push(waiter);
     }
-    let leaked = after[1] - after[0];
-    assert!(leaked < 300_000, "{leaked} bytes more after 2000 waiters: {before}, {after:?}");
+    server.wait_until_waiting(2000);
+    assert_eq!(server.info("blocked_clients").as_deref(), Some("2000"));
+    let with_many = (0..60).map(|_| serve(&mut conn, &mut line)).collect();
+    assert_eq!(server.waiting(), 1940);
+    let (few, many) = (median(with_two), median(with_many));
+    assert!(many < few * 3 + ms(1), "{many:?} with 2000, {few:?} with 2");
+    // Half of them go, the rest is answered by one change.
+    line.truncate(970);
+    server.wait_until_waiting(970);
+    conn.cmd("SET k v");
+    for waiter in &mut line {
+        assert!(error_line(&waiter.recv()).starts_with("WRONGTYPE "));
+    }
+    drop(line);
+    server.expect_nobody_waits();
+    conn.cmd("DEL k");
+    // Servers keep what blocking a module's client took for the next; from 7.0 on they free it little by little.
+    if server.version().is_from(7, 0) {
+        eventually(SOON * 2, || used() - before < 1_000_000);
+    }
     assert_eq!(server.figure("waiting"), 0);
     eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
 }
