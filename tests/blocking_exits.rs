@@ -207,7 +207,7 @@ fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
     let mut conn = master.conn();
     conn.cmd("CONFIG SET shutdown-timeout 60");
     let mut waiter = master.conn();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 300");
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 1000");
     waiter.send(waits("a"));
     master.wait_until_waiting(1);
     // SAFETY: stops and continues a process that this test started.
@@ -216,7 +216,7 @@ fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
     let mut shutdown = master.conn();
     shutdown.send("SHUTDOWN NOSAVE");
     // The lease lapses meanwhile.
-    assert!(waiter.silent_for(ms(700)));
+    assert!(waiter.silent_for(ms(1200)));
     assert!(master.is_running());
     assert_eq!(text(&conn.cmd("SHUTDOWN ABORT")), "OK");
     assert!(error_line(&shutdown.recv()).starts_with("ERR "));
@@ -256,14 +256,10 @@ fn the_module_is_unloaded_when_nobody_waits_and_not_before() {
 
 /// Two nodes that know each other: the first has all slots, the second none.
 fn two_nodes() -> (Server, Server, String) {
-    let node = || Server::builder().cluster().config("cluster-node-timeout 60000").start();
-    let (first, second) = (node(), node());
+    let node = || Server::builder().config("cluster-node-timeout 1000");
+    let first = node().cluster().start();
+    let second = node().config("cluster-enabled yes").start();
     let mut there = second.conn();
-    if second.version().is_from(7, 0) {
-        there.cmd("CLUSTER FLUSHSLOTS");
-    } else {
-        there.cmd("CLUSTER RESET");
-    }
     there.cmd(format!("CLUSTER MEET 127.0.0.1 {}", first.port()));
     let id = there.text("CLUSTER MYID");
     let mut here = first.conn();
@@ -282,6 +278,10 @@ fn two_nodes() -> (Server, Server, String) {
             && linked(&mut there, &first_id)
             && there.text("CLUSTER INFO").contains("cluster_state:ok")
     });
+    // So short that they come together soon; from now on none is to be missed.
+    for conn in [&mut here, &mut there] {
+        conn.cmd("CONFIG SET cluster-node-timeout 60000");
+    }
     (first, second, id)
 }
 
@@ -297,8 +297,8 @@ fn in_a_cluster_all_that_wakes_elsewhere_wakes() {
         };
         // A lease that lapses, a change from outside, and a wait that times out.
         conn.cmd(call("RL.ACQUIRE k 1 0 ID x LEASE 60"));
-        let mut waiter =
-            server.wait_in_line(call("RL.ACQUIRE k 1 0 ID y LEASE 600000 BLOCK 60000"));
+        let mut waiter = server.conn();
+        waiter.send(call("RL.ACQUIRE k 1 0 ID y LEASE 600000 BLOCK 60000"));
         assert!(!waiter.silent_for(ms(5000)), "{key:?}");
         assert_eq!(acquired(&waiter.recv()).id(), "y");
         let begin = Instant::now();
@@ -320,12 +320,12 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
     let (mut here, mut there) = (first.conn(), second.conn());
     let slot = here.int("CLUSTER KEYSLOT k");
     // A lease that lapses while the key is on its way: nobody may have it here.
-    here.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 700");
+    here.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 1500");
     let mut line = [
         first.wait_in_line(waits("a")),
         first.wait_in_line("RL.ACQUIRE k 1 0 1 ID b LEASE 600000 BLOCK 60000"),
     ];
-    let mut times_out = first.wait_in_line("RL.ACQUIRE k 1 0 1 ID c LEASE 600000 BLOCK 1000");
+    let mut times_out = first.wait_in_line("RL.ACQUIRE k 1 0 1 ID c LEASE 600000 BLOCK 1600");
     for (source, line) in [
         (false, format!("CLUSTER SETSLOT {slot} IMPORTING {first_id}")),
         (true, format!("CLUSTER SETSLOT {slot} MIGRATING {second_id}")),
@@ -334,7 +334,7 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
         let conn = if source { &mut here } else { &mut there };
         assert_eq!(conn.text(&line), "OK", "{line}");
     }
-    sleep(ms(900));
+    sleep(ms(1700));
     // It is neither granted nor made here.
     assert_eq!(limited(&times_out.recv()), 2);
     assert_eq!(here.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);

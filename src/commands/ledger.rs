@@ -206,11 +206,6 @@ impl<'c> Ledger<'c> {
         self.held.add(end_us, quantity);
     }
 
-    /// Takes back an event of `weight` that was recorded at `at_us`; whether it was still in the last entry.
-    pub fn retract(&mut self, weight: u64, at_us: u64) -> bool {
-        self.tally.retract(weight, at_us)
-    }
-
     /// When what is asked could be had if nothing were held and nobody waited; `None` if never.
     pub fn alone_us(&mut self, ask: &Ask) -> Result<Option<u64>, Error> {
         let alone = Ask { barred: false, ..*ask };
@@ -329,6 +324,38 @@ impl<'c> Ledger<'c> {
         }
         Ok(())
     }
+}
+
+/// Takes back an event of `weight` that was counted at `at_us`, out of its entry and the totals of those that came
+/// since. Few can have come: where there are many, or the entry is none of that time any more, it stays.
+pub fn retract(key: &mut Key, weight: u64, at_us: u64) -> Result<(), Error> {
+    let mut events = Vec::new();
+    key.scan(at_us as f64, true, f64::MAX, |element| {
+        events.push(event(&element, at_us)?);
+        Ok(events.len() <= TRIM_MOST)
+    })?;
+    let holds = |first: &Event| first.first_us() <= at_us && first.weight >= weight;
+    if events.len() > TRIM_MOST || !events.first().is_some_and(holds) {
+        return Ok(());
+    }
+    let mut remove: Vec<_> = events.iter().map(Event::member).collect();
+    for (at, event) in events.iter_mut().enumerate() {
+        event.total = event.total.wrapping_sub(weight);
+        if at == 0 {
+            event.weight = event.weight.saturating_sub(weight);
+        }
+        if event.weight > 0 {
+            // It may be the member of the one before, which then only moves.
+            let member = event.member();
+            key.add(event.newest_us as f64, member.as_bytes());
+            remove.retain(|old| old.as_bytes() != member.as_bytes());
+        }
+    }
+    let remove: Vec<_> = remove.iter().map(|old| OwnedString::new(old.as_bytes())).collect();
+    if !remove.is_empty() {
+        key.remove(&remove);
+    }
+    Ok(())
 }
 
 /// The reservation `id` in an open key, lapsed or not.

@@ -109,7 +109,7 @@ impl Request {
     ) -> Result<(), Error> {
         match self {
             Request::Throttle(request) => request.give_back(ctx, name, now_us, answer),
-            Request::Window(request) => request.give_back(ctx, name, now_us, answer, granted_us),
+            Request::Window(request) => request.give_back(ctx, name, answer, granted_us),
             Request::Acquire(request) => request.give_back(ctx, name, answer),
         }
     }

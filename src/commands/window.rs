@@ -1,7 +1,7 @@
 //! RL.WINDOW and RL.WINDOW_RO.
 
 use super::arguments::{Arguments, Known, Shape};
-use super::ledger::{open, Change, Ledger};
+use super::ledger::{open, retract, Change, Ledger};
 use super::request::{Attempt, Mode, Request as Any, Terms};
 use super::waiting;
 use crate::answer::{Answer, Sixth};
@@ -107,20 +107,23 @@ impl Request {
         Ok(attempt)
     }
 
-    /// Takes back the event that was granted, if it is still in the last entry.
+    /// Takes back the event that was granted.
     pub fn give_back(
         &self,
         ctx: Context,
         name: KeyName,
-        now_us: u64,
         answer: &Answer,
         granted_us: u64,
     ) -> Result<(), Error> {
+<<<<<<< HEAD
         let moment = self.shape.rule.at(now_us).ok_or(Error::Internal)?;
         let mut ledger = Ledger::read(open(ctx, name, true)?, moment, None)?;
         if ledger.retract(answer.decision.granted, granted_us) {
             ledger.write(Change::default(), self.shape.entries)?;
         }
         Ok(())
+=======
+        retract(&mut open(ctx, name, true)?, answer.decision.granted, granted_us)
+>>>>>>> 4c55fdeaf228439b07218ce0aa4abccc6f910568
     }
 }

@@ -150,25 +150,6 @@ impl Tally {
         self.edit.put = Some(event);
     }
 
-    /// Takes back `weight` that was counted at `at_us`, if that was in the last entry; whether it was. Out of an
-    /// earlier one it cannot be taken, as all later totals hold it.
-    pub fn retract(&mut self, weight: u64, at_us: u64) -> bool {
-        let held = |tail: &Event| tail.weight >= weight && tail.first_us() <= at_us;
-        let Some(tail) = self.tail.filter(held) else { return false };
-        let left = Event {
-            total: tail.total.wrapping_sub(weight),
-            weight: tail.weight.saturating_sub(weight),
-            ..tail
-        };
-        let left = Some(left).filter(|left| left.weight > 0);
-        if self.edit.put.is_none() {
-            self.edit.remove = Some(tail);
-        }
-        self.edit.put = left;
-        self.tail = left;
-        true
-    }
-
     /// When the last of the counted events leaves; `None` if there is none.
     pub fn empty_at_us(&self) -> Option<u64> {
         self.first?;
