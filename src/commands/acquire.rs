@@ -1,7 +1,8 @@
 //! RL.ACQUIRE and RL.ACQUIRE_RO.
 
 use super::arguments::{Arguments, Known, Shape};
-use super::ledger::{find, open, Change, Ledger};
+use super::entries::{find, open};
+use super::ledger::{Change, Ledger};
 use super::request::{Attempt, Mode, Request as Any, Terms};
 use super::waiting;
 use crate::answer::{Answer, Id, Sixth};

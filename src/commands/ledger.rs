@@ -1,14 +1,15 @@
 //! A key's sorted set of counted events and reservations, opened for one call: read as a whole, decided upon,
 //! then written as a whole. Nothing is written before everything that is read or removed was found to be ours.
 
+use super::entries::{event, reservation, Entries};
+use super::lifetime::{expire_exactly, expire_settled};
 use crate::error::Error;
 use crate::limit::decision::Decision;
 use crate::limit::event::{Event, MAX_SUM};
-use crate::limit::reservation::{end_us, prefix, Reservation};
-use crate::limit::rule::{Moment, Rule};
-use crate::limit::window::{answer, freed_at_us, Ask, Events, Held, Judgement, Tally};
-use crate::redis::call::{Context, KeyName};
-use crate::redis::key::{Element, Key, Kind, TTL_SLACK_MS};
+use crate::limit::reservation::{end_us, Reservation};
+use crate::limit::rule::Moment;
+use crate::limit::window::{answer, freed_at_us, Ask, Held, Judgement, Tally};
+use crate::redis::key::Key;
 use crate::redis::text::OwnedString;
 use crate::stats;
 
@@ -18,63 +19,6 @@ const TRIM_EVERY: usize = 16;
 const TRIM_LEAST: usize = 8;
 /// The most dead entries that a call removes.
 const TRIM_MOST: usize = 64;
-/// So many reservations are read only to let a key expire sooner.
-const FEW: usize = 16;
-
-/// Opens a key that is missing or a sorted set.
-pub fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, write: bool) -> Result<Key<'c>, Error> {
-    let key = if write { Key::write(ctx, name) } else { Key::read(ctx, name) };
-    match key.kind() {
-        Kind::Empty | Kind::Zset => Ok(key),
-        Kind::String | Kind::Other => Err(Error::NotZset),
-    }
-}
-
-/// An entry of ours is never so old, as its key expires. Scores that are milliseconds, seconds or points are.
-const OLDEST_US: u64 = 40 * 365 * 86_400 * 1_000_000;
-
-/// The entries of events in an open key.
-struct Entries<'k, 'c> {
-    key: &'k Key<'c>,
-    now_us: u64,
-    /// The last entry of all, where it was read already and is an event.
-    last: Option<Event>,
-}
-
-impl Events for Entries<'_, '_> {
-    type Error = Error;
-
-    fn first_after(&mut self, us: Option<u64>) -> Result<Option<Event>, Error> {
-        let min = us.map_or(f64::NEG_INFINITY, |us| us as f64);
-        self.key
-            .first_by_score(min, false, f64::MAX)
-            .map(|element| event(&element, self.now_us))
-            .transpose()
-    }
-
-    fn last_until(&mut self, us: Option<u64>) -> Result<Option<Event>, Error> {
-        if us.is_none() && self.last.is_some() {
-            return Ok(self.last);
-        }
-        let max = us.map_or(f64::MAX, |us| us as f64);
-        self.key.last_by_score(max).map(|element| event(&element, self.now_us)).transpose()
-    }
-
-    fn contradiction() -> Error {
-        Error::NotEntry
-    }
-}
-
-fn event(element: &Element, now_us: u64) -> Result<Event, Error> {
-    Event::decode(element.score, element.member.as_bytes())
-        .filter(|event| now_us.saturating_sub(event.newest_us) < OLDEST_US)
-        .ok_or(Error::NotEntry)
-}
-
-/// The reservation in `member`.
-pub fn reservation(member: &OwnedString) -> Result<Reservation<'_>, Error> {
-    Reservation::decode(member.as_bytes()).ok_or(Error::NotEntry)
-}
 
 /// An open key, counted.
 pub struct Ledger<'c> {
@@ -358,12 +302,6 @@ pub fn retract(key: &mut Key, weight: u64, at_us: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The reservation `id` in an open key, lapsed or not.
-pub fn find(key: &Key, id: &[u8]) -> Option<OwnedString> {
-    let (from, to) = (prefix(id, b':'), prefix(id, b';'));
-    key.first_by_member(from.as_bytes(), to.as_bytes()).map(|element| element.member)
-}
-
 /// Reservations from the future as they are to be written: ending one lease from now, in their old order.
 fn heal(members: &[OwnedString], now_us: u64) -> Result<Vec<Vec<u8>>, Error> {
     let healed = members.iter().map(|member| {
@@ -372,61 +310,4 @@ fn heal(members: &[OwnedString], now_us: u64) -> Result<Vec<Vec<u8>>, Error> {
         Ok(Reservation { end_us, ..one }.member().as_bytes().to_vec())
     });
     healed.collect()
-}
-
-/// Lets the key expire when its state stops mattering, or so much later that it need not be told on every
-/// call.
-fn expire_exactly(key: &mut Key, until_us: u64) {
-    let needed_ms = until_us.div_ceil(1_000);
-    let slack = needed_ms..=needed_ms.saturating_add(TTL_SLACK_MS);
-    if !key.expires_at_ms().is_some_and(|at| slack.contains(&at)) {
-        key.expire_at(needed_ms.saturating_add(TTL_SLACK_MS));
-    }
-}
-
-/// As [`expire_no_sooner`]; but a lease that was to end at `settled_us` and alone kept the key keeps it no more,
-/// unless there are so many other reservations that it would cost too much to ask when they end.
-fn expire_settled(key: &mut Key, until_us: u64, settled_us: u64) {
-    let settled_ms = settled_us.div_ceil(1_000);
-    let slack = settled_ms..=settled_ms.saturating_add(TTL_SLACK_MS);
-    if until_us < settled_us && key.expires_at_ms().is_some_and(|at| slack.contains(&at)) {
-        if let Some(end_us) = last_end_us(key) {
-            return expire_exactly(key, until_us.max(end_us));
-        }
-    }
-    expire_no_sooner(key, until_us);
-}
-
-/// When the last of a few reservations ends, 0 without any; `None` if there are many.
-fn last_end_us(key: &Key) -> Option<u64> {
-    let mut few = Held::default();
-    let read = key.scan(f64::INFINITY, true, f64::INFINITY, |element| {
-        let one = reservation(&element.member)?;
-        few.add(one.end_us, one.quantity);
-        Ok::<_, Error>(few.len() <= FEW)
-    });
-    read.ok()?;
-    (few.len() <= FEW).then(|| few.empty_at_us().unwrap_or(0))
-}
-
-/// Lets the key expire as it must after the lease of `old` was changed to end at `end_us`.
-pub fn expire_renewed(key: &mut Key, old: &Reservation, end_us: u64, now_us: u64) {
-    if end_us < old.end_us {
-        let moment = Rule::parse(old.rule).and_then(|rule| rule.at(now_us));
-        let mut entries = Entries { key, now_us, last: None };
-        let tally = moment.and_then(|moment| Tally::read(&mut entries, moment).ok());
-        if let Some(tally) = tally.filter(|tally| !tally.has_future()) {
-            let until_us = tally.empty_at_us().map_or(end_us, |empty_us| empty_us.max(end_us));
-            return expire_settled(key, until_us, old.end_us);
-        }
-    }
-    expire_no_sooner(key, end_us);
-}
-
-/// As [`expire_exactly`], but never sooner than the key would by now: others may need it longer.
-fn expire_no_sooner(key: &mut Key, until_us: u64) {
-    let needed_ms = until_us.div_ceil(1_000);
-    if key.expires_at_ms().is_none_or(|at| at < needed_ms) {
-        key.expire_at(needed_ms.saturating_add(TTL_SLACK_MS));
-    }
 }

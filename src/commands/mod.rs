@@ -2,7 +2,9 @@
 
 pub mod acquire;
 mod arguments;
+mod entries;
 mod ledger;
+mod lifetime;
 mod request;
 pub mod settle;
 pub mod throttle;

@@ -1,7 +1,9 @@
 //! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
 
 use super::arguments::{checked_id, Arguments, Known};
-use super::ledger::{expire_renewed, find, open, reservation, Change, Ledger};
+use super::entries::{find, open, reservation};
+use super::ledger::{Change, Ledger};
+use super::lifetime::expire_renewed;
 use super::waiting::wake_key;
 use crate::config;
 use crate::error::Error;

@@ -1,7 +1,8 @@
 //! RL.WINDOW and RL.WINDOW_RO.
 
 use super::arguments::{Arguments, Known, Shape};
-use super::ledger::{open, retract, Change, Ledger};
+use super::entries::open;
+use super::ledger::{retract, Change, Ledger};
 use super::request::{Attempt, Mode, Request as Any, Terms};
 use super::waiting;
 use crate::answer::{Answer, Sixth};
@@ -115,15 +116,6 @@ impl Request {
         answer: &Answer,
         granted_us: u64,
     ) -> Result<(), Error> {
-<<<<<<< HEAD
-        let moment = self.shape.rule.at(now_us).ok_or(Error::Internal)?;
-        let mut ledger = Ledger::read(open(ctx, name, true)?, moment, None)?;
-        if ledger.retract(answer.decision.granted, granted_us) {
-            ledger.write(Change::default(), self.shape.entries)?;
-        }
-        Ok(())
-=======
         retract(&mut open(ctx, name, true)?, answer.decision.granted, granted_us)
->>>>>>> 4c55fdeaf228439b07218ce0aa4abccc6f910568
     }
 }
