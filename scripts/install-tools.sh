@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs those of the named tools that are missing, and says nothing if none is.
 #
-#   scripts/install-tools.sh cargo rustfmt clippy cc make libclang redis-server valgrind
+#   scripts/install-tools.sh cargo rustfmt clippy cc make libclang pip redis-server valgrind
 #
 # On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops.
 set -euo pipefail
@@ -19,6 +19,7 @@ have() {
     clippy) cargo clippy --version >/dev/null 2>&1 ;;
     cc) printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1 ;;
     libclang) have_libclang ;;
+    pip) python3 -m pip --version >/dev/null 2>&1 ;;
     redis-server) have_server ;;
     make | valgrind) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
@@ -64,6 +65,7 @@ apt_name() {
     local version
     case $1 in
     cc) echo gcc libc6-dev ;;
+    pip) echo python3-pip ;;
     libclang)
         version=$(apt-cache depends libclang1 2>/dev/null | sed -n 's/.*Depends: libclang1-\([0-9]*\).*/\1/p' | head -n 1)
         if [ -n "$version" ]; then echo libclang1 "libclang-common-$version-dev"; else echo libclang-dev; fi
@@ -72,9 +74,9 @@ apt_name() {
     *) echo "$1" ;;
     esac
 }
-dnf_name() { case $1 in cc) echo gcc ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
-apk_name() { case $1 in cc) echo gcc musl-dev ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
-brew_name() { case $1 in cc) echo gcc ;; libclang) echo llvm ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+dnf_name() { case $1 in cc) echo gcc ;; pip) echo python3-pip ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+apk_name() { case $1 in cc) echo gcc musl-dev ;; pip) echo py3-pip ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+brew_name() { case $1 in cc) echo gcc ;; pip) echo python ;; libclang) echo llvm ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
 names() {
     local tool all=()
     for tool in "${missing[@]}"; do all+=("$("$1" "$tool")"); done

