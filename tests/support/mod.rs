@@ -18,6 +18,7 @@
 
 mod client;
 mod clock;
+mod cluster;
 mod random;
 mod replication;
 mod reservation;
@@ -27,10 +28,11 @@ mod waiting;
 
 pub use client::{error_line, ints, text, Conn, Words};
 pub use clock::Clock;
+pub use cluster::{ask, connect, Cluster};
 pub use random::Random;
 pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, wait_for_sync};
 pub use reservation::{acquired, held, Acquired, Held};
-pub use server::{Builder, Server, Stop, Version};
+pub use server::{Builder, Frozen, Server, Stop, Version};
 pub use wait::{elapsed, eventually};
 pub use waiting::{assert_median_ms, limited, time_to_reply};

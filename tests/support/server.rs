@@ -216,6 +216,11 @@ impl Server {
         Conn::open(self.port).expect("connect to the server")
     }
 
+    /// A new connection to a server that may be dead.
+    pub fn try_conn(&self) -> io::Result<Conn> {
+        Conn::open(self.port)
+    }
+
     /// A new connection, RESP3.
     #[track_caller]
     pub fn conn_resp3(&self) -> Conn {
@@ -238,6 +243,13 @@ impl Server {
     /// The server's process, for /proc and signals.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// Lets the process stand still until the guard is dropped.
+    pub fn freeze(&self) -> Frozen {
+        // SAFETY: sends a signal to a child that is not reaped yet.
+        unsafe { libc::kill(self.pid, libc::SIGSTOP) };
+        Frozen(self.pid)
     }
 
     /// Where the server keeps its files.
@@ -405,6 +417,16 @@ impl Server {
     fn wait_for_cluster(&self) {
         let mut conn = self.conn();
         eventually(DEADLINE, || conn.text("CLUSTER INFO").contains("cluster_state:ok"));
+    }
+}
+
+/// A server that stands still while this lives.
+pub struct Frozen(i32);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // SAFETY: as in `freeze`.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
     }
 }
 

@@ -1,0 +1,198 @@
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use redis_client::cluster::{ClusterClient, ClusterConnection};
+use redis_client::{RedisResult, Value};
+
+use super::client::{text, Words};
+use super::{eventually, wait_for_sync, Server, Stop};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Three masters with a replica each, as `redis-cli --cluster create` makes them.
+pub struct Cluster {
+    nodes: Vec<Server>,
+}
+
+impl Cluster {
+    /// Makes the cluster and waits until its nodes agree.
+    #[track_caller]
+    pub fn start() -> Cluster {
+        let nodes = (0..6).map(|_| {
+            let node = Server::builder().config("cluster-enabled yes");
+            // A dead master is noticed in two seconds, and a replica takes over however old its copy is.
+            node.config("cluster-node-timeout 2000")
+                .config("cluster-replica-validity-factor 0")
+                .start()
+        });
+        let cluster = Cluster { nodes: nodes.collect() };
+        let mut arguments = vec!["create".to_owned()];
+        arguments.extend(cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
+        arguments.extend(["--cluster-replicas", "1", "--cluster-yes"].map(str::to_owned));
+        cluster.cli(&arguments);
+        cluster.wait_until_agreed();
+        for replica in 0..6 {
+            if let Some(master) = cluster.master_followed_by(replica) {
+                wait_for_sync(&cluster.nodes[master], &cluster.nodes[replica]);
+            }
+        }
+        cluster
+    }
+
+    /// A node by its number.
+    pub fn node(&self, index: usize) -> &Server {
+        &self.nodes[index]
+    }
+
+    /// A cluster client, connected: it follows -MOVED and -ASK, and asks again while the cluster is not whole.
+    #[track_caller]
+    pub fn client(&self) -> ClusterConnection {
+        connect(&self.clients(16)).expect("connect a cluster client")
+    }
+
+    /// Cluster clients that ask so many times more before their user sees a failure.
+    pub fn clients(&self, retries: u32) -> ClusterClient {
+        // It asks these for the others: all of them, as any may be dead.
+        let builder = ClusterClient::builder(self.nodes.iter().map(Server::url));
+        let wait_ms = 500;
+        builder.retries(retries).max_retry_wait(wait_ms).build().expect("a cluster client")
+    }
+
+    /// The master of the slot of `key`, as all nodes see it.
+    pub fn master_of(&self, key: &str) -> usize {
+        let slot = self.nodes[0].conn().int(["CLUSTER", "KEYSLOT", key]);
+        let owns = |line: String| line.split(' ').skip(8).any(|range| in_range(range, slot));
+        (0..6).find(|node| self.own_line(*node).is_some_and(owns)).expect("a slot has a master")
+    }
+
+    /// The replica of a master.
+    pub fn replica_of(&self, master: usize) -> usize {
+        (0..6)
+            .find(|node| self.master_followed_by(*node) == Some(master))
+            .expect("it has a replica")
+    }
+
+    /// Whether a node takes itself for a master.
+    pub fn is_master(&self, index: usize) -> bool {
+        self.own_line(index).is_some_and(|line| line.contains("myself,master"))
+    }
+
+    /// The node's name in the cluster.
+    pub fn id(&self, index: usize) -> String {
+        self.nodes[index].conn().text("CLUSTER MYID")
+    }
+
+    /// Kills a node as a crash would; `start_again` brings it back.
+    pub fn kill(&mut self, index: usize) {
+        self.nodes[index].stop(Stop::Kill);
+    }
+
+    /// Starts a killed node again.
+    pub fn start_again(&mut self, index: usize) {
+        self.nodes[index].restart(Stop::Kill);
+    }
+
+    /// Moves the first `slots` slots of one master to another, by `redis-cli --cluster reshard`.
+    #[track_caller]
+    pub fn reshard(&self, from: usize, to: usize, slots: u32) {
+        let at = format!("127.0.0.1:{}", self.nodes[to].port());
+        let (from, to, slots) = (self.id(from), self.id(to), slots.to_string());
+        let words = ["reshard", &at, "--cluster-from", &from, "--cluster-to", &to];
+        self.cli(&[&words[..], &["--cluster-slots", &slots, "--cluster-yes"]].concat());
+    }
+
+    /// Waits until all living nodes hold the cluster for whole and tell the same of its slots.
+    #[track_caller]
+    pub fn wait_until_agreed(&self) {
+        eventually(DEADLINE, || {
+            let mut told = self.living().into_iter().map(|node| slots_told_by(&self.nodes[node]));
+            let first = told.next().flatten();
+            first.is_some() && told.all(|told| told == first)
+        });
+    }
+
+    /// The nodes that run.
+    pub fn living(&self) -> Vec<usize> {
+        (0..6).filter(|node| self.nodes[*node].try_conn().is_ok()).collect()
+    }
+
+    /// What a living node says of itself in CLUSTER NODES.
+    fn own_line(&self, index: usize) -> Option<String> {
+        let nodes = text(&self.nodes[index].try_conn().ok()?.try_cmd("CLUSTER NODES").ok()?);
+        nodes.lines().find(|line| line.contains("myself")).map(str::to_owned)
+    }
+
+    fn master_followed_by(&self, index: usize) -> Option<usize> {
+        let line = self.own_line(index)?;
+        let master = line.split(' ').nth(3).filter(|id| *id != "-")?.to_owned();
+        (0..6).find(|node| self.own_line(*node).is_some_and(|line| line.starts_with(&master)))
+    }
+
+    /// Runs `redis-cli --cluster` with these arguments.
+    #[track_caller]
+    fn cli<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) {
+        let output = Command::new(cli()).arg("--cluster").args(arguments).output();
+        let output = output.expect("redis-cli is needed to make a cluster");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A connection of a cluster client to all nodes.
+pub fn connect(client: &ClusterClient) -> RedisResult<ClusterConnection> {
+    let conn = client.get_connection()?;
+    // A reply that does not come fails the test instead of hanging it.
+    conn.set_read_timeout(Some(DEADLINE))?;
+    Ok(conn)
+}
+
+/// Sends a command through a cluster client, which finds its node by its one key.
+pub fn ask(conn: &mut ClusterConnection, words: impl Words) -> RedisResult<Value> {
+    let words = words.words();
+    let mut command = redis_client::cmd(&String::from_utf8_lossy(&words[0]));
+    command.arg(&words[1..]);
+    command.query(conn)
+}
+
+/// Which master has which slots, in the eyes of a node that holds the cluster for whole.
+fn slots_told_by(node: &Server) -> Option<Vec<String>> {
+    let mut conn = node.try_conn().ok()?;
+    let mut tell = |line: &str| Some(text(&conn.try_cmd(line).ok()?));
+    let info = tell("CLUSTER INFO")?;
+    if !info.contains("cluster_state:ok") || !info.contains("cluster_known_nodes:6") {
+        return None;
+    }
+    let nodes = tell("CLUSTER NODES")?;
+    let words = nodes.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let living = words.filter(|words| !words[2].contains("fail"));
+    let mut told: Vec<_> = living
+        .map(|words| format!("{} follows {} has {}", words[0], words[3], words[8..].join(" ")))
+        .collect();
+    told.sort();
+    Some(told)
+}
+
+/// Whether `7` or `7-12` has the slot.
+fn in_range(range: &str, slot: i64) -> bool {
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    match (first.parse::<i64>(), last.parse::<i64>()) {
+        (Ok(first), Ok(last)) => (first..=last).contains(&slot),
+        _ => false,
+    }
+}
+
+/// The redis-cli beside the server, or any: they all speak to all servers.
+fn cli() -> PathBuf {
+    let server = PathBuf::from(env::var_os("REDIS_SERVER").unwrap_or_default());
+    let beside = server.with_file_name("redis-cli");
+    let found = |name: &str| {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.exists())
+    };
+    if server.is_absolute() && beside.exists() {
+        return beside;
+    }
+    found("redis-cli").or_else(|| found("valkey-cli")).unwrap_or_else(|| "redis-cli".into())
+}
