@@ -3,6 +3,7 @@
  * server's event loop goes on turning.
  * Raw system calls instead of dlsym(RTLD_NEXT), which allocates and hangs servers built with jemalloc. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -69,3 +70,9 @@ FILE *fopen(const char *path, const char *mode) {
 }
 
 FILE *fopen64(const char *path, const char *mode) { return fopen(path, mode); }
+
+/* Valkey loads modules so that they find the C library's functions before anybody's who was preloaded: ours too. */
+void *dlopen(const char *path, int flags) {
+    void *(*next)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+    return next ? next(path, flags & ~RTLD_DEEPBIND) : NULL;
+}
