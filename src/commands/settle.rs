@@ -109,6 +109,9 @@ pub fn renew(call: &mut Call) -> Result<(), Error> {
 
 /// `RL.HELD key`
 pub fn held(call: &mut Call) -> Result<(), Error> {
+    if Arguments::after_key(call).remaining() > 0 {
+        return Err(Error::Arity);
+    }
     let now_us = clock::command_time_us();
     let key = open(call.context(), call.key()?, false)?;
     let mut members = Vec::new();
