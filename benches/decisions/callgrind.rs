@@ -56,12 +56,16 @@ impl Meter {
         let mut pacer = workload.pacer(server);
         workload.run_paced(client, &mut pacer, WARM_UP - LAST_OF_WARM_UP)?;
         monitor(server, "instrumentation on")?;
-        workload.run_paced(client, &mut pacer, LAST_OF_WARM_UP)?;
-        let before = instructions(server)?;
-        *unexpected = workload.run_paced(client, &mut pacer, *decisions)?;
-        let after = instructions(server)?;
+        let mut count = || {
+            workload.run_paced(client, &mut pacer, LAST_OF_WARM_UP)?;
+            let before = instructions(server)?;
+            *unexpected = workload.run_paced(client, &mut pacer, *decisions)?;
+            let after = instructions(server)?;
+            Ok((after - before) / *decisions as f64)
+        };
+        let counted = count();
         monitor(server, "instrumentation off")?;
-        Ok((after - before) / *decisions as f64)
+        counted
     }
 }
 

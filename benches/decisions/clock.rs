@@ -35,9 +35,10 @@ impl Clock {
     pub fn create(path: PathBuf) -> io::Result<Clock> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
-        file.write_all_at(&START_US.to_ne_bytes(), 0)?;
-        file.write_all_at(&0i64.to_ne_bytes(), 8)?;
-        Ok(Clock { file, path })
+        let clock = Clock { file, path };
+        clock.set(START_US)?;
+        clock.tick(0)?;
+        Ok(clock)
     }
 
     /// What the clock shows, in microseconds since 1970.
@@ -45,6 +46,11 @@ impl Clock {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, 0)?;
         Ok(i64::from_ne_bytes(bytes))
+    }
+
+    /// Sets it while the server is idle.
+    pub fn set(&self, now_us: i64) -> io::Result<()> {
+        self.file.write_all_at(&now_us.to_ne_bytes(), 0)
     }
 
     /// Lets `tick_us` microseconds pass each time the server reads the clock; 0 stops it.

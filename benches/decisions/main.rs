@@ -30,6 +30,8 @@ use server::Installation;
 struct Effort {
     /// Decisions counted in each row of a table of instructions.
     counted: usize,
+    /// Reservations counted in each row, each taken and ended.
+    reserved: usize,
     /// Events in the windows.
     window_sizes: &'static [u64],
     /// How often what takes time is measured, and for how long.
@@ -39,6 +41,7 @@ struct Effort {
 
 const FULL: Effort = Effort {
     counted: 10_000,
+    reserved: 2_500,
     window_sizes: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
     rounds: 9,
     round: Duration::from_millis(250),
@@ -46,6 +49,7 @@ const FULL: Effort = Effort {
 
 const QUICK: Effort = Effort {
     counted: 2_000,
+    reserved: 1_000,
     window_sizes: &[100, 10_000],
     rounds: 3,
     round: Duration::from_millis(100),
@@ -58,7 +62,7 @@ const SECTIONS: [(&str, Section); 6] = [
     ("window", |installation, effort| {
         window::table(installation, effort.counted, effort.window_sizes)
     }),
-    ("reserve", |installation, effort| reserve::table(installation, effort.counted)),
+    ("reserve", |installation, effort| reserve::table(installation, effort.reserved)),
     ("block", |installation, effort| block::table(installation, effort.rounds, effort.round)),
     ("time", |installation, effort| time::table(installation, effort.rounds, effort.round)),
     ("memory", |installation, _| memory::table(installation)),

@@ -1,5 +1,7 @@
 //! Lets a held clock advance as decisions are made.
 
+use std::sync::Arc;
+
 use crate::client::Result;
 use crate::clock::Clock;
 use crate::server::Server;
@@ -9,9 +11,9 @@ use crate::server::Server;
 /// The clock advances by a tick whenever the server reads it, so that time passes between the commands of a pipeline
 /// too. How often it is read for a decision differs from command to command, from server to server and with the
 /// pipeline's length; it is estimated here from one exchange to the next.
-pub struct Pacer<'s> {
+pub struct Pacer {
     /// None where no pace is to be kept.
-    clock: Option<&'s Clock>,
+    clock: Option<Arc<Clock>>,
     pace_us: f64,
     tick_us: f64,
     /// What the clock showed before the last exchange, and how many decisions that was for.
@@ -23,11 +25,11 @@ pub struct Pacer<'s> {
     lag_us: f64,
 }
 
-impl<'s> Pacer<'s> {
+impl Pacer {
     /// Keeps `pace_us` microseconds for each decision, if there is a pace and the server's clock is held.
-    pub fn new(server: &'s Server, pace_us: Option<f64>) -> Pacer<'s> {
+    pub fn new(server: &Server, pace_us: Option<f64>) -> Pacer {
         Pacer {
-            clock: pace_us.and(server.clock()),
+            clock: pace_us.and_then(|_| server.clock()),
             pace_us: pace_us.unwrap_or_default(),
             tick_us: 0.0,
             seen_us: 0,
@@ -39,17 +41,25 @@ impl<'s> Pacer<'s> {
 
     /// Prepares the clock for an exchange of so many decisions.
     pub fn step(&mut self, decisions: usize) -> Result<()> {
-        let Some(clock) = self.clock else { return Ok(()) };
+        let Some(clock) = self.clock.clone() else { return Ok(()) };
         let now_us = clock.now_us()?;
         if self.decisions > 0.0 {
             let passed_us = (now_us - self.seen_us) as f64;
-            self.learn(passed_us / self.tick_us / self.decisions);
+            if self.tick_us > 0.0 {
+                self.learn(passed_us / self.tick_us / self.decisions);
+            }
             self.lag_us = (self.lag_us + self.pace_us * self.decisions - passed_us).max(0.0);
         }
         self.seen_us = now_us;
         self.decisions = decisions as f64;
         let due_us = self.pace_us * self.decisions + self.lag_us;
-        self.tick_us = (due_us / (self.reads() * self.decisions)).ceil();
+        if !self.leaps() {
+            self.tick_us = (due_us / (self.reads() * self.decisions)).ceil();
+        } else {
+            // Valkey 9 asks the system once for a whole pipeline: all of the time has to pass before it.
+            self.tick_us = 0.0;
+            clock.set(now_us + due_us as i64)?;
+        }
         Ok(clock.tick(self.tick_us as i64)?)
     }
 
@@ -61,13 +71,20 @@ impl<'s> Pacer<'s> {
         }
     }
 
-    /// At least one.
     fn reads(&self) -> f64 {
         self.reads.unwrap_or(1.0)
     }
 
-    /// The tick that keeps the pace from here on.
+    /// Whether the server reads its clock too rarely to be paced by ticks, so that only `step` lets time pass.
+    pub fn leaps(&self) -> bool {
+        self.reads() < 1.0
+    }
+
+    /// The tick that keeps the pace without `step`.
     pub fn tick_us(&self) -> i64 {
-        (self.pace_us / self.reads()).ceil() as i64
+        match self.leaps() {
+            true => 0,
+            false => (self.pace_us / self.reads()).ceil() as i64,
+        }
     }
 }

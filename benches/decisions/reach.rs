@@ -120,9 +120,17 @@ fn of_block(table: &Table) -> Vec<Bar> {
     let blpop = block::WAITING.map(|waiting| block::row(block::BLPOP, waiting));
     let beside_blpop =
         acquire.iter().zip(&blpop).map(|(row, peer)| Bar::at_least(table, row, peer, 0.5));
-    let [fewest, .., most] = &acquire;
-    // Flat, but for the noise and the caches of as many connections.
-    beside_blpop.chain([Bar::at_least(table, most, fewest, 0.8)]).collect()
+    let mut bars: Vec<Bar> = beside_blpop.collect();
+    // What so many connections cost the system is in BLPOP's rate as well.
+    let share = |bar: Option<&Bar>| bar.and_then(|bar| bar.figure);
+    let (fewest, most) = (share(bars.first()), share(bars.last()));
+    bars.push(Bar {
+        what: "flat: the last of these shares / the first".into(),
+        bound: 0.9,
+        side: Side::AtLeast,
+        figure: most.zip(fewest).map(|(most, fewest)| most / fewest),
+    });
+    bars
 }
 
 fn of_memory(table: &Table) -> Vec<Bar> {

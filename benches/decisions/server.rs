@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -82,7 +83,7 @@ pub enum Time {
 pub struct Server {
     process: Child,
     port: u16,
-    clock: Option<Clock>,
+    clock: Option<Arc<Clock>>,
     pub scripts: Scripts,
 }
 
@@ -116,7 +117,7 @@ impl Server {
                 let clock = Clock::create(installation.directory.join(format!("{name}.clock")))?;
                 command.env("LD_PRELOAD", &installation.clock_library);
                 command.env("BENCH_CLOCK", &clock.path);
-                Some(clock)
+                Some(Arc::new(clock))
             }
         };
         let process = command.spawn().map_err(|error| {
@@ -156,8 +157,8 @@ impl Server {
     }
 
     /// The clock of a server started with `Time::Held`.
-    pub fn clock(&self) -> Option<&Clock> {
-        self.clock.as_ref()
+    pub fn clock(&self) -> Option<Arc<Clock>> {
+        self.clock.clone()
     }
 
     /// Sets the tick of a held clock.

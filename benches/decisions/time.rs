@@ -1,13 +1,15 @@
 //! CPU time of the server, throughput and latency, pipelined and one at a time.
 
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Error, Result};
+use crate::pace::Pacer;
 use crate::peers::Scripts;
 use crate::report::{medians, Column, Table};
 use crate::server::{cpu_us, Installation, Server, Time, Tool};
-use crate::workload::{Workload, PIPELINE};
+use crate::workload::{Exchange, Workload, PIPELINE};
 use crate::{reserve, throttle, window};
 
 /// Connections that keep the server busy with pipelines.
@@ -66,14 +68,24 @@ fn plans(scripts: &Scripts) -> Vec<Plan> {
     plans
 }
 
+/// How decisions are asked for.
+struct Manner {
+    connections: usize,
+    pipeline: usize,
+    pacer: Mutex<Pacer>,
+}
+
 /// A row with a server of its own, which idles while the others are measured.
 struct Subject<'p> {
     workload: &'p Workload,
     server: Server,
     control: Client,
     clients: Vec<Client>,
-    /// Ticks of a held clock that keep the pace when pipelined and when not.
-    ticks_us: [i64; 2],
+    /// Pipelined, and one at a time.
+    manners: [Manner; 2],
+    /// Decisions of all rounds, and those that were not answered as expected.
+    decisions: f64,
+    unexpected: f64,
 }
 
 impl<'p> Subject<'p> {
@@ -82,71 +94,82 @@ impl<'p> Subject<'p> {
         let mut control = server.connect()?;
         let workload = &plan.workload;
         workload.prepare(&server, &mut control)?;
-        let mut warm_up = |pipeline| -> Result<i64> {
+        let mut warm_up = |connections, pipeline| -> Result<Manner> {
             let mut pacer = workload.pacer(&server);
             for _ in 0..WARM_UP {
                 pacer.step(pipeline)?;
                 workload.run(&mut control, pipeline)?;
             }
-            Ok(pacer.tick_us())
+            Ok(Manner { connections, pipeline, pacer: Mutex::new(pacer) })
         };
-        let ticks_us = [warm_up(PIPELINE)?, warm_up(1)?];
+        let manners = [warm_up(CONNECTIONS, PIPELINE)?, warm_up(1, 1)?];
         let clients: Result<Vec<Client>> = (0..CONNECTIONS).map(|_| server.connect()).collect();
-        Ok(Subject { workload, clients: clients?, ticks_us, server, control })
+        let clients = clients?;
+        let (decisions, unexpected) = (0.0, 0.0);
+        Ok(Subject { workload, server, control, clients, manners, decisions, unexpected })
     }
 
-    /// One round of both manners: a figure for each column.
+    /// One round of both manners, a figure for each column: CPU time per decision, thousands of decisions in a second,
+    /// median and 99th percentile of an exchange's time.
     fn round(&mut self, time: Duration) -> Result<Vec<f64>> {
-        let [pipelined, alone] = self.ticks_us;
-        let pipelined = self.part(time, pipelined, CONNECTIONS, PIPELINE)?;
-        let alone = self.part(time, alone, 1, 1)?;
-        Ok([pipelined, alone].concat())
-    }
-
-    /// CPU time per decision, thousands of decisions in a second, median and 99th percentile of an exchange's time.
-    fn part(
-        &mut self,
-        time: Duration,
-        tick_us: i64,
-        connections: usize,
-        pipeline: usize,
-    ) -> Result<[f64; 4]> {
-        self.server.tick(tick_us)?;
-        let workload = self.workload;
-        let cpu = cpu_us(&mut self.control)?;
-        let started = Instant::now();
-        let samples: Result<Vec<Vec<f64>>> = thread::scope(|scope| {
-            let run = |client| scope.spawn(move || exchanges(workload, client, pipeline, time));
-            let threads: Vec<_> = self.clients.iter_mut().take(connections).map(run).collect();
-            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-                thread.join().unwrap_or_else(|_| Err(Error::other("a client's thread panicked")))
-            };
-            threads.into_iter().map(join).collect()
-        });
-        let mut samples = samples?.concat();
-        let took_us = started.elapsed().as_secs_f64() * 1e6;
-        let cpu = cpu_us(&mut self.control)? - cpu;
-        let decisions = (samples.len() * pipeline) as f64;
-        samples.sort_by(f64::total_cmp);
-        let percentile = |percent: usize| samples.get(samples.len() * percent / 100).copied();
-        let (p50, p99) = (percentile(50).unwrap_or_default(), percentile(99).unwrap_or_default());
-        Ok([cpu / decisions, decisions * 1e3 / took_us, p50, p99])
+        let Subject { workload, server, control, clients, manners, decisions, unexpected } = self;
+        let mut figures = Vec::new();
+        for manner in manners {
+            server.tick(manner.tick_us())?;
+            let manner = &*manner;
+            let cpu = cpu_us(control)?;
+            let started = Instant::now();
+            let exchanges: Result<Vec<Vec<Exchange>>> = thread::scope(|scope| {
+                let workload = &**workload;
+                let run = |client| scope.spawn(move || manner.run_for(time, workload, client));
+                let threads: Vec<_> =
+                    clients.iter_mut().take(manner.connections).map(run).collect();
+                threads.into_iter().map(join).collect()
+            });
+            let took_s = started.elapsed().as_secs_f64();
+            let cpu = cpu_us(control)? - cpu;
+            let exchanges: Vec<Exchange> = exchanges?.into_iter().flatten().collect();
+            let made = (exchanges.len() * manner.pipeline) as f64;
+            *decisions += made;
+            *unexpected += exchanges.iter().map(|exchange| exchange.unexpected as f64).sum::<f64>();
+            let mut took: Vec<Duration> = exchanges.iter().map(|exchange| exchange.took).collect();
+            took.sort();
+            let percentile =
+                |percent| took.get(took.len() * percent / 100).map_or(0.0, Duration::as_secs_f64);
+            let [p50, p99] = [50, 99].map(|percent| percentile(percent) * 1e6);
+            figures.extend([cpu / made, made / took_s / 1e3, p50, p99]);
+        }
+        Ok(figures)
     }
 }
 
-/// Microseconds that each exchange took.
-fn exchanges(
-    workload: &Workload,
-    client: &mut Client,
-    pipeline: usize,
-    time: Duration,
-) -> Result<Vec<f64>> {
-    let started = Instant::now();
-    let mut samples = Vec::new();
-    while started.elapsed() < time {
-        samples.push(workload.run(client, pipeline)?.took.as_secs_f64() * 1e6);
+impl Manner {
+    fn tick_us(&mut self) -> i64 {
+        self.pacer.get_mut().map_or(0, |pacer| pacer.tick_us())
     }
-    Ok(samples)
+
+    /// As many exchanges as fit into a span of time.
+    fn run_for(
+        &self,
+        time: Duration,
+        workload: &Workload,
+        client: &mut Client,
+    ) -> Result<Vec<Exchange>> {
+        let started = Instant::now();
+        let mut exchanges = Vec::new();
+        while started.elapsed() < time {
+            if let Some(mut pacer) = self.pacer.lock().ok().filter(|pacer| pacer.leaps()) {
+                pacer.step(self.pipeline)?;
+            }
+            exchanges.push(workload.run(client, self.pipeline)?);
+        }
+        Ok(exchanges)
+    }
+}
+
+/// What a client's thread brought.
+fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(Error::other("a client's thread panicked")))
 }
 
 /// Measures all rows in turn, `rounds` times, and takes the medians.
@@ -170,8 +193,13 @@ pub fn table(installation: &Installation, rounds: usize, time: Duration) -> Resu
         }
     }
     for (plan, (subject, figures)) in plans.iter().zip(subjects) {
+        let unexpected =
+            subject.as_ref().map_or(0.0, |subject| subject.unexpected / subject.decisions);
         let figures = subject.map(|_| medians(&figures));
         table.add(&plan.workload.name, plan.peer.clone(), figures)?;
+        if unexpected > 0.0 {
+            table.remark(format!("{:.1} % answered otherwise", 100.0 * unexpected));
+        }
     }
     Ok(table)
 }
