@@ -77,20 +77,18 @@ struct Room {
     names: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
 }
 
-static ROOM: Mutex<Room> = Mutex::new(Room {
-    last: 0,
-    waiting: 0,
-    waiters: BTreeMap::new(),
-    blocked: BTreeMap::new(),
-    lines: BTreeMap::new(),
-    names: BTreeMap::new(),
-});
+static ROOM: Mutex<Room> = Mutex::new(Room::EMPTY);
 
 /// How many lines there are, so that commands pay nothing while there are none.
 static LINES: AtomicUsize = AtomicUsize::new(0);
 
 fn room<T>(body: impl FnOnce(&mut Room) -> T) -> T {
     body(&mut ROOM.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Frees the room, before the module goes: the server lets it go only when nobody waits.
+pub fn release() {
+    room(|room| *room = Room::EMPTY);
 }
 
 /// How many calls wait now.
@@ -396,6 +394,15 @@ fn rearm_after(id: LineId, after_us: u64) {
 }
 
 impl Room {
+    const EMPTY: Room = Room {
+        last: 0,
+        waiting: 0,
+        waiters: BTreeMap::new(),
+        blocked: BTreeMap::new(),
+        lines: BTreeMap::new(),
+        names: BTreeMap::new(),
+    };
+
     fn new_number(&mut self) -> u64 {
         self.last = self.last.saturating_add(1);
         self.last

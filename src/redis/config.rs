@@ -115,6 +115,13 @@ unsafe extern "C" fn set_number(
 /// The string that CONFIG GET answered last: the server does not take it over.
 static SHOWN: Mutex<Option<OwnedString>> = Mutex::new(None);
 
+/// Frees it, before the module goes.
+pub(super) fn release() {
+    if let Ok(mut shown) = SHOWN.lock() {
+        *shown = None;
+    }
+}
+
 unsafe extern "C" fn get_timezone(
     _name: *const c_char,
     _data: *mut c_void,

@@ -8,7 +8,7 @@ use crate::limit::decimal::Text;
 use redis_module::raw;
 use std::os::raw::{c_int, c_longlong};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 
@@ -348,10 +348,22 @@ impl Key<'_> {
     }
 }
 
+static PXAT: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(null_mut());
+
 /// The word PXAT, made once.
 fn pxat() -> *mut raw::RedisModuleString {
-    static PXAT: OnceLock<OwnedString> = OnceLock::new();
-    PXAT.get_or_init(|| OwnedString::new(b"PXAT")).raw()
+    let kept = PXAT.load(Ordering::Relaxed);
+    if !kept.is_null() {
+        return kept;
+    }
+    let made = OwnedString::new(b"PXAT").into_raw();
+    PXAT.store(made, Ordering::Relaxed);
+    made
+}
+
+/// Frees what is kept from call to call, before the module goes.
+pub(super) fn release() {
+    drop(OwnedString::adopt(PXAT.swap(null_mut(), Ordering::Relaxed)));
 }
 
 impl Drop for Key<'_> {

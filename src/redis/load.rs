@@ -3,8 +3,9 @@
 use super::api::{api, missing};
 use super::call::{entry, guard, Context};
 use super::text::bytes_of;
-use super::{blocking, config, info};
+use super::{blocking, config, info, key};
 use crate::command::{Access, Argument, Command};
+use crate::commands::waiting;
 use crate::COMMANDS;
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -54,8 +55,15 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 
 /// The server calls this on unload, when no client waits and no timer runs.
 #[no_mangle]
-pub extern "C" fn RedisModule_OnUnload(_ctx: *mut raw::RedisModuleCtx) -> c_int {
-    blocking::release_module_context();
+pub extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
+    // SAFETY: the context is live until we return.
+    let ctx = unsafe { Context::new(ctx) };
+    guard(ctx, || {
+        waiting::release();
+        key::release();
+        config::release();
+        blocking::release_module_context();
+    });
     OK
 }
 

@@ -1,0 +1,34 @@
+//! What is left when the module goes.
+
+mod support;
+use support::*;
+
+/// What a name of a time zone costs for as long as the server lives, and what the server itself keeps.
+const LEFT_BYTES: i64 = 2_000;
+
+#[test]
+fn a_module_that_is_unloaded_takes_its_memory_along() {
+    const CYCLES: i64 = 20;
+    let server = Server::start();
+    let mut conn = server.conn();
+    let module = std::env::var("RATELIMIT_SO").unwrap_or_else(|_| {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/release/libredis_ratelimit.so").to_owned()
+    });
+    let mut cycle = || {
+        conn.cmd("RL.THROTTLE a 1 1 60");
+        conn.cmd("RL.ACQUIRE s 1 0");
+        conn.cmd("RL.ACQUIRE s 1 0 BLOCK 5");
+        conn.cmd("FLUSHALL");
+        eventually(std::time::Duration::from_secs(5), || {
+            conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay
+        });
+        conn.cmd(format!("MODULE LOAD {module}"));
+    };
+    // The first ones fill buffers of the server.
+    (0..5).for_each(|_| cycle());
+    let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
+    let before = used();
+    (0..CYCLES).for_each(|_| cycle());
+    let left = (used() - before) / CYCLES;
+    assert!(left < LEFT_BYTES, "{left} bytes are left each time");
+}
