@@ -15,7 +15,7 @@ const NOW_US: i64 = 1_795_238_388_000_000;
 /// How long to wait for a reply before the clock of a call that waits is moved on.
 const TURN: Duration = Duration::from_millis(20);
 const PROMPT: &str = "127.0.0.1:6379> ";
-const PAGES: [&str; 3] = ["README.md", "docs/commands.md", "docs/design.md"];
+const PAGES: [&str; 4] = ["README.md", "docs/commands.md", "docs/design.md", "docs/servers.md"];
 
 /// What stands between two fences.
 struct Block {
