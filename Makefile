@@ -4,10 +4,10 @@ install := scripts/install-tools.sh
 with_server := REDIS_SERVER="$${REDIS_SERVER:-$$(command -v redis-server || command -v valkey-server)}"
 shell_scripts := $(wildcard scripts/*.sh) .ci/run
 
-.PHONY: help build run test check bench clean
+.PHONY: help build run test test-servers check bench clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-7s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
 
 build: ## Build target/release/libredis_ratelimit.so
 	@$(install) cargo cc libclang
@@ -21,14 +21,21 @@ test: ## Build, then run every test against a real server
 	cargo build --release
 	$(with_server) cargo test
 
-check: ## What CI runs: format, lints, shell scripts, dependencies, tests
+test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey 8, 9 (SERVERS="redis-7.0 valkey-9.1")
+	@$(install) cargo cc libclang redis-server
+	cargo build --release
+	scripts/test-servers.sh $(SERVERS)
+
+check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9
 	@$(install) cargo rustfmt clippy cc libclang redis-server
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	if command -v shellcheck >/dev/null; then shellcheck $(shell_scripts); fi
 	if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; fi
-	$(MAKE) test
+	cargo build --release
+	cargo test --locked --lib
+	scripts/test-servers.sh redis-7.0 valkey-9.1
 
 bench: ## Instructions, CPU time, latency and memory beside Redis' own commands (BENCH=arguments)
 	@$(install) cargo cc libclang redis-server valgrind

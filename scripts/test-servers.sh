@@ -13,6 +13,8 @@ mkdir -p "$servers"
 scripts/fetch-servers.sh "$@" 2> >(tee "$servers/missing" >&2) || exit 1
 read -r -a arguments <<<"${CARGO_TEST:---test *}"
 
+cargo test --no-run "${arguments[@]}" || exit 1
+
 total() { # what log: the sum of what cargo test counts in its result lines
     sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
 }

@@ -374,7 +374,7 @@ fn in_lua_block_is_ignored() {
 #[test]
 fn in_functions_block_is_ignored() {
     let server = Server::start();
-    if !server.version().is_from(7, 0) {
+    if server.version().lacks("FUNCTION", (7, 0)) {
         return;
     }
     let library = "#!lua name=calls\nredis.register_function('call', function(keys, args) \

@@ -22,9 +22,9 @@ fn get(conn: &mut Conn, name: &str) -> String {
     }
 }
 
-/// Settings of modules came with 7.0; before that there are load arguments alone.
-fn has_settings(server: &Server) -> bool {
-    server.version().is_from(7, 0)
+/// Whether there are settings of modules; without, there are load arguments alone.
+fn has_settings() -> bool {
+    !Version::under_test().lacks("CONFIG for modules", (7, 0))
 }
 
 /// Whether windows of the calendar are those of Shanghai where a call does not say.
@@ -37,7 +37,7 @@ fn is_in_shanghai(conn: &mut Conn) -> bool {
 #[test]
 fn config_get_lists_all_settings_with_their_defaults() {
     let server = Server::start();
-    if !has_settings(&server) {
+    if !has_settings() {
         return;
     }
     let mut conn = server.conn();
@@ -52,7 +52,7 @@ fn config_get_lists_all_settings_with_their_defaults() {
 #[test]
 fn config_set_takes_the_whole_range_and_nothing_beyond() {
     let server = Server::start();
-    if !has_settings(&server) {
+    if !has_settings() {
         return;
     }
     let mut conn = server.conn();
@@ -73,7 +73,7 @@ fn config_set_takes_the_whole_range_and_nothing_beyond() {
 #[test]
 fn a_zone_is_set_by_name_or_offset_and_a_bad_one_refused() {
     let server = Server::start();
-    if !has_settings(&server) {
+    if !has_settings() {
         return;
     }
     let mut conn = server.conn();
@@ -98,7 +98,7 @@ fn a_zone_is_set_by_name_or_offset_and_a_bad_one_refused() {
 #[test]
 fn a_setting_works_from_the_next_call_on() {
     let server = Server::builder().clock(true).start();
-    if !has_settings(&server) {
+    if !has_settings() {
         return;
     }
     server.clock().set_us(1_700_000_000_000_000);
@@ -122,10 +122,10 @@ fn a_setting_works_from_the_next_call_on() {
 
 #[test]
 fn config_rewrite_keeps_what_was_set() {
-    let mut server = Server::builder().config("ratelimit.lease 5").start();
-    if !has_settings(&server) {
+    if !has_settings() {
         return;
     }
+    let mut server = Server::builder().config("ratelimit.lease 5").start();
     let mut conn = server.conn();
     for line in [
         "CONFIG SET ratelimit.window-entries 77",
@@ -148,7 +148,7 @@ fn config_rewrite_keeps_what_was_set() {
 
 #[test]
 fn lines_of_redis_conf_are_taken() {
-    if !has_settings(&Server::builder().module(false).start()) {
+    if !has_settings() {
         return;
     }
     let server = Server::builder()
@@ -186,7 +186,7 @@ fn load_arguments_are_taken_with_and_without_the_prefix() {
             conn.cmd("RL.WINDOW k 1000 1s");
         }
         assert!(conn.int("ZCARD k") <= 10);
-        if has_settings(&server) {
+        if server.version().is_from(7, 0) {
             assert_eq!(get(&mut conn, "window-entries"), "8");
             assert_eq!(get(&mut conn, "timezone"), "Asia/Shanghai");
             assert_eq!(get(&mut conn, "lease"), "31557600000");
@@ -197,7 +197,7 @@ fn load_arguments_are_taken_with_and_without_the_prefix() {
 
 #[test]
 fn a_line_of_redis_conf_beats_a_load_argument() {
-    if !has_settings(&Server::builder().module(false).start()) {
+    if !has_settings() {
         return;
     }
     let server = Server::builder()
@@ -246,7 +246,7 @@ fn bad_load_arguments_are_refused_with_a_line_in_the_log() {
 #[test]
 fn a_bad_line_of_redis_conf_keeps_the_server_from_starting() {
     let other = Server::start();
-    if !has_settings(&other) {
+    if !has_settings() {
         return;
     }
     for line in ["window-entries 0", "window-entries x", "timezone Mars/Olympus", "lease 0"] {
@@ -276,7 +276,7 @@ fn the_module_is_unloaded_and_loaded_again_with_its_keys_intact() {
     assert!(conn.err("RL.WINDOW k 3 1h").contains("unknown command"));
     assert_eq!(conn.text(format!("MODULE LOAD {}", module_path())), "OK");
     assert_eq!(conn.ints("RL.WINDOW k 3 1h")[..3], [1, 3, 0]);
-    if has_settings(&server) {
+    if server.version().is_from(7, 0) {
         assert_eq!(get(&mut conn, "lease"), "20000");
     }
 }

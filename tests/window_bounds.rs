@@ -169,7 +169,11 @@ fn a_steady_state_writes_barely_more_than_one_command_for_each_allowed_call() {
         let count = 2 * limit as usize;
         fill(&server, &mut conn, &call, count, step_us);
         let count = 2_000;
-        let written = server.aof_grows_by(|| fill(&server, &mut conn, &call, count, step_us));
+        let mut written = server.aof_grows_by(|| fill(&server, &mut conn, &call, count, step_us));
+        if !server.version().is_from(7, 0) {
+            // 6.2 wraps what a module writes even where it is one command.
+            written.retain(|line| line != "MULTI" && line != "EXEC");
+        }
         let times = written.len() as f64 / count as f64;
         assert!(times < 1.4, "{times} commands for each call of {call}");
         let ttl = written.iter().filter(|line| line.starts_with("PEXPIREAT")).count() as i64;

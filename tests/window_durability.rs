@@ -294,7 +294,7 @@ fn scripts_and_functions_call_like_anybody() {
     assert_eq!(conn.ints(["EVAL", call, "1", "k", "2", "1h"])[..3], [0, 2, 0]);
     assert_eq!(conn.ints(["EVAL", call, "1", "k", "2", "1h"])[..3], [1, 2, 0]);
     assert!(conn.err(["EVAL", call, "1", "k", "x", "1h"]).contains("limit must be"));
-    if !server.version().is_from(7, 0) {
+    if server.version().lacks("EVAL_RO and FUNCTION", (7, 0)) {
         return;
     }
     let look = "return redis.call('RL.WINDOW_RO', KEYS[1], ARGV[1], ARGV[2])";
@@ -326,7 +326,7 @@ fn a_script_is_replicated_as_its_effects() {
 #[test]
 fn one_moment_rules_a_whole_script_where_the_server_freezes_time() {
     let server = Server::start();
-    if !server.version().is_from(7, 2) {
+    if server.version().lacks("time that is frozen for a script", (7, 2)) {
         return;
     }
     let script = "redis.call('RL.WINDOW', KEYS[1], 3, 60)

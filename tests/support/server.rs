@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command};
@@ -41,6 +42,26 @@ impl Version {
     /// Redis from this release, or any Valkey, which began where Redis 7.2 ended.
     pub fn is_from(&self, major: u32, minor: u32) -> bool {
         self.is_valkey || self.release >= (major, minor)
+    }
+
+    /// Whether a test must be skipped: this is a Redis before that release. It says so, past the harness that keeps the
+    /// output of tests which pass: scripts/test-servers.sh counts the lines.
+    pub fn lacks(self, what: &str, since: (u32, u32)) -> bool {
+        let lacks = !self.is_from(since.0, since.1);
+        if lacks {
+            let ((major, minor), (since, point)) = (self.release, since);
+            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            let line = format!(
+                "skipped {test}: {what} came with {since}.{point}, this is {major}.{minor}\n"
+            );
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+        lacks
+    }
+
+    /// The release of the server that tests run on, before one is started.
+    pub fn under_test() -> Version {
+        Version::of(&default_binary())
     }
 
     fn of(binary: &Path) -> Version {
@@ -202,7 +223,7 @@ impl Server {
             config: Vec::new(),
             args: Vec::new(),
             env: Vec::new(),
-            binary: env::var_os("REDIS_SERVER").unwrap_or("redis-server".into()).into(),
+            binary: default_binary(),
             dir: None,
             own_clock: false,
             clock: None,
@@ -450,6 +471,10 @@ impl Drop for Server {
             panic!("the server died during the test: {status}");
         }
     }
+}
+
+fn default_binary() -> PathBuf {
+    env::var_os("REDIS_SERVER").unwrap_or("redis-server".into()).into()
 }
 
 fn module_path() -> PathBuf {
