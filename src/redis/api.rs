@@ -44,6 +44,7 @@ required! {
     RedisModule_BlockClientOnKeys RedisModule_UnblockClient RedisModule_GetBlockedClientPrivateData
     RedisModule_BlockedClientDisconnected
     RedisModule_CreateTimer RedisModule_StopTimer RedisModule_GetRandomBytes
+    RedisModule_Milliseconds
     RedisModule_RegisterInfoFunc RedisModule_InfoAddSection RedisModule_InfoAddFieldULongLong
     RedisModule_SetModuleOptions RedisModule_AvoidReplicaTraffic
     RedisModule_SetDisconnectCallback RedisModule_GetDetachedThreadSafeContext

@@ -1,5 +1,6 @@
 //! The server's wall clock.
 
+use super::api::api;
 use redis_module::raw;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
@@ -32,12 +33,14 @@ pub fn monotonic_us() -> u64 {
     u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A wall clock that loses more than this against the monotonic one between two looks was set.
-const STEP_US: u64 = 2_000;
+/// A clock that loses more than this against the monotonic one between two looks was set.
+const STEP_MS: u64 = 5;
 
-/// Whether the wall clock was set back since this was last asked.
+/// Whether the wall clock, as the server sees it, was set back since this was last asked.
 pub fn went_back() -> bool {
-    static START_US: AtomicU64 = AtomicU64::new(0);
-    let start_us = wall_time_us().saturating_sub(monotonic_us());
-    start_us.saturating_add(STEP_US) < START_US.swap(start_us, Ordering::Relaxed)
+    static START_MS: AtomicU64 = AtomicU64::new(0);
+    // SAFETY: takes nothing.
+    let now_ms = u64::try_from(unsafe { api!(RedisModule_Milliseconds()) }).unwrap_or(0);
+    let start_ms = now_ms.saturating_sub(monotonic_us() / 1_000);
+    start_ms.saturating_add(STEP_MS) < START_MS.swap(start_ms, Ordering::Relaxed)
 }
