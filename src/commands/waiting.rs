@@ -11,7 +11,7 @@ use crate::command::Command;
 use crate::config;
 use crate::error::Error;
 use crate::limit::waiters::{Line, Ticket};
-use crate::redis::blocking::{Blocked, Timer};
+use crate::redis::blocking::{Blocked, ClientId, Timer};
 use crate::redis::call::{Call, Context, KeyName};
 use crate::redis::clock;
 use crate::redis::text::OwnedString;
@@ -34,6 +34,7 @@ struct Waiter {
     place: Arc<Place>,
     request: Request,
     command: &'static Command,
+    client: ClientId,
     blocked: Blocked,
     /// What it is answered, once that is known, and when it was decided.
     outcome: Option<(Outcome, u64)>,
@@ -171,6 +172,7 @@ fn join(call: &Call, request: Request, block_ms: u64, wait_us: Option<u64>) -> R
             place: Arc::clone(&line.place),
             request,
             command: call.command(),
+            client: ClientId::of(call),
             blocked,
             outcome: None,
             answered: false,
@@ -286,16 +288,18 @@ pub fn disconnected(blocked: Blocked) {
     }
 }
 
-/// The server is done with a blocked call, whose client is gone or not.
-pub fn forget(ticket: Ticket, gone: bool) {
+/// The server is done with a blocked call. It was `cut_off` if the server ended it after we did or instead.
+pub fn forget(ticket: Ticket, cut_off: bool) {
     let line = room(|room| {
         let left = room.leave(ticket);
         let waiter = room.waiters.remove(&ticket)?;
         if room.blocked.get(&waiter.blocked) == Some(&ticket) {
             room.blocked.remove(&waiter.blocked);
         }
+        // By CLIENT UNBLOCK in the transaction that granted, it is cut off and was told all the same.
+        let untold = cut_off && !(waiter.answered && waiter.client.is_connected());
         match waiter.outcome {
-            Some((Ok(answer), granted_us)) if gone && answer.decision.allowed() => {
+            Some((Ok(answer), granted_us)) if untold && answer.decision.allowed() => {
                 let debt = Debt::GiveBack(answer, granted_us);
                 Some(room.owe(&waiter.place, waiter.request, debt))
             }

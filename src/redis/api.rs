@@ -42,7 +42,8 @@ required! {
     RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply
     RedisModule_GetContextFlags RedisModule_GetSelectedDb RedisModule_SelectDb
     RedisModule_BlockClientOnKeys RedisModule_UnblockClient RedisModule_GetBlockedClientPrivateData
-    RedisModule_BlockedClientDisconnected
+    RedisModule_BlockedClientDisconnected RedisModule_GetClientId
+    RedisModule_GetClientInfoById
     RedisModule_CreateTimer RedisModule_StopTimer RedisModule_GetRandomBytes
     RedisModule_Milliseconds
     RedisModule_RegisterInfoFunc RedisModule_InfoAddSection RedisModule_InfoAddFieldULongLong

@@ -19,6 +19,24 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
+/// The number of a client, never given to another.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientId(u64);
+
+impl ClientId {
+    /// The client of `call`.
+    pub fn of(call: &Call) -> ClientId {
+        // SAFETY: the context is live.
+        ClientId(unsafe { api!(RedisModule_GetClientId(call.context().raw())) })
+    }
+
+    /// Whether it is still connected, as far as the server knows.
+    pub fn is_connected(self) -> bool {
+        // SAFETY: without a place for what is known about the client, the server only looks for it.
+        unsafe { api!(RedisModule_GetClientInfoById(null_mut(), self.0)) == OK }
+    }
+}
+
 /// A client that is blocked.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
 pub struct Blocked(*mut raw::RedisModuleBlockedClient);
@@ -105,9 +123,9 @@ unsafe extern "C" fn answer(
 
 unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, ticket: *mut c_void) {
     // SAFETY: the server keeps the context during the callback.
-    let (ctx, gone) =
+    let (ctx, cut_off) =
         unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
-    guard(ctx, || waiting::forget(ticket as Ticket, gone));
+    guard(ctx, || waiting::forget(ticket as Ticket, cut_off));
 }
 
 unsafe extern "C" fn disconnected(

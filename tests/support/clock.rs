@@ -1,12 +1,11 @@
-use std::collections::hash_map::DefaultHasher;
-use std::fs::{self, File};
-use std::hash::{Hash, Hasher};
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::library;
 
 /// The wall clock of one or more servers. It shows real time until it is first set; from then on it
 /// stands still and moves, forward or back, only when told to.
@@ -86,25 +85,8 @@ impl Clock {
     }
 }
 
-/// The library built from clock.c, built at its first use.
+/// The library built from clock.c.
 fn preload() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let mut hash = DefaultHasher::new();
-        include_str!("clock.c").hash(&mut hash);
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let library = dir.join(format!("clock-{:016x}.so", hash.finish()));
-        if !library.exists() {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/clock.c");
-            // Other test binaries may be at it too: each builds its own and renames it into place.
-            let draft = dir.join(format!("clock-{}.tmp", process::id()));
-            let built = Command::new("cc")
-                .args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-o"])
-                .args([&draft, &source])
-                .status();
-            assert!(built.expect("cc is needed for the clock").success(), "cc failed on clock.c");
-            fs::rename(&draft, &library).expect("put the clock's library in place");
-        }
-        library
-    })
+    LIBRARY.get_or_init(|| library("clock", include_str!("clock.c")))
 }
