@@ -33,9 +33,8 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	if command -v shellcheck >/dev/null; then shellcheck $(shell_scripts); fi
 	if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; fi
-	cargo build --release
-	cargo test --locked --lib
-	scripts/test-servers.sh redis-7.0 valkey-9.1
+	$(MAKE) test
+	scripts/test-servers.sh valkey-9.1
 
 bench: ## Instructions, CPU time, latency and memory beside Redis' own commands (BENCH=arguments)
 	@$(install) cargo cc libclang redis-server valgrind
