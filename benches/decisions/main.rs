@@ -98,6 +98,7 @@ fn run(wanted: &[String], effort: &Effort) -> Result<()> {
     rlimit::increase_nofile_limit(10_000)?;
     let installation = Installation::find()?;
     let environment = installation.describe()?;
+    environment.iter().for_each(|(name, value)| println!("{name}: {value}"));
     let mut tables = Vec::new();
     for (name, section) in SECTIONS {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {

@@ -27,7 +27,6 @@ pub struct Workload {
 }
 
 /// One or more exchanges: how long the server took to answer, and how many answers were not the expected ones.
-#[derive(Default)]
 pub struct Exchange {
     pub took: Duration,
     pub unexpected: usize,
