@@ -1,5 +1,6 @@
-//! A key's sorted set of counted events and reservations, opened for one call: read as a whole, decided upon,
-//! then written as a whole. Nothing is written before everything that is read or removed was found to be ours.
+//! A key's sorted set of counted events and reservations, opened for one call. Reservations are read in full,
+//! events by a few searches; all edits are collected and then written. Nothing is written before everything that
+//! is read or removed was found to be ours.
 
 use super::entries::{event, reservation, Entries};
 use super::lifetime::{expire_exactly, expire_settled};
@@ -17,7 +18,7 @@ use crate::stats;
 const TRIM_EVERY: usize = 16;
 /// So many have to be found to be worth a command, unless there are too many entries.
 const TRIM_LEAST: usize = 8;
-/// The most dead entries that a call removes.
+/// The most dead entries that a call removes, unless their sum stands in the way of counting.
 const TRIM_MOST: usize = 64;
 
 /// An open key, counted.
@@ -100,7 +101,7 @@ impl<'c> Ledger<'c> {
         })
     }
 
-    /// Reads what counts, and no reservation: for a call that has nothing to decide, in O(log n).
+    /// Reads what counts, and no reservation: for a call that has nothing to decide but settles one, in O(log n).
     pub fn read_events(key: Key<'c>, moment: Moment) -> Result<Ledger<'c>, Error> {
         let tally =
             Tally::read(&mut Entries { key: &key, now_us: moment.now_us(), last: None }, moment)?;
@@ -243,6 +244,7 @@ impl<'c> Ledger<'c> {
         most_entries: u32,
         remove: &mut Vec<OwnedString>,
     ) -> Result<(), Error> {
+        // Reservations that were not read count as events here: then it looks more often than it must.
         let events = self.key.len().saturating_sub(self.reservations);
         let most_entries = usize::try_from(most_entries).unwrap_or(usize::MAX);
         // A total this high may have run around: only differences say what the entries sum up to.

@@ -1,7 +1,7 @@
 //! BLOCK: calls that wait in the server, first come, first served for each key.
 //!
-//! Only the head of a line is ever tried. It is tried by every RL.* command on its key, before that command takes
-//! and after it gave back, and by a timer at the next moment that matters: when the head's own wait should be
+//! Only the head of a line is ever tried. It is tried by every RL.* command that may write to its key, before that command
+//! takes and after it gave back, and by a timer at the next moment that matters: when the head's own wait should be
 //! over, when somebody's time is up, and at least every [`POLL_MS`], as nothing tells us of other changes to the
 //! key. A grant is charged in the context of whoever tries, then the client is unblocked.
 
@@ -20,9 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Other changes to a key are noticed within 100 ms; timers may come some milliseconds late.
+/// The longest that a line goes untried. Within 100 ms other changes to its key are to be noticed; the rest is
+/// for timers that come late.
 const POLL_MS: u64 = 80;
-/// How long to leave a line alone while CLIENT PAUSE or a failover is in force.
+/// How long to leave a line alone while CLIENT PAUSE or a failover is in force, on a replica, or where the slot
+/// has moved away.
 const PAUSED_MS: u64 = 5;
 
 type LineId = u64;
@@ -123,10 +125,11 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<(),
         }
         attempt = request.attempt(ctx, name, now_us, Terms { barred, mode: Mode::Last })?;
     }
-    call.reply(attempt.answer());
-    if let Some(line) = line {
+    if let (Some(line), false) = (line, request.takes()) {
+        // It may have given back. A call that takes has been barred, or nobody waits.
         wake(ctx, line, now_us);
     }
+    call.reply(attempt.answer());
     Ok(())
 }
 
@@ -237,7 +240,9 @@ fn give_up(
 /// Ends a wait with this outcome.
 fn end(ticket: Ticket, outcome: Outcome, now_us: u64) {
     let blocked = room(|room| {
-        room.leave(ticket);
+        if !room.leave(ticket) {
+            return None;
+        }
         let waiter = room.waiters.get_mut(&ticket)?;
         waiter.outcome = Some((outcome, now_us));
         Some(waiter.blocked)
@@ -325,7 +330,9 @@ pub fn tick(ctx: Context, id: LineId) {
     }
     let now_us = clock::wall_time_us();
     let debts = room(|room| Some(std::mem::take(&mut room.lines.get_mut(&id)?.debts)));
-    if !ctx.is_master() || !ctx.select_db(place.db) || !ctx.serves(name) {
+    // Also where the rest fails: whoever is dismissed is judged in this database.
+    let selected = ctx.select_db(place.db);
+    if !ctx.is_master() || !selected || !ctx.serves(name) {
         // Whoever has the key now decides about it. Until the server sends them there, they wait for that.
         dismiss_overdue(ctx, id, now_us, Mode::Look);
         rearm(id, Some(PAUSED_MS.saturating_mul(1_000)));

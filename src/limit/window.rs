@@ -168,7 +168,7 @@ impl Tally {
         if need <= first.weight {
             return Ok(Some(self.moment.leave_us(first.newest_us)));
         }
-        // Entries up to `low` are not enough, those before `high` may be: `found` is.
+        // Up to `low` too little has left; `found` is enough, and `high` is no later than `found`.
         let (mut low, mut high, mut found) = (first.newest_us, tail.newest_us, tail);
         while high.saturating_sub(low) > 1 {
             let middle = low.midpoint(high).max(low.saturating_add(1));
@@ -298,6 +298,7 @@ pub fn freed_at_us<E: Events>(
         return tally.left_at_us(events, need);
     }
     held.lapses.sort_unstable();
+    // Finds the first lease at whose end enough is free, events included.
     // `lapsed` is what the leases before number `enough` hold. Bisects for the first lease with whose end there
     // is enough, events included.
     let (mut enough, mut end) = (0, held.lapses.len());
@@ -315,10 +316,7 @@ pub fn freed_at_us<E: Events>(
         }
     }
     let by_lapse = held.lapses.get(enough).map(|(end_us, _)| *end_us);
-    let by_events = match need.saturating_sub(lapsed) {
-        0 => None,
-        rest => tally.left_at_us(events, rest)?,
-    };
+    let by_events = tally.left_at_us(events, need.saturating_sub(lapsed))?;
     Ok(match (by_lapse, by_events) {
         (Some(lapse), Some(event)) => Some(lapse.min(event)),
         (lapse, event) => lapse.or(event),
