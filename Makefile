@@ -4,7 +4,7 @@ install := scripts/install-tools.sh
 with_server := REDIS_SERVER="$${REDIS_SERVER:-$$(command -v redis-server || command -v valkey-server)}"
 shell_scripts := $(wildcard scripts/*.sh) .ci/run
 
-.PHONY: help build run test test-servers check bench clean
+.PHONY: help build run test test-servers check fuzz valgrind soak bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
@@ -29,6 +29,7 @@ test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey
 check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9
 	@$(install) cargo rustfmt clippy cc libclang redis-server
 	cargo fmt --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --all-targets -- -D warnings
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	if command -v shellcheck >/dev/null; then shellcheck $(shell_scripts); fi
@@ -40,6 +41,18 @@ bench: ## Instructions, CPU time, latency and memory beside Redis' own commands 
 	@$(install) cargo cc libclang redis-server valgrind
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
+
+fuzz: ## Feed every parser and algorithm with libFuzzer, each for T seconds (T=60)
+	@T=$${T:-60} scripts/fuzz.sh
+
+valgrind: ## The core of the server tests on a server under valgrind: no invalid access, no leak of the module's
+	@scripts/valgrind.sh
+
+soak: ## Everything at once for T seconds: faults, failovers, little memory; the books must balance (T=600 S=seed)
+	@$(install) cargo cc libclang redis-server
+	cargo build --release
+	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${S:-1} \
+		cargo test --test soak -- --ignored --nocapture
 
 clean: ## Remove everything that was built
 	cargo clean

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs those of the named tools that are missing, and says nothing if none is.
 #
-#   scripts/install-tools.sh cargo rustfmt clippy cc make libclang pip redis-server valgrind
+#   scripts/install-tools.sh cargo rustfmt clippy cargo-fuzz cc c++ make libclang pip redis-server valgrind
 #
 # On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops.
 set -euo pipefail
@@ -21,6 +21,8 @@ have() {
     libclang) have_libclang ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     redis-server) have_server ;;
+    c++) printf '#include <vector>\n' | c++ -E -x c++ - >/dev/null 2>&1 ;;
+    cargo-fuzz) cargo fuzz --version >/dev/null 2>&1 ;;
     make | valgrind) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac
@@ -66,6 +68,7 @@ apt_name() {
     case $1 in
     cc) echo gcc libc6-dev ;;
     pip) echo python3-pip ;;
+    c++) echo g++ ;;
     libclang)
         version=$(apt-cache depends libclang1 2>/dev/null | sed -n 's/.*Depends: libclang1-\([0-9]*\).*/\1/p' | head -n 1)
         if [ -n "$version" ]; then echo libclang1 "libclang-common-$version-dev"; else echo libclang-dev; fi
@@ -74,9 +77,9 @@ apt_name() {
     *) echo "$1" ;;
     esac
 }
-dnf_name() { case $1 in cc) echo gcc ;; pip) echo python3-pip ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
-apk_name() { case $1 in cc) echo gcc musl-dev ;; pip) echo py3-pip ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
-brew_name() { case $1 in cc) echo gcc ;; pip) echo python ;; libclang) echo llvm ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+dnf_name() { case $1 in cc) echo gcc ;; c++) echo gcc-c++ ;; pip) echo python3-pip ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+apk_name() { case $1 in cc) echo gcc musl-dev ;; c++) echo g++ ;; pip) echo py3-pip ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+brew_name() { case $1 in cc | c++) echo gcc ;; pip) echo python ;; libclang) echo llvm ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
 names() {
     local tool all=()
     for tool in "${missing[@]}"; do all+=("$("$1" "$tool")"); done
@@ -121,6 +124,11 @@ for tool in "$@"; do
     cargo) die "Rust $(rust_wanted) or later is needed (found: $(rust_found | grep . || echo none))." \
         "Install or update it with rustup: https://rustup.rs; then 'rustup update stable', 'rustup default stable'." \
         "The cargo package of an older distribution will not do." ;;
+    cargo-fuzz)
+        echo "Missing: cargo-fuzz. Installing with cargo."
+        cargo install --locked cargo-fuzz
+        continue
+        ;;
     rustfmt | clippy) die "'cargo ${tool/rustfmt/fmt}' is missing. Add it with: rustup component add rustfmt clippy" ;;
     esac
     missing+=("$tool")

@@ -25,6 +25,9 @@ pub const MAX_ID: usize = 64;
 /// A year of 365.25 days in milliseconds, the longest lease and the longest wait.
 pub const YEAR_MS: u64 = 31_557_600_000;
 
+/// The longest rule, in bytes, as in [`super::rule::RuleText`].
+const MAX_RULE: usize = 96;
+
 /// Longest member: id, four numbers, a rule and the marks.
 pub type Member = Text<256>;
 
@@ -62,7 +65,7 @@ impl<'m> Reservation<'m> {
             Some(rule) => (start_us(end_us, lease_ms), rule),
             None => number_before(rest, mark)?,
         };
-        let sound = !rule.is_empty()
+        let sound = (1..=MAX_RULE).contains(&rule.len())
             && (1..=MAX_ID).contains(&length)
             && (1..=MAX_SUM).contains(&quantity)
             && (1..=YEAR_MS).contains(&lease_ms);
@@ -211,6 +214,14 @@ mod tests {
             ":5:job-1:2:20000:1795223819544558::60s",
         ] {
             assert!(Reservation::decode(member.as_bytes()).is_none(), "{member}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_could_not_be_written_back_is_none_of_ours() {
+        for (length, ours) in [(MAX_RULE, true), (MAX_RULE + 1, false), (1_000, false)] {
+            let member = [MEMBER, &vec![b'x'; length - 3]].concat();
+            assert_eq!(Reservation::decode(&member).is_some(), ours, "{length}");
         }
     }
 

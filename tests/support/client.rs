@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use redis_client::{pack_command, Parser, Value};
 
+use super::wait::slowness;
+
 /// No reply takes longer: a server that hangs fails the test instead of hanging it too.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -60,7 +62,7 @@ impl Conn {
     pub(super) fn open(port: u16) -> io::Result<Conn> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(PATIENCE * slowness()))?;
         Ok(Conn { reader: BufReader::new(stream), parser: Parser::new() })
     }
 
@@ -140,7 +142,7 @@ impl Conn {
             Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
             Ok(_) => false,
         };
-        self.socket().set_read_timeout(Some(PATIENCE)).unwrap();
+        self.socket().set_read_timeout(Some(PATIENCE * slowness())).unwrap();
         silent
     }
 

@@ -2,9 +2,16 @@ use std::ops::Range;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+/// How many times slower everything may be than on an ordinary server: `RATELIMIT_TEST_SLOWNESS`, as under valgrind.
+pub(super) fn slowness() -> u32 {
+    let factor = |text: String| text.parse().expect("RATELIMIT_TEST_SLOWNESS is a number");
+    std::env::var("RATELIMIT_TEST_SLOWNESS").map_or(1, factor)
+}
+
 /// Waits until `condition` holds; panics when it does not within `deadline`.
 #[track_caller]
 pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
+    let deadline = deadline * slowness();
     let begin = Instant::now();
     // Asked once more after the deadline: a busy machine may have slept through it.
     loop {

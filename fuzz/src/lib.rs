@@ -1,0 +1,4 @@
+//! The module's own algorithms, for the fuzz targets beside this: pure code that needs no server.
+
+#[path = "../../src/limit/mod.rs"]
+pub mod limit;

@@ -1,0 +1,26 @@
+//! Numbers are what the standard library reads, less the sign +, leading zeros and -0.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use redis_ratelimit_fuzz::limit::decimal::{
+    number_before, parse_digits, parse_i64, parse_u64, Text,
+};
+
+fuzz_target!(|bytes: &[u8]| {
+    let text = std::str::from_utf8(bytes).unwrap_or("no number");
+    assert_eq!(parse_i64(bytes), text.parse().ok().filter(|n: &i64| n.to_string() == text));
+    assert_eq!(parse_u64(bytes), text.parse().ok().filter(|n: &u64| n.to_string() == text));
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    assert_eq!(parse_digits(bytes), text.parse().ok().filter(|_| digits));
+    if let Some((value, rest)) = number_before(bytes, Some(b':')) {
+        assert!(bytes.ends_with(rest));
+        let before = &bytes[..bytes.len() - rest.len()];
+        assert_eq!(before.strip_suffix(b":").and_then(parse_digits), Some(value));
+    }
+    if let Some(value) = parse_digits(bytes) {
+        let mut padded = Text::<32>::new();
+        padded.push_number(value, bytes.len());
+        assert!(bytes.ends_with(padded.as_bytes()));
+        assert_eq!(parse_digits(padded.as_bytes()), Some(value));
+    }
+});

@@ -1,0 +1,31 @@
+//! A period that is read comes back, and what has left it is the inverse of leaving.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use redis_ratelimit_fuzz::limit::decimal::Text;
+use redis_ratelimit_fuzz::limit::period::{Length, Period, MAX_PERIOD_MS};
+
+/// The year 9999, where calendars end.
+const END_US: u64 = 253_402_207_200_000_000;
+
+fuzz_target!(|input: (u64, &[u8])| {
+    let (us, text) = input;
+    let Ok(period) = Period::parse(text) else { return };
+    let mut written = Text::<40>::new();
+    period.write(&mut written);
+    assert_eq!(Period::parse(written.as_bytes()), Ok(period));
+    let length = period.length();
+    match length {
+        Length::Ms(ms) => assert!((1..=MAX_PERIOD_MS).contains(&ms)),
+        Length::Months(months) => assert!((1..=1200).contains(&months)),
+    }
+    assert!(length.leave_us(us) > us || us == u64::MAX || length.leave_us(us) == u64::MAX);
+    let _ = length.last_left_us(us);
+    let now_us = us % (END_US - 110 * 31_557_600_000_000);
+    if let Some(left_us) = length.last_left_us(now_us) {
+        assert!(length.leave_us(left_us) <= now_us);
+        assert!(length.leave_us(left_us + 1) > now_us);
+    } else {
+        assert!(length.leave_us(0) > now_us);
+    }
+});

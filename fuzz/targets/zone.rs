@@ -1,0 +1,34 @@
+//! A zone is one and the same by each of its names, and its windows tile the time.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use redis_ratelimit_fuzz::limit::calendar::{Calendar, Zone};
+use redis_ratelimit_fuzz::limit::period::Period;
+
+const PERIODS: [&str; 14] = [
+    "1s", "30s", "1min", "12min", "30min", "1h", "2h", "6h", "12h", "1d", "1w", "1mo", "6mo", "1y",
+];
+/// 1 January 1971 and 2200.
+const TIMES_US: std::ops::Range<u64> = 31_536_000_000_000..7_258_118_400_000_000;
+
+fuzz_target!(|input: (u64, u8, &[u8])| {
+    let (us, period, name) = input;
+    let Some(zone) = Zone::named(name) else { return };
+    assert!(std::ptr::eq(zone, Zone::named(&name.to_ascii_uppercase()).expect("in any case")));
+    let again = Zone::named(zone.name().as_bytes()).expect("by its name");
+    assert_eq!(again.name(), zone.name());
+
+    let period = PERIODS[usize::from(period) % PERIODS.len()];
+    let period = Period::parse(period.as_bytes()).expect("a period");
+    let calendar = Calendar::new(period, zone).expect("a division");
+    let now_us = TIMES_US.start + us % (TIMES_US.end - TIMES_US.start);
+    let frame = calendar.frame(now_us).expect("a window");
+    assert!(frame.start_us <= now_us && now_us < frame.end_us, "{frame:?} at {now_us}");
+    for inside in [frame.start_us, frame.end_us - 1] {
+        assert_eq!(calendar.frame(inside), Some(frame), "at {inside}");
+    }
+    let next = calendar.frame(frame.end_us).expect("the next window");
+    assert_eq!(next.start_us, frame.end_us);
+    let before = calendar.frame(frame.start_us - 1).expect("the window before");
+    assert_eq!(before.end_us, frame.start_us);
+});

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs the core of the server tests on a server under valgrind, and fails on an invalid access, a value that was never
+# set, or a block that was definitely lost, if the module is anywhere in the stack of it.
+#
+#   scripts/valgrind.sh                  # the core
+#   scripts/valgrind.sh --test config    # these instead, as `cargo test` takes them
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# One of each kind: what is taken, set aside, settled, healed, waited for and thrown away, and a random mixture.
+core=(--test throttle --test window --test reservations --test semaphore --test blocking_exits
+    --test config --test random)
+
+scripts/install-tools.sh cargo cc libclang redis-server valgrind
+cargo build --release
+target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
+export VALGRIND_LOGS=$target/valgrind
+rm -rf "$VALGRIND_LOGS"
+mkdir -p "$VALGRIND_LOGS"
+
+RATELIMIT_VALGRIND_SERVER=${REDIS_SERVER:-$(command -v redis-server || command -v valkey-server)}
+export RATELIMIT_VALGRIND_SERVER
+# Everything takes ten times as long, and servers end orderly so that leaks are looked for.
+export REDIS_SERVER=$PWD/scripts/valgrind-server.sh RATELIMIT_TEST_SLOWNESS=10
+status=0
+if [ $# -gt 0 ]; then tests=("$@"); else tests=("${core[@]}"); fi
+cargo test "${tests[@]}" -- --test-threads="${THREADS:-2}" || status=$?
+
+servers=$(find "$VALGRIND_LOGS" -name '*.xml' | wc -l)
+[ "$servers" -gt 0 ] || { echo "No server ran under valgrind." >&2; exit 1; }
+found=$(
+    find "$VALGRIND_LOGS" -name '*.xml' -exec cat {} + |
+        awk 'BEGIN { RS = "</error>" } /libredis_ratelimit[^<]*<\/obj>/ { sub(/.*<error>/, ""); print }' |
+        sed -n -E -e 's,.*<(kind|text|what|auxwhat)>(.*)</.*>.*,\n\2,p' -e 's,.*<fn>(.*)</fn>.*,    \1,p' \
+            -e 's,.*<file>(.*)</file>.*,        \1,p' -e 's,.*<line>(.*)</line>.*,            line \1,p'
+)
+if [ -n "$found" ]; then
+    printf '%s\n' "$found" >&2
+    echo "valgrind: the module is part of this. All of it is in $VALGRIND_LOGS." >&2
+    exit 1
+fi
+echo "valgrind: $servers servers, and nothing in which the module has a part."
+exit "$status"
