@@ -57,13 +57,16 @@ impl<'m> Reservation<'m> {
         let &[b':', tens, ones, b':', ref rest @ ..] = member else { return None };
         let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
         let (id, rest) = rest.split_at_checked(length)?;
-        let mark = Some(b':');
-        let (quantity, rest) = number_before(rest.strip_prefix(b":")?, mark)?;
-        let (lease_ms, rest) = number_before(rest, mark)?;
-        let (end_us, rest) = number_before(rest, mark)?;
+        let number = |text: &'m [u8]| match text {
+            [b'0', next, ..] if *next != b':' => None,
+            text => number_before(text, Some(b':')),
+        };
+        let (quantity, rest) = number(rest.strip_prefix(b":")?)?;
+        let (lease_ms, rest) = number(rest)?;
+        let (end_us, rest) = number(rest)?;
         let (order_us, rule) = match rest.strip_prefix(b":") {
             Some(rule) => (start_us(end_us, lease_ms), rule),
-            None => number_before(rest, mark)?,
+            None => number(rest)?,
         };
         let sound = (1..=MAX_RULE).contains(&rule.len())
             && (1..=MAX_ID).contains(&length)
@@ -207,6 +210,7 @@ mod tests {
             ":06:job-1:2:20000:1795223819544558::60s",
             ":05:job-1:0:20000:1795223819544558::60s",
             ":05:job-1:2:0:1795223819544558::60s",
+            ":05:job-1:02:20000:1795223819544558::60s",
             ":05:job-1:2:20000:x::60s",
             ":05:job-1:2:20000:1795223819544558:60s",
             ":05:job-1:2:20000:1795223819544558::",
