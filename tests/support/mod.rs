@@ -18,6 +18,7 @@
 
 mod client;
 mod clock;
+mod program;
 mod random;
 mod replication;
 mod reservation;
@@ -27,6 +28,7 @@ mod waiting;
 
 pub use client::{error_line, ints, text, Conn, Words};
 pub use clock::Clock;
+pub use program::{all_clients, clients_dir, run, skip, Language, Running};
 pub use random::Random;
 pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, wait_for_sync};
