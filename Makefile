@@ -2,12 +2,14 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 export PORT ?= 6379
 install := scripts/install-tools.sh
 with_server := REDIS_SERVER="$${REDIS_SERVER:-$$(command -v redis-server || command -v valkey-server)}"
+clients := $(or $(CARGO_TARGET_DIR),target)/clients
+rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh) .ci/run
 
-.PHONY: help build run test check bench clean
+.PHONY: help build run test test-clients check bench clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-7s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-13s%s\n", $$1, $$2}' Makefile
 
 build: ## Build target/release/libredis_ratelimit.so
 	@$(install) cargo cc libclang
@@ -21,13 +23,22 @@ test: ## Build, then run every test against a real server
 	cargo build --release
 	$(with_server) cargo test
 
+test-clients: ## Run every client and example: Python, Node and Rust, with what they need from pip, npm and cargo
+	@$(install) cargo cc libclang redis-server python3-venv node npm
+	@scripts/install-clients.sh
+	cargo build --release
+	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
+	$(with_server) CLIENTS=all cargo test --test clients --test examples
+
 check: ## What CI runs: format, lints, shell scripts, dependencies, tests
 	@$(install) cargo rustfmt clippy cc libclang redis-server
 	cargo fmt --check
+	cargo fmt --check --manifest-path $(rust_clients)
 	cargo clippy --locked --all-targets -- -D warnings
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	if command -v shellcheck >/dev/null; then shellcheck $(shell_scripts); fi
 	if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; fi
+	@scripts/install-clients.sh --if-possible
 	$(MAKE) test
 
 bench: ## Instructions, CPU time, latency and memory beside Redis' own commands (BENCH=arguments)
