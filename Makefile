@@ -2,9 +2,11 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 export PORT ?= 6379
 install := scripts/install-tools.sh
 with_server := REDIS_SERVER="$${REDIS_SERVER:-$$(command -v redis-server || command -v valkey-server)}"
+clients := $(or $(CARGO_TARGET_DIR),target)/clients
+rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh) .ci/run
 
-.PHONY: help build run test test-servers check fuzz valgrind soak bench clean
+.PHONY: help build run test test-servers test-clients check fuzz valgrind soak bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
@@ -26,14 +28,23 @@ test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey
 	cargo build --release
 	scripts/test-servers.sh $(SERVERS)
 
+test-clients: ## Run every client and example: Python, Node and Rust, with what they need from pip, npm and cargo
+	@$(install) cargo cc libclang redis-server python3-venv node npm
+	@scripts/install-clients.sh
+	cargo build --release
+	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
+	$(with_server) CLIENTS=all cargo test --test clients --test examples
+
 check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9
 	@$(install) cargo rustfmt clippy cc libclang redis-server
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	cargo fmt --check --manifest-path $(rust_clients)
 	cargo clippy --locked --all-targets -- -D warnings
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	if command -v shellcheck >/dev/null; then shellcheck $(shell_scripts); fi
 	if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; fi
+	@scripts/install-clients.sh --if-possible
 	$(MAKE) test
 	scripts/test-servers.sh valkey-9.1
 

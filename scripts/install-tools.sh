@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs those of the named tools that are missing, and says nothing if none is.
 #
-#   scripts/install-tools.sh cargo rustfmt clippy cargo-fuzz cc c++ make libclang pip redis-server valgrind
+#   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-fuzz cc c++ make libclang pip python3-venv node npm \
+#       redis-server valgrind
 #
+# --look installs nothing: it fails, in silence, if one is missing.
 # On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +25,9 @@ have() {
     redis-server) have_server ;;
     c++) printf '#include <vector>\n' | c++ -E -x c++ - >/dev/null 2>&1 ;;
     cargo-fuzz) cargo fuzz --version >/dev/null 2>&1 ;;
-    make | valgrind) command -v "$1" >/dev/null ;;
+    python3-venv) python3 -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 10)' >/dev/null 2>&1 ;;
+    node) node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' >/dev/null 2>&1 ;;
+    make | npm | valgrind) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac
 }
@@ -73,13 +77,14 @@ apt_name() {
         version=$(apt-cache depends libclang1 2>/dev/null | sed -n 's/.*Depends: libclang1-\([0-9]*\).*/\1/p' | head -n 1)
         if [ -n "$version" ]; then echo libclang1 "libclang-common-$version-dev"; else echo libclang-dev; fi
         ;;
+    node) echo nodejs ;;
     redis-server) if apt-cache show redis-server >/dev/null 2>&1; then echo redis-server; else echo valkey-server; fi ;;
     *) echo "$1" ;;
     esac
 }
-dnf_name() { case $1 in cc) echo gcc ;; c++) echo gcc-c++ ;; pip) echo python3-pip ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
-apk_name() { case $1 in cc) echo gcc musl-dev ;; c++) echo g++ ;; pip) echo py3-pip ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
-brew_name() { case $1 in cc | c++) echo gcc ;; pip) echo python ;; libclang) echo llvm ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+dnf_name() { case $1 in python3-venv) echo python3 ;; node) echo nodejs ;; cc) echo gcc ;; c++) echo gcc-c++ ;; pip) echo python3-pip ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+apk_name() { case $1 in python3-venv) echo python3 ;; node) echo nodejs ;; cc) echo gcc musl-dev ;; c++) echo g++ ;; pip) echo py3-pip ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+brew_name() { case $1 in python3-venv) echo python ;; npm) echo node ;; cc | c++) echo gcc ;; pip) echo python ;; libclang) echo llvm ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
 names() {
     local tool all=()
     for tool in "${missing[@]}"; do all+=("$("$1" "$tool")"); done
@@ -116,6 +121,12 @@ install_with_apt() {
         echo "Only the program of $service is used here; its service is left off (systemctl enable --now $service)."
     fi
 }
+
+if [ "${1:-}" = --look ]; then
+    shift
+    for tool in "$@"; do have "$tool" || exit 1; done
+    exit 0
+fi
 
 missing=()
 for tool in "$@"; do

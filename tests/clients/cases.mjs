@@ -1,0 +1,80 @@
+// What the scripts of both Node clients share: the cases, the ways to send them and the ways to wait.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const CASES = JSON.parse(readFileSync(new URL("cases.json", import.meta.url), "utf8"));
+const SCRIPT = "return redis.pcall(ARGV[1], KEYS[1], unpack(ARGV, 2))";
+
+const asEval = ([name, key, ...rest]) => ["EVAL", SCRIPT, "1", key, name, ...rest];
+
+function check(mode, replies) {
+  assert.equal(replies.length, CASES.length, mode);
+  CASES.forEach(([call, expected], at) => {
+    const reply = replies[at];
+    const message = `${mode}: ${call} answered ${reply instanceof Error ? reply : JSON.stringify(reply)}`;
+    if (expected?.error) assert.ok(reply instanceof Error && reply.message.includes(expected.error), message);
+    else assert.deepEqual(reply, expected, message);
+  });
+}
+
+/** `client`: call(words), transaction(list of words), close(). Both answer errors as values. */
+export async function everyCase(client, protocol) {
+  const calls = CASES.map(([call]) => call.split(" "));
+  const modes = {
+    plain: async () => {
+      const replies = [];
+      for (const words of calls) replies.push(await client.call(words));
+      return replies;
+    },
+    // What is sent in one turn of the event loop goes out in one piece.
+    pipelined: () => Promise.all(calls.map((words) => client.call(words))),
+    "in a transaction": () => client.transaction(calls),
+    "from a script": () => Promise.all(calls.map((words) => client.call(asEval(words)))),
+  };
+  for (const [mode, run] of Object.entries(modes)) {
+    await client.call(["FLUSHALL"]);
+    check(`RESP${protocol} ${mode}`, await run());
+  }
+  return CASES.length;
+}
+
+/** A call that waits holds up all later calls on its connection, so each waits on one of its own. */
+export async function waiting(connect) {
+  const r = await connect();
+  const own = await connect();
+  const call = (line) => r.call(line.split(" "));
+  const timed = async (line) => {
+    const begin = performance.now();
+    return [await own.call(line.split(" ")), performance.now() - begin];
+  };
+  await call("FLUSHALL");
+
+  // Granted when its turn comes.
+  await call("RL.THROTTLE mail 0 10 1");
+  let [reply, took] = await timed("RL.THROTTLE mail 0 10 1 BLOCK 4000");
+  assert.ok(reply[0] === 0 && took > 80 && took < 3000, `${reply} after ${took}`);
+
+  // Denied when its time is up.
+  assert.equal((await call("RL.ACQUIRE job 1 0 ID first"))[5], "first");
+  [reply, took] = await timed("RL.ACQUIRE job 1 0 BLOCK 200");
+  assert.ok(reply[0] === 2 && reply[5] === null && took > 190 && took < 3000, `${reply} after ${took}`);
+
+  // Granted as soon as somebody gives back.
+  const second = timed("RL.ACQUIRE job 1 0 ID second BLOCK 4000");
+  await sleep(200);
+  assert.equal(await call("RL.RELEASE job first"), 1);
+  [reply, took] = await second;
+  assert.ok(reply[5] === "second" && took > 150 && took < 3000, `${reply} after ${took}`);
+
+  // A client that hangs up takes nothing when its turn would have come.
+  const third = timed("RL.ACQUIRE job 1 0 BLOCK 4000");
+  await sleep(200);
+  own.close();
+  [reply] = await third;
+  assert.ok(reply instanceof Error, `${reply}`);
+  while (!(await call("INFO ratelimit")).includes("ratelimit_waiting:0")) await sleep(10);
+  assert.equal(await call("RL.RELEASE job second"), 1);
+  assert.deepEqual(await call("RL.HELD job"), []);
+  r.close();
+}

@@ -1,0 +1,121 @@
+//! Runs every case and every way to wait with fred and with redis-rs on tokio: clients PORT_WITH_HELD_CLOCK PORT
+
+#[path = "../../cases.rs"]
+mod cases;
+mod fred_client;
+mod redis_client;
+
+use std::env;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use cases::{calls, calls_from_scripts, check, check_some, without_errors};
+use serde_json::{json, Value as Json};
+
+/// What both clients can do. An error is `{"error": text}`.
+trait Client: Clone + Send + Sync + 'static {
+    const NAME: &str;
+    /// Whether EXEC answers the other replies when one is an error.
+    const ERRORS_IN_EXEC: bool;
+    fn connect(port: u16, resp3: bool) -> impl Future<Output = Self> + Send;
+    /// Another connection, for calls that wait.
+    fn another(&self) -> impl Future<Output = Self> + Send;
+    fn call(&self, words: Vec<String>) -> impl Future<Output = Json> + Send;
+    fn pipeline(&self, calls: Vec<Vec<String>>) -> impl Future<Output = Vec<Json>> + Send;
+    fn transaction(&self, calls: Vec<Vec<String>>) -> impl Future<Output = Vec<Json>> + Send;
+    /// Closes the connection, whatever waits on it.
+    fn close(self) -> impl Future<Output = ()> + Send;
+
+    fn line(&self, line: &str) -> impl Future<Output = Json> + Send {
+        self.call(line.split(' ').map(str::to_owned).collect())
+    }
+}
+
+async fn every_case<C: Client>(port: u16, resp3: bool) {
+    let client = C::connect(port, resp3).await;
+    for mode in ["plain", "pipelined", "in a transaction", "from a script"] {
+        client.line("FLUSHALL").await;
+        let mut replies = Vec::new();
+        match mode {
+            "plain" => {
+                for words in calls() {
+                    replies.push(client.call(words).await);
+                }
+            }
+            "pipelined" => replies = client.pipeline(calls()).await,
+            "in a transaction" if !C::ERRORS_IN_EXEC => {
+                let (some, all) = (without_errors(), calls());
+                let calls = some.iter().map(|&at| all[at].clone()).collect();
+                let replies = client.transaction(calls).await;
+                check_some(&format!("{}, RESP3 {resp3}, {mode}", C::NAME), &some, &replies);
+                continue;
+            }
+            "in a transaction" => replies = client.transaction(calls()).await,
+            _ => {
+                for words in calls_from_scripts() {
+                    replies.push(client.call(words).await);
+                }
+            }
+        }
+        check(&format!("{}, RESP3 {resp3}, {mode}", C::NAME), &replies);
+    }
+}
+
+/// A call that waits holds up all others on its connection, so it has one of its own.
+async fn waiting<C: Client>(port: u16, resp3: bool) {
+    let client = C::connect(port, resp3).await;
+    let own = client.another().await;
+    client.line("FLUSHALL").await;
+    let timed = |line: &'static str| {
+        let own = own.clone();
+        async move {
+            let begin = Instant::now();
+            (own.line(line).await, begin.elapsed().as_millis())
+        }
+    };
+
+    // Granted when its turn comes.
+    client.line("RL.THROTTLE mail 0 10 1").await;
+    let (reply, took) = timed("RL.THROTTLE mail 0 10 1 BLOCK 4000").await;
+    assert!(reply[0] == 0 && (80..3_000).contains(&took), "{reply} after {took} ms");
+
+    // Denied when its time is up, later than any default timeout of a client.
+    assert_eq!(client.line("RL.ACQUIRE job 1 0 ID first").await[5], "first");
+    let (reply, took) = timed("RL.ACQUIRE job 1 0 BLOCK 700").await;
+    assert!(reply[0] == 2 && (690..3_000).contains(&took), "{reply} after {took} ms");
+
+    // Granted as soon as somebody gives back.
+    let second = tokio::spawn(timed("RL.ACQUIRE job 1 0 ID second BLOCK 4000"));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(client.line("RL.RELEASE job first").await, 1);
+    let (reply, took) = second.await.unwrap();
+    assert!(reply[5] == "second" && (150..3_000).contains(&took), "{reply} after {took} ms");
+
+    // A client that hangs up takes nothing when its turn would have come.
+    let third = tokio::spawn(timed("RL.ACQUIRE job 1 0 BLOCK 4000"));
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    third.abort();
+    let _ = third.await;
+    own.close().await;
+    let begin = Instant::now();
+    while !client.line("INFO ratelimit").await.to_string().contains("ratelimit_waiting:0") {
+        assert!(begin.elapsed() < Duration::from_secs(2), "{}: still in the line", C::NAME);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(client.line("RL.RELEASE job second").await, 1);
+    assert_eq!(client.line("RL.HELD job").await, json!([]));
+    client.close().await;
+}
+
+#[tokio::main]
+async fn main() {
+    let ports: Vec<u16> = env::args().skip(1).map(|port| port.parse().unwrap()).collect();
+    let [held, port] = ports[..] else { panic!("two ports") };
+    for resp3 in [false, true] {
+        every_case::<redis_client::Redis>(held, resp3).await;
+        waiting::<redis_client::Redis>(port, resp3).await;
+        every_case::<fred_client::Fred>(held, resp3).await;
+        waiting::<fred_client::Fred>(port, resp3).await;
+    }
+    println!("{} cases with fred and redis-rs", calls().len());
+}
