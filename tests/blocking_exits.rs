@@ -207,16 +207,18 @@ fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
     let mut conn = master.conn();
     conn.cmd("CONFIG SET shutdown-timeout 60");
     let mut waiter = master.conn();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 1000");
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     waiter.send(waits("a"));
     master.wait_until_waiting(1);
     // SAFETY: stops and continues a process that this test started.
     unsafe { libc::kill(replica.pid(), libc::SIGSTOP) };
     conn.cmd("SET lag 1");
     let mut shutdown = master.conn();
+    shutdown.send("RL.RENEW k holder LEASE 500");
     shutdown.send("SHUTDOWN NOSAVE");
+    assert_eq!(shutdown.recv(), Value::Int(1));
     // The lease lapses meanwhile.
-    assert!(waiter.silent_for(ms(1200)));
+    assert!(waiter.silent_for(ms(700)));
     assert!(master.is_running());
     assert_eq!(text(&conn.cmd("SHUTDOWN ABORT")), "OK");
     assert!(error_line(&shutdown.recv()).starts_with("ERR "));
@@ -320,21 +322,21 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
     let (mut here, mut there) = (first.conn(), second.conn());
     let slot = here.int("CLUSTER KEYSLOT k");
     // A lease that lapses while the key is on its way: nobody may have it here.
-    here.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 1500");
+    here.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let mut line = [
         first.wait_in_line(waits("a")),
         first.wait_in_line("RL.ACQUIRE k 1 0 1 ID b LEASE 600000 BLOCK 60000"),
     ];
-    let mut times_out = first.wait_in_line("RL.ACQUIRE k 1 0 1 ID c LEASE 600000 BLOCK 1600");
-    for (source, line) in [
-        (false, format!("CLUSTER SETSLOT {slot} IMPORTING {first_id}")),
-        (true, format!("CLUSTER SETSLOT {slot} MIGRATING {second_id}")),
-        (true, format!("MIGRATE 127.0.0.1 {} k 0 5000", second.port())),
-    ] {
-        let conn = if source { &mut here } else { &mut there };
-        assert_eq!(conn.text(&line), "OK", "{line}");
-    }
-    sleep(ms(1700));
+    let mut times_out = first.wait_in_line("RL.ACQUIRE k 1 0 1 ID c LEASE 600000 BLOCK 1000");
+    let import = format!("CLUSTER SETSLOT {slot} IMPORTING {first_id}");
+    assert_eq!(there.text(import), "OK");
+    let replies = here.pipeline([
+        "RL.RENEW k holder LEASE 600".to_owned(),
+        format!("CLUSTER SETSLOT {slot} MIGRATING {second_id}"),
+        format!("MIGRATE 127.0.0.1 {} k 0 5000", second.port()),
+    ]);
+    assert_eq!(replies, [Value::Int(1), Value::Okay, Value::Okay]);
+    sleep(ms(800));
     // It is neither granted nor made here.
     assert_eq!(limited(&times_out.recv()), 2);
     assert_eq!(here.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);

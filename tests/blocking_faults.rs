@@ -39,49 +39,68 @@ fn same_state(master: &Server, replica: &Server, key: &str) {
 
 /// Three lines whose moment comes while a pause is in force: none is granted before it is over.
 #[track_caller]
-fn nothing_is_granted_during(pause: impl FnOnce(&Server, &Server), end: impl FnOnce(&Server)) {
-    const MOMENT_MS: u64 = 1000;
-    let master = Server::start();
-    let replica = Server::replica_of(&master, true);
+fn nothing_is_granted_during(master: &Server, replica: &Server, pause: &str, end: impl FnOnce()) {
+    const MOMENT_MS: u64 = 300;
     let mut conn = master.conn();
-    conn.cmd(format!("RL.ACQUIRE a 1 0 1 LEASE {MOMENT_MS}"));
-    conn.cmd(format!("RL.THROTTLE t 0 1 {MOMENT_MS}ms"));
-    conn.cmd(format!("RL.ACQUIRE w 1 1h 1 LEASE {MOMENT_MS}"));
+    conn.cmd("RL.ACQUIRE a 1 0 1 ID holder LEASE 600000");
+    conn.cmd("RL.ACQUIRE w 1 1h 1 ID holder LEASE 600000");
+    conn.cmd("RL.THROTTLE t 0 1 1h");
     let mut line = [
         "RL.ACQUIRE a 1 0 1 ID x LEASE 600000 BLOCK 0",
         "RL.THROTTLE t 0 1 1h 1 BLOCK 0",
         "RL.WINDOW w 1 1h 1 BLOCK 0",
     ]
     .map(|call| master.wait_in_line(call));
-    pause(&master, &replica);
-    assert!(line[0].silent_for(ms(MOMENT_MS + 150)), "granted while paused");
+    let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + ms(MOMENT_MS);
+    let replies = conn.pipeline([
+        format!("RL.RENEW a holder LEASE {MOMENT_MS}"),
+        format!("RL.RENEW w holder LEASE {MOMENT_MS}"),
+        format!("SET t {} EX 10000", soon.as_nanos()),
+        pause.to_owned(),
+    ]);
+    assert_eq!(replies, [Value::Int(1), Value::Int(1), Value::Okay, Value::Okay]);
+    assert!(line[0].silent_for(ms(MOMENT_MS + 200)), "granted while paused");
     for waiter in &mut line {
         assert!(waiter.silent_for(ms(1)), "granted while paused");
     }
-    end(&master);
+    end();
     for waiter in &mut line {
         assert_eq!(limited(&waiter.recv()), 0);
     }
     for key in ["a", "t", "w"] {
-        same_state(&master, &replica, key);
+        same_state(master, replica, key);
     }
     assert_eq!(master.conn().held_ids("a"), ["x"]);
 }
 
 #[test]
 fn a_timer_during_client_pause_write_waits_for_its_end() {
-    nothing_is_granted_during(
-        |master, _| assert_eq!(master.conn().text("CLIENT PAUSE 60000 WRITE"), "OK"),
-        |master| assert_eq!(master.conn().text("CLIENT UNPAUSE"), "OK"),
-    );
+    let master = Server::start();
+    let replica = Server::replica_of(&master, true);
+    nothing_is_granted_during(&master, &replica, "CLIENT PAUSE 60000 WRITE", || {
+        assert_eq!(master.conn().text("CLIENT UNPAUSE"), "OK");
+    });
 }
 
 #[test]
 fn a_timer_during_client_pause_all_waits_for_its_end() {
-    nothing_is_granted_during(
-        |master, _| assert_eq!(master.conn().text("CLIENT PAUSE 2000 ALL"), "OK"),
-        |_| {},
-    );
+    let master = Server::start();
+    let replica = Server::replica_of(&master, true);
+    nothing_is_granted_during(&master, &replica, "CLIENT PAUSE 1500 ALL", || {});
+}
+
+#[test]
+fn a_failover_that_is_called_off_goes_on_granting() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, true);
+    // It never catches up.
+    // SAFETY: stops and continues a process that this test started.
+    unsafe { libc::kill(replica.pid(), libc::SIGSTOP) };
+    nothing_is_granted_during(&master, &replica, "FAILOVER", || {
+        assert_eq!(master.conn().text("FAILOVER ABORT"), "OK");
+        // SAFETY: as above.
+        unsafe { libc::kill(replica.pid(), libc::SIGCONT) };
+    });
 }
 
 #[test]
@@ -89,50 +108,28 @@ fn a_client_that_goes_during_a_pause_is_no_harm() {
     let master = Server::start();
     let replica = Server::replica_of(&master, true);
     let mut conn = master.conn();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 1200");
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let mut first = master.conn();
-    let id = first.id();
+    let first_id = first.id();
     let first = master.wait_on(first, waits("a"));
     let second = master.wait_in_line(waits("b"));
     let mut third = master.wait_in_line(waits("c"));
     let mut fourth = master.conn();
     let fourth_id = fourth.id();
-    let mut fourth = master.wait_on(fourth, "RL.WINDOW k 1 1h 1 BLOCK 0");
-    conn.cmd("CLIENT PAUSE 60000 WRITE");
-    sleep(ms(1300));
+    let mut fourth = master.wait_on(fourth, waits("d"));
+    conn.pipeline(["RL.RENEW k holder LEASE 100", "CLIENT PAUSE 60000 WRITE"]);
+    sleep(ms(200));
     drop(second);
-    conn.cmd(format!("CLIENT KILL ID {id}"));
+    conn.cmd(format!("CLIENT KILL ID {first_id}"));
     drop(first);
     conn.cmd(format!("CLIENT UNBLOCK {fourth_id}"));
-    assert_eq!(limited(&fourth.recv()), 1);
+    assert_eq!(limited(&fourth.recv()), 2);
     master.wait_until_waiting(1);
     sleep(ms(100));
     conn.cmd("CLIENT UNPAUSE");
     assert_eq!(acquired(&third.recv()).id(), "c");
     same_state(&master, &replica, "k");
 }
-
-#[test]
-fn a_failover_that_is_called_off_goes_on_granting() {
-    nothing_is_granted_during(
-        |master, replica| {
-            // The replica never catches up.
-            // SAFETY: stops a process that this test started.
-            unsafe { libc::kill(replica.pid(), libc::SIGSTOP) };
-            let mut conn = master.conn();
-            conn.cmd("SET lag 1");
-            assert_eq!(conn.text("FAILOVER"), "OK");
-            STOPPED.store(i64::from(replica.pid()), SeqCst);
-        },
-        |master| {
-            assert_eq!(master.conn().text("FAILOVER ABORT"), "OK");
-            // SAFETY: continues it.
-            unsafe { libc::kill(STOPPED.load(SeqCst) as i32, libc::SIGCONT) };
-        },
-    );
-}
-
-static STOPPED: AtomicI64 = AtomicI64::new(0);
 
 #[test]
 fn after_a_failover_the_waiters_are_told_and_the_new_master_goes_on() {

@@ -151,7 +151,7 @@ fn nobody_barges_when_a_lease_lapses() {
     let server = Server::start();
     for key in ["k1", "k2", "k3"] {
         server.conn().cmd(format!("RL.ACQUIRE {key} 1 0 LEASE 800"));
-        let waiter = server.wait_in_line(format!("RL.ACQUIRE {key} 1 0 BLOCK 0 LEASE 600000"));
+        let waiter = server.wait_shortly(format!("RL.ACQUIRE {key} 1 0 BLOCK 0 LEASE 600000"));
         nobody_barges(&server, waiter, &format!("RL.ACQUIRE {key} 1 0"));
     }
 }
@@ -161,7 +161,7 @@ fn nobody_barges_when_an_event_slides_out() {
     let server = Server::start();
     for (key, command) in [("k1", "WINDOW"), ("k2", "ACQUIRE")] {
         server.conn().cmd(format!("RL.WINDOW {key} 1 1s"));
-        let waiter = server.wait_in_line(format!("RL.{command} {key} 1 1s BLOCK 0"));
+        let waiter = server.wait_shortly(format!("RL.{command} {key} 1 1s BLOCK 0"));
         nobody_barges(&server, waiter, &format!("RL.{command} {key} 1 1s"));
     }
 }
@@ -172,7 +172,7 @@ fn nobody_barges_when_the_bucket_drains() {
     for key in ["k1", "k2"] {
         // The waiter wants three at once while single ones would be had every 400 ms.
         server.conn().cmd(format!("RL.THROTTLE {key} 2 5 2s 3"));
-        let waiter = server.wait_in_line(format!("RL.THROTTLE {key} 2 5 2s 3 BLOCK 0"));
+        let waiter = server.wait_shortly(format!("RL.THROTTLE {key} 2 5 2s 3 BLOCK 0"));
         nobody_barges(&server, waiter, &format!("RL.THROTTLE {key} 2 5 2s"));
     }
 }

@@ -189,9 +189,16 @@ fn join(call: &Call, request: Request, block_ms: u64, wait_us: Option<u64>) -> R
     Ok(())
 }
 
-/// Grants to the head, and to the next, as long as they can be had; then answers those whose time is up.
+/// Grants to the head, and to the next, as long as they can be had.
 fn wake(ctx: Context, id: LineId, now_us: u64) {
-    let mut wait_us = None;
+    let wait_us = serve_heads(ctx, id, now_us, None);
+    rearm(id, wait_us);
+}
+
+/// Grants to the head, and to the next, as long as they can be had, or else their time was up at `due_us` of the
+/// monotonic clock; returns how long the next has to wait. Only a timer tells whose time is up: the time of a command
+/// may be an old one, of a transaction or a script, at which what a waiter could have by now was not there.
+fn serve_heads(ctx: Context, id: LineId, now_us: u64, due_us: Option<u64>) -> Option<u64> {
     while let Some((ticket, request, place)) = room(|room| room.head(id)) {
         let name = KeyName::of(&place.key);
         let terms = Terms { barred: false, mode: Mode::Try };
@@ -201,9 +208,10 @@ fn wake(ctx: Context, id: LineId, now_us: u64) {
                 end(ticket, Ok(answer), now_us);
             }
             Ok(Attempt::Denied { answer, .. }) => {
-                if !room(|room| room.is_overdue(id, ticket)) {
-                    wait_us = answer.decision.retry_after_us;
-                    break;
+                let overdue =
+                    due_us.is_some_and(|due_us| room(|room| room.is_overdue(id, ticket, due_us)));
+                if !overdue {
+                    return answer.decision.retry_after_us;
                 }
                 let terms = Terms { barred: false, mode: Mode::Last };
                 give_up(ctx, ticket, &request, name, now_us, terms);
@@ -211,13 +219,12 @@ fn wake(ctx: Context, id: LineId, now_us: u64) {
             Err(error) => end(ticket, Err(error), now_us),
         }
     }
-    dismiss_overdue(ctx, id, now_us, Mode::Last);
-    rearm(id, wait_us);
+    None
 }
 
-/// Answers all whose time is up, behind a head who goes on waiting.
-fn dismiss_overdue(ctx: Context, id: LineId, now_us: u64, mode: Mode) {
-    while let Some((ticket, request, place)) = room(|room| room.overdue(id)) {
+/// Answers all whose time was up at `due_us`, behind a head who goes on waiting.
+fn dismiss_overdue(ctx: Context, id: LineId, now_us: u64, due_us: u64, mode: Mode) {
+    while let Some((ticket, request, place)) = room(|room| room.overdue(id, due_us)) {
         let terms = Terms { barred: true, mode };
         give_up(ctx, ticket, &request, KeyName::of(&place.key), now_us, terms);
     }
@@ -328,13 +335,15 @@ pub fn tick(ctx: Context, id: LineId) {
         rearm_after(id, PAUSED_MS.saturating_mul(1_000));
         return;
     }
+    // In this order: what is there when somebody's time is up is still theirs.
+    let due_us = clock::monotonic_us();
     let now_us = clock::wall_time_us();
     let debts = room(|room| Some(std::mem::take(&mut room.lines.get_mut(&id)?.debts)));
     // Also where the rest fails: whoever is dismissed is judged in this database.
     let selected = ctx.select_db(place.db);
     if !ctx.is_master() || !selected || !ctx.serves(name) {
         // Whoever has the key now decides about it. Until the server sends them there, they wait for that.
-        dismiss_overdue(ctx, id, now_us, Mode::Look);
+        dismiss_overdue(ctx, id, now_us, due_us, Mode::Look);
         rearm(id, Some(PAUSED_MS.saturating_mul(1_000)));
         return;
     }
@@ -350,7 +359,9 @@ pub fn tick(ctx: Context, id: LineId) {
             }
         }
     }
-    wake(ctx, id, now_us);
+    let wait_us = serve_heads(ctx, id, now_us, Some(due_us));
+    dismiss_overdue(ctx, id, now_us, due_us, Mode::Last);
+    rearm(id, wait_us);
 }
 
 /// The wall clock was set back, and every timer would be late by as much: starts them anew.
@@ -475,12 +486,12 @@ impl Room {
         self.waiter(self.lines.get(&id)?.line.head()?)
     }
 
-    fn overdue(&self, id: LineId) -> Option<(Ticket, Request, Arc<Place>)> {
-        self.waiter(self.lines.get(&id)?.line.overdue(clock::monotonic_us())?)
+    fn overdue(&self, id: LineId, due_us: u64) -> Option<(Ticket, Request, Arc<Place>)> {
+        self.waiter(self.lines.get(&id)?.line.overdue(due_us)?)
     }
 
-    fn is_overdue(&self, id: LineId, ticket: Ticket) -> bool {
-        self.lines.get(&id).is_some_and(|line| line.line.is_overdue(ticket, clock::monotonic_us()))
+    fn is_overdue(&self, id: LineId, ticket: Ticket, due_us: u64) -> bool {
+        self.lines.get(&id).is_some_and(|line| line.line.is_overdue(ticket, due_us))
     }
 
     fn waiter(&self, ticket: Ticket) -> Option<(Ticket, Request, Arc<Place>)> {
