@@ -24,7 +24,7 @@ export RATELIMIT_VALGRIND_SERVER
 export REDIS_SERVER=$PWD/scripts/valgrind-server.sh RATELIMIT_TEST_SLOWNESS=10
 status=0
 if [ $# -gt 0 ]; then tests=("$@"); else tests=("${core[@]}"); fi
-cargo test "${tests[@]}" -- --test-threads="${THREADS:-2}" || status=$?
+cargo test --no-fail-fast "${tests[@]}" -- --test-threads="${THREADS:-2}" || status=$?
 
 servers=$(find "$VALGRIND_LOGS" -name '*.xml' | wc -l)
 [ "$servers" -gt 0 ] || { echo "No server ran under valgrind." >&2; exit 1; }

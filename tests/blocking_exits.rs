@@ -101,7 +101,8 @@ fn client_unblock_error_answers_an_error() {
 
 #[test]
 fn client_unblock_tells_each_command_s_denial() {
-    let server = Server::start();
+    let server = Server::builder().clock(true).start();
+    server.clock().set_us(1_700_000_000_000_000);
     let mut conn = server.conn();
     conn.cmd("RL.THROTTLE t 4 1 1h 4");
     conn.cmd("RL.WINDOW w 5 1h 4");

@@ -45,7 +45,6 @@ enum Call {
     StepBack { us: u64, shift: u8 },
     Take { quantity: u64, shift: u8, atmost: bool, barred: bool, count_denied: bool },
     Apply { quantity: u64, shift: u8 },
-    Retract { nth: u8 },
     Hold { quantity: u64, shift: u8, lease_us: u64, lease_shift: u8 },
     Release { nth: u8 },
 }
@@ -277,15 +276,6 @@ fuzz_target!(|input: Input| {
                 if !semaphore {
                     let mut tally = world.read();
                     world.record(&mut tally, small(quantity, shift).min(MAX_SUM), false);
-                }
-            }
-            Call::Retract { nth } => {
-                let Some(&one) = world.counted.iter().rev().nth(usize::from(nth)) else { continue };
-                let mut tally = world.read();
-                if !tally.has_future() && tally.retract(one.weight, one.at_us) {
-                    let place = world.counted.len() - 1 - usize::from(nth);
-                    world.counted.remove(place);
-                    world.write(&tally, false);
                 }
             }
             Call::Hold { quantity, shift, lease_us, lease_shift } => {
