@@ -96,6 +96,9 @@ async fn waiting<C: Client>(port: u16, resp3: bool) {
     tokio::time::sleep(Duration::from_millis(200)).await;
     third.abort();
     let _ = third.await;
+    // Giving up on the reply is not enough.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(client.line("INFO ratelimit").await.to_string().contains("ratelimit_waiting:1"));
     own.close().await;
     let begin = Instant::now();
     while !client.line("INFO ratelimit").await.to_string().contains("ratelimit_waiting:0") {
