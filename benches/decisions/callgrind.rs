@@ -71,14 +71,21 @@ impl Meter {
 
 /// Instructions so far, of all threads.
 fn instructions(server: &Server) -> Result<f64> {
-    let status = monitor(server, "status internal")?;
-    // `events-1: 4711` is a thread's total, `events-1-0: 4711` that of a function it is in.
-    let totals = status.lines().filter_map(|line| {
-        let (thread, total) = line.strip_prefix("events-")?.split_once(": ")?;
-        thread.parse::<u32>().ok()?;
-        total.trim().parse::<f64>().ok()
-    });
-    Ok(totals.sum())
+    // Now and then callgrind answers nothing.
+    for _ in 0..10 {
+        let status = monitor(server, "status internal")?;
+        // `events-1: 4711` is a thread's total, `events-1-0: 4711` that of a function it is in.
+        let totals = status.lines().filter_map(|line| {
+            let (thread, total) = line.strip_prefix("events-")?.split_once(": ")?;
+            thread.parse::<u32>().ok()?;
+            total.trim().parse::<f64>().ok()
+        });
+        match totals.sum::<f64>() {
+            0.0 => continue,
+            total => return Ok(total),
+        }
+    }
+    Err(Error::other("callgrind does not tell what it counted"))
 }
 
 /// Gives the callgrind of a server one of its monitor commands.

@@ -36,7 +36,7 @@ impl Clock {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
         let clock = Clock { file, path };
-        clock.set(START_US)?;
+        clock.file.write_all_at(&START_US.to_ne_bytes(), 0)?;
         clock.tick(0)?;
         Ok(clock)
     }
@@ -46,11 +46,6 @@ impl Clock {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, 0)?;
         Ok(i64::from_ne_bytes(bytes))
-    }
-
-    /// Sets it while the server is idle.
-    pub fn set(&self, now_us: i64) -> io::Result<()> {
-        self.file.write_all_at(&now_us.to_ne_bytes(), 0)
     }
 
     /// Lets `tick_us` microseconds pass each time the server reads the clock; 0 stops it.

@@ -1,7 +1,5 @@
 //! Lets a held clock advance as decisions are made.
 
-use std::sync::Arc;
-
 use crate::client::Result;
 use crate::clock::Clock;
 use crate::server::Server;
@@ -11,9 +9,9 @@ use crate::server::Server;
 /// The clock advances by a tick whenever the server reads it, so that time passes between the commands of a pipeline
 /// too. How often it is read for a decision differs from command to command, from server to server and with the
 /// pipeline's length; it is estimated here from one exchange to the next.
-pub struct Pacer {
+pub struct Pacer<'s> {
     /// None where no pace is to be kept.
-    clock: Option<Arc<Clock>>,
+    clock: Option<&'s Clock>,
     pace_us: f64,
     tick_us: f64,
     /// What the clock showed before the last exchange, and how many decisions that was for.
@@ -25,11 +23,11 @@ pub struct Pacer {
     lag_us: f64,
 }
 
-impl Pacer {
+impl<'s> Pacer<'s> {
     /// Keeps `pace_us` microseconds for each decision, if there is a pace and the server's clock is held.
-    pub fn new(server: &Server, pace_us: Option<f64>) -> Pacer {
+    pub fn new(server: &'s Server, pace_us: Option<f64>) -> Pacer<'s> {
         Pacer {
-            clock: pace_us.and_then(|_| server.clock()),
+            clock: pace_us.and(server.clock()),
             pace_us: pace_us.unwrap_or_default(),
             tick_us: 0.0,
             seen_us: 0,
@@ -41,25 +39,17 @@ impl Pacer {
 
     /// Prepares the clock for an exchange of so many decisions.
     pub fn step(&mut self, decisions: usize) -> Result<()> {
-        let Some(clock) = self.clock.clone() else { return Ok(()) };
+        let Some(clock) = self.clock else { return Ok(()) };
         let now_us = clock.now_us()?;
         if self.decisions > 0.0 {
             let passed_us = (now_us - self.seen_us) as f64;
-            if self.tick_us > 0.0 {
-                self.learn(passed_us / self.tick_us / self.decisions);
-            }
+            self.learn(passed_us / self.tick_us / self.decisions);
             self.lag_us = (self.lag_us + self.pace_us * self.decisions - passed_us).max(0.0);
         }
         self.seen_us = now_us;
         self.decisions = decisions as f64;
         let due_us = self.pace_us * self.decisions + self.lag_us;
-        if !self.leaps() {
-            self.tick_us = (due_us / (self.reads() * self.decisions)).ceil();
-        } else {
-            // Valkey 9 asks the system once for a whole pipeline: all of the time has to pass before it.
-            self.tick_us = 0.0;
-            clock.set(now_us + due_us as i64)?;
-        }
+        self.tick_us = (due_us / (self.reads() * self.decisions)).ceil();
         Ok(clock.tick(self.tick_us as i64)?)
     }
 
@@ -71,20 +61,13 @@ impl Pacer {
         }
     }
 
+    /// At least one, as every command looks at the clock.
     fn reads(&self) -> f64 {
-        self.reads.unwrap_or(1.0)
+        self.reads.unwrap_or(1.0).max(1.0)
     }
 
-    /// Whether the server reads its clock too rarely to be paced by ticks, so that only `step` lets time pass.
-    pub fn leaps(&self) -> bool {
-        self.reads() < 1.0
-    }
-
-    /// The tick that keeps the pace without `step`.
+    /// The tick that keeps the pace without `step`; 0 where there is none to keep.
     pub fn tick_us(&self) -> i64 {
-        match self.leaps() {
-            true => 0,
-            false => (self.pace_us / self.reads()).ceil() as i64,
-        }
+        (self.pace_us / self.reads()).ceil() as i64
     }
 }

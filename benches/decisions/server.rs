@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,7 +82,7 @@ pub enum Time {
 pub struct Server {
     process: Child,
     port: u16,
-    clock: Option<Arc<Clock>>,
+    clock: Option<Clock>,
     pub scripts: Scripts,
 }
 
@@ -99,7 +98,8 @@ impl Server {
             Tool::Callgrind => Command::new("valgrind"),
         };
         if tool == Tool::Callgrind {
-            command.args(["--tool=callgrind", "--instr-atstart=no"]);
+            // Children, as the server may be a shell script that starts the real one in its place.
+            command.args(["--tool=callgrind", "--instr-atstart=no", "--trace-children=yes"]);
             command.arg("--callgrind-out-file=/dev/null").arg(&installation.server);
             // The cron works by the machine's clock: in a server slowed down fifty times it would weigh as much more.
             command.args(["--hz", "1", "--dynamic-hz", "no"]);
@@ -117,7 +117,7 @@ impl Server {
                 let clock = Clock::create(installation.directory.join(format!("{name}.clock")))?;
                 command.env("LD_PRELOAD", &installation.clock_library);
                 command.env("BENCH_CLOCK", &clock.path);
-                Some(Arc::new(clock))
+                Some(clock)
             }
         };
         let process = command.spawn().map_err(|error| {
@@ -157,8 +157,8 @@ impl Server {
     }
 
     /// The clock of a server started with `Time::Held`.
-    pub fn clock(&self) -> Option<Arc<Clock>> {
-        self.clock.clone()
+    pub fn clock(&self) -> Option<&Clock> {
+        self.clock.as_ref()
     }
 
     /// Sets the tick of a held clock.

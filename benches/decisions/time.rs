@@ -1,11 +1,9 @@
 //! CPU time of the server, throughput and latency, pipelined and one at a time.
 
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Error, Result};
-use crate::pace::Pacer;
 use crate::peers::Scripts;
 use crate::report::{medians, Column, Table};
 use crate::server::{cpu_us, Installation, Server, Time, Tool};
@@ -72,7 +70,8 @@ fn plans(scripts: &Scripts) -> Vec<Plan> {
 struct Manner {
     connections: usize,
     pipeline: usize,
-    pacer: Mutex<Pacer>,
+    /// Of a held clock, to keep the pace.
+    tick_us: i64,
 }
 
 /// A row with a server of its own, which idles while the others are measured.
@@ -100,7 +99,7 @@ impl<'p> Subject<'p> {
                 pacer.step(pipeline)?;
                 workload.run(&mut control, pipeline)?;
             }
-            Ok(Manner { connections, pipeline, pacer: Mutex::new(pacer) })
+            Ok(Manner { connections, pipeline, tick_us: pacer.tick_us() })
         };
         let manners = [warm_up(CONNECTIONS, PIPELINE)?, warm_up(1, 1)?];
         let clients: Result<Vec<Client>> = (0..CONNECTIONS).map(|_| server.connect()).collect();
@@ -114,9 +113,8 @@ impl<'p> Subject<'p> {
     fn round(&mut self, time: Duration) -> Result<Vec<f64>> {
         let Subject { workload, server, control, clients, manners, decisions, unexpected } = self;
         let mut figures = Vec::new();
-        for manner in manners {
-            server.tick(manner.tick_us())?;
-            let manner = &*manner;
+        for manner in &*manners {
+            server.tick(manner.tick_us)?;
             let cpu = cpu_us(control)?;
             let started = Instant::now();
             let exchanges: Result<Vec<Vec<Exchange>>> = thread::scope(|scope| {
@@ -144,10 +142,6 @@ impl<'p> Subject<'p> {
 }
 
 impl Manner {
-    fn tick_us(&mut self) -> i64 {
-        self.pacer.get_mut().map_or(0, |pacer| pacer.tick_us())
-    }
-
     /// As many exchanges as fit into a span of time.
     fn run_for(
         &self,
@@ -158,9 +152,6 @@ impl Manner {
         let started = Instant::now();
         let mut exchanges = Vec::new();
         while started.elapsed() < time {
-            if let Some(mut pacer) = self.pacer.lock().ok().filter(|pacer| pacer.leaps()) {
-                pacer.step(self.pipeline)?;
-            }
             exchanges.push(workload.run(client, self.pipeline)?);
         }
         Ok(exchanges)

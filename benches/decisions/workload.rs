@@ -84,7 +84,7 @@ impl Workload {
     }
 
     /// What lets the time between the decisions pass.
-    pub fn pacer(&self, server: &Server) -> Pacer {
+    pub fn pacer<'s>(&self, server: &'s Server) -> Pacer<'s> {
         Pacer::new(server, self.pace_us)
     }
 
@@ -99,7 +99,12 @@ impl Workload {
     }
 
     /// Makes `count` decisions at their pace, `PIPELINE` at a time, and tells how many were not answered as expected.
-    pub fn run_paced(&self, client: &mut Client, pacer: &mut Pacer, count: usize) -> Result<usize> {
+    pub fn run_paced(
+        &self,
+        client: &mut Client,
+        pacer: &mut Pacer<'_>,
+        count: usize,
+    ) -> Result<usize> {
         let mut unexpected = 0;
         for _ in 0..count.div_ceil(PIPELINE) {
             pacer.step(PIPELINE)?;
