@@ -30,3 +30,24 @@ fn a_reservation_whose_rule_has_no_room_is_refused_and_stays_as_it_is() {
         conn.cmd("DEL k");
     }
 }
+
+/// Found by `make valgrind`: each refused MODULE LOAD kept a context of the server's, with 17 kB of buffers.
+#[test]
+fn a_module_that_is_refused_leaves_no_memory_behind() {
+    const CYCLES: i64 = 100;
+    const LEFT_BYTES: i64 = 4_000;
+    let server = Server::builder().module(false).start();
+    let mut conn = server.conn();
+    let module = std::env::var("RATELIMIT_SO").unwrap_or_else(|_| {
+        concat!(env!("CARGO_MANIFEST_DIR"), "/target/release/libredis_ratelimit.so").to_owned()
+    });
+    let mut refuse = |times| {
+        for _ in 0..times {
+            assert!(conn.err(format!("MODULE LOAD {module} lease 0")).starts_with("ERR "));
+        }
+        server.info("used_memory").unwrap().parse::<i64>().unwrap()
+    };
+    let before = refuse(10);
+    let left = (refuse(CYCLES) - before) / CYCLES;
+    assert!(left < LEFT_BYTES, "{left} bytes are left each time");
+}

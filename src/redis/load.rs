@@ -41,16 +41,18 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         let start = if len == 0 { NonNull::dangling().as_ptr() } else { argv };
         (Context::new(ctx), std::slice::from_raw_parts(start, len))
     };
-    match guard(ctx, || load(ctx, arguments)) {
-        Some(Ok(())) => OK,
-        Some(Err(Refused(why))) => {
-            if let Ok(line) = CString::new(format!("redis-ratelimit: {why}")) {
-                log_warning(ctx, &line);
-            }
-            ERR
-        }
-        None => ERR,
+    let loaded = guard(ctx, || load(ctx, arguments));
+    if let Some(Ok(())) = loaded {
+        return OK;
     }
+    if let Some(Err(Refused(why))) = loaded {
+        if let Ok(line) = CString::new(format!("redis-ratelimit: {why}")) {
+            log_warning(ctx, &line);
+        }
+    }
+    // The server asks a module that did not load nothing more.
+    guard(ctx, release);
+    ERR
 }
 
 /// The server calls this on unload, when no client waits and no timer runs.
@@ -58,13 +60,16 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 pub extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
     // SAFETY: the context is live until we return.
     let ctx = unsafe { Context::new(ctx) };
-    guard(ctx, || {
-        waiting::release();
-        key::release();
-        config::release();
-        blocking::release_module_context();
-    });
+    guard(ctx, release);
     OK
+}
+
+/// Frees what is kept from call to call.
+fn release() {
+    waiting::release();
+    key::release();
+    config::release();
+    blocking::release_module_context();
 }
 
 /// Why the module does not load.
