@@ -3,7 +3,7 @@
 use super::arguments::{Arguments, Known, Shape};
 use super::entries::{find, open};
 use super::ledger::{Change, Ledger};
-use super::request::{Attempt, Mode, Request as Any, Terms};
+use super::request::{look, Attempt, Mode, Request as Any, Terms};
 use super::waiting;
 use crate::answer::{Answer, Id, Sixth};
 use crate::config;
@@ -12,7 +12,7 @@ use crate::limit::decision::{Decision, TimeUnit};
 use crate::limit::reservation::{end_us, Reservation};
 use crate::limit::window::{Ask, Judgement};
 use crate::redis::call::{Call, Context, KeyName};
-use crate::redis::{clock, random};
+use crate::redis::random;
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -37,10 +37,7 @@ pub fn acquire(call: &mut Call) -> Result<(), Error> {
 /// `RL.ACQUIRE_RO key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [MS]`
 pub fn acquire_ro(call: &mut Call) -> Result<(), Error> {
     let (request, _) = parse(call, Known::MS | Known::WINDOW)?;
-    let now_us = clock::command_time_us();
-    let terms = Terms { barred: false, mode: Mode::Look };
-    call.reply(request.attempt(call.context(), call.key()?, now_us, terms)?.answer());
-    Ok(())
+    look(call, Any::Acquire(request))
 }
 
 fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {

@@ -3,7 +3,8 @@
 use super::{acquire, throttle, window};
 use crate::answer::Answer;
 use crate::error::Error;
-use crate::redis::call::{Context, KeyName};
+use crate::redis::call::{Call, Context, KeyName};
+use crate::redis::clock;
 
 /// A checked call of RL.THROTTLE, RL.WINDOW or RL.ACQUIRE.
 #[derive(Clone, Copy)]
@@ -57,6 +58,14 @@ impl Attempt {
             Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => answer,
         }
     }
+}
+
+/// Carries out a call of a looking command: answers what `request` would be told now, and changes nothing.
+pub fn look(call: &Call, request: Request) -> Result<(), Error> {
+    let now_us = clock::command_time_us();
+    let terms = Terms { barred: false, mode: Mode::Look };
+    call.reply(request.attempt(call.context(), call.key()?, now_us, terms)?.answer());
+    Ok(())
 }
 
 impl Request {

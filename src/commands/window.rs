@@ -3,14 +3,13 @@
 use super::arguments::{Arguments, Known, Shape};
 use super::entries::open;
 use super::ledger::{retract, Change, Ledger};
-use super::request::{Attempt, Mode, Request as Any, Terms};
+use super::request::{look, Attempt, Mode, Request as Any, Terms};
 use super::waiting;
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
 use crate::limit::decision::TimeUnit;
 use crate::limit::window::{Ask, Judgement};
 use crate::redis::call::{Call, Context, KeyName};
-use crate::redis::clock;
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -35,10 +34,7 @@ pub fn window(call: &mut Call) -> Result<(), Error> {
 /// `RL.WINDOW_RO key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [MS]`
 pub fn window_ro(call: &mut Call) -> Result<(), Error> {
     let (request, _) = parse(call, Known::MS | Known::WINDOW)?;
-    let now_us = clock::command_time_us();
-    let terms = Terms { barred: false, mode: Mode::Look };
-    call.reply(request.attempt(call.context(), call.key()?, now_us, terms)?.answer());
-    Ok(())
+    look(call, Any::Window(request))
 }
 
 fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
