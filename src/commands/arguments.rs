@@ -69,6 +69,29 @@ pub struct Shape {
     pub entries: u32,
 }
 
+/// What RL.WINDOW and RL.ACQUIRE have in common: `limit period [quantity]` and options.
+#[derive(Clone, Copy, Debug)]
+pub struct Windowed<'a> {
+    /// The most that there may be at one time.
+    pub limit: u64,
+    /// How much is asked for.
+    pub quantity: u64,
+    /// How it is counted.
+    pub shape: Shape,
+    /// All options.
+    pub options: Options<'a>,
+}
+
+/// Reads the arguments of a call on a window, with `semaphore` also one of period 0.
+pub fn windowed<'a>(call: &Call<'a>, semaphore: bool, known: Known) -> Result<Windowed<'a>, Error> {
+    let mut arguments = Arguments::after_key(call);
+    let limit = arguments.unsigned(0, Error::Limit)?;
+    let period = arguments.period(semaphore)?;
+    let quantity = arguments.quantity(0, Error::Quantity)?.unsigned_abs();
+    let options = arguments.options(known | Known::WINDOW | Known::MS)?;
+    Ok(Windowed { limit, quantity, shape: options.shape(limit, period)?, options })
+}
+
 /// Reads arguments one after the other.
 pub struct Arguments<'c, 'a> {
     call: &'c Call<'a>,
@@ -114,7 +137,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
     }
 
     /// The next argument as a period, or with `zero` as 0, which is no window at all: `None`.
-    pub fn period(&mut self, zero: bool) -> Result<Option<Period>, Error> {
+    fn period(&mut self, zero: bool) -> Result<Option<Period>, Error> {
         match self.next().ok_or(Error::Arity)? {
             b"0" if zero => Ok(None),
             text => match Period::parse(text) {
@@ -177,6 +200,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
         Ok(options)
     }
 
+    /// The value of an option, from `least` to `most`, or else `error`.
     fn value(&mut self, least: i64, most: u64, error: Error) -> Result<u64, Error> {
         let text = self.next().ok_or(error)?;
         let value = parse_i64(text).filter(|value| *value >= least).ok_or(error)?;
@@ -186,7 +210,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
 
 impl Options<'_> {
     /// How a window of `limit` each `period` counts; without a period it is a semaphore.
-    pub fn shape(&self, limit: u64, period: Option<Period>) -> Result<Shape, Error> {
+    fn shape(&self, limit: u64, period: Option<Period>) -> Result<Shape, Error> {
         if self.buckets.is_some() && self.fixed {
             return Err(Error::BucketsAndFixed);
         }

@@ -1,15 +1,16 @@
 //! Reading the entries of a key's sorted set: events and reservations, and nothing else.
 
+use super::request::Spot;
 use crate::error::Error;
 use crate::limit::event::Event;
 use crate::limit::reservation::{prefix, Reservation};
 use crate::limit::window::Events;
-use crate::redis::call::{Context, KeyName};
 use crate::redis::key::{Element, Key, Kind};
 use crate::redis::text::OwnedString;
 
 /// Opens a key that is missing or a sorted set.
-pub fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, write: bool) -> Result<Key<'c>, Error> {
+pub fn open(spot: Spot, write: bool) -> Result<Key, Error> {
+    let Spot { ctx, name, .. } = spot;
     let key = if write { Key::write(ctx, name) } else { Key::read(ctx, name) };
     match key.kind() {
         Kind::Empty | Kind::Zset => Ok(key),

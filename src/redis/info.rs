@@ -2,7 +2,7 @@
 
 use super::api::api;
 use super::call::{guard, Context};
-use crate::commands::waiting;
+use crate::commands::room::room;
 use crate::{stats, COMMANDS};
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -38,7 +38,7 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_repor
                 }
             }
         }
-        add(info, c"waiting", waiting::waiting());
+        add(info, c"waiting", room(|room| room.waiting()));
         add(info, c"waited_granted", stats::WAITED.get());
         add(info, c"waited_timed_out", stats::TIMED_OUT.get());
         add(info, c"reservations_applied", stats::APPLIED.get());

@@ -5,7 +5,7 @@ use super::call::{entry, guard, Context};
 use super::text::bytes_of;
 use super::{blocking, config, info, key};
 use crate::command::{Access, Argument, Command};
-use crate::commands::waiting;
+use crate::commands::room;
 use crate::COMMANDS;
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -66,7 +66,7 @@ pub extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
 
 /// Frees what is kept from call to call.
 fn release() {
-    waiting::release();
+    room::release();
     key::release();
     config::release();
     blocking::release_module_context();
