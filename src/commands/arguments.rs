@@ -57,7 +57,7 @@ pub struct Options<'a> {
     pub block_ms: Option<u64>,
     buckets: Option<u32>,
     fixed: bool,
-    zone: Option<&'static Zone>,
+    zone: Option<Zone>,
 }
 
 /// How a window counts, and the entries that it may use.
