@@ -1,7 +1,7 @@
 //! RL.ACQUIRE and RL.ACQUIRE_RO.
 
 use super::arguments::{windowed, Known, Shape, Windowed};
-use super::entries::{find, open};
+use super::entries::{find, open, reservation};
 use super::ledger::{Change, Ledger};
 use super::request::{look, Attempt, Mode, Request as Any, Spot, Terms};
 use super::waiting;
@@ -66,14 +66,14 @@ impl Request {
             limit: self.limit,
             quantity: self.quantity,
             atmost: false,
-            barred: terms.barred && self.quantity > 0,
+            barred: terms.barred,
         };
         let judgement = ledger.judge(&ask);
         if let Judgement::Wanting { .. } | Judgement::Never = judgement {
             let answer = self.answer(ledger.answer(&ask, judgement)?, None);
             let alone_us = if terms.mode == Mode::Try { ledger.alone_us(&ask)? } else { None };
-            let heal = ledger.must_heal() && judgement != Judgement::Never;
-            if heal && terms.mode != Mode::Look {
+            let write = ledger.must_write() && judgement != Judgement::Never;
+            if write && terms.mode != Mode::Look {
                 ledger.write(Change::default(), self.shape.entries)?;
             }
             return Ok(Attempt::Denied { answer, alone_us });
@@ -105,11 +105,13 @@ impl Request {
         Ok(Attempt::Allowed(self.answer(decision, Some(id))))
     }
 
-    /// Releases the reservation that was granted.
-    pub fn give_back(&self, spot: Spot, answer: &Answer) -> Result<(), Error> {
+    /// Releases the reservation that was granted at `granted_us`.
+    pub fn give_back(&self, spot: Spot, answer: &Answer, granted_us: u64) -> Result<(), Error> {
         let Sixth::Id(Some(id)) = &answer.sixth else { return Ok(()) };
         let mut key = open(spot, true)?;
-        if let Some(member) = find(&key, id.as_bytes()) {
+        let Some(member) = find(&key, id.as_bytes()) else { return Ok(()) };
+        // It may have been released, and the id taken by somebody else.
+        if reservation(&member)?.end_us == end_us(granted_us, self.lease_ms) {
             key.remove(&[member]);
         }
         Ok(())

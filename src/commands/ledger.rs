@@ -114,9 +114,15 @@ impl<'c> Ledger<'c> {
         Ok(answer(ask, judgement, now_us, used, freed, self.empty_at_us()))
     }
 
-    /// Whether something is to be written even where a call is denied.
-    pub fn must_heal(&self) -> bool {
-        self.tally.has_future() || self.reservations.must_heal()
+    /// Whether something is to be written even where a call is denied: what heals, what lies in the way of every call,
+    /// and a TTL that is too short, as after a call with a shorter period.
+    pub fn must_write(&self) -> bool {
+        self.tally.has_future() || self.reservations.must_write() || self.expires_too_soon()
+    }
+
+    fn expires_too_soon(&self) -> bool {
+        let needed_ms = self.empty_at_us().map_or(0, |empty_us| empty_us.div_ceil(1_000));
+        self.key.expires_at_ms().is_some_and(|at_ms| at_ms < needed_ms)
     }
 
     /// Writes what was recorded, the change and what heals. Events that live need at most `most_entries`.
@@ -144,10 +150,9 @@ impl<'c> Ledger<'c> {
             remove.extend(dead_events(&self.key, &self.moment, &put, events, most_entries)?);
         }
         let healed = self.reservations.heal(now_us, &mut remove)?;
-        if change.trim {
-            stats::LAPSED.add(u64::try_from(self.reservations.lapsed.len()).unwrap_or(0));
-            remove.append(&mut self.reservations.lapsed);
-        }
+        let mut lapsed = self.reservations.lapsed_to_drop(change.trim);
+        stats::LAPSED.add(u64::try_from(lapsed.len()).unwrap_or(0));
+        remove.append(&mut lapsed);
 
         if let Some(put) = edit.put {
             self.key.add(put.newest_us as f64, put.member().as_bytes());

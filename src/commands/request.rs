@@ -47,9 +47,9 @@ pub struct Terms {
 /// What an attempt may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A grant; and what heals. A denial is not the last word.
+    /// A grant; and what heals. A denial is not the last word, or counts for nothing.
     Try,
-    /// All that, and a denial that is to be counted.
+    /// All that, and a denial with COUNTDENIED.
     Final,
     /// Nothing.
     Look,
@@ -108,8 +108,9 @@ impl Request {
         }
     }
 
-    /// Tries it.
+    /// Tries it. Only what takes is ever barred.
     pub fn attempt(&self, spot: Spot, terms: Terms) -> Result<Attempt, Error> {
+        let terms = Terms { barred: terms.barred && self.takes(), ..terms };
         match self {
             Request::Throttle(request) => request.attempt(spot, terms),
             Request::Window(request) => request.attempt(spot, terms),
@@ -123,7 +124,7 @@ impl Request {
         match self {
             Request::Throttle(request) => request.give_back(spot, answer),
             Request::Window(request) => request.give_back(spot, answer, granted_us),
-            Request::Acquire(request) => request.give_back(spot, answer),
+            Request::Acquire(request) => request.give_back(spot, answer, granted_us),
         }
     }
 }

@@ -13,12 +13,12 @@ use crate::redis::text::OwnedString;
 pub struct Reservations {
     /// Those that live.
     pub live: Held,
-    /// Those that have lapsed, no more than one call removes.
-    pub lapsed: Vec<OwnedString>,
     /// Whether the id that was asked for is held.
     pub has_id: bool,
     /// Those whose lease ends later than one lease from now: a clock went back.
     from_future: Vec<OwnedString>,
+    /// Those that have lapsed, first the one of the id that was asked for.
+    lapsed: Vec<OwnedString>,
     entries: usize,
     newest_order_us: Option<u64>,
 }
@@ -46,9 +46,13 @@ impl Reservations {
         }
         if lapses_us < one.end_us {
             self.from_future.push(element.member);
-        } else if !live && (same_id || self.lapsed.len() < MOST) {
-            // One that has lapsed makes room for a new one of the same id.
+        } else if !live {
             self.lapsed.push(element.member);
+            if same_id {
+                // It makes room for a new one.
+                let last = self.lapsed.len().saturating_sub(1);
+                self.lapsed.swap(0, last);
+            }
         }
         Ok(())
     }
@@ -65,9 +69,19 @@ impl Reservations {
         behind.max(now_us)
     }
 
-    /// Whether some must be written anew, as a clock went back.
-    pub fn must_heal(&self) -> bool {
-        !self.from_future.is_empty()
+    /// Whether some must be written anew, as a clock went back, or so many have lapsed that every call, which reads
+    /// them all, would be slowed down by them.
+    pub fn must_write(&self) -> bool {
+        !self.from_future.is_empty() || self.lapsed.len() >= MOST
+    }
+
+    /// Those that have lapsed and are to be dropped: of few all, if this is a call that `trims`; of many a quarter, so
+    /// that what a call drops is no more work than what it has read.
+    pub fn lapsed_to_drop(&mut self, trims: bool) -> Vec<OwnedString> {
+        let mut lapsed = std::mem::take(&mut self.lapsed);
+        let most = lapsed.len().div_ceil(4).max(MOST);
+        lapsed.truncate(if trims || lapsed.len() >= MOST { most } else { 0 });
+        lapsed
     }
 
     /// Moves those from the future to `remove`, and returns what is to be written instead: the same, ending one lease

@@ -18,6 +18,7 @@ pub type LineId = u64;
 pub type Outcome = Result<Answer, Error>;
 
 /// A client that waits, until the server has forgotten it.
+#[derive(Clone)]
 pub struct Waiter {
     /// The line that it joined.
     pub line: LineId,

@@ -63,7 +63,7 @@ impl Request {
         let stored = stored(&key)?;
         let (mut decision, mut next) =
             decide(&self.rate, stored, now_us, self.quantity, self.atmost);
-        if terms.barred && self.quantity > 0 {
+        if terms.barred {
             (decision, next) = bar(&self.rate, stored, now_us, decision, next);
         }
         if write {

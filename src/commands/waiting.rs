@@ -50,7 +50,9 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<(),
         }
     }
     let block_ms = block_ms.filter(|_| request.takes() && spot.ctx.may_block());
-    let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
+    // Counting a denial would take from those who wait.
+    let last_mode = if barred { Mode::Try } else { Mode::Final };
+    let mode = if block_ms.is_some() { Mode::Try } else { last_mode };
     let mut attempt = request.attempt(spot, Terms { barred, mode })?;
     if let (Attempt::Denied { answer, alone_us }, Some(ms)) = (&attempt, block_ms) {
         let last_us =
@@ -59,7 +61,7 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<(),
             let wait_us = if barred { None } else { answer.decision.retry_after_us };
             return join(call, spot, request, ms, wait_us);
         }
-        attempt = request.attempt(spot, Terms { barred, mode: Mode::Final })?;
+        attempt = request.attempt(spot, Terms { barred, mode: last_mode })?;
     }
     if let (Some(line), false) = (line, request.takes()) {
         // It may have given back. A call that takes has been barred, or nobody waits.
@@ -139,7 +141,7 @@ fn serve_heads(spot: Spot, id: LineId, due_us: Option<u64>) -> Option<u64> {
     while let Some((ticket, request)) = room(|room| room.head(id)) {
         match request.attempt(spot, Terms { barred: false, mode: Mode::Try }) {
             Ok(Attempt::Allowed(answer)) => {
-                stats::WAITED.add(1);
+                stats::WAITED_GRANTED.add(1);
                 end(ticket, Ok(answer), spot.now_us);
             }
             Ok(Attempt::Denied { answer, .. }) => {
@@ -166,7 +168,7 @@ fn dismiss_overdue(spot: Spot, id: LineId, due_us: u64, mode: Mode) {
 /// Answers the denial to a waiter whose time is up.
 fn give_up(spot: Spot, ticket: Ticket, request: &Request, terms: Terms) {
     let answer = request.attempt(spot, terms).map(Attempt::answer);
-    stats::TIMED_OUT.add(1);
+    stats::WAITED_TIMED_OUT.add(1);
     end(ticket, answer, spot.now_us);
 }
 
@@ -188,29 +190,29 @@ fn end(ticket: Ticket, outcome: Outcome, now_us: u64) {
 /// The server asks what to answer to a waiter, because we ended its wait or because somebody else did. `None` if
 /// it was told before.
 pub fn answer(ctx: Context, ticket: Ticket) -> Option<(&'static Command, Outcome)> {
-    let (command, outcome, request, line, at) = room(|room| {
+    let (waiter, was_head) = room(|room| {
         let waiter = room.waiters.get_mut(&ticket)?;
         if std::mem::replace(&mut waiter.answered, true) {
             return None;
         }
-        let at = Arc::clone(&waiter.at);
-        let known = (waiter.command, waiter.outcome, waiter.request, waiter.line, at);
+        let waiter = waiter.clone();
+        let was_head = room.head(waiter.line).is_some_and(|(head, _)| head == ticket);
         room.leave(ticket);
-        Some(known)
+        Some((waiter, was_head))
     })?;
-    if let Some((outcome, _)) = outcome {
-        return Some((command, outcome));
+    if let Some((outcome, _)) = waiter.outcome {
+        return Some((waiter.command, outcome));
     }
     // CLIENT UNBLOCK: the denial, and nothing may be written here.
-    stats::TIMED_OUT.add(1);
+    stats::WAITED_TIMED_OUT.add(1);
     let terms = Terms { barred: true, mode: Mode::Look };
-    let spot = Spot { ctx, name: KeyName::of(&at.key), now_us: clock::command_time_us() };
-    let attempt = request.attempt(spot, terms);
-    if attempt.is_ok() && request.counts_denials() {
-        room(|room| room.owe(&at, request, Debt::CountDenial));
+    let spot = Spot { ctx, name: KeyName::of(&waiter.at.key), now_us: clock::command_time_us() };
+    let attempt = waiter.request.attempt(spot, terms);
+    if attempt.is_ok() && was_head && waiter.request.counts_denials() {
+        room(|room| room.owe(&waiter.at, waiter.request, Debt::CountDenial));
     }
-    rearm(line, Some(0));
-    Some((command, attempt.map(Attempt::answer)))
+    rearm(waiter.line, Some(0));
+    Some((waiter.command, attempt.map(Attempt::answer)))
 }
 
 /// The wait of a client was ended without an answer of ours: it is gone, or the server told it something else.
@@ -286,7 +288,7 @@ pub fn tick(ctx: Context, id: LineId) {
         }
     }
     let wait_us = serve_heads(spot, id, Some(due_us));
-    dismiss_overdue(spot, id, due_us, Mode::Final);
+    dismiss_overdue(spot, id, due_us, Mode::Try);
     rearm(id, wait_us);
 }
 

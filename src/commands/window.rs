@@ -62,7 +62,7 @@ impl Request {
             limit: self.limit,
             quantity: self.quantity,
             atmost: self.atmost,
-            barred: terms.barred && self.quantity > 0,
+            barred: terms.barred,
         };
         let mut judgement = ledger.judge(&ask);
         let (mut write, mut trim) = (false, false);
@@ -73,7 +73,7 @@ impl Request {
             }
             Judgement::Granted(_) | Judgement::Never => {}
             Judgement::Wanting { .. } => {
-                write = ledger.must_heal();
+                write = ledger.must_write();
                 if terms.mode == Mode::Final && self.count_denied && self.quantity <= self.limit {
                     ledger.record(self.quantity, true);
                     judgement = ledger.judge(&ask);
