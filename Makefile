@@ -68,3 +68,4 @@ soak: ## Everything at once for T seconds: faults, failovers, little memory; the
 
 clean: ## Remove everything that was built
 	cargo clean
+	cargo clean --manifest-path fuzz/Cargo.toml

@@ -62,24 +62,20 @@ impl Request {
         if ledger.reservations().has_id && terms.mode != Mode::Look {
             return Err(Error::Duplicate);
         }
-        let ask = Ask {
-            limit: self.limit,
-            quantity: self.quantity,
-            atmost: false,
-            barred: terms.barred,
-        };
+        let ask =
+            Ask { limit: self.limit, quantity: self.quantity, atmost: false, barred: terms.barred };
         let judgement = ledger.judge(&ask);
         if let Judgement::Wanting { .. } | Judgement::Never = judgement {
-            let answer = self.answer(ledger.answer(&ask, judgement)?, None);
+            let answer = self.answer(ledger.decision(&ask, judgement)?, None);
             let alone_us = if terms.mode == Mode::Try { ledger.alone_us(&ask)? } else { None };
             let write = ledger.must_write() && judgement != Judgement::Never;
             if write && terms.mode != Mode::Look {
-                ledger.write(Change::default(), self.shape.entries)?;
+                ledger.write(Change::default(), self.shape.most_entries)?;
             }
             return Ok(Attempt::Denied { answer, alone_us });
         }
         if self.quantity == 0 || terms.mode == Mode::Look {
-            let decision = ledger.answer(&ask, judgement)?;
+            let decision = ledger.decision(&ask, judgement)?;
             return Ok(Attempt::Allowed(self.answer(decision, None)));
         }
         let live = ledger.reservations().live.len();
@@ -88,7 +84,7 @@ impl Request {
         }
         let end_us = end_us(now_us, self.lease_ms);
         ledger.hold(end_us, self.quantity);
-        let decision = ledger.answer(&ask, judgement)?;
+        let decision = ledger.decision(&ask, judgement)?;
         let id = self.id.unwrap_or_else(random::id);
         let reservation = Reservation {
             id: id.as_bytes(),
@@ -101,7 +97,7 @@ impl Request {
         .member();
         let change =
             Change { reserve: Some(reservation.as_bytes()), trim: true, ..Change::default() };
-        ledger.write(change, self.shape.entries)?;
+        ledger.write(change, self.shape.most_entries)?;
         Ok(Attempt::Allowed(self.answer(decision, Some(id))))
     }
 

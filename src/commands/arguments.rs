@@ -60,13 +60,13 @@ pub struct Options<'a> {
     zone: Option<Zone>,
 }
 
-/// How a window counts, and the entries that it may use.
+/// How a window counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// How events leave.
     pub rule: Rule,
     /// The most entries of events that are live at one time.
-    pub entries: u32,
+    pub most_entries: u32,
 }
 
 /// What RL.WINDOW and RL.ACQUIRE have in common: `limit period [quantity]` and options.
@@ -128,11 +128,11 @@ impl<'c, 'a> Arguments<'c, 'a> {
     }
 
     /// The next argument as a period of a fixed length, in milliseconds.
-    pub fn fixed_period_ms(&mut self) -> Result<u64, Error> {
+    pub fn plain_period_ms(&mut self) -> Result<u64, Error> {
         match Period::parse(self.next().ok_or(Error::Arity)?).map(|period| period.length()) {
             Ok(Length::Ms(ms)) => Ok(ms),
             Err(PeriodError::AmbiguousM) => Err(Error::PeriodM),
-            Ok(Length::Months(_)) | Err(_) => Err(Error::FixedPeriod),
+            Ok(Length::Months(_)) | Err(_) => Err(Error::PlainPeriod),
         }
     }
 
@@ -221,16 +221,16 @@ impl Options<'_> {
             if self.buckets.is_some() || self.fixed {
                 return Err(Error::SemaphoreWindow);
             }
-            return Ok(Shape { rule: Rule::Semaphore, entries: 0 });
+            return Ok(Shape { rule: Rule::Semaphore, most_entries: 0 });
         };
         if self.fixed {
             let zone = self.zone.or_else(config::timezone).ok_or(Error::Zone)?;
             let calendar = Calendar::new(period, zone).map_err(|_| Error::Calendar)?;
-            return Ok(Shape { rule: Rule::Calendar(calendar), entries: 1 });
+            return Ok(Shape { rule: Rule::Calendar(calendar), most_entries: 1 });
         }
-        let entries = self.buckets.unwrap_or_else(config::window_entries);
-        let buckets = (limit > u64::from(entries)).then_some(entries);
-        Ok(Shape { rule: Rule::Sliding { period, buckets }, entries })
+        let most_entries = self.buckets.unwrap_or_else(config::window_entries);
+        let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
+        Ok(Shape { rule: Rule::Sliding { period, buckets }, most_entries })
     }
 }
 

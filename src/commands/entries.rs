@@ -18,11 +18,12 @@ pub fn open(spot: Spot, write: bool) -> Result<Key, Error> {
     }
 }
 
-/// An entry of ours is never so old, as its key expires. Scores that are milliseconds, seconds or points are.
+/// Older entries are none of ours: scores that are milliseconds, seconds or points look so old. (Under a period of more
+/// than 40 years an event may become as old, and is refused then.)
 const OLDEST_US: u64 = 40 * 365 * 86_400 * 1_000_000;
 
-/// The entries of events in an open key.
-pub struct Entries<'k, 'c> {
+/// Reads the entries of events in an open key.
+pub struct Reader<'k, 'c> {
     /// The key.
     pub key: &'k Key<'c>,
     /// The time of the call.
@@ -31,7 +32,7 @@ pub struct Entries<'k, 'c> {
     pub last: Option<Event>,
 }
 
-impl Events for Entries<'_, '_> {
+impl Events for Reader<'_, '_> {
     type Error = Error;
 
     fn first_after(&mut self, us: Option<u64>) -> Result<Option<Event>, Error> {

@@ -2,15 +2,15 @@
 //! events by a few searches; all edits are collected and then written. Nothing is written before everything that
 //! is read or removed was found to be ours.
 
-use super::entries::{event, reservation, Entries};
-use super::lifetime::{expire_exactly, expire_settled};
+use super::entries::{event, reservation, Reader};
+use super::lifetime::{expire_settled, expire_within_slack};
 use super::reservations::Reservations;
 use super::trim::dead_events;
 use crate::error::Error;
 use crate::limit::decision::Decision;
 use crate::limit::event::Event;
 use crate::limit::rule::Moment;
-use crate::limit::window::{answer, freed_at_us, Ask, Held, Judgement, Tally};
+use crate::limit::window::{decision, freed_at_us, Ask, Held, Judgement, Tally};
 use crate::redis::key::Key;
 use crate::redis::text::OwnedString;
 use crate::stats;
@@ -64,7 +64,7 @@ impl<'c> Ledger<'c> {
         last: Option<Event>,
         reservations: Reservations,
     ) -> Result<Ledger<'c>, Error> {
-        let tally = Tally::read(&mut Entries { key: &key, now_us: moment.now_us(), last }, moment)?;
+        let tally = Tally::read(&mut Reader { key: &key, now_us: moment.now_us(), last }, moment)?;
         Ok(Ledger { key, moment, last, tally, reservations })
     }
 
@@ -95,23 +95,23 @@ impl<'c> Ledger<'c> {
             Judgement::Never => Ok(None),
             Judgement::Granted(_) => Ok(Some(self.moment.now_us())),
             Judgement::Wanting { need, .. } => {
-                freed_at_us(&mut self.entries(), &self.tally, &mut Held::default(), need)
+                freed_at_us(&mut self.reader(), &self.tally, &mut Held::default(), need)
             }
         }
     }
 
-    /// The answer, as the ledger stands now.
-    pub fn answer(&mut self, ask: &Ask, judgement: Judgement) -> Result<Decision, Error> {
+    /// The decision, with its times as the ledger stands now.
+    pub fn decision(&mut self, ask: &Ask, judgement: Judgement) -> Result<Decision, Error> {
         let now_us = self.moment.now_us();
         let freed = match judgement {
             Judgement::Wanting { need, .. } => {
-                let mut entries = Entries { key: &self.key, now_us, last: self.last };
-                freed_at_us(&mut entries, &self.tally, &mut self.reservations.live, need)?
+                let mut reader = Reader { key: &self.key, now_us, last: self.last };
+                freed_at_us(&mut reader, &self.tally, &mut self.reservations.live, need)?
             }
             Judgement::Granted(_) | Judgement::Never => None,
         };
         let used = self.tally.counted().saturating_add(self.reservations.live.total());
-        Ok(answer(ask, judgement, now_us, used, freed, self.empty_at_us()))
+        Ok(decision(ask, judgement, now_us, used, freed, self.empty_at_us()))
     }
 
     /// Whether something is to be written even where a call is denied: what heals, what lies in the way of every call,
@@ -146,7 +146,7 @@ impl<'c> Ledger<'c> {
         }
         if let Some(put) = edit.put.filter(|_| edit.remove.is_none() && change.trim) {
             // Reservations that were not read count as events here: then it looks more often than it must.
-            let events = self.key.len().saturating_sub(self.reservations.entries());
+            let events = self.key.len().saturating_sub(self.reservations.len());
             remove.extend(dead_events(&self.key, &self.moment, &put, events, most_entries)?);
         }
         let healed = self.reservations.heal(now_us, &mut remove)?;
@@ -167,13 +167,13 @@ impl<'c> Ledger<'c> {
         }
         match settled_us {
             Some(settled_us) => expire_settled(&mut self.key, until_us, settled_us),
-            None => expire_exactly(&mut self.key, until_us),
+            None => expire_within_slack(&mut self.key, until_us),
         }
         Ok(())
     }
 
-    fn entries(&self) -> Entries<'_, 'c> {
-        Entries { key: &self.key, now_us: self.moment.now_us(), last: self.last }
+    fn reader(&self) -> Reader<'_, 'c> {
+        Reader { key: &self.key, now_us: self.moment.now_us(), last: self.last }
     }
 
     /// When nothing is counted or held any more; `None` if nothing is now.

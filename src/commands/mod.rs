@@ -1,4 +1,4 @@
-//! The commands: parse, read the clock, open the key, decide, store and replicate, reply.
+//! The commands: parse, read the clock, open the key, decide, store and replicate, wake, reply.
 
 pub mod acquire;
 mod arguments;

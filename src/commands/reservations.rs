@@ -19,7 +19,7 @@ pub struct Reservations {
     from_future: Vec<OwnedString>,
     /// Those that have lapsed, first the one of the id that was asked for.
     lapsed: Vec<OwnedString>,
-    entries: usize,
+    len: usize,
     newest_order_us: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Reservations {
         let one = reservation(&element.member)?;
         let lapses_us = one.lapses_us(now_us);
         let (live, same_id) = (lapses_us > now_us, id == Some(one.id));
-        self.entries = self.entries.saturating_add(1);
+        self.len = self.len.saturating_add(1);
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         self.has_id |= same_id && live;
         if live {
@@ -57,9 +57,9 @@ impl Reservations {
         Ok(())
     }
 
-    /// How many entries they are, dead and alive.
-    pub fn entries(&self) -> usize {
-        self.entries
+    /// How many there are, dead and alive.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// The place of a new one in the order of arrival: now, or just behind the newest where that came in the same

@@ -26,7 +26,7 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
     };
     let spot = Spot::of(call)?;
     let mut key = open(spot, true)?;
-    let Some(member) = live(&key, id, spot.now_us)? else {
+    let Some(member) = find_live(&key, id, spot.now_us)? else {
         call.reply_settled(0);
         return Ok(());
     };
@@ -45,9 +45,9 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
             let moment = rule.at(spot.now_us).ok_or(Error::Internal)?;
             let mut ledger = Ledger::read_events(key, moment)?;
             ledger.record(quantity, false);
-            let entries = moment.entries().unwrap_or_else(config::window_entries);
-            ledger
-                .write(Change { settle: Some(member), trim: true, ..Change::default() }, entries)?;
+            let most_entries = moment.most_entries().unwrap_or_else(config::window_entries);
+            let change = Change { settle: Some(member), trim: true, ..Change::default() };
+            ledger.write(change, most_entries)?;
             stats::APPLIED.add(1);
         }
     }
@@ -72,7 +72,7 @@ pub fn release(call: &mut Call) -> Result<(), Error> {
     let mut key = open(spot, true)?;
     let mut members = Vec::with_capacity(ids.len());
     for id in ids {
-        members.extend(live(&key, id, spot.now_us)?);
+        members.extend(find_live(&key, id, spot.now_us)?);
     }
     if !members.is_empty() {
         key.remove(&members);
@@ -92,7 +92,7 @@ pub fn renew(call: &mut Call) -> Result<(), Error> {
     let options = arguments.options(Known::LEASE)?;
     let spot = Spot::of(call)?;
     let mut key = open(spot, true)?;
-    let Some(member) = live(&key, id, spot.now_us)? else {
+    let Some(member) = find_live(&key, id, spot.now_us)? else {
         call.reply_settled(0);
         return Ok(());
     };
@@ -138,7 +138,7 @@ pub fn held(call: &mut Call) -> Result<(), Error> {
     Ok(())
 }
 
-fn live(key: &Key, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
+fn find_live(key: &Key, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
     let Some(member) = find(key, id) else { return Ok(None) };
     let live = reservation(&member)?.live(now_us);
     Ok(live.then_some(member))

@@ -1,12 +1,12 @@
 //! RL.THROTTLE and RL.THROTTLE_RO.
 
 use super::arguments::{Arguments, Known};
-use super::request::{Attempt, Mode, Request as Any, Spot, Terms};
+use super::request::{look, Attempt, Mode, Request as Any, Spot, Terms};
 use super::waiting;
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
 use crate::limit::decision::{Decision, TimeUnit};
-use crate::limit::throttle::{bar, decide, look, Next, Rate, Tat};
+use crate::limit::throttle::{self, bar, decide, Next, Rate, Tat};
 use crate::redis::call::Call;
 use crate::redis::key::{Key, Kind, TTL_SLACK_MS};
 
@@ -29,11 +29,7 @@ pub fn throttle(call: &mut Call) -> Result<(), Error> {
 /// `RL.THROTTLE_RO key max_burst count period [quantity] [MS]`
 pub fn throttle_ro(call: &mut Call) -> Result<(), Error> {
     let (request, _) = parse(call, Known::MS)?;
-    let Spot { ctx, name, now_us } = Spot::of(call)?;
-    let stored = stored(&Key::read(ctx, name))?;
-    let decision = look(&request.rate, stored, now_us, request.quantity);
-    call.reply(request.answer(decision));
-    Ok(())
+    look(call, Any::Throttle(request))
 }
 
 fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
@@ -43,7 +39,7 @@ fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
         return Err(Error::MaxBurst);
     }
     let count = arguments.unsigned(1, Error::Count)?;
-    let period_ms = arguments.fixed_period_ms()?;
+    let period_ms = arguments.plain_period_ms()?;
     let quantity = arguments.quantity(i64::MIN, Error::SignedQuantity)?;
     let options = arguments.options(known)?;
     if options.atmost && quantity < 0 {
@@ -61,10 +57,14 @@ impl Request {
         let write = terms.mode != Mode::Look;
         let mut key = if write { Key::write(ctx, name) } else { Key::read(ctx, name) };
         let stored = stored(&key)?;
-        let (mut decision, mut next) =
-            decide(&self.rate, stored, now_us, self.quantity, self.atmost);
+        let Request { rate, quantity, atmost, .. } = self;
+        let (mut decision, mut next) = if write {
+            decide(rate, stored, now_us, *quantity, *atmost)
+        } else {
+            (throttle::look(rate, stored, now_us, *quantity, *atmost), Next::Keep)
+        };
         if terms.barred {
-            (decision, next) = bar(&self.rate, stored, now_us, decision, next);
+            (decision, next) = bar(rate, stored, now_us, decision, next);
         }
         if write {
             store(&mut key, next);

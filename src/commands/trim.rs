@@ -1,5 +1,5 @@
 //! Which dead events a call drops. They are not counted, so they may lie: most calls drop none, and none drops
-//! thousands at once.
+//! thousands at once, unless their sum stands in the way of counting.
 
 use super::entries::event;
 use crate::error::Error;
@@ -15,20 +15,20 @@ const LEAST: usize = 8;
 /// The most dead entries of a kind that a call removes, unless their sum stands in the way of counting.
 pub const MOST: usize = 64;
 
-/// The dead events to drop from a key that has `entries` of events, where those that live need at most `most_entries`;
+/// The dead events to drop from a key that has so many `events`, where those that live need at most `most_entries`;
 /// `newest` is the last that counts.
 pub fn dead_events(
     key: &Key,
     moment: &Moment,
     newest: &Event,
-    entries: usize,
+    events: usize,
     most_entries: u32,
 ) -> Result<Vec<OwnedString>, Error> {
     let mut dead = Vec::new();
     // A total this high may have run around: only differences say what the entries sum up to.
     let crowded = newest.total > MAX_SUM;
-    let full = crowded || entries > usize::try_from(most_entries).unwrap_or(usize::MAX);
-    if !full && entries % EVERY != 0 {
+    let full = crowded || events > usize::try_from(most_entries).unwrap_or(usize::MAX);
+    if !full && events % EVERY != 0 {
         return Ok(dead);
     }
     let Some(left_us) = moment.left_us() else { return Ok(dead) };

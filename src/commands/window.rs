@@ -55,8 +55,8 @@ fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
 impl Request {
     /// Counts an event, if the window has room.
     pub fn attempt(&self, spot: Spot, terms: Terms) -> Result<Attempt, Error> {
-        let Shape { rule, entries } = self.shape;
-        let moment = rule.at(spot.now_us).ok_or(Error::Internal)?.folding_denied(entries);
+        let Shape { rule, most_entries } = self.shape;
+        let moment = rule.at(spot.now_us).ok_or(Error::Internal)?.folding_denied(most_entries);
         let mut ledger = Ledger::read(open(spot, terms.mode != Mode::Look)?, moment, None)?;
         let ask = Ask {
             limit: self.limit,
@@ -81,7 +81,7 @@ impl Request {
                 }
             }
         }
-        let decision = ledger.answer(&ask, judgement)?.without_held();
+        let decision = ledger.decision(&ask, judgement)?.without_held();
         let sixth = if self.atmost { Sixth::Granted } else { Sixth::Absent };
         let answer = Answer { decision, unit: self.unit, sixth };
         let attempt = if decision.allowed() {
@@ -91,7 +91,7 @@ impl Request {
             Attempt::Denied { answer, alone_us }
         };
         if write && terms.mode != Mode::Look {
-            ledger.write(Change { trim, ..Change::default() }, entries)?;
+            ledger.write(Change { trim, ..Change::default() }, most_entries)?;
         }
         Ok(attempt)
     }

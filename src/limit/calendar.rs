@@ -17,22 +17,22 @@ const CACHED: usize = 4;
 /// The finest that instants are told apart.
 const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
-/// A time zone: its number in the register of those that were named. Some hundreds of names and as many offsets as a
-/// day has minutes are all that there can be.
+/// A time zone: its number in the register of those that were named. Some hundreds of names and twice as many offsets
+/// as a day has minutes are all that there can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone(usize);
 
 /// What is known about a zone.
-struct Entry {
+struct KnownZone {
     name: ZoneName,
     rules: TimeZone,
-    /// The last windows that were asked for, as most calls fall into the same one.
+    /// The last windows that were worked out, as most calls fall into the same one.
     cache: [Option<(Division, Frame)>; CACHED],
 }
 
 /// Every zone that was named.
 struct Register {
-    entries: Vec<Entry>,
+    known: Vec<KnownZone>,
     /// By names in lower case.
     zones: BTreeMap<Box<[u8]>, Zone>,
 }
@@ -44,7 +44,7 @@ fn register<T>(body: impl FnOnce(&mut Register) -> T) -> T {
 }
 
 impl Register {
-    const EMPTY: Register = Register { entries: Vec::new(), zones: BTreeMap::new() };
+    const EMPTY: Register = Register { known: Vec::new(), zones: BTreeMap::new() };
 
     fn named(&mut self, name: &[u8]) -> Option<Zone> {
         let mut lower = ZoneName::from(name);
@@ -63,8 +63,8 @@ impl Register {
                 (ZoneName::from(rules.iana_name()?.as_bytes()), rules)
             }
         };
-        let zone = Zone(self.entries.len());
-        self.entries.push(Entry { name, rules, cache: [None; CACHED] });
+        let zone = Zone(self.known.len());
+        self.known.push(KnownZone { name, rules, cache: [None; CACHED] });
         self.zones.insert(lower.as_bytes().into(), zone);
         Some(zone)
     }
@@ -84,7 +84,7 @@ impl Zone {
 
     /// Its name, as [`Zone::named`] takes it.
     pub fn name(self) -> ZoneName {
-        register(|register| register.entries.get(self.0).map(|entry| entry.name))
+        register(|register| register.known.get(self.0).map(|zone| zone.name))
             .unwrap_or(ZoneName::new())
     }
 }
@@ -173,11 +173,11 @@ impl Calendar {
 
     /// The window that `now_us` lies in. `None` only outside of the years that a calendar knows.
     pub fn frame(&self, now_us: u64) -> Option<Frame> {
-        register(|register| register.entries.get_mut(self.zone.0)?.frame(self.division, now_us))
+        register(|register| register.known.get_mut(self.zone.0)?.frame(self.division, now_us))
     }
 }
 
-impl Entry {
+impl KnownZone {
     fn frame(&mut self, division: Division, now_us: u64) -> Option<Frame> {
         for (known, frame) in self.cache.iter().flatten() {
             if *known == division && (frame.start_us..frame.end_us).contains(&now_us) {

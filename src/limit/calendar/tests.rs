@@ -23,7 +23,7 @@ fn us(text: &str) -> u64 {
 }
 
 fn rules(zone: Zone) -> TimeZone {
-    register(|register| register.entries[zone.0].rules.clone())
+    register(|register| register.known[zone.0].rules.clone())
 }
 
 fn zone(name: &str) -> Zone {
