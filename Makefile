@@ -47,7 +47,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; fi
 	@scripts/install-clients.sh --if-possible
 	$(MAKE) test
-	scripts/test-servers.sh valkey-9.1
+	scripts/test-servers.sh $$("$${REDIS_SERVER:-redis-server}" --version 2>/dev/null | grep -q 'v=7[.]0[.]' || echo redis-7.0) valkey-9.1
 
 bench: ## Instructions, CPU time, latency and memory beside Redis' own commands (BENCH=arguments)
 	@$(install) cargo cc libclang redis-server valgrind

@@ -46,8 +46,7 @@ have_libclang() {
     local lib dir
     for lib in ${LIBCLANG_PATH:+"$LIBCLANG_PATH"/libclang*} \
         /usr/lib/llvm*/lib/libclang{,-*}.so* /usr/lib64/llvm*/lib*/libclang{,-*}.so* /usr/lib{64,}/libclang{,-*}.so* \
-        /usr/local/lib/libclang{,-*}.so* /usr/local/llvm*/lib/libclang{,-*}.so* \
-        {/opt/homebrew,/usr/local}/opt/llvm/lib/libclang.dylib /Library/Developer/CommandLineTools/usr/lib/libclang.dylib; do
+        /usr/local/lib/libclang{,-*}.so* /usr/local/llvm*/lib/libclang{,-*}.so*; do
         [ -e "$lib" ] || continue
         for dir in "$(dirname "$lib")" "$(dirname "$lib")/../lib" "$(dirname "$(readlink -f "$lib")")"; do
             compgen -G "$dir/clang/*/include/stddef.h" >/dev/null && return 0
@@ -84,7 +83,6 @@ apt_name() {
 }
 dnf_name() { case $1 in python3-venv) echo python3 ;; node) echo nodejs ;; cc) echo gcc ;; c++) echo gcc-c++ ;; pip) echo python3-pip ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
 apk_name() { case $1 in python3-venv) echo python3 ;; node) echo nodejs ;; cc) echo gcc musl-dev ;; c++) echo g++ ;; pip) echo py3-pip ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
-brew_name() { case $1 in python3-venv) echo python ;; npm) echo node ;; cc | c++) echo gcc ;; pip) echo python ;; libclang) echo llvm ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
 names() {
     local tool all=()
     for tool in "${missing[@]}"; do all+=("$("$1" "$tool")"); done
@@ -148,7 +146,7 @@ done
 
 if ! command -v apt-get >/dev/null; then
     die "Missing: ${missing[*]}. Install the packages and try again:" \
-        "  dnf install $(names dnf_name)" "  apk add $(names apk_name)" "  brew install $(names brew_name)"
+        "  dnf install $(names dnf_name)" "  apk add $(names apk_name)"
 elif [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
     die "Missing: ${missing[*]}. There is no sudo here, so install them as root and try again:" \
         "  apt-get update && apt-get install --no-install-recommends $(names apt_name)"

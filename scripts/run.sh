@@ -21,7 +21,6 @@ scripts/install-tools.sh cargo cc libclang redis-server
 cargo build --release
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 module=$target/release/libredis_ratelimit.so
-[ -e "$module" ] || module=${module%.so}.dylib # macOS
 server=${REDIS_SERVER:-$(command -v redis-server || command -v valkey-server)}
 cli=$(command -v redis-cli || command -v valkey-cli || echo redis-cli)
 mkdir -p "$target/run"

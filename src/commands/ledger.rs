@@ -1,6 +1,11 @@
 //! A key's sorted set of counted events and reservations, opened for one call. Reservations are read in full,
 //! events by a few searches; all edits are collected and then written. Nothing is written before everything that
 //! is read or removed was found to be ours.
+//!
+//! ```text
+//! read ------------> judge --> record, hold ----------> decision --> write
+//! what is there                collected, not written                adds, then removes, then the TTL
+//! ```
 
 use super::entries::{event, reservation, Reader};
 use super::lifetime::{expire_settled, expire_within_slack};
