@@ -18,17 +18,6 @@ fn waits(id: &str) -> String {
     format!("RL.ACQUIRE k 1 0 1 ID {id} LEASE 600000 BLOCK 0")
 }
 
-/// The state of a key as every server that has it must see it.
-fn state(conn: &mut Conn, key: &str) -> Vec<Value> {
-    let value = match conn.text(["TYPE", key]).as_str() {
-        "string" => conn.cmd(["GET", key]),
-        "zset" => conn.cmd(["ZRANGE", key, "0", "-1", "WITHSCORES"]),
-        other => Value::SimpleString(other.into()),
-    };
-    let expires = conn.cmd(["PEXPIRETIME", key]);
-    vec![value, expires]
-}
-
 #[track_caller]
 fn same_state(master: &Server, replica: &Server, key: &str) {
     wait_for_sync(master, replica);

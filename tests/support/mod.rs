@@ -36,7 +36,7 @@ pub use library::library;
 pub use program::{all_clients, clients_dir, run, skip, Language, Running};
 pub use random::Random;
 pub use redis_client::{self as redis, Value};
-pub use replication::{as_commands, wait_for_sync};
+pub use replication::{as_commands, state, wait_for_sync};
 pub use reservation::{acquired, held, Acquired, Held};
 pub use server::{Builder, Frozen, Server, Stop, Version};
 pub use wait::{elapsed, eventually};

@@ -45,19 +45,34 @@ impl Version {
         self.is_valkey || self.release >= (major, minor)
     }
 
-    /// Whether a test must be skipped: this is a Redis before that release. It says so, past the harness that keeps the
-    /// output of tests which pass: scripts/test-servers.sh counts the lines.
+    /// Whether a test must be skipped: this is a Redis before that release.
     pub fn lacks(self, what: &str, since: (u32, u32)) -> bool {
-        let lacks = !self.is_from(since.0, since.1);
-        if lacks {
-            let ((major, minor), (since, point)) = (self.release, since);
+        let (since, point) = since;
+        self.is_skipped(!self.is_from(since, point), &format!("{what} came with {since}.{point}"))
+    }
+
+    /// Whether a test must be skipped: this server cannot move slots as a whole.
+    pub fn lacks_atomic_migration(self) -> bool {
+        let since = if self.is_valkey { (9, 0) } else { (8, 4) };
+        let what = "atomic slot migration came with Redis 8.4 and Valkey 9.0";
+        self.is_skipped(self.release < since, what)
+    }
+
+    /// Whether a test must be skipped: this server has nothing that holds up an atomic slot migration.
+    pub fn lacks_held_migration(self) -> bool {
+        let what = "DEBUG SLOTMIGRATION came with Valkey 9.0";
+        self.is_skipped(!self.is_valkey || self.release < (9, 0), what)
+    }
+
+    /// Says so past the harness that keeps the output of tests which pass: scripts/test-servers.sh counts the lines.
+    fn is_skipped(self, is_skipped: bool, because: &str) -> bool {
+        if is_skipped {
+            let (major, minor) = self.release;
             let test = std::thread::current().name().unwrap_or_default().to_owned();
-            let line = format!(
-                "skipped {test}: {what} came with {since}.{point}, this is {major}.{minor}\n"
-            );
+            let line = format!("skipped {test}: {because}, this is {major}.{minor}\n");
             let _ = io::stderr().write_all(line.as_bytes());
         }
-        lacks
+        is_skipped
     }
 
     /// The release of the server that tests run on, before one is started.
