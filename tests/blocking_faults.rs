@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::*;
 
@@ -192,7 +192,7 @@ fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
             for waiter in &mut dead {
                 waiter.expect_closed();
             }
-            assert!(!living.silent_for(ms(5000)), "lost: {waits}");
+            assert!(!living.silent_for(SOON), "lost: {waits}");
             assert_eq!(limited(&living.recv()), 0);
             assert!(last.silent_for(ms(120)), "given twice: {waits}");
             same_state(&server, &replica, "k");
@@ -643,14 +643,13 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
         let holder = conn.acquire("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
         assert_eq!(holder.limited(), 0);
     };
-    // Time of a release that serves the next, and of the grant that it is, in the middle of many.
+    // What a release that serves the next, and the grant that it is, cost the server.
     let serve = |conn: &mut Conn, line: &mut Vec<Conn>| {
-        let begin = Instant::now();
         let held = conn.held_ids("k").pop().unwrap();
+        let before = server.cpu_time();
         assert_eq!(conn.int(format!("RL.RELEASE k {held}")), 1);
-        let took = begin.elapsed();
         assert_eq!(limited(&line.remove(0).recv()), 0);
-        took
+        server.cpu_time() - before
     };
     let median = |mut all: Vec<Duration>| {
         all.sort_unstable();
@@ -685,7 +684,8 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
     let with_many = (0..60).map(|_| serve(&mut conn, &mut line)).collect();
     assert_eq!(server.waiting(), 1940);
     let (few, many) = (median(with_two), median(with_many));
-    assert!(many < few * 3 + ms(1), "{many:?} with 2000, {few:?} with 2");
+    eprintln!("{many:?} with 2000, {few:?} with 2");
+    assert!(many < few * 3, "{many:?} with 2000, {few:?} with 2");
     // Half of them go, the rest is answered by one change.
     line.truncate(970);
     server.wait_until_waiting(970);
