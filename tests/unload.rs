@@ -19,7 +19,7 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
         conn.cmd("RL.ACQUIRE s 1 0");
         conn.cmd("RL.ACQUIRE s 1 0 BLOCK 5");
         conn.cmd("FLUSHALL");
-        eventually(std::time::Duration::from_secs(5), || {
+        eventually(std::time::Duration::from_secs(20), || {
             conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay
         });
         conn.cmd(format!("MODULE LOAD {module}"));

@@ -82,20 +82,20 @@ fn buckets_that_fall_out_all_at_once_cost_a_bounded_piece_of_work() {
     assert!(conn.int("ZCARD k") >= 5_900);
     conn.cmd("PERSIST k");
     server.clock().advance_us(60_000_000);
-    // Ten milliseconds is ten times what it takes, for a machine that does other things as well.
+    let before = server.cpu_time();
     let mut left = 100_000;
     for _ in 0..500 {
         server.clock().advance_us(1_001);
         let entries = conn.int("ZCARD k");
         left -= 1;
-        let answer = elapsed(0..500, || conn.ints(call));
+        let answer = conn.ints(call);
         assert_eq!(answer[..3], [0, 100_000, left]);
         let removed = entries + 1 - conn.int("ZCARD k");
         assert!((0..=100).contains(&removed), "{removed} entries at once");
     }
     assert!(conn.int("ZCARD k") <= 6_002);
-    let slowest = conn.text("INFO commandstats");
-    assert!(slowest.contains("cmdstat_rl.window"), "{slowest}");
+    let cost = server.cpu_time() - before;
+    assert!(cost < Duration::from_millis(500), "{cost:?}");
 }
 
 #[test]
@@ -261,12 +261,9 @@ fn many_events_from_the_future_are_merged_in_milliseconds() {
     let (server, mut conn) = held();
     fill(&server, &mut conn, "RL.WINDOW k 4096 60", 4_096, 1_000);
     server.clock().advance_ms(-3_600_000);
-    conn.cmd("CONFIG RESETSTAT");
+    let before = server.cpu_time();
     assert_eq!(conn.ints("RL.WINDOW k 4096 60")[..4], [1, 4_096, 0, 60]);
+    let cost = server.cpu_time() - before;
+    assert!(cost < Duration::from_millis(50), "{cost:?}");
     assert_eq!(conn.int("ZCARD k"), 1);
-    let stats = conn.text("INFO commandstats");
-    let line = stats.lines().find(|line| line.starts_with("cmdstat_rl.window:")).unwrap();
-    let usec = line.split_once("usec=").unwrap().1.split(',').next().unwrap();
-    assert!(usec.parse::<u64>().unwrap() < 50_000, "{line}");
-    eventually(Duration::from_secs(1), || conn.int("ZCARD k") == 1);
 }

@@ -69,7 +69,7 @@ fn a_crash_keeps_every_decision_in_the_aof() {
         if round == 1 {
             conn.cmd("BGREWRITEAOF");
             let done = || server.info("aof_rewrite_in_progress").as_deref() == Some("0");
-            eventually(Duration::from_secs(10), || {
+            eventually(Duration::from_secs(20), || {
                 done() && server.info("aof_rewrite_scheduled").as_deref() == Some("0")
             });
             assert_eq!(server.info("aof_last_bgrewrite_status").as_deref(), Some("ok"));
@@ -90,7 +90,7 @@ fn a_rewritten_aof_without_rdb_preamble_loads_the_same() {
     }
     let before = state(&server, &mut conn);
     conn.cmd("BGREWRITEAOF");
-    eventually(Duration::from_secs(10), || {
+    eventually(Duration::from_secs(20), || {
         server.info("aof_rewrite_in_progress").as_deref() == Some("0")
     });
     server.restart(Stop::Kill);
@@ -282,7 +282,7 @@ fn tracking_clients_hear_of_changes_only() {
     other.cmd("RL.WINDOW k 1 1h");
     assert!(conn.silent_for(Duration::from_millis(50)));
     other.cmd("RL.WINDOW k 2 1h");
-    assert!(!conn.silent_for(Duration::from_secs(10)));
+    assert!(!conn.silent_for(Duration::from_secs(20)));
 }
 
 #[test]

@@ -41,5 +41,5 @@ pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, state, wait_for_sync};
 pub use reservation::{acquired, held, Acquired, Held};
 pub use server::{Builder, Frozen, Server, Stop, Version};
-pub use wait::{elapsed, eventually};
+pub use wait::{at_least, eventually};
 pub use waiting::{limited, time_to_reply};
