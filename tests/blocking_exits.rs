@@ -245,10 +245,7 @@ fn the_module_is_unloaded_when_nobody_waits_and_not_before() {
     can_be_unloaded(&server);
     assert!(conn.err(waits("b")).starts_with("ERR unknown command"));
     // What was granted is plain data, and good for the next who loads.
-    let module =
-        std::env::var("RATELIMIT_SO").unwrap_or("target/release/libredis_ratelimit.so".into());
-    let module = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(module);
-    assert_eq!(conn.text(["MODULE", "LOAD", module.to_str().unwrap()]), "OK");
+    assert_eq!(conn.text(["MODULE", "LOAD", &module_path()]), "OK");
     assert_eq!(conn.held_ids("k"), ["a"]);
     let mut waiter = server.wait_in_line(waits("b"));
     conn.cmd("RL.RELEASE k a");

@@ -255,14 +255,19 @@ fn what_is_given_back_for_the_dead_is_what_was_taken() {
     assert_eq!(conn.ints("RL.WINDOW v 9 1h 0")[2], 6);
 }
 
-#[test]
-fn client_unblock_right_after_the_grant_tells_the_grant_or_gives_it_back() {
-    let server = Server::start();
+/// A connection, another whose call waits for what the holder has, and the number of that.
+fn behind_a_holder(server: &Server) -> (Conn, Conn, i64) {
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let mut first = server.conn();
     let id = first.id();
-    let mut first = server.wait_on(first, waits("a"));
+    (conn, server.wait_on(first, waits("a")), id)
+}
+
+#[test]
+fn client_unblock_right_after_the_grant_tells_the_grant_or_gives_it_back() {
+    let server = Server::start();
+    let (mut conn, mut first, id) = behind_a_holder(&server);
     let lines = [
         "MULTI".into(),
         "RL.RELEASE k holder".into(),
@@ -280,11 +285,7 @@ fn client_unblock_right_after_the_grant_tells_the_grant_or_gives_it_back() {
 #[test]
 fn client_unblock_error_right_after_the_grant_neither_loses_nor_doubles_it() {
     let server = Server::start();
-    let mut conn = server.conn();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
-    let mut first = server.conn();
-    let id = first.id();
-    let mut first = server.wait_on(first, waits("a"));
+    let (mut conn, mut first, id) = behind_a_holder(&server);
     let mut second = server.wait_in_line(waits("b"));
     let unblock = format!("CLIENT UNBLOCK {id} ERROR");
     conn.pipeline(["MULTI".to_owned(), "RL.RELEASE k holder".into(), unblock, "EXEC".into()]);

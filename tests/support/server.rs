@@ -317,6 +317,28 @@ impl Server {
         self.clock.as_ref().expect("a server built with clock(true)")
     }
 
+    /// Connections of users who may only read: because of this command's name, and in every other way that the server has.
+    /// Each with its rules.
+    #[track_caller]
+    pub fn readers(&self, command: &str) -> Vec<(String, Conn)> {
+        let mut rules = vec![format!("-@all +{command} ~*")];
+        // Before 7.2 no module's command is in any category.
+        if self.version.is_from(7, 2) {
+            rules.push("-@all +@read ~*".into());
+        }
+        if self.version.is_from(7, 0) {
+            rules.push("+@all %R~*".into());
+        }
+        let reader = |(number, rule): (usize, String)| {
+            let user = format!("ACL SETUSER reader{number} reset on nopass {rule}");
+            assert_eq!(self.conn().text(user), "OK");
+            let mut conn = self.conn();
+            assert_eq!(conn.text(format!("AUTH reader{number} x")), "OK");
+            (rule, conn)
+        };
+        rules.into_iter().enumerate().map(reader).collect()
+    }
+
     /// The value of a field of INFO.
     pub fn info(&self, field: &str) -> Option<String> {
         let info = self.conn().text("INFO everything");
@@ -522,12 +544,13 @@ fn default_binary() -> PathBuf {
     env::var_os("REDIS_SERVER").unwrap_or("redis-server".into()).into()
 }
 
-fn module_path() -> PathBuf {
+/// The module's file.
+pub fn module_path() -> String {
     let default = "target/release/libredis_ratelimit.so";
     let path = env::var_os("RATELIMIT_SO").map_or_else(|| default.into(), PathBuf::from);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     assert!(path.exists(), "no module at {path:?}: run `make build`");
-    path
+    path.into_os_string().into_string().expect("a path of plain text")
 }
 
 fn temporary_dir() -> PathBuf {
