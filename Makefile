@@ -36,11 +36,12 @@ test-clients: ## Run every client and example: Python, Node and Rust, with what 
 	$(with_server) CLIENTS=all cargo test --test clients --test examples
 
 check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9
-	@$(install) cargo rustfmt clippy cc libclang redis-server
+	@$(install) cargo rustfmt clippy cc c++ libclang redis-server
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo fmt --check --manifest-path $(rust_clients)
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	if command -v shellcheck >/dev/null; then shellcheck $(shell_scripts); fi
 	if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; fi
@@ -67,3 +68,4 @@ soak: ## Everything at once for T seconds: faults, failovers, little memory; the
 
 clean: ## Remove everything that was built
 	cargo clean
+	cargo clean --manifest-path fuzz/Cargo.toml

@@ -1,4 +1,4 @@
-//! Counts what the tests allocate: a call must allocate nothing in Rust, allowed or denied.
+//! Counts what the tests allocate: a call of RL.THROTTLE must allocate nothing in Rust, allowed or denied.
 #![allow(unsafe_code)]
 
 use crate::limit::decimal::parse_i64;
@@ -86,7 +86,7 @@ fn a_throttle_call_allocates_nothing() {
             let rate = Rate::new(15, number(count).unsigned_abs(), 1000).unwrap();
             let stored = stored.map(|value| Tat::decode(value).unwrap());
             let (decision, next) = decide(&rate, stored, NOW_US, number(quantity), atmost);
-            black_box(look(&rate, stored, NOW_US, number(quantity)));
+            black_box(look(&rate, stored, NOW_US, number(quantity), atmost));
             if let Next::Store(tat) = next {
                 black_box(tat.encode().as_bytes());
             }

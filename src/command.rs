@@ -74,7 +74,7 @@ pub enum Argument {
     /// One of several.
     OneOf(&'static CStr, &'static [Argument]),
     /// Several in a row.
-    Block(&'static CStr, &'static [Argument]),
+    Group(&'static CStr, &'static [Argument]),
     /// One that may be left out.
     Optional(&'static Argument),
     /// One that may be repeated.

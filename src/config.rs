@@ -1,6 +1,6 @@
 //! The settings `ratelimit.*`, with their defaults and ranges.
 
-use crate::limit::calendar::Zone;
+use crate::limit::calendar::{self, Zone};
 use crate::limit::reservation::YEAR_MS;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -57,10 +57,10 @@ pub const TIMEZONE: &CStr = c"timezone";
 /// The zone of calendar windows until somebody sets another.
 pub const DEFAULT_TIMEZONE: &CStr = c"UTC";
 
-static ZONE: Mutex<Option<&'static Zone>> = Mutex::new(None);
+static ZONE: Mutex<Option<Zone>> = Mutex::new(None);
 
 /// The zone of calendar windows where a call does not say TZ.
-pub fn timezone() -> Option<&'static Zone> {
+pub fn timezone() -> Option<Zone> {
     let zone = *ZONE.lock().ok()?;
     zone.or_else(|| Zone::named(DEFAULT_TIMEZONE.to_bytes()))
 }
@@ -70,6 +70,14 @@ pub fn set_timezone(name: &[u8]) -> bool {
     let (Some(zone), Ok(mut setting)) = (Zone::named(name), ZONE.lock()) else { return false };
     *setting = Some(zone);
     true
+}
+
+/// Forgets all zones, before the module goes.
+pub fn release() {
+    if let Ok(mut setting) = ZONE.lock() {
+        *setting = None;
+    }
+    calendar::release();
 }
 
 /// [`WINDOW_ENTRIES`] as windows count them.

@@ -22,7 +22,7 @@ pub enum Error {
     /// No period, where 0 is one.
     PeriodOrZero,
     /// No period of a fixed length.
-    FixedPeriod,
+    PlainPeriod,
     /// `1m`.
     PeriodM,
     /// The bucket would take longer than 100 years to fill.
@@ -89,7 +89,7 @@ impl Error {
             Error::PeriodOrZero => {
                 c"ERR period must be 0 for a semaphore, a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y"
             }
-            Error::FixedPeriod => {
+            Error::PlainPeriod => {
                 c"ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms to 36525d"
             }
             Error::PeriodM => c"ERR period has the unit m, which may mean 1min or 1mo: say which",

@@ -24,7 +24,7 @@ mod limit;
 mod redis;
 mod stats;
 
-use command::Argument::{Block, Flag, Integer, Key, Multiple, OneOf, Optional, Text, Valued};
+use command::Argument::{Flag, Group, Integer, Key, Multiple, OneOf, Optional, Text, Valued};
 use command::{Access, Argument, Command};
 
 /// Memory is the server's, so that it shows up in its `used_memory` and counts against `maxmemory`. The tests
@@ -47,7 +47,7 @@ const WINDOW: Argument = Optional(&OneOf(
     c"kind",
     &[
         Valued(c"BUCKETS", &Integer(c"buckets")),
-        Block(c"calendar", &[Flag(c"FIXED"), Optional(&Valued(c"TZ", &Text(c"zone")))]),
+        Group(c"calendar", &[Flag(c"FIXED"), Optional(&Valued(c"TZ", &Text(c"zone")))]),
     ],
 ));
 const MAX_BURST: Argument = Integer(c"max-burst");
@@ -58,7 +58,7 @@ const ID: Argument = Text(c"id");
 
 /// The complexity of commands that read a key's events and reservations.
 const READS_ALL: &std::ffi::CStr =
-    c"O(log(N)+M) with N the entries of events and M the reservations in the key";
+    c"O(log(N)+M*log(M)) with N the entries of events and M the reservations in the key";
 /// The complexity of commands that find a reservation by its id.
 const FINDS: &std::ffi::CStr = c"O(log(N)) for each id, with N the entries in the key";
 

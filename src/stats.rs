@@ -53,6 +53,6 @@ pub static RELEASED: Counter = Counter::new();
 /// Reservations that lapsed and were cleared away.
 pub static LAPSED: Counter = Counter::new();
 /// Calls that waited and were allowed.
-pub static WAITED: Counter = Counter::new();
+pub static WAITED_GRANTED: Counter = Counter::new();
 /// Calls that waited until their time was up, or until CLIENT UNBLOCK.
-pub static TIMED_OUT: Counter = Counter::new();
+pub static WAITED_TIMED_OUT: Counter = Counter::new();

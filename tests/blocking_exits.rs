@@ -356,3 +356,28 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
     assert_eq!(acquired(&waiter.recv()).id(), "a");
     can_be_unloaded(&first);
 }
+
+/// Whoever died was granted the id and never told; meanwhile it was released, and somebody else has it now.
+#[test]
+fn what_a_dead_client_was_granted_is_not_given_back_for_somebody_else() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    let mut dies = server.conn();
+    let id = dies.id();
+    let _dies = server.wait_on(dies, "RL.ACQUIRE k 1 0 1 ID x LEASE 600000 BLOCK 0");
+    conn.cmd("MULTI");
+    for line in [
+        "RL.RELEASE k holder".to_owned(),
+        format!("CLIENT KILL ID {id}"),
+        "RL.RELEASE k x".to_owned(),
+        "RL.ACQUIRE k 1 0 1 ID x LEASE 500000".to_owned(),
+    ] {
+        conn.cmd(line);
+    }
+    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+    assert_eq!(acquired(&replies[3]).id(), "x");
+    sleep(ms(50));
+    assert_eq!(conn.held_ids("k"), ["x"]);
+    server.expect_nobody_waits();
+}

@@ -534,3 +534,35 @@ fn with_max_waiters_0_no_call_may_wait() {
         assert_eq!(server.waiting(), 1);
     }
 }
+
+#[test]
+fn a_denial_does_not_count_while_others_wait_for_the_room() {
+    const CALL: &str = "RL.WINDOW k 1 2 1 COUNTDENIED";
+    let server = Server::builder().clock(true).start();
+    let mut conn = server.conn();
+    conn.cmd(CALL);
+    let mut head = server.conn();
+    let head_id = head.id();
+    let mut head = server.wait_on(head, format!("{CALL} BLOCK 60000"));
+    let unblock = |conn: &mut Conn| {
+        let mut behind = server.conn();
+        let id = behind.id();
+        let mut behind = server.wait_on(behind, format!("{CALL} BLOCK 60000"));
+        assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
+        assert_eq!(limited(&behind.recv()), 1);
+    };
+    for _ in 0..4 {
+        server.clock().advance_ms(450);
+        assert_eq!(limited(&conn.cmd(CALL)), 1);
+        unblock(&mut conn);
+    }
+    server.clock().advance_ms(200);
+    assert_eq!(limited(&head.recv()), 0);
+    // Whoever is first in line takes from nobody.
+    let entries = conn.int("ZCARD k");
+    let mut next = server.wait_on(head, format!("{CALL} BLOCK 60000"));
+    assert_eq!(conn.int(format!("CLIENT UNBLOCK {head_id}")), 1);
+    assert_eq!(limited(&next.recv()), 1);
+    server.clock().advance_ms(100);
+    eventually(Duration::from_secs(20), || conn.int("ZCARD k") == entries + 1);
+}

@@ -224,3 +224,27 @@ fn clients_that_fight_and_die_never_hold_more_than_there_are() {
     let all = conn.acquire(format!("RL.ACQUIRE sem {SLOTS} 0 {SLOTS}"));
     assert_eq!(all.numbers, [0, 8, 0, -1, 20]);
 }
+
+/// Every call reads the reservations in its key, so the dead must not lie there as long as one lives.
+#[test]
+fn denied_calls_clear_away_leases_that_have_lapsed_where_many_lie() {
+    const DEAD: i64 = 5_000;
+    let (server, mut conn) = start();
+    let take = format!(
+        "for i = 1, {DEAD} do redis.call('RL.ACQUIRE', KEYS[1], {DEAD}, 0, 'LEASE', 1000) end"
+    );
+    conn.cmd(["EVAL", &take, "1", "k"]);
+    server.clock().advance_ms(1_001);
+    conn.cmd("RL.ACQUIRE k 1 0 ID lives LEASE 3600000");
+    let mut left = conn.int("ZCARD k");
+    assert!(left > DEAD / 2, "not all in one call: {left}");
+    for _ in 0..20 {
+        assert_eq!(conn.acquire("RL.ACQUIRE k 1 0").limited(), 2);
+        let now = conn.int("ZCARD k");
+        assert!(now < left || left <= 64, "{now} of {left}");
+        left = now;
+    }
+    assert!(left <= 64, "{left}");
+    assert_eq!(conn.held_ids("k"), ["lives"]);
+    assert_eq!(server.figure("reservations_lapsed"), DEAD + 1 - left);
+}

@@ -258,3 +258,47 @@ fn many_events_from_the_future_are_merged_in_milliseconds() {
     assert!(cost < Duration::from_millis(50), "{cost:?}");
     assert_eq!(conn.int("ZCARD k"), 1);
 }
+
+/// Without that, the key would vanish with the period that an earlier call had, and the events with it.
+#[test]
+fn a_denied_call_with_a_longer_period_keeps_the_key_that_long() {
+    let server = Server::builder().aof().clock(true).start();
+    server.clock().set_us(START_US);
+    let mut conn = server.conn();
+    for (call, long) in [
+        ("RL.WINDOW w 1 1", "RL.WINDOW w 1 60 MS"),
+        ("RL.ACQUIRE a 1 1 ID x", "RL.ACQUIRE a 1 1h FIXED MS"),
+    ] {
+        conn.cmd(call);
+        if call.starts_with("RL.ACQUIRE") {
+            conn.cmd("RL.APPLY a x");
+        }
+        let told = limited_and_wait(&conn.cmd(long));
+        assert_eq!(told.0, 1, "{long}");
+        // Once, and never again for the same state.
+        let again = server.aof_grows_by(|| conn.cmd(long));
+        assert!(again.is_empty(), "{again:?}");
+        server.clock().advance_ms(told.1 - 1);
+        assert_eq!(limited_and_wait(&conn.cmd(long)), (1, 1), "{long}");
+        server.clock().advance_ms(1);
+        assert_eq!(limited_and_wait(&conn.cmd(long)), (0, -1), "{long}");
+    }
+    // A call that only looks, or that can never be had, leaves it where it was.
+    conn.cmd("RL.WINDOW l 1 1");
+    let before = conn.int("PTTL l");
+    for look in ["RL.WINDOW_RO l 1 60", "RL.WINDOW l 1 60 0", "RL.WINDOW l 1 60 2"] {
+        conn.cmd(look);
+        assert_eq!(conn.int("PTTL l"), before, "{look}");
+    }
+}
+
+/// The first and the fourth integer of an answer.
+fn limited_and_wait(reply: &Value) -> (i64, i64) {
+    match reply {
+        Value::Array(parts) => match (&parts[0], &parts[3]) {
+            (Value::Int(limited), Value::Int(wait)) => (*limited, *wait),
+            _ => panic!("no answer: {reply:?}"),
+        },
+        _ => panic!("no answer: {reply:?}"),
+    }
+}

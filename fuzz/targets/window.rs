@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use redis_ratelimit_fuzz::limit::event::{Event, MAX_SUM};
 use redis_ratelimit_fuzz::limit::rule::{Moment, Rule};
 use redis_ratelimit_fuzz::limit::window::{
-    answer, freed_at_us, Ask, Edit, Events, Held, Judgement, Tally,
+    decision, freed_at_us, Ask, Edit, Events, Held, Judgement, Tally,
 };
 
 const RULES: [&str; 12] = [
@@ -206,8 +206,14 @@ impl World {
             Judgement::Wanting { need, .. } => {
                 let freed = freed_at_us(&mut self.zset, &tally, &mut held, need);
                 let freed_us = freed.expect("no contradiction").expect("all leaves some time");
-                let decision =
-                    answer(ask, judgement, self.now_us, used, Some(freed_us), tally.empty_at_us());
+                let decision = decision(
+                    ask,
+                    judgement,
+                    self.now_us,
+                    used,
+                    Some(freed_us),
+                    tally.empty_at_us(),
+                );
                 assert_eq!(decision.granted, 0);
                 if tally.has_future() {
                     self.write(&tally, false);

@@ -1,9 +1,9 @@
 //! RL.ACQUIRE and RL.ACQUIRE_RO.
 
-use super::arguments::{Arguments, Known, Shape};
-use super::entries::{find, open};
+use super::arguments::{windowed, Known, Shape, Windowed};
+use super::entries::{find, open, reservation};
 use super::ledger::{Change, Ledger};
-use super::request::{look, Attempt, Mode, Request as Any, Terms};
+use super::request::{look, Attempt, Mode, Request as Any, Spot, Terms};
 use super::waiting;
 use crate::answer::{Answer, Id, Sixth};
 use crate::config;
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::limit::decision::{Decision, TimeUnit};
 use crate::limit::reservation::{end_us, Reservation};
 use crate::limit::window::{Ask, Judgement};
-use crate::redis::call::{Call, Context, KeyName};
+use crate::redis::call::Call;
 use crate::redis::random;
 
 /// What is asked for.
@@ -29,26 +29,21 @@ pub struct Request {
 
 /// `RL.ACQUIRE key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [LEASE ms] [ID id] [BLOCK ms] [MS]`
 pub fn acquire(call: &mut Call) -> Result<(), Error> {
-    let known = Known::MS | Known::WINDOW | Known::LEASE | Known::ID | Known::BLOCK;
-    let (request, block_ms) = parse(call, known)?;
+    let (request, block_ms) = parse(call, Known::LEASE | Known::ID | Known::BLOCK)?;
     waiting::serve(call, Any::Acquire(request), block_ms)
 }
 
 /// `RL.ACQUIRE_RO key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [MS]`
 pub fn acquire_ro(call: &mut Call) -> Result<(), Error> {
-    let (request, _) = parse(call, Known::MS | Known::WINDOW)?;
+    let (request, _) = parse(call, Known::empty())?;
     look(call, Any::Acquire(request))
 }
 
 fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
-    let mut arguments = Arguments::after_key(call);
-    let limit = arguments.unsigned(0, Error::Limit)?;
-    let period = arguments.period(true)?;
-    let quantity = arguments.quantity(0, Error::Quantity)?.unsigned_abs();
-    let options = arguments.options(known)?;
+    let Windowed { limit, quantity, shape, options } = windowed(call, true, known)?;
     let request = Request {
         limit,
-        shape: options.shape(limit, period)?,
+        shape,
         quantity,
         lease_ms: options.lease_ms.unwrap_or_else(|| config::LEASE_MS.get()),
         id: options.id.map(Id::from),
@@ -59,66 +54,60 @@ fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
 
 impl Request {
     /// Sets aside what is asked for, if there is room.
-    pub fn attempt(
-        &self,
-        ctx: Context,
-        name: KeyName,
-        now_us: u64,
-        terms: Terms,
-    ) -> Result<Attempt, Error> {
+    pub fn attempt(&self, spot: Spot, terms: Terms) -> Result<Attempt, Error> {
+        let now_us = spot.now_us;
         let moment = self.shape.rule.at(now_us).ok_or(Error::Internal)?;
-        let key = open(ctx, name, terms.mode != Mode::Look)?;
+        let key = open(spot, terms.mode != Mode::Look)?;
         let mut ledger = Ledger::read(key, moment, self.id.as_ref().map(Id::as_bytes))?;
-        if ledger.id_is_held() && terms.mode != Mode::Look {
+        if ledger.reservations().has_id && terms.mode != Mode::Look {
             return Err(Error::Duplicate);
         }
-        let ask = Ask {
-            limit: self.limit,
-            quantity: self.quantity,
-            atmost: false,
-            barred: terms.barred && self.quantity > 0,
-        };
+        let ask =
+            Ask { limit: self.limit, quantity: self.quantity, atmost: false, barred: terms.barred };
         let judgement = ledger.judge(&ask);
         if let Judgement::Wanting { .. } | Judgement::Never = judgement {
-            let answer = self.answer(ledger.answer(&ask, judgement)?, None);
+            let answer = self.answer(ledger.decision(&ask, judgement)?, None);
             let alone_us = if terms.mode == Mode::Try { ledger.alone_us(&ask)? } else { None };
-            let heal = ledger.must_heal() && judgement != Judgement::Never;
-            if heal && terms.mode != Mode::Look {
-                ledger.write(Change::default(), self.shape.entries)?;
+            let write = ledger.must_write() && judgement != Judgement::Never;
+            if write && terms.mode != Mode::Look {
+                ledger.write(Change::default(), self.shape.most_entries)?;
             }
             return Ok(Attempt::Denied { answer, alone_us });
         }
         if self.quantity == 0 || terms.mode == Mode::Look {
-            let decision = ledger.answer(&ask, judgement)?;
+            let decision = ledger.decision(&ask, judgement)?;
             return Ok(Attempt::Allowed(self.answer(decision, None)));
         }
-        if u64::try_from(ledger.held()).unwrap_or(u64::MAX) >= config::MAX_RESERVATIONS.get() {
+        let live = ledger.reservations().live.len();
+        if u64::try_from(live).unwrap_or(u64::MAX) >= config::MAX_RESERVATIONS.get() {
             return Err(Error::TooManyReservations);
         }
         let end_us = end_us(now_us, self.lease_ms);
         ledger.hold(end_us, self.quantity);
-        let decision = ledger.answer(&ask, judgement)?;
+        let decision = ledger.decision(&ask, judgement)?;
         let id = self.id.unwrap_or_else(random::id);
         let reservation = Reservation {
             id: id.as_bytes(),
             quantity: self.quantity,
             lease_ms: self.lease_ms,
             end_us,
-            order_us: ledger.order_us(),
+            order_us: ledger.reservations().next_order_us(now_us),
             rule: self.shape.rule.write().as_bytes(),
         }
         .member();
         let change =
             Change { reserve: Some(reservation.as_bytes()), trim: true, ..Change::default() };
-        ledger.write(change, self.shape.entries)?;
+        ledger.write(change, self.shape.most_entries)?;
         Ok(Attempt::Allowed(self.answer(decision, Some(id))))
     }
 
-    /// Releases the reservation that was granted.
-    pub fn give_back(&self, ctx: Context, name: KeyName, answer: &Answer) -> Result<(), Error> {
+    /// Releases the reservation that was granted at `granted_us`.
+    pub fn give_back(&self, spot: Spot, answer: &Answer, granted_us: u64) -> Result<(), Error> {
         let Sixth::Id(Some(id)) = &answer.sixth else { return Ok(()) };
-        let mut key = open(ctx, name, true)?;
-        if let Some(member) = find(&key, id.as_bytes()) {
+        let mut key = open(spot, true)?;
+        let Some(member) = find(&key, id.as_bytes()) else { return Ok(()) };
+        // It may have been released, and the id taken by somebody else.
+        if reservation(&member)?.end_us == end_us(granted_us, self.lease_ms) {
             key.remove(&[member]);
         }
         Ok(())

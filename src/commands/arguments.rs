@@ -57,16 +57,39 @@ pub struct Options<'a> {
     pub block_ms: Option<u64>,
     buckets: Option<u32>,
     fixed: bool,
-    zone: Option<&'static Zone>,
+    zone: Option<Zone>,
 }
 
-/// How a window counts, and the entries that it may use.
+/// How a window counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// How events leave.
     pub rule: Rule,
     /// The most entries of events that are live at one time.
-    pub entries: u32,
+    pub most_entries: u32,
+}
+
+/// What RL.WINDOW and RL.ACQUIRE have in common: `limit period [quantity]` and options.
+#[derive(Clone, Copy, Debug)]
+pub struct Windowed<'a> {
+    /// The most that there may be at one time.
+    pub limit: u64,
+    /// How much is asked for.
+    pub quantity: u64,
+    /// How it is counted.
+    pub shape: Shape,
+    /// All options.
+    pub options: Options<'a>,
+}
+
+/// Reads the arguments of a call on a window, with `semaphore` also one of period 0.
+pub fn windowed<'a>(call: &Call<'a>, semaphore: bool, known: Known) -> Result<Windowed<'a>, Error> {
+    let mut arguments = Arguments::after_key(call);
+    let limit = arguments.unsigned(0, Error::Limit)?;
+    let period = arguments.period(semaphore)?;
+    let quantity = arguments.quantity(0, Error::Quantity)?.unsigned_abs();
+    let options = arguments.options(known | Known::WINDOW | Known::MS)?;
+    Ok(Windowed { limit, quantity, shape: options.shape(limit, period)?, options })
 }
 
 /// Reads arguments one after the other.
@@ -105,16 +128,16 @@ impl<'c, 'a> Arguments<'c, 'a> {
     }
 
     /// The next argument as a period of a fixed length, in milliseconds.
-    pub fn fixed_period_ms(&mut self) -> Result<u64, Error> {
+    pub fn plain_period_ms(&mut self) -> Result<u64, Error> {
         match Period::parse(self.next().ok_or(Error::Arity)?).map(|period| period.length()) {
             Ok(Length::Ms(ms)) => Ok(ms),
             Err(PeriodError::AmbiguousM) => Err(Error::PeriodM),
-            Ok(Length::Months(_)) | Err(_) => Err(Error::FixedPeriod),
+            Ok(Length::Months(_)) | Err(_) => Err(Error::PlainPeriod),
         }
     }
 
     /// The next argument as a period, or with `zero` as 0, which is no window at all: `None`.
-    pub fn period(&mut self, zero: bool) -> Result<Option<Period>, Error> {
+    fn period(&mut self, zero: bool) -> Result<Option<Period>, Error> {
         match self.next().ok_or(Error::Arity)? {
             b"0" if zero => Ok(None),
             text => match Period::parse(text) {
@@ -177,6 +200,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
         Ok(options)
     }
 
+    /// The value of an option, from `least` to `most`, or else `error`.
     fn value(&mut self, least: i64, most: u64, error: Error) -> Result<u64, Error> {
         let text = self.next().ok_or(error)?;
         let value = parse_i64(text).filter(|value| *value >= least).ok_or(error)?;
@@ -186,7 +210,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
 
 impl Options<'_> {
     /// How a window of `limit` each `period` counts; without a period it is a semaphore.
-    pub fn shape(&self, limit: u64, period: Option<Period>) -> Result<Shape, Error> {
+    fn shape(&self, limit: u64, period: Option<Period>) -> Result<Shape, Error> {
         if self.buckets.is_some() && self.fixed {
             return Err(Error::BucketsAndFixed);
         }
@@ -197,16 +221,16 @@ impl Options<'_> {
             if self.buckets.is_some() || self.fixed {
                 return Err(Error::SemaphoreWindow);
             }
-            return Ok(Shape { rule: Rule::Semaphore, entries: 0 });
+            return Ok(Shape { rule: Rule::Semaphore, most_entries: 0 });
         };
         if self.fixed {
             let zone = self.zone.or_else(config::timezone).ok_or(Error::Zone)?;
             let calendar = Calendar::new(period, zone).map_err(|_| Error::Calendar)?;
-            return Ok(Shape { rule: Rule::Calendar(calendar), entries: 1 });
+            return Ok(Shape { rule: Rule::Calendar(calendar), most_entries: 1 });
         }
-        let entries = self.buckets.unwrap_or_else(config::window_entries);
-        let buckets = (limit > u64::from(entries)).then_some(entries);
-        Ok(Shape { rule: Rule::Sliding { period, buckets }, entries })
+        let most_entries = self.buckets.unwrap_or_else(config::window_entries);
+        let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
+        Ok(Shape { rule: Rule::Sliding { period, buckets }, most_entries })
     }
 }
 

@@ -1,15 +1,16 @@
 //! Reading the entries of a key's sorted set: events and reservations, and nothing else.
 
+use super::request::Spot;
 use crate::error::Error;
 use crate::limit::event::Event;
 use crate::limit::reservation::{prefix, Reservation};
 use crate::limit::window::Events;
-use crate::redis::call::{Context, KeyName};
 use crate::redis::key::{Element, Key, Kind};
 use crate::redis::text::OwnedString;
 
 /// Opens a key that is missing or a sorted set.
-pub fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, write: bool) -> Result<Key<'c>, Error> {
+pub fn open(spot: Spot, write: bool) -> Result<Key, Error> {
+    let Spot { ctx, name, .. } = spot;
     let key = if write { Key::write(ctx, name) } else { Key::read(ctx, name) };
     match key.kind() {
         Kind::Empty | Kind::Zset => Ok(key),
@@ -17,11 +18,12 @@ pub fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, write: bool) -> Result<Key<
     }
 }
 
-/// An entry of ours is never so old, as its key expires. Scores that are milliseconds, seconds or points are.
+/// Older entries are none of ours: scores that are milliseconds, seconds or points look so old. (Under a period of more
+/// than 40 years an event may become as old, and is refused then.)
 const OLDEST_US: u64 = 40 * 365 * 86_400 * 1_000_000;
 
-/// The entries of events in an open key.
-pub struct Entries<'k, 'c> {
+/// Reads the entries of events in an open key.
+pub struct Reader<'k, 'c> {
     /// The key.
     pub key: &'k Key<'c>,
     /// The time of the call.
@@ -30,7 +32,7 @@ pub struct Entries<'k, 'c> {
     pub last: Option<Event>,
 }
 
-impl Events for Entries<'_, '_> {
+impl Events for Reader<'_, '_> {
     type Error = Error;
 
     fn first_after(&mut self, us: Option<u64>) -> Result<Option<Event>, Error> {

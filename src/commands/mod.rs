@@ -1,4 +1,4 @@
-//! The commands: parse, read the clock, open the key, decide, store and replicate, reply.
+//! The commands: parse, read the clock, open the key, decide, store and replicate, wake, reply.
 
 pub mod acquire;
 mod arguments;
@@ -6,7 +6,10 @@ mod entries;
 mod ledger;
 mod lifetime;
 mod request;
+mod reservations;
+pub mod room;
 pub mod settle;
 pub mod throttle;
+mod trim;
 pub mod waiting;
 pub mod window;

@@ -17,6 +17,24 @@ pub enum Request {
     Acquire(acquire::Request),
 }
 
+/// Where and when something is tried: on which key, and at which time of the wall clock.
+#[derive(Clone, Copy)]
+pub struct Spot<'c> {
+    /// The running command or callback.
+    pub ctx: Context<'c>,
+    /// The key, in the database that is selected.
+    pub name: KeyName<'c>,
+    /// Unix microseconds.
+    pub now_us: u64,
+}
+
+impl<'c> Spot<'c> {
+    /// The key of `call`, at the time of the command.
+    pub fn of(call: &Call<'c>) -> Result<Spot<'c>, Error> {
+        Ok(Spot { ctx: call.context(), name: call.key()?, now_us: clock::command_time_us() })
+    }
+}
+
 /// How an attempt is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
@@ -29,10 +47,10 @@ pub struct Terms {
 /// What an attempt may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A grant; and what heals. A denial is not the last word.
+    /// A grant; and what heals. A denial is not the last word, or counts for nothing.
     Try,
-    /// All that, and a denial that is to be counted.
-    Last,
+    /// All that, and a denial with COUNTDENIED.
+    Final,
     /// Nothing.
     Look,
 }
@@ -62,9 +80,8 @@ impl Attempt {
 
 /// Carries out a call of a looking command: answers what `request` would be told now, and changes nothing.
 pub fn look(call: &Call, request: Request) -> Result<(), Error> {
-    let now_us = clock::command_time_us();
     let terms = Terms { barred: false, mode: Mode::Look };
-    call.reply(request.attempt(call.context(), call.key()?, now_us, terms)?.answer());
+    call.reply(request.attempt(Spot::of(call)?, terms)?.answer());
     Ok(())
 }
 
@@ -91,35 +108,23 @@ impl Request {
         }
     }
 
-    /// Tries it at `now_us`.
-    pub fn attempt(
-        &self,
-        ctx: Context,
-        name: KeyName,
-        now_us: u64,
-        terms: Terms,
-    ) -> Result<Attempt, Error> {
+    /// Tries it. Only what takes is ever barred.
+    pub fn attempt(&self, spot: Spot, terms: Terms) -> Result<Attempt, Error> {
+        let terms = Terms { barred: terms.barred && self.takes(), ..terms };
         match self {
-            Request::Throttle(request) => request.attempt(ctx, name, now_us, terms),
-            Request::Window(request) => request.attempt(ctx, name, now_us, terms),
-            Request::Acquire(request) => request.attempt(ctx, name, now_us, terms),
+            Request::Throttle(request) => request.attempt(spot, terms),
+            Request::Window(request) => request.attempt(spot, terms),
+            Request::Acquire(request) => request.attempt(spot, terms),
         }
     }
 
     /// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it could be
     /// told.
-    pub fn give_back(
-        &self,
-        ctx: Context,
-        name: KeyName,
-        now_us: u64,
-        answer: &Answer,
-        granted_us: u64,
-    ) -> Result<(), Error> {
+    pub fn give_back(&self, spot: Spot, answer: &Answer, granted_us: u64) -> Result<(), Error> {
         match self {
-            Request::Throttle(request) => request.give_back(ctx, name, now_us, answer),
-            Request::Window(request) => request.give_back(ctx, name, answer, granted_us),
-            Request::Acquire(request) => request.give_back(ctx, name, answer),
+            Request::Throttle(request) => request.give_back(spot, answer),
+            Request::Window(request) => request.give_back(spot, answer, granted_us),
+            Request::Acquire(request) => request.give_back(spot, answer, granted_us),
         }
     }
 }

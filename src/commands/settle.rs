@@ -4,13 +4,13 @@ use super::arguments::{checked_id, Arguments, Known};
 use super::entries::{find, open, reservation};
 use super::ledger::{Change, Ledger};
 use super::lifetime::expire_renewed;
+use super::request::Spot;
 use super::waiting::wake_key;
 use crate::config;
 use crate::error::Error;
 use crate::limit::reservation::{end_us, Reservation};
 use crate::limit::rule::Rule;
 use crate::redis::call::Call;
-use crate::redis::clock;
 use crate::redis::key::Key;
 use crate::redis::text::OwnedString;
 use crate::stats;
@@ -24,9 +24,9 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
         1 => Some(arguments.unsigned(0, Error::Quantity)?),
         _ => return Err(Error::Arity),
     };
-    let now_us = clock::command_time_us();
-    let mut key = open(call.context(), call.key()?, true)?;
-    let Some(member) = live(&key, id, now_us)? else {
+    let spot = Spot::of(call)?;
+    let mut key = open(spot, true)?;
+    let Some(member) = find_live(&key, id, spot.now_us)? else {
         call.reply_settled(0);
         return Ok(());
     };
@@ -35,7 +35,6 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
     if matches!(rule, Rule::Semaphore) {
         return Err(Error::ApplySemaphore);
     }
-    let name = call.key()?;
     match quantity.unwrap_or(reserved.quantity) {
         0 => {
             key.remove(&[member]);
@@ -43,16 +42,16 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
             stats::RELEASED.add(1);
         }
         quantity => {
-            let moment = rule.at(now_us).ok_or(Error::Internal)?;
+            let moment = rule.at(spot.now_us).ok_or(Error::Internal)?;
             let mut ledger = Ledger::read_events(key, moment)?;
             ledger.record(quantity, false);
-            let entries = moment.entries().unwrap_or_else(config::window_entries);
-            ledger
-                .write(Change { settle: Some(member), trim: true, ..Change::default() }, entries)?;
+            let most_entries = moment.most_entries().unwrap_or_else(config::window_entries);
+            let change = Change { settle: Some(member), trim: true, ..Change::default() };
+            ledger.write(change, most_entries)?;
             stats::APPLIED.add(1);
         }
     }
-    wake_key(call.context(), name, now_us);
+    wake_key(spot);
     call.reply_settled(1);
     Ok(())
 }
@@ -69,17 +68,17 @@ pub fn release(call: &mut Call) -> Result<(), Error> {
     }
     ids.sort_unstable();
     ids.dedup();
-    let now_us = clock::command_time_us();
-    let mut key = open(call.context(), call.key()?, true)?;
+    let spot = Spot::of(call)?;
+    let mut key = open(spot, true)?;
     let mut members = Vec::with_capacity(ids.len());
     for id in ids {
-        members.extend(live(&key, id, now_us)?);
+        members.extend(find_live(&key, id, spot.now_us)?);
     }
     if !members.is_empty() {
         key.remove(&members);
     }
     drop(key);
-    wake_key(call.context(), call.key()?, now_us);
+    wake_key(spot);
     let released = u64::try_from(members.len()).unwrap_or(u64::MAX);
     stats::RELEASED.add(released);
     call.reply_settled(released);
@@ -91,23 +90,23 @@ pub fn renew(call: &mut Call) -> Result<(), Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next().ok_or(Error::Arity)?)?;
     let options = arguments.options(Known::LEASE)?;
-    let now_us = clock::command_time_us();
-    let mut key = open(call.context(), call.key()?, true)?;
-    let Some(member) = live(&key, id, now_us)? else {
+    let spot = Spot::of(call)?;
+    let mut key = open(spot, true)?;
+    let Some(member) = find_live(&key, id, spot.now_us)? else {
         call.reply_settled(0);
         return Ok(());
     };
     let old = reservation(&member)?;
     let lease_ms = options.lease_ms.unwrap_or(old.lease_ms);
-    let end_us = end_us(now_us, lease_ms);
+    let end_us = end_us(spot.now_us, lease_ms);
     let renewed = Reservation { lease_ms, end_us, ..old }.member();
     if renewed.as_bytes() != member.as_bytes() {
         key.add(f64::INFINITY, renewed.as_bytes());
         key.remove(std::slice::from_ref(&member));
-        expire_renewed(&mut key, &old, end_us, now_us);
+        expire_renewed(&mut key, &old, end_us, spot.now_us);
     }
     drop(key);
-    wake_key(call.context(), call.key()?, now_us);
+    wake_key(spot);
     call.reply_settled(1);
     Ok(())
 }
@@ -117,11 +116,11 @@ pub fn held(call: &mut Call) -> Result<(), Error> {
     if Arguments::after_key(call).remaining() > 0 {
         return Err(Error::Arity);
     }
-    let now_us = clock::command_time_us();
-    let key = open(call.context(), call.key()?, false)?;
+    let spot = Spot::of(call)?;
+    let key = open(spot, false)?;
     let mut members = Vec::new();
     key.scan(f64::INFINITY, true, f64::INFINITY, |element| {
-        if reservation(&element.member)?.live(now_us) {
+        if reservation(&element.member)?.live(spot.now_us) {
             members.push(element.member);
         }
         Ok::<_, Error>(true)
@@ -133,13 +132,13 @@ pub fn held(call: &mut Call) -> Result<(), Error> {
         call.array(3);
         call.text(one.id);
         call.integer(one.quantity);
-        call.integer(one.lapses_us(now_us).saturating_sub(now_us).div_ceil(1_000));
+        call.integer(one.lapses_us(spot.now_us).saturating_sub(spot.now_us).div_ceil(1_000));
     }
     call.count(true);
     Ok(())
 }
 
-fn live(key: &Key, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
+fn find_live(key: &Key, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {
     let Some(member) = find(key, id) else { return Ok(None) };
     let live = reservation(&member)?.live(now_us);
     Ok(live.then_some(member))

@@ -1,14 +1,13 @@
 //! RL.THROTTLE and RL.THROTTLE_RO.
 
 use super::arguments::{Arguments, Known};
-use super::request::{Attempt, Mode, Request as Any, Terms};
+use super::request::{look, Attempt, Mode, Request as Any, Spot, Terms};
 use super::waiting;
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
 use crate::limit::decision::{Decision, TimeUnit};
-use crate::limit::throttle::{bar, decide, look, Next, Rate, Tat};
-use crate::redis::call::{Call, Context, KeyName};
-use crate::redis::clock;
+use crate::limit::throttle::{self, bar, decide, Next, Rate, Tat};
+use crate::redis::call::Call;
 use crate::redis::key::{Key, Kind, TTL_SLACK_MS};
 
 /// What is asked for.
@@ -30,12 +29,7 @@ pub fn throttle(call: &mut Call) -> Result<(), Error> {
 /// `RL.THROTTLE_RO key max_burst count period [quantity] [MS]`
 pub fn throttle_ro(call: &mut Call) -> Result<(), Error> {
     let (request, _) = parse(call, Known::MS)?;
-    let now_us = clock::command_time_us();
-    let key = Key::read(call.context(), call.key()?);
-    let stored = stored(&key)?;
-    let decision = look(&request.rate, stored, now_us, request.quantity);
-    call.reply(request.answer(decision));
-    Ok(())
+    look(call, Any::Throttle(request))
 }
 
 fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
@@ -45,7 +39,7 @@ fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
         return Err(Error::MaxBurst);
     }
     let count = arguments.unsigned(1, Error::Count)?;
-    let period_ms = arguments.fixed_period_ms()?;
+    let period_ms = arguments.plain_period_ms()?;
     let quantity = arguments.quantity(i64::MIN, Error::SignedQuantity)?;
     let options = arguments.options(known)?;
     if options.atmost && quantity < 0 {
@@ -58,20 +52,19 @@ fn parse(call: &Call, known: Known) -> Result<(Request, Option<u64>), Error> {
 
 impl Request {
     /// Takes from the bucket, or gives back.
-    pub fn attempt(
-        &self,
-        ctx: Context,
-        name: KeyName,
-        now_us: u64,
-        terms: Terms,
-    ) -> Result<Attempt, Error> {
+    pub fn attempt(&self, spot: Spot, terms: Terms) -> Result<Attempt, Error> {
+        let Spot { ctx, name, now_us } = spot;
         let write = terms.mode != Mode::Look;
         let mut key = if write { Key::write(ctx, name) } else { Key::read(ctx, name) };
         let stored = stored(&key)?;
-        let (mut decision, mut next) =
-            decide(&self.rate, stored, now_us, self.quantity, self.atmost);
-        if terms.barred && self.quantity > 0 {
-            (decision, next) = bar(&self.rate, stored, now_us, decision, next);
+        let Request { rate, quantity, atmost, .. } = self;
+        let (mut decision, mut next) = if write {
+            decide(rate, stored, now_us, *quantity, *atmost)
+        } else {
+            (throttle::look(rate, stored, now_us, *quantity, *atmost), Next::Keep)
+        };
+        if terms.barred {
+            (decision, next) = bar(rate, stored, now_us, decision, next);
         }
         if write {
             store(&mut key, next);
@@ -85,16 +78,11 @@ impl Request {
     }
 
     /// Puts back into the bucket what was granted.
-    pub fn give_back(
-        &self,
-        ctx: Context,
-        name: KeyName,
-        now_us: u64,
-        answer: &Answer,
-    ) -> Result<(), Error> {
-        let mut key = Key::write(ctx, name);
+    pub fn give_back(&self, spot: Spot, answer: &Answer) -> Result<(), Error> {
+        let mut key = Key::write(spot.ctx, spot.name);
         let granted = i64::try_from(answer.decision.granted).unwrap_or(i64::MAX);
-        let (_, next) = decide(&self.rate, stored(&key)?, now_us, granted.saturating_neg(), false);
+        let stored = stored(&key)?;
+        let (_, next) = decide(&self.rate, stored, spot.now_us, granted.saturating_neg(), false);
         store(&mut key, next);
         Ok(())
     }

@@ -1,60 +1,91 @@
 //! Windows of the calendar: minutes, hours, days, weeks, months and years as the clock on the wall of a time
 //! zone shows them. The rules of the zones are those of the IANA database that the crate jiff carries.
 
+use super::decimal::Text;
 use super::period::{Length, Period, Unit};
 use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp};
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 const DAY_S: u32 = 86_400;
 const HOUR_S: u32 = 3_600;
-/// The longest zone name there is has 32 bytes.
-const MAX_NAME: usize = 64;
+/// The name of a zone; the longest there is has 32 bytes.
+pub type ZoneName = Text<64>;
 const CACHED: usize = 4;
 /// The finest that instants are told apart.
 const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
-/// A time zone. There is one value for each, made when it is first named and kept from then on: some hundreds
-/// of names and as many offsets as a day has minutes are all that there can be.
-#[derive(Debug)]
-pub struct Zone {
-    name: Box<str>,
+/// A time zone: its number in the register of those that were named. Some hundreds of names and twice as many offsets
+/// as a day has minutes are all that there can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone(usize);
+
+/// What is known about a zone.
+struct KnownZone {
+    name: ZoneName,
     rules: TimeZone,
-    /// The last windows that were asked for, as most calls fall into the same one.
-    cache: Mutex<[Option<(Division, Frame)>; CACHED]>,
+    /// The last windows that were worked out, as most calls fall into the same one.
+    cache: [Option<(Division, Frame)>; CACHED],
 }
 
-static ZONES: Mutex<BTreeMap<Box<[u8]>, &'static Zone>> = Mutex::new(BTreeMap::new());
+/// Every zone that was named.
+struct Register {
+    known: Vec<KnownZone>,
+    /// By names in lower case.
+    zones: BTreeMap<Box<[u8]>, Zone>,
+}
+
+static REGISTER: Mutex<Register> = Mutex::new(Register::EMPTY);
+
+fn register<T>(body: impl FnOnce(&mut Register) -> T) -> T {
+    body(&mut REGISTER.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Register {
+    const EMPTY: Register = Register { known: Vec::new(), zones: BTreeMap::new() };
+
+    fn named(&mut self, name: &[u8]) -> Option<Zone> {
+        let mut lower = ZoneName::from(name);
+        if lower.as_bytes().len() != name.len() {
+            return None;
+        }
+        lower.make_lowercase();
+        if let Some(zone) = self.zones.get(lower.as_bytes()) {
+            return Some(*zone);
+        }
+        let text = std::str::from_utf8(name).ok()?;
+        let (name, rules) = match offset(name) {
+            Some(offset) => (ZoneName::from(name), TimeZone::fixed(offset)),
+            None => {
+                let rules = TimeZone::get(text).ok()?;
+                (ZoneName::from(rules.iana_name()?.as_bytes()), rules)
+            }
+        };
+        let zone = Zone(self.known.len());
+        self.known.push(KnownZone { name, rules, cache: [None; CACHED] });
+        self.zones.insert(lower.as_bytes().into(), zone);
+        Some(zone)
+    }
+}
+
+/// Forgets every zone, before the module goes: no [`Zone`] may be used any more.
+pub fn release() {
+    register(|register| *register = Register::EMPTY);
+    jiff::tz::db().reset();
+}
 
 impl Zone {
     /// The zone of an IANA name, in any case, or an offset such as `+08:00`.
-    pub fn named(name: &[u8]) -> Option<&'static Zone> {
-        let mut lower = [0; MAX_NAME];
-        let lower = lower.get_mut(..name.len())?;
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        let mut zones = ZONES.lock().ok()?;
-        if let Some(zone) = zones.get(&*lower) {
-            return Some(zone);
-        }
-        let (name, rules) = match offset(name) {
-            Some(offset) => (std::str::from_utf8(name).ok()?.into(), TimeZone::fixed(offset)),
-            None => {
-                let rules = TimeZone::get(std::str::from_utf8(name).ok()?).ok()?;
-                (rules.iana_name()?.into(), rules)
-            }
-        };
-        let zone: &'static Zone =
-            Box::leak(Box::new(Zone { name, rules, cache: Mutex::new([None; CACHED]) }));
-        zones.insert((&*lower).into(), zone);
-        Some(zone)
+    pub fn named(name: &[u8]) -> Option<Zone> {
+        register(|register| register.named(name))
     }
 
     /// Its name, as [`Zone::named`] takes it.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn name(self) -> ZoneName {
+        register(|register| register.known.get(self.0).map(|zone| zone.name))
+            .unwrap_or(ZoneName::new())
     }
 }
 
@@ -90,7 +121,7 @@ enum Division {
 pub struct Calendar {
     period: Period,
     division: Division,
-    zone: &'static Zone,
+    zone: Zone,
 }
 
 /// The window that a moment lies in, in Unix microseconds: `start_us` belongs to it, `end_us` no more.
@@ -109,7 +140,7 @@ pub struct NoDivision;
 impl Calendar {
     /// Takes 1d, 1w, 1y, N months where N divides 12, N seconds or minutes where N divides 60, N hours where N
     /// divides 24, and plain seconds that equal one of these.
-    pub fn new(period: Period, zone: &'static Zone) -> Result<Calendar, NoDivision> {
+    pub fn new(period: Period, zone: Zone) -> Result<Calendar, NoDivision> {
         let seconds = match period.length() {
             Length::Ms(ms) => u32::try_from(ms / 1_000).unwrap_or(u32::MAX),
             Length::Months(_) => 0,
@@ -136,23 +167,27 @@ impl Calendar {
     }
 
     /// The zone.
-    pub fn zone(&self) -> &'static Zone {
+    pub fn zone(&self) -> Zone {
         self.zone
     }
 
     /// The window that `now_us` lies in. `None` only outside of the years that a calendar knows.
     pub fn frame(&self, now_us: u64) -> Option<Frame> {
-        let mut cache = self.zone.cache.lock().ok()?;
-        for entry in cache.iter().flatten() {
-            let (division, frame) = *entry;
-            if division == self.division && (frame.start_us..frame.end_us).contains(&now_us) {
-                return Some(frame);
+        register(|register| register.known.get_mut(self.zone.0)?.frame(self.division, now_us))
+    }
+}
+
+impl KnownZone {
+    fn frame(&mut self, division: Division, now_us: u64) -> Option<Frame> {
+        for (known, frame) in self.cache.iter().flatten() {
+            if *known == division && (frame.start_us..frame.end_us).contains(&now_us) {
+                return Some(*frame);
             }
         }
-        let frame = self.division.frame(&self.zone.rules, now_us)?;
-        cache.rotate_right(1);
-        if let Some(first) = cache.first_mut() {
-            *first = Some((self.division, frame));
+        let frame = division.frame(&self.rules, now_us)?;
+        self.cache.rotate_right(1);
+        if let Some(first) = self.cache.first_mut() {
+            *first = Some((division, frame));
         }
         Some(frame)
     }

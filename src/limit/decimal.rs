@@ -83,6 +83,11 @@ impl<const N: usize> Text<N> {
         }
     }
 
+    /// Turns ASCII letters into lower case.
+    pub fn make_lowercase(&mut self) {
+        self.bytes.make_ascii_lowercase();
+    }
+
     /// Appends `value` in decimal, padded with zeros to at least `width` digits.
     pub fn push_number(&mut self, mut value: u64, width: usize) {
         let mut digits = [b'0'; 20];

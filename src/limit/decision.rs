@@ -1,5 +1,8 @@
 //! What a call is told: the numbers of the reply, still in microseconds.
 
+/// The least wait that a call is told while others wait before it, in microseconds.
+pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
+
 /// Why a call got something or nothing; the number is the reply's `limited`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limited {

@@ -18,15 +18,13 @@
 
 use super::decimal::{number_before, parse_digits, Text};
 use super::event::MAX_SUM;
+use super::rule::MAX_RULE;
 
 /// The longest id, in bytes.
 pub const MAX_ID: usize = 64;
 
 /// A year of 365.25 days in milliseconds, the longest lease and the longest wait.
 pub const YEAR_MS: u64 = 31_557_600_000;
-
-/// The longest rule, in bytes, as in [`super::rule::RuleText`].
-const MAX_RULE: usize = 96;
 
 /// Longest member: id, four numbers, a rule and the marks.
 pub type Member = Text<256>;

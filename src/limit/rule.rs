@@ -1,14 +1,22 @@
 //! The rule by which events leave a window, and by which two of them may share an entry.
+//!
+//! ```text
+//! 60s, BUCKETS 10 or FIXED --> Rule -----------------at(now)--> Moment
+//! what the caller says         what a reservation remembers     what has left by now, what leaves when, who shares
+//! ```
 
 use super::calendar::{Calendar, Zone};
 use super::decimal::{parse_u64, Text};
 use super::period::{Length, Period};
 
-/// The finest that denied calls are ever told apart: period / 4096.
-pub const DEFAULT_ENTRIES: u32 = 4096;
+/// Denied calls are told apart by period / 4096 at the finest.
+pub const MOST_DENIED_ENTRIES: u32 = 4096;
 
 /// Longest text of a rule: 20 digits and a unit, a mark, and a zone's name.
-pub type RuleText = Text<96>;
+pub const MAX_RULE: usize = 96;
+
+/// A rule as text.
+pub type RuleText = Text<MAX_RULE>;
 
 /// How long an event counts. Reservations remember it, so that APPLY needs no arguments.
 #[derive(Clone, Copy, Debug)]
@@ -78,11 +86,11 @@ impl Rule {
             }
             Rule::Calendar(calendar) => {
                 let frame = calendar.frame(now_us)?;
-                Stretch::Fixed { start_us: frame.start_us, end_us: frame.end_us }
+                Stretch::Calendar { start_us: frame.start_us, end_us: frame.end_us }
             }
             Rule::Semaphore => Stretch::Nothing,
         };
-        Some(Moment { now_us, stretch, denied_entries: DEFAULT_ENTRIES })
+        Some(Moment { now_us, stretch, denied_entries: MOST_DENIED_ENTRIES })
     }
 }
 
@@ -97,14 +105,14 @@ pub struct Moment {
 #[derive(Clone, Copy, Debug)]
 enum Stretch {
     Sliding { length: Length, left_us: Option<u64>, buckets: Option<u32> },
-    Fixed { start_us: u64, end_us: u64 },
+    Calendar { start_us: u64, end_us: u64 },
     Nothing,
 }
 
 impl Moment {
     /// The same, but denied calls that are counted need no more than about `entries`.
     pub fn folding_denied(mut self, entries: u32) -> Moment {
-        self.denied_entries = entries.min(DEFAULT_ENTRIES);
+        self.denied_entries = entries.min(MOST_DENIED_ENTRIES);
         self
     }
 
@@ -117,7 +125,7 @@ impl Moment {
     pub fn left_us(&self) -> Option<u64> {
         match self.stretch {
             Stretch::Sliding { left_us, .. } => left_us,
-            Stretch::Fixed { start_us, .. } => start_us.checked_sub(1),
+            Stretch::Calendar { start_us, .. } => start_us.checked_sub(1),
             Stretch::Nothing => Some(u64::MAX),
         }
     }
@@ -126,7 +134,7 @@ impl Moment {
     pub fn leave_us(&self, event_us: u64) -> u64 {
         match self.stretch {
             Stretch::Sliding { length, .. } => length.leave_us(event_us),
-            Stretch::Fixed { end_us, .. } => end_us,
+            Stretch::Calendar { end_us, .. } => end_us,
             Stretch::Nothing => self.now_us,
         }
     }
@@ -135,16 +143,16 @@ impl Moment {
     pub fn left_by(&self, then_us: u64) -> Option<u64> {
         match self.stretch {
             Stretch::Sliding { length, .. } => length.last_left_us(then_us),
-            Stretch::Fixed { end_us, .. } if then_us < end_us => None,
-            Stretch::Fixed { .. } | Stretch::Nothing => Some(u64::MAX),
+            Stretch::Calendar { end_us, .. } if then_us < end_us => None,
+            Stretch::Calendar { .. } | Stretch::Nothing => Some(u64::MAX),
         }
     }
 
     /// The most entries that live events need under this rule; `None` where it depends on the limit.
-    pub fn entries(&self) -> Option<u32> {
+    pub fn most_entries(&self) -> Option<u32> {
         match self.stretch {
             Stretch::Sliding { buckets, .. } => buckets,
-            Stretch::Fixed { .. } => Some(1),
+            Stretch::Calendar { .. } => Some(1),
             Stretch::Nothing => Some(0),
         }
     }
@@ -157,7 +165,7 @@ impl Moment {
     pub fn shares(&self, first_us: u64, entry_denied: bool, denied: bool) -> bool {
         let Stretch::Sliding { left_us, buckets, .. } = self.stretch else {
             return match self.stretch {
-                Stretch::Fixed { start_us, .. } => first_us >= start_us,
+                Stretch::Calendar { start_us, .. } => first_us >= start_us,
                 _ => false,
             };
         };
@@ -258,7 +266,7 @@ mod tests {
             if leave != u64::MAX {
                 assert_eq!(moment.leave_us(NOW_US - 1), leave, "{text}");
             }
-            assert_eq!(moment.entries(), entries, "{text}");
+            assert_eq!(moment.most_entries(), entries, "{text}");
         }
     }
 

@@ -13,7 +13,7 @@
 //! ```
 
 use super::decimal::{parse_digits, Text};
-use super::decision::{Decision, Limited};
+use super::decision::{Decision, Limited, LEAST_WAIT_IN_LINE_US};
 use super::period::MAX_PERIOD_MS;
 use std::num::{NonZeroU128, NonZeroU64};
 
@@ -193,12 +193,12 @@ pub fn decide(
         } else {
             Next::Store(Tat(after))
         };
-        return (rate.answer(Limited::Allowed, None, after, now, 0), next);
+        return (rate.decision(Limited::Allowed, None, after, now, 0), next);
     }
 
     let wanted = quantity.unsigned_abs();
     if wanted > rate.limit && !atmost {
-        return (rate.answer(Limited::Denied, None, tat, now, 0), Next::Keep);
+        return (rate.decision(Limited::Denied, None, tat, now, 0), Next::Keep);
     }
     let granted = if atmost { wanted.min(rate.affordable(room)) } else { wanted };
     let cost = rate.cost(granted);
@@ -212,12 +212,12 @@ pub fn decide(
         } else {
             Next::Keep
         };
-        return (rate.answer(Limited::Allowed, None, after, now, granted), next);
+        return (rate.decision(Limited::Allowed, None, after, now, granted), next);
     }
     let least = if atmost { 1 } else { wanted };
     let wait = rate.cost(least).saturating_sub(room);
     let next = if from_future { Next::Store(Tat(empty.min(LAST_TAT))) } else { Next::Keep };
-    (rate.answer(Limited::Denied, Some(wait), tat, now, 0), next)
+    (rate.decision(Limited::Denied, Some(wait), tat, now, 0), next)
 }
 
 /// The decision instead of `decision` and `next`, for a call that would take while others wait: denied for a
@@ -229,26 +229,31 @@ pub fn bar(
     decision: Decision,
     next: Next,
 ) -> (Decision, Next) {
-    const LEAST_US: u64 = 1_000;
     if decision.allowed() {
         let (seen, _) = decide(rate, stored, now_us, 0, false);
-        let retry_after_us = Some(LEAST_US);
+        let retry_after_us = Some(LEAST_WAIT_IN_LINE_US);
         return (Decision { limited: Limited::Denied, retry_after_us, ..seen }, Next::Keep);
     }
-    let retry_after_us = decision.retry_after_us.map(|wait_us| wait_us.max(LEAST_US));
+    let retry_after_us = decision.retry_after_us.map(|wait_us| wait_us.max(LEAST_WAIT_IN_LINE_US));
     (Decision { retry_after_us, ..decision }, next)
 }
 
 /// What [`decide`] would answer to the same call now, beside `remaining` and `reset_after` of the state as it
 /// stands.
-pub fn look(rate: &Rate, stored: Option<Tat>, now_us: u64, quantity: i64) -> Decision {
-    let (asked, _) = decide(rate, stored, now_us, quantity, false);
+pub fn look(
+    rate: &Rate,
+    stored: Option<Tat>,
+    now_us: u64,
+    quantity: i64,
+    atmost: bool,
+) -> Decision {
+    let (asked, _) = decide(rate, stored, now_us, quantity, atmost);
     let (state, _) = decide(rate, stored, now_us, 0, false);
     Decision { remaining: state.remaining, reset_after_us: state.reset_after_us, ..asked }
 }
 
 impl Rate {
-    fn answer(
+    fn decision(
         &self,
         limited: Limited,
         wait: Option<Attos>,

@@ -12,12 +12,12 @@ pub type Ticket = u64;
 
 /// The waiters on one key. Everything is O(log n).
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct Queue {
     waiters: BTreeMap<Ticket, Option<u64>>,
     deadlines: BTreeSet<(u64, Ticket)>,
 }
 
-impl Line {
+impl Queue {
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty()
@@ -66,37 +66,37 @@ mod tests {
 
     #[test]
     fn the_first_to_come_is_the_head_until_it_leaves() {
-        let mut line = Line::default();
+        let mut queue = Queue::default();
         for ticket in [3, 5, 8] {
-            line.join(ticket, None);
+            queue.join(ticket, None);
         }
-        assert_eq!(line.head(), Some(3));
-        assert!(line.leave(5));
-        assert_eq!(line.head(), Some(3));
-        assert!(line.leave(3));
-        assert_eq!(line.head(), Some(8));
-        assert!(!line.leave(3));
-        assert!(line.leave(8));
-        assert!(line.is_empty() && line.head().is_none());
+        assert_eq!(queue.head(), Some(3));
+        assert!(queue.leave(5));
+        assert_eq!(queue.head(), Some(3));
+        assert!(queue.leave(3));
+        assert_eq!(queue.head(), Some(8));
+        assert!(!queue.leave(3));
+        assert!(queue.leave(8));
+        assert!(queue.is_empty() && queue.head().is_none());
     }
 
     #[test]
     fn deadlines_come_in_their_own_order_and_go_with_their_waiter() {
-        let mut line = Line::default();
-        line.join(1, Some(300));
-        line.join(2, Some(100));
-        line.join(3, None);
-        line.join(4, Some(100));
-        assert_eq!(line.next_deadline_us(), Some(100));
-        assert_eq!(line.overdue(99), None);
-        assert_eq!(line.overdue(100), Some(2));
-        line.leave(2);
-        assert_eq!(line.overdue(100), Some(4));
-        line.leave(4);
-        assert_eq!(line.overdue(299), None);
-        assert_eq!(line.next_deadline_us(), Some(300));
-        line.leave(1);
-        assert_eq!((line.overdue(u64::MAX), line.next_deadline_us()), (None, None));
-        assert_eq!(line.head(), Some(3));
+        let mut queue = Queue::default();
+        queue.join(1, Some(300));
+        queue.join(2, Some(100));
+        queue.join(3, None);
+        queue.join(4, Some(100));
+        assert_eq!(queue.next_deadline_us(), Some(100));
+        assert_eq!(queue.overdue(99), None);
+        assert_eq!(queue.overdue(100), Some(2));
+        queue.leave(2);
+        assert_eq!(queue.overdue(100), Some(4));
+        queue.leave(4);
+        assert_eq!(queue.overdue(299), None);
+        assert_eq!(queue.next_deadline_us(), Some(300));
+        queue.leave(1);
+        assert_eq!((queue.overdue(u64::MAX), queue.next_deadline_us()), (None, None));
+        assert_eq!(queue.head(), Some(3));
     }
 }

@@ -11,7 +11,7 @@
 //! A running total in every entry (see [`super::event`]) makes the sum one subtraction, and the search for the
 //! moment at which enough has left a bisection over time.
 
-use super::decision::{Decision, Limited};
+use super::decision::{Decision, Limited, LEAST_WAIT_IN_LINE_US};
 use super::event::{Event, MAX_SUM};
 use super::rule::Moment;
 
@@ -298,7 +298,6 @@ pub fn freed_at_us<E: Events>(
         return tally.left_at_us(events, need);
     }
     held.lapses.sort_unstable();
-    // Finds the first lease at whose end enough is free, events included.
     // `lapsed` is what the leases before number `enough` hold. Bisects for the first lease with whose end there
     // is enough, events included.
     let (mut enough, mut end) = (0, held.lapses.len());
@@ -323,8 +322,8 @@ pub fn freed_at_us<E: Events>(
     })
 }
 
-/// Puts an answer together from a judgement and the times.
-pub fn answer(
+/// Puts a decision together from a judgement and the times.
+pub fn decision(
     ask: &Ask,
     judgement: Judgement,
     now_us: u64,
@@ -338,7 +337,7 @@ pub fn answer(
         Judgement::Never => (Limited::Denied, 0, None),
         Judgement::Wanting { held, .. } => {
             let limited = if held { Limited::Held } else { Limited::Denied };
-            let least = if ask.barred { 1_000 } else { 1 };
+            let least = if ask.barred { LEAST_WAIT_IN_LINE_US } else { 1 };
             (limited, 0, Some(wait_us.unwrap_or(0).max(least)))
         }
     };

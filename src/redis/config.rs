@@ -4,7 +4,7 @@ use super::call::{guard, Context};
 use super::text::{bytes_of, OwnedString};
 use crate::config::{self, Number, NUMBERS};
 use redis_module::raw;
-use std::ffi::{c_char, c_int, c_longlong, c_void, CStr};
+use std::ffi::{c_char, c_int, c_longlong, c_void, CStr, CString};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
@@ -66,8 +66,8 @@ pub(super) fn register(ctx: Context) -> Result<(), String> {
                 return Err(format!("the server refused the setting ratelimit.{name}"));
             }
         }
-        let zone = config::timezone().map_or("UTC", |zone| zone.name());
-        let zone = std::ffi::CString::new(zone).unwrap_or_default();
+        let zone = config::timezone().map(|zone| CString::new(zone.name().as_bytes()));
+        let zone = zone.and_then(Result::ok).unwrap_or(config::DEFAULT_TIMEZONE.into());
         let status = string(
             ctx.raw(),
             config::TIMEZONE.as_ptr(),
@@ -115,8 +115,9 @@ unsafe extern "C" fn set_number(
 /// The string that CONFIG GET answered last: the server does not take it over.
 static SHOWN: Mutex<Option<OwnedString>> = Mutex::new(None);
 
-/// Frees it, before the module goes.
+/// Frees what settings keep, before the module goes.
 pub(super) fn release() {
+    config::release();
     if let Ok(mut shown) = SHOWN.lock() {
         *shown = None;
     }
@@ -129,9 +130,9 @@ unsafe extern "C" fn get_timezone(
     // SAFETY: see `report` in info.rs.
     let ctx = unsafe { Context::new(null_mut()) };
     let shown = guard(ctx, || {
-        let zone = config::timezone()?.name();
+        let name = config::timezone()?.name();
         let mut shown = SHOWN.lock().ok()?;
-        Some(shown.insert(OwnedString::new(zone.as_bytes())).raw())
+        Some(shown.insert(OwnedString::new(name.as_bytes())).raw())
     });
     shown.flatten().unwrap_or(null_mut())
 }

@@ -2,7 +2,7 @@
 
 use super::api::api;
 use super::call::{guard, Context};
-use crate::commands::waiting;
+use crate::commands::room::room;
 use crate::{stats, COMMANDS};
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -15,7 +15,7 @@ pub(super) fn register(ctx: Context) {
     unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(report))) };
 }
 
-unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int) {
+unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
     // SAFETY: without a context log lines go under the name "module"; the server allows that.
     let ctx = unsafe { Context::new(null_mut()) };
     guard(ctx, || {
@@ -38,9 +38,12 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, _for_crash_repor
                 }
             }
         }
-        add(info, c"waiting", waiting::waiting());
-        add(info, c"waited_granted", stats::WAITED.get());
-        add(info, c"waited_timed_out", stats::TIMED_OUT.get());
+        // A server that dies while the room is locked must not wait for it.
+        if for_crash_report == 0 {
+            add(info, c"waiting", room(|room| room.waiting()));
+        }
+        add(info, c"waited_granted", stats::WAITED_GRANTED.get());
+        add(info, c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
         add(info, c"reservations_applied", stats::APPLIED.get());
         add(info, c"reservations_released", stats::RELEASED.get());
         add(info, c"reservations_lapsed", stats::LAPSED.get());

@@ -39,11 +39,13 @@ pub struct Element {
     pub member: OwnedString,
 }
 
-/// An open key. When it is closed, clients that WATCH or track it are told if it was changed.
+/// An open key. When it is closed, clients that WATCH or track it are told if it was changed. What would change a key
+/// that was opened for reading only does nothing.
 pub struct Key<'c> {
     raw: *mut raw::RedisModuleKey,
     ctx: Context<'c>,
     name: KeyName<'c>,
+    writable: bool,
     changed: bool,
 }
 
@@ -61,7 +63,8 @@ impl<'c> Key<'c> {
     fn open(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> Key<'c> {
         // SAFETY: context and name are live.
         let raw = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode as c_int)) };
-        Key { raw: raw.cast(), ctx, name, changed: false }
+        let writable = mode & raw::REDISMODULE_WRITE != 0;
+        Key { raw: raw.cast(), ctx, name, writable, changed: false }
     }
 
     /// What lies there.
@@ -79,13 +82,16 @@ impl<'c> Key<'c> {
 
     /// The bytes of a string; none for anything else.
     pub fn string(&self) -> &[u8] {
+        if self.kind() != Kind::String {
+            return &[];
+        }
         let mut len = 0;
-        // SAFETY: the key is open. The pointer is valid until the key is written or closed, both of which need
-        // `&mut self` or the key itself.
+        // SAFETY: the key is open and holds a string. The pointer is valid until the key is written or closed, both of
+        // which need `&mut self` or the key itself.
         unsafe {
             let start =
                 api!(RedisModule_StringDMA(self.raw, &mut len, raw::REDISMODULE_READ as c_int));
-            if start.is_null() || self.kind() != Kind::String {
+            if start.is_null() {
                 return &[];
             }
             std::slice::from_raw_parts(start.cast(), len)
@@ -94,6 +100,9 @@ impl<'c> Key<'c> {
 
     /// `SET key value PXAT expire_at_ms`, on a missing key or a string.
     pub fn set(&mut self, value: &[u8], expire_at_ms: u64) {
+        if !self.writable {
+            return;
+        }
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
         // Text that we write and a word that is kept cost the server two allocations less than numbers and C
         // strings do.
@@ -131,6 +140,9 @@ impl<'c> Key<'c> {
 
     /// `DEL key`.
     pub fn delete(&mut self) {
+        if !self.writable {
+            return;
+        }
         // SAFETY: the key is open for writing.
         unsafe {
             api!(RedisModule_DeleteKey(self.raw));
@@ -265,6 +277,9 @@ impl Key<'_> {
 
     /// `ZADD key score member`. The score is a whole number below 2^53, or +inf.
     pub fn add(&mut self, score: f64, member: &[u8]) {
+        if !self.writable {
+            return;
+        }
         let member = OwnedString::new(member);
         let mut text = Text::<24>::new();
         if score.is_infinite() {
@@ -291,6 +306,9 @@ impl Key<'_> {
 
     /// `ZREM key member [member ...]`. The key vanishes with its last element.
     pub fn remove(&mut self, members: &[OwnedString]) {
+        if !self.writable {
+            return;
+        }
         // A bounded piece at a time, as the pointers lie on the stack.
         const PIECE: usize = 64;
         for piece in members.chunks(PIECE) {
@@ -327,6 +345,9 @@ impl Key<'_> {
 
     /// `PEXPIREAT key at_ms`. Nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
+        if !self.writable {
+            return;
+        }
         let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
         let mut text = Text::<24>::new();
         text.push_number(at_ms, 1);

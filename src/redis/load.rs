@@ -5,7 +5,7 @@ use super::call::{entry, guard, Context};
 use super::text::bytes_of;
 use super::{blocking, config, info, key};
 use crate::command::{Access, Argument, Command};
-use crate::commands::waiting;
+use crate::commands::room;
 use crate::COMMANDS;
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 
 /// The server calls this on unload, when no client waits and no timer runs.
 #[no_mangle]
-pub extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
+pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
     // SAFETY: the context is live until we return.
     let ctx = unsafe { Context::new(ctx) };
     guard(ctx, release);
@@ -66,7 +66,7 @@ pub extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
 
 /// Frees what is kept from call to call.
 fn release() {
-    waiting::release();
+    room::release();
     key::release();
     config::release();
     blocking::release_module_context();
@@ -188,7 +188,7 @@ fn describe(ctx: Context, command: &Command, category: bool) -> Result<(), Refus
         };
         let handle = get(ctx.raw(), command.name.as_ptr());
         let mut keys = [key_spec(command.access), std::mem::zeroed()];
-        let mut arguments = Arguments::of(command.arguments);
+        let mut arguments = RawArguments::of(command.arguments);
         let info = raw::RedisModuleCommandInfo {
             version: &VERSION,
             summary: command.summary.as_ptr(),
@@ -245,15 +245,15 @@ fn key_spec(access: Access) -> raw::RedisModuleCommandKeySpec {
 }
 
 /// A zero-terminated array of arguments, and what its elements point to.
-struct Arguments {
+struct RawArguments {
     raw: Vec<raw::RedisModuleCommandArg>,
-    _nested: Vec<Arguments>,
+    _nested: Vec<RawArguments>,
     _names: Vec<CString>,
 }
 
-impl Arguments {
-    fn of(arguments: &[Argument]) -> Arguments {
-        let mut all = Arguments { raw: Vec::new(), _nested: Vec::new(), _names: Vec::new() };
+impl RawArguments {
+    fn of(arguments: &[Argument]) -> RawArguments {
+        let mut all = RawArguments { raw: Vec::new(), _nested: Vec::new(), _names: Vec::new() };
         for argument in arguments {
             let raw = all.convert(argument);
             all.raw.push(raw);
@@ -296,7 +296,7 @@ impl Arguments {
             Argument::OneOf(name, choices) => {
                 raw::RedisModuleCommandArg { subargs: self.nest(choices), ..named(name, ONE_OF) }
             }
-            Argument::Block(name, parts) => {
+            Argument::Group(name, parts) => {
                 raw::RedisModuleCommandArg { subargs: self.nest(parts), ..named(name, BLOCK) }
             }
             Argument::Optional(argument) => {
@@ -313,7 +313,7 @@ impl Arguments {
     }
 
     fn nest(&mut self, arguments: &[Argument]) -> *mut raw::RedisModuleCommandArg {
-        let mut nested = Arguments::of(arguments);
+        let mut nested = RawArguments::of(arguments);
         // The elements stay where they are when the Vec moves.
         let start = nested.raw.as_mut_ptr();
         self._nested.push(nested);

@@ -120,7 +120,7 @@ fn looking_answers_for_the_quantity_asked_and_of_the_state_as_it_stands() {
         (two_taken, -1, Limited::Allowed, 3, None, 2_000_000),
         (two_taken, 0, Limited::Allowed, 3, None, 2_000_000),
     ] {
-        let decision = look(&rate, stored.map(tat), START_US, quantity);
+        let decision = look(&rate, stored.map(tat), START_US, quantity, false);
         let told = (decision.limited, decision.remaining, decision.retry_after_us);
         assert_eq!(told, (limited, remaining, retry_after_us), "{stored:?} {quantity}");
         assert_eq!(decision.reset_after_us, reset_after_us, "{stored:?} {quantity}");
@@ -519,12 +519,10 @@ proptest! {
         prop_assert!(got.remaining == rate.limit || !fits(got.remaining + 1, &after_debt));
 
         // Looking says the same and changes nothing.
-        if !atmost {
-            let seen = look(&rate, Some(stored), START_US, quantity);
-            let still = decide(&rate, Some(stored), START_US, 0, false).0;
-            prop_assert_eq!((seen.limited, seen.retry_after_us), (got.limited, got.retry_after_us));
-            prop_assert_eq!((seen.remaining, seen.reset_after_us), (still.remaining, still.reset_after_us));
-        }
+        let seen = look(&rate, Some(stored), START_US, quantity, atmost);
+        let still = decide(&rate, Some(stored), START_US, 0, false).0;
+        prop_assert_eq!((seen.limited, seen.retry_after_us), (got.limited, got.retry_after_us));
+        prop_assert_eq!((seen.remaining, seen.reset_after_us), (still.remaining, still.reset_after_us));
     }
 
     /// In any span of true time no more than max_burst + 1 + count / period * T, to one part in a million, also
@@ -715,7 +713,7 @@ proptest! {
         let stored = Tat::decode(value.as_bytes()).filter(|_| key);
         if let Ok(rate) = Rate::new(max_burst, count, period_ms) {
             let quantity = quantity as i64;
-            look(&rate, stored, now_us, quantity);
+            look(&rate, stored, now_us, quantity, false);
             let (decision, next) = decide(&rate, stored, now_us, quantity, atmost && quantity >= 0);
             prop_assert!(decision.remaining <= rate.limit);
             prop_assert!(decision.granted <= rate.limit);

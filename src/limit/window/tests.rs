@@ -240,7 +240,7 @@ impl World {
         }
         let used = tally.counted().saturating_add(held.total());
         let empty_us = tally.empty_at_us().max(held.empty_at_us());
-        let decision = answer(ask, judgement, now_us, used, freed_us, empty_us);
+        let decision = decision(ask, judgement, now_us, used, freed_us, empty_us);
         if write {
             self.waits_are_right(rule, ask, &decision);
         }
@@ -695,7 +695,7 @@ proptest! {
             if let Judgement::Wanting { need, .. } = judgement {
                 freed = freed_at_us(&mut zset, &tally, &mut held, need).unwrap_or(None);
             }
-            answer(&ask, judgement, now_us, tally.counted(), freed, tally.empty_at_us());
+            decision(&ask, judgement, now_us, tally.counted(), freed, tally.empty_at_us());
             if text != "-" {
                 tally.record(quantity, denied);
             }
@@ -960,7 +960,7 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
         let judgement = ask.judge(tally.counted(), held.total());
         assert_eq!(judgement, Judgement::Wanting { need: 0, held: true });
         let freed = freed_at_us(&mut zset, &tally, &mut held, 0).unwrap();
-        let decision = answer(&ask, judgement, START_US, 1, freed, tally.empty_at_us());
+        let decision = decision(&ask, judgement, START_US, 1, freed, tally.empty_at_us());
         assert_eq!(decision.retry_after_us, Some(1_000), "{leases} leases");
     }
 }
