@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::*;
 
@@ -16,17 +16,6 @@ fn ms(number: u64) -> Duration {
 
 fn waits(id: &str) -> String {
     format!("RL.ACQUIRE k 1 0 1 ID {id} LEASE 600000 BLOCK 0")
-}
-
-/// The state of a key as every server that has it must see it.
-fn state(conn: &mut Conn, key: &str) -> Vec<Value> {
-    let value = match conn.text(["TYPE", key]).as_str() {
-        "string" => conn.cmd(["GET", key]),
-        "zset" => conn.cmd(["ZRANGE", key, "0", "-1", "WITHSCORES"]),
-        other => Value::SimpleString(other.into()),
-    };
-    let expires = conn.cmd(["PEXPIRETIME", key]);
-    vec![value, expires]
 }
 
 #[track_caller]
@@ -203,7 +192,7 @@ fn the_grant_of_a_waiter_killed_before_its_answer_goes_to_the_next() {
             for waiter in &mut dead {
                 waiter.expect_closed();
             }
-            assert!(!living.silent_for(ms(5000)), "lost: {waits}");
+            assert!(!living.silent_for(SOON), "lost: {waits}");
             assert_eq!(limited(&living.recv()), 0);
             assert!(last.silent_for(ms(120)), "given twice: {waits}");
             same_state(&server, &replica, "k");
@@ -266,14 +255,19 @@ fn what_is_given_back_for_the_dead_is_what_was_taken() {
     assert_eq!(conn.ints("RL.WINDOW v 9 1h 0")[2], 6);
 }
 
-#[test]
-fn client_unblock_right_after_the_grant_tells_the_grant_or_gives_it_back() {
-    let server = Server::start();
+/// A connection, another whose call waits for what the holder has, and the number of that.
+fn behind_a_holder(server: &Server) -> (Conn, Conn, i64) {
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
     let mut first = server.conn();
     let id = first.id();
-    let mut first = server.wait_on(first, waits("a"));
+    (conn, server.wait_on(first, waits("a")), id)
+}
+
+#[test]
+fn client_unblock_right_after_the_grant_tells_the_grant_or_gives_it_back() {
+    let server = Server::start();
+    let (mut conn, mut first, id) = behind_a_holder(&server);
     let lines = [
         "MULTI".into(),
         "RL.RELEASE k holder".into(),
@@ -291,11 +285,7 @@ fn client_unblock_right_after_the_grant_tells_the_grant_or_gives_it_back() {
 #[test]
 fn client_unblock_error_right_after_the_grant_neither_loses_nor_doubles_it() {
     let server = Server::start();
-    let mut conn = server.conn();
-    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
-    let mut first = server.conn();
-    let id = first.id();
-    let mut first = server.wait_on(first, waits("a"));
+    let (mut conn, mut first, id) = behind_a_holder(&server);
     let mut second = server.wait_in_line(waits("b"));
     let unblock = format!("CLIENT UNBLOCK {id} ERROR");
     conn.pipeline(["MULTI".to_owned(), "RL.RELEASE k holder".into(), unblock, "EXEC".into()]);
@@ -654,14 +644,13 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
         let holder = conn.acquire("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
         assert_eq!(holder.limited(), 0);
     };
-    // Time of a release that serves the next, and of the grant that it is, in the middle of many.
+    // What a release that serves the next, and the grant that it is, cost the server.
     let serve = |conn: &mut Conn, line: &mut Vec<Conn>| {
-        let begin = Instant::now();
         let held = conn.held_ids("k").pop().unwrap();
+        let before = server.cpu_time();
         assert_eq!(conn.int(format!("RL.RELEASE k {held}")), 1);
-        let took = begin.elapsed();
         assert_eq!(limited(&line.remove(0).recv()), 0);
-        took
+        server.cpu_time() - before
     };
     let median = |mut all: Vec<Duration>| {
         all.sort_unstable();
@@ -696,7 +685,8 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
     let with_many = (0..60).map(|_| serve(&mut conn, &mut line)).collect();
     assert_eq!(server.waiting(), 1940);
     let (few, many) = (median(with_two), median(with_many));
-    assert!(many < few * 3 + ms(1), "{many:?} with 2000, {few:?} with 2");
+    eprintln!("{many:?} with 2000, {few:?} with 2");
+    assert!(many < few * 3, "{many:?} with 2000, {few:?} with 2");
     // Half of them go, the rest is answered by one change.
     line.truncate(970);
     server.wait_until_waiting(970);

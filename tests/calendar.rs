@@ -10,18 +10,6 @@ fn held() -> (Server, Conn) {
     (server, conn)
 }
 
-/// Microseconds after 1970 of `2026-03-29T01:00:00` in UTC.
-fn unix_us(text: &str) -> i64 {
-    let part = |range: std::ops::Range<usize>| text[range].parse::<i64>().unwrap();
-    let (year, month, day) = (part(0..4), part(5..7), part(8..10));
-    // Days from the civil date, counting years from March.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days =
-        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
-    let seconds = days * 86_400 + part(11..13) * 3_600 + part(14..16) * 60 + part(17..19);
-    seconds * 1_000_000
-}
-
 /// Windows as `period zone`, their first instant and their end, in UTC: worked out by hand.
 const WINDOWS: &[(&str, &str, &str, &str)] = &[
     ("1d", "UTC", "2026-02-28T00:00:00", "2026-03-01T00:00:00"),

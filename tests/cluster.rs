@@ -8,7 +8,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::thread::{self, sleep};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::redis::cluster::{ClusterClient, ClusterConnection};
 use support::redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
@@ -266,6 +266,265 @@ fn a_waiter_is_not_served_where_its_key_has_left_and_is_sent_after_it() {
     cluster.node(from).expect_nobody_waits();
 }
 
+// ---- Slots that move as a whole ----
+
+#[test]
+fn every_limit_holds_while_its_slots_move_as_a_whole() {
+    if Version::under_test().lacks_atomic_migration() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    let tags = keys_in(0..80, &cluster);
+    let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
+    let waits = format!("{}sem", tags[30]);
+    let mut books = Books::default();
+    while_workers_wait(&mut cluster, &waits, |cluster| {
+        books = under_load(cluster, &tags, || {
+            sleep(Duration::from_millis(200));
+            cluster.migrate(from, to, 0..=59);
+        });
+        assert_eq!(cluster.master_of(&waits), to);
+    });
+    assert_eq!(cluster.master_of(&tags[70]), from);
+    expect_empty(&cluster, from, 0..60);
+    books.close(&cluster, &tags);
+}
+
+/// Waits until a node has no key left in these slots.
+#[track_caller]
+fn expect_empty(cluster: &Cluster, node: usize, slots: std::ops::Range<i64>) {
+    let mut conn = cluster.node(node).conn();
+    eventually(DEADLINE, || {
+        slots.clone().all(|slot| conn.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")) == 0)
+    });
+}
+
+/// The slot of `{bar}` on its way between two masters, which goes on when the test says so.
+struct Migration {
+    cluster: Cluster,
+    from: usize,
+    to: usize,
+    slot: i64,
+}
+
+impl Migration {
+    /// Nothing, if this server cannot do that.
+    #[track_caller]
+    fn prepare() -> Option<Migration> {
+        if Version::under_test().lacks_held_migration() {
+            return None;
+        }
+        let cluster = Cluster::of(3, 0);
+        let (from, to) = (cluster.master_of("{bar}"), cluster.master_of("{foo}"));
+        assert_ne!(from, to);
+        let slot = cluster.node(from).conn().int("CLUSTER KEYSLOT {bar}");
+        Some(Migration { cluster, from, to, slot })
+    }
+
+    fn source(&self) -> &Server {
+        self.cluster.node(self.from)
+    }
+
+    fn target(&self) -> &Server {
+        self.cluster.node(self.to)
+    }
+
+    /// Lets the slot go on its way, up to the moment before the source stands still: what it writes now has been copied
+    /// or follows the copy.
+    #[track_caller]
+    fn begin(&self) {
+        self.hold("PREVENT-PAUSE", true);
+        self.cluster.begin_migration(self.from, self.to, self.slot as u32..=self.slot as u32);
+        self.wait_until("waiting-to-pause");
+    }
+
+    #[track_caller]
+    fn hold(&self, where_: &str, on: bool) {
+        for node in [self.source(), self.target()] {
+            let hold = format!("DEBUG SLOTMIGRATION {where_} {}", i32::from(on));
+            assert_eq!(node.conn().text(hold), "OK");
+        }
+    }
+
+    #[track_caller]
+    fn wait_until(&self, state: &str) {
+        eventually(DEADLINE, || self.cluster.migration(self.from, self.to) == state);
+    }
+
+    /// Lets it come to its end, after which the source has no such keys and nobody who waits for them.
+    #[track_caller]
+    fn end(&self, waiters: &mut [Conn]) {
+        self.hold("PREVENT-PAUSE", false);
+        self.hold("PREVENT-FAILOVER", false);
+        self.cluster.wait_until_migrated(self.from, self.to);
+        let moved = format!("MOVED {} 127.0.0.1:{}", self.slot, self.target().port());
+        for waiter in waiters {
+            assert_eq!(error_line(&waiter.recv()), moved);
+        }
+        expect_empty(&self.cluster, self.from, self.slot..self.slot + 1);
+    }
+}
+
+#[test]
+fn a_slot_that_moves_as_a_whole_takes_along_what_happens_meanwhile() {
+    let Some(migration) = Migration::prepare() else { return };
+    let (source, target) = (migration.source(), migration.target());
+    let mut here = source.conn();
+    let mut there = target.conn();
+    // Another slot of the source, which stays.
+    let stays = format!("{}s", keys_in(0..1, &migration.cluster)[0]);
+    assert_eq!(migration.cluster.master_of(&stays), migration.from);
+    let hold = |key: &str| format!("RL.ACQUIRE {key} 1 0 1 ID holder LEASE 600000");
+    let wait = |key: &str, id: &str| format!("RL.ACQUIRE {key} 1 0 1 ID {id} LEASE 600000 BLOCK 0");
+    for call in [
+        "RL.THROTTLE {bar}t 4 7 1h 3",
+        "RL.WINDOW {bar}w 5 1h 2",
+        "RL.ACQUIRE {bar}a 3 1h 1 ID x LEASE 600000",
+        "RL.THROTTLE {bar}drains 0 1 1h",
+        "RL.ACQUIRE {bar}slides 1 1h 1 ID holder LEASE 600000",
+        "RL.WINDOW {bar}counts 9 1h 9",
+        &hold("{bar}lapses"),
+        &hold("{bar}dies"),
+        &hold("{bar}left"),
+        &hold(&stays),
+    ] {
+        assert_eq!(limited(&here.cmd(call)), 0, "{call}");
+    }
+    let mut served = [
+        source.wait_in_line(wait("{bar}lapses", "next")),
+        source.wait_in_line("RL.THROTTLE {bar}drains 0 1 1h 1 BLOCK 0"),
+        source.wait_in_line("RL.WINDOW {bar}slides 1 1h 1 BLOCK 0"),
+        source.wait_in_line(wait(&stays, "next")),
+    ];
+    let mut unblocked = source.conn();
+    let unblocked_id = unblocked.id();
+    let call = "RL.WINDOW {bar}counts 9 1h 2 COUNTDENIED BLOCK 0";
+    let mut unblocked = source.wait_on(unblocked, call);
+    let mut killed = source.conn();
+    let killed_id = killed.id();
+    let mut killed = source.wait_on(killed, wait("{bar}dies", "dead"));
+    let mut after_it = source.wait_in_line(wait("{bar}dies", "living"));
+    let mut left = [
+        source.wait_in_line("RL.THROTTLE {bar}t 4 7 1h 5 BLOCK 0"),
+        source.wait_in_line("RL.WINDOW {bar}w 5 1h 5 BLOCK 0"),
+        source.wait_in_line("RL.ACQUIRE {bar}a 3 1h 3 BLOCK 0"),
+        source.wait_in_line(wait("{bar}left", "next")),
+    ];
+
+    migration.begin();
+    // Calls.
+    assert_eq!(here.acquire("RL.ACQUIRE {bar}new 3 1h 1 ID y LEASE 600000").limited(), 0);
+    assert_eq!(here.int("RL.APPLY {bar}new y"), 1);
+    assert_eq!(here.int("RL.RENEW {bar}a x LEASE 700000"), 1);
+    // Timers: what they write has no command to tell its slot.
+    let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(100);
+    let replies = here.pipeline([
+        "RL.RENEW {bar}lapses holder LEASE 100".to_owned(),
+        format!("SET {{bar}}drains {} EX 10000", soon.as_nanos()),
+        "RL.RENEW {bar}slides holder LEASE 100".to_owned(),
+        format!("RL.RENEW {stays} holder LEASE 100"),
+    ]);
+    assert_eq!(replies, [Value::Int(1), Value::Okay, Value::Int(1), Value::Int(1)]);
+    for waiter in &mut served {
+        assert_eq!(limited(&waiter.recv()), 0);
+    }
+    // A grant whose client dies before it is told is given back by a timer, and goes to the next.
+    let kill = format!("CLIENT KILL ID {killed_id}");
+    here.pipeline(["MULTI", "RL.RELEASE {bar}dies holder", &kill, "EXEC"]);
+    killed.expect_closed();
+    assert_eq!(acquired(&after_it.recv()).id(), "living");
+    // A denial that counts.
+    here.cmd(format!("CLIENT UNBLOCK {unblocked_id}"));
+    assert_eq!(limited(&unblocked.recv()), 1);
+    eventually(DEADLINE, || here.ints("RL.WINDOW_RO {bar}counts 1000 1h 0")[2] == 989);
+
+    let keys = ["t", "w", "a", "drains", "slides", "counts", "lapses", "dies", "left", "new"];
+    let keys = keys.map(|key| format!("{{bar}}{key}"));
+    let before = keys.clone().map(|key| state(&mut here, &key));
+    let stayed = state(&mut here, &stays);
+    assert!(there.err("RL.HELD {bar}lapses").starts_with("MOVED "));
+    migration.end(&mut left);
+    assert_eq!(keys.clone().map(|key| state(&mut there, &key)), before);
+    assert_eq!(there.int(format!("CLUSTER COUNTKEYSINSLOT {}", migration.slot)), 10);
+    assert_eq!(state(&mut here, &stays), stayed);
+    assert_eq!(here.int("DBSIZE"), 1);
+    for (key, id) in [("lapses", "next"), ("dies", "living"), ("left", "holder"), ("a", "x")] {
+        assert_eq!(there.held_ids(&format!("{{bar}}{key}")), [id]);
+    }
+    source.expect_nobody_waits();
+    // There they wait again, and are served.
+    let mut again = target.wait_in_line(wait("{bar}left", "next"));
+    assert_eq!(there.int("RL.RELEASE {bar}left holder"), 1);
+    assert_eq!(acquired(&again.recv()).id(), "next");
+    assert_eq!(here.text("MODULE UNLOAD ratelimit"), "OK");
+}
+
+#[test]
+fn while_a_slot_stands_still_before_it_moves_nothing_is_granted() {
+    let Some(migration) = Migration::prepare() else { return };
+    let (source, target) = (migration.source(), migration.target());
+    let (mut here, mut there) = (source.conn(), target.conn());
+    let wait = |id: &str| format!("RL.ACQUIRE {{bar}} 1 0 1 ID {id} LEASE 600000 BLOCK 0");
+    here.cmd("RL.ACQUIRE {bar} 1 0 1 ID holder LEASE 600000");
+    let mut first = source.wait_in_line(wait("a"));
+    let dropped = source.wait_in_line(wait("b"));
+    let mut unblocked = source.conn();
+    let id = unblocked.id();
+    let mut unblocked = source.wait_on(unblocked, wait("c"));
+    let mut last = source.wait_in_line(wait("d"));
+    let mut overdue = source.wait_in_line("RL.ACQUIRE {bar} 1 0 1 BLOCK 1000");
+    migration.begin();
+    migration.hold("PREVENT-FAILOVER", true);
+    assert_eq!(here.int("RL.RENEW {bar} holder LEASE 2000"), 1);
+    migration.hold("PREVENT-PAUSE", false);
+    migration.wait_until("failover-granted");
+    // The lease lapses here, if it has not before that on a machine that was busy with something else.
+    let granted = !first.silent_for(Duration::from_millis(2500));
+    drop(dropped);
+    here.cmd(format!("CLIENT UNBLOCK {id}"));
+    assert_eq!(limited(&unblocked.recv()), 2);
+    assert!(last.silent_for(Duration::from_millis(100)));
+    if granted {
+        assert_eq!(acquired(&first.recv()).id(), "a");
+        migration.end(&mut [last]);
+        assert_eq!(there.held_ids("{bar}"), ["a"]);
+    } else {
+        migration.end(&mut [first, last]);
+        assert_eq!(there.held("{bar}"), []);
+        assert_eq!(there.acquire("RL.ACQUIRE {bar} 1 0 1 ID e").limited(), 0);
+    }
+    // Its time was up meanwhile, or before.
+    match overdue.recv() {
+        error @ Value::ServerError(_) => assert!(error_line(&error).starts_with("MOVED ")),
+        denial => assert_eq!(limited(&denial), 2),
+    }
+    source.expect_nobody_waits();
+    assert_eq!(here.text("MODULE UNLOAD ratelimit"), "OK");
+}
+
+#[test]
+fn a_slot_that_stays_after_all_keeps_its_waiters() {
+    let Some(migration) = Migration::prepare() else { return };
+    let source = migration.source();
+    let mut here = source.conn();
+    let wait = |id: &str| format!("RL.ACQUIRE {{bar}} 1 0 1 ID {id} LEASE 600000 BLOCK 0");
+    here.cmd("RL.ACQUIRE {bar} 1 0 1 ID holder LEASE 600000");
+    let mut line = ["a", "b"].map(|id| source.wait_in_line(wait(id)));
+    migration.begin();
+    assert_eq!(here.int("RL.RELEASE {bar} holder"), 1);
+    assert_eq!(acquired(&line[0].recv()).id(), "a");
+    assert_eq!(here.text("CLUSTER CANCELSLOTMIGRATIONS"), "OK");
+    migration.wait_until("cancelled");
+    expect_empty(&migration.cluster, migration.to, migration.slot..migration.slot + 1);
+    assert!(line[1].silent_for(Duration::from_millis(200)));
+    assert_eq!(here.held_ids("{bar}"), ["a"]);
+    assert_eq!(here.int("RL.RELEASE {bar} a"), 1);
+    assert_eq!(acquired(&line[1].recv()).id(), "b");
+    source.expect_nobody_waits();
+}
+
+// ---- Masters that go ----
+
 #[test]
 fn a_failover_that_was_asked_for_loses_nothing() {
     let mut cluster = Cluster::start();
@@ -304,6 +563,7 @@ fn a_killed_master_takes_with_it_only_what_it_had_not_replicated() {
     let mut client = cluster.client();
     let replicated = admit(&mut client, 70);
     wait_for_sync(cluster.node(master), cluster.node(replica));
+    cluster.notice_the_dead();
     // The replica stands still and its link is cut, so nothing of what follows can reach it.
     let frozen = cluster.node(replica).freeze();
     cluster.node(master).conn().cmd("CLIENT KILL TYPE replica");
@@ -427,6 +687,7 @@ fn what_a_replica_confirmed_outlives_a_killed_master() {
                 })
                 .collect();
             eventually(DEADLINE, || so_far.load(SeqCst) >= CAREFUL / 3);
+            cluster.notice_the_dead();
             cluster.kill(master);
             eventually(DEADLINE, || cluster.is_master(replica));
             // Not before: it would come back empty, and as a master.

@@ -280,10 +280,3 @@ fn the_module_is_unloaded_and_loaded_again_with_its_keys_intact() {
         assert_eq!(get(&mut conn, "lease"), "20000");
     }
 }
-
-fn module_path() -> String {
-    let root = env!("CARGO_MANIFEST_DIR");
-    let given = std::env::var("RATELIMIT_SO");
-    let path = given.unwrap_or("target/release/libredis_ratelimit.so".into());
-    std::path::Path::new(root).join(path).to_str().unwrap().to_owned()
-}

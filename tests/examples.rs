@@ -245,6 +245,6 @@ fn shaper_lets_mails_out_evenly() {
     assert_eq!(names, ["anna", "bert", "carl", "dora", "emil"]);
     for (turn, time) in (0..).zip(&times) {
         let due = 0.1 * f64::from(turn);
-        assert!(*time > times[0] + due - 0.03 && *time < due + 5.0, "{output}");
+        assert!(*time > due - 0.001, "{output}");
     }
 }

@@ -35,7 +35,7 @@ fn a_server_is_killed_and_its_directory_removed_on_drop() {
 fn a_server_that_died_fails_its_test() {
     let mut server = Server::start();
     server.conn().send("SHUTDOWN NOSAVE");
-    eventually(Duration::from_secs(10), || !server.is_running());
+    eventually(Duration::from_secs(20), || !server.is_running());
     let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(server)));
     assert!(died.is_err());
 }
@@ -197,9 +197,9 @@ fn a_waiting_connection_is_silent_until_its_reply_or_its_end() {
     let id = two.id();
     one.send("BLPOP list 0");
     two.send("BLPOP other 0");
-    assert!(elapsed(50..5000, || one.silent_for(Duration::from_millis(50))));
+    assert!(at_least(50, || one.silent_for(Duration::from_millis(50))));
     server.conn().cmd("LPUSH list x");
-    assert!(!one.silent_for(Duration::from_secs(10)));
+    assert!(!one.silent_for(Duration::from_secs(20)));
     assert!(matches!(one.recv(), Value::Array(pair) if pair.len() == 2));
     assert_eq!(server.conn().int(format!("CLIENT KILL ID {id}")), 1);
     two.expect_closed();

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use support::*;
 
-const START_US: i64 = 1_700_000_000_000_000;
 const STEPS: usize = 250;
 const SOON: Duration = Duration::from_secs(20);
 
@@ -345,12 +344,7 @@ impl Run {
 /// On a failure the seed and the last steps are shown.
 impl Drop for Run {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let lines: Vec<_> = self.history.lines().collect();
-            eprintln!("{}\n...", lines[0]);
-            eprintln!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
-            eprintln!("the model: {:#?}", self.model);
-        }
+        show_end(&self.history, &self.model);
     }
 }
 

@@ -5,23 +5,13 @@ mod support;
 
 use support::*;
 
-const START_MS: i64 = 1_700_000_000_000;
-const START_US: i64 = START_MS * 1000;
 /// At the start it is 06:13:20 in Shanghai.
 const SHANGHAI_MIDNIGHT_MS: i64 = 64_000_000;
 const MAX: i64 = i64::MAX;
 
-/// A server whose clock stands, and a connection.
-fn start() -> (Server, Conn) {
-    start_with([""; 0])
-}
-
-/// The same with arguments of the module.
+/// A server whose clock stands, with arguments of the module, and a connection.
 fn start_with<const N: usize>(args: [&str; N]) -> (Server, Conn) {
-    let server = Server::builder().clock(true).module_args(args).start();
-    server.clock().set_us(START_US);
-    let conn = server.conn();
-    (server, conn)
+    Server::builder().module_args(args).held()
 }
 
 /// Holds the clock so many milliseconds after the start.
@@ -44,7 +34,7 @@ fn assert_err(conn: &mut Conn, words: impl Words, begin: &str) {
 
 #[test]
 fn three_renames_a_day_with_six_at_once() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     let call = "RL.ACQUIRE k 3 1d FIXED TZ Asia/Shanghai MS";
     let look = |conn: &mut Conn| conn.acquire("RL.ACQUIRE k 3 1d 0 FIXED TZ Asia/Shanghai MS");
     let mut clients: Vec<_> = (0..6).map(|_| server.conn()).collect();
@@ -102,7 +92,7 @@ fn three_renames_a_day_with_six_at_once() {
 
 #[test]
 fn settling_with_less_or_more_counts_what_was_used() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     assert_eq!(
         conn.acquire("RL.ACQUIRE k 1000 60 800 ID a MS").numbers,
         [0, 1000, 200, -1, 20_000]
@@ -125,7 +115,7 @@ fn settling_with_less_or_more_counts_what_was_used() {
 
 #[test]
 fn applying_nothing_is_giving_back() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 5 60 3 ID a");
     assert_eq!(conn.int("RL.APPLY k a 0"), 1);
     assert_eq!(conn.int("EXISTS k"), 0);
@@ -136,7 +126,7 @@ fn applying_nothing_is_giving_back() {
 
 #[test]
 fn an_event_counts_from_the_moment_it_is_applied() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE sliding 1 60 ID a");
     // 40 seconds are left of the minute of the calendar.
     conn.cmd("RL.ACQUIRE fixed 1 1min FIXED ID a LEASE 60000");
@@ -151,7 +141,7 @@ fn an_event_counts_from_the_moment_it_is_applied() {
 
 #[test]
 fn a_reservation_holds_across_a_windows_end() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     let call = "RL.ACQUIRE k 3 1min FIXED MS";
     conn.cmd("RL.WINDOW k 3 1min FIXED");
     conn.cmd(format!("{call} ID a LEASE 60000"));
@@ -171,7 +161,7 @@ fn a_reservation_holds_across_a_windows_end() {
 #[test]
 fn windows_and_reservations_on_one_key_see_each_other() {
     for options in ["", "BUCKETS 2", "FIXED"] {
-        let (server, mut conn) = start();
+        let (server, mut conn) = Server::held();
         let window = format!("RL.WINDOW k 5 1min 2 {options} MS");
         let acquire = format!("RL.ACQUIRE k 5 1min 2 {options} MS");
         let reset_ms = if options == "FIXED" { 40_000 } else { 60_000 };
@@ -194,7 +184,7 @@ fn windows_and_reservations_on_one_key_see_each_other() {
 
 #[test]
 fn the_code_says_whether_counted_events_or_others_are_in_the_way() {
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60 3");
     conn.cmd("RL.ACQUIRE k 5 60 1 LEASE 70000");
     for (quantity, numbers) in [
@@ -217,7 +207,7 @@ fn the_code_says_whether_counted_events_or_others_are_in_the_way() {
 
 #[test]
 fn looking_changes_nothing() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 0 ID a"), conn.acquire("RL.ACQUIRE_RO k 5 60 0"));
     assert_eq!(conn.acquire("RL.ACQUIRE_RO k 5 60").numbers, [0, 5, 5, -1, 0]);
     assert_eq!(conn.int("DBSIZE"), 0);
@@ -236,7 +226,7 @@ fn looking_changes_nothing() {
 
 #[test]
 fn held_lists_the_oldest_first() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     assert_eq!(conn.held("k"), []);
     let names = ["z", "b", "a", "c"];
     conn.cmd("MULTI");
@@ -264,7 +254,7 @@ fn held_lists_the_oldest_first() {
 
 #[test]
 fn held_keeps_its_order_when_the_clock_steps() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     let mut names = Vec::new();
     for (number, ms) in [0, -5_000, -5_000, 300, -90_000, -89_000, -100_000].into_iter().enumerate()
     {
@@ -280,7 +270,7 @@ fn held_keeps_its_order_when_the_clock_steps() {
 
 #[test]
 fn renewing_begins_the_lease_anew() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     let left = |conn: &mut Conn| conn.held("k").first().map(|one| one.ms_left);
     conn.cmd("RL.ACQUIRE k 1 60 ID a LEASE 5000");
     at_ms(&server, 4_000);
@@ -318,7 +308,7 @@ fn a_lease_is_as_long_as_the_setting_unless_told() {
 
 #[test]
 fn an_id_may_be_any_1_to_64_bytes() {
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     let odd: Vec<Vec<u8>> = vec![
         b"\0".to_vec(),
         b"\xff".to_vec(),
@@ -364,7 +354,7 @@ fn an_id_may_be_any_1_to_64_bytes() {
 
 #[test]
 fn an_id_is_not_taken_for_another_that_it_begins() {
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     let ids = ["a", "aa", "a:", "a;", "a:1", "a:1:20000", "aaa", "\u{1}", "a\u{1}"];
     for id in ids {
         for other in ids {
@@ -382,7 +372,7 @@ fn an_id_is_not_taken_for_another_that_it_begins() {
 
 #[test]
 fn a_thousand_ids_are_released_in_one_call() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     let name = |number: i32| format!("job-{number}");
     conn.pipeline((0..1_000).map(|at| format!("RL.ACQUIRE k 2000 60 ID {}", name(at))));
     let words = |range: std::ops::Range<i32>| {
@@ -428,7 +418,7 @@ fn an_id_that_is_held_is_a_duplicate_whatever_else_is_asked() {
 
 #[test]
 fn an_id_is_free_again_at_once() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     let acquire = "RL.ACQUIRE k 900 60 ID a LEASE 1000";
     for settle in ["RL.APPLY k a", "RL.APPLY k a 0", "RL.APPLY k a 7", "RL.RELEASE k a"] {
         assert_eq!(conn.acquire(acquire).id(), "a", "{settle}");
@@ -449,7 +439,7 @@ fn an_id_is_free_again_at_once() {
 
 #[test]
 fn ids_from_the_server_are_16_characters_and_unique() {
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     let keys = (0..100).flat_map(|key| [key; 100]);
     let replies = conn.pipeline(keys.map(|key| format!("RL.ACQUIRE k{key} 100 0")));
     let mut ids: Vec<_> = replies.iter().map(|reply| acquired(reply).id()).collect();
@@ -488,7 +478,7 @@ fn a_key_holds_no_more_reservations_than_allowed() {
 
 #[test]
 fn bad_arguments_are_errors_that_change_nothing() {
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 9 60 ID a");
     conn.cmd("RL.WINDOW k 9 60");
     let before = state(&mut conn, "k");
@@ -583,7 +573,7 @@ fn bad_arguments_are_errors_that_change_nothing() {
 
 #[test]
 fn a_key_of_another_type_is_left_alone() {
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     conn.cmd("SET string 1");
     conn.cmd("RPUSH list 1");
     conn.cmd("HSET hash 1 1");
@@ -610,7 +600,7 @@ fn a_key_of_another_type_is_left_alone() {
 #[test]
 fn entries_that_others_wrote_are_an_error_and_stay() {
     let now = START_US.to_string();
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     for (score, member) in [
         ("inf", "x"),
         ("inf", ""),
@@ -654,7 +644,7 @@ fn entries_that_others_wrote_are_an_error_and_stay() {
 
 #[test]
 fn a_reservation_with_an_unknown_rule_cannot_be_applied_but_given_back() {
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     for rule in ["x", "60s@Mars/Base", "7d@UTC", "60s/0", "0s", "--"] {
         let member = format!(":01:a:1:20000:{}::{rule}", START_US + 20_000_000);
         conn.cmd(["ZADD", "k", "inf", &member]);
@@ -667,7 +657,7 @@ fn a_reservation_with_an_unknown_rule_cannot_be_applied_but_given_back() {
 
 #[test]
 fn quantities_near_the_largest_never_wrap() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     let call = format!("RL.ACQUIRE k {MAX} 60");
     assert_eq!(conn.acquire(format!("{call} {MAX} ID a")).numbers, [0, MAX, 0, -1, 20]);
     assert_eq!(conn.acquire(format!("{call} {MAX}")).numbers, [2, MAX, 0, 20, 20]);
@@ -701,7 +691,7 @@ fn quantities_near_the_largest_never_wrap() {
 
 #[test]
 fn giving_back_works_when_memory_is_short() {
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     for id in ["a", "b", "c"] {
         conn.cmd(format!("RL.ACQUIRE k 9 60 ID {id}"));
     }
@@ -779,7 +769,7 @@ fn a_key_lives_as_long_as_its_state_matters() {
             10_000,
         ),
     ];
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     for (steps, matters_ms) in CASES {
         conn.cmd("DEL k");
         for (ms, line) in *steps {
@@ -793,7 +783,7 @@ fn a_key_lives_as_long_as_its_state_matters() {
 
 #[test]
 fn a_key_does_not_vanish_before_its_last_event_leaves() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 1 1h ID a LEASE 1000");
     at_ms(&server, 999);
     conn.cmd("RL.APPLY k a");
@@ -857,7 +847,7 @@ fn denied_calls_and_looks_write_nothing() {
 
 #[test]
 fn info_counts_what_became_of_reservations() {
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     let info = |name: &str| server.info(&format!("ratelimit_reservations_{name}")).unwrap();
     for (id, lease_ms) in [("a", 9_000), ("b", 9_000), ("c", 9_000), ("d", 10), ("e", 10)] {
         conn.cmd(format!("RL.ACQUIRE k 9 60 ID {id} LEASE {lease_ms}"));
@@ -883,7 +873,7 @@ fn info_counts_what_became_of_reservations() {
 
 #[test]
 fn scripts_and_transactions_reserve_and_settle() {
-    let (_server, mut conn) = start();
+    let (_server, mut conn) = Server::held();
     let script = "local r = redis.call('RL.ACQUIRE', KEYS[1], 2, 60, 'ID', 'a')
         local s = redis.call('RL.APPLY', KEYS[1], 'a')
         return {r[1], r[3], s}";

@@ -4,7 +4,6 @@ mod support;
 
 use support::*;
 
-const START_US: i64 = 1_700_000_000_000_000;
 const LIMIT: &str = "5 1h";
 
 /// The key's entries and when it expires in Unix milliseconds, as any server tells without the module.

@@ -9,7 +9,6 @@ use std::fmt::Write;
 
 use support::*;
 
-const START_US: i64 = 1_700_000_000_000_000;
 const MINUTE_US: i64 = 60_000_000;
 const SEEDS: u64 = 24;
 const STEPS: usize = 500;
@@ -507,12 +506,7 @@ impl<'s> Run<'s> {
 /// On a failure the seed and the last steps are shown.
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let lines: Vec<_> = self.history.lines().collect();
-            eprintln!("{}\n...", lines[0]);
-            eprintln!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
-            eprintln!("the model: {:#?}", self.model);
-        }
+        show_end(&self.history, &self.model);
     }
 }
 

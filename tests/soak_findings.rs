@@ -38,9 +38,7 @@ fn a_module_that_is_refused_leaves_no_memory_behind() {
     const LEFT_BYTES: i64 = 4_000;
     let server = Server::builder().module(false).start();
     let mut conn = server.conn();
-    let module = std::env::var("RATELIMIT_SO").unwrap_or_else(|_| {
-        concat!(env!("CARGO_MANIFEST_DIR"), "/target/release/libredis_ratelimit.so").to_owned()
-    });
+    let module = module_path();
     let mut refuse = |times| {
         for _ in 0..times {
             assert!(conn.err(format!("MODULE LOAD {module} lease 0")).starts_with("ERR "));

@@ -7,16 +7,7 @@ mod gcra_table;
 
 use support::*;
 
-const START_MS: i64 = 1_700_000_000_000;
-const START_US: i64 = START_MS * 1000;
-
-/// A server whose clock is held, and a connection.
-fn held() -> (Server, Conn) {
-    let server = Server::builder().clock(true).start();
-    server.clock().set_us(START_US);
-    let conn = server.conn();
-    (server, conn)
-}
+const START_MS: i64 = START_US / 1000;
 
 /// When `key` expires, in Unix milliseconds; -1 if it never does, -2 if there is none.
 fn expires_at_ms(server: &Server, conn: &mut Conn, key: &str) -> i64 {
@@ -39,7 +30,7 @@ fn dbsize(conn: &mut Conn) -> i64 {
 
 #[test]
 fn a_fresh_key_answers_as_the_documentation_says() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE user:1 15 30 60 1"), [0, 16, 15, -1, 2]);
     assert_eq!(conn.ints("RL.THROTTLE user:2 15 30 60"), [0, 16, 15, -1, 2]);
     assert_eq!(conn.ints("rl.throttle user:3 15 30 1MIN ms"), [0, 16, 15, -1, 2000]);
@@ -48,7 +39,7 @@ fn a_fresh_key_answers_as_the_documentation_says() {
 #[test]
 fn answers_as_throttled_and_redis_cell_do() {
     use gcra_table::{CASES, COUNT, MAX_BURST, PERIOD_MS};
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let seconds = |ms: i64| if ms < 0 { ms } else { (ms + 999) / 1000 };
     for (number, case) in CASES.iter().enumerate() {
         server.clock().set_us(START_US + case.at_ms * 1000);
@@ -69,7 +60,7 @@ fn answers_as_throttled_and_redis_cell_do() {
 
 #[test]
 fn looking_answers_for_the_quantity_asked_and_of_the_state_as_it_stands() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s"), [0, 5, 5, -1, 0]);
     assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 6"), [1, 5, 5, -1, 0]);
     assert_eq!(dbsize(&mut conn), 0);
@@ -86,7 +77,7 @@ fn looking_answers_for_the_quantity_asked_and_of_the_state_as_it_stands() {
 
 #[test]
 fn atmost_takes_what_there_is() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 2 ATMOST"), [0, 5, 3, -1, 2, 2]);
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0 atmost"), [0, 5, 3, -1, 2, 0]);
     let most = "RL.THROTTLE k 4 1 1s 9223372036854775807 MS AtMost";
@@ -100,7 +91,7 @@ fn atmost_takes_what_there_is() {
 
 #[test]
 fn quantity_0_makes_no_key_and_moves_no_ttl() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0"), [0, 5, 5, -1, 0]);
     assert_eq!(dbsize(&mut conn), 0);
     conn.cmd("RL.THROTTLE k 4 1 1s 5");
@@ -112,7 +103,7 @@ fn quantity_0_makes_no_key_and_moves_no_ttl() {
 
 #[test]
 fn giving_back_makes_no_key_and_deletes_one_that_becomes_full() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for quantity in ["-1", "-3", "-9223372036854775808"] {
         let call = format!("RL.THROTTLE k 4 1 1s {quantity}");
         assert_eq!(conn.ints(&call), [0, 5, 5, -1, 0]);
@@ -127,7 +118,7 @@ fn giving_back_makes_no_key_and_deletes_one_that_becomes_full() {
 
 #[test]
 fn what_can_never_be_had_is_denied_for_good_and_writes_nothing() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for quantity in ["6", "9223372036854775807"] {
         let call = format!("RL.THROTTLE k 4 1 1s {quantity}");
         assert_eq!(conn.ints(&call), [1, 5, 5, -1, 0]);
@@ -137,7 +128,7 @@ fn what_can_never_be_had_is_denied_for_good_and_writes_nothing() {
 
 #[test]
 fn the_newest_parameters_count() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE k 99 1 1s 100"), [0, 100, 0, -1, 100]);
     // A smaller burst: never more than its own empty bucket.
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s"), [1, 5, 0, 1, 5]);
@@ -155,7 +146,7 @@ fn the_newest_parameters_count() {
 
 #[test]
 fn exactly_the_burst_and_one_pass_at_one_instant_and_then_the_rate() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     for parameters in
         ["6000 6000 1", "1 2000 1", "1 8000 1", "5 3000000 1", "10 2000000000 1", "7 3 100d"]
     {
@@ -180,7 +171,7 @@ fn exactly_the_burst_and_one_pass_at_one_instant_and_then_the_rate() {
 
 #[test]
 fn the_largest_numbers_are_taken() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     let max = i64::MAX;
     // A tenth of an attosecond each, which is below the resolution.
     let reply = conn.ints(format!("RL.THROTTLE a {} {max} 1", max - 1));
@@ -198,7 +189,7 @@ fn the_largest_numbers_are_taken() {
 
 #[test]
 fn every_unit_of_the_period_is_taken_in_either_case() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for (period, seconds) in [
         ("1500ms", 2),
         ("500ms", 1),
@@ -221,7 +212,7 @@ fn every_unit_of_the_period_is_taken_in_either_case() {
 
 #[test]
 fn a_bad_call_is_an_error_that_changes_nothing() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     let arity = "ERR wrong number of arguments for '";
     let (burst, count, period) = ("ERR max_burst must be ", "ERR count must be ", "ERR period ");
     let (quantity, syntax) = ("ERR quantity must be ", "ERR syntax error");
@@ -321,14 +312,14 @@ fn a_bad_call_is_an_error_that_changes_nothing() {
 
 #[test]
 fn the_error_for_1m_offers_1min_and_1mo() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     let told = conn.err("RL.THROTTLE k 15 30 1m");
     assert!(told.contains("1min") && told.contains("1mo"), "{told}");
 }
 
 #[test]
 fn arguments_may_be_any_bytes() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     let words: [&[u8]; 6] = [b"k", b"15", b"30", b"60", b"1", b"MS"];
     let bad: [&[u8]; 10] = [
         b"",
@@ -364,7 +355,7 @@ fn arguments_may_be_any_bytes() {
 
 #[test]
 fn the_key_may_be_any_bytes() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     let keys: [&[u8]; 6] =
         [b"", b"\0", b"a\0b", b"\xff\xfe\xfd", b" \r\n", "schl\u{fc}ssel".as_bytes()];
     for (number, key) in keys.iter().enumerate() {
@@ -380,7 +371,7 @@ fn the_key_may_be_any_bytes() {
 /// A pool of good and bad words in any order, on keys of every kind: each call has an answer of its shape.
 #[test]
 fn no_order_of_words_and_values_ends_the_server() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let words: [&[u8]; 20] = [
         b"0",
         b"1",
@@ -442,9 +433,27 @@ fn no_order_of_words_and_values_ends_the_server() {
 
 // ---- What lies under the key ----
 
+/// Every kind of call answers this error, and leaves what lies under `k`.
+#[track_caller]
+fn is_refused_and_stays(conn: &mut Conn, error: &str) {
+    let before = state(conn, "k");
+    for call in [
+        "RL.THROTTLE k 1 1 1",
+        "RL.THROTTLE k 1 1 1 0",
+        "RL.THROTTLE k 1 1 1 -1",
+        "RL.THROTTLE k 1 1 1 9",
+        "RL.THROTTLE k 1 1 1 ATMOST",
+        "RL.THROTTLE_RO k 1 1 1",
+    ] {
+        let told = conn.err(call);
+        assert!(told.starts_with(error), "{before:?} {call}: {told}");
+    }
+    assert_eq!(state(conn, "k"), before);
+}
+
 #[test]
 fn a_value_that_is_none_of_ours_is_an_error_and_stays() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     let texts: [&[u8]; 13] = [
         b"",
         b"5",
@@ -466,19 +475,7 @@ fn a_value_that_is_none_of_ours_is_an_error_and_stays() {
             let mut set: Vec<&[u8]> = vec![b"SET", b"k", value];
             set.extend(lifetime.split_ascii_whitespace().map(str::as_bytes));
             conn.cmd(set);
-            let before = state(&mut conn, "k");
-            for call in [
-                "RL.THROTTLE k 1 1 1",
-                "RL.THROTTLE k 1 1 1 0",
-                "RL.THROTTLE k 1 1 1 -1",
-                "RL.THROTTLE k 1 1 1 9",
-                "RL.THROTTLE k 1 1 1 ATMOST",
-                "RL.THROTTLE_RO k 1 1 1",
-            ] {
-                let told = conn.err(call);
-                assert!(told.starts_with("ERR the key holds "), "{value:?} {call}: {told}");
-            }
-            assert_eq!(state(&mut conn, "k"), before, "{value:?}");
+            is_refused_and_stays(&mut conn, "ERR the key holds ");
         }
     }
     conn.cmd("SET counter 41");
@@ -488,30 +485,19 @@ fn a_value_that_is_none_of_ours_is_an_error_and_stays() {
 
 #[test]
 fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for make in
         ["RPUSH k 1700000000000000000", "HSET k f v", "ZADD k 1 m", "SADD k m", "XADD k * f v"]
     {
         conn.cmd("DEL k");
         conn.cmd(make);
-        let before = state(&mut conn, "k");
-        for call in [
-            "RL.THROTTLE k 1 1 1",
-            "RL.THROTTLE k 1 1 1 0",
-            "RL.THROTTLE k 1 1 1 -1",
-            "RL.THROTTLE k 1 1 1 9",
-            "RL.THROTTLE_RO k 1 1 1",
-        ] {
-            let told = conn.err(call);
-            assert!(told.starts_with("WRONGTYPE "), "{make} {call}: {told}");
-        }
-        assert_eq!(state(&mut conn, "k"), before, "{make}");
+        is_refused_and_stays(&mut conn, "WRONGTYPE ");
     }
 }
 
 #[test]
 fn a_live_key_of_redis_cell_goes_on_working() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.cmd("SET k 1700000003000000000 EX 3");
     assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1"), [0, 5, 2, -1, 3]);
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1"), [0, 5, 1, -1, 4]);
@@ -525,7 +511,7 @@ fn a_live_key_of_redis_cell_goes_on_working() {
 
 #[test]
 fn the_value_is_the_arrival_time_with_a_fraction_only_where_there_is_one() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     for (parameters, value) in [
         ("4 1 1", "1700000001000000000"),
         ("4 1000 1", "1700000000001000000"),
@@ -554,7 +540,7 @@ fn the_value_is_the_arrival_time_with_a_fraction_only_where_there_is_one() {
 
 #[test]
 fn del_resets() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     conn.cmd("RL.THROTTLE k 4 1 1 5");
     assert_eq!(conn.int("DEL k"), 1);
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 5"), [0, 5, 0, -1, 5]);
@@ -564,7 +550,7 @@ fn del_resets() {
 
 #[test]
 fn a_key_expires_when_its_state_stops_mattering_or_a_second_later() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     for (parameters, reset_ms) in [
         ("0 1 1ms", 1),
         ("4 1 1", 1000),
@@ -583,7 +569,7 @@ fn a_key_expires_when_its_state_stops_mattering_or_a_second_later() {
 
 #[test]
 fn the_ttl_moves_with_the_state_and_a_denied_call_leaves_it() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let mut reset_at = START_MS;
     for wait_ms in [0, 0, 1234, 100, 700] {
         server.clock().advance_ms(wait_ms);
@@ -603,7 +589,7 @@ fn the_ttl_moves_with_the_state_and_a_denied_call_leaves_it() {
 
 #[test]
 fn the_ttl_decides_no_answer() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.THROTTLE k 4 1 1s 5");
     conn.cmd("PERSIST k");
     server.clock().advance_ms(2000);
@@ -623,7 +609,7 @@ fn the_ttl_decides_no_answer() {
 
 #[test]
 fn a_state_from_the_future_is_an_empty_bucket_and_the_wait_that_is_told_is_the_wait() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     for future in ["9999999999999999999.999999999", "9223372036854775807", "1700000005000000001"] {
         conn.cmd(["SET", "k", future]);
         assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 2 MS"), [1, 5, 0, 2000, 5000]);
@@ -641,7 +627,7 @@ fn a_state_from_the_future_is_an_empty_bucket_and_the_wait_that_is_told_is_the_w
 
 #[test]
 fn giving_back_heals_and_looking_does_not() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     let future = "9999999999999999999";
     conn.cmd(["SET", "k", future]);
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0"), [0, 5, 0, -1, 5]);
@@ -655,7 +641,7 @@ fn giving_back_heals_and_looking_does_not() {
 
 #[test]
 fn a_clock_that_went_back_locks_out_for_one_bucket_at_most() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.THROTTLE k 4 1 1s 5");
     server.clock().advance_ms(-86_400_000);
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 5"), [1, 5, 0, 5, 5]);

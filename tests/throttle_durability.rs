@@ -2,20 +2,10 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::fs;
 use std::time::Duration;
-use std::{env, fs};
 
 use support::*;
-
-const START_US: i64 = 1_700_000_000_000_000;
-
-fn held(builder: Builder) -> (Server, Conn) {
-    let server = builder.clock(true).start();
-    server.clock().set_us(START_US);
-    let conn = server.conn();
-    (server, conn)
-}
 
 /// Value and milliseconds left, by a clock that stands still.
 fn value_and_ttl(conn: &mut Conn, key: &str) -> (Value, i64) {
@@ -44,7 +34,7 @@ fn look(conn: &mut Conn) -> Vec<Vec<i64>> {
 
 #[test]
 fn a_restart_from_the_aof_after_a_crash_answers_the_same() {
-    let (mut server, mut conn) = held(Server::builder().aof());
+    let (mut server, mut conn) = Server::builder().aof().held();
     let keys = fill(&server, &mut conn);
     let told = look(&mut conn);
     assert!(told.iter().any(|reply| reply[0] == 1), "some are denied: {told:?}");
@@ -64,7 +54,7 @@ fn a_restart_from_the_aof_after_a_crash_answers_the_same() {
 
 #[test]
 fn a_rewritten_aof_and_an_rdb_file_answer_the_same() {
-    let (mut server, mut conn) = held(Server::builder().aof());
+    let (mut server, mut conn) = Server::builder().aof().held();
     let keys = fill(&server, &mut conn);
     let told = look(&mut conn);
     let states = keys.map(|key| value_and_ttl(&mut conn, key));
@@ -79,7 +69,7 @@ fn a_rewritten_aof_and_an_rdb_file_answer_the_same() {
     assert_eq!(look(&mut conn), told);
     assert_eq!(keys.map(|key| value_and_ttl(&mut conn, key)), states);
 
-    let (mut server, mut conn) = held(Server::builder());
+    let (mut server, mut conn) = Server::builder().held();
     let keys = fill(&server, &mut conn);
     let told = look(&mut conn);
     assert_eq!(conn.text("DEBUG RELOAD"), "OK");
@@ -93,8 +83,8 @@ fn a_rewritten_aof_and_an_rdb_file_answer_the_same() {
 
 #[test]
 fn dump_and_restore_carry_the_state() {
-    let (server, mut conn) = held(Server::builder());
-    let (other, mut there) = held(Server::builder().clock_of(&server).module(false));
+    let (server, mut conn) = Server::builder().held();
+    let (other, mut there) = Server::builder().clock_of(&server).module(false).held();
     for key in fill(&server, &mut conn) {
         let Value::BulkString(dump) = conn.cmd(["DUMP", key]) else { panic!("DUMP {key}") };
         let left = conn.int(["PTTL", key]).to_string();
@@ -111,7 +101,7 @@ fn dump_and_restore_carry_the_state() {
 
 #[test]
 fn the_aof_has_plain_effects_and_one_for_each_change() {
-    let (server, mut conn) = held(Server::builder().aof());
+    let (server, mut conn) = Server::builder().aof().held();
     let mut effects = |line: &str| {
         let mut lines = server.aof_grows_by(|| conn.cmd(line));
         // Before 7.0 what a module replicates comes as a transaction.
@@ -143,7 +133,7 @@ fn the_aof_has_plain_effects_and_one_for_each_change() {
 
 #[test]
 fn a_thousand_denied_and_peeking_calls_add_not_one_byte() {
-    let (server, mut conn) = held(Server::builder().aof());
+    let (server, mut conn) = Server::builder().aof().held();
     let replica = Server::replica_of(&server, false);
     conn.cmd("RL.THROTTLE k 4 1 1 5");
     wait_for_sync(&server, &replica);
@@ -174,7 +164,7 @@ fn a_thousand_denied_and_peeking_calls_add_not_one_byte() {
 
 #[test]
 fn replicas_with_and_without_the_module_hold_the_same_value_and_expiry() {
-    let (server, mut conn) = held(Server::builder());
+    let (server, mut conn) = Server::builder().held();
     let replicas = [true, false].map(|module| Server::replica_of(&server, module));
     let keys = fill(&server, &mut conn);
     conn.pipeline(["RL.THROTTLE gone 4 1 1", "RL.THROTTLE gone 4 1 1 -1"]);
@@ -204,7 +194,7 @@ fn replicas_with_and_without_the_module_hold_the_same_value_and_expiry() {
 
 #[test]
 fn a_rebuilt_module_is_loaded_under_the_same_data_without_a_restart() {
-    let (server, mut conn) = held(Server::builder());
+    let (server, mut conn) = Server::builder().held();
     let keys = fill(&server, &mut conn);
     let told = look(&mut conn);
     let states = keys.map(|key| value_and_ttl(&mut conn, key));
@@ -212,7 +202,7 @@ fn a_rebuilt_module_is_loaded_under_the_same_data_without_a_restart() {
     assert!(conn.err("RL.THROTTLE whole 15 1 1").starts_with("ERR unknown command"));
     assert_eq!(keys.map(|key| value_and_ttl(&mut conn, key)), states);
     let rebuilt = server.dir().join("rebuilt.so");
-    fs::copy(module(), &rebuilt).unwrap();
+    fs::copy(module_path(), &rebuilt).unwrap();
     assert_eq!(conn.text(["MODULE", "LOAD", rebuilt.to_str().unwrap()]), "OK");
     assert_eq!(look(&mut conn), told);
     for _ in 0..20 {
@@ -221,11 +211,4 @@ fn a_rebuilt_module_is_loaded_under_the_same_data_without_a_restart() {
     }
     assert_eq!(look(&mut conn), told);
     conn.ints("RL.THROTTLE whole 15 1 1 -1");
-}
-
-/// The module's file, as the harness finds it.
-fn module() -> PathBuf {
-    let default = "target/release/libredis_ratelimit.so";
-    let path = env::var_os("RATELIMIT_SO").map_or_else(|| default.into(), PathBuf::from);
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }

@@ -7,31 +7,11 @@ use std::time::Duration;
 
 use support::*;
 
-const START_US: i64 = 1_700_000_000_000_000;
-
-fn held() -> (Server, Conn) {
-    let server = Server::builder().clock(true).start();
-    server.clock().set_us(START_US);
-    let conn = server.conn();
-    (server, conn)
-}
-
-/// All texts and numbers in a reply, from left to right.
-fn flat(reply: &Value) -> Vec<String> {
-    match reply {
-        Value::Array(values) | Value::Set(values) => values.iter().flat_map(flat).collect(),
-        Value::Map(pairs) => pairs.iter().flat_map(|(k, v)| [flat(k), flat(v)].concat()).collect(),
-        Value::Int(number) => vec![number.to_string()],
-        Value::Nil => vec![],
-        other => vec![text(other)],
-    }
-}
-
 // ---- Transactions and scripts ----
 
 #[test]
 fn it_works_in_multi() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let calls = ["MULTI", "RL.THROTTLE k 1 1 1", "RL.THROTTLE k 1 1 1", "RL.THROTTLE k 1 1 1"];
     conn.pipeline(calls);
     conn.pipeline(["RL.THROTTLE_RO k 1 1 1", "SET counter 5", "RL.THROTTLE counter 1 1 1"]);
@@ -51,7 +31,7 @@ fn it_works_in_multi() {
 
 #[test]
 fn watch_sees_a_call_that_changed_something_and_no_other() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let mut other = server.conn();
     conn.cmd("RL.THROTTLE k 1 1 1");
     for (call, changes) in [
@@ -74,7 +54,7 @@ fn watch_sees_a_call_that_changed_something_and_no_other() {
 
 #[test]
 fn it_works_in_lua_and_in_functions() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let script = "local r = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1); \
                   r[#r + 1] = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1)[1]; return r";
     assert_eq!(conn.ints(["EVAL", script, "1", "k"]), [0, 2, 1, -1, 1, 0]);
@@ -95,7 +75,7 @@ fn it_works_in_lua_and_in_functions() {
 
 #[test]
 fn it_works_pipelined_and_over_resp3() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let replies = conn.pipeline(["RL.THROTTLE k 2 1 1"; 4]);
     let limited: Vec<i64> = replies.iter().map(|reply| ints(reply)[0]).collect();
     assert_eq!(limited, [0, 0, 0, 1]);
@@ -108,7 +88,7 @@ fn it_works_pipelined_and_over_resp3() {
 
 #[test]
 fn databases_are_apart() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE k 0 1 1")[0], 0);
     conn.cmd("SELECT 3");
     assert_eq!(conn.ints("RL.THROTTLE k 0 1 1")[0], 0);
@@ -155,7 +135,7 @@ fn a_cluster_routes_it_by_its_one_key() {
 
 #[test]
 fn short_of_memory_it_is_an_oom_error_and_nothing_is_written() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     conn.cmd("RL.THROTTLE k 4 1 1");
     let before = conn.text("GET k");
     conn.cmd("CONFIG SET maxmemory 1");
@@ -170,20 +150,9 @@ fn short_of_memory_it_is_an_oom_error_and_nothing_is_written() {
 
 #[test]
 fn a_user_who_may_only_read_may_look() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.THROTTLE k 4 1 1");
-    let mut rules = vec!["-@all +rl.throttle_ro ~*"];
-    // Before 7.2 no module's command is in any category.
-    if server.version().is_from(7, 2) {
-        rules.push("-@all +@read ~*");
-    }
-    if server.version().is_from(7, 0) {
-        rules.push("+@all %R~*");
-    }
-    for rule in rules {
-        assert_eq!(conn.text(format!("ACL SETUSER reader reset on nopass {rule}")), "OK");
-        let mut reader = server.conn();
-        assert_eq!(reader.text("AUTH reader x"), "OK");
+    for (rule, mut reader) in server.readers("rl.throttle_ro") {
         assert_eq!(reader.ints("RL.THROTTLE_RO k 4 1 1"), [0, 5, 4, -1, 1], "{rule}");
         assert!(reader.err("RL.THROTTLE k 4 1 1").starts_with("NOPERM "), "{rule}");
         assert!(reader.err("RL.THROTTLE k 4 1 1 0").starts_with("NOPERM "), "{rule}");
@@ -199,7 +168,7 @@ fn a_user_who_may_only_read_may_look() {
 
 #[test]
 fn the_acl_categories_are_told_where_the_server_has_them() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let can = if server.version().is_valkey { (8, 0) } else { (7, 4) };
     let release = server.version().release;
     if server.version().is_from(7, 2) {
@@ -222,7 +191,7 @@ fn the_acl_categories_are_told_where_the_server_has_them() {
 
 #[test]
 fn command_info_tells_flags_and_keys() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let all = "COMMAND INFO RL.THROTTLE RL.THROTTLE_RO";
     let Value::Array(infos) = conn.cmd(all) else { panic!("{all}") };
     let names = ["rl.throttle", "rl.throttle_ro"];
@@ -249,7 +218,7 @@ fn command_info_tells_flags_and_keys() {
 
 #[test]
 fn command_docs_tell_every_argument() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     if server.version().lacks("COMMAND DOCS", (7, 0)) {
         return;
     }
@@ -270,7 +239,7 @@ fn command_docs_tell_every_argument() {
 
 #[test]
 fn info_counts_what_became_of_the_calls() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.pipeline(["RL.THROTTLE k 1 1 1"; 5]);
     conn.pipeline(["RL.THROTTLE k 1 1 1 0", "RL.THROTTLE k 1 1 1 -1", "RL.THROTTLE k 1 0 1"]);
     conn.pipeline(["RL.THROTTLE_RO k 1 1 1", "RL.THROTTLE_RO k 1 1 1 9"]);

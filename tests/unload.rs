@@ -11,9 +11,7 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
     const CYCLES: i64 = 20;
     let server = Server::start();
     let mut conn = server.conn();
-    let module = std::env::var("RATELIMIT_SO").unwrap_or_else(|_| {
-        concat!(env!("CARGO_MANIFEST_DIR"), "/target/release/libredis_ratelimit.so").to_owned()
-    });
+    let module = module_path();
     let mut cycle = || {
         conn.cmd("RL.THROTTLE a 1 1 60");
         conn.cmd("RL.ACQUIRE s 1 0");
@@ -22,7 +20,7 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
             conn.cmd(format!("RL.WINDOW w 1 1d FIXED TZ {zone}"));
         }
         conn.cmd("FLUSHALL");
-        eventually(std::time::Duration::from_secs(5), || {
+        eventually(std::time::Duration::from_secs(20), || {
             conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay
         });
         conn.cmd(format!("MODULE LOAD {module}"));

@@ -6,21 +6,12 @@ use std::thread;
 
 use support::*;
 
-/// 2023-11-14 22:13:20 UTC.
-const START_US: i64 = 1_700_000_000_000_000;
 const MAX: i64 = i64::MAX;
-
-fn held() -> (Server, Conn) {
-    let server = Server::builder().clock(true).start();
-    server.clock().set_us(START_US);
-    let conn = server.conn();
-    (server, conn)
-}
 
 /// Runs commands at times in microseconds after the start and compares their answers.
 #[track_caller]
 fn check(table: &[(i64, &str, &[i64])]) {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     for (at_us, line, answer) in table {
         server.clock().set_us(START_US + at_us);
         assert_eq!(conn.ints(*line), *answer, "{line} at {at_us}");
@@ -45,7 +36,7 @@ fn an_event_counts_until_exactly_one_period_later() {
 
 #[test]
 fn events_of_one_microsecond_all_count() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for left in (0..20).rev() {
         assert_eq!(conn.ints("RL.WINDOW k 20 60"), [0, 20, left, -1, 60]);
     }
@@ -69,7 +60,7 @@ fn times_are_rounded_up_to_seconds_or_with_ms_to_milliseconds() {
 #[test]
 fn waiting_retry_after_suffices_and_a_millisecond_less_does_not() {
     for options in ["", "BUCKETS 3", "BUCKETS 1", "FIXED", "COUNTDENIED"] {
-        let (server, mut conn) = held();
+        let (server, mut conn) = Server::held();
         let clock = server.clock();
         for (step_us, quantity) in [(0, 2), (1_234_567, 3), (100_001, 1), (3, 4), (777, 5)] {
             clock.advance_us(step_us);
@@ -116,7 +107,7 @@ fn a_quantity_is_had_in_whole_or_not_at_all() {
 
 #[test]
 fn quantity_0_looks_and_changes_nothing() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     for line in ["RL.WINDOW k 2 1 0", "RL.WINDOW k 0 1 0", "RL.WINDOW k 2 1 0 COUNTDENIED"] {
         assert_eq!(conn.ints(line)[..1], [0]);
         assert_eq!(conn.int("EXISTS k"), 0);
@@ -142,7 +133,7 @@ fn quantity_0_looks_and_changes_nothing() {
 
 #[test]
 fn beyond_the_limit_is_denied_for_good_and_writes_nothing() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for line in [
         "RL.WINDOW k 5 60 6",
         "RL.WINDOW k 5 60 6 COUNTDENIED",
@@ -163,7 +154,7 @@ fn beyond_the_limit_is_denied_for_good_and_writes_nothing() {
 
 #[test]
 fn beyond_the_limit_heals_nothing() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60");
     server.clock().advance_ms(-1_000);
     let before = conn.cmd("ZRANGE k 0 -1 WITHSCORES");
@@ -186,7 +177,7 @@ fn atmost_takes_what_there_is() {
 
 #[test]
 fn a_hammering_caller_stays_out_with_countdenied() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let call = "RL.WINDOW k 3 1 COUNTDENIED MS";
     for left in [2, 1, 0] {
         assert_eq!(conn.ints(call), [0, 3, left, -1, 1000]);
@@ -209,7 +200,7 @@ fn a_hammering_caller_stays_out_with_countdenied() {
 
 #[test]
 fn no_admitted_event_is_forgotten_for_denied_calls() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let mut admitted = Vec::new();
     // Callers who come and go: pauses let some in, and each is denied many times in between.
     for round in 0..400 {
@@ -279,7 +270,7 @@ fn fixed_and_sliding_calls_see_each_other_in_one_key() {
 
 #[test]
 fn months_and_years_slide_by_the_calendar() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     // (event, period, the moment that it leaves), all in UTC.
     for (event, period, leaves) in [
         ("2026-01-15T10:30:00", "1mo", "2026-02-15T10:30:00"),
@@ -303,21 +294,9 @@ fn months_and_years_slide_by_the_calendar() {
     }
 }
 
-/// Microseconds after 1970 of a date and time in UTC.
-fn unix_us(text: &str) -> i64 {
-    let part = |range: std::ops::Range<usize>| text[range].parse::<i64>().unwrap();
-    let (year, month, day) = (part(0..4), part(5..7), part(8..10));
-    // Days from the civil date, counting years from March.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days =
-        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
-    let seconds = days * 86_400 + part(11..13) * 3_600 + part(14..16) * 60 + part(17..19);
-    seconds * 1_000_000
-}
-
 #[test]
 fn every_unit_of_a_period_is_taken_in_either_case() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for (period, ms) in [
         ("60", 60_000),
         ("1ms", 1),
@@ -349,7 +328,7 @@ fn every_unit_of_a_period_is_taken_in_either_case() {
 fn a_clock_that_steps_back_locks_nobody_out_for_longer_than_a_period() {
     for back_ms in [1, 999, 3_600_000, 86_400_000, 400 * 86_400_000] {
         for options in ["", "BUCKETS 2", "COUNTDENIED"] {
-            let (server, mut conn) = held();
+            let (server, mut conn) = Server::held();
             let call = format!("RL.WINDOW k 3 60 {options} MS");
             for _ in 0..3 {
                 conn.cmd(&call);
@@ -373,7 +352,7 @@ fn a_clock_that_steps_back_locks_nobody_out_for_longer_than_a_period() {
 
 #[test]
 fn events_of_the_future_are_written_back_as_now() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     for _ in 0..5 {
         conn.cmd("RL.WINDOW k 10 60");
         server.clock().advance_ms(10);
@@ -387,7 +366,7 @@ fn events_of_the_future_are_written_back_as_now() {
 
 #[test]
 fn a_step_back_admits_no_more_than_the_limit() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let mut admitted = 0;
     for round in 0..200 {
         admitted += 1 - conn.ints("RL.WINDOW k 7 60")[0];
@@ -423,7 +402,7 @@ fn totals_near_two_to_the_63_neither_wrap_nor_overflow() {
 #[test]
 fn full_windows_of_two_to_the_63_follow_each_other() {
     for options in ["", "BUCKETS 3", "FIXED"] {
-        let (server, mut conn) = held();
+        let (server, mut conn) = Server::held();
         for _ in 0..40 {
             let call = format!("RL.WINDOW k {MAX} 1 {MAX} {options}");
             assert_eq!(conn.ints(&call)[..4], [0, MAX, 0, -1], "{options}");
@@ -437,7 +416,7 @@ fn full_windows_of_two_to_the_63_follow_each_other() {
 #[test]
 fn denied_calls_of_two_to_the_63_saturate() {
     for options in ["", "BUCKETS 3", "FIXED"] {
-        let (server, mut conn) = held();
+        let (server, mut conn) = Server::held();
         let call = format!("RL.WINDOW k {MAX} 60 {MAX} COUNTDENIED {options}");
         assert_eq!(conn.ints(&call)[0], 0);
         for _ in 0..50 {
@@ -482,7 +461,7 @@ fn two_clients_at_once_get_exactly_the_limit() {
 
 #[test]
 fn a_key_may_be_any_bytes() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for key in [&b""[..], b"\0", b"a b\r\n", b"\xff\xfe{x}", &[b'k'; 1000]] {
         let call = [b"RL.WINDOW", key, b"1", b"60"];
         assert_eq!(conn.ints(call), [0, 1, 0, -1, 60]);
@@ -494,7 +473,7 @@ fn a_key_may_be_any_bytes() {
 #[test]
 fn del_resets_a_limit() {
     check(&[(0, "RL.WINDOW k 1 60", &[0, 1, 0, -1, 60])]);
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for options in ["", "FIXED", "BUCKETS 2"] {
         let call = format!("RL.WINDOW k 1 60 {options}");
         assert_eq!(conn.ints(&call)[0], 0);
@@ -505,7 +484,7 @@ fn del_resets_a_limit() {
 
 #[test]
 fn the_state_is_a_sorted_set_whose_scores_are_the_times_of_the_events() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let mut times = Vec::new();
     for _ in 0..5 {
         conn.cmd("RL.WINDOW k 5 60");
@@ -520,7 +499,7 @@ fn the_state_is_a_sorted_set_whose_scores_are_the_times_of_the_events() {
 
 #[test]
 fn looking_answers_what_the_call_would_and_changes_nothing() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     for step in 0..60 {
         server.clock().advance_us(333_333);
         let quantity = step % 5;
@@ -544,7 +523,7 @@ fn looking_answers_what_the_call_would_and_changes_nothing() {
 #[test]
 fn the_ttl_reaches_to_the_end_of_the_state_and_at_most_a_second_further() {
     for options in ["", "BUCKETS 5", "FIXED", "COUNTDENIED"] {
-        let (server, mut conn) = held();
+        let (server, mut conn) = Server::held();
         let call = format!("RL.WINDOW k 20 10s {options} MS");
         for round in 0..300 {
             server.clock().advance_us(1_000 + (round * 7_919) % 400_000);
@@ -557,7 +536,7 @@ fn the_ttl_reaches_to_the_end_of_the_state_and_at_most_a_second_further() {
 
 #[test]
 fn the_ttl_never_decides() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 1 10");
     conn.cmd("PERSIST k");
     server.clock().advance_ms(9_999);
@@ -573,7 +552,7 @@ fn buckets_never_admit_more_than_the_limit_and_deny_early_by_at_most_one() {
     for (buckets, limit, period_ms) in
         [(1, 5, 1_000), (2, 9, 1_000), (7, 30, 700), (10, 100, 1_000), (100, 101, 999)]
     {
-        let (server, mut conn) = held();
+        let (server, mut conn) = Server::held();
         let call = format!("RL.WINDOW k {limit} {period_ms}ms BUCKETS {buckets} MS");
         let (period_us, late_us) = (period_ms * 1_000, period_ms * 1_000 / buckets + 1);
         let mut admitted: Vec<i64> = Vec::new();
@@ -609,7 +588,7 @@ fn buckets_up_to_65536_are_taken() {
 
 #[test]
 fn a_limit_up_to_window_entries_is_exact_whatever_the_rate() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     // 4096 events within a hundredth of period / 4096, then each leaves at its own microsecond.
     for _ in 0..4096 {
         server.clock().advance_us(1);

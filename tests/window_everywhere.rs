@@ -5,26 +5,6 @@ mod support;
 
 use support::*;
 
-const START_US: i64 = 1_700_000_000_000_000;
-
-fn held() -> (Server, Conn) {
-    let server = Server::builder().clock(true).start();
-    server.clock().set_us(START_US);
-    let conn = server.conn();
-    (server, conn)
-}
-
-/// All texts and numbers in a reply, from left to right.
-fn flat(reply: &Value) -> Vec<String> {
-    match reply {
-        Value::Array(values) | Value::Set(values) => values.iter().flat_map(flat).collect(),
-        Value::Map(pairs) => pairs.iter().flat_map(|(k, v)| [flat(k), flat(v)].concat()).collect(),
-        Value::Int(number) => vec![number.to_string()],
-        Value::Nil => vec![],
-        other => vec![text(other)],
-    }
-}
-
 // ---- Arguments ----
 
 /// What follows `RL.WINDOW k`, and what the error says.
@@ -101,7 +81,7 @@ const BAD: &[(&str, &str)] = &[
 
 #[test]
 fn a_bad_call_is_an_error_that_says_what_is_allowed_and_changes_nothing() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60");
     let before = conn.cmd("DUMP k");
     for (arguments, why) in BAD {
@@ -128,7 +108,7 @@ fn a_bad_call_is_an_error_that_says_what_is_allowed_and_changes_nothing() {
 
 #[test]
 fn options_come_in_any_order_and_case() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     for options in [
         "FIXED TZ UTC ATMOST COUNTDENIED MS",
         "ms countdenied atmost tz utc fixed",
@@ -145,7 +125,7 @@ fn options_come_in_any_order_and_case() {
 
 #[test]
 fn arguments_may_be_any_bytes() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     let long = vec![b'9'; 100_000];
     let odd: [&[u8]; 9] =
         [b"", b"\0", b"1\0", b" 1", b"1 ", b"\xff\xfe", b"-", b"%s%n", long.as_slice()];
@@ -165,7 +145,7 @@ fn arguments_may_be_any_bytes() {
 
 #[test]
 fn no_order_of_words_and_values_ends_the_server() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let words = [
         "0",
         "1",
@@ -231,7 +211,7 @@ fn no_order_of_words_and_values_ends_the_server() {
 
 #[test]
 fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     conn.pipeline([
         "SET string 1",
         "RL.THROTTLE tat 1 1 1",
@@ -259,7 +239,7 @@ fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
 
 #[test]
 fn an_entry_that_is_none_of_ours_is_an_error_and_stays() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     let (now, before, later) = (START_US, START_US - 1_000_000, START_US + 1_000_000);
     for entries in [
         "5 a".to_owned(),
@@ -316,7 +296,7 @@ fn an_entry_that_is_none_of_ours_is_an_error_and_stays() {
 
 #[test]
 fn a_dead_foreign_entry_is_never_removed() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.cmd("ZADD k 5 foreign -inf other");
     for _ in 0..100 {
         server.clock().advance_ms(500);
@@ -328,7 +308,7 @@ fn a_dead_foreign_entry_is_never_removed() {
 
 #[test]
 fn no_sorted_set_ends_the_server() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let mut random = 0x0123_4567_89ab_cdef_u64;
     let mut below = |end: u64| {
         random ^= random << 13;
@@ -383,7 +363,7 @@ fn no_sorted_set_ends_the_server() {
 
 #[test]
 fn it_works_pipelined_and_over_resp3() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     let replies = conn.pipeline(["RL.WINDOW k 3 60"; 5]);
     let limited: Vec<i64> = replies.iter().map(|reply| ints(reply)[0]).collect();
     assert_eq!(limited, [0, 0, 0, 1, 1]);
@@ -396,7 +376,7 @@ fn it_works_pipelined_and_over_resp3() {
 
 #[test]
 fn databases_are_apart() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.WINDOW k 1 60")[0], 0);
     conn.cmd("SELECT 3");
     assert_eq!(conn.ints("RL.WINDOW k 1 60")[0], 0);
@@ -422,7 +402,7 @@ fn a_cluster_routes_it_by_its_one_key() {
 
 #[test]
 fn short_of_memory_it_is_an_oom_error_and_nothing_is_written() {
-    let (_server, mut conn) = held();
+    let (_server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60");
     let before = conn.cmd("DUMP k");
     conn.cmd("CONFIG SET maxmemory 1");
@@ -437,19 +417,9 @@ fn short_of_memory_it_is_an_oom_error_and_nothing_is_written() {
 
 #[test]
 fn a_user_who_may_only_read_may_look() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60");
-    let mut rules = vec!["-@all +rl.window_ro ~*"];
-    if server.version().is_from(7, 2) {
-        rules.push("-@all +@read ~*");
-    }
-    if server.version().is_from(7, 0) {
-        rules.push("+@all %R~*");
-    }
-    for rule in rules {
-        assert_eq!(conn.text(format!("ACL SETUSER reader reset on nopass {rule}")), "OK");
-        let mut reader = server.conn();
-        assert_eq!(reader.text("AUTH reader x"), "OK");
+    for (rule, mut reader) in server.readers("rl.window_ro") {
         assert_eq!(reader.ints("RL.WINDOW_RO k 5 60"), [0, 5, 4, -1, 60], "{rule}");
         assert!(reader.err("RL.WINDOW k 5 60").starts_with("NOPERM "), "{rule}");
         assert!(reader.err("RL.WINDOW k 5 60 0").starts_with("NOPERM "), "{rule}");
@@ -489,7 +459,7 @@ const COMMANDS: [(&str, i64, &str, &str); 10] = [
 
 #[test]
 fn command_info_tells_flags_and_keys() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     for (name, arity, flags, _) in COMMANDS {
         let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {name}")) else {
             panic!("{name}")
@@ -522,7 +492,7 @@ fn command_info_tells_flags_and_keys() {
 
 #[test]
 fn command_docs_tell_every_argument() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     if server.version().lacks("COMMAND DOCS", (7, 0)) {
         return;
     }
@@ -540,7 +510,7 @@ fn command_docs_tell_every_argument() {
 
 #[test]
 fn info_counts_what_became_of_the_calls() {
-    let (server, mut conn) = held();
+    let (server, mut conn) = Server::held();
     conn.pipeline(["RL.WINDOW k 2 60"; 5]);
     conn.pipeline(["RL.WINDOW k 2 60 0", "RL.WINDOW k 2 60 9", "RL.WINDOW k 2 60 COUNTDENIED"]);
     conn.pipeline(["RL.WINDOW k x 60", "RL.WINDOW_RO k 2 60", "RL.WINDOW_RO k 9 60"]);

@@ -4,28 +4,6 @@ mod support;
 
 use support::*;
 
-const START_US: i64 = 1_700_000_000_000_000;
-
-/// Numbers that look random and are the same for a seed.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn below(&mut self, end: i64) -> i64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 11) % end as u64) as i64
-    }
-
-    fn one_in(&mut self, chances: i64) -> bool {
-        self.below(chances) == 0
-    }
-}
-
 /// How a key's events leave.
 #[derive(Clone, Copy, Debug)]
 enum Kind {

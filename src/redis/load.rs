@@ -85,6 +85,21 @@ fn log_warning(ctx: Context, line: &CStr) {
     }
 }
 
+/// Without it Valkey from 9.0 refuses CLUSTER MIGRATESLOTS. The bindings, which are Redis', do not name it.
+const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
+
+/// The module options that this server knows, if it is a Valkey: Redis may give the same bits another meaning.
+fn options_of_valkey() -> c_int {
+    let mut options_all: Option<unsafe extern "C" fn() -> c_int> = None;
+    // SAFETY: the server writes the function of that name to the place, which has its type, or leaves it as it is.
+    unsafe {
+        if let Some(get) = raw::RedisModule_GetApi {
+            get(c"ValkeyModule_GetModuleOptionsAll".as_ptr(), (&raw mut options_all).cast());
+        }
+        options_all.map_or(0, |options_all| options_all())
+    }
+}
+
 fn load(ctx: Context, arguments: &[*mut raw::RedisModuleString]) -> Result<(), Refused> {
     if let Some(function) = missing() {
         return Err(Refused(format!("this server lacks {function}; Redis 6.2 or later is needed")));
@@ -92,8 +107,9 @@ fn load(ctx: Context, arguments: &[*mut raw::RedisModuleString]) -> Result<(), R
     let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
         | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
         | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
+    let options = options as c_int | (HANDLE_ATOMIC_SLOT_MIGRATION & options_of_valkey());
     // SAFETY: the context is live.
-    unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options as c_int)) };
+    unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options)) };
     blocking::keep_module_context(ctx);
     let category = add_acl_category(ctx);
     for (command, entry) in COMMANDS.iter().zip(ENTRIES) {

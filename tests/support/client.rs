@@ -197,6 +197,17 @@ pub fn text(reply: &Value) -> String {
     }
 }
 
+/// All texts and numbers in a reply, from left to right.
+pub fn flat(reply: &Value) -> Vec<String> {
+    match reply {
+        Value::Array(values) | Value::Set(values) => values.iter().flat_map(flat).collect(),
+        Value::Map(pairs) => pairs.iter().flat_map(|(k, v)| [flat(k), flat(v)].concat()).collect(),
+        Value::Int(number) => vec![number.to_string()],
+        Value::Nil => vec![],
+        other => vec![text(other)],
+    }
+}
+
 /// The line of an error, code and all.
 #[track_caller]
 pub fn error_line(reply: &Value) -> String {

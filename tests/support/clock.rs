@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::library;
+use super::{library, Builder, Conn, Server};
 
 /// The wall clock of one or more servers. It shows real time until it is first set; from then on it
 /// stands still and moves, forward or back, only when told to.
@@ -89,4 +89,38 @@ impl Clock {
 fn preload() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| library("clock", include_str!("clock.c")))
+}
+
+/// Where a clock begins that a test holds: 14 November 2023, 22:13:20 UTC.
+pub const START_US: i64 = 1_700_000_000_000_000;
+
+impl Server {
+    /// A server whose clock stands at [`START_US`], and a connection.
+    #[track_caller]
+    pub fn held() -> (Server, Conn) {
+        Server::builder().held()
+    }
+}
+
+impl Builder {
+    /// The same of a server that is described.
+    #[track_caller]
+    pub fn held(self) -> (Server, Conn) {
+        let server = self.clock(true).start();
+        server.clock().set_us(START_US);
+        let conn = server.conn();
+        (server, conn)
+    }
+}
+
+/// Microseconds after 1970 of `2026-03-29T01:00:00` in UTC.
+pub fn unix_us(text: &str) -> i64 {
+    let part = |range: std::ops::Range<usize>| text[range].parse::<i64>().unwrap();
+    let (year, month, day) = (part(0..4), part(5..7), part(8..10));
+    // Days from the civil date, counting years from March.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days =
+        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 719_469;
+    let seconds = days * 86_400 + part(11..13) * 3_600 + part(14..16) * 60 + part(17..19);
+    seconds * 1_000_000
 }

@@ -1,4 +1,5 @@
 use std::env;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -6,39 +7,65 @@ use std::time::Duration;
 use redis_client::cluster::{ClusterClient, ClusterConnection};
 use redis_client::{RedisResult, Value};
 
-use super::client::{text, Words};
+use super::client::{error_line, text, Words};
 use super::{eventually, wait_for_sync, Server, Stop};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Three masters with a replica each, as `redis-cli --cluster create` makes them.
+/// How soon a dead master is noticed, by those clusters in which one dies.
+const NOTICED_MS: u32 = 2_000;
+/// In the others a machine that is busy must not make one look dead.
+const NEVER_MS: u32 = 600_000;
+
+/// Masters with their replicas, as `redis-cli --cluster create` makes them.
 pub struct Cluster {
     nodes: Vec<Server>,
 }
 
 impl Cluster {
-    /// Makes the cluster and waits until its nodes agree.
+    /// Three masters with a replica each.
     #[track_caller]
     pub fn start() -> Cluster {
-        let nodes = (0..6).map(|_| {
+        Cluster::of(3, 1)
+    }
+
+    /// Makes the cluster and waits until its nodes agree. Nobody is taken for dead, see
+    /// [`Cluster::notice_the_dead`].
+    #[track_caller]
+    pub fn of(masters: usize, replicas_each: usize) -> Cluster {
+        let nodes = (0..masters * (1 + replicas_each)).map(|_| {
             let node = Server::builder().config("cluster-enabled yes");
-            // A dead master is noticed in two seconds, and a replica takes over however old its copy is.
-            node.config("cluster-node-timeout 2000")
+            // They come together the sooner, and a replica takes over however old its copy is.
+            node.config(format!("cluster-node-timeout {NOTICED_MS}"))
                 .config("cluster-replica-validity-factor 0")
                 .start()
         });
         let cluster = Cluster { nodes: nodes.collect() };
         let mut arguments = vec!["create".to_owned()];
         arguments.extend(cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
-        arguments.extend(["--cluster-replicas", "1", "--cluster-yes"].map(str::to_owned));
+        let replicas = replicas_each.to_string();
+        arguments.extend(["--cluster-replicas", &replicas, "--cluster-yes"].map(str::to_owned));
         cluster.cli(&arguments);
         cluster.wait_until_agreed();
-        for replica in 0..6 {
+        cluster.set_timeout_ms(NEVER_MS);
+        for replica in 0..cluster.nodes.len() {
             if let Some(master) = cluster.master_followed_by(replica) {
                 wait_for_sync(&cluster.nodes[master], &cluster.nodes[replica]);
             }
         }
         cluster
+    }
+
+    /// From now on a master that dies is replaced.
+    pub fn notice_the_dead(&self) {
+        self.set_timeout_ms(NOTICED_MS);
+    }
+
+    fn set_timeout_ms(&self, ms: u32) {
+        for node in &self.nodes {
+            let set = format!("CONFIG SET cluster-node-timeout {ms}");
+            assert_eq!(node.conn().text(set), "OK");
+        }
     }
 
     /// A node by its number.
@@ -64,12 +91,14 @@ impl Cluster {
     pub fn master_of(&self, key: &str) -> usize {
         let slot = self.nodes[0].conn().int(["CLUSTER", "KEYSLOT", key]);
         let owns = |line: String| line.split(' ').skip(8).any(|range| in_range(range, slot));
-        (0..6).find(|node| self.own_line(*node).is_some_and(owns)).expect("a slot has a master")
+        (0..self.nodes.len())
+            .find(|node| self.own_line(*node).is_some_and(owns))
+            .expect("a slot has a master")
     }
 
     /// The replica of a master.
     pub fn replica_of(&self, master: usize) -> usize {
-        (0..6)
+        (0..self.nodes.len())
             .find(|node| self.master_followed_by(*node) == Some(master))
             .expect("it has a replica")
     }
@@ -103,11 +132,61 @@ impl Cluster {
         self.cli(&[&words[..], &["--cluster-slots", &slots, "--cluster-yes"]].concat());
     }
 
+    /// Has one master begin to move slots to another as a whole, as Valkey 9.0 and Redis 8.4 can.
+    #[track_caller]
+    pub fn begin_migration(&self, from: usize, to: usize, slots: RangeInclusive<u32>) {
+        let (first, last) = slots.into_inner();
+        let (node, begin) = if self.nodes[from].version().is_valkey {
+            // However long the source has to stand still.
+            let patience = "CONFIG SET cluster-manual-failover-timeout 60000";
+            self.nodes.iter().for_each(|node| assert_eq!(node.conn().text(patience), "OK"));
+            let to = self.id(to);
+            (from, format!("CLUSTER MIGRATESLOTS SLOTSRANGE {first} {last} NODE {to}"))
+        } else {
+            (to, format!("CLUSTER MIGRATION IMPORT {first} {last}"))
+        };
+        let reply = self.nodes[node].conn().cmd(begin);
+        if let Value::ServerError(_) = reply {
+            panic!("the slots cannot be moved: {}", error_line(&reply));
+        }
+    }
+
+    /// What the two masters say of the only migration that there was: `success` or `completed` in the end.
+    #[track_caller]
+    pub fn migration(&self, from: usize, to: usize) -> String {
+        let (node, status) = if self.nodes[from].version().is_valkey {
+            (from, "CLUSTER GETSLOTMIGRATIONS")
+        } else {
+            (to, "CLUSTER MIGRATION STATUS ALL")
+        };
+        let Value::Array(jobs) = self.nodes[node].conn().cmd(status) else { panic!("{status}") };
+        let [Value::Array(fields)] = jobs.as_slice() else { panic!("one migration: {jobs:?}") };
+        let mut pairs = fields.chunks(2);
+        let state = pairs.find(|pair| text(&pair[0]) == "state").expect("a migration's state");
+        assert_ne!(text(&state[1]), "failed", "{fields:?}");
+        text(&state[1])
+    }
+
+    /// Moves slots as a whole.
+    #[track_caller]
+    pub fn migrate(&self, from: usize, to: usize, slots: RangeInclusive<u32>) {
+        self.begin_migration(from, to, slots);
+        self.wait_until_migrated(from, to);
+    }
+
+    /// Waits for the end of a migration, until the slots' keys are gone where they were.
+    #[track_caller]
+    pub fn wait_until_migrated(&self, from: usize, to: usize) {
+        let over = ["success", "completed"];
+        eventually(DEADLINE, || over.contains(&self.migration(from, to).as_str()));
+        self.wait_until_agreed();
+    }
+
     /// Waits until all living nodes hold the cluster for whole and tell the same of its slots.
     #[track_caller]
     pub fn wait_until_agreed(&self) {
         eventually(DEADLINE, || {
-            let mut told = self.living().into_iter().map(|node| slots_told_by(&self.nodes[node]));
+            let mut told = self.living().into_iter().map(|node| self.slots_told_by(node));
             let first = told.next().flatten();
             first.is_some() && told.all(|told| told == first)
         });
@@ -115,7 +194,26 @@ impl Cluster {
 
     /// The nodes that run.
     pub fn living(&self) -> Vec<usize> {
-        (0..6).filter(|node| self.nodes[*node].try_conn().is_ok()).collect()
+        (0..self.nodes.len()).filter(|node| self.nodes[*node].try_conn().is_ok()).collect()
+    }
+
+    /// Which master has which slots, in the eyes of a node that holds the cluster for whole.
+    fn slots_told_by(&self, node: usize) -> Option<Vec<String>> {
+        let mut conn = self.nodes[node].try_conn().ok()?;
+        let mut tell = |line: &str| Some(text(&conn.try_cmd(line).ok()?));
+        let info = tell("CLUSTER INFO")?;
+        let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
+        if !info.contains("cluster_state:ok") || !info.contains(&known) {
+            return None;
+        }
+        let nodes = tell("CLUSTER NODES")?;
+        let words = nodes.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let living = words.filter(|words| !words[2].contains("fail"));
+        let mut told: Vec<_> = living
+            .map(|words| format!("{} follows {} has {}", words[0], words[3], words[8..].join(" ")))
+            .collect();
+        told.sort();
+        Some(told)
     }
 
     /// What a living node says of itself in CLUSTER NODES.
@@ -127,7 +225,8 @@ impl Cluster {
     fn master_followed_by(&self, index: usize) -> Option<usize> {
         let line = self.own_line(index)?;
         let master = line.split(' ').nth(3).filter(|id| *id != "-")?.to_owned();
-        (0..6).find(|node| self.own_line(*node).is_some_and(|line| line.starts_with(&master)))
+        (0..self.nodes.len())
+            .find(|node| self.own_line(*node).is_some_and(|line| line.starts_with(&master)))
     }
 
     /// Runs `redis-cli --cluster` with these arguments.
@@ -154,24 +253,6 @@ pub fn ask(conn: &mut ClusterConnection, words: impl Words) -> RedisResult<Value
     let mut command = redis_client::cmd(&String::from_utf8_lossy(&words[0]));
     command.arg(&words[1..]);
     command.query(conn)
-}
-
-/// Which master has which slots, in the eyes of a node that holds the cluster for whole.
-fn slots_told_by(node: &Server) -> Option<Vec<String>> {
-    let mut conn = node.try_conn().ok()?;
-    let mut tell = |line: &str| Some(text(&conn.try_cmd(line).ok()?));
-    let info = tell("CLUSTER INFO")?;
-    if !info.contains("cluster_state:ok") || !info.contains("cluster_known_nodes:6") {
-        return None;
-    }
-    let nodes = tell("CLUSTER NODES")?;
-    let words = nodes.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let living = words.filter(|words| !words[2].contains("fail"));
-    let mut told: Vec<_> = living
-        .map(|words| format!("{} follows {} has {}", words[0], words[3], words[8..].join(" ")))
-        .collect();
-    told.sort();
-    Some(told)
 }
 
 /// Whether `7` or `7-12` has the slot.

@@ -4,9 +4,7 @@
 //! mod support;
 //! use support::*;
 //!
-//! let server = Server::builder().clock(true).start();
-//! let mut conn = server.conn();
-//! server.clock().set_us(1_700_000_000_000_000);
+//! let (server, mut conn) = Server::held();
 //! assert_eq!(conn.ints("RL.THROTTLE a 15 30 60 1"), [0, 16, 15, -1, 2]);
 //! ```
 //!
@@ -21,6 +19,7 @@ mod client;
 mod clock;
 mod cluster;
 mod library;
+mod machine;
 mod program;
 mod random;
 mod replication;
@@ -29,15 +28,16 @@ mod server;
 mod wait;
 mod waiting;
 
-pub use client::{error_line, ints, text, Conn, Words};
-pub use clock::Clock;
+pub use client::{error_line, flat, ints, text, Conn, Words};
+pub use clock::{unix_us, Clock, START_US};
 pub use cluster::{ask, connect, Cluster};
 pub use library::library;
+pub use machine::{assert_median_ms, unless_stalled, Machine};
 pub use program::{all_clients, clients_dir, run, skip, Language, Running};
-pub use random::Random;
+pub use random::{show_end, Random};
 pub use redis_client::{self as redis, Value};
-pub use replication::{as_commands, wait_for_sync};
+pub use replication::{as_commands, state, wait_for_sync};
 pub use reservation::{acquired, held, Acquired, Held};
-pub use server::{Builder, Frozen, Server, Stop, Version};
-pub use wait::{elapsed, eventually};
-pub use waiting::{assert_median_ms, limited, time_to_reply};
+pub use server::{module_path, Builder, Frozen, Server, Stop, Version};
+pub use wait::{at_least, eventually};
+pub use waiting::{limited, time_to_reply};

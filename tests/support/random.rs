@@ -31,3 +31,13 @@ impl Random {
         self.below(n) == 0
     }
 }
+
+/// When a random test fails, shows the head of its history, the last steps and the model they were compared with.
+pub fn show_end(history: &str, model: &dyn std::fmt::Debug) {
+    if std::thread::panicking() {
+        let lines: Vec<_> = history.lines().collect();
+        eprintln!("{}\n...", lines[0]);
+        eprintln!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+        eprintln!("the model: {model:#?}");
+    }
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 use redis_client::{Parser, Value};
 
 use super::client::{as_line, text};
-use super::{eventually, Server};
+use super::{eventually, Conn, Server};
 
 /// Waits until `replica` has everything that `master` has sent.
 #[track_caller]
@@ -13,6 +13,17 @@ pub fn wait_for_sync(master: &Server, replica: &Server) {
         replica.info("master_link_status").as_deref() == Some("up")
             && replica.repl_offset() == master.repl_offset()
     });
+}
+
+/// A key's value and the time of its expiry, as every server that has the key must show them.
+pub fn state(conn: &mut Conn, key: &str) -> Vec<Value> {
+    let value = match conn.text(["TYPE", key]).as_str() {
+        "string" => conn.cmd(["GET", key]),
+        "zset" => conn.cmd(["ZRANGE", key, "0", "-1", "WITHSCORES"]),
+        other => Value::SimpleString(other.into()),
+    };
+    let expires = conn.cmd(["PEXPIRETIME", key]);
+    vec![value, expires]
 }
 
 impl Server {

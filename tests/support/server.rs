@@ -45,19 +45,34 @@ impl Version {
         self.is_valkey || self.release >= (major, minor)
     }
 
-    /// Whether a test must be skipped: this is a Redis before that release. It says so, past the harness that keeps the
-    /// output of tests which pass: scripts/test-servers.sh counts the lines.
+    /// Whether a test must be skipped: this is a Redis before that release.
     pub fn lacks(self, what: &str, since: (u32, u32)) -> bool {
-        let lacks = !self.is_from(since.0, since.1);
-        if lacks {
-            let ((major, minor), (since, point)) = (self.release, since);
+        let (since, point) = since;
+        self.is_skipped(!self.is_from(since, point), &format!("{what} came with {since}.{point}"))
+    }
+
+    /// Whether a test must be skipped: this server cannot move slots as a whole.
+    pub fn lacks_atomic_migration(self) -> bool {
+        let since = if self.is_valkey { (9, 0) } else { (8, 4) };
+        let what = "atomic slot migration came with Redis 8.4 and Valkey 9.0";
+        self.is_skipped(self.release < since, what)
+    }
+
+    /// Whether a test must be skipped: this server has nothing that holds up an atomic slot migration.
+    pub fn lacks_held_migration(self) -> bool {
+        let what = "DEBUG SLOTMIGRATION came with Valkey 9.0";
+        self.is_skipped(!self.is_valkey || self.release < (9, 0), what)
+    }
+
+    /// Says so past the harness that keeps the output of tests which pass: scripts/test-servers.sh counts the lines.
+    fn is_skipped(self, is_skipped: bool, because: &str) -> bool {
+        if is_skipped {
+            let (major, minor) = self.release;
             let test = std::thread::current().name().unwrap_or_default().to_owned();
-            let line = format!(
-                "skipped {test}: {what} came with {since}.{point}, this is {major}.{minor}\n"
-            );
+            let line = format!("skipped {test}: {because}, this is {major}.{minor}\n");
             let _ = io::stderr().write_all(line.as_bytes());
         }
-        lacks
+        is_skipped
     }
 
     /// The release of the server that tests run on, before one is started.
@@ -267,6 +282,18 @@ impl Server {
         self.pid
     }
 
+    /// The processor time that the process has used until now.
+    pub fn cpu_time(&self) -> Duration {
+        // SAFETY: asks for a clock of a child that is not reaped yet, and writes to places of its own.
+        let used = unsafe {
+            let (mut clock, mut used) = (0, std::mem::zeroed::<libc::timespec>());
+            assert_eq!(libc::clock_getcpuclockid(self.pid, &mut clock), 0);
+            assert_eq!(libc::clock_gettime(clock, &mut used), 0);
+            used
+        };
+        Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+    }
+
     /// Lets the process stand still until the guard is dropped.
     pub fn freeze(&self) -> Frozen {
         // SAFETY: sends a signal to a child that is not reaped yet.
@@ -288,6 +315,28 @@ impl Server {
     #[track_caller]
     pub fn clock(&self) -> &Clock {
         self.clock.as_ref().expect("a server built with clock(true)")
+    }
+
+    /// Connections of users who may only read: because of this command's name, and in every other way that the server has.
+    /// Each with its rules.
+    #[track_caller]
+    pub fn readers(&self, command: &str) -> Vec<(String, Conn)> {
+        let mut rules = vec![format!("-@all +{command} ~*")];
+        // Before 7.2 no module's command is in any category.
+        if self.version.is_from(7, 2) {
+            rules.push("-@all +@read ~*".into());
+        }
+        if self.version.is_from(7, 0) {
+            rules.push("+@all %R~*".into());
+        }
+        let reader = |(number, rule): (usize, String)| {
+            let user = format!("ACL SETUSER reader{number} reset on nopass {rule}");
+            assert_eq!(self.conn().text(user), "OK");
+            let mut conn = self.conn();
+            assert_eq!(conn.text(format!("AUTH reader{number} x")), "OK");
+            (rule, conn)
+        };
+        rules.into_iter().enumerate().map(reader).collect()
     }
 
     /// The value of a field of INFO.
@@ -495,12 +544,13 @@ fn default_binary() -> PathBuf {
     env::var_os("REDIS_SERVER").unwrap_or("redis-server".into()).into()
 }
 
-fn module_path() -> PathBuf {
+/// The module's file.
+pub fn module_path() -> String {
     let default = "target/release/libredis_ratelimit.so";
     let path = env::var_os("RATELIMIT_SO").map_or_else(|| default.into(), PathBuf::from);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     assert!(path.exists(), "no module at {path:?}: run `make build`");
-    path
+    path.into_os_string().into_string().expect("a path of plain text")
 }
 
 fn temporary_dir() -> PathBuf {

@@ -59,23 +59,6 @@ impl Server {
     }
 }
 
-/// Measures how late something is, so many times, and asserts that the middle one is within `most_ms`. A machine
-/// that was busy with something else meanwhile gets another chance, and a third.
-#[track_caller]
-pub fn assert_median_ms(most_ms: u64, times: usize, mut lateness: impl FnMut() -> Duration) {
-    let mut medians = Vec::new();
-    for _ in 0..3 {
-        let mut all: Vec<_> = (0..times).map(|_| lateness()).collect();
-        all.sort_unstable();
-        let median = all[times / 2];
-        if median <= Duration::from_millis(most_ms) {
-            return;
-        }
-        medians.push(median);
-    }
-    panic!("not within {most_ms} ms: {medians:?}");
-}
-
 /// How long the reply takes from now on.
 #[track_caller]
 pub fn time_to_reply(conn: &mut Conn) -> (Duration, Value) {

@@ -4,12 +4,13 @@ use fred::prelude::{
 };
 use fred::types::{CustomCommand, RespVersion};
 use serde_json::{json, Value as Json};
+use tokio::task::AbortHandle;
 
 use crate::Client;
 
-/// fred.
+/// fred, with the task that has its connection.
 #[derive(Clone)]
-pub struct Fred(Connection);
+pub struct Fred(Connection, AbortHandle);
 
 impl Client for Fred {
     const NAME: &str = "fred";
@@ -20,14 +21,11 @@ impl Client for Fred {
         let server = ServerConfig::Centralized { server: Server::new("127.0.0.1", port) };
         let config = Config { version, server, ..Config::default() };
         let client = Builder::from_config(config).build().unwrap();
-        client.init().await.unwrap();
-        Fred(client)
+        Fred::begin(client).await
     }
 
     async fn another(&self) -> Fred {
-        let client = self.0.clone_new();
-        client.init().await.unwrap();
-        Fred(client)
+        Fred::begin(self.0.clone_new()).await
     }
 
     async fn call(&self, words: Vec<String>) -> Json {
@@ -53,8 +51,16 @@ impl Client for Fred {
         }
     }
 
+    /// Not by its QUIT, which stands behind what waits.
     async fn close(self) {
-        let _ = self.0.quit().await;
+        self.1.abort();
+    }
+}
+
+impl Fred {
+    async fn begin(client: Connection) -> Fred {
+        let task = client.init().await.unwrap().abort_handle();
+        Fred(client, task)
     }
 }
 
