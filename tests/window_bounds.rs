@@ -262,9 +262,7 @@ fn many_events_from_the_future_are_merged_in_milliseconds() {
 /// Without that, the key would vanish with the period that an earlier call had, and the events with it.
 #[test]
 fn a_denied_call_with_a_longer_period_keeps_the_key_that_long() {
-    let server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().aof().held();
     for (call, long) in [
         ("RL.WINDOW w 1 1", "RL.WINDOW w 1 60 MS"),
         ("RL.ACQUIRE a 1 1 ID x", "RL.ACQUIRE a 1 1h FIXED MS"),
