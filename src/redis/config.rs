@@ -3,8 +3,9 @@
 use super::call::{guard, Context};
 use super::text::{bytes_of, OwnedString};
 use crate::config::{self, Number, NUMBERS};
+use crate::error::Error;
 use redis_module::raw;
-use std::ffi::{c_char, c_int, c_longlong, c_void, CStr, CString};
+use std::ffi::{c_char, c_int, c_longlong, c_void, CString};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
@@ -143,8 +144,6 @@ unsafe extern "C" fn set_timezone(
     _data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    const WHY: &CStr =
-        c"must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00";
     // SAFETY: see `report` in info.rs.
     let ctx = unsafe { Context::new(null_mut()) };
     // SAFETY: the server keeps the value during the call.
@@ -153,8 +152,10 @@ unsafe extern "C" fn set_timezone(
         Some(true) => OK,
         _ => {
             if !error.is_null() {
+                let why = Error::Zone.text().to_bytes();
+                let why = why.strip_prefix(b"ERR TZ ").unwrap_or(why);
                 // SAFETY: the server takes the string over.
-                unsafe { *error = OwnedString::new(WHY.to_bytes()).into_raw() };
+                unsafe { *error = OwnedString::new(why).into_raw() };
             }
             ERR
         }
