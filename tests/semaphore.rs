@@ -229,7 +229,7 @@ fn clients_that_fight_and_die_never_hold_more_than_there_are() {
 #[test]
 fn denied_calls_clear_away_leases_that_have_lapsed_where_many_lie() {
     const DEAD: i64 = 5_000;
-    let (server, mut conn) = start();
+    let (server, mut conn) = Server::held();
     let take = format!(
         "for i = 1, {DEAD} do redis.call('RL.ACQUIRE', KEYS[1], {DEAD}, 0, 'LEASE', 1000) end"
     );
