@@ -538,8 +538,7 @@ fn with_max_waiters_0_no_call_may_wait() {
 #[test]
 fn a_denial_does_not_count_while_others_wait_for_the_room() {
     const CALL: &str = "RL.WINDOW k 1 2 1 COUNTDENIED";
-    let server = Server::builder().clock(true).start();
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::held();
     conn.cmd(CALL);
     let mut head = server.conn();
     let head_id = head.id();

@@ -152,9 +152,7 @@ fn a_small_window_is_as_small_as_the_recipe() {
 
 #[test]
 fn a_steady_state_writes_barely_more_than_one_command_for_each_allowed_call() {
-    let server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().aof().held();
     for (limit, period, step_us) in [(100, "1s", 10_000), (4_000, "10s", 2_500)] {
         let call = format!("RL.WINDOW k:{limit} {limit} {period}");
         let count = 2 * limit as usize;
@@ -175,9 +173,7 @@ fn a_steady_state_writes_barely_more_than_one_command_for_each_allowed_call() {
 
 #[test]
 fn folded_calls_write_a_constant_number_of_commands() {
-    let server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().aof().held();
     for options in ["BUCKETS 10", "FIXED", "FIXED COUNTDENIED", ""] {
         let call = format!("RL.WINDOW k 1000000 60 {options}");
         fill(&server, &mut conn, &call, 1_000, 1_000);
@@ -232,9 +228,7 @@ fn denied_and_looking_calls_write_nothing() {
 
 #[test]
 fn a_clock_that_stepped_back_is_healed_once() {
-    let server = Server::builder().aof().clock(true).start();
-    server.clock().set_us(START_US);
-    let mut conn = server.conn();
+    let (server, mut conn) = Server::builder().aof().held();
     fill(&server, &mut conn, "RL.WINDOW k 5 60", 5, 1_000);
     server.clock().advance_ms(-3_600_000);
     let look = server.aof_grows_by(|| conn.cmd("RL.WINDOW_RO k 5 60"));
