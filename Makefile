@@ -48,7 +48,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	$(MAKE) test
 	scripts/test-servers.sh valkey-9.1
 
-bench: ## Instructions, CPU time, latency and memory beside Redis' own commands (BENCH=arguments)
+bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench
 	@$(install) cargo cc libclang redis-server valgrind
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
