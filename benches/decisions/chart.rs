@@ -194,13 +194,16 @@ impl Chart<'_> {
         Ok(area)
     }
 
-    /// Draws lines, each with its name at its end.
+    /// Draws lines, each with its name at its end. They share the sizes, which are marked.
     pub fn lines(&self, x: Axis, y: Axis, lines: &[Line]) -> Drawn {
         let area = self.begin(HEAD + HEIGHT + AXIS + FOOT)?;
         let points = || lines.iter().flat_map(|line| line.points.iter());
-        let rulers =
-            [x.ruler(points().map(|point| point.0)), y.ruler(points().map(|point| point.1))];
-        let mut chart = plot(&area, x, rulers, 70, LABELS)?;
+        let mut across = x.ruler(points().map(|point| point.0));
+        across.marks = points().map(|point| point.0).collect();
+        across.marks.sort_by(f64::total_cmp);
+        across.marks.dedup();
+        let upwards = y.ruler(points().map(|point| point.1));
+        let mut chart = plot(&area, x, [across, upwards], 70, LABELS)?;
         write(&area, y.name, (MARGIN, HEAD as i32 - 18), style(14, INK, HPos::Left))?;
         let mut ends = Vec::new();
         for line in lines {
@@ -225,7 +228,7 @@ impl Chart<'_> {
 
     /// Draws a bar for each row, or a dot for each of several marks.
     pub fn rows(&self, x: Axis, marks: &[&str], rows: &[Row]) -> Drawn {
-        const NAMES: u32 = 300;
+        const NAMES: u32 = 320;
         let area = self.begin(HEAD + ROW * rows.len() as u32 + AXIS + FOOT)?;
         let figures = || rows.iter().flat_map(|row| row.figures.iter().copied());
         let height = rows.len() as f64;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Reply, Result};
-use crate::memory::settled_memory;
 use crate::report::{Column, Table};
 use crate::rounds::{interleave, medians};
 use crate::server::{cpu_us, Installation, Server, Time, Tool};
@@ -75,13 +74,17 @@ impl Subject {
         Ok(Subject { ask, expected, _server: server, client, filling, keys: 0, workload })
     }
 
-    /// Adds what is missing of so many keys, and lets the server move its hash table.
+    /// Adds what is missing of so many keys, and has the server finish moving them to larger hash tables: each look
+    /// at a key takes it a step further, and there are no more steps than keys.
     fn grow(mut self, keys: u64) -> Result<Subject> {
         while self.keys < keys {
             self.filling.run(&mut self.client, FILLING as usize)?;
             self.keys += FILLING;
         }
-        settled_memory(&mut self.client)?;
+        for first in (0..keys).step_by(FILLING as usize) {
+            let some: Vec<String> = (first..first + FILLING).map(key).collect();
+            self.client.call(&format!("EXISTS {}", some.join(" ")))?;
+        }
         let ask = self.ask.clone();
         self.workload = Workload::new(&self.filling.name, move |i| ask(key(shuffled(i) % keys)))
             .expecting(self.expected);

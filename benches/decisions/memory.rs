@@ -87,7 +87,7 @@ fn bytes_each(server: &Server, workload: &Workload, decisions: u64) -> Result<f6
 }
 
 /// `used_memory`, once the server has stopped moving its hash tables.
-pub fn settled_memory(client: &mut Client) -> Result<f64> {
+fn settled_memory(client: &mut Client) -> Result<f64> {
     let mut last = 0.0;
     loop {
         let now = info(client, "memory", "used_memory")?;
