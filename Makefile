@@ -49,7 +49,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	$(MAKE) test
 	scripts/test-servers.sh $$("$${REDIS_SERVER:-redis-server}" --version 2>/dev/null | grep -q 'v=7[.]0[.]' || echo redis-7.0) valkey-9.1
 
-bench: ## Instructions, CPU time, latency and memory beside Redis' own commands (BENCH=arguments)
+bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench
 	@$(install) cargo cc libclang redis-server valgrind
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)

@@ -15,8 +15,14 @@ const NOW_US: i64 = 1_795_238_388_000_000;
 /// How long to wait for a reply before the clock of a call that waits is moved on.
 const TURN: Duration = Duration::from_millis(20);
 const PROMPT: &str = "127.0.0.1:6379> ";
-const PAGES: [&str; 5] =
-    ["README.md", "docs/commands.md", "docs/design.md", "docs/recipes.md", "docs/servers.md"];
+const PAGES: [&str; 6] = [
+    "README.md",
+    "docs/benchmarks.md",
+    "docs/commands.md",
+    "docs/design.md",
+    "docs/recipes.md",
+    "docs/servers.md",
+];
 
 /// What stands between two fences.
 struct Block {

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::client::{Batch, Client, Error, Reply, Result};
-use crate::report::{medians, Column, Table, SET_EX};
+use crate::report::{Column, Table, SET_EX};
+use crate::rounds::{interleave, medians};
 use crate::server::{cpu_us, Installation, Server, Time, Tool};
 use crate::throttle;
 use crate::workload::allowed;
@@ -131,23 +132,13 @@ pub fn table(installation: &Installation, rounds: usize, time: Duration) -> Resu
     let mut table = Table::new("block", title, &COLUMNS);
     table.add(SET_EX, None, set_ex(installation, time))?;
     for waiting in WAITING {
-        let mut queues = HANDOVERS
+        let queues = HANDOVERS
             .each_ref()
             .map(|handover| Queue::stand_in_line(installation, handover, waiting));
-        let mut figures = [const { Vec::new() }; 2];
-        for _ in 0..rounds {
-            for (queue, figures) in queues.iter_mut().zip(&mut figures) {
-                if let Ok(standing) = queue {
-                    match standing.run(time) {
-                        Ok(figure) => figures.push(figure),
-                        Err(error) => *queue = Err(error),
-                    }
-                }
-            }
-        }
-        for ((queue, figures), handover) in queues.into_iter().zip(figures).zip(&HANDOVERS) {
+        let queues = interleave(queues, rounds, |queue| queue.run(time));
+        for (queue, handover) in queues.into_iter().zip(&HANDOVERS) {
             let peer = (handover.name != BLPOP).then(|| row(BLPOP, waiting));
-            let medians = queue.map(|_| medians(&figures));
+            let medians = queue.map(|(_, figures)| medians(&figures));
             table.add(row(handover.name, waiting), peer, medians)?;
         }
     }

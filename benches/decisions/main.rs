@@ -1,24 +1,33 @@
 //! What the module's decisions cost beside plain commands and beside the scripts that people use today.
 //!
 //! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables and the bars that the
-//! project set itself, and writes `target/bench/results.json`. Reads `REDIS_SERVER`.
+//! project set itself, and writes `target/bench/results.json`. A run of all sections writes docs/benchmarks.md, its
+//! charts and the figures of README.md as well; any other writes its page to `target/bench/`. Reads `REDIS_SERVER`.
 
 mod block;
 mod callgrind;
+mod chart;
 mod client;
 mod clock;
+mod figures;
+mod keys;
+mod latency;
 mod memory;
 mod pace;
+mod page;
 mod peers;
 mod reach;
 mod report;
 mod reserve;
+mod rounds;
 mod server;
 mod throttle;
 mod time;
+mod wake;
 mod window;
 mod workload;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,6 +43,8 @@ struct Effort {
     reserved: usize,
     /// Events in the windows.
     window_sizes: &'static [u64],
+    /// Keys on the server.
+    keys: &'static [u64],
     /// How often what takes time is measured, and for how long.
     rounds: usize,
     round: Duration,
@@ -42,7 +53,8 @@ struct Effort {
 const FULL: Effort = Effort {
     counted: 10_000,
     reserved: 2_500,
-    window_sizes: &[10, 100, 1_000, 10_000, 100_000, 1_000_000],
+    window_sizes: &window::SIZES,
+    keys: &keys::NUMBERS,
     rounds: 9,
     round: Duration::from_millis(250),
 };
@@ -51,13 +63,14 @@ const QUICK: Effort = Effort {
     counted: 2_000,
     reserved: 1_000,
     window_sizes: &[100, 10_000],
+    keys: &[1_000, 100_000],
     rounds: 3,
     round: Duration::from_millis(100),
 };
 
 type Section = fn(&Installation, &Effort) -> Result<Table>;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 9] = [
     ("throttle", |installation, effort| throttle::table(installation, effort.counted)),
     ("window", |installation, effort| {
         window::table(installation, effort.counted, effort.window_sizes)
@@ -65,15 +78,22 @@ const SECTIONS: [(&str, Section); 6] = [
     ("reserve", |installation, effort| reserve::table(installation, effort.reserved)),
     ("block", |installation, effort| block::table(installation, effort.rounds, effort.round)),
     ("time", |installation, effort| time::table(installation, effort.rounds, effort.round)),
+    ("keys", |installation, effort| {
+        keys::table(installation, effort.rounds, effort.round, effort.keys)
+    }),
+    ("latency", |installation, effort| {
+        latency::table(installation, effort.rounds, 4 * effort.round)
+    }),
+    ("wake", |installation, effort| wake::table(installation, effort.rounds, 2 * effort.round)),
     ("memory", |installation, _| memory::table(installation)),
 ];
 
 fn main() -> ExitCode {
     let mut wanted = Vec::new();
-    let mut effort = &FULL;
+    let mut quick = false;
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
-            "--quick" => effort = &QUICK,
+            "--quick" => quick = true,
             // Cargo's own.
             "--bench" => {}
             section if SECTIONS.iter().any(|(name, _)| *name == section) => wanted.push(argument),
@@ -84,7 +104,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    match run(&wanted, effort) {
+    match run(&wanted, quick) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -93,7 +113,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(wanted: &[String], effort: &Effort) -> Result<()> {
+fn run(wanted: &[String], quick: bool) -> Result<()> {
+    let effort = if quick { &QUICK } else { &FULL };
     // A queue of 2000 waiters takes as many connections; the usual soft limit is 1024.
     rlimit::increase_nofile_limit(10_000)?;
     let installation = Installation::find()?;
@@ -113,5 +134,10 @@ fn run(wanted: &[String], effort: &Effort) -> Result<()> {
     let path = installation.directory.join("results.json");
     report::write_json(&path, &environment, &tables, &bars)?;
     println!("\nAll figures: {}", path.display());
-    Ok(())
+    if quick || !wanted.is_empty() {
+        return page::write(&installation.directory, &environment, &tables, &bars);
+    }
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    page::write(&project.join("docs"), &environment, &tables, &bars)?;
+    page::update_readme(&project.join("README.md"), &environment, &tables)
 }

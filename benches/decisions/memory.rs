@@ -22,6 +22,7 @@ pub const EVENTS: [u64; 5] = [10, 100, 1_000, 10_000, 100_000];
 
 pub const WHOLE: &str = "RL.THROTTLE 15 30 60";
 pub const FRACTION: &str = "RL.THROTTLE 15 7 60";
+pub const LUA: &str = "GCRA Lua";
 
 pub const WINDOW: &str = "RL.WINDOW";
 /// The leanest that the ZSET recipe can be, and the usual.
@@ -45,7 +46,7 @@ fn keys(scripts: &Scripts) -> [Workload; 4] {
         Workload::new(SET_EX, move |i| format!("SET {} {tat} EX 60", key(i))),
         Workload::new(WHOLE, |i| format!("RL.THROTTLE {} 15 30 60", key(i))).expecting(allowed),
         Workload::new(FRACTION, |i| format!("RL.THROTTLE {} 15 7 60", key(i))).expecting(allowed),
-        Workload::new("GCRA Lua", move |i| format!("EVALSHA {gcra} 1 {} 16 7 60 1", key(i)))
+        Workload::new(LUA, move |i| format!("EVALSHA {gcra} 1 {} 16 7 60 1", key(i)))
             .expecting(allowed),
     ]
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{json, Value};
 
-use crate::report::{Table, SET_EX};
-use crate::{block, memory, reserve, throttle, window};
+use crate::report::{markdown_row, Table, SET_EX};
+use crate::{block, memory, reserve, throttle, wake, window};
 
 /// One bar.
 pub struct Bar {
@@ -44,6 +44,12 @@ impl Bar {
         }
     }
 
+    fn cells(&self) -> [String; 4] {
+        let figure = self.figure.map_or("not there".into(), |figure| format!("{figure:.3}"));
+        let sign = if self.side == Side::AtMost { "<=" } else { ">=" };
+        [self.verdict().into(), self.what.clone(), figure, format!("{sign} {:.3}", self.bound)]
+    }
+
     pub fn to_json(&self) -> Value {
         json!({
             "bar": self.what,
@@ -60,21 +66,26 @@ pub fn print(bars: &[Bar]) {
     println!("\nReach\n");
     let width = bars.iter().map(|bar| bar.what.chars().count()).max().unwrap_or(0);
     for bar in bars {
-        let figure = bar.figure.map_or("not there".into(), |figure| format!("{figure:.3}"));
-        let sign = if bar.side == Side::AtMost { "<=" } else { ">=" };
-        let (what, bound, verdict) = (&bar.what, bar.bound, bar.verdict());
-        println!("{verdict:4}  {what:width$}  {figure:>9} {sign} {bound:.3}");
+        let [verdict, what, figure, bound] = bar.cells();
+        println!("{verdict:4}  {what:width$}  {figure:>9} {bound}");
     }
+}
+
+/// The bars in a table of Markdown.
+pub fn to_markdown(bars: &[Bar]) -> String {
+    let rows = bars.iter().map(|bar| markdown_row(&bar.cells()));
+    format!("| | bar | figure | bound |\n|---|---|---:|---:|\n{}", rows.collect::<String>())
 }
 
 /// Compares what was measured with every bar of the sections that were run.
 pub fn bars(tables: &[Table]) -> Vec<Bar> {
     type Bars = fn(&Table) -> Vec<Bar>;
-    let of_section: [(&str, Bars); 5] = [
+    let of_section: [(&str, Bars); 6] = [
         ("throttle", of_throttle),
         ("window", of_window),
         ("reserve", of_reserve),
         ("block", of_block),
+        ("wake", of_wake),
         ("memory", of_memory),
     ];
     let of_table = |table: &Table| {
@@ -131,6 +142,17 @@ fn of_block(table: &Table) -> Vec<Bar> {
         figure: most.zip(fewest).map(|(most, fewest)| most / fewest),
     });
     bars
+}
+
+fn of_wake(table: &Table) -> Vec<Bar> {
+    let bar = |what: &str, load: &str| {
+        let row = wake::row(what, load);
+        let p99 = table.figures(&row).and_then(|figures| figures.get(1)).copied();
+        Bar { what: format!("{row}: p99 us"), bound: 10_000.0, side: Side::AtMost, figure: p99 }
+    };
+    let ours = || wake::ways().into_iter().filter(|(_, peer)| !peer);
+    let bars = |load| ours().map(move |(what, _)| bar(what, load));
+    wake::LOADS.into_iter().flat_map(bars).collect()
 }
 
 fn of_memory(table: &Table) -> Vec<Bar> {

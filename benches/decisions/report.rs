@@ -68,9 +68,14 @@ impl Table {
         self.rows.iter().find(|row| row.name == name)
     }
 
+    /// A row's figures, one for each column.
+    pub fn figures(&self, name: &str) -> Option<&[f64]> {
+        Some(self.row(name)?.figures.as_slice())
+    }
+
     /// The figure in a row's first column.
     pub fn figure(&self, name: &str) -> Option<f64> {
-        self.row(name)?.figures.first().copied()
+        self.figures(name)?.first().copied()
     }
 
     /// How a row's first figure relates to that of another row.
@@ -92,24 +97,31 @@ impl Table {
         [row.name.clone()].into_iter().chain(cells).collect()
     }
 
+    /// The header and the rows; a column in which no row has a figure is left out.
+    fn lines(&self) -> Vec<Vec<String>> {
+        let titles = self.columns.iter().map(|column| column.name);
+        let header = [""].into_iter().chain(titles).chain(["/ SET EX", "/ peer"]);
+        let cells: Vec<_> = self.rows.iter().map(|row| self.cells(row)).collect();
+        let used = |column: usize| cells.iter().any(|cells| cells[column] != "-");
+        let used: Vec<bool> = (0..self.columns.len() + 3).map(used).collect();
+        let keep = |cells: Vec<String>| -> Vec<String> {
+            cells.into_iter().zip(&used).filter(|(_, used)| **used).map(|(cell, _)| cell).collect()
+        };
+        let header = keep(header.map(str::to_string).collect());
+        [header].into_iter().chain(cells.into_iter().map(keep)).collect()
+    }
+
     /// Prints the table, first column to the left, figures to the right.
     pub fn print(&self) {
-        let titles = self.columns.iter().map(|column| column.name);
-        let header: Vec<String> = [""]
-            .into_iter()
-            .chain(titles)
-            .chain(["/ SET EX", "/ peer"])
-            .map(str::to_string)
-            .collect();
-        let mut lines = vec![(header, "")];
-        lines.extend(self.rows.iter().map(|row| (self.cells(row), row.remark.as_str())));
+        let lines = self.lines();
         let width = |column: usize| {
-            let cells = lines.iter().filter_map(|(cells, _)| cells.get(column));
+            let cells = lines.iter().filter_map(|cells| cells.get(column));
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..self.columns.len() + 3).map(width).collect();
+        let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+        let remarks = [""].into_iter().chain(self.rows.iter().map(|row| row.remark.as_str()));
         println!("\n{}\n", self.title);
-        for (cells, remark) in &lines {
+        for (cells, remark) in lines.iter().zip(remarks) {
             let mut line = String::new();
             for (index, (cell, width)) in cells.iter().zip(&widths).enumerate() {
                 line += &match index {
@@ -119,6 +131,19 @@ impl Table {
             }
             println!("{}", format!("{line}  {remark}").trim_end());
         }
+    }
+
+    /// The table in Markdown, under its title.
+    pub fn to_markdown(&self) -> String {
+        let mut lines = self.lines().into_iter();
+        let header = lines.next().unwrap_or_default();
+        let mut text = format!("{}.\n\n{}", self.title, markdown_row(&header));
+        text += &format!("|---|{}\n", "---:|".repeat(header.len() - 1));
+        for (mut cells, row) in lines.zip(&self.rows) {
+            cells[0] = [row.name.as_str(), &row.remark].join(" ").trim_end().to_string();
+            text += &markdown_row(&cells);
+        }
+        text
     }
 
     fn to_json(&self) -> Value {
@@ -142,6 +167,12 @@ impl Table {
     }
 }
 
+/// One line of a table.
+pub fn markdown_row(cells: &[impl AsRef<str>]) -> String {
+    let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
+    format!("| {} |\n", cells.join(" | "))
+}
+
 /// Where and on what a run was made.
 pub type Environment = Vec<(&'static str, String)>;
 
@@ -160,16 +191,4 @@ pub fn write_json(
     let results = json!({ "environment": environment, "tables": tables, "reach": reach });
     let text = serde_json::to_string_pretty(&results).map_err(std::io::Error::from)?;
     Ok(fs::write(path, text + "\n")?)
-}
-
-/// The median of each column.
-pub fn medians(rounds: &[Vec<f64>]) -> Vec<f64> {
-    let columns = rounds.first().map_or(0, Vec::len);
-    let median = |column| {
-        let mut figures: Vec<f64> =
-            rounds.iter().filter_map(|round| round.get(column)).copied().collect();
-        figures.sort_by(f64::total_cmp);
-        figures.get(figures.len() / 2).copied()
-    };
-    (0..columns).filter_map(median).collect()
 }

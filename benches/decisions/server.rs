@@ -50,8 +50,14 @@ impl Installation {
         };
         let cpu = fs::read_to_string("/proc/cpuinfo")?;
         let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        // `Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=ae4d7c971a948f0`
+        let server = first_line(&self.server, &["--version"])?;
+        let field = |name| server.split(' ').find_map(|word| word.strip_prefix(name));
+        let name = server.split(' ').next().unwrap_or_default();
         Ok(vec![
-            ("server", first_line(&self.server, &["--version"])?),
+            ("date", first_line(Path::new("date"), &["-u", "+%F"])?),
+            ("server", format!("{name} {}", field("v=").unwrap_or_default())),
+            ("allocator", field("malloc=").unwrap_or_default().to_string()),
             ("kernel", first_line(Path::new("uname"), &["-sr"])?),
             ("cpu", model.map_or("unknown", |(_, model)| model).to_string()),
             ("cores", thread::available_parallelism()?.to_string()),

@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Client, Error, Result};
 use crate::peers::Scripts;
-use crate::report::{medians, Column, Table};
+use crate::report::{Column, Table};
+use crate::rounds::{interleave, medians, permilles};
 use crate::server::{cpu_us, Installation, Server, Time, Tool};
 use crate::workload::{Exchange, Workload, PIPELINE};
 use crate::{reserve, throttle, window};
 
-/// Connections that keep the server busy with pipelines.
+/// Connections that keep the server busy with pipelines. About a window there is but one: the scripts' events must come
+/// in the order of their times.
 const CONNECTIONS: usize = 2;
 
 /// Exchanges of each manner before the rounds.
@@ -101,7 +103,8 @@ impl<'p> Subject<'p> {
             }
             Ok(Manner { connections, pipeline, tick_us: pacer.tick_us() })
         };
-        let manners = [warm_up(CONNECTIONS, PIPELINE)?, warm_up(1, 1)?];
+        let connections = if plan.time == Time::Held { 1 } else { CONNECTIONS };
+        let manners = [warm_up(connections, PIPELINE)?, warm_up(1, 1)?];
         let clients: Result<Vec<Client>> = (0..CONNECTIONS).map(|_| server.connect()).collect();
         let clients = clients?;
         let (decisions, unexpected) = (0.0, 0.0);
@@ -130,11 +133,8 @@ impl<'p> Subject<'p> {
             let made = (exchanges.len() * manner.pipeline) as f64;
             *decisions += made;
             *unexpected += exchanges.iter().map(|exchange| exchange.unexpected as f64).sum::<f64>();
-            let mut took: Vec<Duration> = exchanges.iter().map(|exchange| exchange.took).collect();
-            took.sort();
-            let percentile =
-                |percent| took.get(took.len() * percent / 100).map_or(0.0, Duration::as_secs_f64);
-            let [p50, p99] = [50, 99].map(|percent| percentile(percent) * 1e6);
+            let took = exchanges.iter().map(|exchange| exchange.took).collect();
+            let [p50, p99] = permilles(took, [500, 990]);
             figures.extend([cpu / made, made / took_s / 1e3, p50, p99]);
         }
         Ok(figures)
@@ -159,34 +159,24 @@ impl Manner {
 }
 
 /// What a client's thread brought.
-fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+pub fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(Error::other("a client's thread panicked")))
 }
 
 /// Measures all rows in turn, `rounds` times, and takes the medians.
 pub fn table(installation: &Installation, rounds: usize, time: Duration) -> Result<Table> {
     let title = format!(
-        "Time, medians of {rounds} interleaved rounds: {CONNECTIONS} connections with pipelines of {PIPELINE}, then \
-         one connection with one decision at a time"
+        "Time, medians of {rounds} interleaved rounds: {CONNECTIONS} connections (one about windows and \
+         reservations) with pipelines of {PIPELINE}, then one connection with one decision at a time"
     );
     let mut table = Table::new("time", title, &COLUMNS);
     let plans = plans(&Server::start(installation, Tool::None, Time::Real)?.scripts);
-    let mut subjects: Vec<_> =
-        plans.iter().map(|plan| (Subject::start(installation, plan), Vec::new())).collect();
-    for _ in 0..rounds {
-        for (subject, figures) in &mut subjects {
-            if let Ok(running) = subject {
-                match running.round(time) {
-                    Ok(figure) => figures.push(figure),
-                    Err(error) => *subject = Err(error),
-                }
-            }
-        }
-    }
-    for (plan, (subject, figures)) in plans.iter().zip(subjects) {
+    let subjects = plans.iter().map(|plan| Subject::start(installation, plan));
+    let subjects = interleave(subjects, rounds, |subject| subject.round(time));
+    for (plan, subject) in plans.iter().zip(subjects) {
         let unexpected =
-            subject.as_ref().map_or(0.0, |subject| subject.unexpected / subject.decisions);
-        let figures = subject.map(|_| medians(&figures));
+            subject.as_ref().map_or(0.0, |(subject, _)| subject.unexpected / subject.decisions);
+        let figures = subject.map(|(_, figures)| medians(&figures));
         table.add(&plan.workload.name, plan.peer.clone(), figures)?;
         if unexpected > 0.0 {
             table.remark(format!("{:.1} % answered otherwise", 100.0 * unexpected));

@@ -12,6 +12,9 @@ use crate::workload::{allowed, denied, Workload};
 /// Every window is this long.
 pub const PERIOD_US: u64 = 60_000_000;
 
+/// Events in the windows.
+pub const SIZES: [u64; 6] = [10, 100, 1_000, 10_000, 100_000, 1_000_000];
+
 /// The most calls that fill a window; where it holds more events, each call brings several.
 const FILLING_CALLS: u64 = 10_000;
 
@@ -38,6 +41,7 @@ pub fn row(what: &str, events: u64, verdict: &str) -> String {
 }
 
 pub const LUA: &str = "ZSET Lua";
+pub const MULTI: &str = "ZSET MULTI";
 
 impl Kind {
     /// Steady state: each call comes when one event leaves, so that the window stays full and the call is allowed.
@@ -119,7 +123,7 @@ pub fn lua_denied(scripts: &Scripts, events: u64) -> Workload {
 
 /// The transaction that people pipeline. It adds first and judges afterwards.
 pub fn transaction(events: u64) -> Workload {
-    Workload::new(row("ZSET MULTI", events, "allowed"), move |i| {
+    Workload::new(row(MULTI, events, "allowed"), move |i| {
         let i = events + i;
         let (now, member) = (now_ms(i, events), member(i, events));
         let before = now - PERIOD_US / 1000;

@@ -1,0 +1,118 @@
+//! Writes docs/benchmarks.md, its charts and the figures of README.md.
+
+use std::fs;
+use std::path::Path;
+
+use crate::chart::number;
+use crate::client::{Error, Result};
+use crate::figures::FIGURES;
+use crate::reach::{self, Bar};
+use crate::report::{markdown_row, Environment, Table, SET_EX};
+use crate::{memory, throttle};
+
+/// The page's prose. A line in braces stands for what was measured.
+const PROSE: &str = include_str!("page.md");
+
+/// Writes the page and its charts into `directory`; what was not run is left out.
+pub fn write(
+    directory: &Path,
+    environment: &Environment,
+    tables: &[Table],
+    bars: &[Bar],
+) -> Result<()> {
+    let charts = directory.join("charts");
+    fs::create_dir_all(&charts)?;
+    let told = |wanted: &str| {
+        let found = environment.iter().find(|(name, _)| *name == wanted);
+        found.map_or("", |(_, value)| value.as_str())
+    };
+    let run = [told("server"), told("cpu"), told("date")].join(", ");
+    let mut page = String::new();
+    for line in PROSE.lines() {
+        let tag = line.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        let text = match tag.map(|tag| tag.split_once(' ').unwrap_or((tag, ""))) {
+            None => line.to_string(),
+            Some(("environment", _)) => {
+                let rows = environment.iter().map(|(name, value)| markdown_row(&[*name, value]));
+                format!("| | |\n|---|---|\n{}", rows.collect::<String>())
+            }
+            Some(("reach", _)) => reach::to_markdown(bars),
+            Some(("table", id)) => {
+                let table = tables.iter().find(|table| table.id == id);
+                table.map_or_else(String::new, |table| {
+                    let table = table.to_markdown();
+                    format!("<details><summary>All figures</summary>\n\n{table}\n</details>")
+                })
+            }
+            Some(("chart", id)) => {
+                let figure = FIGURES.iter().find(|figure| figure.id == id);
+                let figure = figure.ok_or_else(|| Error::other(format!("no chart {id}")))?;
+                if figure.draw(&charts.join(format!("{id}.svg")), tables, &run)? {
+                    let (title, command) = (figure.title, figure.command());
+                    format!("![{title}](charts/{id}.svg)\n\nRepeat it: `{command}`.")
+                } else {
+                    String::new()
+                }
+            }
+            Some((tag, _)) => return Err(Error::other(format!("page.md: {tag} is unknown"))),
+        };
+        page += text.trim_end();
+        page.push('\n');
+    }
+    Ok(fs::write(directory.join("benchmarks.md"), page)?)
+}
+
+/// Puts the figures of this run between the marks that README.md has for them.
+pub fn update_readme(path: &Path, environment: &Environment, tables: &[Table]) -> Result<()> {
+    let mut text = fs::read_to_string(path)?;
+    for (mark, table) in [("costs", costs(environment, tables)), ("memory", bytes(tables))] {
+        let table = table.ok_or_else(|| Error::other(format!("no figures of {mark}")))?;
+        let begin = format!("<!-- {mark}: written by make bench -->\n");
+        let parts = text
+            .split_once(&begin)
+            .and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?.1)));
+        let (before, after) =
+            parts.ok_or_else(|| Error::other(format!("README.md has no place for {mark}")))?;
+        text = format!("{before}{begin}\n{table}\n<!-- end -->{after}");
+    }
+    Ok(fs::write(path, text)?)
+}
+
+/// What RL.THROTTLE and the script cost.
+fn costs(environment: &Environment, tables: &[Table]) -> Option<String> {
+    let server = &environment.iter().find(|(name, _)| *name == "server")?.1;
+    let [counted, weighed] =
+        ["throttle", "memory"].map(|id| tables.iter().find(|table| table.id == id));
+    let (counted, weighed) = (counted?, weighed?);
+    let ratio = |name| Some(format!("{:.2}", counted.ratio(name, SET_EX)?));
+    let weight = |name| Some(number(weighed.figure(name)?.round()));
+    let rows = [
+        [format!("on {server}"), "RL.THROTTLE".into(), "the usual GCRA script".into()],
+        ["---"; 3].map(str::to_string),
+        [
+            format!("instructions of the server, allowed, if `{SET_EX}` is 1"),
+            ratio(throttle::ALLOWED)?,
+            ratio(throttle::LUA_ALLOWED)?,
+        ],
+        ["the same, denied".into(), ratio(throttle::DENIED)?, ratio(throttle::LUA_DENIED)?],
+        [
+            format!("bytes for a key, where `{SET_EX}` takes {}", weight(SET_EX)?),
+            weight(memory::WHOLE)?,
+            weight(memory::LUA)?,
+        ],
+    ];
+    Some(rows.iter().map(|row| markdown_row(row)).collect())
+}
+
+/// What windows take.
+fn bytes(tables: &[Table]) -> Option<String> {
+    let table = tables.iter().find(|table| table.id == "memory")?;
+    let mut text =
+        "| events in the window | RL.WINDOW | the sorted set |\n|---|---|---|\n".to_string();
+    for events in memory::EVENTS {
+        let weight = |what| Some(number(table.figure(&memory::row(what, events))?.round()));
+        let cells = [number(events as f64), weight(memory::WINDOW)?, weight(memory::USUAL)?];
+        text += &markdown_row(&cells);
+    }
+    Some(text)
+}

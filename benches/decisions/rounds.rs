@@ -1,0 +1,48 @@
+//! Measuring in rounds, and what is made of them.
+
+use std::time::Duration;
+
+use crate::client::Result;
+
+/// Measures all subjects in turn, `rounds` times, so that a disturbance meets them all alike. Answers each with what
+/// its rounds brought, or with its first failure.
+pub fn interleave<S, T>(
+    subjects: impl IntoIterator<Item = Result<S>>,
+    rounds: usize,
+    mut measure: impl FnMut(&mut S) -> Result<T>,
+) -> Vec<Result<(S, Vec<T>)>> {
+    let begin = |subject: Result<S>| Ok((subject?, Vec::new()));
+    let mut subjects: Vec<Result<(S, Vec<T>)>> = subjects.into_iter().map(begin).collect();
+    for _ in 0..rounds {
+        for running in &mut subjects {
+            if let Ok((subject, brought)) = running {
+                match measure(subject) {
+                    Ok(figures) => brought.push(figures),
+                    Err(error) => *running = Err(error),
+                }
+            }
+        }
+    }
+    subjects
+}
+
+/// The median of each column.
+pub fn medians(rounds: &[Vec<f64>]) -> Vec<f64> {
+    let columns = rounds.first().map_or(0, Vec::len);
+    let median = |column| {
+        let mut figures: Vec<f64> =
+            rounds.iter().filter_map(|round| round.get(column)).copied().collect();
+        figures.sort_by(f64::total_cmp);
+        figures.get(figures.len() / 2).copied()
+    };
+    (0..columns).filter_map(median).collect()
+}
+
+/// These of a thousand parts, in microseconds: 500 is the median, 999 the 99.9th percentile.
+pub fn permilles<const N: usize>(mut took: Vec<Duration>, permilles: [usize; N]) -> [f64; N] {
+    took.sort();
+    permilles.map(|permille| {
+        let at = took.get(took.len() * permille / 1000);
+        at.map_or(0.0, Duration::as_secs_f64) * 1e6
+    })
+}
