@@ -68,7 +68,7 @@ impl Request {
         if let Judgement::Wanting { .. } | Judgement::Never = judgement {
             let answer = self.answer(ledger.decision(&ask, judgement)?, None);
             let alone_us = if terms.mode == Mode::Try { ledger.alone_us(&ask)? } else { None };
-            let write = ledger.must_write() && judgement != Judgement::Never;
+            let write = ledger.must_write(terms.mode) && judgement != Judgement::Never;
             if write && terms.mode != Mode::Look {
                 ledger.write(Change::default(), self.shape.most_entries)?;
             }

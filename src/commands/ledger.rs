@@ -9,6 +9,7 @@
 
 use super::entries::{event, reservation, Reader};
 use super::lifetime::{expire_settled, expire_within_slack};
+use super::request::Mode;
 use super::reservations::Reservations;
 use super::trim::dead_events;
 use crate::error::Error;
@@ -121,8 +122,10 @@ impl<'c> Ledger<'c> {
 
     /// Whether something is to be written even where a call is denied: what heals, what lies in the way of every call,
     /// and a TTL that is too short, as after a call with a shorter period.
-    pub fn must_write(&self) -> bool {
-        self.tally.has_future() || self.reservations.must_write() || self.expires_too_soon()
+    pub fn must_write(&self, mode: Mode) -> bool {
+        self.tally.has_future()
+            || self.reservations.must_write()
+            || (mode != Mode::Retry && self.expires_too_soon())
     }
 
     fn expires_too_soon(&self) -> bool {

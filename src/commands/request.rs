@@ -49,6 +49,8 @@ pub struct Terms {
 pub enum Mode {
     /// A grant; and what heals. A denial is not the last word, or counts for nothing.
     Try,
+    /// The same once more, for a call that waits: a TTL that somebody has set meanwhile stays.
+    Retry,
     /// All that, and a denial with COUNTDENIED.
     Final,
     /// Nothing.

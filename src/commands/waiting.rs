@@ -139,7 +139,7 @@ fn wake(spot: Spot, id: LineId) {
 /// may be an old one, of a transaction or a script, at which what a waiter could have by now was not there.
 fn serve_heads(spot: Spot, id: LineId, due_us: Option<u64>) -> Option<u64> {
     while let Some((ticket, request)) = room(|room| room.head(id)) {
-        match request.attempt(spot, Terms { barred: false, mode: Mode::Try }) {
+        match request.attempt(spot, Terms { barred: false, mode: Mode::Retry }) {
             Ok(Attempt::Allowed(answer)) => {
                 stats::WAITED_GRANTED.add(1);
                 end(ticket, Ok(answer), spot.now_us);

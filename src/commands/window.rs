@@ -73,7 +73,7 @@ impl Request {
             }
             Judgement::Granted(_) | Judgement::Never => {}
             Judgement::Wanting { .. } => {
-                write = ledger.must_write();
+                write = ledger.must_write(terms.mode);
                 if terms.mode == Mode::Final && self.count_denied && self.quantity <= self.limit {
                     ledger.record(self.quantity, true);
                     judgement = ledger.judge(&ask);
