@@ -264,6 +264,33 @@ fn its_expiry_is_noticed() {
     a_change_is_noticed(&[], "PEXPIRE k 1");
 }
 
+/// Those who wait look at the key many times before, and leave its TTL as it is.
+#[test]
+fn its_expiry_after_a_while_is_noticed() {
+    const AFTER_MS: u64 = 300;
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    for (holds, waits) in [
+        (HOLDS, WAITS),
+        ("RL.THROTTLE k 0 1 1h", "RL.THROTTLE k 0 1 1h 1 BLOCK 60000000"),
+        ("RL.WINDOW k 1 1h", "RL.WINDOW k 1 1h BLOCK 0"),
+    ] {
+        assert_median_ms(NOTICES_WITHIN_MS, 3, || {
+            conn.cmd("FLUSHALL");
+            assert_eq!(limited(&conn.cmd(holds)), 0);
+            waiter.send(waits);
+            server.wait_until_waiting(1);
+            let begin = Instant::now();
+            assert_eq!(conn.int(format!("PEXPIRE k {AFTER_MS}")), 1);
+            assert_eq!(limited(&waiter.recv()), 0);
+            // The server's own clock may be some milliseconds old.
+            assert!(begin.elapsed() >= ms(AFTER_MS - 10), "{:?}", begin.elapsed());
+            since(begin + ms(AFTER_MS))
+        });
+    }
+}
+
 #[test]
 fn what_is_renamed_over_it_is_noticed() {
     let server = Server::start();

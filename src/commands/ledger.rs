@@ -119,15 +119,10 @@ impl<'c> Ledger<'c> {
         Ok(decision(ask, judgement, now_us, used, freed, self.empty_at_us()))
     }
 
-    /// Whether something is to be written even where a call is denied: what heals, what lies in the way of every call,
-    /// and a TTL that is too short, as after a call with a shorter period.
+    /// Whether something is to be written even where a call is denied: what heals, and what lies in the way of every
+    /// call.
     pub fn must_write(&self) -> bool {
-        self.tally.has_future() || self.reservations.must_write() || self.expires_too_soon()
-    }
-
-    fn expires_too_soon(&self) -> bool {
-        let needed_ms = self.empty_at_us().map_or(0, |empty_us| empty_us.div_ceil(1_000));
-        self.key.expires_at_ms().is_some_and(|at_ms| at_ms < needed_ms)
+        self.tally.has_future() || self.reservations.must_write()
     }
 
     /// Writes what was recorded, the change and what heals. Events that live need at most `most_entries`.

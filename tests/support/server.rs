@@ -528,8 +528,13 @@ impl Drop for Server {
         if panicking() || died.is_some() {
             let log = self.log();
             let lines: Vec<_> = log.lines().collect();
-            let tail = lines[lines.len().saturating_sub(60)..].join("\n");
-            eprintln!("--- log of the server on port {}\n{tail}\n---", self.port);
+            // What a server that crashes says of itself is long, and begins with what matters.
+            let crash = lines.iter().position(|line| line.contains("BUG REPORT START"));
+            let last = match crash {
+                Some(at) => &lines[at.saturating_sub(20)..lines.len().min(at + 100)],
+                None => &lines[lines.len().saturating_sub(60)..],
+            };
+            eprintln!("--- log of the server on port {}\n{}\n---", self.port, last.join("\n"));
         }
         if self.owns_dir {
             let _ = fs::remove_dir_all(&self.dir);
