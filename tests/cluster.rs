@@ -187,15 +187,16 @@ fn while_workers_wait(cluster: &mut Cluster, key: &str, work: impl FnOnce(&mut C
     }
 }
 
-/// Asks until there is a reply. What a client does not do by itself: ask again when its master died, and when that
-/// became a replica (-UNBLOCKED).
+/// Asks until there is a reply. What a client does not do by itself: ask again when its master died, when that became a
+/// replica (-UNBLOCKED), and when the nodes have long sent it from one to the other (-MOVED), as they do not agree yet.
 fn until_answered(clients: &ClusterClient, call: &str) -> (ClusterConnection, Value) {
     let mut answered = None;
     eventually(DEADLINE, || {
         answered = match connect(clients) {
             Ok(mut conn) => match ask(&mut conn, call) {
                 Ok(reply) => Some((conn, reply)),
-                Err(error) if error.code() == Some("UNBLOCKED") || error.is_io_error() => None,
+                Err(error) if error.is_io_error() => None,
+                Err(error) if matches!(error.code(), Some("UNBLOCKED" | "MOVED")) => None,
                 Err(error) => panic!("{call}: {error}"),
             },
             Err(_) => None,
