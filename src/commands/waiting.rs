@@ -38,21 +38,20 @@ const PAUSED_MS: u64 = 5;
 /// Carries out a call of a taking command: answers it, or makes it wait.
 pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<(), Error> {
     let spot = Spot::of(call)?;
-    let mut line = line_on(spot);
-    if let (Some(id), true) = (line, request.takes()) {
-        wake(spot, id);
-        line = line_on(spot);
+    let takes = request.takes();
+    if takes {
+        wake_key(spot);
     }
-    let barred = line.is_some() && request.takes();
+    let line = line_on(spot);
+    let barred = line.is_some() && takes;
     if let (Some(line), Some(id)) = (line, request.id()) {
         if room(|room| room.lines.get(&line).is_some_and(|line| line.ids.contains(id))) {
             return Err(Error::Duplicate);
         }
     }
-    let block_ms = block_ms.filter(|_| request.takes() && spot.ctx.may_block());
+    let block_ms = block_ms.filter(|_| takes && spot.ctx.may_block());
     // Counting a denial would take from those who wait.
-    let last_mode = if barred { Mode::Try } else { Mode::Final };
-    let mode = if block_ms.is_some() { Mode::Try } else { last_mode };
+    let mode = if block_ms.is_some() || barred { Mode::Try } else { Mode::Final };
     let mut attempt = request.attempt(spot, Terms { barred, mode })?;
     if let (Attempt::Denied { answer, alone_us }, Some(ms)) = (&attempt, block_ms) {
         let last_us =
@@ -61,20 +60,24 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<(),
             let wait_us = if barred { None } else { answer.decision.retry_after_us };
             return join(call, spot, request, ms, wait_us);
         }
-        attempt = request.attempt(spot, Terms { barred, mode: last_mode })?;
+        if request.counts_denials() && !barred {
+            attempt = request.attempt(spot, Terms { barred, mode: Mode::Final })?;
+        }
     }
-    if let (Some(line), false) = (line, request.takes()) {
+    if !takes {
         // It may have given back. A call that takes has been barred, or nobody waits.
-        wake(spot, line);
+        wake_key(spot);
     }
     call.reply(attempt.answer());
     Ok(())
 }
 
-/// Tries the head of the line on the key, after a command that may have given something back.
+/// Grants to the head of the line on the key, and to the next, as long as they can be had: before a command takes,
+/// and after one that may have given something back.
 pub fn wake_key(spot: Spot) {
     if let Some(line) = line_on(spot) {
-        wake(spot, line);
+        let wait_us = serve_heads(spot, line, None);
+        rearm(line, wait_us);
     }
 }
 
@@ -126,12 +129,6 @@ fn join(
         rearm(line, wait_us);
     }
     Ok(())
-}
-
-/// Grants to the head, and to the next, as long as they can be had.
-fn wake(spot: Spot, id: LineId) {
-    let wait_us = serve_heads(spot, id, None);
-    rearm(id, wait_us);
 }
 
 /// Grants to the head, and to the next, as long as they can be had, or else their time was up at `due_us` of the
