@@ -7,7 +7,6 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 const DAY_S: u32 = 86_400;
 const HOUR_S: u32 = 3_600;
@@ -17,8 +16,8 @@ const CACHED: usize = 4;
 /// The finest that instants are told apart.
 const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
-/// A time zone: its number in the register of those that were named. Some hundreds of names and twice as many offsets
-/// as a day has minutes are all that there can be.
+/// A time zone: its number among the [`Zones`] that were named. There are some hundreds of names, and twice as many
+/// offsets as a day has minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone(usize);
 
@@ -27,32 +26,31 @@ struct KnownZone {
     name: ZoneName,
     rules: TimeZone,
     /// The last windows that were worked out, as most calls fall into the same one.
-    cache: [Option<(Division, Frame)>; CACHED],
+    frames: [Option<(Division, Frame)>; CACHED],
 }
 
 /// Every zone that was named.
-struct Register {
+#[derive(Default)]
+pub struct Zones {
     known: Vec<KnownZone>,
     /// By names in lower case.
-    zones: BTreeMap<Box<[u8]>, Zone>,
+    by_name: BTreeMap<Box<[u8]>, Zone>,
 }
 
-static REGISTER: Mutex<Register> = Mutex::new(Register::EMPTY);
+impl Zones {
+    /// No zone yet.
+    pub const fn new() -> Zones {
+        Zones { known: Vec::new(), by_name: BTreeMap::new() }
+    }
 
-fn register<T>(body: impl FnOnce(&mut Register) -> T) -> T {
-    body(&mut REGISTER.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-impl Register {
-    const EMPTY: Register = Register { known: Vec::new(), zones: BTreeMap::new() };
-
-    fn named(&mut self, name: &[u8]) -> Option<Zone> {
+    /// The zone of an IANA name, in any case, or an offset such as `+08:00`. `None` if there is no such zone.
+    pub fn named(&mut self, name: &[u8]) -> Option<Zone> {
         let mut lower = ZoneName::from(name);
         if lower.as_bytes().len() != name.len() {
             return None;
         }
         lower.make_lowercase();
-        if let Some(zone) = self.zones.get(lower.as_bytes()) {
+        if let Some(zone) = self.by_name.get(lower.as_bytes()) {
             return Some(*zone);
         }
         let text = std::str::from_utf8(name).ok()?;
@@ -64,28 +62,19 @@ impl Register {
             }
         };
         let zone = Zone(self.known.len());
-        self.known.push(KnownZone { name, rules, cache: [None; CACHED] });
-        self.zones.insert(lower.as_bytes().into(), zone);
+        self.known.push(KnownZone { name, rules, frames: [None; CACHED] });
+        self.by_name.insert(lower.as_bytes().into(), zone);
         Some(zone)
     }
-}
 
-/// Forgets every zone, before the module goes: no [`Zone`] may be used any more.
-pub fn release() {
-    register(|register| *register = Register::EMPTY);
-    jiff::tz::db().reset();
-}
-
-impl Zone {
-    /// The zone of an IANA name, in any case, or an offset such as `+08:00`.
-    pub fn named(name: &[u8]) -> Option<Zone> {
-        register(|register| register.named(name))
+    /// The name of a zone, as [`Zones::named`] takes it.
+    pub fn name(&self, zone: Zone) -> ZoneName {
+        self.known.get(zone.0).map_or(ZoneName::new(), |zone| zone.name)
     }
 
-    /// Its name, as [`Zone::named`] takes it.
-    pub fn name(self) -> ZoneName {
-        register(|register| register.known.get(self.0).map(|zone| zone.name))
-            .unwrap_or(ZoneName::new())
+    /// The window of `calendar` that `now_us` lies in. `None` only outside of the years that a calendar knows.
+    pub fn frame(&mut self, calendar: &Calendar, now_us: u64) -> Option<Frame> {
+        self.known.get_mut(calendar.zone.0)?.frame(calendar.division, now_us)
     }
 }
 
@@ -170,23 +159,18 @@ impl Calendar {
     pub fn zone(&self) -> Zone {
         self.zone
     }
-
-    /// The window that `now_us` lies in. `None` only outside of the years that a calendar knows.
-    pub fn frame(&self, now_us: u64) -> Option<Frame> {
-        register(|register| register.known.get_mut(self.zone.0)?.frame(self.division, now_us))
-    }
 }
 
 impl KnownZone {
     fn frame(&mut self, division: Division, now_us: u64) -> Option<Frame> {
-        for (known, frame) in self.cache.iter().flatten() {
+        for (known, frame) in self.frames.iter().flatten() {
             if *known == division && (frame.start_us..frame.end_us).contains(&now_us) {
                 return Some(*frame);
             }
         }
         let frame = division.frame(&self.rules, now_us)?;
-        self.cache.rotate_right(1);
-        if let Some(first) = self.cache.first_mut() {
+        self.frames.rotate_right(1);
+        if let Some(first) = self.frames.first_mut() {
             *first = Some((division, frame));
         }
         Some(frame)

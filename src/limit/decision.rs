@@ -3,47 +3,171 @@
 /// The least wait that a call is told while others wait before it, in microseconds.
 pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
 
-/// Why a call got something or nothing; the number is the reply's `limited`.
+/// Whether a call got what it asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limited {
-    /// Granted, or nothing was asked.
-    Allowed = 0,
-    /// Denied: what was counted leaves too little, or the limit could never allow it.
-    Denied = 1,
-    /// Denied only because others hold or wait for what they may give back (RL.ACQUIRE).
-    Held = 2,
+pub enum Verdict {
+    /// It did.
+    Allowed {
+        /// How much was taken: the quantity, less with ATMOST, 0 where the call looks or gives back.
+        taken: u64,
+        /// With AHEAD: microseconds until the caller may go on. Otherwise 0.
+        go_after_us: u64,
+    },
+    /// It did not.
+    Denied {
+        /// Microseconds after which the same call is allowed, if nobody else takes anything.
+        wait_us: u64,
+        /// What is in the way.
+        by: Obstacle,
+    },
+    /// It asked for more than the limit could ever allow.
+    Never,
 }
 
-/// The answer to one call.
+/// What stands in the way of a denied call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// What was counted: it leaves too little.
+    Counted,
+    /// Only what others hold, or wait for, and may give back.
+    Held,
+}
+
+impl Verdict {
+    /// Allowed, and this much taken now.
+    pub fn taking(taken: u64) -> Verdict {
+        Verdict::Allowed { taken, go_after_us: 0 }
+    }
+
+    /// The same verdict while others wait in line: denied, for a millisecond at least.
+    pub fn in_line(self, by: Obstacle) -> Verdict {
+        match self {
+            Verdict::Allowed { .. } => Verdict::Denied { wait_us: LEAST_WAIT_IN_LINE_US, by },
+            Verdict::Denied { wait_us, by } => {
+                Verdict::Denied { wait_us: wait_us.max(LEAST_WAIT_IN_LINE_US), by }
+            }
+            Verdict::Never => Verdict::Never,
+        }
+    }
+
+    /// The same for a command that does not tell what is held from what was counted.
+    pub fn as_counted(self) -> Verdict {
+        match self {
+            Verdict::Denied { wait_us, .. } => Verdict::Denied { wait_us, by: Obstacle::Counted },
+            other => other,
+        }
+    }
+
+    /// Whether the call got what it asked for.
+    pub fn allowed(self) -> bool {
+        matches!(self, Verdict::Allowed { .. })
+    }
+
+    /// The reply's `limited`: 0 allowed, 1 denied, 2 denied only because others hold.
+    pub fn limited(self) -> u64 {
+        match self {
+            Verdict::Allowed { .. } => 0,
+            Verdict::Denied { by: Obstacle::Counted, .. } | Verdict::Never => 1,
+            Verdict::Denied { by: Obstacle::Held, .. } => 2,
+        }
+    }
+
+    /// Microseconds after which the same call is allowed; `None` if it was, or can never be.
+    pub fn retry_after_us(self) -> Option<u64> {
+        match self {
+            Verdict::Denied { wait_us, .. } => Some(wait_us),
+            Verdict::Allowed { .. } | Verdict::Never => None,
+        }
+    }
+
+    /// How much was taken.
+    pub fn taken(self) -> u64 {
+        match self {
+            Verdict::Allowed { taken, .. } => taken,
+            Verdict::Denied { .. } | Verdict::Never => 0,
+        }
+    }
+}
+
+/// The answer to one call on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Allowed or not.
-    pub limited: Limited,
+    pub verdict: Verdict,
     /// The most that can be had at once.
     pub limit: u64,
     /// What could still be had now, after this call.
     pub remaining: u64,
-    /// Microseconds after which the same call is allowed if nobody else takes anything; `None` if it
-    /// was allowed or can never be.
-    pub retry_after_us: Option<u64>,
     /// Microseconds until the key is as good as new.
     pub reset_after_us: u64,
-    /// How much was taken: the quantity, less with ATMOST, nothing when denied.
-    pub granted: u64,
 }
 
-impl Decision {
-    /// The same for a command that does not tell apart why it was denied.
-    pub fn without_held(mut self) -> Decision {
-        if self.limited == Limited::Held {
-            self.limited = Limited::Denied;
+/// How much a call asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// Takes this much, at least 1.
+    Take(u64),
+    /// Looks, and changes nothing.
+    Look,
+    /// Gives this much back, at least 1.
+    GiveBack(u64),
+}
+
+impl Quantity {
+    /// Takes what is above 0, gives back what is below, and looks at 0.
+    pub fn from_signed(quantity: i64) -> Quantity {
+        match quantity {
+            0 => Quantity::Look,
+            1.. => Quantity::Take(quantity.unsigned_abs()),
+            _ => Quantity::GiveBack(quantity.unsigned_abs()),
         }
-        self
     }
 
-    /// Whether the call got what it asked for.
-    pub fn allowed(&self) -> bool {
-        self.limited == Limited::Allowed
+    /// How much is to be taken.
+    pub fn wanted(self) -> u64 {
+        match self {
+            Quantity::Take(wanted) => wanted,
+            Quantity::Look | Quantity::GiveBack(_) => 0,
+        }
+    }
+
+    /// Whether something is to be taken.
+    pub fn takes(self) -> bool {
+        matches!(self, Quantity::Take(_))
+    }
+}
+
+/// How a call takes its quantity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// All or nothing, at once.
+    #[default]
+    Whole,
+    /// As much of it as there is (ATMOST).
+    AtMost,
+    /// All of it, also where there is not enough (FORCE).
+    Force,
+    /// All of it now, or booked if it can be had within so many microseconds (AHEAD).
+    Ahead(u64),
+}
+
+/// What one call asks of one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// How much.
+    pub quantity: Quantity,
+    /// How much must remain for others (LEAVE).
+    pub leave: u64,
+    /// How it is taken.
+    pub manner: Manner,
+}
+
+impl Ask {
+    /// The least that has to be there for the call to be allowed: what it must get, and what it leaves. `None` if that
+    /// is more than `limit`.
+    pub fn least(&self, limit: u64) -> Option<u64> {
+        let wanted = if self.manner == Manner::AtMost { 1 } else { self.quantity.wanted() };
+        wanted.checked_add(self.leave).filter(|least| *least <= limit)
     }
 }
 

@@ -1,24 +1,27 @@
-//! Entries of counted events in a key's sorted set.
+//! Entries of counted events in a key's sorted set, newest first.
 //!
-//! The score is the time of the entry's newest event in Unix microseconds. The member is the running total of
-//! everything that was ever counted under the key up to and with this entry, so that the sum over any stretch of
-//! entries is one subtraction:
+//! The score is minus the time of the entry's newest event, in Unix microseconds. So a new event goes to the head of
+//! the set, where inserting is cheapest. The member is the running total of everything that was ever counted under
+//! the key up to and with this entry, so that the sum over any stretch of entries is one subtraction:
 //!
 //! ```text
-//! score             member      entry
-//! 1795223799544558  17          one event; 17 counted so far
-//! 1795223801000000  20x3        three at once
-//! 1795223803500000  70x50~9000  fifty in the 9000 us that end at the score
-//! 1795223804000000  71d         one denied call that was counted (COUNTDENIED)
+//! score              member      entry
+//! -1795223804000000  71d         one denied call that was counted (COUNTDENIED)
+//! -1795223803500000  70x50~9000  fifty in the 9000 us that end at that time
+//! -1795223801000000  20x3        three at once
+//! -1795223799544558  17          one event; 17 counted so far
 //! ```
 //!
-//! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64; what lies in one key
-//! never sums up to more than 2^63 - 1, so differences are exact.
+//! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key
+//! never sum up to more than 2^63 - 1, so differences are exact.
 
 use super::decimal::{parse_u64, Text};
 
-/// Longest member: 20 digits of total, 20 of weight, 20 of span, three marks.
-pub type Member = Text<64>;
+/// Longest member: 20 digits of total, 19 of weight, 16 of span, three marks.
+pub type Member = Text<58>;
+
+/// The last microsecond that a double, and so a score, holds exactly: in the year 2255.
+pub const LAST_US: u64 = (1 << 53) - 1;
 
 /// The most that the entries of one key may sum up to.
 pub const MAX_SUM: u64 = i64::MAX.unsigned_abs();
@@ -26,7 +29,7 @@ pub const MAX_SUM: u64 = i64::MAX.unsigned_abs();
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When its newest event happened, in Unix microseconds: the score.
+    /// When its newest event happened, in Unix microseconds, at most [`LAST_US`].
     pub newest_us: u64,
     /// How long before that its first event happened.
     pub span_us: u64,
@@ -52,6 +55,11 @@ impl Event {
     /// Everything counted in the entries from `first` to this one.
     pub fn sum_since(&self, first: &Event) -> u64 {
         self.total.wrapping_sub(first.before())
+    }
+
+    /// The score of the entry.
+    pub fn score(&self) -> f64 {
+        score(self.newest_us)
     }
 
     /// Reads an entry; `None` for one that this module did not write.
@@ -99,11 +107,16 @@ fn split_at_mark(text: &[u8], mark: u8) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// A score as whole microseconds, if that is what it is.
+/// The score of events at `us` Unix microseconds.
+pub fn score(us: u64) -> f64 {
+    -(us.min(LAST_US) as f64)
+}
+
+/// The time that a score stands for, if it is the score of an event.
 fn whole_us(score: f64) -> Option<u64> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
     // The comparison is false for NaN.
-    ((0.0..=EXACT).contains(&score) && score.fract() == 0.0).then_some(score as u64)
+    let in_range = (-(LAST_US as f64)..=0.0).contains(&score);
+    (in_range && score.fract() == 0.0).then_some((-score) as u64)
 }
 
 #[cfg(test)]
@@ -117,7 +130,7 @@ mod tests {
 
         #[test]
         fn every_event_comes_back(
-            newest_us in 0u64..=1 << 53,
+            newest_us in 0..=LAST_US,
             span_us in any::<u64>(),
             total in any::<u64>(),
             weight in 1..=MAX_SUM,
@@ -125,13 +138,13 @@ mod tests {
         ) {
             let span_us = span_us % (newest_us + 1);
             let event = Event { newest_us, span_us, total, weight, denied };
-            prop_assert_eq!(Event::decode(newest_us as f64, event.member().as_bytes()), Some(event));
+            prop_assert_eq!(Event::decode(event.score(), event.member().as_bytes()), Some(event));
         }
 
         #[test]
         fn what_is_read_was_written_so(text in "[0-9]{0,3}(x[0-9]{0,3})?(~[0-9]{0,3})?d?", other in "[0-9x~d:]{0,9}") {
             for text in [text, other] {
-                if let Some(event) = Event::decode(1e15, text.as_bytes()) {
+                if let Some(event) = Event::decode(-1e15, text.as_bytes()) {
                     assert_eq!(event.member().as_bytes(), text.as_bytes());
                 }
             }
@@ -140,7 +153,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bits in any::<u64>(), member in proptest::collection::vec(any::<u8>(), 0..90)) {
             Event::decode(f64::from_bits(bits), &member);
-            Event::decode(1e15, &member);
+            Event::decode(-1e15, &member);
         }
     }
 
@@ -161,7 +174,7 @@ mod tests {
             (event(0, MAX_SUM, 7, true), "0x9223372036854775807~7d"),
         ] {
             assert_eq!(event.member().as_bytes(), member.as_bytes());
-            let back = Event::decode(event.newest_us as f64, member.as_bytes());
+            let back = Event::decode(event.score(), member.as_bytes());
             assert_eq!(back, Some(event));
         }
     }
@@ -197,9 +210,9 @@ mod tests {
             "18446744073709551616",
             "17\0",
         ] {
-            assert_eq!(Event::decode(1e15, member.as_bytes()), None, "{member:?}");
+            assert_eq!(Event::decode(-1e15, member.as_bytes()), None, "{member:?}");
         }
-        for score in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1.5, 1e17] {
+        for score in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0, -1.5, -1e17] {
             assert_eq!(Event::decode(score, b"17"), None, "{score}");
         }
     }

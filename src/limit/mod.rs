@@ -6,9 +6,13 @@ pub mod calendar;
 pub mod decimal;
 pub mod decision;
 pub mod event;
+pub mod expiry;
+pub mod held;
+pub mod index;
 pub mod period;
 #[cfg(test)]
 mod properties;
+pub mod request;
 pub mod reservation;
 pub mod rule;
 pub mod throttle;

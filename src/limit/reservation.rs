@@ -1,10 +1,10 @@
 //! Entries of reservations in a key's sorted set.
 //!
-//! All of them have the score +inf, so they lie behind the events and in the order of their members, which
-//! begin with the id: a reservation is found by its id without a scan.
+//! All of them have the score -inf, so they lie before the events and in the order of their members, which begin
+//! with the id: a reservation is found by its id without a scan.
 //!
 //! ```text
-//! :05:job-1:2:20000:1795223819544558::60s
+//! #05:job-1:2:20000:1795223819544558::60s
 //!  |  |     | |     |                || rule of the window, or - for a semaphore
 //!  |  |     | |     |                | order of arrival in microseconds, if not end - lease
 //!  |  |     | |     | end of the lease in Unix microseconds
@@ -14,7 +14,8 @@
 //!  | length of the id
 //! ```
 //!
-//! `:` follows `9` in ASCII, so every reservation sorts after every event by its member too.
+//! `#` comes before the digits in ASCII, so every reservation sorts before every event by its member too. A search by
+//! member relies on that.
 
 use super::decimal::{number_before, parse_digits, Text};
 use super::event::MAX_SUM;
@@ -23,8 +24,14 @@ use super::rule::MAX_RULE;
 /// The longest id, in bytes.
 pub const MAX_ID: usize = 64;
 
+/// The id of a reservation, 1 to 64 bytes.
+pub type Id = Text<MAX_ID>;
+
 /// A year of 365.25 days in milliseconds, the longest lease and the longest wait.
 pub const YEAR_MS: u64 = 31_557_600_000;
+
+/// The first byte of a member.
+const MARK: u8 = b'#';
 
 /// Longest member: id, four numbers, a rule and the marks.
 pub type Member = Text<256>;
@@ -52,7 +59,7 @@ pub struct Reservation<'m> {
 impl<'m> Reservation<'m> {
     /// Reads a member; `None` for one that this module did not write.
     pub fn decode(member: &'m [u8]) -> Option<Reservation<'m>> {
-        let &[b':', tens, ones, b':', ref rest @ ..] = member else { return None };
+        let &[MARK, tens, ones, b':', ref rest @ ..] = member else { return None };
         let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
         let (id, rest) = rest.split_at_checked(length)?;
         let number = |text: &'m [u8]| match text {
@@ -64,7 +71,8 @@ impl<'m> Reservation<'m> {
         let (end_us, rest) = number(rest)?;
         let (order_us, rule) = match rest.strip_prefix(b":") {
             Some(rule) => (start_us(end_us, lease_ms), rule),
-            None => number(rest)?,
+            // Written only where it differs: there is one way to write a reservation.
+            None => number(rest).filter(|(order_us, _)| *order_us != start_us(end_us, lease_ms))?,
         };
         let sound = (1..=MAX_RULE).contains(&rule.len())
             && (1..=MAX_ID).contains(&length)
@@ -89,6 +97,11 @@ impl<'m> Reservation<'m> {
         text.push(b":");
         text.push(self.rule);
         text
+    }
+
+    /// When its lease began.
+    pub fn start_us(&self) -> u64 {
+        start_us(self.end_us, self.lease_ms)
     }
 
     /// When it lapses, seen from `now_us`: at its end, and after a clock that went back at most one lease
@@ -116,7 +129,7 @@ fn start_us(end_us: u64, lease_ms: u64) -> u64 {
 /// `prefix(id, b';')`, the next in order.
 pub fn prefix(id: &[u8], mark: u8) -> Prefix {
     let mut text = Prefix::new();
-    text.push(b":");
+    text.push(&[MARK]);
     text.push_number(u64::try_from(id.len()).unwrap_or(0), 2);
     text.push(b":");
     text.push(id);
@@ -153,7 +166,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..90),
-            text in ":[0-9]{0,3}:[a-z:]{0,5}:[0-9]{0,3}:[0-9]{0,3}:[0-9]{0,20}:[0-9]{0,3}:.{0,9}",
+            text in "#[0-9]{0,3}:[a-z:]{0,5}:[0-9]{0,3}:[0-9]{0,3}:[0-9]{0,20}:[0-9]{0,3}:.{0,9}",
         ) {
             for bytes in [&bytes[..], text.as_bytes()] {
                 if let Some(one) = Reservation::decode(bytes) {
@@ -165,7 +178,7 @@ mod tests {
         }
     }
 
-    const MEMBER: &[u8] = b":05:job-1:2:20000:1795223819544558::60s";
+    const MEMBER: &[u8] = b"#05:job-1:2:20000:1795223819544558::60s";
 
     #[test]
     fn members_come_back() {
@@ -202,18 +215,19 @@ mod tests {
     fn what_others_wrote_is_no_reservation() {
         for member in [
             "",
-            ":",
+            "#",
+            ":05:job-1:2:20000:1795223819544558::60s",
             "17",
-            ":05:job-1",
-            ":06:job-1:2:20000:1795223819544558::60s",
-            ":05:job-1:0:20000:1795223819544558::60s",
-            ":05:job-1:2:0:1795223819544558::60s",
-            ":05:job-1:02:20000:1795223819544558::60s",
-            ":05:job-1:2:20000:x::60s",
-            ":05:job-1:2:20000:1795223819544558:60s",
-            ":05:job-1:2:20000:1795223819544558::",
-            ":00::2:20000:1795223819544558::60s",
-            ":5:job-1:2:20000:1795223819544558::60s",
+            "#05:job-1",
+            "#06:job-1:2:20000:1795223819544558::60s",
+            "#05:job-1:0:20000:1795223819544558::60s",
+            "#05:job-1:2:0:1795223819544558::60s",
+            "#05:job-1:02:20000:1795223819544558::60s",
+            "#05:job-1:2:20000:x::60s",
+            "#05:job-1:2:20000:1795223819544558:60s",
+            "#05:job-1:2:20000:1795223819544558::",
+            "#00::2:20000:1795223819544558::60s",
+            "#5:job-1:2:20000:1795223819544558::60s",
         ] {
             assert!(Reservation::decode(member.as_bytes()).is_none(), "{member}");
         }

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! 60s, BUCKETS 10 or FIXED --> Rule -----------------at(now)--> Moment
-//! what the caller says         what a reservation remembers     what has left by now, what leaves when, who shares
+//! what the caller says         what a reservation remembers     what has left, what leaves when, what shares an entry
 //! ```
 
-use super::calendar::{Calendar, Zone};
+use super::calendar::{Calendar, Zones};
 use super::decimal::{parse_u64, Text};
 use super::period::{Length, Period};
 
-/// Denied calls are told apart by period / 4096 at the finest.
-pub const MOST_DENIED_ENTRIES: u32 = 4096;
+/// Denied calls, and what is counted beyond the limit, are told apart by period / 4096 at the finest.
+const MOST_COARSE_ENTRIES: u32 = 4096;
 
 /// Longest text of a rule: 20 digits and a unit, a mark, and a zone's name.
 pub const MAX_RULE: usize = 96;
@@ -37,13 +37,13 @@ pub enum Rule {
 
 impl Rule {
     /// Reads what [`Rule::write`] wrote.
-    pub fn parse(text: &[u8]) -> Option<Rule> {
+    pub fn parse(text: &[u8], zones: &mut Zones) -> Option<Rule> {
         if text == b"-" {
             return Some(Rule::Semaphore);
         }
         if let Some(at) = text.iter().position(|&byte| byte == b'@') {
             let period = Period::parse(text.get(..at)?).ok()?;
-            let zone = Zone::named(text.get(at.checked_add(1)?..)?)?;
+            let zone = zones.named(text.get(at.checked_add(1)?..)?)?;
             return Calendar::new(period, zone).ok().map(Rule::Calendar);
         }
         let (period, buckets) = match text.iter().position(|&byte| byte == b'/') {
@@ -57,7 +57,7 @@ impl Rule {
     }
 
     /// The rule as text: `-`, `60s`, `60s/10` or `1d@Asia/Shanghai`.
-    pub fn write(&self) -> RuleText {
+    pub fn write(&self, zones: &Zones) -> RuleText {
         let mut text = RuleText::new();
         match self {
             Rule::Sliding { period, buckets } => {
@@ -70,7 +70,7 @@ impl Rule {
             Rule::Calendar(calendar) => {
                 calendar.period().write(&mut text);
                 text.push(b"@");
-                text.push(calendar.zone().name().as_bytes());
+                text.push(zones.name(calendar.zone()).as_bytes());
             }
             Rule::Semaphore => text.push(b"-"),
         }
@@ -78,19 +78,19 @@ impl Rule {
     }
 
     /// The rule as it stands at `now_us`. `None` only outside of the years that a calendar knows.
-    pub fn at(&self, now_us: u64) -> Option<Moment> {
+    pub fn at(&self, now_us: u64, zones: &mut Zones) -> Option<Moment> {
         let stretch = match self {
             Rule::Sliding { period, buckets } => {
                 let length = period.length();
-                Stretch::Sliding { length, left_us: length.last_left_us(now_us), buckets: *buckets }
+                Stretch::Sliding { length, horizon_us: length.horizon_us(now_us), buckets: *buckets }
             }
             Rule::Calendar(calendar) => {
-                let frame = calendar.frame(now_us)?;
+                let frame = zones.frame(calendar, now_us)?;
                 Stretch::Calendar { start_us: frame.start_us, end_us: frame.end_us }
             }
             Rule::Semaphore => Stretch::Nothing,
         };
-        Some(Moment { now_us, stretch, denied_entries: MOST_DENIED_ENTRIES })
+        Some(Moment { now_us, stretch, coarse_entries: MOST_COARSE_ENTRIES })
     }
 }
 
@@ -99,20 +99,20 @@ impl Rule {
 pub struct Moment {
     now_us: u64,
     stretch: Stretch,
-    denied_entries: u32,
+    coarse_entries: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stretch {
-    Sliding { length: Length, left_us: Option<u64>, buckets: Option<u32> },
+    Sliding { length: Length, horizon_us: Option<u64>, buckets: Option<u32> },
     Calendar { start_us: u64, end_us: u64 },
     Nothing,
 }
 
 impl Moment {
-    /// The same, but denied calls that are counted need no more than about `entries`.
-    pub fn folding_denied(mut self, entries: u32) -> Moment {
-        self.denied_entries = entries.min(MOST_DENIED_ENTRIES);
+    /// The same, but what is counted coarsely needs no more than about `entries`.
+    pub fn with_entries(mut self, entries: u32) -> Moment {
+        self.coarse_entries = entries.min(MOST_COARSE_ENTRIES);
         self
     }
 
@@ -121,30 +121,45 @@ impl Moment {
         self.now_us
     }
 
-    /// The latest event time that no longer counts; `None` if all do.
-    pub fn left_us(&self) -> Option<u64> {
+    /// The horizon: the latest event time that no longer counts; `None` if all do.
+    pub fn horizon_us(&self) -> Option<u64> {
         match self.stretch {
-            Stretch::Sliding { left_us, .. } => left_us,
+            Stretch::Sliding { horizon_us, .. } => horizon_us,
             Stretch::Calendar { start_us, .. } => start_us.checked_sub(1),
             Stretch::Nothing => Some(u64::MAX),
         }
     }
 
-    /// When an event of `event_us`, which counts now, stops counting.
-    pub fn leave_us(&self, event_us: u64) -> u64 {
+    /// The horizon at a later time, among the events that count now.
+    pub fn horizon_us_at(&self, then_us: u64) -> Option<u64> {
         match self.stretch {
-            Stretch::Sliding { length, .. } => length.leave_us(event_us),
+            Stretch::Sliding { length, .. } => length.horizon_us(then_us),
+            Stretch::Calendar { end_us, .. } if then_us < end_us => None,
+            Stretch::Calendar { .. } | Stretch::Nothing => Some(u64::MAX),
+        }
+    }
+
+    /// When an event of `event_us`, which counts now, stops counting.
+    pub fn expiry_us(&self, event_us: u64) -> u64 {
+        match self.stretch {
+            Stretch::Sliding { length, .. } => length.expiry_us(event_us),
             Stretch::Calendar { end_us, .. } => end_us,
             Stretch::Nothing => self.now_us,
         }
     }
 
-    /// The latest time of the events, of those that count now, that will have left at `then_us`.
-    pub fn left_by(&self, then_us: u64) -> Option<u64> {
+    /// Whether events are counted at all.
+    pub fn counts(&self) -> bool {
+        !matches!(self.stretch, Stretch::Nothing)
+    }
+
+    /// The length of a sliding window in microseconds; 0 for other rules.
+    pub fn period_us(&self) -> u64 {
         match self.stretch {
-            Stretch::Sliding { length, .. } => length.last_left_us(then_us),
-            Stretch::Calendar { end_us, .. } if then_us < end_us => None,
-            Stretch::Calendar { .. } | Stretch::Nothing => Some(u64::MAX),
+            Stretch::Sliding { horizon_us, .. } => {
+                self.now_us.saturating_sub(horizon_us.unwrap_or(0))
+            }
+            Stretch::Calendar { .. } | Stretch::Nothing => 0,
         }
     }
 
@@ -157,27 +172,23 @@ impl Moment {
         }
     }
 
-    /// Whether a new event shares the last entry, which began at `first_us`.
+    /// Whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls
+    /// or lie beyond the limit.
     ///
-    /// Under an exact rule an admitted event must leave on time, so it never shares, and denied ones
-    /// share among themselves. Where entries are folded anyway, all share, denied ones as coarsely among
-    /// themselves as under an exact rule.
-    pub fn shares(&self, first_us: u64, entry_denied: bool, denied: bool) -> bool {
-        let Stretch::Sliding { left_us, buckets, .. } = self.stretch else {
-            return match self.stretch {
-                Stretch::Calendar { start_us, .. } => first_us >= start_us,
-                _ => false,
-            };
-        };
-        let buckets = match buckets {
-            Some(buckets) if denied && entry_denied => buckets.min(self.denied_entries),
-            Some(buckets) => buckets,
-            None if denied && entry_denied => self.denied_entries,
-            None => return false,
+    /// Under an exact rule an admitted event must leave on time, so it never shares. What is coarse shares within
+    /// period / 4096. Where entries are folded anyway, all share, and what is coarse no more finely than that.
+    pub fn shares(&self, first_us: u64, coarse: bool) -> bool {
+        let buckets = match self.stretch {
+            Stretch::Nothing => return false,
+            Stretch::Calendar { start_us, .. } => return first_us >= start_us,
+            Stretch::Sliding { buckets: None, .. } if !coarse => return false,
+            Stretch::Sliding { buckets, .. } if coarse => {
+                buckets.unwrap_or(u32::MAX).min(self.coarse_entries)
+            }
+            Stretch::Sliding { buckets, .. } => buckets.unwrap_or(u32::MAX),
         };
         let since = u128::from(self.now_us.saturating_sub(first_us));
-        let length = u128::from(self.now_us.saturating_sub(left_us.unwrap_or(0)));
-        since.saturating_mul(u128::from(buckets)) < length
+        since.saturating_mul(u128::from(buckets)) < u128::from(self.period_us())
     }
 }
 
@@ -190,8 +201,13 @@ mod tests {
     /// 21 November 2026, 01:16:39.544558 UTC.
     const NOW_US: u64 = 1_795_223_799_544_558;
 
-    fn rule(text: &str) -> Rule {
-        Rule::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}"))
+    fn rule(text: &str, zones: &mut Zones) -> Rule {
+        Rule::parse(text.as_bytes(), zones).unwrap_or_else(|| panic!("{text}"))
+    }
+
+    fn moment(text: &str, now_us: u64) -> Moment {
+        let zones = &mut Zones::new();
+        rule(text, zones).at(now_us, zones).unwrap()
     }
 
     #[test]
@@ -210,7 +226,8 @@ mod tests {
             ("100y@America/Argentina/ComodRivadavia", ""),
             ("12mo@America/Argentina/ComodRivadavia", "12mo@America/Argentina/ComodRivadavia"),
         ] {
-            let found = Rule::parse(text.as_bytes()).map(|rule| rule.write());
+            let mut zones = Zones::new();
+            let found = Rule::parse(text.as_bytes(), &mut zones).map(|rule| rule.write(&zones));
             let found = found.as_ref().map_or(&b""[..], |text| text.as_bytes());
             assert_eq!(found, written.as_bytes(), "{text}");
         }
@@ -241,7 +258,7 @@ mod tests {
             "60s ",
             "60s\0",
         ] {
-            assert!(Rule::parse(text.as_bytes()).is_none(), "{text:?}");
+            assert!(Rule::parse(text.as_bytes(), &mut Zones::new()).is_none(), "{text:?}");
         }
     }
 
@@ -260,11 +277,11 @@ mod tests {
             ("1d@+08:00", Some(midnight - day / 3 - 1), midnight + day * 2 / 3, Some(1)),
             ("-", Some(u64::MAX), NOW_US, Some(0)),
         ] {
-            let moment = rule(text).at(NOW_US).unwrap();
+            let moment = moment(text, NOW_US);
             assert_eq!(moment.now_us(), NOW_US);
-            assert_eq!(moment.left_us(), left, "{text}");
+            assert_eq!(moment.horizon_us(), left, "{text}");
             if leave != u64::MAX {
-                assert_eq!(moment.leave_us(NOW_US - 1), leave, "{text}");
+                assert_eq!(moment.expiry_us(NOW_US - 1), leave, "{text}");
             }
             assert_eq!(moment.most_entries(), entries, "{text}");
         }
@@ -273,22 +290,19 @@ mod tests {
     #[test]
     fn what_leaves_by_a_time_has_left_then() {
         for text in ["1s", "1s/7", "1mo", "7mo", "1y"] {
-            let rule = rule(text);
-            let moment = rule.at(NOW_US).unwrap();
+            let now = moment(text, NOW_US);
             for then_us in [NOW_US, NOW_US + 1, NOW_US + 2_000_000, NOW_US + 40_000_000_000_000] {
-                assert_eq!(moment.left_by(then_us), rule.at(then_us).unwrap().left_us(), "{text}");
+                assert_eq!(now.horizon_us_at(then_us), moment(text, then_us).horizon_us(), "{text}");
             }
         }
-        let moment = rule("1d@UTC").at(NOW_US).unwrap();
-        let end_us = moment.leave_us(NOW_US);
-        assert_eq!((moment.left_by(end_us - 1), moment.left_by(end_us)), (None, Some(u64::MAX)));
+        let moment = moment("1d@UTC", NOW_US);
+        let end_us = moment.expiry_us(NOW_US);
+        assert_eq!((moment.horizon_us_at(end_us - 1), moment.horizon_us_at(end_us)), (None, Some(u64::MAX)));
     }
 
     #[test]
     fn entries_are_shared_within_a_bucket_of_their_first_event() {
-        let entry_since = |us: u64, text: &str, entry_denied: bool, denied: bool| {
-            rule(text).at(NOW_US).unwrap().shares(NOW_US - us, entry_denied, denied)
-        };
+        let shares = |us: u64, text: &str, coarse| moment(text, NOW_US).shares(NOW_US - us, coarse);
         for (text, bucket_us) in [
             ("1s/10", 100_000),
             ("1s/1", 1_000_000),
@@ -298,25 +312,21 @@ mod tests {
             // The 31 days since 21 October.
             ("1mo/31", 86_400_000_000),
         ] {
-            for (entry_denied, denied) in [(false, false), (false, true), (true, false)] {
-                assert!(entry_since(0, text, entry_denied, denied), "{text}");
-                assert!(entry_since(bucket_us - 1, text, entry_denied, denied), "{text}");
-                assert!(!entry_since(bucket_us, text, entry_denied, denied), "{text}");
-            }
+            assert!(shares(0, text, false), "{text}");
+            assert!(shares(bucket_us - 1, text, false), "{text}");
+            assert!(!shares(bucket_us, text, false), "{text}");
         }
-        // Denied calls are told apart by a 4096th at most; beside them an exact rule shares nothing.
+        // What is coarse is told apart by a 4096th at most; an exact rule shares nothing else.
         for text in ["4096ms", "4096ms/65536", "4096ms/4096"] {
-            assert!(entry_since(999, text, true, true), "{text}");
-            assert!(!entry_since(1_000, text, true, true), "{text}");
+            assert!(shares(999, text, true), "{text}");
+            assert!(!shares(1_000, text, true), "{text}");
         }
-        for (entry_denied, denied) in [(false, false), (false, true), (true, false)] {
-            assert!(!entry_since(0, "4096ms", entry_denied, denied));
-        }
+        assert!(!shares(0, "4096ms", false));
         let since_midnight = NOW_US % 86_400_000_000;
-        for denied in [false, true] {
-            assert!(entry_since(since_midnight, "1d@UTC", false, denied));
-            assert!(!entry_since(since_midnight + 1, "1d@UTC", denied, denied));
-            assert!(!entry_since(0, "-", denied, denied));
+        for coarse in [false, true] {
+            assert!(shares(since_midnight, "1d@UTC", coarse));
+            assert!(!shares(since_midnight + 1, "1d@UTC", coarse));
+            assert!(!shares(0, "-", coarse));
         }
     }
 
@@ -329,15 +339,16 @@ mod tests {
             text in "[0-9]{0,4}(ms|s|min|h|d|w|mo|y)?([/@][0-9]{0,11}|@UTC|@[+-][0-9]{2}:[0-9]{2})?",
         ) {
             for bytes in [&bytes[..], text.as_bytes()] {
-                let Some(rule) = Rule::parse(bytes) else { continue };
-                let written = rule.write();
-                let again = Rule::parse(written.as_bytes()).unwrap();
-                assert_eq!(again.write().as_bytes(), written.as_bytes());
+                let zones = &mut Zones::new();
+                let Some(rule) = Rule::parse(bytes, zones) else { continue };
+                let written = rule.write(zones);
+                let again = Rule::parse(written.as_bytes(), zones).unwrap();
+                assert_eq!(again.write(zones).as_bytes(), written.as_bytes());
                 for now_us in [0, NOW_US, 1 << 53, u64::MAX] {
-                    let Some(moment) = rule.at(now_us) else { continue };
-                    moment.leave_us(now_us);
-                    moment.left_by(u64::MAX);
-                    moment.shares(u64::MAX, true, true);
+                    let Some(moment) = rule.at(now_us, zones) else { continue };
+                    moment.expiry_us(now_us);
+                    moment.horizon_us_at(u64::MAX);
+                    moment.shares(u64::MAX, true);
                 }
             }
         }

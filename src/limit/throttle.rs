@@ -3,17 +3,22 @@
 //!
 //! That time is the theoretical arrival time (TAT): the moment at which the bucket will be full again.
 //! Taking moves it into the future by the emission interval `period / count` for each unit, giving back
-//! moves it towards the present, and it may never lie further ahead than the bucket is long.
+//! moves it towards the present. It may lie further ahead than the bucket is long only by the debt that FORCE or
+//! AHEAD wrote beside it.
 //!
 //! ```text
 //!            now                    tat       now + bucket
 //! ------------|----------------------|--------------|-----------> time
-//!             |<---- taken, debt --->|<- remaining->|
+//!             |<------- taken ------>|<- remaining->|
 //!             |<------------- (max_burst + 1) * period / count -->|
+//!
+//!            now                         now + bucket     tat
+//! ------------|-----------------------------------|--------|----> time
+//!             |<------------- bucket ------------>|<-debt->|
 //! ```
 
-use super::decimal::{parse_digits, Text};
-use super::decision::{Decision, Limited, LEAST_WAIT_IN_LINE_US};
+use super::decimal::{parse_digits, parse_u64, Text};
+use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::period::MAX_PERIOD_MS;
 use std::num::{NonZeroU128, NonZeroU64};
 
@@ -30,17 +35,42 @@ const LAST_TAT: Attos = 9_999_999_999_999_999_999_999_999_999;
 const TAT_DIGITS: usize = 19;
 const FRACTION_DIGITS: usize = 9;
 
-/// Longest stored value: nanoseconds, a point, and the fraction.
-pub type TatText = Text<32>;
+/// The longest debt: 100 years in nanoseconds.
+const MAX_DEBT_NS: u64 = MAX_PERIOD_MS * NS_PER_MS;
+/// The digits of [`MAX_DEBT_NS`].
+const DEBT_DIGITS: usize = 19;
+const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 
-/// A theoretical arrival time, in attoseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Tat(Attos);
+/// Longest stored value: nanoseconds, a point, the fraction, a plus sign, and the debt.
+pub type StoredText = Text<{ TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS }>;
 
-impl Tat {
-    /// The time that a stored value spells: 19 digits of Unix nanoseconds, and perhaps a point and one to
-    /// nine digits of their fraction. `None` for anything else.
-    pub fn decode(value: &[u8]) -> Option<Tat> {
+/// What is stored of a bucket: its theoretical arrival time, and by how much that may pass "empty".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The theoretical arrival time, in attoseconds since 1970.
+    tat: Attos,
+    /// Whole nanoseconds, at most [`MAX_DEBT_NS`].
+    debt_ns: u64,
+}
+
+impl Stored {
+    /// Reads a stored value: 19 digits of Unix nanoseconds, perhaps a point and one to nine digits of their
+    /// fraction, and perhaps a plus sign and a debt in nanoseconds. `None` for anything else.
+    pub fn decode(value: &[u8]) -> Option<Stored> {
+        let plus = value.iter().skip(TAT_DIGITS).position(|&byte| byte == b'+');
+        let (tat, debt_ns) = match plus {
+            None => (value, 0),
+            Some(at) => {
+                let (tat, debt) = value.split_at_checked(at.checked_add(TAT_DIGITS)?)?;
+                let debt = parse_u64(debt.get(1..)?)?;
+                (tat, Some(debt).filter(|debt| (1..=MAX_DEBT_NS).contains(debt))?)
+            }
+        };
+        let tat = Stored::decode_tat(tat)?;
+        Some(Stored { tat, debt_ns })
+    }
+
+    fn decode_tat(value: &[u8]) -> Option<Attos> {
         let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
         let ns = u128::from(parse_digits(whole)?);
         let fraction = match rest.split_first() {
@@ -52,14 +82,15 @@ impl Tat {
             }
             Some(_) => return None,
         };
-        Some(Tat(ns.checked_mul(ATTOS_PER_NS)?.checked_add(u128::from(fraction))?))
+        ns.checked_mul(ATTOS_PER_NS)?.checked_add(u128::from(fraction))
     }
 
     /// The stored form. A fraction only where there is one, without trailing zeros.
-    pub fn encode(self) -> TatText {
-        let mut text = TatText::new();
+    pub fn encode(self) -> StoredText {
+        let mut text = StoredText::new();
         // Both parts fit: LAST_TAT bounds the first, the modulus the second.
-        let (ns, mut fraction) = ((self.0 / ATTOS_PER_NS) as u64, (self.0 % ATTOS_PER_NS) as u64);
+        let ns = (self.tat / ATTOS_PER_NS) as u64;
+        let mut fraction = (self.tat % ATTOS_PER_NS) as u64;
         text.push_number(ns, TAT_DIGITS);
         if fraction > 0 {
             let mut digits = FRACTION_DIGITS;
@@ -70,12 +101,16 @@ impl Tat {
             text.push(b".");
             text.push_number(fraction, digits);
         }
+        if self.debt_ns > 0 {
+            text.push(b"+");
+            text.push_number(self.debt_ns, 1);
+        }
         text
     }
 
     /// The first whole Unix millisecond at which the bucket is full, when the value stops mattering.
     pub fn full_at_ms(self) -> u64 {
-        saturate(self.0.div_ceil(ATTOS_PER_US.saturating_mul(1_000)))
+        saturate(self.tat.div_ceil(ATTOS_PER_US.saturating_mul(1_000)))
     }
 }
 
@@ -110,7 +145,7 @@ impl Rate {
         Ok(Rate { bucket: rate.cost(limit), ..rate })
     }
 
-    /// `quantity * period / count`, rounded down once and not for each unit. `quantity` is at most `limit`.
+    /// `quantity * period / count`, rounded down once and not for each unit. Saturates.
     fn cost(&self, quantity: u64) -> Attos {
         if let Some(product) = self.period_ns.get().checked_mul(quantity) {
             let (whole, rest) = (product / self.count, product % self.count);
@@ -161,114 +196,152 @@ impl Rate {
 pub enum Next {
     /// Nothing.
     Keep,
-    /// This time.
-    Store(Tat),
+    /// This state.
+    Store(Stored),
     /// The bucket is full: no key.
     Delete,
 }
 
-/// Decides one call: `quantity` units from a bucket whose stored time is `stored` (`None`: no key), at
-/// `now_us` Unix microseconds. Below 0 gives back, 0 only looks. With `atmost` it takes what there is.
-pub fn decide(
-    rate: &Rate,
-    stored: Option<Tat>,
-    now_us: u64,
-    quantity: i64,
-    atmost: bool,
-) -> (Decision, Next) {
-    let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
-    let empty = now.saturating_add(rate.bucket);
-    // A time beyond "empty" comes from a clock that went back or from other parameters.
-    let from_future = stored.is_some_and(|tat| tat.0 > empty);
-    let tat = stored.map_or(now, |tat| tat.0.clamp(now, empty));
-    let room = empty.saturating_sub(tat);
+/// FORCE would leave a debt above 100 years, or a time that no value can spell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DebtTooLong;
 
-    if quantity <= 0 {
-        let given = quantity.unsigned_abs().min(rate.limit);
-        let after = tat.saturating_sub(rate.refund(given)).max(now);
-        let next = if quantity == 0 || (tat == now && !from_future) {
-            Next::Keep
-        } else if after == now {
-            Next::Delete
-        } else {
-            Next::Store(Tat(after))
+/// A bucket at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    rate: Rate,
+    now: Attos,
+    /// The moment of an empty bucket's arrival time.
+    empty: Attos,
+    /// The arrival time, at least `now`.
+    tat: Attos,
+    /// Whether the stored time lay beyond what this rate and the debt allow: a clock went back, or the rate was
+    /// another.
+    from_future: bool,
+}
+
+impl Bucket {
+    /// Reads the bucket of `rate` whose stored state is `stored` (`None`: no key), at `now_us` Unix microseconds.
+    pub fn read(rate: &Rate, stored: Option<Stored>, now_us: u64) -> Bucket {
+        let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
+        let empty = now.saturating_add(rate.bucket);
+        let Some(stored) = stored else {
+            return Bucket { rate: *rate, now, empty, tat: now, from_future: false };
         };
-        return (rate.decision(Limited::Allowed, None, after, now, 0), next);
+        let last = empty.saturating_add(u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS));
+        let tat = stored.tat.clamp(now, last);
+        Bucket { rate: *rate, now, empty, tat, from_future: stored.tat > last }
     }
 
-    let wanted = quantity.unsigned_abs();
-    if wanted > rate.limit && !atmost {
-        return (rate.decision(Limited::Denied, None, tat, now, 0), Next::Keep);
+    /// Judges what is asked. With `barred` others wait in line before the call.
+    pub fn judge(&self, ask: &Ask, barred: bool) -> Result<Verdict, DebtTooLong> {
+        let Quantity::Take(wanted) = ask.quantity else { return Ok(Verdict::taking(0)) };
+        let verdict = match ask.manner {
+            Manner::Force => {
+                let after = self.tat.saturating_add(self.rate.cost(wanted));
+                if self.debt_ns(after) > u128::from(MAX_DEBT_NS) || after > LAST_TAT {
+                    return Err(DebtTooLong);
+                }
+                return Ok(Verdict::taking(wanted));
+            }
+            Manner::Ahead(ahead_us) => self.judge_ahead(ask, wanted, ahead_us),
+            Manner::Whole | Manner::AtMost => self.judge_now(ask, wanted),
+        };
+        Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
     }
-    let granted = if atmost { wanted.min(rate.affordable(room)) } else { wanted };
-    let cost = rate.cost(granted);
-    if granted > 0 && cost <= room {
-        let after = tat.saturating_add(cost).min(LAST_TAT);
+
+    fn judge_now(&self, ask: &Ask, wanted: u64) -> Verdict {
+        let Some(least) = ask.least(self.rate.limit) else { return Verdict::Never };
+        let missing = self.missing(least);
+        if missing > 0 {
+            let wait_us = saturate(missing.div_ceil(ATTOS_PER_US));
+            return Verdict::Denied { wait_us, by: Obstacle::Counted };
+        }
+        let most = self.remaining(self.tat).saturating_sub(ask.leave);
+        Verdict::taking(if ask.manner == Manner::AtMost { wanted.min(most) } else { wanted })
+    }
+
+    fn judge_ahead(&self, ask: &Ask, wanted: u64, ahead_us: u64) -> Verdict {
+        let Some(least) = ask.least(self.rate.limit) else { return Verdict::Never };
+        let missing = self.missing(least);
+        let ahead = u128::from(ahead_us).saturating_mul(ATTOS_PER_US);
+        if missing > ahead {
+            let wait_us = saturate(missing.saturating_sub(ahead).div_ceil(ATTOS_PER_US));
+            return Verdict::Denied { wait_us, by: Obstacle::Counted };
+        }
+        let go_after_us = saturate(missing.div_ceil(ATTOS_PER_US));
+        Verdict::Allowed { taken: wanted, go_after_us }
+    }
+
+    /// How much time the bucket lacks for `quantity`.
+    fn missing(&self, quantity: u64) -> Attos {
+        self.tat.saturating_add(self.rate.cost(quantity)).saturating_sub(self.empty)
+    }
+
+    /// How far `tat` lies beyond an empty bucket, in whole nanoseconds rounded up.
+    fn debt_ns(&self, tat: Attos) -> u128 {
+        tat.saturating_sub(self.empty).div_ceil(ATTOS_PER_NS)
+    }
+
+    /// What can be had at once when the arrival time is `tat`.
+    fn remaining(&self, tat: Attos) -> u64 {
+        if tat > self.empty {
+            return 0;
+        }
+        self.rate.affordable(self.empty.saturating_sub(tat))
+    }
+
+    /// Carries out an allowed call: what it is told, and what is to be written.
+    pub fn grant(&self, ask: &Ask, verdict: Verdict) -> (Decision, Next) {
+        let after = match ask.quantity {
+            Quantity::Look => return (self.look(verdict), Next::Keep),
+            Quantity::GiveBack(given) => {
+                if self.tat == self.now && !self.from_future {
+                    return (self.look(verdict), Next::Keep);
+                }
+                self.tat.saturating_sub(self.rate.refund(given)).max(self.now)
+            }
+            Quantity::Take(_) => {
+                self.tat.saturating_add(self.rate.cost(verdict.taken())).min(LAST_TAT)
+            }
+        };
         // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
-        let next = if after > now {
-            Next::Store(Tat(after))
-        } else if from_future {
-            Next::Delete
-        } else {
+        let untouched = ask.quantity.takes() && after == self.now && !self.from_future;
+        let next = if untouched {
             Next::Keep
+        } else if after > self.now {
+            self.store(after)
+        } else {
+            Next::Delete
         };
-        return (rate.decision(Limited::Allowed, None, after, now, granted), next);
+        (self.decision(verdict, after), next)
     }
-    let least = if atmost { 1 } else { wanted };
-    let wait = rate.cost(least).saturating_sub(room);
-    let next = if from_future { Next::Store(Tat(empty.min(LAST_TAT))) } else { Next::Keep };
-    (rate.decision(Limited::Denied, Some(wait), tat, now, 0), next)
-}
 
-/// The decision instead of `decision` and `next`, for a call that would take while others wait: denied for a
-/// millisecond at least.
-pub fn bar(
-    rate: &Rate,
-    stored: Option<Tat>,
-    now_us: u64,
-    decision: Decision,
-    next: Next,
-) -> (Decision, Next) {
-    if decision.allowed() {
-        let (seen, _) = decide(rate, stored, now_us, 0, false);
-        let retry_after_us = Some(LEAST_WAIT_IN_LINE_US);
-        return (Decision { limited: Limited::Denied, retry_after_us, ..seen }, Next::Keep);
+    /// Carries out a denied call. A state from the future is written back, so that the wait that is told is the wait
+    /// that is needed.
+    pub fn deny(&self, verdict: Verdict) -> (Decision, Next) {
+        let heals = self.from_future && verdict != Verdict::Never;
+        let next = if heals { self.store(self.tat.min(LAST_TAT)) } else { Next::Keep };
+        (self.look(verdict), next)
     }
-    let retry_after_us = decision.retry_after_us.map(|wait_us| wait_us.max(LEAST_WAIT_IN_LINE_US));
-    (Decision { retry_after_us, ..decision }, next)
-}
 
-/// What [`decide`] would answer to the same call now, beside `remaining` and `reset_after` of the state as it
-/// stands.
-pub fn look(
-    rate: &Rate,
-    stored: Option<Tat>,
-    now_us: u64,
-    quantity: i64,
-    atmost: bool,
-) -> Decision {
-    let (asked, _) = decide(rate, stored, now_us, quantity, atmost);
-    let (state, _) = decide(rate, stored, now_us, 0, false);
-    Decision { remaining: state.remaining, reset_after_us: state.reset_after_us, ..asked }
-}
+    /// What a call with this verdict is told of the bucket as it stands.
+    pub fn look(&self, verdict: Verdict) -> Decision {
+        self.decision(verdict, self.tat)
+    }
 
-impl Rate {
-    fn decision(
-        &self,
-        limited: Limited,
-        wait: Option<Attos>,
-        tat: Attos,
-        now: Attos,
-        granted: u64,
-    ) -> Decision {
-        let debt = tat.saturating_sub(now);
+    fn store(&self, tat: Attos) -> Next {
+        // `judge` and the stored value bound it.
+        let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
+        Next::Store(Stored { tat, debt_ns })
+    }
+
+    fn decision(&self, verdict: Verdict, tat: Attos) -> Decision {
         Decision {
-            limited,
-            limit: self.limit,
-            remaining: self.affordable(self.bucket.saturating_sub(debt)),
-            retry_after_us: wait.map(|attos| saturate(attos.div_ceil(ATTOS_PER_US))),
-            reset_after_us: saturate(debt.div_ceil(ATTOS_PER_US)),
-            granted,
+            verdict,
+            limit: self.rate.limit,
+            remaining: self.remaining(tat),
+            reset_after_us: saturate(tat.saturating_sub(self.now).div_ceil(ATTOS_PER_US)),
         }
     }
 }

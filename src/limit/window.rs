@@ -1,103 +1,175 @@
 //! At most `limit` in a window: counted events and held reservations together.
 //!
 //! ```text
-//!   left       first                          tail   now
+//!   dead       first                          tail   now
 //! ----x--x--|---e------e--e-----------e--------e------|------> time
-//!           |<--------------- the window ------------>|
-//!  dead: not    counted = tail.total - first.before()
-//!  counted
+//!        horizon           counted = tail.total - first.before()
 //! ```
 //!
 //! A running total in every entry (see [`super::event`]) makes the sum one subtraction, and the search for the
 //! moment at which enough has left a bisection over time.
+//!
+//! ```text
+//! Tally::read --> judge --> record | uncount --> decide --> trim --> Edit
+//! what counts     verdict   in memory            times      the dead  what is to be written
+//! ```
 
-use super::decision::{Decision, Limited, LEAST_WAIT_IN_LINE_US};
+use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::event::{Event, MAX_SUM};
+use super::held::Leases;
 use super::rule::Moment;
 
-/// Reads a key's entries of events, in the order of their times.
-pub trait Events {
+/// Reads a key's entries of events by their times.
+pub trait Entries {
     /// What reading can fail with.
     type Error;
-    /// The first entry with a score above `us`; the very first for `None`.
-    fn first_after(&mut self, us: Option<u64>) -> Result<Option<Event>, Self::Error>;
-    /// The last entry with a score of at most `us`; the very last for `None`.
-    fn last_until(&mut self, us: Option<u64>) -> Result<Option<Event>, Self::Error>;
-    /// What is said where entries contradict each other, as no writing of ours can make them.
+    /// The newest entry of at most `until_us`; the newest of all for `None`.
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
+    /// The oldest entry after `after_us`; the oldest of all for `None`.
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
+    /// Shows the entries after `after_us` to `visit`, the oldest first, until it returns false.
+    fn scan(
+        &mut self,
+        after_us: Option<u64>,
+        visit: impl FnMut(Event) -> bool,
+    ) -> Result<(), Self::Error>;
+    /// The error for entries that contradict each other. The module never writes such entries.
     fn contradiction() -> Self::Error;
 }
 
-/// What is to be written after a decision: first `put` is added, then the rest removed, so that the key never
-/// vanishes in between.
+/// What is to be written to the entries of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
-    /// The entry to add.
+    /// The entry to add. It is never one that is removed, as those have other members or other times.
     pub put: Option<Event>,
-    /// The entry that `put` replaces.
-    pub remove: Option<Event>,
-    /// Remove all other entries with times after now: `put` holds what they held.
-    pub remove_future: bool,
+    /// The entry that `put` replaces, or that is given back whole.
+    pub replaced: Option<Event>,
+    /// An entry that is given back in part, and what is left of it.
+    pub reduced: Option<(Event, Event)>,
+    /// All entries between these two times, both included, are given back.
+    pub given_back: Option<(u64, u64)>,
+    /// All entries after this time are removed: `put` holds what they held.
+    pub future_from: Option<u64>,
+    /// So many of the oldest entries are removed: they are dead.
+    pub trim: usize,
 }
+
+/// Bounds on the dead entries that a call drops.
+mod trim {
+    /// Dead entries are dropped when there are this many in a set of fewer than [`SMALL`] entries.
+    pub const FEW: usize = 4;
+    /// The same in larger sets.
+    pub const MANY: usize = 8;
+    /// Sets below this size are searched from end to end by the server.
+    pub const SMALL: usize = 128;
+    /// Where events have weights, the dead are looked for when the number of entries is a multiple of this.
+    pub const EVERY: usize = 16;
+    /// The most that a call drops, unless their sum stands in the way of counting.
+    pub const MOST: usize = 64;
+}
+
+/// How many entries are read one by one rather than searched for.
+const SCAN_MOST: u64 = 64;
 
 /// What counts at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     moment: Moment,
+    /// The oldest entry of the key, dead or alive.
+    oldest: Option<Event>,
+    /// The oldest entry that counts.
     first: Option<Event>,
+    /// The newest entry, with the events of the future in it.
     tail: Option<Event>,
     edit: Edit,
 }
 
 impl Tally {
+    /// Counts nothing, whatever lies there: a semaphore.
+    pub fn nothing(moment: Moment) -> Tally {
+        Tally { moment, oldest: None, first: None, tail: None, edit: Edit::default() }
+    }
+
     /// Counts. Events from the future, of a clock that went back, count as happening now.
-    pub fn read<E: Events>(events: &mut E, moment: Moment) -> Result<Tally, E::Error> {
+    pub fn read<E: Entries>(entries: &mut E, moment: Moment) -> Result<Tally, E::Error> {
         let now_us = moment.now_us();
-        let mut tally = Tally { moment, first: None, tail: None, edit: Edit::default() };
-        let Some(newest) = events.last_until(None)? else { return Ok(tally) };
-        let mut tail = newest;
-        if newest.newest_us > now_us {
-            let future = events.first_after(Some(now_us))?.ok_or_else(E::contradiction)?;
-            tail = Event {
-                newest_us: now_us,
-                span_us: now_us.saturating_sub(future.first_us()),
-                total: newest.total,
-                weight: newest.sum_since(&future),
-                // Between two denied ones there may be others.
-                denied: newest.denied && newest == future,
-            };
-            if !(1..=MAX_SUM).contains(&tail.weight) {
-                return Err(E::contradiction());
-            }
-            if let Some(prior) = events.last_until(Some(now_us))? {
-                // Sharing as new events do bounds the entries of a clock that swings.
-                let first_us = prior.first_us();
-                if prior.newest_us == now_us || moment.shares(first_us, prior.denied, tail.denied) {
-                    tail.span_us = now_us.saturating_sub(first_us);
-                    tail.weight = tail
-                        .weight
-                        .checked_add(prior.weight)
-                        .filter(|weight| *weight <= MAX_SUM)
-                        .ok_or_else(E::contradiction)?;
-                    tail.denied = tail.denied && prior.denied;
-                    tally.edit.remove = Some(prior);
-                }
-            }
-            tally.edit.remove_future = true;
-            tally.edit.put = Some(tail);
+        let mut tally = Tally::nothing(moment);
+        let Some(newest) = entries.newest(None)? else { return Ok(tally) };
+        let oldest = entries.oldest(None)?.ok_or_else(E::contradiction)?;
+        let all = newest.sum_since(&oldest);
+        if all > MAX_SUM || all < newest.weight || all < oldest.weight {
+            return Err(E::contradiction());
         }
-        tally.tail = Some(tail);
-        let left_us = moment.left_us();
-        if left_us.is_some_and(|left_us| tail.newest_us <= left_us) {
+        tally.oldest = Some(oldest);
+        tally.tail = Some(newest);
+        if newest.newest_us > now_us {
+            tally.merge_future(entries, newest)?;
+        }
+        let Some(tail) = tally.tail else { return Ok(tally) };
+        let horizon_us = moment.horizon_us();
+        if horizon_us.is_some_and(|horizon_us| tail.newest_us <= horizon_us) {
             return Ok(tally);
         }
-        tally.first = match events.first_after(left_us)? {
-            Some(first) if first.newest_us < tail.newest_us => Some(first),
+        let oldest_counts = horizon_us.is_none_or(|horizon_us| oldest.newest_us > horizon_us);
+        let first = if oldest_counts { Some(oldest) } else { entries.oldest(horizon_us)? };
+        tally.first = match first {
+            Some(first) if first.newest_us < tally.stored_until_us() => Some(first),
             _ => Some(tail),
         };
-        if tail.weight > MAX_SUM || tally.counted() > MAX_SUM || tally.counted() < tail.weight {
+        if !(tail.weight..=all).contains(&tally.counted()) {
             return Err(E::contradiction());
         }
         Ok(tally)
+    }
+
+    /// Takes all entries after now as one that happens now.
+    fn merge_future<E: Entries>(
+        &mut self,
+        entries: &mut E,
+        newest: Event,
+    ) -> Result<(), E::Error> {
+        let now_us = self.moment.now_us();
+        let future = entries.oldest(Some(now_us))?.ok_or_else(E::contradiction)?;
+        let mut merged = Event {
+            newest_us: now_us,
+            span_us: 0,
+            total: newest.total,
+            weight: newest.sum_since(&future),
+            // Between two denied ones there may be others.
+            denied: newest.denied && newest == future,
+        };
+        if let Some(prior) = entries.newest(Some(now_us))? {
+            // Sharing as new events do bounds the entries of a clock that swings.
+            let coarse = prior.denied && merged.denied;
+            if prior.newest_us == now_us || self.moment.shares(prior.first_us(), coarse) {
+                merged.span_us = now_us.saturating_sub(prior.first_us());
+                merged.weight = merged.weight.saturating_add(prior.weight);
+                merged.denied = coarse;
+                self.edit.replaced = Some(prior);
+            }
+        }
+        if !(1..=MAX_SUM).contains(&merged.weight) {
+            return Err(E::contradiction());
+        }
+        self.edit.future_from = Some(now_us);
+        self.edit.put = Some(merged);
+        self.tail = Some(merged);
+        Ok(())
+    }
+
+    /// Entries of this time and later are in `tail`; those before it lie in the key as they are.
+    fn stored_until_us(&self) -> u64 {
+        match (self.edit.replaced, self.edit.put, self.tail) {
+            (Some(replaced), _, _) => replaced.newest_us,
+            (None, Some(_), _) => self.moment.now_us().saturating_add(1),
+            (None, None, Some(tail)) => tail.newest_us,
+            (None, None, None) => 0,
+        }
+    }
+
+    /// The moment at which it was counted.
+    pub fn moment(&self) -> &Moment {
+        &self.moment
     }
 
     /// The sum of the events in the window.
@@ -110,71 +182,138 @@ impl Tally {
 
     /// Whether events from the future were met, so that [`Edit`] is to be carried out whatever is decided.
     pub fn has_future(&self) -> bool {
-        self.edit.remove_future
+        self.edit.future_from.is_some()
     }
 
-    /// What is to be written.
-    pub fn edit(&self) -> Edit {
-        self.edit
+    /// Since when the key holds events, in Unix microseconds: at least since then it is in use.
+    pub fn in_use_since_us(&self) -> Option<u64> {
+        self.oldest.map(|oldest| oldest.first_us())
     }
 
-    /// Counts an event of `weight` now. What would pass [`MAX_SUM`] saturates there.
-    pub fn record(&mut self, weight: u64, denied: bool) {
+    /// Counts an event of `weight` now: a denied call, or an admitted one. What lies beyond `limit` is counted coarsely.
+    /// A sum beyond [`MAX_SUM`] saturates there.
+    pub fn record(&mut self, weight: u64, denied: bool, limit: u64) {
         let now_us = self.moment.now_us();
-        let weight = weight.min(MAX_SUM.saturating_sub(self.counted()));
+        let counted = self.counted();
+        let weight = weight.min(MAX_SUM.saturating_sub(counted));
         if weight == 0 {
             return;
         }
         let mut event = Event { newest_us: now_us, span_us: 0, total: weight, weight, denied };
         if let Some(tail) = self.tail {
             event.total = tail.total.wrapping_add(weight);
-            let first_us = tail.first_us();
-            if tail.newest_us == now_us || self.moment.shares(first_us, tail.denied, denied) {
-                event.span_us = now_us.saturating_sub(first_us);
+            let before_tail = counted.saturating_sub(tail.weight);
+            let coarse = (denied || counted >= limit) && (tail.denied || before_tail >= limit);
+            if tail.newest_us == now_us || self.moment.shares(tail.first_us(), coarse) {
+                event.span_us = now_us.saturating_sub(tail.first_us());
                 event.weight = tail.weight.saturating_add(weight);
                 event.denied = tail.denied && denied;
                 if self.edit.put.is_none() {
-                    self.edit.remove = Some(tail);
+                    self.edit.replaced = Some(tail);
                 }
             }
         }
-        self.first = self.first.or(Some(event)).map(|first| {
-            // The entry that was both first and last is now this one.
-            if first.before() == event.before() {
-                event
-            } else {
-                first
-            }
-        });
+        // The entry that was both first and last is now this one.
+        let same = self.first.is_none_or(|first| first.before() == event.before());
+        if same {
+            self.first = Some(event);
+        }
         self.tail = Some(event);
         self.edit.put = Some(event);
+        self.oldest = self.oldest.or(Some(event));
+    }
+
+    /// Uncounts `amount` of what counts, the oldest first. Whether there was anything to uncount.
+    pub fn uncount<E: Entries>(
+        &mut self,
+        entries: &mut E,
+        amount: u64,
+    ) -> Result<bool, E::Error> {
+        let (Some(_), Some(tail)) = (self.first, self.tail) else { return Ok(false) };
+        let until_us = self.stored_until_us();
+        let mut left = amount.min(self.counted());
+        let (mut gone, mut first): (Option<(u64, u64)>, Option<Event>) = (None, None);
+        entries.scan(self.moment.horizon_us(), |event| {
+            if event.newest_us >= until_us {
+                return false;
+            }
+            if event.weight > left {
+                first = Some(event);
+                return false;
+            }
+            left = left.saturating_sub(event.weight);
+            let from_us = gone.map_or(event.newest_us, |(from_us, _)| from_us);
+            gone = Some((from_us, event.newest_us));
+            true
+        })?;
+        self.edit.given_back = gone;
+        match first {
+            Some(event) if left > 0 => {
+                let rest = Event { weight: event.weight.saturating_sub(left), ..event };
+                self.edit.reduced = Some((event, rest));
+                self.first = Some(rest);
+            }
+            Some(event) => self.first = Some(event),
+            None => self.uncount_tail(tail, left),
+        }
+        Ok(true)
+    }
+
+    fn uncount_tail(&mut self, tail: Event, amount: u64) {
+        let rest = Event { weight: tail.weight.saturating_sub(amount), ..tail };
+        if amount > 0 && self.edit.put.is_none() {
+            self.edit.replaced = Some(tail);
+        }
+        if rest.weight == 0 {
+            self.edit.put = None;
+            (self.first, self.tail) = (None, None);
+        } else {
+            if amount > 0 {
+                self.edit.put = Some(rest);
+            }
+            (self.first, self.tail) = (Some(rest), Some(rest));
+        }
     }
 
     /// When the last of the counted events leaves; `None` if there is none.
     pub fn empty_at_us(&self) -> Option<u64> {
         self.first?;
-        self.tail.map(|tail| self.moment.leave_us(tail.newest_us))
+        self.tail.map(|tail| self.moment.expiry_us(tail.newest_us))
     }
 
-    /// When `need` of the counted events, at most all of them, will have left.
-    fn left_at_us<E: Events>(&self, events: &mut E, need: u64) -> Result<Option<u64>, E::Error> {
+    /// When `need` of the counted events will have left; `None` if so many are not counted.
+    fn left_at_us<E: Entries>(
+        &self,
+        entries: &mut E,
+        need: u128,
+    ) -> Result<Option<u64>, E::Error> {
         let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(None) };
-        if need > self.counted() {
-            return Ok(None);
-        }
+        let need = match u64::try_from(need) {
+            Ok(need) if need <= self.counted() => need,
+            _ => return Ok(None),
+        };
         if need > tail.before().wrapping_sub(first.before()) {
-            return Ok(Some(self.moment.leave_us(tail.newest_us)));
+            return Ok(Some(self.moment.expiry_us(tail.newest_us)));
         }
         if need <= first.weight {
-            return Ok(Some(self.moment.leave_us(first.newest_us)));
+            return Ok(Some(self.moment.expiry_us(first.newest_us)));
+        }
+        let enough = |event: &Event| event.sum_since(&first) >= need;
+        let mut found = tail;
+        if need <= SCAN_MOST {
+            entries.scan(first.newest_us.checked_sub(1), |event| {
+                found = event;
+                !enough(&event)
+            })?;
+            return Ok(Some(self.moment.expiry_us(found.newest_us.min(tail.newest_us))));
         }
         // Up to `low` too little has left; `found` is enough, and `high` is no later than `found`.
-        let (mut low, mut high, mut found) = (first.newest_us, tail.newest_us, tail);
+        let (mut low, mut high) = (first.newest_us, tail.newest_us);
         while high.saturating_sub(low) > 1 {
             let middle = low.midpoint(high).max(low.saturating_add(1));
-            match events.first_after(middle.checked_sub(1))? {
+            match entries.oldest(middle.checked_sub(1))? {
                 Some(event) if event.newest_us < high => {
-                    if event.sum_since(&first) >= need {
+                    if enough(&event) {
                         found = event;
                         high = middle;
                     } else {
@@ -184,170 +323,186 @@ impl Tally {
                 _ => high = middle,
             }
         }
-        Ok(Some(self.moment.leave_us(found.newest_us)))
+        Ok(Some(self.moment.expiry_us(found.newest_us)))
     }
 
     /// How much of the counted will have left at `then_us`.
-    fn left_by<E: Events>(&self, events: &mut E, then_us: u64) -> Result<u64, E::Error> {
+    fn left_until<E: Entries>(&self, entries: &mut E, then_us: u64) -> Result<u64, E::Error> {
         let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(0) };
-        let Some(left_us) = self.moment.left_by(then_us) else { return Ok(0) };
-        if left_us >= tail.newest_us {
+        let Some(horizon_us) = self.moment.horizon_us_at(then_us) else { return Ok(0) };
+        if horizon_us >= tail.newest_us {
             return Ok(self.counted());
         }
-        if left_us < first.newest_us {
+        if horizon_us < first.newest_us {
             return Ok(0);
         }
-        let last = events.last_until(Some(left_us))?.ok_or_else(E::contradiction)?;
+        let last = entries.newest(Some(horizon_us))?.ok_or_else(E::contradiction)?;
         // An entry that `tail` has replaced leaves with `tail`.
         Ok(last.sum_since(&first).min(tail.before().wrapping_sub(first.before())))
     }
+
+    /// Plans which dead entries to drop, where the key has `len` entries of events and those that live need at most
+    /// `most_entries`. Most calls drop none.
+    pub fn trim<E: Entries>(
+        &mut self,
+        entries: &mut E,
+        len: usize,
+        most_entries: u32,
+    ) -> Result<(), E::Error> {
+        let (Some(oldest), Some(horizon_us)) = (self.oldest, self.moment.horizon_us()) else {
+            return Ok(());
+        };
+        if oldest.newest_us > horizon_us {
+            return Ok(());
+        }
+        let Some(tail) = self.tail else { return Ok(()) };
+        let in_the_way = |event: &Event| tail.sum_since(event) > MAX_SUM;
+        let crowded = in_the_way(&oldest);
+        let enough = if len < trim::SMALL { trim::FEW } else { trim::MANY };
+        // Every live entry counts at least 1.
+        let live = usize::try_from(self.counted().min(u64::from(most_entries)));
+        let surely_dead = len.saturating_sub(live.unwrap_or(usize::MAX));
+        if !crowded && surely_dead < enough && len % trim::EVERY != 0 {
+            return Ok(());
+        }
+        let mut dead: usize = 0;
+        entries.scan(None, |event| {
+            let drop = event.newest_us <= horizon_us && (dead < trim::MOST || in_the_way(&event));
+            dead = dead.saturating_add(usize::from(drop));
+            drop
+        })?;
+        if crowded || dead >= enough {
+            self.edit.trim = dead;
+        }
+        Ok(())
+    }
+
+    /// Checks that all that is to be removed for a clock that went back are entries of ours, and returns what is to
+    /// be written.
+    pub fn edit<E: Entries>(&self, entries: &mut E) -> Result<Edit, E::Error> {
+        if self.edit.future_from.is_some() {
+            entries.scan(self.edit.future_from, |_| true)?;
+        }
+        Ok(self.edit)
+    }
 }
 
-/// The live reservations of a key.
-#[derive(Debug, Default)]
-pub struct Held {
-    /// Their quantities' sum; what would not fit saturates.
-    total: u64,
-    /// When each lapses, and its quantity.
-    lapses: Vec<(u64, u64)>,
-}
-
-impl Held {
-    /// Adds one that lapses at `end_us`.
-    pub fn add(&mut self, end_us: u64, quantity: u64) {
-        self.total = self.total.saturating_add(quantity);
-        self.lapses.push((end_us, quantity));
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.lapses.len()
-    }
-
-    /// The sum of their quantities.
-    pub fn total(&self) -> u64 {
-        self.total
-    }
-
-    /// When the last of them lapses.
-    pub fn empty_at_us(&self) -> Option<u64> {
-        self.lapses.iter().map(|(end_us, _)| *end_us).max()
-    }
-}
-
-/// What one call asks for.
+/// The limit of a window, and what uses it up at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
-    /// The most that the window may hold.
+pub struct Use {
+    /// The most that there may be at one time.
     pub limit: u64,
-    /// How much; 0 looks.
-    pub quantity: u64,
-    /// Take less where there is less.
-    pub atmost: bool,
-    /// Others wait on the key and came before.
-    pub barred: bool,
+    /// What is counted in the window.
+    pub counted: u64,
+    /// What is held in reservations.
+    pub held: u128,
 }
 
 /// A judgement on an [`Ask`], before its times are worked out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// Granted this much; 0 where the call only looks.
-    Granted(u64),
+    /// Allowed, and this much to be taken.
+    Allowed(u64),
     /// Beyond what the limit could ever allow.
     Never,
-    /// Denied, and this much must leave or be given back first: 0 if only others are before.
+    /// Denied until `need` has left or was given back: 0 if only others are in line before.
     Wanting {
         /// How much.
-        need: u64,
-        /// Whether the counted events alone would leave enough.
-        held: bool,
+        need: u128,
+        /// What is in the way.
+        by: Obstacle,
     },
 }
 
-impl Ask {
-    /// Judges, with `counted` in the window and `held` in reservations.
-    pub fn judge(&self, counted: u64, held: u64) -> Judgement {
-        let used = counted.saturating_add(held);
-        let free = self.limit.saturating_sub(used);
-        let least = if self.atmost { 1 } else { self.quantity };
-        if self.quantity == 0 {
-            return Judgement::Granted(0);
+impl Use {
+    /// Judges what is asked. With `barred` others wait in line before the call.
+    pub fn judge(&self, ask: &Ask, barred: bool) -> Judgement {
+        let Quantity::Take(wanted) = ask.quantity else { return Judgement::Allowed(0) };
+        if ask.manner == Manner::Force {
+            return Judgement::Allowed(wanted);
         }
-        if least > self.limit {
-            return Judgement::Never;
+        let Some(least) = ask.least(self.limit) else { return Judgement::Never };
+        let free = self.remaining();
+        if least <= free && !barred {
+            return Judgement::Allowed(wanted.min(free.saturating_sub(ask.leave)));
         }
-        if least <= free && !self.barred {
-            return Judgement::Granted(self.quantity.min(free));
-        }
-        let need = used.saturating_add(least).saturating_sub(self.limit);
-        Judgement::Wanting { need, held: counted.saturating_add(least) <= self.limit }
+        let used = u128::from(self.counted).saturating_add(self.held);
+        let need = used.saturating_add(u128::from(least)).saturating_sub(u128::from(self.limit));
+        let without_held = self.limit.saturating_sub(self.counted);
+        let by = if least <= without_held { Obstacle::Held } else { Obstacle::Counted };
+        Judgement::Wanting { need, by }
+    }
+
+    /// The same with nothing held, and nobody in line.
+    pub fn judge_alone(&self, ask: &Ask) -> Judgement {
+        Use { held: 0, ..*self }.judge(ask, false)
+    }
+
+    /// Whether only its LEAVE denies the call.
+    pub fn only_leave_denies(&self, ask: &Ask) -> bool {
+        self.judge(&Ask { leave: 0, ..*ask }, false) != self.judge(ask, false)
+            && matches!(self.judge(&Ask { leave: 0, ..*ask }, false), Judgement::Allowed(_))
+    }
+
+    /// What could be had now.
+    pub fn remaining(&self) -> u64 {
+        let free = self.limit.saturating_sub(self.counted);
+        u64::try_from(u128::from(free).saturating_sub(self.held)).unwrap_or(0)
     }
 }
 
-/// When `need` will have left by itself: events that leave, leases that lapse.
-pub fn freed_at_us<E: Events>(
-    events: &mut E,
+/// When `need` will have left by itself: events that leave, leases that lapse. `None` if so much is not there.
+pub fn freed_at_us<E: Entries>(
+    entries: &mut E,
     tally: &Tally,
-    held: &mut Held,
-    need: u64,
+    held: &impl Leases,
+    need: u128,
 ) -> Result<Option<u64>, E::Error> {
     if need == 0 {
         return Ok(Some(tally.moment.now_us()));
     }
-    if held.lapses.is_empty() {
-        return tally.left_at_us(events, need);
-    }
-    held.lapses.sort_unstable();
-    // `lapsed` is what the leases before number `enough` hold. Bisects for the first lease with whose end there
-    // is enough, events included.
-    let (mut enough, mut end) = (0, held.lapses.len());
-    let mut lapsed: u64 = 0;
-    while enough < end {
-        let middle = enough.midpoint(end);
-        let some = held.lapses.get(enough..=middle).unwrap_or_default();
-        let sum = some.iter().fold(lapsed, |sum, (_, quantity)| sum.saturating_add(*quantity));
-        let end_us = some.last().map_or(0, |(end_us, _)| *end_us);
-        if sum.saturating_add(tally.left_by(events, end_us)?) >= need {
-            end = middle;
-        } else {
-            lapsed = sum;
-            enough = middle.saturating_add(1);
-        }
-    }
-    let by_lapse = held.lapses.get(enough).map(|(end_us, _)| *end_us);
-    let by_events = tally.left_at_us(events, need.saturating_sub(lapsed))?;
-    Ok(match (by_lapse, by_events) {
+    let (lapse_us, lapsed_before) = held.first_end(|end_us, lapsed| {
+        let left = tally.left_until(entries, end_us)?;
+        Ok(lapsed.saturating_add(u128::from(left)) >= need)
+    })?;
+    let event_us = tally.left_at_us(entries, need.saturating_sub(lapsed_before))?;
+    Ok(match (lapse_us, event_us) {
         (Some(lapse), Some(event)) => Some(lapse.min(event)),
         (lapse, event) => lapse.or(event),
     })
 }
 
-/// Puts a decision together from a judgement and the times.
-pub fn decision(
-    ask: &Ask,
+/// The verdict on a judgement, with its wait.
+pub fn verdict<E: Entries>(
+    entries: &mut E,
+    tally: &Tally,
+    held: &impl Leases,
     judgement: Judgement,
-    now_us: u64,
-    used: u64,
-    freed_at_us: Option<u64>,
-    empty_at_us: Option<u64>,
-) -> Decision {
-    let wait_us = freed_at_us.map(|then| then.saturating_sub(now_us));
-    let (limited, granted, retry_after_us) = match judgement {
-        Judgement::Granted(granted) => (Limited::Allowed, granted, None),
-        Judgement::Never => (Limited::Denied, 0, None),
-        Judgement::Wanting { held, .. } => {
-            let limited = if held { Limited::Held } else { Limited::Denied };
-            let least = if ask.barred { LEAST_WAIT_IN_LINE_US } else { 1 };
-            (limited, 0, Some(wait_us.unwrap_or(0).max(least)))
+    barred: bool,
+) -> Result<Verdict, E::Error> {
+    Ok(match judgement {
+        Judgement::Allowed(taken) => Verdict::taking(taken),
+        Judgement::Never => Verdict::Never,
+        Judgement::Wanting { need, by } => {
+            let freed_us = freed_at_us(entries, tally, held, need)?;
+            let wait_us = freed_us.map_or(0, |then| then.saturating_sub(tally.moment.now_us()));
+            let verdict = Verdict::Denied { wait_us: wait_us.max(1), by };
+            if barred {
+                verdict.in_line(by)
+            } else {
+                verdict
+            }
         }
-    };
+    })
+}
+
+/// Puts a decision together from a verdict and what is there after it.
+pub fn decision(verdict: Verdict, after: &Use, now_us: u64, empty_at_us: Option<u64>) -> Decision {
     Decision {
-        limited,
-        limit: ask.limit,
-        remaining: ask.limit.saturating_sub(used),
-        retry_after_us,
+        verdict,
+        limit: after.limit,
+        remaining: after.remaining(),
         reset_after_us: empty_at_us.map_or(0, |then| then.saturating_sub(now_us)),
-        granted,
     }
 }
 

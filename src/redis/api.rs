@@ -37,7 +37,7 @@ required! {
     RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_SignalModifiedKey
     RedisModule_ZsetAdd RedisModule_ZsetRem RedisModule_ZsetFirstInScoreRange
     RedisModule_ZsetLastInScoreRange RedisModule_ZsetFirstInLexRange RedisModule_ZsetRangeStop
-    RedisModule_ZsetRangeEndReached RedisModule_ZsetRangeNext
+    RedisModule_ZsetRangeEndReached RedisModule_ZsetRangeNext RedisModule_ZsetRangePrev
     RedisModule_ZsetRangeCurrentElement
     RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply
     RedisModule_GetContextFlags RedisModule_GetSelectedDb RedisModule_SelectDb

@@ -6,16 +6,13 @@ use super::call::{Context, KeyName};
 use super::text::OwnedString;
 use crate::limit::decimal::Text;
 use redis_module::raw;
+use std::ffi::CStr;
+use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_int, c_longlong};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
-
-/// How long a key may outlive its meaning. A caller who comes back within this time finds it, where the server
-/// would otherwise have deleted it and replicated that; and while calls come, a TTL need not be moved by each.
-/// Below one second, as a TTL is rounded up to a millisecond too.
-pub const TTL_SLACK_MS: u64 = 900;
 
 /// What lies under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,37 +36,45 @@ pub struct Element {
     pub member: OwnedString,
 }
 
-/// An open key. When it is closed, clients that WATCH or track it are told if it was changed. What would change a key
-/// that was opened for reading only does nothing.
-pub struct Key<'c> {
+/// The scores from `from` to `to`, both included.
+#[derive(Clone, Copy, Debug)]
+pub struct Scores {
+    /// The lowest.
+    pub from: f64,
+    /// The highest.
+    pub to: f64,
+}
+
+/// A key that is open for reading. A missing key is one that holds nothing.
+pub struct ReadKey<'c> {
+    /// Null for a missing key.
     raw: *mut raw::RedisModuleKey,
     ctx: Context<'c>,
     name: KeyName<'c>,
-    writable: bool,
+}
+
+/// A key that is open for reading and writing. When it is closed, clients that WATCH or track it are told if it was
+/// changed.
+pub struct WriteKey<'c> {
+    key: ReadKey<'c>,
     changed: bool,
 }
 
-impl<'c> Key<'c> {
-    /// Opens for reading only.
-    pub fn read(ctx: Context<'c>, name: KeyName<'c>) -> Key<'c> {
-        Key::open(ctx, name, raw::REDISMODULE_READ)
-    }
+fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
+    // SAFETY: context and name are live.
+    let raw = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode as c_int)) };
+    ReadKey { raw: raw.cast(), ctx, name }
+}
 
-    /// Opens for reading and writing.
-    pub fn write(ctx: Context<'c>, name: KeyName<'c>) -> Key<'c> {
-        Key::open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
-    }
-
-    fn open(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> Key<'c> {
-        // SAFETY: context and name are live.
-        let raw = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode as c_int)) };
-        let writable = mode & raw::REDISMODULE_WRITE != 0;
-        Key { raw: raw.cast(), ctx, name, writable, changed: false }
+impl<'c> ReadKey<'c> {
+    /// Opens a key.
+    pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> ReadKey<'c> {
+        open(ctx, name, raw::REDISMODULE_READ)
     }
 
     /// What lies there.
     pub fn kind(&self) -> Kind {
-        // SAFETY: null, for a missing key opened to read, is allowed and is "empty".
+        // SAFETY: null is allowed and is "empty".
         let kind = unsafe { api!(RedisModule_KeyType(self.raw)) };
         // Compared as numbers: a later server may know types that the bindings do not.
         match kind as isize {
@@ -98,16 +103,137 @@ impl<'c> Key<'c> {
         }
     }
 
+    /// When the key expires, in Unix milliseconds; `None` for a missing key or one without a TTL.
+    pub fn expires_at_ms(&self) -> Option<u64> {
+        if self.raw.is_null() {
+            return None;
+        }
+        // SAFETY: the key is open.
+        u64::try_from(unsafe { api!(RedisModule_GetAbsExpire(self.raw)) }).ok()
+    }
+
+    /// How many elements a sorted set has; the length of other values.
+    pub fn len(&self) -> usize {
+        // SAFETY: null is allowed and is 0.
+        unsafe { api!(RedisModule_ValueLength(self.raw)) }
+    }
+
+    /// The element with the lowest of these scores.
+    pub fn lowest(&mut self, scores: Scores) -> Option<Element> {
+        self.ascending(scores).next()
+    }
+
+    /// The element with the highest of these scores.
+    pub fn highest(&mut self, scores: Scores) -> Option<Element> {
+        self.descending(scores).next()
+    }
+
+    /// The elements with these scores, the lowest first.
+    pub fn ascending(&mut self, scores: Scores) -> Elements<'_, 'c> {
+        // SAFETY: the key is open; on another type than a sorted set this fails.
+        let begun = !self.raw.is_null()
+            && unsafe {
+                let Scores { from, to } = scores;
+                api!(RedisModule_ZsetFirstInScoreRange(self.raw, from, to, 0, 0)) == OK
+            };
+        Elements { key: self, begun, started: false, backwards: false }
+    }
+
+    /// The elements with these scores, the highest first.
+    pub fn descending(&mut self, scores: Scores) -> Elements<'_, 'c> {
+        // SAFETY: as above.
+        let begun = !self.raw.is_null()
+            && unsafe {
+                let Scores { from, to } = scores;
+                api!(RedisModule_ZsetLastInScoreRange(self.raw, from, to, 0, 0)) == OK
+            };
+        Elements { key: self, begun, started: false, backwards: true }
+    }
+
+    /// The first element whose member is at least `from` and less than `to`. Only where the members up to it are in
+    /// order, as they are among equal scores.
+    pub fn first_by_member(&mut self, from: &[u8], to: &[u8]) -> Option<Element> {
+        if self.raw.is_null() {
+            return None;
+        }
+        let bound = |mark: &[u8], member: &[u8]| OwnedString::new(&[mark, member].concat());
+        let (min, max) = (bound(b"[", from), bound(b"(", to));
+        // SAFETY: the key is open, the bounds outlive the call.
+        let begun = unsafe {
+            api!(RedisModule_ZsetFirstInLexRange(self.raw, min.raw(), max.raw())) == OK
+        };
+        Elements { key: self, begun, started: false, backwards: false }.next()
+    }
+}
+
+impl Drop for ReadKey<'_> {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            // SAFETY: opened by us and closed once.
+            unsafe { api!(RedisModule_CloseKey(self.raw)) };
+        }
+    }
+}
+
+/// The elements of a sorted set, one after the other. The key cannot be changed meanwhile.
+pub struct Elements<'k, 'c> {
+    key: &'k mut ReadKey<'c>,
+    /// Whether the search found something.
+    begun: bool,
+    /// Whether the first was handed out.
+    started: bool,
+    backwards: bool,
+}
+
+impl Iterator for Elements<'_, '_> {
+    type Item = Element;
+
+    fn next(&mut self) -> Option<Element> {
+        if !self.begun {
+            return None;
+        }
+        let raw = self.key.raw;
+        let mut score = 0.0;
+        // SAFETY: a search was begun on the open key, which is borrowed and so was not changed since. The string is
+        // null past the end, and ours otherwise.
+        let member = unsafe {
+            let moved = match (self.started, self.backwards) {
+                (false, _) => true,
+                (true, false) => api!(RedisModule_ZsetRangeNext(raw)) != 0,
+                (true, true) => api!(RedisModule_ZsetRangePrev(raw)) != 0,
+            };
+            if !moved || api!(RedisModule_ZsetRangeEndReached(raw)) != 0 {
+                return None;
+            }
+            api!(RedisModule_ZsetRangeCurrentElement(raw, &mut score))
+        };
+        self.started = true;
+        OwnedString::adopt(member).map(|member| Element { score, member })
+    }
+}
+
+impl Drop for Elements<'_, '_> {
+    fn drop(&mut self) {
+        if self.begun {
+            // SAFETY: the key is open.
+            unsafe { api!(RedisModule_ZsetRangeStop(self.key.raw)) };
+        }
+    }
+}
+
+impl<'c> WriteKey<'c> {
+    /// Opens a key.
+    pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> WriteKey<'c> {
+        let key = open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
+        WriteKey { key, changed: false }
+    }
+
     /// `SET key value PXAT expire_at_ms`, on a missing key or a string.
     pub fn set(&mut self, value: &[u8], expire_at_ms: u64) {
-        if !self.writable {
-            return;
-        }
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
         // Text that we write and a word that is kept cost the server two allocations less than numbers and C
         // strings do.
-        let mut at = Text::<24>::new();
-        at.push_number(expire_at_ms, 1);
+        let at = Number::new(expire_at_ms);
         let mut len = 0;
         // SAFETY: the key is open for writing and holds a string or nothing. The pointer is good for `len` bytes
         // until the key is touched again.
@@ -123,7 +249,10 @@ impl<'c> Key<'c> {
             }
             std::ptr::copy_nonoverlapping(value.as_ptr(), start.cast(), len);
             api!(RedisModule_SetAbsExpire(self.raw, expire_at));
-            self.changed = true;
+        }
+        self.changed = true;
+        // SAFETY: context, name, value and text are live; the format has an entry for each.
+        unsafe {
             api!(RedisModule_Replicate(
                 self.ctx.raw(),
                 c"SET".as_ptr(),
@@ -132,21 +261,18 @@ impl<'c> Key<'c> {
                 value.as_ptr(),
                 value.len(),
                 pxat(),
-                at.as_bytes().as_ptr(),
-                at.as_bytes().len(),
+                at.as_ptr(),
+                at.len(),
             ));
         }
     }
 
     /// `DEL key`.
     pub fn delete(&mut self) {
-        if !self.writable {
-            return;
-        }
-        // SAFETY: the key is open for writing.
+        self.changed = true;
+        // SAFETY: the key is open for writing; context and name are live.
         unsafe {
             api!(RedisModule_DeleteKey(self.raw));
-            self.changed = true;
             api!(RedisModule_Replicate(
                 self.ctx.raw(),
                 c"DEL".as_ptr(),
@@ -155,143 +281,22 @@ impl<'c> Key<'c> {
             ));
         }
     }
-}
 
-/// Sorted sets. Every reading method is harmless on a missing key, and finds nothing there.
-impl Key<'_> {
-    /// How many elements there are.
-    pub fn len(&self) -> usize {
-        // SAFETY: null, for a missing key opened to read, is allowed and is 0.
-        unsafe { api!(RedisModule_ValueLength(self.raw)) }
-    }
-
-    /// The first element with a score above `min` (from it on with `inclusive`), and at most `max`.
-    pub fn first_by_score(&self, min: f64, inclusive: bool, max: f64) -> Option<Element> {
-        if self.raw.is_null() {
-            return None;
-        }
-        // SAFETY: the key is open; on another type than a sorted set this fails.
-        unsafe {
-            let exclusive = c_int::from(!inclusive);
-            if api!(RedisModule_ZsetFirstInScoreRange(self.raw, min, max, exclusive, 0)) != OK {
-                return None;
-            }
-            let element = self.current();
-            api!(RedisModule_ZsetRangeStop(self.raw));
-            element
-        }
-    }
-
-    /// The last element with a score of at most `max`.
-    pub fn last_by_score(&self, max: f64) -> Option<Element> {
-        if self.raw.is_null() {
-            return None;
-        }
-        // SAFETY: as above.
-        unsafe {
-            if api!(RedisModule_ZsetLastInScoreRange(self.raw, f64::NEG_INFINITY, max, 0, 0)) != OK
-            {
-                return None;
-            }
-            let element = self.current();
-            api!(RedisModule_ZsetRangeStop(self.raw));
-            element
-        }
-    }
-
-    /// Shows the elements with scores above `min` (from it on with `inclusive`) and at most `max` to `visit`,
-    /// in order, until it returns false.
-    pub fn scan<E>(
-        &self,
-        min: f64,
-        inclusive: bool,
-        max: f64,
-        mut visit: impl FnMut(Element) -> Result<bool, E>,
-    ) -> Result<(), E> {
-        if self.raw.is_null() {
-            return Ok(());
-        }
-        // SAFETY: the key is open and not changed meanwhile, as `visit` cannot reach it mutably.
-        unsafe {
-            let exclusive = c_int::from(!inclusive);
-            if api!(RedisModule_ZsetFirstInScoreRange(self.raw, min, max, exclusive, 0)) != OK {
-                return Ok(());
-            }
-            let mut result = Ok(());
-            while let Some(element) = self.current() {
-                match visit(element) {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => {
-                        result = Err(error);
-                        break;
-                    }
-                }
-                if api!(RedisModule_ZsetRangeNext(self.raw)) == 0 {
-                    break;
-                }
-            }
-            api!(RedisModule_ZsetRangeStop(self.raw));
-            result
-        }
-    }
-
-    /// The first element whose member is at least `from` and less than `to`. Only where members are in order,
-    /// as they are among equal scores.
-    pub fn first_by_member(&self, from: &[u8], to: &[u8]) -> Option<Element> {
-        if self.raw.is_null() {
-            return None;
-        }
-        let mut bound = Text::<96>::new();
-        bound.push(b"[");
-        bound.push(from);
-        let min = OwnedString::new(bound.as_bytes());
-        let mut bound = Text::<96>::new();
-        bound.push(b"(");
-        bound.push(to);
-        let max = OwnedString::new(bound.as_bytes());
-        // SAFETY: the key is open, the bounds outlive the search.
-        unsafe {
-            if api!(RedisModule_ZsetFirstInLexRange(self.raw, min.raw(), max.raw())) != OK {
-                return None;
-            }
-            let element = self.current();
-            api!(RedisModule_ZsetRangeStop(self.raw));
-            element
-        }
-    }
-
-    /// # Safety
-    /// A search has been begun on the open key, which was not changed since.
-    unsafe fn current(&self) -> Option<Element> {
-        let mut score = 0.0;
-        // SAFETY: the caller's promise. The string is null past the end, and ours otherwise.
-        let raw = unsafe {
-            if api!(RedisModule_ZsetRangeEndReached(self.raw)) != 0 {
-                return None;
-            }
-            api!(RedisModule_ZsetRangeCurrentElement(self.raw, &mut score))
-        };
-        OwnedString::adopt(raw).map(|member| Element { score, member })
-    }
-
-    /// `ZADD key score member`. The score is a whole number below 2^53, or +inf.
+    /// `ZADD key score member`. The score is a whole number above -2^53 and at most 0, or -inf.
     pub fn add(&mut self, score: f64, member: &[u8]) {
-        if !self.writable {
-            return;
-        }
         let member = OwnedString::new(member);
         let mut text = Text::<24>::new();
+        text.push(b"-");
         if score.is_infinite() {
             text.push(b"inf");
         } else {
-            text.push_number(score as u64, 1);
+            text.push_number(score.abs() as u64, 1);
         }
+        self.changed = true;
         // SAFETY: the key is open for writing and holds a sorted set or nothing. Strings and text outlive the
         // calls.
         unsafe {
             api!(RedisModule_ZsetAdd(self.raw, score, member.raw(), null_mut()));
-            self.changed = true;
             api!(RedisModule_Replicate(
                 self.ctx.raw(),
                 c"ZADD".as_ptr(),
@@ -306,9 +311,6 @@ impl Key<'_> {
 
     /// `ZREM key member [member ...]`. The key vanishes with its last element.
     pub fn remove(&mut self, members: &[OwnedString]) {
-        if !self.writable {
-            return;
-        }
         // A bounded piece at a time, as the pointers lie on the stack.
         const PIECE: usize = 64;
         for piece in members.chunks(PIECE) {
@@ -316,12 +318,12 @@ impl Key<'_> {
             for (raw, member) in raws.iter_mut().zip(piece) {
                 *raw = member.raw();
             }
+            self.changed = true;
             // SAFETY: the key is open for writing; the first `piece.len()` pointers are live strings.
             unsafe {
                 for member in piece {
                     api!(RedisModule_ZsetRem(self.raw, member.raw(), null_mut()));
                 }
-                self.changed = true;
                 api!(RedisModule_Replicate(
                     self.ctx.raw(),
                     c"ZREM".as_ptr(),
@@ -334,39 +336,119 @@ impl Key<'_> {
         }
     }
 
-    /// When the key expires, in Unix milliseconds; `None` for a missing key or one without a TTL.
-    pub fn expires_at_ms(&self) -> Option<u64> {
-        if self.raw.is_null() {
-            return None;
-        }
-        // SAFETY: the key is open.
-        u64::try_from(unsafe { api!(RedisModule_GetAbsExpire(self.raw)) }).ok()
-    }
-
     /// `PEXPIREAT key at_ms`. Nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
-        if !self.writable {
+        let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
+        let text = Number::new(at_ms);
+        // SAFETY: the key is open for writing; on a missing one this fails.
+        if unsafe { api!(RedisModule_SetAbsExpire(self.raw, at)) } != OK {
             return;
         }
-        let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
-        let mut text = Text::<24>::new();
-        text.push_number(at_ms, 1);
-        // SAFETY: the key is open for writing; on a missing one this fails.
+        self.changed = true;
+        // SAFETY: context, name and text are live.
         unsafe {
-            if api!(RedisModule_SetAbsExpire(self.raw, at)) != OK {
-                return;
-            }
-            self.changed = true;
             api!(RedisModule_Replicate(
                 self.ctx.raw(),
                 c"PEXPIREAT".as_ptr(),
                 c"sb".as_ptr(),
                 self.name.raw(),
-                text.as_bytes().as_ptr(),
-                text.as_bytes().len(),
+                text.as_ptr(),
+                text.len(),
             ));
         }
     }
+}
+
+/// `ZREMRANGEBYSCORE key from to`, of finite scores. The key must not be open: it may vanish.
+pub fn remove_scores(ctx: Context, name: KeyName, scores: Scores) {
+    let bound = |score: f64| {
+        let mut text = Text::<24>::new();
+        text.push(b"-");
+        text.push_number(score.abs() as u64, 1);
+        text
+    };
+    call_to_remove(ctx, name, c"ZREMRANGEBYSCORE", &bound(scores.from), &bound(scores.to));
+}
+
+/// Removes the `count` elements with the highest scores, `ZREMRANGEBYRANK key -count -1`. The key must not be open: it
+/// may vanish.
+pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
+    let mut first = Text::<24>::new();
+    first.push(b"-");
+    first.push_number(u64::try_from(count).unwrap_or(u64::MAX), 1);
+    call_to_remove(ctx, name, c"ZREMRANGEBYRANK", &first, &Text::from(&b"-1"[..]));
+}
+
+impl<'c> Deref for WriteKey<'c> {
+    type Target = ReadKey<'c>;
+
+    fn deref(&self) -> &ReadKey<'c> {
+        &self.key
+    }
+}
+
+impl DerefMut for WriteKey<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.key
+    }
+}
+
+impl Drop for WriteKey<'_> {
+    fn drop(&mut self) {
+        if self.changed {
+            // SAFETY: context and name outlive the key.
+            unsafe { api!(RedisModule_SignalModifiedKey(self.ctx.raw(), self.name.raw())) };
+        }
+    }
+}
+
+/// A number as text.
+struct Number(Text<20>);
+
+impl Number {
+    fn new(number: u64) -> Number {
+        let mut text = Text::new();
+        text.push_number(number, 1);
+        Number(text)
+    }
+
+    fn as_ptr(&self) -> *const u8 {
+        self.0.as_bytes().as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.0.as_bytes().len()
+    }
+}
+
+/// Whether the server is carrying out a command of ours.
+static CALLING: AtomicBool = AtomicBool::new(false);
+
+/// Whether the server is carrying out a command that the module called, and not a client.
+pub fn is_calling() -> bool {
+    CALLING.load(Ordering::Relaxed)
+}
+
+/// Calls a command that removes a range of elements, and replicates it.
+fn call_to_remove(ctx: Context, name: KeyName, command: &CStr, from: &Text<24>, to: &Text<24>) {
+    CALLING.store(true, Ordering::Relaxed);
+    // SAFETY: context, name and texts are live; the format has an entry for each. A reply is ours to free.
+    unsafe {
+        let reply = api!(RedisModule_Call(
+            ctx.raw(),
+            command.as_ptr(),
+            c"!sbb".as_ptr(),
+            name.raw(),
+            from.as_bytes().as_ptr(),
+            from.as_bytes().len(),
+            to.as_bytes().as_ptr(),
+            to.as_bytes().len(),
+        ));
+        if !reply.is_null() {
+            api!(RedisModule_FreeCallReply(reply));
+        }
+    }
+    CALLING.store(false, Ordering::Relaxed);
 }
 
 static PXAT: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(null_mut());
@@ -385,19 +467,4 @@ fn pxat() -> *mut raw::RedisModuleString {
 /// Frees what is kept from call to call, before the module goes.
 pub(super) fn release() {
     drop(OwnedString::adopt(PXAT.swap(null_mut(), Ordering::Relaxed)));
-}
-
-impl Drop for Key<'_> {
-    fn drop(&mut self) {
-        // SAFETY: opened by us and closed once; null is ignored by the server. The context and the name
-        // outlive the key.
-        unsafe {
-            if !self.raw.is_null() {
-                api!(RedisModule_CloseKey(self.raw));
-            }
-            if self.changed {
-                api!(RedisModule_SignalModifiedKey(self.ctx.raw(), self.name.raw()));
-            }
-        }
-    }
 }

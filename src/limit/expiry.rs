@@ -1,0 +1,67 @@
+//! When a key expires: when its state stops mattering, or so much later that calls need not move its TTL.
+//!
+//! ```text
+//! now                       needed        needed + grace + in use
+//! |---------------------------|------------------|---------------> time
+//!                             |<- a TTL in here stays where it is
+//! ```
+
+/// Grace added to every TTL, in milliseconds. A caller who comes back within it finds the key, where the server would
+/// otherwise have deleted it and replicated that. Below one second, as a TTL is rounded up to a millisecond too.
+pub const GRACE_MS: u64 = 900;
+
+/// A key's TTL, and what it must reach to.
+#[derive(Clone, Copy, Debug)]
+pub struct Expiry {
+    /// When the state stops mattering, in Unix microseconds.
+    pub needed_us: u64,
+    /// How long the key was in use, at most one period, in microseconds: by so much the TTL may run ahead.
+    pub in_use_us: u64,
+}
+
+impl Expiry {
+    fn needed_ms(&self) -> u64 {
+        self.needed_us.div_ceil(1_000)
+    }
+
+    fn latest_ms(&self) -> u64 {
+        self.needed_ms().saturating_add(GRACE_MS).saturating_add(self.in_use_us / 1_000)
+    }
+
+    /// What the TTL is to be changed to, if `current_ms` will not do.
+    pub fn after(&self, current_ms: Option<u64>) -> Option<u64> {
+        let range = self.needed_ms()..=self.latest_ms();
+        let stays = current_ms.is_some_and(|current_ms| range.contains(&current_ms));
+        (!stays).then(|| self.latest_ms())
+    }
+
+    /// The same, but only ever lengthens the TTL: others may need the key longer.
+    pub fn no_sooner(&self, current_ms: Option<u64>) -> Option<u64> {
+        let stays = current_ms.is_some_and(|current_ms| current_ms >= self.needed_ms());
+        (!stays).then(|| self.latest_ms())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ttl_moves_only_when_it_is_too_short_or_too_long() {
+        let fresh = Expiry { needed_us: 60_000_001, in_use_us: 0 };
+        let busy = Expiry { needed_us: 60_000_001, in_use_us: 9_500_999 };
+        for (expiry, current_ms, after, no_sooner) in [
+            (fresh, None, Some(60_901), Some(60_901)),
+            (fresh, Some(60_000), Some(60_901), Some(60_901)),
+            (fresh, Some(60_001), None, None),
+            (fresh, Some(60_901), None, None),
+            (fresh, Some(60_902), Some(60_901), None),
+            (busy, Some(60_000), Some(70_401), Some(70_401)),
+            (busy, Some(70_401), None, None),
+            (busy, Some(70_402), Some(70_401), None),
+        ] {
+            assert_eq!(expiry.after(current_ms), after, "{expiry:?} {current_ms:?}");
+            assert_eq!(expiry.no_sooner(current_ms), no_sooner, "{expiry:?} {current_ms:?}");
+        }
+    }
+}

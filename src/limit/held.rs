@@ -1,0 +1,86 @@
+//! What is held in a key: the leases of its live reservations, in the order in which they end.
+
+/// The lease of one live reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lease {
+    /// When it lapses, in Unix microseconds.
+    pub end_us: u64,
+    /// How much is given back then.
+    pub quantity: u64,
+}
+
+/// The result of [`Leases::first_end`]: when that lease ends, and what those before it hold.
+pub type FirstEnd = (Option<u64>, u128);
+
+/// Live leases.
+pub trait Leases {
+    /// The sum of their quantities.
+    fn total(&self) -> u128;
+    /// When the last of them ends; `None` if there is none.
+    fn last_end_us(&self) -> Option<u64>;
+    /// The first lease, in the order of their ends, for which `enough` is true of its end and of what has lapsed by then,
+    /// itself included. `enough` stays true once it is. Without such a lease the second part is all that is held.
+    fn first_end<E>(
+        &self,
+        enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstEnd, E>;
+}
+
+/// Leases in a sorted list: for the few that most keys hold.
+#[derive(Debug, Default)]
+pub struct Listed {
+    leases: Vec<Lease>,
+}
+
+impl Listed {
+    /// Adds a lease.
+    pub fn add(&mut self, lease: Lease) {
+        let at = self.leases.partition_point(|other| *other <= lease);
+        self.leases.insert(at, lease);
+    }
+
+    /// Removes a lease.
+    pub fn remove(&mut self, lease: Lease) {
+        if let Ok(at) = self.leases.binary_search(&lease) {
+            self.leases.remove(at);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.leases.len()
+    }
+}
+
+impl FromIterator<Lease> for Listed {
+    fn from_iter<T: IntoIterator<Item = Lease>>(leases: T) -> Listed {
+        let mut leases: Vec<Lease> = leases.into_iter().collect();
+        leases.sort_unstable();
+        Listed { leases }
+    }
+}
+
+impl Leases for Listed {
+    fn total(&self) -> u128 {
+        self.leases.iter().map(|lease| u128::from(lease.quantity)).sum()
+    }
+
+    fn last_end_us(&self) -> Option<u64> {
+        self.leases.last().map(|lease| lease.end_us)
+    }
+
+    fn first_end<E>(
+        &self,
+        mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstEnd, E> {
+        let mut lapsed: u128 = 0;
+        for lease in &self.leases {
+            let with_it = lapsed.saturating_add(u128::from(lease.quantity));
+            if enough(lease.end_us, with_it)? {
+                return Ok((Some(lease.end_us), lapsed));
+            }
+            lapsed = with_it;
+        }
+        Ok((None, lapsed))
+    }
+}

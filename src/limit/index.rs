@@ -1,0 +1,374 @@
+//! An index of the reservations of one key: by id, and by the end of the lease with running sums, so that a call
+//! decides in O(log n) however many are held.
+//!
+//! The order by ends is a treap (Aragon and Seidel, "Randomized search trees", 1989): a search tree by `(end, slot)`
+//! that is a heap by random priorities, and so as deep as a random tree. Each node knows the sum of its subtree.
+//!
+//! ```text
+//!                end 40, sum 9
+//!               /             \
+//!      end 20, sum 5        end 70, sum 1        what lapses until 40: 5 + (9 - 5 - 1)
+//! ```
+
+use super::held::{FirstEnd, Lease, Leases, Listed};
+use super::reservation::{end_us, Reservation};
+use super::rule::RuleText;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// The place of a reservation in the index.
+type Slot = u32;
+
+/// No node.
+const NONE: Slot = Slot::MAX;
+
+#[derive(Debug)]
+struct Node {
+    id: Box<[u8]>,
+    quantity: u64,
+    lease_ms: u64,
+    end_us: u64,
+    order_us: u64,
+    /// The number of its rule among [`Index::rules`].
+    rule: u32,
+    priority: u32,
+    left: Slot,
+    right: Slot,
+    /// The quantities of its subtree.
+    sum: u128,
+}
+
+/// The reservations of one key, dead and alive.
+#[derive(Debug)]
+pub struct Index {
+    nodes: Vec<Option<Node>>,
+    free: Vec<Slot>,
+    root: Slot,
+    by_id: BTreeMap<Box<[u8]>, Slot>,
+    rules: Vec<RuleText>,
+    /// The bytes of all ids.
+    id_bytes: usize,
+    /// At least the newest order of arrival.
+    newest_order_us: Option<u64>,
+    /// At least the latest start of a lease.
+    latest_start_us: u64,
+    random: u32,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Index {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            root: NONE,
+            by_id: BTreeMap::new(),
+            rules: Vec::new(),
+            id_bytes: 0,
+            newest_order_us: None,
+            latest_start_us: 0,
+            random: 0x9e37_79b9,
+        }
+    }
+}
+
+impl Index {
+    /// How many reservations there are.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        /// A node of `by_id` and its share of the tree, and what the allocator adds to two copies of the id.
+        const PER_ID: usize = 72;
+        let nodes = self.nodes.capacity().saturating_mul(size_of::<Option<Node>>());
+        let ids = self.len().saturating_mul(PER_ID);
+        nodes.saturating_add(ids).saturating_add(self.id_bytes.saturating_mul(2))
+    }
+
+    /// Adds a reservation. False, and nothing is added, if its id is there.
+    pub fn insert(&mut self, one: &Reservation) -> bool {
+        if self.by_id.contains_key(one.id) {
+            return false;
+        }
+        let node = Node {
+            id: one.id.into(),
+            quantity: one.quantity,
+            lease_ms: one.lease_ms,
+            end_us: one.end_us,
+            order_us: one.order_us,
+            rule: self.rule_number(one.rule),
+            priority: self.next_priority(),
+            left: NONE,
+            right: NONE,
+            sum: u128::from(one.quantity),
+        };
+        self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
+        self.latest_start_us = self.latest_start_us.max(one.start_us());
+        self.id_bytes = self.id_bytes.saturating_add(one.id.len());
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let Ok(slot) = Slot::try_from(self.nodes.len()) else { return false };
+                self.nodes.push(None);
+                slot
+            }
+        };
+        if let Some(place) = self.nodes.get_mut(slot as usize) {
+            *place = Some(node);
+        }
+        self.by_id.insert(one.id.into(), slot);
+        let (before, after) = self.split(self.root, (one.end_us, slot));
+        let joined = self.merge(before, slot);
+        self.root = self.merge(joined, after);
+        true
+    }
+
+    /// Removes the reservation `id`; whether it was there.
+    pub fn remove(&mut self, id: &[u8]) -> bool {
+        let Some(slot) = self.by_id.remove(id) else { return false };
+        let Some(key) = self.key(slot) else { return false };
+        let (before, rest) = self.split(self.root, key);
+        let (_, after) = self.split(rest, (key.0, key.1.saturating_add(1)));
+        self.root = self.merge(before, after);
+        if let Some(place) = self.nodes.get_mut(slot as usize) {
+            *place = None;
+        }
+        self.free.push(slot);
+        self.id_bytes = self.id_bytes.saturating_sub(id.len());
+        true
+    }
+
+    /// The reservation `id`, lapsed or not.
+    pub fn get(&self, id: &[u8]) -> Option<Reservation<'_>> {
+        self.reservation(*self.by_id.get(id)?)
+    }
+
+    /// All reservations, in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = Reservation<'_>> {
+        self.by_id.values().filter_map(|slot| self.reservation(*slot))
+    }
+
+    /// Up to `most` reservations that have lapsed at `now_us`, the first to lapse first.
+    pub fn lapsed(&self, now_us: u64, most: usize) -> Vec<Reservation<'_>> {
+        let mut found = Vec::new();
+        self.visit_lapsed(self.root, now_us, most, &mut found);
+        found
+    }
+
+    fn visit_lapsed<'a>(
+        &'a self,
+        slot: Slot,
+        now_us: u64,
+        most: usize,
+        found: &mut Vec<Reservation<'a>>,
+    ) {
+        let Some(node) = self.node(slot) else { return };
+        self.visit_lapsed(node.left, now_us, most, found);
+        if node.end_us > now_us || found.len() >= most {
+            return;
+        }
+        found.extend(self.reservation(slot));
+        self.visit_lapsed(node.right, now_us, most, found);
+    }
+
+    /// Whether a lease may end later than one lease from `now_us`, because a clock went back.
+    pub fn may_have_future(&self, now_us: u64) -> bool {
+        self.latest_start_us > now_us
+    }
+
+    /// Up to `most` reservations whose lease ends later than one lease from `now_us`. O(n).
+    pub fn future(&mut self, now_us: u64, most: usize) -> Vec<Reservation<'_>> {
+        self.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
+        self.iter().filter(|one| one.start_us() > now_us).take(most).collect()
+    }
+
+    /// The place of a new reservation in the order of arrival: `now_us`, or just behind the newest where that came in
+    /// the same microsecond or before the clock went back.
+    pub fn next_order_us(&self, now_us: u64) -> u64 {
+        next_order_us(self.newest_order_us, now_us)
+    }
+
+    /// The leases that are live at `now_us`, if none is from the future.
+    pub fn live(&self, now_us: u64) -> Live<'_> {
+        let lapsed = self.sum_until(now_us);
+        Live { index: self, now_us, lapsed }
+    }
+
+    /// The same as a list, with leases from the future as ending one lease from `now_us`. O(n).
+    pub fn listed(&self, now_us: u64) -> Listed {
+        let live = self.iter().filter(|one| one.live(now_us));
+        live.map(|one| Lease { end_us: one.lapses_us(now_us), quantity: one.quantity }).collect()
+    }
+
+    /// The quantities of all leases that end at `us` or before.
+    fn sum_until(&self, us: u64) -> u128 {
+        let (mut sum, mut at) = (0u128, self.root);
+        while let Some(node) = self.node(at) {
+            if node.end_us <= us {
+                let right = self.sum(node.right);
+                sum = sum.saturating_add(node.sum).saturating_sub(right);
+                at = node.right;
+            } else {
+                at = node.left;
+            }
+        }
+        sum
+    }
+
+    fn rule_number(&mut self, rule: &[u8]) -> u32 {
+        let found = self.rules.iter().position(|known| known.as_bytes() == rule);
+        let at = found.unwrap_or_else(|| {
+            self.rules.push(RuleText::from(rule));
+            self.rules.len().saturating_sub(1)
+        });
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// Xorshift (Marsaglia, "Xorshift RNGs", 2003): priorities need no more.
+    fn next_priority(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        self.random
+    }
+
+    fn node(&self, slot: Slot) -> Option<&Node> {
+        self.nodes.get(slot as usize)?.as_ref()
+    }
+
+    fn node_mut(&mut self, slot: Slot) -> Option<&mut Node> {
+        self.nodes.get_mut(slot as usize)?.as_mut()
+    }
+
+    fn reservation(&self, slot: Slot) -> Option<Reservation<'_>> {
+        let node = self.node(slot)?;
+        Some(Reservation {
+            id: &node.id,
+            quantity: node.quantity,
+            lease_ms: node.lease_ms,
+            end_us: node.end_us,
+            order_us: node.order_us,
+            rule: self.rules.get(node.rule as usize)?.as_bytes(),
+        })
+    }
+
+    fn key(&self, slot: Slot) -> Option<(u64, Slot)> {
+        self.node(slot).map(|node| (node.end_us, slot))
+    }
+
+    fn sum(&self, slot: Slot) -> u128 {
+        self.node(slot).map_or(0, |node| node.sum)
+    }
+
+    /// Sums up a node's subtree anew.
+    fn refresh(&mut self, slot: Slot) {
+        let Some(node) = self.node(slot) else { return };
+        let sum = u128::from(node.quantity)
+            .saturating_add(self.sum(node.left))
+            .saturating_add(self.sum(node.right));
+        if let Some(node) = self.node_mut(slot) {
+            node.sum = sum;
+        }
+    }
+
+    /// Splits a subtree into what lies before `key`, and the rest.
+    fn split(&mut self, slot: Slot, key: (u64, Slot)) -> (Slot, Slot) {
+        let Some(node) = self.node(slot) else { return (NONE, NONE) };
+        if (node.end_us, slot).cmp(&key) == Ordering::Less {
+            let (before, after) = self.split(node.right, key);
+            if let Some(node) = self.node_mut(slot) {
+                node.right = before;
+            }
+            self.refresh(slot);
+            (slot, after)
+        } else {
+            let (before, after) = self.split(node.left, key);
+            if let Some(node) = self.node_mut(slot) {
+                node.left = after;
+            }
+            self.refresh(slot);
+            (before, slot)
+        }
+    }
+
+    /// Joins two subtrees, of which all in the first lies before all in the second.
+    fn merge(&mut self, first: Slot, second: Slot) -> Slot {
+        let (Some(one), Some(other)) = (self.node(first), self.node(second)) else {
+            return if first == NONE { second } else { first };
+        };
+        if one.priority >= other.priority {
+            let right = self.merge(one.right, second);
+            if let Some(node) = self.node_mut(first) {
+                node.right = right;
+            }
+            self.refresh(first);
+            first
+        } else {
+            let left = self.merge(first, other.left);
+            if let Some(node) = self.node_mut(second) {
+                node.left = left;
+            }
+            self.refresh(second);
+            second
+        }
+    }
+}
+
+/// The place of a new reservation in the order of arrival, behind the newest.
+pub fn next_order_us(newest_order_us: Option<u64>, now_us: u64) -> u64 {
+    newest_order_us.map_or(0, |newest_us| newest_us.saturating_add(1)).max(now_us)
+}
+
+/// When a lease from the future ends instead.
+pub fn healed<'a>(one: &Reservation<'a>, now_us: u64) -> Reservation<'a> {
+    Reservation { end_us: end_us(now_us, one.lease_ms), ..*one }
+}
+
+/// The leases of an index that are live at a moment.
+#[derive(Debug)]
+pub struct Live<'i> {
+    index: &'i Index,
+    now_us: u64,
+    lapsed: u128,
+}
+
+impl Leases for Live<'_> {
+    fn total(&self) -> u128 {
+        self.index.sum(self.index.root).saturating_sub(self.lapsed)
+    }
+
+    fn last_end_us(&self) -> Option<u64> {
+        let mut at = self.index.node(self.index.root)?;
+        while let Some(right) = self.index.node(at.right) {
+            at = right;
+        }
+        Some(at.end_us).filter(|end_us| *end_us > self.now_us)
+    }
+
+    fn first_end<E>(
+        &self,
+        mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstEnd, E> {
+        let index = self.index;
+        // What ends before the subtree at `at`, the lapsed included.
+        let (mut before, mut at): (u128, Slot) = (0, index.root);
+        let mut found = (None, self.total());
+        while let Some(node) = index.node(at) {
+            let until = before.saturating_add(index.sum(node.left));
+            let with_it = until.saturating_add(u128::from(node.quantity));
+            let live = node.end_us > self.now_us;
+            if live && enough(node.end_us, with_it.saturating_sub(self.lapsed))? {
+                found = (Some(node.end_us), until.saturating_sub(self.lapsed));
+                at = node.left;
+            } else {
+                before = with_it;
+                at = node.right;
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests;

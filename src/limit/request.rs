@@ -1,0 +1,70 @@
+//! What one call asks of one key.
+
+use super::decision::{Ask, TimeUnit};
+use super::reservation::Id;
+use super::rule::Rule;
+use super::throttle::Rate;
+
+/// A checked call of a taking or a looking command, without its key.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The limit.
+    pub limit: Limit,
+    /// How much is asked for, and how.
+    pub ask: Ask,
+    /// Denied calls count as well (COUNTDENIED).
+    pub count_denied: bool,
+    /// The unit of the times in the reply.
+    pub unit: TimeUnit,
+}
+
+/// A limit, and what a grant leaves.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    /// A bucket.
+    Bucket(Rate),
+    /// Events in a window.
+    Window(WindowLimit),
+    /// Reservations in a window, or a semaphore.
+    Reserve(WindowLimit, Reserve),
+}
+
+/// At most `limit` in a window.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowLimit {
+    /// The most that there may be at one time.
+    pub limit: u64,
+    /// How events leave.
+    pub rule: Rule,
+    /// The most entries of events that are live at one time.
+    pub most_entries: u32,
+}
+
+/// The reservation that a grant makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserve {
+    /// How long it lasts, in milliseconds.
+    pub lease_ms: u64,
+    /// The caller's name for it; `None` has one made.
+    pub id: Option<Id>,
+}
+
+impl Request {
+    /// Whether it takes something, so that it has to stand in line and may wait.
+    pub fn takes(&self) -> bool {
+        self.ask.quantity.takes()
+    }
+
+    /// How much it leaves for others, which is its place in a line.
+    pub fn leave(&self) -> u64 {
+        self.ask.leave
+    }
+
+    /// The id that the caller gave to the reservation.
+    pub fn id(&self) -> Option<&[u8]> {
+        match &self.limit {
+            Limit::Reserve(_, reserve) => reserve.id.as_ref().map(|id| id.as_bytes()),
+            Limit::Bucket(_) | Limit::Window(_) => None,
+        }
+    }
+}

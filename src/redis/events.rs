@@ -1,0 +1,93 @@
+//! What the server tells of changes to keys that others made.
+
+use super::api::api;
+use super::call::{guard, Context};
+use super::key::is_calling;
+use super::text::bytes_of;
+use redis_module::raw;
+use std::os::raw::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+
+const OK: c_int = raw::REDISMODULE_OK as c_int;
+
+/// Who is told of changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Handlers {
+    /// Somebody changed the key of this name in the database of this number.
+    pub key_changed: fn(i32, &[u8]),
+    /// Any key may have changed: databases were emptied, swapped or loaded, or this server got another role.
+    pub all_changed: fn(),
+}
+
+static HANDLERS: OnceLock<Handlers> = OnceLock::new();
+static WATCHING: AtomicBool = AtomicBool::new(false);
+
+/// Says who is to be told, and has the server tell of changes to whole databases.
+pub fn register(ctx: Context, handlers: Handlers) {
+    let _ = HANDLERS.set(handlers);
+    for id in [
+        raw::REDISMODULE_EVENT_FLUSHDB,
+        raw::REDISMODULE_EVENT_SWAPDB,
+        raw::REDISMODULE_EVENT_LOADING,
+        raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+        raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
+    ] {
+        let event = raw::RedisModuleEvent { id: id.into(), dataver: 1 };
+        // SAFETY: the context is live; the function lives as long as the module. An event that the server does not
+        // know is refused.
+        unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(all_changed))) };
+    }
+}
+
+/// Has the server tell of each change to a key, from the first call on; whether it does. It costs every write to any
+/// key some 5 %, so it begins only where somebody needs it. Not every server can end it again.
+pub fn watch(ctx: Context) -> bool {
+    if WATCHING.load(Ordering::Relaxed) {
+        return true;
+    }
+    let types = raw::REDISMODULE_NOTIFY_GENERIC
+        | raw::REDISMODULE_NOTIFY_ZSET
+        | raw::REDISMODULE_NOTIFY_EXPIRED
+        | raw::REDISMODULE_NOTIFY_EVICTED;
+    // SAFETY: the context is live; the function lives as long as the module.
+    let status = unsafe {
+        api!(RedisModule_SubscribeToKeyspaceEvents(ctx.raw(), types as c_int, Some(key_changed)))
+    };
+    WATCHING.store(status == OK, Ordering::Relaxed);
+    status == OK
+}
+
+unsafe extern "C" fn key_changed(
+    ctx: *mut raw::RedisModuleCtx,
+    _type: c_int,
+    _event: *const c_char,
+    key: *mut raw::RedisModuleString,
+) -> c_int {
+    if is_calling() {
+        return OK;
+    }
+    // SAFETY: the server keeps the context and the key during the callback.
+    let (ctx, key) = unsafe { (Context::new(ctx), bytes_of(key)) };
+    guard(ctx, || {
+        if let Some(handlers) = HANDLERS.get() {
+            (handlers.key_changed)(ctx.db(), key);
+        }
+    });
+    OK
+}
+
+unsafe extern "C" fn all_changed(
+    ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    // SAFETY: the server keeps the context during the callback.
+    let ctx = unsafe { Context::new(ctx) };
+    guard(ctx, || {
+        if let Some(handlers) = HANDLERS.get() {
+            (handlers.all_changed)();
+        }
+    });
+}

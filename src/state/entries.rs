@@ -1,0 +1,85 @@
+//! Reading the events of a key's sorted set, which lie behind its reservations, newest first.
+
+use crate::error::Error;
+use crate::limit::event::{score, Event, LAST_US};
+use crate::limit::reservation::Reservation;
+use crate::limit::window::Entries;
+use crate::redis::key::{Element, ReadKey, Scores};
+use crate::redis::text::OwnedString;
+
+/// The score of reservations.
+pub const RESERVED: f64 = f64::NEG_INFINITY;
+
+/// The scores of reservations alone.
+pub const RESERVATIONS: Scores = Scores { from: RESERVED, to: RESERVED };
+
+/// Finite scores: events, and what is foreign.
+const FINITE: Scores = Scores { from: f64::MIN, to: f64::MAX };
+
+/// Reads the entries of events in an open key.
+pub struct EventReader<'k, 'c> {
+    key: &'k mut ReadKey<'c>,
+    /// The newest entry, where it was read already.
+    newest: Option<Event>,
+}
+
+impl<'k, 'c> EventReader<'k, 'c> {
+    /// Reads in `key`, of which the newest entry may be known.
+    pub fn new(key: &'k mut ReadKey<'c>, newest: Option<Event>) -> EventReader<'k, 'c> {
+        EventReader { key, newest }
+    }
+}
+
+impl Entries for EventReader<'_, '_> {
+    type Error = Error;
+
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Error> {
+        if until_us.is_none() && self.newest.is_some() {
+            return Ok(self.newest);
+        }
+        let from = until_us.map_or(FINITE.from, score);
+        self.key.lowest(Scores { from, ..FINITE }).as_ref().map(event).transpose()
+    }
+
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Error> {
+        let Some(scores) = after(after_us) else { return Ok(None) };
+        self.key.highest(scores).as_ref().map(event).transpose()
+    }
+
+    fn scan(
+        &mut self,
+        after_us: Option<u64>,
+        mut visit: impl FnMut(Event) -> bool,
+    ) -> Result<(), Error> {
+        let Some(scores) = after(after_us) else { return Ok(()) };
+        for element in self.key.descending(scores) {
+            if !visit(event(&element)?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn contradiction() -> Error {
+        Error::NotEntry
+    }
+}
+
+/// The scores of what happened after `us`; `None` if that is beyond any score.
+pub fn after(us: Option<u64>) -> Option<Scores> {
+    match us {
+        None => Some(FINITE),
+        Some(us) if us >= LAST_US => None,
+        Some(us) => Some(Scores { to: score(us.saturating_add(1)), ..FINITE }),
+    }
+}
+
+/// The event in `element`.
+pub fn event(element: &Element) -> Result<Event, Error> {
+    Event::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
+}
+
+/// The reservation in `member`.
+pub fn reservation(member: &OwnedString) -> Result<Reservation<'_>, Error> {
+    Reservation::decode(member.as_bytes()).ok_or(Error::NotEntry)
+}

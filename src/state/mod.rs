@@ -1,0 +1,69 @@
+//! How limits are stored: the only code that knows what lies under a key. It reads what [`crate::limit`] judges, and
+//! writes what that decides.
+//!
+//! ```text
+//! bucket.rs         the string of RL.THROTTLE
+//! window.rs         the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
+//! entries.rs        reading its events
+//! reservations.rs   reading its reservations: from the set where they are few, else from an index in memory
+//! part.rs           one limit on one key: read, judged, granted or denied, written
+//! indexes.rs        those indexes, and when they are dropped
+//! zones.rs          the time zones that were named
+//! ```
+
+pub mod bucket;
+mod entries;
+pub mod indexes;
+pub mod part;
+mod reservations;
+pub mod window;
+pub mod zones;
+
+use crate::redis::call::{Context, KeyName};
+use crate::redis::key::{Kind, ReadKey, WriteKey};
+
+/// Where and when something is tried: on which key, and at which time of the wall clock.
+#[derive(Clone, Copy)]
+pub struct Spot<'c> {
+    /// The running command or callback.
+    pub ctx: Context<'c>,
+    /// The key, in the database that is selected.
+    pub name: KeyName<'c>,
+    /// Unix microseconds.
+    pub now_us: u64,
+}
+
+/// What a call may do with its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Only read it.
+    Read,
+    /// Read and change it.
+    Write,
+}
+
+/// An open key.
+enum Open<'c> {
+    Read(ReadKey<'c>),
+    Write(WriteKey<'c>),
+}
+
+impl<'c> Open<'c> {
+    fn new(spot: Spot<'c>, intent: Intent) -> Open<'c> {
+        match intent {
+            Intent::Read => Open::Read(ReadKey::open(spot.ctx, spot.name)),
+            Intent::Write => Open::Write(WriteKey::open(spot.ctx, spot.name)),
+        }
+    }
+
+    fn reader(&mut self) -> &mut ReadKey<'c> {
+        match self {
+            Open::Read(key) => key,
+            Open::Write(key) => key,
+        }
+    }
+
+    fn kind(&mut self) -> Kind {
+        self.reader().kind()
+    }
+}

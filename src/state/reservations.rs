@@ -1,0 +1,348 @@
+//! The reservations of a key, read for one call: from the sorted set where they are few, else from an index in memory.
+
+use super::entries::{reservation, RESERVATIONS};
+use super::{indexes, Spot};
+use crate::error::Error;
+use crate::limit::held::{FirstEnd, Lease, Leases, Listed};
+use crate::limit::index::{healed, next_order_us, Index};
+use crate::limit::reservation::{prefix, Reservation};
+use crate::redis::call::{Context, KeyName};
+use crate::redis::key::ReadKey;
+use crate::redis::text::OwnedString;
+
+/// From this many reservations on a key has an index.
+const INDEX_FROM: usize = 8;
+/// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
+const DROP_MOST: usize = 64;
+/// The most reservations that a call writes anew after a clock went back.
+const HEAL_MOST: usize = 1_024;
+
+/// What is reserved in a key.
+pub enum Reservations<'c> {
+    /// Read from the set.
+    Few(Few),
+    /// In an index, which is kept for the next call.
+    Many(Many<'c>),
+}
+
+/// Reservations that were read for this call alone.
+#[derive(Default)]
+pub struct Few {
+    live: Listed,
+    len: usize,
+    newest_order_us: Option<u64>,
+    has_id: bool,
+    /// Those whose lease ends later than one lease from now: a clock went back.
+    future: Vec<OwnedString>,
+    lapsed: Vec<OwnedString>,
+}
+
+/// An index that was taken out for this call. It is put back in the end, unless the call failed to say how many
+/// elements the set has then.
+pub struct Many<'c> {
+    index: Option<Box<Index>>,
+    ctx: Context<'c>,
+    name: KeyName<'c>,
+    now_us: u64,
+    has_id: bool,
+    /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
+    lapsed_id: Option<OwnedString>,
+    /// The leases, where some are from the future.
+    listed: Option<Listed>,
+    /// How many elements the set has.
+    len: usize,
+}
+
+/// What is to be done to the reservations of a key beside what was asked.
+#[derive(Default)]
+pub struct Cleaning {
+    /// Members that go.
+    pub remove: Vec<OwnedString>,
+    /// Members that come.
+    pub add: Vec<OwnedString>,
+    /// How many of those that go have lapsed.
+    pub lapsed: usize,
+}
+
+impl<'c> Reservations<'c> {
+    /// Nothing reserved.
+    pub fn none() -> Reservations<'c> {
+        Reservations::Few(Few::default())
+    }
+
+    /// The index of the key, if there is one.
+    pub fn indexed(spot: Spot<'c>, len: usize, id: Option<&[u8]>) -> Option<Reservations<'c>> {
+        let index = indexes::take(spot.ctx.db(), spot.name.as_bytes(), len)?;
+        Some(Reservations::Many(Many::new(index, spot, len, id)))
+    }
+
+    /// Reads all reservations in `key`, and whether `id` is held.
+    pub fn read(
+        spot: Spot<'c>,
+        key: &mut ReadKey<'c>,
+        id: Option<&[u8]>,
+    ) -> Result<Reservations<'c>, Error> {
+        let len = key.len();
+        let (mut few, mut members) = (Few::default(), Vec::new());
+        let mut index: Option<Box<Index>> = None;
+        for element in key.ascending(RESERVATIONS) {
+            if let Some(index) = &mut index {
+                index.insert(&reservation(&element.member)?);
+                continue;
+            }
+            few.add(&reservation(&element.member)?, spot.now_us, id);
+            members.push(element.member);
+            if members.len() >= INDEX_FROM {
+                let mut all = Box::<Index>::default();
+                for member in &members {
+                    all.insert(&reservation(member)?);
+                }
+                index = Some(all);
+            }
+        }
+        if let Some(index) = index {
+            return Ok(Reservations::Many(Many::new(index, spot, len, id)));
+        }
+        few.sort_out(members, spot.now_us)?;
+        Ok(Reservations::Few(few))
+    }
+
+    /// How many there are, dead and alive.
+    pub fn len(&self) -> usize {
+        match self {
+            Reservations::Few(few) => few.len,
+            Reservations::Many(many) => many.index().map_or(0, Index::len),
+        }
+    }
+
+    /// Whether as many are live as `most`.
+    pub fn reach(&self, most: u64) -> bool {
+        let reaches = |number| u64::try_from(number).unwrap_or(u64::MAX) >= most;
+        match self {
+            Reservations::Few(few) => reaches(few.live.len()),
+            // Only near the bound does it matter how many have lapsed.
+            Reservations::Many(many) => reaches(self.len()) && reaches(many.live_len()),
+        }
+    }
+
+    /// Whether the id that was asked for is held.
+    pub fn has_id(&self) -> bool {
+        match self {
+            Reservations::Few(few) => few.has_id,
+            Reservations::Many(many) => many.has_id,
+        }
+    }
+
+    /// The place of a new one in the order of arrival.
+    pub fn next_order_us(&self, now_us: u64) -> u64 {
+        match self {
+            Reservations::Few(few) => next_order_us(few.newest_order_us, now_us),
+            Reservations::Many(many) => {
+                many.index().map_or(now_us, |index| index.next_order_us(now_us))
+            }
+        }
+    }
+
+    /// Whether some must be written anew, as a clock went back, or many have lapsed.
+    pub fn must_write(&self) -> bool {
+        match self {
+            Reservations::Few(few) => !few.future.is_empty(),
+            Reservations::Many(many) => {
+                many.listed.is_some()
+                    || many.index().is_some_and(|index| {
+                        index.lapsed(many.now_us, DROP_MOST).len() >= DROP_MOST
+                    })
+            }
+        }
+    }
+
+    /// Those that have lapsed, and those that are written anew as a clock went back: ending one lease from now, in
+    /// their old order.
+    pub fn clean(&mut self, now_us: u64) -> Result<Cleaning, Error> {
+        let mut cleaning = Cleaning::default();
+        match self {
+            Reservations::Few(few) => {
+                for member in &few.future {
+                    let one = healed(&reservation(member)?, now_us);
+                    cleaning.add.push(OwnedString::new(one.member().as_bytes()));
+                }
+                cleaning.lapsed = few.lapsed.len();
+                cleaning.remove.append(&mut few.lapsed);
+                cleaning.remove.append(&mut few.future);
+            }
+            Reservations::Many(many) => many.clean(&mut cleaning)?,
+        }
+        Ok(cleaning)
+    }
+
+    /// The member of the reservation `id`, lapsed or not.
+    pub fn find(&self, key: &mut ReadKey, id: &[u8]) -> Option<OwnedString> {
+        if let Reservations::Many(many) = self {
+            let one = many.index()?.get(id)?;
+            return Some(OwnedString::new(one.member().as_bytes()));
+        }
+        find(key, id)
+    }
+
+    /// Notes that a reservation was removed.
+    pub fn removed(&mut self, one: &Reservation) {
+        match self {
+            Reservations::Few(few) => few.live.remove(lease(one)),
+            Reservations::Many(many) => {
+                if let Some(index) = &mut many.index {
+                    index.remove(one.id);
+                }
+            }
+        }
+    }
+
+    /// Notes that a reservation was added.
+    pub fn added(&mut self, one: &Reservation) {
+        match self {
+            Reservations::Few(few) => {
+                few.live.add(lease(one));
+            }
+            Reservations::Many(many) => {
+                if let Some(index) = &mut many.index {
+                    index.insert(one);
+                }
+            }
+        }
+    }
+
+    /// Notes how many elements the set has after the call: the index is right for so many.
+    pub fn keep(&mut self, elements: usize) {
+        if let Reservations::Many(many) = self {
+            many.len = elements;
+        }
+    }
+}
+
+impl Few {
+    fn add(&mut self, one: &Reservation, now_us: u64, id: Option<&[u8]>) {
+        self.len = self.len.saturating_add(1);
+        self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
+        if one.live(now_us) {
+            self.has_id |= id == Some(one.id);
+            self.live.add(Lease { end_us: one.lapses_us(now_us), quantity: one.quantity });
+        }
+    }
+
+    fn sort_out(&mut self, members: Vec<OwnedString>, now_us: u64) -> Result<(), Error> {
+        for member in members {
+            let one = reservation(&member)?;
+            let (live, from_future) = (one.live(now_us), one.start_us() > now_us);
+            if from_future {
+                self.future.push(member);
+            } else if !live {
+                self.lapsed.push(member);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'c> Many<'c> {
+    fn new(index: Box<Index>, spot: Spot<'c>, len: usize, id: Option<&[u8]>) -> Many<'c> {
+        let now_us = spot.now_us;
+        let found = id.and_then(|id| index.get(id));
+        let has_id = found.is_some_and(|one| one.live(now_us));
+        let lapsed_id = found.filter(|one| !one.live(now_us));
+        let lapsed_id = lapsed_id.map(|one| OwnedString::new(one.member().as_bytes()));
+        let listed = index.may_have_future(now_us).then(|| index.listed(now_us));
+        let (ctx, name) = (spot.ctx, spot.name);
+        Many { index: Some(index), ctx, name, now_us, has_id, lapsed_id, listed, len }
+    }
+
+    fn index(&self) -> Option<&Index> {
+        self.index.as_deref()
+    }
+
+    fn live_len(&self) -> usize {
+        let Some(index) = self.index() else { return 0 };
+        match &self.listed {
+            Some(listed) => listed.len(),
+            None => index.len().saturating_sub(index.lapsed(self.now_us, usize::MAX).len()),
+        }
+    }
+
+    fn clean(&mut self, cleaning: &mut Cleaning) -> Result<(), Error> {
+        let Some(index) = &mut self.index else { return Ok(()) };
+        let mut changed: Vec<_> = self.lapsed_id.take().map(|old| (old, None)).into_iter().collect();
+        for one in index.lapsed(self.now_us, DROP_MOST) {
+            changed.push((OwnedString::new(one.member().as_bytes()), None));
+        }
+        if self.listed.is_some() {
+            for one in index.future(self.now_us, HEAL_MOST) {
+                let new = healed(&one, self.now_us).member();
+                let new = OwnedString::new(new.as_bytes());
+                changed.push((OwnedString::new(one.member().as_bytes()), Some(new)));
+            }
+        }
+        for (old, new) in changed {
+            if !index.remove(reservation(&old)?.id) {
+                continue;
+            }
+            if let Some(new) = new {
+                index.insert(&reservation(&new)?);
+                cleaning.add.push(new);
+            } else {
+                cleaning.lapsed = cleaning.lapsed.saturating_add(1);
+            }
+            cleaning.remove.push(old);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Many<'_> {
+    fn drop(&mut self) {
+        if let Some(index) = self.index.take() {
+            indexes::put(self.ctx, self.name.as_bytes(), index, self.len, INDEX_FROM);
+        }
+    }
+}
+
+impl Leases for Reservations<'_> {
+    fn total(&self) -> u128 {
+        match self {
+            Reservations::Few(few) => few.live.total(),
+            Reservations::Many(Many { listed: Some(listed), .. }) => listed.total(),
+            Reservations::Many(many) => {
+                many.index().map_or(0, |index| index.live(many.now_us).total())
+            }
+        }
+    }
+
+    fn last_end_us(&self) -> Option<u64> {
+        match self {
+            Reservations::Few(few) => few.live.last_end_us(),
+            Reservations::Many(Many { listed: Some(listed), .. }) => listed.last_end_us(),
+            Reservations::Many(many) => many.index()?.live(many.now_us).last_end_us(),
+        }
+    }
+
+    fn first_end<E>(
+        &self,
+        enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstEnd, E> {
+        match self {
+            Reservations::Few(few) => few.live.first_end(enough),
+            Reservations::Many(Many { listed: Some(listed), .. }) => listed.first_end(enough),
+            Reservations::Many(many) => match many.index() {
+                Some(index) => index.live(many.now_us).first_end(enough),
+                None => Ok((None, 0)),
+            },
+        }
+    }
+}
+
+/// The reservation `id` in an open key, lapsed or not.
+pub fn find(key: &mut ReadKey, id: &[u8]) -> Option<OwnedString> {
+    let (from, to) = (prefix(id, b':'), prefix(id, b';'));
+    key.first_by_member(from.as_bytes(), to.as_bytes()).map(|element| element.member)
+}
+
+fn lease(one: &Reservation) -> Lease {
+    Lease { end_us: one.end_us, quantity: one.quantity }
+}

@@ -1,0 +1,312 @@
+//! A key's sorted set of counted events and reservations, opened for one call.
+//!
+//! ```text
+//! score   -inf ......... -1795223804000000 ............. -1795223799544558
+//!         reservations   newest event                    oldest event
+//! ```
+//!
+//! Nothing is written before everything that is read or removed was found to be ours.
+
+use super::entries::{after, event, reservation, EventReader, RESERVATIONS, RESERVED};
+use super::reservations::{find, Reservations};
+use super::{Intent, Open, Spot};
+use crate::error::Error;
+use crate::limit::decision::{Ask, Decision, Verdict};
+use crate::limit::event::{score, Event};
+use crate::limit::expiry::Expiry;
+use crate::limit::held::Leases;
+use crate::limit::reservation::{Id, Reservation};
+use crate::limit::rule::Moment;
+use crate::limit::window::{decision, freed_at_us, verdict, Edit, Judgement, Tally, Use};
+use crate::redis::call::{Context, KeyName};
+use crate::redis::key::{remove_highest, remove_scores, Kind, ReadKey, Scores, WriteKey};
+use crate::redis::text::OwnedString;
+
+/// The finite scores of a set, and those of reservations.
+const ALL: Scores = Scores { from: RESERVED, to: f64::MAX };
+
+/// An open sorted set whose reservations were read.
+pub struct WindowKey<'c> {
+    key: Open<'c>,
+    spot: Spot<'c>,
+    reservations: Reservations<'c>,
+    /// The newest event, where it was read already.
+    newest: Option<Event>,
+}
+
+/// What a call does to the reservations of a key.
+#[derive(Default)]
+pub struct Change<'r> {
+    /// A reservation that is made.
+    pub reserve: Option<Reservation<'r>>,
+    /// A reservation that goes: applied, or renewed.
+    pub settle: Option<OwnedString>,
+    /// What has lapsed goes, as far as that is a bounded piece of work.
+    pub clean: bool,
+    /// The TTL stays where it is: something was given back.
+    pub keep_ttl: bool,
+}
+
+fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
+    let mut key = Open::new(spot, intent);
+    match key.kind() {
+        Kind::Empty | Kind::Zset => Ok(key),
+        Kind::String | Kind::Other => Err(Error::NotZset),
+    }
+}
+
+impl<'c> WindowKey<'c> {
+    /// Opens a key that is missing or a sorted set, and reads what is reserved there, and whether `id` is.
+    pub fn open(
+        spot: Spot<'c>,
+        intent: Intent,
+        id: Option<&[u8]>,
+    ) -> Result<WindowKey<'c>, Error> {
+        let mut key = open(spot, intent)?;
+        let reader = key.reader();
+        let mut newest = None;
+        let reservations = match Reservations::indexed(spot, reader.len(), id) {
+            Some(reservations) => reservations,
+            None => match reader.lowest(ALL) {
+                Some(element) if element.score == RESERVED => Reservations::read(spot, reader, id)?,
+                Some(element) => {
+                    newest = Some(event(&element)?);
+                    Reservations::none()
+                }
+                None => Reservations::none(),
+            },
+        };
+        Ok(WindowKey { key, spot, reservations, newest })
+    }
+
+    /// Counts the events at a moment.
+    pub fn tally(&mut self, moment: Moment) -> Result<Tally, Error> {
+        if !moment.counts() {
+            return Ok(Tally::nothing(moment));
+        }
+        Tally::read(&mut EventReader::new(self.key.reader(), self.newest), moment)
+    }
+
+    /// What is reserved.
+    pub fn reservations(&self) -> &Reservations<'c> {
+        &self.reservations
+    }
+
+    /// What uses up `limit`.
+    pub fn used(&self, tally: &Tally, limit: u64) -> Use {
+        Use { limit, counted: tally.counted(), held: self.reservations.total() }
+    }
+
+    /// The verdict on a judgement, with its wait.
+    pub fn verdict(
+        &mut self,
+        tally: &Tally,
+        judgement: Judgement,
+        barred: bool,
+    ) -> Result<Verdict, Error> {
+        let mut reader = EventReader::new(self.key.reader(), self.newest);
+        verdict(&mut reader, tally, &self.reservations, judgement, barred)
+    }
+
+    /// When what is asked could be had if nothing were held and nobody waited; `None` if never.
+    pub fn alone_us(&mut self, tally: &Tally, used: &Use, ask: &Ask) -> Result<Option<u64>, Error> {
+        let now_us = self.spot.now_us;
+        match used.judge_alone(ask) {
+            Judgement::Never => Ok(None),
+            Judgement::Allowed(_) => Ok(Some(now_us)),
+            Judgement::Wanting { need, .. } => {
+                let mut reader = EventReader::new(self.key.reader(), self.newest);
+                freed_at_us(&mut reader, tally, &Reservations::none(), need)
+            }
+        }
+    }
+
+    /// What a call with this verdict is told of the key as it stands, or will stand with `reserve`.
+    pub fn decide(
+        &self,
+        verdict: Verdict,
+        tally: &Tally,
+        limit: u64,
+        reserve: Option<&Reservation>,
+    ) -> Decision {
+        let mut after = self.used(tally, limit);
+        let mut empty_at_us = self.empty_at_us(tally);
+        if let Some(one) = reserve {
+            after.held = after.held.saturating_add(u128::from(one.quantity));
+            empty_at_us = empty_at_us.max(Some(one.end_us));
+        }
+        decision(verdict, &after, self.spot.now_us, empty_at_us)
+    }
+
+    fn empty_at_us(&self, tally: &Tally) -> Option<u64> {
+        tally.empty_at_us().max(self.reservations.last_end_us())
+    }
+
+    /// Whether something is to be written even where a call is denied: what heals, and what lies in the way of every
+    /// call.
+    pub fn must_write(&self, tally: &Tally) -> bool {
+        tally.has_future() || self.reservations.must_write()
+    }
+
+    /// Uncounts `amount` of the events; whether there was something to uncount.
+    pub fn uncount(&mut self, tally: &mut Tally, amount: u64) -> Result<bool, Error> {
+        tally.uncount(&mut EventReader::new(self.key.reader(), self.newest), amount)
+    }
+
+    /// Plans what is to be written to the events, and drops dead ones with it if `trims`. All that will be removed is
+    /// ours, or this is an error.
+    pub fn plan(
+        &mut self,
+        tally: &mut Tally,
+        trims: bool,
+        most_entries: u32,
+    ) -> Result<Edit, Error> {
+        let len = self.key.reader().len().saturating_sub(self.reservations.len());
+        let mut reader = EventReader::new(self.key.reader(), self.newest);
+        if trims {
+            tally.trim(&mut reader, len, most_entries)?;
+        }
+        tally.edit(&mut reader)
+    }
+
+    /// Writes what was planned; returns how many lapsed reservations were dropped. Nothing, where the key was opened for
+    /// reading.
+    pub fn write(mut self, tally: &Tally, edit: &Edit, change: Change) -> Result<usize, Error> {
+        let Open::Write(mut key) = self.key else { return Ok(0) };
+        let Spot { ctx, name, now_us } = self.spot;
+        let (mut remove, mut lapsed) = (Vec::new(), 0);
+        if change.clean || self.reservations.must_write() {
+            let cleaning = self.reservations.clean(now_us)?;
+            cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
+            (remove, lapsed) = (cleaning.remove, cleaning.lapsed);
+        }
+        let (reduced, rest) = edit.reduced.unzip();
+        for event in [edit.put, rest].into_iter().flatten() {
+            key.add(event.score(), event.member().as_bytes());
+        }
+        if let Some(member) = change.settle {
+            self.reservations.removed(&reservation(&member)?);
+            remove.push(member);
+        }
+        if let Some(one) = &change.reserve {
+            key.add(RESERVED, one.member().as_bytes());
+            self.reservations.added(one);
+        }
+        for event in [edit.replaced, reduced].into_iter().flatten() {
+            remove.push(OwnedString::new(event.member().as_bytes()));
+        }
+        if !remove.is_empty() {
+            key.remove(&remove);
+        }
+        if !change.keep_ttl {
+            let in_use_us = tally.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
+            let empty_at_us = tally.empty_at_us().max(self.reservations.last_end_us());
+            let expiry = Expiry {
+                needed_us: empty_at_us.unwrap_or(now_us),
+                in_use_us: in_use_us.min(tally.moment().period_us()),
+            };
+            if let Some(at_ms) = expiry.after(key.expires_at_ms()) {
+                key.expire_at(at_ms);
+            }
+        }
+        self.reservations.keep(key.len());
+        drop(key);
+        if remove_ranges(ctx, name, edit) {
+            self.reservations.keep(ReadKey::open(ctx, name).len());
+        }
+        Ok(lapsed)
+    }
+
+    /// The member of the reservation `id`, if it is live.
+    pub fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
+        let found = self.reservations.find(self.key.reader(), id);
+        live(found, self.spot.now_us)
+    }
+}
+
+/// Removes the ranges of entries that an edit names; whether there were any. The key must not be open.
+fn remove_ranges(ctx: Context, name: KeyName, edit: &Edit) -> bool {
+    if let Some((from_us, to_us)) = edit.given_back {
+        remove_scores(ctx, name, Scores { from: score(to_us), to: score(from_us) });
+    }
+    let future = edit.future_from.and_then(|from_us| after(Some(from_us)));
+    if let Some(scores) = future {
+        remove_scores(ctx, name, Scores { from: score(u64::MAX), ..scores });
+    }
+    if edit.trim > 0 {
+        remove_highest(ctx, name, edit.trim);
+    }
+    edit.given_back.is_some() || future.is_some() || edit.trim > 0
+}
+
+fn live(member: Option<OwnedString>, now_us: u64) -> Result<Option<OwnedString>, Error> {
+    let Some(member) = member else { return Ok(None) };
+    let live = reservation(&member)?.live(now_us);
+    Ok(live.then_some(member))
+}
+
+/// Gives the live reservations of these ids back; returns how many there were. Each is found in O(log n).
+pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
+    let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(0) };
+    let mut index = Reservations::indexed(spot, key.len(), None);
+    let mut members = Vec::with_capacity(ids.len());
+    for id in ids {
+        let found = match &index {
+            Some(index) => index.find(&mut key, id.as_bytes()),
+            None => find(&mut key, id.as_bytes()),
+        };
+        members.extend(live(found, spot.now_us)?);
+    }
+    remove(&mut key, index.as_mut(), &members)?;
+    Ok(members.len())
+}
+
+/// Gives the reservation `id` back if it is the one that ends at `end_us`: it may have been released, and the id taken
+/// by somebody else.
+pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
+    let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(()) };
+    let mut index = Reservations::indexed(spot, key.len(), None);
+    let found = match &index {
+        Some(index) => index.find(&mut key, id),
+        None => find(&mut key, id),
+    };
+    let Some(member) = found else { return Ok(()) };
+    if reservation(&member)?.end_us == end_us {
+        remove(&mut key, index.as_mut(), &[member])?;
+    }
+    Ok(())
+}
+
+fn remove(
+    key: &mut WriteKey,
+    mut index: Option<&mut Reservations>,
+    members: &[OwnedString],
+) -> Result<(), Error> {
+    if members.is_empty() {
+        return Ok(());
+    }
+    if let Some(index) = &mut index {
+        for member in members {
+            index.removed(&reservation(member)?);
+        }
+    }
+    key.remove(members);
+    if let Some(index) = index {
+        index.keep(key.len());
+    }
+    Ok(())
+}
+
+/// The members of the live reservations, the oldest first.
+pub fn held(spot: Spot) -> Result<Vec<OwnedString>, Error> {
+    let mut key = open(spot, Intent::Read)?;
+    let mut members = Vec::new();
+    for element in key.reader().ascending(RESERVATIONS) {
+        let one = reservation(&element.member)?;
+        if one.live(spot.now_us) {
+            members.push((one.order_us, element.member));
+        }
+    }
+    members.sort_by_key(|(order_us, _)| *order_us);
+    Ok(members.into_iter().map(|(_, member)| member).collect())
+}
