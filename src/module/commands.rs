@@ -200,3 +200,125 @@ fn option(row: &Row) -> Argument {
         Value::Text(name) => Argument::Valued(row.name, Box::new(Argument::Text(name))),
     }
 }
+
+/// The entry of the command of this name.
+#[cfg(test)]
+pub fn entry_of(name: &str) -> Entry {
+    let named = |row: &Command| row.name.to_bytes() == name.as_bytes();
+    ENTRIES[COMMANDS.iter().position(named).unwrap()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::command::Access;
+    use crate::redis::fake::{Reply, Server};
+
+    const NOW_US: i64 = 1_700_000_000_000_000;
+
+    /// Panics in each call, and then replies as the module does.
+    struct Panics;
+
+    impl Commands for Panics {
+        fn run(_: &Call) {
+            panic!("as a bug would");
+        }
+
+        fn panicked(call: &Call) {
+            Table::panicked(call);
+        }
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_and_a_line_in_the_log() {
+        let mut server = Server::at(NOW_US);
+        let errors = || COMMANDS[9].stats.errors.get();
+        let before = errors();
+        let ((), replies) = server.call(entry::<Panics, 9>, &["RL.HELD", "k"], |call| call());
+        let text = Error::Internal.text().to_str().unwrap();
+        assert_eq!(replies, [Reply::Error(text.into())]);
+        assert_eq!(server.log().len(), 1);
+        assert_eq!(errors(), before + 1);
+        // The next call is answered as ever.
+        let ((), replies) = server.call(entry_of("rl.held"), &["RL.HELD", "k"], |call| call());
+        assert_eq!(replies, [Reply::Array(0)]);
+    }
+
+    #[test]
+    fn calls_are_counted_once_as_allowed_denied_or_errors() {
+        let mut server = Server::at(NOW_US);
+        let stats = &COMMANDS[2].stats;
+        let counts = || [stats.allowed.get(), stats.denied.get(), stats.errors.get()];
+        let before = counts();
+        let window = entry_of("rl.window");
+        let mut call = |words: &str| {
+            let words: Vec<_> = words.split(' ').collect();
+            server.call(window, &words, |call| call()).1
+        };
+        let integers = |values: [i64; 5]| {
+            [Reply::Array(5)].into_iter().chain(values.map(Reply::Integer)).collect::<Vec<_>>()
+        };
+        assert_eq!(call("RL.WINDOW k 1 60"), integers([0, 1, 0, -1, 60]));
+        assert_eq!(call("RL.WINDOW k 1 60"), integers([1, 1, 0, 60, 60]));
+        assert_eq!(call("RL.WINDOW k 1"), [Reply::WrongArity]);
+        assert!(matches!(call("RL.WINDOW k 1 x").as_slice(), [Reply::Error(_)]));
+        let after = counts();
+        assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), [1, 1, 2]);
+    }
+
+    /// A command over several keys.
+    struct Several;
+
+    impl Commands for Several {
+        fn run(call: &Call) {
+            if !Keys::Counted(Access::Update).answer(call) {
+                call.context().reply_nil();
+            }
+        }
+
+        fn panicked(_: &Call) {}
+    }
+
+    #[test]
+    fn a_command_over_counted_keys_tells_where_they_are() {
+        for (words, keys) in [
+            (&["C", "2", "a", "b", "c"][..], &[2, 3][..]),
+            (&["C", "1", "a"], &[2]),
+            (&["C", "3", "a", "b"], &[]),
+            (&["C", "-1", "a"], &[]),
+            (&["C", "x", "a"], &[]),
+            (&["C", "18446744073709551615", "a"], &[]),
+            (&["C"], &[]),
+        ] {
+            let mut server = Server::at(NOW_US);
+            assert_eq!(server.call(entry::<Several, 0>, words, |call| call()).1, [Reply::Nil]);
+            server.ask_for_keys();
+            assert_eq!(server.call(entry::<Several, 0>, words, |call| call()).1, []);
+            let told = server.key_positions();
+            assert_eq!(told.iter().map(|key| key.0).collect::<Vec<_>>(), keys, "{words:?}");
+            assert!(told.iter().all(|key| key.1 != 0));
+        }
+    }
+
+    #[test]
+    fn the_arity_is_derived_from_the_arguments() {
+        let arities = COMMANDS.iter().map(Command::arity).collect::<Vec<_>>();
+        assert_eq!(arities, [-5, -5, -4, -4, -4, -4, -3, -3, -3, 2]);
+    }
+
+    #[test]
+    fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
+        let shown = options(Known::WINDOW.union(Known::BLOCK).union(Known::MS));
+        let [Argument::Optional(window), Argument::Optional(block), Argument::Optional(ms)] =
+            shown.as_slice()
+        else {
+            panic!("{shown:?}")
+        };
+        let Argument::OneOf(_, choices) = &**window else { panic!("{window:?}") };
+        assert!(matches!(
+            choices.as_slice(),
+            [Argument::Valued(..), Argument::Group(_, both)] if both.len() == 2
+        ));
+        assert!(matches!(**block, Argument::Valued(..)) && matches!(**ms, Argument::Flag(_)));
+    }
+}

@@ -10,6 +10,8 @@ pub mod call;
 pub mod clock;
 pub mod command;
 pub mod config;
+#[cfg(test)]
+pub mod fake;
 pub mod guard;
 pub mod info;
 pub mod key;
