@@ -25,6 +25,7 @@ mod module;
 mod options;
 mod redis;
 mod stats;
+mod text;
 
 /// Memory is the server's, so that it shows up in its `used_memory` and counts against `maxmemory`. The tests
 /// of the algorithms run without a server.
