@@ -42,6 +42,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	cargo fmt --check --manifest-path $(rust_clients)
 	cargo clippy --locked --all-targets -- -D warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
+	scripts/check-layers.sh
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	if command -v shellcheck >/dev/null; then shellcheck $(shell_scripts); fi
 	if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; fi

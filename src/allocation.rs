@@ -1,9 +1,8 @@
 //! Counts what the tests allocate: a call of RL.THROTTLE must allocate nothing in Rust, allowed or denied.
 #![allow(unsafe_code)]
 
-use crate::limit::decimal::parse_i64;
-use crate::limit::period::Period;
-use crate::limit::throttle::{decide, look, Next, Rate, Tat};
+use crate::module::commands::entry_of;
+use crate::redis::fake::{Reply, Server};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;
@@ -61,37 +60,39 @@ fn allocations_are_counted() {
     assert_eq!(allocations_of(|| 7), 0);
 }
 
-/// From the arguments' bytes to the bytes of the value; what is left of a call is the server's.
+/// From the server's call to the last element of the reply.
 #[test]
-fn a_throttle_call_allocates_nothing() {
-    const NOW_US: u64 = 1_700_000_000_000_000;
+fn a_call_of_rl_throttle_allocates_nothing_in_rust() {
+    const NOW_US: i64 = 1_700_000_000_000_000;
     let empty = b"1700000000005333333.333333333".as_slice();
     let future = b"9999999999999999999".as_slice();
-    for (stored, count, quantity, atmost, allowed) in [
-        (None, "3", "1", false, true),
-        (None, "3", "17", false, false),
-        (None, "3", "-1", false, true),
-        (Some(empty), "3000", "1", false, false),
-        (Some(empty), "3000", "5", true, false),
-        (Some(empty), "3000", "-3", false, true),
-        (Some(empty), "3000", "0", false, true),
-        (Some(future), "9223372036854775807", "1", false, true),
-        (Some(future), "7", "1", false, false),
+    let throttle = entry_of("rl.throttle");
+    // The first call makes what the module keeps from call to call.
+    Server::at(NOW_US).call(throttle, &["RL.THROTTLE", "k", "1", "1", "1"], |call| call());
+    for (stored, arguments, limited) in [
+        (None, "15 3 1s", 0),
+        (None, "15 3 1s 17", 1),
+        (None, "15 3 1s -1", 0),
+        (Some(empty), "15 3000 1s 1", 1),
+        (Some(empty), "15 3000 1s 5 ATMOST", 1),
+        (Some(empty), "15 3000 1s 0 MS", 0),
+        (Some(empty), "15 3000 1s -3", 0),
+        (Some(empty), "15 3000 1s 0", 0),
+        (Some(future), "15 9223372036854775807 1s", 0),
+        (Some(future), "15 7 1s", 1),
     ] {
-        let mut outcome = None;
-        let allocations = allocations_of(|| {
-            let number = |text: &str| parse_i64(black_box(text).as_bytes()).unwrap();
-            let period = Period::parse(black_box(b"1s")).unwrap();
-            black_box(period.length());
-            let rate = Rate::new(15, number(count).unsigned_abs(), 1000).unwrap();
-            let stored = stored.map(|value| Tat::decode(value).unwrap());
-            let (decision, next) = decide(&rate, stored, NOW_US, number(quantity), atmost);
-            black_box(look(&rate, stored, NOW_US, number(quantity), atmost));
-            if let Next::Store(tat) = next {
-                black_box(tat.encode().as_bytes());
-            }
-            outcome = Some(decision.allowed());
-        });
-        assert_eq!((outcome, allocations), (Some(allowed), 0), "{stored:?} {count} {quantity}");
+        let mut server = Server::at(NOW_US);
+        if let Some(stored) = stored {
+            server.set("k", stored);
+        }
+        let words: Vec<_> = ["RL.THROTTLE", "k"].into_iter().chain(arguments.split(' ')).collect();
+        let (allocations, replies) = server.call(throttle, &words, |call| allocations_of(call));
+        assert_eq!(replies.get(1), Some(&Reply::Integer(limited)), "{arguments}: {replies:?}");
+        assert_eq!(allocations, 0, "{stored:?} {arguments}");
+        // The fake server has seen the whole call: a change is stored, replicated and told.
+        let before = stored.map(|stored| String::from_utf8_lossy(stored).into_owned());
+        let changed = usize::from(server.get("k") != before);
+        let told = (server.replicated().len(), server.modified());
+        assert_eq!(told, (changed, changed), "{stored:?} {arguments}");
     }
 }

@@ -1,82 +1,197 @@
-//! What a command is: its code, and what COMMAND INFO and COMMAND DOCS say of it.
+//! The table of commands. A row says what a command is; its arity, key spec, ACL categories and COMMAND DOCS are
+//! derived from that in module/commands.rs.
 
+use crate::commands::{acquire, settle, throttle, window};
 use crate::error::Error;
+use crate::options::Known;
 use crate::redis::call::Call;
-use crate::stats::CommandStats;
+use crate::redis::command::{Access, Keys};
+use crate::stats::{CommandStats, Replied};
 use std::ffi::CStr;
 
-/// A row of the table in lib.rs.
+/// A row of the table.
 pub struct Command {
-    /// As clients call it, in lower case.
+    /// Its name, in lower case.
     pub name: &'static CStr,
-    /// The code.
-    pub run: fn(&mut Call) -> Result<(), Error>,
-    /// Flags as RedisModule_CreateCommand spells them, separated by blanks.
-    pub flags: &'static str,
-    /// What it does with its key.
-    pub access: Access,
-    /// Arguments with the name: exactly so many, or at least so many if below 0.
-    pub arity: i32,
+    /// Its code. It is given the options of this row.
+    pub run: fn(&Call, Known) -> Result<Replied, Error>,
+    /// Where its keys are, and what it does with them.
+    pub keys: Keys,
+    /// What it promises and needs.
+    pub nature: Nature,
     /// One sentence.
     pub summary: &'static CStr,
-    /// What it costs.
+    /// What a call costs.
     pub complexity: &'static CStr,
-    /// All arguments after the name.
-    pub arguments: &'static [Argument],
-    /// What became of its calls.
+    /// The arguments between the key and the options.
+    pub positional: &'static [Positional],
+    /// The options that it knows.
+    pub options: Known,
+    /// How its calls ended.
     pub stats: CommandStats,
 }
 
-impl Command {
-    /// A command that still lacks its code and arguments.
-    pub const fn new(
-        name: &'static CStr,
-        flags: &'static str,
-        access: Access,
-        summary: &'static CStr,
-    ) -> Command {
-        Command {
-            name,
-            run: |_| Err(Error::Internal),
-            flags,
-            access,
-            arity: -2,
-            summary,
-            complexity: c"O(1)",
-            arguments: &[],
-            stats: CommandStats::new(),
-        }
-    }
-}
-
-/// What a command does with its key, for key specs and ACL rules such as `%R~`.
+/// What a command promises and needs, for its flags and ACL categories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Only reads it.
-    Read,
-    /// Reads and may change it.
-    Update,
+pub enum Nature {
+    /// It takes, so that it needs memory, and may wait.
+    Takes,
+    /// It changes keys, but works where memory is short.
+    Settles,
+    /// It changes nothing.
+    Looks,
 }
 
-/// An argument as COMMAND DOCS shows it.
-#[derive(Debug)]
-pub enum Argument {
-    /// The key.
-    Key,
+/// An argument that is known by its position.
+#[derive(Clone, Copy, Debug)]
+pub enum Positional {
     /// A number.
     Integer(&'static CStr),
-    /// Any text.
+    /// A text.
     Text(&'static CStr),
-    /// A bare word, such as `MS`.
-    Flag(&'static CStr),
-    /// A word and a value, such as `LEASE ms`.
-    Valued(&'static CStr, &'static Argument),
-    /// One of several.
-    OneOf(&'static CStr, &'static [Argument]),
-    /// Several in a row.
-    Group(&'static CStr, &'static [Argument]),
-    /// One that may be left out.
-    Optional(&'static Argument),
-    /// One that may be repeated.
-    Multiple(&'static Argument),
+    /// A number that may be left out.
+    OptionalInteger(&'static CStr),
+    /// A text that comes once or more often.
+    Texts(&'static CStr),
 }
+
+use Positional::{Integer, OptionalInteger, Text, Texts};
+
+const RATE: &[Positional] =
+    &[Integer(c"max-burst"), Integer(c"count"), Text(c"period"), OptionalInteger(c"quantity")];
+const WINDOW: &[Positional] = &[Integer(c"limit"), Text(c"period"), OptionalInteger(c"quantity")];
+
+const UPDATES: Keys = Keys::First(Access::Update);
+const READS: Keys = Keys::First(Access::Read);
+
+const CONSTANT: &CStr = c"O(1)";
+/// For commands that read a key's events and reservations.
+const READS_ALL: &CStr =
+    c"O(log(N)+M*log(M)) with N the entries of events and M the reservations in the key";
+/// For commands that find a reservation by its id.
+const FINDS: &CStr = c"O(log(N)) for each id, with N the entries in the key";
+/// For the command that lists reservations.
+const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
+
+/// All commands.
+pub static COMMANDS: [Command; 10] = [
+    Command {
+        name: c"rl.throttle",
+        run: throttle::throttle,
+        keys: UPDATES,
+        nature: Nature::Takes,
+        summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
+        complexity: CONSTANT,
+        positional: RATE,
+        options: Known::ATMOST.union(Known::BLOCK).union(Known::MS),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.throttle_ro",
+        run: throttle::throttle_ro,
+        keys: READS,
+        nature: Nature::Looks,
+        summary: c"Answers what RL.THROTTLE would, and changes nothing.",
+        complexity: CONSTANT,
+        positional: RATE,
+        options: Known::MS,
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.window",
+        run: window::window,
+        keys: UPDATES,
+        nature: Nature::Takes,
+        summary:
+            c"Counts an event, if a window that slides or follows the calendar has room for it.",
+        complexity: READS_ALL,
+        positional: WINDOW,
+        options: Known::WINDOW
+            .union(Known::ATMOST)
+            .union(Known::COUNTDENIED)
+            .union(Known::BLOCK)
+            .union(Known::MS),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.window_ro",
+        run: window::window_ro,
+        keys: READS,
+        nature: Nature::Looks,
+        summary: c"Answers what RL.WINDOW would, and changes nothing.",
+        complexity: READS_ALL,
+        positional: WINDOW,
+        options: Known::WINDOW.union(Known::MS),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.acquire",
+        run: acquire::acquire,
+        keys: UPDATES,
+        nature: Nature::Takes,
+        summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
+        complexity: READS_ALL,
+        positional: WINDOW,
+        options: Known::WINDOW
+            .union(Known::LEASE)
+            .union(Known::ID)
+            .union(Known::BLOCK)
+            .union(Known::MS),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.acquire_ro",
+        run: acquire::acquire_ro,
+        keys: READS,
+        nature: Nature::Looks,
+        summary: c"Answers what RL.ACQUIRE would, and changes nothing.",
+        complexity: READS_ALL,
+        positional: WINDOW,
+        options: Known::WINDOW.union(Known::MS),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.apply",
+        run: settle::apply,
+        keys: UPDATES,
+        nature: Nature::Settles,
+        summary: c"Turns a reservation into a counted event, of what was really used.",
+        complexity: FINDS,
+        positional: &[Text(c"id"), OptionalInteger(c"quantity")],
+        options: Known::empty(),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.release",
+        run: settle::release,
+        keys: UPDATES,
+        nature: Nature::Settles,
+        summary: c"Gives reservations back.",
+        complexity: FINDS,
+        positional: &[Texts(c"id")],
+        options: Known::empty(),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.renew",
+        run: settle::renew,
+        keys: UPDATES,
+        nature: Nature::Settles,
+        summary: c"Starts the lease of a reservation anew.",
+        complexity: FINDS,
+        positional: &[Text(c"id")],
+        options: Known::LEASE,
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.held",
+        run: settle::held,
+        keys: READS,
+        nature: Nature::Looks,
+        summary: c"Lists the live reservations, oldest first.",
+        complexity: LISTS,
+        positional: &[],
+        options: Known::empty(),
+        stats: CommandStats::new(),
+    },
+];

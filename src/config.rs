@@ -1,18 +1,13 @@
-//! The settings `ratelimit.*`, with their defaults and ranges.
+//! The values of the settings `ratelimit.*`, with their defaults and ranges. Their names are in module/settings.rs.
 
 use crate::limit::calendar::{self, Zone};
 use crate::limit::reservation::YEAR_MS;
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Mutex;
 
 /// A setting that is a number.
 #[derive(Debug)]
 pub struct Number {
-    /// Its name after `ratelimit.`.
-    pub name: &'static CStr,
-    /// What it is until somebody sets it.
-    pub default: i64,
     /// The lowest value.
     pub min: i64,
     /// The highest value.
@@ -21,8 +16,8 @@ pub struct Number {
 }
 
 impl Number {
-    const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> Number {
-        Number { name, default, min, max, value: AtomicI64::new(default) }
+    const fn new(default: i64, min: i64, max: i64) -> Number {
+        Number { min, max, value: AtomicI64::new(default) }
     }
 
     /// The present value.
@@ -41,28 +36,23 @@ impl Number {
 }
 
 /// Entries that a sliding window may use where a call does not say BUCKETS.
-pub static WINDOW_ENTRIES: Number = Number::new(c"window-entries", 4096, 1, 65_536);
+pub static WINDOW_ENTRIES: Number = Number::new(4096, 1, 65_536);
 /// How long a reservation lasts where a call does not say LEASE, in milliseconds.
-pub static LEASE_MS: Number = Number::new(c"lease", 20_000, 1, YEAR_MS as i64);
+pub static LEASE_MS: Number = Number::new(20_000, 1, YEAR_MS as i64);
 /// The most reservations in one key.
-pub static MAX_RESERVATIONS: Number = Number::new(c"max-reservations", 65_536, 1, 1_048_576);
+pub static MAX_RESERVATIONS: Number = Number::new(65_536, 1, 1_048_576);
 /// The most calls that wait at one time, over all keys.
-pub static MAX_WAITERS: Number = Number::new(c"max-waiters", 10_000, 0, 1_000_000);
+pub static MAX_WAITERS: Number = Number::new(10_000, 0, 1_000_000);
 
-/// All numbers.
-pub static NUMBERS: [&Number; 4] = [&WINDOW_ENTRIES, &LEASE_MS, &MAX_RESERVATIONS, &MAX_WAITERS];
-
-/// The name after `ratelimit.` of the setting that is a zone.
-pub const TIMEZONE: &CStr = c"timezone";
 /// The zone of calendar windows until somebody sets another.
-pub const DEFAULT_TIMEZONE: &CStr = c"UTC";
+pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
 
 static ZONE: Mutex<Option<Zone>> = Mutex::new(None);
 
 /// The zone of calendar windows where a call does not say TZ.
 pub fn timezone() -> Option<Zone> {
     let zone = *ZONE.lock().ok()?;
-    zone.or_else(|| Zone::named(DEFAULT_TIMEZONE.to_bytes()))
+    zone.or_else(|| Zone::named(DEFAULT_TIMEZONE))
 }
 
 /// Changes it; whether there is such a zone.

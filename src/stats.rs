@@ -40,9 +40,37 @@ impl CommandStats {
         CommandStats { allowed: Counter::new(), denied: Counter::new(), errors: Counter::new() }
     }
 
-    /// Counts a call that was not answered with an error.
-    pub fn count(&self, allowed: bool) {
-        if allowed { &self.allowed } else { &self.denied }.add(1);
+    /// Counts the end of a call. This is the only place where calls are counted.
+    pub fn count<E>(&self, result: &Result<Replied, E>) {
+        match result {
+            Ok(Replied::Allowed) => self.allowed.add(1),
+            Ok(Replied::Denied) => self.denied.add(1),
+            Ok(Replied::Later) => {}
+            Err(_) => self.errors.add(1),
+        }
+    }
+}
+
+/// What a call was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Replied {
+    /// It was allowed, or only looked.
+    Allowed,
+    /// It was denied.
+    Denied,
+    /// Nothing yet: it waits.
+    Later,
+}
+
+impl Replied {
+    /// Allowed or denied.
+    pub fn of(allowed: bool) -> Replied {
+        if allowed {
+            Replied::Allowed
+        } else {
+            Replied::Denied
+        }
     }
 }
 

@@ -2,3 +2,5 @@
 
 #[path = "../../src/limit/mod.rs"]
 pub mod limit;
+#[path = "../../src/text.rs"]
+pub mod text;

@@ -1,6 +1,6 @@
 //! RL.ACQUIRE and RL.ACQUIRE_RO.
 
-use super::arguments::{windowed, Known, Shape, Windowed};
+use super::arguments::{windowed, Shape, Windowed};
 use super::entries::{find, open, reservation};
 use super::ledger::{Change, Ledger};
 use super::request::{look, Attempt, Mode, Request as Any, Spot, Terms};
@@ -11,8 +11,10 @@ use crate::error::Error;
 use crate::limit::decision::{Decision, TimeUnit};
 use crate::limit::reservation::{end_us, Reservation};
 use crate::limit::window::{Ask, Judgement};
+use crate::options::Known;
 use crate::redis::call::Call;
 use crate::redis::random;
+use crate::stats::Replied;
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -28,14 +30,14 @@ pub struct Request {
 }
 
 /// `RL.ACQUIRE key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [LEASE ms] [ID id] [BLOCK ms] [MS]`
-pub fn acquire(call: &mut Call) -> Result<(), Error> {
-    let (request, block_ms) = parse(call, Known::LEASE | Known::ID | Known::BLOCK)?;
+pub fn acquire(call: &Call, known: Known) -> Result<Replied, Error> {
+    let (request, block_ms) = parse(call, known)?;
     waiting::serve(call, Any::Acquire(request), block_ms)
 }
 
 /// `RL.ACQUIRE_RO key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [MS]`
-pub fn acquire_ro(call: &mut Call) -> Result<(), Error> {
-    let (request, _) = parse(call, Known::empty())?;
+pub fn acquire_ro(call: &Call, known: Known) -> Result<Replied, Error> {
+    let (request, _) = parse(call, known)?;
     look(call, Any::Acquire(request))
 }
 
@@ -85,7 +87,7 @@ impl Request {
         let end_us = end_us(now_us, self.lease_ms);
         ledger.hold(end_us, self.quantity);
         let decision = ledger.decision(&ask, judgement)?;
-        let id = self.id.unwrap_or_else(random::id);
+        let id = self.id.unwrap_or_else(|| Id::from(random::id().as_slice()));
         let reservation = Reservation {
             id: id.as_bytes(),
             quantity: self.quantity,

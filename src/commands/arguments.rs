@@ -8,37 +8,10 @@ use crate::limit::decision::TimeUnit;
 use crate::limit::period::{Length, Period, PeriodError};
 use crate::limit::reservation::{MAX_ID, YEAR_MS};
 use crate::limit::rule::Rule;
+use crate::options::{self, Known};
 use crate::redis::call::Call;
-use bitflags::bitflags;
 
 const MAX_BUCKETS: u64 = 65_536;
-
-bitflags! {
-    /// The options that a command takes.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Known: u16 {
-        /// `MS`: times in milliseconds.
-        const MS = 1;
-        /// `ATMOST`: take less where there is less.
-        const ATMOST = 1 << 1;
-        /// `COUNTDENIED`: denied calls count as well.
-        const COUNTDENIED = 1 << 2;
-        /// `BUCKETS n`: so many entries at most.
-        const BUCKETS = 1 << 3;
-        /// `FIXED`: windows of the calendar.
-        const FIXED = 1 << 4;
-        /// `TZ zone`: in this zone.
-        const TZ = 1 << 5;
-        /// `LEASE ms`: how long a reservation lasts.
-        const LEASE = 1 << 6;
-        /// `ID id`: what the caller calls it.
-        const ID = 1 << 7;
-        /// `BLOCK ms`: wait so long at most.
-        const BLOCK = 1 << 8;
-        /// Those that say how a window moves.
-        const WINDOW = Known::BUCKETS.bits() | Known::FIXED.bits() | Known::TZ.bits();
-    }
-}
 
 /// The options of a call.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,7 +61,7 @@ pub fn windowed<'a>(call: &Call<'a>, semaphore: bool, known: Known) -> Result<Wi
     let limit = arguments.unsigned(0, Error::Limit)?;
     let period = arguments.period(semaphore)?;
     let quantity = arguments.quantity(0, Error::Quantity)?.unsigned_abs();
-    let options = arguments.options(known | Known::WINDOW | Known::MS)?;
+    let options = arguments.options(known)?;
     Ok(Windowed { limit, quantity, shape: options.shape(limit, period)?, options })
 }
 
@@ -164,10 +137,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
         let mut options = Options::default();
         let mut seen = Known::empty();
         while let Some(name) = self.next() {
-            let (_, option) = Known::all()
-                .iter_names()
-                .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()))
-                .ok_or(Error::Option)?;
+            let option = options::named(name).ok_or(Error::Option)?.option;
             if !known.contains(option) {
                 return Err(Error::Option);
             }

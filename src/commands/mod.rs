@@ -5,6 +5,7 @@ mod arguments;
 mod entries;
 mod ledger;
 mod lifetime;
+pub mod reply;
 mod request;
 mod reservations;
 pub mod room;

@@ -1,10 +1,11 @@
 //! What the taking commands ask for, in a form that can wait and be tried again.
 
-use super::{acquire, throttle, window};
+use super::{acquire, reply, throttle, window};
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::redis::call::{Call, Context, KeyName};
 use crate::redis::clock;
+use crate::stats::Replied;
 
 /// A checked call of RL.THROTTLE, RL.WINDOW or RL.ACQUIRE.
 #[derive(Clone, Copy)]
@@ -31,7 +32,11 @@ pub struct Spot<'c> {
 impl<'c> Spot<'c> {
     /// The key of `call`, at the time of the command.
     pub fn of(call: &Call<'c>) -> Result<Spot<'c>, Error> {
-        Ok(Spot { ctx: call.context(), name: call.key()?, now_us: clock::command_time_us() })
+        Ok(Spot {
+            ctx: call.context(),
+            name: call.key_at(1).ok_or(Error::Arity)?,
+            now_us: clock::command_time_us(),
+        })
     }
 }
 
@@ -79,10 +84,10 @@ impl Attempt {
 }
 
 /// Carries out a call of a looking command: answers what `request` would be told now, and changes nothing.
-pub fn look(call: &Call, request: Request) -> Result<(), Error> {
+pub fn look(call: &Call, request: Request) -> Result<Replied, Error> {
     let terms = Terms { barred: false, mode: Mode::Look };
-    call.reply(request.attempt(Spot::of(call)?, terms)?.answer());
-    Ok(())
+    let spot = Spot::of(call)?;
+    Ok(reply::answer(spot.ctx, &request.attempt(spot, terms)?.answer()))
 }
 
 impl Request {

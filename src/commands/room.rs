@@ -2,10 +2,10 @@
 
 use super::request::Request;
 use crate::answer::Answer;
-use crate::command::Command;
 use crate::error::Error;
 use crate::limit::waiters::{Queue, Ticket};
 use crate::redis::blocking::{Blocked, ClientId, Timer};
+use crate::redis::call::CommandNumber;
 use crate::redis::text::OwnedString;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ pub struct Waiter {
     /// What it waits for.
     pub request: Request,
     /// What it called.
-    pub command: &'static Command,
+    pub command: CommandNumber,
     /// Who it is.
     pub client: ClientId,
     /// The server's handle.

@@ -1,22 +1,24 @@
 //! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
 
-use super::arguments::{checked_id, Arguments, Known};
+use super::arguments::{checked_id, Arguments};
 use super::entries::{find, open, reservation};
 use super::ledger::{Change, Ledger};
 use super::lifetime::expire_renewed;
+use super::reply;
 use super::request::Spot;
 use super::waiting::wake_key;
 use crate::config;
 use crate::error::Error;
 use crate::limit::reservation::{end_us, Reservation};
 use crate::limit::rule::Rule;
+use crate::options::Known;
 use crate::redis::call::Call;
 use crate::redis::key::Key;
 use crate::redis::text::OwnedString;
-use crate::stats;
+use crate::stats::{self, Replied};
 
 /// `RL.APPLY key id [quantity]`
-pub fn apply(call: &mut Call) -> Result<(), Error> {
+pub fn apply(call: &Call, _known: Known) -> Result<Replied, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next().ok_or(Error::Arity)?)?;
     let quantity = match arguments.remaining() {
@@ -27,8 +29,7 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
     let spot = Spot::of(call)?;
     let mut key = open(spot, true)?;
     let Some(member) = find_live(&key, id, spot.now_us)? else {
-        call.reply_settled(0);
-        return Ok(());
+        return Ok(reply::settled(call, 0));
     };
     let reserved = reservation(&member)?;
     let rule = Rule::parse(reserved.rule).ok_or(Error::NotEntry)?;
@@ -52,12 +53,11 @@ pub fn apply(call: &mut Call) -> Result<(), Error> {
         }
     }
     wake_key(spot);
-    call.reply_settled(1);
-    Ok(())
+    Ok(reply::settled(call, 1))
 }
 
 /// `RL.RELEASE key id [id ...]`
-pub fn release(call: &mut Call) -> Result<(), Error> {
+pub fn release(call: &Call, _known: Known) -> Result<Replied, Error> {
     let mut arguments = Arguments::after_key(call);
     if arguments.remaining() == 0 {
         return Err(Error::Arity);
@@ -81,20 +81,18 @@ pub fn release(call: &mut Call) -> Result<(), Error> {
     wake_key(spot);
     let released = u64::try_from(members.len()).unwrap_or(u64::MAX);
     stats::RELEASED.add(released);
-    call.reply_settled(released);
-    Ok(())
+    Ok(reply::settled(call, released))
 }
 
 /// `RL.RENEW key id [LEASE ms]`
-pub fn renew(call: &mut Call) -> Result<(), Error> {
+pub fn renew(call: &Call, known: Known) -> Result<Replied, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next().ok_or(Error::Arity)?)?;
-    let options = arguments.options(Known::LEASE)?;
+    let options = arguments.options(known)?;
     let spot = Spot::of(call)?;
     let mut key = open(spot, true)?;
     let Some(member) = find_live(&key, id, spot.now_us)? else {
-        call.reply_settled(0);
-        return Ok(());
+        return Ok(reply::settled(call, 0));
     };
     let old = reservation(&member)?;
     let lease_ms = options.lease_ms.unwrap_or(old.lease_ms);
@@ -107,12 +105,11 @@ pub fn renew(call: &mut Call) -> Result<(), Error> {
     }
     drop(key);
     wake_key(spot);
-    call.reply_settled(1);
-    Ok(())
+    Ok(reply::settled(call, 1))
 }
 
 /// `RL.HELD key`
-pub fn held(call: &mut Call) -> Result<(), Error> {
+pub fn held(call: &Call, _known: Known) -> Result<Replied, Error> {
     if Arguments::after_key(call).remaining() > 0 {
         return Err(Error::Arity);
     }
@@ -127,15 +124,15 @@ pub fn held(call: &mut Call) -> Result<(), Error> {
     })?;
     let mut reservations = members.iter().map(reservation).collect::<Result<Vec<_>, _>>()?;
     reservations.sort_by_key(|one| one.order_us);
-    call.array(reservations.len());
+    spot.ctx.reply_array(reservations.len());
     for one in reservations {
-        call.array(3);
-        call.text(one.id);
-        call.integer(one.quantity);
-        call.integer(one.lapses_us(spot.now_us).saturating_sub(spot.now_us).div_ceil(1_000));
+        spot.ctx.reply_array(3);
+        spot.ctx.reply_text(one.id);
+        spot.ctx.reply_integer(one.quantity);
+        spot.ctx
+            .reply_integer(one.lapses_us(spot.now_us).saturating_sub(spot.now_us).div_ceil(1_000));
     }
-    call.count(true);
-    Ok(())
+    Ok(Replied::Allowed)
 }
 
 fn find_live(key: &Key, id: &[u8], now_us: u64) -> Result<Option<OwnedString>, Error> {

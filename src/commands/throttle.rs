@@ -1,14 +1,16 @@
 //! RL.THROTTLE and RL.THROTTLE_RO.
 
-use super::arguments::{Arguments, Known};
+use super::arguments::Arguments;
 use super::request::{look, Attempt, Mode, Request as Any, Spot, Terms};
 use super::waiting;
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
 use crate::limit::decision::{Decision, TimeUnit};
 use crate::limit::throttle::{self, bar, decide, Next, Rate, Tat};
+use crate::options::Known;
 use crate::redis::call::Call;
 use crate::redis::key::{Key, Kind, TTL_SLACK_MS};
+use crate::stats::Replied;
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -21,14 +23,14 @@ pub struct Request {
 }
 
 /// `RL.THROTTLE key max_burst count period [quantity] [ATMOST] [BLOCK ms] [MS]`
-pub fn throttle(call: &mut Call) -> Result<(), Error> {
-    let (request, block_ms) = parse(call, Known::MS | Known::ATMOST | Known::BLOCK)?;
+pub fn throttle(call: &Call, known: Known) -> Result<Replied, Error> {
+    let (request, block_ms) = parse(call, known)?;
     waiting::serve(call, Any::Throttle(request), block_ms)
 }
 
 /// `RL.THROTTLE_RO key max_burst count period [quantity] [MS]`
-pub fn throttle_ro(call: &mut Call) -> Result<(), Error> {
-    let (request, _) = parse(call, Known::MS)?;
+pub fn throttle_ro(call: &Call, known: Known) -> Result<Replied, Error> {
+    let (request, _) = parse(call, known)?;
     look(call, Any::Throttle(request))
 }
 

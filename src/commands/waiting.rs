@@ -16,16 +16,16 @@
 //! CLIENT UNBLOCK leads from join to answer. A client that is gone, or that the server sent elsewhere, goes from there
 //! to forget, by way of [`disconnected`].
 
+use super::reply;
 use super::request::{Attempt, Mode, Request, Spot, Terms};
 use super::room::{is_empty, room, Debt, LineId, Outcome, Waiter};
-use crate::command::Command;
 use crate::config;
 use crate::error::Error;
 use crate::limit::waiters::Ticket;
 use crate::redis::blocking::{Blocked, ClientId, Timer};
-use crate::redis::call::{Call, Context, KeyName};
+use crate::redis::call::{Call, CommandNumber, Context, KeyName};
 use crate::redis::clock;
-use crate::stats;
+use crate::stats::{self, Replied};
 use std::sync::Arc;
 
 /// The longest that a line goes untried. Within 100 ms other changes to its key are to be noticed; the rest is
@@ -36,7 +36,7 @@ const POLL_MS: u64 = 80;
 const PAUSED_MS: u64 = 5;
 
 /// Carries out a call of a taking command: answers it, or makes it wait.
-pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<(), Error> {
+pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<Replied, Error> {
     let spot = Spot::of(call)?;
     let takes = request.takes();
     if takes {
@@ -68,8 +68,7 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<(),
         // It may have given back. A call that takes has been barred, or nobody waits.
         wake_key(spot);
     }
-    call.reply(attempt.answer());
-    Ok(())
+    Ok(reply::answer(spot.ctx, &attempt.answer()))
 }
 
 /// Grants to the head of the line on the key, and to the next, as long as they can be had: before a command takes,
@@ -100,7 +99,7 @@ fn join(
     request: Request,
     block_ms: u64,
     wait_us: Option<u64>,
-) -> Result<(), Error> {
+) -> Result<Replied, Error> {
     let key = spot.name.as_bytes();
     let ticket = room(|room| {
         let free = room.waiting() < config::MAX_WAITERS.get();
@@ -128,7 +127,7 @@ fn join(
     if let Some(line) = line {
         rearm(line, wait_us);
     }
-    Ok(())
+    Ok(Replied::Later)
 }
 
 /// Grants to the head, and to the next, as long as they can be had, or else their time was up at `due_us` of the
@@ -186,7 +185,7 @@ fn end(ticket: Ticket, outcome: Outcome, now_us: u64) {
 
 /// The server asks what to answer to a waiter, because we ended its wait or because somebody else did. `None` if
 /// it was told before.
-pub fn answer(ctx: Context, ticket: Ticket) -> Option<(&'static Command, Outcome)> {
+pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Outcome)> {
     let (waiter, was_head) = room(|room| {
         let waiter = room.waiters.get_mut(&ticket)?;
         if std::mem::replace(&mut waiter.answered, true) {

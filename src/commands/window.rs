@@ -1,6 +1,6 @@
 //! RL.WINDOW and RL.WINDOW_RO.
 
-use super::arguments::{windowed, Known, Shape, Windowed};
+use super::arguments::{windowed, Shape, Windowed};
 use super::entries::{event, open};
 use super::ledger::{Change, Ledger};
 use super::request::{look, Attempt, Mode, Request as Any, Spot, Terms};
@@ -10,9 +10,11 @@ use crate::error::Error;
 use crate::limit::decision::TimeUnit;
 use crate::limit::event::Event;
 use crate::limit::window::{Ask, Judgement};
+use crate::options::Known;
 use crate::redis::call::Call;
 use crate::redis::key::Key;
 use crate::redis::text::OwnedString;
+use crate::stats::Replied;
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -28,14 +30,14 @@ pub struct Request {
 }
 
 /// `RL.WINDOW key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [ATMOST] [COUNTDENIED] [BLOCK ms] [MS]`
-pub fn window(call: &mut Call) -> Result<(), Error> {
-    let (request, block_ms) = parse(call, Known::ATMOST | Known::COUNTDENIED | Known::BLOCK)?;
+pub fn window(call: &Call, known: Known) -> Result<Replied, Error> {
+    let (request, block_ms) = parse(call, known)?;
     waiting::serve(call, Any::Window(request), block_ms)
 }
 
 /// `RL.WINDOW_RO key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [MS]`
-pub fn window_ro(call: &mut Call) -> Result<(), Error> {
-    let (request, _) = parse(call, Known::empty())?;
+pub fn window_ro(call: &Call, known: Known) -> Result<Replied, Error> {
+    let (request, _) = parse(call, known)?;
     look(call, Any::Window(request))
 }
 

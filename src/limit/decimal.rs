@@ -1,5 +1,7 @@
 //! Decimal integers as Redis parses them: an optional `-`, then digits without a leading zero.
 
+pub use crate::text::Text;
+
 /// The integer that `text` spells, or `None` where Redis itself would refuse it: a sign `+`, blanks,
 /// leading zeros, `-0`, an exponent, or a value outside the 64 bits.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
@@ -56,64 +58,6 @@ pub fn number_before(text: &[u8], mark: Option<u8>) -> Option<(u64, &[u8])> {
     }
 }
 
-/// Text of bounded length on the stack, for values and members that are written on every call.
-#[derive(Clone, Copy)]
-pub struct Text<const N: usize> {
-    bytes: [u8; N],
-    len: usize,
-}
-
-impl<const N: usize> Text<N> {
-    /// No text yet.
-    pub const fn new() -> Self {
-        Text { bytes: [0; N], len: 0 }
-    }
-
-    /// What was written so far.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-
-    /// Appends `part`, or nothing of it if it does not fit: `N` is chosen for the longest text there is.
-    pub fn push(&mut self, part: &[u8]) {
-        let end = self.len.saturating_add(part.len());
-        if let Some(room) = self.bytes.get_mut(self.len..end) {
-            room.copy_from_slice(part);
-            self.len = end;
-        }
-    }
-
-    /// Turns ASCII letters into lower case.
-    pub fn make_lowercase(&mut self) {
-        self.bytes.make_ascii_lowercase();
-    }
-
-    /// Appends `value` in decimal, padded with zeros to at least `width` digits.
-    pub fn push_number(&mut self, mut value: u64, width: usize) {
-        let mut digits = [b'0'; 20];
-        let mut first = digits.len();
-        for (at, slot) in digits.iter_mut().enumerate().rev() {
-            if value == 0 {
-                break;
-            }
-            // A remainder of 10 fits in a byte.
-            *slot = b'0'.wrapping_add((value % 10) as u8);
-            value /= 10;
-            first = at;
-        }
-        let wanted = digits.len().saturating_sub(width.clamp(1, digits.len()));
-        self.push(digits.get(first.min(wanted)..).unwrap_or_default());
-    }
-}
-
-impl<const N: usize> From<&[u8]> for Text<N> {
-    fn from(bytes: &[u8]) -> Self {
-        let mut text = Text::new();
-        text.push(bytes);
-        text
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,31 +101,6 @@ mod tests {
         ] {
             assert_eq!(parse_i64(text.as_bytes()), None, "{text:?}");
         }
-    }
-
-    #[test]
-    fn numbers_are_padded_to_the_width_and_never_cut() {
-        for (value, width, text) in [
-            (0, 0, "0"),
-            (0, 3, "000"),
-            (42, 1, "42"),
-            (42, 4, "0042"),
-            (u64::MAX, 1, "18446744073709551615"),
-        ] {
-            let mut out = Text::<32>::new();
-            out.push_number(value, width);
-            assert_eq!(out.as_bytes(), text.as_bytes());
-        }
-    }
-
-    #[test]
-    fn what_does_not_fit_is_dropped() {
-        let mut out = Text::<4>::new();
-        out.push(b"abc");
-        out.push_number(42, 1);
-        assert_eq!(out.as_bytes(), b"abc");
-        out.push(b"x");
-        assert_eq!(out.as_bytes(), b"abcx");
     }
 
     proptest! {

@@ -1,25 +1,27 @@
-//! The functions of the module API that the bindings of `redis-module` name, called without a check.
+//! The functions of the module API, called without a check each time.
 
-use redis_module::raw;
+/// Lists the functions that this module uses. A function that is not listed here cannot be called by [`api`] or
+/// [`optional`].
+macro_rules! functions {
+    (required { $($required:ident)* } optional { $($optional:ident)* }) => {
+        /// The names of the functions that every supported server has.
+        #[expect(non_camel_case_types, reason = "they are the server's names")]
+        pub(in crate::redis) mod every_server {
+            $(pub struct $required;)*
+        }
 
-/// Calls a function of the module API that every supported server has.
-macro_rules! api {
-    ($function:ident ( $($argument:expr),* $(,)? )) => {
-        // SAFETY of the unwrap: `missing()` refuses to load the module into a server that lacks one of the
-        // functions. The call itself is the caller's to justify.
-        (redis_module::raw::$function.unwrap_unchecked())($($argument),*)
-    };
-}
-pub(super) use api;
+        /// The names of the functions that only some servers have.
+        #[expect(non_camel_case_types, reason = "they are the server's names")]
+        pub(in crate::redis) mod some_servers {
+            $(pub struct $optional;)*
+        }
 
-macro_rules! required {
-    ($($function:ident)*) => {
-        /// The name of a required function that this server lacks.
-        pub fn missing() -> Option<&'static str> {
+        /// The name of a required function that this server lacks. Not before RedisModule_Init.
+        pub(super) fn missing() -> Option<&'static str> {
             $(
-                // SAFETY: written by RedisModule_Init before, read-only since.
-                if unsafe { raw::$function }.is_none() {
-                    return Some(stringify!($function));
+                // SAFETY: RedisModule_Init wrote the pointer, and nothing writes it later.
+                if unsafe { redis_module::raw::$required }.is_none() {
+                    return Some(stringify!($required));
                 }
             )*
             None
@@ -27,27 +29,60 @@ macro_rules! required {
     };
 }
 
-required! {
-    RedisModule_CreateCommand RedisModule_CreateString RedisModule_FreeString
-    RedisModule_StringPtrLen RedisModule_WrongArity RedisModule_Log
-    RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong RedisModule_ReplyWithError
-    RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
-    RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_DeleteKey
-    RedisModule_ValueLength RedisModule_StringDMA RedisModule_StringTruncate
-    RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_SignalModifiedKey
-    RedisModule_ZsetAdd RedisModule_ZsetRem RedisModule_ZsetFirstInScoreRange
-    RedisModule_ZsetLastInScoreRange RedisModule_ZsetFirstInLexRange RedisModule_ZsetRangeStop
-    RedisModule_ZsetRangeEndReached RedisModule_ZsetRangeNext RedisModule_ZsetRangePrev
-    RedisModule_ZsetRangeCurrentElement
-    RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply
-    RedisModule_GetContextFlags RedisModule_GetSelectedDb RedisModule_SelectDb
-    RedisModule_BlockClientOnKeys RedisModule_UnblockClient RedisModule_GetBlockedClientPrivateData
-    RedisModule_BlockedClientDisconnected RedisModule_GetClientId
-    RedisModule_GetClientInfoById
-    RedisModule_CreateTimer RedisModule_StopTimer RedisModule_GetRandomBytes
-    RedisModule_Milliseconds
-    RedisModule_RegisterInfoFunc RedisModule_InfoAddSection RedisModule_InfoAddFieldULongLong
-    RedisModule_SetModuleOptions RedisModule_AvoidReplicaTraffic
-    RedisModule_SetDisconnectCallback RedisModule_GetDetachedThreadSafeContext
-    RedisModule_FreeThreadSafeContext RedisModule_SubscribeToServerEvent
+/// Calls a function of the API that every supported server has.
+macro_rules! api {
+    ($function:ident ( $($argument:expr),* $(,)? )) => {{
+        let _ = crate::redis::api::every_server::$function;
+        // The module does not load into a server that lacks a required function, see `missing`. The call is the
+        // caller's to justify.
+        (redis_module::raw::$function.unwrap_unchecked())($($argument),*)
+    }};
+}
+pub(super) use api;
+
+/// A function of the API that only some servers have.
+macro_rules! optional {
+    ($function:ident) => {{
+        let _ = crate::redis::api::some_servers::$function;
+        // SAFETY: RedisModule_Init writes the pointer before anything else runs, and nothing writes it later.
+        unsafe { redis_module::raw::$function }
+    }};
+}
+pub(super) use optional;
+
+functions! {
+    required {
+        RedisModule_CreateCommand RedisModule_CreateString RedisModule_FreeString
+        RedisModule_StringPtrLen RedisModule_WrongArity
+        RedisModule_IsKeysPositionRequest RedisModule_KeyAtPos
+        RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong RedisModule_ReplyWithError
+        RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
+        RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_DeleteKey
+        RedisModule_ValueLength RedisModule_StringDMA RedisModule_StringTruncate
+        RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_SignalModifiedKey
+        RedisModule_ZsetAdd RedisModule_ZsetRem RedisModule_ZsetFirstInScoreRange
+        RedisModule_ZsetLastInScoreRange RedisModule_ZsetFirstInLexRange
+        RedisModule_ZsetRangeStop RedisModule_ZsetRangeEndReached RedisModule_ZsetRangeNext
+        RedisModule_ZsetRangePrev RedisModule_ZsetRangeCurrentElement
+        RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply
+        RedisModule_GetContextFlags RedisModule_GetSelectedDb RedisModule_SelectDb
+        RedisModule_BlockClientOnKeys RedisModule_UnblockClient
+        RedisModule_GetBlockedClientPrivateData RedisModule_BlockedClientDisconnected
+        RedisModule_GetClientId RedisModule_GetClientInfoById
+        RedisModule_CreateTimer RedisModule_StopTimer RedisModule_GetRandomBytes
+        RedisModule_Milliseconds
+        RedisModule_RegisterInfoFunc RedisModule_InfoAddSection
+        RedisModule_InfoAddFieldULongLong
+        RedisModule_SetModuleOptions RedisModule_AvoidReplicaTraffic
+        RedisModule_SetDisconnectCallback RedisModule_GetDetachedThreadSafeContext
+        RedisModule_FreeThreadSafeContext RedisModule_SubscribeToServerEvent
+        RedisModule_SubscribeToKeyspaceEvents
+    }
+    optional {
+        RedisModule_GetApi RedisModule_Log RedisModule_CachedMicroseconds
+        RedisModule_GetCommand RedisModule_SetCommandInfo RedisModule_KeyAtPosWithFlags
+        RedisModule_AddACLCategory RedisModule_SetCommandACLCategories
+        RedisModule_RegisterNumericConfig RedisModule_RegisterStringConfig
+        RedisModule_RegisterBoolConfig RedisModule_LoadConfigs
+    }
 }

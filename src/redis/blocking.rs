@@ -5,19 +5,42 @@
 //! server call the timeout callback, and that is the one place where a waiter is answered.
 
 use super::api::api;
-use super::call::{guard, reply, Call, Context};
+use super::call::{Call, Context};
 use super::clock;
+use super::guard::guard;
 use super::text::OwnedString;
-use crate::commands::waiting;
-use crate::error::Error;
-use crate::limit::waiters::Ticket;
 use redis_module::raw;
 use std::os::raw::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::OnceLock;
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
+
+/// What a module does when the server calls back. Tickets and the numbers of timers are the module's own.
+pub struct Callbacks {
+    /// Replies to the call with this ticket, which does not wait any more.
+    pub answer: fn(Context, u64),
+    /// Replies where `answer` panicked.
+    pub failed: fn(Context),
+    /// The server has let go of the call with this ticket; with `true` it ended the wait itself.
+    pub forget: fn(u64, bool),
+    /// The wait of a client was ended without an answer of the module's.
+    pub disconnected: fn(Blocked),
+    /// The timer of this number has fired.
+    pub fired: fn(Context, u64),
+    /// The wall clock was set back.
+    pub clock_went_back: fn(),
+}
+
+static CALLBACKS: OnceLock<Callbacks> = OnceLock::new();
+
+/// Sets what is done when the server calls back.
+pub fn set_callbacks(callbacks: Callbacks) {
+    // Only the first one of a load counts. There is no second.
+    let _ = CALLBACKS.set(callbacks);
+}
 
 /// The number of a client, never given to another.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +69,7 @@ unsafe impl Send for Blocked {}
 
 impl Blocked {
     /// Blocks the client of `call`, which must not be one that may not block.
-    pub fn client(call: &Call, key: &[u8], ticket: Ticket) -> Option<Blocked> {
+    pub fn client(call: &Call, key: &[u8], ticket: u64) -> Option<Blocked> {
         // Blocking on the key itself would make the server try all its waiters whenever it is created.
         let lot = OwnedString::new(&waiting_lot(key));
         let mut keys = [lot.raw()];
@@ -71,7 +94,7 @@ impl Blocked {
         }
     }
 
-    /// Ends the wait: the server asks [`waiting::answer`] what to reply, now or soon.
+    /// Ends the wait: the server calls [`Callbacks::answer`], now or soon.
     pub fn end(self) {
         // SAFETY: the client is still blocked: whoever ends a wait takes the handle out of the line before.
         unsafe { api!(RedisModule_UnblockClient(self.0, null_mut())) };
@@ -106,17 +129,12 @@ unsafe extern "C" fn answer(
     _argc: c_int,
 ) -> c_int {
     // SAFETY: the server keeps the context during the callback; the private data is a ticket.
-    let (ctx, ticket) = unsafe {
-        (Context::new(ctx), api!(RedisModule_GetBlockedClientPrivateData(ctx)) as Ticket)
-    };
-    match guard(ctx, || waiting::answer(ctx, ticket)) {
-        Some(Some((command, result))) => reply(ctx, command, result),
-        // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
-        Some(None) => {}
-        // SAFETY: as above. The client must not hang.
-        None => unsafe {
-            api!(RedisModule_ReplyWithError(ctx.raw(), Error::Internal.text().as_ptr()));
-        },
+    let (ctx, ticket) =
+        unsafe { (Context::new(ctx), api!(RedisModule_GetBlockedClientPrivateData(ctx)) as u64) };
+    let (Some(ctx), Some(callbacks)) = (ctx, CALLBACKS.get()) else { return ERR };
+    if guard(Some(ctx), || (callbacks.answer)(ctx, ticket)).is_none() {
+        // The client must not hang.
+        (callbacks.failed)(ctx);
     }
     OK
 }
@@ -125,23 +143,25 @@ unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, ticket: *mut c_void) 
     // SAFETY: the server keeps the context during the callback.
     let (ctx, cut_off) =
         unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
-    guard(ctx, || waiting::forget(ticket as Ticket, cut_off));
+    if let Some(callbacks) = CALLBACKS.get() {
+        guard(ctx, || (callbacks.forget)(ticket as u64, cut_off));
+    }
 }
 
 unsafe extern "C" fn disconnected(
     _ctx: *mut raw::RedisModuleCtx,
     blocked: *mut raw::RedisModuleBlockedClient,
 ) {
-    // SAFETY: without a context, see `report` in info.rs.
-    let ctx = unsafe { Context::new(null_mut()) };
-    guard(ctx, || waiting::disconnected(Blocked(blocked)));
+    if let Some(callbacks) = CALLBACKS.get() {
+        guard(None, || (callbacks.disconnected)(Blocked(blocked)));
+    }
 }
 
 /// The module's own context, for what is begun where no command runs.
 static MODULE: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
 
 /// Makes the module's own context.
-pub(super) fn keep_module_context(ctx: Context) {
+pub fn keep_module_context(ctx: Context) {
     // SAFETY: the context is live.
     let own = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
     MODULE.store(own, Ordering::Relaxed);
@@ -161,7 +181,7 @@ pub(super) fn release_module_context() {
 pub struct Timer(raw::RedisModuleTimerID);
 
 impl Timer {
-    /// Calls [`waiting::tick`] with `line` after `ms` milliseconds.
+    /// Calls [`Callbacks::fired`] with `line` after `ms` milliseconds.
     pub fn start(ms: u64, line: u64) -> Timer {
         let ms = i64::try_from(ms).unwrap_or(i64::MAX);
         // SAFETY: the context is the one of the module, which outlives every timer; the data is a number.
@@ -181,11 +201,13 @@ impl Timer {
 unsafe extern "C" fn fired(ctx: *mut raw::RedisModuleCtx, line: *mut c_void) {
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
-    guard(ctx, || waiting::tick(ctx, line as u64));
+    if let (Some(ctx), Some(callbacks)) = (ctx, CALLBACKS.get()) {
+        guard(Some(ctx), || (callbacks.fired)(ctx, line as u64));
+    }
 }
 
-/// Has the server call [`waiting::clock_went_back`] when that is so: its timers live by the wall clock.
-pub(super) fn watch_the_clock(ctx: Context) {
+/// Has the server call [`Callbacks::clock_went_back`] when that is so: its timers live by the wall clock.
+pub fn watch_the_clock(ctx: Context) {
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
     // SAFETY: the context is live; the function lives as long as the module.
     unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(cron))) };
@@ -201,8 +223,8 @@ unsafe extern "C" fn cron(
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
     guard(ctx, || {
-        if clock::went_back() {
-            waiting::clock_went_back();
+        if let (true, Some(callbacks)) = (clock::went_back(), CALLBACKS.get()) {
+            (callbacks.clock_went_back)();
         }
     });
 }

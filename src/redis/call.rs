@@ -1,44 +1,46 @@
-//! One call of a command: its arguments, its reply, and the guard around it.
+//! One call of a command: its arguments and its reply.
 
-use super::api::api;
+use super::api::{api, optional};
+use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
-use crate::answer::{Answer, Sixth};
-use crate::error::Error;
-use crate::{Command, COMMANDS};
 use redis_module::raw;
-use std::ffi::CStr;
+use std::ffi::{c_int, c_long, c_longlong, CStr};
 use std::marker::PhantomData;
-use std::os::raw::{c_int, c_long, c_longlong};
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr::NonNull;
+
+const OK: c_int = raw::REDISMODULE_OK as c_int;
+const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// The server's handle for the running command or callback.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    raw: *mut raw::RedisModuleCtx,
+    raw: NonNull<raw::RedisModuleCtx>,
     lifetime: PhantomData<&'a ()>,
 }
 
 impl Context<'_> {
+    /// `None` for null, which some callbacks are given.
+    ///
     /// # Safety
-    /// `raw` is a live context for as long as the value is used.
-    pub(super) unsafe fn new(raw: *mut raw::RedisModuleCtx) -> Self {
-        Context { raw, lifetime: PhantomData }
+    /// `raw` is null, or a live context for as long as the value is used.
+    pub(super) unsafe fn new(raw: *mut raw::RedisModuleCtx) -> Option<Self> {
+        NonNull::new(raw).map(|raw| Context { raw, lifetime: PhantomData })
     }
 
     pub(super) fn raw(self) -> *mut raw::RedisModuleCtx {
-        self.raw
+        self.raw.as_ptr()
     }
 
     /// The number of the selected database.
     pub fn db(self) -> i32 {
         // SAFETY: the context is live.
-        unsafe { api!(RedisModule_GetSelectedDb(self.raw)) }
+        unsafe { api!(RedisModule_GetSelectedDb(self.raw())) }
     }
 
     /// Selects a database; whether there is one of this number.
     pub fn select_db(self, db: i32) -> bool {
         // SAFETY: the context is live.
-        unsafe { api!(RedisModule_SelectDb(self.raw, db)) == raw::REDISMODULE_OK as c_int }
+        unsafe { api!(RedisModule_SelectDb(self.raw(), db)) == OK }
     }
 
     /// Whether the client may be blocked: not in MULTI, scripts, functions, nor where another module calls; nor on
@@ -67,30 +69,66 @@ impl Context<'_> {
         if self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
             return true;
         }
-        // SAFETY: the context is live; "s" takes the key. For a key of a foreign slot there is no reply; what
-        // there is is ours to free.
-        unsafe {
-            let call = c"EXISTS".as_ptr();
-            let reply = api!(RedisModule_Call(self.raw, call, c"s".as_ptr(), key.raw()));
-            if reply.is_null() {
-                return false;
-            }
-            api!(RedisModule_FreeCallReply(reply));
-            true
+        let call = c"EXISTS".as_ptr();
+        // SAFETY: the context is live; "s" takes the key.
+        let reply = unsafe { api!(RedisModule_Call(self.raw(), call, c"s".as_ptr(), key.raw())) };
+        // For a key of a foreign slot there is no reply.
+        if !reply.is_null() {
+            // SAFETY: the reply is ours to free, once.
+            unsafe { api!(RedisModule_FreeCallReply(reply)) };
         }
+        !reply.is_null()
     }
 
     fn flags(self) -> u32 {
         // SAFETY: the context is live.
-        unsafe { api!(RedisModule_GetContextFlags(self.raw)) }.unsigned_abs()
+        unsafe { api!(RedisModule_GetContextFlags(self.raw())) }.unsigned_abs()
+    }
+}
+
+/// Replies. Each writes one element.
+impl Context<'_> {
+    /// Begins an array of `len` elements.
+    pub fn reply_array(self, len: usize) {
+        let len = c_long::try_from(len).unwrap_or(c_long::MAX);
+        // SAFETY: the context is live.
+        unsafe { api!(RedisModule_ReplyWithArray(self.raw(), len)) };
     }
 
-    /// Writes a line at level "warning" to the server's log.
-    pub fn warn(self, line: &CStr) {
-        // SAFETY: both strings end in NUL; "%s" takes exactly the one.
-        unsafe {
-            api!(RedisModule_Log(self.raw, c"warning".as_ptr(), c"%s".as_ptr(), line.as_ptr()))
-        }
+    /// Replies an integer.
+    pub fn reply_signed(self, value: i64) {
+        // SAFETY: the context is live.
+        unsafe { api!(RedisModule_ReplyWithLongLong(self.raw(), value)) };
+    }
+
+    /// Replies an integer; what passes 2^63 - 1 saturates.
+    pub fn reply_integer(self, value: u64) {
+        self.reply_signed(c_longlong::try_from(value).unwrap_or(c_longlong::MAX));
+    }
+
+    /// Replies a string.
+    pub fn reply_text(self, text: &[u8]) {
+        let (start, len) = (text.as_ptr().cast(), text.len());
+        // SAFETY: the context is live; the bytes are copied.
+        unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw(), start, len)) };
+    }
+
+    /// Replies nil.
+    pub fn reply_nil(self) {
+        // SAFETY: the context is live.
+        unsafe { api!(RedisModule_ReplyWithNull(self.raw())) };
+    }
+
+    /// Replies an error. The text begins with the error's code.
+    pub fn reply_error(self, text: &CStr) {
+        // SAFETY: the context is live and the text ends in NUL.
+        unsafe { api!(RedisModule_ReplyWithError(self.raw(), text.as_ptr())) };
+    }
+
+    /// Replies the server's own error for too few or too many arguments.
+    pub fn reply_wrong_arity(self) {
+        // SAFETY: the context is live.
+        unsafe { api!(RedisModule_WrongArity(self.raw())) };
     }
 }
 
@@ -118,11 +156,15 @@ impl<'a> KeyName<'a> {
     }
 }
 
+/// Which command of the module's table is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandNumber(pub usize);
+
 /// A running command.
 pub struct Call<'a> {
     ctx: Context<'a>,
     arguments: &'a [*mut raw::RedisModuleString],
-    command: &'static Command,
+    command: CommandNumber,
 }
 
 impl<'a> Call<'a> {
@@ -142,140 +184,81 @@ impl<'a> Call<'a> {
         self.arguments.get(at).map(|&raw| unsafe { bytes_of(raw) })
     }
 
-    /// The key, which is the first argument of every command.
-    pub fn key(&self) -> Result<KeyName<'a>, Error> {
-        let &raw = self.arguments.get(1).ok_or(Error::Arity)?;
-        Ok(KeyName { raw, lifetime: PhantomData })
+    /// Argument `at` as the name of a key.
+    pub fn key_at(&self, at: usize) -> Option<KeyName<'a>> {
+        self.arguments.get(at).map(|&raw| KeyName { raw, lifetime: PhantomData })
     }
 
     /// The command, for a reply that comes later.
-    pub fn command(&self) -> &'static Command {
+    pub fn command(&self) -> CommandNumber {
         self.command
     }
 
-    /// Replies the answer.
-    pub fn reply(&self, answer: Answer) {
-        reply(self.ctx, self.command, Ok(answer));
-    }
-
-    /// Replies how many reservations were settled.
-    pub fn reply_settled(&self, settled: u64) {
-        self.count(settled > 0);
-        self.integer(settled);
-    }
-
-    /// Notes for INFO that the call was allowed or denied.
-    pub fn count(&self, allowed: bool) {
-        self.command.stats.count(allowed);
-    }
-
-    /// Begins an array of `len` elements.
-    pub fn array(&self, len: usize) {
-        array(self.ctx, len);
-    }
-
-    /// Replies an integer; what passes 2^63 - 1 saturates.
-    pub fn integer(&self, value: u64) {
-        integer(self.ctx, value);
-    }
-
-    /// Replies a string.
-    pub fn text(&self, text: &[u8]) {
-        self::text(self.ctx, text);
-    }
-}
-
-/// Replies an answer or an error, and counts it for INFO.
-pub(super) fn reply(ctx: Context, command: &Command, result: Result<Answer, Error>) {
-    let answer = match result {
-        Ok(answer) => answer,
-        Err(error) => {
-            command.stats.errors.add(1);
-            // SAFETY: the context is live and the text ends in NUL.
-            unsafe { api!(RedisModule_ReplyWithError(ctx.raw, error.text().as_ptr())) };
-            return;
-        }
-    };
-    let decision = &answer.decision;
-    command.stats.count(decision.allowed());
-    array(ctx, if matches!(answer.sixth, Sixth::Absent) { 5 } else { 6 });
-    integer(ctx, decision.limited as u64);
-    integer(ctx, decision.limit);
-    integer(ctx, decision.remaining);
-    match decision.retry_after_us {
-        Some(us) => integer(ctx, answer.unit.round_up(us)),
-        None => signed(ctx, -1),
-    }
-    integer(ctx, answer.unit.round_up(decision.reset_after_us));
-    match &answer.sixth {
-        Sixth::Absent => {}
-        Sixth::Granted => integer(ctx, decision.granted),
-        Sixth::Id(Some(id)) => text(ctx, id.as_bytes()),
+    /// Whether the server only asks where the keys are, of a command that [`super::command::Keys::Counted`]
+    /// describes.
+    pub fn asks_for_keys(&self) -> bool {
         // SAFETY: the context is live.
-        Sixth::Id(None) => unsafe {
-            api!(RedisModule_ReplyWithNull(ctx.raw));
-        },
+        unsafe { api!(RedisModule_IsKeysPositionRequest(self.ctx.raw())) != 0 }
+    }
+
+    /// Tells the server, which asked, that argument `at` is a key that is used as `flags` say.
+    pub(super) fn key_is_at(&self, at: c_int, flags: c_int) {
+        match optional!(RedisModule_KeyAtPosWithFlags) {
+            // SAFETY: the context is live, and the server asked.
+            Some(key_at) => unsafe { key_at(self.ctx.raw(), at, flags) },
+            // SAFETY: as above.
+            None => unsafe { api!(RedisModule_KeyAtPos(self.ctx.raw(), at)) },
+        }
     }
 }
 
-fn array(ctx: Context, len: usize) {
-    let len = c_long::try_from(len).unwrap_or(c_long::MAX);
-    // SAFETY: the context is live.
-    unsafe { api!(RedisModule_ReplyWithArray(ctx.raw, len)) };
+/// The module's commands, by their number in its table.
+pub trait Commands {
+    /// Carries out a call, and replies to it now or later.
+    fn run(call: &Call);
+
+    /// Replies to a call that panicked.
+    fn panicked(call: &Call);
 }
 
-fn integer(ctx: Context, value: u64) {
-    signed(ctx, c_longlong::try_from(value).unwrap_or(c_longlong::MAX));
-}
+/// A function that the server calls for a command.
+pub type Entry = unsafe extern "C" fn(
+    *mut raw::RedisModuleCtx,
+    *mut *mut raw::RedisModuleString,
+    c_int,
+) -> c_int;
 
-fn signed(ctx: Context, value: c_longlong) {
-    // SAFETY: the context is live.
-    unsafe { api!(RedisModule_ReplyWithLongLong(ctx.raw, value)) };
-}
-
-fn text(ctx: Context, text: &[u8]) {
-    // SAFETY: the context is live; the bytes are copied.
-    unsafe {
-        api!(RedisModule_ReplyWithStringBuffer(ctx.raw, text.as_ptr().cast(), text.len()));
-    }
-}
-
-/// What the server calls for command number `COMMAND` of the table.
+/// Is called by the server for command `NUMBER` of the table `C`.
 ///
 /// # Safety
 /// Only the server calls it, with the arguments of the call.
-pub(super) unsafe extern "C" fn entry<const COMMAND: usize>(
+pub unsafe extern "C" fn entry<C: Commands, const NUMBER: usize>(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    let Some(command) = COMMANDS.get(COMMAND) else { return raw::REDISMODULE_ERR as c_int };
-    // SAFETY: the server passes `argc` arguments and keeps them while the command runs.
-    let (ctx, arguments) = unsafe {
-        let len = usize::try_from(argc).unwrap_or(0);
-        (Context::new(ctx), std::slice::from_raw_parts(argv, len))
-    };
-    let mut call = Call { ctx, arguments, command };
-    let error = match guard(ctx, || (command.run)(&mut call)) {
-        Some(Ok(())) => return raw::REDISMODULE_OK as c_int,
-        Some(Err(error)) => error,
-        None => Error::Internal,
-    };
-    if error == Error::Arity {
-        command.stats.errors.add(1);
-        // SAFETY: the context is live.
-        return unsafe { api!(RedisModule_WrongArity(ctx.raw)) };
+    // SAFETY: the server keeps the context and the `argc` arguments while the command runs.
+    let (ctx, arguments) = unsafe { (Context::new(ctx), arguments(argv, argc)) };
+    let Some(ctx) = ctx else { return ERR };
+    let call = Call { ctx, arguments, command: CommandNumber(NUMBER) };
+    if guard(Some(ctx), || C::run(&call)).is_none() {
+        C::panicked(&call);
     }
-    reply(ctx, command, Err(error));
-    raw::REDISMODULE_OK as c_int
+    OK
 }
 
-/// Runs `body`, which the server called through an `extern "C"` function: a panic stops here, with a line in
-/// the log, and never unwinds into C.
-pub(super) fn guard<T>(ctx: Context, body: impl FnOnce() -> T) -> Option<T> {
-    let result = catch_unwind(AssertUnwindSafe(body)).ok();
-    if result.is_none() {
-        ctx.warn(c"redis-ratelimit: internal error, please report it");
+/// The arguments of a call.
+///
+/// # Safety
+/// `argv` holds `argc` strings that outlive `'a`.
+pub(super) unsafe fn arguments<'a>(
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> &'a [*mut raw::RedisModuleString] {
+    let len = usize::try_from(argc).unwrap_or(0);
+    if argv.is_null() || len == 0 {
+        return &[];
     }
-    result
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(argv, len) }
 }

@@ -1,7 +1,6 @@
 //! The server's wall clock.
 
-use super::api::api;
-use redis_module::raw;
+use super::api::{api, optional};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -12,9 +11,8 @@ const LAST_US: u64 = (1 << 53) - 1;
 /// The time of the running command in Unix microseconds: the one that the server froze for it, where it has
 /// one (7.2 and later, Valkey). Never beyond the year 2255.
 pub fn command_time_us() -> u64 {
-    // SAFETY: set once by RedisModule_Init; takes nothing.
-    match unsafe { raw::RedisModule_CachedMicroseconds } {
-        // SAFETY: as above.
+    match optional!(RedisModule_CachedMicroseconds) {
+        // SAFETY: takes nothing.
         Some(cached) => u64::try_from(unsafe { cached() }).unwrap_or(0).min(LAST_US),
         None => wall_time_us(),
     }

@@ -1,163 +1,263 @@
-//! The settings `ratelimit.*`: CONFIG GET, SET and REWRITE from 7.0 on, and load arguments everywhere.
+//! Settings of the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on.
 
-use super::call::{guard, Context};
+use super::api::optional;
+use super::call::Context;
+use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
-use crate::config::{self, Number, NUMBERS};
-use crate::error::Error;
 use redis_module::raw;
-use std::ffi::{c_char, c_int, c_longlong, c_void, CString};
+use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void, CStr, CString};
+use std::ops::RangeInclusive;
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
-/// Takes load arguments `name value ...`, with or without `ratelimit.` before a name.
-pub(super) fn take_arguments(arguments: &[&[u8]]) -> Result<(), String> {
-    for pair in arguments.chunks(2) {
-        let [name, value] = *pair else {
-            return Err("load arguments come in pairs of a setting's name and its value".into());
-        };
-        let plain = name.strip_prefix(b"ratelimit.").unwrap_or(name);
-        let taken = if plain.eq_ignore_ascii_case(config::TIMEZONE.to_bytes()) {
-            config::set_timezone(value)
-        } else {
-            let number =
-                NUMBERS.iter().find(|number| plain.eq_ignore_ascii_case(number.name.to_bytes()));
-            let value = crate::limit::decimal::parse_i64(value);
-            number.zip(value).is_some_and(|(number, value)| number.set(value))
-        };
-        if !taken {
-            let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-            return Err(format!(
-                "load argument {name} {value}: no such setting, or not a value for it"
-            ));
-        }
-    }
-    Ok(())
+/// A setting, which the server shows under the module's name and its own.
+pub struct Setting {
+    /// Its name without the module's.
+    pub name: &'static CStr,
+    /// Whether CONFIG SET refuses it, so that only redis.conf and load arguments set it.
+    pub at_load_only: bool,
+    /// How it is read and changed.
+    pub value: Value,
 }
 
-/// Registers the settings where the server knows settings of modules, and applies redis.conf. What the load
-/// arguments said becomes the default.
-pub(super) fn register(ctx: Context) -> Result<(), String> {
-    // SAFETY: set once by RedisModule_Init; the names are copied, the numbers static.
-    unsafe {
-        let (Some(numeric), Some(string), Some(load)) = (
-            raw::RedisModule_RegisterNumericConfig,
-            raw::RedisModule_RegisterStringConfig,
-            raw::RedisModule_LoadConfigs,
-        ) else {
-            return Ok(());
+/// The value of a setting.
+pub enum Value {
+    /// A number.
+    Number(&'static dyn Number),
+    /// A text.
+    Text(&'static dyn Text),
+    /// `yes` or `no`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for settings that switch something on"))]
+    Switch(&'static dyn Switch),
+}
+
+/// A setting that is a number.
+pub trait Number: Sync {
+    /// The values that it takes.
+    fn range(&self) -> RangeInclusive<i64>;
+    /// The present value.
+    fn get(&self) -> i64;
+    /// Changes it; false if that is refused.
+    fn set(&self, value: i64) -> bool;
+}
+
+/// A setting that is a text.
+pub trait Text: Sync {
+    /// The present value.
+    fn get(&self) -> Vec<u8>;
+    /// Changes it, or says why not.
+    fn set(&self, value: &[u8]) -> Result<(), String>;
+}
+
+/// A setting that is `yes` or `no`.
+pub trait Switch: Sync {
+    /// The present value.
+    fn get(&self) -> bool;
+    /// Changes it.
+    fn set(&self, value: bool);
+}
+
+/// A setting that the server refused, or all of them together.
+pub struct Refused(pub Option<&'static CStr>);
+
+/// Registers the settings where the server knows settings of modules, and applies redis.conf. The present values
+/// become the defaults.
+pub fn register(
+    ctx: Context,
+    settings: impl Iterator<Item = &'static Setting>,
+) -> Result<(), Refused> {
+    let Some(load) = optional!(RedisModule_LoadConfigs) else { return Ok(()) };
+    for setting in settings {
+        if !setting.register(ctx) {
+            return Err(Refused(Some(setting.name)));
+        }
+    }
+    // SAFETY: the context is live.
+    if unsafe { load(ctx.raw()) } == OK {
+        Ok(())
+    } else {
+        Err(Refused(None))
+    }
+}
+
+impl Setting {
+    fn register(&'static self, ctx: Context) -> bool {
+        let flags = match self.at_load_only {
+            true => raw::REDISMODULE_CONFIG_IMMUTABLE,
+            false => raw::REDISMODULE_CONFIG_DEFAULT,
         };
-        for number in NUMBERS {
-            let status = numeric(
+        let registered = match &self.value {
+            Value::Number(number) => self.register_number(ctx, flags, *number),
+            Value::Text(text) => self.register_text(ctx, flags, *text),
+            Value::Switch(switch) => self.register_switch(ctx, flags, *switch),
+        };
+        registered == Some(OK)
+    }
+
+    fn register_number(
+        &'static self,
+        ctx: Context,
+        flags: c_uint,
+        number: &dyn Number,
+    ) -> Option<c_int> {
+        let (least, most) = number.range().into_inner();
+        let register = optional!(RedisModule_RegisterNumericConfig)?;
+        // SAFETY: the context is live; the name is copied; the functions and the setting are static.
+        Some(unsafe {
+            register(
                 ctx.raw(),
-                number.name.as_ptr(),
-                c_longlong::try_from(number.get()).unwrap_or(number.default),
-                raw::REDISMODULE_CONFIG_DEFAULT,
-                number.min,
-                number.max,
+                self.name.as_ptr(),
+                number.get(),
+                flags,
+                least,
+                most,
                 Some(get_number),
                 Some(set_number),
                 None,
-                std::ptr::from_ref(number).cast_mut().cast(),
-            );
-            if status != OK {
-                let name = number.name.to_string_lossy();
-                return Err(format!("the server refused the setting ratelimit.{name}"));
-            }
-        }
-        let zone = config::timezone().map(|zone| CString::new(zone.name().as_bytes()));
-        let zone = zone.and_then(Result::ok).unwrap_or(config::DEFAULT_TIMEZONE.into());
-        let status = string(
-            ctx.raw(),
-            config::TIMEZONE.as_ptr(),
-            zone.as_ptr(),
-            raw::REDISMODULE_CONFIG_DEFAULT,
-            Some(get_timezone),
-            Some(set_timezone),
-            None,
-            null_mut(),
-        );
-        if status != OK || load(ctx.raw()) != OK {
-            return Err("the server refused a setting ratelimit.*, see the line before".into());
-        }
+                self.data(),
+            )
+        })
     }
-    Ok(())
+
+    fn register_text(&'static self, ctx: Context, flags: c_uint, text: &dyn Text) -> Option<c_int> {
+        let default = CString::new(text.get()).ok()?;
+        let register = optional!(RedisModule_RegisterStringConfig)?;
+        // SAFETY: the context is live; name and default are copied; the functions and the setting are static.
+        Some(unsafe {
+            register(
+                ctx.raw(),
+                self.name.as_ptr(),
+                default.as_ptr(),
+                flags,
+                Some(get_text),
+                Some(set_text),
+                None,
+                self.data(),
+            )
+        })
+    }
+
+    fn register_switch(
+        &'static self,
+        ctx: Context,
+        flags: c_uint,
+        switch: &dyn Switch,
+    ) -> Option<c_int> {
+        let register = optional!(RedisModule_RegisterBoolConfig)?;
+        // SAFETY: the context is live; the name is copied; the functions and the setting are static.
+        Some(unsafe {
+            register(
+                ctx.raw(),
+                self.name.as_ptr(),
+                c_int::from(switch.get()),
+                flags,
+                Some(get_switch),
+                Some(set_switch),
+                None,
+                self.data(),
+            )
+        })
+    }
+
+    fn data(&'static self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// # Safety
+    /// `data` is what [`Setting::data`] returned.
+    unsafe fn of(data: *mut c_void) -> &'static Value {
+        // SAFETY: the caller's promise; nothing changes a setting's description.
+        unsafe { &(*data.cast::<Setting>()).value }
+    }
 }
 
-/// # Safety
-/// `number` is one of [`NUMBERS`], as registered.
-unsafe fn number_of<'a>(number: *mut c_void) -> &'a Number {
-    // SAFETY: the caller's promise.
-    unsafe { &*number.cast::<Number>() }
-}
-
-unsafe extern "C" fn get_number(_name: *const c_char, number: *mut c_void) -> c_longlong {
-    // SAFETY: the server hands back what we registered.
-    let number = unsafe { number_of(number) };
-    c_longlong::try_from(number.get()).unwrap_or(number.default)
+unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
+    // SAFETY: the server hands back what was registered.
+    match unsafe { Setting::of(data) } {
+        Value::Number(number) => guard(None, || number.get()).unwrap_or(0),
+        Value::Text(_) | Value::Switch(_) => 0,
+    }
 }
 
 unsafe extern "C" fn set_number(
     _name: *const c_char,
     value: c_longlong,
-    number: *mut c_void,
+    data: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server hands back what we registered. It has checked the range.
-    if unsafe { number_of(number) }.set(value) {
-        OK
-    } else {
-        ERR
+    // SAFETY: the server hands back what was registered.
+    match unsafe { Setting::of(data) } {
+        // The server has checked the range, and words what is wrong.
+        Value::Number(number) if guard(None, || number.set(value)) == Some(true) => OK,
+        _ => ERR,
     }
 }
 
-/// The string that CONFIG GET answered last: the server does not take it over.
+unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
+    // SAFETY: the server hands back what was registered.
+    match unsafe { Setting::of(data) } {
+        Value::Switch(switch) => c_int::from(guard(None, || switch.get()).unwrap_or(false)),
+        Value::Number(_) | Value::Text(_) => 0,
+    }
+}
+
+unsafe extern "C" fn set_switch(
+    _name: *const c_char,
+    value: c_int,
+    data: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: the server hands back what was registered.
+    match unsafe { Setting::of(data) } {
+        Value::Switch(switch) if guard(None, || switch.set(value != 0)).is_some() => OK,
+        _ => ERR,
+    }
+}
+
+/// The text that the server asked for last: it copies the text and does not take it over.
 static SHOWN: Mutex<Option<OwnedString>> = Mutex::new(None);
 
-/// Frees what settings keep, before the module goes.
+/// Frees what is kept from call to call, before the module goes.
 pub(super) fn release() {
-    config::release();
     if let Ok(mut shown) = SHOWN.lock() {
         *shown = None;
     }
 }
 
-unsafe extern "C" fn get_timezone(
+unsafe extern "C" fn get_text(
     _name: *const c_char,
-    _data: *mut c_void,
+    data: *mut c_void,
 ) -> *mut raw::RedisModuleString {
-    // SAFETY: see `report` in info.rs.
-    let ctx = unsafe { Context::new(null_mut()) };
-    let shown = guard(ctx, || {
-        let name = config::timezone()?.name();
-        let mut shown = SHOWN.lock().ok()?;
-        Some(shown.insert(OwnedString::new(name.as_bytes())).raw())
+    // SAFETY: the server hands back what was registered.
+    let Value::Text(text) = (unsafe { Setting::of(data) }) else { return null_mut() };
+    let shown = guard(None, || {
+        let value = OwnedString::new(&text.get());
+        Some(SHOWN.lock().ok()?.insert(value).raw())
     });
     shown.flatten().unwrap_or(null_mut())
 }
 
-unsafe extern "C" fn set_timezone(
+unsafe extern "C" fn set_text(
     _name: *const c_char,
     value: *mut raw::RedisModuleString,
-    _data: *mut c_void,
+    data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: see `report` in info.rs.
-    let ctx = unsafe { Context::new(null_mut()) };
+    // SAFETY: the server hands back what was registered.
+    let Value::Text(text) = (unsafe { Setting::of(data) }) else { return ERR };
     // SAFETY: the server keeps the value during the call.
-    let name = unsafe { bytes_of(value) };
-    match guard(ctx, || config::set_timezone(name)) {
-        Some(true) => OK,
-        _ => {
-            if !error.is_null() {
-                let why = Error::Zone.text().to_bytes();
-                let why = why.strip_prefix(b"ERR TZ ").unwrap_or(why);
-                // SAFETY: the server takes the string over.
-                unsafe { *error = OwnedString::new(why).into_raw() };
-            }
-            ERR
-        }
+    let value = unsafe { bytes_of(value) };
+    let why = match guard(None, || text.set(value)) {
+        Some(Ok(())) => return OK,
+        Some(Err(why)) => why,
+        None => return ERR,
+    };
+    if !error.is_null() {
+        // SAFETY: the server takes the string over.
+        unsafe { *error = OwnedString::new(why.as_bytes()).into_raw() };
     }
+    ERR
 }

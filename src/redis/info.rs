@@ -1,56 +1,41 @@
-//! INFO ratelimit.
+//! A section of INFO.
 
 use super::api::api;
-use super::call::{guard, Context};
-use crate::commands::room::room;
-use crate::{stats, COMMANDS};
+use super::call::Context;
+use super::guard::guard;
 use redis_module::raw;
-use std::ffi::{CStr, CString};
-use std::os::raw::c_int;
-use std::ptr::null_mut;
+use std::ffi::{c_int, CStr};
+use std::ptr::NonNull;
 
-/// Tells the server whom to ask for the section.
-pub(super) fn register(ctx: Context) {
+/// What a module tells in its section.
+pub trait Report {
+    /// Writes the fields. With `crashed` the server is dying, and may have stopped this module anywhere.
+    fn report(info: &Info, crashed: bool);
+}
+
+/// The section that is being written.
+pub struct Info(NonNull<raw::RedisModuleInfoCtx>);
+
+impl Info {
+    /// Adds a field. The server puts the module's name before its name.
+    pub fn number(&self, name: &CStr, value: u64) {
+        // SAFETY: the server keeps the section during the callback, and copies the name.
+        unsafe { api!(RedisModule_InfoAddFieldULongLong(self.0.as_ptr(), name.as_ptr(), value)) };
+    }
+}
+
+/// Registers the section, which is named as the module.
+pub fn register<R: Report>(ctx: Context) {
     // SAFETY: the context is live; the function lives as long as the module.
-    unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(report))) };
+    unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(report::<R>))) };
 }
 
-unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
-    // SAFETY: without a context log lines go under the name "module"; the server allows that.
-    let ctx = unsafe { Context::new(null_mut()) };
-    guard(ctx, || {
-        // SAFETY: the server keeps `info` while this callback runs.
-        if unsafe { api!(RedisModule_InfoAddSection(info, c"".as_ptr())) }
-            != raw::REDISMODULE_OK as c_int
-        {
-            return;
-        }
-        for command in &COMMANDS {
-            let name = command.name.to_string_lossy();
-            let name = name.trim_start_matches("rl.");
-            for (what, counter) in [
-                ("allowed", &command.stats.allowed),
-                ("denied", &command.stats.denied),
-                ("errors", &command.stats.errors),
-            ] {
-                if let Ok(field) = CString::new(format!("{name}_{what}")) {
-                    add(info, &field, counter.get());
-                }
-            }
-        }
-        // A server that dies while the room is locked must not wait for it.
-        if for_crash_report == 0 {
-            add(info, c"waiting", room(|room| room.waiting()));
-        }
-        add(info, c"waited_granted", stats::WAITED_GRANTED.get());
-        add(info, c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
-        add(info, c"reservations_applied", stats::APPLIED.get());
-        add(info, c"reservations_released", stats::RELEASED.get());
-        add(info, c"reservations_lapsed", stats::LAPSED.get());
-    });
-}
-
-fn add(info: *mut raw::RedisModuleInfoCtx, field: &CStr, value: u64) {
-    // SAFETY: `info` is live, see `report`; the name is copied.
-    unsafe { api!(RedisModule_InfoAddFieldULongLong(info, field.as_ptr(), value)) };
+unsafe extern "C" fn report<R: Report>(info: *mut raw::RedisModuleInfoCtx, crashed: c_int) {
+    let Some(info) = NonNull::new(info) else { return };
+    // SAFETY: the server keeps the section during the callback.
+    let added = unsafe { api!(RedisModule_InfoAddSection(info.as_ptr(), c"".as_ptr())) };
+    // The server refuses a section that nobody asked for.
+    if added == raw::REDISMODULE_OK as c_int {
+        guard(None, || R::report(&Info(info), crashed != 0));
+    }
 }

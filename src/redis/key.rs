@@ -4,7 +4,7 @@
 use super::api::api;
 use super::call::{Context, KeyName};
 use super::text::OwnedString;
-use crate::limit::decimal::Text;
+use crate::text::Text;
 use redis_module::raw;
 use std::ffi::CStr;
 use std::ops::{Deref, DerefMut};

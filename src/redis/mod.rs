@@ -1,4 +1,5 @@
-//! The server's module API, made safe: the only place with `unsafe`.
+//! The server's module API, made safe: the only place with `unsafe`. It knows nothing of this module's commands and
+//! settings: they are handed to it.
 //!
 //! The server calls in and is called on its one main thread; nothing here starts another.
 #![allow(unsafe_code)]
@@ -7,9 +8,13 @@ mod api;
 pub mod blocking;
 pub mod call;
 pub mod clock;
-mod config;
-mod info;
+pub mod command;
+pub mod config;
+#[cfg(test)]
+pub mod fake;
+pub mod guard;
+pub mod info;
 pub mod key;
-mod load;
+pub mod load;
 pub mod random;
 pub mod text;

@@ -1,7 +1,6 @@
 //! Unguessable ids.
 
 use super::api::api;
-use crate::limit::decimal::Text;
 use std::sync::{Mutex, PoisonError};
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -20,11 +19,11 @@ impl Pool {
     fn next(&mut self) -> [u8; CHARACTERS] {
         if self.used >= self.bytes.len() {
             let (start, len) = (self.bytes.as_mut_ptr(), self.bytes.len());
-            // SAFETY: both write at most `len` bytes to the array.
-            unsafe {
-                if usize::try_from(libc::getrandom(start.cast(), len, 0)) != Ok(len) {
-                    api!(RedisModule_GetRandomBytes(start, len));
-                }
+            // SAFETY: writes at most `len` bytes to the array.
+            let written = unsafe { libc::getrandom(start.cast(), len, 0) };
+            if usize::try_from(written) != Ok(len) {
+                // SAFETY: writes `len` bytes to the array.
+                unsafe { api!(RedisModule_GetRandomBytes(start, len)) };
             }
             self.used = 0;
         }
@@ -39,12 +38,7 @@ impl Pool {
 }
 
 /// 16 characters of 6 random bits each.
-pub fn id<const N: usize>() -> Text<N> {
+pub fn id() -> [u8; CHARACTERS] {
     let random = POOL.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let mut id = Text::new();
-    for byte in random {
-        let character = ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A');
-        id.push(&[character]);
-    }
-    id
+    random.map(|byte| ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A'))
 }

@@ -16,13 +16,11 @@ unsafe impl Sync for OwnedString {}
 impl OwnedString {
     /// A new string with these bytes.
     pub fn new(bytes: &[u8]) -> OwnedString {
-        // SAFETY: the bytes are copied; without a context the string is not freed behind our back. The
-        // server aborts itself rather than return null.
-        unsafe {
-            let raw =
-                api!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len()));
-            OwnedString(NonNull::new_unchecked(raw))
-        }
+        let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: the bytes are copied; without a context the string is not freed behind our back.
+        let raw = unsafe { api!(RedisModule_CreateString(null_mut(), start, len)) };
+        // SAFETY: the server aborts itself rather than return null.
+        OwnedString(unsafe { NonNull::new_unchecked(raw) })
     }
 
     pub(super) fn raw(&self) -> *mut raw::RedisModuleString {
@@ -59,9 +57,11 @@ impl Drop for OwnedString {
 /// `raw` is a live string that outlives `'a` and is not modified meanwhile.
 pub(super) unsafe fn bytes_of<'a>(raw: *const raw::RedisModuleString) -> &'a [u8] {
     let mut len = 0;
-    let start = api!(RedisModule_StringPtrLen(raw, &mut len));
+    // SAFETY: the string is live.
+    let start = unsafe { api!(RedisModule_StringPtrLen(raw, &mut len)) };
     if start.is_null() {
         return &[];
     }
-    std::slice::from_raw_parts(start.cast(), len)
+    // SAFETY: the caller's promise, and the server gave the length.
+    unsafe { std::slice::from_raw_parts(start.cast(), len) }
 }

@@ -1,0 +1,32 @@
+//! What commands reply.
+
+use crate::answer::{Answer, Sixth};
+use crate::redis::call::{Call, Context};
+use crate::stats::Replied;
+
+/// Replies an answer: five integers, and perhaps a sixth element.
+pub fn answer(ctx: Context, answer: &Answer) -> Replied {
+    let decision = &answer.decision;
+    ctx.reply_array(if matches!(answer.sixth, Sixth::Absent) { 5 } else { 6 });
+    ctx.reply_integer(decision.limited as u64);
+    ctx.reply_integer(decision.limit);
+    ctx.reply_integer(decision.remaining);
+    match decision.retry_after_us {
+        Some(us) => ctx.reply_integer(answer.unit.round_up(us)),
+        None => ctx.reply_signed(-1),
+    }
+    ctx.reply_integer(answer.unit.round_up(decision.reset_after_us));
+    match &answer.sixth {
+        Sixth::Absent => {}
+        Sixth::Granted => ctx.reply_integer(decision.granted),
+        Sixth::Id(Some(id)) => ctx.reply_text(id.as_bytes()),
+        Sixth::Id(None) => ctx.reply_nil(),
+    }
+    Replied::of(decision.allowed())
+}
+
+/// Replies how many reservations were settled.
+pub fn settled(call: &Call, settled: u64) -> Replied {
+    call.context().reply_integer(settled);
+    Replied::of(settled > 0)
+}

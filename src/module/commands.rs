@@ -1,0 +1,324 @@
+//! The commands as the server knows them: what is derived from the rows of command.rs, and the way from the server's
+//! call to a command's code and back.
+
+use crate::command::{Command, Nature, Positional, COMMANDS};
+use crate::commands::{reply, waiting};
+use crate::error::Error;
+use crate::options::{Known, Place, Row, Value, TABLE};
+use crate::redis::call::{entry, Call, CommandNumber, Commands, Context, Entry};
+use crate::redis::command::{self, Argument, Description, Keys};
+use crate::stats::Replied;
+use std::ffi::CStr;
+
+/// The table, as the server calls into it.
+pub struct Table;
+
+impl Commands for Table {
+    fn run(call: &Call) {
+        let Some(command) = find(call.command()) else { return };
+        if command.keys.answer(call) {
+            return;
+        }
+        finish(call.context(), command, (command.run)(call, command.options));
+    }
+
+    fn panicked(call: &Call) {
+        let Some(command) = find(call.command()) else { return };
+        finish(call.context(), command, Err(Error::Internal));
+    }
+}
+
+fn find(CommandNumber(number): CommandNumber) -> Option<&'static Command> {
+    COMMANDS.get(number)
+}
+
+/// Counts the end of a call, and replies its error if it has one.
+fn finish(ctx: Context, command: &Command, result: Result<Replied, Error>) {
+    command.stats.count(&result);
+    match result {
+        Ok(_) => {}
+        Err(Error::Arity) => ctx.reply_wrong_arity(),
+        Err(error) => ctx.reply_error(error.text()),
+    }
+}
+
+/// Replies to a call that waited.
+pub fn answer_waiter(ctx: Context, ticket: u64) {
+    // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
+    let Some((number, outcome)) = waiting::answer(ctx, ticket) else { return };
+    let Some(command) = find(number) else { return };
+    finish(ctx, command, outcome.map(|answer| reply::answer(ctx, &answer)));
+}
+
+/// One C function for each row of the table.
+const ENTRIES: [Entry; COMMANDS.len()] = [
+    entry::<Table, 0>,
+    entry::<Table, 1>,
+    entry::<Table, 2>,
+    entry::<Table, 3>,
+    entry::<Table, 4>,
+    entry::<Table, 5>,
+    entry::<Table, 6>,
+    entry::<Table, 7>,
+    entry::<Table, 8>,
+    entry::<Table, 9>,
+];
+
+/// Registers all commands; in the ACL category, too, if the server has added it.
+pub fn register(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
+    for (row, entry) in COMMANDS.iter().zip(ENTRIES) {
+        let name = row.name.to_string_lossy();
+        let create = |flags: &str| command::Command::create(ctx, row.name, entry, flags, row.keys);
+        let flags = row.flags();
+        // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
+        let created = create(&flags).or_else(|| create(&flags.replace(" blocking", "")));
+        let Some(created) = created else {
+            return Err(format!(
+                "the server refused the command {name}; is another module using its name?"
+            ));
+        };
+        let description = Description {
+            summary: row.summary,
+            complexity: row.complexity,
+            since: c"0.1.0",
+            arity: row.arity(),
+            keys: row.keys,
+            arguments: row.arguments(),
+        };
+        if !created.describe(&description) {
+            return Err(format!("the server refused the description of {name}"));
+        }
+        created.categorize(&row.categories(category));
+    }
+    Ok(())
+}
+
+impl Command {
+    /// Flags as RedisModule_CreateCommand spells them.
+    fn flags(&self) -> String {
+        let flags = match self.nature {
+            Nature::Takes => "write deny-oom fast blocking",
+            // Without deny-oom: giving back must work when memory is short.
+            Nature::Settles => "write fast",
+            Nature::Looks => "readonly fast",
+        };
+        match self.keys {
+            Keys::Counted(_) => format!("{flags} getkeys-api"),
+            Keys::First(_) | Keys::None => flags.into(),
+        }
+    }
+
+    /// ACL categories: servers put no module's command into `@read` or `@write` by its flags.
+    fn categories(&self, own: Option<&CStr>) -> String {
+        let categories = match self.nature {
+            Nature::Takes => "write fast blocking",
+            Nature::Settles => "write fast",
+            Nature::Looks => "read fast",
+        };
+        match own {
+            Some(own) => format!("{categories} {}", own.to_string_lossy()),
+            None => categories.into(),
+        }
+    }
+
+    /// Arguments with the name: exactly so many, or at least so many if below 0.
+    fn arity(&self) -> i32 {
+        let more = |argument: &Positional| {
+            matches!(argument, Positional::OptionalInteger(_) | Positional::Texts(_))
+        };
+        let needed = |argument: &Positional| !matches!(argument, Positional::OptionalInteger(_));
+        let keys = match self.keys {
+            Keys::None => 0,
+            Keys::First(_) => 1,
+            Keys::Counted(_) => 2,
+        };
+        let least = self.positional.iter().filter(|argument| needed(argument)).count();
+        let least = i32::try_from(least).unwrap_or(0).saturating_add(keys).saturating_add(1);
+        let open = matches!(self.keys, Keys::Counted(_))
+            || !self.options.is_empty()
+            || self.positional.iter().any(more);
+        if open {
+            least.saturating_neg()
+        } else {
+            least
+        }
+    }
+
+    /// All arguments after the name, as COMMAND DOCS shows them.
+    fn arguments(&self) -> Vec<Argument> {
+        let keys = match self.keys {
+            Keys::None => vec![],
+            Keys::First(_) => vec![Argument::Key],
+            Keys::Counted(_) => {
+                vec![Argument::Integer(c"numkeys"), Argument::Multiple(Box::new(Argument::Key))]
+            }
+        };
+        let positional = self.positional.iter().map(|argument| match argument {
+            Positional::Integer(name) => Argument::Integer(name),
+            Positional::Text(name) => Argument::Text(name),
+            Positional::OptionalInteger(name) => optional(Argument::Integer(name)),
+            Positional::Texts(name) => Argument::Multiple(Box::new(Argument::Text(name))),
+        });
+        keys.into_iter().chain(positional).chain(options(self.options)).collect()
+    }
+}
+
+fn optional(argument: Argument) -> Argument {
+    Argument::Optional(Box::new(argument))
+}
+
+/// The options of a command in the order of their table, those that exclude each other as one.
+fn options(known: Known) -> Vec<Argument> {
+    let mut all: Vec<(Place, Vec<Argument>)> = Vec::new();
+    for row in TABLE.iter().filter(|row| known.contains(row.option)) {
+        let argument = option(row);
+        match (row.place, all.last_mut()) {
+            (Place::Choice(_), Some((place, choices))) if *place == row.place => {
+                choices.push(argument);
+            }
+            (Place::With(name), Some((_, arguments))) => {
+                let before = arguments.pop();
+                let both = before.into_iter().chain([optional(argument)]).collect();
+                arguments.push(Argument::Group(name, both));
+            }
+            _ => all.push((row.place, vec![argument])),
+        }
+    }
+    let one = |(place, mut arguments): (Place, Vec<Argument>)| match place {
+        Place::Choice(name) if arguments.len() > 1 => {
+            Some(optional(Argument::OneOf(name, arguments)))
+        }
+        _ => arguments.pop().map(optional),
+    };
+    all.into_iter().filter_map(one).collect()
+}
+
+fn option(row: &Row) -> Argument {
+    match row.value {
+        Value::Nothing => Argument::Flag(row.name),
+        Value::Integer(name) => Argument::Valued(row.name, Box::new(Argument::Integer(name))),
+        Value::Text(name) => Argument::Valued(row.name, Box::new(Argument::Text(name))),
+    }
+}
+
+/// The entry of the command of this name.
+#[cfg(test)]
+pub fn entry_of(name: &str) -> Entry {
+    let named = |row: &Command| row.name.to_bytes() == name.as_bytes();
+    ENTRIES[COMMANDS.iter().position(named).unwrap()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::command::Access;
+    use crate::redis::fake::{Reply, Server};
+
+    const NOW_US: i64 = 1_700_000_000_000_000;
+
+    /// Panics in each call, and then replies as the module does.
+    struct Panics;
+
+    impl Commands for Panics {
+        fn run(_: &Call) {
+            panic!("as a bug would");
+        }
+
+        fn panicked(call: &Call) {
+            Table::panicked(call);
+        }
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_and_a_line_in_the_log() {
+        let mut server = Server::at(NOW_US);
+        let errors = || COMMANDS[9].stats.errors.get();
+        let before = errors();
+        let ((), replies) = server.call(entry::<Panics, 9>, &["RL.HELD", "k"], |call| call());
+        let text = Error::Internal.text().to_str().unwrap();
+        assert_eq!(replies, [Reply::Error(text.into())]);
+        assert_eq!(server.log().len(), 1);
+        assert_eq!(errors(), before + 1);
+        // The next call is answered as ever.
+        let ((), replies) = server.call(entry_of("rl.held"), &["RL.HELD", "k"], |call| call());
+        assert_eq!(replies, [Reply::Array(0)]);
+    }
+
+    #[test]
+    fn calls_are_counted_once_as_allowed_denied_or_errors() {
+        let mut server = Server::at(NOW_US);
+        let stats = &COMMANDS[2].stats;
+        let counts = || [stats.allowed.get(), stats.denied.get(), stats.errors.get()];
+        let before = counts();
+        let window = entry_of("rl.window");
+        let mut call = |words: &str| {
+            let words: Vec<_> = words.split(' ').collect();
+            server.call(window, &words, |call| call()).1
+        };
+        let integers = |values: [i64; 5]| {
+            [Reply::Array(5)].into_iter().chain(values.map(Reply::Integer)).collect::<Vec<_>>()
+        };
+        assert_eq!(call("RL.WINDOW k 1 60"), integers([0, 1, 0, -1, 60]));
+        assert_eq!(call("RL.WINDOW k 1 60"), integers([1, 1, 0, 60, 60]));
+        assert_eq!(call("RL.WINDOW k 1"), [Reply::WrongArity]);
+        assert!(matches!(call("RL.WINDOW k 1 x").as_slice(), [Reply::Error(_)]));
+        let after = counts();
+        assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), [1, 1, 2]);
+    }
+
+    /// A command over several keys.
+    struct Several;
+
+    impl Commands for Several {
+        fn run(call: &Call) {
+            if !Keys::Counted(Access::Update).answer(call) {
+                call.context().reply_nil();
+            }
+        }
+
+        fn panicked(_: &Call) {}
+    }
+
+    #[test]
+    fn a_command_over_counted_keys_tells_where_they_are() {
+        for (words, keys) in [
+            (&["C", "2", "a", "b", "c"][..], &[2, 3][..]),
+            (&["C", "1", "a"], &[2]),
+            (&["C", "3", "a", "b"], &[]),
+            (&["C", "-1", "a"], &[]),
+            (&["C", "x", "a"], &[]),
+            (&["C", "18446744073709551615", "a"], &[]),
+            (&["C"], &[]),
+        ] {
+            let mut server = Server::at(NOW_US);
+            assert_eq!(server.call(entry::<Several, 0>, words, |call| call()).1, [Reply::Nil]);
+            server.ask_for_keys();
+            assert_eq!(server.call(entry::<Several, 0>, words, |call| call()).1, []);
+            let told = server.key_positions();
+            assert_eq!(told.iter().map(|key| key.0).collect::<Vec<_>>(), keys, "{words:?}");
+            assert!(told.iter().all(|key| key.1 != 0));
+        }
+    }
+
+    #[test]
+    fn the_arity_is_derived_from_the_arguments() {
+        let arities = COMMANDS.iter().map(Command::arity).collect::<Vec<_>>();
+        assert_eq!(arities, [-5, -5, -4, -4, -4, -4, -3, -3, -3, 2]);
+    }
+
+    #[test]
+    fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
+        let shown = options(Known::WINDOW.union(Known::BLOCK).union(Known::MS));
+        let [Argument::Optional(window), Argument::Optional(block), Argument::Optional(ms)] =
+            shown.as_slice()
+        else {
+            panic!("{shown:?}")
+        };
+        let Argument::OneOf(_, choices) = &**window else { panic!("{window:?}") };
+        assert!(matches!(
+            choices.as_slice(),
+            [Argument::Valued(..), Argument::Group(_, both)] if both.len() == 2
+        ));
+        assert!(matches!(**block, Argument::Valued(..)) && matches!(**ms, Argument::Flag(_)));
+    }
+}

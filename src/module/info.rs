@@ -1,0 +1,37 @@
+//! INFO ratelimit.
+
+use crate::command::COMMANDS;
+use crate::commands::room::room;
+use crate::redis::info::{Info, Report};
+use crate::stats;
+use std::ffi::CString;
+
+/// The section of INFO.
+pub struct Section;
+
+impl Report for Section {
+    fn report(info: &Info, crashed: bool) {
+        for command in &COMMANDS {
+            let name = command.name.to_string_lossy();
+            let name = name.trim_start_matches("rl.");
+            for (what, counter) in [
+                ("allowed", &command.stats.allowed),
+                ("denied", &command.stats.denied),
+                ("errors", &command.stats.errors),
+            ] {
+                if let Ok(field) = CString::new(format!("{name}_{what}")) {
+                    info.number(&field, counter.get());
+                }
+            }
+        }
+        // A server that crashes while the room is locked must not wait for it.
+        if !crashed {
+            info.number(c"waiting", room(|room| room.waiting()));
+        }
+        info.number(c"waited_granted", stats::WAITED_GRANTED.get());
+        info.number(c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
+        info.number(c"reservations_applied", stats::APPLIED.get());
+        info.number(c"reservations_released", stats::RELEASED.get());
+        info.number(c"reservations_lapsed", stats::LAPSED.get());
+    }
+}

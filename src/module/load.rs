@@ -1,0 +1,47 @@
+//! Loading and unloading the module.
+
+use super::info::Section;
+use super::{callbacks, commands, settings};
+use crate::commands::room;
+use crate::config;
+use crate::redis::call::Context;
+use crate::redis::load::{export, promise, Module, Promises};
+use crate::redis::{blocking, command, info};
+use std::ffi::{c_int, CStr};
+
+export!(Ratelimit);
+
+/// This module.
+struct Ratelimit;
+
+impl Module for Ratelimit {
+    const NAME: &'static CStr = c"ratelimit";
+    const VERSION: c_int = 1;
+    const PANIC_LINE: &'static CStr = c"redis-ratelimit: internal error, please report it";
+
+    fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
+        promise(ctx, Promises::all());
+        callbacks::set();
+        blocking::keep_module_context(ctx);
+        let category = command::add_category(ctx, Self::NAME);
+        commands::register(ctx, category.then_some(Self::NAME))?;
+        settings::take_arguments(&settings::SETTINGS, arguments)?;
+        settings::register(ctx)?;
+        info::register::<Section>(ctx);
+        blocking::watch_the_clock(ctx);
+        Ok(())
+    }
+
+    fn lacks(function: &str) -> String {
+        format!("this server lacks {function}; Redis 6.2 or later is needed")
+    }
+
+    fn refused(why: &str) -> String {
+        format!("redis-ratelimit: {why}")
+    }
+
+    fn release() {
+        room::release();
+        config::release();
+    }
+}

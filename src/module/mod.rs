@@ -1,0 +1,7 @@
+//! What the server sees of the module as a whole: loading, commands, settings, INFO and callbacks.
+
+mod callbacks;
+pub mod commands;
+mod info;
+mod load;
+mod settings;

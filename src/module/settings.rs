@@ -1,0 +1,169 @@
+//! The settings `ratelimit.*`. To add one: its value in config.rs, and a row here.
+
+use crate::config::{self, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, WINDOW_ENTRIES};
+use crate::error::Error;
+use crate::limit::decimal::parse_i64;
+use crate::redis::call::Context;
+use crate::redis::config::{Number, Refused, Setting, Text, Value};
+use std::ffi::CStr;
+use std::ops::RangeInclusive;
+
+/// A setting, and how load arguments give it.
+pub struct Row {
+    setting: Setting,
+    /// As a load argument it stands last: all that follows its name, joined with blanks, is its value.
+    takes_rest: bool,
+}
+
+/// All settings.
+pub static SETTINGS: [Row; 5] = [
+    Row::new(c"window-entries", Value::Number(&WINDOW_ENTRIES)),
+    Row::new(c"lease", Value::Number(&LEASE_MS)),
+    Row::new(c"max-reservations", Value::Number(&MAX_RESERVATIONS)),
+    Row::new(c"max-waiters", Value::Number(&MAX_WAITERS)),
+    Row::new(c"timezone", Value::Text(&Timezone)),
+];
+
+impl Row {
+    const fn new(name: &'static CStr, value: Value) -> Row {
+        Row { setting: Setting { name, at_load_only: false, value }, takes_rest: false }
+    }
+}
+
+impl Number for config::Number {
+    fn range(&self) -> RangeInclusive<i64> {
+        self.min..=self.max
+    }
+
+    fn get(&self) -> i64 {
+        i64::try_from(config::Number::get(self)).unwrap_or(self.max)
+    }
+
+    fn set(&self, value: i64) -> bool {
+        config::Number::set(self, value)
+    }
+}
+
+struct Timezone;
+
+impl Text for Timezone {
+    fn get(&self) -> Vec<u8> {
+        let zone = config::timezone().map(|zone| zone.name().as_bytes().to_vec());
+        zone.unwrap_or_else(|| config::DEFAULT_TIMEZONE.to_vec())
+    }
+
+    fn set(&self, value: &[u8]) -> Result<(), String> {
+        if config::set_timezone(value) {
+            return Ok(());
+        }
+        let why = Error::Zone.text().to_string_lossy();
+        Err(why.strip_prefix("ERR TZ ").unwrap_or(&why).to_owned())
+    }
+}
+
+/// Registers all settings, and applies redis.conf. What the load arguments said becomes the default.
+pub fn register(ctx: Context) -> Result<(), String> {
+    let settings = SETTINGS.iter().map(|row| &row.setting);
+    crate::redis::config::register(ctx, settings).map_err(|Refused(name)| match name {
+        Some(name) => {
+            format!("the server refused the setting ratelimit.{}", name.to_string_lossy())
+        }
+        None => "the server refused a setting ratelimit.*, see the line before".into(),
+    })
+}
+
+/// Takes load arguments `name value ...`, with or without `ratelimit.` before a name.
+pub fn take_arguments(rows: &[Row], mut arguments: &[&[u8]]) -> Result<(), String> {
+    while let [name, rest @ ..] = arguments {
+        let [value, after @ ..] = rest else {
+            return Err("load arguments come in pairs of a setting's name and its value".into());
+        };
+        let plain = name.strip_prefix(b"ratelimit.").unwrap_or(name);
+        let row = rows.iter().find(|row| plain.eq_ignore_ascii_case(row.setting.name.to_bytes()));
+        let joined;
+        let (value, after) = match row {
+            Some(row) if row.takes_rest => {
+                joined = rest.join(&b' ');
+                (joined.as_slice(), [].as_slice())
+            }
+            _ => (*value, after),
+        };
+        if !row.is_some_and(|row| take(&row.setting.value, value)) {
+            let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+            return Err(format!(
+                "load argument {name} {value}: no such setting, or not a value for it"
+            ));
+        }
+        arguments = after;
+    }
+    Ok(())
+}
+
+/// Sets a value that is given as text; whether it is one of the setting's.
+fn take(setting: &Value, value: &[u8]) -> bool {
+    match setting {
+        Value::Number(number) => parse_i64(value).is_some_and(|value| number.set(value)),
+        Value::Text(text) => text.set(value).is_ok(),
+        Value::Switch(switch) => {
+            let on = value.eq_ignore_ascii_case(b"yes");
+            let known = on || value.eq_ignore_ascii_case(b"no");
+            if known {
+                switch.set(on);
+            }
+            known
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::config::Switch;
+    use std::sync::Mutex;
+
+    struct Kept(Mutex<Vec<u8>>);
+
+    impl Text for Kept {
+        fn get(&self) -> Vec<u8> {
+            self.0.lock().unwrap().clone()
+        }
+
+        fn set(&self, value: &[u8]) -> Result<(), String> {
+            *self.0.lock().unwrap() = value.to_vec();
+            Ok(())
+        }
+    }
+
+    impl Switch for Kept {
+        fn get(&self) -> bool {
+            Text::get(self) == b"on"
+        }
+
+        fn set(&self, value: bool) {
+            *self.0.lock().unwrap() = if value { b"on".to_vec() } else { b"off".to_vec() };
+        }
+    }
+
+    #[test]
+    fn a_setting_that_takes_the_rest_is_given_all_words_that_follow_its_name() {
+        static REST: Kept = Kept(Mutex::new(Vec::new()));
+        static SWITCH: Kept = Kept(Mutex::new(Vec::new()));
+        let setting = |name, value| Setting { name, at_load_only: false, value };
+        let rows = [
+            Row { setting: setting(c"switch", Value::Switch(&SWITCH)), takes_rest: false },
+            Row { setting: setting(c"all", Value::Text(&REST)), takes_rest: true },
+        ];
+        let take = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+            take_arguments(&rows, &words)
+        };
+        assert_eq!(take("switch YES ratelimit.all a 1 2; switch no"), Ok(()));
+        assert_eq!(Text::get(&REST), b"a 1 2; switch no");
+        assert!(Switch::get(&SWITCH));
+        assert_eq!(take("switch no"), Ok(()));
+        assert!(!Switch::get(&SWITCH));
+        assert!(take("switch").is_err());
+        assert!(take("switch 1").is_err());
+        assert!(take("all").is_err());
+    }
+}

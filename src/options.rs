@@ -1,0 +1,111 @@
+//! The options of all commands. To add one: a flag in [`Known`], and a row in [`TABLE`] that says what follows its
+//! name. A command takes it when its row in command.rs names it; commands/arguments.rs reads its value.
+
+use bitflags::bitflags;
+use std::ffi::CStr;
+
+bitflags! {
+    /// The options that a command knows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Known: u16 {
+        /// `MS`: times in milliseconds.
+        const MS = 1;
+        /// `ATMOST`: take less where there is less.
+        const ATMOST = 1 << 1;
+        /// `COUNTDENIED`: denied calls count as well.
+        const COUNTDENIED = 1 << 2;
+        /// `BUCKETS n`: so many entries at most.
+        const BUCKETS = 1 << 3;
+        /// `FIXED`: windows of the calendar.
+        const FIXED = 1 << 4;
+        /// `TZ zone`: in this zone.
+        const TZ = 1 << 5;
+        /// `LEASE ms`: how long a reservation lasts.
+        const LEASE = 1 << 6;
+        /// `ID id`: what the caller calls it.
+        const ID = 1 << 7;
+        /// `BLOCK ms`: wait so long at most.
+        const BLOCK = 1 << 8;
+        /// Those that say how a window moves.
+        const WINDOW = Known::BUCKETS.bits() | Known::FIXED.bits() | Known::TZ.bits();
+    }
+}
+
+/// An option as clients write it and COMMAND DOCS shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The option.
+    pub option: Known,
+    /// Its name, in upper case.
+    pub name: &'static CStr,
+    /// What follows its name.
+    pub value: Value,
+    /// How it stands to others.
+    pub place: Place,
+}
+
+/// What follows the name of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Nothing.
+    Nothing,
+    /// A number, with its name in COMMAND DOCS.
+    Integer(&'static CStr),
+    /// A text, with its name in COMMAND DOCS.
+    Text(&'static CStr),
+}
+
+/// How an option stands to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It may stand beside each other option.
+    Alone,
+    /// It may not stand beside the rows next to it that belong to the same choice, which has this name in COMMAND DOCS.
+    Choice(&'static CStr),
+    /// It must stand beside the row before; the name is that of both together in COMMAND DOCS.
+    With(&'static CStr),
+}
+
+/// All options, in the order of COMMAND DOCS.
+pub static TABLE: [Row; 9] = [
+    Row::new(Known::BUCKETS, c"BUCKETS", Value::Integer(c"buckets"), Place::Choice(c"kind")),
+    Row::new(Known::FIXED, c"FIXED", Value::Nothing, Place::Choice(c"kind")),
+    Row::new(Known::TZ, c"TZ", Value::Text(c"zone"), Place::With(c"calendar")),
+    Row::new(Known::ATMOST, c"ATMOST", Value::Nothing, Place::Alone),
+    Row::new(Known::COUNTDENIED, c"COUNTDENIED", Value::Nothing, Place::Alone),
+    Row::new(Known::LEASE, c"LEASE", Value::Integer(c"lease-ms"), Place::Alone),
+    Row::new(Known::ID, c"ID", Value::Text(c"id"), Place::Alone),
+    Row::new(Known::BLOCK, c"BLOCK", Value::Integer(c"block-ms"), Place::Alone),
+    Row::new(Known::MS, c"MS", Value::Nothing, Place::Alone),
+];
+
+impl Row {
+    const fn new(option: Known, name: &'static CStr, value: Value, place: Place) -> Row {
+        Row { option, name, value, place }
+    }
+}
+
+/// The option of this name, in any case.
+pub fn named(name: &[u8]) -> Option<&'static Row> {
+    TABLE.iter().find(|row| name.eq_ignore_ascii_case(row.name.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_option_has_one_row_and_is_found_by_its_name_in_any_case() {
+        let mut seen = Known::empty();
+        for row in &TABLE {
+            assert!(!seen.intersects(row.option), "{row:?}");
+            assert_eq!(row.option.bits().count_ones(), 1, "{row:?}");
+            seen |= row.option;
+            let name = row.name.to_bytes();
+            assert_eq!(name, name.to_ascii_uppercase(), "{row:?}");
+            assert_eq!(named(&name.to_ascii_lowercase()).map(|row| row.option), Some(row.option));
+        }
+        assert_eq!(seen, Known::all());
+        assert!(named(b"").is_none() && named(b"MSS").is_none() && named(b"M").is_none());
+    }
+}

@@ -1,0 +1,35 @@
+//! The guard around everything that the server calls, and the log.
+
+use super::api::optional;
+use super::call::Context;
+use std::ffi::CStr;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+static PANIC_LINE: OnceLock<&'static CStr> = OnceLock::new();
+
+/// Sets the line that is logged when [`guard`] catches a panic.
+pub(super) fn set_panic_line(line: &'static CStr) {
+    // Only the first one of a load counts. There is no second.
+    let _ = PANIC_LINE.set(line);
+}
+
+/// Runs `body`, which the server called through an `extern "C"` function. A panic stops here, with a line in the
+/// log, and never unwinds into C; the result is `None` then.
+pub(super) fn guard<T>(ctx: Option<Context>, body: impl FnOnce() -> T) -> Option<T> {
+    let result = catch_unwind(AssertUnwindSafe(body)).ok();
+    if result.is_none() {
+        warn(ctx, PANIC_LINE.get().copied().unwrap_or(c"a module panicked"));
+    }
+    result
+}
+
+/// Writes a line at level "warning" to the server's log. Without a context the server names no module in it.
+pub fn warn(ctx: Option<Context>, line: &CStr) {
+    let Some(log) = optional!(RedisModule_Log) else { return };
+    let ctx = ctx.map_or(null_mut(), Context::raw);
+    // SAFETY: the context is live, or null, which the server allows here. The texts end in NUL, and "%s" takes
+    // exactly the one.
+    unsafe { log(ctx, c"warning".as_ptr(), c"%s".as_ptr(), line.as_ptr()) }
+}
