@@ -1,14 +1,11 @@
 //! An answer to a call that takes: what is replied, at once or after waiting.
 
-use crate::limit::decimal::Text;
-use crate::limit::decision::{Decision, TimeUnit};
-use crate::limit::reservation::MAX_ID;
-
-/// The id of a reservation.
-pub type Id = Text<MAX_ID>;
+use crate::limit::decision::{Decision, Manner, TimeUnit};
+use crate::limit::request::{Limit, Request};
+use crate::limit::reservation::Id;
 
 /// Five integers, and perhaps a sixth element.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Answer {
     /// What the integers say.
     pub decision: Decision,
@@ -19,12 +16,32 @@ pub struct Answer {
 }
 
 /// The sixth element of an answer.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Sixth {
     /// There is none.
     Absent,
     /// How much was had, with ATMOST.
     Granted,
+    /// The wait until the caller may go on, with AHEAD.
+    GoAfter,
     /// The id of the reservation; nil if there is none.
     Id(Option<Id>),
+}
+
+impl Answer {
+    /// The answer to a request.
+    pub fn to(request: &Request, decision: Decision, id: Option<Id>) -> Answer {
+        let sixth = match (&request.limit, request.ask.manner) {
+            (Limit::Reserve(..), _) => Sixth::Id(id),
+            (_, Manner::AtMost) => Sixth::Granted,
+            (_, Manner::Ahead(_)) => Sixth::GoAfter,
+            (_, Manner::Whole | Manner::Force) => Sixth::Absent,
+        };
+        Answer { decision, unit: request.unit, sixth }
+    }
+
+    /// Whether the call got what it asked for.
+    pub fn allowed(&self) -> bool {
+        self.decision.verdict.allowed()
+    }
 }

@@ -1,7 +1,7 @@
 //! The table of commands. A row says what a command is; its arity, key spec, ACL categories and COMMAND DOCS are
 //! derived from that in module/commands.rs.
 
-use crate::commands::{acquire, settle, throttle, window};
+use crate::commands::{settle, take};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
@@ -77,7 +77,7 @@ const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
 pub static COMMANDS: [Command; 10] = [
     Command {
         name: c"rl.throttle",
-        run: throttle::throttle,
+        run: take::throttle,
         keys: UPDATES,
         nature: Nature::Takes,
         summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
@@ -88,7 +88,7 @@ pub static COMMANDS: [Command; 10] = [
     },
     Command {
         name: c"rl.throttle_ro",
-        run: throttle::throttle_ro,
+        run: take::throttle_ro,
         keys: READS,
         nature: Nature::Looks,
         summary: c"Answers what RL.THROTTLE would, and changes nothing.",
@@ -99,7 +99,7 @@ pub static COMMANDS: [Command; 10] = [
     },
     Command {
         name: c"rl.window",
-        run: window::window,
+        run: take::window,
         keys: UPDATES,
         nature: Nature::Takes,
         summary:
@@ -115,7 +115,7 @@ pub static COMMANDS: [Command; 10] = [
     },
     Command {
         name: c"rl.window_ro",
-        run: window::window_ro,
+        run: take::window_ro,
         keys: READS,
         nature: Nature::Looks,
         summary: c"Answers what RL.WINDOW would, and changes nothing.",
@@ -126,7 +126,7 @@ pub static COMMANDS: [Command; 10] = [
     },
     Command {
         name: c"rl.acquire",
-        run: acquire::acquire,
+        run: take::acquire,
         keys: UPDATES,
         nature: Nature::Takes,
         summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
@@ -141,7 +141,7 @@ pub static COMMANDS: [Command; 10] = [
     },
     Command {
         name: c"rl.acquire_ro",
-        run: acquire::acquire_ro,
+        run: take::acquire_ro,
         keys: READS,
         nature: Nature::Looks,
         summary: c"Answers what RL.ACQUIRE would, and changes nothing.",

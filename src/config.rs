@@ -1,7 +1,8 @@
 //! The values of the settings `ratelimit.*`, with their defaults and ranges. Their names are in module/settings.rs.
 
-use crate::limit::calendar::{self, Zone};
+use crate::limit::calendar::Zone;
 use crate::limit::reservation::YEAR_MS;
+use crate::state::zones::{self, zones};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Mutex;
 
@@ -52,12 +53,13 @@ static ZONE: Mutex<Option<Zone>> = Mutex::new(None);
 /// The zone of calendar windows where a call does not say TZ.
 pub fn timezone() -> Option<Zone> {
     let zone = *ZONE.lock().ok()?;
-    zone.or_else(|| Zone::named(DEFAULT_TIMEZONE))
+    zone.or_else(|| zones(|zones| zones.named(DEFAULT_TIMEZONE)))
 }
 
 /// Changes it; whether there is such a zone.
 pub fn set_timezone(name: &[u8]) -> bool {
-    let (Some(zone), Ok(mut setting)) = (Zone::named(name), ZONE.lock()) else { return false };
+    let zone = zones(|zones| zones.named(name));
+    let (Some(zone), Ok(mut setting)) = (zone, ZONE.lock()) else { return false };
     *setting = Some(zone);
     true
 }
@@ -67,7 +69,7 @@ pub fn release() {
     if let Ok(mut setting) = ZONE.lock() {
         *setting = None;
     }
-    calendar::release();
+    zones::release();
 }
 
 /// [`WINDOW_ENTRIES`] as windows count them.

@@ -1,148 +1,209 @@
-//! Every error that a client can be told, in one place.
+//! Every error that a client can be told, in one list.
 
-use std::ffi::CStr;
+use crate::text::Text;
 
-/// Why a call was refused. Nothing was changed.
+/// The longest word of a client that an error repeats.
+const LONGEST_WORD: usize = 24;
+/// The longest text of an error.
+pub type ErrorText = Text<256>;
+
+/// A word of a client, as an error repeats it: cut after 24 bytes, and with `?` for what is not printable ASCII, which
+/// might end the reply's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error {
-    /// Too few or too many arguments; the server words it.
-    Arity,
+pub struct Word {
+    bytes: [u8; LONGEST_WORD],
+    len: u8,
+}
+
+impl From<&[u8]> for Word {
+    fn from(word: &[u8]) -> Word {
+        let mut bytes = [0; LONGEST_WORD];
+        let mut len: u8 = 0;
+        for (place, byte) in bytes.iter_mut().zip(word) {
+            *place = if byte.is_ascii_graphic() { *byte } else { b'?' };
+            len = len.saturating_add(1);
+        }
+        Word { bytes, len }
+    }
+}
+
+impl Word {
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+/// Makes the enum and the texts of the errors that need no more than a text.
+macro_rules! errors {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)*) => {
+        /// Why a call was refused. Nothing was changed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Error {
+            /// Too few or too many arguments; the server words it.
+            Arity,
+            /// A word that is no option here.
+            UnknownOption(Word),
+            /// An option without the value that must follow it.
+            NoValue(&'static str),
+            /// An option given twice.
+            Twice(&'static str),
+            /// Two options that exclude each other.
+            NotTogether(&'static str, &'static str),
+            /// An option that a quantity below 0 excludes.
+            NotNegative(&'static str),
+            $($(#[doc = $doc])+ $name,)*
+        }
+
+        /// The texts of the errors that have no words of their own.
+        #[cfg(test)]
+        const TEXTS: &[&str] = &[$($text,)*];
+
+        impl Error {
+            fn plain(self) -> &'static str {
+                match self {
+                    $(Error::$name => $text,)*
+                    _ => "ERR wrong number of arguments",
+                }
+            }
+        }
+    };
+}
+
+errors! {
     /// max_burst is no number of its range.
-    MaxBurst,
+    MaxBurst = "ERR max_burst must be an integer from 0 to 9223372036854775806",
     /// count is no number of its range.
-    Count,
-    /// quantity is no number, or below 0 where that means nothing.
-    Quantity,
+    Count = "ERR count must be an integer from 1 to 9223372036854775807",
     /// limit is no number of its range.
-    Limit,
-    /// quantity, where it may be below 0.
-    SignedQuantity,
-    /// No period.
-    Period,
-    /// No period, where 0 is one.
-    PeriodOrZero,
-    /// No period of a fixed length.
-    PlainPeriod,
+    Limit = "ERR limit must be an integer from 0 to 9223372036854775807",
+    /// quantity is not an integer from 0 on, where it may not be below 0.
+    Quantity = "ERR quantity must be an integer from 0 to 9223372036854775807",
+    /// quantity is not an integer, where it may be below 0.
+    SignedQuantity = "ERR quantity must be an integer from -9223372036854775808 to 9223372036854775807",
+    /// LEAVE is out of its range.
+    Leave = "ERR LEAVE must be an integer from 0 to 9223372036854775807",
+    /// Not a period.
+    Period = "ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y",
+    /// Not a period, where 0 is one.
+    PeriodOrZero = "ERR period must be 0 for a semaphore, a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y",
+    /// Not a period of a fixed length.
+    PlainPeriod = "ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms to 36525d",
     /// `1m`.
-    PeriodM,
+    PeriodM = "ERR period has the unit m, which may mean 1min or 1mo: say which",
     /// The bucket would take longer than 100 years to fill.
-    BucketTooLong,
-    /// An option that does not exist here.
-    Option,
-    /// An option given twice.
-    OptionTwice,
-    /// ATMOST with a quantity below 0.
-    AtmostNegative,
+    BucketTooLong = "ERR (max_burst + 1) * period / count must be at most 100 years of 365.25 days",
+    /// FORCE would leave a debt that is too long.
+    DebtTooLong = "ERR FORCE must not leave a debt of more than 100 years of 365.25 days",
+    /// FORCE would count too much in one key.
+    SumTooLarge = "ERR FORCE must not count more than 9223372036854775807 in one key",
     /// BUCKETS is out of its range.
-    Buckets,
+    Buckets = "ERR BUCKETS must be an integer from 1 to 65536",
     /// LEASE is out of its range.
-    Lease,
+    Lease = "ERR LEASE must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 1ms to a year (31557600000ms)",
     /// BLOCK is out of its range.
-    Block,
+    Block = "ERR BLOCK must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 0 to a year (31557600000ms)",
+    /// AHEAD is out of its range.
+    Ahead = "ERR AHEAD must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 1ms to a year (31557600000ms)",
     /// As many calls wait as may.
-    TooManyWaiters,
+    TooManyWaiters = "ERR BLOCK must not be used while as many calls wait as ratelimit.max-waiters allows",
     /// An id is empty or too long.
-    Id,
-    /// No such time zone.
-    Zone,
+    Id = "ERR an id must have 1 to 64 bytes",
+    /// Not a time zone.
+    Zone = "ERR TZ must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00",
     /// TZ without FIXED.
-    ZoneAlone,
-    /// BUCKETS and FIXED in one call.
-    BucketsAndFixed,
+    ZoneAlone = "ERR TZ must be used with FIXED",
     /// BUCKETS or FIXED for a semaphore.
-    SemaphoreWindow,
+    SemaphoreWindow = "ERR BUCKETS and FIXED must not be used with period 0, which has no window",
     /// The period does not divide the calendar.
-    Calendar,
-    /// The id is held.
-    Duplicate,
+    Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12",
+    /// The id is held or waiting.
+    Duplicate = "DUPLICATE the id is held or waiting: it must be another, or applied or released first",
     /// As many reservations as are allowed in one key.
-    TooManyReservations,
+    TooManyReservations = "ERR the key holds as many reservations as ratelimit.max-reservations allows",
     /// RL.APPLY on a semaphore's reservation.
-    ApplySemaphore,
+    ApplySemaphore = "ERR the reservation is a semaphore's and must be given back with RL.RELEASE",
     /// The key is no sorted set.
-    NotZset,
+    NotZset = "WRONGTYPE the key holds no sorted set, which is what RL.WINDOW and RL.ACQUIRE keep",
     /// An entry of the sorted set is none of ours.
-    NotEntry,
+    NotEntry = "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write",
     /// The key is no string.
-    NotString,
+    NotString = "WRONGTYPE the key holds no string, which is what RL.THROTTLE keeps",
     /// The string is no time of ours.
-    NotTat,
+    NotTat = "ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits of Unix nanoseconds",
+    /// The server's clock shows a time that cannot be counted with.
+    Clock = "ERR the server's clock must be between 1970 and 2255",
     /// A bug of ours, caught.
-    Internal,
+    Internal = "ERR internal error of redis-ratelimit, see the server's log",
 }
 
 impl Error {
     /// The text, which begins with the error's code.
-    pub fn text(self) -> &'static CStr {
-        match self {
-            Error::Arity => c"ERR wrong number of arguments",
-            Error::MaxBurst => c"ERR max_burst must be an integer from 0 to 9223372036854775806",
-            Error::Count => c"ERR count must be an integer from 1 to 9223372036854775807",
-            Error::Limit => c"ERR limit must be an integer from 0 to 9223372036854775807",
-            Error::Quantity => c"ERR quantity must be an integer from 0 to 9223372036854775807",
-            Error::SignedQuantity => {
-                c"ERR quantity must be an integer from -9223372036854775808 to 9223372036854775807"
+    pub fn text(self) -> ErrorText {
+        let parts: [&[u8]; 5] = match &self {
+            Error::UnknownOption(word) => {
+                [b"ERR syntax error: unknown option ", word.as_bytes(), b"", b"", b""]
             }
-            Error::Period => {
-                c"ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y"
+            Error::NoValue(option) => {
+                [b"ERR syntax error: ", option.as_bytes(), b" needs a value", b"", b""]
             }
-            Error::PeriodOrZero => {
-                c"ERR period must be 0 for a semaphore, a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y"
+            Error::Twice(option) => {
+                [b"ERR syntax error: ", option.as_bytes(), b" may be given only once", b"", b""]
             }
-            Error::PlainPeriod => {
-                c"ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms to 36525d"
+            Error::NotTogether(one, other) => {
+                let end = b" must not be used together";
+                [b"ERR ", one.as_bytes(), b" and ", other.as_bytes(), end]
             }
-            Error::PeriodM => c"ERR period has the unit m, which may mean 1min or 1mo: say which",
-            Error::BucketTooLong => {
-                c"ERR (max_burst + 1) * period / count must be at most 100 years of 365.25 days"
+            Error::NotNegative(option) => {
+                [b"ERR ", option.as_bytes(), b" must not be used with a quantity below 0", b"", b""]
             }
-            Error::Option => c"ERR syntax error: unknown option or option without its value",
-            Error::OptionTwice => c"ERR syntax error: an option may be given once",
-            Error::AtmostNegative => c"ERR ATMOST must not be used with a quantity below 0",
-            Error::Buckets => c"ERR BUCKETS must be an integer from 1 to 65536",
-            Error::Lease => {
-                c"ERR LEASE must be an integer from 1 to 31557600000 milliseconds, which is a year"
-            }
-            Error::Block => {
-                c"ERR BLOCK must be an integer from 0 to 31557600000 milliseconds, which is a year"
-            }
-            Error::TooManyWaiters => {
-                c"ERR BLOCK must not be used while as many calls wait as ratelimit.max-waiters allows"
-            }
-            Error::Id => c"ERR an id must have 1 to 64 bytes",
-            Error::Zone => {
-                c"ERR TZ must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00"
-            }
-            Error::ZoneAlone => c"ERR TZ must be used with FIXED",
-            Error::BucketsAndFixed => c"ERR BUCKETS and FIXED must not be used together",
-            Error::SemaphoreWindow => {
-                c"ERR BUCKETS and FIXED must not be used with period 0, which has no window"
-            }
-            Error::Calendar => {
-                c"ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12"
-            }
-            Error::Duplicate => {
-                c"DUPLICATE the id is held or waiting: it must be another, or applied or released first"
-            }
-            Error::TooManyReservations => {
-                c"ERR the key holds as many reservations as ratelimit.max-reservations allows"
-            }
-            Error::ApplySemaphore => {
-                c"ERR the reservation is a semaphore's and must be given back with RL.RELEASE"
-            }
-            Error::NotZset => {
-                c"WRONGTYPE the key holds no sorted set, which is what RL.WINDOW and RL.ACQUIRE keep"
-            }
-            Error::NotEntry => {
-                c"ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write"
-            }
-            Error::NotString => {
-                c"WRONGTYPE the key holds no string, which is what RL.THROTTLE keeps"
-            }
-            Error::NotTat => {
-                c"ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits of Unix nanoseconds"
-            }
-            Error::Internal => c"ERR internal error of redis-ratelimit, see the server's log",
+            plain => [plain.plain().as_bytes(), b"", b"", b"", b""],
+        };
+        let mut text = ErrorText::new();
+        for part in parts {
+            text.push(part);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_fits_and_begins_with_its_code() {
+        for text in TEXTS {
+            assert!(text.len() <= 256, "{text}");
+            let code = text.split(' ').next().unwrap();
+            assert!(["ERR", "DUPLICATE", "WRONGTYPE", "NOPOLICY"].contains(&code), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_option_at_fault() {
+        let long = [b'x'; 99];
+        for (error, text) in [
+            (
+                Error::UnknownOption(Word::from(&b"FO\r\n-O"[..])),
+                "ERR syntax error: unknown option FO??-O",
+            ),
+            (
+                Error::UnknownOption(Word::from(&long[..])),
+                "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
+            ),
+            (Error::NoValue("BLOCK"), "ERR syntax error: BLOCK needs a value"),
+            (Error::Twice("MS"), "ERR syntax error: MS may be given only once"),
+            (
+                Error::NotTogether("BUCKETS", "FIXED"),
+                "ERR BUCKETS and FIXED must not be used together",
+            ),
+            (
+                Error::NotNegative("ATMOST"),
+                "ERR ATMOST must not be used with a quantity below 0",
+            ),
+            (Error::Limit, "ERR limit must be an integer from 0 to 9223372036854775807"),
+        ] {
+            assert_eq!(error.text().as_bytes(), text.as_bytes());
         }
     }
 }

@@ -24,6 +24,7 @@ mod limit;
 mod module;
 mod options;
 mod redis;
+mod state;
 mod stats;
 mod text;
 

@@ -26,6 +26,12 @@ bitflags! {
         const ID = 1 << 7;
         /// `BLOCK ms`: wait so long at most.
         const BLOCK = 1 << 8;
+        /// `LEAVE n`: keep so much for others.
+        const LEAVE = 1 << 9;
+        /// `FORCE`: take also where there is not enough.
+        const FORCE = 1 << 10;
+        /// `AHEAD ms`: take what can be had within that time.
+        const AHEAD = 1 << 11;
         /// Those that say how a window moves.
         const WINDOW = Known::BUCKETS.bits() | Known::FIXED.bits() | Known::TZ.bits();
     }
@@ -67,21 +73,29 @@ pub enum Place {
 }
 
 /// All options, in the order of COMMAND DOCS.
-pub static TABLE: [Row; 9] = [
+pub static TABLE: [Row; 12] = [
     Row::new(Known::BUCKETS, c"BUCKETS", Value::Integer(c"buckets"), Place::Choice(c"kind")),
     Row::new(Known::FIXED, c"FIXED", Value::Nothing, Place::Choice(c"kind")),
     Row::new(Known::TZ, c"TZ", Value::Text(c"zone"), Place::With(c"calendar")),
-    Row::new(Known::ATMOST, c"ATMOST", Value::Nothing, Place::Alone),
+    Row::new(Known::LEAVE, c"LEAVE", Value::Integer(c"leave"), Place::Alone),
+    Row::new(Known::ATMOST, c"ATMOST", Value::Nothing, Place::Choice(c"manner")),
+    Row::new(Known::FORCE, c"FORCE", Value::Nothing, Place::Choice(c"manner")),
     Row::new(Known::COUNTDENIED, c"COUNTDENIED", Value::Nothing, Place::Alone),
     Row::new(Known::LEASE, c"LEASE", Value::Integer(c"lease-ms"), Place::Alone),
     Row::new(Known::ID, c"ID", Value::Text(c"id"), Place::Alone),
-    Row::new(Known::BLOCK, c"BLOCK", Value::Integer(c"block-ms"), Place::Alone),
+    Row::new(Known::BLOCK, c"BLOCK", Value::Integer(c"block-ms"), Place::Choice(c"wait")),
+    Row::new(Known::AHEAD, c"AHEAD", Value::Integer(c"ahead-ms"), Place::Choice(c"wait")),
     Row::new(Known::MS, c"MS", Value::Nothing, Place::Alone),
 ];
 
 impl Row {
     const fn new(option: Known, name: &'static CStr, value: Value, place: Place) -> Row {
         Row { option, name, value, place }
+    }
+
+    /// The name as text.
+    pub fn name(&self) -> &'static str {
+        self.name.to_str().unwrap_or_default()
     }
 }
 

@@ -50,6 +50,12 @@ impl<const N: usize> Text<N> {
     }
 }
 
+impl<const N: usize> std::fmt::Debug for Text<N> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(formatter, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
 impl<const N: usize> From<&[u8]> for Text<N> {
     fn from(bytes: &[u8]) -> Self {
         let mut text = Text::new();

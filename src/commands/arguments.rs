@@ -1,68 +1,63 @@
-//! A cursor over the arguments of a call.
+//! From the arguments of a call to a checked request.
 
 use crate::config;
-use crate::error::Error;
+use crate::error::{Error, Word};
 use crate::limit::calendar::{Calendar, Zone};
 use crate::limit::decimal::parse_i64;
-use crate::limit::decision::TimeUnit;
+use crate::limit::decision::{Ask, Manner, Quantity, TimeUnit};
 use crate::limit::period::{Length, Period, PeriodError};
-use crate::limit::reservation::{MAX_ID, YEAR_MS};
+use crate::limit::request::{Limit, Request, Reserve, WindowLimit};
+use crate::limit::reservation::{Id, MAX_ID, YEAR_MS};
 use crate::limit::rule::Rule;
+use crate::limit::throttle::Rate;
 use crate::options::{self, Known};
 use crate::redis::call::Call;
+use crate::state::zones::zones;
 
 const MAX_BUCKETS: u64 = 65_536;
 
 /// The options of a call.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options<'a> {
-    /// `ATMOST`
-    pub atmost: bool,
-    /// `COUNTDENIED`
-    pub count_denied: bool,
-    /// `MS` or seconds
-    pub unit: TimeUnit,
-    /// `LEASE ms`
+pub struct Options {
+    atmost: bool,
+    force: bool,
+    count_denied: bool,
+    unit: TimeUnit,
+    leave: u64,
+    ahead_ms: Option<u64>,
+    /// `LEASE`, in milliseconds.
     pub lease_ms: Option<u64>,
-    /// `ID id`
-    pub id: Option<&'a [u8]>,
-    /// `BLOCK ms`
-    pub block_ms: Option<u64>,
+    id: Option<Id>,
+    block_ms: Option<u64>,
     buckets: Option<u32>,
     fixed: bool,
     zone: Option<Zone>,
 }
 
-/// How a window counts.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// How events leave.
-    pub rule: Rule,
-    /// The most entries of events that are live at one time.
-    pub most_entries: u32,
+/// A command that takes, or looks at what it would take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// RL.THROTTLE
+    Throttle,
+    /// RL.WINDOW
+    Window,
+    /// RL.ACQUIRE
+    Acquire,
 }
 
-/// What RL.WINDOW and RL.ACQUIRE have in common: `limit period [quantity]` and options.
+/// A checked call.
 #[derive(Clone, Copy, Debug)]
-pub struct Windowed<'a> {
-    /// The most that there may be at one time.
-    pub limit: u64,
-    /// How much is asked for.
-    pub quantity: u64,
-    /// How it is counted.
-    pub shape: Shape,
-    /// All options.
-    pub options: Options<'a>,
+pub struct Parsed {
+    /// What it asks for.
+    pub request: Request,
+    /// How long it may wait, in milliseconds; 0 is for ever.
+    pub block_ms: Option<u64>,
 }
 
-/// Reads the arguments of a call on a window, with `semaphore` also one of period 0.
-pub fn windowed<'a>(call: &Call<'a>, semaphore: bool, known: Known) -> Result<Windowed<'a>, Error> {
-    let mut arguments = Arguments::after_key(call);
-    let limit = arguments.unsigned(0, Error::Limit)?;
-    let period = arguments.period(semaphore)?;
-    let quantity = arguments.quantity(0, Error::Quantity)?.unsigned_abs();
-    let options = arguments.options(known)?;
-    Ok(Windowed { limit, quantity, shape: options.shape(limit, period)?, options })
+/// The limit of a call as its positional arguments give it.
+enum Given {
+    Rate(Rate),
+    Window { limit: u64, period: Option<Period> },
 }
 
 /// Reads arguments one after the other.
@@ -89,100 +84,196 @@ impl<'c, 'a> Arguments<'c, 'a> {
         self.call.len().saturating_sub(self.next)
     }
 
-    /// The next argument as an integer from `least` to 2^63 - 1, or else `error`.
-    pub fn integer(&mut self, least: i64, error: Error) -> Result<i64, Error> {
-        let text = self.next().ok_or(Error::Arity)?;
-        parse_i64(text).filter(|value| *value >= least).ok_or(error)
+    /// All that is left, as a call of this family that knows the options `known`.
+    pub fn request(&mut self, family: Family, known: Known) -> Result<Parsed, Error> {
+        let given = match family {
+            Family::Throttle => Given::Rate(self.rate()?),
+            Family::Window => self.window(false)?,
+            Family::Acquire => self.window(true)?,
+        };
+        let quantity = match family {
+            Family::Acquire => self.quantity(0, Error::Quantity)?,
+            Family::Throttle | Family::Window => self.quantity(i64::MIN, Error::SignedQuantity)?,
+        };
+        let options = self.options(known)?;
+        options.check(quantity)?;
+        let limit = match given {
+            Given::Rate(rate) => Limit::Bucket(rate),
+            Given::Window { limit, period } => {
+                let window = options.window(limit, period)?;
+                match family {
+                    Family::Acquire => Limit::Reserve(window, options.reserve()),
+                    Family::Throttle | Family::Window => Limit::Window(window),
+                }
+            }
+        };
+        let ask = Ask {
+            quantity: Quantity::from_signed(quantity),
+            leave: options.leave,
+            manner: options.manner(),
+        };
+        let Options { count_denied, unit, block_ms, .. } = options;
+        Ok(Parsed { request: Request { limit, ask, count_denied, unit }, block_ms })
     }
 
-    /// As [`Arguments::integer`], for numbers without a sign.
+    /// `max_burst count period`
+    fn rate(&mut self) -> Result<Rate, Error> {
+        let max_burst = self.unsigned(0, Error::MaxBurst)?;
+        if max_burst == i64::MAX.unsigned_abs() {
+            return Err(Error::MaxBurst);
+        }
+        let count = self.unsigned(1, Error::Count)?;
+        let period_ms = match self.period(Error::PlainPeriod)?.length() {
+            Length::Ms(ms) => ms,
+            Length::Months(_) => return Err(Error::PlainPeriod),
+        };
+        Rate::new(max_burst, count, period_ms).map_err(|_| Error::BucketTooLong)
+    }
+
+    /// `limit period`; with `semaphore` the period may be 0, which is no window at all.
+    fn window(&mut self, semaphore: bool) -> Result<Given, Error> {
+        let limit = self.unsigned(0, Error::Limit)?;
+        if semaphore && self.call.argument(self.next) == Some(b"0") {
+            self.next = self.next.saturating_add(1);
+            return Ok(Given::Window { limit, period: None });
+        }
+        let error = if semaphore { Error::PeriodOrZero } else { Error::Period };
+        Ok(Given::Window { limit, period: Some(self.period(error)?) })
+    }
+
+    fn period(&mut self, error: Error) -> Result<Period, Error> {
+        Period::parse(self.next().ok_or(Error::Arity)?).map_err(|why| match why {
+            PeriodError::AmbiguousM => Error::PeriodM,
+            PeriodError::Syntax | PeriodError::Range => error,
+        })
+    }
+
+    /// The next argument as an integer from 0 to 2^63 - 1, but at least `least`, or else `error`.
     pub fn unsigned(&mut self, least: i64, error: Error) -> Result<u64, Error> {
-        Ok(self.integer(least, error)?.unsigned_abs())
-    }
-
-    /// The next argument as a period of a fixed length, in milliseconds.
-    pub fn plain_period_ms(&mut self) -> Result<u64, Error> {
-        match Period::parse(self.next().ok_or(Error::Arity)?).map(|period| period.length()) {
-            Ok(Length::Ms(ms)) => Ok(ms),
-            Err(PeriodError::AmbiguousM) => Err(Error::PeriodM),
-            Ok(Length::Months(_)) | Err(_) => Err(Error::PlainPeriod),
-        }
-    }
-
-    /// The next argument as a period, or with `zero` as 0, which is no window at all: `None`.
-    fn period(&mut self, zero: bool) -> Result<Option<Period>, Error> {
-        match self.next().ok_or(Error::Arity)? {
-            b"0" if zero => Ok(None),
-            text => match Period::parse(text) {
-                Ok(period) => Ok(Some(period)),
-                Err(PeriodError::AmbiguousM) => Err(Error::PeriodM),
-                Err(_) if zero => Err(Error::PeriodOrZero),
-                Err(_) => Err(Error::Period),
-            },
-        }
+        let text = self.next().ok_or(Error::Arity)?;
+        Ok(integer(text, least).ok_or(error)?.unsigned_abs())
     }
 
     /// The quantity, if one comes next: whatever does not begin like the name of an option.
-    pub fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
+    fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
         match self.call.argument(self.next).map(<[u8]>::first) {
             None => Ok(1),
             Some(Some(byte)) if byte.is_ascii_alphabetic() => Ok(1),
-            Some(_) => self.integer(least, error),
+            Some(_) => integer(self.next().unwrap_or_default(), least).ok_or(error),
         }
     }
 
     /// All that is left, as options of which the command knows `known`. They come in any order and case, each at
     /// most once.
-    pub fn options(&mut self, known: Known) -> Result<Options<'a>, Error> {
+    pub fn options(&mut self, known: Known) -> Result<Options, Error> {
         let mut options = Options::default();
         let mut seen = Known::empty();
-        while let Some(name) = self.next() {
-            let option = options::named(name).ok_or(Error::Option)?.option;
-            if !known.contains(option) {
-                return Err(Error::Option);
+        while let Some(word) = self.next() {
+            let row = options::named(word).filter(|row| known.contains(row.option));
+            let row = row.ok_or(Error::UnknownOption(Word::from(word)))?;
+            if seen.contains(row.option) {
+                return Err(Error::Twice(row.name()));
             }
-            if seen.contains(option) {
-                return Err(Error::OptionTwice);
-            }
-            seen |= option;
-            match option {
-                Known::MS => options.unit = TimeUnit::Milliseconds,
-                Known::ATMOST => options.atmost = true,
-                Known::COUNTDENIED => options.count_denied = true,
-                Known::FIXED => options.fixed = true,
-                Known::BUCKETS => {
-                    let buckets = self.value(1, MAX_BUCKETS, Error::Buckets)?;
-                    options.buckets = u32::try_from(buckets).ok();
-                }
-                Known::TZ => {
-                    let name = self.next().ok_or(Error::Zone)?;
-                    options.zone = Some(Zone::named(name).ok_or(Error::Zone)?);
-                }
-                Known::LEASE => options.lease_ms = Some(self.value(1, YEAR_MS, Error::Lease)?),
-                Known::BLOCK => options.block_ms = Some(self.value(0, YEAR_MS, Error::Block)?),
-                Known::ID => {
-                    let id = self.next().ok_or(Error::Id)?;
-                    options.id = Some(checked_id(id)?);
-                }
-                _ => return Err(Error::Option),
+            seen |= row.option;
+            if row.value == options::Value::Nothing {
+                options.set(row.option);
+            } else {
+                let value = self.next().ok_or(Error::NoValue(row.name()))?;
+                options.set_value(row.option, value)?;
             }
         }
         Ok(options)
     }
-
-    /// The value of an option, from `least` to `most`, or else `error`.
-    fn value(&mut self, least: i64, most: u64, error: Error) -> Result<u64, Error> {
-        let text = self.next().ok_or(error)?;
-        let value = parse_i64(text).filter(|value| *value >= least).ok_or(error)?;
-        Some(value.unsigned_abs()).filter(|value| *value <= most).ok_or(error)
-    }
 }
 
-impl Options<'_> {
+impl Options {
+    fn set(&mut self, option: Known) {
+        match option {
+            Known::MS => self.unit = TimeUnit::Milliseconds,
+            Known::ATMOST => self.atmost = true,
+            Known::FORCE => self.force = true,
+            Known::COUNTDENIED => self.count_denied = true,
+            Known::FIXED => self.fixed = true,
+            _ => {}
+        }
+    }
+
+    fn set_value(&mut self, option: Known, value: &[u8]) -> Result<(), Error> {
+        match option {
+            Known::LEAVE => {
+                let leave = integer(value, 0).ok_or(Error::Leave)?;
+                self.leave = leave.unsigned_abs();
+            }
+            Known::AHEAD => self.ahead_ms = Some(duration_ms(value, 1).ok_or(Error::Ahead)?),
+            Known::LEASE => self.lease_ms = Some(duration_ms(value, 1).ok_or(Error::Lease)?),
+            Known::BLOCK => self.block_ms = Some(duration_ms(value, 0).ok_or(Error::Block)?),
+            Known::ID => self.id = Some(checked_id(value)?),
+            Known::TZ => {
+                self.zone = Some(zones(|zones| zones.named(value)).ok_or(Error::Zone)?);
+            }
+            Known::BUCKETS => {
+                let buckets = integer(value, 1).map(i64::unsigned_abs);
+                let buckets = buckets.filter(|buckets| *buckets <= MAX_BUCKETS);
+                self.buckets = u32::try_from(buckets.ok_or(Error::Buckets)?).ok();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Refuses options that exclude each other, or a quantity below 0.
+    fn check(&self, quantity: i64) -> Result<(), Error> {
+        let leaves = self.leave > 0;
+        let ahead = self.ahead_ms.is_some();
+        let negative = quantity < 0;
+        for (given, name) in [
+            (self.atmost, "ATMOST"),
+            (leaves, "LEAVE"),
+            (self.force, "FORCE"),
+            (ahead, "AHEAD"),
+        ] {
+            if negative && given {
+                return Err(Error::NotNegative(name));
+            }
+        }
+        for (given, name) in [
+            (leaves, "LEAVE"),
+            (self.atmost, "ATMOST"),
+            (self.block_ms.is_some(), "BLOCK"),
+            (self.count_denied, "COUNTDENIED"),
+            (ahead, "AHEAD"),
+        ] {
+            if self.force && given {
+                return Err(Error::NotTogether(name, "FORCE"));
+            }
+            if ahead && given && name != "AHEAD" && name != "COUNTDENIED" {
+                return Err(Error::NotTogether(name, "AHEAD"));
+            }
+        }
+        Ok(())
+    }
+
+    fn manner(&self) -> Manner {
+        match self.ahead_ms {
+            Some(ms) => Manner::Ahead(ms.saturating_mul(1_000)),
+            None if self.force => Manner::Force,
+            None if self.atmost => Manner::AtMost,
+            None => Manner::Whole,
+        }
+    }
+
+    fn reserve(&self) -> Reserve {
+        Reserve {
+            lease_ms: self.lease_ms.unwrap_or_else(|| config::LEASE_MS.get()),
+            id: self.id,
+            most: config::MAX_RESERVATIONS.get(),
+        }
+    }
+
     /// How a window of `limit` each `period` counts; without a period it is a semaphore.
-    fn shape(&self, limit: u64, period: Option<Period>) -> Result<Shape, Error> {
+    fn window(&self, limit: u64, period: Option<Period>) -> Result<WindowLimit, Error> {
         if self.buckets.is_some() && self.fixed {
-            return Err(Error::BucketsAndFixed);
+            return Err(Error::NotTogether("BUCKETS", "FIXED"));
         }
         if self.zone.is_some() && !self.fixed {
             return Err(Error::ZoneAlone);
@@ -191,20 +282,38 @@ impl Options<'_> {
             if self.buckets.is_some() || self.fixed {
                 return Err(Error::SemaphoreWindow);
             }
-            return Ok(Shape { rule: Rule::Semaphore, most_entries: 0 });
+            return Ok(WindowLimit { limit, rule: Rule::Semaphore, most_entries: 0 });
         };
         if self.fixed {
             let zone = self.zone.or_else(config::timezone).ok_or(Error::Zone)?;
             let calendar = Calendar::new(period, zone).map_err(|_| Error::Calendar)?;
-            return Ok(Shape { rule: Rule::Calendar(calendar), most_entries: 1 });
+            return Ok(WindowLimit { limit, rule: Rule::Calendar(calendar), most_entries: 1 });
         }
         let most_entries = self.buckets.unwrap_or_else(config::window_entries);
         let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
-        Ok(Shape { rule: Rule::Sliding { period, buckets }, most_entries })
+        Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
     }
 }
 
+/// An integer of at least `least`.
+fn integer(text: &[u8], least: i64) -> Option<i64> {
+    parse_i64(text).filter(|value| *value >= least)
+}
+
+/// Milliseconds, or a number with a unit, from `least` to a year.
+fn duration_ms(text: &[u8], least: u64) -> Option<u64> {
+    let ms = match parse_i64(text) {
+        Some(ms) => u64::try_from(ms).ok()?,
+        None => match Period::parse(text).ok()?.length() {
+            Length::Ms(ms) => ms,
+            Length::Months(_) => return None,
+        },
+    };
+    Some(ms).filter(|ms| (least..=YEAR_MS).contains(ms))
+}
+
 /// An id of 1 to 64 bytes.
-pub fn checked_id(id: &[u8]) -> Result<&[u8], Error> {
-    Some(id).filter(|id| (1..=MAX_ID).contains(&id.len())).ok_or(Error::Id)
+pub fn checked_id(id: &[u8]) -> Result<Id, Error> {
+    let known = (1..=MAX_ID).contains(&id.len());
+    known.then(|| Id::from(id)).ok_or(Error::Id)
 }

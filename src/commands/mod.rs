@@ -1,16 +1,30 @@
-//! The commands: parse, read the clock, open the key, decide, store and replicate, wake, reply.
+//! The commands: arguments in, reply out. What is decided is in [`crate::limit`], what is stored in [`crate::state`].
 
-pub mod acquire;
 mod arguments;
-mod entries;
-mod ledger;
-mod lifetime;
+pub mod attempt;
 pub mod reply;
-mod request;
-mod reservations;
 pub mod room;
 pub mod settle;
-pub mod throttle;
-mod trim;
+pub mod take;
 pub mod waiting;
-pub mod window;
+
+use crate::error::Error;
+use crate::limit::event::LAST_US;
+use crate::redis::call::{Call, Context, KeyName};
+use crate::redis::clock;
+use crate::state::Spot;
+
+/// The key of `call`, which is its first argument, at the time of the command.
+fn spot<'c>(call: &Call<'c>) -> Result<Spot<'c>, Error> {
+    spot_at(call.context(), call.key_at(1).ok_or(Error::Arity)?)
+}
+
+/// A key at the time of the running command.
+fn spot_at<'c>(ctx: Context<'c>, name: KeyName<'c>) -> Result<Spot<'c>, Error> {
+    let now_us = clock::command_time_us();
+    // Later times are no exact scores.
+    if now_us > LAST_US {
+        return Err(Error::Clock);
+    }
+    Ok(Spot { ctx, name, now_us })
+}

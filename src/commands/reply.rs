@@ -1,6 +1,7 @@
 //! What commands reply.
 
 use crate::answer::{Answer, Sixth};
+use crate::limit::decision::Verdict;
 use crate::redis::call::{Call, Context};
 use crate::stats::Replied;
 
@@ -8,21 +9,27 @@ use crate::stats::Replied;
 pub fn answer(ctx: Context, answer: &Answer) -> Replied {
     let decision = &answer.decision;
     ctx.reply_array(if matches!(answer.sixth, Sixth::Absent) { 5 } else { 6 });
-    ctx.reply_integer(decision.limited as u64);
+    ctx.reply_integer(decision.verdict.limited());
     ctx.reply_integer(decision.limit);
     ctx.reply_integer(decision.remaining);
-    match decision.retry_after_us {
+    match decision.verdict.retry_after_us() {
         Some(us) => ctx.reply_integer(answer.unit.round_up(us)),
         None => ctx.reply_signed(-1),
     }
     ctx.reply_integer(answer.unit.round_up(decision.reset_after_us));
     match &answer.sixth {
         Sixth::Absent => {}
-        Sixth::Granted => ctx.reply_integer(decision.granted),
+        Sixth::Granted => ctx.reply_integer(decision.verdict.taken()),
+        Sixth::GoAfter => match decision.verdict {
+            Verdict::Allowed { go_after_us, .. } => {
+                ctx.reply_integer(answer.unit.round_up(go_after_us));
+            }
+            Verdict::Denied { .. } | Verdict::Never => ctx.reply_signed(-1),
+        },
         Sixth::Id(Some(id)) => ctx.reply_text(id.as_bytes()),
         Sixth::Id(None) => ctx.reply_nil(),
     }
-    Replied::of(decision.allowed())
+    Replied::of(answer.allowed())
 }
 
 /// Replies how many reservations were settled.

@@ -1,6 +1,6 @@
 //! Who waits, on which key: the state behind BLOCK. What is done with it is in [`super::waiting`].
 
-use super::request::Request;
+use crate::limit::request::Request;
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::limit::waiters::{Queue, Ticket};

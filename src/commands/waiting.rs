@@ -17,7 +17,10 @@
 //! to forget, by way of [`disconnected`].
 
 use super::reply;
-use super::request::{Attempt, Mode, Request, Spot, Terms};
+use super::attempt::{attempt, give_back, Attempt, Mode, Terms};
+use super::spot;
+use crate::limit::request::Request;
+use crate::state::Spot;
 use super::room::{is_empty, room, Debt, LineId, Outcome, Waiter};
 use crate::config;
 use crate::error::Error;
@@ -37,7 +40,7 @@ const PAUSED_MS: u64 = 5;
 
 /// Carries out a call of a taking command: answers it, or makes it wait.
 pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<Replied, Error> {
-    let spot = Spot::of(call)?;
+    let spot = spot(call)?;
     let takes = request.takes();
     if takes {
         wake_key(spot);
@@ -52,23 +55,23 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<Rep
     let block_ms = block_ms.filter(|_| takes && spot.ctx.may_block());
     // Counting a denial would take from those who wait.
     let mode = if block_ms.is_some() || barred { Mode::Try } else { Mode::Final };
-    let mut attempt = request.attempt(spot, Terms { barred, mode })?;
-    if let (Attempt::Denied { answer, alone_us }, Some(ms)) = (&attempt, block_ms) {
+    let mut tried = attempt(spot, &request, Terms { barred, mode })?;
+    if let (Attempt::Denied { answer, alone_us }, Some(ms)) = (&tried, block_ms) {
         let last_us =
             if ms == 0 { u64::MAX } else { spot.now_us.saturating_add(ms.saturating_mul(1_000)) };
         if alone_us.is_some_and(|alone_us| alone_us <= last_us) {
-            let wait_us = if barred { None } else { answer.decision.retry_after_us };
+            let wait_us = if barred { None } else { answer.decision.verdict.retry_after_us() };
             return join(call, spot, request, ms, wait_us);
         }
-        if request.counts_denials() && !barred {
-            attempt = request.attempt(spot, Terms { barred, mode: Mode::Final })?;
+        if request.count_denied && !barred {
+            tried = attempt(spot, &request, Terms { barred, mode: Mode::Final })?;
         }
     }
     if !takes {
         // It may have given back. A call that takes has been barred, or nobody waits.
         wake_key(spot);
     }
-    Ok(reply::answer(spot.ctx, &attempt.answer()))
+    Ok(reply::answer(spot.ctx, &tried.answer()))
 }
 
 /// Grants to the head of the line on the key, and to the next, as long as they can be had: before a command takes,
@@ -135,7 +138,7 @@ fn join(
 /// may be an old one, of a transaction or a script, at which what a waiter could have by now was not there.
 fn serve_heads(spot: Spot, id: LineId, due_us: Option<u64>) -> Option<u64> {
     while let Some((ticket, request)) = room(|room| room.head(id)) {
-        match request.attempt(spot, Terms { barred: false, mode: Mode::Try }) {
+        match attempt(spot, &request, Terms { barred: false, mode: Mode::Try }) {
             Ok(Attempt::Allowed(answer)) => {
                 stats::WAITED_GRANTED.add(1);
                 end(ticket, Ok(answer), spot.now_us);
@@ -144,7 +147,7 @@ fn serve_heads(spot: Spot, id: LineId, due_us: Option<u64>) -> Option<u64> {
                 let overdue =
                     due_us.is_some_and(|due_us| room(|room| room.is_overdue(id, ticket, due_us)));
                 if !overdue {
-                    return answer.decision.retry_after_us;
+                    return answer.decision.verdict.retry_after_us();
                 }
                 give_up(spot, ticket, &request, Terms { barred: false, mode: Mode::Final });
             }
@@ -163,7 +166,7 @@ fn dismiss_overdue(spot: Spot, id: LineId, due_us: u64, mode: Mode) {
 
 /// Answers the denial to a waiter whose time is up.
 fn give_up(spot: Spot, ticket: Ticket, request: &Request, terms: Terms) {
-    let answer = request.attempt(spot, terms).map(Attempt::answer);
+    let answer = attempt(spot, &request, terms).map(Attempt::answer);
     stats::WAITED_TIMED_OUT.add(1);
     end(ticket, answer, spot.now_us);
 }
@@ -203,8 +206,8 @@ pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Outcome)> 
     stats::WAITED_TIMED_OUT.add(1);
     let terms = Terms { barred: true, mode: Mode::Look };
     let spot = Spot { ctx, name: KeyName::of(&waiter.at.key), now_us: clock::command_time_us() };
-    let attempt = waiter.request.attempt(spot, terms);
-    if attempt.is_ok() && was_head && waiter.request.counts_denials() {
+    let attempt = attempt(spot, &waiter.request, terms);
+    if attempt.is_ok() && was_head && waiter.request.count_denied {
         room(|room| room.owe(&waiter.at, waiter.request, Debt::CountDenial));
     }
     rearm(waiter.line, Some(0));
@@ -234,7 +237,7 @@ pub fn forget(ticket: Ticket, cut_off: bool) {
         // By CLIENT UNBLOCK in the transaction that granted, it is cut off and was told all the same.
         let untold = cut_off && !(waiter.answered && waiter.client.is_connected());
         match waiter.outcome {
-            Some((Ok(answer), granted_us)) if untold && answer.decision.allowed() => {
+            Some((Ok(answer), granted_us)) if untold && answer.allowed() => {
                 let debt = Debt::GiveBack(answer, granted_us);
                 Some(room.owe(&waiter.at, waiter.request, debt))
             }
@@ -275,11 +278,11 @@ pub fn tick(ctx: Context, id: LineId) {
         // What cannot be settled because the key was changed meanwhile is not owed any more.
         match debt {
             Debt::GiveBack(answer, granted_us) => {
-                let _ = request.give_back(spot, &answer, granted_us);
+                let _ = give_back(spot, &request, &answer, granted_us);
             }
             Debt::CountDenial => {
                 let terms = Terms { barred: true, mode: Mode::Final };
-                let _ = request.attempt(spot, terms);
+                let _ = attempt(spot, &request, terms);
             }
         }
     }

@@ -34,12 +34,6 @@ impl Expiry {
         let stays = current_ms.is_some_and(|current_ms| range.contains(&current_ms));
         (!stays).then(|| self.latest_ms())
     }
-
-    /// The same, but only ever lengthens the TTL: others may need the key longer.
-    pub fn no_sooner(&self, current_ms: Option<u64>) -> Option<u64> {
-        let stays = current_ms.is_some_and(|current_ms| current_ms >= self.needed_ms());
-        (!stays).then(|| self.latest_ms())
-    }
 }
 
 #[cfg(test)]
@@ -50,18 +44,17 @@ mod tests {
     fn a_ttl_moves_only_when_it_is_too_short_or_too_long() {
         let fresh = Expiry { needed_us: 60_000_001, in_use_us: 0 };
         let busy = Expiry { needed_us: 60_000_001, in_use_us: 9_500_999 };
-        for (expiry, current_ms, after, no_sooner) in [
-            (fresh, None, Some(60_901), Some(60_901)),
-            (fresh, Some(60_000), Some(60_901), Some(60_901)),
-            (fresh, Some(60_001), None, None),
-            (fresh, Some(60_901), None, None),
-            (fresh, Some(60_902), Some(60_901), None),
-            (busy, Some(60_000), Some(70_401), Some(70_401)),
-            (busy, Some(70_401), None, None),
-            (busy, Some(70_402), Some(70_401), None),
+        for (expiry, current_ms, after) in [
+            (fresh, None, Some(60_901)),
+            (fresh, Some(60_000), Some(60_901)),
+            (fresh, Some(60_001), None),
+            (fresh, Some(60_901), None),
+            (fresh, Some(60_902), Some(60_901)),
+            (busy, Some(60_000), Some(70_401)),
+            (busy, Some(70_401), None),
+            (busy, Some(70_402), Some(70_401)),
         ] {
             assert_eq!(expiry.after(current_ms), after, "{expiry:?} {current_ms:?}");
-            assert_eq!(expiry.no_sooner(current_ms), no_sooner, "{expiry:?} {current_ms:?}");
         }
     }
 }

@@ -47,6 +47,8 @@ pub struct Reserve {
     pub lease_ms: u64,
     /// The caller's name for it; `None` has one made.
     pub id: Option<Id>,
+    /// The most reservations that the key may hold.
+    pub most: u64,
 }
 
 impl Request {

@@ -9,7 +9,7 @@ use crate::redis::blocking::{set_callbacks, Callbacks};
 pub fn set() {
     set_callbacks(Callbacks {
         answer: answer_waiter,
-        failed: |ctx| ctx.reply_error(Error::Internal.text()),
+        failed: |ctx| ctx.reply_error(Error::Internal.text().as_bytes()),
         forget: waiting::forget,
         disconnected: waiting::disconnected,
         fired: waiting::tick,

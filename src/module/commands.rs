@@ -38,7 +38,7 @@ fn finish(ctx: Context, command: &Command, result: Result<Replied, Error>) {
     match result {
         Ok(_) => {}
         Err(Error::Arity) => ctx.reply_wrong_arity(),
-        Err(error) => ctx.reply_error(error.text()),
+        Err(error) => ctx.reply_error(error.text().as_bytes()),
     }
 }
 
@@ -235,7 +235,8 @@ mod tests {
         let errors = || COMMANDS[9].stats.errors.get();
         let before = errors();
         let ((), replies) = server.call(entry::<Panics, 9>, &["RL.HELD", "k"], |call| call());
-        let text = Error::Internal.text().to_str().unwrap();
+        let text = Error::Internal.text();
+        let text = std::str::from_utf8(text.as_bytes()).unwrap();
         assert_eq!(replies, [Reply::Error(text.into())]);
         assert_eq!(server.log().len(), 1);
         assert_eq!(errors(), before + 1);

@@ -3,6 +3,7 @@
 use crate::command::COMMANDS;
 use crate::commands::room::room;
 use crate::redis::info::{Info, Report};
+use crate::state::indexes;
 use crate::stats;
 use std::ffi::CString;
 
@@ -26,6 +27,9 @@ impl Report for Section {
         }
         // A server that crashes while the room is locked must not wait for it.
         if !crashed {
+            let indexes = indexes::figures();
+            info.number(c"indexes", indexes.keys);
+            info.number(c"index_bytes", indexes.bytes);
             info.number(c"waiting", room(|room| room.waiting()));
         }
         info.number(c"waited_granted", stats::WAITED_GRANTED.get());

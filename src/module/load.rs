@@ -6,7 +6,9 @@ use crate::commands::room;
 use crate::config;
 use crate::redis::call::Context;
 use crate::redis::load::{export, promise, Module, Promises};
+use crate::redis::events::{self, Handlers};
 use crate::redis::{blocking, command, info};
+use crate::state::indexes;
 use std::ffi::{c_int, CStr};
 
 export!(Ratelimit);
@@ -29,6 +31,8 @@ impl Module for Ratelimit {
         settings::register(ctx)?;
         info::register::<Section>(ctx);
         blocking::watch_the_clock(ctx);
+        let (key_changed, all_changed) = (indexes::forget, indexes::forget_all);
+        events::register(ctx, Handlers { key_changed, all_changed });
         Ok(())
     }
 
@@ -42,6 +46,8 @@ impl Module for Ratelimit {
 
     fn release() {
         room::release();
+        indexes::forget_all();
+        events::release();
         config::release();
     }
 }

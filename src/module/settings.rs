@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::limit::decimal::parse_i64;
 use crate::redis::call::Context;
 use crate::redis::config::{Number, Refused, Setting, Text, Value};
+use crate::state::zones::zones;
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
 
@@ -48,7 +49,8 @@ struct Timezone;
 
 impl Text for Timezone {
     fn get(&self) -> Vec<u8> {
-        let zone = config::timezone().map(|zone| zone.name().as_bytes().to_vec());
+        let zone = config::timezone();
+        let zone = zone.map(|zone| zones(|zones| zones.name(zone).as_bytes().to_vec()));
         zone.unwrap_or_else(|| config::DEFAULT_TIMEZONE.to_vec())
     }
 
@@ -56,7 +58,8 @@ impl Text for Timezone {
         if config::set_timezone(value) {
             return Ok(());
         }
-        let why = Error::Zone.text().to_string_lossy();
+        let why = Error::Zone.text();
+        let why = String::from_utf8_lossy(why.as_bytes());
         Err(why.strip_prefix("ERR TZ ").unwrap_or(&why).to_owned())
     }
 }

@@ -4,7 +4,7 @@ use super::api::{api, optional};
 use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
-use std::ffi::{c_int, c_long, c_longlong, CStr};
+use std::ffi::{c_int, c_long, c_longlong, CString};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -119,8 +119,9 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithNull(self.raw())) };
     }
 
-    /// Replies an error. The text begins with the error's code.
-    pub fn reply_error(self, text: &CStr) {
+    /// Replies an error. The text begins with the error's code, and has no NUL.
+    pub fn reply_error(self, text: &[u8]) {
+        let text = CString::new(text).unwrap_or_default();
         // SAFETY: the context is live and the text ends in NUL.
         unsafe { api!(RedisModule_ReplyWithError(self.raw(), text.as_ptr())) };
     }

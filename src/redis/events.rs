@@ -1,7 +1,8 @@
 //! What the server tells of changes to keys that others made.
 
 use super::api::api;
-use super::call::{guard, Context};
+use super::call::Context;
+use super::guard::guard;
 use super::key::is_calling;
 use super::text::bytes_of;
 use redis_module::raw;
@@ -18,6 +19,11 @@ pub struct Handlers {
     pub key_changed: fn(i32, &[u8]),
     /// Any key may have changed: databases were emptied, swapped or loaded, or this server got another role.
     pub all_changed: fn(),
+}
+
+/// Forgets that keys are watched, before the module goes.
+pub fn release() {
+    WATCHING.store(false, Ordering::Relaxed);
 }
 
 static HANDLERS: OnceLock<Handlers> = OnceLock::new();
@@ -70,7 +76,7 @@ unsafe extern "C" fn key_changed(
     // SAFETY: the server keeps the context and the key during the callback.
     let (ctx, key) = unsafe { (Context::new(ctx), bytes_of(key)) };
     guard(ctx, || {
-        if let Some(handlers) = HANDLERS.get() {
+        if let (Some(handlers), Some(ctx)) = (HANDLERS.get(), ctx) {
             (handlers.key_changed)(ctx.db(), key);
         }
     });

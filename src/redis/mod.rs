@@ -14,6 +14,7 @@ pub mod config;
 pub mod fake;
 pub mod guard;
 pub mod info;
+pub mod events;
 pub mod key;
 pub mod load;
 pub mod random;

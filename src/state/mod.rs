@@ -7,6 +7,7 @@
 //! entries.rs        reading its events
 //! reservations.rs   reading its reservations: from the set where they are few, else from an index in memory
 //! part.rs           one limit on one key: read, judged, granted or denied, written
+//! settle.rs         what becomes of one reservation
 //! indexes.rs        those indexes, and when they are dropped
 //! zones.rs          the time zones that were named
 //! ```
@@ -16,6 +17,7 @@ mod entries;
 pub mod indexes;
 pub mod part;
 mod reservations;
+pub mod settle;
 pub mod window;
 pub mod zones;
 

@@ -51,7 +51,7 @@ pub struct Planned<'c> {
 
 enum Write<'c> {
     Bucket(BucketKey<'c>, Next),
-    Window(Box<WindowWrite<'c>>),
+    Window(WindowWrite<'c>),
     Nothing,
 }
 
@@ -127,8 +127,8 @@ fn read_window<'c>(
     let mut open = OpenWindow { key, tally, window, reserve, barred };
     let judgement = open.used().judge(&request.ask, barred);
     let verdict = open.verdict(judgement)?;
-    if let (Verdict::Allowed { taken: 1.. }, Some(_)) = (verdict, reserve) {
-        if open.key.reservations().reach(crate::config::MAX_RESERVATIONS.get()) {
+    if let (Verdict::Allowed { taken: 1.., .. }, Some(Reserve { most, .. })) = (verdict, reserve) {
+        if open.key.reservations().reach(most) {
             return Err(Error::TooManyReservations);
         }
     }
@@ -283,7 +283,7 @@ fn give_back<'c>(
     let edit = open.key.plan(&mut open.tally, false, open.window.most_entries)?;
     let OpenWindow { key, tally, .. } = open;
     let write = WindowWrite { key, tally, edit, trims: false, keep_ttl: true, reserve: None };
-    Ok(Planned { decision, id: None, write: Write::Window(Box::new(write)) })
+    Ok(Planned { decision, id: None, write: Write::Window(write) })
 }
 
 fn hold<'c>(
@@ -310,7 +310,7 @@ fn hold<'c>(
 impl<'c> OpenWindow<'c> {
     fn write(self, edit: Edit, trims: bool, reserve: Option<NewReservation>) -> Write<'c> {
         let OpenWindow { key, tally, .. } = self;
-        Write::Window(Box::new(WindowWrite { key, tally, edit, trims, keep_ttl: false, reserve }))
+        Write::Window(WindowWrite { key, tally, edit, trims, keep_ttl: false, reserve })
     }
 }
 
@@ -324,7 +324,7 @@ impl Planned<'_> {
                 Ok(0)
             }
             Write::Window(window) => {
-                let WindowWrite { key, tally, edit, trims, keep_ttl, reserve } = *window;
+                let WindowWrite { key, tally, edit, trims, keep_ttl, reserve } = window;
                 let reserve = reserve.as_ref().map(NewReservation::reservation);
                 let change = Change { reserve, settle: None, clean: trims, keep_ttl };
                 key.write(&tally, &edit, change)

@@ -1,0 +1,52 @@
+//! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
+
+use super::arguments::{Arguments, Family, Parsed};
+use super::attempt::{attempt, Mode, Terms};
+use super::{reply, waiting};
+use crate::error::Error;
+use crate::options::Known;
+use crate::redis::call::Call;
+use crate::stats::Replied;
+
+/// `RL.THROTTLE key max_burst count period [quantity] [LEAVE n] [ATMOST | FORCE] [BLOCK ms | AHEAD ms] [MS]`
+pub fn throttle(call: &Call, known: Known) -> Result<Replied, Error> {
+    take(call, Family::Throttle, known)
+}
+
+/// `RL.THROTTLE_RO key max_burst count period [quantity] [LEAVE n] [MS]`
+pub fn throttle_ro(call: &Call, known: Known) -> Result<Replied, Error> {
+    look(call, Family::Throttle, known)
+}
+
+/// `RL.WINDOW key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [ATMOST | FORCE] [COUNTDENIED]
+/// [BLOCK ms] [MS]`
+pub fn window(call: &Call, known: Known) -> Result<Replied, Error> {
+    take(call, Family::Window, known)
+}
+
+/// `RL.WINDOW_RO key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [MS]`
+pub fn window_ro(call: &Call, known: Known) -> Result<Replied, Error> {
+    look(call, Family::Window, known)
+}
+
+/// `RL.ACQUIRE key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [LEASE ms] [ID id] [BLOCK ms] [MS]`
+pub fn acquire(call: &Call, known: Known) -> Result<Replied, Error> {
+    take(call, Family::Acquire, known)
+}
+
+/// `RL.ACQUIRE_RO key limit period [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [MS]`
+pub fn acquire_ro(call: &Call, known: Known) -> Result<Replied, Error> {
+    look(call, Family::Acquire, known)
+}
+
+fn take(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
+    let Parsed { request, block_ms } = Arguments::after_key(call).request(family, known)?;
+    waiting::serve(call, request, block_ms)
+}
+
+fn look(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
+    let Parsed { request, .. } = Arguments::after_key(call).request(family, known)?;
+    let spot = super::spot(call)?;
+    let terms = Terms { barred: false, mode: Mode::Look };
+    Ok(reply::answer(spot.ctx, &attempt(spot, &request, terms)?.answer()))
+}
