@@ -86,21 +86,27 @@ impl Keys {
     }
 
     /// Answers a server that only asks where the keys of `call` are; whether it did.
+    #[inline]
     pub fn answer(self, call: &Call) -> bool {
-        let Keys::Counted(access) = self else { return false };
-        if !call.asks_for_keys() {
-            return false;
+        match self {
+            Keys::Counted(access) if call.asks_for_keys() => {
+                tell_counted_keys(call, access);
+                true
+            }
+            Keys::Counted(_) | Keys::First(_) | Keys::None => false,
         }
-        let count = call.argument(1).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        let last = count.and_then(|count: usize| count.checked_add(1)).unwrap_or(0);
-        // Without all its keys the call is an error, and has none.
-        if last < call.len() {
-            let flags = c_int::try_from(access.flags()).unwrap_or(0);
-            (2..=last).filter_map(|at| c_int::try_from(at).ok()).for_each(|at| {
-                call.key_is_at(at, flags);
-            });
-        }
-        true
+    }
+}
+
+fn tell_counted_keys(call: &Call, access: Access) {
+    let count = call.argument(1).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    let last = count.and_then(|count: usize| count.checked_add(1)).unwrap_or(0);
+    // Without all its keys the call is an error, and has none.
+    if last < call.len() {
+        let flags = c_int::try_from(access.flags()).unwrap_or(0);
+        (2..=last).filter_map(|at| c_int::try_from(at).ok()).for_each(|at| {
+            call.key_is_at(at, flags);
+        });
     }
 }
 
