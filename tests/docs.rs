@@ -528,3 +528,66 @@ fn each_setting_has_the_default_and_range_that_are_told() {
         }
     }
 }
+
+#[test]
+fn a_server_short_of_memory_takes_back_what_is_not_in_a_multi() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for id in ["a", "b", "c", "d"] {
+        assert_eq!(conn.acquire(format!("RL.ACQUIRE k 5 60 ID {id}")).limited(), 0);
+    }
+    conn.cmd("CONFIG SET maxmemory 1");
+    assert!(conn.err("RL.ACQUIRE k 5 60 ID e").starts_with("OOM "));
+    assert_eq!(conn.int("RL.RELEASE k a"), 1);
+    assert_eq!(conn.pipeline(["RL.RENEW k b", "RL.APPLY k b"]), [Value::Int(1), Value::Int(1)]);
+    assert_eq!(conn.int(["EVAL", "return redis.call('RL.RELEASE', KEYS[1], 'c')", "1", "k"]), 1);
+    conn.cmd("MULTI");
+    let queued = conn.cmd("RL.RELEASE k d");
+    if server.version().is_from(7, 2) {
+        assert_eq!(text(&queued), "QUEUED");
+        assert_eq!(conn.cmd("EXEC"), Value::Array(vec![Value::Int(1)]));
+    } else {
+        assert!(error_line(&queued).starts_with("OOM "), "{queued:?}");
+        assert!(conn.err("EXEC").starts_with("EXECABORT "));
+        conn.cmd("MULTI");
+        assert!(conn.err("DEL other").starts_with("OOM "));
+        conn.cmd("DISCARD");
+        assert_eq!(conn.int("RL.RELEASE k d"), 1);
+    }
+}
+
+/// docs/recipes.md, about redis-cell, which aborts the server on a fraction.
+#[test]
+fn rates_that_divide_never_store_a_fraction() {
+    let server = server();
+    let mut conn = server.conn();
+    let mut stored = |count: i64, period: &str| {
+        conn.cmd("DEL k");
+        // A clock that shows microseconds, and calls that are allowed and denied.
+        for call in 0..20 {
+            server.clock().advance_us(1_234_567);
+            conn.cmd(format!("RL.THROTTLE k 3 {count} {period} {}", call % 4));
+        }
+        conn.cmd(format!("RL.THROTTLE k 3 {count} {period} 3"));
+        text(&conn.cmd("GET k"))
+    };
+    let page = read("docs/recipes.md");
+    let told = page.split("in nanoseconds: ").nth(1).unwrap().replace('\n', " ");
+    let (divide, rest) = told.split_once(" and others in 60 seconds, but not ").unwrap();
+    let (not, rest) = rest.split_once(". In an hour ").unwrap();
+    let (in_an_hour, _) = rest.split_once(" divide too").unwrap();
+    let numbers = |text: &str| {
+        let text = text.replace(" and ", ", ").replace(" or ", ", ");
+        text.split(", ").map(|number| number.parse::<i64>().unwrap()).collect::<Vec<_>>()
+    };
+    let [divide, not, in_an_hour] = [divide, not, in_an_hour].map(numbers);
+    assert!(divide.len() > 20 && not.len() == 5 && in_an_hour.len() == 3);
+    for (counts, period, is_whole) in
+        [(divide, "60", true), (not, "60", false), (in_an_hour, "3600", true)]
+    {
+        for count in counts {
+            let stored = stored(count, period);
+            assert_eq!(stored.len() == 19, is_whole, "{count} in {period} s stores {stored}");
+        }
+    }
+}

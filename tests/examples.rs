@@ -142,6 +142,48 @@ fn web_answers_429_with_retry_after_and_the_ratelimit_headers() {
     assert!(status == 200 && !head.contains("ratelimit"), "{head}");
 }
 
+/// Writes a program of docs/recipes.md to target/clients, and answers how to start it.
+fn recipe(language: Language, fence: &str, name: &str) -> Option<Command> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, program) = page.split_once(&format!("```{fence}\n")).unwrap();
+    let (program, rest) = program.split_once("```\n").unwrap();
+    assert!(!rest.contains(&format!("```{fence}\n")), "there are two, and which is {name}?");
+    let folder = clients_dir().join("recipes");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(name), program).unwrap();
+    match language {
+        Language::Python => language.script(folder.join(name).to_str().unwrap()),
+        Language::Node => language.script(&format!("recipes/{name}")),
+    }
+}
+
+#[test]
+fn the_recipes_of_fastapi_and_express_let_ten_of_a_flood_through() {
+    for (language, fence, name) in
+        [(Language::Python, "python", "fastapi_app.py"), (Language::Node, "js", "express_app.mjs")]
+    {
+        let Some(mut program) = recipe(language, fence, name) else { continue };
+        let mut server = held();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        program.env("REDIS_URL", server.url()).env("PORT", port.to_string());
+        let _running = Running::start(program.stdout(Stdio::null()).stderr(Stdio::null()));
+        eventually(PATIENCE, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        assert_eq!(flood(port), BTreeMap::from([(200, 10), (429, FLOOD - 10)]), "{name}");
+        let (_, head) = get(port);
+        assert!(head.contains("retry-after: 60\r\n"), "{name}: {head}");
+        // An error of Redis lets nobody through.
+        server.clock().advance_ms(60_000);
+        server.conn().cmd("FLUSHALL");
+        for kind in ["fastapi", "express"] {
+            server.conn().cmd(format!("SET {kind}:127.0.0.1 x"));
+        }
+        assert_eq!(get(port).0, 500, "{name}");
+        server.stop(Stop::Kill);
+        assert_eq!(get(port).0, 500, "{name}");
+    }
+}
+
 #[test]
 fn login_counts_denied_tries_so_that_hammering_keeps_the_door_shut() {
     let Some(mut login) = Language::Python.script("examples/login.py") else { return };
@@ -303,6 +345,11 @@ fn held_count(conn: &mut Conn) -> usize {
 
 /// A model that answers these statuses in turn, having used 300 tokens each time.
 fn model(statuses: &'static [u16]) -> String {
+    model_after(statuses, || {})
+}
+
+/// The same, but it first does something each time.
+fn model_after(statuses: &'static [u16], mut first: impl FnMut() + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -317,6 +364,7 @@ fn model(statuses: &'static [u16]) -> String {
                 line.clear();
             }
             stream.read_exact(&mut vec![0; length]).unwrap();
+            first();
             let body = r#"{"choices": [{"message": {"content": "blue"}}], "usage": {"total_tokens": 300}}"#;
             let length = body.len();
             let head =
@@ -353,6 +401,22 @@ fn llm_caller_counts_what_was_used_and_nothing_for_a_call_that_fails() {
     assert_eq!(conn.int("RL.APPLY llm:tokens other 10"), 1);
     assert_eq!(waiting.join().unwrap(), output_of_two);
     assert_eq!(remaining(&mut conn), 10_000 - 1_210);
+}
+
+#[test]
+fn llm_caller_tells_what_it_could_not_count() {
+    let Some(mut caller) = Language::Node.script("examples/llm_caller.mjs") else { return };
+    let server = Server::start();
+    let mut conn = server.conn();
+    caller.env("REDIS_URL", server.url()).env("LLM_MODEL", "test").arg("Why is the sky blue?");
+    // The reservation is gone before the model answers, as if its lease had ended.
+    caller.env("LLM_URL", model_after(&[200], move || drop(conn.cmd("DEL llm:tokens"))));
+    let output = caller.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && error.ends_with(": 300 tokens are not counted\n"),
+        "{error}"
+    );
 }
 
 /// The shaper with these addresses.
