@@ -1,6 +1,7 @@
 // Calls a language model within a budget of 10000 tokens a minute that all callers share. What a call costs is known
 // only afterwards, so it reserves the most it can cost and then settles for what it did cost. A call that fails costs
-// nothing, and one whose process dies gives its tokens back when its lease ends.
+// nothing, and one whose process dies gives its tokens back when its lease ends. Without Redis or without the module no
+// call is made: a budget that nobody keeps is spent soon.
 //
 //     npm install redis
 //     LLM_URL=http://localhost:11434/v1 LLM_MODEL=llama3.2 node examples/llm_caller.mjs "Why is the sky blue?"
@@ -33,7 +34,8 @@ async function ask(prompt) {
     used = tokens;
     return `${text}\n(${used} tokens of ${most} reserved)`;
   } finally {
-    await redis.sendCommand(["RL.APPLY", KEY, id, String(used)]);
+    const applied = await redis.sendCommand(["RL.APPLY", KEY, id, String(used)]);
+    if (!applied && used) console.error(`the lease of ${id} had ended: ${used} tokens are not counted`);
   }
 }
 

@@ -3,6 +3,7 @@
 //!     cargo run --example shaper -- anna@example.org bert@example.org carl@example.org
 //!
 //! REDIS_URL (redis://127.0.0.1:6379) may be set. In a project of your own: cargo add redis
+//! If Redis cannot be asked, no mail is sent.
 
 use std::env;
 use std::error::Error;

@@ -1,5 +1,5 @@
-"""A job worker: however many processes of it run, two jobs run at a time. If a worker dies, its place is free again when
-its lease ends.
+"""A job worker: however many processes of it run, two jobs run at a time. If a worker dies, its place is free again
+when its lease ends. A job that cannot ask Redis does not run, and one that loses its place is stopped.
 
     pip install redis
     python3 examples/worker.py one two three       # in several terminals at once
@@ -18,9 +18,9 @@ KEY, PLACES, LEASE_MS, PATIENCE_MS = "jobs", 2, 2_000, 60_000
 
 
 @contextlib.asynccontextmanager
-async def place(r):
+async def place(line, r):
     """Waits in line for one of the places, and holds it until the block is left."""
-    reply = await r.execute_command("RL.ACQUIRE", KEY, PLACES, 0, "LEASE", LEASE_MS, "BLOCK", PATIENCE_MS)
+    reply = await line.execute_command("RL.ACQUIRE", KEY, PLACES, 0, "LEASE", LEASE_MS, "BLOCK", PATIENCE_MS)
     limited, id = reply[0], reply[5]
     if limited:
         raise TimeoutError(f"no place among {PLACES} within {PATIENCE_MS} ms")
@@ -29,7 +29,8 @@ async def place(r):
         yield
     finally:
         renewing.cancel()
-        await r.execute_command("RL.RELEASE", KEY, id)
+        with contextlib.suppress(redis.RedisError):  # the lease ends anyway
+            await r.execute_command("RL.RELEASE", KEY, id)
 
 
 async def renew(r, id, job):
@@ -40,20 +41,27 @@ async def renew(r, id, job):
     job.cancel(f"lost the place {id}")
 
 
-async def work(r, name):
-    async with place(r):
+async def work(line, r, name):
+    async with place(line, r):
         print(f"{name} begins", flush=True)
         await asyncio.sleep(float(os.environ.get("JOB_SECONDS", "2")))
         print(f"{name} ends", flush=True)
 
 
-async def main(names):
-    # redis-py gives up on a reply after socket_timeout (5 s from version 8 on), so it must be longer than BLOCK. Each
-    # call that waits has a connection of its own from the pool.
+def client(connections, timeout):
+    """The usual pool raises an error when all its connections are in use. Here a call waits until one is free."""
     url = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379")
-    timeout = PATIENCE_MS / 1000 + 5
-    async with redis.asyncio.Redis.from_url(url, decode_responses=True, socket_timeout=timeout) as r:
-        await asyncio.gather(*(work(r, name) for name in names))
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
+        url, max_connections=connections, timeout=None, socket_timeout=timeout, decode_responses=True
+    )
+    return redis.asyncio.Redis.from_pool(pool)
+
+
+async def main(names):
+    # Each call that waits has a connection for itself, so renewing and giving back must have others. redis-py gives up
+    # on a reply after socket_timeout (5 s from version 8 on), so that must be longer than BLOCK.
+    async with client(20, PATIENCE_MS / 1000 + 5) as line, client(20, 5) as r:
+        await asyncio.gather(*(work(line, r, name) for name in names))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ elif ! install_python; then
     leave_out Python "pip could not install tests/clients/requirements.txt"
 fi
 if ! scripts/install-tools.sh --look node || ! scripts/install-tools.sh --look npm; then
-    leave_out Node "no node 18 or later with npm"
+    leave_out Node "no node 20 or later with npm"
 elif ! install_node; then
     leave_out Node "npm could not install tests/clients/package-lock.json"
 fi

@@ -26,7 +26,7 @@ have() {
     c++) printf '#include <vector>\n' | c++ -E -x c++ - >/dev/null 2>&1 ;;
     cargo-fuzz) cargo fuzz --version >/dev/null 2>&1 ;;
     python3-venv) python3 -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 10)' >/dev/null 2>&1 ;;
-    node) node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' >/dev/null 2>&1 ;;
+    node) node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' >/dev/null 2>&1 ;;
     make | npm | valgrind) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac

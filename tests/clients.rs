@@ -53,6 +53,21 @@ fn ioredis_runs_every_command_and_waits() {
     Language::Node.script("tests/clients/ioredis.mjs").iter_mut().for_each(pass);
 }
 
+#[test]
+fn cluster_clients_of_node_and_python_find_the_node_of_each_key() {
+    let scripts = [
+        Language::Node.script("tests/clients/cluster.mjs"),
+        Language::Python.script("tests/clients/cluster.py"),
+    ];
+    if scripts.iter().all(Option::is_none) {
+        return;
+    }
+    let cluster = Cluster::of(3, 0);
+    for mut script in scripts.into_iter().flatten() {
+        print!("{}", run(script.arg(cluster.node(0).port().to_string())));
+    }
+}
+
 /// They are a crate of their own: what they depend on is more than all other tests do.
 #[test]
 fn fred_and_redis_rs_with_tokio_run_every_command_and_wait() {

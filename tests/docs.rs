@@ -24,6 +24,10 @@ const PAGES: [&str; 6] = [
     "docs/servers.md",
 ];
 
+/// The pages whose examples a reader may paste one after the other. On all others each example starts from an empty
+/// database.
+const PASTED: [&str; 2] = ["README.md", "docs/recipes.md"];
+
 /// What stands between two fences.
 struct Block {
     /// File and line, for messages.
@@ -68,10 +72,6 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
     }
     assert!(open.is_none(), "{page}: a block has no end");
     blocks
-}
-
-fn all_blocks() -> Vec<Block> {
-    PAGES.into_iter().flat_map(|page| blocks(page, &read(page))).collect()
 }
 
 fn steps(block: &Block) -> Result<Vec<Step>, String> {
@@ -145,13 +145,23 @@ fn is_made_id(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(known)
 }
 
-/// Runs a block as it stands on a connection to an empty database; how many commands it has.
-fn run(block: &Block, server: &Server, conn: &mut Conn) -> Result<usize, String> {
+/// Who reads an example.
+#[derive(Clone, Copy, PartialEq)]
+enum Reader {
+    /// Types it, with the ids that the server made.
+    Types,
+    /// Pastes it as it stands.
+    Pastes,
+}
+
+/// Runs a block on a connection; how many commands it has.
+fn run(block: &Block, reader: Reader, server: &Server, conn: &mut Conn) -> Result<usize, String> {
     // The ids that are printed, and those that the server made instead.
     let mut ids: BTreeMap<String, String> = BTreeMap::new();
     let steps = steps(block)?;
     for Step { command, printed } in &steps {
-        let word = |word: &String| ids.get(word).unwrap_or(word).clone();
+        let made = |word: &String| (reader == Reader::Types).then(|| ids.get(word)).flatten();
+        let word = |word: &String| made(word).unwrap_or(word).clone();
         conn.send(command.iter().map(word).collect::<Vec<_>>());
         // A call that waits lives by timers, and those by the wall clock. Less than a second passes here, so times in
         // seconds stay what they are, rounded up.
@@ -199,39 +209,66 @@ fn server() -> Server {
     server
 }
 
+/// Starts a page, or an example of a page whose examples stand alone.
+fn start_anew(server: &Server, conn: &mut Conn) {
+    server.clock().set_us(NOW_US);
+    conn.cmd("FLUSHALL");
+}
+
 #[test]
 fn every_example_answers_what_is_printed_under_it() {
     let server = server();
     let mut conn = server.conn();
     let (mut run_blocks, mut commands, mut failures) = (0, 0, Vec::new());
     let mut names = BTreeSet::new();
-    for block in all_blocks() {
-        match block.language.as_str() {
-            "console" => {
-                server.clock().set_us(NOW_US);
-                conn.cmd("FLUSHALL");
-                match run(&block, &server, &mut conn) {
-                    Ok(count) => commands += count,
-                    Err(why) => failures.push(format!("{}: {why}", block.place)),
+    for page in PAGES {
+        let reader = if PASTED.contains(&page) { Reader::Pastes } else { Reader::Types };
+        start_anew(&server, &mut conn);
+        for block in blocks(page, &read(page)) {
+            match block.language.as_str() {
+                "console" => {
+                    if reader == Reader::Types {
+                        start_anew(&server, &mut conn);
+                    }
+                    match run(&block, reader, &server, &mut conn) {
+                        Ok(count) => commands += count,
+                        Err(why) => failures.push(format!("{}: {why}", block.place)),
+                    }
+                    run_blocks += 1;
+                    names.extend(
+                        steps(&block).into_iter().flatten().map(|step| step.command[0].clone()),
+                    );
                 }
-                run_blocks += 1;
-                names.extend(
-                    steps(&block).into_iter().flatten().map(|step| step.command[0].clone()),
-                );
+                // What is not run must not look as if it were.
+                "text" | "sh" | "conf" | "python" | "js" => {
+                    let looks = block.lines.iter().any(|line| line.contains(PROMPT.trim_end()));
+                    assert!(!looks, "{}: an example that is not run", block.place);
+                }
+                other => panic!("{}: what is {other:?}?", block.place),
             }
-            // What is not run must not look as if it were.
-            "text" | "sh" | "conf" => {
-                let looks = block.lines.iter().any(|line| line.contains(PROMPT.trim_end()));
-                assert!(!looks, "{}: an example that is not run", block.place);
-            }
-            other => panic!("{}: what is {other:?}?", block.place),
         }
+        // Times in seconds are what they are on paper only if no second passes on a page.
+        assert!(server.clock().now_us() - NOW_US < 1_000_000, "{page} waits for too long");
     }
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     assert!(run_blocks >= 30 && commands >= 80, "{run_blocks} blocks of {commands} commands");
     for name in command_names() {
         assert!(names.contains(&name), "{name} has no example");
     }
+}
+
+#[test]
+fn an_id_that_the_server_made_cannot_be_pasted() {
+    let server = server();
+    let mut conn = server.conn();
+    let page = format!(
+        "```console\n{PROMPT}RL.ACQUIRE k 2 0\n1) (integer) 0\n2) (integer) 2\n3) (integer) 1\n4) (integer) -1\n\
+         5) (integer) 20\n6) \"AbCdEfGhIjKl-_09\"\n{PROMPT}RL.RELEASE k AbCdEfGhIjKl-_09\n(integer) 1\n```\n"
+    );
+    let blocks = blocks("page", &page);
+    assert_eq!(run(&blocks[0], Reader::Types, &server, &mut conn), Ok(2));
+    conn.cmd("FLUSHALL");
+    assert!(run(&blocks[0], Reader::Pastes, &server, &mut conn).is_err());
 }
 
 #[test]
@@ -244,7 +281,7 @@ fn an_example_that_is_wrong_fails() {
         let page = format!("```console\n{text}\n```\n");
         let blocks = blocks("page", &page);
         assert_eq!(blocks.len(), 1);
-        run(&blocks[0], &server, &mut conn)
+        run(&blocks[0], Reader::Types, &server, &mut conn)
     };
     let five = "> RL.WINDOW k 5 60\n1) (integer) 0\n2) (integer) 5\n3) (integer) 4\n4) (integer) -1\n5) (integer) 60";
     let acquire = "> RL.ACQUIRE k 2 0\n1) (integer) 0\n2) (integer) 2\n3) (integer) 1\n4) (integer) -1\n5) (integer) 20\n6) \"AbCdEfGhIjKl-_09\"";
@@ -488,6 +525,69 @@ fn each_setting_has_the_default_and_range_that_are_told() {
         }
         for value in [least - 1, most + 1] {
             assert!(conn.err(format!("CONFIG SET {name} {value}")).starts_with("ERR "), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_server_short_of_memory_takes_back_what_is_not_in_a_multi() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for id in ["a", "b", "c", "d"] {
+        assert_eq!(conn.acquire(format!("RL.ACQUIRE k 5 60 ID {id}")).limited(), 0);
+    }
+    conn.cmd("CONFIG SET maxmemory 1");
+    assert!(conn.err("RL.ACQUIRE k 5 60 ID e").starts_with("OOM "));
+    assert_eq!(conn.int("RL.RELEASE k a"), 1);
+    assert_eq!(conn.pipeline(["RL.RENEW k b", "RL.APPLY k b"]), [Value::Int(1), Value::Int(1)]);
+    assert_eq!(conn.int(["EVAL", "return redis.call('RL.RELEASE', KEYS[1], 'c')", "1", "k"]), 1);
+    conn.cmd("MULTI");
+    let queued = conn.cmd("RL.RELEASE k d");
+    if server.version().is_from(7, 2) {
+        assert_eq!(text(&queued), "QUEUED");
+        assert_eq!(conn.cmd("EXEC"), Value::Array(vec![Value::Int(1)]));
+    } else {
+        assert!(error_line(&queued).starts_with("OOM "), "{queued:?}");
+        assert!(conn.err("EXEC").starts_with("EXECABORT "));
+        conn.cmd("MULTI");
+        assert!(conn.err("DEL other").starts_with("OOM "));
+        conn.cmd("DISCARD");
+        assert_eq!(conn.int("RL.RELEASE k d"), 1);
+    }
+}
+
+/// docs/recipes.md, about redis-cell, which aborts the server on a fraction.
+#[test]
+fn rates_that_divide_never_store_a_fraction() {
+    let server = server();
+    let mut conn = server.conn();
+    let mut stored = |count: i64, period: &str| {
+        conn.cmd("DEL k");
+        // A clock that shows microseconds, and calls that are allowed and denied.
+        for call in 0..20 {
+            server.clock().advance_us(1_234_567);
+            conn.cmd(format!("RL.THROTTLE k 3 {count} {period} {}", call % 4));
+        }
+        conn.cmd(format!("RL.THROTTLE k 3 {count} {period} 3"));
+        text(&conn.cmd("GET k"))
+    };
+    let page = read("docs/recipes.md");
+    let told = page.split("in nanoseconds: ").nth(1).unwrap().replace('\n', " ");
+    let (divide, rest) = told.split_once(" and others in 60 seconds, but not ").unwrap();
+    let (not, rest) = rest.split_once(". In an hour ").unwrap();
+    let (in_an_hour, _) = rest.split_once(" divide too").unwrap();
+    let numbers = |text: &str| {
+        let text = text.replace(" and ", ", ").replace(" or ", ", ");
+        text.split(", ").map(|number| number.parse::<i64>().unwrap()).collect::<Vec<_>>()
+    };
+    let [divide, not, in_an_hour] = [divide, not, in_an_hour].map(numbers);
+    assert!(divide.len() > 20 && not.len() == 5 && in_an_hour.len() == 3);
+    for (counts, period, is_whole) in
+        [(divide, "60", true), (not, "60", false), (in_an_hour, "3600", true)]
+    {
+        for count in counts {
+            let stored = stored(count, period);
+            assert_eq!(stored.len() == 19, is_whole, "{count} in {period} s stores {stored}");
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -54,15 +55,79 @@ fn get(port: u16) -> (u16, String) {
     (answer[9..12].parse().unwrap(), answer.to_lowercase())
 }
 
-#[test]
-fn web_answers_429_with_retry_after_and_the_ratelimit_headers() {
-    let Some(mut web) = Language::Python.script("examples/web.py") else { return };
-    let mut server = held();
+/// The web handler, and the port that it listens on.
+fn start_web(server: &Server) -> Option<(Running, u16)> {
+    let mut web = Language::Python.script("examples/web.py")?;
     web.env("REDIS_URL", server.url()).env("PORT", "0").stdout(Stdio::piped());
     let mut web = Running::start(web.stderr(Stdio::null()));
     let mut lines = BufReader::new(web.0.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
-    let port = first.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
+    // It must not stop because nobody reads what it prints.
+    thread::spawn(move || lines.for_each(drop));
+    Some((web, first.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap()))
+}
+
+/// How many calls a flood has.
+const FLOOD: usize = 400;
+
+/// Many requests at once: how many were answered with each status.
+fn flood(port: u16) -> BTreeMap<u16, usize> {
+    let answers: Vec<_> = (0..FLOOD).map(|_| thread::spawn(move || get(port).0)).collect();
+    let mut statuses = BTreeMap::new();
+    for answer in answers {
+        *statuses.entry(answer.join().unwrap()).or_default() += 1;
+    }
+    statuses
+}
+
+/// Whether exactly ten of a flood passed. On a busy machine some may be refused because they waited for too long, with
+/// the status of trouble instead of 429.
+#[track_caller]
+fn assert_ten_pass(statuses: &BTreeMap<u16, usize>, trouble: u16, what: &str) {
+    assert_eq!(statuses[&200], 10, "{what}: {statuses:?}");
+    let refused: usize = [429, trouble].iter().filter_map(|status| statuses.get(status)).sum();
+    assert!(statuses[&429] > 0 && refused == FLOOD - 10, "{what}: {statuses:?}");
+}
+
+#[test]
+fn web_lets_no_more_than_the_limit_through_in_a_flood() {
+    // Where the machine itself stands still for half a second, Redis cannot be reached in time.
+    unless_stalled(Duration::from_millis(200), || {
+        let server = held();
+        let Some((_web, port)) = start_web(&server) else { return };
+        assert_ten_pass(&flood(port), 503, "web.py");
+    });
+}
+
+#[test]
+fn web_refuses_what_its_connections_cannot_carry_while_redis_hangs() {
+    let server = held();
+    let Some((_web, port)) = start_web(&server) else { return };
+    // 50 at a time wait for half a second each, and the others for a connection, for two seconds at most.
+    let paused = server.pid();
+    assert!(Command::new("kill").args(["-STOP", &paused.to_string()]).status().unwrap().success());
+    let statuses = flood(port);
+    assert!(Command::new("kill").args(["-CONT", &paused.to_string()]).status().unwrap().success());
+    assert!(statuses.keys().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    assert!(statuses.contains_key(&200) && statuses.contains_key(&503), "{statuses:?}");
+    // It limits again as soon as Redis goes on.
+    let (_, head) = get(port);
+    assert!(head.contains("ratelimit-limit: 10\r\n"), "{head}");
+}
+
+#[test]
+fn web_refuses_everybody_when_redis_answers_an_error() {
+    let server = held();
+    let Some((_web, port)) = start_web(&server) else { return };
+    server.conn().cmd("LPUSH web:127.0.0.1 x");
+    let (status, head) = get(port);
+    assert!(status == 503 && head.contains("retry-after: 1\r\n"), "{head}");
+}
+
+#[test]
+fn web_answers_429_with_retry_after_and_the_ratelimit_headers() {
+    let mut server = held();
+    let Some((_web, port)) = start_web(&server) else { return };
     for left in (0..10).rev() {
         let (status, head) = get(port);
         let reset = 2 * (10 - left);
@@ -87,6 +152,48 @@ fn web_answers_429_with_retry_after_and_the_ratelimit_headers() {
     server.stop(Stop::Kill);
     let (status, head) = get(port);
     assert!(status == 200 && !head.contains("ratelimit"), "{head}");
+}
+
+/// Writes a program of docs/recipes.md to target/clients, and answers how to start it.
+fn recipe(language: Language, fence: &str, name: &str) -> Option<Command> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, program) = page.split_once(&format!("```{fence}\n")).unwrap();
+    let (program, rest) = program.split_once("```\n").unwrap();
+    assert!(!rest.contains(&format!("```{fence}\n")), "there are two, and which is {name}?");
+    let folder = clients_dir().join("recipes");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(name), program).unwrap();
+    match language {
+        Language::Python => language.script(folder.join(name).to_str().unwrap()),
+        Language::Node => language.script(&format!("recipes/{name}")),
+    }
+}
+
+#[test]
+fn the_recipes_of_fastapi_and_express_let_ten_of_a_flood_through() {
+    for (language, fence, name) in
+        [(Language::Python, "python", "fastapi_app.py"), (Language::Node, "js", "express_app.mjs")]
+    {
+        let Some(mut program) = recipe(language, fence, name) else { continue };
+        let mut server = held();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        program.env("REDIS_URL", server.url()).env("PORT", port.to_string());
+        let _running = Running::start(program.stdout(Stdio::null()).stderr(Stdio::null()));
+        eventually(PATIENCE, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        assert_ten_pass(&flood(port), 500, name);
+        let (_, head) = get(port);
+        assert!(head.contains("retry-after: 60\r\n"), "{name}: {head}");
+        // An error of Redis lets nobody through.
+        server.clock().advance_ms(60_000);
+        server.conn().cmd("FLUSHALL");
+        for kind in ["fastapi", "express"] {
+            server.conn().cmd(format!("SET {kind}:127.0.0.1 x"));
+        }
+        assert_eq!(get(port).0, 500, "{name}");
+        server.stop(Stop::Kill);
+        assert_eq!(get(port).0, 500, "{name}");
+    }
 }
 
 #[test]
@@ -115,6 +222,81 @@ fn login_counts_denied_tries_so_that_hammering_keeps_the_door_shut() {
     assert_eq!(try_it("guess"), "wrong: 4 tries left");
     assert_eq!(try_it("wonderland"), "welcome, alice");
     assert_eq!(try_it("guess"), "wrong: 4 tries left");
+}
+
+#[test]
+fn login_looks_at_no_more_passwords_than_the_limit_in_a_flood() {
+    let Some(mut flood) = Language::Python.script("tests/clients/flood.py") else { return };
+    let server = held();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let answers = run(flood.arg(examples).env("REDIS_URL", server.url()));
+    let count = |begin: &str| answers.lines().filter(|line| line.starts_with(begin)).count();
+    assert_eq!((count("wrong: "), count("locked: ")), (5, FLOOD - 5), "{answers}");
+}
+
+#[test]
+fn login_lets_nobody_in_while_redis_does_not_answer() {
+    let Some(mut login) = Language::Python.script("examples/login.py") else { return };
+    let mut server = held();
+    login.env("REDIS_URL", server.url()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut login = Running::start(login.stderr(Stdio::null()));
+    let mut stdin = login.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(login.0.stdout.take().unwrap()).lines();
+    writeln!(stdin, "alice guess").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "wrong: 4 tries left");
+    server.stop(Stop::Kill);
+    writeln!(stdin, "alice wonderland").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "try again later");
+}
+
+#[test]
+fn workers_run_two_of_many_jobs_at_a_time() {
+    let Some(mut worker) = Language::Python.script("examples/worker.py") else { return };
+    let server = Server::start();
+    let jobs: Vec<_> = (0..FLOOD).map(|job| job.to_string()).collect();
+    let lines = run(worker.args(&jobs).env("REDIS_URL", server.url()).env("JOB_SECONDS", "0.001"));
+    let (mut now, mut done) = (0, 0);
+    for line in lines.lines() {
+        if line.ends_with(" begins") {
+            now += 1;
+        } else {
+            assert!(line.ends_with(" ends"), "{line}");
+            (now, done) = (now - 1, done + 1);
+        }
+        assert!((0..=2).contains(&now), "{lines}");
+    }
+    assert_eq!((now, done), (0, FLOOD));
+}
+
+/// Runs a program to its end, which must be an error that names what is missing; returns what it printed before.
+fn fails_without_the_module(program: &mut Command) -> String {
+    let output = program.stdin(Stdio::null()).output().unwrap();
+    let [printed, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    assert!(!output.status.success(), "{program:?} printed {printed}");
+    assert!(error.to_lowercase().contains("unknown command"), "{program:?}: {error}");
+    printed
+}
+
+#[test]
+fn without_the_module_each_ends_with_an_error_and_lets_nobody_through() {
+    let server = Server::builder().module(false).start();
+    let programs: [(_, _, &[&str]); 4] = [
+        (Language::Python, "examples/web.py", &[]),
+        (Language::Python, "examples/login.py", &[]),
+        (Language::Python, "examples/worker.py", &["job"]),
+        (Language::Node, "examples/llm_caller.mjs", &["Why is the sky blue?"]),
+    ];
+    let mut ran = vec![shaper(&server, &["anna"])];
+    for (language, path, args) in programs {
+        let Some(mut program) = language.script(path) else { continue };
+        program.args(args).env("REDIS_URL", server.url()).env("PORT", "0");
+        // Nobody answers there: a call of the model would be another error.
+        program.env("LLM_URL", "http://127.0.0.1:1/v1");
+        ran.push(program);
+    }
+    for mut program in ran {
+        assert_eq!(fails_without_the_module(&mut program), "", "{program:?}");
+    }
 }
 
 #[test]
@@ -175,6 +357,11 @@ fn held_count(conn: &mut Conn) -> usize {
 
 /// A model that answers these statuses in turn, having used 300 tokens each time.
 fn model(statuses: &'static [u16]) -> String {
+    model_after(statuses, || {})
+}
+
+/// The same, but it first does something each time.
+fn model_after(statuses: &'static [u16], mut first: impl FnMut() + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -189,6 +376,7 @@ fn model(statuses: &'static [u16]) -> String {
                 line.clear();
             }
             stream.read_exact(&mut vec![0; length]).unwrap();
+            first();
             let body = r#"{"choices": [{"message": {"content": "blue"}}], "usage": {"total_tokens": 300}}"#;
             let length = body.len();
             let head =
@@ -228,12 +416,33 @@ fn llm_caller_counts_what_was_used_and_nothing_for_a_call_that_fails() {
 }
 
 #[test]
+fn llm_caller_tells_what_it_could_not_count() {
+    let Some(mut caller) = Language::Node.script("examples/llm_caller.mjs") else { return };
+    let server = Server::start();
+    let mut conn = server.conn();
+    caller.env("REDIS_URL", server.url()).env("LLM_MODEL", "test").arg("Why is the sky blue?");
+    // The reservation is gone before the model answers, as if its lease had ended.
+    caller.env("LLM_URL", model_after(&[200], move || drop(conn.cmd("DEL llm:tokens"))));
+    let output = caller.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && error.ends_with(": 300 tokens are not counted\n"),
+        "{error}"
+    );
+}
+
+/// The shaper with these addresses.
+fn shaper(server: &Server, addresses: &[&str]) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["run", "--quiet", "--locked", "--example", "shaper", "--"]).args(addresses);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("REDIS_URL", server.url());
+    cargo
+}
+
+#[test]
 fn shaper_lets_mails_out_evenly() {
     let server = Server::start();
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    cargo.args(["run", "--quiet", "--locked", "--example", "shaper", "--"]);
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("REDIS_URL", server.url());
-    let output = run(cargo.args(["anna", "bert", "carl", "dora", "emil"]));
+    let output = run(&mut shaper(&server, &["anna", "bert", "carl", "dora", "emil"]));
     // "0.000 s: to anna"
     let (times, names): (Vec<f64>, Vec<&str>) = output
         .lines()

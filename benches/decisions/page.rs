@@ -44,6 +44,7 @@ pub fn write(
                     format!("<details><summary>All figures</summary>\n\n{table}\n</details>")
                 })
             }
+            Some(("events", _)) => bytes(tables).unwrap_or_default(),
             Some(("chart", id)) => {
                 let figure = FIGURES.iter().find(|figure| figure.id == id);
                 let figure = figure.ok_or_else(|| Error::other(format!("no chart {id}")))?;
@@ -64,18 +65,14 @@ pub fn write(
 
 /// Puts the figures of this run between the marks that README.md has for them.
 pub fn update_readme(path: &Path, environment: &Environment, tables: &[Table]) -> Result<()> {
-    let mut text = fs::read_to_string(path)?;
-    for (mark, table) in [("costs", costs(environment, tables)), ("memory", bytes(tables))] {
-        let table = table.ok_or_else(|| Error::other(format!("no figures of {mark}")))?;
-        let begin = format!("<!-- {mark}: written by make bench -->\n");
-        let parts = text
-            .split_once(&begin)
-            .and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?.1)));
-        let (before, after) =
-            parts.ok_or_else(|| Error::other(format!("README.md has no place for {mark}")))?;
-        text = format!("{before}{begin}\n{table}\n<!-- end -->{after}");
-    }
-    Ok(fs::write(path, text)?)
+    let text = fs::read_to_string(path)?;
+    let table = costs(environment, tables).ok_or_else(|| Error::other("no figures of costs"))?;
+    let begin = "<!-- costs: written by make bench -->\n";
+    let (before, after) = text
+        .split_once(begin)
+        .and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?.1)))
+        .ok_or_else(|| Error::other("README.md has no place for costs"))?;
+    Ok(fs::write(path, format!("{before}{begin}\n{table}\n<!-- end -->{after}"))?)
 }
 
 /// What RL.THROTTLE and the script cost.

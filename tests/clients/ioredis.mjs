@@ -1,9 +1,9 @@
-// Runs every case and every way to wait with ioredis, which has RESP2 alone: ioredis.mjs PORT_WITH_HELD_CLOCK PORT
+// Runs every case and every way to wait with ioredis: ioredis.mjs PORT_WITH_HELD_CLOCK PORT
 import { Redis } from "ioredis";
 import { everyCase, waiting } from "./cases.mjs";
 
-async function connect(port) {
-  const client = new Redis(port, "127.0.0.1");
+async function connect(port, protocol) {
+  const client = new Redis(port, "127.0.0.1", { protocol });
   client.on("error", () => {});
   return {
     call: ([name, ...rest]) => client.call(name, ...rest).catch((error) => error),
@@ -17,8 +17,11 @@ async function connect(port) {
 }
 
 const [held, port] = process.argv.slice(2);
-const client = await connect(held);
-const cases = await everyCase(client, 2);
-client.close();
-await waiting(() => connect(port));
+let cases;
+for (const protocol of [2, 3]) {
+  const client = await connect(held, protocol);
+  cases = await everyCase(client, protocol);
+  client.close();
+  await waiting(() => connect(port, protocol));
+}
 console.log(`${cases} cases with ioredis`);
