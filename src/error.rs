@@ -144,10 +144,12 @@ impl Error {
                 [b"ERR syntax error: unknown option ", word.as_bytes(), b"", b"", b""]
             }
             Error::NoValue(option) => {
-                [b"ERR syntax error: ", option.as_bytes(), b" needs a value", b"", b""]
+                let text = range_of(option).plain().as_bytes();
+                let range = text.strip_prefix(b"ERR ").unwrap_or(text);
+                [b"ERR ", option.as_bytes(), b" needs a value: ", range, b""]
             }
             Error::Twice(option) => {
-                [b"ERR syntax error: ", option.as_bytes(), b" may be given only once", b"", b""]
+                [b"ERR syntax error: ", option.as_bytes(), b" may be given once", b"", b""]
             }
             Error::NotTogether(one, other) => {
                 let end = b" must not be used together";
@@ -163,6 +165,20 @@ impl Error {
             text.push(part);
         }
         text
+    }
+}
+
+/// The error for a value of this option that is out of its range.
+fn range_of(option: &str) -> Error {
+    match option {
+        "LEAVE" => Error::Leave,
+        "AHEAD" => Error::Ahead,
+        "LEASE" => Error::Lease,
+        "BLOCK" => Error::Block,
+        "BUCKETS" => Error::Buckets,
+        "TZ" => Error::Zone,
+        "ID" => Error::Id,
+        _ => Error::Internal,
     }
 }
 
@@ -191,8 +207,11 @@ mod tests {
                 Error::UnknownOption(Word::from(&long[..])),
                 "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
             ),
-            (Error::NoValue("BLOCK"), "ERR syntax error: BLOCK needs a value"),
-            (Error::Twice("MS"), "ERR syntax error: MS may be given only once"),
+            (
+                Error::NoValue("BUCKETS"),
+                "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",
+            ),
+            (Error::Twice("MS"), "ERR syntax error: MS may be given once"),
             (
                 Error::NotTogether("BUCKETS", "FIXED"),
                 "ERR BUCKETS and FIXED must not be used together",

@@ -34,6 +34,18 @@ impl Expiry {
         let stays = current_ms.is_some_and(|current_ms| range.contains(&current_ms));
         (!stays).then(|| self.latest_ms())
     }
+
+    /// The same after a lease that was to end at `settled_us` was settled. The TTL becomes shorter only where that lease
+    /// alone kept the key: others may need it longer.
+    pub fn after_settling(&self, settled_us: u64, current_ms: Option<u64>) -> Option<u64> {
+        let lease = Expiry { needed_us: settled_us, in_use_us: 0 };
+        let kept_by_lease = self.needed_us < settled_us && lease.after(current_ms).is_none();
+        let too_long = current_ms.is_some_and(|current_ms| current_ms > self.latest_ms());
+        if too_long && !kept_by_lease {
+            return None;
+        }
+        self.after(current_ms)
+    }
 }
 
 #[cfg(test)]
@@ -55,6 +67,23 @@ mod tests {
             (busy, Some(70_402), Some(70_401)),
         ] {
             assert_eq!(expiry.after(current_ms), after, "{expiry:?} {current_ms:?}");
+        }
+    }
+
+    #[test]
+    fn settling_a_lease_shortens_only_the_ttl_that_it_kept() {
+        let expiry = Expiry { needed_us: 10_000_000, in_use_us: 0 };
+        for (settled_us, current_ms, after) in [
+            (90_000_000, Some(90_900), Some(10_900)),
+            (90_000_000, Some(90_901), None),
+            (90_000_000, Some(60_000), None),
+            (90_000_000, Some(9_999), Some(10_900)),
+            (5_000_000, Some(5_900), Some(10_900)),
+            (5_000_000, Some(60_000), None),
+            (90_000_000, None, Some(10_900)),
+        ] {
+            let found = expiry.after_settling(settled_us, current_ms);
+            assert_eq!(found, after, "{settled_us} {current_ms:?}");
         }
     }
 }

@@ -56,12 +56,8 @@ pub struct Edit {
 
 /// Bounds on the dead entries that a call drops.
 mod trim {
-    /// Dead entries are dropped when there are this many in a set of fewer than [`SMALL`] entries.
-    pub const FEW: usize = 4;
-    /// The same in larger sets.
-    pub const MANY: usize = 8;
-    /// Sets below this size are searched from end to end by the server.
-    pub const SMALL: usize = 128;
+    /// Dead entries are dropped when there are so many, or any in a key that has more entries than its kind may have.
+    pub const ENOUGH: usize = 8;
     /// Where events have weights, the dead are looked for when the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
     /// The most that a call drops, unless their sum stands in the way of counting.
@@ -132,7 +128,7 @@ impl Tally {
         let future = entries.oldest(Some(now_us))?.ok_or_else(E::contradiction)?;
         let mut merged = Event {
             newest_us: now_us,
-            span_us: 0,
+            span_us: now_us.saturating_sub(future.first_us()),
             total: newest.total,
             weight: newest.sum_since(&future),
             // Between two denied ones there may be others.
@@ -358,11 +354,12 @@ impl Tally {
         let Some(tail) = self.tail else { return Ok(()) };
         let in_the_way = |event: &Event| tail.sum_since(event) > MAX_SUM;
         let crowded = in_the_way(&oldest);
-        let enough = if len < trim::SMALL { trim::FEW } else { trim::MANY };
+        let full = len > usize::try_from(most_entries).unwrap_or(usize::MAX);
         // Every live entry counts at least 1.
-        let live = usize::try_from(self.counted().min(u64::from(most_entries)));
-        let surely_dead = len.saturating_sub(live.unwrap_or(usize::MAX));
-        if !crowded && surely_dead < enough && len % trim::EVERY != 0 {
+        let live = usize::try_from(self.counted()).unwrap_or(usize::MAX);
+        let enough = if crowded || full { 1 } else { trim::ENOUGH };
+        let surely_dead = len.saturating_sub(live);
+        if enough > 1 && surely_dead < enough && len % trim::EVERY != 0 {
             return Ok(());
         }
         let mut dead: usize = 0;
@@ -371,7 +368,7 @@ impl Tally {
             dead = dead.saturating_add(usize::from(drop));
             drop
         })?;
-        if crowded || dead >= enough {
+        if dead >= enough {
             self.edit.trim = dead;
         }
         Ok(())

@@ -6,7 +6,6 @@ use super::call::{Context, KeyName};
 use super::text::OwnedString;
 use crate::text::Text;
 use redis_module::raw;
-use std::ffi::CStr;
 use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_int, c_longlong};
 use std::ptr::null_mut;
@@ -359,24 +358,31 @@ impl<'c> WriteKey<'c> {
     }
 }
 
-/// `ZREMRANGEBYSCORE key from to`, of finite scores. The key must not be open: it may vanish.
-pub fn remove_scores(ctx: Context, name: KeyName, scores: Scores) {
-    let bound = |score: f64| {
-        let mut text = Text::<24>::new();
-        text.push(b"-");
-        text.push_number(score.abs() as u64, 1);
-        text
-    };
-    call_to_remove(ctx, name, c"ZREMRANGEBYSCORE", &bound(scores.from), &bound(scores.to));
-}
-
-/// Removes the `count` elements with the highest scores, `ZREMRANGEBYRANK key -count -1`. The key must not be open: it
-/// may vanish.
+/// Removes the `count` elements with the highest scores: `ZREMRANGEBYRANK key -count -1`. The key must not be open, as
+/// it may vanish.
 pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
     let mut first = Text::<24>::new();
     first.push(b"-");
     first.push_number(u64::try_from(count).unwrap_or(u64::MAX), 1);
-    call_to_remove(ctx, name, c"ZREMRANGEBYRANK", &first, &Text::from(&b"-1"[..]));
+    let (first, last) = (first.as_bytes(), b"-1");
+    CALLING.store(true, Ordering::Relaxed);
+    // SAFETY: context, name and texts are live; the format has an entry for each. A reply is ours to free.
+    unsafe {
+        let reply = api!(RedisModule_Call(
+            ctx.raw(),
+            c"ZREMRANGEBYRANK".as_ptr(),
+            c"!sbb".as_ptr(),
+            name.raw(),
+            first.as_ptr(),
+            first.len(),
+            last.as_ptr(),
+            last.len(),
+        ));
+        if !reply.is_null() {
+            api!(RedisModule_FreeCallReply(reply));
+        }
+    }
+    CALLING.store(false, Ordering::Relaxed);
 }
 
 impl<'c> Deref for WriteKey<'c> {
@@ -427,28 +433,6 @@ static CALLING: AtomicBool = AtomicBool::new(false);
 /// Whether the server is carrying out a command that the module called, and not a client.
 pub fn is_calling() -> bool {
     CALLING.load(Ordering::Relaxed)
-}
-
-/// Calls a command that removes a range of elements, and replicates it.
-fn call_to_remove(ctx: Context, name: KeyName, command: &CStr, from: &Text<24>, to: &Text<24>) {
-    CALLING.store(true, Ordering::Relaxed);
-    // SAFETY: context, name and texts are live; the format has an entry for each. A reply is ours to free.
-    unsafe {
-        let reply = api!(RedisModule_Call(
-            ctx.raw(),
-            command.as_ptr(),
-            c"!sbb".as_ptr(),
-            name.raw(),
-            from.as_bytes().as_ptr(),
-            from.as_bytes().len(),
-            to.as_bytes().as_ptr(),
-            to.as_bytes().len(),
-        ));
-        if !reply.is_null() {
-            api!(RedisModule_FreeCallReply(reply));
-        }
-    }
-    CALLING.store(false, Ordering::Relaxed);
 }
 
 static PXAT: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(null_mut());

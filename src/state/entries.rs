@@ -13,8 +13,8 @@ pub const RESERVED: f64 = f64::NEG_INFINITY;
 /// The scores of reservations alone.
 pub const RESERVATIONS: Scores = Scores { from: RESERVED, to: RESERVED };
 
-/// Finite scores: events, and what is foreign.
-const FINITE: Scores = Scores { from: f64::MIN, to: f64::MAX };
+/// All scores but those of reservations: events, and what is foreign.
+const EVENTS: Scores = Scores { from: f64::MIN, to: f64::INFINITY };
 
 /// Reads the entries of events in an open key.
 pub struct EventReader<'k, 'c> {
@@ -37,8 +37,8 @@ impl Entries for EventReader<'_, '_> {
         if until_us.is_none() && self.newest.is_some() {
             return Ok(self.newest);
         }
-        let from = until_us.map_or(FINITE.from, score);
-        self.key.lowest(Scores { from, ..FINITE }).as_ref().map(event).transpose()
+        let from = until_us.map_or(EVENTS.from, score);
+        self.key.lowest(Scores { from, ..EVENTS }).as_ref().map(event).transpose()
     }
 
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Error> {
@@ -68,9 +68,9 @@ impl Entries for EventReader<'_, '_> {
 /// The scores of what happened after `us`; `None` if that is beyond any score.
 pub fn after(us: Option<u64>) -> Option<Scores> {
     match us {
-        None => Some(FINITE),
+        None => Some(EVENTS),
         Some(us) if us >= LAST_US => None,
-        Some(us) => Some(Scores { to: score(us.saturating_add(1)), ..FINITE }),
+        Some(us) => Some(Scores { to: score(us.saturating_add(1)), ..EVENTS }),
     }
 }
 

@@ -18,12 +18,11 @@ use crate::limit::held::Leases;
 use crate::limit::reservation::{Id, Reservation};
 use crate::limit::rule::Moment;
 use crate::limit::window::{decision, freed_at_us, verdict, Edit, Judgement, Tally, Use};
-use crate::redis::call::{Context, KeyName};
-use crate::redis::key::{remove_highest, remove_scores, Kind, ReadKey, Scores, WriteKey};
+use crate::redis::key::{remove_highest, Kind, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 
-/// The finite scores of a set, and those of reservations.
-const ALL: Scores = Scores { from: RESERVED, to: f64::MAX };
+/// All scores.
+const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
 /// An open sorted set whose reservations were read.
 pub struct WindowKey<'c> {
@@ -180,12 +179,27 @@ impl<'c> WindowKey<'c> {
             cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
             (remove, lapsed) = (cleaning.remove, cleaning.lapsed);
         }
+        if let Some((from_us, to_us)) = edit.given_back {
+            collect(&mut key, Scores { from: score(to_us), to: score(from_us) }, &mut remove);
+        }
+        if let Some(scores) = edit.future_from.and_then(|from_us| after(Some(from_us))) {
+            collect(&mut key, Scores { from: score(u64::MAX), ..scores }, &mut remove);
+            let put = edit.put.map(|put| put.member());
+            // It may be one of them, and then only moves.
+            let moves = |old: &OwnedString| {
+                put.as_ref().is_some_and(|put| put.as_bytes() == old.as_bytes())
+            };
+            remove.retain(|old| !moves(old));
+        }
         let (reduced, rest) = edit.reduced.unzip();
         for event in [edit.put, rest].into_iter().flatten() {
             key.add(event.score(), event.member().as_bytes());
         }
+        let mut settled_us = None;
         if let Some(member) = change.settle {
-            self.reservations.removed(&reservation(&member)?);
+            let one = reservation(&member)?;
+            settled_us = Some(one.end_us);
+            self.reservations.removed(&one);
             remove.push(member);
         }
         if let Some(one) = &change.reserve {
@@ -205,14 +219,19 @@ impl<'c> WindowKey<'c> {
                 needed_us: empty_at_us.unwrap_or(now_us),
                 in_use_us: in_use_us.min(tally.moment().period_us()),
             };
-            if let Some(at_ms) = expiry.after(key.expires_at_ms()) {
+            let current_ms = key.expires_at_ms();
+            let moved_ms = match settled_us {
+                Some(settled_us) => expiry.after_settling(settled_us, current_ms),
+                None => expiry.after(current_ms),
+            };
+            if let Some(at_ms) = moved_ms {
                 key.expire_at(at_ms);
             }
         }
-        self.reservations.keep(key.len());
+        self.reservations.keep(key.len().saturating_sub(edit.trim));
         drop(key);
-        if remove_ranges(ctx, name, edit) {
-            self.reservations.keep(ReadKey::open(ctx, name).len());
+        if edit.trim > 0 {
+            remove_highest(ctx, name, edit.trim);
         }
         Ok(lapsed)
     }
@@ -224,19 +243,9 @@ impl<'c> WindowKey<'c> {
     }
 }
 
-/// Removes the ranges of entries that an edit names; whether there were any. The key must not be open.
-fn remove_ranges(ctx: Context, name: KeyName, edit: &Edit) -> bool {
-    if let Some((from_us, to_us)) = edit.given_back {
-        remove_scores(ctx, name, Scores { from: score(to_us), to: score(from_us) });
-    }
-    let future = edit.future_from.and_then(|from_us| after(Some(from_us)));
-    if let Some(scores) = future {
-        remove_scores(ctx, name, Scores { from: score(u64::MAX), ..scores });
-    }
-    if edit.trim > 0 {
-        remove_highest(ctx, name, edit.trim);
-    }
-    edit.given_back.is_some() || future.is_some() || edit.trim > 0
+/// Adds the members of all entries with these scores to `members`.
+fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
+    members.extend(key.ascending(scores).map(|element| element.member));
 }
 
 fn live(member: Option<OwnedString>, now_us: u64) -> Result<Option<OwnedString>, Error> {
