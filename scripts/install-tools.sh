@@ -74,7 +74,8 @@ server_package() {
 
 fetch_server() {
     local name
-    echo "No Redis 6.2 or later, and no Valkey, is installed. Fetching one into target/servers; nothing is installed."
+    scripts/find-server.sh || true
+    echo "Fetching one into target/servers; what is installed stays as it is."
     for name in redis-7.0 valkey-9.1 redis-6.2; do
         scripts/fetch-servers.sh $name || true
         ! have redis-server || return 0

@@ -32,7 +32,7 @@ summary=$(awk '
     function skip(what) {
         if (!skipped++) print "\nskipped here:"
         print "  " what
-        if (match(what, /make [a-z-]+$/)) by[substr(what, RSTART)]++
+        if (match(what, /: (make [a-z-]+|cargo test .*)$/)) by[substr(what, RSTART + 2)]++
     }
     END {
         for (command in by) print "  \"" command "\" runs " by[command] " of them"

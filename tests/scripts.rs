@@ -206,7 +206,8 @@ fn make_test_ends_with_what_was_skipped_and_with_totals() {
     let output = "
      Running unittests src/lib.rs (target/debug/deps/a-1)
 test limit::a ... ok
-test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
+test limit::b ... ignored, slow: cargo test --lib -- --ignored
+test result: ok. 40 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s
      Running tests/clients.rs (target/debug/deps/clients-1)
 skipped redis_py_runs: tests/clients/redis_py.py: target/clients has nothing for Python: make test-clients
 test redis_py_runs ... ok
@@ -226,8 +227,9 @@ skipped twice: this is 7.0: make test-servers";
     let (_, summary) = shown.split_once("\nskipped here:\n").unwrap();
     let lines: Vec<_> = summary.lines().collect();
     assert_eq!(
-        lines[..4],
+        lines[..5],
         [
+            "  src/lib.rs: limit::b: slow: cargo test --lib -- --ignored",
             "  tests/clients.rs: redis_py_runs: tests/clients/redis_py.py: target/clients has nothing \
              for Python: make test-clients",
             "  tests/clients.rs: ioredis_runs: no node: make test-clients",
@@ -235,11 +237,13 @@ skipped twice: this is 7.0: make test-servers";
             "  tests/crash.rs: twice: this is 7.0: make test-servers",
         ]
     );
-    let commands: BTreeSet<_> = lines[4..7].iter().copied().collect();
+    let commands: BTreeSet<_> = lines[5..9].iter().copied().collect();
     assert!(commands.contains("  \"make test-clients\" runs 2 of them"), "{commands:?}");
+    let slow = "  \"cargo test --lib -- --ignored\" runs 1 of them";
+    assert!(commands.contains(slow), "{commands:?}");
     assert!(commands.contains("  \"make soak\" runs 1 of them"), "{commands:?}");
     // Of 48 that cargo calls passed three skipped themselves. The file that crashed has no result.
-    assert_eq!(lines[7..], ["", "45 passed, 3 failed, 4 skipped"]);
+    assert_eq!(lines[9..], ["", "45 passed, 3 failed, 5 skipped"]);
 }
 
 fn free_port() -> u16 {
