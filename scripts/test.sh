@@ -23,7 +23,7 @@ summary=$(awk '
         if (!((file, test) in seen)) { seen[file, test]; skip(file ": " line) }
     }
     match($0, /^test [A-Za-z0-9_:]+ \.\.\. ignored/) {
-        why = $0; sub(/.*ignored(, )?/, "", why); skip(file ": " $2 ": " why); ignored++
+        why = $0; sub(/^test [^ ]* ... ignored(, )?/, "", why); skip(file ": " $2 ": " why); ignored++
     }
     /^test result: / {
         results++
