@@ -1,7 +1,7 @@
 export PATH := $(PATH):$(HOME)/.cargo/bin
 export PORT ?= 6379
 install := scripts/install-tools.sh
-with_server := REDIS_SERVER="$${REDIS_SERVER:-$$(command -v redis-server || command -v valkey-server)}"
+with_server := REDIS_SERVER="$$(scripts/find-server.sh)"
 clients := $(or $(CARGO_TARGET_DIR),target)/clients
 rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh) .ci/run
@@ -18,10 +18,10 @@ build: ## Build target/release/libredis_ratelimit.so
 run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 	@scripts/run.sh
 
-test: ## Build, then run every test against a real server
+test: ## Build, then run the tests against a real server; the last lines say what was skipped
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
-	$(with_server) cargo test
+	@$(with_server) scripts/test.sh
 
 test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey 8, 9 (SERVERS="redis-7.0 valkey-9.1")
 	@$(install) cargo cc libclang redis-server
@@ -35,8 +35,8 @@ test-clients: ## Run every client and example: Python, Node and Rust, with what 
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all cargo test --test clients --test examples
 
-check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9
-	@$(install) cargo rustfmt clippy cc c++ libclang redis-server
+check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9.1
+	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang redis-server shellcheck
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo fmt --check --manifest-path $(rust_clients)
@@ -44,11 +44,11 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	scripts/check-layers.sh
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
-	if command -v shellcheck >/dev/null; then shellcheck $(shell_scripts); fi
-	if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; fi
+	shellcheck $(shell_scripts)
+	cargo deny --locked check bans licenses sources
 	@scripts/install-clients.sh --if-possible
 	$(MAKE) test
-	scripts/test-servers.sh $$("$${REDIS_SERVER:-redis-server}" --version 2>/dev/null | grep -q 'v=7[.]0[.]' || echo redis-7.0) valkey-9.1
+	scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
 
 bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench
 	@$(install) cargo cc libclang redis-server valgrind

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs those of the named tools that are missing, and says nothing if none is.
 #
-#   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-fuzz cc c++ make libclang pip python3-venv node npm \
-#       redis-server valgrind
+#   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-deny cargo-fuzz cc c++ make libclang pip python3-venv \
+#       node npm redis-server shellcheck valgrind
 #
 # --look installs nothing: it fails, in silence, if one is missing.
-# On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops.
+# On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops. A server that is
+# too old stays installed, and a newer one is fetched into target/servers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,17 +23,19 @@ have() {
     cc) printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1 ;;
     libclang) have_libclang ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
-    redis-server) have_server ;;
+    redis-server) scripts/find-server.sh >/dev/null 2>&1 ;;
     c++) printf '#include <vector>\n' | c++ -E -x c++ - >/dev/null 2>&1 ;;
+    cargo-deny) cargo deny --version >/dev/null 2>&1 ;;
     cargo-fuzz) cargo fuzz --version >/dev/null 2>&1 ;;
     python3-venv) python3 -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 10)' >/dev/null 2>&1 ;;
     node) node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' >/dev/null 2>&1 ;;
-    make | npm | valgrind) command -v "$1" >/dev/null ;;
+    make | npm | shellcheck | valgrind) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac
 }
 
 rust_wanted() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml; }
+rust_pinned() { sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml; }
 rust_found() { rustc --version 2>/dev/null | cut -d' ' -f2 | cut -d- -f1; }
 rust_is_new_enough() {
     local wanted found
@@ -55,13 +58,29 @@ have_libclang() {
     return 1
 }
 
-# Valkey serves as well as Redis. REDIS_SERVER names a server that is not on the PATH.
-have_server() {
-    if [ -n "${REDIS_SERVER:-}" ]; then
-        command -v "$REDIS_SERVER" >/dev/null || die "REDIS_SERVER=$REDIS_SERVER is not a program that can be run."
-    else
-        command -v redis-server >/dev/null || command -v valkey-server >/dev/null
+# The package of a server that is new enough; none if apt-get has only older ones. Valkey serves as well as Redis. Where
+# apt's lists are still empty nothing can be asked, but every Debian and Ubuntu has a redis-server.
+server_package() {
+    local candidate
+    candidate=$(apt-cache policy redis-server 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}//p')
+    if scripts/find-server.sh --release "Redis server v=$candidate"; then
+        echo redis-server
+    elif apt-cache show valkey-server >/dev/null 2>&1; then
+        echo valkey-server
+    elif ! apt-cache show redis-server >/dev/null 2>&1; then
+        echo redis-server
     fi
+}
+
+fetch_server() {
+    local name
+    scripts/find-server.sh || true
+    echo "Fetching one into target/servers; what is installed stays as it is."
+    for name in redis-7.0 valkey-9.1 redis-6.2; do
+        scripts/fetch-servers.sh $name || true
+        ! have redis-server || return 0
+    done
+    die "No server could be fetched. Install Redis 6.2 or later, or Valkey, and name it: REDIS_SERVER=/path/to/redis-server"
 }
 
 # How each package manager calls a tool. Debian has no package of clang's headers without a version in its name,
@@ -77,16 +96,16 @@ apt_name() {
         if [ -n "$version" ]; then echo libclang1 "libclang-common-$version-dev"; else echo libclang-dev; fi
         ;;
     node) echo nodejs ;;
-    redis-server) if apt-cache show redis-server >/dev/null 2>&1; then echo redis-server; else echo valkey-server; fi ;;
+    redis-server) server_package ;;
     *) echo "$1" ;;
     esac
 }
-dnf_name() { case $1 in python3-venv) echo python3 ;; node) echo nodejs ;; cc) echo gcc ;; c++) echo gcc-c++ ;; pip) echo python3-pip ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
+dnf_name() { case $1 in shellcheck) echo ShellCheck ;; python3-venv) echo python3 ;; node) echo nodejs ;; cc) echo gcc ;; c++) echo gcc-c++ ;; pip) echo python3-pip ;; libclang) echo clang-devel ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
 apk_name() { case $1 in python3-venv) echo python3 ;; node) echo nodejs ;; cc) echo gcc musl-dev ;; c++) echo g++ ;; pip) echo py3-pip ;; libclang) echo clang-dev ;; redis-server) echo "redis (or valkey)" ;; *) echo "$1" ;; esac; }
 names() {
     local tool all=()
     for tool in "${missing[@]}"; do all+=("$("$1" "$tool")"); done
-    echo "${all[*]}"
+    echo "${all[*]}" | tr -s ' ' | sed 's/^ //; s/ $//'
 }
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -99,6 +118,11 @@ install_with_apt() {
     echo "Missing: ${missing[*]}. Installing with apt-get."
     as_root apt-get update -q || echo "apt-get update failed; going on with the package lists as they are." >&2
     read -r -a packages <<<"$(names apt_name)"
+    # Only now is it known that the system's server is too old.
+    case " ${missing[*]} " in
+    *' redis-server '*) [ -n "$(server_package)" ] || fetch=yes ;;
+    esac
+    [ ${#packages[@]} -gt 0 ] || return 0
     case " ${packages[*]} " in
     *' redis-server '*) service=redis-server ;;
     *' valkey-server '*) service=valkey-server ;;
@@ -126,32 +150,50 @@ if [ "${1:-}" = --look ]; then
     exit 0
 fi
 
+[ -z "${REDIS_SERVER:-}" ] || case " $* " in
+*' redis-server '*) scripts/find-server.sh >/dev/null || exit 1 ;;
+esac
+
 missing=()
+fetch=no
 for tool in "$@"; do
     have "$tool" && continue
     case $tool in
     cargo) die "Rust $(rust_wanted) or later is needed (found: $(rust_found | grep . || echo none))." \
-        "Install or update it with rustup: https://rustup.rs; then 'rustup update stable', 'rustup default stable'." \
+        "Install it with rustup: https://rustup.rs. rustup takes the release that rust-toolchain.toml names;" \
+        "where it may not, as offline: rustup toolchain install $(rust_pinned), or choose another: RUSTUP_TOOLCHAIN=stable." \
         "The cargo package of an older distribution will not do." ;;
-    cargo-fuzz)
-        echo "Missing: cargo-fuzz. Installing with cargo."
-        cargo install --locked cargo-fuzz
+    cargo-fuzz | cargo-deny)
+        crate=$tool
+        # The newest one that the pinned compiler builds.
+        [ "$tool" = cargo-fuzz ] || crate=$tool@0.20.2
+        echo "Missing: $tool. Installing with cargo, which takes some minutes."
+        cargo install --locked "$crate" || die "cargo could not install $crate"
+        have "$tool" || die "$tool is still missing after: cargo install --locked $crate"
         continue
+        ;;
+    redis-server)
+        if type -P redis-server >/dev/null || type -P valkey-server >/dev/null ||
+            { command -v apt-get >/dev/null && [ -z "$(server_package)" ]; }; then
+            fetch=yes
+            continue
+        fi
         ;;
     rustfmt | clippy) die "'cargo ${tool/rustfmt/fmt}' is missing. Add it with: rustup component add rustfmt clippy" ;;
     esac
     missing+=("$tool")
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
-
-if ! command -v apt-get >/dev/null; then
-    die "Missing: ${missing[*]}. Install the packages and try again:" \
-        "  dnf install $(names dnf_name)" "  apk add $(names apk_name)"
-elif [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
-    die "Missing: ${missing[*]}. There is no sudo here, so install them as root and try again:" \
-        "  apt-get update && apt-get install --no-install-recommends $(names apt_name)"
+if [ ${#missing[@]} -gt 0 ]; then
+    if ! command -v apt-get >/dev/null; then
+        die "Missing: ${missing[*]}. Install the packages and try again:" \
+            "  dnf install $(names dnf_name)" "  apk add $(names apk_name)"
+    elif [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+        die "Missing: ${missing[*]}. There is no sudo here, so install them as root and try again:" \
+            "  apt-get update && apt-get install --no-install-recommends $(names apt_name)"
+    fi
+    install_with_apt
 fi
-install_with_apt
+[ $fetch = no ] || fetch_server
 for tool in "${missing[@]}"; do
     have "$tool" || die "$tool is still missing after the installation of: $(apt_name "$tool")"
 done

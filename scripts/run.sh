@@ -21,9 +21,18 @@ scripts/install-tools.sh cargo cc libclang redis-server
 cargo build --release
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 module=$target/release/libredis_ratelimit.so
-server=${REDIS_SERVER:-$(command -v redis-server || command -v valkey-server)}
-cli=$(command -v redis-cli || command -v valkey-cli || echo redis-cli)
+server=$(scripts/find-server.sh)
+cli=$(type -P redis-cli || type -P valkey-cli || true)
+if [ -n "$cli" ]; then
+    cli=${cli##*/}
+elif [ -x "${server%/*}/redis-cli" ]; then
+    cli=${server%/*}/redis-cli # fetched together with the server
+else
+    cli=redis-cli
+fi
 mkdir -p "$target/run"
+# A copy, because CONFIG REWRITE writes into the file that the server was started with.
+cp redis.conf.example "$target/run/redis.conf"
 
 # Waits for the server in the background and then says what to try; the server itself stays in front.
 (
@@ -35,7 +44,7 @@ mkdir -p "$target/run"
 
   The rate limiter listens on 127.0.0.1:$port. In another terminal:
 
-      $(basename "$cli") -p $port RL.THROTTLE user:1 15 30 60 1
+      $cli -p $port RL.THROTTLE user:1 15 30 60 1
 
   A fresh key answers 0 16 15 -1 2: allowed, 16 at once at most, 15 left, no wait, full again in 2 seconds.
   The other commands are in docs/commands.md. Ctrl-C stops the server; it keeps nothing.
@@ -45,4 +54,4 @@ END
     done
 ) &
 
-exec "$server" redis.conf.example --bind 127.0.0.1 --port "$port" --dir "$target/run" --save '' --loadmodule "$module"
+exec "$server" "$target/run/redis.conf" --bind 127.0.0.1 --port "$port" --dir "$target/run" --save '' --loadmodule "$module"

@@ -3,8 +3,8 @@
 #
 #   scripts/test-servers.sh [redis-7.0 valkey-9.1 ...]     all that scripts/fetch-servers.sh knows unless named
 #
-# A test that a server cannot run says so in a line `skipped NAME: why`; those are counted and listed. The output of each
-# run stays in target/servers/NAME.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test window').
+# What a server cannot run is counted and listed as scripts/test.sh does it. The output of each run stays in
+# target/servers/NAME.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test window').
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 servers=${CARGO_TARGET_DIR:-target}/servers
@@ -15,9 +15,8 @@ read -r -a arguments <<<"${CARGO_TEST:---test *}"
 
 cargo test --no-run "${arguments[@]}" || exit 1
 
-total() { # what log: the sum of what cargo test counts in its result lines
-    sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
-}
+# A number of the line of totals, or 0: what log
+total() { tail -n 1 "$2" | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+' || echo 0; }
 
 table=$(printf '%-12s %-8s %7s %7s %8s %6s' server version passed failed skipped time)
 ran=0
@@ -32,12 +31,12 @@ for name in "$@"; do
     log=$servers/$name.log
     begin=$SECONDS
     echo "=== $name"
-    REDIS_SERVER=$server cargo test --no-fail-fast "${arguments[@]}" >"$log" 2>&1
+    LOG=$log REDIS_SERVER=$server scripts/test.sh "${arguments[@]}" >/dev/null
     code=$?
     grep -E '^test .* FAILED$|^error' "$log"
-    skipped=$(grep -c '^skipped ' "$log")
-    passed=$(($(total passed "$log") - skipped))
+    passed=$(total passed "$log")
     failed=$(total failed "$log")
+    skipped=$(total skipped "$log")
     table+=$'\n'$(printf '%-12s %-8s %7d %7d %8d %5ds' "$name" "$("$server" --version | sed 's/.* v=\([0-9.]*\) .*/\1/')" \
         "$passed" "$failed" "$skipped" $((SECONDS - begin)))
     [ $code = 0 ] || broken=1
@@ -45,7 +44,7 @@ for name in "$@"; do
 done
 
 for name in "$@"; do
-    [ -e "$servers/$name/redis-server" ] && sed -n "s/^skipped /skipped on $name: /p" "$servers/$name.log" | sort -u
+    [ -e "$servers/$name/redis-server" ] && sed -n "/^skipped here:/,/^\$/s/^  tests/skipped on $name: tests/p" "$servers/$name.log"
 done
 printf '\n%s\n' "$table"
 [ $broken = 0 ] && [ "$ran" -gt 0 ]

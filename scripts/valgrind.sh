@@ -18,7 +18,7 @@ export VALGRIND_LOGS=$target/valgrind
 rm -rf "$VALGRIND_LOGS"
 mkdir -p "$VALGRIND_LOGS"
 
-RATELIMIT_VALGRIND_SERVER=${REDIS_SERVER:-$(command -v redis-server || command -v valkey-server)}
+RATELIMIT_VALGRIND_SERVER=$(scripts/find-server.sh)
 export RATELIMIT_VALGRIND_SERVER
 # Everything takes ten times as long, and servers end orderly so that leaks are looked for.
 export REDIS_SERVER=$PWD/scripts/valgrind-server.sh RATELIMIT_TEST_SLOWNESS=10

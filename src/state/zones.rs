@@ -13,5 +13,4 @@ pub fn zones<T>(body: impl FnOnce(&mut Zones) -> T) -> T {
 /// Forgets every zone, before the module goes: no zone may be used any more.
 pub fn release() {
     zones(|zones| *zones = Zones::new());
-    jiff::tz::db().reset();
 }

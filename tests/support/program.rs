@@ -18,8 +18,10 @@ pub fn all_clients() -> bool {
 /// Says on the terminal that something is skipped; an error in `make test-clients`.
 pub fn skip(what: &str, why: &str) {
     assert!(!all_clients(), "{what}: {why}");
-    // Not eprintln, which the test's output would swallow.
-    let _ = writeln!(io::stderr(), "skipped: {what}: {why}");
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    // Not eprintln, which the test's output would swallow. scripts/test.sh counts the lines.
+    let line = format!("skipped {test}: {what}: {why}: make test-clients\n");
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// target/clients.
@@ -50,8 +52,7 @@ impl Language {
             }
         };
         if !installed.exists() {
-            let why = format!("no {self:?} clients in target/clients: make test-clients");
-            skip(path, &why);
+            skip(path, &format!("target/clients has nothing for {self:?}"));
             return None;
         }
         command.current_dir(clients);

@@ -64,12 +64,13 @@ impl Version {
         self.is_skipped(!self.is_valkey || self.release < (9, 0), what)
     }
 
-    /// Says so past the harness that keeps the output of tests which pass: scripts/test-servers.sh counts the lines.
+    /// Says so past the harness that keeps the output of tests which pass: scripts/test.sh counts the lines.
     fn is_skipped(self, is_skipped: bool, because: &str) -> bool {
         if is_skipped {
             let (major, minor) = self.release;
             let test = std::thread::current().name().unwrap_or_default().to_owned();
-            let line = format!("skipped {test}: {because}, this is {major}.{minor}\n");
+            let because = format!("{because}, this is {major}.{minor}");
+            let line = format!("skipped {test}: {because}: make test-servers\n");
             let _ = io::stderr().write_all(line.as_bytes());
         }
         is_skipped
