@@ -25,10 +25,7 @@ pub fn apply(call: &Call, _known: Known) -> Result<Replied, Error> {
     match settle::apply(spot, &id, quantity, config::window_entries())? {
         Applied::NotHeld => return Ok(reply::settled(call, 0)),
         Applied::Released => stats::RELEASED.add(1),
-        Applied::Counted(lapsed) => {
-            stats::APPLIED.add(1);
-            stats::LAPSED.add(u64::try_from(lapsed).unwrap_or(0));
-        }
+        Applied::Counted => stats::APPLIED.add(1),
     }
     wake_key(spot);
     Ok(reply::settled(call, 1))

@@ -59,7 +59,7 @@ struct WindowWrite<'c> {
     key: WindowKey<'c>,
     tally: Tally,
     edit: Edit,
-    trims: bool,
+    clean: bool,
     keep_ttl: bool,
     reserve: Option<NewReservation>,
 }
@@ -237,7 +237,7 @@ impl<'c> Judged<'c> {
             return Ok(Planned { decision, id: None, write: Write::Nothing });
         }
         let edit = open.key.plan(&mut open.tally, false, open.window.most_entries)?;
-        Ok(Planned { decision, id: None, write: open.write(edit, false, None) })
+        Ok(Planned { decision, id: None, write: open.write(edit, None) })
     }
 
     /// Carries out a denied call that counts.
@@ -252,7 +252,7 @@ impl<'c> Judged<'c> {
         let edit = open.key.plan(&mut open.tally, true, open.window.most_entries)?;
         let verdict = open.verdict(judgement)?;
         let decision = open.key.decide(verdict, &open.tally, open.window.limit, None);
-        Ok(Planned { decision, id: None, write: open.write(edit, true, None) })
+        Ok(Planned { decision, id: None, write: open.write(edit, None) })
     }
 }
 
@@ -266,7 +266,7 @@ fn count<'c>(mut open: OpenWindow<'c>, verdict: Verdict, ask: &Ask) -> Result<Pl
     open.tally.record(taken, false, limit);
     let edit = open.key.plan(&mut open.tally, true, most_entries)?;
     let decision = open.key.decide(verdict, &open.tally, limit, None);
-    Ok(Planned { decision, id: None, write: open.write(edit, true, None) })
+    Ok(Planned { decision, id: None, write: open.write(edit, None) })
 }
 
 fn give_back<'c>(
@@ -282,7 +282,7 @@ fn give_back<'c>(
     }
     let edit = open.key.plan(&mut open.tally, false, open.window.most_entries)?;
     let OpenWindow { key, tally, .. } = open;
-    let write = WindowWrite { key, tally, edit, trims: false, keep_ttl: true, reserve: None };
+    let write = WindowWrite { key, tally, edit, clean: false, keep_ttl: true, reserve: None };
     Ok(Planned { decision, id: None, write: Write::Window(write) })
 }
 
@@ -304,13 +304,13 @@ fn hold<'c>(
     let edit = open.key.plan(&mut open.tally, true, open.window.most_entries)?;
     let one = new.reservation();
     let decision = open.key.decide(verdict, &open.tally, open.window.limit, Some(&one));
-    Ok(Planned { decision, id: Some(new.id), write: open.write(edit, true, Some(new)) })
+    Ok(Planned { decision, id: Some(new.id), write: open.write(edit, Some(new)) })
 }
 
 impl<'c> OpenWindow<'c> {
-    fn write(self, edit: Edit, trims: bool, reserve: Option<NewReservation>) -> Write<'c> {
+    fn write(self, edit: Edit, reserve: Option<NewReservation>) -> Write<'c> {
         let OpenWindow { key, tally, .. } = self;
-        Write::Window(WindowWrite { key, tally, edit, trims, keep_ttl: false, reserve })
+        Write::Window(WindowWrite { key, tally, edit, clean: true, keep_ttl: false, reserve })
     }
 }
 
@@ -324,9 +324,9 @@ impl Planned<'_> {
                 Ok(0)
             }
             Write::Window(window) => {
-                let WindowWrite { key, tally, edit, trims, keep_ttl, reserve } = window;
+                let WindowWrite { key, tally, edit, clean, keep_ttl, reserve } = window;
                 let reserve = reserve.as_ref().map(NewReservation::reservation);
-                let change = Change { reserve, settle: None, clean: trims, keep_ttl };
+                let change = Change { reserve, settle: None, clean, keep_ttl };
                 key.write(&tally, &edit, change)
             }
         }

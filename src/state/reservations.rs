@@ -187,7 +187,11 @@ impl<'c> Reservations<'c> {
     /// Notes that a reservation was removed.
     pub fn removed(&mut self, one: &Reservation) {
         match self {
-            Reservations::Few(few) => few.live.remove(lease(one)),
+            Reservations::Few(few) => {
+                few.live.remove(lease(one));
+                let member = one.member();
+                few.future.retain(|old| old.as_bytes() != member.as_bytes());
+            }
             Reservations::Many(many) => {
                 if let Some(index) = &mut many.index {
                     index.remove(one.id);

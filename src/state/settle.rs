@@ -16,8 +16,8 @@ pub enum Applied {
     NotHeld,
     /// It was given back.
     Released,
-    /// It was counted, and so many lapsed reservations were dropped.
-    Counted(usize),
+    /// It was counted.
+    Counted,
 }
 
 /// Turns the reservation `id` into an event of `quantity`, or of its own quantity; 0 gives it back. Events that live
@@ -47,8 +47,10 @@ pub fn apply(
     // The limit is not known here. Who applies has reserved, so that few events can lie beyond it.
     tally.record(quantity, false, u64::MAX);
     let edit = key.plan(&mut tally, true, most_entries)?;
-    let change = Change { settle: Some(member), clean: true, ..Change::default() };
-    key.write(&tally, &edit, change).map(Applied::Counted)
+    let change = Change { settle: Some(member), ..Change::default() };
+    // Other reservations are not this command's business.
+    key.write(&tally, &edit, change)?;
+    Ok(Applied::Counted)
 }
 
 /// Starts the lease of the reservation `id` anew, with `lease_ms` or its own length; whether it is held.

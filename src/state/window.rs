@@ -40,7 +40,8 @@ pub struct Change<'r> {
     pub reserve: Option<Reservation<'r>>,
     /// A reservation that goes: applied, or renewed.
     pub settle: Option<OwnedString>,
-    /// What has lapsed goes, as far as that is a bounded piece of work.
+    /// Reservations that have lapsed go, and those of a clock that went back are written anew, as far as that is a
+    /// bounded piece of work.
     pub clean: bool,
     /// The TTL stays where it is: something was given back.
     pub keep_ttl: bool,
@@ -173,11 +174,19 @@ impl<'c> WindowKey<'c> {
     pub fn write(mut self, tally: &Tally, edit: &Edit, change: Change) -> Result<usize, Error> {
         let Open::Write(mut key) = self.key else { return Ok(0) };
         let Spot { ctx, name, now_us } = self.spot;
-        let (mut remove, mut lapsed) = (Vec::new(), 0);
-        if change.clean || self.reservations.must_write() {
-            let cleaning = self.reservations.clean(now_us)?;
+        let (mut remove, mut lapsed, mut settled_us) = (Vec::new(), 0, None);
+        // Before what heals: a reservation that is settled is not written anew.
+        if let Some(member) = change.settle {
+            let one = reservation(&member)?;
+            settled_us = Some(one.end_us);
+            self.reservations.removed(&one);
+            remove.push(member);
+        }
+        if change.clean {
+            let mut cleaning = self.reservations.clean(now_us)?;
             cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
-            (remove, lapsed) = (cleaning.remove, cleaning.lapsed);
+            remove.append(&mut cleaning.remove);
+            lapsed = cleaning.lapsed;
         }
         if let Some((from_us, to_us)) = edit.given_back {
             collect(&mut key, Scores { from: score(to_us), to: score(from_us) }, &mut remove);
@@ -194,13 +203,6 @@ impl<'c> WindowKey<'c> {
         let (reduced, rest) = edit.reduced.unzip();
         for event in [edit.put, rest].into_iter().flatten() {
             key.add(event.score(), event.member().as_bytes());
-        }
-        let mut settled_us = None;
-        if let Some(member) = change.settle {
-            let one = reservation(&member)?;
-            settled_us = Some(one.end_us);
-            self.reservations.removed(&one);
-            remove.push(member);
         }
         if let Some(one) = &change.reserve {
             key.add(RESERVED, one.member().as_bytes());
