@@ -73,7 +73,7 @@ pub enum Error {
 
 impl Error {
     /// The text, which begins with the error's code.
-    pub fn text(self) -> &'static CStr {
+    pub const fn text(self) -> &'static CStr {
         match self {
             Error::Arity => c"ERR wrong number of arguments",
             Error::MaxBurst => c"ERR max_burst must be an integer from 0 to 9223372036854775806",

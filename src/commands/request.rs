@@ -100,6 +100,11 @@ impl Request {
         }
     }
 
+    /// How much must remain for others: in a line, smaller ones stand before larger ones.
+    pub fn leave(&self) -> u64 {
+        0
+    }
+
     /// The id that the caller gave to the reservation.
     pub fn id(&self) -> Option<&[u8]> {
         match self {

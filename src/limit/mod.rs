@@ -6,11 +6,11 @@ pub mod calendar;
 pub mod decimal;
 pub mod decision;
 pub mod event;
+pub mod line;
 pub mod period;
 #[cfg(test)]
 mod properties;
 pub mod reservation;
 pub mod rule;
 pub mod throttle;
-pub mod waiters;
 pub mod window;

@@ -1,23 +1,72 @@
-//! Clients that wait, and the timers that wake them.
+//! Clients that wait, and the timer that wakes them.
 //!
 //! What works on all servers: block on a key with a reply callback that never replies, so that the server's own
 //! signals wake nobody; to end the wait, store the answer and call RedisModule_UnblockClient, which makes the
 //! server call the timeout callback, and that is the one place where a waiter is answered.
+//!
+//! The key is one that never exists: signalling a key makes the server try all who are blocked on it, so it must be a
+//! key that no client can name. It is in the slot of the limit's key, as in a cluster the server sends those away who are
+//! blocked on a key of a slot that it has lost.
 
 use super::api::api;
-use super::call::{guard, reply, Call, Context};
-use super::clock;
+use super::call::{guard, Call, Context};
 use super::text::OwnedString;
-use crate::commands::waiting;
-use crate::error::Error;
-use crate::limit::waiters::Ticket;
+use super::{clock, random, slot};
+use crate::limit::decimal::Text;
+use crate::limit::line::Ticket;
 use redis_module::raw;
+use std::ffi::CStr;
 use std::os::raw::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
+
+/// Whom the server's callbacks call.
+pub struct Handlers {
+    /// The server asks for the answer to a waiter: reply it, unless it was replied before.
+    pub answer: fn(Context, Ticket),
+    /// The client of a waiter is gone, or the server told it something else.
+    pub disconnected: fn(Ticket),
+    /// The server has let go of a waiter's client, which it had disconnected before the answer where this is true.
+    pub forget: fn(Ticket, bool),
+    /// The timer has fired.
+    pub fired: fn(Context),
+    /// The wall clock was set back.
+    pub clock_went_back: fn(),
+    /// What a client is told if `answer` panics.
+    pub internal_error: &'static CStr,
+}
+
+/// Handed in at load, taken away before the module goes.
+static HANDLERS: RwLock<Option<&'static Handlers>> = RwLock::new(None);
+
+fn handlers() -> Option<&'static Handlers> {
+    *HANDLERS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Begins to serve those who wait, with callbacks that call `handlers`.
+pub(super) fn start(ctx: Context, handlers: &'static Handlers) {
+    *HANDLERS.write().unwrap_or_else(PoisonError::into_inner) = Some(handlers);
+    // SAFETY: the context is live.
+    let own = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
+    MODULE.store(own, Ordering::Relaxed);
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
+    // SAFETY: the context is live; the function lives as long as the module.
+    unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(cron))) };
+}
+
+/// Frees what [`start`] made, before the module goes.
+pub(super) fn stop() {
+    *HANDLERS.write().unwrap_or_else(PoisonError::into_inner) = None;
+    let own = MODULE.swap(null_mut(), Ordering::Relaxed);
+    if !own.is_null() {
+        // SAFETY: made by `start`, and no longer used.
+        unsafe { api!(RedisModule_FreeThreadSafeContext(own)) };
+    }
+}
 
 /// The number of a client, never given to another.
 #[derive(Debug, Clone, Copy)]
@@ -38,23 +87,23 @@ impl ClientId {
 }
 
 /// A client that is blocked.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
+#[derive(Debug)]
 pub struct Blocked(*mut raw::RedisModuleBlockedClient);
 
 // SAFETY: only the main thread ever looks at one.
 unsafe impl Send for Blocked {}
 
 impl Blocked {
-    /// Blocks the client of `call`, which must not be one that may not block.
+    /// Blocks the client of `call`, which waits for something on `key`. It must be one that may be blocked.
     pub fn client(call: &Call, key: &[u8], ticket: Ticket) -> Option<Blocked> {
-        // Blocking on the key itself would make the server try all its waiters whenever it is created.
-        let lot = OwnedString::new(&waiting_lot(key));
-        let mut keys = [lot.raw()];
+        let ctx = call.context().raw();
+        let key = OwnedString::new(blocking_key(key).as_bytes());
+        let mut keys = [key.raw()];
         // SAFETY: the context is a command's; the server keeps its own reference of the key; the private data is a
         // number and never followed.
-        unsafe {
-            let blocked = api!(RedisModule_BlockClientOnKeys(
-                call.context().raw(),
+        let blocked = unsafe {
+            api!(RedisModule_BlockClientOnKeys(
+                ctx,
                 Some(not_yet),
                 Some(answer),
                 Some(forget),
@@ -62,34 +111,36 @@ impl Blocked {
                 keys.as_mut_ptr(),
                 1,
                 ticket as *mut c_void,
-            ));
-            if blocked.is_null() {
-                return None;
-            }
-            api!(RedisModule_SetDisconnectCallback(blocked, Some(disconnected)));
-            Some(Blocked(blocked))
+            ))
+        };
+        if blocked.is_null() {
+            return None;
         }
+        // SAFETY: the client was just blocked.
+        unsafe { api!(RedisModule_SetDisconnectCallback(blocked, Some(disconnected))) };
+        Some(Blocked(blocked))
     }
 
-    /// Ends the wait: the server asks [`waiting::answer`] what to reply, now or soon.
+    /// Ends the wait: the server asks for the answer, now or soon.
     pub fn end(self) {
-        // SAFETY: the client is still blocked: whoever ends a wait takes the handle out of the line before.
+        // SAFETY: the client is still blocked. There is one handle for each, which is dropped when the server tells that
+        // it ended the wait by itself.
         unsafe { api!(RedisModule_UnblockClient(self.0, null_mut())) };
     }
 }
 
-/// A key that is never there, in the cluster slot of `key`. Without one, `key` itself.
-fn waiting_lot(key: &[u8]) -> Vec<u8> {
-    const MARK: &[u8] = b"\0ratelimit";
-    let tag = key.iter().position(|&byte| byte == b'{').and_then(|open| {
-        let rest = key.get(open.checked_add(1)?..)?;
-        rest.get(..rest.iter().position(|&byte| byte == b'}')?)
-    });
-    match tag {
-        Some(tag) if !tag.is_empty() => [b"{", tag, b"}", MARK].concat(),
-        _ if key.is_empty() || key.contains(&b'}') => key.to_vec(),
-        _ => [b"{", key, b"}", MARK].concat(),
-    }
+/// The characters of the secret in the names of the keys on which clients are blocked: 96 random bits.
+const SECRET: usize = 16;
+
+/// The key on which those are blocked who wait for something on `key`: in its slot, and never there.
+fn blocking_key(key: &[u8]) -> Text<{ SECRET + 4 }> {
+    static DRAWN: OnceLock<Text<SECRET>> = OnceLock::new();
+    let mut name = Text::new();
+    name.push(b"{");
+    name.push(&slot::tag(slot::of_key(key)));
+    name.push(b"}");
+    name.push(DRAWN.get_or_init(random::id).as_bytes());
+    name
 }
 
 unsafe extern "C" fn not_yet(
@@ -100,23 +151,24 @@ unsafe extern "C" fn not_yet(
     ERR
 }
 
+/// # Safety
+/// `ctx` is the context of a callback of a blocked client.
+unsafe fn ticket(ctx: *mut raw::RedisModuleCtx) -> Ticket {
+    // SAFETY: the caller's promise. The private data is a ticket.
+    unsafe { api!(RedisModule_GetBlockedClientPrivateData(ctx)) as Ticket }
+}
+
 unsafe extern "C" fn answer(
     ctx: *mut raw::RedisModuleCtx,
     _argv: *mut *mut raw::RedisModuleString,
     _argc: c_int,
 ) -> c_int {
-    // SAFETY: the server keeps the context during the callback; the private data is a ticket.
-    let (ctx, ticket) = unsafe {
-        (Context::new(ctx), api!(RedisModule_GetBlockedClientPrivateData(ctx)) as Ticket)
-    };
-    match guard(ctx, || waiting::answer(ctx, ticket)) {
-        Some(Some((command, result))) => reply(ctx, command, result),
-        // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
-        Some(None) => {}
-        // SAFETY: as above. The client must not hang.
-        None => unsafe {
-            api!(RedisModule_ReplyWithError(ctx.raw(), Error::Internal.text().as_ptr()));
-        },
+    // SAFETY: the server keeps the context during the callback.
+    let (ctx, ticket) = unsafe { (Context::new(ctx), ticket(ctx)) };
+    let Some(handlers) = handlers() else { return OK };
+    if guard(ctx, || (handlers.answer)(ctx, ticket)).is_none() {
+        // SAFETY: as above; the text ends in NUL. The client must not hang.
+        unsafe { api!(RedisModule_ReplyWithError(ctx.raw(), handlers.internal_error.as_ptr())) };
     }
     OK
 }
@@ -125,70 +177,51 @@ unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, ticket: *mut c_void) 
     // SAFETY: the server keeps the context during the callback.
     let (ctx, cut_off) =
         unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
-    guard(ctx, || waiting::forget(ticket as Ticket, cut_off));
+    guard(ctx, || handlers().map(|handlers| (handlers.forget)(ticket as Ticket, cut_off)));
 }
 
 unsafe extern "C" fn disconnected(
-    _ctx: *mut raw::RedisModuleCtx,
-    blocked: *mut raw::RedisModuleBlockedClient,
+    ctx: *mut raw::RedisModuleCtx,
+    _blocked: *mut raw::RedisModuleBlockedClient,
 ) {
-    // SAFETY: without a context, see `report` in info.rs.
-    let ctx = unsafe { Context::new(null_mut()) };
-    guard(ctx, || waiting::disconnected(Blocked(blocked)));
+    // SAFETY: the server keeps the context during the callback, and gives it the private data.
+    let (ctx, ticket) = unsafe { (Context::new(ctx), ticket(ctx)) };
+    guard(ctx, || handlers().map(|handlers| (handlers.disconnected)(ticket)));
 }
 
 /// The module's own context, for what is begun where no command runs.
 static MODULE: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
 
-/// Makes the module's own context.
-pub(super) fn keep_module_context(ctx: Context) {
-    // SAFETY: the context is live.
-    let own = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
-    MODULE.store(own, Ordering::Relaxed);
+/// The number of the timer that runs; 0 is none.
+static TIMER: AtomicU64 = AtomicU64::new(0);
+
+/// Starts the timer, and stops it first if it runs.
+pub fn start_timer(after_ms: u64) {
+    stop_timer();
+    let after_ms = i64::try_from(after_ms).unwrap_or(i64::MAX);
+    let ctx = MODULE.load(Ordering::Relaxed);
+    // SAFETY: the context is the one of the module, which outlives every timer; there is no data.
+    let timer = unsafe { api!(RedisModule_CreateTimer(ctx, after_ms, Some(fired), null_mut())) };
+    TIMER.store(timer, Ordering::Relaxed);
 }
 
-/// Frees it.
-pub(super) fn release_module_context() {
-    let own = MODULE.swap(null_mut(), Ordering::Relaxed);
-    if !own.is_null() {
-        // SAFETY: made by `keep_module_context`, and no longer used.
-        unsafe { api!(RedisModule_FreeThreadSafeContext(own)) };
+/// Stops the timer, if it runs.
+pub fn stop_timer() {
+    match TIMER.swap(0, Ordering::Relaxed) {
+        0 => {}
+        // SAFETY: a number that the server looks up, of a timer that has not fired.
+        timer => unsafe {
+            api!(RedisModule_StopTimer(MODULE.load(Ordering::Relaxed), timer, null_mut()));
+        },
     }
 }
 
-/// A timer that was started and has not fired.
-#[derive(Debug)]
-pub struct Timer(raw::RedisModuleTimerID);
-
-impl Timer {
-    /// Calls [`waiting::tick`] with `line` after `ms` milliseconds.
-    pub fn start(ms: u64, line: u64) -> Timer {
-        let ms = i64::try_from(ms).unwrap_or(i64::MAX);
-        // SAFETY: the context is the one of the module, which outlives every timer; the data is a number.
-        unsafe {
-            let ctx = MODULE.load(Ordering::Relaxed);
-            Timer(api!(RedisModule_CreateTimer(ctx, ms, Some(fired), line as *mut c_void)))
-        }
-    }
-
-    /// Stops it. Not for the timer that is firing.
-    pub fn stop(self) {
-        // SAFETY: a number that the server looks up; nothing is written through the data.
-        unsafe { api!(RedisModule_StopTimer(MODULE.load(Ordering::Relaxed), self.0, null_mut())) };
-    }
-}
-
-unsafe extern "C" fn fired(ctx: *mut raw::RedisModuleCtx, line: *mut c_void) {
+unsafe extern "C" fn fired(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    // The server stops it by itself after this.
+    TIMER.store(0, Ordering::Relaxed);
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
-    guard(ctx, || waiting::tick(ctx, line as u64));
-}
-
-/// Has the server call [`waiting::clock_went_back`] when that is so: its timers live by the wall clock.
-pub(super) fn watch_the_clock(ctx: Context) {
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
-    // SAFETY: the context is live; the function lives as long as the module.
-    unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(cron))) };
+    guard(ctx, || handlers().map(|handlers| (handlers.fired)(ctx)));
 }
 
 /// Some times a second. Nothing may be written here.
@@ -202,7 +235,8 @@ unsafe extern "C" fn cron(
     let ctx = unsafe { Context::new(ctx) };
     guard(ctx, || {
         if clock::went_back() {
-            waiting::clock_went_back();
+            // Timers live by the wall clock.
+            handlers().map(|handlers| (handlers.clock_went_back)());
         }
     });
 }

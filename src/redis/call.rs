@@ -186,7 +186,7 @@ impl<'a> Call<'a> {
 }
 
 /// Replies an answer or an error, and counts it for INFO.
-pub(super) fn reply(ctx: Context, command: &Command, result: Result<Answer, Error>) {
+pub fn reply(ctx: Context, command: &Command, result: Result<Answer, Error>) {
     let answer = match result {
         Ok(answer) => answer,
         Err(error) => {

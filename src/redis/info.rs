@@ -2,7 +2,7 @@
 
 use super::api::api;
 use super::call::{guard, Context};
-use crate::commands::room::room;
+use crate::commands::waiting;
 use crate::{stats, COMMANDS};
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -38,10 +38,12 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash_report
                 }
             }
         }
-        // A server that dies while the room is locked must not wait for it.
+        // A server that dies while the lines are locked must not wait for them.
         if for_crash_report == 0 {
-            add(info, c"waiting", room(|room| room.waiting()));
+            add(info, c"waiting", waiting::waiting());
+            add(info, c"waiting_oldest_ms", waiting::oldest_wait_ms());
         }
+        add(info, c"waiting_longest_turn_us", waiting::longest_turn_us());
         add(info, c"waited_granted", stats::WAITED_GRANTED.get());
         add(info, c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
         add(info, c"reservations_applied", stats::APPLIED.get());

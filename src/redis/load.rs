@@ -5,7 +5,7 @@ use super::call::{entry, guard, Context};
 use super::text::bytes_of;
 use super::{blocking, config, info, key};
 use crate::command::{Access, Argument, Command};
-use crate::commands::room;
+use crate::commands::waiting;
 use crate::COMMANDS;
 use redis_module::raw;
 use std::ffi::{CStr, CString};
@@ -66,10 +66,10 @@ pub unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> 
 
 /// Frees what is kept from call to call.
 fn release() {
-    room::release();
+    waiting::release();
     key::release();
     config::release();
-    blocking::release_module_context();
+    blocking::stop();
 }
 
 /// Why the module does not load.
@@ -110,7 +110,6 @@ fn load(ctx: Context, arguments: &[*mut raw::RedisModuleString]) -> Result<(), R
     let options = options as c_int | (HANDLE_ATOMIC_SLOT_MIGRATION & options_of_valkey());
     // SAFETY: the context is live.
     unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options)) };
-    blocking::keep_module_context(ctx);
     let category = add_acl_category(ctx);
     for (command, entry) in COMMANDS.iter().zip(ENTRIES) {
         create(ctx, command, entry)?;
@@ -121,7 +120,7 @@ fn load(ctx: Context, arguments: &[*mut raw::RedisModuleString]) -> Result<(), R
     config::take_arguments(&arguments).map_err(Refused)?;
     config::register(ctx).map_err(Refused)?;
     info::register(ctx);
-    blocking::watch_the_clock(ctx);
+    blocking::start(ctx, &waiting::HANDLERS);
     Ok(())
 }
 

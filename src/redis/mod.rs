@@ -3,6 +3,7 @@
 //! The server calls in and is called on its one main thread; nothing here starts another.
 #![allow(unsafe_code)]
 
+pub mod acceptance;
 mod api;
 pub mod blocking;
 pub mod call;
@@ -12,4 +13,5 @@ mod info;
 pub mod key;
 mod load;
 pub mod random;
+mod slot;
 pub mod text;
