@@ -224,7 +224,7 @@ fn cost_of_releases(
 
 #[test]
 fn a_release_costs_the_same_whatever_the_key_is_called_and_whoever_writes_others() {
-    const MANY: usize = 1_500;
+    const MANY: usize = 3_000;
     allow_many_files();
     let server = Server::start();
     let mut conn = server.conn();
@@ -260,13 +260,13 @@ fn a_release_costs_the_same_whatever_the_key_is_called_and_whoever_writes_others
     eprintln!("20 releases with {MANY} waiting: {costs:?}");
     let least = costs.iter().min().unwrap();
     for (key, cost) in keys.iter().zip(&costs) {
-        assert!(*cost < *least * 4 + ms(10), "{}: {costs:?}", key.escape_ascii());
+        assert!(*cost < *least * 4 + ms(5), "{}: {costs:?}", key.escape_ascii());
     }
 }
 
 #[test]
 fn a_key_that_a_client_can_name_wakes_nobody() {
-    const MANY: usize = 2_000;
+    const MANY: usize = 4_000;
     allow_many_files();
     let server = Server::start();
     let mut conn = server.conn();
@@ -282,7 +282,8 @@ fn a_key_that_a_client_can_name_wakes_nobody() {
     };
     let other = cost(&mut conn, "other");
     let old = cost(&mut conn, "{q}\0ratelimit");
-    assert!(old < other * 4 + ms(20), "{old:?}, of another key {other:?}");
+    eprintln!("50 writes with {MANY} waiting: {old:?}, of another key {other:?}");
+    assert!(old < other * 4 + ms(5), "{old:?}, of another key {other:?}");
 }
 
 // ---- Many lines in idle ----
