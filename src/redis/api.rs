@@ -39,7 +39,7 @@ required! {
     RedisModule_ZsetLastInScoreRange RedisModule_ZsetFirstInLexRange RedisModule_ZsetRangeStop
     RedisModule_ZsetRangeEndReached RedisModule_ZsetRangeNext
     RedisModule_ZsetRangeCurrentElement
-    RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply
+    RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply RedisModule_CallReplyStringPtr
     RedisModule_GetContextFlags RedisModule_GetSelectedDb RedisModule_SelectDb
     RedisModule_BlockClientOnKeys RedisModule_UnblockClient RedisModule_GetBlockedClientPrivateData
     RedisModule_BlockedClientDisconnected RedisModule_GetClientId

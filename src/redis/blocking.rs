@@ -47,6 +47,15 @@ fn handlers() -> Option<&'static Handlers> {
     *HANDLERS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Calls a handler, under the guard.
+fn handle(ctx: Context, call: impl FnOnce(&Handlers)) {
+    guard(ctx, || {
+        if let Some(handlers) = handlers() {
+            call(handlers);
+        }
+    });
+}
+
 /// Begins to serve those who wait, with callbacks that call `handlers`.
 pub(super) fn start(ctx: Context, handlers: &'static Handlers) {
     *HANDLERS.write().unwrap_or_else(PoisonError::into_inner) = Some(handlers);
@@ -177,7 +186,7 @@ unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, ticket: *mut c_void) 
     // SAFETY: the server keeps the context during the callback.
     let (ctx, cut_off) =
         unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
-    guard(ctx, || handlers().map(|handlers| (handlers.forget)(ticket as Ticket, cut_off)));
+    handle(ctx, |handlers| (handlers.forget)(ticket as Ticket, cut_off));
 }
 
 unsafe extern "C" fn disconnected(
@@ -186,7 +195,7 @@ unsafe extern "C" fn disconnected(
 ) {
     // SAFETY: the server keeps the context during the callback, and gives it the private data.
     let (ctx, ticket) = unsafe { (Context::new(ctx), ticket(ctx)) };
-    guard(ctx, || handlers().map(|handlers| (handlers.disconnected)(ticket)));
+    handle(ctx, |handlers| (handlers.disconnected)(ticket));
 }
 
 /// The module's own context, for what is begun where no command runs.
@@ -221,7 +230,7 @@ unsafe extern "C" fn fired(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     TIMER.store(0, Ordering::Relaxed);
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
-    guard(ctx, || handlers().map(|handlers| (handlers.fired)(ctx)));
+    handle(ctx, |handlers| (handlers.fired)(ctx));
 }
 
 /// Some times a second. Nothing may be written here.
@@ -233,10 +242,10 @@ unsafe extern "C" fn cron(
 ) {
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
-    guard(ctx, || {
+    handle(ctx, |handlers| {
         if clock::went_back() {
             // Timers live by the wall clock.
-            handlers().map(|handlers| (handlers.clock_went_back)());
+            (handlers.clock_went_back)();
         }
     });
 }
