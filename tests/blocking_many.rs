@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,13 @@ fn ms(number: u64) -> Duration {
     Duration::from_millis(number)
 }
 
-fn allow_many_files() {
+/// Allows many connections, to one test at a time: each measures how long the server is busy.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let most = rlimit::increase_nofile_limit(u64::MAX).expect("raise the limit of open files");
     assert!(most > 15_000, "only {most} files may be open");
+    alone
 }
 
 /// Many calls that wait, over as many connections, in this order.
@@ -72,7 +77,7 @@ fn acquire(limit: usize, id: usize, block: &str) -> String {
 #[test]
 fn one_release_that_serves_thousands_stops_nobody_and_serves_them_in_order() {
     const MANY: usize = 10_000;
-    allow_many_files();
+    let _alone = alone();
     let server = Server::builder().config("maxclients 12000").start();
     let mut conn = server.conn();
     conn.cmd(format!("RL.ACQUIRE k {MANY} 0 {MANY} ID all LEASE 3600000"));
@@ -101,20 +106,20 @@ fn one_release_that_serves_thousands_stops_nobody_and_serves_them_in_order() {
 #[test]
 fn thousands_of_deadlines_at_one_time_stop_nobody() {
     const MANY: usize = 2_000;
-    allow_many_files();
+    let _alone = alone();
     let server = Server::start();
     let mut conn = server.conn();
     let fill =
-        "for i = 1, 5000 do redis.call('RL.ACQUIRE', KEYS[1], 5000, 0, 'LEASE', 3600000) end";
+        "for i = 1, 2000 do redis.call('RL.ACQUIRE', KEYS[1], 2000, 0, 'LEASE', 3600000) end";
     conn.cmd(["EVAL", fill, "1", "k"]);
     // The clock of a server that stands still does not move their deadlines: they come all at once.
     let mut line: Vec<_> = (0..MANY).map(|_| server.conn()).collect();
     for (id, waiter) in line.iter_mut().enumerate() {
-        waiter.send(acquire(5_000, id, "6000"));
+        waiter.send(acquire(2_000, id, "8000"));
     }
     server.wait_until_waiting(MANY);
     let frozen = server.freeze();
-    thread::sleep(ms(6_000));
+    thread::sleep(ms(8_000));
     drop(frozen);
     nobody_is_kept_waiting(&server, || {
         for waiter in &mut line {
@@ -128,7 +133,7 @@ fn thousands_of_deadlines_at_one_time_stop_nobody() {
 #[test]
 fn thousands_of_lines_that_come_due_at_one_time_stop_nobody_and_none_is_forgotten() {
     const MANY: usize = 1_000;
-    allow_many_files();
+    let _alone = alone();
     let server = Server::start();
     let mut conn = server.conn();
     let fill = |key: usize| format!("RL.ACQUIRE k{key} 1 0 LEASE 600000 ID x");
@@ -163,8 +168,8 @@ fn thousands_of_lines_that_come_due_at_one_time_stop_nobody_and_none_is_forgotte
 
 #[test]
 fn thousands_of_clients_that_go_at_one_time_stop_nobody() {
-    const MANY: usize = 4_000;
-    allow_many_files();
+    const MANY: usize = 2_000;
+    let _alone = alone();
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
@@ -181,7 +186,7 @@ fn thousands_of_clients_that_go_at_one_time_stop_nobody() {
 #[test]
 fn a_head_of_another_line_is_served_in_time_while_thousands_are() {
     const MANY: usize = 3_000;
-    allow_many_files();
+    let _alone = alone();
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd(format!("RL.ACQUIRE k {MANY} 0 {MANY} ID all LEASE 3600000"));
@@ -225,7 +230,7 @@ fn cost_of_releases(
 #[test]
 fn a_release_costs_the_same_whatever_the_key_is_called_and_whoever_writes_others() {
     const MANY: usize = 3_000;
-    allow_many_files();
+    let _alone = alone();
     let server = Server::start();
     let mut conn = server.conn();
     let mut costs = Vec::new();
@@ -267,7 +272,7 @@ fn a_release_costs_the_same_whatever_the_key_is_called_and_whoever_writes_others
 #[test]
 fn a_key_that_a_client_can_name_wakes_nobody() {
     const MANY: usize = 4_000;
-    allow_many_files();
+    let _alone = alone();
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE q 1 0 LEASE 600000");
@@ -291,7 +296,7 @@ fn a_key_that_a_client_can_name_wakes_nobody() {
 #[test]
 fn lines_in_idle_do_not_fill_the_server_s_time() {
     const MANY: usize = 500;
-    allow_many_files();
+    let _alone = alone();
     let server = Server::start();
     let mut conn = server.conn();
     conn.pipeline((0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 LEASE 600000")));

@@ -8,7 +8,7 @@ use crate::answer::Answer;
 use crate::command::Command;
 use crate::error::Error;
 use crate::limit::line::{self, Cause, Gone, LineId, Place, Reply, Step, Ticket, Timer};
-use crate::redis::blocking::{start_timer, stop_timer, Blocked, ClientId};
+use crate::redis::blocking::{count_turns, start_timer, stop_timer, turn, Blocked, ClientId};
 use crate::redis::clock::{monotonic_us, wall_time_us};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -128,6 +128,7 @@ pub fn join(
     block_ms: u64,
     wait_us: Option<u64>,
 ) {
+    count_turns();
     change(|lines, now_us| {
         let block_us = (block_ms > 0).then(|| block_ms.saturating_mul(1_000));
         let deadline_us = block_us.map(|block_us| now_us.saturating_add(block_us));
@@ -231,7 +232,7 @@ pub struct Turn {
 impl Turn {
     /// Begins one. `longest_us` is told how long it took.
     pub fn begin(cause: Cause, longest_us: fn(u64)) -> Turn {
-        change(|lines, now_us| lines.begin_turn(cause, wall_time_us(), now_us));
+        change(|lines, now_us| lines.begin_turn(cause, turn(), wall_time_us(), now_us));
         Turn { longest_us }
     }
 

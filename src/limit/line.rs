@@ -34,7 +34,7 @@ pub const REFUSED_US: u64 = 5_000;
 pub const BUDGET_US: u64 = 1_000;
 /// A wall clock that gains more than this between two turns was set forward.
 const STEP_US: u64 = 1_000;
-/// Commands get a new budget after so long, also where the timer did not fire.
+/// Commands get a new budget after so long, also where nobody tells when a turn of the event loop ends.
 const BUDGET_EACH_US: u64 = 20_000;
 
 /// What the lines keep for their owner.
@@ -88,6 +88,8 @@ pub struct Lines<P: Parts> {
     /// What commands have spent of their budget, and since when they have it.
     spent_us: u64,
     budget_since_us: u64,
+    /// The turn of the event loop in which commands got their budget.
+    event_loop: u64,
 }
 
 struct Waiter<P: Parts> {
@@ -219,6 +221,7 @@ impl<P: Parts> Lines<P> {
             last_yield_us: 0,
             spent_us: 0,
             budget_since_us: 0,
+            event_loop: 0,
         }
     }
 
@@ -348,8 +351,9 @@ impl<P: Parts> Lines<P> {
     // ---- Work on waiters ----
 
     /// Begins to work on waiters. Until [`Lines::end_turn`] the timer is left alone. Where the wall clock, which shows
-    /// `wall_us`, was set forward since the turn before, all heads are to be tried.
-    pub fn begin_turn(&mut self, cause: Cause, wall_us: u64, now_us: u64) {
+    /// `wall_us`, was set forward since the turn before, all heads are to be tried. Commands get a new budget when
+    /// `event_loop` has changed.
+    pub fn begin_turn(&mut self, cause: Cause, event_loop: u64, wall_us: u64, now_us: u64) {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
         if ahead_us > before_us.saturating_add(STEP_US) {
@@ -357,10 +361,13 @@ impl<P: Parts> Lines<P> {
         }
         match cause {
             Cause::Timer => (self.timer_us, self.refused_until_us) = (None, None),
-            Cause::Command if now_us.saturating_sub(self.budget_since_us) >= BUDGET_EACH_US => {
-                (self.spent_us, self.budget_since_us) = (0, now_us);
+            Cause::Command => {
+                let is_old = now_us.saturating_sub(self.budget_since_us) >= BUDGET_EACH_US;
+                if is_old || self.event_loop != event_loop {
+                    (self.spent_us, self.budget_since_us) = (0, now_us);
+                    self.event_loop = event_loop;
+                }
             }
-            Cause::Command => {}
         }
         self.turn = Some(Turn { cause, began_us: now_us });
     }

@@ -18,7 +18,7 @@ use redis_module::raw;
 use std::ffi::CStr;
 use std::os::raw::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
@@ -70,6 +70,7 @@ pub(super) fn start(ctx: Context, handlers: &'static Handlers) {
 /// Frees what [`start`] made, before the module goes.
 pub(super) fn stop() {
     *HANDLERS.write().unwrap_or_else(PoisonError::into_inner) = None;
+    COUNTED.store(false, Ordering::Relaxed);
     let own = MODULE.swap(null_mut(), Ordering::Relaxed);
     if !own.is_null() {
         // SAFETY: made by `start`, and no longer used.
@@ -231,6 +232,39 @@ unsafe extern "C" fn fired(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
     handle(ctx, |handlers| (handlers.fired)(ctx));
+}
+
+/// How many turns of the event loop have begun since they are counted.
+static TURNS: AtomicU64 = AtomicU64::new(0);
+
+static COUNTED: AtomicBool = AtomicBool::new(false);
+
+/// A number that changes with every turn of the event loop, from 7.0 on and after [`count_turns`].
+pub fn turn() -> u64 {
+    TURNS.load(Ordering::Relaxed)
+}
+
+/// Has turns counted from now on. It costs something in every turn, so that servers where nobody ever waits need not pay
+/// it. It is never ended: while another module handles an event, the server's list of subscribers must not shrink.
+pub fn count_turns() {
+    if COUNTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
+    let ctx = MODULE.load(Ordering::Relaxed);
+    // SAFETY: the context is the one of the module; the function lives as long as it. A server that does not know the
+    // event says so and does nothing.
+    unsafe { api!(RedisModule_SubscribeToServerEvent(ctx, event, Some(looped))) };
+}
+
+/// Before and after the server waits for something to do.
+unsafe extern "C" fn looped(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    TURNS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Some times a second. Nothing may be written here.

@@ -219,7 +219,7 @@ impl World {
 
     /// A command on a key tries the head and those behind it.
     fn command(&mut self, at: At) {
-        self.lines.begin_turn(Cause::Command, self.now_us, self.now_us);
+        self.lines.begin_turn(Cause::Command, 0, self.now_us, self.now_us);
         let woken = self.lines.wake(at.0, &[at.1], self.now_us);
         assert_eq!(woken.is_some(), !self.line(at).is_empty());
         while let Some((ticket, call)) = woken.and_then(|line| self.lines.head(line)) {
@@ -246,7 +246,7 @@ impl World {
     }
 
     fn fire(&mut self, steps: usize) {
-        self.lines.begin_turn(Cause::Timer, self.now_us, self.now_us);
+        self.lines.begin_turn(Cause::Timer, 0, self.now_us, self.now_us);
         if !self.may_write {
             self.lines.refuse(self.now_us);
         }
@@ -415,17 +415,20 @@ fn a_call_with_a_smaller_leave_than_all_who_wait_is_not_barred() {
 #[test]
 fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
     let mut lines = line_of(&[0]);
-    lines.begin_turn(Cause::Command, 0, 100);
+    lines.begin_turn(Cause::Command, 0, 0, 100);
     assert!(lines.has_time(100) && lines.has_time(100 + BUDGET_US - 1));
     assert!(!lines.has_time(100 + BUDGET_US));
     assert_eq!(lines.end_turn(100 + BUDGET_US), BUDGET_US);
-    lines.begin_turn(Cause::Command, 0, 200 + BUDGET_US);
+    lines.begin_turn(Cause::Command, 0, 0, 200 + BUDGET_US);
     assert!(!lines.has_time(200 + BUDGET_US), "all commands share one budget");
     lines.end_turn(200 + BUDGET_US);
-    lines.begin_turn(Cause::Timer, 0, 3_000);
+    lines.begin_turn(Cause::Command, 1, 0, 300 + BUDGET_US);
+    assert!(lines.has_time(300 + BUDGET_US), "the next turn of the event loop has its own");
+    lines.end_turn(300 + 2 * BUDGET_US);
+    lines.begin_turn(Cause::Timer, 0, 0, 3_000);
     assert!(lines.has_time(3_000) && !lines.has_time(3_000 + BUDGET_US));
     lines.end_turn(3_000 + BUDGET_US);
-    lines.begin_turn(Cause::Command, 0, 5_000);
+    lines.begin_turn(Cause::Command, 0, 0, 5_000);
     assert!(lines.has_time(5_000));
 }
 
@@ -455,14 +458,14 @@ fn lines_take_turns() {
 #[test]
 fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     let mut lines = line_of(&[0]);
-    lines.begin_turn(Cause::Timer, 1_000_000, 10);
+    lines.begin_turn(Cause::Timer, 0, 1_000_000, 10);
     lines.end_turn(10);
     let line = lines.wake(0, b"k", 10).unwrap();
     lines.denied(line, None, 10);
-    lines.begin_turn(Cause::Timer, 1_000_100, 110);
+    lines.begin_turn(Cause::Timer, 0, 1_000_100, 110);
     assert!(lines.next_line(110).is_none());
     lines.end_turn(110);
-    lines.begin_turn(Cause::Timer, 1_050_200, 210);
+    lines.begin_turn(Cause::Timer, 0, 1_050_200, 210);
     assert!(lines.next_line(210).is_some());
     lines.end_turn(210);
 }
