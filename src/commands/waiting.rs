@@ -20,6 +20,7 @@
 
 use super::lines::{self, Outcome, Turn, Waiting, Write};
 use super::request::{Attempt, Mode, Request, Spot, Terms};
+use crate::answer::Answer;
 use crate::config;
 use crate::error::Error;
 use crate::limit::line::{Cause, LineId, Place, Reply, Step, Ticket};
@@ -134,7 +135,7 @@ fn try_head(spot: Spot, line: LineId, ticket: Ticket, call: &Waiting, is_overdue
 }
 
 /// Ends a wait with this result.
-fn end(ticket: Ticket, result: Result<crate::answer::Answer, Error>, spot: Spot) {
+fn end(ticket: Ticket, result: Result<Answer, Error>, spot: Spot) {
     if let Some(blocked) = lines::end(ticket, Outcome { result, at_us: spot.now_us }) {
         blocked.end();
     }
