@@ -66,7 +66,8 @@ fn nobody_is_kept_waiting<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     });
     let excuse = machine.worst();
     eprintln!("longest time without a PONG: {longest:?}, the machine was {excuse:?} late");
-    assert!(longest <= LONGEST_SILENCE + excuse, "{longest:?} without a PONG, {excuse:?} late");
+    // Three are late: who asks, the server, and who reads.
+    assert!(longest <= LONGEST_SILENCE + excuse * 3, "{longest:?} without a PONG, {excuse:?} late");
     result
 }
 
