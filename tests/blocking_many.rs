@@ -65,7 +65,10 @@ fn nobody_is_kept_waiting<T>(server: &Server, work: impl FnOnce() -> T) -> T {
         (result, pings.join().unwrap())
     });
     let excuse = machine.worst();
-    eprintln!("longest time without a PONG: {longest:?}, the machine was {excuse:?} late");
+    let turn_us = server.figure("waiting_longest_turn_us");
+    eprintln!(
+        "longest time without a PONG: {longest:?}, longest turn {turn_us} us, the machine was {excuse:?} late"
+    );
     // Three are late: who asks, the server, and who reads.
     assert!(longest <= LONGEST_SILENCE + excuse * 3, "{longest:?} without a PONG, {excuse:?} late");
     result
