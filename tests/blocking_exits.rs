@@ -357,6 +357,35 @@ fn a_slot_that_moves_away_takes_its_waiters_along() {
     can_be_unloaded(&first);
 }
 
+#[test]
+fn whoever_waits_on_a_key_of_any_name_is_sent_after_its_slot() {
+    let (first, second, second_id) = two_nodes();
+    let (mut here, mut there) = (first.conn(), second.conn());
+    let first_id = here.text("CLUSTER MYID");
+    for key in ["plain", "", "a}b", "{}z", "{q}x", "x{w}y", "{", "}{"] {
+        let slot = here.int(["CLUSTER", "KEYSLOT", key]);
+        let hold = ["RL.ACQUIRE", key, "1", "0", "ID", "x", "LEASE", "600000"];
+        assert_eq!(limited(&here.cmd(hold)), 0, "{key:?}");
+        let waits = ["RL.ACQUIRE", key, "1", "0", "LEASE", "600000", "BLOCK", "0"];
+        let mut line = [first.wait_in_line(waits), first.wait_in_line(waits)];
+        here.cmd(["DEL", key]);
+        assert_eq!(limited(&line[0].recv()), 0, "{key:?}");
+        let import = format!("CLUSTER SETSLOT {slot} IMPORTING {first_id}");
+        assert_eq!(there.text(import), "OK");
+        let migrating = format!("CLUSTER SETSLOT {slot} MIGRATING {second_id}");
+        assert_eq!(here.text(migrating), "OK");
+        let port = second.port().to_string();
+        let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", key];
+        assert_eq!(here.text(migrate), "OK", "{key:?}");
+        for conn in [&mut there, &mut here] {
+            assert_eq!(conn.text(format!("CLUSTER SETSLOT {slot} NODE {second_id}")), "OK");
+        }
+        let moved = error_line(&line[1].recv());
+        assert_eq!(moved, format!("MOVED {slot} 127.0.0.1:{}", second.port()), "{key:?}");
+        first.expect_nobody_waits();
+    }
+}
+
 /// Whoever died was granted the id and never told; meanwhile it was released, and somebody else has it now.
 #[test]
 fn what_a_dead_client_was_granted_is_not_given_back_for_somebody_else() {

@@ -2,10 +2,11 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::*;
 
+const SOON: Duration = Duration::from_secs(20);
 const A_WHILE: Duration = Duration::from_millis(120);
 
 /// A call that is denied because another holds the only slot of `key`, in milliseconds.
@@ -134,7 +135,9 @@ fn nobody_barges(server: &Server, mut waiter: Conn, call: &str) {
     let mut others = [server.conn(), server.conn()];
     let mut barged = 0;
     let mut calls = 0;
+    let begin = Instant::now();
     while waiter.silent_for(Duration::from_micros(50)) {
+        assert!(begin.elapsed() < SOON, "it is never granted beside {calls} calls of {call}");
         for other in &mut others {
             for reply in other.pipeline([call; 20]) {
                 barged += usize::from(limited(&reply) == 0);
@@ -437,6 +440,32 @@ fn countdenied_counts_a_wait_once_and_only_when_it_ends_in_a_denial() {
     assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 2 COUNTDENIED BLOCK 30")), 1);
     assert_eq!(counted(&mut conn), 5);
     assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 4 COUNTDENIED BLOCK 30")), 1);
+    assert_eq!(counted(&mut conn), 5);
+}
+
+#[test]
+fn countdenied_does_not_count_whose_time_is_up_behind_the_head() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW k 3 1h 2");
+    let counted = |conn: &mut Conn| 1000 - conn.ints("RL.WINDOW_RO k 1000 1h 0")[2];
+    let head = server.wait_in_line("RL.WINDOW k 3 1h 3 COUNTDENIED BLOCK 0");
+    // One could be had, and another waits for it.
+    let call = "RL.WINDOW k 3 1h 1 COUNTDENIED BLOCK 50";
+    let lines = [(); 3].map(|()| {
+        let mut conn = server.conn();
+        conn.send(call);
+        conn
+    });
+    for mut behind in lines {
+        assert_eq!(limited(&behind.recv()), 1);
+        assert_eq!(counted(&mut conn), 2);
+    }
+    assert_eq!(server.figure("waited_timed_out"), 3);
+    // The head's own denial counts.
+    drop(head);
+    server.wait_until_waiting(0);
+    assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 3 COUNTDENIED BLOCK 50")), 1);
     assert_eq!(counted(&mut conn), 5);
 }
 

@@ -2,8 +2,8 @@
 
 mod arguments;
 pub mod attempt;
+mod lines;
 pub mod reply;
-pub mod room;
 pub mod settle;
 pub mod take;
 pub mod waiting;

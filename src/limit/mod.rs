@@ -9,6 +9,7 @@ pub mod event;
 pub mod expiry;
 pub mod held;
 pub mod index;
+pub mod line;
 pub mod period;
 #[cfg(test)]
 mod properties;
@@ -16,5 +17,4 @@ pub mod request;
 pub mod reservation;
 pub mod rule;
 pub mod throttle;
-pub mod waiters;
 pub mod window;

@@ -3,16 +3,14 @@
 use super::commands::answer_waiter;
 use crate::commands::waiting;
 use crate::error::Error;
-use crate::redis::blocking::{set_callbacks, Callbacks};
+use crate::redis::blocking::Handlers;
 
-/// Hands the callbacks to the server's side.
-pub fn set() {
-    set_callbacks(Callbacks {
-        answer: answer_waiter,
-        failed: |ctx| ctx.reply_error(Error::Internal.text().as_bytes()),
-        forget: waiting::forget,
-        disconnected: waiting::disconnected,
-        fired: waiting::tick,
-        clock_went_back: waiting::clock_went_back,
-    });
-}
+/// What the server's callbacks call.
+pub static HANDLERS: Handlers = Handlers {
+    answer: answer_waiter,
+    disconnected: waiting::disconnected,
+    forget: waiting::forget,
+    fired: waiting::fired,
+    clock_went_back: waiting::clock_stepped_back,
+    failed: |ctx| ctx.reply_error(Error::Internal.text().as_bytes()),
+};

@@ -1,7 +1,7 @@
 //! INFO ratelimit.
 
 use crate::command::COMMANDS;
-use crate::commands::room::room;
+use crate::commands::waiting;
 use crate::redis::info::{Info, Report};
 use crate::state::indexes;
 use crate::stats;
@@ -25,13 +25,15 @@ impl Report for Section {
                 }
             }
         }
-        // A server that crashes while the room is locked must not wait for it.
+        // A server that crashes while the lines are locked must not wait for them.
         if !crashed {
             let indexes = indexes::figures();
             info.number(c"indexes", indexes.keys);
             info.number(c"index_bytes", indexes.bytes);
-            info.number(c"waiting", room(|room| room.waiting()));
+            info.number(c"waiting", waiting::waiting());
+            info.number(c"waiting_oldest_ms", waiting::oldest_wait_ms());
         }
+        info.number(c"waiting_longest_turn_us", waiting::longest_turn_us());
         info.number(c"waited_granted", stats::WAITED_GRANTED.get());
         info.number(c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
         info.number(c"reservations_applied", stats::APPLIED.get());

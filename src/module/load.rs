@@ -2,7 +2,7 @@
 
 use super::info::Section;
 use super::{callbacks, commands, settings};
-use crate::commands::room;
+use crate::commands::waiting;
 use crate::config;
 use crate::redis::call::Context;
 use crate::redis::load::{export, promise, Module, Promises};
@@ -23,14 +23,12 @@ impl Module for Ratelimit {
 
     fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
         promise(ctx, Promises::all());
-        callbacks::set();
-        blocking::keep_module_context(ctx);
         let category = command::add_category(ctx, Self::NAME);
         commands::register(ctx, category.then_some(Self::NAME))?;
         settings::take_arguments(&settings::SETTINGS, arguments)?;
         settings::register(ctx)?;
         info::register::<Section>(ctx);
-        blocking::watch_the_clock(ctx);
+        blocking::start(ctx, &callbacks::HANDLERS);
         let (key_changed, all_changed) = (indexes::forget, indexes::forget_all);
         events::register(ctx, Handlers { key_changed, all_changed });
         Ok(())
@@ -45,9 +43,10 @@ impl Module for Ratelimit {
     }
 
     fn release() {
-        room::release();
+        waiting::release();
         indexes::forget_all();
         events::release();
         config::release();
+        blocking::stop();
     }
 }

@@ -65,6 +65,7 @@ functions! {
         RedisModule_ZsetRangeStop RedisModule_ZsetRangeEndReached RedisModule_ZsetRangeNext
         RedisModule_ZsetRangePrev RedisModule_ZsetRangeCurrentElement
         RedisModule_Replicate RedisModule_Call RedisModule_FreeCallReply
+        RedisModule_CallReplyStringPtr
         RedisModule_GetContextFlags RedisModule_GetSelectedDb RedisModule_SelectDb
         RedisModule_BlockClientOnKeys RedisModule_UnblockClient
         RedisModule_GetBlockedClientPrivateData RedisModule_BlockedClientDisconnected
@@ -79,7 +80,7 @@ functions! {
         RedisModule_SubscribeToKeyspaceEvents
     }
     optional {
-        RedisModule_GetApi RedisModule_Log RedisModule_CachedMicroseconds
+        RedisModule_GetApi RedisModule_GetServerVersion RedisModule_Log RedisModule_CachedMicroseconds
         RedisModule_GetCommand RedisModule_SetCommandInfo RedisModule_KeyAtPosWithFlags
         RedisModule_AddACLCategory RedisModule_SetCommandACLCategories
         RedisModule_RegisterNumericConfig RedisModule_RegisterStringConfig

@@ -4,7 +4,7 @@ use super::api::{api, missing, optional};
 use super::call::{arguments, Context};
 use super::guard::{guard, set_panic_line, warn};
 use super::text::bytes_of;
-use super::{blocking, config, key};
+use super::{config, key};
 use bitflags::bitflags;
 use redis_module::raw;
 use std::ffi::{c_int, CStr, CString};
@@ -124,7 +124,6 @@ fn release<M: Module>() {
     M::release();
     key::release();
     config::release();
-    blocking::release_module_context();
 }
 
 bitflags! {

@@ -4,6 +4,7 @@
 //! The server calls in and is called on its one main thread; nothing here starts another.
 #![allow(unsafe_code)]
 
+pub mod acceptance;
 mod api;
 pub mod blocking;
 pub mod call;
@@ -18,4 +19,5 @@ pub mod events;
 pub mod key;
 pub mod load;
 pub mod random;
+mod slot;
 pub mod text;

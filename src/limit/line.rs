@@ -1,0 +1,616 @@
+//! The lines of calls that wait, one line for each key of each database.
+//!
+//! ```text
+//! join -> [ leave 0: 7 9 | leave 5: 8 12 15 ]    a line, in the order of LEAVE and then of arrival
+//!           ^ head: the only one that is tried
+//!
+//! waiting --end---> ended --answered--> answered --forgotten--> gone
+//!    |                                     ^
+//!    +--answered: the server ended the wait by itself
+//!    +--withdraw: the client is gone, and then forgotten
+//! ```
+//!
+//! Nothing here calls the server. A transition changes the state and returns what the caller has to carry out: the
+//! handle of the wait to end, the call to try, the write to make, the timer to start.
+//!
+//! All times are microseconds of one clock that nobody can set back.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Names a waiter. A later one is larger. Never 0.
+pub type Ticket = u64;
+
+/// Names a line. Never given twice.
+pub type LineId = u64;
+
+/// The longest that a head goes untried. Other changes to its key must be noticed within 100 ms; the rest is for timers
+/// that come late.
+pub const POLL_US: u64 = 80_000;
+/// How long heads stay untried where nothing may be written.
+pub const REFUSED_US: u64 = 5_000;
+/// The most that is spent on waiters between two firings of the timer by commands, and by one firing of the timer. A
+/// turn of the event loop has both.
+pub const BUDGET_US: u64 = 1_000;
+/// A wall clock that gains more than this between two turns was set forward.
+const STEP_US: u64 = 1_000;
+/// Commands get a new budget after so long, also where nobody tells when a turn of the event loop ends.
+const BUDGET_EACH_US: u64 = 20_000;
+
+/// What the lines keep for their owner.
+pub trait Parts {
+    /// What waits.
+    type Call: Call;
+    /// Ends one wait, once.
+    type Handle;
+    /// What a waiter is answered.
+    type Outcome: Clone;
+    /// What has to be written to a key because a wait ended where nothing could be written.
+    type Write;
+}
+
+/// What a line asks of a call that waits.
+pub trait Call: Clone {
+    /// The call's LEAVE: smaller ones stand before larger ones.
+    fn leave(&self) -> u64;
+    /// The id that the call will give to its reservation.
+    fn id(&self) -> Option<&[u8]>;
+}
+
+/// A key of a database.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The database's number.
+    pub db: i32,
+    /// The key's name.
+    pub key: Box<[u8]>,
+}
+
+/// All lines, and every waiter until the server has forgotten it.
+pub struct Lines<P: Parts> {
+    last_number: u64,
+    waiting: usize,
+    waiters: BTreeMap<Ticket, Waiter<P>>,
+    lines: BTreeMap<LineId, Line<P>>,
+    line_on: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
+    /// When the head of each line is to be tried next.
+    tries: BTreeSet<(u64, LineId)>,
+    /// When somebody's time is up in each line where some wait for a limited time.
+    deadlines: BTreeSet<(u64, LineId)>,
+    /// No head is tried before.
+    refused_until_us: Option<u64>,
+    /// When the timer fires that was started last.
+    timer_us: Option<u64>,
+    turn: Option<Turn>,
+    /// How far the wall clock was ahead of the one of all times here.
+    ahead_us: u64,
+    last_yield_us: u64,
+    /// What commands have spent of their budget, and since when they have it.
+    spent_us: u64,
+    budget_since_us: u64,
+    /// The turn of the event loop in which commands got their budget.
+    event_loop: u64,
+}
+
+struct Waiter<P: Parts> {
+    line: LineId,
+    place: Arc<Place>,
+    call: P::Call,
+    deadline_us: Option<u64>,
+    since_us: u64,
+    /// Until the wait is ended.
+    handle: Option<P::Handle>,
+    outcome: Option<P::Outcome>,
+    answered: bool,
+}
+
+struct Line<P: Parts> {
+    place: Arc<Place>,
+    order: BTreeSet<(u64, Ticket)>,
+    deadlines: BTreeSet<(u64, Ticket)>,
+    ids: BTreeSet<Box<[u8]>>,
+    writes: VecDeque<P::Write>,
+    /// When the head is to be tried.
+    try_us: u64,
+    /// When the head was last denied.
+    denied_us: Option<u64>,
+    /// Waiters whose time is up are not dismissed before.
+    not_before_us: u64,
+    /// The line's entries in the two schedules.
+    scheduled: (Option<u64>, Option<u64>),
+}
+
+/// What begins a turn of work on waiters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A command that may have changed a key.
+    Command,
+    /// The timer.
+    Timer,
+}
+
+struct Turn {
+    cause: Cause,
+    began_us: u64,
+}
+
+/// What to do next in a line.
+pub enum Step<P: Parts> {
+    /// Write this to the key.
+    Write(P::Write),
+    /// Try the head, then tell [`Lines::denied`] or [`Lines::end`]. Where `is_overdue`, end its wait also if it is
+    /// denied.
+    Try {
+        /// The head.
+        ticket: Ticket,
+        /// What it asks for.
+        call: P::Call,
+        /// Its time is up.
+        is_overdue: bool,
+    },
+    /// Tell [`Lines::end`] the denial of a waiter whose time is up.
+    Dismiss {
+        /// The waiter.
+        ticket: Ticket,
+        /// What it asked for.
+        call: P::Call,
+    },
+}
+
+/// What to answer to a waiter when the server asks.
+pub enum Reply<P: Parts> {
+    /// The wait was ended with this outcome.
+    Ended {
+        /// What waited.
+        call: P::Call,
+        /// What to answer.
+        outcome: P::Outcome,
+    },
+    /// The server ended the wait by itself: answer the denial.
+    Unblocked {
+        /// What waited.
+        call: P::Call,
+        /// Where.
+        place: Arc<Place>,
+        /// Nobody stood before it.
+        was_head: bool,
+    },
+}
+
+/// A waiter that the server has forgotten.
+pub struct Gone<P: Parts> {
+    /// What waited.
+    pub call: P::Call,
+    /// Where.
+    pub place: Arc<Place>,
+    /// How its wait was ended, unless the server ended it by itself.
+    pub outcome: Option<P::Outcome>,
+    /// The server has asked for the answer.
+    pub answered: bool,
+}
+
+/// What to do with the one timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// Nothing.
+    Keep,
+    /// Stop it.
+    Stop,
+    /// Stop it if it runs, and start it.
+    Start {
+        /// After so many milliseconds.
+        after_ms: u64,
+    },
+}
+
+impl<P: Parts> Lines<P> {
+    /// No lines.
+    pub const fn new() -> Lines<P> {
+        Lines {
+            last_number: 0,
+            waiting: 0,
+            waiters: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            line_on: BTreeMap::new(),
+            tries: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            refused_until_us: None,
+            timer_us: None,
+            turn: None,
+            ahead_us: 0,
+            last_yield_us: 0,
+            spent_us: 0,
+            budget_since_us: 0,
+            event_loop: 0,
+        }
+    }
+
+    // ---- Questions ----
+
+    /// How many lines there are.
+    pub fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// How many stand in a line.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Since when the oldest of those waits that stand in a line.
+    pub fn oldest_us(&self) -> Option<u64> {
+        self.waiters.values().find(|waiter| waiter.handle.is_some()).map(|waiter| waiter.since_us)
+    }
+
+    /// Whether somebody on the key stands before a call that comes now with this LEAVE.
+    pub fn is_barred(&self, db: i32, key: &[u8], leave: u64) -> bool {
+        let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
+        line.and_then(|line| line.order.first()).is_some_and(|(least, _)| *least <= leave)
+    }
+
+    /// Whether a call waits on the key that will give this id to its reservation.
+    pub fn is_waiting(&self, db: i32, key: &[u8], id: &[u8]) -> bool {
+        let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
+        line.is_some_and(|line| line.ids.contains(id))
+    }
+
+    // ---- Waits begin and end ----
+
+    /// The ticket of a call that is going to wait; `None` where `most` wait already.
+    pub fn admit(&mut self, most: u64) -> Option<Ticket> {
+        let waiting = u64::try_from(self.waiting).unwrap_or(u64::MAX);
+        (waiting < most).then(|| self.new_number())
+    }
+
+    /// Puts a call in its place in the line on its key. Its time is up at `deadline_us` (`None`: never), and it was
+    /// just denied for so long (`None`: it was not tried, or its moment is not known).
+    #[allow(clippy::too_many_arguments)]
+    pub fn join(
+        &mut self,
+        ticket: Ticket,
+        (db, key): (i32, &[u8]),
+        call: P::Call,
+        handle: P::Handle,
+        deadline_us: Option<u64>,
+        wait_us: Option<u64>,
+        now_us: u64,
+    ) {
+        let id = self.open(db, key, now_us);
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let entry = (call.leave(), ticket);
+        line.order.insert(entry);
+        line.deadlines.extend(deadline_us.map(|deadline_us| (deadline_us, ticket)));
+        line.ids.extend(call.id().map(Box::from));
+        if line.order.first() == Some(&entry) {
+            let wait_us = wait_us.unwrap_or(POLL_US).min(POLL_US);
+            line.try_us = now_us.saturating_add(wait_us);
+            line.denied_us = Some(now_us);
+        }
+        let place = Arc::clone(&line.place);
+        let waiter = Waiter {
+            line: id,
+            place,
+            call,
+            deadline_us,
+            since_us: now_us,
+            handle: Some(handle),
+            outcome: None,
+            answered: false,
+        };
+        self.waiters.insert(ticket, waiter);
+        self.waiting = self.waiting.saturating_add(1);
+        self.schedule(id);
+    }
+
+    /// Ends a wait with this outcome. Returns the handle to end it with, unless the wait is over.
+    pub fn end(&mut self, ticket: Ticket, outcome: P::Outcome, now_us: u64) -> Option<P::Handle> {
+        let handle = self.step_out(ticket, now_us)?;
+        let waiter = self.waiters.get_mut(&ticket)?;
+        waiter.outcome = Some(outcome);
+        Some(handle)
+    }
+
+    /// The client is gone, or the server told it something else.
+    pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
+        self.step_out(ticket, now_us);
+    }
+
+    /// The server asks what to answer. `None` if it has asked before.
+    pub fn answered(&mut self, ticket: Ticket, now_us: u64) -> Option<Reply<P>> {
+        let waiter = self.waiters.get_mut(&ticket)?;
+        if std::mem::replace(&mut waiter.answered, true) {
+            return None;
+        }
+        let call = waiter.call.clone();
+        if let Some(outcome) = waiter.outcome.clone() {
+            return Some(Reply::Ended { call, outcome });
+        }
+        let (place, line) = (Arc::clone(&waiter.place), waiter.line);
+        let was_head = self.head(line).is_some_and(|(head, _)| head == ticket);
+        self.step_out(ticket, now_us);
+        Some(Reply::Unblocked { call, place, was_head })
+    }
+
+    /// The server has let go of the client: nothing more is heard of this waiter.
+    pub fn forgotten(&mut self, ticket: Ticket, now_us: u64) -> Option<Gone<P>> {
+        self.step_out(ticket, now_us);
+        let Waiter { call, place, outcome, answered, .. } = self.waiters.remove(&ticket)?;
+        Some(Gone { call, place, outcome, answered })
+    }
+
+    /// Notes what is to be written to a key, soon, where that is allowed.
+    pub fn write(&mut self, place: &Place, write: P::Write, now_us: u64) {
+        let id = self.open(place.db, &place.key, now_us);
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.writes.push_back(write);
+            line.try_us = line.try_us.min(now_us);
+        }
+        self.schedule(id);
+    }
+
+    // ---- Work on waiters ----
+
+    /// Begins to work on waiters. Until [`Lines::end_turn`] the timer is left alone. Where the wall clock, which shows
+    /// `wall_us`, was set forward since the turn before, all heads are to be tried. Commands get a new budget when
+    /// `event_loop` has changed.
+    pub fn begin_turn(&mut self, cause: Cause, event_loop: u64, wall_us: u64, now_us: u64) {
+        let ahead_us = wall_us.saturating_sub(now_us);
+        let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
+        if ahead_us > before_us.saturating_add(STEP_US) {
+            self.try_all(now_us);
+        }
+        match cause {
+            Cause::Timer => (self.timer_us, self.refused_until_us) = (None, None),
+            Cause::Command => {
+                let is_old = now_us.saturating_sub(self.budget_since_us) >= BUDGET_EACH_US;
+                if is_old || self.event_loop != event_loop {
+                    (self.spent_us, self.budget_since_us) = (0, now_us);
+                    self.event_loop = event_loop;
+                }
+            }
+        }
+        self.turn = Some(Turn { cause, began_us: now_us });
+    }
+
+    /// Whether the turn's budget leaves time for another step.
+    pub fn has_time(&self, now_us: u64) -> bool {
+        let Some(turn) = &self.turn else { return false };
+        let spent_us = now_us.saturating_sub(turn.began_us);
+        match turn.cause {
+            Cause::Timer => spent_us < BUDGET_US,
+            Cause::Command => self.spent_us.saturating_add(spent_us) < BUDGET_US,
+        }
+    }
+
+    /// Ends the turn. Returns how long it took.
+    pub fn end_turn(&mut self, now_us: u64) -> u64 {
+        let Some(turn) = self.turn.take() else { return 0 };
+        let took_us = now_us.saturating_sub(turn.began_us);
+        match turn.cause {
+            Cause::Timer => (self.spent_us, self.budget_since_us) = (0, now_us),
+            Cause::Command => self.spent_us = self.spent_us.saturating_add(took_us),
+        }
+        took_us
+    }
+
+    /// A command may have changed the key: its head is to be tried. Returns the line, if somebody waits there.
+    pub fn wake(&mut self, db: i32, key: &[u8], now_us: u64) -> Option<LineId> {
+        let id = self.line_on(db, key)?;
+        let line = self.lines.get_mut(&id).filter(|line| !line.order.is_empty())?;
+        line.try_us = line.try_us.min(now_us);
+        self.schedule(id);
+        Some(id)
+    }
+
+    /// Who stands first in a line.
+    pub fn head(&self, id: LineId) -> Option<(Ticket, P::Call)> {
+        let (_, ticket) = self.lines.get(&id)?.order.first()?;
+        self.waiters.get(ticket).map(|waiter| (*ticket, waiter.call.clone()))
+    }
+
+    /// The head of a line was tried and denied for so long (`None`: nobody knows how long).
+    pub fn denied(&mut self, id: LineId, wait_us: Option<u64>, now_us: u64) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        line.try_us = now_us.saturating_add(wait_us.unwrap_or(POLL_US).min(POLL_US));
+        line.denied_us = Some(now_us);
+        self.schedule(id);
+    }
+
+    /// The server accepts no writes: no head of any line is tried for [`REFUSED_US`].
+    pub fn refuse(&mut self, now_us: u64) {
+        self.refused_until_us = Some(now_us.saturating_add(REFUSED_US));
+    }
+
+    /// Nothing may be written to the key of this line: its head is not tried for [`REFUSED_US`].
+    pub fn postpone(&mut self, id: LineId, now_us: u64) {
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.try_us = now_us.saturating_add(REFUSED_US);
+        }
+        self.schedule(id);
+    }
+
+    /// Drops what was to be written to the key of this line: another server decides about it now.
+    pub fn drop_writes(&mut self, id: LineId) {
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.writes.clear();
+        }
+        self.schedule(id);
+    }
+
+    /// Drops what was to be written to any key.
+    pub fn drop_all_writes(&mut self) {
+        let owing = self.lines.iter().filter(|(_, line)| !line.writes.is_empty());
+        let owing: Vec<LineId> = owing.map(|(id, _)| *id).collect();
+        owing.into_iter().for_each(|id| self.drop_writes(id));
+    }
+
+    /// The line that has been due for the longest time.
+    pub fn next_line(&self, now_us: u64) -> Option<(LineId, Arc<Place>)> {
+        let tries = self.tries.first().filter(|_| self.refused_until_us.is_none());
+        let due = tries.into_iter().chain(self.deadlines.first()).min()?;
+        let (_, id) = due.to_owned();
+        let line = self.lines.get(&id).filter(|_| due.0 <= now_us)?;
+        Some((id, Arc::clone(&line.place)))
+    }
+
+    /// What to do next in a line at `now_us`; `None` where nothing is due. A head that could be had is granted before
+    /// those behind it whose time is up are dismissed. Without `may_write` only waiters whose time is up are
+    /// dismissed.
+    pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<Step<P>> {
+        let line = self.lines.get_mut(&id)?;
+        let overdue = line.deadlines.first().copied().filter(|(due_us, _)| *due_us <= now_us);
+        if may_write {
+            if let Some(write) = line.writes.pop_front() {
+                self.schedule(id);
+                return Some(Step::Write(write));
+            }
+            let untried = overdue.is_some_and(|(due_us, _)| line.denied_us < Some(due_us));
+            if line.try_us <= now_us || untried {
+                if let Some((_, ticket)) = line.order.first().copied() {
+                    let waiter = self.waiters.get(&ticket)?;
+                    let is_overdue = waiter.deadline_us.is_some_and(|due_us| due_us <= now_us);
+                    return Some(Step::Try { ticket, call: waiter.call.clone(), is_overdue });
+                }
+            }
+        }
+        let (_, ticket) = overdue?;
+        let call = self.waiters.get(&ticket)?.call.clone();
+        Some(Step::Dismiss { ticket, call })
+    }
+
+    /// Leaves a line for now. What is still due there comes after all that is due elsewhere.
+    pub fn pass_on(&mut self, id: LineId, now_us: u64) {
+        let now_us = now_us.max(self.last_yield_us.saturating_add(1));
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.try_us = line.try_us.max(now_us);
+            line.not_before_us = now_us;
+            self.last_yield_us = now_us;
+        }
+        self.schedule(id);
+    }
+
+    /// The wall clock was set back, and the timer that was started would come as much too late. All heads are to be
+    /// tried.
+    pub fn clock_stepped_back(&mut self, now_us: u64) {
+        self.timer_us = self.timer_us.map(|_| u64::MAX);
+        self.try_all(now_us);
+    }
+
+    /// What to do with the timer after any other transition, so that it fires when something is due.
+    pub fn timer(&mut self, now_us: u64) -> Timer {
+        if self.turn.is_some() {
+            return Timer::Keep;
+        }
+        let at_us = |entry: Option<&(u64, LineId)>| entry.map(|(at_us, _)| *at_us);
+        let tries = at_us(self.tries.first());
+        let tries = tries.map(|at_us| at_us.max(self.refused_until_us.unwrap_or(0)));
+        let Some(due_us) = tries.into_iter().chain(at_us(self.deadlines.first())).min() else {
+            return if self.timer_us.take().is_some() { Timer::Stop } else { Timer::Keep };
+        };
+        let after_ms = due_us.saturating_sub(now_us).div_ceil(1_000).max(1);
+        let fires_us = now_us.saturating_add(after_ms.saturating_mul(1_000));
+        if self.timer_us.is_some_and(|timer_us| timer_us <= fires_us) {
+            return Timer::Keep;
+        }
+        self.timer_us = Some(fires_us);
+        Timer::Start { after_ms }
+    }
+
+    // ---- Inside ----
+
+    fn try_all(&mut self, now_us: u64) {
+        let ids: Vec<LineId> = self.lines.keys().copied().collect();
+        for id in ids {
+            if let Some(line) = self.lines.get_mut(&id) {
+                line.try_us = line.try_us.min(now_us);
+            }
+            self.schedule(id);
+        }
+    }
+
+    fn new_number(&mut self) -> u64 {
+        self.last_number = self.last_number.saturating_add(1);
+        self.last_number
+    }
+
+    fn line_on(&self, db: i32, key: &[u8]) -> Option<LineId> {
+        self.line_on.get(&db)?.get(key).copied()
+    }
+
+    /// The line on a key, a new one if need be.
+    fn open(&mut self, db: i32, key: &[u8], now_us: u64) -> LineId {
+        if let Some(id) = self.line_on(db, key) {
+            return id;
+        }
+        let id = self.new_number();
+        let line = Line {
+            place: Arc::new(Place { db, key: key.into() }),
+            order: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            ids: BTreeSet::new(),
+            writes: VecDeque::new(),
+            try_us: now_us,
+            denied_us: None,
+            not_before_us: 0,
+            scheduled: (None, None),
+        };
+        self.lines.insert(id, line);
+        self.line_on.entry(db).or_default().insert(key.into(), id);
+        id
+    }
+
+    /// Takes a waiter out of its line, if it stands there. Whoever is the head then is to be tried.
+    fn step_out(&mut self, ticket: Ticket, now_us: u64) -> Option<P::Handle> {
+        let waiter = self.waiters.get_mut(&ticket)?;
+        let handle = waiter.handle.take()?;
+        let id = waiter.line;
+        self.waiting = self.waiting.saturating_sub(1);
+        if let Some(line) = self.lines.get_mut(&id) {
+            let entry = (waiter.call.leave(), ticket);
+            if line.order.first() == Some(&entry) {
+                line.try_us = line.try_us.min(now_us);
+                line.denied_us = None;
+            }
+            line.order.remove(&entry);
+            if let Some(deadline_us) = waiter.deadline_us {
+                line.deadlines.remove(&(deadline_us, ticket));
+            }
+            if let Some(id) = waiter.call.id() {
+                line.ids.remove(id);
+            }
+        }
+        self.schedule(id);
+        Some(handle)
+    }
+
+    /// Brings the schedules up to date with a line. Closes it where nobody stands and nothing is to be written.
+    fn schedule(&mut self, id: LineId) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let is_empty = line.order.is_empty() && line.writes.is_empty();
+        let deadline_us = line.deadlines.first().map(|(at_us, _)| (*at_us).max(line.not_before_us));
+        let new = ((!is_empty).then_some(line.try_us), deadline_us);
+        let old = std::mem::replace(&mut line.scheduled, new);
+        for (schedule, old, new) in
+            [(&mut self.tries, old.0, new.0), (&mut self.deadlines, old.1, new.1)]
+        {
+            if old != new {
+                if let Some(at_us) = old {
+                    schedule.remove(&(at_us, id));
+                }
+                schedule.extend(new.map(|at_us| (at_us, id)));
+            }
+        }
+        if is_empty {
+            let Some(line) = self.lines.remove(&id) else { return };
+            if let Some(keys) = self.line_on.get_mut(&line.place.db) {
+                keys.remove(&line.place.key);
+                if keys.is_empty() {
+                    self.line_on.remove(&line.place.db);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod model;

@@ -1,0 +1,471 @@
+//! The lines against a slow and obvious model: a list of all who wait, sorted and searched anew each time, and a driver
+//! that does what the lines tell it, a few steps at a time.
+
+use super::*;
+use crate::limit::properties::cases;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// What waits in these tests: it wants so much of what its key has.
+#[derive(Clone, Debug, PartialEq)]
+struct Wants {
+    leave: u64,
+    quantity: u64,
+    id: Option<[u8; 1]>,
+}
+
+impl Call for Wants {
+    fn leave(&self) -> u64 {
+        self.leave
+    }
+
+    fn id(&self) -> Option<&[u8]> {
+        self.id.as_ref().map(|id| id.as_slice())
+    }
+}
+
+/// Neither copied nor cloned.
+#[derive(Debug, PartialEq)]
+struct Handle(Ticket);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Outcome {
+    Granted(u64),
+    Denied,
+}
+
+#[derive(Debug, PartialEq)]
+struct GiveBack(u64);
+
+struct Test;
+
+impl Parts for Test {
+    type Call = Wants;
+    type Handle = Handle;
+    type Outcome = Outcome;
+    type Write = GiveBack;
+}
+
+/// A key: number of the database and name.
+type At = (i32, u8);
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    ticket: Ticket,
+    at: At,
+    wants: Wants,
+    deadline_us: Option<u64>,
+}
+
+struct World {
+    lines: Lines<Test>,
+    now_us: u64,
+    /// When the timer fires.
+    timer_us: Option<u64>,
+    /// What each key has to give.
+    free: BTreeMap<At, u64>,
+    waiting: Vec<Waiting>,
+    /// Whose waits were ended and whom the server has not forgotten.
+    ended: Vec<(Ticket, At, Outcome)>,
+    granted: u64,
+    may_write: bool,
+    /// Of those who write.
+    given_back: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Join { at: At, wants: Wants, block_us: Option<u64> },
+    Gone(usize),
+    Unblock(usize),
+    Forget { which: usize, untold: bool },
+    Release { at: At, quantity: u64, told: bool },
+    Pass { us: u64, steps: usize },
+    MayWrite(bool),
+    StepBack,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let at = (0..2i32, 0..3u8);
+    let wants = (0..3u64, 1..4u64, proptest::option::of(any::<[u8; 1]>()))
+        .prop_map(|(leave, quantity, id)| Wants { leave, quantity, id });
+    let block_us = proptest::option::of(1..400_000u64);
+    prop_oneof![
+        5 => (at.clone(), wants, block_us)
+            .prop_map(|(at, wants, block_us)| Event::Join { at, wants, block_us }),
+        1 => any::<usize>().prop_map(Event::Gone),
+        1 => any::<usize>().prop_map(Event::Unblock),
+        2 => (any::<usize>(), any::<bool>())
+            .prop_map(|(which, untold)| Event::Forget { which, untold }),
+        4 => (at, 1..6u64, any::<bool>())
+            .prop_map(|(at, quantity, told)| Event::Release { at, quantity, told }),
+        6 => (1..120_000u64, 1..20usize).prop_map(|(us, steps)| Event::Pass { us, steps }),
+        1 => any::<bool>().prop_map(Event::MayWrite),
+        1 => Just(Event::StepBack),
+    ]
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            lines: Lines::new(),
+            now_us: 1_000_000,
+            timer_us: None,
+            free: BTreeMap::new(),
+            waiting: Vec::new(),
+            ended: Vec::new(),
+            granted: 0,
+            may_write: true,
+            given_back: 0,
+        }
+    }
+
+    /// All who wait on a key, in the order in which they are to be served.
+    fn line(&self, at: At) -> Vec<Waiting> {
+        let mut line: Vec<_> = self.waiting.iter().filter(|one| one.at == at).cloned().collect();
+        line.sort_by_key(|one| (one.wants.leave, one.ticket));
+        line
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Join { at, wants, block_us } => self.join(at, wants, block_us),
+            Event::Gone(which) => {
+                if let Some(one) = self.pick(which) {
+                    self.lines.withdraw(one.ticket, self.now_us);
+                    self.waiting.retain(|other| other.ticket != one.ticket);
+                    let gone = self.lines.forgotten(one.ticket, self.now_us).unwrap();
+                    assert_eq!((gone.outcome, gone.answered), (None, false));
+                }
+            }
+            Event::Unblock(which) => {
+                if let Some(one) = self.pick(which) {
+                    let head = self.line(one.at)[0].ticket;
+                    match self.lines.answered(one.ticket, self.now_us) {
+                        Some(Reply::Unblocked { call, was_head, .. }) => {
+                            assert_eq!((call, was_head), (one.wants, head == one.ticket));
+                        }
+                        _ => panic!("it waits"),
+                    }
+                    assert!(self.lines.answered(one.ticket, self.now_us).is_none());
+                    self.waiting.retain(|other| other.ticket != one.ticket);
+                    assert!(self.lines.forgotten(one.ticket, self.now_us).is_some());
+                }
+            }
+            Event::Forget { which, untold } => self.forget(which, untold),
+            Event::Release { at, quantity, told } => {
+                *self.free.entry(at).or_default() += quantity;
+                if told {
+                    self.command(at);
+                }
+            }
+            Event::Pass { us, steps } => self.pass(us, steps),
+            Event::MayWrite(may_write) => self.may_write = may_write,
+            Event::StepBack => {
+                self.timer_us = None;
+                self.lines.clock_stepped_back(self.now_us);
+            }
+        }
+        self.set_timer();
+        self.check();
+    }
+
+    fn pick(&self, which: usize) -> Option<Waiting> {
+        (!self.waiting.is_empty()).then(|| self.waiting[which % self.waiting.len()].clone())
+    }
+
+    fn join(&mut self, at: At, wants: Wants, block_us: Option<u64>) {
+        let key = [at.1];
+        let same_id = |one: &Waiting| one.at == at && one.wants.id == wants.id;
+        let is_waiting = wants.id.is_some() && self.waiting.iter().any(same_id);
+        if let Some(id) = wants.id {
+            assert_eq!(self.lines.is_waiting(at.0, &key, &id), is_waiting);
+        }
+        let is_barred = self.line(at).iter().any(|one| one.wants.leave <= wants.leave);
+        assert_eq!(self.lines.is_barred(at.0, &key, wants.leave), is_barred);
+        let has_enough = self.free.get(&at).is_some_and(|free| *free >= wants.quantity);
+        if is_waiting || !is_barred && has_enough {
+            return;
+        }
+        let Some(ticket) = self.lines.admit(20) else {
+            assert_eq!(self.waiting.len(), 20);
+            return;
+        };
+        assert!(ticket > 0 && self.waiting.iter().all(|one| one.ticket < ticket));
+        let deadline_us = block_us.map(|us| self.now_us + us);
+        let call = wants.clone();
+        self.lines.join(ticket, (at.0, &key), call, Handle(ticket), deadline_us, None, self.now_us);
+        self.waiting.push(Waiting { ticket, at, wants, deadline_us });
+    }
+
+    fn forget(&mut self, which: usize, untold: bool) {
+        if self.ended.is_empty() {
+            return;
+        }
+        let (ticket, at, outcome) = self.ended.remove(which % self.ended.len());
+        if !untold {
+            let reply = self.lines.answered(ticket, self.now_us);
+            assert!(matches!(reply, Some(Reply::Ended { outcome: told, .. }) if told == outcome));
+        }
+        let gone = self.lines.forgotten(ticket, self.now_us).unwrap();
+        assert_eq!((gone.outcome, gone.answered), (Some(outcome), !untold));
+        assert_eq!((gone.place.db, gone.place.key[0]), at);
+        if let (Outcome::Granted(quantity), true) = (outcome, untold) {
+            self.lines.write(&gone.place, GiveBack(quantity), self.now_us);
+            self.granted -= quantity;
+            self.given_back += quantity;
+        }
+    }
+
+    /// A command on a key tries the head and those behind it.
+    fn command(&mut self, at: At) {
+        self.lines.begin_turn(Cause::Command, 0, self.now_us, self.now_us);
+        let woken = self.lines.wake(at.0, &[at.1], self.now_us);
+        assert_eq!(woken.is_some(), !self.line(at).is_empty());
+        while let Some((ticket, call)) = woken.and_then(|line| self.lines.head(line)) {
+            if !self.may_write || !self.try_head(woken.unwrap(), ticket, &call, false) {
+                break;
+            }
+        }
+        self.lines.end_turn(self.now_us);
+    }
+
+    /// Time passes, and the timer fires when it should, each time for a few steps.
+    fn pass(&mut self, us: u64, steps: usize) {
+        let until_us = self.now_us + us;
+        let mut firings = 0;
+        while let Some(timer_us) = self.timer_us.filter(|timer_us| *timer_us <= until_us) {
+            self.now_us = timer_us.max(self.now_us);
+            self.timer_us = None;
+            self.fire(steps);
+            self.set_timer();
+            firings += 1;
+            assert!(firings < 1_000, "it fires without an end");
+        }
+        self.now_us = until_us;
+    }
+
+    fn fire(&mut self, steps: usize) {
+        self.lines.begin_turn(Cause::Timer, 0, self.now_us, self.now_us);
+        if !self.may_write {
+            self.lines.refuse(self.now_us);
+        }
+        let mut left = steps;
+        while let Some((line, place)) = self.lines.next_line(self.now_us).filter(|_| left > 0) {
+            let at = (place.db, place.key[0]);
+            for _ in 0..3 {
+                let Some(step) = self.lines.next_step(line, self.may_write, self.now_us) else {
+                    break;
+                };
+                self.carry_out(line, at, step);
+                left = left.saturating_sub(1);
+            }
+            self.lines.pass_on(line, self.now_us);
+            // Each look at the real clock is later than the one before.
+            self.now_us += 2;
+        }
+        self.lines.end_turn(self.now_us);
+    }
+
+    fn carry_out(&mut self, line: LineId, at: At, step: Step<Test>) {
+        match step {
+            Step::Write(GiveBack(quantity)) => {
+                assert!(self.may_write);
+                self.given_back -= quantity;
+                *self.free.entry(at).or_default() += quantity;
+            }
+            Step::Try { ticket, call, is_overdue } => {
+                assert!(self.may_write);
+                self.try_head(line, ticket, &call, is_overdue);
+            }
+            Step::Dismiss { ticket, call } => {
+                let line = self.line(at);
+                let one = line.iter().find(|one| one.ticket == ticket).unwrap();
+                assert_eq!(one.wants, call);
+                assert!(one.deadline_us.is_some_and(|due_us| due_us <= self.now_us));
+                // What is there when somebody's time is up is still theirs.
+                let fits = self.free.get(&at).is_some_and(|free| *free >= line[0].wants.quantity);
+                assert!(!self.may_write || line[0].ticket != ticket || !fits);
+                self.end(ticket, at, Outcome::Denied);
+            }
+        }
+    }
+
+    /// Whether the wait of the head is over.
+    fn try_head(&mut self, line: LineId, ticket: Ticket, call: &Wants, is_overdue: bool) -> bool {
+        let one = self.waiting.iter().find(|one| one.ticket == ticket).unwrap().clone();
+        assert_eq!(self.line(one.at)[0].ticket, ticket, "only the head is tried");
+        assert_eq!(one.wants, *call);
+        let due = one.deadline_us.is_some_and(|due_us| due_us <= self.now_us);
+        assert!(!is_overdue || due);
+        let free = self.free.entry(one.at).or_default();
+        if *free >= call.quantity {
+            *free -= call.quantity;
+            self.granted += call.quantity;
+            self.end(ticket, one.at, Outcome::Granted(call.quantity));
+        } else if is_overdue {
+            self.end(ticket, one.at, Outcome::Denied);
+        } else {
+            self.lines.denied(line, None, self.now_us);
+            return false;
+        }
+        true
+    }
+
+    fn end(&mut self, ticket: Ticket, at: At, outcome: Outcome) {
+        let handle = self.lines.end(ticket, outcome, self.now_us);
+        assert_eq!(handle, Some(Handle(ticket)));
+        assert_eq!(self.lines.end(ticket, outcome, self.now_us), None, "ended once");
+        self.waiting.retain(|one| one.ticket != ticket);
+        self.ended.push((ticket, at, outcome));
+    }
+
+    fn set_timer(&mut self) {
+        match self.lines.timer(self.now_us) {
+            Timer::Keep => {}
+            Timer::Stop => {
+                assert!(self.timer_us.take().is_some());
+            }
+            Timer::Start { after_ms } => self.timer_us = Some(self.now_us + after_ms * 1_000),
+        }
+        assert_eq!(self.lines.timer(self.now_us), Timer::Keep);
+    }
+
+    fn check(&self) {
+        assert_eq!(self.lines.waiting(), self.waiting.len());
+        assert_eq!(self.lines.oldest_us().is_some(), !self.waiting.is_empty());
+        let works = !self.waiting.is_empty() || self.given_back > 0;
+        assert_eq!(self.timer_us.is_some(), works, "a timer runs as long as there is work");
+        assert_eq!(self.lines.lines() > 0, works);
+        let due_us = self.waiting.iter().filter_map(|one| one.deadline_us).min();
+        let latest_us = due_us.unwrap_or(u64::MAX).min(self.now_us + POLL_US);
+        assert!(!works || self.timer_us.unwrap() <= latest_us.max(self.now_us) + 1_000);
+    }
+
+    /// After some time without events nothing that could be done is left.
+    fn settle(&mut self) {
+        self.may_write = true;
+        self.pass(500_000, 1_000);
+        self.set_timer();
+        self.check();
+        for one in &self.waiting {
+            assert!(one.deadline_us.is_none_or(|due_us| due_us + 1_000 > self.now_us), "{one:?}");
+            let head = self.line(one.at).remove(0);
+            assert!(self.free.get(&one.at).is_none_or(|free| *free < head.wants.quantity));
+        }
+        assert_eq!(self.given_back, 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(2_000))]
+
+    #[test]
+    fn the_lines_do_what_the_model_does(events in prop::collection::vec(event(), 1..80)) {
+        let mut world = World::new();
+        for event in events {
+            world.happen(event);
+        }
+        world.settle();
+    }
+}
+
+/// Calls that want one of a key that has nothing, each with its LEAVE.
+fn line_of(leaves: &[u64]) -> Lines<Test> {
+    let mut lines = Lines::new();
+    for &leave in leaves {
+        let ticket = lines.admit(u64::MAX).unwrap();
+        let wants = Wants { leave, quantity: 1, id: None };
+        lines.join(ticket, (0, b"k"), wants, Handle(ticket), None, None, 0);
+    }
+    lines
+}
+
+/// The LEAVE of each head, as one after the other is granted.
+fn heads(lines: &mut Lines<Test>) -> Vec<(u64, Ticket)> {
+    let mut heads = Vec::new();
+    while let Some(line) = lines.wake(0, b"k", 0) {
+        let (ticket, call) = lines.head(line).unwrap();
+        heads.push((call.leave, ticket));
+        assert!(lines.end(ticket, Outcome::Granted(1), 0).is_some());
+    }
+    heads
+}
+
+#[test]
+fn the_smallest_leave_comes_first_and_then_who_came_first() {
+    let mut lines = line_of(&[5, 0, 5, 2, 0]);
+    assert!(lines.is_barred(0, b"k", 0) && lines.is_barred(0, b"k", 9));
+    assert!(!lines.is_barred(1, b"k", 9) && !lines.is_barred(0, b"l", 9));
+    let tickets: Vec<_> = lines.waiters.keys().copied().collect();
+    let served = heads(&mut lines);
+    let expected = [(0, 1), (0, 4), (2, 3), (5, 0), (5, 2)].map(|(leave, at)| (leave, tickets[at]));
+    assert_eq!(served, expected);
+    assert_eq!(lines.lines(), 0);
+}
+
+#[test]
+fn a_call_with_a_smaller_leave_than_all_who_wait_is_not_barred() {
+    let lines = line_of(&[3, 7]);
+    for (leave, barred) in [(0, false), (2, false), (3, true), (4, true), (7, true), (8, true)] {
+        assert_eq!(lines.is_barred(0, b"k", leave), barred, "LEAVE {leave}");
+    }
+}
+
+#[test]
+fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
+    let mut lines = line_of(&[0]);
+    lines.begin_turn(Cause::Command, 0, 0, 100);
+    assert!(lines.has_time(100) && lines.has_time(100 + BUDGET_US - 1));
+    assert!(!lines.has_time(100 + BUDGET_US));
+    assert_eq!(lines.end_turn(100 + BUDGET_US), BUDGET_US);
+    lines.begin_turn(Cause::Command, 0, 0, 200 + BUDGET_US);
+    assert!(!lines.has_time(200 + BUDGET_US), "all commands share one budget");
+    lines.end_turn(200 + BUDGET_US);
+    lines.begin_turn(Cause::Command, 1, 0, 300 + BUDGET_US);
+    assert!(lines.has_time(300 + BUDGET_US), "the next turn of the event loop has its own");
+    lines.end_turn(300 + 2 * BUDGET_US);
+    lines.begin_turn(Cause::Timer, 0, 0, 3_000);
+    assert!(lines.has_time(3_000) && !lines.has_time(3_000 + BUDGET_US));
+    lines.end_turn(3_000 + BUDGET_US);
+    lines.begin_turn(Cause::Command, 0, 0, 5_000);
+    assert!(lines.has_time(5_000));
+}
+
+#[test]
+fn lines_take_turns() {
+    let mut lines: Lines<Test> = Lines::new();
+    for key in [b"a", b"b", b"a", b"b"] {
+        let ticket = lines.admit(u64::MAX).unwrap();
+        let wants = Wants { leave: 0, quantity: 1, id: None };
+        lines.join(ticket, (0, key), wants, Handle(ticket), Some(50), None, 0);
+    }
+    let mut visited = Vec::new();
+    for now_us in 100..104 {
+        let (line, place) = lines.next_line(now_us).unwrap();
+        visited.push(place.key[0]);
+        let Some(Step::Try { ticket, is_overdue, .. }) = lines.next_step(line, true, now_us) else {
+            panic!("the head is tried first");
+        };
+        assert!(is_overdue);
+        lines.end(ticket, Outcome::Denied, now_us);
+        lines.pass_on(line, now_us);
+    }
+    assert_eq!(visited, *b"abab");
+    assert!(lines.next_line(u64::MAX).is_none());
+}
+
+#[test]
+fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
+    let mut lines = line_of(&[0]);
+    lines.begin_turn(Cause::Timer, 0, 1_000_000, 10);
+    lines.end_turn(10);
+    let line = lines.wake(0, b"k", 10).unwrap();
+    lines.denied(line, None, 10);
+    lines.begin_turn(Cause::Timer, 0, 1_000_100, 110);
+    assert!(lines.next_line(110).is_none());
+    lines.end_turn(110);
+    lines.begin_turn(Cause::Timer, 0, 1_050_200, 210);
+    assert!(lines.next_line(210).is_some());
+    lines.end_turn(210);
+}

@@ -1,0 +1,78 @@
+//! Slots of a cluster: CRC16 (XMODEM) of a key's hash tag, or of all of it, modulo 16384.
+
+/// Slots in a cluster.
+const SLOTS: u16 = 16_384;
+const POLYNOMIAL: u16 = 0x1021;
+
+/// The slot of a key.
+pub fn of_key(key: &[u8]) -> u16 {
+    crc16(hash_tag(key)) % SLOTS
+}
+
+/// A hash tag of two bytes whose keys are in `slot`.
+pub fn tag(slot: u16) -> [u8; 2] {
+    // Two bytes have every CRC once, so four pairs are in each slot. One with a `}` is no tag; no slot has four of them.
+    let crcs = (0..4).map(|at: u16| slot | at.wrapping_mul(SLOTS));
+    crcs.map(with_crc16).find(|pair| !pair.contains(&b'}')).unwrap_or_default()
+}
+
+/// What is between the first `{` and the next `}`, unless that is nothing; else the whole key.
+fn hash_tag(key: &[u8]) -> &[u8] {
+    let inside = || {
+        let open = key.iter().position(|&byte| byte == b'{')?;
+        let rest = key.get(open.checked_add(1)?..)?;
+        rest.get(..rest.iter().position(|&byte| byte == b'}')?)
+    };
+    inside().filter(|tag| !tag.is_empty()).unwrap_or(key)
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| {
+        // The eight steps of a byte at once, for this polynomial.
+        let high = (crc >> 8) ^ u16::from(byte);
+        let mixed = high ^ (high >> 4);
+        (crc << 8) ^ (mixed << 12) ^ (mixed << 5) ^ mixed
+    })
+}
+
+/// The two bytes with this CRC: its 16 steps, taken back.
+fn with_crc16(crc: u16) -> [u8; 2] {
+    let back = |crc: u16, _| {
+        if crc & 1 == 0 {
+            crc >> 1
+        } else {
+            ((crc ^ POLYNOMIAL) >> 1) | 0x8000
+        }
+    };
+    (0..16).fold(crc, back).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slots_are_those_that_the_server_answers() {
+        // CLUSTER KEYSLOT of Redis 7.0.
+        for (key, slot) in [
+            (&b""[..], 0),
+            (b"123456789", 12_739),
+            (b"foo", 12_182),
+            (b"{foo}bar", 12_182),
+            (b"{user1000}.following", 3_443),
+            (b"foo{}{bar}", 8_363),
+            (b"foo{{bar}}zap", 4_015),
+            (b"a}b", 7_866),
+        ] {
+            assert_eq!(of_key(key), slot, "{}", key.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn every_slot_has_a_tag() {
+        for slot in 0..SLOTS {
+            let key = [b"{", &tag(slot)[..], b"}secret"].concat();
+            assert_eq!(of_key(&key), slot);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! BLOCK: nobody is granted anything where the server would refuse the same call.
+
+mod support;
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use support::*;
+
+const SOON: Duration = Duration::from_secs(20);
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// Three calls that wait for what comes free by itself after a second, and two whose time is up before the server accepts
+/// writes again. `refuse` and `accept` tell the server to refuse and to accept writes; a call is answered `code` meanwhile.
+#[track_caller]
+fn nothing_is_granted_while(
+    server: &Server,
+    code: &str,
+    refuse: impl FnOnce(&mut Conn),
+    accept: impl FnOnce(&mut Conn),
+) {
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE a 1 0 1 ID holder LEASE 1000");
+    conn.cmd("RL.WINDOW w 1 1s");
+    conn.cmd("RL.THROTTLE t 0 1 1s");
+    conn.cmd("RL.ACQUIRE f 1 1h 1 ID z LEASE 600000");
+    let waits = [
+        "RL.ACQUIRE a 1 0 1 ID x LEASE 600000 BLOCK 0",
+        "RL.WINDOW w 1 1s 1 BLOCK 0",
+        "RL.THROTTLE t 0 1 1s 1 BLOCK 0",
+    ];
+    let mut line = waits.map(|call| server.wait_shortly(call));
+    let mut behind = server.wait_shortly("RL.ACQUIRE a 1 0 1 BLOCK 1500 MS");
+    // Its denial counts nothing.
+    let mut counted = server.wait_shortly("RL.WINDOW f 1 1h 1 COUNTDENIED BLOCK 1500 MS");
+    refuse(&mut conn);
+    let begin = Instant::now();
+    while begin.elapsed() < ms(1_200) {
+        for waiter in &mut line {
+            assert!(waiter.silent_for(ms(10)), "granted while writes are refused");
+        }
+    }
+    let refused = conn.err("RL.WINDOW other 1 1h");
+    assert!(refused.starts_with(code), "{refused}");
+    // Time is up all the same.
+    assert_eq!(limited(&behind.recv()), 2);
+    assert_eq!(limited(&counted.recv()), 1);
+    for waiter in &mut line {
+        assert!(waiter.silent_for(ms(1)), "granted while writes are refused");
+    }
+    accept(&mut conn);
+    for waiter in &mut line {
+        assert!(!waiter.silent_for(SOON), "not granted after writes are accepted again");
+        assert_eq!(limited(&waiter.recv()), 0);
+    }
+    // One is reserved and nothing is counted.
+    assert_eq!(conn.ints("RL.WINDOW_RO f 1000 1h 0")[2], 999);
+    assert_eq!(conn.held_ids("a"), ["x"]);
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn where_replicas_are_missing_a_waiter_waits_on() {
+    let server = Server::start();
+    if server.version().lacks("the check of RM_Call for replicas", (7, 0)) {
+        return;
+    }
+    nothing_is_granted_while(
+        &server,
+        "NOREPLICAS",
+        |conn| assert_eq!(conn.text("CONFIG SET min-replicas-to-write 1"), "OK"),
+        |conn| assert_eq!(conn.text("CONFIG SET min-replicas-to-write 0"), "OK"),
+    );
+}
+
+#[test]
+fn after_a_failed_save_a_waiter_waits_on() {
+    let server = Server::builder().config("save 3600 1000000").start();
+    if server.version().lacks("the check of RM_Call for the disk", (7, 0)) {
+        return;
+    }
+    let dir = server.dir().to_owned();
+    let blocker = dir.join("dump.rdb");
+    nothing_is_granted_while(
+        &server,
+        "MISCONF",
+        |conn| {
+            // A directory where the file should be.
+            std::fs::create_dir(&blocker).unwrap();
+            conn.cmd("BGSAVE");
+            eventually(SOON, || server.info("rdb_last_bgsave_status").as_deref() == Some("err"));
+        },
+        |conn| assert_eq!(conn.text("CONFIG SET stop-writes-on-bgsave-error no"), "OK"),
+    );
+}
+
+#[test]
+fn where_memory_is_short_a_waiter_waits_on() {
+    let server = Server::start();
+    nothing_is_granted_while(
+        &server,
+        "OOM",
+        |conn| assert_eq!(conn.text("CONFIG SET maxmemory 1"), "OK"),
+        |conn| assert_eq!(conn.text("CONFIG SET maxmemory 0"), "OK"),
+    );
+}
+
+#[test]
+fn giving_back_works_where_memory_is_short_and_wakes_nobody_until_it_is_not() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    conn.cmd("RL.ACQUIRE w 2 1h 2 ID holder LEASE 600000");
+    let mut released = server.wait_in_line("RL.ACQUIRE k 1 0 1 ID x BLOCK 0 LEASE 600000");
+    let mut applied = server.wait_in_line("RL.WINDOW w 2 1h 1 BLOCK 0");
+    assert_eq!(conn.text("CONFIG SET maxmemory 1"), "OK");
+    assert_eq!(conn.int("RL.RELEASE k holder"), 1);
+    assert_eq!(conn.int("RL.APPLY w holder 1"), 1);
+    assert!(released.silent_for(A_WHILE) && applied.silent_for(ms(1)));
+    assert_eq!(server.waiting(), 2);
+    assert_eq!(conn.held_ids("k"), Vec::<String>::new());
+    assert_eq!(conn.text("CONFIG SET maxmemory 0"), "OK");
+    assert_eq!(acquired(&released.recv()).id(), "x");
+    assert_eq!(limited(&applied.recv()), 0);
+}
+
+#[test]
+fn where_the_server_evicts_for_room_waiters_are_granted() {
+    let server = Server::builder().config("maxmemory-policy allkeys-random").start();
+    let mut conn = server.conn();
+    let used: u64 = server.info("used_memory").unwrap().parse().unwrap();
+    conn.cmd(format!("CONFIG SET maxmemory {}", used + 3_000_000));
+    let fill = "for i = 1, 40 do redis.call('SET', i .. ARGV[1], string.rep('x', 100000)) end";
+    conn.cmd(["EVAL", fill, "0", "a"]);
+    assert_eq!(limited(&conn.cmd("RL.THROTTLE k 0 1 200ms")), 0);
+    let mut waiter = server.conn();
+    waiter.send("RL.THROTTLE k 0 1 200ms 1 BLOCK 0");
+    // As much over the limit as a command left it.
+    conn.cmd(["EVAL", fill, "0", "b"]);
+    assert!(!waiter.silent_for(SOON));
+    assert_eq!(limited(&waiter.recv()), 0);
+}
+
+#[test]
+fn while_clients_are_paused_time_is_up_all_the_same() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 BLOCK 600");
+    let begin = Instant::now();
+    assert_eq!(conn.text("CLIENT PAUSE 60000 WRITE"), "OK");
+    assert_eq!(limited(&waiter.recv()), 2);
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    conn.cmd("CLIENT UNPAUSE");
+    sleep(ms(10));
+    server.expect_nobody_waits();
+}
