@@ -101,6 +101,7 @@ pub struct Builder {
     config: Vec<String>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    tool: Vec<OsString>,
     binary: PathBuf,
     dir: Option<PathBuf>,
     own_clock: bool,
@@ -136,6 +137,13 @@ impl Builder {
     /// A variable of the server's environment.
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Under a program that takes the server's command line as its last arguments, as valgrind does. The server ends
+    /// orderly then, so that the program can clear up.
+    pub fn tool<S: Into<OsString>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        self.tool.extend(words.into_iter().map(Into::into));
         self
     }
 
@@ -239,6 +247,7 @@ impl Server {
             config: Vec::new(),
             args: Vec::new(),
             env: Vec::new(),
+            tool: Vec::new(),
             binary: default_binary(),
             dir: None,
             own_clock: false,
@@ -446,7 +455,10 @@ impl Server {
         let log = File::options().create(true).append(true).open(self.dir.join("server.log"));
         let log = log.expect("open the server's log");
         let logged = log.metadata().unwrap().len() as usize;
-        let mut command = Command::new(&self.builder.binary);
+        let mut words = self.builder.tool.clone();
+        words.push(self.builder.binary.clone().into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         command.arg(self.dir.join("server.conf")).args(&self.builder.args);
         command.stdin(process::Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log);
         if let Some(clock) = &self.clock {
@@ -521,7 +533,7 @@ impl Drop for Server {
             Some(process) => process.try_wait().ok().flatten(),
             None => None,
         };
-        if slowness() > 1 {
+        if slowness() > 1 || !self.builder.tool.is_empty() {
             self.end_orderly();
         }
         self.kill();
@@ -551,8 +563,9 @@ fn default_binary() -> PathBuf {
 
 /// The module's file.
 pub fn module_path() -> String {
-    let default = "target/release/libredis_ratelimit.so";
-    let path = env::var_os("RATELIMIT_SO").map_or_else(|| default.into(), PathBuf::from);
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("release");
+    let default = || built.join("libredis_ratelimit.so");
+    let path = env::var_os("RATELIMIT_SO").map_or_else(default, PathBuf::from);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     assert!(path.exists(), "no module at {path:?}: run `make build`");
     path.into_os_string().into_string().expect("a path of plain text")
