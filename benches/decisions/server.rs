@@ -100,9 +100,11 @@ fn under_callgrind(builder: Builder) -> Builder {
         // Children, as the server may be a shell script that starts the real one in its place.
         .tool(["valgrind", "--tool=callgrind", "--instr-atstart=no", "--trace-children=yes"])
         .tool(["--callgrind-out-file=/dev/null"])
-        // The cron works by the machine's clock: in a server slowed down fifty times it would weigh as much more.
+        // The cron and the allocator's thread work by the machine's clock: in a server slowed down fifty times they would
+        // weigh as much more.
         .config("hz 1")
         .config("dynamic-hz no")
+        .config("jemalloc-bg-thread no")
 }
 
 /// A number from `INFO`.

@@ -52,6 +52,11 @@ impl Machine {
     pub fn median(&self) -> Duration {
         self.lateness().0
     }
+
+    /// The latest that it was.
+    pub fn worst(&self) -> Duration {
+        self.lateness().1
+    }
 }
 
 impl Drop for Machine {

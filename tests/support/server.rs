@@ -437,6 +437,10 @@ impl Server {
             "repl-ping-replica-period 1000000".into(),
             "repl-timeout 1000000000".into(),
         ];
+        if self.clock.is_some() {
+            // The allocator's thread sleeps until a moment of the held clock; where real time is past it, it never sleeps.
+            lines.push("jemalloc-bg-thread no".into());
+        }
         if self.version.is_from(7, 0) {
             lines.push("enable-debug-command yes".into());
             lines.push("enable-module-command yes".into());
