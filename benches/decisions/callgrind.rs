@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, Error, Result};
 use crate::pace::Pacer;
 use crate::report::{Column, Table};
+use crate::rounds::medians;
 use crate::server::{Host, Setting, Time, Tool};
 use crate::time::join;
 use crate::workload::{Copied, Workload, PIPELINE};
@@ -16,6 +17,9 @@ const WARM_UP: usize = 50;
 
 /// Of those, the ones made with the counting already on.
 const LAST_OF_WARM_UP: usize = 4;
+
+/// Exchanges that are counted together. The median of several such counts is taken: the server's cron is in some of them.
+const BATCH: usize = 5;
 
 /// Rows whose decisions are dear get by with fewer of them, so that not one takes much longer than this uncounted.
 const LONG: Duration = Duration::from_secs(2);
@@ -108,8 +112,8 @@ impl Meter {
 }
 
 impl Lane {
-    /// Instructions for each decision. What runs beside the commands is in it: the event loop, the system calls' user
-    /// side, the server's cron.
+    /// Instructions for each decision. What runs beside the commands is in it: the event loop and the system calls' user
+    /// side.
     fn count(
         &mut self,
         workload: &Workload,
@@ -137,11 +141,15 @@ impl Lane {
         monitor(&host.server, "instrumentation on")?;
         let mut count = || {
             run(&mut pacer, LAST_OF_WARM_UP.min(exchanges))?;
-            let before = instructions(&host.server)?;
-            let unexpected = run(&mut pacer, exchanges)?;
-            let after = instructions(&host.server)?;
-            let decisions = (exchanges * PIPELINE) as f64;
-            Ok(Count { instructions: (after - before) / decisions, unexpected })
+            let mut unexpected = 0;
+            let mut each = Vec::new();
+            for _ in 0..exchanges.div_ceil(BATCH) {
+                let before = instructions(&host.server)?;
+                unexpected += run(&mut pacer, BATCH.min(exchanges))?;
+                let after = instructions(&host.server)?;
+                each.push(vec![(after - before) / (BATCH.min(exchanges) * PIPELINE) as f64]);
+            }
+            Ok(Count { instructions: medians(&each)[0], unexpected })
         };
         let counted = count();
         monitor(&host.server, "instrumentation off")?;

@@ -68,7 +68,7 @@ const FULL: Effort = Effort {
 };
 
 const QUICK: Effort = Effort {
-    counted: 500,
+    counted: 750,
     reserved: 500,
     window_sizes: &[10, 100],
     others: &[0, 10, 100],
