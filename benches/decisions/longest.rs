@@ -41,7 +41,7 @@ struct Case {
 
 #[derive(Clone, Copy)]
 enum Make {
-    /// An event in each of so many parts of the period of an hour, under a limit of a million.
+    /// An event in each of so many parts of an hour, under a limit of a million, so that none is folded into another.
     Window { parts: u64, options: &'static str },
     /// So many reservations in a semaphore, named 0, 1, 2 and so on.
     Semaphore(usize),
@@ -51,122 +51,54 @@ enum Make {
 
 const EXACT: Make = Make::Window { parts: ENTRIES, options: "" };
 const BUCKETED: Make = Make::Window { parts: BUCKETS, options: "BUCKETS 65536" };
+const BESIDE_EVENTS: Make = Make::Reservations(RESERVATIONS);
 const FULL: Make = Make::Semaphore(RESERVATIONS);
 const NEARLY_FULL: Make = Make::Semaphore(RESERVATIONS - 1);
 
+const fn case(
+    name: &'static str,
+    make: Make,
+    step: Step,
+    before: &'static str,
+    call: &'static str,
+) -> Case {
+    Case { name, make, step, before, call }
+}
+
+#[rustfmt::skip]
 const CASES: [Case; 16] = [
-    Case {
-        name: "RL.WINDOW, 4096 entries are dead",
-        make: EXACT,
-        step: Step::Forward,
-        before: "",
-        call: "RL.WINDOW k 1000000 1h",
-    },
-    Case {
-        name: "RL.WINDOW, 4096 entries are from the future",
-        make: EXACT,
-        step: Step::Back,
-        before: "",
-        call: "RL.WINDOW k 1000000 1h",
-    },
-    Case {
-        name: "RL.WINDOW denied, waits for the last of 4096 entries",
-        make: EXACT,
-        step: Step::None,
-        before: "",
-        call: "RL.WINDOW k 1000000 1h 1000000",
-    },
-    Case {
-        name: "RL.WINDOW BUCKETS 65536, all entries are dead",
-        make: BUCKETED,
-        step: Step::Forward,
-        before: "",
-        call: "RL.WINDOW k 1000000 1h 1 BUCKETS 65536",
-    },
-    Case {
-        name: "RL.WINDOW BUCKETS 65536, all entries are from the future",
-        make: BUCKETED,
-        step: Step::Back,
-        before: "",
-        call: "RL.WINDOW k 1000000 1h 1 BUCKETS 65536",
-    },
-    Case {
-        name: "RL.WINDOW BUCKETS 65536 denied, waits for the last entry",
-        make: BUCKETED,
-        step: Step::None,
-        before: "",
-        call: "RL.WINDOW k 1000000 1h 1000000 BUCKETS 65536",
-    },
-    Case {
-        name: "RL.ACQUIRE, 65,535 held",
-        make: NEARLY_FULL,
-        step: Step::None,
-        before: "RL.ACQUIRE_RO k 65536 0",
-        call: "RL.ACQUIRE k 65536 0 ID x",
-    },
-    Case {
-        name: "RL.ACQUIRE denied, 65,536 held, waits for the last lease",
-        make: FULL,
-        step: Step::None,
-        before: "",
-        call: "RL.ACQUIRE k 65536 0 65536",
-    },
-    Case {
-        name: "RL.ACQUIRE, 65,536 leases have lapsed",
-        make: FULL,
-        step: Step::Forward,
-        before: "",
-        call: "RL.ACQUIRE k 65536 0 ID x",
-    },
-    Case {
-        name: "RL.ACQUIRE, 65,535 held and the clock went back",
-        make: NEARLY_FULL,
-        step: Step::Back,
-        before: "",
-        call: "RL.ACQUIRE k 65536 0 ID x",
-    },
-    Case {
-        name: "RL.ACQUIRE, the first after a change by hand, 65,534 held",
-        make: NEARLY_FULL,
-        step: Step::None,
-        before: "RL.ACQUIRE_RO k 65536 0\nZPOPMAX k",
-        call: "RL.ACQUIRE k 65536 0 ID x",
-    },
-    Case {
-        name: "RL.WINDOW beside 65,536 held",
-        make: Make::Reservations(RESERVATIONS),
-        step: Step::None,
-        before: "",
-        call: "RL.WINDOW k 1000000 1h",
-    },
-    Case {
-        name: "RL.APPLY, 65,536 held",
-        make: Make::Reservations(RESERVATIONS),
-        step: Step::None,
-        before: "",
-        call: "RL.APPLY k 40000",
-    },
-    Case {
-        name: "RL.RENEW, 65,536 held",
-        make: FULL,
-        step: Step::None,
-        before: "",
-        call: "RL.RENEW k 40000",
-    },
-    Case {
-        name: "RL.RELEASE of one, 65,536 held",
-        make: FULL,
-        step: Step::None,
-        before: "",
-        call: "RL.RELEASE k 40000",
-    },
-    Case {
-        name: "RL.RELEASE of one, 65,536 leases have lapsed",
-        make: FULL,
-        step: Step::Forward,
-        before: "",
-        call: "RL.RELEASE k 40000",
-    },
+    case("RL.WINDOW, 4096 entries are dead",
+        EXACT, Step::Forward, "", "RL.WINDOW k 1000000 1h"),
+    case("RL.WINDOW, 4096 entries are from the future",
+        EXACT, Step::Back, "", "RL.WINDOW k 1000000 1h"),
+    case("RL.WINDOW denied, waits for the last of 4096 entries",
+        EXACT, Step::None, "", "RL.WINDOW k 1000000 1h 1000000"),
+    case("RL.WINDOW BUCKETS 65536, all entries are dead",
+        BUCKETED, Step::Forward, "", "RL.WINDOW k 1000000 1h 1 BUCKETS 65536"),
+    case("RL.WINDOW BUCKETS 65536, all entries are from the future",
+        BUCKETED, Step::Back, "", "RL.WINDOW k 1000000 1h 1 BUCKETS 65536"),
+    case("RL.WINDOW BUCKETS 65536 denied, waits for the last entry",
+        BUCKETED, Step::None, "", "RL.WINDOW k 1000000 1h 1000000 BUCKETS 65536"),
+    case("RL.ACQUIRE, 65,535 held",
+        NEARLY_FULL, Step::None, "RL.ACQUIRE_RO k 65536 0", "RL.ACQUIRE k 65536 0 ID x"),
+    case("RL.ACQUIRE denied, 65,536 held, waits for the last lease",
+        FULL, Step::None, "", "RL.ACQUIRE k 65536 0 65536"),
+    case("RL.ACQUIRE, 65,536 leases have lapsed",
+        FULL, Step::Forward, "", "RL.ACQUIRE k 65536 0 ID x"),
+    case("RL.ACQUIRE, 65,535 held and the clock went back",
+        NEARLY_FULL, Step::Back, "", "RL.ACQUIRE k 65536 0 ID x"),
+    case("RL.ACQUIRE, the first after a change by hand, 65,534 held",
+        NEARLY_FULL, Step::None, "RL.ACQUIRE_RO k 65536 0\nZPOPMAX k", "RL.ACQUIRE k 65536 0 ID x"),
+    case("RL.WINDOW beside 65,536 held",
+        BESIDE_EVENTS, Step::None, "", "RL.WINDOW k 1000000 1h"),
+    case("RL.APPLY, 65,536 held",
+        BESIDE_EVENTS, Step::None, "", "RL.APPLY k 40000"),
+    case("RL.RENEW, 65,536 held",
+        FULL, Step::None, "", "RL.RENEW k 40000"),
+    case("RL.RELEASE of one, 65,536 held",
+        FULL, Step::None, "", "RL.RELEASE k 40000"),
+    case("RL.RELEASE of one, 65,536 leases have lapsed",
+        FULL, Step::Forward, "", "RL.RELEASE k 40000"),
 ];
 
 /// The names of the rows.
@@ -175,9 +107,15 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Puts reservations into the key `k`, named 0, 1, 2 and so on, with leases of half an hour.
-pub fn reserve(client: &mut Client, key: &str, number: usize, window: &str) -> Result<()> {
+pub fn reserve(
+    client: &mut Client,
+    key: &str,
+    number: usize,
+    window: &str,
+    deadline: Duration,
+) -> Result<()> {
     let calls = (0..number).map(|id| format!("RL.ACQUIRE {key} {window} 1 ID {id} LEASE 1800000"));
-    client.call_all(&calls.collect::<Vec<_>>(), PATIENCE)
+    client.call_all(&calls.collect::<Vec<_>>(), deadline)
 }
 
 impl Make {
@@ -187,7 +125,7 @@ impl Make {
                 let clock = host.server.clock();
                 let started = Instant::now();
                 for part in 0..parts {
-                    clock.set_us(START_US + (part * 3_599_000_000 / parts) as i64);
+                    clock.set_us(START_US + (part * (3_600_000_000 / parts + 1)) as i64);
                     client.call(&format!("RL.WINDOW k 1000000 1h 1 {options}"))?;
                     if started.elapsed() > PATIENCE {
                         return Err(Error::Refused(format!(
@@ -197,10 +135,10 @@ impl Make {
                 }
                 Ok(())
             }
-            Make::Semaphore(number) => reserve(client, "k", number, "65536 0"),
+            Make::Semaphore(number) => reserve(client, "k", number, "65536 0", PATIENCE),
             Make::Reservations(number) => {
                 client.call("RL.WINDOW k 1000000 1h 100")?;
-                reserve(client, "k", number, "1000000 1h")
+                reserve(client, "k", number, "1000000 1h", PATIENCE)
             }
         }
     }

@@ -47,6 +47,9 @@ pub const QUICK: Size = Size {
 /// Hand-overs that are measured for each key.
 const HAND_OVERS: usize = 100;
 
+/// A row is given up where its reservations take longer to make.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// How long the idle server is watched.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -150,7 +153,7 @@ fn dismissed(size: &Size) -> Result<Vec<f64>> {
     let host = Host::bare()?;
     let mut control = host.connect()?;
     let beside = size.beside;
-    reserve(&mut control, "pool", beside, &format!("{beside} 0"))?;
+    reserve(&mut control, "pool", beside, &format!("{beside} 0"), PATIENCE)?;
     let mut clients: Vec<Client> =
         (0..size.dismissed).map(|_| host.connect()).collect::<Result<_>>()?;
     let (longest, took) = longest_without_pong(&host, || {
@@ -196,7 +199,7 @@ fn hand_over(size: &Size, key: &str) -> Result<Vec<f64>> {
 fn idle_ms(size: &Size, held: usize) -> Result<Vec<f64>> {
     let host = Host::bare()?;
     let mut control = host.connect()?;
-    reserve(&mut control, "semaphore:0", held, &format!("{held} 0"))?;
+    reserve(&mut control, "semaphore:0", held, &format!("{held} 0"), PATIENCE)?;
     let mut clients = Vec::new();
     for number in 0..size.semaphores {
         let key = format!("semaphore:{number}");
