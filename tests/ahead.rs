@@ -96,6 +96,10 @@ fn while_others_wait_it_is_denied() {
 #[ignore = "fails until AHEAD exists"]
 fn ahead_is_refused_beside_what_it_contradicts_and_where_it_makes_no_sense() {
     let (_server, mut conn) = Server::held();
+    for length in ["1", "5", "5s", "2MIN", "31557600000", "365d"] {
+        assert_eq!(conn.ints(format!("RL.THROTTLE k 4 1 1 1 AHEAD {length}"))[0], 0, "{length}");
+        conn.cmd("DEL k");
+    }
     for call in [
         "RL.THROTTLE k 4 1 1 1 AHEAD",
         "RL.THROTTLE k 4 1 1 1 AHEAD 0",

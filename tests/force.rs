@@ -175,6 +175,10 @@ fn twenty_thousand_forced_events_stay_bounded_in_entries() {
 #[ignore = "fails until FORCE exists"]
 fn force_is_refused_beside_what_it_contradicts() {
     let (_server, mut conn) = Server::held();
+    for call in ["RL.THROTTLE k 4 1 1 force MS", "RL.WINDOW k 4 60 1 MS FORCE BUCKETS 5"] {
+        assert_eq!(conn.ints(call)[0], 0, "{call}");
+        conn.cmd("DEL k");
+    }
     for call in [
         "RL.THROTTLE k 4 1 1 -1 FORCE",
         "RL.THROTTLE k 4 1 1 1 FORCE LEAVE 1",

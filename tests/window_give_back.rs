@@ -234,7 +234,7 @@ fn whichever_event_was_meant_no_more_than_the_limit_are_kept_in_any_period() {
             let counting: Vec<usize> =
                 (0..kept.len()).filter(|&at| kept[at] + PERIOD_US > now_us).collect();
             if random.one_in(4) && !counting.is_empty() {
-                conn.cmd(format!("RL.WINDOW k {limit} 60 -1 {options}"));
+                assert_eq!(conn.ints(format!("RL.WINDOW k {limit} 60 -1 {options}"))[0], 0);
                 kept.remove(random.pick(&counting));
             } else if conn.ints(format!("RL.WINDOW k {limit} 60 1 {options}"))[0] == 0 {
                 kept.push(now_us);
