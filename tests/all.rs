@@ -366,6 +366,13 @@ fn it_takes_and_tells_what_single_commands_would() {
             let never_is_longest = |ms: i64| if ms < 0 { i64::MAX } else { ms };
             if is_allowed {
                 assert_eq!(answer.numbers[3], -1, "{context}");
+                // The least remaining / quantity; what takes nothing comes last.
+                let share = |at: &usize| match &clauses[*at] {
+                    Clause { mark: "CHECK", .. } | Clause { quantity: 0, .. } => i64::MAX,
+                    clause => expected[*at][2] / clause.quantity,
+                };
+                let least = (0..number).filter(enforced).min_by_key(share);
+                assert_eq!(Some(decides), least, "{context}");
             } else {
                 assert_eq!(answer.numbers[3], decider[3], "{context}");
                 let longest = denying.iter().map(|at| never_is_longest(expected[*at][3])).max();
