@@ -3,7 +3,7 @@
 #
 #   text            short text on the stack
 #   redis, limit    which do not know each other
-#   shared          what both of the next use: the files answer, config, error, options and stats of src/
+#   shared          what both of the next use: the files answer, config, error, options, stats and zones of src/
 #   state
 #   commands
 #   module          and command.rs, the table of commands
@@ -17,7 +17,7 @@ export LC_ALL=C
 mapfile -t files < <(find src -name '*.rs' | sort)
 awk '
 function layer(name) {
-    if (name ~ /^(answer|config|error|options|stats)$/) return "shared"
+    if (name ~ /^(answer|config|error|options|stats|zones)$/) return "shared"
     if (name == "command") return "module"
     return name
 }

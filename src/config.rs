@@ -2,7 +2,7 @@
 
 use crate::limit::calendar::Zone;
 use crate::limit::reservation::YEAR_MS;
-use crate::state::zones::{self, zones};
+use crate::zones::{self, zones};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Mutex;
 

@@ -27,6 +27,7 @@ mod redis;
 mod state;
 mod stats;
 mod text;
+mod zones;
 
 /// Memory is the server's, so that it shows up in its `used_memory` and counts against `maxmemory`. The tests
 /// of the algorithms run without a server.

@@ -233,7 +233,8 @@ fn the_aof_holds_plain_commands_with_absolute_times() {
     assert!(written.len() > 300);
     for line in &written {
         let name = line.split(' ').next().unwrap();
-        let plain = ["ZADD", "ZREM", "ZREMRANGEBYRANK", "PEXPIREAT", "DEL", "UNLINK", "MULTI", "EXEC"];
+        let plain =
+            ["ZADD", "ZREM", "ZREMRANGEBYRANK", "PEXPIREAT", "DEL", "UNLINK", "MULTI", "EXEC"];
         assert!(plain.contains(&name), "{line}");
     }
 }

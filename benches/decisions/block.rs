@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Batch, Client, Error, Reply, Result};
 use crate::report::{Column, Table, SET_EX};
 use crate::rounds::{interleave, medians};
-use crate::server::{cpu_us, Installation, Server, Time, Tool};
+use crate::server::{cpu_us, Host};
 use crate::throttle;
 use crate::workload::allowed;
 
@@ -49,30 +49,26 @@ const HANDOVERS: [Handover; 2] = [
 struct Queue {
     handover: &'static Handover,
     /// Held for as long as its clients are.
-    _server: Server,
+    _host: Host,
     control: Client,
     clients: Vec<Client>,
     turn: usize,
 }
 
 impl Queue {
-    fn stand_in_line(
-        installation: &Installation,
-        handover: &'static Handover,
-        waiting: usize,
-    ) -> Result<Queue> {
-        let server = Server::start(installation, Tool::None, Time::Real)?;
-        let mut control = server.connect()?;
+    fn stand_in_line(handover: &'static Handover, waiting: usize) -> Result<Queue> {
+        let host = Host::bare()?;
+        let mut control = host.connect()?;
         control.call(handover.begin)?;
         let mut clients = Vec::new();
         for _ in 0..=waiting {
-            let mut client = server.connect()?;
+            let mut client = host.connect()?;
             client.send(&Batch::of(handover.wait))?;
             // Answered only after the command before it was taken up, so that the order is known.
             control.call("PING")?;
             clients.push(client);
         }
-        Ok(Queue { handover, _server: server, control, clients, turn: 0 })
+        Ok(Queue { handover, _host: host, control, clients, turn: 0 })
     }
 
     /// Lets the token go round for some time: how often it changed hands in a second, and the server's CPU time in
@@ -106,11 +102,11 @@ impl Queue {
 }
 
 /// Round trips of one client that does not wait, to compare with.
-fn set_ex(installation: &Installation, time: Duration) -> Result<Vec<f64>> {
-    let server = Server::start(installation, Tool::None, Time::Real)?;
-    let mut client = server.connect()?;
+fn set_ex(time: Duration) -> Result<Vec<f64>> {
+    let host = Host::bare()?;
+    let mut client = host.connect()?;
     let workload = throttle::set_ex();
-    workload.prepare(&server, &mut client)?;
+    workload.prepare(&host, &mut client, None)?;
     let cpu = cpu_us(&mut client)?;
     let started = Instant::now();
     let mut trips = 0.0;
@@ -123,18 +119,16 @@ fn set_ex(installation: &Installation, time: Duration) -> Result<Vec<f64>> {
 }
 
 /// Measures both at every length of the line, in turn, `rounds` times.
-pub fn table(installation: &Installation, rounds: usize, time: Duration) -> Result<Table> {
+pub fn table(rounds: usize, time: Duration) -> Result<Table> {
     const COLUMNS: [Column; 2] = [
-        Column { name: "round trips/s", decimals: 0 },
-        Column { name: "server CPU us each", decimals: 1 },
+        Column { name: "round trips/s", decimals: 0, compared: true },
+        Column { name: "server CPU us each", decimals: 1, compared: false },
     ];
     let title = "Waiting: one slot, or one token in a list, goes round (medians)";
     let mut table = Table::new("block", title, &COLUMNS);
-    table.add(SET_EX, None, set_ex(installation, time))?;
+    table.add(SET_EX, None, set_ex(time))?;
     for waiting in WAITING {
-        let queues = HANDOVERS
-            .each_ref()
-            .map(|handover| Queue::stand_in_line(installation, handover, waiting));
+        let queues = HANDOVERS.each_ref().map(|handover| Queue::stand_in_line(handover, waiting));
         let queues = interleave(queues, rounds, |queue| queue.run(time));
         for (queue, handover) in queues.into_iter().zip(&HANDOVERS) {
             let peer = (handover.name != BLPOP).then(|| row(BLPOP, waiting));

@@ -1,76 +1,165 @@
-//! Instructions of a whole server, counted by callgrind.
+//! Instructions of a whole server, counted by callgrind: bare, with an append-only file, and with a replica.
 
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::client::{Client, Error, Result};
+use crate::pace::Pacer;
 use crate::report::{Column, Table};
-use crate::server::{Installation, Server, Time, Tool};
-use crate::workload::{Workload, PIPELINE};
+use crate::rounds::medians;
+use crate::server::{Host, Setting, Time, Tool};
+use crate::time::join;
+use crate::workload::{Copied, Workload, PIPELINE};
 
-/// Decisions before the counted ones, so that every key has seen the command and nothing is done for the first time.
-const WARM_UP: usize = 50 * PIPELINE;
+/// Exchanges before the counted ones, so that every key has seen the command and nothing is done for the first time.
+const WARM_UP: usize = 50;
 
 /// Of those, the ones made with the counting already on.
-const LAST_OF_WARM_UP: usize = 4 * PIPELINE;
+const LAST_OF_WARM_UP: usize = 4;
 
-/// A server under callgrind.
+/// Exchanges that are counted together. The median of several such counts is taken: the server's cron is in some of them.
+const BATCH: usize = 5;
+
+/// Rows whose decisions are dear get by with fewer of them, so that not one takes much longer than this uncounted.
+const LONG: Duration = Duration::from_secs(2);
+
+/// A row is given up where a single exchange takes longer than this uncounted.
+const TOO_LONG: Duration = Duration::from_secs(20);
+
+const SETTINGS: [Setting; 3] = [Setting::Bare, Setting::Aof, Setting::Replica];
+
+/// A server under callgrind in each setting.
 pub struct Meter {
-    pub server: Server,
-    pub client: Client,
+    lanes: Vec<Lane>,
+    /// A server at full speed, on which keys are made for the others.
+    maker: Host,
     /// Decisions that are counted in each row.
     decisions: usize,
 }
 
-impl Meter {
-    /// The one column of all tables of instructions.
-    pub const COLUMN: Column = Column { name: "instructions", decimals: 0 };
+struct Lane {
+    host: Host,
+    client: Client,
+}
 
-    pub fn start(installation: &Installation, time: Time, decisions: usize) -> Result<Meter> {
-        let server = Server::start(installation, Tool::Callgrind, time)?;
-        let client = server.connect()?;
-        Ok(Meter { server, client, decisions })
+/// What was counted of a workload in one setting.
+struct Count {
+    instructions: f64,
+    unexpected: usize,
+}
+
+impl Meter {
+    /// The columns of all tables of instructions.
+    pub const COLUMNS: [Column; 3] = [
+        Column { name: "bare", decimals: 0, compared: true },
+        Column { name: "AOF", decimals: 0, compared: true },
+        Column { name: "replica", decimals: 0, compared: true },
+    ];
+
+    pub fn start(time: Time, decisions: usize) -> Result<Meter> {
+        let lane = |setting| {
+            let host = Host::start(Tool::Callgrind, setting, time)?;
+            let client = host.connect()?;
+            Ok(Lane { host, client })
+        };
+        let lanes = thread::scope(|scope| {
+            let threads = SETTINGS.map(|setting| scope.spawn(move || lane(setting)));
+            threads.into_iter().map(join).collect::<Result<Vec<_>>>()
+        })?;
+        Ok(Meter { lanes, maker: Host::start(Tool::None, Setting::Bare, time)?, decisions })
     }
 
-    /// Counts a workload on an empty server and adds the row.
+    /// The server on which keys are made; it has the peers' scripts, too.
+    pub fn host(&self) -> &Host {
+        &self.maker
+    }
+
+    /// Counts a workload on empty servers and adds the row.
     pub fn add(
         &mut self,
         table: &mut Table,
         workload: &Workload,
         peer: Option<String>,
     ) -> Result<()> {
-        let mut unexpected = 0;
-        let instructions = self.measure(workload, &mut unexpected);
-        table.add(&workload.name, peer, instructions.map(|count| vec![count]))?;
+        let counts = self.count(workload);
+        let unexpected: usize = counts.iter().flatten().map(|count| count.unexpected).sum();
+        let instructions = counts
+            .map(|counts| counts.into_iter().map(|count| count.instructions).collect::<Vec<_>>());
+        table.add(&workload.name, peer, instructions)?;
         if unexpected > 0 {
-            table.remark(format!("{unexpected} of {} answered otherwise", self.decisions));
+            table.remark(format!("{unexpected} of {} answered otherwise", 3 * self.decisions));
         }
         Ok(())
     }
 
-    /// Instructions for each decision. What runs beside the commands is in it: the event loop, the system calls' user
-    /// side, the server's cron.
-    fn measure(&mut self, workload: &Workload, unexpected: &mut usize) -> Result<f64> {
-        let Meter { server, client, decisions } = self;
+    fn count(&mut self, workload: &Workload) -> Result<Vec<Count>> {
+        let mut made = None;
+        if workload.is_made() {
+            let mut client = self.maker.connect()?;
+            client.call("FLUSHALL")?;
+            made = Some(workload.make(&mut client)?);
+            client.call("FLUSHALL")?;
+        }
+        let (made, decisions) = (made.as_deref(), self.decisions);
+        thread::scope(|scope| {
+            let count = move |lane: &mut Lane| lane.count(&workload.afresh(), made, decisions);
+            let lanes = self.lanes.iter_mut();
+            let threads: Vec<_> = lanes.map(|lane| scope.spawn(move || count(lane))).collect();
+            threads.into_iter().map(join).collect()
+        })
+    }
+}
+
+impl Lane {
+    /// Instructions for each decision. What runs beside the commands is in it: the event loop and the system calls' user
+    /// side.
+    fn count(
+        &mut self,
+        workload: &Workload,
+        made: Option<&[Copied]>,
+        decisions: usize,
+    ) -> Result<Count> {
+        let Lane { host, client } = self;
         client.call("FLUSHALL")?;
-        workload.prepare(server, client)?;
-        let mut pacer = workload.pacer(server);
-        workload.run_paced(client, &mut pacer, WARM_UP - LAST_OF_WARM_UP)?;
-        monitor(server, "instrumentation on")?;
+        workload.prepare(host, client, made)?;
+        let mut pacer = workload.pacer(host);
+        let mut run = |pacer: &mut Pacer<'_>, exchanges: usize| {
+            workload.run_paced(client, pacer, exchanges * PIPELINE)
+        };
+        let started = Instant::now();
+        run(&mut pacer, 1)?;
+        let took = started.elapsed();
+        if took > TOO_LONG {
+            let told =
+                format!("{PIPELINE} of them take {:.0} s under callgrind", took.as_secs_f64());
+            return Err(Error::Refused(told));
+        }
+        let most = (LONG.as_secs_f64() / took.as_secs_f64()).ceil() as usize;
+        let exchanges = decisions.div_ceil(PIPELINE).min(most);
+        run(&mut pacer, WARM_UP.min(most) - 1)?;
+        monitor(&host.server, "instrumentation on")?;
         let mut count = || {
-            workload.run_paced(client, &mut pacer, LAST_OF_WARM_UP)?;
-            let before = instructions(server)?;
-            *unexpected = workload.run_paced(client, &mut pacer, *decisions)?;
-            let after = instructions(server)?;
-            Ok((after - before) / *decisions as f64)
+            run(&mut pacer, LAST_OF_WARM_UP.min(exchanges))?;
+            let mut unexpected = 0;
+            let mut each = Vec::new();
+            for _ in 0..exchanges.div_ceil(BATCH) {
+                let before = instructions(&host.server)?;
+                unexpected += run(&mut pacer, BATCH.min(exchanges))?;
+                let after = instructions(&host.server)?;
+                each.push(vec![(after - before) / (BATCH.min(exchanges) * PIPELINE) as f64]);
+            }
+            Ok(Count { instructions: medians(&each)[0], unexpected })
         };
         let counted = count();
-        monitor(server, "instrumentation off")?;
+        monitor(&host.server, "instrumentation off")?;
+        host.tick(0);
         counted
     }
 }
 
 /// Instructions so far, of all threads.
-fn instructions(server: &Server) -> Result<f64> {
+fn instructions(server: &crate::support::Server) -> Result<f64> {
     // Now and then callgrind answers nothing.
     for _ in 0..10 {
         let status = monitor(server, "status internal")?;
@@ -89,8 +178,8 @@ fn instructions(server: &Server) -> Result<f64> {
 }
 
 /// Gives the callgrind of a server one of its monitor commands.
-fn monitor(server: &Server, command: &str) -> Result<String> {
-    let process = format!("--pid={}", server.process_id());
+fn monitor(server: &crate::support::Server, command: &str) -> Result<String> {
+    let process = format!("--pid={}", server.pid());
     let output = Command::new("vgdb").args([&process, command]).output()?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Why a measurement could not be made.
 #[derive(Debug)]
 pub enum Error {
-    /// The server answered with an error.
+    /// The server answered with an error, or cannot do what is measured.
     Refused(String),
     Io(io::Error),
 }
@@ -23,10 +23,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What a server says that lacks a command, an option or a setting.
+        let lacks = |text: &str| text.to_ascii_lowercase().contains("unknown");
         match self {
-            Error::Refused(text) if text.starts_with("ERR unknown command") => {
-                f.write_str("not there")
-            }
+            Error::Refused(text) if lacks(text) => f.write_str("not there"),
             Error::Refused(text) => write!(f, "refused: {text}"),
             Error::Io(error) => error.fmt(f),
         }
@@ -46,7 +46,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Reply {
     Nil,
     Integer(i64),
-    Text(String),
+    Text(Vec<u8>),
     Error(String),
     Array(Vec<Reply>),
 }
@@ -59,19 +59,29 @@ impl Reply {
         }
     }
 
-    pub fn text(&self) -> &str {
+    pub fn bytes(&self) -> &[u8] {
         match self {
-            Reply::Text(text) => text,
-            _ => "",
+            Reply::Text(bytes) => bytes,
+            _ => b"",
+        }
+    }
+
+    /// A string; empty if it is anything else.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(self.bytes()).unwrap_or_default()
+    }
+
+    /// The elements of an array.
+    pub fn elements(&self) -> &[Reply] {
+        match self {
+            Reply::Array(elements) => elements,
+            _ => &[],
         }
     }
 
     /// Element `index` of an array.
     pub fn at(&self, index: usize) -> &Reply {
-        match self {
-            Reply::Array(elements) => elements.get(index).unwrap_or(&Reply::Nil),
-            _ => &Reply::Nil,
-        }
+        self.elements().get(index).unwrap_or(&Reply::Nil)
     }
 }
 
@@ -90,20 +100,24 @@ impl Batch {
         batch
     }
 
-    /// Appends one command a line, its words parted by blanks.
-    pub fn add(&mut self, commands: &str) {
-        for line in commands.lines() {
-            let words: Vec<&[u8]> = line.split_ascii_whitespace().map(str::as_bytes).collect();
-            self.add_words(&words);
-        }
+    /// One command whose words may hold anything.
+    pub fn words<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Batch {
+        let mut batch = Batch::default();
+        batch.add_words(words);
+        batch
     }
 
-    /// Appends one command whose words may hold anything.
-    pub fn add_words(&mut self, words: &[&[u8]]) {
+    /// Appends one command a line, its words parted by blanks.
+    pub fn add(&mut self, commands: &str) {
+        commands.lines().for_each(|line| self.add_words(line.split_ascii_whitespace()));
+    }
+
+    fn add_words<W: AsRef<[u8]>>(&mut self, words: impl IntoIterator<Item = W>) {
+        let words: Vec<W> = words.into_iter().collect();
         self.add_header(b'*', words.len());
-        for word in words {
-            self.add_header(b'$', word.len());
-            self.bytes.extend_from_slice(word);
+        for word in &words {
+            self.add_header(b'$', word.as_ref().len());
+            self.bytes.extend_from_slice(word.as_ref());
             self.bytes.extend_from_slice(b"\r\n");
         }
         self.replies += 1;
@@ -137,9 +151,13 @@ impl Client {
         self.receive()
     }
 
-    /// Runs many commands, one a line each, fifty at a time.
-    pub fn call_all<S: AsRef<str>>(&mut self, commands: &[S]) -> Result<()> {
+    /// Runs many commands, one a line each, fifty at a time; refuses to go on when `deadline` has passed.
+    pub fn call_all<S: AsRef<str>>(&mut self, commands: &[S], deadline: Duration) -> Result<()> {
+        let started = Instant::now();
         for chunk in commands.chunks(50) {
+            if started.elapsed() > deadline {
+                return Err(Error::Refused(format!("preparing it takes longer than {deadline:?}")));
+            }
             let mut batch = Batch::default();
             chunk.iter().for_each(|command| batch.add(command.as_ref()));
             self.exchange(&batch)?;
@@ -200,21 +218,21 @@ fn parse(input: &mut &[u8]) -> Result<Option<Reply>> {
     let Some(rest) = input.get(end + 2..) else { return Ok(None) };
     let malformed = || Error::other("the server sent a malformed reply");
     let (&kind, line) = input[..end].split_first().ok_or_else(malformed)?;
-    let line = std::str::from_utf8(line).map_err(|_| malformed())?;
+    let text = || String::from_utf8_lossy(line);
+    let number = || text().parse::<i64>().map_err(|_| malformed());
     *input = rest;
-    let number = || line.parse::<i64>().map_err(|_| malformed());
     let reply = match kind {
-        b'+' => Reply::Text(line.to_string()),
-        b'-' => Reply::Error(line.to_string()),
+        b'+' => Reply::Text(line.to_vec()),
+        b'-' => Reply::Error(text().into_owned()),
         b':' => Reply::Integer(number()?),
-        b'$' | b'*' if line == "-1" => Reply::Nil,
+        b'$' | b'*' if line == b"-1" => Reply::Nil,
         b'$' => {
             let length = usize::try_from(number()?).map_err(|_| malformed())?;
             let (Some(body), Some(rest)) = (input.get(..length), input.get(length + 2..)) else {
                 return Ok(None);
             };
             *input = rest;
-            Reply::Text(String::from_utf8_lossy(body).into_owned())
+            Reply::Text(body.to_vec())
         }
         b'*' => {
             let mut elements = Vec::new();

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::chart::{Axis, Chart, Line, Row, Scale, Whose};
 use crate::client::{Error, Result};
 use crate::report::{Table, SET_EX};
-use crate::{keys, latency, memory, throttle, wake, window};
+use crate::{latency, memory, throttle, wake, window};
 
 /// One chart.
 pub struct Figure {
@@ -29,14 +29,14 @@ type Named = (String, Whose, Box<dyn Fn(u64) -> String>);
 
 const EVENTS: Axis = Axis { name: "events in the window", scale: Scale::Log };
 
-pub const FIGURES: [Figure; 8] = [
+pub const FIGURES: [Figure; 7] = [
     Figure {
         id: "instructions",
         title: "Instructions of the whole server for one decision (windows of 100 events)",
         sections: &["throttle", "window"],
         kind: Kind::Rows {
             x: Axis { name: "instructions per decision", scale: Scale::Linear },
-            marks: &["instructions"],
+            marks: &["bare"],
             rows: || commands(100),
         },
     },
@@ -52,24 +52,13 @@ pub const FIGURES: [Figure; 8] = [
     },
     Figure {
         id: "window",
-        title: "Instructions for one decision, by the size of the window",
+        title: "Instructions for one decision about a full window, by its size",
         sections: &["window"],
         kind: Kind::Lines {
             x: EVENTS,
             y: Axis { name: "instructions per decision", scale: Scale::Log },
             sizes: &window::SIZES,
             lines: of_window,
-        },
-    },
-    Figure {
-        id: "keys",
-        title: "CPU time of the server for one command, by the number of keys",
-        sections: &["keys"],
-        kind: Kind::Lines {
-            x: Axis { name: "keys on the server, used in no order", scale: Scale::Log },
-            y: Axis { name: "µs of CPU time per command", scale: Scale::Linear },
-            sizes: &keys::NUMBERS,
-            lines: of_keys,
         },
     },
     Figure {
@@ -173,18 +162,6 @@ fn of_window() -> Vec<Named> {
     };
     let set_ex = named(SET_EX, Whose::Plain, |_| SET_EX.to_string());
     lines.into_iter().map(line).chain([set_ex]).collect()
-}
-
-fn of_keys() -> Vec<Named> {
-    let line = |what: &'static str| {
-        let whose = match what {
-            keys::THROTTLE => Whose::Ours(0),
-            keys::LUA => Whose::Peers(0),
-            _ => Whose::Plain,
-        };
-        named(what, whose, move |keys| keys::row(what, keys))
-    };
-    keys::COMMANDS.map(line).into()
 }
 
 fn of_wake() -> Vec<(String, Whose)> {

@@ -7,7 +7,7 @@ use crate::client::{Client, Result};
 use crate::peers::Scripts;
 use crate::report::{Column, Table, SET_EX};
 use crate::rounds::{interleave, medians, permilles};
-use crate::server::{Installation, Server, Time, Tool};
+use crate::server::Host;
 use crate::time::join;
 use crate::workload::{allowed, Exchange, Workload};
 use crate::{throttle, window};
@@ -23,18 +23,18 @@ pub const EVENTS: u64 = 60;
 
 /// The load on one server.
 pub struct Load<'w> {
-    pub server: Server,
+    pub host: Host,
     workload: &'w Workload,
     clients: Vec<Client>,
 }
 
 impl<'w> Load<'w> {
     /// A server, and the clients that are to make the decisions of a workload there.
-    pub fn prepare(installation: &Installation, workload: &'w Workload) -> Result<Load<'w>> {
-        let server = Server::start(installation, Tool::None, Time::Real)?;
-        workload.prepare(&server, &mut server.connect()?)?;
-        let clients = (0..CONNECTIONS).map(|_| server.connect()).collect::<Result<_>>()?;
-        Ok(Load { server, workload, clients })
+    pub fn prepare(workload: &'w Workload) -> Result<Load<'w>> {
+        let host = Host::bare()?;
+        workload.prepare(&host, &mut host.connect()?, None)?;
+        let clients = (0..CONNECTIONS).map(|_| host.connect()).collect::<Result<_>>()?;
+        Ok(Load { host, workload, clients })
     }
 
     /// Makes decisions for some time, each connection at its turn.
@@ -97,19 +97,19 @@ fn plans(scripts: &Scripts) -> Vec<(Workload, Option<String>)> {
 }
 
 /// Measures all in turn, `rounds` times, and takes the medians of what the rounds brought.
-pub fn table(installation: &Installation, rounds: usize, time: Duration) -> Result<Table> {
+pub fn table(rounds: usize, time: Duration) -> Result<Table> {
     const COLUMNS: [Column; 4] = [
-        Column { name: "p50 us", decimals: 0 },
-        Column { name: "p99 us", decimals: 0 },
-        Column { name: "p99.9 us", decimals: 0 },
-        Column { name: "answered as expected, %", decimals: 2 },
+        Column { name: "p50 us", decimals: 0, compared: true },
+        Column { name: "p99 us", decimals: 0, compared: false },
+        Column { name: "p99.9 us", decimals: 0, compared: false },
+        Column { name: "answered as expected, %", decimals: 2, compared: false },
     ];
     let title = format!(
         "Latency at {RATE} decisions a second from {CONNECTIONS} connections (medians of {rounds} interleaved rounds)"
     );
     let mut table = Table::new("latency", title, &COLUMNS);
-    let plans = plans(&Server::start(installation, Tool::None, Time::Real)?.scripts);
-    let loads = plans.iter().map(|(workload, _)| Load::prepare(installation, workload));
+    let plans = plans(&Host::bare()?.scripts);
+    let loads = plans.iter().map(|(workload, _)| Load::prepare(workload));
     let loads = interleave(loads, rounds, |load| {
         let exchanges = load.run(time)?;
         let unexpected = exchanges.iter().map(|exchange| exchange.unexpected).sum::<usize>();

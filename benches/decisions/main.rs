@@ -1,39 +1,43 @@
 //! What the module's decisions cost beside plain commands and beside the scripts that people use today.
 //!
-//! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables and the bars that the
+//! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables and the goals that the
 //! project set itself, and writes `target/bench/results.json`. A run of all sections writes docs/benchmarks.md, its
-//! charts and the figures of README.md as well; any other writes its page to `target/bench/`. Reads `REDIS_SERVER`.
+//! charts and the figures of README.md as well; any other writes its page to `target/bench/`. Servers are started by
+//! tests/support, which says what it reads from the environment.
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
 
 mod block;
 mod callgrind;
 mod chart;
 mod client;
-mod clock;
 mod figures;
-mod keys;
+mod goals;
 mod latency;
+mod longest;
 mod memory;
 mod pace;
 mod page;
 mod peers;
-mod reach;
 mod report;
 mod reserve;
 mod rounds;
 mod server;
+mod stall;
 mod throttle;
 mod time;
 mod wake;
 mod window;
 mod workload;
 
+use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use client::Result;
 use report::Table;
-use server::Installation;
 
 /// How much is measured.
 struct Effort {
@@ -41,51 +45,53 @@ struct Effort {
     counted: usize,
     /// Reservations counted in each row, each taken and ended.
     reserved: usize,
-    /// Events in the windows.
+    /// Events in the windows, and reservations beside the measured ones.
     window_sizes: &'static [u64],
-    /// Keys on the server.
-    keys: &'static [u64],
+    others: &'static [u64],
+    /// How often one long call is made.
+    longest: usize,
+    stall: stall::Size,
     /// How often what takes time is measured, and for how long.
     rounds: usize,
     round: Duration,
 }
 
 const FULL: Effort = Effort {
-    counted: 10_000,
-    reserved: 2_500,
+    counted: 2_500,
+    reserved: 1_500,
     window_sizes: &window::SIZES,
-    keys: &keys::NUMBERS,
+    others: &reserve::OTHERS,
+    longest: 3,
+    stall: stall::FULL,
     rounds: 9,
-    round: Duration::from_millis(250),
+    round: Duration::from_millis(200),
 };
 
 const QUICK: Effort = Effort {
-    counted: 2_000,
-    reserved: 1_000,
-    window_sizes: &[100, 10_000],
-    keys: &[1_000, 100_000],
+    counted: 750,
+    reserved: 500,
+    window_sizes: &[10, 100],
+    others: &[0, 10, 100],
+    longest: 1,
+    stall: stall::QUICK,
     rounds: 3,
     round: Duration::from_millis(100),
 };
 
-type Section = fn(&Installation, &Effort) -> Result<Table>;
+type Section = fn(&Effort) -> Result<Table>;
 
-const SECTIONS: [(&str, Section); 9] = [
-    ("throttle", |installation, effort| throttle::table(installation, effort.counted)),
-    ("window", |installation, effort| {
-        window::table(installation, effort.counted, effort.window_sizes)
-    }),
-    ("reserve", |installation, effort| reserve::table(installation, effort.reserved)),
-    ("block", |installation, effort| block::table(installation, effort.rounds, effort.round)),
-    ("time", |installation, effort| time::table(installation, effort.rounds, effort.round)),
-    ("keys", |installation, effort| {
-        keys::table(installation, effort.rounds, effort.round, effort.keys)
-    }),
-    ("latency", |installation, effort| {
-        latency::table(installation, effort.rounds, 4 * effort.round)
-    }),
-    ("wake", |installation, effort| wake::table(installation, effort.rounds, 2 * effort.round)),
-    ("memory", |installation, _| memory::table(installation)),
+const SECTIONS: [(&str, Section); 11] = [
+    ("throttle", |effort| throttle::table(effort.counted)),
+    ("several", |effort| throttle::several(effort.counted)),
+    ("window", |effort| window::table(effort.counted, effort.window_sizes)),
+    ("reserve", |effort| reserve::table(effort.reserved, effort.others)),
+    ("longest", |effort| longest::table(effort.longest)),
+    ("stall", |effort| stall::table(&effort.stall)),
+    ("block", |effort| block::table(effort.rounds, effort.round)),
+    ("time", |effort| time::table(effort.rounds, effort.round)),
+    ("latency", |effort| latency::table(effort.rounds, 4 * effort.round)),
+    ("wake", |effort| wake::table(effort.rounds, 2 * effort.round)),
+    ("memory", |_| memory::table()),
 ];
 
 fn main() -> ExitCode {
@@ -115,29 +121,30 @@ fn main() -> ExitCode {
 
 fn run(wanted: &[String], quick: bool) -> Result<()> {
     let effort = if quick { &QUICK } else { &FULL };
-    // A queue of 2000 waiters takes as many connections; the usual soft limit is 1024.
-    rlimit::increase_nofile_limit(10_000)?;
-    let installation = Installation::find()?;
-    let environment = installation.describe()?;
+    // 10,000 waiters take as many connections, here and in the server; the usual soft limit is 1024.
+    rlimit::increase_nofile_limit(15_000)?;
+    let environment = server::describe()?;
     environment.iter().for_each(|(name, value)| println!("{name}: {value}"));
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bench");
+    fs::create_dir_all(&directory)?;
     let mut tables = Vec::new();
     for (name, section) in SECTIONS {
         if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
             eprintln!("{name}");
-            let table = section(&installation, effort)?;
+            let table = section(effort)?;
             table.print();
             tables.push(table);
         }
     }
-    let bars = reach::bars(&tables);
-    reach::print(&bars);
-    let path = installation.directory.join("results.json");
-    report::write_json(&path, &environment, &tables, &bars)?;
+    let goals = goals::goals(&tables);
+    goals::print(&goals);
+    let path = directory.join("results.json");
+    report::write_json(&path, &environment, &tables, &goals)?;
     println!("\nAll figures: {}", path.display());
     if quick || !wanted.is_empty() {
-        return page::write(&installation.directory, &environment, &tables, &bars);
+        return page::write(&directory, &environment, &tables, &goals);
     }
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    page::write(&project.join("docs"), &environment, &tables, &bars)?;
+    page::write(&project.join("docs"), &environment, &tables, &goals)?;
     page::update_readme(&project.join("README.md"), &environment, &tables)
 }

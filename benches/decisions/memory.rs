@@ -4,10 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::client::{Client, Error, Result};
-use crate::clock::START_US;
 use crate::peers::Scripts;
 use crate::report::{Column, Table, SET_EX};
-use crate::server::{info, Installation, Server, Time, Tool};
+use crate::server::{info, Host, Setting, Time, Tool};
+use crate::support::START_US;
 use crate::window::PERIOD_US;
 use crate::workload::{allowed, Workload};
 
@@ -74,15 +74,16 @@ fn events(events: u64) -> [Workload; 3] {
 }
 
 /// Bytes by which `decisions` of a workload make an empty server grow, for each of them.
-fn bytes_each(server: &Server, workload: &Workload, decisions: u64) -> Result<f64> {
-    let mut client = server.connect()?;
+fn bytes_each(host: &Host, workload: &Workload, decisions: u64) -> Result<f64> {
+    let mut client = host.connect()?;
     client.call("FLUSHALL")?;
     let before = settled_memory(&mut client)?;
     let unexpected =
-        workload.run_paced(&mut client, &mut workload.pacer(server), decisions as usize)?;
+        workload.run_paced(&mut client, &mut workload.pacer(host), decisions as usize)?;
     if unexpected > 0 {
         return Err(Error::Refused(format!("{unexpected} of {decisions} answered otherwise")));
     }
+    host.tick(0);
     Ok((settled_memory(&mut client)? - before) / decisions as f64)
 }
 
@@ -100,18 +101,18 @@ fn settled_memory(client: &mut Client) -> Result<f64> {
 }
 
 /// Weighs them all.
-pub fn table(installation: &Installation) -> Result<Table> {
-    const BYTES: Column = Column { name: "bytes", decimals: 1 };
+pub fn table() -> Result<Table> {
+    const BYTES: Column = Column { name: "bytes", decimals: 1, compared: true };
     let title = format!(
         "Memory per key ({KEYS} keys of 11 bytes) and per event with its share of the key ({ALL_EVENTS} events)"
     );
     let mut table = Table::new("memory", title, &[BYTES]);
-    let server = Server::start(installation, Tool::None, Time::Held)?;
+    let host = Host::start(Tool::None, Setting::Bare, Time::Held)?;
     let mut weigh = |workload: &Workload, peer: Option<String>, decisions| {
-        let bytes = bytes_each(&server, workload, decisions);
+        let bytes = bytes_each(&host, workload, decisions);
         table.add(&workload.name, peer, bytes.map(|bytes| vec![bytes]))
     };
-    for workload in keys(&server.scripts) {
+    for workload in keys(&host.scripts) {
         weigh(&workload, None, KEYS)?;
     }
     for number in EVENTS {

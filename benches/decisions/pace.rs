@@ -1,12 +1,11 @@
-//! Lets a held clock advance as decisions are made.
+//! Lets a held clock move on as decisions are made.
 
-use crate::client::Result;
-use crate::clock::Clock;
-use crate::server::Server;
+use crate::server::Host;
+use crate::support::Clock;
 
 /// Keeps a pace of so much time for each decision, or barely exceeds it.
 ///
-/// The clock advances by a tick whenever the server reads it, so that time passes between the commands of a pipeline
+/// The clock moves on by a tick whenever the server reads it, so that time passes between the commands of a pipeline
 /// too. How often it is read for a decision differs from command to command, from server to server and with the
 /// pipeline's length; it is estimated here from one exchange to the next.
 pub struct Pacer<'s> {
@@ -25,9 +24,9 @@ pub struct Pacer<'s> {
 
 impl<'s> Pacer<'s> {
     /// Keeps `pace_us` microseconds for each decision, if there is a pace and the server's clock is held.
-    pub fn new(server: &'s Server, pace_us: Option<f64>) -> Pacer<'s> {
+    pub fn new(host: &'s Host, pace_us: Option<f64>) -> Pacer<'s> {
         Pacer {
-            clock: pace_us.and(server.clock()),
+            clock: pace_us.and(host.clock()),
             pace_us: pace_us.unwrap_or_default(),
             tick_us: 0.0,
             seen_us: 0,
@@ -38,9 +37,9 @@ impl<'s> Pacer<'s> {
     }
 
     /// Prepares the clock for an exchange of so many decisions.
-    pub fn step(&mut self, decisions: usize) -> Result<()> {
-        let Some(clock) = self.clock else { return Ok(()) };
-        let now_us = clock.now_us()?;
+    pub fn step(&mut self, decisions: usize) {
+        let Some(clock) = self.clock else { return };
+        let now_us = clock.now_us();
         if self.decisions > 0.0 {
             let passed_us = (now_us - self.seen_us) as f64;
             self.learn(passed_us / self.tick_us / self.decisions);
@@ -50,7 +49,7 @@ impl<'s> Pacer<'s> {
         self.decisions = decisions as f64;
         let due_us = self.pace_us * self.decisions + self.lag_us;
         self.tick_us = (due_us / (self.reads() * self.decisions)).ceil();
-        Ok(clock.tick(self.tick_us as i64)?)
+        clock.tick_us(self.tick_us as i64);
     }
 
     /// Follows a smaller number of reads at once, a larger one slowly: the server's cron reads the clock as well.

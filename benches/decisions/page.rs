@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::chart::number;
 use crate::client::{Error, Result};
 use crate::figures::FIGURES;
-use crate::reach::{self, Bar};
+use crate::goals::{self, Goal};
 use crate::report::{markdown_row, Environment, Table, SET_EX};
 use crate::{memory, throttle};
 
@@ -18,7 +18,7 @@ pub fn write(
     directory: &Path,
     environment: &Environment,
     tables: &[Table],
-    bars: &[Bar],
+    goals: &[Goal],
 ) -> Result<()> {
     let charts = directory.join("charts");
     fs::create_dir_all(&charts)?;
@@ -36,7 +36,7 @@ pub fn write(
                 let rows = environment.iter().map(|(name, value)| markdown_row(&[*name, value]));
                 format!("| | |\n|---|---|\n{}", rows.collect::<String>())
             }
-            Some(("reach", _)) => reach::to_markdown(bars),
+            Some(("goals", _)) => goals::to_markdown(goals),
             Some(("table", id)) => {
                 let table = tables.iter().find(|table| table.id == id);
                 table.map_or_else(String::new, |table| {
@@ -81,7 +81,7 @@ fn costs(environment: &Environment, tables: &[Table]) -> Option<String> {
     let [counted, weighed] =
         ["throttle", "memory"].map(|id| tables.iter().find(|table| table.id == id));
     let (counted, weighed) = (counted?, weighed?);
-    let ratio = |name| Some(format!("{:.2}", counted.ratio(name, SET_EX)?));
+    let ratio = |name| Some(format!("{:.2}", counted.ratio(0, name, SET_EX)?));
     let weight = |name| Some(number(weighed.figure(name)?.round()));
     let rows = [
         [format!("on {server}"), "RL.THROTTLE".into(), "the usual GCRA script".into()],

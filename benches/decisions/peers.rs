@@ -3,21 +3,20 @@
 use crate::client::{Batch, Client, Result};
 
 /// The scripts' SHA-1 sums, for EVALSHA.
-#[derive(Default)]
 pub struct Scripts {
     pub gcra: String,
     pub window: String,
     pub acquire: String,
     pub apply: String,
     pub semaphore: String,
+    /// Not what people use: the three commands of a decision about three limits, called by a script.
+    pub several: String,
 }
 
 impl Scripts {
     pub fn load(client: &mut Client) -> Result<Scripts> {
         let mut load = |source: &str| -> Result<String> {
-            let mut batch = Batch::default();
-            batch.add_words(&[b"SCRIPT", b"LOAD", source.as_bytes()]);
-            client.send(&batch)?;
+            client.send(&Batch::words(["SCRIPT", "LOAD", source]))?;
             Ok(client.receive()?.text().to_string())
         };
         Ok(Scripts {
@@ -26,6 +25,7 @@ impl Scripts {
             acquire: load(include_str!("peers/acquire.lua"))?,
             apply: load(include_str!("peers/apply.lua"))?,
             semaphore: load(include_str!("peers/semaphore.lua"))?,
+            several: load(include_str!("peers/several.lua"))?,
         })
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{json, Map, Value};
 
 use crate::client::{Error, Result};
-use crate::reach::Bar;
+use crate::goals::Goal;
 
 /// The row that all costs are compared with.
 pub const SET_EX: &str = "SET k v EX 60";
@@ -16,6 +16,8 @@ pub const SET_EX: &str = "SET k v EX 60";
 pub struct Column {
     pub name: &'static str,
     pub decimals: usize,
+    /// Whether rows are compared by it.
+    pub compared: bool,
 }
 
 struct Row {
@@ -26,7 +28,7 @@ struct Row {
     remark: String,
 }
 
-/// Figures of one kind. Their first column is the one by which rows are compared.
+/// Figures of one kind.
 pub struct Table {
     pub id: &'static str,
     title: String,
@@ -78,21 +80,26 @@ impl Table {
         self.figures(name)?.first().copied()
     }
 
-    /// How a row's first figure relates to that of another row.
-    pub fn ratio(&self, name: &str, to: &str) -> Option<f64> {
-        Some(self.figure(name)? / self.figure(to)?)
+    /// How a row's figure in a column relates to that of another row.
+    pub fn ratio(&self, column: usize, name: &str, to: &str) -> Option<f64> {
+        Some(self.figures(name)?.get(column)? / self.figures(to)?.get(column)?)
     }
 
-    fn ratios(&self, row: &Row) -> [Option<f64>; 2] {
-        let to_peer = row.peer.as_ref().and_then(|peer| self.ratio(&row.name, peer));
-        [self.ratio(&row.name, SET_EX), to_peer]
+    /// How a row relates to another in each column by which rows are compared.
+    fn ratios(&self, name: &str, to: &str) -> Vec<f64> {
+        let compared = (0..self.columns.len()).filter(|&column| self.columns[column].compared);
+        compared.filter_map(|column| self.ratio(column, name, to)).collect()
     }
 
     fn cells(&self, row: &Row) -> Vec<String> {
         let figures = self.columns.iter().enumerate().map(|(index, column)| {
             row.figures.get(index).map(|figure| format!("{figure:.*}", column.decimals))
         });
-        let ratios = self.ratios(row).map(|ratio| ratio.map(|ratio| format!("{ratio:.2}")));
+        let ratios = [Some(SET_EX), row.peer.as_deref()].map(|to| {
+            let ratios = self.ratios(&row.name, to?);
+            let told: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
+            (!told.is_empty()).then(|| told.join(" / "))
+        });
         let cells = figures.chain(ratios).map(|cell| cell.unwrap_or_else(|| "-".into()));
         [row.name.clone()].into_iter().chain(cells).collect()
     }
@@ -152,16 +159,15 @@ impl Table {
     }
 
     fn row_to_json(&self, row: &Row) -> Value {
-        let [to_set_ex, to_peer] = self.ratios(row);
         let named = self.columns.iter().zip(&row.figures);
         let figures: Map<String, Value> =
             named.map(|(column, figure)| (column.name.into(), json!(figure))).collect();
         json!({
             "name": row.name,
             "figures": figures,
-            "to_set_ex": to_set_ex,
+            "to_set_ex": self.ratios(&row.name, SET_EX),
             "peer": row.peer,
-            "to_peer": to_peer,
+            "to_peer": row.peer.as_ref().map(|peer| self.ratios(&row.name, peer)),
             "remark": row.remark,
         })
     }
@@ -181,14 +187,14 @@ pub fn write_json(
     path: &Path,
     environment: &Environment,
     tables: &[Table],
-    bars: &[Bar],
+    goals: &[Goal],
 ) -> Result<()> {
     let environment: Map<String, Value> =
         environment.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
     let tables: Map<String, Value> =
         tables.iter().map(|table| (table.id.to_string(), table.to_json())).collect();
-    let reach: Vec<Value> = bars.iter().map(Bar::to_json).collect();
-    let results = json!({ "environment": environment, "tables": tables, "reach": reach });
+    let goals: Vec<Value> = goals.iter().map(Goal::to_json).collect();
+    let results = json!({ "environment": environment, "tables": tables, "goals": goals });
     let text = serde_json::to_string_pretty(&results).map_err(std::io::Error::from)?;
     Ok(fs::write(path, text + "\n")?)
 }

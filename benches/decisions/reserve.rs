@@ -2,10 +2,10 @@
 
 use crate::callgrind::Meter;
 use crate::client::{Reply, Result};
-use crate::clock::START_US;
 use crate::peers::Scripts;
 use crate::report::Table;
-use crate::server::{Installation, Time};
+use crate::server::Time;
+use crate::support::START_US;
 use crate::throttle;
 use crate::window::PERIOD_US;
 use crate::workload::{allowed, Workload, PIPELINE};
@@ -13,11 +13,14 @@ use crate::workload::{allowed, Workload, PIPELINE};
 /// As many as there are decisions in an exchange, so that a key never sees two of them at once.
 const KEYS: u64 = PIPELINE as u64;
 
+/// Beside more reservations than this there is one key, and the decisions of an exchange are held there together.
+const MOST_IN_EACH_KEY: u64 = 100;
+
 /// Events in the window of each key, beside the reservations.
 const EVENTS: u64 = 100;
 
-/// Room for the measured reservations: several connections may hold one at a time.
-const ROOM: u64 = 5;
+/// Room for the measured reservations.
+const ROOM: u64 = PIPELINE as u64;
 
 /// Of reservations that outlast the run: a year.
 const LONG_LEASE_MS: u64 = 31_536_000_000;
@@ -25,11 +28,13 @@ const LONG_LEASE_MS: u64 = 31_536_000_000;
 /// Of the measured ones.
 const LEASE_MS: u64 = 20_000;
 
-/// Other reservations that live in the key meanwhile.
-pub const OTHERS: [u64; 4] = [0, 10, 100, 1000];
+/// Other reservations that live in the key meanwhile. The last fills the key up to `ratelimit.max-reservations`.
+pub const OTHERS: [u64; 6] = [0, 10, 100, 1_000, 10_000, 65_536 - ROOM];
+
+/// Of those, the ones beside which reservations are applied.
+pub const APPLIED_BESIDE: [u64; 3] = [0, 10, 100];
 
 pub const RELEASE: &str = "RL.ACQUIRE + RL.RELEASE";
-pub const RELEASE_OWN_ID: &str = "RL.ACQUIRE ID + RL.RELEASE";
 pub const APPLY: &str = "RL.ACQUIRE + RL.APPLY";
 pub const LUA_RELEASE: &str = "semaphore Lua + ZREM";
 pub const LUA_APPLY: &str = "acquire Lua + apply Lua";
@@ -39,8 +44,16 @@ pub fn row(what: &str, others: u64) -> String {
     format!("{what}, {others} others")
 }
 
-fn key(number: u64) -> String {
-    format!("work:{:02}", number % KEYS)
+fn key(number: u64, others: u64) -> String {
+    format!("work:{:02}", number % keys(others))
+}
+
+fn keys(others: u64) -> u64 {
+    if others > MOST_IN_EACH_KEY {
+        1
+    } else {
+        KEYS
+    }
 }
 
 /// As long as an id that the module makes.
@@ -51,28 +64,18 @@ fn own_id(number: u64) -> String {
 /// A place in a semaphore, taken and given back.
 pub fn release(others: u64) -> Workload {
     let limit = others + ROOM;
-    Workload::new(row(RELEASE, others), move |i| format!("RL.ACQUIRE {} {limit} 0", key(i)))
-        .settled_by(|i, reply| format!("RL.RELEASE {} {}", key(i), reply.at(5).text()))
-        .prepared_by(held_for_long(others, limit, "0"))
+    Workload::new(row(RELEASE, others), move |i| format!("RL.ACQUIRE {} {limit} 0", key(i, others)))
+        .settled_by(move |i, reply| format!("RL.RELEASE {} {}", key(i, others), reply.at(5).text()))
+        .made_by(held_for_long(others, limit, "0"))
         .expecting(allowed)
-}
-
-/// The same with an id of the caller's.
-fn release_own_id(others: u64) -> Workload {
-    let limit = others + ROOM;
-    Workload::new(row(RELEASE_OWN_ID, others), move |i| {
-        format!("RL.ACQUIRE {} {limit} 0 ID {}", key(i), own_id(i))
-    })
-    .settled_by(|i, _: &Reply| format!("RL.RELEASE {} {}", key(i), own_id(i)))
-    .prepared_by(held_for_long(others, limit, "0"))
-    .expecting(allowed)
 }
 
 /// A reservation that becomes an event, in a full window which an event leaves at each call.
 pub fn apply(others: u64) -> Workload {
     let limit = others + EVENTS + ROOM;
-    let acquire = move |i| format!("RL.ACQUIRE {} {limit} 60", key(i));
-    let settle = |i, reply: &Reply| format!("RL.APPLY {} {}", key(i), reply.at(5).text());
+    let acquire = move |i| format!("RL.ACQUIRE {} {limit} 60", key(i, others));
+    let settle =
+        move |i, reply: &Reply| format!("RL.APPLY {} {}", key(i, others), reply.at(5).text());
     let pace_us = PERIOD_US as f64 / (EVENTS * KEYS) as f64;
     let filling = Workload::new("filling", acquire).settled_by(settle).paced(pace_us);
     Workload::new(row(APPLY, others), acquire)
@@ -85,9 +88,10 @@ pub fn apply(others: u64) -> Workload {
 
 /// Puts the other reservations into one key, and copies it to the rest.
 fn held_for_long(others: u64, limit: u64, period: &str) -> Vec<String> {
-    let first = key(0);
+    let first = key(0, others);
     let acquire = format!("RL.ACQUIRE {first} {limit} {period} LEASE {LONG_LEASE_MS}");
-    let copies = (1..KEYS).map(|number| format!("COPY {first} {} REPLACE", key(number)));
+    let copies =
+        (1..keys(others)).map(|number| format!("COPY {first} {} REPLACE", key(number, others)));
     let copies = copies.filter(|_| others > 0);
     std::iter::repeat_n(acquire, others as usize).chain(copies).collect()
 }
@@ -102,12 +106,12 @@ pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
     let script = scripts.semaphore.clone();
     let limit = others + ROOM;
     Workload::new(row(LUA_RELEASE, others), move |i| {
-        let (key, now, id) = (key(i), now_ms(i), own_id(i));
+        let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
         let ends = now + LEASE_MS;
         format!("EVALSHA {script} 1 {key} {now} {limit} {ends} {id}")
     })
-    .settled_by(|i, _: &Reply| format!("ZREM {} {}", key(i), own_id(i)))
-    .prepared_by(zset_of_others(others, ""))
+    .settled_by(move |i, _: &Reply| format!("ZREM {} {}", key(i, others), own_id(i)))
+    .made_by(zset_of_others(others, ""))
     .expecting(allowed)
 }
 
@@ -115,12 +119,12 @@ pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
 pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
     let (acquire, apply) = (scripts.acquire.clone(), scripts.apply.clone());
     let limit = others + EVENTS + ROOM;
-    let filling =
-        (0..EVENTS * KEYS).map(|i| format!("ZADD {}:events {} {}", key(i), now_ms(i), own_id(i)));
-    let prepared = filling.chain(zset_of_others(others, ":reserved"));
+    let filling = (0..EVENTS * KEYS)
+        .map(move |i| format!("ZADD {}:events {} {}", key(i, others), now_ms(i), own_id(i)));
+    let made = filling.chain(zset_of_others(others, ":reserved"));
     Workload::new(row(LUA_APPLY, others), move |i| {
         let i = EVENTS * KEYS + i;
-        let (key, now, id) = (key(i), now_ms(i), own_id(i));
+        let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
         let (before, ends) = (now - PERIOD_US / 1000, now + LEASE_MS);
         format!(
             "EVALSHA {acquire} 2 {key}:events {key}:reserved {now} {before} {limit} {ends} {id}"
@@ -128,41 +132,41 @@ pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
     })
     .settled_by(move |i, _: &Reply| {
         let i = EVENTS * KEYS + i;
-        let (key, now, id) = (key(i), now_ms(i), own_id(i));
+        let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
         format!("EVALSHA {apply} 2 {key}:events {key}:reserved {now} {id} 60")
     })
-    .prepared_by(prepared)
+    .made_by(made)
     .expecting(allowed)
 }
 
 /// The same for the scripts, in the key's ZSET of reservations.
 fn zset_of_others(others: u64, suffix: &'static str) -> impl Iterator<Item = String> {
     let ends = now_ms(0) + LONG_LEASE_MS;
-    (0..KEYS).flat_map(move |number| {
-        let key = key(number);
+    (0..keys(others)).flat_map(move |number| {
+        let key = key(number, others);
         (0..others)
             .map(move |other| format!("ZADD {key}{suffix} {} other:{other:016}", ends + other))
     })
 }
 
 /// Counts them all.
-pub fn table(installation: &Installation, decisions: usize) -> Result<Table> {
-    let mut meter = Meter::start(installation, Time::Held, decisions)?;
+pub fn table(decisions: usize, others: &[u64]) -> Result<Table> {
+    let mut meter = Meter::start(Time::Held, decisions)?;
     let title = format!(
-        "Instructions of the whole server per reservation, taken and ended ({KEYS} keys in turn, windows of {EVENTS} \
-         events, pipeline 50)"
+        "Instructions of the whole server per reservation, taken and ended (one key, or {KEYS} in turn beside up to \
+         {MOST_IN_EACH_KEY} others; windows of {EVENTS} events; pipeline 50)"
     );
-    let mut table = Table::new("reserve", title, &[Meter::COLUMN]);
+    let mut table = Table::new("reserve", title, &Meter::COLUMNS);
     meter.add(&mut table, &throttle::set_ex(), None)?;
-    for others in OTHERS {
-        let to_release = Some(row(LUA_RELEASE, others));
-        meter.add(&mut table, &release(others), to_release.clone())?;
-        meter.add(&mut table, &release_own_id(others), to_release)?;
-        meter.add(&mut table, &apply(others), Some(row(LUA_APPLY, others)))?;
-        let lua_release = lua_release(&meter.server.scripts, others);
-        meter.add(&mut table, &lua_release, None)?;
-        let lua_apply = lua_apply(&meter.server.scripts, others);
-        meter.add(&mut table, &lua_apply, None)?;
+    for &others in others {
+        meter.add(&mut table, &release(others), Some(row(LUA_RELEASE, others)))?;
+        let lua = lua_release(&meter.host().scripts, others);
+        meter.add(&mut table, &lua, None)?;
+        if APPLIED_BESIDE.contains(&others) {
+            meter.add(&mut table, &apply(others), Some(row(LUA_APPLY, others)))?;
+            let lua = lua_apply(&meter.host().scripts, others);
+            meter.add(&mut table, &lua, None)?;
+        }
     }
     Ok(table)
 }

@@ -1,4 +1,4 @@
-//! CPU time of the server, throughput and latency, pipelined and one at a time.
+//! CPU time of the server for a decision, and how many it makes in a second.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,31 +6,16 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, Error, Result};
 use crate::peers::Scripts;
 use crate::report::{Column, Table};
-use crate::rounds::{interleave, medians, permilles};
-use crate::server::{cpu_us, Installation, Server, Time, Tool};
-use crate::workload::{Exchange, Workload, PIPELINE};
+use crate::rounds::{interleave, medians};
+use crate::server::{cpu_us, Host, Setting, Time, Tool};
+use crate::workload::{Workload, PIPELINE};
 use crate::{reserve, throttle, window};
 
-/// Connections that keep the server busy with pipelines. About a window there is but one: the scripts' events must come
-/// in the order of their times.
-const CONNECTIONS: usize = 2;
-
-/// Exchanges of each manner before the rounds.
+/// Exchanges before the rounds.
 const WARM_UP: usize = 100;
 
 /// Events in the windows.
-const SIZES: [u64; 2] = [100, 10_000];
-
-const COLUMNS: [Column; 8] = [
-    Column { name: "CPU us", decimals: 2 },
-    Column { name: "1000/s", decimals: 0 },
-    Column { name: "p50 us of 50", decimals: 0 },
-    Column { name: "p99 us of 50", decimals: 0 },
-    Column { name: "alone: CPU us", decimals: 1 },
-    Column { name: "alone: 1000/s", decimals: 1 },
-    Column { name: "alone: p50 us", decimals: 1 },
-    Column { name: "alone: p99 us", decimals: 1 },
-];
+const SIZES: [u64; 2] = [10, 100];
 
 /// A row to be measured: what, the name of its peer, and by which clock.
 struct Plan {
@@ -49,15 +34,15 @@ fn plans(scripts: &Scripts) -> Vec<Plan> {
         plans.push(Plan { workload, peer, time: Time::Held });
     };
     for events in SIZES {
-        let lua_allowed = window::lua_allowed(scripts, events);
+        let transaction = window::transaction(events);
         let lua_denied = window::lua_denied(scripts, events);
         for kind in window::KINDS {
-            held(kind.allowed(events), Some(&lua_allowed));
+            held(kind.allowed(events), Some(&transaction));
             held(kind.denied(events), Some(&lua_denied));
         }
-        held(lua_allowed, None);
+        held(transaction, None);
+        held(window::lua_allowed(scripts, events), None);
         held(lua_denied, None);
-        held(window::transaction(events), None);
     }
     let lua_release = reserve::lua_release(scripts, 0);
     let lua_apply = reserve::lua_apply(scripts, 0);
@@ -68,110 +53,73 @@ fn plans(scripts: &Scripts) -> Vec<Plan> {
     plans
 }
 
-/// How decisions are asked for.
-struct Manner {
-    connections: usize,
-    pipeline: usize,
-    /// Of a held clock, to keep the pace.
-    tick_us: i64,
-}
-
 /// A row with a server of its own, which idles while the others are measured.
 struct Subject<'p> {
     workload: &'p Workload,
-    server: Server,
+    host: Host,
     control: Client,
-    clients: Vec<Client>,
-    /// Pipelined, and one at a time.
-    manners: [Manner; 2],
+    client: Client,
+    /// Of a held clock, to keep the pace.
+    tick_us: i64,
     /// Decisions of all rounds, and those that were not answered as expected.
     decisions: f64,
     unexpected: f64,
 }
 
 impl<'p> Subject<'p> {
-    fn start(installation: &Installation, plan: &'p Plan) -> Result<Subject<'p>> {
-        let server = Server::start(installation, Tool::None, plan.time)?;
-        let mut control = server.connect()?;
+    fn start(plan: &'p Plan) -> Result<Subject<'p>> {
+        let host = Host::start(Tool::None, Setting::Bare, plan.time)?;
+        let mut client = host.connect()?;
         let workload = &plan.workload;
-        workload.prepare(&server, &mut control)?;
-        let mut warm_up = |connections, pipeline| -> Result<Manner> {
-            let mut pacer = workload.pacer(&server);
-            for _ in 0..WARM_UP {
-                pacer.step(pipeline)?;
-                workload.run(&mut control, pipeline)?;
-            }
-            Ok(Manner { connections, pipeline, tick_us: pacer.tick_us() })
-        };
-        let connections = if plan.time == Time::Held { 1 } else { CONNECTIONS };
-        let manners = [warm_up(connections, PIPELINE)?, warm_up(1, 1)?];
-        let clients: Result<Vec<Client>> = (0..CONNECTIONS).map(|_| server.connect()).collect();
-        let clients = clients?;
-        let (decisions, unexpected) = (0.0, 0.0);
-        Ok(Subject { workload, server, control, clients, manners, decisions, unexpected })
+        workload.prepare(&host, &mut client, None)?;
+        let mut pacer = workload.pacer(&host);
+        for _ in 0..WARM_UP {
+            pacer.step(PIPELINE);
+            workload.run(&mut client, PIPELINE)?;
+        }
+        let tick_us = pacer.tick_us();
+        host.tick(0);
+        let control = host.connect()?;
+        Ok(Subject { workload, host, control, client, tick_us, decisions: 0.0, unexpected: 0.0 })
     }
 
-    /// One round of both manners, a figure for each column: CPU time per decision, thousands of decisions in a second,
-    /// median and 99th percentile of an exchange's time.
+    /// One round: CPU time per decision in microseconds, and thousands of decisions in a second.
     fn round(&mut self, time: Duration) -> Result<Vec<f64>> {
-        let Subject { workload, server, control, clients, manners, decisions, unexpected } = self;
-        let mut figures = Vec::new();
-        for manner in &*manners {
-            server.tick(manner.tick_us)?;
-            let cpu = cpu_us(control)?;
-            let started = Instant::now();
-            let exchanges: Result<Vec<Vec<Exchange>>> = thread::scope(|scope| {
-                let workload = &**workload;
-                let run = |client| scope.spawn(move || manner.run_for(time, workload, client));
-                let threads: Vec<_> =
-                    clients.iter_mut().take(manner.connections).map(run).collect();
-                threads.into_iter().map(join).collect()
-            });
-            let took_s = started.elapsed().as_secs_f64();
-            let cpu = cpu_us(control)? - cpu;
-            let exchanges: Vec<Exchange> = exchanges?.into_iter().flatten().collect();
-            let made = (exchanges.len() * manner.pipeline) as f64;
-            *decisions += made;
-            *unexpected += exchanges.iter().map(|exchange| exchange.unexpected as f64).sum::<f64>();
-            let took = exchanges.iter().map(|exchange| exchange.took).collect();
-            let [p50, p99] = permilles(took, [500, 990]);
-            figures.extend([cpu / made, made / took_s / 1e3, p50, p99]);
-        }
-        Ok(figures)
-    }
-}
-
-impl Manner {
-    /// As many exchanges as fit into a span of time.
-    fn run_for(
-        &self,
-        time: Duration,
-        workload: &Workload,
-        client: &mut Client,
-    ) -> Result<Vec<Exchange>> {
+        let Subject { workload, host, control, client, tick_us, decisions, unexpected } = self;
+        host.tick(*tick_us);
+        let cpu = cpu_us(control)?;
         let started = Instant::now();
-        let mut exchanges = Vec::new();
+        let mut made = 0.0;
         while started.elapsed() < time {
-            exchanges.push(workload.run(client, self.pipeline)?);
+            *unexpected += workload.run(client, PIPELINE)?.unexpected as f64;
+            made += PIPELINE as f64;
         }
-        Ok(exchanges)
+        let took_s = started.elapsed().as_secs_f64();
+        let cpu = cpu_us(control)? - cpu;
+        host.tick(0);
+        *decisions += made;
+        Ok(vec![cpu / made, made / took_s / 1e3])
     }
 }
 
-/// What a client's thread brought.
+/// What a thread brought.
 pub fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|_| Err(Error::other("a client's thread panicked")))
+    thread.join().unwrap_or_else(|_| Err(Error::other("a thread of the benchmark panicked")))
 }
 
 /// Measures all rows in turn, `rounds` times, and takes the medians.
-pub fn table(installation: &Installation, rounds: usize, time: Duration) -> Result<Table> {
+pub fn table(rounds: usize, time: Duration) -> Result<Table> {
+    const COLUMNS: [Column; 2] = [
+        Column { name: "CPU us", decimals: 2, compared: true },
+        Column { name: "1000/s", decimals: 0, compared: false },
+    ];
     let title = format!(
-        "Time, medians of {rounds} interleaved rounds: {CONNECTIONS} connections (one about windows and \
-         reservations) with pipelines of {PIPELINE}, then one connection with one decision at a time"
+        "CPU time of the server per decision and decisions a second, from one connection with pipelines of {PIPELINE} \
+         (medians of {rounds} interleaved rounds)"
     );
     let mut table = Table::new("time", title, &COLUMNS);
-    let plans = plans(&Server::start(installation, Tool::None, Time::Real)?.scripts);
-    let subjects = plans.iter().map(|plan| Subject::start(installation, plan));
+    let plans = plans(&Host::bare()?.scripts);
+    let subjects = plans.iter().map(Subject::start);
     let subjects = interleave(subjects, rounds, |subject| subject.round(time));
     for (plan, subject) in plans.iter().zip(subjects) {
         let unexpected =

@@ -7,7 +7,6 @@ use crate::client::{Batch, Client, Error, Reply, Result};
 use crate::latency::{Load, RATE};
 use crate::report::{Column, Table};
 use crate::rounds::{interleave, permilles};
-use crate::server::Installation;
 use crate::throttle;
 use crate::time::join;
 use crate::workload::allowed;
@@ -160,11 +159,11 @@ impl Subject<'_> {
 }
 
 /// Measures all in turn, `rounds` times.
-pub fn table(installation: &Installation, rounds: usize, time: Duration) -> Result<Table> {
+pub fn table(rounds: usize, time: Duration) -> Result<Table> {
     const COLUMNS: [Column; 3] = [
-        Column { name: "p50 us", decimals: 0 },
-        Column { name: "p99 us", decimals: 0 },
-        Column { name: "waits", decimals: 0 },
+        Column { name: "p50 us", decimals: 0, compared: true },
+        Column { name: "p99 us", decimals: 0, compared: false },
+        Column { name: "waits", decimals: 0, compared: false },
     ];
     let title = format!(
         "Wake-up: how long after the moment it can the waiting client has its answer, on a server that is idle or \
@@ -176,8 +175,8 @@ pub fn table(installation: &Installation, rounds: usize, time: Duration) -> Resu
         LOADS.iter().flat_map(|load| WAYS.iter().map(move |way| (way, *load))).collect();
     let subjects = plans.iter().map(|&(way, load)| {
         let loaded = load == LOADS[1];
-        let load = Load::prepare(installation, &set_ex)?;
-        let clients = [load.server.connect()?, load.server.connect()?];
+        let load = Load::prepare(&set_ex)?;
+        let clients = [load.host.connect()?, load.host.connect()?];
         Ok(Subject { way, load, loaded, clients })
     });
     let subjects = interleave(subjects, rounds, |subject| subject.round(time));

@@ -2,22 +2,28 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Batch, Client, Reply, Result};
 use crate::pace::Pacer;
-use crate::server::Server;
+use crate::server::Host;
 
 /// Decisions in one pipelined exchange.
 pub const PIPELINE: usize = 50;
 
-type Ask = Box<dyn Fn(u64) -> String + Send + Sync>;
-type Settle = Box<dyn Fn(u64, &Reply) -> String + Send + Sync>;
+/// The longest that preparing a server may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type Ask = Arc<dyn Fn(u64) -> String + Send + Sync>;
+type Settle = Arc<dyn Fn(u64, &Reply) -> String + Send + Sync>;
 
 /// A row of a table. Commands are texts, one a line, without quoting.
 pub struct Workload {
     pub name: String,
     lead_in: Option<(Box<Workload>, usize)>,
+    /// Commands that make keys, see `made_by`.
+    make: Vec<String>,
     prepare: Vec<String>,
     ask: Ask,
     settle: Option<Settle>,
@@ -32,6 +38,13 @@ pub struct Exchange {
     pub unexpected: usize,
 }
 
+/// A key as one server has it, for another.
+pub struct Copied {
+    key: Vec<u8>,
+    ttl_ms: String,
+    dump: Vec<u8>,
+}
+
 impl Workload {
     /// Decision number `i` is `ask(i)`, any answer but an error will do.
     pub fn new(
@@ -41,11 +54,28 @@ impl Workload {
         Workload {
             name: name.into(),
             lead_in: None,
+            make: Vec::new(),
             prepare: Vec::new(),
-            ask: Box::new(ask),
+            ask: Arc::new(ask),
             settle: None,
             expected: |_| true,
             pace_us: None,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// The same from its first decision on.
+    pub fn afresh(&self) -> Workload {
+        let lead_in = self.lead_in.as_ref();
+        Workload {
+            name: self.name.clone(),
+            lead_in: lead_in.map(|(lead_in, count)| (Box::new(lead_in.afresh()), *count)),
+            make: self.make.clone(),
+            prepare: self.prepare.clone(),
+            ask: self.ask.clone(),
+            settle: self.settle.clone(),
+            expected: self.expected,
+            pace_us: self.pace_us,
             next: AtomicU64::new(0),
         }
     }
@@ -56,7 +86,13 @@ impl Workload {
         self
     }
 
-    /// Commands to run once, after the lead-in and while the clock stands.
+    /// Commands whose keys are needed after the lead-in; a server that is slowed down gets the keys copied.
+    pub fn made_by(mut self, commands: impl IntoIterator<Item = String>) -> Workload {
+        self.make = commands.into_iter().collect();
+        self
+    }
+
+    /// Commands to run once, after all that and while the clock stands.
     pub fn prepared_by(mut self, commands: impl IntoIterator<Item = String>) -> Workload {
         self.prepare = commands.into_iter().collect();
         self
@@ -67,7 +103,7 @@ impl Workload {
         mut self,
         settle: impl Fn(u64, &Reply) -> String + Send + Sync + 'static,
     ) -> Workload {
-        self.settle = Some(Box::new(settle));
+        self.settle = Some(Arc::new(settle));
         self
     }
 
@@ -84,18 +120,50 @@ impl Workload {
     }
 
     /// What lets the time between the decisions pass.
-    pub fn pacer<'s>(&self, server: &'s Server) -> Pacer<'s> {
-        Pacer::new(server, self.pace_us)
+    pub fn pacer<'s>(&self, host: &'s Host) -> Pacer<'s> {
+        Pacer::new(host, self.pace_us)
     }
 
-    /// Brings a server into the state in which the decisions are to be made, and leaves its clock standing.
-    pub fn prepare(&self, server: &Server, client: &mut Client) -> Result<()> {
-        if let Some((lead_in, count)) = &self.lead_in {
-            lead_in.prepare(server, client)?;
-            lead_in.run_paced(client, &mut lead_in.pacer(server), *count)?;
+    /// Whether keys have to be made first.
+    pub fn is_made(&self) -> bool {
+        !self.make.is_empty()
+    }
+
+    /// Makes the keys on an empty server and takes them.
+    pub fn make(&self, client: &mut Client) -> Result<Vec<Copied>> {
+        client.call_all(&self.make, PATIENCE)?;
+        let keys = client.call("KEYS *")?;
+        let mut copied = Vec::new();
+        for key in keys.elements() {
+            let key = key.bytes().to_vec();
+            let mut ask = |command: &[u8]| -> Result<Reply> {
+                client.send(&Batch::words([command, &key]))?;
+                client.receive()
+            };
+            let ttl_ms = ask(b"PTTL")?.integer().unwrap_or(0).max(0).to_string();
+            let dump = ask(b"DUMP")?.bytes().to_vec();
+            copied.push(Copied { key, ttl_ms, dump });
         }
-        server.tick(0)?;
-        client.call_all(&self.prepare)
+        Ok(copied)
+    }
+
+    /// Brings an empty server into the state in which the decisions are to be made, and leaves its clock standing.
+    pub fn prepare(&self, host: &Host, client: &mut Client, made: Option<&[Copied]>) -> Result<()> {
+        if let Some((lead_in, count)) = &self.lead_in {
+            lead_in.prepare(host, client, None)?;
+            lead_in.run_paced(client, &mut lead_in.pacer(host), *count)?;
+        }
+        host.tick(0);
+        match made {
+            None => client.call_all(&self.make, PATIENCE)?,
+            Some(made) => {
+                for Copied { key, ttl_ms, dump } in made {
+                    client.send(&Batch::words([b"RESTORE", &key[..], ttl_ms.as_bytes(), dump]))?;
+                    client.receive()?;
+                }
+            }
+        }
+        client.call_all(&self.prepare, PATIENCE)
     }
 
     /// Makes `count` decisions at their pace, `PIPELINE` at a time, and tells how many were not answered as expected.
@@ -107,7 +175,7 @@ impl Workload {
     ) -> Result<usize> {
         let mut unexpected = 0;
         for _ in 0..count.div_ceil(PIPELINE) {
-            pacer.step(PIPELINE)?;
+            pacer.step(PIPELINE);
             unexpected += self.run(client, PIPELINE)?.unexpected;
         }
         Ok(unexpected)
@@ -119,7 +187,7 @@ impl Workload {
         let mut batch = Batch::default();
         numbers.clone().for_each(|number| batch.add(&(self.ask)(number)));
         let (replies, mut took) = client.exchange(&batch)?;
-        // A transaction answers several times, the last time with its result.
+        // A decision of several commands, as a transaction, is answered by the last.
         let each = replies.len() / count;
         let answers = replies.iter().skip(each - 1).step_by(each);
         let expected: Vec<_> =

@@ -12,7 +12,7 @@ use crate::limit::rule::Rule;
 use crate::limit::throttle::Rate;
 use crate::options::{self, Known};
 use crate::redis::call::Call;
-use crate::state::zones::zones;
+use crate::zones::zones;
 
 const MAX_BUCKETS: u64 = 65_536;
 

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::limit::decimal::parse_i64;
 use crate::redis::call::Context;
 use crate::redis::config::{Number, Refused, Setting, Text, Value};
-use crate::state::zones::zones;
+use crate::zones::zones;
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
 

@@ -9,7 +9,6 @@
 //! part.rs           one limit on one key: read, judged, granted or denied, written
 //! settle.rs         what becomes of one reservation
 //! indexes.rs        those indexes, and when they are dropped
-//! zones.rs          the time zones that were named
 //! ```
 
 pub mod bucket;
@@ -19,7 +18,6 @@ pub mod part;
 mod reservations;
 pub mod settle;
 pub mod window;
-pub mod zones;
 
 use crate::redis::call::{Context, KeyName};
 use crate::redis::key::{Kind, ReadKey, WriteKey};

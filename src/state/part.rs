@@ -8,7 +8,7 @@
 
 use super::bucket::BucketKey;
 use super::window::{Change, WindowKey};
-use super::zones::zones;
+use crate::zones::zones;
 use super::{Intent, Spot};
 use crate::error::Error;
 use crate::limit::decision::{Ask, Decision, Manner, Quantity, Verdict};

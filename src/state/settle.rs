@@ -2,7 +2,7 @@
 
 use super::entries::reservation;
 use super::window::{release, Change, WindowKey};
-use super::zones::zones;
+use crate::zones::zones;
 use super::{Intent, Spot};
 use crate::error::Error;
 use crate::limit::reservation::{end_us, Id, Reservation};

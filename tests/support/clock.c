@@ -1,6 +1,7 @@
-/* Preloaded into redis-server: the wall clock reads what the test wrote into a shared file, in microseconds.
- * Zero means real time, a negative number a clock that runs so far behind it. The monotonic clock stays true, so the
- * server's event loop goes on turning.
+/* Preloaded into redis-server: the wall clock reads what a test or a benchmark wrote into a shared file.
+ * The file holds two 64-bit integers: the time in microseconds, and how many microseconds a held clock moves on at each
+ * reading. A time of zero means real time, a negative one a clock that runs so far behind it. The monotonic clock stays
+ * true, so the server's event loop goes on turning.
  * Raw system calls instead of dlsym(RTLD_NEXT), which allocates and hangs servers built with jemalloc. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,18 +16,23 @@
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t *shared;
+static struct { int64_t now_us, tick_us; } *shared;
 
 __attribute__((constructor)) static void map_clock(void) {
     const char *path = getenv("RATELIMIT_TEST_CLOCK");
-    int fd = path ? open(path, O_RDONLY) : -1;
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (fd < 0) return;
-    void *map = mmap(NULL, sizeof(int64_t), PROT_READ, MAP_SHARED, fd, 0);
+    void *map = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map != MAP_FAILED) shared = map;
     close(fd);
 }
 
-static int64_t held_us(void) { return shared ? __atomic_load_n(shared, __ATOMIC_SEQ_CST) : 0; }
+static int64_t held_us(void) {
+    if (!shared) return 0;
+    int64_t tick_us = __atomic_load_n(&shared->tick_us, __ATOMIC_SEQ_CST);
+    if (tick_us == 0) return __atomic_load_n(&shared->now_us, __ATOMIC_SEQ_CST);
+    return __atomic_fetch_add(&shared->now_us, tick_us, __ATOMIC_SEQ_CST);
+}
 
 int clock_gettime(clockid_t id, struct timespec *at) {
     int64_t us = id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE ? held_us() : 0;

@@ -14,7 +14,14 @@ use super::{library, Builder, Conn, Server};
 /// top-level command begins, also those that then freeze it for the command.
 pub struct Clock {
     path: PathBuf,
-    us: &'static AtomicI64,
+    shared: &'static Shared,
+}
+
+/// What clock.c maps.
+#[repr(C)]
+struct Shared {
+    us: AtomicI64,
+    tick_us: AtomicI64,
 }
 
 impl Clock {
@@ -22,29 +29,29 @@ impl Clock {
     pub(super) fn create(path: PathBuf) -> Clock {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.expect("create the clock's file");
-        file.set_len(size_of::<i64>() as u64).expect("size the clock's file");
-        // SAFETY: a fresh shared mapping of eight bytes that the file has, aligned to a page. It is
+        file.set_len(size_of::<Shared>() as u64).expect("size the clock's file");
+        // SAFETY: a fresh shared mapping of the bytes that the file has, all zero, aligned to a page. It is
         // never unmapped, so the reference is good for the life of the process.
-        let us = unsafe {
+        let shared = unsafe {
             let (access, share) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
             let map = libc::mmap(
                 std::ptr::null_mut(),
-                size_of::<i64>(),
+                size_of::<Shared>(),
                 access,
                 share,
                 file.as_raw_fd(),
                 0,
             );
             assert_ne!(map, libc::MAP_FAILED, "map the clock's file");
-            &*map.cast::<AtomicI64>()
+            &*map.cast::<Shared>()
         };
-        Clock { path, us }
+        Clock { path, shared }
     }
 
     /// Holds the clock at `us` microseconds after 1970.
     pub fn set_us(&self, us: i64) {
         assert!(us > 0, "a held clock is after 1970");
-        self.us.store(us, SeqCst);
+        self.shared.us.store(us, SeqCst);
     }
 
     /// Steps the clock; a negative number steps it back.
@@ -57,15 +64,20 @@ impl Clock {
         self.advance_us(ms * 1000);
     }
 
+    /// Lets a held clock move on by so many microseconds each time the server reads it; 0 stops it.
+    pub fn tick_us(&self, us: i64) {
+        self.shared.tick_us.store(us, SeqCst);
+    }
+
     /// Lets the clock run, so many milliseconds behind real time. Timers fire then, as they do by real time.
     pub fn run_behind_ms(&self, ms: i64) {
         assert!(ms > 0, "a clock runs behind real time or by it");
-        self.us.store(-1000 * ms, SeqCst);
+        self.shared.us.store(-1000 * ms, SeqCst);
     }
 
     /// What the server's clock shows, in microseconds after 1970.
     pub fn now_us(&self) -> i64 {
-        match self.us.load(SeqCst) {
+        match self.shared.us.load(SeqCst) {
             held @ 1.. => held,
             behind => {
                 let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -76,7 +88,7 @@ impl Clock {
 
     /// Lets the clock show real time again.
     pub fn release(&self) {
-        self.us.store(0, SeqCst);
+        self.shared.us.store(0, SeqCst);
     }
 
     /// What a server must have in its environment to live by this clock.

@@ -53,7 +53,7 @@ impl Machine {
         self.lateness().0
     }
 
-    /// How late it was at the worst.
+    /// The latest that it was.
     pub fn worst(&self) -> Duration {
         self.lateness().1
     }

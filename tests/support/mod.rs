@@ -1,4 +1,4 @@
-//! A real server for each test, and the clock it lives by.
+//! A real server for each test and each benchmark, and the clock it lives by.
 //!
 //! ```ignore
 //! mod support;
@@ -12,7 +12,7 @@
 //! `RATELIMIT_SO` is the module (default `target/release/libredis_ratelimit.so`); `RATELIMIT_TEST_SLOWNESS` is how many
 //! times slower the server may be, which then also ends orderly (`make valgrind`).
 
-// Each file in tests/ is a crate of its own and uses only a part of this.
+// Each file in tests/ is a crate of its own and uses only a part of this; so is benches/decisions.
 #![allow(dead_code, unused_imports)]
 
 mod client;

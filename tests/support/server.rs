@@ -102,6 +102,7 @@ pub struct Builder {
     config: Vec<String>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    tool: Vec<OsString>,
     binary: PathBuf,
     dir: Option<PathBuf>,
     own_clock: bool,
@@ -137,6 +138,13 @@ impl Builder {
     /// A variable of the server's environment.
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Under a program that takes the server's command line as its last arguments, as valgrind does. The server ends
+    /// orderly then, so that the program can clear up.
+    pub fn tool<S: Into<OsString>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        self.tool.extend(words.into_iter().map(Into::into));
         self
     }
 
@@ -240,6 +248,7 @@ impl Server {
             config: Vec::new(),
             args: Vec::new(),
             env: Vec::new(),
+            tool: Vec::new(),
             binary: default_binary(),
             dir: None,
             own_clock: false,
@@ -429,6 +438,10 @@ impl Server {
             "repl-ping-replica-period 1000000".into(),
             "repl-timeout 1000000000".into(),
         ];
+        if self.clock.is_some() {
+            // The allocator's thread sleeps until a moment of the held clock; where real time is past it, it never sleeps.
+            lines.push("jemalloc-bg-thread no".into());
+        }
         if self.version.is_from(7, 0) {
             lines.push("enable-debug-command yes".into());
             lines.push("enable-module-command yes".into());
@@ -447,7 +460,10 @@ impl Server {
         let log = File::options().create(true).append(true).open(self.dir.join("server.log"));
         let log = log.expect("open the server's log");
         let logged = log.metadata().unwrap().len() as usize;
-        let mut command = Command::new(&self.builder.binary);
+        let mut words = self.builder.tool.clone();
+        words.push(self.builder.binary.clone().into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         command.arg(self.dir.join("server.conf")).args(&self.builder.args);
         command.stdin(process::Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log);
         if let Some(clock) = &self.clock {
@@ -522,7 +538,7 @@ impl Drop for Server {
             Some(process) => process.try_wait().ok().flatten(),
             None => None,
         };
-        if slowness() > 1 {
+        if slowness() > 1 || !self.builder.tool.is_empty() {
             self.end_orderly();
         }
         self.kill();
@@ -552,8 +568,9 @@ fn default_binary() -> PathBuf {
 
 /// The module's file.
 pub fn module_path() -> String {
-    let default = "target/release/libredis_ratelimit.so";
-    let path = env::var_os("RATELIMIT_SO").map_or_else(|| default.into(), PathBuf::from);
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("release");
+    let default = || built.join("libredis_ratelimit.so");
+    let path = env::var_os("RATELIMIT_SO").map_or_else(default, PathBuf::from);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     assert!(path.exists(), "no module at {path:?}: run `make build`");
     path.into_os_string().into_string().expect("a path of plain text")

@@ -1,0 +1,258 @@
+//! The goals that the project set itself, and how far a run got.
+
+use serde_json::{json, Value};
+
+use crate::report::{markdown_row, Table, SET_EX};
+use crate::{block, longest, memory, reserve, stall, throttle, wake, window};
+
+/// One goal.
+pub struct Goal {
+    what: String,
+    bound: f64,
+    /// Whether the figure is to stay at or below the bound, or to reach it.
+    side: Side,
+    /// None where it was not measured, or the server has not what it is about.
+    figure: Option<f64>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    AtMost,
+    AtLeast,
+}
+
+/// The columns of instructions.
+const BARE: usize = 0;
+const AOF: usize = 1;
+
+impl Goal {
+    fn at_most(what: impl Into<String>, figure: Option<f64>, bound: f64) -> Goal {
+        Goal { what: what.into(), bound, side: Side::AtMost, figure }
+    }
+
+    fn at_least(what: impl Into<String>, figure: Option<f64>, bound: f64) -> Goal {
+        Goal { side: Side::AtLeast, ..Goal::at_most(what, figure, bound) }
+    }
+
+    /// A row is to be at most `bound` times another one.
+    fn beside(table: &Table, column: usize, name: &str, to: &str, bound: f64) -> Goal {
+        let setting = if column == AOF { ", with the AOF" } else { "" };
+        Goal::at_most(format!("{name} / {to}{setting}"), table.ratio(column, name, to), bound)
+    }
+
+    fn verdict(&self) -> &'static str {
+        let reached = self.figure.map(|figure| match self.side {
+            Side::AtMost => figure <= self.bound,
+            Side::AtLeast => figure >= self.bound,
+        });
+        match reached {
+            Some(true) => "met",
+            Some(false) => "MISSED",
+            None => "-",
+        }
+    }
+
+    fn cells(&self) -> [String; 4] {
+        let figure = self.figure.map_or("not there".into(), |figure| format!("{figure:.3}"));
+        let sign = if self.side == Side::AtMost { "<=" } else { ">=" };
+        [self.verdict().into(), self.what.clone(), figure, format!("{sign} {:.3}", self.bound)]
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!({
+            "goal": self.what,
+            "side": if self.side == Side::AtMost { "at most" } else { "at least" },
+            "bound": self.bound,
+            "figure": self.figure,
+            "verdict": self.verdict(),
+        })
+    }
+}
+
+/// Prints the goals of the sections that were run.
+pub fn print(goals: &[Goal]) {
+    println!("\nGoals\n");
+    let width = goals.iter().map(|goal| goal.what.chars().count()).max().unwrap_or(0);
+    for goal in goals {
+        let [verdict, what, figure, bound] = goal.cells();
+        println!("{verdict:6}  {what:width$}  {figure:>9} {bound}");
+    }
+}
+
+/// The goals in a table of Markdown.
+pub fn to_markdown(goals: &[Goal]) -> String {
+    let rows = goals.iter().map(|goal| markdown_row(&goal.cells()));
+    format!("| | goal | figure | bound |\n|---|---|---:|---:|\n{}", rows.collect::<String>())
+}
+
+/// Compares what was measured with every goal of the sections that were run.
+pub fn goals(tables: &[Table]) -> Vec<Goal> {
+    type Goals = fn(&Table) -> Vec<Goal>;
+    let of_section: [(&str, Goals); 9] = [
+        ("throttle", of_throttle),
+        ("several", of_several),
+        ("window", of_window),
+        ("reserve", of_reserve),
+        ("longest", of_longest),
+        ("stall", of_stall),
+        ("block", of_block),
+        ("wake", of_wake),
+        ("memory", of_memory),
+    ];
+    let of_table = |table: &Table| {
+        let section = of_section.iter().find(|(id, _)| *id == table.id);
+        section.map_or_else(Vec::new, |(_, goals)| goals(table))
+    };
+    tables.iter().flat_map(of_table).collect()
+}
+
+fn of_throttle(table: &Table) -> Vec<Goal> {
+    let [off, on] = throttle::TOP_KEYS.map(throttle::denied_with_top);
+    vec![
+        Goal::beside(table, BARE, throttle::ALLOWED, SET_EX, 1.35),
+        Goal::beside(table, BARE, throttle::DENIED, SET_EX, 0.89),
+        Goal::beside(table, AOF, throttle::ALLOWED, SET_EX, 1.10),
+        Goal::beside(table, AOF, throttle::DENIED, SET_EX, 0.50),
+        Goal::beside(table, BARE, throttle::FORCE, throttle::ALLOWED, 1.05),
+        Goal::beside(table, BARE, throttle::AHEAD, throttle::ALLOWED, 1.05),
+        Goal::beside(table, BARE, &on, &off, 1.06),
+    ]
+}
+
+fn of_several(table: &Table) -> Vec<Goal> {
+    let goal = |(column, verdict)| {
+        let row = |what| throttle::row_of_several(what, verdict);
+        Goal::beside(table, column, &row(throttle::ALL), &row(throttle::SINGLE), 0.9)
+    };
+    [(BARE, "allowed"), (BARE, "denied"), (AOF, "allowed"), (AOF, "denied")].map(goal).into()
+}
+
+fn of_window(table: &Table) -> Vec<Goal> {
+    let [exact, buckets, fixed] = window::KINDS.map(|kind| kind.name);
+    let mut goals = Vec::new();
+    for (events, bound) in [(5, 0.75), (10, 0.72), (30, 0.62), (100, 0.48), (1_000, 0.62)] {
+        let row = |what| window::row(what, events, "allowed");
+        goals.push(Goal::beside(table, BARE, &row(exact), &row(window::MULTI), bound));
+    }
+    let allowed = |events| window::row(exact, events, "allowed");
+    goals.push(Goal::beside(table, BARE, &allowed(10_000), SET_EX, 2.2));
+    for (events, bound) in [(10, 2.0), (100, 2.5), (1_000, 1.5)] {
+        goals.push(Goal::beside(table, AOF, &allowed(events), SET_EX, bound));
+    }
+    for events in window::SIZES {
+        let bound = if events <= 128 { 1.4 } else { 1.17 };
+        let denied = window::row(exact, events, "denied");
+        goals.push(Goal::beside(table, BARE, &denied, SET_EX, bound));
+    }
+    for kind in [buckets, fixed] {
+        for events in [100, 10_000] {
+            let row = window::row(kind, events, "allowed");
+            goals.push(Goal::beside(table, BARE, &row, &allowed(10), 1.0));
+        }
+    }
+    goals
+}
+
+fn of_reserve(table: &Table) -> Vec<Goal> {
+    let release = |others| reserve::row(reserve::RELEASE, others);
+    let [none, beside @ ..] = reserve::OTHERS;
+    let mut goals = vec![Goal::beside(table, BARE, &release(none), SET_EX, 3.9)];
+    for others in beside {
+        goals.push(Goal::beside(table, BARE, &release(others), SET_EX, 4.4));
+    }
+    let figures: Vec<f64> =
+        beside.iter().filter_map(|others| table.figure(&release(*others))).collect();
+    let most = figures.iter().copied().reduce(f64::max);
+    let least = figures.iter().copied().reduce(f64::min);
+    let flat = most.zip(least).filter(|_| figures.len() == beside.len());
+    let flat = flat.map(|(most, least)| most / least);
+    goals.push(Goal::at_most("the dearest of these beside others / the cheapest", flat, 1.15));
+    for others in reserve::APPLIED_BESIDE {
+        let row = |what| reserve::row(what, others);
+        let bound = if others == 0 { 0.6 } else { 0.35 };
+        let goal = Goal::beside(table, BARE, &row(reserve::APPLY), &row(reserve::LUA_APPLY), bound);
+        goals.push(goal);
+    }
+    goals
+}
+
+fn of_longest(table: &Table) -> Vec<Goal> {
+    longest::names()
+        .map(|name| Goal::at_most(format!("{name}: ms"), table.figure(name), 5.0))
+        .collect()
+}
+
+fn of_stall(table: &Table) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for what in [stall::GRANTED, stall::DISMISSED] {
+        goals.push(Goal::at_most(format!("{what}: ms"), table.figure(what), 10.0));
+    }
+    let [plain, others @ ..] = stall::KEYS.map(stall::handed_over);
+    goals.push(Goal::at_most(format!("{plain}: ms"), table.figure(&plain), 1.0));
+    for other in others {
+        goals.push(Goal::beside(table, BARE, &other, &plain, 2.0));
+    }
+    goals.push(Goal::beside(table, BARE, &stall::idle(true), &stall::idle(false), 1.5));
+    goals
+}
+
+fn of_block(table: &Table) -> Vec<Goal> {
+    let share = |waiting| {
+        table.ratio(BARE, &block::row(block::ACQUIRE, waiting), &block::row(block::BLPOP, waiting))
+    };
+    let shares = block::WAITING.map(share);
+    let what = |waiting| {
+        format!("{}: round trips beside {}", block::row(block::ACQUIRE, waiting), block::BLPOP)
+    };
+    let mut goals: Vec<Goal> = block::WAITING
+        .into_iter()
+        .zip(shares)
+        .map(|(waiting, share)| Goal::at_least(what(waiting), share, 0.5))
+        .collect();
+    // What so many connections cost the system is in BLPOP's rate as well.
+    let [fewest, .., most] = shares;
+    let flat = most.zip(fewest).map(|(most, fewest)| most / fewest);
+    goals.push(Goal::at_least("the last of these shares / the first", flat, 0.9));
+    goals
+}
+
+fn of_wake(table: &Table) -> Vec<Goal> {
+    let goal = |what: &str, load: &str| {
+        let row = wake::row(what, load);
+        let p99 = table.figures(&row).and_then(|figures| figures.get(1)).copied();
+        Goal::at_most(format!("{row}: p99 us"), p99, 10_000.0)
+    };
+    let ours = || wake::ways().into_iter().filter(|(_, peer)| !peer);
+    wake::LOADS.into_iter().flat_map(|load| ours().map(move |(what, _)| goal(what, load))).collect()
+}
+
+fn of_memory(table: &Table) -> Vec<Goal> {
+    // What a key of redis-cell 0.5.0 takes above one of `SET EX`; it is not in this run.
+    const REDIS_CELL: f64 = 32.0;
+    let above_set_ex = |name: &str| {
+        let figure = table.figure(name).zip(table.figure(SET_EX));
+        // `used_memory` moves by a few kilobytes of buffers.
+        let figure = figure.map(|(key, set_ex)| (key - set_ex).round());
+        Goal::at_most(
+            format!("{name}: bytes a key above SET EX, as redis-cell"),
+            figure,
+            REDIS_CELL,
+        )
+    };
+    let mut goals = vec![above_set_ex(memory::WHOLE), above_set_ex(memory::FRACTION)];
+    // What an event took with the first layout.
+    for (events, bytes) in [(10, 25.4), (100, 14.0), (1_000, 102.5)] {
+        let window = memory::row(memory::WINDOW, events);
+        goals.push(Goal::at_most(
+            format!("{window}: bytes an event"),
+            table.figure(&window),
+            bytes,
+        ));
+    }
+    for events in [10_000, 100_000] {
+        let window = memory::row(memory::WINDOW, events);
+        let usual = memory::row(memory::USUAL, events);
+        goals.push(Goal::beside(table, BARE, &window, &usual, 0.5));
+    }
+    goals
+}

@@ -1,0 +1,185 @@
+//! The longest single call at the default settings: how long one client waits for the answer to one call that has a
+//! lot to do. The way to the server and back is in it.
+
+use std::time::{Duration, Instant};
+
+use crate::client::{Batch, Client, Error, Result};
+use crate::report::{Column, Table};
+use crate::server::{Host, Setting, Time, Tool};
+use crate::support::START_US;
+
+/// The default of `ratelimit.max-reservations`.
+const RESERVATIONS: usize = 65_536;
+
+/// The default of `ratelimit.window-entries`, and the most that BUCKETS can ask for.
+const ENTRIES: u64 = 4_096;
+const BUCKETS: u64 = 65_536;
+
+/// A row is given up where its key takes longer to make.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the clock does before the call.
+#[derive(Clone, Copy)]
+enum Step {
+    None,
+    /// Forward, beyond every window and lease.
+    Forward,
+    /// An hour back.
+    Back,
+}
+
+/// One call that has a lot to do.
+struct Case {
+    name: &'static str,
+    /// What makes the key.
+    make: Make,
+    step: Step,
+    /// Commands that are not measured, one a line.
+    before: &'static str,
+    call: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum Make {
+    /// An event in each of so many parts of an hour, under a limit of a million, so that none is folded into another.
+    Window { parts: u64, options: &'static str },
+    /// So many reservations in a semaphore, named 0, 1, 2 and so on.
+    Semaphore(usize),
+    /// The same beside a window of an hour that has a hundred events.
+    Reservations(usize),
+}
+
+const EXACT: Make = Make::Window { parts: ENTRIES, options: "" };
+const BUCKETED: Make = Make::Window { parts: BUCKETS, options: "BUCKETS 65536" };
+const BESIDE_EVENTS: Make = Make::Reservations(RESERVATIONS);
+const FULL: Make = Make::Semaphore(RESERVATIONS);
+const NEARLY_FULL: Make = Make::Semaphore(RESERVATIONS - 1);
+
+const fn case(
+    name: &'static str,
+    make: Make,
+    step: Step,
+    before: &'static str,
+    call: &'static str,
+) -> Case {
+    Case { name, make, step, before, call }
+}
+
+#[rustfmt::skip]
+const CASES: [Case; 16] = [
+    case("RL.WINDOW, 4096 entries are dead",
+        EXACT, Step::Forward, "", "RL.WINDOW k 1000000 1h"),
+    case("RL.WINDOW, 4096 entries are from the future",
+        EXACT, Step::Back, "", "RL.WINDOW k 1000000 1h"),
+    case("RL.WINDOW denied, waits for the last of 4096 entries",
+        EXACT, Step::None, "", "RL.WINDOW k 1000000 1h 1000000"),
+    case("RL.WINDOW BUCKETS 65536, all entries are dead",
+        BUCKETED, Step::Forward, "", "RL.WINDOW k 1000000 1h 1 BUCKETS 65536"),
+    case("RL.WINDOW BUCKETS 65536, all entries are from the future",
+        BUCKETED, Step::Back, "", "RL.WINDOW k 1000000 1h 1 BUCKETS 65536"),
+    case("RL.WINDOW BUCKETS 65536 denied, waits for the last entry",
+        BUCKETED, Step::None, "", "RL.WINDOW k 1000000 1h 1000000 BUCKETS 65536"),
+    case("RL.ACQUIRE, 65,535 held",
+        NEARLY_FULL, Step::None, "RL.ACQUIRE_RO k 65536 0", "RL.ACQUIRE k 65536 0 ID x"),
+    case("RL.ACQUIRE denied, 65,536 held, waits for the last lease",
+        FULL, Step::None, "", "RL.ACQUIRE k 65536 0 65536"),
+    case("RL.ACQUIRE, 65,536 leases have lapsed",
+        FULL, Step::Forward, "", "RL.ACQUIRE k 65536 0 ID x"),
+    case("RL.ACQUIRE, 65,535 held and the clock went back",
+        NEARLY_FULL, Step::Back, "", "RL.ACQUIRE k 65536 0 ID x"),
+    case("RL.ACQUIRE, the first after a change by hand, 65,534 held",
+        NEARLY_FULL, Step::None, "RL.ACQUIRE_RO k 65536 0\nZPOPMAX k", "RL.ACQUIRE k 65536 0 ID x"),
+    case("RL.WINDOW beside 65,536 held",
+        BESIDE_EVENTS, Step::None, "", "RL.WINDOW k 1000000 1h"),
+    case("RL.APPLY, 65,536 held",
+        BESIDE_EVENTS, Step::None, "", "RL.APPLY k 40000"),
+    case("RL.RENEW, 65,536 held",
+        FULL, Step::None, "", "RL.RENEW k 40000"),
+    case("RL.RELEASE of one, 65,536 held",
+        FULL, Step::None, "", "RL.RELEASE k 40000"),
+    case("RL.RELEASE of one, 65,536 leases have lapsed",
+        FULL, Step::Forward, "", "RL.RELEASE k 40000"),
+];
+
+/// The names of the rows.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CASES.iter().map(|case| case.name)
+}
+
+/// Puts reservations into the key `k`, named 0, 1, 2 and so on, with leases of half an hour.
+pub fn reserve(
+    client: &mut Client,
+    key: &str,
+    number: usize,
+    window: &str,
+    deadline: Duration,
+) -> Result<()> {
+    let calls = (0..number).map(|id| format!("RL.ACQUIRE {key} {window} 1 ID {id} LEASE 1800000"));
+    client.call_all(&calls.collect::<Vec<_>>(), deadline)
+}
+
+impl Make {
+    fn make(self, host: &Host, client: &mut Client) -> Result<()> {
+        match self {
+            Make::Window { parts, options } => {
+                let clock = host.server.clock();
+                let started = Instant::now();
+                for part in 0..parts {
+                    clock.set_us(START_US + (part * (3_600_000_000 / parts + 1)) as i64);
+                    client.call(&format!("RL.WINDOW k 1000000 1h 1 {options}"))?;
+                    if started.elapsed() > PATIENCE {
+                        return Err(Error::Refused(format!(
+                            "making it takes longer than {PATIENCE:?}"
+                        )));
+                    }
+                }
+                Ok(())
+            }
+            Make::Semaphore(number) => reserve(client, "k", number, "65536 0", PATIENCE),
+            Make::Reservations(number) => {
+                client.call("RL.WINDOW k 1000000 1h 100")?;
+                reserve(client, "k", number, "1000000 1h", PATIENCE)
+            }
+        }
+    }
+}
+
+impl Case {
+    /// Makes the call once.
+    fn run(&self) -> Result<Duration> {
+        let host = Host::start(Tool::None, Setting::Bare, Time::Held)?;
+        let clock = host.server.clock();
+        let mut client = host.connect()?;
+        // The call's own code has run before.
+        client.call_all(&[self.call.replace(" k ", " other ")], PATIENCE)?;
+        self.make.make(&host, &mut client)?;
+        match self.step {
+            Step::None => {}
+            Step::Forward => {
+                // The server must not delete the key meanwhile.
+                client.call("PERSIST k")?;
+                clock.advance_ms(86_400_000);
+            }
+            Step::Back => clock.advance_ms(-3_600_000),
+        }
+        client.call_all(&self.before.lines().collect::<Vec<_>>(), PATIENCE)?;
+        let (_, took) = client.exchange(&Batch::of(self.call))?;
+        Ok(took)
+    }
+}
+
+/// Makes each call on servers of its own, `times` times, and takes the shortest: that the machine had something else to
+/// do is not in it.
+pub fn table(times: usize) -> Result<Table> {
+    const MS: Column = Column { name: "ms", decimals: 2, compared: false };
+    let title = format!(
+        "The longest single calls, one of each on a fresh server (the shortest of {times})"
+    );
+    let mut table = Table::new("longest", title, &[MS]);
+    for case in &CASES {
+        let times: Result<Vec<Duration>> = (0..times).map(|_| case.run()).collect();
+        let shortest = times.map(|times| times.into_iter().min().unwrap_or_default());
+        table.add(case.name, None, shortest.map(|took| vec![took.as_secs_f64() * 1e3]))?;
+    }
+    Ok(table)
+}
