@@ -1,7 +1,7 @@
 //! The table of commands. A row says what a command is; its arity, key spec, ACL categories and COMMAND DOCS are
 //! derived from that in module/commands.rs.
 
-use crate::commands::{settle, take};
+use crate::commands::{all, settle, take};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
@@ -40,6 +40,10 @@ pub enum Nature {
     Settles,
     /// It changes nothing.
     Looks,
+    /// It takes of several limits, and never waits.
+    TakesSeveral,
+    /// It looks at several limits.
+    LooksSeveral,
 }
 
 /// An argument that is known by its position.
@@ -65,16 +69,18 @@ const UPDATES: Keys = Keys::First(Access::Update);
 const READS: Keys = Keys::First(Access::Read);
 
 const CONSTANT: &CStr = c"O(1)";
-/// For commands that read a key's events and reservations.
-const READS_ALL: &CStr =
-    c"O(log(N)+M*log(M)) with N the entries of events and M the reservations in the key";
+/// For commands that search a key's events and reservations.
+const SEARCHES: &CStr = c"O(log(N)) with N the entries of events and the reservations in the key";
 /// For commands that find a reservation by its id.
 const FINDS: &CStr = c"O(log(N)) for each id, with N the entries in the key";
 /// For the command that lists reservations.
 const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
 
+/// For the commands over several limits.
+const FOR_EACH: &CStr = c"What the command of each clause costs on its key";
+
 /// All commands.
-pub static COMMANDS: [Command; 10] = [
+pub static COMMANDS: [Command; 12] = [
     Command {
         name: c"rl.throttle",
         run: take::throttle,
@@ -83,7 +89,12 @@ pub static COMMANDS: [Command; 10] = [
         summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::ATMOST.union(Known::BLOCK).union(Known::MS),
+        options: Known::LEAVE
+            .union(Known::ATMOST)
+            .union(Known::FORCE)
+            .union(Known::BLOCK)
+            .union(Known::AHEAD)
+            .union(Known::MS),
         stats: CommandStats::new(),
     },
     Command {
@@ -94,7 +105,7 @@ pub static COMMANDS: [Command; 10] = [
         summary: c"Answers what RL.THROTTLE would, and changes nothing.",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::MS,
+        options: Known::LEAVE.union(Known::MS),
         stats: CommandStats::new(),
     },
     Command {
@@ -104,10 +115,12 @@ pub static COMMANDS: [Command; 10] = [
         nature: Nature::Takes,
         summary:
             c"Counts an event, if a window that slides or follows the calendar has room for it.",
-        complexity: READS_ALL,
+        complexity: SEARCHES,
         positional: WINDOW,
         options: Known::WINDOW
+            .union(Known::LEAVE)
             .union(Known::ATMOST)
+            .union(Known::FORCE)
             .union(Known::COUNTDENIED)
             .union(Known::BLOCK)
             .union(Known::MS),
@@ -119,9 +132,9 @@ pub static COMMANDS: [Command; 10] = [
         keys: READS,
         nature: Nature::Looks,
         summary: c"Answers what RL.WINDOW would, and changes nothing.",
-        complexity: READS_ALL,
+        complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW.union(Known::MS),
+        options: Known::WINDOW.union(Known::LEAVE).union(Known::MS),
         stats: CommandStats::new(),
     },
     Command {
@@ -130,9 +143,10 @@ pub static COMMANDS: [Command; 10] = [
         keys: UPDATES,
         nature: Nature::Takes,
         summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
-        complexity: READS_ALL,
+        complexity: SEARCHES,
         positional: WINDOW,
         options: Known::WINDOW
+            .union(Known::LEAVE)
             .union(Known::LEASE)
             .union(Known::ID)
             .union(Known::BLOCK)
@@ -145,9 +159,9 @@ pub static COMMANDS: [Command; 10] = [
         keys: READS,
         nature: Nature::Looks,
         summary: c"Answers what RL.ACQUIRE would, and changes nothing.",
-        complexity: READS_ALL,
+        complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW.union(Known::MS),
+        options: Known::WINDOW.union(Known::LEAVE).union(Known::MS),
         stats: CommandStats::new(),
     },
     Command {
@@ -192,6 +206,28 @@ pub static COMMANDS: [Command; 10] = [
         complexity: LISTS,
         positional: &[],
         options: Known::empty(),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.all",
+        run: all::all,
+        keys: Keys::Counted(Access::Update),
+        nature: Nature::TakesSeveral,
+        summary: c"Takes from several limits, all or nothing.",
+        complexity: FOR_EACH,
+        positional: &[Texts(c"clause")],
+        options: Known::MS,
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.all_ro",
+        run: all::all_ro,
+        keys: Keys::Counted(Access::Read),
+        nature: Nature::LooksSeveral,
+        summary: c"Answers what RL.ALL would, and changes nothing.",
+        complexity: FOR_EACH,
+        positional: &[Texts(c"clause")],
+        options: Known::MS,
         stats: CommandStats::new(),
     },
 ];

@@ -132,6 +132,14 @@ errors! {
     NotTat = "ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits of Unix nanoseconds",
     /// The server's clock shows a time that cannot be counted with.
     Clock = "ERR the server's clock must be between 1970 and 2255",
+    /// numkeys is no number of its range.
+    NumKeys = "ERR numkeys must be an integer from 1 to 64",
+    /// A key of RL.ALL is given twice.
+    KeyTwice = "ERR a key must be given once",
+    /// A clause of RL.ALL begins with another word.
+    NoClause = "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",
+    /// RL.ALL has more or fewer clauses than keys.
+    Clauses = "ERR there must be one clause for each key",
     /// A bug of ours, caught.
     Internal = "ERR internal error of redis-ratelimit, see the server's log",
 }

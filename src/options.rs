@@ -32,6 +32,10 @@ bitflags! {
         const FORCE = 1 << 10;
         /// `AHEAD ms`: take what can be had within that time.
         const AHEAD = 1 << 11;
+        /// `CHECK`: must be allowed, and takes nothing.
+        const CHECK = 1 << 12;
+        /// `SHADOW`: is told, and never denies the call.
+        const SHADOW = 1 << 13;
         /// Those that say how a window moves.
         const WINDOW = Known::BUCKETS.bits() | Known::FIXED.bits() | Known::TZ.bits();
     }
@@ -73,7 +77,7 @@ pub enum Place {
 }
 
 /// All options, in the order of COMMAND DOCS.
-pub static TABLE: [Row; 12] = [
+pub static TABLE: [Row; 14] = [
     Row::new(Known::BUCKETS, c"BUCKETS", Value::Integer(c"buckets"), Place::Choice(c"kind")),
     Row::new(Known::FIXED, c"FIXED", Value::Nothing, Place::Choice(c"kind")),
     Row::new(Known::TZ, c"TZ", Value::Text(c"zone"), Place::With(c"calendar")),
@@ -85,6 +89,8 @@ pub static TABLE: [Row; 12] = [
     Row::new(Known::ID, c"ID", Value::Text(c"id"), Place::Alone),
     Row::new(Known::BLOCK, c"BLOCK", Value::Integer(c"block-ms"), Place::Choice(c"wait")),
     Row::new(Known::AHEAD, c"AHEAD", Value::Integer(c"ahead-ms"), Place::Choice(c"wait")),
+    Row::new(Known::CHECK, c"CHECK", Value::Nothing, Place::Choice(c"weight")),
+    Row::new(Known::SHADOW, c"SHADOW", Value::Nothing, Place::Choice(c"weight")),
     Row::new(Known::MS, c"MS", Value::Nothing, Place::Alone),
 ];
 

@@ -22,6 +22,8 @@ pub struct Options {
     atmost: bool,
     force: bool,
     count_denied: bool,
+    check: bool,
+    shadow: bool,
     unit: TimeUnit,
     leave: u64,
     ahead_ms: Option<u64>,
@@ -54,6 +56,38 @@ pub struct Parsed {
     pub block_ms: Option<u64>,
 }
 
+/// A clause of RL.ALL.
+#[derive(Clone, Copy, Debug)]
+pub struct Clause {
+    /// What it asks for.
+    pub request: Request,
+    /// It must be allowed, and takes nothing.
+    pub check: bool,
+    /// It is told, and never denies the call.
+    pub shadow: bool,
+}
+
+impl Family {
+    const NAMES: [(&'static str, Family); 3] =
+        [("THROTTLE", Family::Throttle), ("WINDOW", Family::Window), ("ACQUIRE", Family::Acquire)];
+
+    /// The family whose clauses begin with `word`.
+    pub fn named(word: &[u8]) -> Option<Family> {
+        let found = Family::NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
+        found.map(|(_, family)| *family)
+    }
+
+    /// The options of a clause.
+    fn of_clause(self) -> Known {
+        let all = Known::LEAVE | Known::CHECK | Known::SHADOW;
+        match self {
+            Family::Throttle => all,
+            Family::Window => all | Known::WINDOW | Known::COUNTDENIED,
+            Family::Acquire => all | Known::WINDOW | Known::LEASE | Known::ID,
+        }
+    }
+}
+
 /// The limit of a call as its positional arguments give it.
 enum Given {
     Rate(Rate),
@@ -69,7 +103,22 @@ pub struct Arguments<'c, 'a> {
 impl<'c, 'a> Arguments<'c, 'a> {
     /// After the command's name and the key.
     pub fn after_key(call: &'c Call<'a>) -> Self {
-        Arguments { call, next: 2 }
+        Arguments::from(call, 2)
+    }
+
+    /// From argument number `next` on; 0 is the command's name.
+    pub fn from(call: &'c Call<'a>, next: usize) -> Self {
+        Arguments { call, next }
+    }
+
+    /// The very last argument, if it comes next and is `word`.
+    pub fn take_last(&mut self, word: &[u8]) -> bool {
+        let last = self.remaining() == 1
+            && self.call.argument(self.next).is_some_and(|last| last.eq_ignore_ascii_case(word));
+        if last {
+            self.next = self.next.saturating_add(1);
+        }
+        last
     }
 
     /// The next argument.
@@ -86,16 +135,54 @@ impl<'c, 'a> Arguments<'c, 'a> {
 
     /// All that is left, as a call of this family that knows the options `known`.
     pub fn request(&mut self, family: Family, known: Known) -> Result<Parsed, Error> {
+        let least = match family {
+            Family::Acquire => 0,
+            Family::Throttle | Family::Window => i64::MIN,
+        };
+        let (request, options) = self.parts(family, least, known, false)?;
+        Ok(Parsed { request, block_ms: options.block_ms })
+    }
+
+    /// A clause of this family, after the word that it begins with and up to the next clause.
+    pub fn clause(&mut self, family: Family) -> Result<Clause, Error> {
+        let (mut request, options) = self.parts(family, 0, family.of_clause(), true)?;
+        let Options { check, shadow, .. } = options;
+        for (given, name) in [
+            (options.id.is_some(), "ID"),
+            (options.lease_ms.is_some(), "LEASE"),
+            (options.count_denied, "COUNTDENIED"),
+            (shadow, "SHADOW"),
+        ] {
+            if check && given {
+                return Err(Error::NotTogether(name, "CHECK"));
+            }
+        }
+        if shadow && options.count_denied {
+            return Err(Error::NotTogether("COUNTDENIED", "SHADOW"));
+        }
+        if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
+            // It makes no reservation.
+            reserve.most = u64::MAX;
+        }
+        Ok(Clause { request, check, shadow })
+    }
+
+    /// A limit, the quantity and options.
+    fn parts(
+        &mut self,
+        family: Family,
+        least: i64,
+        known: Known,
+        in_clause: bool,
+    ) -> Result<(Request, Options), Error> {
         let given = match family {
             Family::Throttle => Given::Rate(self.rate()?),
             Family::Window => self.window(false)?,
             Family::Acquire => self.window(true)?,
         };
-        let quantity = match family {
-            Family::Acquire => self.quantity(0, Error::Quantity)?,
-            Family::Throttle | Family::Window => self.quantity(i64::MIN, Error::SignedQuantity)?,
-        };
-        let options = self.options(known)?;
+        let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
+        let quantity = self.quantity(least, error)?;
+        let options = self.options(known, in_clause)?;
         options.check(quantity)?;
         let limit = match given {
             Given::Rate(rate) => Limit::Bucket(rate),
@@ -112,8 +199,8 @@ impl<'c, 'a> Arguments<'c, 'a> {
             leave: options.leave,
             manner: options.manner(),
         };
-        let Options { count_denied, unit, block_ms, .. } = options;
-        Ok(Parsed { request: Request { limit, ask, count_denied, unit }, block_ms })
+        let Options { count_denied, unit, .. } = options;
+        Ok((Request { limit, ask, count_denied, unit }, options))
     }
 
     /// `max_burst count period`
@@ -164,11 +251,16 @@ impl<'c, 'a> Arguments<'c, 'a> {
     }
 
     /// All that is left, as options of which the command knows `known`. They come in any order and case, each at
-    /// most once.
-    pub fn options(&mut self, known: Known) -> Result<Options, Error> {
+    /// most once. In a clause they end where the next clause begins, or with MS as the very last word.
+    pub fn options(&mut self, known: Known, in_clause: bool) -> Result<Options, Error> {
         let mut options = Options::default();
         let mut seen = Known::empty();
-        while let Some(word) = self.next() {
+        while let Some(word) = self.call.argument(self.next) {
+            let is_last = self.remaining() == 1 && word.eq_ignore_ascii_case(b"MS");
+            if in_clause && (is_last || Family::named(word).is_some()) {
+                break;
+            }
+            self.next = self.next.saturating_add(1);
             let row = options::named(word).filter(|row| known.contains(row.option));
             let row = row.ok_or(Error::UnknownOption(Word::from(word)))?;
             if seen.contains(row.option) {
@@ -194,6 +286,8 @@ impl Options {
             Known::FORCE => self.force = true,
             Known::COUNTDENIED => self.count_denied = true,
             Known::FIXED => self.fixed = true,
+            Known::CHECK => self.check = true,
+            Known::SHADOW => self.shadow = true,
             _ => {}
         }
     }

@@ -5,9 +5,11 @@
 //! an error here leaves everything as it is              only here is anything written
 //! ```
 
+use super::waiting;
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
-use crate::limit::decision::{Ask, Manner, Quantity};
+use crate::limit::all::{self, Share};
+use crate::limit::decision::{Ask, Manner, Quantity, Verdict};
 use crate::limit::request::{Limit, Request};
 use crate::limit::reservation::{end_us, Id};
 use crate::redis::random;
@@ -69,36 +71,133 @@ impl Attempt {
     }
 }
 
-/// Tries a request on its key. Only what takes is ever barred.
-pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, Error> {
-    let mut judged = part::read(spot, request, terms.mode.intent(), terms.barred)?;
-    let alone_us = match terms.mode {
-        Mode::Try if !judged.verdict().allowed() => judged.alone_us()?,
-        _ => None,
-    };
-    let planned = carry_out(judged, terms.mode)?;
-    let answer = write(request, planned)?;
-    Ok(if answer.allowed() {
-        Attempt::Allowed(answer)
-    } else {
-        Attempt::Denied { answer, alone_us }
-    })
+/// One limit of a call: what is asked of which key, and how far that has come.
+pub struct Part<'c> {
+    spot: Spot<'c>,
+    request: Request,
+    /// It must be allowed, and takes nothing (CHECK).
+    check: bool,
+    /// It is told, and never denies the call (SHADOW).
+    shadow: bool,
+    barred: bool,
+    stage: Stage<'c>,
 }
 
-fn carry_out(judged: Judged, mode: Mode) -> Result<Planned, Error> {
-    match mode {
-        Mode::Look => Ok(judged.look()),
-        _ if judged.verdict().allowed() => judged.grant(|| Id::from(&random::id()[..])),
-        Mode::Final if judged.counts_denial() => judged.count_denial(),
-        Mode::Try | Mode::Final => judged.deny(),
+/// How far a part has come.
+enum Stage<'c> {
+    Given,
+    Judged(Judged<'c>),
+    Planned(Planned<'c>),
+    Done(Answer),
+}
+
+impl<'c> Part<'c> {
+    /// A part that nothing was done for yet.
+    pub fn of(spot: Spot<'c>, request: Request, check: bool, shadow: bool) -> Part<'c> {
+        Part { spot, request, check, shadow, barred: false, stage: Stage::Given }
+    }
+
+    fn read(&mut self, intent: Intent) -> Result<(), Error> {
+        let judged = part::read(self.spot, &self.request, intent, self.barred)?;
+        self.stage = Stage::Judged(judged);
+        Ok(())
+    }
+
+    fn verdict(&self) -> Verdict {
+        match &self.stage {
+            Stage::Judged(judged) => judged.verdict(),
+            Stage::Planned(planned) => planned.decision.verdict,
+            Stage::Done(answer) => answer.decision.verdict,
+            Stage::Given => Verdict::Never,
+        }
+    }
+
+    /// Plans what follows from the verdict on the part, and from the one on the whole call.
+    fn plan(&mut self, mode: Mode, call_allowed: bool) -> Result<(), Error> {
+        let Stage::Judged(judged) = std::mem::replace(&mut self.stage, Stage::Given) else {
+            return Err(Error::Internal);
+        };
+        let allowed = judged.verdict().allowed();
+        let planned = match mode {
+            Mode::Look => judged.look(),
+            _ if call_allowed && allowed && self.check => judged.look(),
+            _ if call_allowed && allowed => judged.grant(|| Id::from(&random::id()[..]))?,
+            Mode::Final if !call_allowed && judged.counts_denial() => judged.count_denial()?,
+            Mode::Try | Mode::Final => judged.deny()?,
+        };
+        self.stage = Stage::Planned(planned);
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        let Stage::Planned(planned) = std::mem::replace(&mut self.stage, Stage::Given) else {
+            return Err(Error::Internal);
+        };
+        let answer = Answer::to(&self.request, planned.decision, planned.id);
+        let lapsed = planned.write()?;
+        stats::LAPSED.add(u64::try_from(lapsed).unwrap_or(0));
+        self.stage = Stage::Done(answer);
+        Ok(())
+    }
+
+    /// The part as it weighs in the answer of the whole call, once that is done.
+    pub fn share(&self) -> Result<Share, Error> {
+        let quantity = if self.check { 0 } else { self.request.ask.quantity.wanted() };
+        Ok(Share { decision: answer(self)?.decision, quantity, shadow: self.shadow })
     }
 }
 
-fn write(request: &Request, planned: Planned) -> Result<Answer, Error> {
-    let answer = Answer::to(request, planned.decision, planned.id);
-    let lapsed = planned.write()?;
-    stats::LAPSED.add(u64::try_from(lapsed).unwrap_or(0));
-    Ok(answer)
+/// What the caller is told of a part, once that is done.
+pub fn answer(part: &Part) -> Result<Answer, Error> {
+    match &part.stage {
+        Stage::Done(answer) => Ok(*answer),
+        Stage::Given | Stage::Judged(_) | Stage::Planned(_) => Err(Error::Internal),
+    }
+}
+
+/// Tries all parts, all or nothing; whether the call is allowed. The order of work is the same for one part and for
+/// many. An error leaves every key as it was.
+fn run(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
+    let allowed = all::allowed(parts.iter().map(|part| (part.verdict(), part.shadow)));
+    for part in parts.iter_mut() {
+        part.plan(mode, allowed)?;
+    }
+    for part in parts {
+        part.write()?;
+    }
+    Ok(allowed)
+}
+
+/// Tries a request on its key. Only what takes is ever barred.
+pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, Error> {
+    let mut part = Part::of(spot, *request, false, false);
+    part.barred = terms.barred;
+    part.read(terms.mode.intent())?;
+    let alone_us = match &mut part.stage {
+        Stage::Judged(judged) if terms.mode == Mode::Try && !judged.verdict().allowed() => {
+            judged.alone_us()?
+        }
+        _ => None,
+    };
+    let allowed = run(std::slice::from_mut(&mut part), terms.mode)?;
+    let answer = answer(&part)?;
+    Ok(if allowed { Attempt::Allowed(answer) } else { Attempt::Denied { answer, alone_us } })
+}
+
+/// Tries several requests, each on its key, all or nothing; whether the call is allowed. Calls that wait on one of the
+/// keys come first.
+pub fn attempt_all(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
+    for part in parts.iter_mut() {
+        if mode != Mode::Look {
+            if part.request.id().is_some_and(|id| waiting::is_waiting(part.spot, id)) {
+                return Err(Error::Duplicate);
+            }
+            let takes = part.request.takes();
+            part.barred = takes && waiting::is_barred(part.spot, part.request.leave());
+        }
+        part.read(mode.intent())?;
+    }
+    run(parts, mode)
 }
 
 /// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it could be told.

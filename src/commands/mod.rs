@@ -1,5 +1,6 @@
 //! The commands: arguments in, reply out. What is decided is in [`crate::limit`], what is stored in [`crate::state`].
 
+pub mod all;
 mod arguments;
 pub mod attempt;
 mod lines;

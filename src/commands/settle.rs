@@ -55,7 +55,7 @@ pub fn release(call: &Call, _known: Known) -> Result<Replied, Error> {
 pub fn renew(call: &Call, known: Known) -> Result<Replied, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next().ok_or(Error::Arity)?)?;
-    let options = arguments.options(known)?;
+    let options = arguments.options(known, false)?;
     let spot = spot(call)?;
     if !settle::renew(spot, &id, options.lease_ms)? {
         return Ok(reply::settled(call, 0));

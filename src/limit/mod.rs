@@ -2,6 +2,7 @@
 //! state come out.
 #![forbid(unsafe_code)]
 
+pub mod all;
 pub mod calendar;
 pub mod decimal;
 pub mod decision;

@@ -64,6 +64,8 @@ const ENTRIES: [Entry; COMMANDS.len()] = [
     entry::<Table, 7>,
     entry::<Table, 8>,
     entry::<Table, 9>,
+    entry::<Table, 10>,
+    entry::<Table, 11>,
 ];
 
 /// Registers all commands; in the ACL category, too, if the server has added it.
@@ -103,6 +105,8 @@ impl Command {
             // Without deny-oom: giving back must work when memory is short.
             Nature::Settles => "write fast",
             Nature::Looks => "readonly fast",
+            Nature::TakesSeveral => "write deny-oom",
+            Nature::LooksSeveral => "readonly",
         };
         match self.keys {
             Keys::Counted(_) => format!("{flags} getkeys-api"),
@@ -116,6 +120,8 @@ impl Command {
             Nature::Takes => "write fast blocking",
             Nature::Settles => "write fast",
             Nature::Looks => "read fast",
+            Nature::TakesSeveral => "write",
+            Nature::LooksSeveral => "read",
         };
         match own {
             Some(own) => format!("{categories} {}", own.to_string_lossy()),
@@ -306,7 +312,7 @@ mod tests {
     #[test]
     fn the_arity_is_derived_from_the_arguments() {
         let arities = COMMANDS.iter().map(Command::arity).collect::<Vec<_>>();
-        assert_eq!(arities, [-5, -5, -4, -4, -4, -4, -3, -3, -3, 2]);
+        assert_eq!(arities, [-5, -5, -4, -4, -4, -4, -3, -3, -3, 2, -4, -4]);
     }
 
     #[test]

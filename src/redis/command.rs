@@ -26,7 +26,6 @@ pub enum Keys {
     /// The first argument is the only key.
     First(Access),
     /// The first argument is the number of the keys that follow it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for commands over several keys"))]
     Counted(Access),
 }
 

@@ -153,11 +153,6 @@ impl<'c> Judged<'c> {
         self.verdict
     }
 
-    /// What was asked.
-    pub fn request(&self) -> &Request {
-        &self.request
-    }
-
     /// When the request could be granted if nothing were held and nobody waited, in Unix microseconds; `None` if never.
     pub fn alone_us(&mut self) -> Result<Option<u64>, Error> {
         match &mut self.opened {

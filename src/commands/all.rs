@@ -1,0 +1,112 @@
+//! RL.ALL and RL.ALL_RO: several limits, all or nothing.
+
+use super::arguments::{Arguments, Clause, Family};
+use super::attempt::{answer, attempt_all, Mode, Part};
+use super::{reply, spot_at, waiting};
+use crate::error::Error;
+use crate::limit::all::{together, Share};
+use crate::limit::decision::TimeUnit;
+use crate::options::Known;
+use crate::redis::call::Call;
+use crate::state::{part, Intent, Spot};
+use crate::stats::Replied;
+
+/// The most keys of a call.
+const MOST_KEYS: u64 = 64;
+
+/// `RL.ALL numkeys key [key ...] clause [clause ...] [MS]`
+pub fn all(call: &Call, _known: Known) -> Result<Replied, Error> {
+    run(call, Mode::Final)
+}
+
+/// `RL.ALL_RO numkeys key [key ...] clause [clause ...] [MS]`
+pub fn all_ro(call: &Call, _known: Known) -> Result<Replied, Error> {
+    run(call, Mode::Look)
+}
+
+fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
+    let (spots, first_clause) = keys(call)?;
+    let (clauses, unit) = match clauses(call, spots.len(), first_clause) {
+        Ok(parsed) => parsed,
+        Err((before, error)) => {
+            // An error of a clause before it comes first.
+            for (spot, clause) in spots.iter().zip(&before) {
+                part::read(*spot, &clause.request, Intent::Read, false)?;
+            }
+            return Err(error);
+        }
+    };
+    let mut parts = Vec::with_capacity(clauses.len());
+    for (spot, mut clause) in spots.into_iter().zip(clauses) {
+        clause.request.unit = unit;
+        parts.push(Part::new(spot, &clause, mode != Mode::Look));
+    }
+    let allowed = attempt_all(&mut parts, mode)?;
+    let shares = parts.iter().map(Part::share).collect::<Result<Vec<Share>, Error>>()?;
+    let whole = together(&shares, allowed);
+    let decides = shares.get(whole.decides).ok_or(Error::Internal)?;
+    let ctx = call.context();
+    ctx.reply_array(7);
+    reply::integers(ctx, &decides.decision, unit, whole.limited, whole.retry_after_us);
+    ctx.reply_integer(u64::try_from(whole.decides).unwrap_or(u64::MAX).saturating_add(1));
+    ctx.reply_array(parts.len());
+    for part in &parts {
+        let _ = reply::answer(ctx, &answer(part)?);
+    }
+    Ok(Replied::of(allowed))
+}
+
+/// The keys of a call, and where its clauses begin.
+fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
+    let mut arguments = Arguments::from(call, 1);
+    let number = arguments.unsigned(1, Error::NumKeys)?;
+    if number > MOST_KEYS {
+        return Err(Error::NumKeys);
+    }
+    let mut spots: Vec<Spot> = Vec::new();
+    let first_clause = usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
+    for at in 2..first_clause {
+        let spot = spot_at(call.context(), call.key_at(at).ok_or(Error::Arity)?)?;
+        if spots.iter().any(|other| other.name.as_bytes() == spot.name.as_bytes()) {
+            return Err(Error::KeyTwice);
+        }
+        spots.push(spot);
+    }
+    Ok((spots, first_clause))
+}
+
+/// An error in the arguments, and the clauses before it.
+type BadClause = (Vec<Clause>, Error);
+
+/// The clauses of a call, one for each of `keys` keys, and the unit of its times.
+fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeUnit), BadClause> {
+    let mut arguments = Arguments::from(call, first);
+    let mut clauses = Vec::with_capacity(keys);
+    let mut unit = TimeUnit::Seconds;
+    loop {
+        if arguments.take_last(b"MS") {
+            unit = TimeUnit::Milliseconds;
+        }
+        let Some(word) = arguments.next() else { break };
+        let clause = Family::named(word).ok_or(Error::NoClause);
+        match clause.and_then(|family| arguments.clause(family)) {
+            Ok(clause) => clauses.push(clause),
+            Err(error) => return Err((clauses, error)),
+        }
+    }
+    if clauses.len() != keys {
+        return Err((Vec::new(), Error::Clauses));
+    }
+    Ok((clauses, unit))
+}
+
+impl<'c> Part<'c> {
+    /// A clause on its key. With `stands_in_line` calls that wait come first.
+    fn new(spot: Spot<'c>, clause: &Clause, stands_in_line: bool) -> Part<'c> {
+        let request = clause.request;
+        if stands_in_line {
+            waiting::wake_key(spot);
+        }
+        Part::of(spot, request, clause.check, clause.shadow)
+    }
+}
