@@ -444,12 +444,15 @@ class WithoutAServer(unittest.TestCase):
 
 
 class InACluster(unittest.TestCase):
+    # Nobody flushes a cluster, so each run has keys of its own.
+    run_id = f"{os.getpid()}:{time.time_ns()}"
+
     def test_each_key_finds_its_node(self) -> None:
         for library in LIBRARIES:
             with self.subTest(library=library), make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
                 limiter = redis_ratelimit.Limiter(cluster)
                 for number in range(30):
-                    key = f"{library}:{number}"
+                    key = f"{self.run_id}:{library}:{number}"
                     self.assertEqual(limiter.throttle(key, Rate(4, 1, "1h"), 2).remaining, 3)
                     with limiter.acquire(f"{key}:w", Window(3, "1h")):
                         pass
@@ -461,7 +464,7 @@ class InACluster(unittest.TestCase):
             async with make(library, ".asyncio", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
                 limiter = redis_ratelimit.asyncio.Limiter(cluster, deadline=30.0)
                 for number in range(30):
-                    key = f"{library}.asyncio:{number}"
+                    key = f"{self.run_id}:{library}.asyncio:{number}"
                     self.assertEqual((await limiter.throttle(key, Rate(4, 1, "1h"), 2)).remaining, 3)
                     async with limiter.acquire(f"{key}:w", Window(3, "1h")):
                         pass
@@ -479,7 +482,7 @@ class InACluster(unittest.TestCase):
             with self.subTest(library=library), make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
                 limiter = redis_ratelimit.Limiter(cluster)
                 for number in range(10):
-                    tag = f"{{{library}:{number}}}"
+                    tag = f"{{{self.run_id}:{library}:{number}}}"
                     clauses = [Clause.window(tag + "a", Window(2, "1h")), Clause.throttle(tag + "b", Rate(0, 1, "1h"))]
                     self.assertEqual([limiter.all(clauses).limited for _ in range(2)], [0, 1])
 
