@@ -40,8 +40,7 @@ export function send(client: Client, key: Key, words: Word[], readonly: boolean,
     return (client as Ioredis).call(String(name), ...rest);
   }
   const { sendCommand } = client as NodeRedis;
-  // The names of versions 5 and 4.
-  const options = signal === undefined ? [] : [{ abortSignal: signal, signal }];
+  const options = signal === undefined ? [] : [{ abortSignal: signal }];
   if (isCluster) return sendCommand.call(client, key, readonly, words, ...options);
   if (isSentinel) return sendCommand.call(client, readonly, words, ...options);
   return sendCommand.call(client, words, ...options);
