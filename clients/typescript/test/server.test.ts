@@ -407,10 +407,11 @@ suite("patience", () => {
       // The server answers a waiting call late while it is paused.
       const reply = frozen.reserve("job", semaphore(1), { block: 400 });
       await untilWaiting(1);
-      await plain.call("CLIENT", "PAUSE", "3000", "WRITE");
+      await plain.call("CLIENT", "PAUSE", "60000", "WRITE");
       assert.equal((await reply).reachable, false);
-      await plain.call("CLIENT", "UNPAUSE");
+      // Still paused: it did not end, it hung up.
       await untilWaiting(0);
+      await plain.call("CLIENT", "UNPAUSE");
       assert.equal(await limiter.release("job", "first"), 1);
       assert.deepEqual(await limiter.held("job"), []);
       await opened.close();
