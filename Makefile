@@ -28,12 +28,12 @@ test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey
 	cargo build --release
 	scripts/test-servers.sh $(SERVERS)
 
-test-clients: ## Run every client and example: Python, Node and Rust, with what they need from pip, npm and cargo
+test-clients: ## Run every client and example, and the clients in clients/, with what they need from pip, npm and cargo
 	@$(install) cargo cc libclang redis-server python3-venv node npm
 	@scripts/install-clients.sh
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
-	$(with_server) CLIENTS=all cargo test --test clients --test examples
+	$(with_server) CLIENTS=all cargo test --test clients --test helpers --test examples
 
 check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9.1
 	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang redis-server shellcheck

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the clients that the tests run into target/clients, as they are pinned in tests/clients. What is installed
-# already is left alone.
+# Installs the clients that the tests run into target/clients, as they are pinned in tests/clients, and what the clients
+# of this repository are tested with, as pinned in clients. What is installed already is left alone.
 #
 #   scripts/install-clients.sh [--if-possible]
 #
@@ -18,13 +18,13 @@ leave_out() {
     [ "$if_possible" = yes ]
 }
 
+# A folder for an environment, and the file that lists what is in it.
 install_python() {
-    local venv=$clients/venv
-    cmp -s "$pins/requirements.txt" "$venv/requirements.txt" && return
-    rm -rf "$venv"
-    python3 -m venv "$venv" &&
-        "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$pins/requirements.txt" &&
-        cp "$pins/requirements.txt" "$venv/"
+    cmp -s "$2" "$1/requirements.txt" && return
+    rm -rf "$1"
+    python3 -m venv "$1" &&
+        "$1/bin/pip" install --quiet --disable-pip-version-check --requirement "$2" &&
+        cp "$2" "$1/requirements.txt"
 }
 
 # Node looks for packages in the folders above the script, so the scripts are linked to from there: see tests/support.
@@ -37,14 +37,27 @@ install_node() {
         cp "$pins/package-lock.json" "$clients/node_modules/installed.json"
 }
 
+install_typescript() {
+    local own=$clients/typescript
+    cmp -s "$PWD/clients/typescript/package-lock.json" "$own/node_modules/installed.json" && return
+    mkdir -p "$own"
+    cp clients/typescript/package.json clients/typescript/package-lock.json "$own/"
+    npm ci --prefix "$own" --ignore-scripts --no-audit --no-fund --loglevel error &&
+        cp clients/typescript/package-lock.json "$own/node_modules/installed.json"
+}
+
 mkdir -p "$clients"
 if ! scripts/install-tools.sh --look python3-venv; then
     leave_out Python "no python3 with venv and pip"
-elif ! install_python; then
-    leave_out Python "pip could not install tests/clients/requirements.txt"
+else
+    install_python "$clients/venv" "$pins/requirements.txt" ||
+        leave_out Python "pip could not install tests/clients/requirements.txt"
+    install_python "$clients/python" clients/python/requirements-test.txt ||
+        leave_out clients/python "pip could not install clients/python/requirements-test.txt"
 fi
 if ! scripts/install-tools.sh --look node || ! scripts/install-tools.sh --look npm; then
     leave_out Node "no node 20 or later with npm"
-elif ! install_node; then
-    leave_out Node "npm could not install tests/clients/package-lock.json"
+else
+    install_node || leave_out Node "npm could not install tests/clients/package-lock.json"
+    install_typescript || leave_out clients/typescript "npm could not install clients/typescript/package-lock.json"
 fi

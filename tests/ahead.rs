@@ -5,7 +5,6 @@ mod support;
 use support::*;
 
 #[test]
-#[ignore = "fails until AHEAD exists"]
 fn bookings_follow_each_other_and_tell_when_to_go_on() {
     let (server, mut conn) = Server::held();
     // One a second, two at once.
@@ -26,7 +25,6 @@ fn bookings_follow_each_other_and_tell_when_to_go_on() {
 }
 
 #[test]
-#[ignore = "fails until AHEAD exists"]
 fn whole_seconds_are_rounded_up() {
     let (_server, mut conn) = Server::held();
     let call = "RL.THROTTLE k 0 1 700ms 1 AHEAD 2000";
@@ -37,7 +35,6 @@ fn whole_seconds_are_rounded_up() {
 }
 
 #[test]
-#[ignore = "fails until AHEAD exists"]
 fn a_negative_quantity_cancels_a_booking() {
     let (_server, mut conn) = Server::held();
     let call = "RL.THROTTLE k 0 1 1 1 AHEAD 10s MS";
@@ -49,7 +46,6 @@ fn a_negative_quantity_cancels_a_booking() {
 }
 
 #[test]
-#[ignore = "fails until AHEAD exists"]
 fn quantity_0_looks_and_beyond_the_limit_is_denied_for_good() {
     let (_server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 0 AHEAD 5s MS"), [0, 5, 5, -1, 0, 0]);
@@ -63,7 +59,6 @@ fn quantity_0_looks_and_beyond_the_limit_is_denied_for_good() {
 }
 
 #[test]
-#[ignore = "fails until AHEAD exists"]
 fn it_works_in_transactions_and_scripts_and_outlives_a_restart() {
     let mut server = Server::builder().aof().clock(true).start();
     server.clock().set_us(START_US);
@@ -78,7 +73,6 @@ fn it_works_in_transactions_and_scripts_and_outlives_a_restart() {
 }
 
 #[test]
-#[ignore = "fails until AHEAD exists"]
 fn while_others_wait_it_is_denied() {
     let server = Server::start();
     let mut conn = server.conn();
@@ -93,7 +87,6 @@ fn while_others_wait_it_is_denied() {
 }
 
 #[test]
-#[ignore = "fails until AHEAD exists"]
 fn ahead_is_refused_beside_what_it_contradicts_and_where_it_makes_no_sense() {
     let (_server, mut conn) = Server::held();
     for length in ["1", "5", "5s", "2MIN", "31557600000", "365d"] {

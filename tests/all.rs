@@ -39,7 +39,6 @@ fn told(reply: &Value) -> Told {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn each_takes_if_all_are_allowed_and_else_none_does() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 3 {u}:rpm {u}:tpm {u}:jobs WINDOW 2 1min WINDOW 1000 1min 400 \
@@ -72,7 +71,6 @@ fn each_takes_if_all_are_allowed_and_else_none_does() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn check_must_be_allowed_and_takes_nothing() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:ban {u}:rate ACQUIRE 1 0 CHECK THROTTLE 9 1 1 MS";
@@ -87,7 +85,6 @@ fn check_must_be_allowed_and_takes_nothing() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn shadow_is_told_and_never_denies_the_call() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:new {u}:old WINDOW 1 60 SHADOW WINDOW 5 60 MS";
@@ -102,7 +99,6 @@ fn shadow_is_told_and_never_denies_the_call() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn countdenied_counts_a_call_that_another_clause_denied() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:a {u}:b WINDOW 2 60 1 COUNTDENIED WINDOW 1 60 MS";
@@ -116,7 +112,6 @@ fn countdenied_counts_a_call_that_another_clause_denied() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn looking_answers_what_the_call_would_and_changes_nothing() {
     let (_server, mut conn) = Server::held();
     let clauses = "2 {u}:a {u}:b WINDOW 2 60 1 COUNTDENIED ACQUIRE 1 0 1 ID x MS";
@@ -134,7 +129,6 @@ fn looking_answers_what_the_call_would_and_changes_nothing() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn an_error_in_any_clause_changes_nothing_and_the_first_is_told() {
     let (_server, mut conn) = Server::held();
     conn.pipeline(["RPUSH {u}:list x", "SET {u}:counter 5", "RL.ACQUIRE {u}:held 9 0 1 ID dup"]);
@@ -190,7 +184,6 @@ fn an_error_in_any_clause_changes_nothing_and_the_first_is_told() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn keys_and_values_may_be_words_of_the_syntax_and_there_may_be_64() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 3 WINDOW MS @x ACQUIRE 5 0 1 ID WINDOW THROTTLE 4 1 1 ACQUIRE 5 0 1 ID MS";
@@ -207,7 +200,6 @@ fn keys_and_values_may_be_words_of_the_syntax_and_there_may_be_64() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn a_cluster_wants_all_keys_in_one_slot() {
     let server = Server::builder().cluster().start();
     let mut conn = server.conn();
@@ -216,7 +208,6 @@ fn a_cluster_wants_all_keys_in_one_slot() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn a_user_needs_the_right_to_every_key() {
     let (server, mut conn) = Server::held();
     conn.cmd("ACL SETUSER some on nopass +@all ~mine:*");
@@ -233,7 +224,6 @@ fn a_user_needs_the_right_to_every_key() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn its_effects_are_one_transaction_of_plain_commands() {
     let server = Server::builder().aof().clock(true).start();
     server.clock().set_us(START_US);
@@ -312,7 +302,6 @@ fn five(reply: &Value) -> Vec<i64> {
 
 /// The same clauses as single commands on keys of their own: looked at first, and taken where all may.
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn it_takes_and_tells_what_single_commands_would() {
     let (server, mut conn) = Server::held();
     // A failure names its seed; RATELIMIT_SEED tries that or another one alone.
@@ -401,7 +390,6 @@ fn it_takes_and_tells_what_single_commands_would() {
 }
 
 #[test]
-#[ignore = "fails until RL.ALL exists"]
 fn a_clause_whose_key_has_a_line_is_denied_and_others_take_nothing() {
     let server = Server::start();
     let mut conn = server.conn();

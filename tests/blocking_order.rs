@@ -483,7 +483,7 @@ fn a_bad_block_is_an_error() {
             "BLOCK 1.5",
             "BLOCK +1",
             "BLOCK 01",
-            "BLOCK 1s",
+            "BLOCK 1mo",
             "BLOCK 31557600001",
             "BLOCK 9223372036854775808",
             "BLOCK -9223372036854775808",

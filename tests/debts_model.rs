@@ -172,14 +172,12 @@ fn seeds() -> Vec<u64> {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn every_answer_with_debts_is_that_of_an_exact_model() {
     let (server, mut conn) = Server::held();
     seeds().into_iter().for_each(|seed| play(&server, &mut conn, seed, false));
 }
 
 #[test]
-#[ignore = "fails until AHEAD exists"]
 fn every_answer_with_debts_and_bookings_is_that_of_an_exact_model() {
     let (server, mut conn) = Server::held();
     seeds().into_iter().for_each(|seed| play(&server, &mut conn, seed, true));

@@ -7,7 +7,6 @@ use support::*;
 const MAX: i64 = i64::MAX;
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn a_bucket_goes_into_debt_and_later_calls_wait_until_it_is_repaid() {
     let (server, mut conn) = Server::held();
     // One a second, five at once.
@@ -25,7 +24,6 @@ fn a_bucket_goes_into_debt_and_later_calls_wait_until_it_is_repaid() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn the_debt_is_stored_beside_the_time_and_only_while_there_is_one() {
     let (server, mut conn) = Server::held();
     let tat = |seconds: i64| (START_US + seconds * 1_000_000) * 1_000;
@@ -50,7 +48,6 @@ fn the_debt_is_stored_beside_the_time_and_only_while_there_is_one() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn a_clock_that_steps_back_locks_out_for_one_bucket_and_the_debt_at_most() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.THROTTLE k 4 1 1 12 FORCE");
@@ -64,7 +61,6 @@ fn a_clock_that_steps_back_locks_out_for_one_bucket_and_the_debt_at_most() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn a_debt_above_100_years_is_an_error_and_changes_nothing() {
     let (_server, mut conn) = Server::held();
     // A year each.
@@ -81,7 +77,6 @@ fn a_debt_above_100_years_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn a_stored_debt_that_the_module_cannot_have_written_is_an_error_and_stays() {
     let (_server, mut conn) = Server::held();
     let tat = START_US * 1_000;
@@ -110,7 +105,6 @@ fn a_stored_debt_that_the_module_cannot_have_written_is_an_error_and_stays() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn a_window_counts_beyond_its_limit_and_later_calls_wait() {
     for options in ["", "BUCKETS 10", "FIXED"] {
         let (server, mut conn) = Server::held();
@@ -131,7 +125,6 @@ fn a_window_counts_beyond_its_limit_and_later_calls_wait() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn a_limit_of_0_admits_nobody_and_counts_what_is_forced() {
     let (_server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.WINDOW k 0 60")[..4], [1, 0, 0, -1]);
@@ -141,7 +134,6 @@ fn a_limit_of_0_admits_nobody_and_counts_what_is_forced() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn a_key_counts_up_to_the_largest_number_and_then_answers_an_error() {
     for options in ["", "BUCKETS 3", "FIXED"] {
         let (_server, mut conn) = Server::held();
@@ -158,7 +150,6 @@ fn a_key_counts_up_to_the_largest_number_and_then_answers_an_error() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn twenty_thousand_forced_events_stay_bounded_in_entries() {
     let (server, mut conn) = Server::held();
     for _ in 0..20_000 / 50 {
@@ -172,7 +163,6 @@ fn twenty_thousand_forced_events_stay_bounded_in_entries() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn force_is_refused_beside_what_it_contradicts() {
     let (_server, mut conn) = Server::held();
     for call in ["RL.THROTTLE k 4 1 1 force MS", "RL.WINDOW k 4 60 1 MS FORCE BUCKETS 5"] {
@@ -202,7 +192,6 @@ fn force_is_refused_beside_what_it_contradicts() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn force_passes_those_who_wait() {
     let server = Server::start();
     let mut conn = server.conn();
@@ -217,7 +206,6 @@ fn force_passes_those_who_wait() {
 }
 
 #[test]
-#[ignore = "fails until FORCE exists"]
 fn debts_and_forced_events_survive_a_crash_and_reach_a_replica_without_the_module() {
     let mut server = Server::builder().aof().clock(true).start();
     server.clock().set_us(START_US);

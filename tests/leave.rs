@@ -5,7 +5,6 @@ mod support;
 use support::*;
 
 #[test]
-#[ignore = "fails until LEAVE exists"]
 fn a_call_is_allowed_only_if_so_much_would_remain() {
     let (server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 4 LEAVE 6 MS"), [0, 10, 6, -1, 4_000]);
@@ -24,7 +23,6 @@ fn a_call_is_allowed_only_if_so_much_would_remain() {
 }
 
 #[test]
-#[ignore = "fails until LEAVE exists"]
 fn more_than_the_limit_with_what_is_left_can_never_be_had() {
     let (_server, mut conn) = Server::held();
     for (call, limit) in [
@@ -44,7 +42,6 @@ fn more_than_the_limit_with_what_is_left_can_never_be_had() {
 }
 
 #[test]
-#[ignore = "fails until LEAVE exists"]
 fn atmost_takes_no_more_than_leaves_so_much() {
     let (_server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 99 ATMOST LEAVE 7 MS"), [0, 10, 7, -1, 3_000, 3]);
@@ -54,7 +51,6 @@ fn atmost_takes_no_more_than_leaves_so_much() {
 }
 
 #[test]
-#[ignore = "fails until LEAVE exists"]
 fn a_reservation_leaves_so_much_and_says_who_is_in_the_way() {
     let (_server, mut conn) = Server::held();
     assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 3 LEAVE 2 ID x").numbers[..3], [0, 5, 2]);
@@ -67,7 +63,6 @@ fn a_reservation_leaves_so_much_and_says_who_is_in_the_way() {
 }
 
 #[test]
-#[ignore = "fails until LEAVE exists"]
 fn what_only_leave_denies_is_not_counted_by_countdenied() {
     let (_server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60 2");
@@ -79,7 +74,6 @@ fn what_only_leave_denies_is_not_counted_by_countdenied() {
 }
 
 #[test]
-#[ignore = "fails until LEAVE exists"]
 fn leave_is_refused_beside_what_it_contradicts_and_out_of_range() {
     let (_server, mut conn) = Server::held();
     for call in ["RL.THROTTLE k 4 1 1 leave 4 MS", "RL.WINDOW k 4 60 1 MS LEAVE 3 ATMOST"] {
@@ -108,7 +102,6 @@ fn leave_is_refused_beside_what_it_contradicts_and_out_of_range() {
 
 /// A call with LEAVE answers what a look at quantity + n does, and takes what the plain call takes.
 #[test]
-#[ignore = "fails until LEAVE exists"]
 fn a_call_with_leave_is_decided_as_one_of_more_and_takes_as_one_of_its_own() {
     let (server, mut conn) = Server::held();
     let clock = server.clock();
@@ -151,7 +144,6 @@ fn a_call_with_leave_is_decided_as_one_of_more_and_takes_as_one_of_its_own() {
 }
 
 #[test]
-#[ignore = "fails until LEAVE exists"]
 fn a_line_is_in_the_order_of_leave_and_then_of_arrival() {
     let server = Server::start();
     let mut conn = server.conn();

@@ -14,8 +14,8 @@ fn a_reservation_whose_rule_has_no_room_is_refused_and_stays_as_it_is() {
     server.clock().set_us(NOW_US);
     let mut conn = server.conn();
     for end_us in [NOW_US + 1_000_000, NOW_US + 90_000_000] {
-        let member = format!(":01:a:1:20000:{end_us}::{}s", "9".repeat(300));
-        conn.cmd(["ZADD", "k", "+inf", &member]);
+        let member = format!("#01:a:1:20000:{end_us}::{}s", "9".repeat(300));
+        conn.cmd(["ZADD", "k", "-inf", &member]);
         for line in [
             "RL.RENEW k a LEASE 5000",
             "RL.APPLY k a",

@@ -53,7 +53,6 @@ const BAD: [&str; 24] = [
 ];
 
 #[test]
-#[ignore = "fails until LEASE takes a unit"]
 fn a_lease_may_carry_a_unit() {
     let (server, mut conn) = Server::held();
     for (length, ms) in LENGTHS {
@@ -71,7 +70,6 @@ fn a_lease_may_carry_a_unit() {
 }
 
 #[test]
-#[ignore = "fails until LEASE takes a unit"]
 fn the_lease_of_a_renewal_may_carry_a_unit() {
     let (_server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 10000");
@@ -82,7 +80,6 @@ fn the_lease_of_a_renewal_may_carry_a_unit() {
 }
 
 #[test]
-#[ignore = "fails until BLOCK takes a unit"]
 fn a_wait_may_carry_a_unit() {
     let (server, mut conn) = Server::held();
     let nothing = [("0", 0), ("0s", 0), ("0ms", 0), ("0h", 0)];
@@ -97,7 +94,6 @@ fn a_wait_may_carry_a_unit() {
 }
 
 #[test]
-#[ignore = "fails until BLOCK takes a unit"]
 fn a_wait_with_a_unit_lasts_as_long_as_it_says() {
     let server = Server::start();
     let mut conn = server.conn();
@@ -139,7 +135,6 @@ fn a_length_that_is_none_is_an_error_that_names_the_option_and_changes_nothing()
 }
 
 #[test]
-#[ignore = "fails until the error of BLOCK and LEASE tells the units"]
 fn the_error_of_a_length_tells_the_units() {
     let (_server, mut conn) = Server::held();
     for call in ["RL.ACQUIRE k 9 0 1 BLOCK 1mo", "RL.ACQUIRE k 9 0 1 LEASE 1y"] {
@@ -168,7 +163,6 @@ const WITHOUT_VALUE: [(&str, &str); 12] = [
 ];
 
 #[test]
-#[ignore = "fails until errors name the option that has no value"]
 fn an_option_without_its_value_is_named() {
     let (_server, mut conn) = Server::held();
     for (call, option) in WITHOUT_VALUE {
@@ -181,7 +175,6 @@ fn an_option_without_its_value_is_named() {
 }
 
 #[test]
-#[ignore = "fails until errors name the option that is unknown or given twice"]
 fn an_option_that_is_unknown_or_given_twice_is_named() {
     let (_server, mut conn) = Server::held();
     for (call, option) in [

@@ -5,7 +5,6 @@ mod support;
 use support::*;
 
 #[test]
-#[ignore = "fails until RL.WINDOW takes a quantity below 0"]
 fn the_oldest_that_counts_is_uncounted() {
     let (server, mut conn) = Server::held();
     for _ in 0..3 {
@@ -21,7 +20,6 @@ fn the_oldest_that_counts_is_uncounted() {
 }
 
 #[test]
-#[ignore = "fails until RL.WINDOW takes a quantity below 0"]
 fn of_a_larger_entry_the_rest_stays_with_its_time() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 9 60 5");
@@ -37,7 +35,6 @@ fn of_a_larger_entry_the_rest_stays_with_its_time() {
 }
 
 #[test]
-#[ignore = "fails until RL.WINDOW takes a quantity below 0"]
 fn where_nothing_is_counted_not_one_byte_is_written() {
     let server = Server::builder().aof().clock(true).start();
     server.clock().set_us(START_US);
@@ -62,7 +59,6 @@ fn where_nothing_is_counted_not_one_byte_is_written() {
 }
 
 #[test]
-#[ignore = "fails until RL.WINDOW takes a quantity below 0"]
 fn denied_calls_that_were_counted_are_uncounted_in_their_order() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 2 60 2");
@@ -79,7 +75,6 @@ fn denied_calls_that_were_counted_are_uncounted_in_their_order() {
 }
 
 #[test]
-#[ignore = "fails until RL.WINDOW takes a quantity below 0"]
 fn it_is_refused_beside_what_it_contradicts_and_looking_takes_it() {
     let (_server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60 2");
@@ -100,7 +95,6 @@ fn it_is_refused_beside_what_it_contradicts_and_looking_takes_it() {
 }
 
 #[test]
-#[ignore = "fails until RL.WINDOW takes a quantity below 0"]
 fn it_never_waits_and_wakes_who_does() {
     let server = Server::start();
     let mut conn = server.conn();
@@ -182,7 +176,6 @@ fn seeds() -> Vec<u64> {
 }
 
 #[test]
-#[ignore = "fails until RL.WINDOW takes a quantity below 0"]
 fn every_answer_is_that_of_a_list_of_events() {
     let (server, mut conn) = Server::held();
     let clock = server.clock();
@@ -216,7 +209,6 @@ fn every_answer_is_that_of_a_list_of_events() {
 /// Whichever of the events that still count a refund is meant for: those that are kept never are more than the limit in
 /// any period. The test means it for a random one.
 #[test]
-#[ignore = "fails until RL.WINDOW takes a quantity below 0"]
 fn whichever_event_was_meant_no_more_than_the_limit_are_kept_in_any_period() {
     let (server, mut conn) = Server::held();
     let clock = server.clock();

@@ -80,6 +80,8 @@ pub struct Part<'c> {
     /// It is told, and never denies the call (SHADOW).
     shadow: bool,
     barred: bool,
+    /// A denial may be counted (COUNTDENIED).
+    may_count: bool,
     stage: Stage<'c>,
 }
 
@@ -94,7 +96,7 @@ enum Stage<'c> {
 impl<'c> Part<'c> {
     /// A part that nothing was done for yet.
     pub fn of(spot: Spot<'c>, request: Request, check: bool, shadow: bool) -> Part<'c> {
-        Part { spot, request, check, shadow, barred: false, stage: Stage::Given }
+        Part { spot, request, check, shadow, barred: false, may_count: true, stage: Stage::Given }
     }
 
     fn read(&mut self, intent: Intent) -> Result<(), Error> {
@@ -122,7 +124,7 @@ impl<'c> Part<'c> {
             Mode::Look => judged.look(),
             _ if call_allowed && allowed && self.check => judged.look(),
             _ if call_allowed && allowed => judged.grant(|| Id::from(&random::id()[..]))?,
-            Mode::Final if !call_allowed && judged.counts_denial() => judged.count_denial()?,
+            Mode::Final if !call_allowed && self.may_count && judged.counts_denial() => judged.count_denial()?,
             Mode::Try | Mode::Final => judged.deny()?,
         };
         self.stage = Stage::Planned(planned);
@@ -194,6 +196,8 @@ pub fn attempt_all(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
             }
             let takes = part.request.takes();
             part.barred = takes && waiting::is_barred(part.spot, part.request.leave());
+            // Counting a denial would take from those who wait.
+            part.may_count = !part.barred;
         }
         part.read(mode.intent())?;
     }

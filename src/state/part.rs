@@ -177,7 +177,6 @@ impl<'c> Judged<'c> {
         let Opened::Window(open) = &self.opened else { return false };
         self.request.count_denied
             && self.request.takes()
-            && !open.barred
             && self.request.ask.quantity.wanted() <= open.window.limit
             && self.request.ask.least(open.window.limit).is_some()
             && !open.used().only_leave_denies(&self.request.ask)

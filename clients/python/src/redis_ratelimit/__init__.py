@@ -1,0 +1,28 @@
+"""A typed client of redis-ratelimit. This module is for synchronous programs; redis_ratelimit.asyncio is its twin.
+
+    limiter = Limiter(redis.Redis())
+    reply = limiter.throttle("user:1", Rate(burst=15, count=30, period=60))
+    if not reply.allowed:
+        print("come back after", reply.retry_after)
+"""
+
+from .calls import Clause
+from .headers import headers
+from .limiter import Limiter, Reservation
+from .limits import Rate, Window, semaphore
+from .replies import AllReply, Denied, Held, Lapsed, Reply
+
+__all__ = [
+    "AllReply",
+    "Clause",
+    "Denied",
+    "Held",
+    "Lapsed",
+    "Limiter",
+    "Rate",
+    "Reply",
+    "Reservation",
+    "Window",
+    "headers",
+    "semaphore",
+]

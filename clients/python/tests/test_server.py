@@ -1,0 +1,567 @@
+"""Every method on a real server, synchronous and with asyncio, by redis-py and valkey-py, over RESP2 and RESP3.
+
+RATELIMIT_PORT is the port of a server with the module, RATELIMIT_CLUSTER_PORT that of a node of a cluster; all keys are
+flushed. What the server's module does not know yet is skipped by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+import unittest
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
+from typing import Any
+
+import redis
+import redis_ratelimit
+import redis_ratelimit.asyncio
+from redis_ratelimit import Clause, Denied, Lapsed, Rate, Window, semaphore
+from redis_ratelimit.asgi import RateLimitMiddleware, client_address
+
+PORT = int(os.environ["RATELIMIT_PORT"])
+CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
+LIBRARIES = ["redis", "valkey"]
+
+
+class Awaited:
+    """A synchronous limiter whose methods can be awaited, so that one test is for both."""
+
+    def __init__(self, limiter: redis_ratelimit.Limiter) -> None:
+        self.limiter = limiter
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*words: Any, **options: Any) -> Any:
+            return await asyncio.to_thread(getattr(self.limiter, name), *words, **options)
+
+        return call
+
+    @asynccontextmanager
+    async def acquire(self, *words: Any, **options: Any) -> Any:
+        with self.limiter.acquire(*words, **options) as job:
+            yield Awaited(job)  # type: ignore[arg-type]
+
+    async def aclose(self) -> None:
+        self.limiter.close()
+
+
+def make(library: str, folder: str, *, cluster: bool = False, **settings: Any) -> Any:
+    name = {"redis": "Redis", "valkey": "Valkey"}[library] + ("Cluster" if cluster else "")
+    return getattr(import_module(library + folder), name)(**settings)
+
+
+def kinds() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Each way to make a limiter: by the settings of its client, and its own."""
+    for library in LIBRARIES:
+        for protocol in 2, 3:
+
+            def now(library: str = library, protocol: int = protocol, **settings: Any) -> Any:
+                own = {name: settings.pop(name) for name in ("unreachable", "deadline") if name in settings}
+                client = make(library, "", **{"port": PORT, "protocol": protocol, **settings})
+                return Awaited(redis_ratelimit.Limiter(client, **own))
+
+            def soon(library: str = library, protocol: int = protocol, **settings: Any) -> Any:
+                own = {name: settings.pop(name) for name in ("unreachable", "deadline") if name in settings}
+                client = make(library, ".asyncio", **{"port": PORT, "protocol": protocol, **settings})
+                return redis_ratelimit.asyncio.Limiter(client, **own)
+
+            yield f"{library} RESP{protocol}", now
+            yield f"{library}.asyncio RESP{protocol}", soon
+
+
+plain = redis.Redis(port=PORT, decode_responses=True)
+
+
+def knows(command: str, word: str | None = None) -> bool:
+    """Whether the server's module has a command, and an option of it."""
+    # From a script, as redis-py changes the replies of COMMAND.
+    script = "return cjson.encode(redis.call('COMMAND', ARGV[1], ARGV[2]))"
+    info, docs = (str(plain.eval(script, 0, about, command)) for about in ("INFO", "DOCS"))
+    return command.lower() in info and (word is None or f'"{word}"' in docs)
+
+
+def waiting() -> int:
+    return int(plain.info("ratelimit")["ratelimit_waiting"])
+
+
+async def until_waiting(count: int) -> None:
+    deadline = time.monotonic() + 30
+    while waiting() != count:
+        assert time.monotonic() < deadline, f"{waiting()} calls wait, not {count}"
+        await asyncio.sleep(0.01)
+
+
+class OnAServer(unittest.TestCase):
+    def each(self, body: Callable[[Any], Awaitable[None]], **settings: Any) -> None:
+        for name, limiter in kinds():
+            with self.subTest(client=name):
+                plain.flushall()
+
+                async def run() -> None:
+                    made = limiter(**settings)
+                    try:
+                        await body(made)
+                    finally:
+                        await made.aclose()
+
+                asyncio.run(run())
+
+    def need(self, name: str, command: str, word: str | None = None) -> None:
+        if not knows(command, word):
+            why = f"the server's {command} does not know {word}" if word else f"the server does not know {command}"
+            print(f"skipped {name}: {why}", flush=True)
+            self.skipTest(why)
+
+    def test_a_rate_admits_its_burst_and_tells_the_wait(self) -> None:
+        async def body(limiter: Any) -> None:
+            rate = Rate(4, 1, "10s")
+            reply = await limiter.throttle("k", rate, 5)
+            self.assertEqual((reply.limited, reply.limit, reply.remaining, reply.retry_after_ms), (0, 5, 0, None))
+            self.assertTrue(40_000 < reply.reset_after_ms <= 50_000, reply)
+            reply = await limiter.throttle("k", rate)
+            self.assertTrue(not reply.allowed and 0 < reply.retry_after_ms <= 10_000, reply)
+            self.assertEqual((await limiter.throttle("k", rate, -2)).remaining, 2)
+            reply = await limiter.throttle("k", rate, 9, atmost=True)
+            self.assertEqual((reply.limited, reply.granted), (0, 2))
+            self.assertEqual((await limiter.throttle_ro("k", rate)).limited, 1)
+            reply = await limiter.throttle("k", rate, 6)
+            self.assertEqual((reply.limited, reply.retry_after_ms), (1, None))
+
+        self.each(body)
+
+    def test_a_window_counts_and_tells_the_wait(self) -> None:
+        async def body(limiter: Any) -> None:
+            window = Window(5, "1h", buckets=3)
+            self.assertEqual((await limiter.window("k", window, 4)).remaining, 1)
+            reply = await limiter.window("k", window, 2, count_denied=True)
+            self.assertTrue(reply.limited == 1 and 3_590_000 < reply.retry_after_ms <= 3_600_000, reply)
+            self.assertEqual((await limiter.window_ro("k", window)).remaining, 0)
+            fixed = Window(7, "1d", fixed=True, tz="Asia/Shanghai")
+            self.assertEqual((await limiter.window("day", fixed, 9, atmost=True)).granted, 7)
+            self.assertTrue((await limiter.window_ro("day", fixed)).reset_after_ms <= 86_400_000)
+
+        self.each(body)
+
+    def test_a_reservation_is_settled_by_hand(self) -> None:
+        async def body(limiter: Any) -> None:
+            window = Window(10, "1h")
+            one = await limiter.reserve("k", window, 4, lease=60_000)
+            two = await limiter.reserve("k", window, 3, id="two")
+            self.assertEqual((len(one.id), two.id, two.remaining), (16, "two", 3))
+            held = await limiter.held("k")
+            self.assertEqual([(each.id, each.quantity) for each in held], [(one.id, 4), ("two", 3)])
+            self.assertTrue(50_000 < held[0].left_ms <= 60_000 and held[1].left_ms <= 20_000, held)
+            self.assertTrue(await limiter.renew("k", "two", 90_000))
+            self.assertTrue((await limiter.held("k"))[1].left_ms > 80_000)
+            self.assertTrue(await limiter.apply("k", one.id, 6))
+            self.assertFalse(await limiter.apply("k", one.id))
+            self.assertEqual(await limiter.release("k", "two", "three"), 1)
+            self.assertFalse(await limiter.renew("k", "two"))
+            reply = await limiter.acquire_ro("k", window, 5)
+            self.assertEqual((reply.limited, reply.remaining, reply.id), (1, 4, None))
+            self.assertEqual(await limiter.held("k"), [])
+
+        self.each(body)
+
+    def test_work_is_counted_when_it_succeeds_and_only_then(self) -> None:
+        async def body(limiter: Any) -> None:
+            window = Window(3, "1h")
+            async with limiter.acquire("k", window, 2):
+                self.assertEqual((await limiter.window_ro("k", window)).remaining, 1)
+                with self.assertRaises(Denied) as denied:
+                    async with limiter.acquire("k", window, 2):
+                        self.fail("entered")
+                self.assertEqual(denied.exception.reply.limited, 2)
+            with self.assertRaises(ZeroDivisionError):
+                async with limiter.acquire("k", window):
+                    1 / 0
+            self.assertEqual((await limiter.window_ro("k", window)).remaining, 1)
+            async with limiter.acquire("workers", semaphore(1)):
+                self.assertEqual(len(await limiter.held("workers")), 1)
+            self.assertEqual(await limiter.held("workers"), [])
+            with self.assertRaises(Lapsed):
+                async with limiter.acquire("k", window, lease=30) as job:
+                    self.assertTrue(await job.renew())
+                    await asyncio.sleep(0.1)
+
+        self.each(body)
+
+    def test_a_call_waits_longer_than_the_client_waits_for_replies(self) -> None:
+        async def body(limiter: Any) -> None:
+            begin = time.monotonic()
+            await limiter.throttle("k", Rate(0, 1, "1200ms"))
+            reply = await limiter.throttle("k", Rate(0, 1, "1200ms"), block=30_000)
+            self.assertTrue(reply.allowed)
+            self.assertTrue(1.19 < time.monotonic() - begin < 15)
+            # Denied when its time is up.
+            await limiter.reserve("job", semaphore(1), id="first")
+            begin = time.monotonic()
+            self.assertEqual((await limiter.reserve("job", semaphore(1), block=1300)).limited, 2)
+            self.assertTrue(1.29 < time.monotonic() - begin < 15)
+            # Granted when somebody gives back, without an end to the wait.
+            second = asyncio.create_task(limiter.reserve("job", semaphore(1), id="second", block=0))
+            await until_waiting(1)
+            self.assertEqual(await limiter.release("job", "first"), 1)
+            self.assertEqual((await second).id, "second")
+
+        self.each(body, socket_timeout=1.0)
+
+    def test_a_cancelled_call_takes_nothing(self) -> None:
+        async def body(limiter: Any) -> None:
+            if isinstance(limiter, Awaited):
+                return  # A thread cannot be cancelled.
+            await limiter.reserve("job", semaphore(1), id="first")
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(limiter.reserve("job", semaphore(1), block=60_000), 0.2)
+            await until_waiting(0)
+            await limiter.release("job", "first")
+            self.assertEqual(await limiter.held("job"), [])
+
+        self.each(body)
+
+    def test_an_error_reply_is_raised_though_trouble_is_allowed(self) -> None:
+        async def body(limiter: Any) -> None:
+            for call, text in [
+                (limiter.window("k", Window(5, "1m")), "1min or 1mo"),
+                (limiter.throttle("k", Rate(-1, 1, 1)), "max_burst must be"),
+            ]:
+                with self.assertRaisesRegex(Exception, text):
+                    await call
+
+        self.each(body, unreachable="allow")
+
+    def test_leave_keeps_some_in_reserve(self) -> None:
+        self.need("LEAVE", "RL.THROTTLE", "LEAVE")
+
+        async def body(limiter: Any) -> None:
+            rate, window = Rate(9, 1, "1h"), Window(10, "1h")
+            self.assertEqual((await limiter.throttle("r", rate, 8, leave=3)).limited, 1)
+            self.assertEqual((await limiter.throttle("r", rate, 20, leave=3, atmost=True)).granted, 7)
+            self.assertEqual((await limiter.throttle_ro("r", rate, leave=3)).limited, 1)
+            self.assertEqual((await limiter.window("w", window, 7, leave=3)).remaining, 3)
+            self.assertEqual((await limiter.window("w", window, leave=3)).limited, 1)
+            self.assertEqual((await limiter.reserve("w", window, leave=3)).limited, 1)
+            self.assertTrue((await limiter.reserve("w", window, leave=2)).allowed)
+
+        self.each(body)
+
+    def test_force_counts_what_there_is_not(self) -> None:
+        self.need("FORCE", "RL.THROTTLE", "FORCE")
+
+        async def body(limiter: Any) -> None:
+            reply = await limiter.throttle("r", Rate(0, 1, "1s"), 100, force=True)
+            self.assertEqual((reply.limited, reply.remaining), (0, 0))
+            self.assertTrue((await limiter.throttle("r", Rate(0, 1, "1s"))).retry_after_ms > 90_000)
+            self.assertEqual((await limiter.window("w", Window(5, "1h"), 8, force=True)).remaining, 0)
+            self.assertEqual((await limiter.window("w", Window(5, "1h"))).limited, 1)
+
+        self.each(body)
+
+    def test_ahead_books_and_tells_the_wait(self) -> None:
+        self.need("AHEAD", "RL.THROTTLE", "AHEAD")
+
+        async def body(limiter: Any) -> None:
+            rate = Rate(0, 1, "10s")
+            self.assertEqual((await limiter.throttle("k", rate, ahead=15_000)).wait_ms, 0)
+            reply = await limiter.throttle("k", rate, ahead=15_000)
+            self.assertTrue(reply.allowed and 5000 < reply.wait_ms <= 10_000, reply)
+            reply = await limiter.throttle("k", rate, ahead=15_000)
+            self.assertTrue(not reply.allowed and reply.wait_ms is None and 0 < reply.retry_after_ms <= 5000, reply)
+
+        self.each(body)
+
+    def test_a_window_takes_back(self) -> None:
+        self.need("negative quantity", "RL.WINDOW", "FORCE")
+
+        async def body(limiter: Any) -> None:
+            await limiter.window("k", Window(5, "1h"), 4)
+            self.assertEqual((await limiter.window("k", Window(5, "1h"), -3)).remaining, 4)
+
+        self.each(body)
+
+    def test_several_limits_are_asked_at_once(self) -> None:
+        self.need("ALL", "RL.ALL")
+
+        async def body(limiter: Any) -> None:
+            clauses = [
+                Clause.window("{u}:rpm", Window(60, "1min")),
+                Clause.throttle("{u}:rate", Rate(9, 1, "1h"), 8),
+                Clause.acquire("{u}:jobs", semaphore(5), id="job-17"),
+            ]
+            reply = await limiter.all(clauses)
+            self.assertEqual((reply.limited, reply.clause, reply.answers[2].id), (0, 2, "job-17"))
+            self.assertEqual([answer.remaining for answer in reply.answers], [59, 2, 4])
+            clauses[2] = Clause.acquire("{u}:jobs", semaphore(5))
+            reply = await limiter.all(clauses)
+            self.assertEqual((reply.limited, reply.clause, reply.retry_after_ms is None), (1, 2, False))
+            self.assertEqual([answer.limited for answer in reply.answers], [0, 1, 0])
+            self.assertEqual((await limiter.all_ro(clauses)).answers[0].remaining, 59)
+            self.assertEqual(await limiter.release("{u}:jobs", "job-17"), 1)
+
+        self.each(body)
+
+    def test_a_policy_stands_where_a_limit_stands(self) -> None:
+        self.need("policies", "RL.POLICIES")
+        plain.config_set("ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0")
+
+        async def body(limiter: Any) -> None:
+            self.assertEqual((await limiter.throttle("r", "@free", 3)).remaining, 13)
+            self.assertEqual((await limiter.throttle_ro("r", "@free")).limit, 16)
+            self.assertEqual((await limiter.window("w", "@day")).remaining, 2)
+            async with limiter.acquire("w", "@day"):
+                pass
+            self.assertEqual((await limiter.window_ro("w", "@day")).remaining, 1)
+            async with limiter.acquire("s", "@jobs", settle="release"):
+                self.assertEqual(len(await limiter.held("s")), 1)
+            with self.assertRaisesRegex(Exception, "no policy has this name"):
+                await limiter.throttle("r", "@none")
+
+        try:
+            self.each(body, unreachable="allow")
+        finally:
+            plain.config_set("ratelimit.policies", "")
+
+
+@contextmanager
+def a_server_that(answer: Callable[[bytes], bytes | None]) -> Iterator[tuple[int, list[bytes]]]:
+    """Its port, and the calls of RL.* that reached it. It answers what connections are set up with, and for RL.* what it
+    is told: nothing for b"", and None hangs up."""
+    calls: list[bytes] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    connections = [listener]
+
+    def serve(connection: socket.socket) -> None:
+        while data := connection.recv(65536):
+            reply: bytes | None = b"".join(
+                b"-ERR unknown command\r\n" if b"HELLO" in each else b"+OK\r\n" for each in data.split(b"*")[1:]
+            )
+            if b"RL." in data:
+                calls.append(data)
+                reply = answer(data)
+            if reply is None:
+                break
+            connection.sendall(reply)
+        connection.close()
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            connections.append(connection)
+            threading.Thread(target=serve, args=[connection], daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield listener.getsockname()[1], calls
+    finally:
+        for each in connections:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            each.close()
+
+
+class WithoutAServer(unittest.TestCase):
+    def each(self, port: int, body: Callable[[Any], Awaitable[None]], **settings: Any) -> None:
+        for name, limiter in kinds():
+            if name.endswith("3"):
+                continue
+            with self.subTest(client=name):
+
+                async def run() -> None:
+                    made = limiter(port=port, **settings)
+                    try:
+                        await body(made)
+                    finally:
+                        await made.aclose()
+
+                asyncio.run(run())
+
+    def test_where_nobody_listens_each_call_is_answered_as_chosen(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+
+        def answers(limited: int) -> Callable[[Any], Awaitable[None]]:
+            async def body(limiter: Any) -> None:
+                begin = time.monotonic()
+                reply = await limiter.throttle("k", "@free")
+                self.assertEqual((reply.limited, reply.reachable), (limited, False))
+                self.assertLess(time.monotonic() - begin, 5)
+
+            return body
+
+        async def raises(limiter: Any) -> None:
+            with self.assertRaisesRegex(Exception, "refused|[Cc]onnect"):
+                await limiter.throttle("k", "@free")
+
+        self.each(port, answers(0), unreachable="allow")
+        self.each(port, answers(1), unreachable="deny")
+        self.each(port, raises)
+
+    def test_a_server_that_does_not_answer_is_given_up_at_the_deadline(self) -> None:
+        async def body(limiter: Any) -> None:
+            begin = time.monotonic()
+            reply = await limiter.window("k", "@day")
+            self.assertEqual((reply.limited, reply.reachable), (0, False))
+            self.assertTrue(0.29 < time.monotonic() - begin < 5, time.monotonic() - begin)
+            begin = time.monotonic()
+            await limiter.window("k", "@day", block=400)
+            self.assertTrue(0.69 < time.monotonic() - begin < 5, time.monotonic() - begin)
+
+        with a_server_that(lambda _: b"") as (port, _):
+            self.each(port, body, unreachable="allow", deadline=0.3)
+
+    def test_a_call_whose_reply_was_lost_is_not_sent_again(self) -> None:
+        async def body(limiter: Any) -> None:
+            with self.assertRaisesRegex(Exception, "(?i)connection|closed|reset"):
+                await limiter.throttle("k", "@free")
+
+        with a_server_that(lambda _: None) as (port, calls):
+            self.each(port, body)
+            self.assertEqual(len(calls), 4)
+
+    def test_a_server_without_the_module_is_not_taken_for_one_out_of_reach(self) -> None:
+        async def body(limiter: Any) -> None:
+            with self.assertRaisesRegex(Exception, "unknown command"):
+                await limiter.throttle("k", "@free")
+
+        with a_server_that(lambda _: b"-ERR unknown command 'RL.THROTTLE'\r\n") as (port, _):
+            self.each(port, body, unreachable="allow")
+
+    def test_a_server_that_still_loads_its_data_is_out_of_reach(self) -> None:
+        async def body(limiter: Any) -> None:
+            self.assertFalse((await limiter.throttle("k", "@free")).reachable)
+
+        with a_server_that(lambda _: b"-LOADING Redis is loading the dataset in memory\r\n") as (port, _):
+            self.each(port, body, unreachable="allow")
+
+
+class InACluster(unittest.TestCase):
+    # Nobody flushes a cluster, so each run has keys of its own.
+    run_id = f"{os.getpid()}:{time.time_ns()}"
+
+    def test_each_key_finds_its_node(self) -> None:
+        for library in LIBRARIES:
+            with self.subTest(library=library), make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
+                limiter = redis_ratelimit.Limiter(cluster)
+                for number in range(30):
+                    key = f"{self.run_id}:{library}:{number}"
+                    self.assertEqual(limiter.throttle(key, Rate(4, 1, "1h"), 2).remaining, 3)
+                    with limiter.acquire(f"{key}:w", Window(3, "1h")):
+                        pass
+                    self.assertEqual(limiter.window_ro(f"{key}:w", Window(3, "1h")).remaining, 2)
+                limiter.close()
+
+    def test_each_key_finds_its_node_with_asyncio(self) -> None:
+        async def run(library: str) -> None:
+            async with make(library, ".asyncio", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
+                limiter = redis_ratelimit.asyncio.Limiter(cluster, deadline=30.0)
+                for number in range(30):
+                    key = f"{self.run_id}:{library}.asyncio:{number}"
+                    self.assertEqual((await limiter.throttle(key, Rate(4, 1, "1h"), 2)).remaining, 3)
+                    async with limiter.acquire(f"{key}:w", Window(3, "1h")):
+                        pass
+                    self.assertEqual((await limiter.window_ro(f"{key}:w", Window(3, "1h"))).remaining, 2)
+
+        for library in LIBRARIES:
+            with self.subTest(library=library):
+                asyncio.run(run(library))
+
+    def test_several_limits_of_one_slot_are_asked_at_once(self) -> None:
+        if not knows("RL.ALL"):
+            print("skipped ALL in a cluster: the server does not know RL.ALL", flush=True)
+            self.skipTest("no RL.ALL")
+        for library in LIBRARIES:
+            with self.subTest(library=library), make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
+                limiter = redis_ratelimit.Limiter(cluster)
+                for number in range(10):
+                    tag = f"{{{self.run_id}:{library}:{number}}}"
+                    clauses = [Clause.window(tag + "a", Window(2, "1h")), Clause.throttle(tag + "b", Rate(0, 1, "1h"))]
+                    self.assertEqual([limiter.all(clauses).limited for _ in range(2)], [0, 1])
+
+
+class Middleware(unittest.TestCase):
+    def get(self, port: int, times: int, **options: Any) -> list[tuple[int, dict[str, str], bytes]]:
+        """The status, headers and body of requests, one after the other."""
+        plain.flushall()
+        rate = Rate(1, 1, "1h")
+
+        async def hello(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"x-app", b"hello")]})
+            await send({"type": "http.response.body", "body": b"hello"})
+
+        async def run() -> list[tuple[int, dict[str, str], bytes]]:
+            client = redis.asyncio.Redis(port=port)
+            limiter = redis_ratelimit.asyncio.Limiter(client, unreachable=options.pop("unreachable", "raise"), deadline=5)
+
+            async def check(scope: Any) -> Any:
+                if scope["path"] == "/health":
+                    return None
+                return await limiter.throttle(f"web:{client_address(scope)}", rate)
+
+            app = RateLimitMiddleware(hello, check, limits=rate, names="web", **options)
+            found = []
+            for path in ["/"] * times + ["/health"]:
+                sent: list[Any] = []
+
+                async def send(message: Any) -> None:
+                    sent.append(message)
+
+                async def receive() -> Any:
+                    return {"type": "http.request", "body": b""}
+
+                await app({"type": "http", "path": path, "client": ("192.0.2.7", 5)}, receive, send)
+                start, body = sent
+                fields = {name.decode(): value.decode() for name, value in start["headers"]}
+                found.append((start["status"], fields, body["body"]))
+            await limiter.aclose()
+            return found
+
+        return asyncio.run(run())
+
+    def test_each_response_tells_how_the_client_stands_and_a_denial_is_429(self) -> None:
+        first, _, third, health = self.get(PORT, 3)
+        self.assertEqual((first[0], first[2], first[1]["x-app"]), (200, b"hello", "hello"))
+        self.assertEqual(first[1]["ratelimit-policy"], '"web";q=2;w=7200')
+        self.assertRegex(first[1]["ratelimit"], '^"web";r=1;t=3[56][0-9]{2}$')
+        self.assertEqual((third[0], third[1]["x-ratelimit-remaining"], third[2]), (429, "0", b"Too many requests\n"))
+        self.assertTrue(0 < int(third[1]["retry-after"]) <= 3600)
+        self.assertEqual(health, (200, {"x-app": "hello"}, b"hello"))
+        self.assertTrue(plain.exists("web:192.0.2.7"))
+
+    def test_another_application_may_answer_a_denial(self) -> None:
+        async def sorry(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 420, "headers": []})
+            await send({"type": "http.response.body", "body": b"sorry"})
+
+        status, fields, body = self.get(PORT, 3, denied=sorry)[2]
+        self.assertEqual((status, body), (420, b"sorry"))
+        self.assertIn("retry-after", fields)
+
+    def test_without_redis_it_lets_through_or_answers_503(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+        self.assertEqual(self.get(port, 1, unreachable="allow")[0], (200, {"x-app": "hello"}, b"hello"))
+        self.assertEqual(self.get(port, 1, unreachable="deny")[0][0], 503)
+
+    def test_what_is_no_http_request_passes(self) -> None:
+        seen = []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            seen.append(scope["type"])
+
+        async def check(scope: Any) -> Any:
+            self.fail("asked")
+
+        async def nothing(*_: Any) -> Any:
+            return None
+
+        asyncio.run(RateLimitMiddleware(app, check)({"type": "lifespan"}, nothing, nothing))
+        self.assertEqual(seen, ["lifespan"])

@@ -1,0 +1,283 @@
+/** What is sent, and what is made of the reply, without a server. */
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { describe as suite, test } from "node:test";
+
+import { ErrorReply, SocketClosedUnexpectedlyError } from "redis";
+
+import { clause, Denied, headers, Lapsed, Limiter, rateLimit, semaphore, type Limit, type Reply, type Reservation, type Window } from "../src/index.js";
+import { CASES, HEADERS, inCamelCase, limit, means, run } from "./fixtures.js";
+
+/** Answers with what it is given, in turn. In the shape of node-redis, or of ioredis. */
+class Recorder {
+  sent: string[] = [];
+  readonly #replies: unknown[];
+
+  constructor(...replies: unknown[]) {
+    this.#replies = replies;
+  }
+
+  async sendCommand(words: unknown[]): Promise<unknown> {
+    this.sent.push(words.join(" "));
+    const reply = this.#replies.shift();
+    if (reply instanceof Error) throw reply;
+    return reply;
+  }
+}
+
+class IoredisRecorder extends Recorder {
+  call(...words: unknown[]): Promise<unknown> {
+    return this.sendCommand(words);
+  }
+}
+
+class ClusterRecorder extends Recorder {
+  nodeByAddress = new Map();
+  routed: unknown[] = [];
+
+  override sendCommand(...[key, readonly, words]: unknown[]): Promise<unknown> {
+    this.routed.push(key, readonly);
+    return super.sendCommand(words as unknown[]);
+  }
+}
+
+const ALLOWED = [0, 5, 4, -1, 1000];
+const RESERVED = [0, 3, 2, -1, 20000, "job"];
+const REFUSED = [2, 3, 0, 700, 20000, null];
+const refused = () => Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:1"), { code: "ECONNREFUSED" });
+
+suite("calls", () => {
+  for (const Client of [Recorder, IoredisRecorder, ClusterRecorder]) {
+    test(`each call sends the words of its case through a ${Client.name} and reads the reply`, async () => {
+      for (const given of CASES) {
+        const recorder = new Client(given.reply);
+        const found = await run(new Limiter(recorder), given);
+        assert.deepEqual(recorder.sent, [given.words]);
+        means(found, inCamelCase(given.means), given.words);
+      }
+    });
+  }
+
+  test("in a cluster a call is routed by its first key, and one that only reads may go to a replica", async () => {
+    const recorder = new ClusterRecorder([0, 2, 2, -1, 0, 1, [ALLOWED]], ALLOWED, []);
+    const limiter = new Limiter(recorder);
+    await limiter.all([clause.throttle("{u}a", "@free"), clause.window("{u}b", "@day")]);
+    await limiter.windowRo("w", "@day");
+    await limiter.held("h");
+    assert.deepEqual(recorder.routed, ["{u}a", false, "w", true, "h", true]);
+  });
+
+  test("large numbers are given as bigint, and what is no whole number is refused", async () => {
+    const recorder = new Recorder(ALLOWED);
+    await new Limiter(recorder).throttle("k", { burst: 2n ** 62n, count: 1, period: 1 }, { quantity: -(2n ** 62n) });
+    assert.deepEqual(recorder.sent, ["RL.THROTTLE k 4611686018427387904 1 1 -4611686018427387904 MS"]);
+    for (const quantity of [1.5, NaN, 2 ** 60]) {
+      await assert.rejects(new Limiter(new Recorder()).throttle("k", "@free", { quantity }), RangeError);
+    }
+  });
+
+  test("limits that say two things are refused", async () => {
+    const ask = (window: Window | string) => new Limiter(new Recorder(ALLOWED)).window("k", window as Window);
+    await assert.rejects(ask({ limit: 1, period: "1d", tz: "UTC" }), /tz must be used with fixed/);
+    await assert.rejects(ask({ limit: 1, period: "1d", buckets: 2, fixed: true }), /must not be used together/);
+    await assert.rejects(ask("free"), /must begin with @/);
+    await assert.rejects(new Limiter({} as never).throttle("k", "@free"), /one of node-redis or ioredis/);
+  });
+
+  test("the package can be required", () => {
+    const required = createRequire(import.meta.url)("../../dist/cjs/index.js");
+    assert.equal(typeof required.Limiter, "function");
+    assert.deepEqual(required.semaphore(3), { limit: 3, period: 0 });
+  });
+});
+
+suite("settling", () => {
+  /** The words after those of RL.ACQUIRE, and the outcome. */
+  async function settled(
+    replies: unknown[],
+    work: (job: Reservation) => unknown = () => "result",
+    { window = { limit: 3, period: "1d" } as Window | `@${string}`, unreachable = "raise" as const, ...options }: {
+      window?: Window | `@${string}`; unreachable?: "raise" | "allow" | "deny"; settle?: "release"; quantity?: number;
+    } = {},
+  ): Promise<unknown[]> {
+    const recorder = new Recorder(...replies);
+    const limiter = new Limiter(recorder, { unreachable });
+    const outcome = await limiter.acquire("k", window, options, work).catch((error) => error.name);
+    return [...recorder.sent.slice(1), outcome];
+  }
+  const fail = () => {
+    throw new EvalError("work");
+  };
+
+  test("success applies and answers what the work answers", async () => {
+    assert.deepEqual(await settled([RESERVED, 1]), ["RL.APPLY k job", "result"]);
+  });
+
+  test("an error releases, and is not hidden by what goes wrong with that", async () => {
+    assert.deepEqual(await settled([RESERVED, 1], fail), ["RL.RELEASE k job", "EvalError"]);
+    assert.deepEqual(await settled([RESERVED, refused()], fail), ["RL.RELEASE k job", "EvalError"]);
+  });
+
+  test("a semaphore is released on success as well", async () => {
+    for (const window of [semaphore(3), { limit: 3, period: "0" }]) {
+      assert.deepEqual(await settled([RESERVED, 1], undefined, { window }), ["RL.RELEASE k job", "result"]);
+    }
+    const named = { window: "@jobs", settle: "release" } as const;
+    assert.deepEqual(await settled([RESERVED, 1], undefined, named), ["RL.RELEASE k job", "result"]);
+    assert.deepEqual(await settled([RESERVED, 1], undefined, { window: "@day" }), ["RL.APPLY k job", "result"]);
+  });
+
+  test("what was used is applied once", async () => {
+    assert.deepEqual(await settled([RESERVED, 1], (job) => job.apply(37)), ["RL.APPLY k job 37", true]);
+    assert.deepEqual(await settled([RESERVED, 0], (job) => job.release()), ["RL.RELEASE k job", false]);
+  });
+
+  test("the lease can be renewed", async () => {
+    const found = await settled([RESERVED, 1, 1], (job) => job.renew({ lease: 9000 }));
+    assert.deepEqual(found, ["RL.RENEW k job LEASE 9000", "RL.APPLY k job", true]);
+  });
+
+  test("a denial is thrown with its reply and settles nothing", async () => {
+    const limiter = new Limiter(new Recorder(REFUSED));
+    await assert.rejects(limiter.acquire("k", semaphore(3), {}, fail), (error) => {
+      assert.ok(error instanceof Denied);
+      assert.deepEqual([error.reply.limited, error.reply.retryAfterMs], [2, 700]);
+      return true;
+    });
+  });
+
+  test("a lease that ended first is thrown", async () => {
+    assert.deepEqual(await settled([RESERVED, 0]), ["RL.APPLY k job", "Lapsed"]);
+    assert.deepEqual(await settled([RESERVED, 0], undefined, { window: semaphore(3) }), ["RL.RELEASE k job", "Lapsed"]);
+    assert.ok(new Lapsed() instanceof Error);
+  });
+
+  test("where nothing is reserved nothing is settled", async () => {
+    assert.deepEqual(await settled([[0, 3, 3, -1, 0, null]], undefined, { quantity: 0 }), ["result"]);
+  });
+
+  test("without Redis the work runs or not as chosen", async () => {
+    assert.deepEqual(await settled([refused()]), ["Error"]);
+    assert.deepEqual(await settled([refused()], undefined, { unreachable: "allow" }), ["result"]);
+    assert.deepEqual(await settled([refused()], undefined, { unreachable: "deny" }), ["Denied"]);
+    const later = await settled([RESERVED, refused()], undefined, { unreachable: "allow" });
+    assert.deepEqual(later, ["RL.APPLY k job", "result"], "the lease ends by itself");
+    assert.deepEqual(await settled([RESERVED, refused()]), ["RL.APPLY k job", "Error"]);
+  });
+});
+
+suite("without Redis", () => {
+  const ask = (error: Error, unreachable: "raise" | "allow" | "deny") =>
+    new Limiter(new Recorder(error), { unreachable }).throttle("k", "@free");
+  class ReplyError extends Error {}
+
+  test("trouble with the connection is answered as chosen", async () => {
+    for (const error of [
+      refused(),
+      new SocketClosedUnexpectedlyError(),
+      new ErrorReply("LOADING Redis is loading the dataset in memory"),
+      new ErrorReply("CLUSTERDOWN The cluster is down"),
+      new Error("Connection is closed."),
+      new Error("Stream isn't writeable and enableOfflineQueue options is false"),
+    ]) {
+      await assert.rejects(ask(error, "raise"), error);
+      const [allowed, denied] = [await ask(error, "allow"), await ask(error, "deny")];
+      assert.deepEqual([allowed.allowed, allowed.limited, allowed.reachable], [true, 0, false]);
+      assert.deepEqual([denied.limited, denied.reachable, denied.retryAfterMs], [1, false, null]);
+    }
+  });
+
+  test("error replies are thrown whatever was chosen", async () => {
+    for (const error of [
+      new ErrorReply("ERR unknown command 'RL.THROTTLE'"),
+      new ReplyError("ERR unknown command 'RL.THROTTLE'"),
+      new ErrorReply("NOPOLICY no policy has this name"),
+      new ErrorReply("WRONGPASS"),
+      new TypeError("a mistake"),
+    ]) {
+      for (const unreachable of ["raise", "allow", "deny"] as const) await assert.rejects(ask(error, unreachable), error);
+    }
+  });
+
+  test("the sixth element is there as well", async () => {
+    const limiter = (unreachable: "allow" | "deny") => new Limiter(new Recorder(refused()), { unreachable });
+    const atmost = { quantity: 7, atmost: true };
+    assert.equal((await limiter("allow").throttle("k", "@free", atmost)).granted, 7);
+    assert.equal((await limiter("deny").window("k", "@day", atmost)).granted, 0);
+    assert.equal((await limiter("allow").throttle("k", "@free", { ahead: 5 })).waitMs, 0);
+    const all = await limiter("deny").all([clause.throttle("k", "@free")]);
+    assert.deepEqual([all.limited, all.clause, all.answers], [1, 0, []]);
+  });
+
+  test("what Redis never denies is not denied", async () => {
+    const limiter = () => new Limiter(new Recorder(refused()), { unreachable: "deny" });
+    assert.ok((await limiter().throttle("k", "@free", { quantity: -1 })).allowed);
+    assert.ok((await limiter().window("k", "@day", { quantity: 0 })).allowed);
+    assert.ok((await limiter().window("k", "@day", { force: true })).allowed);
+  });
+
+  test("to settle has no answer", async () => {
+    const limiter = () => new Limiter(new Recorder(refused()), { unreachable: "allow" });
+    await assert.rejects(limiter().apply("k", "a"));
+    await assert.rejects(limiter().release("k", "a"));
+    await assert.rejects(limiter().renew("k", "a"));
+    await assert.rejects(limiter().held("k"));
+  });
+});
+
+suite("headers", () => {
+  test("each reply gives the headers of its case", () => {
+    for (const given of HEADERS) {
+      const reply: Reply = Object.assign({ reachable: true }, inCamelCase(given.reply) as Reply);
+      reply.allowed = reply.limited === 0;
+      const limits: Limit[] = given.limits.map(limit);
+      assert.deepEqual(headers(reply, { limits, names: given.names }), given.headers);
+    }
+  });
+
+  test("each kind can be left out", async () => {
+    const reply = await new Limiter(new Recorder([1, 5, 0, 1500, 2000])).throttle("k", "@free");
+    assert.deepEqual(headers(reply, { standard: false, xRateLimit: false }), { "Retry-After": "2" });
+    assert.throws(() => headers(reply, { names: "ä" }), /printable ASCII/);
+  });
+});
+
+suite("middleware", () => {
+  async function handle(reply: Reply | null | Error, options = {}) {
+    const seen: Record<string, unknown> = {};
+    const response = {
+      statusCode: 200,
+      setHeader: (name: string, value: string) => (seen[name] = value),
+      end: (body: string) => (seen["body"] = body),
+    };
+    const check = async () => {
+      if (reply instanceof Error) throw reply;
+      return reply;
+    };
+    await rateLimit(check, options)({}, response, (error) => (seen["next"] = error ?? true));
+    return { ...seen, status: response.statusCode } as Record<string, unknown>;
+  }
+  const asked = (words: number[]) => new Limiter(new Recorder(words)).throttle("k", "@free");
+
+  test("an allowed request goes on with headers", async () => {
+    const found = await handle(await asked([0, 16, 15, -1, 2000]), { limits: "@free", xRateLimit: false });
+    assert.deepEqual(found, { "RateLimit-Policy": '"free";q=16', RateLimit: '"free";r=15;t=2', next: true, status: 200 });
+  });
+
+  test("a denied one ends with 429, or as it is told to", async () => {
+    const denied = await asked([1, 16, 0, 1500, 2000]);
+    const found = await handle(denied);
+    assert.deepEqual([found["status"], found["Retry-After"], found["body"], found["next"]], [429, "2", "Too many requests\n", undefined]);
+    const own = await handle(denied, { denied: (_: unknown, response: { end(body: string): void }) => response.end("sorry") });
+    assert.deepEqual([own["body"], own["Retry-After"]], ["sorry", "2"]);
+  });
+
+  test("one without a limit goes on, an error is passed on, and 503 says that Redis was not reached", async () => {
+    assert.deepEqual(await handle(null), { next: true, status: 200 });
+    const error = new Error("trouble");
+    assert.equal((await handle(error))["next"], error);
+    const unreached = await new Limiter(new Recorder(refused()), { unreachable: "deny" }).throttle("k", "@free");
+    assert.deepEqual(await handle(unreached), { "Content-Type": "text/plain; charset=utf-8", body: "Try again later\n", status: 503 });
+  });
+});

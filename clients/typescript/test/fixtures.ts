@@ -1,0 +1,87 @@
+/** The tables that all clients are tested by, clients/cases.json and clients/headers.json, in this client's terms. */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+
+import { clause, type Clause, type Limit, type Limiter } from "../src/index.js";
+
+const load = (name: string) => JSON.parse(readFileSync(new URL(`../../../${name}`, import.meta.url), "utf8"));
+
+type LimitCase = string | { rate: [number, number, number | string] } | { window: [number, number | string, object] };
+
+export interface Case {
+  call: string;
+  clause?: "throttle" | "window" | "acquire";
+  key: string;
+  limit?: LimitCase;
+  quantity?: number;
+  ids?: string[];
+  options?: object;
+  clauses?: Case[];
+  words: string;
+  reply: unknown;
+  means: unknown;
+}
+
+export const CASES: Case[] = load("cases.json");
+export const HEADERS: { limits: LimitCase[]; names?: string[]; reply: object; headers: object }[] = load("headers.json");
+
+const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
+
+/** The same with names as they are in TypeScript. */
+export function inCamelCase(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(inCamelCase);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [camel(name), inCamelCase(each)]));
+}
+
+export function limit(given: LimitCase): Limit {
+  if (typeof given === "string") return given as Limit;
+  if ("rate" in given) {
+    const [burst, count, period] = given.rate;
+    return { burst, count, period };
+  }
+  const [most, period, options] = given.window;
+  return { limit: most, period, ...options };
+}
+
+function asked(given: Case): [string, never, never] {
+  const options = { ...(inCamelCase(given.options ?? {}) as object), ...("quantity" in given && { quantity: given.quantity }) };
+  return [given.key, limit(given.limit as LimitCase) as never, options as never];
+}
+
+const clauseOf = (given: Case): Clause => clause[given.clause as "throttle"](...asked(given));
+
+/** Calls the method that the case is about. */
+export function run(limiter: Limiter, given: Case): Promise<unknown> {
+  const { key, ids = [], quantity, options } = given;
+  switch (given.call) {
+    case "apply":
+      return limiter.apply(key, ids[0] as string, quantity);
+    case "release":
+      return limiter.release(key, ...ids);
+    case "renew":
+      return limiter.renew(key, ids[0] as string, options);
+    case "held":
+      return limiter.held(key);
+    case "all":
+    case "all_ro":
+      return limiter[camel(given.call) as "all" | "allRo"]((given.clauses ?? []).map(clauseOf));
+    default:
+      return limiter[camel(given.call) as "throttle"](...asked(given));
+  }
+}
+
+/** A case names only the fields of the answer that it is about. */
+export function means(found: unknown, expected: unknown, message: string): void {
+  if (Array.isArray(expected)) {
+    assert.equal((found as unknown[]).length, expected.length, message);
+    expected.forEach((each, at) => means((found as unknown[])[at], each, message));
+  } else if (typeof expected === "object" && expected !== null) {
+    for (const [name, each] of Object.entries(expected)) {
+      means((found as Record<string, unknown>)[name], each, `${message}: ${name}`);
+    }
+  } else {
+    assert.strictEqual(found, expected, message);
+  }
+}

@@ -1,0 +1,501 @@
+/**
+ * Every method on a real server, through node-redis over RESP2 and RESP3, a pool of it, and ioredis. RATELIMIT_PORT is the
+ * port of a server with the module, RATELIMIT_CLUSTER_PORT that of a node of a cluster; all keys are flushed. What the
+ * server's module does not know yet is skipped by name.
+ */
+
+import assert from "node:assert/strict";
+import { createServer as createHttpServer, type IncomingMessage } from "node:http";
+import { createServer, type AddressInfo, type Socket } from "node:net";
+import { after, before, beforeEach, describe as suite, test, type TestContext } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Cluster, Redis } from "ioredis";
+import { createClient, createClientPool, createCluster } from "redis";
+
+import { clause, Denied, Lapsed, Limiter, rateLimit, semaphore, type Client, type LimiterOptions } from "../src/index.js";
+
+const PORT = Number(process.env["RATELIMIT_PORT"]);
+const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
+
+const plain = new Redis(PORT, { lazyConnect: true });
+before(() => plain.connect());
+after(() => plain.disconnect());
+
+/** Whether the server's module has a command, and an option of it. */
+async function knows(command: string, word?: string): Promise<boolean> {
+  const [info, docs] = await Promise.all(
+    ["INFO", "DOCS"].map(async (about) => JSON.stringify(await plain.call("COMMAND", about, command)).toLowerCase()),
+  );
+  return info!.includes(command.toLowerCase()) && (word === undefined || docs!.includes(`"${word.toLowerCase()}"`));
+}
+
+async function need(context: TestContext, name: string, command: string, word?: string): Promise<boolean> {
+  if (await knows(command, word)) return true;
+  const why = word === undefined ? `the server does not know ${command}` : `the server's ${command} does not know ${word}`;
+  console.log(`skipped ${name}: ${why}`);
+  context.skip(why);
+  return false;
+}
+
+async function untilWaiting(count: number): Promise<void> {
+  const end = Date.now() + 30_000;
+  while (!(await plain.info("ratelimit")).includes(`ratelimit_waiting:${count}\r`)) {
+    assert.ok(Date.now() < end, `not ${count} calls wait`);
+    await sleep(10);
+  }
+}
+
+async function took(work: () => Promise<unknown>): Promise<number> {
+  const begin = performance.now();
+  await work();
+  return performance.now() - begin;
+}
+
+interface Opened {
+  client: Client;
+  close(): unknown;
+}
+
+async function nodeRedis(port: number, RESP: 2 | 3, socketTimeout?: number): Promise<Opened> {
+  const socket = { host: "127.0.0.1", port, ...(socketTimeout !== undefined && { socketTimeout }) };
+  const client = createClient({ socket, RESP });
+  client.on("error", () => {});
+  await client.connect();
+  return { client, close: () => client.destroy() };
+}
+
+async function ioredis(port: number, options: object = {}): Promise<Opened> {
+  const client = new Redis(port, "127.0.0.1", { lazyConnect: true, autoResendUnfulfilledCommands: false, ...options });
+  client.on("error", () => {});
+  await client.connect();
+  return { client, close: () => client.disconnect() };
+}
+
+const KINDS: [string, (port: number) => Promise<Opened>][] = [
+  ["node-redis over RESP2", (port) => nodeRedis(port, 2)],
+  ["node-redis over RESP3", (port) => nodeRedis(port, 3)],
+  [
+    "a pool of node-redis",
+    async (port) => {
+      const client = createClientPool({ socket: { host: "127.0.0.1", port } });
+      client.on("error", () => {});
+      await client.connect();
+      return { client, close: () => client.destroy() };
+    },
+  ],
+  ["ioredis", (port) => ioredis(port)],
+];
+
+for (const [kind, open] of KINDS) {
+  suite(kind, () => {
+    let opened: Opened;
+    let limiter: Limiter;
+    before(async () => {
+      opened = await open(PORT);
+      limiter = new Limiter(opened.client);
+    });
+    after(async () => {
+      limiter.close();
+      await opened.close();
+    });
+    beforeEach(async () => void (await plain.flushall()));
+
+    test("a rate admits its burst and tells the wait", async () => {
+      const rate = { burst: 4, count: 1, period: "10s" };
+      let reply = await limiter.throttle("k", rate, { quantity: 5 });
+      assert.deepEqual([reply.limited, reply.limit, reply.remaining, reply.retryAfterMs], [0, 5, 0, null]);
+      assert.ok(40_000 < reply.resetAfterMs && reply.resetAfterMs <= 50_000);
+      reply = await limiter.throttle("k", rate);
+      assert.ok(!reply.allowed && 0 < reply.retryAfterMs! && reply.retryAfterMs! <= 10_000);
+      assert.equal((await limiter.throttle("k", rate, { quantity: -2 })).remaining, 2);
+      assert.equal((await limiter.throttle("k", rate, { quantity: 9, atmost: true })).granted, 2);
+      assert.equal((await limiter.throttleRo("k", rate)).limited, 1);
+      reply = await limiter.throttle("k", rate, { quantity: 6 });
+      assert.deepEqual([reply.limited, reply.retryAfterMs], [1, null]);
+    });
+
+    test("a window counts and tells the wait", async () => {
+      const window = { limit: 5, period: "1h", buckets: 3 };
+      assert.equal((await limiter.window("k", window, { quantity: 4 })).remaining, 1);
+      const reply = await limiter.window("k", window, { quantity: 2, countDenied: true });
+      assert.ok(reply.limited === 1 && 3_590_000 < reply.retryAfterMs! && reply.retryAfterMs! <= 3_600_000);
+      assert.equal((await limiter.windowRo("k", window)).remaining, 0);
+      const fixed = { limit: 7, period: "1d", fixed: true, tz: "Asia/Shanghai" };
+      assert.equal((await limiter.window("day", fixed, { quantity: 9, atmost: true })).granted, 7);
+    });
+
+    test("a reservation is settled by hand", async () => {
+      const window = { limit: 10, period: "1h" };
+      const one = await limiter.reserve("k", window, { quantity: 4, lease: 60_000 });
+      const two = await limiter.reserve("k", window, { quantity: 3, id: "two" });
+      assert.deepEqual([one.id!.length, two.id, two.remaining], [16, "two", 3]);
+      const held = await limiter.held("k");
+      assert.deepEqual(held.map(({ id, quantity }) => [id, quantity]), [[one.id, 4], ["two", 3]]);
+      assert.ok(50_000 < held[0]!.leftMs && held[0]!.leftMs <= 60_000 && held[1]!.leftMs <= 20_000);
+      assert.ok(await limiter.renew("k", "two", { lease: 90_000 }));
+      assert.ok((await limiter.held("k"))[1]!.leftMs > 80_000);
+      assert.equal(await limiter.apply("k", one.id!, 6), true);
+      assert.equal(await limiter.apply("k", one.id!), false);
+      assert.equal(await limiter.release("k", "two", "three"), 1);
+      assert.equal(await limiter.renew("k", "two"), false);
+      const reply = await limiter.acquireRo("k", window, { quantity: 5 });
+      assert.deepEqual([reply.limited, reply.remaining, reply.id], [1, 4, null]);
+      assert.deepEqual(await limiter.held("k"), []);
+    });
+
+    test("work is counted when it succeeds and only then", async () => {
+      const window = { limit: 3, period: "1h" };
+      await limiter.acquire("k", window, { quantity: 2 }, async () => {
+        assert.equal((await limiter.windowRo("k", window)).remaining, 1);
+        await assert.rejects(limiter.acquire("k", window, { quantity: 2 }, () => assert.fail("entered")), Denied);
+      });
+      const failing = limiter.acquire("k", window, {}, () => {
+        throw new EvalError();
+      });
+      await assert.rejects(failing, EvalError);
+      assert.equal((await limiter.windowRo("k", window)).remaining, 1);
+      await limiter.acquire("workers", semaphore(1), {}, async () => {
+        assert.equal((await limiter.held("workers")).length, 1);
+      });
+      assert.deepEqual(await limiter.held("workers"), []);
+      const late = limiter.acquire("k", window, { lease: 30 }, async (job) => {
+        assert.ok(await job.renew());
+        await sleep(100);
+      });
+      await assert.rejects(late, Lapsed);
+    });
+
+    test("a call waits and holds up no other", async () => {
+      const rate = { burst: 0, count: 1, period: "700ms" };
+      const waited = await took(async () => {
+        await limiter.throttle("k", rate);
+        assert.ok((await limiter.throttle("k", rate, { block: 30_000 })).allowed);
+      });
+      assert.ok(690 < waited && waited < 15_000, `${waited}`);
+      // Denied when its time is up.
+      await limiter.reserve("job", semaphore(1), { id: "first" });
+      const denied = await took(async () => {
+        assert.equal((await limiter.reserve("job", semaphore(1), { block: 600 })).limited, 2);
+      });
+      assert.ok(590 < denied && denied < 15_000, `${denied}`);
+      // Granted when somebody gives back, without an end to the wait.
+      const second = limiter.reserve("job", semaphore(1), { id: "second", block: 0 });
+      await untilWaiting(1);
+      assert.equal(await limiter.release("job", "first"), 1);
+      assert.equal((await second).id, "second");
+      // Several wait at a time.
+      const others = Array.from({ length: 3 }, (_, at) => limiter.reserve("job", semaphore(1), { id: `${at}`, block: 0 }));
+      await untilWaiting(3);
+      await limiter.release("job", "second");
+      const passedOn = others.map(async (other) => {
+        const { id } = await other;
+        await limiter.release("job", id!);
+        return id;
+      });
+      assert.deepEqual((await Promise.all(passedOn)).sort(), ["0", "1", "2"]);
+    });
+
+    test("an error reply is thrown though trouble is allowed", async () => {
+      const allowing = new Limiter(opened.client, { unreachable: "allow" });
+      await assert.rejects(allowing.window("k", { limit: 5, period: "1m" }), /1min or 1mo/);
+      await assert.rejects(allowing.throttle("k", { burst: -1, count: 1, period: 1 }), /max_burst must be/);
+    });
+
+    test("LEAVE keeps some in reserve", async (context) => {
+      if (!(await need(context, "LEAVE", "RL.THROTTLE", "LEAVE"))) return;
+      const [rate, window] = [{ burst: 9, count: 1, period: "1h" }, { limit: 10, period: "1h" }];
+      assert.equal((await limiter.throttle("r", rate, { quantity: 8, leave: 3 })).limited, 1);
+      assert.equal((await limiter.throttle("r", rate, { quantity: 20, leave: 3, atmost: true })).granted, 7);
+      assert.equal((await limiter.throttleRo("r", rate, { leave: 3 })).limited, 1);
+      assert.equal((await limiter.window("w", window, { quantity: 7, leave: 3 })).remaining, 3);
+      assert.equal((await limiter.window("w", window, { leave: 3 })).limited, 1);
+      assert.equal((await limiter.reserve("w", window, { leave: 3 })).limited, 1);
+      assert.ok((await limiter.reserve("w", window, { leave: 2 })).allowed);
+    });
+
+    test("FORCE counts what there is not", async (context) => {
+      if (!(await need(context, "FORCE", "RL.THROTTLE", "FORCE"))) return;
+      const rate = { burst: 0, count: 1, period: "1s" };
+      const reply = await limiter.throttle("r", rate, { quantity: 100, force: true });
+      assert.deepEqual([reply.limited, reply.remaining], [0, 0]);
+      assert.ok((await limiter.throttle("r", rate)).retryAfterMs! > 90_000);
+      assert.equal((await limiter.window("w", { limit: 5, period: "1h" }, { quantity: 8, force: true })).remaining, 0);
+      assert.equal((await limiter.window("w", { limit: 5, period: "1h" })).limited, 1);
+    });
+
+    test("AHEAD books and tells the wait", async (context) => {
+      if (!(await need(context, "AHEAD", "RL.THROTTLE", "AHEAD"))) return;
+      const ask = () => limiter.throttle("k", { burst: 0, count: 1, period: "10s" }, { ahead: 15_000 });
+      assert.equal((await ask()).waitMs, 0);
+      let reply = await ask();
+      assert.ok(reply.allowed && 5000 < reply.waitMs! && reply.waitMs! <= 10_000);
+      reply = await ask();
+      assert.ok(!reply.allowed && reply.waitMs === null && 0 < reply.retryAfterMs! && reply.retryAfterMs! <= 5000);
+    });
+
+    test("a window takes back", async (context) => {
+      if (!(await need(context, "negative quantity", "RL.WINDOW", "FORCE"))) return;
+      await limiter.window("k", { limit: 5, period: "1h" }, { quantity: 4 });
+      assert.equal((await limiter.window("k", { limit: 5, period: "1h" }, { quantity: -3 })).remaining, 4);
+    });
+
+    test("several limits are asked at once", async (context) => {
+      if (!(await need(context, "ALL", "RL.ALL"))) return;
+      const clauses = [
+        clause.window("{u}:rpm", { limit: 60, period: "1min" }),
+        clause.throttle("{u}:rate", { burst: 9, count: 1, period: "1h" }, { quantity: 8 }),
+      ];
+      let reply = await limiter.all([...clauses, clause.acquire("{u}:jobs", semaphore(5), { id: "job-17" })]);
+      assert.deepEqual([reply.limited, reply.clause, reply.answers[2]!.id], [0, 2, "job-17"]);
+      assert.deepEqual(reply.answers.map(({ remaining }) => remaining), [59, 2, 4]);
+      clauses.push(clause.acquire("{u}:jobs", semaphore(5)));
+      reply = await limiter.all(clauses);
+      assert.deepEqual([reply.limited, reply.clause, reply.retryAfterMs === null], [1, 2, false]);
+      assert.deepEqual(reply.answers.map(({ limited }) => limited), [0, 1, 0]);
+      assert.equal((await limiter.allRo(clauses)).answers[0]!.remaining, 59);
+      assert.equal(await limiter.release("{u}:jobs", "job-17"), 1);
+    });
+
+    test("a policy stands where a limit stands", async (context) => {
+      if (!(await need(context, "policies", "RL.POLICIES"))) return;
+      await plain.config("SET", "ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0");
+      try {
+        assert.equal((await limiter.throttle("r", "@free", { quantity: 3 })).remaining, 13);
+        assert.equal((await limiter.throttleRo("r", "@free")).limit, 16);
+        assert.equal((await limiter.window("w", "@day")).remaining, 2);
+        await limiter.acquire("w", "@day", {}, () => {});
+        assert.equal((await limiter.windowRo("w", "@day")).remaining, 1);
+        await limiter.acquire("s", "@jobs", { settle: "release" }, async () => {
+          assert.equal((await limiter.held("s")).length, 1);
+        });
+        const allowing = new Limiter(opened.client, { unreachable: "allow" });
+        await assert.rejects(allowing.throttle("r", "@none"), /no policy has this name/);
+      } finally {
+        await plain.config("SET", "ratelimit.policies", "");
+      }
+    });
+  });
+}
+
+/** A server that sets connections up, counts calls of RL.*, and answers them as told: undefined hangs up. */
+async function fake(answer: () => string | undefined): Promise<{ port: number; calls: () => number; close(): void }> {
+  const sockets = new Set<Socket>();
+  let calls = 0;
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on("error", () => {});
+    socket.on("data", (data) => {
+      const commands = data.toString().split(/\*(?=\d+\r\n\$)/).slice(1);
+      for (const command of commands) {
+        if (command.includes("RL.")) {
+          calls += 1;
+          const reply = answer();
+          if (reply === undefined) socket.destroy();
+          else socket.write(reply);
+        } else {
+          socket.write(/INFO\r/i.test(command) ? "$9\r\nloading:0\r\n" : "+OK\r\n");
+        }
+      }
+    });
+  });
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  const close = () => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  };
+  return { port: (server.address() as AddressInfo).port, calls: () => calls, close };
+}
+
+const SINGLE: [string, (port: number) => Promise<Opened>][] = [
+  ["node-redis", (port) => nodeRedis(port, 2)],
+  ["ioredis", (port) => ioredis(port)],
+];
+
+for (const [kind, open] of SINGLE) {
+  suite(`${kind} without a server that answers`, () => {
+    async function against(answer: () => string | undefined, options: LimiterOptions, body: (limiter: Limiter, calls: () => number) => Promise<void>) {
+      const server = await fake(answer);
+      const opened = await open(server.port);
+      const limiter = new Limiter(opened.client, options);
+      try {
+        await body(limiter, server.calls);
+      } finally {
+        limiter.close();
+        await opened.close();
+        server.close();
+      }
+    }
+
+    test("it is given up at the deadline", () =>
+      against(() => "", { unreachable: "allow", deadline: 300 }, async (limiter) => {
+        const plainly = await took(async () => {
+          const reply = await limiter.window("k", "@day");
+          assert.deepEqual([reply.limited, reply.reachable], [0, false]);
+        });
+        assert.ok(290 < plainly && plainly < 5000, `${plainly}`);
+        const waiting = await took(() => limiter.window("k", "@day", { block: 400 }));
+        assert.ok(690 < waiting && waiting < 5000, `${waiting}`);
+      }));
+
+    test("a call whose reply was lost is not sent again", () =>
+      against(() => undefined, { unreachable: "deny", deadline: 1000 }, async (limiter, calls) => {
+        const reply = await limiter.throttle("k", "@free");
+        assert.deepEqual([reply.limited, reply.reachable], [1, false]);
+        assert.equal((await limiter.throttle("k", "@free", { block: 10 })).reachable, false);
+        await sleep(300);
+        assert.equal(calls(), 2);
+      }));
+
+    test("a server without the module is not taken for one out of reach", () =>
+      against(() => "-ERR unknown command 'RL.THROTTLE'\r\n", { unreachable: "allow" }, async (limiter) => {
+        await assert.rejects(limiter.throttle("k", "@free"), /unknown command/);
+        await assert.rejects(limiter.throttle("k", "@free", { block: 10 }), /unknown command/);
+      }));
+
+    test("a server that still loads its data is out of reach", () =>
+      against(() => "-LOADING Redis is loading the dataset in memory\r\n", { unreachable: "allow" }, async (limiter) => {
+        assert.equal((await limiter.throttle("k", "@free")).reachable, false);
+      }));
+
+    test("where nobody listens any more each call is answered as chosen", async () => {
+      const server = await fake(() => "");
+      const opened = await open(server.port);
+      server.close();
+      await sleep(50);
+      for (const [unreachable, limited] of [["allow", 0], ["deny", 1]] as const) {
+        const limiter = new Limiter(opened.client, { unreachable, deadline: 500 });
+        for (const options of [{}, { block: 10 }]) {
+          const reply = await limiter.throttle("k", "@free", options);
+          assert.deepEqual([reply.limited, reply.reachable], [limited, false]);
+        }
+      }
+      await assert.rejects(new Limiter(opened.client, { deadline: 500 }).throttle("k", "@free"));
+      await opened.close();
+    });
+  });
+}
+
+suite("patience", () => {
+  const IMPATIENT: [string, () => Promise<Opened>][] = [
+    ["node-redis waits longer than its socketTimeout", () => nodeRedis(PORT, 2, 1000)],
+    ["ioredis waits longer than its commandTimeout", () => ioredis(PORT, { commandTimeout: 1000, socketTimeout: 1000 })],
+  ];
+  for (const [what, open] of IMPATIENT) {
+    test(`a call of ${what}`, async () => {
+      const opened = await open();
+      const limiter = new Limiter(opened.client);
+      await plain.flushall();
+      await limiter.reserve("job", semaphore(1));
+      const denied = await took(async () => {
+        assert.equal((await limiter.reserve("job", semaphore(1), { block: 1800 })).limited, 2);
+      });
+      assert.ok(1790 < denied && denied < 15_000, `${denied}`);
+      limiter.close();
+      // A client of node-redis was closed by its socketTimeout meanwhile, as it was idle.
+      if ((opened.client as { isOpen?: boolean }).isOpen !== false) await opened.close();
+    });
+  }
+
+  for (const [kind, open] of SINGLE) {
+    test(`a call of ${kind} that is given up takes nothing`, async () => {
+      const opened = await open(PORT);
+      const frozen = new Limiter(opened.client, { unreachable: "allow", deadline: 100 });
+      const limiter = new Limiter(opened.client);
+      await plain.flushall();
+      await limiter.reserve("job", semaphore(1), { id: "first" });
+      // The server answers a waiting call late while it is paused.
+      const reply = frozen.reserve("job", semaphore(1), { block: 400 });
+      await untilWaiting(1);
+      await plain.call("CLIENT", "PAUSE", "60000", "WRITE");
+      assert.equal((await reply).reachable, false);
+      // Still paused: it did not end, it hung up.
+      await untilWaiting(0);
+      await plain.call("CLIENT", "UNPAUSE");
+      assert.equal(await limiter.release("job", "first"), 1);
+      assert.deepEqual(await limiter.held("job"), []);
+      await opened.close();
+    });
+  }
+});
+
+suite("in a cluster", () => {
+  const CLUSTERS: [string, () => Promise<Opened>][] = [
+    [
+      "node-redis",
+      async () => {
+        const client = createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] });
+        client.on("error", () => {});
+        await client.connect();
+        return { client, close: () => client.destroy() };
+      },
+    ],
+    [
+      "ioredis",
+      async () => {
+        const client = new Cluster([{ host: "127.0.0.1", port: CLUSTER_PORT }]);
+        return { client, close: () => client.disconnect() };
+      },
+    ],
+  ];
+  // Nobody flushes a cluster, so each run has keys of its own.
+  const run = `${process.pid}:${Date.now()}`;
+  for (const [kind, open] of CLUSTERS) {
+    test(`${kind} finds the node of each key`, async () => {
+      const { client, close } = await open();
+      const limiter = new Limiter(client);
+      for (let number = 0; number < 30; number += 1) {
+        const key = `${run}:${kind}:${number}`;
+        assert.equal((await limiter.throttle(key, { burst: 4, count: 1, period: "1h" }, { quantity: 2 })).remaining, 3);
+        const window = { limit: 3, period: "1h" };
+        await limiter.acquire(`${key}:w`, window, {}, () => {});
+        assert.equal((await limiter.windowRo(`${key}:w`, window)).remaining, 2);
+      }
+      const rate = { burst: 0, count: 1, period: "200ms" };
+      const waited = await took(async () => {
+        for (const at of [1, 2, 3]) assert.ok((await limiter.throttle(`${run}:${kind}:line`, rate, { block: 30_000 })).allowed, `${at}`);
+      });
+      assert.ok(399 < waited && waited < 15_000, `${waited}`);
+      limiter.close();
+      await close();
+    });
+
+    test(`${kind} asks several limits of one slot at once`, async (context) => {
+      if (!(await need(context, "ALL in a cluster", "RL.ALL"))) return;
+      const { client, close } = await open();
+      const limiter = new Limiter(client);
+      for (let number = 0; number < 10; number += 1) {
+        const tag = `{${run}:${kind}:${number}}`;
+        const clauses = [
+          clause.window(`${tag}a`, { limit: 2, period: "1h" }),
+          clause.throttle(`${tag}b`, { burst: 0, count: 1, period: "1h" }),
+        ];
+        assert.deepEqual([(await limiter.all(clauses)).limited, (await limiter.all(clauses)).limited], [0, 1]);
+      }
+      await close();
+    });
+  }
+});
+
+test("the middleware serves, tells how the client stands, and denies with 429", async () => {
+  await plain.flushall();
+  const opened = await nodeRedis(PORT, 3);
+  const limiter = new Limiter(opened.client);
+  const rate = { burst: 1, count: 1, period: "1h" };
+  const middleware = rateLimit((request: IncomingMessage) => limiter.throttle(`web:${request.url}`, rate), { limits: rate, names: "web" });
+  const server = createHttpServer((request, response) => void middleware(request, response, () => response.end("hello")));
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/a`;
+  const answers = [];
+  for (let at = 0; at < 3; at += 1) {
+    const answer = await fetch(url);
+    answers.push({ status: answer.status, headers: answer.headers, body: await answer.text() });
+  }
+  assert.deepEqual(answers.map(({ status, body }) => [status, body]), [[200, "hello"], [200, "hello"], [429, "Too many requests\n"]]);
+  assert.equal(answers[0]!.headers.get("ratelimit-policy"), '"web";q=2;w=7200');
+  assert.match(answers[0]!.headers.get("ratelimit")!, /^"web";r=1;t=3[56]\d\d$/);
+  assert.match(answers[2]!.headers.get("retry-after")!, /^3[56]\d\d$/);
+  server.closeAllConnections();
+  server.close();
+  await opened.close();
+});

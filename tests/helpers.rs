@@ -1,0 +1,100 @@
+//! The clients in clients/: their types hold, they send what clients/cases.json says, and they work on a real server and
+//! a real cluster. `make test-clients` runs all of it; without what it installs, the rest is skipped by name.
+
+mod support;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::*;
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// Where a client's tools are installed; none, which is said, if they are not.
+fn installed(client: &str, mark: &str) -> Option<PathBuf> {
+    let folder = clients_dir().join(client);
+    if folder.join(mark).exists() {
+        return Some(folder);
+    }
+    skip(&format!("clients/{client}"), "not installed in target/clients: make test-clients");
+    None
+}
+
+/// Runs a client's tests on a server and a cluster of their own. What they skip is said on the terminal.
+#[track_caller]
+fn on_servers(command: &mut Command) {
+    let server = Server::start();
+    let cluster = Cluster::of(3, 0);
+    command.env("RATELIMIT_PORT", server.port().to_string());
+    command.env("RATELIMIT_CLUSTER_PORT", cluster.node(0).port().to_string());
+    let output = run(command);
+    for line in output.lines().filter(|line| line.starts_with("skipped ")) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+    print!("{output}");
+}
+
+fn python(tools: &Path, program: &str) -> Command {
+    let mut command = Command::new(tools.join("bin").join(program));
+    command.current_dir(sources().join("python"));
+    command.env("PYTHONPATH", "src").env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+#[test]
+fn the_types_of_the_python_client_hold() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    let cache = clients_dir().join("mypy");
+    run(python(&tools, "mypy").arg("--cache-dir").arg(cache));
+}
+
+#[test]
+fn the_python_client_works_with_redis_py_and_valkey_py() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    let discover =
+        ["-m", "unittest", "discover", "--start-directory", "tests", "--top-level-directory", "."];
+    on_servers(python(&tools, "python").args(discover));
+}
+
+fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    } else {
+        fs::copy(from, to).unwrap();
+    }
+}
+
+/// The compiler looks for packages in the folders above a source file, so it is given a copy below target/clients.
+#[test]
+fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
+    let Some(tools) = installed("typescript", "node_modules/installed.json") else { return };
+    for stale in ["src", "test", "dist", "build"] {
+        let _ = fs::remove_dir_all(tools.join(stale));
+    }
+    for table in ["cases.json", "headers.json"] {
+        copy(&sources().join(table), &clients_dir().join(table));
+    }
+    let parts =
+        ["src", "test", "package.json", "tsconfig.json", "tsconfig.cjs.json", "tsconfig.test.json"];
+    for part in parts {
+        copy(&sources().join("typescript").join(part), &tools.join(part));
+    }
+    for script in ["build", "check"] {
+        run(Command::new("npm").args(["run", "--silent", script]).current_dir(&tools));
+    }
+    let tests = ["build/test/calls.test.js", "build/test/server.test.js"];
+    on_servers(
+        Command::new("node")
+            .args(["--test", "--test-reporter=spec"])
+            .args(tests)
+            .current_dir(&tools),
+    );
+}
