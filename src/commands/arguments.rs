@@ -396,12 +396,17 @@ fn integer(text: &[u8], least: i64) -> Option<i64> {
 
 /// Milliseconds, or a number with a unit, from `least` to a year.
 fn duration_ms(text: &[u8], least: u64) -> Option<u64> {
-    let ms = match parse_i64(text) {
-        Some(ms) => u64::try_from(ms).ok()?,
-        None => match Period::parse(text).ok()?.length() {
-            Length::Ms(ms) => ms,
-            Length::Months(_) => return None,
-        },
+    let with_unit = |text| match Period::parse(text).ok()?.length() {
+        Length::Ms(ms) => Some(ms),
+        Length::Months(_) => None,
+    };
+    let ms = match (parse_i64(text), text) {
+        (Some(ms), _) => u64::try_from(ms).ok()?,
+        // No period is 0, but a wait may be.
+        (None, [b'0', unit @ ..]) if unit.first().is_some_and(u8::is_ascii_alphabetic) => {
+            with_unit(&[b"1", unit].concat()).map(|_| 0)?
+        }
+        (None, text) => with_unit(text)?,
     };
     Some(ms).filter(|ms| (least..=YEAR_MS).contains(ms))
 }

@@ -5,15 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The last microsecond that a double, and so a score, holds exactly: in the year 2255.
-const LAST_US: u64 = (1 << 53) - 1;
-
 /// The time of the running command in Unix microseconds: the one that the server froze for it, where it has
-/// one (7.2 and later, Valkey). Never beyond the year 2255.
+/// one (7.2 and later, Valkey).
 pub fn command_time_us() -> u64 {
     match optional!(RedisModule_CachedMicroseconds) {
         // SAFETY: takes nothing.
-        Some(cached) => u64::try_from(unsafe { cached() }).unwrap_or(0).min(LAST_US),
+        Some(cached) => u64::try_from(unsafe { cached() }).unwrap_or(0),
         None => wall_time_us(),
     }
 }
@@ -21,7 +18,7 @@ pub fn command_time_us() -> u64 {
 /// The wall clock itself, for callbacks that are no command and find no frozen time of their own.
 pub fn wall_time_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(LAST_US).min(LAST_US)
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Microseconds on a clock that nobody can set, for how long a call has waited.

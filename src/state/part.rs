@@ -12,7 +12,7 @@ use crate::zones::zones;
 use super::{Intent, Spot};
 use crate::error::Error;
 use crate::limit::decision::{Ask, Decision, Manner, Quantity, Verdict};
-use crate::limit::event::MAX_SUM;
+use crate::limit::event::{LAST_US, MAX_SUM};
 use crate::limit::request::{Limit, Request, Reserve, WindowLimit};
 use crate::limit::reservation::{end_us, Id, Reservation};
 use crate::limit::rule::RuleText;
@@ -94,6 +94,10 @@ pub fn read<'c>(
     intent: Intent,
     barred: bool,
 ) -> Result<Judged<'c>, Error> {
+    // Later times are no exact scores.
+    if spot.now_us > LAST_US {
+        return Err(Error::Clock);
+    }
     let barred = barred && request.takes() && request.ask.manner != Manner::Force;
     let (opened, verdict) = match request.limit {
         Limit::Bucket(rate) => {
