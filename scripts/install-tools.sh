@@ -2,7 +2,7 @@
 # Installs those of the named tools that are missing, and says nothing if none is.
 #
 #   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-fuzz cc c++ make libclang pip python3-venv node npm \
-#       redis-server valgrind
+#       redis-server valgrind readelf dpkg-deb debootstrap qemu-user buildah
 #
 # --look installs nothing: it fails, in silence, if one is missing.
 # On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops.
@@ -27,7 +27,8 @@ have() {
     cargo-fuzz) cargo fuzz --version >/dev/null 2>&1 ;;
     python3-venv) python3 -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 10)' >/dev/null 2>&1 ;;
     node) node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' >/dev/null 2>&1 ;;
-    make | npm | valgrind) command -v "$1" >/dev/null ;;
+    qemu-user) command -v qemu-aarch64-static >/dev/null ;;
+    make | npm | valgrind | readelf | dpkg-deb | debootstrap | buildah) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac
 }
@@ -77,6 +78,9 @@ apt_name() {
         if [ -n "$version" ]; then echo libclang1 "libclang-common-$version-dev"; else echo libclang-dev; fi
         ;;
     node) echo nodejs ;;
+    readelf) echo binutils ;;
+    dpkg-deb) echo dpkg ;;
+    qemu-user) echo qemu-user-static ;;
     redis-server) if apt-cache show redis-server >/dev/null 2>&1; then echo redis-server; else echo valkey-server; fi ;;
     *) echo "$1" ;;
     esac
