@@ -49,7 +49,7 @@ def complete(draft, triple, rustc, zig):
     own, others = packages_inside(triple)
     # The draft names the module by the folder that it was built in.
     folder = str(pathlib.Path(own["manifest_path"]).parent)
-    bom = json.loads(draft.replace(f"path+file://{folder}#", "").replace("?download_url=file://.", ""))
+    bom = json.loads(re.sub(r'path\+file://[^"#]*#', "", draft).replace("?download_url=file://.", ""))
     names = {(package["name"], package["version"]) for package in others}
     for component in bom["components"]:
         inside = (component["name"], component["version"]) in names
@@ -66,7 +66,7 @@ def complete(draft, triple, rustc, zig):
         bom["dependencies"].append({"ref": part["bom-ref"]})
         depends.setdefault("dependsOn", []).append(part["bom-ref"])
     text = json.dumps(bom, indent=2, ensure_ascii=False)
-    if folder in text:
+    if folder in text or "file://" in text:
         sys.exit(f"the SBOM names the folder {folder}")
     return text + "\n"
 
