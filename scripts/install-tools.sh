@@ -28,7 +28,8 @@ have() {
     python3-venv) python3 -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 10)' >/dev/null 2>&1 ;;
     node) node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' >/dev/null 2>&1 ;;
     qemu-user) command -v qemu-aarch64-static >/dev/null ;;
-    make | npm | valgrind | readelf | dpkg-deb | debootstrap | buildah) command -v "$1" >/dev/null ;;
+    debootstrap) command -v debootstrap >/dev/null && [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] ;;
+    make | npm | valgrind | readelf | dpkg-deb | buildah) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac
 }
@@ -79,6 +80,7 @@ apt_name() {
         ;;
     node) echo nodejs ;;
     readelf) echo binutils ;;
+    debootstrap) echo debootstrap debian-archive-keyring ;;
     dpkg-deb) echo dpkg ;;
     qemu-user) echo qemu-user-static ;;
     redis-server) if apt-cache show redis-server >/dev/null 2>&1; then echo redis-server; else echo valkey-server; fi ;;

@@ -4,7 +4,8 @@
 #   scripts/package-unpack.sh FOLDER PACKAGE:ARCHITECTURE[+] ...
 #
 # With a + the libraries that the package needs come with it, those of another architecture with their libc. The
-# suite and the mirror are those of the host, which must be Debian. Fails, and says why, where something cannot be had.
+# suite and the mirror are those of the host if it is Debian, else bookworm and DEBIAN_MIRROR=. Fails, and says why, where
+# something cannot be had.
 set -euo pipefail
 
 die() {
@@ -22,11 +23,14 @@ trap 'rm -rf "$draft"' EXIT
 mkdir -p "$draft/lists/partial" "$draft/cache/archives/partial" "$draft/debs"
 : >"$draft/status"
 
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+[ -e $keyring ] || die "$keyring is missing: install the package debian-archive-keyring."
 # Only Debian's own sources, as the host has them: other repositories may not know the other architecture.
 # shellcheck disable=SC2016
 apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Origin: Debian' | sort -u |
-    sed 's,.*,deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] & main,' >"$draft/sources.list"
-[ -s "$draft/sources.list" ] || die "apt-get here knows no mirror of Debian."
+    sed "s,.*,deb [signed-by=$keyring] & main," >"$draft/sources.list"
+[ -s "$draft/sources.list" ] ||
+    echo "deb [signed-by=$keyring] ${DEBIAN_MIRROR:-http://deb.debian.org/debian} bookworm main" >"$draft/sources.list"
 options=(-q -o APT::Architecture="$own" -o APT::Architectures::="$own" -o APT::Architectures::=amd64
     -o APT::Architectures::=arm64 -o Dir::Etc::sourcelist="$draft/sources.list" -o Dir::Etc::sourceparts=-
     -o Dir::State="$draft" -o Dir::State::lists="$draft/lists" -o Dir::State::status="$draft/status"
