@@ -60,7 +60,9 @@ inside() {
     local suite=$1 node
     shift
     mount --make-rprivate /
-    root=$(mktemp -d)
+    # The same folder for all: what is mounted there is seen in these namespaces only.
+    root=$roots/mounted
+    mkdir -p "$root"
     mount -t tmpfs tmpfs "$root"
     mkdir "$root"/{upper,work,root}
     mount -t overlay overlay -o "lowerdir=$roots/$suite/root,upperdir=$root/upper,workdir=$root/work" "$root/root"
