@@ -9,6 +9,8 @@ pub mod event;
 pub mod expiry;
 pub mod held;
 pub mod index;
+#[cfg(test)]
+mod memory;
 pub mod period;
 #[cfg(test)]
 mod properties;
