@@ -211,6 +211,13 @@ proptest! {
     }
 }
 
+impl Index {
+    /// How many rules it knows.
+    fn rules(&self) -> usize {
+        self.rules.len()
+    }
+}
+
 fn filled(number: u64) -> Index {
     let mut index = Index::default();
     for id in 0..number {
@@ -259,4 +266,47 @@ fn an_order_is_behind_the_newest_and_not_before_now() {
     let last = Own { order_us: u64::MAX, ..Own::new(2, 1, START_US) };
     assert!(index.insert(&last.reservation()));
     assert_eq!(index.next_order_us(START_US), u64::MAX);
+}
+
+#[test]
+fn what_was_removed_takes_no_memory() {
+    const NUMBER: u64 = 4_000;
+    let mut index = filled(NUMBER);
+    let (small, large) = (filled(8).bytes(), index.bytes());
+    assert!(large > 100 * small);
+    for left in (8..NUMBER).rev() {
+        let before = index.bytes();
+        assert!(index.remove(left.to_string().as_bytes()));
+        assert!(index.bytes() <= before, "a removal takes memory");
+    }
+    assert_eq!(index.len(), 8);
+    assert!(
+        index.bytes() <= 8 * small,
+        "{} bytes for eight, {small} if they were alone",
+        index.bytes()
+    );
+    // They are in order still.
+    let (found, _) = first_end(&index.live(START_US), 3, u64::MAX);
+    assert_eq!(found, (Some(START_US + 3), 2));
+    assert_eq!(index.lapsed(START_US + 2, 9).len(), 3);
+}
+
+/// Each rule that was ever used stayed in a list, which every new reservation searched from end to end.
+#[test]
+fn rules_that_nobody_uses_are_forgotten() {
+    let mut index = filled(8);
+    let before = index.bytes();
+    let mut rule = |number: u64| {
+        let rule = format!("{number}ms").into_bytes();
+        let one = Own { rule, ..Own::new(9, 1, START_US) };
+        assert!(index.insert(&one.reservation()));
+        assert_eq!(index.get(b"9").unwrap().rule, one.rule);
+        assert!(index.remove(b"9"));
+        index.rules()
+    };
+    for number in 1..=1_000 {
+        assert_eq!(rule(number), 1);
+    }
+    assert_eq!(index.get(b"7").unwrap().rule, b"60s");
+    assert!(index.bytes() <= before + 1_000);
 }
