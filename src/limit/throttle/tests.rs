@@ -338,6 +338,343 @@ fn a_value_of_any_other_form_is_none_of_ours() {
     assert_eq!(Stored::decode(&[b'9'; 1 << 20]), None);
 }
 
+// ---- Debts, bookings and LEAVE, each as a table ----
+
+/// When (milliseconds after the start), what is asked, and then: the stored value after it, limited, remaining,
+/// retry_after, reset_after, and the wait until the caller may go on, in microseconds.
+type Row<'a> = (i64, Ask, &'a str, u64, u64, Option<u64>, u64, u64);
+
+fn table(rate: Rate, rows: &[Row]) {
+    let mut key = Key::new(rate);
+    for (number, row) in rows.iter().enumerate() {
+        let (at_ms, ask, value, limited, remaining, retry, reset, go_after) = *row;
+        key.now_us = START_US.checked_add_signed(at_ms * 1000).unwrap();
+        let got = key.call(&ask).unwrap();
+        let goes = match got.verdict {
+            Verdict::Allowed { go_after_us, .. } => go_after_us,
+            Verdict::Denied { .. } | Verdict::Never => 0,
+        };
+        let verdict = got.verdict;
+        let told = (verdict.limited(), got.remaining, verdict.retry_after_us(), got.reset_after_us);
+        assert_eq!((told, goes), ((limited, remaining, retry, reset), go_after), "row {number}");
+        assert_eq!(key.value(), value, "row {number}");
+    }
+}
+
+#[test]
+fn force_writes_a_debt_that_later_calls_repay() {
+    let second = SECOND_US;
+    table(
+        rate(2, 1, 1000),
+        &[
+            (0, force(2), "1700000002000000000", 0, 1, None, 2 * second, 0),
+            // Three more where one is left: a debt of two seconds.
+            (0, force(3), "1700000005000000000+2000000000", 0, 0, None, 5 * second, 0),
+            (0, ask(1), "1700000005000000000+2000000000", 1, 0, Some(3 * second), 5 * second, 0),
+            (
+                0,
+                asking(9, true),
+                "1700000005000000000+2000000000",
+                1,
+                0,
+                Some(3 * second),
+                5 * second,
+                0,
+            ),
+            // Between writes it does not shrink, and a denied call does not write.
+            (1_500, ask(1), "1700000005000000000+2000000000", 1, 0, Some(1_500_000), 3_500_000, 0),
+            // Every write stores what is left of it.
+            (1_500, force(1), "1700000006000000000+1500000000", 0, 0, None, 4_500_000, 0),
+            // Giving back repays, and beyond the debt there is none.
+            (2_000, ask(-1), "1700000005000000000", 0, 0, None, 3 * second, 0),
+            (3_000, ask(1), "1700000006000000000", 0, 0, None, 3 * second, 0),
+            // A quantity beyond the limit can be forced, and only forced.
+            (3_000, ask(4), "1700000006000000000", 1, 0, None, 3 * second, 0),
+            (3_000, force(4), "1700000010000000000+4000000000", 0, 0, None, 7 * second, 0),
+            (3_000, ask(-9), "", 0, 3, None, 0, 0),
+            (3_000, ask(0), "", 0, 3, None, 0, 0),
+        ],
+    );
+}
+
+#[test]
+fn a_debt_is_rounded_up_to_whole_nanoseconds() {
+    table(
+        rate(0, 3, 1000),
+        &[
+            (0, force(1), "1700000000333333333.333333333", 0, 0, None, 333_334, 0),
+            (0, force(1), "1700000000666666666.666666666+333333334", 0, 0, None, 666_667, 0),
+            (0, ask(1), "1700000000666666666.666666666+333333334", 1, 0, Some(666_667), 666_667, 0),
+        ],
+    );
+}
+
+#[test]
+fn a_clock_that_goes_back_keeps_the_debt_and_not_more() {
+    let second = SECOND_US;
+    let forced = force(5);
+    table(
+        rate(2, 1, 1000),
+        &[
+            (60_000, forced, "1700000065000000000+2000000000", 0, 0, None, 5 * second, 0),
+            // A minute back: three seconds of bucket and two of debt are left, though a call only looks.
+            (0, ask(0), "1700000065000000000+2000000000", 0, 0, None, 5 * second, 0),
+            (0, ask(4), "1700000065000000000+2000000000", 1, 0, None, 5 * second, 0),
+            // The call that is denied writes it back.
+            (0, ask(1), "1700000005000000000+2000000000", 1, 0, Some(3 * second), 5 * second, 0),
+            (
+                -1_000,
+                ask(1),
+                "1700000004000000000+2000000000",
+                1,
+                0,
+                Some(3 * second),
+                5 * second,
+                0,
+            ),
+            (1_000, ask(1), "1700000004000000000+2000000000", 1, 0, Some(second), 3 * second, 0),
+            (2_000, ask(1), "1700000005000000000", 0, 0, None, 3 * second, 0),
+        ],
+    );
+}
+
+#[test]
+fn ahead_books_in_order_and_a_negative_quantity_cancels() {
+    let second = SECOND_US;
+    table(
+        rate(2, 1, 1000),
+        &[
+            (0, ahead(3, 1), "1700000003000000000", 0, 0, None, 3 * second, 0),
+            (0, ahead(1, second - 1), "1700000003000000000", 1, 0, Some(1), 3 * second, 0),
+            (0, ahead(1, second), "1700000004000000000+1000000000", 0, 0, None, 4 * second, second),
+            (
+                0,
+                ahead(2, 9 * second),
+                "1700000006000000000+3000000000",
+                0,
+                0,
+                None,
+                6 * second,
+                3 * second,
+            ),
+            // Whoever does not book comes after both.
+            (0, ask(1), "1700000006000000000+3000000000", 1, 0, Some(4 * second), 6 * second, 0),
+            (
+                0,
+                ahead(1, 3 * second),
+                "1700000006000000000+3000000000",
+                1,
+                0,
+                Some(second),
+                6 * second,
+                0,
+            ),
+            // The second booking is cancelled.
+            (0, ask(-2), "1700000004000000000+1000000000", 0, 0, None, 4 * second, 0),
+            (
+                500,
+                ahead(1, 3 * second),
+                "1700000005000000000+1500000000",
+                0,
+                0,
+                None,
+                4_500_000,
+                1_500_000,
+            ),
+            (
+                500,
+                ahead(4, 99 * second),
+                "1700000005000000000+1500000000",
+                1,
+                0,
+                None,
+                4_500_000,
+                0,
+            ),
+            (
+                500,
+                Ask { quantity: Quantity::Look, ..ahead(1, second) },
+                "1700000005000000000+1500000000",
+                0,
+                0,
+                None,
+                4_500_000,
+                0,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn bookings_stand_to_the_microsecond() {
+    // 300 a second: a unit takes 3333 and a third of a microsecond.
+    let mut key = Key::new(rate(0, 300, 1000));
+    assert!(key.passes());
+    let mut goes = Vec::new();
+    for _ in 0..6 {
+        match key.call(&ahead(1, 20_000)).unwrap().verdict {
+            Verdict::Allowed { go_after_us, .. } => goes.push(go_after_us),
+            verdict => goes.push(verdict.retry_after_us().unwrap()),
+        }
+    }
+    // The sixth can be had in time.
+    assert_eq!(goes, [3_334, 6_667, 10_000, 13_334, 16_667, 20_000]);
+    // The next waits until its 23333 and a third are 20000.
+    let denied = key.call(&ahead(1, 20_000)).unwrap().verdict;
+    assert_eq!(denied, Verdict::Denied { wait_us: 3_334, by: Obstacle::Counted });
+    key.now_us += 3_333;
+    assert!(!key.call(&ahead(1, 20_000)).unwrap().verdict.allowed());
+    key.now_us += 1;
+    let booked = key.call(&ahead(1, 20_000)).unwrap().verdict;
+    assert_eq!(booked, Verdict::Allowed { taken: 1, go_after_us: 20_000 });
+}
+
+#[test]
+fn leave_keeps_a_reserve_for_others() {
+    let second = SECOND_US;
+    table(
+        rate(4, 1, 1000),
+        &[
+            (0, leaving(1, 5, false), "", 1, 5, None, 0, 0),
+            (0, leaving(1, u64::MAX, true), "", 1, 5, None, 0, 0),
+            (0, leaving(2, 3, false), "1700000002000000000", 0, 3, None, 2 * second, 0),
+            // Three must be left beside the one.
+            (0, leaving(1, 3, false), "1700000002000000000", 1, 3, Some(second), 2 * second, 0),
+            (0, leaving(9, 3, true), "1700000002000000000", 1, 3, Some(second), 2 * second, 0),
+            (0, leaving(9, 1, true), "1700000004000000000", 0, 1, None, 4 * second, 0),
+            // Whoever leaves nothing has the last one.
+            (0, leaving(1, 1, false), "1700000004000000000", 1, 1, Some(second), 4 * second, 0),
+            (0, ask(1), "1700000005000000000", 0, 0, None, 5 * second, 0),
+            (0, leaving(0, 5, false), "1700000005000000000", 0, 0, None, 5 * second, 0),
+        ],
+    );
+}
+
+#[test]
+fn a_debt_is_a_length_of_time_whatever_limit_wrote_it() {
+    let mut key = Key::new(rate(0, 1, 1000));
+    assert!(key.call(&force(4)).is_ok());
+    assert_eq!(key.value(), "1700000004000000000+3000000000");
+    // A bucket of ten seconds: of that debt none is left, and the next write says so.
+    key.rate = rate(9, 1, 1000);
+    assert_eq!(key.take(0).remaining, 6);
+    assert_eq!(key.take(1).remaining, 5);
+    assert_eq!(key.value(), "1700000005000000000");
+    // A bucket of half a second: what is beyond it was no debt, and goes.
+    key.rate = rate(0, 2, 1000);
+    let denied = key.take(1);
+    assert_eq!(denied.verdict.retry_after_us(), Some(500_000));
+    assert_eq!(key.value(), "1700000000500000000");
+    // With a debt beside it a shorter bucket keeps the debt.
+    key.rate = rate(0, 1, 1000);
+    assert!(key.call(&force(4)).is_ok());
+    assert_eq!(key.value(), "1700000004500000000+3500000000");
+    key.rate = rate(0, 2, 1000);
+    assert_eq!(key.take(1).verdict.retry_after_us(), Some(4_000_000));
+    assert_eq!(key.value(), "1700000004000000000+3500000000");
+}
+
+#[test]
+fn no_debt_is_longer_than_a_hundred_years() {
+    const YEARS_S: u64 = MAX_PERIOD_MS / 1000;
+    let rate = rate(0, 1, 1000);
+    for (quantity, fits) in [
+        (YEARS_S, true),
+        (YEARS_S + 1, true),
+        (YEARS_S + 2, false),
+        (i64::MAX as u64, false),
+        (u64::MAX, false),
+    ] {
+        let told = throttle(&rate, None, START_US, &force(quantity));
+        assert_eq!(told.is_ok(), fits, "{quantity}");
+    }
+    let mut key = Key::new(rate);
+    assert!(key.call(&force(YEARS_S + 1)).is_ok());
+    assert_eq!(
+        key.value(),
+        format!("{}+{MAX_DEBT_NS}", 1_700_000_000_000_000_000 + MAX_DEBT_NS + 1_000_000_000)
+    );
+    // Nothing is written for what is an error, and what comes in meanwhile can be forced again.
+    let before = key.stored;
+    assert_eq!(key.call(&force(1)), Err(DebtTooLong));
+    assert_eq!(key.stored, before);
+    key.now_us += SECOND_US;
+    assert!(key.call(&force(1)).is_ok());
+    assert_eq!(key.call(&force(1)), Err(DebtTooLong));
+    // A time that nineteen digits cannot spell is one too.
+    key = Key { now_us: 7_258_118_400_000_000, ..Key::new(rate) };
+    assert_eq!(key.call(&force(YEARS_S)), Err(DebtTooLong));
+    assert_eq!(key.stored, None);
+    assert!(key.call(&force(YEARS_S / 2)).is_ok());
+}
+
+#[test]
+fn debts_are_read_as_they_are_written_and_others_are_refused() {
+    for (value, debt_ns) in [
+        ("1700000002000000000+1", 1),
+        ("1700000002000000000+3155760000000000000", MAX_DEBT_NS),
+        ("1700000002000000000.5+2000000000", 2_000_000_000),
+        ("1700000002000000000.333333333+9", 9),
+        ("0000000000000000000+7", 7),
+    ] {
+        let stored = stored(value);
+        assert_eq!(stored.debt_ns, debt_ns, "{value}");
+        assert_eq!(stored.encode().as_bytes(), value.as_bytes());
+    }
+    for value in [
+        "1700000002000000000+",
+        "1700000002000000000+0",
+        "1700000002000000000+01",
+        "1700000002000000000+3155760000000000001",
+        "1700000002000000000+9223372036854775808",
+        "1700000002000000000+18446744073709551617",
+        "1700000002000000000+-1",
+        "1700000002000000000++1",
+        "1700000002000000000+1+1",
+        "1700000002000000000+1.5",
+        "1700000002000000000+ 1",
+        "1700000002000000000+1 ",
+        "1700000002000000000-1",
+        "1700000002000000000.+1",
+        "1700000002000000000+1.",
+        "170000000200000000+1",
+        "17000000020000000000+1",
+        "+1700000002000000000",
+        "+1",
+        "+",
+    ] {
+        assert_eq!(Stored::decode(value.as_bytes()), None, "{value}");
+    }
+}
+
+#[test]
+fn the_longest_value_fits() {
+    let longest = Stored { tat: LAST_TAT, debt_ns: MAX_DEBT_NS };
+    let text = "9999999999999999999.999999999+3155760000000000000";
+    assert_eq!(longest.encode().as_bytes(), text.as_bytes());
+    assert_eq!(Stored::decode(text.as_bytes()), Some(longest));
+}
+
+#[test]
+fn whoever_stands_behind_others_waits_a_millisecond_at_least() {
+    let rate = rate(0, 1, 1000);
+    let (fresh, empty) = (None, Some(stored("1700000001000000000")));
+    for (state, ask, verdict) in [
+        (fresh, ask(1), Verdict::Denied { wait_us: 1_000, by: Obstacle::Counted }),
+        (fresh, asking(1, true), Verdict::Denied { wait_us: 1_000, by: Obstacle::Counted }),
+        (fresh, ahead(1, SECOND_US), Verdict::Denied { wait_us: 1_000, by: Obstacle::Counted }),
+        (empty, ask(1), Verdict::Denied { wait_us: SECOND_US, by: Obstacle::Counted }),
+        (empty, ahead(1, SECOND_US), Verdict::Denied { wait_us: 1_000, by: Obstacle::Counted }),
+        (empty, ask(2), Verdict::Never),
+        (empty, force(1), Verdict::taking(1)),
+        (empty, ask(-1), Verdict::taking(0)),
+        (empty, ask(0), Verdict::taking(0)),
+    ] {
+        let bucket = Bucket::read(&rate, state, START_US);
+        assert_eq!(bucket.judge(&ask, true), Ok(verdict), "{ask:?}");
+    }
+}
+
 // ---- The exact model ----
 
 fn whole(value: impl Into<u128>) -> BigRational {
