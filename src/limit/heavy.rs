@@ -41,12 +41,7 @@ pub struct Summary {
 impl Summary {
     /// Counts at most `most` keys.
     pub fn new(most: usize) -> Summary {
-        Summary {
-            most,
-            entries: Vec::new(),
-            by_key: HashMap::new(),
-            least: BinaryHeap::new(),
-        }
+        Summary { most, entries: Vec::new(), by_key: HashMap::new(), least: BinaryHeap::new() }
     }
 
     /// Counts an occurrence of `key`.
