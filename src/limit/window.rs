@@ -132,7 +132,8 @@ impl Tally {
         let future = entries.oldest(Some(now_us))?.ok_or_else(E::contradiction)?;
         let mut merged = Event {
             newest_us: now_us,
-            span_us: 0,
+            // The first of them may have begun before now.
+            span_us: now_us.saturating_sub(future.first_us()),
             total: newest.total,
             weight: newest.sum_since(&future),
             // Between two denied ones there may be others.

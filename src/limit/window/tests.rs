@@ -1678,3 +1678,21 @@ fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
         MAX_SUM
     );
 }
+
+/// An entry that began before now and ended after it lost its beginning, and took another bucket's events in.
+#[test]
+fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
+    let rule = rule("10ms/10");
+    let mut world = World::new();
+    for (at_us, entries) in [
+        (0, vec![(0, 1, 0)]),
+        (900, vec![(900, 2, 900)]),
+        (100, vec![(100, 3, 100)]),
+        (999, vec![(999, 4, 999)]),
+        (1_000, vec![(999, 4, 999), (1_000, 1, 0)]),
+    ] {
+        world.now_us = START_US + at_us;
+        world.call(&rule, 20, &ask(1), Kind::Count);
+        assert_eq!(world.entries(), entries, "{at_us}");
+    }
+}
