@@ -1326,7 +1326,10 @@ fn a_wait_behind_what_was_forced_is_until_it_is_repaid() {
     );
 }
 
-fn table_of(rule: &Ruled, limit: u64, rows: &[(u64, Ask, u64, u64, Option<u64>, u64)]) {
+/// The same as [`Row`], with all that can be asked.
+type AskRow = (u64, Ask, u64, u64, Option<u64>, u64);
+
+fn table_of(rule: &Ruled, limit: u64, rows: &[AskRow]) {
     let mut world = World::new();
     let start_us = START_US - START_US % 1_000_000;
     for (number, (at_us, ask, limited, remaining, retry, reset)) in rows.iter().enumerate() {
