@@ -4,6 +4,7 @@
 //! from ZRANGE alone.
 
 mod support;
+use std::time::{Duration, Instant};
 use support::*;
 
 /// A server whose key is tampered with, and one that reads each state for the first time.
@@ -486,4 +487,143 @@ fn no_sequence_of_changes_by_hand_leaves_an_index_that_is_wrong() {
 /// A seed from the environment, or a fixed one.
 fn seed_from(name: &str) -> u64 {
     std::env::var(name).map_or(12, |seed| seed.parse().expect("a seed is a number"))
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn an_index_does_not_outlive_a_reload() {
+    let mut lab = Lab::new("0");
+    lab.fill("k", 0, 30);
+    lab.conn.text("SAVE");
+    let first = lab.members("k").swap_remove(0);
+    // As many as before: no change by others, nor in number, tells that the file has another set.
+    lab.conn.int(format!("RL.RELEASE k {}", first.id));
+    lab.conn.acquire("RL.ACQUIRE k 1000000 0 77 ID other");
+    lab.look("k");
+    assert_eq!(lab.indexes(), 1);
+    lab.conn.text("DEBUG RELOAD NOSAVE");
+    lab.look("k");
+    assert_eq!(lab.conn.err(format!("RL.ACQUIRE k 1000000 0 ID {}", first.id))[..9], *"DUPLICATE");
+    assert_eq!(lab.conn.int("RL.RELEASE k other"), 0);
+    lab.check("k");
+}
+
+#[test]
+fn an_index_does_not_outlive_the_role_of_its_server() {
+    let mut lab = Lab::new("0");
+    lab.fill("k", 0, 30);
+    lab.look("k");
+    let other = Server::builder().clock_of(&lab.server).start();
+    let mut theirs = other.conn();
+    for n in 0..30 {
+        theirs.acquire(format!("RL.ACQUIRE k 1000000 0 5 ID t{n} LEASE 40s"));
+    }
+    lab.conn.text(format!("REPLICAOF 127.0.0.1 {}", other.port()));
+    wait_for_sync(&other, &lab.server);
+    lab.look("k");
+    assert_eq!(lab.held_sum("k"), 150);
+    // What the master decides comes as ZADD and ZREM.
+    theirs.pipeline(["RL.RELEASE k t7", "RL.ACQUIRE k 1000000 0 9 ID u7", "RL.RENEW k t8 LEASE 50s"]);
+    wait_for_sync(&other, &lab.server);
+    lab.look("k");
+    lab.conn.text("REPLICAOF NO ONE");
+    lab.look("k");
+    assert_eq!(lab.conn.int("RL.RELEASE k u7 t7 r1"), 1);
+    lab.check("k");
+    // The old master becomes a replica of this one.
+    theirs.text(format!("REPLICAOF 127.0.0.1 {}", lab.server.port()));
+    wait_for_sync(&lab.server, &other);
+    lab.conn.pipeline(["RL.RELEASE k t1", "RL.ACQUIRE k 1000000 0 4 ID v1"]);
+    wait_for_sync(&lab.server, &other);
+    let looks = ["RL.HELD k", "RL.ACQUIRE_RO k 150 0 1 MS"];
+    assert_eq!(theirs.pipeline(looks), lab.conn.pipeline(looks));
+    theirs.text("REPLICAOF NO ONE");
+    assert_eq!(theirs.int("RL.RELEASE k v1 t1 t2"), 2);
+}
+
+#[test]
+fn an_index_does_not_outlive_its_module() {
+    let mut lab = Lab::new("0");
+    lab.fill("k", 0, 30);
+    lab.look("k");
+    let first = lab.members("k").swap_remove(0);
+    let text = first.text_of(&mut lab.conn, "k");
+    for _ in 0..3 {
+        eventually(PATIENCE, || lab.conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
+        let mut other = first.clone();
+        (other.id, other.quantity) = (lab.new_id(), 50);
+        lab.conn.int(["ZREM", "k", &text]);
+        lab.conn.int(["ZADD", "k", "-inf", &other.text()]);
+        lab.conn.text(["MODULE", "LOAD", &module_path()]);
+        lab.look("k");
+        assert_eq!(lab.indexes(), 1);
+        // The new module is told of changes too.
+        lab.conn.int(["ZREM", "k", &other.text()]);
+        lab.conn.int(["ZADD", "k", "-inf", &text]);
+        lab.check("k");
+    }
+}
+
+#[test]
+fn a_key_that_expires_under_an_index_begins_anew() {
+    let mut lab = Lab::new("0");
+    for step_ms in [15_000, 25_000, 39_000, 60_000] {
+        lab.fill("k", 0, 30);
+        lab.look("k");
+        lab.server.clock().advance_us(step_ms * 1_000);
+        lab.check("k");
+        lab.conn.int("PEXPIRE k 1");
+        lab.server.clock().advance_us(2_000);
+        for n in 0..30 {
+            lab.compare("k", &format!("RL.ACQUIRE k 1000 0 3 ID r{n} LEASE 9s"));
+        }
+        lab.check("k");
+        lab.conn.int("DEL k");
+    }
+}
+
+#[test]
+fn the_memory_of_indexes_goes_with_their_keys() {
+    let (server, conn) = Server::held();
+    let mut lab = Lab::of(server, conn, "0");
+    assert_eq!((lab.indexes(), lab.figure("ratelimit_index_bytes")), (0, 0));
+    let all: Vec<_> = (0..400).map(|n| format!("r{n}")).collect();
+    let release = format!("RL.RELEASE k {}", all.join(" "));
+    let ends = ["DEL k", "UNLINK k", "RENAME k z", "PEXPIRE k 0", "FLUSHALL", "SWAPDB 0 1", "MOVE k 2", &release];
+    for end in ends {
+        lab.conn.text("FLUSHALL");
+        lab.fill("k", 0, 400);
+        lab.conn.acquire("RL.ACQUIRE_RO k 1 0");
+        assert_eq!(lab.indexes(), 1, "{end}");
+        let bytes = lab.figure("ratelimit_index_bytes");
+        assert!((400 * 60..400 * 400).contains(&bytes), "{bytes}");
+        lab.conn.cmd(end);
+        assert_eq!((lab.indexes(), lab.figure("ratelimit_index_bytes")), (0, 0), "{end}");
+    }
+    lab.conn.text("FLUSHALL");
+    lab.fill("k", 0, 400);
+    lab.server.clock().advance_us(100_000_000);
+    eventually(PATIENCE, || lab.indexes() == 0 && lab.figure("ratelimit_index_bytes") == 0);
+}
+
+#[test]
+fn an_index_counts_what_it_allocates() {
+    let (server, mut conn) = Server::builder().config("slowlog-log-slower-than -1").held();
+    let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
+    let acquire = |n: i64, period: i64| format!("RL.ACQUIRE k 1000000 {period}ms 1 ID r{n} LEASE 1h");
+    for n in 0..500 {
+        conn.acquire(acquire(n, 60_000));
+    }
+    // An id comes and another one goes, under a limit that never was before.
+    let mut turn = |from: i64, to: i64| {
+        for n in from..to {
+            conn.pipeline([acquire(n, 60_000 + n), format!("RL.RELEASE k r{}", n - 500)]);
+        }
+    };
+    turn(500, 1_500);
+    let before = used();
+    turn(1_500, 6_500);
+    let grown = used() - before;
+    assert!(grown < 100_000, "{grown} bytes for as many reservations as before");
 }
