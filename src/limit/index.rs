@@ -12,7 +12,6 @@
 
 use super::held::{FirstEnd, Lease, Leases, Listed};
 use super::reservation::{end_us, Reservation};
-use super::rule::RuleText;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -24,13 +23,13 @@ const NONE: Slot = Slot::MAX;
 
 #[derive(Debug)]
 struct Node {
-    id: Box<[u8]>,
+    /// Its id, and behind it its rule.
+    text: Box<[u8]>,
+    id_len: usize,
     quantity: u64,
     lease_ms: u64,
     end_us: u64,
     order_us: u64,
-    /// The number of its rule among [`Index::rules`].
-    rule: u32,
     priority: u32,
     left: Slot,
     right: Slot,
@@ -45,9 +44,8 @@ pub struct Index {
     free: Vec<Slot>,
     root: Slot,
     by_id: BTreeMap<Box<[u8]>, Slot>,
-    rules: Vec<RuleText>,
-    /// The bytes of all ids.
-    id_bytes: usize,
+    /// The bytes of all ids and rules, of which the ids are there twice.
+    text_bytes: usize,
     /// At least the newest order of arrival.
     newest_order_us: Option<u64>,
     /// At least the latest start of a lease.
@@ -62,8 +60,7 @@ impl Default for Index {
             free: Vec::new(),
             root: NONE,
             by_id: BTreeMap::new(),
-            rules: Vec::new(),
-            id_bytes: 0,
+            text_bytes: 0,
             newest_order_us: None,
             latest_start_us: 0,
             random: 0x9e37_79b9,
@@ -83,7 +80,7 @@ impl Index {
         const PER_ID: usize = 72;
         let nodes = self.nodes.capacity().saturating_mul(size_of::<Option<Node>>());
         let ids = self.len().saturating_mul(PER_ID);
-        nodes.saturating_add(ids).saturating_add(self.id_bytes.saturating_mul(2))
+        nodes.saturating_add(ids).saturating_add(self.text_bytes)
     }
 
     /// Adds a reservation. False, and nothing is added, if its id is there.
@@ -92,12 +89,12 @@ impl Index {
             return false;
         }
         let node = Node {
-            id: one.id.into(),
+            text: [one.id, one.rule].concat().into(),
+            id_len: one.id.len(),
             quantity: one.quantity,
             lease_ms: one.lease_ms,
             end_us: one.end_us,
             order_us: one.order_us,
-            rule: self.rule_number(one.rule),
             priority: self.next_priority(),
             left: NONE,
             right: NONE,
@@ -105,7 +102,7 @@ impl Index {
         };
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         self.latest_start_us = self.latest_start_us.max(one.start_us());
-        self.id_bytes = self.id_bytes.saturating_add(one.id.len());
+        self.text_bytes = self.text_bytes.saturating_add(text_bytes(one.id, one.rule));
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
@@ -131,11 +128,12 @@ impl Index {
         let (before, rest) = self.split(self.root, key);
         let (_, after) = self.split(rest, (key.0, key.1.saturating_add(1)));
         self.root = self.merge(before, after);
+        let gone = self.reservation(slot).map_or(0, |one| text_bytes(one.id, one.rule));
+        self.text_bytes = self.text_bytes.saturating_sub(gone);
         if let Some(place) = self.nodes.get_mut(slot as usize) {
             *place = None;
         }
         self.free.push(slot);
-        self.id_bytes = self.id_bytes.saturating_sub(id.len());
         true
     }
 
@@ -216,15 +214,6 @@ impl Index {
         sum
     }
 
-    fn rule_number(&mut self, rule: &[u8]) -> u32 {
-        let found = self.rules.iter().position(|known| known.as_bytes() == rule);
-        let at = found.unwrap_or_else(|| {
-            self.rules.push(RuleText::from(rule));
-            self.rules.len().saturating_sub(1)
-        });
-        u32::try_from(at).unwrap_or(u32::MAX)
-    }
-
     /// Xorshift (Marsaglia, "Xorshift RNGs", 2003): priorities need no more.
     fn next_priority(&mut self) -> u32 {
         self.random ^= self.random << 13;
@@ -243,13 +232,14 @@ impl Index {
 
     fn reservation(&self, slot: Slot) -> Option<Reservation<'_>> {
         let node = self.node(slot)?;
+        let (id, rule) = node.text.split_at_checked(node.id_len)?;
         Some(Reservation {
-            id: &node.id,
+            id,
             quantity: node.quantity,
             lease_ms: node.lease_ms,
             end_us: node.end_us,
             order_us: node.order_us,
-            rule: self.rules.get(node.rule as usize)?.as_bytes(),
+            rule,
         })
     }
 
@@ -313,6 +303,10 @@ impl Index {
             second
         }
     }
+}
+
+fn text_bytes(id: &[u8], rule: &[u8]) -> usize {
+    id.len().saturating_mul(2).saturating_add(rule.len())
 }
 
 /// The place of a new reservation in the order of arrival, behind the newest.
