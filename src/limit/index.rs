@@ -13,7 +13,8 @@
 use super::held::{FirstEnd, Lease, Leases, Listed};
 use super::reservation::{end_us, Reservation};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The place of a reservation in the index.
 type Slot = u32;
@@ -21,15 +22,18 @@ type Slot = u32;
 /// No node.
 const NONE: Slot = Slot::MAX;
 
+/// So few nodes keep their memory.
+const FEW_NODES: usize = 32;
+
 #[derive(Debug)]
 struct Node {
-    /// Its id, and behind it its rule.
-    text: Box<[u8]>,
-    id_len: usize,
+    id: Box<[u8]>,
     quantity: u64,
     lease_ms: u64,
     end_us: u64,
     order_us: u64,
+    /// One of [`Index::rules`].
+    rule: Arc<[u8]>,
     priority: u32,
     left: Slot,
     right: Slot,
@@ -44,8 +48,10 @@ pub struct Index {
     free: Vec<Slot>,
     root: Slot,
     by_id: BTreeMap<Box<[u8]>, Slot>,
-    /// The bytes of all ids and rules, of which the ids are there twice.
-    text_bytes: usize,
+    /// The rules that some reservation has.
+    rules: BTreeSet<Arc<[u8]>>,
+    /// The bytes of all ids.
+    id_bytes: usize,
     /// At least the newest order of arrival.
     newest_order_us: Option<u64>,
     /// At least the latest start of a lease.
@@ -60,7 +66,8 @@ impl Default for Index {
             free: Vec::new(),
             root: NONE,
             by_id: BTreeMap::new(),
-            text_bytes: 0,
+            rules: BTreeSet::new(),
+            id_bytes: 0,
             newest_order_us: None,
             latest_start_us: 0,
             random: 0x9e37_79b9,
@@ -78,9 +85,12 @@ impl Index {
     pub fn bytes(&self) -> usize {
         /// A node of `by_id` and its share of the tree, and what the allocator adds to two copies of the id.
         const PER_ID: usize = 72;
+        /// The same for a rule, and its text.
+        const PER_RULE: usize = 64;
         let nodes = self.nodes.capacity().saturating_mul(size_of::<Option<Node>>());
-        let ids = self.len().saturating_mul(PER_ID);
-        nodes.saturating_add(ids).saturating_add(self.text_bytes)
+        let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes.saturating_mul(2));
+        let rules = self.rules.len().saturating_mul(PER_RULE);
+        nodes.saturating_add(ids).saturating_add(rules)
     }
 
     /// Adds a reservation. False, and nothing is added, if its id is there.
@@ -89,12 +99,12 @@ impl Index {
             return false;
         }
         let node = Node {
-            text: [one.id, one.rule].concat().into(),
-            id_len: one.id.len(),
+            id: one.id.into(),
             quantity: one.quantity,
             lease_ms: one.lease_ms,
             end_us: one.end_us,
             order_us: one.order_us,
+            rule: self.rule(one.rule),
             priority: self.next_priority(),
             left: NONE,
             right: NONE,
@@ -102,7 +112,7 @@ impl Index {
         };
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         self.latest_start_us = self.latest_start_us.max(one.start_us());
-        self.text_bytes = self.text_bytes.saturating_add(text_bytes(one.id, one.rule));
+        self.id_bytes = self.id_bytes.saturating_add(one.id.len());
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
@@ -128,12 +138,18 @@ impl Index {
         let (before, rest) = self.split(self.root, key);
         let (_, after) = self.split(rest, (key.0, key.1.saturating_add(1)));
         self.root = self.merge(before, after);
-        let gone = self.reservation(slot).map_or(0, |one| text_bytes(one.id, one.rule));
-        self.text_bytes = self.text_bytes.saturating_sub(gone);
-        if let Some(place) = self.nodes.get_mut(slot as usize) {
-            *place = None;
-        }
+        let node = self.nodes.get_mut(slot as usize).and_then(Option::take);
         self.free.push(slot);
+        self.id_bytes = self.id_bytes.saturating_sub(id.len());
+        if let Some(node) = node {
+            // The other one is in the set.
+            if Arc::strong_count(&node.rule) <= 2 {
+                self.rules.remove(&node.rule);
+            }
+        }
+        if self.nodes.len() > FEW_NODES && self.len() < self.nodes.len() / 4 {
+            self.compact();
+        }
         true
     }
 
@@ -214,6 +230,36 @@ impl Index {
         sum
     }
 
+    fn rule(&mut self, text: &[u8]) -> Arc<[u8]> {
+        if let Some(known) = self.rules.get(text) {
+            return Arc::clone(known);
+        }
+        let rule: Arc<[u8]> = text.into();
+        self.rules.insert(Arc::clone(&rule));
+        rule
+    }
+
+    /// Moves the nodes together, in their order, so that no memory is kept for what was removed. O(n), after as many
+    /// removals.
+    fn compact(&mut self) {
+        let mut places = vec![NONE; self.nodes.len()];
+        let mut kept = Vec::with_capacity(self.len());
+        for (place, node) in places.iter_mut().zip(self.nodes.drain(..)) {
+            if node.is_some() {
+                *place = Slot::try_from(kept.len()).unwrap_or(NONE);
+                kept.push(node);
+            }
+        }
+        let place = |slot: Slot| places.get(slot as usize).copied().unwrap_or(NONE);
+        for node in kept.iter_mut().flatten() {
+            (node.left, node.right) = (place(node.left), place(node.right));
+        }
+        self.by_id.values_mut().for_each(|slot| *slot = place(*slot));
+        self.root = place(self.root);
+        self.nodes = kept;
+        self.free = Vec::new();
+    }
+
     /// Xorshift (Marsaglia, "Xorshift RNGs", 2003): priorities need no more.
     fn next_priority(&mut self) -> u32 {
         self.random ^= self.random << 13;
@@ -232,14 +278,13 @@ impl Index {
 
     fn reservation(&self, slot: Slot) -> Option<Reservation<'_>> {
         let node = self.node(slot)?;
-        let (id, rule) = node.text.split_at_checked(node.id_len)?;
         Some(Reservation {
-            id,
+            id: &node.id,
             quantity: node.quantity,
             lease_ms: node.lease_ms,
             end_us: node.end_us,
             order_us: node.order_us,
-            rule,
+            rule: &node.rule,
         })
     }
 
@@ -303,10 +348,6 @@ impl Index {
             second
         }
     }
-}
-
-fn text_bytes(id: &[u8], rule: &[u8]) -> usize {
-    id.len().saturating_mul(2).saturating_add(rule.len())
 }
 
 /// The place of a new reservation in the order of arrival, behind the newest.
