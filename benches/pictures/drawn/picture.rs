@@ -134,43 +134,47 @@ fn legend(svg: &mut String) {
         text(svg, (left + wait + 15, top + 48), "", words);
     }
     let more = " text-anchor=\"end\"";
-    text(svg, (RIGHT, top + 48), more, "each limit: 10 a minute. The key is new.");
+    text(svg, (RIGHT, top + 48), more, "each limit: 15 a minute, on a new key");
     let _ = write!(svg, "<g fill=\"none\">\n{}</g>\n", marks.svg());
 }
 
-/// The times, with midnight as a line through all lanes.
+/// The times.
 fn axis(svg: &mut String, x: impl Fn(i64) -> f64, traffic: &Traffic, bottom: i64) {
     let (from_ms, to_ms) = traffic.shown_ms;
     let mut marks = String::new();
     for at_ms in (from_ms..=to_ms).filter(|at_ms| at_ms % MARK_MS == 0) {
         let second = at_ms.rem_euclid(86_400_000) / 1000;
         let (hour, minute) = (second / 3600, second / 60 % 60);
-        let clock = format!("{hour:02}:{minute:02}:{:02}", second % 60);
+        let clock = match second {
+            0 => "midnight".into(),
+            _ => format!("{hour:02}:{minute:02}:{:02}", second % 60),
+        };
         let middle = " text-anchor=\"middle\"";
         text(svg, (x(at_ms).round() as i64, bottom + 24), middle, &clock);
         let _ = write!(marks, "M{} {}v6", x(at_ms), bottom + 4);
     }
     let _ = writeln!(
         svg,
-        "<path d=\"M{LEFT} {}H{RIGHT}{marks}\" stroke=\"{INK}\" fill=\"none\"/>\n\
-         <path d=\"M{} {}V{}\" stroke=\"#888\" stroke-dasharray=\"5 4\"/>",
-        bottom + 4,
-        x(0),
-        HEAD - 6,
+        "<path d=\"M{LEFT} {}H{RIGHT}{marks}\" stroke=\"{INK}\" fill=\"none\"/>",
         bottom + 4
     );
 }
 
 /// A limit, and what became of each call.
 fn lane(svg: &mut String, limit: &Limit, run: &Run, x: &impl Fn(i64) -> f64, top: i64) {
-    let white = " stroke=\"#fff\" stroke-width=\"4\" paint-order=\"stroke\"";
-    text(svg, (LEFT, top + 12), &format!("{white} font-weight=\"bold\""), limit.words);
-    let command = format!("{white} font-family=\"monospace\"");
-    text(svg, (LEFT + 225, top + 12), &command, limit.command);
+    text(svg, (LEFT, top + 12), " font-weight=\"bold\"", limit.words);
+    text(svg, (LEFT + 235, top + 12), " font-family=\"monospace\"", limit.command);
     let (go, denied) = (run.at_once() + run.later(), run.denied_at_once() + run.denied_later());
     let told = format!("{go} go ahead, {denied} denied; at most {} in 60 s", run.most_in_a_minute());
-    text(svg, (RIGHT, top + 12), &format!("{white} text-anchor=\"end\""), &told);
+    text(svg, (RIGHT, top + 12), " text-anchor=\"end\"", &told);
     let mut marks = Marks { lane: format!("M{LEFT} {}H{RIGHT}", top + COME), ..Marks::default() };
+    let _ = writeln!(
+        svg,
+        "<path d=\"M{} {}V{}\" stroke=\"#888\" stroke-dasharray=\"4 3\"/>",
+        x(0),
+        top + 19,
+        top + GIVEN_UP + 3
+    );
     for call in &run.calls {
         marks.add(call, (x(call.came_ms), x(call.at_ms)), top);
     }
