@@ -193,7 +193,7 @@ pub fn tables() -> (String, String) {
             }
             let run = |calls| simulation.sharded(calls, shards, choice);
             let outcomes: Vec<_> = all.iter().map(run).collect();
-            sharded += &row(format!("{shards}, {words}"), &outcomes, &one);
+            sharded += &row(format!("{shards}, {words}"), &outcomes, &one, LIMIT);
         }
     }
     let mut batched = head("batch, and what becomes of the rest");
@@ -201,7 +201,8 @@ pub fn tables() -> (String, String) {
         for batch in [5, 20, 100] {
             let run = |calls| simulation.batched(calls, batch, keep_us);
             let outcomes: Vec<_> = all.iter().map(run).collect();
-            batched += &row(format!("{batch}, {words}"), &outcomes, &one);
+            let bound = LIMIT + PROCESSES as u64 * (batch - 1);
+            batched += &row(format!("{batch}, {words}"), &outcomes, &one, bound);
         }
     }
     (sharded, batched)
@@ -215,13 +216,15 @@ fn head(first: &str) -> String {
     )
 }
 
-fn row(name: String, outcomes: &[Outcome], one: &[Outcome]) -> String {
-    let mut cells = vec![name];
+/// A row of what was admitted, beside what `one` key admits. In no second is it more than the bound.
+fn row(name: String, outcomes: &[Outcome], one: &[Outcome], bound: u64) -> String {
+    let mut cells = vec![name.clone()];
     for (outcome, one) in outcomes.iter().zip(one) {
         let part = 100.0 * outcome.total() as f64 / one.total() as f64;
         cells.push(format!("{part:.1} %"));
     }
     let most = outcomes.iter().map(Outcome::most_in_a_second).max().unwrap_or_default();
+    assert!(most <= bound, "{name}: {most} in a second, not {bound}");
     let commands: u64 = outcomes.iter().map(|outcome| outcome.commands).sum();
     let calls: u64 = outcomes.iter().map(|outcome| outcome.calls).sum();
     cells.push(most.to_string());

@@ -50,6 +50,7 @@ fn table(traffic: &Traffic, runs: &[traffic::Run]) -> String {
          |---|---|---|---|---|---|---|\n"
     );
     for (limit, run) in LIMITS.iter().zip(runs) {
+        assert!(run.most_in_a_minute() <= limit.bound, "{}: {}", traffic.name, limit.command);
         let row = [
             format!("`{}`", limit.command),
             run.at_once().to_string(),

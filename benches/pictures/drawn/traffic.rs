@@ -25,17 +25,31 @@ pub struct Limit {
     pub words: &'static str,
     /// `key` is the key.
     pub command: &'static str,
+    /// The most that it may let go ahead in any 60 seconds.
+    pub bound: usize,
 }
 
 /// 15 a minute, each in its own way.
 pub const LIMITS: [Limit; 7] = [
-    Limit { words: "a steady rate with bursts", command: "RL.THROTTLE key 14 15 60" },
-    Limit { words: "... wait in line", command: "RL.THROTTLE key 14 15 60 BLOCK 20s" },
-    Limit { words: "... book, go on when told", command: "RL.THROTTLE key 14 15 60 AHEAD 20s" },
-    Limit { words: "any 60 seconds, exact", command: "RL.WINDOW key 15 60" },
-    Limit { words: "any 60 seconds, few entries", command: "RL.WINDOW key 15 60 BUCKETS 10" },
-    Limit { words: "denied calls count too", command: "RL.WINDOW key 15 60 COUNTDENIED" },
-    Limit { words: "each minute of the clock", command: "RL.WINDOW key 15 1min FIXED" },
+    Limit { words: "a steady rate with bursts", command: "RL.THROTTLE key 14 15 60", bound: 30 },
+    Limit { words: "... wait in line", command: "RL.THROTTLE key 14 15 60 BLOCK 20s", bound: 30 },
+    Limit {
+        words: "... book, go on when told",
+        command: "RL.THROTTLE key 14 15 60 AHEAD 20s",
+        bound: 30,
+    },
+    Limit { words: "any 60 seconds, exact", command: "RL.WINDOW key 15 60", bound: 15 },
+    Limit {
+        words: "any 60 seconds, few entries",
+        command: "RL.WINDOW key 15 60 BUCKETS 10",
+        bound: 15,
+    },
+    Limit {
+        words: "denied calls count too",
+        command: "RL.WINDOW key 15 60 COUNTDENIED",
+        bound: 15,
+    },
+    Limit { words: "each minute of the clock", command: "RL.WINDOW key 15 1min FIXED", bound: 30 },
 ];
 
 /// A call every `step_ms`, from the first time until before the other.
@@ -59,7 +73,7 @@ pub fn all() -> [Traffic; 3] {
         },
         Traffic {
             name: "hammer",
-            title: "A client that hammers: a call every 1.5 seconds, a pause of a minute, then one every 3",
+            title: "A client that hammers for 90 seconds, pauses for a minute, then calls every 3 seconds",
             calls_ms: every(1_500, -45_000, 45_000).chain(every(3_000, 106_000, 136_000)).collect(),
             shown_ms: (-50_000, 140_000),
         },
