@@ -11,7 +11,7 @@ const PROCESSES: usize = 16;
 /// Calls that come in the same step come at one instant.
 const STEP_US: i64 = 5_000;
 const STEPS_A_SECOND: usize = 200;
-const SECONDS: usize = 6;
+const SECONDS: usize = 4;
 /// In each step so many calls may come, each by chance.
 const CHANCES: i64 = 200;
 
@@ -25,7 +25,7 @@ const LOADS: [Load; 4] = [
     Load { name: "80 % of the limit", rates: [800; SECONDS] },
     Load { name: "100 %", rates: [1_000; SECONDS] },
     Load { name: "150 %", rates: [1_500; SECONDS] },
-    Load { name: "10 %, then 300 %", rates: [100, 100, 100, 3_000, 3_000, 3_000] },
+    Load { name: "10 %, then 300 %", rates: [100, 100, 3_000, 3_000] },
 ];
 
 /// The process that makes each call, for each step.
