@@ -46,7 +46,7 @@ fn fill(page: &str, name: &str, text: &str) -> String {
 fn table(traffic: &Traffic, runs: &[traffic::Run]) -> String {
     let calls = traffic.calls_ms.len();
     let mut text = format!(
-        "| {calls} calls | go ahead at once | after a wait | longest wait | denied at once | after a wait | most in 60 s |\n\
+        "| {calls} calls | go ahead at once | go ahead later | longest wait | denied at once | denied later | most in 60 s |\n\
          |---|---|---|---|---|---|---|\n"
     );
     for (limit, run) in LIMITS.iter().zip(runs) {
