@@ -226,6 +226,14 @@ mod tests {
     }
 
     #[test]
+    fn every_text_is_in_the_documentation() {
+        let page = include_str!("../docs/commands.md");
+        for text in TEXTS {
+            assert!(page.contains(text.strip_prefix("ERR ").unwrap_or(text)), "{text}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_option_at_fault() {
         let long = [b'x'; 99];
         for (error, text) in [

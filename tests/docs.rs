@@ -581,6 +581,24 @@ fn every_error_that_is_told_can_be_met_and_no_other() {
 }
 
 #[test]
+fn every_reason_to_refuse_policies_that_is_told_can_be_met() {
+    let server = Server::start();
+    if server.version().lacks("CONFIG for modules", (7, 0)) {
+        return;
+    }
+    let page = read("docs/commands.md");
+    let table = page.split("\n| reason | where |\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let mut told: BTreeSet<_> = table.split('`').skip(1).step_by(2).collect();
+    let many: String = (0..=1_000).map(|number| format!("n{number} WINDOW 1 1;")).collect();
+    for wrong in ["a! WINDOW 5 60", "a WINDOW 5 60; a WINDOW 5 60", "a", "a WINDOW 5", &many] {
+        let error = server.conn().err(["CONFIG", "SET", "ratelimit.policies", wrong]);
+        let found = told.iter().copied().find(|told| error.ends_with(*told));
+        assert!(found.is_some_and(|found| told.remove(found)), "{wrong}: {error}");
+    }
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[test]
 fn every_field_of_info_is_told_and_no_other() {
     let mut told = BTreeSet::new();
     let page = read("docs/commands.md");
