@@ -56,9 +56,12 @@ start bare "$server" --bind 127.0.0.1 --port "$without" --dir "$work" --save '' 
 printf '{"redis://127.0.0.1:%s": "secret", "redis://127.0.0.1:%s": "secret"}' "$with" "$without" >"$work/passwords.json"
 start exporter "${REDIS_EXPORTER:-prometheus-redis-exporter}" -web.listen-address "127.0.0.1:$exporter" -redis.addr '' \
     -redis.user metrics -redis.password-file "$work/passwords.json" -script "$work/ratelimit.lua"
+# Each second, from both servers, with the label `filename` that newer releases of redis_exporter add.
 sed -i -e "s|^rule_files:|global: {scrape_interval: 1s, evaluation_interval: 1s}\n\n&|" \
     -e "s|- redis://127.0.0.1:6379|- redis://127.0.0.1:$with\n          - redis://127.0.0.1:$without|" \
-    -e "s|127.0.0.1:9121|127.0.0.1:$exporter|" "$work/prometheus.yml"
+    -e "s|127.0.0.1:9121|127.0.0.1:$exporter|" \
+    -e 's|^    metric_relabel_configs:|&\n      - {source_labels: [__name__], regex: redis_script_values, target_label: filename, replacement: x}|' \
+    "$work/prometheus.yml"
 start prometheus prometheus --config.file "$work/prometheus.yml" --storage.tsdb.path "$work/data" \
     --web.listen-address "127.0.0.1:$web"
 
@@ -239,7 +242,8 @@ except Failed as late:
 tops = {found["metric"]["denied_key"]: found["value"][1] for found in query(f"ratelimit_top_denied{{{here}}}")}
 for key in "user:1", "user:2", r'caf\xe9 "\x5c:\x0d\x0a\xff\x00':
     assert int(tops.get(key, 0)) > 20, (key, tops)
-left = query('{__name__=~"ratelimit_.*",key!=""}') + query("redis_script_values")
+left = [found for label in ("key", "filename") for found in query(f'{{__name__=~"ratelimit_.*",{label}!=""}}')]
+left += query("redis_script_values")
 assert not left, left
 
 
