@@ -1,4 +1,12 @@
 //! RL.ALL and RL.ALL_RO: several limits, all or nothing.
+//!
+//! ```text
+//! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [CHECK | SHADOW]
+//!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [COUNTDENIED]
+//!          [CHECK | SHADOW]
+//!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
+//!          [CHECK | SHADOW]
+//! ```
 
 use super::arguments::{Arguments, Clause, Family};
 use super::attempt::{answer, attempt_all, Mode, Part};
