@@ -880,3 +880,28 @@ fn several_limits_in_different_slots_are_refused_and_take_nothing_anywhere() {
         assert_eq!(flat(&reply)[2], left.to_string());
     }
 }
+
+#[test]
+fn redis_rs_follows_a_redirection_to_several_limits_unless_it_is_told_a_key() {
+    let cluster = Cluster::of(3, 0);
+    let moved = || -> i64 {
+        let count = |node: usize| {
+            let told = cluster.node(node).conn().text("INFO errorstats");
+            let count = told.split_once("errorstat_MOVED:count=").map(|(_, rest)| rest);
+            count.map_or(0, |rest| rest.lines().next().unwrap().parse::<i64>().unwrap())
+        };
+        (0..3).map(count).sum()
+    };
+    let mut conn = cluster.client();
+    for (by_key, redirections) in [(true, 0), (false, 1)] {
+        // Not on the node of the key "2", for which redis-rs takes the number of keys.
+        let two = cluster.master_of("2");
+        let mut tags = (0..).map(|user| format!("{{{by_key}:{user}}}"));
+        let tag = tags.find(|tag| cluster.master_of(tag) != two).unwrap();
+        let before = moved();
+        let call = format!("RL.ALL 2 {tag}a {tag}b WINDOW 5 1h ACQUIRE 9 0");
+        let reply = if by_key { ask_by_key(&mut conn, &tag, &call) } else { ask(&mut conn, &call) };
+        assert_eq!(flat(&reply.unwrap())[..3], ["0", "5", "4"]);
+        assert_eq!(moved() - before, redirections, "by key: {by_key}");
+    }
+}
