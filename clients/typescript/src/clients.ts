@@ -156,8 +156,9 @@ const CLASSES = new Set([
 // ioredis has no classes for these.
 const TEXTS =
   /^(Connection is closed\.|Command timed out|Stream isn't writeable|Cluster isn't ready|Cluster is disconnect|None of startup nodes|Socket timeout|connect ETIMEDOUT)/;
-// The server answers, but nobody can be served: it loads its data, or lost its master, or a slot's.
-const NOBODY_SERVED = /^(LOADING|MASTERDOWN|CLUSTERDOWN) /;
+// The server answers, but nobody can be served: it loads its data, or lost its master, or a slot's, or only some of a
+// call's keys have moved with their slot.
+const NOBODY_SERVED = /^(LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN) /;
 
 function classNames(error: object): string[] {
   const names = [];

@@ -178,6 +178,7 @@ suite("without Redis", () => {
       new SocketClosedUnexpectedlyError(),
       new ErrorReply("LOADING Redis is loading the dataset in memory"),
       new ErrorReply("CLUSTERDOWN The cluster is down"),
+      new ErrorReply("TRYAGAIN Multiple keys request during rehashing of slot"),
       new Error("Connection is closed."),
       new Error("Stream isn't writeable and enableOfflineQueue options is false"),
     ]) {

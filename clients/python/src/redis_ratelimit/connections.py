@@ -28,19 +28,25 @@ def _classes(*names: str) -> tuple[type[BaseException], ...]:
     return tuple(found)
 
 
-# A server that loads its data, a replica without its master and a cluster without a slot's master answer, but nobody
-# can be served: these count as out of reach. To log in with a wrong password is a mistake to be told of.
+# A server that loads its data, a replica without its master, a cluster without a slot's master, and a slot that moves
+# with only some of a call's keys answer, but nobody can be served: these count as out of reach. To log in with a wrong
+# password is a mistake to be told of.
 _OUT_OF_REACH = (
-    *_classes("ConnectionError", "TimeoutError", "BusyLoadingError", "ClusterDownError", "MasterDownError"),
+    *_classes("ConnectionError", "TimeoutError", "BusyLoadingError", "ClusterDownError", "MasterDownError", "TryAgainError"),
     OSError,
     TimeoutError,
     asyncio.TimeoutError,
 )
 _MISTAKES = _classes("AuthenticationError", "AuthenticationWrongNumberOfArgsError", "AuthorizationError")
+# Not every client has classes for them.
+_REPLIES = _classes("ResponseError")
+_NOBODY_SERVED = "LOADING ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN "
 
 
 def out_of_reach(error: BaseException) -> bool:
     """Whether an error means that Redis cannot be reached. Any other error reply is a mistake in the program or setup."""
+    if isinstance(error, _REPLIES) and str(error).startswith(_NOBODY_SERVED):
+        return True
     return isinstance(error, _OUT_OF_REACH) and not isinstance(error, _MISTAKES)
 
 
