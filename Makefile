@@ -4,9 +4,9 @@ install := scripts/install-tools.sh
 with_server := REDIS_SERVER="$$(scripts/find-server.sh)"
 clients := $(or $(CARGO_TARGET_DIR),target)/clients
 rust_clients := tests/clients/rust/Cargo.toml
-shell_scripts := $(wildcard scripts/*.sh) .ci/run
+shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run test test-servers test-clients check fuzz valgrind soak bench clean
+.PHONY: help build run test test-servers test-clients package test-packages check fuzz valgrind soak bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
@@ -34,6 +34,12 @@ test-clients: ## Run every client and example, and the clients in clients/, with
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all cargo test --test clients --test helpers --test examples
+
+package: ## A release in target/package/dist: .tar.gz, .deb, SBOM, checksums, the same bytes each time (TARGETS="amd64 arm64")
+	scripts/package.sh $(TARGETS)
+
+test-packages: ## Install the packages and images on clean systems, on amd64 and arm64, and build them a second time (root)
+	scripts/test-packages.sh $(CASES)
 
 check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9.1
 	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang redis-server shellcheck

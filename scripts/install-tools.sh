@@ -2,7 +2,7 @@
 # Installs those of the named tools that are missing, and says nothing if none is.
 #
 #   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-deny cargo-fuzz cc c++ make libclang pip python3-venv \
-#       node npm redis-server shellcheck valgrind
+#       node npm redis-server shellcheck valgrind readelf dpkg-deb debootstrap qemu-user buildah
 #
 # --look installs nothing: it fails, in silence, if one is missing.
 # On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops. A server that is
@@ -29,7 +29,9 @@ have() {
     cargo-fuzz) cargo fuzz --version >/dev/null 2>&1 ;;
     python3-venv) python3 -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 10)' >/dev/null 2>&1 ;;
     node) node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' >/dev/null 2>&1 ;;
-    make | npm | shellcheck | valgrind) command -v "$1" >/dev/null ;;
+    qemu-user) command -v qemu-aarch64-static >/dev/null ;;
+    debootstrap) command -v debootstrap >/dev/null && [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] ;;
+    make | npm | shellcheck | valgrind | readelf | dpkg-deb | buildah) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac
 }
@@ -97,6 +99,10 @@ apt_name() {
         ;;
     node) echo nodejs ;;
     redis-server) server_package ;;
+    readelf) echo binutils ;;
+    debootstrap) echo debootstrap debian-archive-keyring ;;
+    dpkg-deb) echo dpkg ;;
+    qemu-user) echo qemu-user-static ;;
     *) echo "$1" ;;
     esac
 }

@@ -1,7 +1,7 @@
 //! The table of commands. A row says what a command is; its arity, key spec, ACL categories and COMMAND DOCS are
 //! derived from that in module/commands.rs.
 
-use crate::commands::{all, settle, take};
+use crate::commands::{all, observe, policies, settle, take};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
@@ -44,6 +44,10 @@ pub enum Nature {
     TakesSeveral,
     /// It looks at several limits.
     LooksSeveral,
+    /// It shows names of keys and limits to an operator.
+    Shows,
+    /// It takes, but never waits, and is registered only where the setting `cl-throttle` says so.
+    TakesOnDemand,
 }
 
 /// An argument that is known by its position.
@@ -57,13 +61,20 @@ pub enum Positional {
     OptionalInteger(&'static CStr),
     /// A text that comes once or more often.
     Texts(&'static CStr),
+    /// A limit: these, or the name of a policy.
+    Limit(&'static [Positional]),
+    /// A word and a number that may be left out.
+    OptionalValue(&'static CStr, &'static CStr),
+    /// A bare word that may be left out.
+    OptionalWord(&'static CStr),
 }
 
-use Positional::{Integer, OptionalInteger, Text, Texts};
+use Positional::{Integer, Limit, OptionalInteger, OptionalValue, OptionalWord, Text, Texts};
 
-const RATE: &[Positional] =
-    &[Integer(c"max-burst"), Integer(c"count"), Text(c"period"), OptionalInteger(c"quantity")];
-const WINDOW: &[Positional] = &[Integer(c"limit"), Text(c"period"), OptionalInteger(c"quantity")];
+const NUMBERS_OF_RATE: &[Positional] = &[Integer(c"max-burst"), Integer(c"count"), Text(c"period")];
+const RATE: &[Positional] = &[Limit(NUMBERS_OF_RATE), OptionalInteger(c"quantity")];
+const WINDOW: &[Positional] =
+    &[Limit(&[Integer(c"limit"), Text(c"period")]), OptionalInteger(c"quantity")];
 
 const UPDATES: Keys = Keys::First(Access::Update);
 const READS: Keys = Keys::First(Access::Read);
@@ -80,7 +91,7 @@ const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
 const FOR_EACH: &CStr = c"What the command of each clause costs on its key";
 
 /// All commands.
-pub static COMMANDS: [Command; 12] = [
+pub static COMMANDS: [Command; 15] = [
     Command {
         name: c"rl.throttle",
         run: take::throttle,
@@ -228,6 +239,44 @@ pub static COMMANDS: [Command; 12] = [
         complexity: FOR_EACH,
         positional: &[Texts(c"clause")],
         options: Known::MS,
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.policies",
+        run: policies::policies,
+        keys: Keys::None,
+        nature: Nature::Shows,
+        summary: c"Lists the policies, and what became of the calls that used them.",
+        complexity: c"O(N) with N the policies",
+        positional: &[],
+        options: Known::empty(),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"rl.top",
+        run: observe::top_keys,
+        keys: Keys::None,
+        nature: Nature::Shows,
+        summary: c"Lists the keys that were denied most in the last 10 to 20 minutes.",
+        complexity: c"O(N*log(N)) with N the setting ratelimit.top-keys",
+        positional: &[OptionalValue(c"COUNT", c"count"), OptionalWord(c"RESET")],
+        options: Known::empty(),
+        stats: CommandStats::new(),
+    },
+    Command {
+        name: c"cl.throttle",
+        run: take::cl_throttle,
+        keys: UPDATES,
+        nature: Nature::TakesOnDemand,
+        summary: c"RL.THROTTLE for the clients of redis-cell.",
+        complexity: CONSTANT,
+        positional: &[
+            Integer(c"max-burst"),
+            Integer(c"count"),
+            Text(c"period"),
+            OptionalInteger(c"quantity"),
+        ],
+        options: Known::empty(),
         stats: CommandStats::new(),
     },
 ];

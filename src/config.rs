@@ -3,7 +3,7 @@
 use crate::limit::calendar::Zone;
 use crate::limit::reservation::YEAR_MS;
 use crate::zones::{self, zones};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::Mutex;
 
 /// A setting that is a number.
@@ -44,6 +44,35 @@ pub static LEASE_MS: Number = Number::new(20_000, 1, YEAR_MS as i64);
 pub static MAX_RESERVATIONS: Number = Number::new(65_536, 1, 1_048_576);
 /// The most calls that wait at one time, over all keys.
 pub static MAX_WAITERS: Number = Number::new(10_000, 0, 1_000_000);
+
+/// A setting that is on or off.
+#[derive(Debug)]
+pub struct Switch(AtomicBool);
+
+impl Switch {
+    const fn off() -> Switch {
+        Switch(AtomicBool::new(false))
+    }
+
+    /// Whether it is on.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Changes it.
+    pub fn set(&self, on: bool) {
+        self.0.store(on, Ordering::Relaxed);
+    }
+}
+
+/// The number of keys that RL.TOP counts; 0 counts none.
+pub static TOP_KEYS: Number = Number::new(128, 0, 10_000);
+/// Whether limits must be given as policies.
+pub static POLICIES_ONLY: Switch = Switch::off();
+/// Whether denials are told as keyspace events.
+pub static NOTIFY_DENIED: Switch = Switch::off();
+/// Whether the module also answers CL.THROTTLE.
+pub static CL_THROTTLE: Switch = Switch::off();
 
 /// The zone of calendar windows until somebody sets another.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";

@@ -51,6 +51,8 @@ macro_rules! errors {
             NotTogether(&'static str, &'static str),
             /// An option that a quantity below 0 excludes.
             NotNegative(&'static str),
+            /// An option that says what a policy says.
+            BesidePolicy(&'static str),
             $($(#[doc = $doc])+ $name,)*
         }
 
@@ -140,6 +142,22 @@ errors! {
     NoClause = "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",
     /// RL.ALL has more or fewer clauses than keys.
     Clauses = "ERR there must be one clause for each key",
+    /// No policy has this name.
+    NoPolicy = "NOPOLICY no policy has this name",
+    /// Limits in numbers are refused.
+    PoliciesOnly = "NOPOLICY limits must be given as @policy",
+    /// A policy of the kind WINDOW in RL.THROTTLE.
+    WindowPolicy = "ERR the policy is of the kind WINDOW, and RL.THROTTLE takes those of the kind THROTTLE",
+    /// A policy of the kind THROTTLE in RL.WINDOW or RL.ACQUIRE.
+    RatePolicy = "ERR the policy is of the kind THROTTLE, and RL.WINDOW and RL.ACQUIRE take those of the kind WINDOW",
+    /// A policy with period 0 in RL.WINDOW.
+    SemaphorePolicy = "ERR the policy has period 0, a semaphore, which only RL.ACQUIRE takes",
+    /// A policy begins with another word than a kind.
+    PolicyKind = "ERR a policy must be a name, THROTTLE or WINDOW, and a limit",
+    /// A policy lacks a part of its limit.
+    PolicyLimit = "ERR its limit must be max_burst, count and period, or limit and period",
+    /// COUNT is out of its range.
+    TopCount = "ERR COUNT must be an integer from 1 to 9223372036854775807",
     /// A bug of ours, caught.
     Internal = "ERR internal error of redis-ratelimit, see the server's log",
 }
@@ -165,6 +183,9 @@ impl Error {
             }
             Error::NotNegative(option) => {
                 [b"ERR ", option.as_bytes(), b" must not be used with a quantity below 0", b"", b""]
+            }
+            Error::BesidePolicy(option) => {
+                [b"ERR ", option.as_bytes(), b" must not be used beside a policy", b"", b""]
             }
             plain => [plain.plain().as_bytes(), b"", b"", b"", b""],
         };
@@ -224,10 +245,7 @@ mod tests {
                 Error::NotTogether("BUCKETS", "FIXED"),
                 "ERR BUCKETS and FIXED must not be used together",
             ),
-            (
-                Error::NotNegative("ATMOST"),
-                "ERR ATMOST must not be used with a quantity below 0",
-            ),
+            (Error::NotNegative("ATMOST"), "ERR ATMOST must not be used with a quantity below 0"),
             (Error::Limit, "ERR limit must be an integer from 0 to 9223372036854775807"),
         ] {
             assert_eq!(error.text().as_bytes(), text.as_bytes());

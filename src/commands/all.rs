@@ -42,6 +42,9 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
         parts.push(Part::new(spot, &clause, mode != Mode::Look));
     }
     let allowed = attempt_all(&mut parts, mode)?;
+    if mode != Mode::Look {
+        parts.iter().for_each(|part| part.note(allowed));
+    }
     let shares = parts.iter().map(Part::share).collect::<Result<Vec<Share>, Error>>()?;
     let whole = together(&shares, allowed);
     let decides = shares.get(whole.decides).ok_or(Error::Internal)?;

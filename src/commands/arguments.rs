@@ -1,5 +1,6 @@
 //! From the arguments of a call to a checked request.
 
+use super::policies::{self, Policy};
 use crate::config;
 use crate::error::{Error, Word};
 use crate::limit::calendar::{Calendar, Zone};
@@ -23,7 +24,8 @@ pub struct Options {
     force: bool,
     count_denied: bool,
     check: bool,
-    shadow: bool,
+    /// `SHADOW`
+    pub shadow: bool,
     unit: TimeUnit,
     leave: u64,
     ahead_ms: Option<u64>,
@@ -73,7 +75,8 @@ impl Family {
 
     /// The family whose clauses begin with `word`.
     pub fn named(word: &[u8]) -> Option<Family> {
-        let found = Family::NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
+        let found =
+            Family::NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
         found.map(|(_, family)| *family)
     }
 
@@ -88,15 +91,48 @@ impl Family {
     }
 }
 
-/// The limit of a call as its positional arguments give it.
-enum Given {
+/// A limit as its positional arguments give it.
+#[derive(Clone, Copy, Debug)]
+pub enum Given {
+    /// A rate.
     Rate(Rate),
-    Window { limit: u64, period: Option<Period> },
+    /// A window; without a period a semaphore.
+    Window {
+        /// The most that there may be at one time.
+        limit: u64,
+        /// The period.
+        period: Option<Period>,
+    },
+}
+
+/// Where words come from.
+#[derive(Clone, Copy)]
+pub enum Words<'c, 'a> {
+    /// The arguments of a call.
+    Call(&'c Call<'a>),
+    /// A definition.
+    List(&'c [&'a [u8]]),
+}
+
+impl<'a> Words<'_, 'a> {
+    fn get(&self, at: usize) -> Option<&'a [u8]> {
+        match self {
+            Words::Call(call) => call.argument(at),
+            Words::List(words) => words.get(at).copied(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Words::Call(call) => call.len(),
+            Words::List(words) => words.len(),
+        }
+    }
 }
 
 /// Reads arguments one after the other.
 pub struct Arguments<'c, 'a> {
-    call: &'c Call<'a>,
+    words: Words<'c, 'a>,
     next: usize,
 }
 
@@ -108,13 +144,18 @@ impl<'c, 'a> Arguments<'c, 'a> {
 
     /// From argument number `next` on; 0 is the command's name.
     pub fn from(call: &'c Call<'a>, next: usize) -> Self {
-        Arguments { call, next }
+        Arguments { words: Words::Call(call), next }
+    }
+
+    /// All words of a definition.
+    pub fn of(words: &'c [&'a [u8]]) -> Self {
+        Arguments { words: Words::List(words), next: 0 }
     }
 
     /// The very last argument, if it comes next and is `word`.
     pub fn take_last(&mut self, word: &[u8]) -> bool {
         let last = self.remaining() == 1
-            && self.call.argument(self.next).is_some_and(|last| last.eq_ignore_ascii_case(word));
+            && self.words.get(self.next).is_some_and(|last| last.eq_ignore_ascii_case(word));
         if last {
             self.next = self.next.saturating_add(1);
         }
@@ -123,14 +164,14 @@ impl<'c, 'a> Arguments<'c, 'a> {
 
     /// The next argument.
     pub fn next(&mut self) -> Option<&'a [u8]> {
-        let argument = self.call.argument(self.next)?;
+        let argument = self.words.get(self.next)?;
         self.next = self.next.saturating_add(1);
         Some(argument)
     }
 
     /// How many are left.
     pub fn remaining(&self) -> usize {
-        self.call.len().saturating_sub(self.next)
+        self.words.len().saturating_sub(self.next)
     }
 
     /// All that is left, as a call of this family that knows the options `known`.
@@ -164,6 +205,8 @@ impl<'c, 'a> Arguments<'c, 'a> {
             // It makes no reservation.
             reserve.most = u64::MAX;
         }
+        // A policy may be a shadow by itself.
+        let shadow = shadow || request.shadow;
         Ok(Clause { request, check, shadow })
     }
 
@@ -175,19 +218,19 @@ impl<'c, 'a> Arguments<'c, 'a> {
         known: Known,
         in_clause: bool,
     ) -> Result<(Request, Options), Error> {
-        let given = match family {
-            Family::Throttle => Given::Rate(self.rate()?),
-            Family::Window => self.window(false)?,
-            Family::Acquire => self.window(true)?,
-        };
+        let (given, policy) = self.limit(family)?;
         let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
         let options = self.options(known, in_clause)?;
         options.check(quantity)?;
+        if policy.is_some() {
+            options.check_beside_policy()?;
+        }
         let limit = match given {
             Given::Rate(rate) => Limit::Bucket(rate),
             Given::Window { limit, period } => {
-                let window = options.window(limit, period)?;
+                let shape = policy.as_ref().map_or(&options, |policy| &policy.shape);
+                let window = shape.window(limit, period)?;
                 match family {
                     Family::Acquire => Limit::Reserve(window, options.reserve()),
                     Family::Throttle | Family::Window => Limit::Window(window),
@@ -200,7 +243,39 @@ impl<'c, 'a> Arguments<'c, 'a> {
             manner: options.manner(),
         };
         let Options { count_denied, unit, .. } = options;
-        Ok((Request { limit, ask, count_denied, unit }, options))
+        let (policy, shadow) =
+            policy.map_or((None, false), |policy| (Some(policy.id), policy.shadow));
+        Ok((Request { limit, ask, count_denied, unit, policy, shadow }, options))
+    }
+
+    /// The limit: in numbers, or as the name of a policy.
+    fn limit(&mut self, family: Family) -> Result<(Given, Option<Policy>), Error> {
+        if let Some([b'@', name @ ..]) = self.words.get(self.next) {
+            self.next = self.next.saturating_add(1);
+            let policy = policies::named(name).ok_or(Error::NoPolicy)?;
+            return match (family, policy.given) {
+                (Family::Throttle, Given::Rate(_)) => Ok((policy.given, Some(policy))),
+                (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
+                (Family::Window | Family::Acquire, Given::Window { .. }) => {
+                    Ok((policy.given, Some(policy)))
+                }
+                (Family::Throttle, Given::Window { .. }) => Err(Error::WindowPolicy),
+                (Family::Window | Family::Acquire, Given::Rate(_)) => Err(Error::RatePolicy),
+            };
+        }
+        if config::POLICIES_ONLY.get() {
+            return Err(Error::PoliciesOnly);
+        }
+        Ok((self.numbers(family)?, None))
+    }
+
+    /// A limit in numbers.
+    pub fn numbers(&mut self, family: Family) -> Result<Given, Error> {
+        match family {
+            Family::Throttle => Ok(Given::Rate(self.rate()?)),
+            Family::Window => self.window(false),
+            Family::Acquire => self.window(true),
+        }
     }
 
     /// `max_burst count period`
@@ -220,7 +295,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
     /// `limit period`; with `semaphore` the period may be 0, which is no window at all.
     fn window(&mut self, semaphore: bool) -> Result<Given, Error> {
         let limit = self.unsigned(0, Error::Limit)?;
-        if semaphore && self.call.argument(self.next) == Some(b"0") {
+        if semaphore && self.words.get(self.next) == Some(b"0") {
             self.next = self.next.saturating_add(1);
             return Ok(Given::Window { limit, period: None });
         }
@@ -243,7 +318,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
 
     /// The quantity, if one comes next: whatever does not begin like the name of an option.
     fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
-        match self.call.argument(self.next).map(<[u8]>::first) {
+        match self.words.get(self.next).map(<[u8]>::first) {
             None => Ok(1),
             Some(Some(byte)) if byte.is_ascii_alphabetic() => Ok(1),
             Some(_) => integer(self.next().unwrap_or_default(), least).ok_or(error),
@@ -255,7 +330,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
     pub fn options(&mut self, known: Known, in_clause: bool) -> Result<Options, Error> {
         let mut options = Options::default();
         let mut seen = Known::empty();
-        while let Some(word) = self.call.argument(self.next) {
+        while let Some(word) = self.words.get(self.next) {
             let is_last = self.remaining() == 1 && word.eq_ignore_ascii_case(b"MS");
             if in_clause && (is_last || Family::named(word).is_some()) {
                 break;
@@ -320,12 +395,9 @@ impl Options {
         let leaves = self.leave > 0;
         let ahead = self.ahead_ms.is_some();
         let negative = quantity < 0;
-        for (given, name) in [
-            (self.atmost, "ATMOST"),
-            (leaves, "LEAVE"),
-            (self.force, "FORCE"),
-            (ahead, "AHEAD"),
-        ] {
+        for (given, name) in
+            [(self.atmost, "ATMOST"), (leaves, "LEAVE"), (self.force, "FORCE"), (ahead, "AHEAD")]
+        {
             if negative && given {
                 return Err(Error::NotNegative(name));
             }
@@ -364,8 +436,22 @@ impl Options {
         }
     }
 
+    /// Refuses options that say what a policy says.
+    fn check_beside_policy(&self) -> Result<(), Error> {
+        for (given, name) in [
+            (self.buckets.is_some(), "BUCKETS"),
+            (self.fixed, "FIXED"),
+            (self.zone.is_some(), "TZ"),
+        ] {
+            if given {
+                return Err(Error::BesidePolicy(name));
+            }
+        }
+        Ok(())
+    }
+
     /// How a window of `limit` each `period` counts; without a period it is a semaphore.
-    fn window(&self, limit: u64, period: Option<Period>) -> Result<WindowLimit, Error> {
+    pub fn window(&self, limit: u64, period: Option<Period>) -> Result<WindowLimit, Error> {
         if self.buckets.is_some() && self.fixed {
             return Err(Error::NotTogether("BUCKETS", "FIXED"));
         }
@@ -390,7 +476,7 @@ impl Options {
 }
 
 /// An integer of at least `least`.
-fn integer(text: &[u8], least: i64) -> Option<i64> {
+pub fn integer(text: &[u8], least: i64) -> Option<i64> {
     parse_i64(text).filter(|value| *value >= least)
 }
 

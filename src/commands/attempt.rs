@@ -5,7 +5,8 @@
 //! an error here leaves everything as it is              only here is anything written
 //! ```
 
-use super::waiting;
+use super::policies::Ended;
+use super::{observe, waiting};
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
 use crate::limit::all::{self, Share};
@@ -63,11 +64,24 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// What the caller is told if that is the end of it.
-    pub fn answer(self) -> Answer {
-        match self {
-            Attempt::Allowed(answer) | Attempt::Denied { answer, .. } => answer,
+    /// What the caller of `request` is told if that is the end of it, and how it ended. Under a policy with SHADOW
+    /// nobody is told of a denial.
+    pub fn end(self, request: &Request) -> (Answer, Ended) {
+        let (mut answer, ended) = match self {
+            Attempt::Allowed(answer) => (answer, Ended::Allowed),
+            Attempt::Denied { answer, .. } if request.shadow => (answer, Ended::ShadowDenied),
+            Attempt::Denied { answer, .. } => (answer, Ended::Denied),
+        };
+        let taken = request.ask.quantity.wanted();
+        let verdict = &mut answer.decision.verdict;
+        match (request.shadow, &verdict) {
+            (true, Verdict::Allowed { go_after_us, .. }) => {
+                *verdict = Verdict::Allowed { taken, go_after_us: *go_after_us };
+            }
+            (true, Verdict::Denied { .. } | Verdict::Never) => *verdict = Verdict::taking(taken),
+            (false, _) => {}
         }
+        (answer, ended)
     }
 }
 
@@ -82,6 +96,8 @@ pub struct Part<'c> {
     barred: bool,
     /// A denial may be counted (COUNTDENIED).
     may_count: bool,
+    /// What was judged before a denial was counted.
+    allowed: bool,
     stage: Stage<'c>,
 }
 
@@ -96,7 +112,16 @@ enum Stage<'c> {
 impl<'c> Part<'c> {
     /// A part that nothing was done for yet.
     pub fn of(spot: Spot<'c>, request: Request, check: bool, shadow: bool) -> Part<'c> {
-        Part { spot, request, check, shadow, barred: false, may_count: true, stage: Stage::Given }
+        Part {
+            spot,
+            request,
+            check,
+            shadow,
+            barred: false,
+            may_count: true,
+            allowed: false,
+            stage: Stage::Given,
+        }
     }
 
     fn read(&mut self, intent: Intent) -> Result<(), Error> {
@@ -120,11 +145,14 @@ impl<'c> Part<'c> {
             return Err(Error::Internal);
         };
         let allowed = judged.verdict().allowed();
+        self.allowed = allowed;
         let planned = match mode {
             Mode::Look => judged.look(),
             _ if call_allowed && allowed && self.check => judged.look(),
             _ if call_allowed && allowed => judged.grant(|| Id::from(&random::id()[..]))?,
-            Mode::Final if !call_allowed && self.may_count && judged.counts_denial() => judged.count_denial()?,
+            Mode::Final if !call_allowed && self.may_count && judged.counts_denial() => {
+                judged.count_denial()?
+            }
             Mode::Try | Mode::Final => judged.deny()?,
         };
         self.stage = Stage::Planned(planned);
@@ -140,6 +168,17 @@ impl<'c> Part<'c> {
         stats::LAPSED.add(u64::try_from(lapsed).unwrap_or(0));
         self.stage = Stage::Done(answer);
         Ok(())
+    }
+
+    /// Notes how the part ended, where the whole call was allowed or not.
+    pub fn note(&self, call_allowed: bool) {
+        let ended = match (self.allowed, self.shadow) {
+            (true, _) if call_allowed => Ended::Allowed,
+            (true, _) => return,
+            (false, true) => Ended::ShadowDenied,
+            (false, false) => Ended::Denied,
+        };
+        observe::note(self.spot, &self.request, ended);
     }
 
     /// The part as it weighs in the answer of the whole call, once that is done.

@@ -4,6 +4,8 @@ pub mod all;
 mod arguments;
 pub mod attempt;
 mod lines;
+pub mod observe;
+pub mod policies;
 pub mod reply;
 pub mod settle;
 pub mod take;

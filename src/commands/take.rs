@@ -39,6 +39,11 @@ pub fn acquire_ro(call: &Call, known: Known) -> Result<Replied, Error> {
     look(call, Family::Acquire, known)
 }
 
+/// `CL.THROTTLE key max_burst count period [quantity]`
+pub fn cl_throttle(call: &Call, known: Known) -> Result<Replied, Error> {
+    take(call, Family::Throttle, known)
+}
+
 fn take(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
     let Parsed { request, block_ms } = Arguments::after_key(call).request(family, known)?;
     waiting::serve(call, request, block_ms)
@@ -48,5 +53,6 @@ fn look(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
     let Parsed { request, .. } = Arguments::after_key(call).request(family, known)?;
     let spot = super::spot(call)?;
     let terms = Terms { barred: false, mode: Mode::Look };
-    Ok(reply::answer(spot.ctx, &attempt(spot, &request, terms)?.answer()))
+    let (answer, _) = attempt(spot, &request, terms)?.end(&request);
+    Ok(reply::answer(spot.ctx, &answer))
 }

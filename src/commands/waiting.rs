@@ -18,15 +18,16 @@
 //!
 //! The lines themselves are in [`crate::limit::line`]: it says what to do next, and this file does it.
 
-use super::lines::{self, Outcome, Turn, Waiting, Write};
 use super::attempt::{attempt, give_back, Attempt, Mode, Terms};
-use super::{reply, spot};
+use super::lines::{self, Outcome, Turn, Waiting, Write};
+use super::policies::Ended;
+use super::{observe, reply, spot};
 use crate::answer::Answer;
 use crate::config;
 use crate::error::Error;
 use crate::limit::line::{Cause, LineId, Place, Reply, Step, Ticket};
-use crate::redis::acceptance::accepts_writes;
 use crate::limit::request::Request;
+use crate::redis::acceptance::accepts_writes;
 use crate::redis::blocking::{Blocked, ClientId};
 use crate::redis::call::{Call, CommandNumber, Context, KeyName};
 use crate::redis::clock;
@@ -51,9 +52,10 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<Rep
     if request.id().is_some_and(|id| is_waiting(spot, id)) {
         return Err(Error::Duplicate);
     }
-    let block_ms = block_ms.filter(|_| takes && spot.ctx.may_block());
-    // Counting a denial would take from those who wait.
-    let mode = if block_ms.is_some() || barred { Mode::Try } else { Mode::Final };
+    let block_ms = block_ms.filter(|_| takes && !request.shadow && spot.ctx.may_block());
+    // Counting a denial would take from those who wait; what nobody is told of does not count.
+    let counts = block_ms.is_none() && !barred && !request.shadow;
+    let mode = if counts { Mode::Final } else { Mode::Try };
     let mut tried = attempt(spot, &request, Terms { barred, mode })?;
     if let (Attempt::Denied { answer, alone_us }, Some(ms)) = (&tried, block_ms) {
         let last_us =
@@ -69,7 +71,9 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<Rep
         // It may have given back. A call that takes has been barred, or nobody waits before it.
         wake_key(spot);
     }
-    Ok(reply::answer(spot.ctx, &tried.answer()))
+    let (answer, ended) = tried.end(&request);
+    observe::note(spot, &request, ended);
+    Ok(reply::answer(spot.ctx, &answer))
 }
 
 /// Whether somebody stands before a call that comes to the key now with this LEAVE.
@@ -115,10 +119,12 @@ fn try_head(spot: Spot, line: LineId, ticket: Ticket, call: &Waiting, is_overdue
         }
         Ok(Attempt::Denied { answer, .. }) => {
             stats::WAITED_TIMED_OUT.add(1);
+            observe::note(spot, &call.request, Ended::Denied);
             end(ticket, Ok(answer), spot);
         }
         Ok(Attempt::Allowed(answer)) => {
             stats::WAITED_GRANTED.add(1);
+            observe::note(spot, &call.request, Ended::Allowed);
             end(ticket, Ok(answer), spot);
         }
         Err(error) => end(ticket, Err(error), spot),
@@ -164,7 +170,15 @@ pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Ans
     if denied.is_ok() && was_head && call.request.count_denied {
         lines::write(&place, Write::CountDenial(call.request));
     }
-    Some((call.command, denied.map(Attempt::answer)))
+    let answer = denied.map(|denied| told(spot, &call.request, denied));
+    Some((call.command, answer))
+}
+
+/// What a waiter is told at the end of its wait, which is noted.
+fn told(spot: Spot, request: &Request, attempt: Attempt) -> Answer {
+    let (answer, ended) = attempt.end(request);
+    observe::note(spot, request, ended);
+    answer
 }
 
 /// The client of a waiter is gone, or the server told it something else.
@@ -224,7 +238,8 @@ fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool)
                 let mode = if may_write { Mode::Try } else { Mode::Look };
                 let denied = attempt(spot, &call.request, Terms { barred: true, mode });
                 stats::WAITED_TIMED_OUT.add(1);
-                end(ticket, denied.map(Attempt::answer), spot);
+                let answer = denied.map(|denied| told(spot, &call.request, denied));
+                end(ticket, answer, spot);
             }
         }
         if !turn.has_time() {

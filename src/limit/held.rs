@@ -20,10 +20,8 @@ pub trait Leases {
     fn last_end_us(&self) -> Option<u64>;
     /// The first lease, in the order of their ends, for which `enough` is true of its end and of what has lapsed by then,
     /// itself included. `enough` stays true once it is. Without such a lease the second part is all that is held.
-    fn first_end<E>(
-        &self,
-        enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstEnd, E>;
+    fn first_end<E>(&self, enough: impl FnMut(u64, u128) -> Result<bool, E>)
+        -> Result<FirstEnd, E>;
 }
 
 /// Leases in a sorted list: for the few that most keys hold.

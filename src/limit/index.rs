@@ -12,15 +12,18 @@
 
 use super::held::{FirstEnd, Lease, Leases, Listed};
 use super::reservation::{end_us, Reservation};
-use super::rule::RuleText;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The place of a reservation in the index.
 type Slot = u32;
 
 /// No node.
 const NONE: Slot = Slot::MAX;
+
+/// So few nodes keep their memory.
+const FEW_NODES: usize = 32;
 
 #[derive(Debug)]
 struct Node {
@@ -29,8 +32,8 @@ struct Node {
     lease_ms: u64,
     end_us: u64,
     order_us: u64,
-    /// The number of its rule among [`Index::rules`].
-    rule: u32,
+    /// One of [`Index::rules`].
+    rule: Arc<[u8]>,
     priority: u32,
     left: Slot,
     right: Slot,
@@ -45,7 +48,8 @@ pub struct Index {
     free: Vec<Slot>,
     root: Slot,
     by_id: BTreeMap<Box<[u8]>, Slot>,
-    rules: Vec<RuleText>,
+    /// The rules that some reservation has.
+    rules: BTreeSet<Arc<[u8]>>,
     /// The bytes of all ids.
     id_bytes: usize,
     /// At least the newest order of arrival.
@@ -62,7 +66,7 @@ impl Default for Index {
             free: Vec::new(),
             root: NONE,
             by_id: BTreeMap::new(),
-            rules: Vec::new(),
+            rules: BTreeSet::new(),
             id_bytes: 0,
             newest_order_us: None,
             latest_start_us: 0,
@@ -81,9 +85,12 @@ impl Index {
     pub fn bytes(&self) -> usize {
         /// A node of `by_id` and its share of the tree, and what the allocator adds to two copies of the id.
         const PER_ID: usize = 72;
+        /// The same for a rule, and its text.
+        const PER_RULE: usize = 64;
         let nodes = self.nodes.capacity().saturating_mul(size_of::<Option<Node>>());
-        let ids = self.len().saturating_mul(PER_ID);
-        nodes.saturating_add(ids).saturating_add(self.id_bytes.saturating_mul(2))
+        let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes.saturating_mul(2));
+        let rules = self.rules.len().saturating_mul(PER_RULE);
+        nodes.saturating_add(ids).saturating_add(rules)
     }
 
     /// Adds a reservation. False, and nothing is added, if its id is there.
@@ -97,7 +104,7 @@ impl Index {
             lease_ms: one.lease_ms,
             end_us: one.end_us,
             order_us: one.order_us,
-            rule: self.rule_number(one.rule),
+            rule: self.rule(one.rule),
             priority: self.next_priority(),
             left: NONE,
             right: NONE,
@@ -131,11 +138,18 @@ impl Index {
         let (before, rest) = self.split(self.root, key);
         let (_, after) = self.split(rest, (key.0, key.1.saturating_add(1)));
         self.root = self.merge(before, after);
-        if let Some(place) = self.nodes.get_mut(slot as usize) {
-            *place = None;
-        }
+        let node = self.nodes.get_mut(slot as usize).and_then(Option::take);
         self.free.push(slot);
         self.id_bytes = self.id_bytes.saturating_sub(id.len());
+        if let Some(node) = node {
+            // The other one is in the set.
+            if Arc::strong_count(&node.rule) <= 2 {
+                self.rules.remove(&node.rule);
+            }
+        }
+        if self.nodes.len() > FEW_NODES && self.len() < self.nodes.len() / 4 {
+            self.compact();
+        }
         true
     }
 
@@ -216,13 +230,34 @@ impl Index {
         sum
     }
 
-    fn rule_number(&mut self, rule: &[u8]) -> u32 {
-        let found = self.rules.iter().position(|known| known.as_bytes() == rule);
-        let at = found.unwrap_or_else(|| {
-            self.rules.push(RuleText::from(rule));
-            self.rules.len().saturating_sub(1)
-        });
-        u32::try_from(at).unwrap_or(u32::MAX)
+    fn rule(&mut self, text: &[u8]) -> Arc<[u8]> {
+        if let Some(known) = self.rules.get(text) {
+            return Arc::clone(known);
+        }
+        let rule: Arc<[u8]> = text.into();
+        self.rules.insert(Arc::clone(&rule));
+        rule
+    }
+
+    /// Moves the nodes together, in their order, so that no memory is kept for what was removed. O(n), after as many
+    /// removals.
+    fn compact(&mut self) {
+        let mut places = vec![NONE; self.nodes.len()];
+        let mut kept = Vec::with_capacity(self.len());
+        for (place, node) in places.iter_mut().zip(self.nodes.drain(..)) {
+            if node.is_some() {
+                *place = Slot::try_from(kept.len()).unwrap_or(NONE);
+                kept.push(node);
+            }
+        }
+        let place = |slot: Slot| places.get(slot as usize).copied().unwrap_or(NONE);
+        for node in kept.iter_mut().flatten() {
+            (node.left, node.right) = (place(node.left), place(node.right));
+        }
+        self.by_id.values_mut().for_each(|slot| *slot = place(*slot));
+        self.root = place(self.root);
+        self.nodes = kept;
+        self.free = Vec::new();
     }
 
     /// Xorshift (Marsaglia, "Xorshift RNGs", 2003): priorities need no more.
@@ -249,7 +284,7 @@ impl Index {
             lease_ms: node.lease_ms,
             end_us: node.end_us,
             order_us: node.order_us,
-            rule: self.rules.get(node.rule as usize)?.as_bytes(),
+            rule: &node.rule,
         })
     }
 

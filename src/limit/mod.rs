@@ -8,9 +8,12 @@ pub mod decimal;
 pub mod decision;
 pub mod event;
 pub mod expiry;
+pub mod heavy;
 pub mod held;
 pub mod index;
 pub mod line;
+#[cfg(test)]
+mod memory;
 pub mod period;
 #[cfg(test)]
 mod properties;

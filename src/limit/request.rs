@@ -16,6 +16,10 @@ pub struct Request {
     pub count_denied: bool,
     /// The unit of the times in the reply.
     pub unit: TimeUnit,
+    /// The number of the policy that gave the limit.
+    pub policy: Option<u64>,
+    /// The policy never denies (SHADOW).
+    pub shadow: bool,
 }
 
 /// A limit, and what a grant leaves.

@@ -82,7 +82,11 @@ impl Rule {
         let stretch = match self {
             Rule::Sliding { period, buckets } => {
                 let length = period.length();
-                Stretch::Sliding { length, horizon_us: length.horizon_us(now_us), buckets: *buckets }
+                Stretch::Sliding {
+                    length,
+                    horizon_us: length.horizon_us(now_us),
+                    buckets: *buckets,
+                }
             }
             Rule::Calendar(calendar) => {
                 let frame = zones.frame(calendar, now_us)?;
@@ -292,12 +296,19 @@ mod tests {
         for text in ["1s", "1s/7", "1mo", "7mo", "1y"] {
             let now = moment(text, NOW_US);
             for then_us in [NOW_US, NOW_US + 1, NOW_US + 2_000_000, NOW_US + 40_000_000_000_000] {
-                assert_eq!(now.horizon_us_at(then_us), moment(text, then_us).horizon_us(), "{text}");
+                assert_eq!(
+                    now.horizon_us_at(then_us),
+                    moment(text, then_us).horizon_us(),
+                    "{text}"
+                );
             }
         }
         let moment = moment("1d@UTC", NOW_US);
         let end_us = moment.expiry_us(NOW_US);
-        assert_eq!((moment.horizon_us_at(end_us - 1), moment.horizon_us_at(end_us)), (None, Some(u64::MAX)));
+        assert_eq!(
+            (moment.horizon_us_at(end_us - 1), moment.horizon_us_at(end_us)),
+            (None, Some(u64::MAX))
+        );
     }
 
     #[test]

@@ -119,11 +119,7 @@ impl Tally {
     }
 
     /// Takes all entries after now as one that happens now.
-    fn merge_future<E: Entries>(
-        &mut self,
-        entries: &mut E,
-        newest: Event,
-    ) -> Result<(), E::Error> {
+    fn merge_future<E: Entries>(&mut self, entries: &mut E, newest: Event) -> Result<(), E::Error> {
         let now_us = self.moment.now_us();
         let future = entries.oldest(Some(now_us))?.ok_or_else(E::contradiction)?;
         let mut merged = Event {
@@ -220,11 +216,7 @@ impl Tally {
     }
 
     /// Uncounts `amount` of what counts, the oldest first. Whether there was anything to uncount.
-    pub fn uncount<E: Entries>(
-        &mut self,
-        entries: &mut E,
-        amount: u64,
-    ) -> Result<bool, E::Error> {
+    pub fn uncount<E: Entries>(&mut self, entries: &mut E, amount: u64) -> Result<bool, E::Error> {
         let (Some(_), Some(tail)) = (self.first, self.tail) else { return Ok(false) };
         let until_us = self.stored_until_us();
         let mut left = amount.min(self.counted());
@@ -278,11 +270,7 @@ impl Tally {
     }
 
     /// When `need` of the counted events will have left; `None` if so many are not counted.
-    fn left_at_us<E: Entries>(
-        &self,
-        entries: &mut E,
-        need: u128,
-    ) -> Result<Option<u64>, E::Error> {
+    fn left_at_us<E: Entries>(&self, entries: &mut E, need: u128) -> Result<Option<u64>, E::Error> {
         let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(None) };
         let need = match u64::try_from(need) {
             Ok(need) if need <= self.counted() => need,

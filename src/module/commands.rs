@@ -7,8 +7,9 @@ use crate::error::Error;
 use crate::options::{Known, Place, Row, Value, TABLE};
 use crate::redis::call::{entry, Call, CommandNumber, Commands, Context, Entry};
 use crate::redis::command::{self, Argument, Description, Keys};
+use crate::redis::guard::warn;
 use crate::stats::Replied;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 /// The table, as the server calls into it.
 pub struct Table;
@@ -66,38 +67,62 @@ const ENTRIES: [Entry; COMMANDS.len()] = [
     entry::<Table, 9>,
     entry::<Table, 10>,
     entry::<Table, 11>,
+    entry::<Table, 12>,
+    entry::<Table, 13>,
+    entry::<Table, 14>,
 ];
 
-/// Registers all commands; in the ACL category, too, if the server has added it.
+/// Registers all commands but those on demand; in the ACL category, too, if the server has added it.
 pub fn register(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
-    for (row, entry) in COMMANDS.iter().zip(ENTRIES) {
-        let name = row.name.to_string_lossy();
-        let create = |flags: &str| command::Command::create(ctx, row.name, entry, flags, row.keys);
-        let flags = row.flags();
-        // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
-        let created = create(&flags).or_else(|| create(&flags.replace(" blocking", "")));
-        let Some(created) = created else {
-            return Err(format!(
-                "the server refused the command {name}; is another module using its name?"
-            ));
-        };
-        let description = Description {
-            summary: row.summary,
-            complexity: row.complexity,
-            since: c"0.1.0",
-            arity: row.arity(),
-            keys: row.keys,
-            arguments: row.arguments(),
-        };
-        if !created.describe(&description) {
-            return Err(format!("the server refused the description of {name}"));
-        }
-        created.categorize(&row.categories(category));
+    let rows = COMMANDS.iter().zip(ENTRIES);
+    for (row, entry) in rows.filter(|(row, _)| row.nature != Nature::TakesOnDemand) {
+        row.register(ctx, entry, category)?;
+    }
+    Ok(())
+}
+
+/// Registers the commands on demand.
+pub fn register_on_demand(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
+    let rows = COMMANDS.iter().zip(ENTRIES);
+    for (row, entry) in rows.filter(|(row, _)| row.nature == Nature::TakesOnDemand) {
+        row.register(ctx, entry, category)?;
     }
     Ok(())
 }
 
 impl Command {
+    /// Registers the command. A name that the server or another module has already is logged and left out.
+    fn register(&self, ctx: Context, entry: Entry, category: Option<&CStr>) -> Result<(), String> {
+        let name = self.name.to_string_lossy();
+        let create =
+            |flags: &str| command::Command::create(ctx, self.name, entry, flags, self.keys);
+        let flags = self.flags();
+        // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
+        let created = create(&flags).or_else(|| create(&flags.replace(" blocking", "")));
+        let Some(created) = created else {
+            let line = format!(
+                "redis-ratelimit: the server refused the command {name}, which another module may have; it is left out"
+            );
+            if let Ok(line) = CString::new(line) {
+                warn(Some(ctx), &line);
+            }
+            return Ok(());
+        };
+        let description = Description {
+            summary: self.summary,
+            complexity: self.complexity,
+            since: c"0.1.0",
+            arity: self.arity(),
+            keys: self.keys,
+            arguments: self.arguments(),
+        };
+        if !created.describe(&description) {
+            return Err(format!("the server refused the description of {name}"));
+        }
+        created.categorize(&self.categories(category));
+        Ok(())
+    }
+
     /// Flags as RedisModule_CreateCommand spells them.
     fn flags(&self) -> String {
         let flags = match self.nature {
@@ -107,6 +132,8 @@ impl Command {
             Nature::Looks => "readonly fast",
             Nature::TakesSeveral => "write deny-oom",
             Nature::LooksSeveral => "readonly",
+            Nature::Shows => "readonly admin",
+            Nature::TakesOnDemand => "write deny-oom fast",
         };
         match self.keys {
             Keys::Counted(_) => format!("{flags} getkeys-api"),
@@ -122,6 +149,8 @@ impl Command {
             Nature::Looks => "read fast",
             Nature::TakesSeveral => "write",
             Nature::LooksSeveral => "read",
+            Nature::Shows => return "admin dangerous".into(),
+            Nature::TakesOnDemand => "write fast",
         };
         match own {
             Some(own) => format!("{categories} {}", own.to_string_lossy()),
@@ -131,10 +160,15 @@ impl Command {
 
     /// Arguments with the name: exactly so many, or at least so many if below 0.
     fn arity(&self) -> i32 {
-        let more = |argument: &Positional| {
-            matches!(argument, Positional::OptionalInteger(_) | Positional::Texts(_))
+        let optional = |argument: &Positional| {
+            use Positional::{OptionalInteger, OptionalValue, OptionalWord};
+            matches!(argument, OptionalInteger(_) | OptionalValue(..) | OptionalWord(_))
         };
-        let needed = |argument: &Positional| !matches!(argument, Positional::OptionalInteger(_));
+        // A limit may be one word, the name of a policy.
+        let more = |argument: &Positional| {
+            optional(argument) || matches!(argument, Positional::Texts(_) | Positional::Limit(_))
+        };
+        let needed = |argument: &Positional| !optional(argument);
         let keys = match self.keys {
             Keys::None => 0,
             Keys::First(_) => 1,
@@ -161,13 +195,26 @@ impl Command {
                 vec![Argument::Integer(c"numkeys"), Argument::Multiple(Box::new(Argument::Key))]
             }
         };
-        let positional = self.positional.iter().map(|argument| match argument {
-            Positional::Integer(name) => Argument::Integer(name),
-            Positional::Text(name) => Argument::Text(name),
-            Positional::OptionalInteger(name) => optional(Argument::Integer(name)),
-            Positional::Texts(name) => Argument::Multiple(Box::new(Argument::Text(name))),
-        });
+        let positional = self.positional.iter().map(positional);
         keys.into_iter().chain(positional).chain(options(self.options)).collect()
+    }
+}
+
+fn positional(argument: &Positional) -> Argument {
+    match argument {
+        Positional::Integer(name) => Argument::Integer(name),
+        Positional::Text(name) => Argument::Text(name),
+        Positional::OptionalInteger(name) => optional(Argument::Integer(name)),
+        Positional::Texts(name) => Argument::Multiple(Box::new(Argument::Text(name))),
+        Positional::Limit(numbers) => {
+            let numbers = numbers.iter().map(positional).collect();
+            let choices = vec![Argument::Group(c"numbers", numbers), Argument::Text(c"policy")];
+            Argument::OneOf(c"rate-or-window", choices)
+        }
+        Positional::OptionalValue(word, name) => {
+            optional(Argument::Valued(word, Box::new(Argument::Integer(name))))
+        }
+        Positional::OptionalWord(word) => optional(Argument::Flag(word)),
     }
 }
 
@@ -312,7 +359,7 @@ mod tests {
     #[test]
     fn the_arity_is_derived_from_the_arguments() {
         let arities = COMMANDS.iter().map(Command::arity).collect::<Vec<_>>();
-        assert_eq!(arities, [-5, -5, -4, -4, -4, -4, -3, -3, -3, 2, -4, -4]);
+        assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, -4, -4, 1, -1, -5]);
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! INFO ratelimit.
 
 use crate::command::COMMANDS;
-use crate::commands::waiting;
+use crate::commands::{policies, waiting};
 use crate::redis::info::{Info, Report};
 use crate::state::indexes;
 use crate::stats;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 /// The section of INFO.
 pub struct Section;
 
 impl Report for Section {
     fn report(info: &Info, crashed: bool) {
+        info.text(c"version", VERSION);
         for command in &COMMANDS {
             let name = command.name.to_string_lossy();
-            let name = name.trim_start_matches("rl.");
+            let name = name.trim_start_matches("rl.").replace('.', "_");
             for (what, counter) in [
                 ("allowed", &command.stats.allowed),
                 ("denied", &command.stats.denied),
@@ -27,6 +28,7 @@ impl Report for Section {
         }
         // A server that crashes while the lines are locked must not wait for them.
         if !crashed {
+            report_policies(info);
             let indexes = indexes::figures();
             info.number(c"indexes", indexes.keys);
             info.number(c"index_bytes", indexes.bytes);
@@ -39,5 +41,26 @@ impl Report for Section {
         info.number(c"reservations_applied", stats::APPLIED.get());
         info.number(c"reservations_released", stats::RELEASED.get());
         info.number(c"reservations_lapsed", stats::LAPSED.get());
+    }
+}
+
+/// The version of the module.
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
+
+fn report_policies(info: &Info) {
+    let text = |name: String, value: String| {
+        if let (Ok(name), Ok(value)) = (CString::new(name), CString::new(value)) {
+            info.text(&name, &value);
+        }
+    };
+    text("policies_digest".into(), format!("{:016x}", policies::digest()));
+    for told in policies::tell() {
+        let [allowed, denied, shadow_denied] = told.counts;
+        let value = format!("allowed={allowed},denied={denied},shadow_denied={shadow_denied}");
+        text(format!("policy_{}", told.name), value);
     }
 }

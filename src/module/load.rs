@@ -2,11 +2,11 @@
 
 use super::info::Section;
 use super::{callbacks, commands, settings};
-use crate::commands::waiting;
+use crate::commands::{observe, policies, waiting};
 use crate::config;
 use crate::redis::call::Context;
-use crate::redis::load::{export, promise, Module, Promises};
 use crate::redis::events::{self, Handlers};
+use crate::redis::load::{export, promise, Module, Promises};
 use crate::redis::{blocking, command, info};
 use crate::state::indexes;
 use std::ffi::{c_int, CStr};
@@ -24,9 +24,13 @@ impl Module for Ratelimit {
     fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
         promise(ctx, Promises::all());
         let category = command::add_category(ctx, Self::NAME);
-        commands::register(ctx, category.then_some(Self::NAME))?;
+        let category = category.then_some(Self::NAME);
+        commands::register(ctx, category)?;
         settings::take_arguments(&settings::SETTINGS, arguments)?;
         settings::register(ctx)?;
+        if config::CL_THROTTLE.get() {
+            commands::register_on_demand(ctx, category)?;
+        }
         info::register::<Section>(ctx);
         blocking::start(ctx, &callbacks::HANDLERS);
         let (key_changed, all_changed) = (indexes::forget, indexes::forget_all);
@@ -44,6 +48,8 @@ impl Module for Ratelimit {
 
     fn release() {
         waiting::release();
+        policies::release();
+        observe::forget_top();
         indexes::forget_all();
         events::release();
         config::release();

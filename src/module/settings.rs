@@ -1,10 +1,14 @@
 //! The settings `ratelimit.*`. To add one: its value in config.rs, and a row here.
 
-use crate::config::{self, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, WINDOW_ENTRIES};
+use crate::commands::{observe, policies};
+use crate::config::{
+    self, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED, POLICIES_ONLY,
+    TOP_KEYS, WINDOW_ENTRIES,
+};
 use crate::error::Error;
 use crate::limit::decimal::parse_i64;
 use crate::redis::call::Context;
-use crate::redis::config::{Number, Refused, Setting, Text, Value};
+use crate::redis::config::{Number, Refused, Setting, Switch, Text, Value};
 use crate::zones::zones;
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
@@ -17,12 +21,27 @@ pub struct Row {
 }
 
 /// All settings.
-pub static SETTINGS: [Row; 5] = [
+pub static SETTINGS: [Row; 10] = [
     Row::new(c"window-entries", Value::Number(&WINDOW_ENTRIES)),
     Row::new(c"lease", Value::Number(&LEASE_MS)),
     Row::new(c"max-reservations", Value::Number(&MAX_RESERVATIONS)),
     Row::new(c"max-waiters", Value::Number(&MAX_WAITERS)),
     Row::new(c"timezone", Value::Text(&Timezone)),
+    Row::new(c"policies-only", Value::Switch(&POLICIES_ONLY)),
+    Row::new(c"top-keys", Value::Number(&TopKeys)),
+    Row::new(c"notify-denied", Value::Switch(&NOTIFY_DENIED)),
+    Row {
+        setting: Setting {
+            name: c"cl-throttle",
+            at_load_only: true,
+            value: Value::Switch(&CL_THROTTLE),
+        },
+        takes_rest: false,
+    },
+    Row {
+        setting: Setting { name: c"policies", at_load_only: false, value: Value::Text(&Policies) },
+        takes_rest: true,
+    },
 ];
 
 impl Row {
@@ -42,6 +61,46 @@ impl Number for config::Number {
 
     fn set(&self, value: i64) -> bool {
         config::Number::set(self, value)
+    }
+}
+
+impl Switch for config::Switch {
+    fn get(&self) -> bool {
+        config::Switch::get(self)
+    }
+
+    fn set(&self, value: bool) {
+        config::Switch::set(self, value);
+    }
+}
+
+/// A new number of keys begins to count anew.
+struct TopKeys;
+
+impl Number for TopKeys {
+    fn range(&self) -> RangeInclusive<i64> {
+        Number::range(&TOP_KEYS)
+    }
+
+    fn get(&self) -> i64 {
+        Number::get(&TOP_KEYS)
+    }
+
+    fn set(&self, value: i64) -> bool {
+        observe::forget_top();
+        Number::set(&TOP_KEYS, value)
+    }
+}
+
+struct Policies;
+
+impl Text for Policies {
+    fn get(&self) -> Vec<u8> {
+        policies::text()
+    }
+
+    fn set(&self, value: &[u8]) -> Result<(), String> {
+        policies::set(value)
     }
 }
 
@@ -121,7 +180,6 @@ fn take(setting: &Value, value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::config::Switch;
     use std::sync::Mutex;
 
     struct Kept(Mutex<Vec<u8>>);

@@ -77,7 +77,8 @@ functions! {
         RedisModule_SetModuleOptions RedisModule_AvoidReplicaTraffic
         RedisModule_SetDisconnectCallback RedisModule_GetDetachedThreadSafeContext
         RedisModule_FreeThreadSafeContext RedisModule_SubscribeToServerEvent
-        RedisModule_SubscribeToKeyspaceEvents
+        RedisModule_SubscribeToKeyspaceEvents RedisModule_NotifyKeyspaceEvent
+        RedisModule_InfoAddFieldCString
     }
     optional {
         RedisModule_GetApi RedisModule_GetServerVersion RedisModule_Log RedisModule_CachedMicroseconds

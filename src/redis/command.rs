@@ -21,7 +21,6 @@ pub enum Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
     /// Nowhere.
-    #[expect(dead_code, reason = "for commands that are about no key")]
     None,
     /// The first argument is the only key.
     First(Access),

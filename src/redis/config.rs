@@ -30,7 +30,6 @@ pub enum Value {
     /// A text.
     Text(&'static dyn Text),
     /// `yes` or `no`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for settings that switch something on"))]
     Switch(&'static dyn Switch),
 }
 

@@ -1,11 +1,12 @@
 //! What the server tells of changes to keys that others made.
 
 use super::api::api;
-use super::call::Context;
+use super::call::{Context, KeyName};
 use super::guard::guard;
 use super::key::is_calling;
 use super::text::bytes_of;
 use redis_module::raw;
+use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
@@ -62,6 +63,13 @@ pub fn watch(ctx: Context) -> bool {
     };
     WATCHING.store(status == OK, Ordering::Relaxed);
     status == OK
+}
+
+/// Tells those who listen that something happened to a key (class d of notify-keyspace-events).
+pub fn notify(ctx: Context, event: &CStr, key: KeyName) {
+    let class = raw::REDISMODULE_NOTIFY_MODULE as c_int;
+    // SAFETY: the context and the key are live, the text ends in NUL.
+    unsafe { api!(RedisModule_NotifyKeyspaceEvent(ctx.raw(), class, event.as_ptr(), key.raw())) };
 }
 
 unsafe extern "C" fn key_changed(

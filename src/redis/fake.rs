@@ -237,6 +237,7 @@ fn install() {
             raw::RedisModule_ReplyWithError = Some(reply_error);
             raw::RedisModule_ReplyWithStringBuffer = Some(reply_text);
             raw::RedisModule_ReplyWithNull = Some(reply_nil);
+            raw::RedisModule_GetSelectedDb = Some(selected_db);
             raw::RedisModule_OpenKey = Some(open_key);
             raw::RedisModule_CloseKey = Some(close_key);
             raw::RedisModule_KeyType = Some(key_type);
@@ -490,6 +491,10 @@ unsafe extern "C" fn set_abs_expire(key: Key, at_ms: c_longlong) -> c_int {
     // SAFETY: made by `open_key`.
     unsafe { opened(key) }.1.expires_at = at_ms;
     OK
+}
+
+unsafe extern "C" fn selected_db(_ctx: Ctx) -> c_int {
+    0
 }
 
 unsafe extern "C" fn signal_modified_key(ctx: Ctx, _name: Text) -> c_int {

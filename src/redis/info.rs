@@ -22,6 +22,13 @@ impl Info {
         // SAFETY: the server keeps the section during the callback, and copies the name.
         unsafe { api!(RedisModule_InfoAddFieldULongLong(self.0.as_ptr(), name.as_ptr(), value)) };
     }
+
+    /// Adds a field that is a text.
+    pub fn text(&self, name: &CStr, value: &CStr) {
+        let (name, value) = (name.as_ptr(), value.as_ptr());
+        // SAFETY: the server keeps the section during the callback, and copies the texts.
+        unsafe { api!(RedisModule_InfoAddFieldCString(self.0.as_ptr(), name, value)) };
+    }
 }
 
 /// Registers the section, which is named as the module.

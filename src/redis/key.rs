@@ -158,9 +158,8 @@ impl<'c> ReadKey<'c> {
         let bound = |mark: &[u8], member: &[u8]| OwnedString::new(&[mark, member].concat());
         let (min, max) = (bound(b"[", from), bound(b"(", to));
         // SAFETY: the key is open, the bounds outlive the call.
-        let begun = unsafe {
-            api!(RedisModule_ZsetFirstInLexRange(self.raw, min.raw(), max.raw())) == OK
-        };
+        let begun =
+            unsafe { api!(RedisModule_ZsetFirstInLexRange(self.raw, min.raw(), max.raw())) == OK };
         Elements { key: self, begun, started: false, backwards: false }.next()
     }
 }

@@ -11,11 +11,11 @@ pub mod call;
 pub mod clock;
 pub mod command;
 pub mod config;
+pub mod events;
 #[cfg(test)]
 pub mod fake;
 pub mod guard;
 pub mod info;
-pub mod events;
 pub mod key;
 pub mod load;
 pub mod random;

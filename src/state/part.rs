@@ -8,7 +8,6 @@
 
 use super::bucket::BucketKey;
 use super::window::{Change, WindowKey};
-use crate::zones::zones;
 use super::{Intent, Spot};
 use crate::error::Error;
 use crate::limit::decision::{Ask, Decision, Manner, Quantity, Verdict};
@@ -18,6 +17,7 @@ use crate::limit::reservation::{end_us, Id, Reservation};
 use crate::limit::rule::RuleText;
 use crate::limit::throttle::Next;
 use crate::limit::window::{Edit, Judgement, Tally, Use};
+use crate::zones::zones;
 
 /// A request that was judged on its key.
 pub struct Judged<'c> {
@@ -165,7 +165,9 @@ impl<'c> Judged<'c> {
                 let verdict = alone.map_err(|_| Error::DebtTooLong)?;
                 Ok(match verdict {
                     Verdict::Allowed { .. } => Some(self.spot.now_us),
-                    Verdict::Denied { wait_us, .. } => Some(self.spot.now_us.saturating_add(wait_us)),
+                    Verdict::Denied { wait_us, .. } => {
+                        Some(self.spot.now_us.saturating_add(wait_us))
+                    }
                     Verdict::Never => None,
                 })
             }

@@ -272,7 +272,8 @@ impl<'c> Many<'c> {
 
     fn clean(&mut self, cleaning: &mut Cleaning) -> Result<(), Error> {
         let Some(index) = &mut self.index else { return Ok(()) };
-        let mut changed: Vec<_> = self.lapsed_id.take().map(|old| (old, None)).into_iter().collect();
+        let mut changed: Vec<_> =
+            self.lapsed_id.take().map(|old| (old, None)).into_iter().collect();
         for one in index.lapsed(self.now_us, DROP_MOST) {
             changed.push((OwnedString::new(one.member().as_bytes()), None));
         }

@@ -2,12 +2,12 @@
 
 use super::entries::reservation;
 use super::window::{release, Change, WindowKey};
-use crate::zones::zones;
 use super::{Intent, Spot};
 use crate::error::Error;
 use crate::limit::reservation::{end_us, Id, Reservation};
 use crate::limit::rule::Rule;
 use crate::limit::window::Edit;
+use crate::zones::zones;
 
 /// What RL.APPLY did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,11 +57,7 @@ fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
 
 impl<'c> WindowKey<'c> {
     /// Opens a key that is missing or a sorted set, and reads what is reserved there, and whether `id` is.
-    pub fn open(
-        spot: Spot<'c>,
-        intent: Intent,
-        id: Option<&[u8]>,
-    ) -> Result<WindowKey<'c>, Error> {
+    pub fn open(spot: Spot<'c>, intent: Intent, id: Option<&[u8]>) -> Result<WindowKey<'c>, Error> {
         let mut key = open(spot, intent)?;
         let reader = key.reader();
         let mut newest = None;

@@ -22,16 +22,37 @@ fn us(text: &str) -> u64 {
     (seconds * 1_000_000 + fraction).try_into().unwrap()
 }
 
-fn rules(zone: Zone) -> TimeZone {
-    register(|register| register.known[zone.0].rules.clone())
+/// A calendar, and the zones that it was named in.
+struct Wall {
+    zones: Zones,
+    calendar: Calendar,
 }
 
-fn zone(name: &str) -> Zone {
-    Zone::named(name.as_bytes()).unwrap_or_else(|| panic!("no zone {name}"))
+impl Wall {
+    /// The window of a moment, as calls learn it.
+    fn frame(&mut self, now_us: u64) -> Option<Frame> {
+        self.zones.frame(&self.calendar, now_us)
+    }
+
+    /// The same, worked out anew.
+    fn fresh_frame(&self, now_us: u64) -> Option<Frame> {
+        self.calendar.division.frame(&self.rules(), now_us)
+    }
+
+    fn rules(&self) -> TimeZone {
+        self.zones.known[self.calendar.zone.0].rules.clone()
+    }
 }
 
-fn calendar(period: &str, zone_name: &str) -> Calendar {
-    Calendar::new(Period::parse(period.as_bytes()).unwrap(), zone(zone_name)).unwrap()
+fn zone(zones: &mut Zones, name: &str) -> Zone {
+    zones.named(name.as_bytes()).unwrap_or_else(|| panic!("no zone {name}"))
+}
+
+fn calendar(period: &str, zone_name: &str) -> Wall {
+    let mut zones = Zones::new();
+    let zone = zone(&mut zones, zone_name);
+    let calendar = Calendar::new(Period::parse(period.as_bytes()).unwrap(), zone).unwrap();
+    Wall { zones, calendar }
 }
 
 /// Zone, period, and the instants at which one window ends and the next begins.
@@ -148,14 +169,14 @@ const WINDOWS: &[(&str, &str, &[&str])] = &[
 #[test]
 fn windows_begin_and_end_where_the_wall_says() {
     for (zone_name, period, borders) in WINDOWS {
-        let calendar = calendar(period, zone_name);
+        let mut calendar = calendar(period, zone_name);
         for pair in borders.windows(2) {
             let frame = Frame { start_us: us(pair[0]), end_us: us(pair[1]) };
             let inside = frame.start_us.midpoint(frame.end_us);
             for now_us in [frame.start_us, frame.start_us + 1, inside, frame.end_us - 1] {
                 let found = calendar.frame(now_us);
                 assert_eq!(found, Some(frame), "{period} {zone_name} {pair:?} at {now_us}");
-                let fresh = calendar.division.frame(&rules(calendar.zone), now_us);
+                let fresh = calendar.fresh_frame(now_us);
                 assert_eq!(fresh, found, "cached, {period} {zone_name} {pair:?}");
             }
         }
@@ -164,7 +185,7 @@ fn windows_begin_and_end_where_the_wall_says() {
 
 #[test]
 fn the_last_microsecond_belongs_to_the_window_and_the_next_does_not() {
-    let day = calendar("1d", "Asia/Shanghai");
+    let mut day = calendar("1d", "Asia/Shanghai");
     let last = us("2026-11-21T15:59:59.999999Z");
     assert_eq!(day.frame(last).unwrap().end_us, last + 1);
     assert_eq!(day.frame(last + 1).unwrap().start_us, last + 1);
@@ -182,7 +203,7 @@ fn a_window_that_began_before_1970_begins_at_0() {
 fn beyond_the_calendar_there_is_no_window() {
     for period in ["1s", "1h", "1d", "1w", "1mo", "1y"] {
         for zone_name in ["UTC", "+23:59", "-23:59", "America/New_York"] {
-            let calendar = calendar(period, zone_name);
+            let mut calendar = calendar(period, zone_name);
             assert_eq!(calendar.frame(u64::MAX), None);
             assert_eq!(calendar.frame(i64::MAX as u64), None);
             // The last instant that jiff knows is within 9999.
@@ -195,9 +216,10 @@ fn beyond_the_calendar_there_is_no_window() {
 
 #[test]
 fn periods_divide_the_calendar_or_are_refused() {
+    let utc = zone(&mut Zones::new(), "UTC");
     let divides = |text: &str| {
         let period = Period::parse(text.as_bytes()).unwrap_or_else(|_| panic!("{text}"));
-        Calendar::new(period, zone("UTC")).map(|calendar| calendar.division)
+        Calendar::new(period, utc).map(|calendar| calendar.division)
     };
     for count in 1..=200_000u32 {
         let sixties = |unit: u32| count % unit == 0 && 60 % (count / unit).max(1) == 0;
@@ -268,15 +290,26 @@ fn periods_divide_the_calendar_or_are_refused() {
 
 #[test]
 fn zones_are_found_in_any_case_and_once() {
+    let zones = &mut Zones::new();
+    let shanghai = zone(zones, "Asia/Shanghai");
     for name in ["asia/shanghai", "ASIA/SHANGHAI", "aSiA/sHaNgHaI"] {
-        assert_eq!(zone(name), zone("Asia/Shanghai"), "{name}");
-        assert_eq!(zone(name).name().as_bytes(), b"Asia/Shanghai");
+        assert_eq!(zone(zones, name), shanghai, "{name}");
+        assert_eq!(zone(&mut Zones::new(), name), shanghai, "the first of its list, {name}");
+        assert_eq!(zones.name(shanghai).as_bytes(), b"Asia/Shanghai");
     }
+    assert_eq!(zones.known.len(), 1);
+    // The name is the same when it was given in another case at first.
+    let late = &mut Zones::new();
+    let named = zone(late, "aSiA/sHaNgHaI");
+    assert_eq!(late.name(named).as_bytes(), b"Asia/Shanghai");
     for name in ["UTC", "utc", "Etc/UTC", "GMT", "Etc/GMT+8", "US/Eastern", "EST5EDT", "Zulu"] {
-        assert_eq!(Zone::named(zone(name).name().as_bytes()), Some(zone(name)), "{name}");
+        let found = zone(zones, name);
+        let again = zones.name(found);
+        assert_eq!(zones.named(again.as_bytes()), Some(found), "{name}");
     }
     for name in ["+00:00", "-00:00", "+08:00", "-05:30", "+23:59", "-23:59", "+05:45"] {
-        assert_eq!(zone(name).name().as_bytes(), name.as_bytes());
+        let found = zone(zones, name);
+        assert_eq!(zones.name(found).as_bytes(), name.as_bytes());
     }
     // POSIX signs, west of Greenwich: eight hours behind.
     assert_eq!(calendar("1d", "Etc/GMT+8").frame(0).unwrap().end_us, us("1970-01-01T08:00:00Z"));
@@ -284,6 +317,7 @@ fn zones_are_found_in_any_case_and_once() {
 
 #[test]
 fn what_names_no_zone_is_refused() {
+    let zones = &mut Zones::new();
     let long = "A".repeat(64);
     let longer = "A".repeat(65);
     let longest = "A".repeat(100_000);
@@ -341,11 +375,12 @@ fn what_names_no_zone_is_refused() {
         &longer,
         &longest,
     ] {
-        assert!(Zone::named(name.as_bytes()).is_none(), "{name:?}");
+        assert!(zones.named(name.as_bytes()).is_none(), "{name:?}");
     }
     for name in [&b"\xff"[..], b"Asia/\xffShanghai", b"+08:0\xb2", b"\xc3\x28"] {
-        assert!(Zone::named(name).is_none(), "{name:?}");
+        assert!(zones.named(name).is_none(), "{name:?}");
     }
+    assert!(zones.known.is_empty());
 }
 
 /// Zones whose clocks do what few others do.
@@ -386,10 +421,10 @@ const PERIODS: &[&str] = &[
 
 /// Windows hold the moment they are asked for, meet without gap or overlap, and are the same for all their
 /// moments.
-fn tiles(calendar: &Calendar, now_us: u64) {
-    let frame = |us| calendar.division.frame(&rules(calendar.zone), us).unwrap();
+fn tiles(calendar: &mut Wall, now_us: u64) {
+    let frame = |us| calendar.fresh_frame(us).unwrap();
     let one = frame(now_us);
-    let what = format!("{calendar:?} at {now_us}: {one:?}");
+    let what = format!("{:?} at {now_us}: {one:?}", calendar.calendar);
     assert!((one.start_us..one.end_us).contains(&now_us), "{what}");
     for same in [one.start_us, one.start_us.midpoint(now_us), now_us.midpoint(one.end_us)] {
         assert_eq!(frame(same.min(one.end_us - 1)), one, "{what} and {same}");
@@ -403,9 +438,9 @@ fn tiles(calendar: &Calendar, now_us: u64) {
 }
 
 /// The instant near one of the zone's transitions, as those are where windows go wrong.
-fn near_transition(zone: Zone, us: u64, off_us: i64) -> u64 {
+fn near_transition(rules: &TimeZone, us: u64, off_us: i64) -> u64 {
     let from = Timestamp::from_microsecond(us as i64).unwrap();
-    let transition = rules(zone).following(from).next().map_or(from, |next| next.timestamp());
+    let transition = rules.following(from).next().map_or(from, |next| next.timestamp());
     (transition.as_microsecond() as u64).checked_add_signed(off_us).unwrap()
 }
 
@@ -420,22 +455,26 @@ proptest! {
         off_us in prop_oneof![-3i64..3, -90_000_000i64..90_000_000, -10_800_000_000i64..10_800_000_000],
         near in any::<bool>(),
     ) {
-        let calendar = calendar(period, zone_name);
-        let us = if near { near_transition(calendar.zone, us, off_us) } else { us };
-        tiles(&calendar, us);
+        let mut calendar = calendar(period, zone_name);
+        let us = if near { near_transition(&calendar.rules(), us, off_us) } else { us };
+        tiles(&mut calendar, us);
     }
 
     #[test]
     fn no_bytes_make_a_zone_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        if let Some(zone) = Zone::named(&bytes) {
-            prop_assert_eq!(Zone::named(zone.name().as_bytes()), Some(zone));
+        let zones = &mut Zones::new();
+        if let Some(zone) = zones.named(&bytes) {
+            let name = zones.name(zone);
+            prop_assert_eq!(zones.named(name.as_bytes()), Some(zone));
         }
     }
 
     #[test]
     fn no_text_makes_a_zone_panic(text in "[+-]?[0-9]{0,3}:?[0-9]{0,3}|[A-Z][a-z]{1,5}(/[A-Z][a-z]{1,7})?") {
-        if let Some(zone) = Zone::named(text.as_bytes()) {
-            prop_assert_eq!(Zone::named(zone.name().as_bytes()), Some(zone));
+        let zones = &mut Zones::new();
+        if let Some(zone) = zones.named(text.as_bytes()) {
+            let name = zones.name(zone);
+            prop_assert_eq!(zones.named(name.as_bytes()), Some(zone));
         }
     }
 }
@@ -446,16 +485,18 @@ proptest! {
 fn windows_tile_the_time_around_every_transition_there_is() {
     let end = Timestamp::from_second(2_208_988_800).unwrap();
     for name in jiff::tz::db().available() {
-        let Some(zone) = Zone::named(name.as_str().as_bytes()) else { continue };
+        let Ok(rules) = TimeZone::get(name.as_str()) else { continue };
+        if Zones::new().named(name.as_str().as_bytes()).is_none() {
+            continue;
+        }
         let from = Timestamp::from_second(86_400 * 400).unwrap();
-        for transition in rules(zone).following(from).take_while(|next| next.timestamp() < end) {
+        for transition in rules.following(from).take_while(|next| next.timestamp() < end) {
             let at = transition.timestamp().as_microsecond() as u64;
             for period in ["20min", "1h", "2h", "1d"] {
-                let calendar =
-                    Calendar::new(Period::parse(period.as_bytes()).unwrap(), zone).unwrap();
+                let mut calendar = calendar(period, name.as_str());
                 for minutes in [0i64, 29, 61] {
                     for off_us in [minutes * 60_000_000, -minutes * 60_000_000 - 1] {
-                        tiles(&calendar, at.checked_add_signed(off_us).unwrap());
+                        tiles(&mut calendar, at.checked_add_signed(off_us).unwrap());
                     }
                 }
             }

@@ -1,81 +1,26 @@
-//! The engine beside an obvious one: a list of events and a list of leases, looked at from end to end.
+//! The product beside an obvious model: a list of events and a list of leases, looked at from end to end.
 
-use super::super::decision::Limited;
-use super::super::period::Period;
+use super::super::calendar::Zones;
+use super::super::event::LAST_US;
+use super::super::held::{Lease, Listed};
+use super::super::memory::{Call, Done, Kind, Refused, Zset};
+use super::super::period::Length;
 use super::super::properties::cases;
 use super::super::rule::Rule;
 use super::*;
 use proptest::prelude::*;
 use proptest::sample::select;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
 
 /// 21 November 2026, in the middle of nothing.
 const START_US: u64 = 1_795_223_799_544_558;
 
-/// A sorted set: members are unique, in the order of their scores.
-#[derive(Clone, Debug, Default)]
-struct Zset {
-    scores: BTreeMap<Vec<u8>, u64>,
-    order: BTreeSet<(u64, Vec<u8>)>,
-}
+/// The default of `ratelimit.window-entries`.
+const MOST_ENTRIES: u32 = 4096;
 
-impl Zset {
-    fn add(&mut self, event: &Event) {
-        let member = event.member().as_bytes().to_vec();
-        self.remove(&member);
-        self.scores.insert(member.clone(), event.newest_us);
-        self.order.insert((event.newest_us, member));
-    }
-
-    fn remove(&mut self, member: &[u8]) -> bool {
-        let Some(score) = self.scores.remove(member) else { return false };
-        self.order.remove(&(score, member.to_vec()))
-    }
-
-    /// As the commands do it: what is put may be one of those from the future, and then only moves.
-    fn apply(&mut self, edit: &Edit, now_us: u64) {
-        if let Some(put) = edit.put {
-            self.add(&put);
-        }
-        if let Some(old) = edit.remove {
-            assert!(self.remove(old.member().as_bytes()), "{old:?} was not there");
-        }
-        if edit.remove_future {
-            assert!(edit.put.is_some());
-            for (_, member) in self.order.split_off(&(now_us + 1, Vec::new())) {
-                self.scores.remove(&member);
-            }
-        }
-    }
-
-    fn events(&self) -> impl Iterator<Item = Event> + '_ {
-        self.order.iter().map(|(score, member)| Event::decode(*score as f64, member).unwrap())
-    }
-}
-
-impl Events for Zset {
-    type Error = &'static str;
-
-    fn first_after(&mut self, us: Option<u64>) -> Result<Option<Event>, &'static str> {
-        let from = us.map_or(0, |us| us.saturating_add(1));
-        let Some((score, member)) = self.order.range((from, Vec::new())..).next() else {
-            return Ok(None);
-        };
-        Event::decode(*score as f64, member).map(Some).ok_or("foreign")
-    }
-
-    fn last_until(&mut self, us: Option<u64>) -> Result<Option<Event>, &'static str> {
-        let to = us.map_or(u64::MAX, |us| us.saturating_add(1));
-        let Some((score, member)) = self.order.range(..(to, Vec::new())).next_back() else {
-            return Ok(None);
-        };
-        Event::decode(*score as f64, member).map(Some).ok_or("foreign")
-    }
-
-    fn contradiction() -> &'static str {
-        "contradiction"
-    }
-}
+/// The most dead entries that a busy key keeps: those that are not worth a removal, and those that come until the next
+/// look for them.
+const MOST_DEAD: usize = 8 + 16;
 
 /// When an event leaves, as anybody would say it.
 #[derive(Clone, Copy, Debug)]
@@ -87,12 +32,10 @@ enum Obvious {
 }
 
 impl Obvious {
-    fn leave_us(self, event_us: u64) -> u64 {
+    fn expiry_us(self, event_us: u64) -> u64 {
         match self {
             Obvious::Sliding(period_us) => event_us + period_us,
-            Obvious::Months(months) => {
-                super::super::period::Length::Months(months).leave_us(event_us)
-            }
+            Obvious::Months(months) => Length::Months(months).expiry_us(event_us),
             Obvious::Fixed(period_us, from_us) => {
                 event_us + period_us - (event_us - from_us) % period_us
             }
@@ -100,12 +43,34 @@ impl Obvious {
     }
 }
 
-fn rule(text: &str) -> Rule {
-    Rule::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}"))
+/// A rule, and the zones that it was read with.
+struct Ruled {
+    rule: Rule,
+    zones: RefCell<Zones>,
 }
 
-fn exact(period_ms: u64) -> (Rule, Obvious) {
+impl Ruled {
+    fn at(&self, now_us: u64) -> Option<Moment> {
+        self.rule.at(now_us, &mut self.zones.borrow_mut())
+    }
+}
+
+fn rule(text: &str) -> Ruled {
+    let mut zones = Zones::new();
+    let rule = Rule::parse(text.as_bytes(), &mut zones).unwrap_or_else(|| panic!("{text}"));
+    Ruled { rule, zones: RefCell::new(zones) }
+}
+
+fn exact(period_ms: u64) -> (Ruled, Obvious) {
     (rule(&format!("{period_ms}ms")), Obvious::Sliding(period_ms * 1_000))
+}
+
+fn ask(quantity: i64) -> Ask {
+    Ask { quantity: Quantity::from_signed(quantity), leave: 0, manner: Manner::Whole }
+}
+
+fn force(quantity: i64) -> Ask {
+    Ask { manner: Manner::Force, ..ask(quantity) }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,15 +81,15 @@ struct Counted {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Lease {
+struct Reserved {
     end_us: u64,
     lease_us: u64,
     quantity: u64,
 }
 
-impl Lease {
-    fn seen_from(self, now_us: u64) -> Lease {
-        Lease { end_us: self.end_us.min(now_us + self.lease_us), ..self }
+impl Reserved {
+    fn seen_from(self, now_us: u64) -> Reserved {
+        Reserved { end_us: self.end_us.min(now_us + self.lease_us), ..self }
     }
 }
 
@@ -133,31 +98,25 @@ struct World {
     now_us: u64,
     zset: Zset,
     list: Vec<Counted>,
-    leases: Vec<Lease>,
-}
-
-/// What one call does when it is granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// RL.WINDOW
-    Count,
-    /// RL.WINDOW COUNTDENIED
-    CountDenied,
-    /// RL.ACQUIRE with a lease of so many microseconds
-    Hold(u64),
-    /// _RO
-    Look,
+    leases: Vec<Reserved>,
 }
 
 /// What the list says of one call.
 #[derive(Debug)]
 struct Expected {
     counted: u64,
-    granted: u64,
-    limited: Limited,
+    verdict: Verdict,
     remaining: u64,
-    retry_after_us: Option<u64>,
     reset_after_us: u64,
+}
+
+/// The sum of `list` that counts at `us`.
+fn counted_at(list: &[Counted], obvious: Obvious, us: u64) -> u64 {
+    list.iter().filter(|one| obvious.expiry_us(one.at_us) > us).map(|one| one.weight).sum()
+}
+
+fn held_at(leases: &[Reserved], us: u64) -> u64 {
+    leases.iter().filter(|one| one.end_us > us).map(|one| one.quantity).sum()
 }
 
 impl World {
@@ -172,198 +131,203 @@ impl World {
         world
     }
 
-    fn held(&self, now_us: u64) -> Held {
-        let mut held = Held::default();
-        for lease in self.leases.iter().map(|lease| lease.seen_from(now_us)) {
-            if lease.end_us > now_us {
-                held.add(lease.end_us, lease.quantity);
-            }
-        }
-        held
+    fn pass(&mut self, us: i64) {
+        self.now_us = self.now_us.checked_add_signed(us).unwrap();
     }
 
-    /// A call, done as the commands do it.
-    fn call(&mut self, rule: &Rule, ask: &Ask, kind: Kind) -> (u64, Decision) {
+    fn held(&self, now_us: u64) -> Listed {
+        let leases = self.leases.iter().map(|lease| lease.seen_from(now_us));
+        let live = leases.filter(|lease| lease.end_us > now_us);
+        live.map(|lease| Lease { end_us: lease.end_us, quantity: lease.quantity }).collect()
+    }
+
+    fn look(&mut self, rule: &Ruled, limit: u64, ask: &Ask, us: u64) -> Done {
+        let held = self.held(us);
+        let kind = Kind::Look;
+        let moment = rule.at(us).unwrap();
+        let call =
+            Call { moment, limit, most_entries: MOST_ENTRIES, ask: *ask, kind, barred: false };
+        let done = call.make(&mut self.zset, &held).unwrap();
+        assert_eq!(done.edit, None, "looking writes");
+        done
+    }
+
+    /// A call on the product. What it writes is checked against what it said.
+    fn call(&mut self, rule: &Ruled, limit: u64, ask: &Ask, kind: Kind) -> Done {
         let now_us = self.now_us;
         let moment = rule.at(now_us).unwrap();
-        let mut tally = Tally::read(&mut self.zset, moment).unwrap();
-        let counted = tally.counted();
-        let mut held = self.held(now_us);
-        let mut judgement = ask.judge(tally.counted(), held.total());
-        let mut write = false;
-        match judgement {
-            Judgement::Granted(0) | Judgement::Never => {}
-            _ if kind == Kind::Look => {}
-            Judgement::Granted(quantity) => {
-                if let Kind::Hold(lease_us) = kind {
-                    let end_us = now_us + lease_us;
-                    held.add(end_us, quantity);
-                    self.leases.push(Lease { end_us, lease_us, quantity });
-                } else {
-                    tally.record(quantity, false);
-                }
-                write = true;
-            }
-            Judgement::Wanting { .. } => {
-                write = tally.has_future();
-                if kind == Kind::CountDenied && ask.quantity <= ask.limit {
-                    tally.record(ask.quantity, true);
-                    judgement = ask.judge(tally.counted(), held.total());
-                    write = true;
-                }
-            }
+        let held = self.held(now_us);
+        let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
+        let call =
+            Call { moment, limit, most_entries: MOST_ENTRIES, ask: *ask, kind, barred: false };
+        let done = call.make(&mut self.zset, &held).unwrap();
+        if let (Kind::Hold(lease_us), Verdict::Allowed { taken: quantity @ 1.., .. }) =
+            (kind, done.decision.verdict)
+        {
+            self.leases.push(Reserved { end_us: now_us + lease_us, lease_us, quantity });
         }
-        let mut freed_us = None;
-        if let Judgement::Wanting { need, .. } = judgement {
-            freed_us = freed_at_us(&mut self.zset, &tally, &mut held, need).unwrap();
-        }
-        if write {
-            let edit = tally.edit();
-            for event in [edit.put, edit.remove].into_iter().flatten() {
-                let back = Event::decode(event.newest_us as f64, event.member().as_bytes());
-                assert_eq!(back, Some(event), "is written and cannot be read");
-            }
-            self.zset.apply(&edit, now_us);
+        // A denied call writes leases from the future anew, if there is nothing else to write.
+        let heals = matches!(done.decision.verdict, Verdict::Denied { .. }) && kind != Kind::Look;
+        if done.edit.is_some() || heals {
             for lease in &mut self.leases {
                 *lease = lease.seen_from(now_us);
             }
-            let scores: BTreeSet<u64> = self.zset.scores.values().copied().take(100).collect();
-            assert_eq!(scores.len(), self.zset.scores.len().min(100), "two entries at one time");
-            let again = Tally::read(&mut self.zset, moment).unwrap();
-            assert_eq!(again.counted(), tally.counted(), "counted anew");
-            assert_eq!(again.empty_at_us(), tally.empty_at_us());
+        }
+        if let Some(edit) = &done.edit {
+            self.forget_trimmed(&moment, edit, &times);
+            self.written(rule, limit, ask, kind, &done);
+        }
+        let future_leases = self.leases.iter().any(|one| one.seen_from(now_us).end_us < one.end_us);
+        if !future_leases && (!done.tally.has_future() || done.edit.is_some()) {
+            self.waits_are_right(rule, limit, ask, kind, &done.decision);
+        }
+        done
+    }
+
+    /// Only what is dead may be trimmed, and the list forgets it too.
+    fn forget_trimmed(&mut self, moment: &Moment, edit: &Edit, times: &[u64]) {
+        let Some(last_us) = edit.trim.checked_sub(1).map(|last| times[last]) else { return };
+        assert!(moment.horizon_us().is_some_and(|horizon_us| last_us <= horizon_us), "trims live");
+        self.list.retain(|one| one.at_us > last_us);
+    }
+
+    fn written(&mut self, rule: &Ruled, limit: u64, ask: &Ask, kind: Kind, done: &Done) {
+        let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
+        assert!(times.windows(2).all(|pair| pair[0] < pair[1]), "two entries at one time");
+        let again = Tally::read(&mut self.zset, rule.at(self.now_us).unwrap());
+        if !matches!(rule.rule, Rule::Semaphore) {
+            let again = again.unwrap();
+            assert_eq!(again.counted(), done.tally.counted(), "counted anew");
+            assert_eq!(again.empty_at_us(), done.tally.empty_at_us());
             assert!(!again.has_future());
-            if let Judgement::Wanting { need, .. } = judgement {
-                let later = freed_at_us(&mut self.zset, &again, &mut held, need).unwrap();
-                assert_eq!(later, freed_us, "after the edit was carried out");
-            }
         }
-        let used = tally.counted().saturating_add(held.total());
-        let empty_us = tally.empty_at_us().max(held.empty_at_us());
-        let decision = decision(ask, judgement, now_us, used, freed_us, empty_us);
-        if write {
-            self.waits_are_right(rule, ask, &decision);
+        if !done.decision.verdict.allowed() {
+            let later = self.look(rule, limit, ask, self.now_us).decision;
+            assert_eq!(later.verdict.retry_after_us(), done.decision.verdict.retry_after_us());
+            assert_eq!(later.remaining, done.decision.remaining, "{kind:?}");
         }
-        (counted, decision)
     }
 
     /// Waiting as told suffices and no less does, and the key is as good as new when it is said to be.
-    fn waits_are_right(&mut self, rule: &Rule, ask: &Ask, decision: &Decision) {
-        let at = |world: &mut World, us: u64| {
-            let tally = Tally::read(&mut world.zset, rule.at(us).unwrap()).unwrap();
-            let held = world.held(us).total();
-            (ask.judge(tally.counted(), held), tally.counted() == 0 && held == 0)
-        };
-        if let Some(wait_us) = decision.retry_after_us {
+    fn waits_are_right(
+        &mut self,
+        rule: &Ruled,
+        limit: u64,
+        ask: &Ask,
+        kind: Kind,
+        decision: &Decision,
+    ) {
+        if let Some(wait_us) = decision.verdict.retry_after_us() {
             let then_us = self.now_us + wait_us;
-            assert!(matches!(at(self, then_us).0, Judgement::Granted(_)), "{wait_us} is too short");
-            let before = at(self, then_us - 1).0;
-            assert!(matches!(before, Judgement::Wanting { .. }), "{wait_us} is too long");
+            let then = self.look(rule, limit, ask, then_us).decision.verdict;
+            assert!(then.allowed(), "{wait_us} is too short: {then:?}");
+            let before = self.look(rule, limit, ask, then_us - 1).decision.verdict;
+            assert!(matches!(before, Verdict::Denied { .. }), "{wait_us} is too long: {before:?}");
         }
-        let new_us = self.now_us + decision.reset_after_us;
-        assert!(at(self, new_us).1, "not as new when it is said to be");
-        if decision.reset_after_us > 0 {
-            assert!(!at(self, new_us - 1).1, "as good as new sooner than it is said to be");
-        }
-    }
-
-    /// The same call on the lists. `decided` is what the engine made of it where that may differ.
-    fn expect(&mut self, obvious: Obvious, ask: &Ask, kind: Kind) -> Expected {
-        let now_us = self.now_us;
-        let mut list = self.list.clone();
-        for event in &mut list {
-            event.at_us = event.at_us.min(now_us);
-        }
-        let leases: Vec<Lease> = self.leases.iter().map(|lease| lease.seen_from(now_us)).collect();
-        let counted_at = |list: &[Counted], us: u64| -> u64 {
-            list.iter().filter(|one| obvious.leave_us(one.at_us) > us).map(|one| one.weight).sum()
-        };
-        let held_at = |leases: &[Lease], us: u64| -> u64 {
-            leases.iter().filter(|one| one.end_us > us).map(|one| one.quantity).sum()
-        };
-        let counted = counted_at(&list, now_us);
-        let held = held_at(&leases, now_us);
-        let free = ask.limit.saturating_sub(counted + held);
-        let least = if ask.atmost { 1 } else { ask.quantity };
-        let mut expected = Expected {
-            counted,
-            granted: 0,
-            limited: Limited::Allowed,
-            remaining: free,
-            retry_after_us: None,
-            reset_after_us: 0,
-        };
-        let mut leases_after = leases.clone();
-        let mut list_after = list.clone();
-        if ask.quantity == 0 {
-        } else if least <= free {
-            expected.granted = ask.quantity.min(free);
-            if kind != Kind::Look {
-                expected.remaining -= expected.granted;
-                if let Kind::Hold(lease_us) = kind {
-                    let quantity = expected.granted;
-                    leases_after.push(Lease { end_us: now_us + lease_us, lease_us, quantity });
-                } else {
-                    let weight = expected.granted;
-                    list_after.push(Counted { at_us: now_us, weight, denied: false });
-                }
-            }
-        } else {
-            expected.limited =
-                if counted + least <= ask.limit { Limited::Held } else { Limited::Denied };
-            let leaves = list.iter().map(|one| obvious.leave_us(one.at_us));
-            let mut ends: Vec<u64> = leaves.chain(leases.iter().map(|one| one.end_us)).collect();
-            ends.sort_unstable();
-            let fits =
-                |us: &u64| counted_at(&list, *us) + held_at(&leases, *us) + least <= ask.limit;
-            let then_us = ends.into_iter().filter(|us| *us > now_us).find(fits);
-            expected.retry_after_us = then_us.map(|us| us - now_us);
-            if least > ask.limit {
-                expected.limited = Limited::Denied;
-                assert_eq!(expected.retry_after_us, None);
-            }
-        }
-        let events = list_after.iter().map(|one| obvious.leave_us(one.at_us));
-        let ends = events.chain(leases_after.iter().map(|one| one.end_us));
-        let empty_us = ends.filter(|us| *us > now_us).max().unwrap_or(now_us);
-        expected.reset_after_us = empty_us - now_us;
-        expected
-    }
-
-    /// Writes into the lists what the engine decided.
-    fn note(&mut self, ask: &Ask, kind: Kind, decision: &Decision) {
-        let never = (if ask.atmost { 1 } else { ask.quantity }) > ask.limit;
-        if kind == Kind::Look || ask.quantity == 0 || never {
+        if kind == Kind::Look {
             return;
         }
-        for event in &mut self.list {
-            event.at_us = event.at_us.min(self.now_us);
+        let new_us = self.now_us + decision.reset_after_us;
+        let mut as_new = |us: u64| {
+            let seen = self.look(rule, u64::MAX, &super::tests::ask(0), us).decision;
+            seen.remaining == u64::MAX
+        };
+        assert!(as_new(new_us), "not as new when it is said to be");
+        if decision.reset_after_us > 0 {
+            assert!(!as_new(new_us - 1), "as good as new sooner than it is said to be");
         }
+    }
+
+    /// The same call on the lists.
+    fn expect(&self, obvious: Obvious, limit: u64, ask: &Ask, kind: Kind) -> Expected {
+        let now_us = self.now_us;
+        let mut list = self.list.clone();
+        list.iter_mut().for_each(|event| event.at_us = event.at_us.min(now_us));
+        let mut leases: Vec<Reserved> =
+            self.leases.iter().map(|lease| lease.seen_from(now_us)).collect();
+        let (counted, held) = (counted_at(&list, obvious, now_us), held_at(&leases, now_us));
+        let free = limit.saturating_sub(counted).saturating_sub(held);
+        let wanted = ask.quantity.wanted();
+        let atmost = ask.manner == Manner::AtMost;
+        let least = u128::from(if atmost { 1 } else { wanted }) + u128::from(ask.leave);
+        let verdict = if !ask.quantity.takes() {
+            Verdict::taking(0)
+        } else if ask.manner == Manner::Force {
+            Verdict::taking(wanted)
+        } else if least > u128::from(limit) {
+            Verdict::Never
+        } else if least <= u128::from(free) {
+            Verdict::taking(if atmost { wanted.min(free - ask.leave) } else { wanted })
+        } else {
+            let expiries = list.iter().map(|one| obvious.expiry_us(one.at_us));
+            let mut ends: Vec<u64> = expiries.chain(leases.iter().map(|one| one.end_us)).collect();
+            ends.sort_unstable();
+            let fits = |us: &u64| {
+                let used = u128::from(counted_at(&list, obvious, *us));
+                used + u128::from(held_at(&leases, *us)) + least <= u128::from(limit)
+            };
+            let then_us = ends.into_iter().filter(|us| *us > now_us).find(fits).unwrap();
+            let only_held =
+                matches!(kind, Kind::Hold(_)) && u128::from(counted) + least <= u128::from(limit);
+            let by = if only_held { Obstacle::Held } else { Obstacle::Counted };
+            Verdict::Denied { wait_us: then_us - now_us, by }
+        };
+        if kind != Kind::Look {
+            let quantity = verdict.taken();
+            match (ask.quantity, kind) {
+                (Quantity::GiveBack(amount), _) => give_back(&mut list, obvious, now_us, amount),
+                (_, Kind::Hold(lease_us)) if quantity > 0 => {
+                    leases.push(Reserved { end_us: now_us + lease_us, lease_us, quantity });
+                }
+                _ if quantity > 0 => {
+                    list.push(Counted { at_us: now_us, weight: quantity, denied: false });
+                }
+                _ => {}
+            }
+        }
+        let used = counted_at(&list, obvious, now_us);
+        let remaining = limit.saturating_sub(used).saturating_sub(held_at(&leases, now_us));
+        let expiries = list.iter().map(|one| obvious.expiry_us(one.at_us));
+        let ends = expiries.chain(leases.iter().map(|one| one.end_us));
+        let empty_us = ends.filter(|us| *us > now_us).max().unwrap_or(now_us);
+        Expected { counted, verdict, remaining, reset_after_us: empty_us - now_us }
+    }
+
+    /// Writes into the list what the product did.
+    fn note(&mut self, obvious: Obvious, ask: &Ask, kind: Kind, done: &Done) {
         let at_us = self.now_us;
-        if decision.granted > 0 && !matches!(kind, Kind::Hold(_)) {
-            self.list.push(Counted { at_us, weight: decision.granted, denied: false });
-        } else if !decision.allowed() && kind == Kind::CountDenied && ask.quantity <= ask.limit {
-            self.list.push(Counted { at_us, weight: ask.quantity, denied: true });
+        if done.edit.is_some() {
+            self.list.iter_mut().for_each(|event| event.at_us = event.at_us.min(at_us));
+        }
+        let taken = done.decision.verdict.taken();
+        match ask.quantity {
+            _ if kind == Kind::Look || matches!(kind, Kind::Hold(_)) => {}
+            Quantity::GiveBack(amount) => give_back(&mut self.list, obvious, at_us, amount),
+            _ if taken > 0 => self.list.push(Counted { at_us, weight: taken, denied: false }),
+            Quantity::Take(weight) if done.denial_counted => {
+                self.list.push(Counted { at_us, weight, denied: true });
+            }
+            _ => {}
         }
     }
 
     /// A call on both, which must agree in everything.
-    fn agree(&mut self, rule: &Rule, obvious: Obvious, ask: &Ask, kind: Kind) -> Decision {
-        let expected = self.expect(obvious, ask, kind);
-        let (counted, decision) = self.call(rule, ask, kind);
-        self.note(ask, kind, &decision);
-        let what = || format!("{ask:?} {kind:?}\n{decision:?}\n{expected:?}\n{:?}", self.list);
-        assert_eq!(counted, expected.counted, "counted {}", what());
-        assert_eq!(decision.granted, expected.granted, "granted {}", what());
-        assert_eq!(decision.limited, expected.limited, "limited {}", what());
+    fn agree(&mut self, rule: &Ruled, obvious: Obvious, limit: u64, ask: &Ask, kind: Kind) -> Done {
+        let expected = self.expect(obvious, limit, ask, kind);
+        let done = self.call(rule, limit, ask, kind);
+        self.note(obvious, ask, kind, &done);
+        let decision = done.decision;
+        let what =
+            || format!("{limit} {ask:?} {kind:?}\n{decision:?}\n{expected:?}\n{:?}", self.list);
+        assert_eq!(done.counted, expected.counted, "counted {}", what());
+        assert_eq!(decision.verdict, expected.verdict, "verdict {}", what());
         assert_eq!(decision.remaining, expected.remaining, "remaining {}", what());
-        assert_eq!(decision.retry_after_us, expected.retry_after_us, "retry {}", what());
         assert_eq!(decision.reset_after_us, expected.reset_after_us, "reset {}", what());
-        decision
+        done
     }
 
     /// Applies some reservation: its lease goes, and an event of this weight comes now, whatever the limit.
-    fn settle(&mut self, rule: &Rule, which: usize, weight: u64) {
+    fn settle(&mut self, rule: &Ruled, which: usize, weight: u64) {
         let now_us = self.now_us;
         self.leases.retain(|lease| lease.seen_from(now_us).end_us > now_us);
         if self.leases.is_empty() {
@@ -371,32 +335,37 @@ impl World {
         }
         self.leases.remove(which % self.leases.len());
         if weight > 0 {
-            let mut tally = Tally::read(&mut self.zset, rule.at(now_us).unwrap()).unwrap();
-            tally.record(weight, false);
-            self.zset.apply(&tally.edit(), now_us);
-            for event in &mut self.list {
-                event.at_us = event.at_us.min(now_us);
-            }
+            let moment = rule.at(now_us).unwrap();
+            let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
+            let mut tally = Tally::read(&mut self.zset, moment).unwrap();
+            tally.record(weight, false, u64::MAX);
+            let len = self.zset.len();
+            tally.trim(&mut self.zset, len, MOST_ENTRIES).unwrap();
+            let edit = tally.edit(&mut self.zset).unwrap();
+            self.zset.apply(&edit);
+            self.forget_trimmed(&moment, &edit, &times);
+            self.list.iter_mut().for_each(|event| event.at_us = event.at_us.min(now_us));
             self.list.push(Counted { at_us: now_us, weight, denied: false });
         }
     }
 
-    /// Removes some of the entries that no longer count, the oldest first.
-    fn trim(&mut self, rule: &Rule, most: usize) {
-        let Some(left_us) = rule.at(self.now_us).unwrap().left_us() else { return };
-        let dead = self.zset.order.range(..(left_us + 1, Vec::new()));
-        let dead: Vec<(u64, Vec<u8>)> = dead.take(most).cloned().collect();
-        for (score, member) in dead {
-            self.zset.remove(&member);
-            self.list.retain(|one| one.at_us > score);
-        }
+    /// Those that count, but for those from the future that a call which changes nothing has left there.
+    fn live_entries(&self, rule: &Ruled) -> usize {
+        let horizon_us = rule.at(self.now_us).unwrap().horizon_us();
+        let live = |us: u64| us <= self.now_us && horizon_us.is_none_or(|horizon| us > horizon);
+        self.zset.events().filter(|event| live(event.newest_us)).count()
     }
 
-    /// Those that count, but for those from the future that a call which changes nothing has left there.
-    fn live_entries(&self, rule: &Rule) -> usize {
-        let left_us = rule.at(self.now_us).unwrap().left_us();
-        let live = |us: u64| us <= self.now_us && left_us.is_none_or(|left| us > left);
-        self.zset.events().filter(|event| live(event.newest_us)).count()
+    fn dead_entries(&self, rule: &Ruled) -> usize {
+        let horizon_us = rule.at(self.now_us).unwrap().horizon_us();
+        let dead = |us: u64| horizon_us.is_some_and(|horizon_us| us <= horizon_us);
+        self.zset.events().filter(|event| dead(event.newest_us)).count()
+    }
+
+    /// The entries: time after the start, weight, and span.
+    fn entries(&self) -> Vec<(i64, u64, u64)> {
+        let since = |us: u64| i64::try_from(us).unwrap() - i64::try_from(START_US).unwrap();
+        self.zset.events().map(|one| (since(one.newest_us), one.weight, one.span_us)).collect()
     }
 
     fn step(&mut self, step: Step, period_us: u64) {
@@ -407,6 +376,17 @@ impl World {
         };
         self.now_us = self.now_us.checked_add_signed(us).unwrap().max(START_US / 2);
     }
+}
+
+/// Uncounts the oldest of what counts.
+fn give_back(list: &mut Vec<Counted>, obvious: Obvious, now_us: u64, amount: u64) {
+    let mut left = amount;
+    for one in list.iter_mut().filter(|one| obvious.expiry_us(one.at_us) > now_us) {
+        let gone = one.weight.min(left);
+        one.weight -= gone;
+        left -= gone;
+    }
+    list.retain(|one| one.weight > 0);
 }
 
 /// How the clock moves between two calls: eighths of a period, and microseconds.
@@ -443,22 +423,62 @@ fn kinds() -> impl Strategy<Value = Kind> {
     prop_oneof![6 => Just(Kind::Count), 2 => (1u64..60_000).prop_map(Kind::Hold), 1 => Just(Kind::Look)]
 }
 
+/// How a call takes; the second is its LEAVE.
+fn ways() -> impl Strategy<Value = (Manner, u64)> {
+    prop_oneof![
+        16 => Just((Manner::Whole, 0)),
+        2 => Just((Manner::AtMost, 0)),
+        2 => (0u64..9).prop_map(|leave| (Manner::Whole, leave)),
+        1 => (0u64..9).prop_map(|leave| (Manner::AtMost, leave)),
+    ]
+}
+
+/// The same, and FORCE.
+fn ways_with_force() -> impl Strategy<Value = (Manner, u64)> {
+    prop_oneof![4 => ways(), 1 => Just((Manner::Force, 0))]
+}
+
 /// A call, and what happens before it.
 #[derive(Clone, Debug)]
 struct Act {
     step: Step,
     limit: u64,
     quantity: u64,
-    atmost: bool,
+    way: (Manner, u64),
     kind: Kind,
     settle: Option<(usize, u64)>,
-    trim: usize,
 }
 
 impl Act {
+    /// A reservation does not go beyond the limit.
     fn ask(&self) -> Ask {
-        Ask { limit: self.limit, quantity: self.quantity, atmost: self.atmost, barred: false }
+        let quantity = Quantity::from_signed(i64::try_from(self.quantity).unwrap());
+        let (manner, leave) = match (self.way, self.kind) {
+            ((Manner::Force, _), Kind::Hold(_)) => (Manner::Whole, 0),
+            (way, _) => way,
+        };
+        Ask { quantity, leave, manner }
     }
+}
+
+fn acts_with(
+    steps: impl Strategy<Value = Step>,
+    limits: impl Strategy<Value = u64>,
+    kinds: impl Strategy<Value = Kind>,
+    ways: impl Strategy<Value = (Manner, u64)>,
+) -> impl Strategy<Value = Vec<Act>> {
+    let settle = proptest::option::weighted(0.1, (0usize..8, 0u64..9));
+    let act = (steps, limits, quantities(), ways, kinds, settle).prop_map(
+        |(step, limit, quantity, way, kind, settle)| Act {
+            step,
+            limit,
+            quantity,
+            way,
+            kind,
+            settle,
+        },
+    );
+    proptest::collection::vec(act, 1..60)
 }
 
 fn acts(
@@ -466,29 +486,34 @@ fn acts(
     limits: impl Strategy<Value = u64>,
     kinds: impl Strategy<Value = Kind>,
 ) -> impl Strategy<Value = Vec<Act>> {
-    let settle = proptest::option::weighted(0.1, (0usize..8, 0u64..9));
-    let act =
-        (steps, limits, quantities(), proptest::bool::weighted(0.1), kinds, settle, 0usize..20)
-            .prop_map(|(step, limit, quantity, atmost, kind, settle, trim)| Act {
-                step,
-                limit,
-                quantity,
-                atmost,
-                kind,
-                settle,
-                trim: trim.saturating_sub(16),
-            });
-    proptest::collection::vec(act, 1..60)
+    acts_with(steps, limits, kinds, ways())
+}
+
+/// Sixty quantities that are given back; 0 is a call that takes.
+fn refunds() -> impl Strategy<Value = Vec<u64>> {
+    let refund = prop_oneof![3 => Just(0u64), 2 => 1u64..5, 1 => 5u64..40];
+    proptest::collection::vec(refund, 60)
 }
 
 fn totals() -> impl Strategy<Value = u64> {
     prop_oneof![Just(1u64), Just(u64::MAX - 5), Just(u64::MAX), Just(1 << 63)]
 }
 
+impl Act {
+    /// The same, or a call that gives back.
+    fn or_refund(&self, refund: u64) -> (Ask, Kind) {
+        match (refund, self.kind) {
+            (0, kind) => (self.ask(), kind),
+            (refund, Kind::Look) => (ask(-i64::try_from(refund).unwrap()), Kind::Look),
+            (refund, _) => (ask(-i64::try_from(refund).unwrap()), Kind::Count),
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(cases(150))]
 
-    /// Limits raised and lowered, weights, leases, settling, trimming, and a clock that steps both ways.
+    /// Limits raised and lowered, weights, LEAVE, leases, settling, trimming, and a clock that steps both ways.
     #[test]
     fn the_exact_kind_decides_as_the_list_does(
         period_ms in select(&[1u64, 7, 100][..]),
@@ -502,8 +527,45 @@ proptest! {
             if let Some((which, weight)) = act.settle {
                 world.settle(&rule, which, weight);
             }
-            world.trim(&rule, act.trim);
-            world.agree(&rule, obvious, &act.ask(), act.kind);
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+        }
+    }
+
+    /// FORCE folds what lies beyond the limit by less than a microsecond here: the list is exact.
+    #[test]
+    fn force_counts_beyond_the_limit_as_the_list_does(
+        period_ms in 1u64..=4,
+        acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
+        total in totals(),
+    ) {
+        let (rule, obvious) = exact(period_ms);
+        let mut world = World::with_total(total);
+        for act in acts {
+            world.step(act.step, period_ms * 1_000);
+            if let Some((which, weight)) = act.settle {
+                world.settle(&rule, which, weight);
+            }
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+        }
+    }
+
+    /// Giving back uncounts the oldest, while the clock goes on.
+    #[test]
+    fn giving_back_decides_as_the_list_does(
+        period_ms in 1u64..=4,
+        acts in acts_with(forward(), 0u64..12, kinds(), ways_with_force()),
+        refunds in refunds(),
+        total in totals(),
+    ) {
+        let (rule, obvious) = exact(period_ms);
+        let mut world = World::with_total(total);
+        for (act, refund) in acts.into_iter().zip(refunds) {
+            world.step(act.step, period_ms * 1_000);
+            if let Some((which, weight)) = act.settle {
+                world.settle(&rule, which, weight);
+            }
+            let (ask, kind) = act.or_refund(refund);
+            world.agree(&rule, obvious, act.limit, &ask, kind);
         }
     }
 
@@ -516,7 +578,7 @@ proptest! {
         let mut world = World::new();
         for act in acts {
             world.step(act.step, u64::from(months) * 30 * 86_400_000_000);
-            world.agree(&rule, obvious, &act.ask(), act.kind);
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
         }
     }
 
@@ -530,7 +592,7 @@ proptest! {
         for (act, period_ms) in acts.into_iter().zip(periods) {
             let (rule, obvious) = exact(period_ms);
             world.step(act.step, 3_000);
-            world.agree(&rule, obvious, &act.ask(), act.kind);
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
         }
     }
 
@@ -543,7 +605,7 @@ proptest! {
             ("1d@Asia/Shanghai", 86_400, 57_600),
             ("1w@UTC", 604_800, 345_600),
         ][..]),
-        acts in acts(steps(), 0u64..12, kinds()),
+        acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
         total in totals(),
     ) {
         let obvious = Obvious::Fixed(period_s * 1_000_000, from_s * 1_000_000);
@@ -554,9 +616,94 @@ proptest! {
             if let Some((which, weight)) = act.settle {
                 world.settle(&rule, which, weight);
             }
-            world.trim(&rule, act.trim);
-            world.agree(&rule, obvious, &act.ask(), act.kind);
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
             prop_assert!(world.live_entries(&rule) <= 1, "{:?}", world.zset);
+        }
+    }
+
+    #[test]
+    fn giving_back_in_calendar_windows_decides_as_the_list_does(
+        acts in acts_with(forward(), 0u64..12, kinds(), ways_with_force()),
+        refunds in refunds(),
+        total in totals(),
+    ) {
+        let obvious = Obvious::Fixed(1_000_000, 0);
+        let rule = rule("1s@UTC");
+        let mut world = World::with_total(total);
+        for (act, refund) in acts.into_iter().zip(refunds) {
+            world.step(act.step, 1_000_000);
+            let (ask, kind) = act.or_refund(refund);
+            world.agree(&rule, obvious, act.limit, &ask, kind);
+            prop_assert!(world.live_entries(&rule) <= 1, "{:?}", world.zset);
+        }
+    }
+
+    /// Where the clock goes back, or the period gets longer, what was uncounted may count again: never less than the list.
+    #[test]
+    fn giving_back_forgets_nothing_else_when_the_clock_steps_and_the_period_changes(
+        acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
+        refunds in refunds(),
+        periods in proptest::collection::vec(select(&["1ms", "2ms", "3ms"][..]), 60),
+        total in totals(),
+    ) {
+        let mut world = World::with_total(total);
+        for ((act, refund), text) in acts.into_iter().zip(refunds).zip(periods) {
+            world.step(act.step, 2_000);
+            let rule = rule(text);
+            let period_us = rule.at(world.now_us).unwrap().period_us();
+            let (ask, kind) = act.or_refund(refund);
+            let obvious = Obvious::Sliding(period_us);
+            let expected = world.expect(obvious, act.limit, &ask, kind);
+            let done = world.call(&rule, act.limit, &ask, kind);
+            prop_assert!(done.counted >= expected.counted, "{done:?}\n{expected:?}\n{:?}", world.list);
+            if let Quantity::GiveBack(amount) = ask.quantity {
+                if kind != Kind::Look {
+                    prop_assert_eq!(done.edit.is_some(), done.counted > 0);
+                    prop_assert!(done.tally.counted() <= done.counted - amount.min(done.counted));
+                }
+            }
+            world.note(obvious, &ask, kind, &done);
+        }
+    }
+
+    /// Whichever of the events that still count a refund was meant for, no more than the limit were kept in any period.
+    #[test]
+    fn whatever_is_given_back_no_more_than_the_limit_is_kept(
+        (text, period_us, calendar) in select(&[
+            ("2ms", 2_000u64, false), ("2ms/3", 2_000, false), ("2ms/40", 2_000, false), ("1s@UTC", 1_000_000, true),
+        ][..]),
+        limit in 1u64..12,
+        acts in acts(forward(), Just(0u64), prop_oneof![2 => Just(Kind::Count), 1 => Just(Kind::CountDenied)]),
+        refunds in proptest::collection::vec((any::<bool>(), any::<prop::sample::Index>(), 1u64..4), 60),
+    ) {
+        let rule = rule(text);
+        let mut world = World::new();
+        let mut kept: Vec<(u64, u64)> = Vec::new();
+        for (act, (gives, which, most)) in acts.into_iter().zip(refunds) {
+            world.step(act.step, period_us);
+            let now_us = world.now_us;
+            let done = if gives {
+                let tally = Tally::read(&mut world.zset, rule.at(now_us).unwrap()).unwrap();
+                let since_us = tally.first.map_or(u64::MAX, |first| first.first_us());
+                let mut counting: Vec<&mut (u64, u64)> =
+                    kept.iter_mut().filter(|(at_us, weight)| *at_us >= since_us && *weight > 0).collect();
+                if counting.is_empty() {
+                    continue;
+                }
+                let meant = which.index(counting.len());
+                let amount = most.min(counting[meant].1);
+                counting[meant].1 -= amount;
+                world.call(&rule, limit, &ask(-i64::try_from(amount).unwrap()), Kind::Count)
+            } else {
+                world.call(&rule, limit, &act.ask(), act.kind)
+            };
+            kept.push((now_us, done.decision.verdict.taken()));
+            let window = |us: u64| if calendar { us / period_us } else { 0 };
+            let recent = kept.iter().filter(|(at_us, _)| {
+                (calendar || at_us + period_us > now_us) && window(*at_us) == window(now_us)
+            });
+            let sum: u64 = recent.map(|(_, weight)| *weight).sum();
+            prop_assert!(sum <= limit, "{sum} were kept: {kept:?}");
         }
     }
 
@@ -566,16 +713,47 @@ proptest! {
         acts in acts(forward(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), Just(Kind::Count)),
         weights in proptest::collection::vec(
             select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, MAX_SUM / 3, 1 << 61, 3, 1][..]), 60),
+        refunds in proptest::collection::vec(proptest::bool::weighted(0.2), 60),
         total in totals(),
     ) {
         let (rule, obvious) = exact(1);
         let mut world = World::with_total(total);
-        for (mut act, weight) in acts.into_iter().zip(weights) {
+        for ((mut act, weight), refund) in acts.into_iter().zip(weights).zip(refunds) {
             act.quantity = weight;
             world.step(act.step, 1_000);
-            world.agree(&rule, obvious, &act.ask(), act.kind);
-            // As the commands do where totals may have run around.
-            world.trim(&rule, usize::MAX);
+            let (ask, kind) = act.or_refund(if refund { weight } else { 0 });
+            world.agree(&rule, obvious, act.limit, &ask, kind);
+        }
+    }
+
+    /// Leaps back and forth, longer periods and large sums: nothing that the module wrote is foreign to it.
+    #[test]
+    fn sums_near_the_largest_number_contradict_nothing_when_the_clock_steps(
+        acts in acts(steps(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), prop_oneof![Just(Kind::Count), Just(Kind::CountDenied)]),
+        weights in proptest::collection::vec(
+            select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, MAX_SUM / 3, 1 << 61, 3, 1][..]), 60),
+        forces in proptest::collection::vec(proptest::bool::weighted(0.2), 60),
+        rules in proptest::collection::vec(select(&["1ms", "1ms/1", "10ms/1", "1s", "1s@UTC", "1h@UTC"][..]), 60),
+        total in totals(),
+    ) {
+        let mut world = World::with_total(total);
+        for (((act, weight), forces), text) in acts.into_iter().zip(weights).zip(forces).zip(rules) {
+            world.step(act.step, 1_000);
+            let rule = rule(text);
+            let manner = if forces { Manner::Force } else { Manner::Whole };
+            let ask = Ask { quantity: Quantity::Take(weight), leave: 0, manner };
+            let call = Call {
+                moment: rule.at(world.now_us).unwrap(),
+                limit: act.limit,
+                most_entries: MOST_ENTRIES,
+                ask,
+                kind: act.kind,
+                barred: false,
+            };
+            match call.make(&mut world.zset, &Listed::default()) {
+                Ok(_) => {}
+                Err(refused) => prop_assert_eq!((refused, manner), (Refused::SumTooLarge, Manner::Force)),
+            }
         }
     }
 
@@ -592,7 +770,7 @@ proptest! {
         for mut act in acts {
             act.limit = limit;
             world.step(act.step, period_us);
-            bounded(&mut world, &rule, &act.ask(), act.kind, (period_us, buckets, buckets));
+            bounded(&mut world, &rule, &act, (period_us, buckets, buckets));
             let now_us = world.now_us;
             let recent = world.list.iter().filter(|one| one.at_us + period_us > now_us);
             prop_assert!(recent.map(|one| one.weight).sum::<u64>() <= limit);
@@ -602,15 +780,14 @@ proptest! {
     #[test]
     fn buckets_stay_as_many_when_the_clock_steps_and_limits_change(
         buckets in select(&[1u64, 2, 3, 10, 64][..]),
-        acts in acts(steps(), 0u64..60, kinds()),
+        acts in acts_with(steps(), 0u64..60, kinds(), ways_with_force()),
         total in totals(),
     ) {
         let rule = rule(&format!("10ms/{buckets}"));
         let mut world = World::with_total(total);
         for act in acts {
             world.step(act.step, 10_000);
-            world.trim(&rule, act.trim);
-            bounded(&mut world, &rule, &act.ask(), act.kind, (10_000, buckets, buckets));
+            bounded(&mut world, &rule, &act, (10_000, buckets, buckets));
         }
     }
 
@@ -628,14 +805,15 @@ proptest! {
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             let bounds = (period_ms * 1_000, fold, fold.min(4_096));
-            bounded(&mut world, &rule(&text), &act.ask(), act.kind, bounds);
+            bounded(&mut world, &rule(&text), &act, bounds);
         }
     }
 
     /// Any rules on one log: nothing is forgotten, and every wait that is told is right.
     #[test]
     fn rules_may_change_from_call_to_call(
-        acts in acts(steps(), 0u64..30, prop_oneof![Just(Kind::CountDenied), kinds()]),
+        acts in acts_with(
+            steps(), 0u64..30, prop_oneof![Just(Kind::CountDenied), kinds()], ways_with_force()),
         rules in proptest::collection::vec(select(&[
             ("2ms", 2_000), ("1s", 1_000_000), ("10ms/3", 10_000), ("1s/4096", 1_000_000),
             ("1s@UTC", 0), ("1min@UTC", 0), ("1d@Asia/Shanghai", 0), ("1mo", 0), ("-", 0),
@@ -651,17 +829,19 @@ proptest! {
                 }
             }
             let kind = if text == "-" { Kind::Hold(9) } else { act.kind };
+            let act = Act { kind, ..act };
+            let now_us = world.now_us;
             let live = |world: &World| -> u64 {
-                let live = |one: &&Counted| one.at_us.min(world.now_us) + period_us > world.now_us;
-                world.list.iter().filter(live).map(|one| one.weight).sum()
+                let live = world.list.iter().filter(|one| one.at_us.min(now_us) + period_us > now_us);
+                live.map(|one| one.weight).sum()
             };
             let before = live(&world);
-            let (counted, decision) = world.call(&rule, &act.ask(), kind);
-            world.note(&act.ask(), kind, &decision);
-            prop_assert!(period_us == 0 || counted >= before, "{counted} of {before}");
-            let live = live(&world);
+            let done = world.call(&rule, act.limit, &act.ask(), kind);
+            prop_assert!(done.counted >= before, "{} of {before}", done.counted);
+            world.note(Obvious::Sliding(period_us), &act.ask(), kind, &done);
             if period_us > 0 && kind != Kind::Look && !matches!(kind, Kind::Hold(_)) {
-                let tally = Tally::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
+                let live = live(&world);
+                let tally = Tally::read(&mut world.zset, rule.at(now_us).unwrap()).unwrap();
                 prop_assert!(tally.counted() >= live, "{} of {live}", tally.counted());
             }
         }
@@ -676,7 +856,8 @@ proptest! {
         ),
         small in any::<bool>(),
         text in select(&["1ms", "2ms/3", "100y", "1mo", "1s@UTC", "1y@Asia/Shanghai", "-"][..]),
-        ask in (weights(), weights(), any::<bool>(), any::<bool>()),
+        (limit, quantity, manner, leave, barred) in (weights(), weights(), 0usize..3, weights(), any::<bool>()),
+        gives in any::<bool>(),
         leases in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..4),
         denied in any::<bool>(),
     ) {
@@ -685,28 +866,25 @@ proptest! {
             let total = if small { total % 16 } else { total };
             zset.add(&Event { newest_us, span_us, total, weight, denied });
         }
-        let (limit, quantity, atmost, barred) = ask;
-        let ask = Ask { limit, quantity, atmost, barred };
-        for now_us in [0, 1, START_US - 5_000, START_US, START_US + 1_000, 1 << 53, u64::MAX] {
+        let manner = [Manner::Whole, Manner::AtMost, Manner::Force][manner];
+        let quantity = if gives { Quantity::GiveBack(quantity) } else { Quantity::Take(quantity) };
+        let ask = Ask { quantity, leave, manner };
+        let leases: Listed =
+            leases.into_iter().map(|(end_us, quantity)| Lease { end_us, quantity }).collect();
+        for now_us in [0, 1, START_US - 5_000, START_US, START_US + 1_000, LAST_US] {
             let Some(moment) = rule(text).at(now_us) else { continue };
-            let Ok(mut tally) = Tally::read(&mut zset, moment) else { continue };
-            let mut held = Held::default();
-            for (end_us, quantity) in &leases {
-                held.add(*end_us, *quantity);
-            }
-            let judgement = ask.judge(tally.counted(), held.total());
-            let mut freed = None;
-            if let Judgement::Wanting { need, .. } = judgement {
-                freed = freed_at_us(&mut zset, &tally, &mut held, need).unwrap_or(None);
-            }
-            decision(&ask, judgement, now_us, tally.counted(), freed, tally.empty_at_us());
-            if text != "-" {
-                tally.record(quantity, denied);
-            }
-            for event in [tally.edit().put, tally.edit().remove].into_iter().flatten() {
-                if event.newest_us <= 1 << 53 {
-                    let back = Event::decode(event.newest_us as f64, event.member().as_bytes());
-                    prop_assert_eq!(back, Some(event));
+            for kind in [Kind::Count, Kind::CountDenied, Kind::Look, Kind::Hold(7)] {
+                let mut zset = zset.clone();
+                let call = Call { moment, limit, most_entries: MOST_ENTRIES, ask, kind, barred };
+                let Ok(_) = call.make(&mut zset, &leases) else { continue };
+                if text == "-" || kind == Kind::Look {
+                    continue;
+                }
+                // What was written can be read again, unless there was nonsense between what counts.
+                let Ok(mut tally) = Tally::read(&mut zset, moment) else { continue };
+                tally.record(3, denied, limit);
+                if let Ok(edit) = tally.edit(&mut zset) {
+                    zset.apply(&edit);
                 }
             }
         }
@@ -721,9 +899,8 @@ fn weights() -> impl Strategy<Value = u64> {
 /// bucket the admitted, by a bucket or a 4096th of the period the denied.
 fn bounded(
     world: &mut World,
-    rule: &Rule,
-    ask: &Ask,
-    kind: Kind,
+    rule: &Ruled,
+    act: &Act,
     (period_us, buckets, denied_buckets): (u64, u64, u64),
 ) {
     let now_us = world.now_us;
@@ -738,8 +915,9 @@ fn bounded(
         let buckets = if denied { denied_buckets } else { buckets };
         period_us.div_ceil(buckets) - 1
     });
-    let (counted, decision) = world.call(rule, ask, kind);
-    world.note(ask, kind, &decision);
+    let done = world.call(rule, act.limit, &act.ask(), act.kind);
+    world.note(Obvious::Sliding(period_us), &act.ask(), act.kind, &done);
+    let counted = done.counted;
     assert!(counted >= least, "{counted} of {least} counted\n{:?}\n{:?}", world.zset, world.list);
     assert!(
         counted <= most,
@@ -758,19 +936,18 @@ fn bounded(
 }
 
 /// now in microseconds after the start, quantity, and limited, remaining, retry_after, reset_after.
-type Row = (u64, u64, Limited, u64, Option<u64>, u64);
+type Row = (u64, i64, u64, u64, Option<u64>, u64);
 
-fn table(rule: &Rule, limit: u64, rows: &[Row]) {
+fn table(rule: &Ruled, limit: u64, rows: &[Row]) {
     let mut world = World::new();
     let start_us = START_US - START_US % 1_000_000;
     for (number, (at_us, quantity, limited, remaining, retry, reset)) in rows.iter().enumerate() {
         world.now_us = start_us + at_us;
-        let ask = Ask { limit, quantity: *quantity, atmost: false, barred: false };
-        let (_, decision) = world.call(rule, &ask, Kind::Count);
+        let decision = world.call(rule, limit, &ask(*quantity), Kind::Count).decision;
         let found = (
-            decision.limited,
+            decision.verdict.limited(),
             decision.remaining,
-            decision.retry_after_us,
+            decision.verdict.retry_after_us(),
             decision.reset_after_us,
         );
         assert_eq!(found, (*limited, *remaining, *retry, *reset), "row {number} at {at_us}");
@@ -779,76 +956,95 @@ fn table(rule: &Rule, limit: u64, rows: &[Row]) {
 
 #[test]
 fn an_event_leaves_one_period_after_it_came_and_no_microsecond_sooner() {
-    use Limited::{Allowed, Denied};
     table(
         &rule("1s"),
         3,
         &[
-            (0, 1, Allowed, 2, None, 1_000_000),
+            (0, 1, 0, 2, None, 1_000_000),
             // The same microsecond counts again.
-            (0, 1, Allowed, 1, None, 1_000_000),
-            (400_000, 1, Allowed, 0, None, 1_000_000),
-            (400_001, 1, Denied, 0, Some(599_999), 999_999),
-            (999_999, 1, Denied, 0, Some(1), 400_001),
+            (0, 1, 0, 1, None, 1_000_000),
+            (400_000, 1, 0, 0, None, 1_000_000),
+            (400_001, 1, 1, 0, Some(599_999), 999_999),
+            (999_999, 1, 1, 0, Some(1), 400_001),
             // Both of the first have left.
-            (1_000_000, 3, Denied, 2, Some(400_000), 400_000),
-            (1_000_000, 2, Allowed, 0, None, 1_000_000),
-            (1_400_000, 1, Allowed, 0, None, 1_000_000),
+            (1_000_000, 3, 1, 2, Some(400_000), 400_000),
+            (1_000_000, 2, 0, 0, None, 1_000_000),
+            (1_400_000, 1, 0, 0, None, 1_000_000),
             // Never.
-            (1_400_000, 4, Denied, 0, None, 1_000_000),
+            (1_400_000, 4, 1, 0, None, 1_000_000),
             // Looks.
-            (1_400_000, 0, Allowed, 0, None, 1_000_000),
-            (2_400_000, 0, Allowed, 3, None, 0),
+            (1_400_000, 0, 0, 0, None, 1_000_000),
+            (2_400_000, 0, 0, 3, None, 0),
         ],
     );
 }
 
 #[test]
 fn a_calendar_window_empties_at_its_end() {
-    use Limited::{Allowed, Denied};
     table(
         &rule("1s@UTC"),
         2,
         &[
-            (900_000, 1, Allowed, 1, None, 100_000),
-            (999_999, 1, Allowed, 0, None, 1),
-            (999_999, 1, Denied, 0, Some(1), 1),
-            (1_000_000, 2, Allowed, 0, None, 1_000_000),
-            (1_500_000, 1, Denied, 0, Some(500_000), 500_000),
+            (900_000, 1, 0, 1, None, 100_000),
+            (999_999, 1, 0, 0, None, 1),
+            (999_999, 1, 1, 0, Some(1), 1),
+            (1_000_000, 2, 0, 0, None, 1_000_000),
+            (1_500_000, 1, 1, 0, Some(500_000), 500_000),
         ],
     );
 }
 
 #[test]
 fn a_folded_entry_leaves_when_its_newest_event_does() {
-    use Limited::{Allowed, Denied};
     table(
         &rule("1s/10"),
         3,
         &[
-            (0, 1, Allowed, 2, None, 1_000_000),
-            (99_999, 1, Allowed, 1, None, 1_000_000),
+            (0, 1, 0, 2, None, 1_000_000),
+            (99_999, 1, 0, 1, None, 1_000_000),
             // A new entry: a bucket has passed since the first event of the last.
-            (100_000, 1, Allowed, 0, None, 1_000_000),
-            (1_000_000, 1, Denied, 0, Some(99_999), 100_000),
-            (1_099_999, 2, Allowed, 0, None, 1_000_000),
+            (100_000, 1, 0, 0, None, 1_000_000),
+            (1_000_000, 1, 1, 0, Some(99_999), 100_000),
+            (1_099_999, 2, 0, 0, None, 1_000_000),
         ],
     );
 }
 
 #[test]
 fn events_from_the_future_count_as_now() {
-    use Limited::{Allowed, Denied};
     table(
         &rule("1s"),
         2,
         &[
-            (5_000_000, 1, Allowed, 1, None, 1_000_000),
-            (5_500_000, 1, Allowed, 0, None, 1_000_000),
+            (5_000_000, 1, 0, 1, None, 1_000_000),
+            (5_500_000, 1, 0, 0, None, 1_000_000),
             // Nobody is locked out for longer than one period from here.
-            (100, 1, Denied, 0, Some(1_000_000), 1_000_000),
-            (1_000_099, 1, Denied, 0, Some(1), 1),
-            (1_000_100, 2, Allowed, 0, None, 1_000_000),
+            (100, 1, 1, 0, Some(1_000_000), 1_000_000),
+            (1_000_099, 1, 1, 0, Some(1), 1),
+            (1_000_100, 2, 0, 0, None, 1_000_000),
+        ],
+    );
+}
+
+#[test]
+fn giving_back_frees_the_oldest_first() {
+    table(
+        &rule("1s"),
+        3,
+        &[
+            // Nothing to give back.
+            (0, -1, 0, 3, None, 0),
+            (0, 2, 0, 1, None, 1_000_000),
+            (100_000, 1, 0, 0, None, 1_000_000),
+            // One of the first two goes; the other leaves in time.
+            (200_000, -1, 0, 1, None, 900_000),
+            (200_000, 2, 1, 1, Some(800_000), 900_000),
+            (300_000, 1, 0, 0, None, 1_000_000),
+            // The rest of the first, and the second.
+            (300_000, -2, 0, 2, None, 1_000_000),
+            (300_000, -9, 0, 3, None, 0),
+            (300_000, -9, 0, 3, None, 0),
+            (300_000, 4, 1, 3, None, 0),
         ],
     );
 }
@@ -857,21 +1053,27 @@ fn events_from_the_future_count_as_now() {
 fn a_caller_who_hammers_stays_out_and_memory_stays_flat() {
     let rule = rule("41ms");
     let mut world = World::new();
-    let ask = |limit| Ask { limit, quantity: 1, atmost: false, barred: false };
     for _ in 0..3 {
-        assert!(world.call(&rule, &ask(3), Kind::CountDenied).1.allowed());
+        assert!(world.call(&rule, 3, &ask(1), Kind::CountDenied).decision.verdict.allowed());
     }
     for _ in 0..9_000 {
         world.now_us += 7;
-        assert!(!world.call(&rule, &ask(3), Kind::CountDenied).1.allowed());
-        world.trim(&rule, 64);
-        assert!(world.zset.scores.len() <= 4_098, "{} entries", world.zset.scores.len());
+        let done = plain_call(&mut world, &rule, 3, &ask(1), Kind::CountDenied);
+        assert!(!done.decision.verdict.allowed());
+        assert!(world.zset.len() <= 4_098 + MOST_DEAD, "{} entries", world.zset.len());
     }
     // A call that can never be allowed does not count.
-    let before = world.zset.scores.clone();
-    let beyond = Ask { quantity: 4, ..ask(3) };
-    assert_eq!(world.call(&rule, &beyond, Kind::CountDenied).1.retry_after_us, None);
-    assert_eq!(world.zset.scores, before);
+    let before = world.entries();
+    let beyond = world.call(&rule, 3, &ask(4), Kind::CountDenied);
+    assert_eq!(beyond.decision.verdict, Verdict::Never);
+    assert_eq!(world.entries(), before);
+}
+
+/// A call without the checks that look at every entry.
+fn plain_call(world: &mut World, rule: &Ruled, limit: u64, ask: &Ask, kind: Kind) -> Done {
+    let moment = rule.at(world.now_us).unwrap();
+    let call = Call { moment, limit, most_entries: MOST_ENTRIES, ask: *ask, kind, barred: false };
+    call.make(&mut world.zset, &Listed::default()).unwrap()
 }
 
 #[test]
@@ -882,13 +1084,12 @@ fn admitted_and_denied_in_turns_take_no_more_entries_than_both_alone() {
     for call in 0..12_000u64 {
         world.now_us += 4;
         let limit = if call % 50 == 0 { MAX_SUM } else { 1 };
-        let ask = Ask { limit, quantity: 1, atmost: false, barred: false };
-        if world.call(&rule, &ask, Kind::CountDenied).1.allowed() {
+        let done = plain_call(&mut world, &rule, limit, &ask(1), Kind::CountDenied);
+        if done.decision.verdict.allowed() {
             admitted.push(world.now_us);
         }
-        world.trim(&rule, 64);
         let live = admitted.iter().filter(|at| **at + 41_000 > world.now_us).count();
-        assert!(world.zset.scores.len() <= live + 4_098, "{live} live admitted");
+        assert!(world.zset.len() <= live + 4_098 + MOST_DEAD, "{live} live admitted");
     }
 }
 
@@ -903,11 +1104,10 @@ fn a_clock_that_swings_makes_no_more_entries() {
     ] {
         let rule = rule(text);
         let mut world = World::new();
-        let ask = Ask { limit: 1, quantity: 1, atmost: false, barred: false };
         for _ in 0..2_000 {
             for step_us in [on_us, back_us] {
-                world.now_us = world.now_us.checked_add_signed(step_us).unwrap();
-                world.call(&rule, &ask, Kind::CountDenied);
+                world.pass(step_us);
+                plain_call(&mut world, &rule, 1, &ask(1), Kind::CountDenied);
             }
         }
         let entries = world.live_entries(&rule);
@@ -919,16 +1119,13 @@ fn a_clock_that_swings_makes_no_more_entries() {
 fn admitted_events_from_the_future_between_denied_ones_stay_admitted() {
     let rule = rule("4096ms");
     let mut world = World::new();
-    let ask = |limit| Ask { limit, quantity: 1, atmost: false, barred: false };
-    for (step_us, limit) in [(0, 1), (5_000, 1), (5_000, 9), (5_000, 1), (-11_000, 1), (900, 1)] {
-        world.now_us = world.now_us.checked_add_signed(step_us).unwrap();
-        world.call(&rule, &ask(limit), Kind::CountDenied);
+    for (step_us, limit) in [(0, 1), (5_000, 1), (5_000, 9), (5_000, 1), (-11_000, 1), (900, 2)] {
+        world.pass(step_us);
+        world.call(&rule, limit, &ask(1), Kind::CountDenied);
     }
     // The three from the future became one at 4,000, an admitted one among them: it leaves on time, while the
     // denied call at 4,900 has an entry of its own.
-    let entries: Vec<_> =
-        world.zset.events().map(|one| (one.newest_us - START_US, one.weight)).collect();
-    assert_eq!(entries, [(0, 1), (4_000, 4), (4_900, 1)]);
+    assert_eq!(world.entries(), [(0, 1, 0), (4_000, 4, 0), (4_900, 1, 0)]);
 }
 
 #[test]
@@ -939,81 +1136,115 @@ fn no_sum_passes_the_largest_number() {
         let now_us = START_US + step;
         let mut tally = Tally::read(&mut zset, rule.at(now_us).unwrap()).unwrap();
         // More than any limit allows, as APPLY may.
-        tally.record(MAX_SUM / 2 + 1, false);
+        tally.record(MAX_SUM / 2 + 1, false, u64::MAX);
         assert!(tally.counted() <= MAX_SUM);
-        zset.apply(&tally.edit(), now_us);
+        let edit = tally.edit(&mut zset).unwrap();
+        zset.apply(&edit);
     }
     let tally = Tally::read(&mut zset, rule.at(START_US + 5).unwrap()).unwrap();
     assert_eq!(tally.counted(), MAX_SUM);
-    assert_eq!(zset.scores.len(), 2);
+    assert_eq!(zset.len(), 2);
 }
 
 #[test]
 fn one_who_only_has_to_queue_waits_a_millisecond() {
     let rule = rule("1s");
-    let mut zset = Zset::default();
-    let mut tally = Tally::read(&mut zset, rule.at(START_US).unwrap()).unwrap();
-    tally.record(1, false);
-    zset.apply(&tally.edit(), START_US);
-    let ask = Ask { limit: 5, quantity: 1, atmost: false, barred: true };
-    for leases in [0, 1] {
-        let mut held = Held::default();
-        for _ in 0..leases {
-            held.add(START_US + 9_000_000, 1);
+    let moment = rule.at(START_US).unwrap();
+    for (leases, kind, limited) in
+        [(0, Kind::Count, 1), (1, Kind::Count, 1), (0, Kind::Hold(9), 2), (1, Kind::Hold(9), 2)]
+    {
+        let mut world = World::new();
+        world.call(&rule, 5, &ask(1), Kind::Count);
+        let lease = Lease { end_us: START_US + 9_000_000, quantity: 1 };
+        let held: Listed = (0..leases).map(|_| lease).collect();
+        let before = world.zset.clone();
+        let call = |ask: Ask, barred| {
+            let most_entries = MOST_ENTRIES;
+            let call = Call { moment, limit: 5, most_entries, ask, kind, barred };
+            call.make(&mut world.zset.clone(), &held).unwrap()
+        };
+        let done = call(ask(1), true);
+        let verdict = done.decision.verdict;
+        assert_eq!(
+            (verdict.limited(), verdict.retry_after_us()),
+            (limited, Some(1_000)),
+            "{leases}"
+        );
+        assert_eq!(done.edit, None);
+        // It would be allowed without the line, and what does not stand in line is.
+        assert!(call(ask(1), false).decision.verdict.allowed());
+        for free in [ask(0), ask(-1), force(9)] {
+            assert!(call(free, true).decision.verdict.allowed(), "{free:?}");
         }
-        let judgement = ask.judge(tally.counted(), held.total());
-        assert_eq!(judgement, Judgement::Wanting { need: 0, held: true });
-        let freed = freed_at_us(&mut zset, &tally, &mut held, 0).unwrap();
-        let decision = decision(&ask, judgement, START_US, 1, freed, tally.empty_at_us());
-        assert_eq!(decision.retry_after_us, Some(1_000), "{leases} leases");
+        assert_eq!(call(ask(6), true).decision.verdict, Verdict::Never);
+        assert_eq!(before.len(), 1);
     }
 }
 
 #[test]
 fn judgements_at_the_edges() {
-    use Judgement::{Granted, Never, Wanting};
+    use Judgement::{Allowed, Never};
     const MAX: u64 = MAX_SUM;
-    for (limit, quantity, atmost, counted, held, judgement) in [
+    let wanting = |need: u64, held: bool| Judgement::Wanting {
+        need: u128::from(need),
+        by: if held { Obstacle::Held } else { Obstacle::Counted },
+    };
+    let (whole, atmost, force) = (Manner::Whole, Manner::AtMost, Manner::Force);
+    for (limit, quantity, leave, manner, counted, held, judgement) in [
         // Zero looks, whatever there is.
-        (0, 0, false, 0, 0, Granted(0)),
-        (5, 0, true, 9, 9, Granted(0)),
-        // A limit of zero shuts everybody out.
-        (0, 1, false, 0, 0, Never),
-        (0, 1, true, 0, 0, Never),
-        (5, 6, false, 0, 0, Never),
-        (5, 6, false, 5, 5, Never),
+        (0, 0, 0, whole, 0, 0, Allowed(0)),
+        (5, 0, 9, atmost, 9, 9, Allowed(0)),
+        // A limit of zero shuts everybody out, but FORCE.
+        (0, 1, 0, whole, 0, 0, Never),
+        (0, 1, 0, atmost, 0, 0, Never),
+        (0, 7, 0, force, 3, 3, Allowed(7)),
+        (5, 6, 0, whole, 0, 0, Never),
+        (5, 6, 0, whole, 5, 5, Never),
         // ATMOST takes what there is.
-        (5, 6, true, 0, 0, Granted(5)),
-        (5, 6, true, 3, 1, Granted(1)),
-        (5, 6, true, 3, 2, Wanting { need: 1, held: true }),
-        (5, 6, true, 5, 0, Wanting { need: 1, held: false }),
+        (5, 6, 0, atmost, 0, 0, Allowed(5)),
+        (5, 6, 0, atmost, 3, 1, Allowed(1)),
+        (5, 6, 0, atmost, 3, 2, wanting(1, true)),
+        (5, 6, 0, atmost, 5, 0, wanting(1, false)),
         // Counted and held are told apart.
-        (5, 5, false, 0, 0, Granted(5)),
-        (5, 5, false, 1, 0, Wanting { need: 1, held: false }),
-        (5, 5, false, 0, 1, Wanting { need: 1, held: true }),
-        (5, 3, false, 3, 1, Wanting { need: 2, held: false }),
+        (5, 5, 0, whole, 0, 0, Allowed(5)),
+        (5, 5, 0, whole, 1, 0, wanting(1, false)),
+        (5, 5, 0, whole, 0, 1, wanting(1, true)),
+        (5, 3, 0, whole, 3, 1, wanting(2, false)),
+        // LEAVE asks for more, and takes no more.
+        (5, 2, 3, whole, 0, 0, Allowed(2)),
+        (5, 2, 3, whole, 1, 0, wanting(1, false)),
+        (5, 2, 3, whole, 0, 1, wanting(1, true)),
+        (5, 2, 4, whole, 0, 0, Never),
+        (5, 9, 3, atmost, 0, 0, Allowed(2)),
+        (5, 9, 3, atmost, 1, 0, Allowed(1)),
+        (5, 9, 3, atmost, 1, 1, wanting(1, true)),
+        (5, 9, 4, atmost, 0, 0, Allowed(1)),
+        (5, 9, 5, atmost, 0, 0, Never),
+        (5, 1, u64::MAX, whole, 0, 0, Never),
         // A limit lowered below what is used.
-        (5, 1, false, 9, 0, Wanting { need: 5, held: false }),
-        (5, 1, false, 4, 9, Wanting { need: 9, held: true }),
+        (5, 1, 0, whole, 9, 0, wanting(5, false)),
+        (5, 1, 0, whole, 4, 9, wanting(9, true)),
         // The largest numbers.
-        (MAX, MAX, false, 0, 0, Granted(MAX)),
-        (MAX, MAX, false, 1, 0, Wanting { need: 1, held: false }),
-        (MAX, MAX, false, MAX, 0, Wanting { need: MAX, held: false }),
-        (MAX, 1, false, MAX, MAX, Wanting { need: MAX + 1, held: false }),
+        (MAX, MAX, 0, whole, 0, 0, Allowed(MAX)),
+        (MAX, MAX, 0, whole, 1, 0, wanting(1, false)),
+        (MAX, MAX, 0, whole, MAX, 0, wanting(MAX, false)),
+        (MAX, 1, 0, whole, MAX, MAX, wanting(MAX + 1, false)),
+        (MAX, 1, MAX, whole, 0, 0, Never),
+        (MAX, 1, MAX - 1, whole, MAX, MAX, wanting(2 * MAX, false)),
     ] {
-        let ask = Ask { limit, quantity, atmost, barred: false };
-        assert_eq!(ask.judge(counted, held), judgement, "{ask:?} {counted} {held}");
+        let quantity = Quantity::from_signed(i64::try_from(quantity).unwrap());
+        let ask = Ask { quantity, leave, manner };
+        let used = Use { limit, counted, held: u128::from(held) };
+        assert_eq!(used.judge(&ask, false), judgement, "{ask:?} {counted} {held}");
     }
 }
 
 #[test]
 fn periods_of_a_century_count_from_the_first_event_on() {
-    let period = Period::parse(b"100y").unwrap();
-    let rule = Rule::Sliding { period, buckets: None };
+    let rule = rule("100y");
     let mut world = World::new();
-    let ask = Ask { limit: 1, quantity: 1, atmost: false, barred: false };
-    assert!(world.call(&rule, &ask, Kind::Count).1.allowed());
+    assert!(world.call(&rule, 1, &ask(1), Kind::Count).decision.verdict.allowed());
     world.now_us += 99 * 31_557_600_000_000;
-    let (_, decision) = world.call(&rule, &ask, Kind::Count);
-    assert!(!decision.allowed() && decision.retry_after_us.is_some());
+    let verdict = world.call(&rule, 1, &ask(1), Kind::Count).decision.verdict;
+    assert!(!verdict.allowed() && verdict.retry_after_us().is_some());
 }

@@ -1,0 +1,232 @@
+#!/usr/bin/env bash
+# Builds the files of a release into target/package/dist, for each of the named targets:
+#
+#   scripts/package.sh [amd64] [arm64] [musl-amd64] [musl-arm64]     the machine's own unless named
+#
+# libredis_ratelimit-linux-TARGET.so             the module, stripped
+# redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, its licences, redis.conf.example, CHANGELOG.md and docs
+# redis-ratelimit-VERSION-linux-TARGET.cdx.json  what is inside: a CycloneDX SBOM
+# redis-ratelimit_VERSION-1_TARGET.deb           a package for Debian and Ubuntu (not of musl)
+# SHA256SUMS                                     of all of them
+#
+# The same commit gives the same bytes in any folder, with the same rustc: BUILD.txt in the archive names it. Times are
+# those of the commit; SOURCE_DATE_EPOCH= gives another. RUSTC= is the compiler. A module for glibc runs from glibc 2.28 on,
+# which the build proves or fails.
+set -euo pipefail
+shopt -s inherit_errexit
+cd "$(dirname "$0")/.."
+
+glibc_floor=2.28
+cyclonedx_version=0.5.9
+
+die() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+source=$PWD
+target=${CARGO_TARGET_DIR:-target}
+mkdir -p "$target/package"
+work=$(cd "$target/package" && pwd)
+dist=$work/dist
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+
+commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+if [ -n "$(git status --porcelain 2>/dev/null)" ]; then
+    commit="$commit, with changes that are not committed"
+    echo "Note: there are changes that are not committed; they are in the package." >&2
+fi
+if [ -z "${SOURCE_DATE_EPOCH:-}" ]; then
+    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null) ||
+        die "This is no git checkout, so SOURCE_DATE_EPOCH must say when the source was made, in seconds since 1970."
+fi
+tag=$(git describe --tags --exact-match --match 'v*' 2>/dev/null || true)
+[ -z "$tag" ] || [ "$tag" = "v$version" ] || die "This commit has the tag $tag, but Cargo.toml says $version."
+export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
+umask 022
+
+triple_of() {
+    case $1 in
+    amd64) echo x86_64-unknown-linux-gnu ;;
+    arm64) echo aarch64-unknown-linux-gnu ;;
+    musl-amd64) echo x86_64-unknown-linux-musl ;;
+    musl-arm64) echo aarch64-unknown-linux-musl ;;
+    *) die "There is no target $1. There are: amd64 arm64 musl-amd64 musl-arm64" ;;
+    esac
+}
+own_target() {
+    case $(uname -m) in
+    x86_64) echo amd64 ;;
+    aarch64) echo arm64 ;;
+    *) die "Packages are made for amd64 and arm64. On $(uname -m) use: make build" ;;
+    esac
+}
+
+# Pinned, because another linker makes other bytes. They are kept in target/package/tools, or the folder PACKAGE_TOOLS.
+install_pinned() {
+    local tools=${PACKAGE_TOOLS:-$work/tools}
+    if ! cmp -s packaging/requirements.txt "$tools/requirements.txt"; then
+        python3 -m venv --clear "$tools"
+        "$tools/bin/pip" install --quiet --disable-pip-version-check --requirement packaging/requirements.txt
+        cp packaging/requirements.txt "$tools/"
+    fi
+    PATH=$tools/bin:$PATH
+    if [ "$(cargo cyclonedx --version 2>/dev/null | sed 's/.* //')" != $cyclonedx_version ]; then
+        cargo install --quiet --locked --root "$tools" --version $cyclonedx_version cargo-cyclonedx
+    fi
+    export PATH ZIG_GLOBAL_CACHE_DIR=$work/zig CARGO_ZIGBUILD_CACHE_DIR=$work/zigbuild
+}
+
+# A rustc that has the standard library of the target: $RUSTC, or the one on the PATH, or Debian's.
+rustc_for() { # triple
+    local rustc=${RUSTC:-rustc}
+    if has_std "$rustc" "$1"; then
+        echo "$rustc"
+    elif [ -z "${RUSTC:-}" ] && rustc=$(scripts/package-rustc.sh "$1") && has_std "$rustc" "$1"; then
+        echo "$rustc"
+    else
+        die "$("${RUSTC:-rustc}" --version) has no standard library for $1. Add it with: rustup target add $1"
+    fi
+}
+has_std() { compgen -G "$("$1" --print target-libdir --target "$2" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
+
+compile() { # target triple rustc: prints the path of the module
+    local triple=$2 rustc=$3 sysroot commit_hash flags
+    sysroot=$("$rustc" --print sysroot)
+    commit_hash=$("$rustc" --version --verbose | sed -n 's/^commit-hash: //p')
+    # No path of this machine gets into the module. The standard library's own is the one that rustc uses where its
+    # source is not installed.
+    flags=(
+        "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+        "--remap-path-prefix=$sysroot/lib/rustlib/src/rust=/rustc/$commit_hash"
+        "--remap-path-prefix=$work=/build"
+        "--remap-path-prefix=$source=/redis-ratelimit"
+    )
+    case $1 in musl-*) flags+=(-C target-feature=-crt-static) ;; *) triple+=.$glibc_floor ;; esac
+    # Not from a folder above the tools: zig would name its headers by relative paths, which build scripts cannot follow.
+    mkdir -p "$work/build"
+    (
+        cd "$work/build"
+        env -u RUSTFLAGS RUSTC="$rustc" CARGO_TARGET_DIR="$work/build" CARGO_INCREMENTAL=0 \
+            CARGO_ENCODED_RUSTFLAGS="$(join $'\x1f' "${flags[@]}")" \
+            CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_STRIP=symbols \
+            cargo zigbuild --release --locked --lib --target "$triple" --manifest-path "$source/Cargo.toml" >&2
+    )
+    echo "$work/build/$2/release/libredis_ratelimit.so"
+}
+join() {
+    local IFS=$1
+    shift
+    echo "$*"
+}
+
+# What the module asks of a system, read from the module itself.
+prove() { # target module
+    local needed highest
+    needed=$(readelf -d "$2" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+    case $1 in
+    musl-*)
+        [ "$needed" = libc.so ] || die "$2 needs more than libc: $needed"
+        ;;
+    *)
+        highest=$(readelf -V "$2" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -Vu | tail -n 1)
+        [ -n "$highest" ] || die "$2 names no version of glibc."
+        [ "$(printf '%s\n' "$highest" $glibc_floor | sort -V | tail -n 1)" = $glibc_floor ] ||
+            die "$2 needs glibc $highest, and may need $glibc_floor at most."
+        if grep -vE '^(libc|libm|libdl|libpthread|ld-linux-[a-z0-9-]+)\.so\.[0-9]+$' <<<"$needed"; then
+            die "$2 needs a library that is not part of glibc."
+        fi
+        echo "$1: the newest symbol is of glibc $highest" >&2
+        ;;
+    esac
+    ! readelf -SW "$2" | grep -E ' \.(debug_|symtab)' || die "$2 is not stripped."
+    for path in "$source" "$work" "${CARGO_HOME:-$HOME/.cargo}"; do
+        ! grep -aqF "$path" "$2" || die "$2 contains the path $path."
+    done
+}
+
+sbom() { # triple rustc file
+    local draft=redis-ratelimit.draft
+    trap 'rm -f "$source/$draft.json"' EXIT
+    cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$1" --override-filename $draft
+    python3 packaging/sbom.py sbom "$1" "$("$2" --version)" "$(zig_version)" <$draft.json >"$3"
+    rm $draft.json
+    trap - EXIT
+}
+zig_version() { sed -n 's/^ziglang==//p' packaging/requirements.txt; }
+
+same_times() { find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +; }
+
+documents() { # folder: what goes with the module
+    cp LICENSE CHANGELOG.md README.md redis.conf.example "$1/"
+    cp -R docs "$1/docs"
+}
+
+archive() { # target module name
+    local root=$work/stage/$1/$3
+    mkdir -p "$root"
+    install -m 755 "$2" "$root/libredis_ratelimit.so"
+    documents "$root"
+    cp "$work/stage/$1/BUILD.txt" "$work/stage/$1/THIRD-PARTY.txt" "$root/"
+    cp "$dist/$3.cdx.json" "$root/sbom.cdx.json"
+    chmod -R u=rwX,go=rX "$root"
+    tar --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+        -C "$work/stage/$1" -cf - "$3" | gzip -9n >"$dist/$3.tar.gz"
+}
+
+debian_package() { # target module
+    local root=$work/stage/$1/deb modules doc file
+    modules=usr/lib/redis/modules
+    doc=$root/usr/share/doc/redis-ratelimit
+    mkdir -p "$root/DEBIAN" "$root/$modules" "$root/usr/lib/valkey/modules" "$doc"
+    install -m 755 "$2" "$root/$modules/libredis_ratelimit.so"
+    ln -s /$modules/libredis_ratelimit.so "$root/usr/lib/valkey/modules/libredis_ratelimit.so"
+    documents "$doc"
+    rm "$doc/LICENSE"
+    cp "$work/stage/$1/BUILD.txt" "$doc/"
+    { cat packaging/debian/copyright LICENSE && printf '\n' && cat "$work/stage/$1/THIRD-PARTY.txt"; } >"$doc/copyright"
+    for file in postinst prerm; do install -m 755 packaging/debian/$file "$root/DEBIAN/$file"; done
+    chmod -R u=rwX,go=rX "$root"
+    sed -e "s/@VERSION@/$version/; s/@TARGET@/$1/; s/@GLIBC@/$glibc_floor/" \
+        -e "s/@SIZE@/$(du -k --apparent-size -s "$root/usr" | cut -f1)/" packaging/debian/control.in >"$root/DEBIAN/control"
+    (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+    same_times "$root"
+    dpkg-deb --root-owner-group -Zxz -b "$root" "$dist/redis-ratelimit_$version-1_$1.deb" >/dev/null
+}
+
+[ $# -gt 0 ] || set -- "$(own_target)"
+for name in "$@"; do triple_of "$name" >/dev/null; done
+scripts/install-tools.sh cargo cc libclang python3-venv readelf dpkg-deb
+install_pinned
+mkdir -p "$dist"
+rm -rf "$work/stage"
+
+for name in "$@"; do
+    triple=$(triple_of "$name")
+    rustc=$(rustc_for "$triple")
+    module=$(compile "$name" "$triple" "$rustc")
+    prove "$name" "$module"
+
+    stem=redis-ratelimit-$version-linux-$name
+    mkdir -p "$work/stage/$name"
+    rm -f "$dist"/*"linux-$name".* "$dist"/*"_$name.deb"
+    cat >"$work/stage/$name/BUILD.txt" <<END
+redis-ratelimit $version for $triple
+commit            $commit
+SOURCE_DATE_EPOCH $SOURCE_DATE_EPOCH
+compiler          $("$rustc" --version)
+linker            zig $(zig_version) by cargo-zigbuild
+C library         $(case $name in musl-*) echo musl ;; *) echo "glibc $glibc_floor or later" ;; esac)
+
+Built by: make package TARGETS=$name
+END
+    sbom "$triple" "$rustc" "$dist/$stem.cdx.json"
+    python3 packaging/sbom.py licences "$triple" "$("$rustc" --version)" "$(zig_version)" >"$work/stage/$name/THIRD-PARTY.txt"
+    install -m 755 "$module" "$dist/libredis_ratelimit-linux-$name.so"
+    archive "$name" "$module" "$stem"
+    case $name in musl-*) ;; *) debian_package "$name" "$module" ;; esac
+done
+
+(cd "$dist" && rm -f SHA256SUMS && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .)
+echo "In $dist:"
+cat "$dist/SHA256SUMS"

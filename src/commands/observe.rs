@@ -1,0 +1,103 @@
+//! What is noted of the calls that take: by policy, the keys that are denied most, and keyspace events.
+
+use super::arguments::{integer, Arguments};
+use super::policies::{self, Ended};
+use crate::config;
+use crate::error::Error;
+use crate::limit::heavy::Recent;
+use crate::limit::request::Request;
+use crate::options::Known;
+use crate::redis::call::Call;
+use crate::redis::clock;
+use crate::redis::events::notify;
+use crate::state::Spot;
+use crate::stats::Replied;
+use crate::text::Text;
+use std::sync::{Mutex, PoisonError};
+
+/// The longest key that RL.TOP shows; longer ones are cut.
+const MAX_KEY: usize = 256;
+/// The bytes of the database's number before a key.
+const DB: usize = 4;
+
+/// The keys that are denied most, by database and name.
+static TOP: Mutex<Option<Recent>> = Mutex::new(None);
+
+fn top<T>(body: impl FnOnce(&mut Recent) -> T) -> T {
+    let mut top = TOP.lock().unwrap_or_else(PoisonError::into_inner);
+    body(top.get_or_insert_with(|| {
+        Recent::new(usize::try_from(config::TOP_KEYS.get()).unwrap_or(usize::MAX))
+    }))
+}
+
+/// Forgets which keys were denied: after RESET, where the setting `top-keys` changes, and before the module goes.
+pub fn forget_top() {
+    *TOP.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// Notes how a request ended, once it is replied.
+pub fn note(spot: Spot, request: &Request, ended: Ended) {
+    if !request.takes() {
+        return;
+    }
+    if let Some(id) = request.policy {
+        policies::count(id, ended);
+    }
+    if ended == Ended::Denied {
+        note_denial(spot);
+    }
+}
+
+fn note_denial(spot: Spot) {
+    if config::TOP_KEYS.get() > 0 {
+        let name = spot.name.as_bytes();
+        let mut key = Text::<{ DB + MAX_KEY }>::new();
+        key.push(&spot.ctx.db().to_be_bytes());
+        key.push(name.get(..MAX_KEY).unwrap_or(name));
+        top(|top| top.add(key.as_bytes(), spot.now_us));
+    }
+    if config::NOTIFY_DENIED.get() {
+        notify(spot.ctx, c"rl.denied", spot.name);
+    }
+}
+
+/// `RL.TOP [COUNT n] [RESET]`
+pub fn top_keys(call: &Call, _known: Known) -> Result<Replied, Error> {
+    let mut arguments = Arguments::from(call, 1);
+    let (mut count, mut reset) = (None, false);
+    while let Some(word) = arguments.next() {
+        if word.eq_ignore_ascii_case(b"COUNT") {
+            if count.is_some() {
+                return Err(Error::Twice("COUNT"));
+            }
+            let value = arguments.next().ok_or(Error::NoValue("COUNT"))?;
+            count = Some(integer(value, 1).ok_or(Error::TopCount)?);
+        } else if word.eq_ignore_ascii_case(b"RESET") {
+            if reset {
+                return Err(Error::Twice("RESET"));
+            }
+            reset = true;
+        } else {
+            return Err(Error::UnknownOption(word.into()));
+        }
+    }
+    let most = usize::try_from(count.unwrap_or(10)).unwrap_or(usize::MAX);
+    let heaviest = match config::TOP_KEYS.get() {
+        0 => Vec::new(),
+        _ => top(|top| top.heaviest(clock::command_time_us(), most)),
+    };
+    if reset {
+        forget_top();
+    }
+    let ctx = call.context();
+    ctx.reply_array(heaviest.len());
+    for (key, count) in &heaviest {
+        let (db, name) = key.split_first_chunk::<DB>().ok_or(Error::Internal)?;
+        ctx.reply_array(4);
+        ctx.reply_text(name);
+        ctx.reply_signed(i32::from_be_bytes(*db).into());
+        ctx.reply_integer(count.count);
+        ctx.reply_integer(count.over);
+    }
+    Ok(Replied::Allowed)
+}

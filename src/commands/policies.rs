@@ -1,0 +1,245 @@
+//! Limits by name: the table of the setting `ratelimit.policies`, and what became of the calls that used it.
+//!
+//! ```text
+//! free THROTTLE 15 30 60; day WINDOW 1000 1d FIXED TZ Asia/Shanghai; burst WINDOW 5 1s SHADOW
+//! name kind     limit     name kind   limit                          name  kind   limit
+//! ```
+
+use super::arguments::{Arguments, Family, Given, Options};
+use crate::error::Error;
+use crate::options::Known;
+use crate::redis::call::Call;
+use crate::stats::{Counter, Replied};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The most policies of a table.
+const MOST: usize = 1_000;
+/// The longest name, in bytes.
+const MAX_NAME: usize = 64;
+
+/// A limit that has a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Its number, never given to another name.
+    pub id: u64,
+    /// The limit.
+    pub given: Given,
+    /// How a window counts.
+    pub shape: Options,
+    /// It never denies.
+    pub shadow: bool,
+}
+
+/// What became of the calls that used a policy.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Calls that were allowed.
+    pub allowed: Counter,
+    /// Calls that were denied.
+    pub denied: Counter,
+    /// Calls that would have been denied, but for SHADOW.
+    pub shadow_denied: Counter,
+}
+
+/// A row of the table.
+struct Row {
+    policy: Policy,
+    /// The definition without the name, with single blanks.
+    definition: String,
+    counts: Arc<Counts>,
+}
+
+/// A table as it was set.
+struct Table {
+    /// As it was given.
+    text: Vec<u8>,
+    rows: BTreeMap<Vec<u8>, Row>,
+    by_id: BTreeMap<u64, Arc<Counts>>,
+    last_id: u64,
+}
+
+static TABLE: Mutex<Table> = Mutex::new(Table {
+    text: Vec::new(),
+    rows: BTreeMap::new(),
+    by_id: BTreeMap::new(),
+    last_id: 0,
+});
+
+fn table<T>(body: impl FnOnce(&mut Table) -> T) -> T {
+    body(&mut TABLE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The policy of this name.
+pub fn named(name: &[u8]) -> Option<Policy> {
+    table(|table| table.rows.get(name).map(|row| row.policy))
+}
+
+/// The table as it was given.
+pub fn text() -> Vec<u8> {
+    table(|table| table.text.clone())
+}
+
+/// How a call on a policy ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was allowed.
+    Allowed,
+    /// It was denied.
+    Denied,
+    /// It would have been denied, but for SHADOW.
+    ShadowDenied,
+}
+
+/// Counts a call on the policy of this number. One that is no longer in the table is not counted.
+pub fn count(id: u64, ended: Ended) {
+    table(|table| {
+        let Some(counts) = table.by_id.get(&id) else { return };
+        match ended {
+            Ended::Allowed => &counts.allowed,
+            Ended::Denied => &counts.denied,
+            Ended::ShadowDenied => &counts.shadow_denied,
+        }
+        .add(1);
+    });
+}
+
+/// Replaces the whole table, or says which policy is wrong and why. The counts of names that stay go on.
+pub fn set(text: &[u8]) -> Result<(), String> {
+    let parsed = parse(text)?;
+    table(|table| {
+        let mut rows = BTreeMap::new();
+        for (name, (given, shape, shadow, definition)) in parsed {
+            let (id, counts) = match table.rows.remove(&name) {
+                Some(row) => (row.policy.id, row.counts),
+                None => {
+                    table.last_id = table.last_id.saturating_add(1);
+                    (table.last_id, Arc::default())
+                }
+            };
+            let policy = Policy { id, given, shape, shadow };
+            rows.insert(name, Row { policy, definition, counts });
+        }
+        table.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
+        table.rows = rows;
+        table.text = text.to_vec();
+    });
+    Ok(())
+}
+
+/// Forgets the table, before the module goes.
+pub fn release() {
+    table(|table| {
+        table.text = Vec::new();
+        table.rows = BTreeMap::new();
+        table.by_id = BTreeMap::new();
+    });
+}
+
+/// What is said of one policy to an operator.
+pub struct Told {
+    /// Its name.
+    pub name: String,
+    /// Its definition without the name.
+    pub definition: String,
+    /// Allowed, denied, and denied but for SHADOW.
+    pub counts: [u64; 3],
+}
+
+/// All policies, in the order of the bytes of their names.
+pub fn tell() -> Vec<Told> {
+    table(|table| {
+        let told = table.rows.iter().map(|(name, row)| {
+            let Counts { allowed, denied, shadow_denied } = &*row.counts;
+            Told {
+                name: String::from_utf8_lossy(name).into_owned(),
+                definition: row.definition.clone(),
+                counts: [allowed.get(), denied.get(), shadow_denied.get()],
+            }
+        });
+        told.collect()
+    })
+}
+
+/// A digest of names and definitions (FNV-1a, 64 bits), by which nodes can be compared; 0 for an empty table.
+pub fn digest() -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let told = tell();
+    if told.is_empty() {
+        return 0;
+    }
+    let lines =
+        told.iter().flat_map(|one| [&one.name, " ", &one.definition, ";"].concat().into_bytes());
+    lines.fold(OFFSET, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(PRIME))
+}
+
+/// `RL.POLICIES`
+pub fn policies(call: &Call, _known: Known) -> Result<Replied, Error> {
+    if call.len() != 1 {
+        return Err(Error::Arity);
+    }
+    let ctx = call.context();
+    let told = tell();
+    ctx.reply_array(told.len());
+    for one in &told {
+        ctx.reply_array(5);
+        ctx.reply_text(one.name.as_bytes());
+        ctx.reply_text(one.definition.as_bytes());
+        one.counts.iter().for_each(|count| ctx.reply_integer(*count));
+    }
+    Ok(Replied::Allowed)
+}
+
+type Parsed = BTreeMap<Vec<u8>, (Given, Options, bool, String)>;
+
+fn parse(text: &[u8]) -> Result<Parsed, String> {
+    let mut parsed = Parsed::new();
+    for part in text.split(|byte| *byte == b';') {
+        let words: Vec<&[u8]> =
+            part.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+        let [name, definition @ ..] = words.as_slice() else { continue };
+        let refuse = |why: &str| Err(format!("policy {}: {why}", name.escape_ascii()));
+        let known = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
+        if name.len() > MAX_NAME || !name.iter().all(known) {
+            return refuse("a name must have 1 to 64 letters, digits, '_', '.' or '-'");
+        }
+        let (given, shape) = match define(definition) {
+            Ok(defined) => defined,
+            Err(error) => {
+                let text = error.text();
+                let text = String::from_utf8_lossy(text.as_bytes());
+                return refuse(text.strip_prefix("ERR ").unwrap_or(&text));
+            }
+        };
+        let definition = String::from_utf8_lossy(&definition.join(&b' ')).into_owned();
+        if parsed.insert(name.to_vec(), (given, shape, shape.shadow, definition)).is_some() {
+            return refuse("the name is given twice");
+        }
+        if parsed.len() > MOST {
+            return Err(format!("there must be at most {MOST} policies"));
+        }
+    }
+    Ok(parsed)
+}
+
+/// The limit of a definition: a kind, the limit as in that command, and perhaps SHADOW.
+fn define(words: &[&[u8]]) -> Result<(Given, Options), Error> {
+    let mut arguments = Arguments::of(words);
+    let kind = arguments.next().and_then(Family::named);
+    let (family, known) = match kind {
+        Some(Family::Throttle) => (Family::Throttle, Known::SHADOW),
+        // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
+        Some(Family::Window) => (Family::Acquire, Known::WINDOW | Known::SHADOW),
+        Some(Family::Acquire) | None => return Err(Error::PolicyKind),
+    };
+    let given = arguments.numbers(family).map_err(|error| match error {
+        Error::Arity => Error::PolicyLimit,
+        other => other,
+    })?;
+    let shape = arguments.options(known, false)?;
+    if let Given::Window { limit, period } = given {
+        shape.window(limit, period)?;
+    }
+    Ok((given, shape))
+}

@@ -1,0 +1,226 @@
+//! The heaviest of many keys, in bounded memory: Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation
+//! of frequent and top-k elements in data streams", 2005).
+//!
+//! A key that is not counted yet takes the place of the one with the least count, and its count: so a count is never
+//! too small, and too large by no more than what it began with. A key with more than 1 in n of all occurrences is
+//! always among n counted ones.
+//!
+//! ```text
+//! n = 2    a:5 b:3   c comes   a:5 c:4 (3 of them perhaps not its own)
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// How often a key occurred.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// At least as often as it did.
+    pub count: u64,
+    /// By at most how much `count` is too large.
+    pub over: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: Box<[u8]>,
+    count: u64,
+    over: u64,
+}
+
+/// Counts of the heaviest keys.
+#[derive(Debug)]
+pub struct Summary {
+    most: usize,
+    entries: Vec<Entry>,
+    by_key: HashMap<Box<[u8]>, usize>,
+    /// Entries by a count that they had: a count that has grown since is put right when it is met.
+    least: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+impl Summary {
+    /// Counts at most `most` keys.
+    pub fn new(most: usize) -> Summary {
+        Summary { most, entries: Vec::new(), by_key: HashMap::new(), least: BinaryHeap::new() }
+    }
+
+    /// Counts an occurrence of `key`.
+    pub fn add(&mut self, key: &[u8]) {
+        if let Some(entry) = self.by_key.get(key).and_then(|at| self.entries.get_mut(*at)) {
+            entry.count = entry.count.saturating_add(1);
+            return;
+        }
+        if self.entries.len() < self.most {
+            let at = self.entries.len();
+            self.entries.push(Entry { key: key.into(), count: 1, over: 0 });
+            self.by_key.insert(key.into(), at);
+            self.least.push(Reverse((1, at)));
+            return;
+        }
+        let Some((at, least)) = self.pop_least() else { return };
+        let Some(entry) = self.entries.get_mut(at) else { return };
+        self.by_key.remove(&entry.key);
+        *entry = Entry { key: key.into(), count: least.saturating_add(1), over: least };
+        self.by_key.insert(key.into(), at);
+        self.least.push(Reverse((least.saturating_add(1), at)));
+    }
+
+    /// Takes the entry with the least count out of the order.
+    fn pop_least(&mut self) -> Option<(usize, u64)> {
+        loop {
+            let Reverse((count, at)) = self.least.pop()?;
+            let now = self.entries.get(at)?.count;
+            if now == count {
+                return Some((at, count));
+            }
+            self.least.push(Reverse((now, at)));
+        }
+    }
+
+    /// How often a key may have occurred that is not counted: as often as the one with the least count.
+    fn least(&self) -> u64 {
+        let least = self.entries.iter().map(|entry| entry.count).min();
+        least.filter(|_| self.entries.len() >= self.most).unwrap_or(0)
+    }
+
+    /// How often `key` occurred, where `least` is [`Summary::least`].
+    fn estimate(&self, key: &[u8], least: u64) -> Count {
+        match self.by_key.get(key).and_then(|at| self.entries.get(*at)) {
+            Some(entry) => Count { count: entry.count, over: entry.over },
+            None => Count { count: least, over: least },
+        }
+    }
+}
+
+/// A key among the heaviest.
+pub type Heavy = (Box<[u8]>, Count);
+
+/// How long a generation lasts, in microseconds: 10 minutes.
+pub const GENERATION_US: u64 = 600_000_000;
+
+/// The heaviest keys of the last 10 to 20 minutes: a generation that is being counted, and the one before it.
+#[derive(Debug)]
+pub struct Recent {
+    most: usize,
+    now: Summary,
+    before: Summary,
+    /// When the present generation began, in Unix microseconds.
+    since_us: u64,
+}
+
+impl Recent {
+    /// Counts at most `most` keys in each generation.
+    pub fn new(most: usize) -> Recent {
+        Recent { most, now: Summary::new(most), before: Summary::new(most), since_us: 0 }
+    }
+
+    /// Counts an occurrence of `key` at `now_us`.
+    pub fn add(&mut self, key: &[u8], now_us: u64) {
+        self.turn(now_us);
+        self.now.add(key);
+    }
+
+    /// The heaviest keys at `now_us`, the heaviest first.
+    pub fn heaviest(&mut self, now_us: u64, most: usize) -> Vec<Heavy> {
+        self.turn(now_us);
+        let of_both = self.now.entries.iter().chain(
+            self.before.entries.iter().filter(|entry| !self.now.by_key.contains_key(&entry.key)),
+        );
+        let least = (self.now.least(), self.before.least());
+        let mut heavy: Vec<Heavy> = of_both
+            .map(|entry| {
+                let now = self.now.estimate(&entry.key, least.0);
+                let before = self.before.estimate(&entry.key, least.1);
+                let count = now.count.saturating_add(before.count);
+                let over = now.over.saturating_add(before.over);
+                (entry.key.clone(), Count { count, over })
+            })
+            .collect();
+        heavy.sort_by(|one, other| other.1.count.cmp(&one.1.count).then(one.0.cmp(&other.0)));
+        heavy.truncate(most);
+        heavy
+    }
+
+    /// Begins a new generation where the present one is over, or where the clock went back before it.
+    fn turn(&mut self, now_us: u64) {
+        let age_us = now_us.checked_sub(self.since_us);
+        if age_us.is_some_and(|age_us| age_us < GENERATION_US) {
+            return;
+        }
+        let ended = std::mem::replace(&mut self.now, Summary::new(self.most));
+        let is_next = age_us.is_none_or(|age_us| age_us < GENERATION_US.saturating_mul(2));
+        (self.before, self.since_us) = match age_us {
+            Some(_) if is_next => (ended, self.since_us.saturating_add(GENERATION_US)),
+            Some(_) => (Summary::new(self.most), now_us),
+            None => (ended, now_us),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::properties::cases;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(cases(300))]
+
+        #[test]
+        fn no_count_is_too_small_or_too_large_by_more_than_told(
+            most in 1..20usize,
+            keys in proptest::collection::vec(0..60u8, 0..800),
+            skew in 1..6u32,
+        ) {
+            let mut summary = Summary::new(most);
+            let mut exact: HashMap<u8, u64> = HashMap::new();
+            for key in &keys {
+                // Small numbers are more frequent.
+                let key = (u32::from(*key).pow(skew) / 59u32.pow(skew - 1)) as u8;
+                summary.add(&[key]);
+                *exact.entry(key).or_default() += 1;
+            }
+            prop_assert!(summary.entries.len() <= most);
+            prop_assert!(summary.least.len() == summary.entries.len());
+            for (key, times) in &exact {
+                let Count { count, over } = summary.estimate(&[*key], summary.least());
+                prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");
+                if times * most as u64 > keys.len() as u64 {
+                    prop_assert!(summary.by_key.contains_key(&[*key][..]), "{key} {times}");
+                }
+            }
+        }
+
+        #[test]
+        fn two_generations_hold_what_came_in_ten_minutes_and_nothing_older_than_twenty(
+            steps in proptest::collection::vec((0..5u8, 0..200_000_000u64), 1..200),
+        ) {
+            let mut recent = Recent::new(64);
+            let (mut now_us, mut seen) = (1_000_000_000_000u64, Vec::new());
+            for (key, step_us) in steps {
+                now_us += step_us;
+                recent.add(&[key], now_us);
+                seen.push((key, now_us));
+                for (key, Count { count, over }) in recent.heaviest(now_us, 64) {
+                    let within = |us: u64| {
+                        let young = |(other, at): &&(u8, u64)| *other == key[0] && now_us - at < us;
+                        seen.iter().filter(young).count() as u64
+                    };
+                    prop_assert_eq!(over, 0);
+                    prop_assert!(count >= within(GENERATION_US) && count <= within(2 * GENERATION_US));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_went_back_begins_a_generation() {
+        let mut recent = Recent::new(2);
+        recent.add(b"a", 5 * GENERATION_US);
+        recent.add(b"b", GENERATION_US);
+        assert_eq!(recent.heaviest(GENERATION_US, 9).len(), 2);
+        recent.add(b"b", 4 * GENERATION_US);
+        let heavy = recent.heaviest(4 * GENERATION_US, 1);
+        assert_eq!(heavy, [(b"b"[..].into(), Count { count: 1, over: 0 })]);
+    }
+}

@@ -1,0 +1,312 @@
+//! The index beside a list that is sorted and looked at from end to end.
+
+use super::super::properties::cases;
+use super::super::reservation::YEAR_MS;
+use super::*;
+use proptest::prelude::*;
+use std::convert::Infallible;
+
+/// 21 November 2026.
+const START_US: u64 = 1_795_223_799_544_558;
+
+/// One reservation of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Own {
+    id: Vec<u8>,
+    quantity: u64,
+    lease_ms: u64,
+    end_us: u64,
+    order_us: u64,
+    rule: Vec<u8>,
+}
+
+impl Own {
+    fn new(id: u64, quantity: u64, end_us: u64) -> Own {
+        let id = id.to_string().into_bytes();
+        Own { id, quantity, lease_ms: 1, end_us, order_us: end_us, rule: b"60s".to_vec() }
+    }
+
+    fn of(one: &Reservation) -> Own {
+        let Reservation { id, quantity, lease_ms, end_us, order_us, rule } = *one;
+        Own { id: id.to_vec(), quantity, lease_ms, end_us, order_us, rule: rule.to_vec() }
+    }
+
+    fn reservation(&self) -> Reservation<'_> {
+        let Own { id, quantity, lease_ms, end_us, order_us, rule } = self;
+        Reservation {
+            id,
+            quantity: *quantity,
+            lease_ms: *lease_ms,
+            end_us: *end_us,
+            order_us: *order_us,
+            rule,
+        }
+    }
+}
+
+fn sum<'a>(list: impl IntoIterator<Item = &'a Own>) -> u128 {
+    list.into_iter().map(|one| u128::from(one.quantity)).sum()
+}
+
+/// The first lease at which so much has lapsed, or so late, and how often that was asked.
+fn first_end(leases: &impl Leases, least: u128, from_us: u64) -> (FirstEnd, usize) {
+    let mut asked = 0;
+    let found = leases.first_end(|end_us, lapsed| {
+        asked += 1;
+        Ok::<bool, Infallible>(lapsed >= least || end_us >= from_us)
+    });
+    (found.unwrap_or_else(|never| match never {}), asked)
+}
+
+/// Everything that can be asked, of both.
+fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64) {
+    assert_eq!(index.len(), list.len());
+    let mut by_id: Vec<Own> = list.to_vec();
+    by_id.sort_by(|one, other| one.id.cmp(&other.id));
+    assert_eq!(index.iter().map(|one| Own::of(&one)).collect::<Vec<_>>(), by_id);
+    for one in list {
+        assert_eq!(index.get(&one.id).as_ref().map(Own::of).as_ref(), Some(one));
+    }
+
+    let mut ends: Vec<u64> = list.iter().map(|one| one.end_us).filter(|us| *us <= now_us).collect();
+    ends.sort_unstable();
+    for most in [0, 1, ends.len() / 2, ends.len(), usize::MAX] {
+        let lapsed = index.lapsed(now_us, most);
+        let found: Vec<u64> = lapsed.iter().map(|one| one.end_us).collect();
+        assert_eq!(found, ends[..most.min(ends.len())], "the first to lapse come first");
+        let ids: std::collections::BTreeSet<&[u8]> = lapsed.iter().map(|one| one.id).collect();
+        assert_eq!(ids.len(), found.len(), "one of them comes twice");
+    }
+
+    // Of those that live and do not come from the future.
+    let live: Vec<&Own> = list.iter().filter(|one| one.end_us > now_us).collect();
+    let leases = index.live(now_us);
+    assert_eq!(leases.total(), sum(live.iter().copied()));
+    assert_eq!(leases.last_end_us(), live.iter().map(|one| one.end_us).max());
+    let enough = |end_us: u64| {
+        let lapsed = sum(live.iter().copied().filter(|one| one.end_us <= end_us));
+        lapsed >= least || end_us >= from_us
+    };
+    let expected = live.iter().map(|one| one.end_us).filter(|end_us| enough(*end_us)).min();
+    let ((end_us, lapsed), _) = first_end(&leases, least, from_us);
+    assert_eq!(end_us, expected);
+    let before = |us: u64| sum(live.iter().copied().filter(|one| one.end_us < us));
+    match expected {
+        None => assert_eq!(lapsed, leases.total()),
+        // Those that end at the same time may come in any order.
+        Some(end_us) => {
+            assert!((before(end_us)..before(end_us + 1)).contains(&lapsed));
+            assert!(lapsed < least || lapsed == before(end_us));
+        }
+    }
+
+    // Where the clock went back.
+    let future = |one: &Own| one.reservation().start_us() > now_us;
+    let any_future = list.iter().any(future);
+    assert!(index.may_have_future(now_us) || !any_future);
+    let listed = index.listed(now_us);
+    let seen: Vec<Own> = list
+        .iter()
+        .map(|one| Own { end_us: one.reservation().lapses_us(now_us), ..one.clone() })
+        .filter(|one| one.end_us > now_us)
+        .collect();
+    assert_eq!((listed.len(), listed.total()), (seen.len(), sum(&seen)));
+    assert_eq!(listed.last_end_us(), seen.iter().map(|one| one.end_us).max());
+    if !any_future {
+        assert_eq!(first_end(&listed, least, from_us).0 .0, end_us);
+        assert_eq!(listed.total(), index.live(now_us).total());
+    }
+    for most in [0, 1, usize::MAX] {
+        let found: Vec<Own> = index.future(now_us, most).iter().map(Own::of).collect();
+        let all: Vec<Own> = by_id.iter().filter(|one| future(one)).cloned().collect();
+        assert_eq!(found, all[..most.min(all.len())]);
+    }
+    // Whoever looked knows it exactly.
+    assert_eq!(index.may_have_future(now_us), any_future);
+}
+
+/// What is done to both.
+#[derive(Clone, Debug)]
+enum Step {
+    Insert {
+        id: u64,
+        quantity: u64,
+        lease_ms: u64,
+        end_us: u64,
+        rule: u64,
+    },
+    Remove(u64),
+    /// Removes all but a few.
+    RemoveMany(usize),
+    /// Those from the future end one lease from now, as a call writes them.
+    Heal,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let quantity =
+        prop_oneof![8 => 1u64..9, 1 => (1u64 << 60)..(1 << 63), 1 => Just(i64::MAX as u64)];
+    let lease_ms = prop_oneof![8 => 1u64..5, 1 => 1..=YEAR_MS];
+    let end_us = prop_oneof![6 => 0u64..20_000, 1 => Just(0), 1 => 0u64..u64::MAX / 2 - START_US];
+    let insert = (0u64..60, quantity, lease_ms, end_us, 0u64..4).prop_map(
+        |(id, quantity, lease_ms, end_us, rule)| {
+            let end_us = START_US - 10_000 + end_us;
+            Step::Insert { id, quantity, lease_ms, end_us, rule }
+        },
+    );
+    let step = prop_oneof![
+        12 => insert,
+        6 => (0u64..60).prop_map(Step::Remove),
+        1 => (0usize..10).prop_map(Step::RemoveMany),
+        1 => Just(Step::Heal),
+    ];
+    proptest::collection::vec(step, 1..150)
+}
+
+proptest! {
+    #![proptest_config(cases(150))]
+
+    #[test]
+    fn the_index_answers_as_the_list_does(
+        steps in steps(),
+        now_us in START_US - 12_000..START_US + 12_000,
+        least in prop_oneof![8 => 1u128..60, 1 => 1u128..1 << 66],
+        from_us in prop_oneof![Just(u64::MAX), START_US - 12_000..START_US + 12_000],
+    ) {
+        let (mut index, mut list) = (Index::default(), Vec::<Own>::new());
+        for (number, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Insert { id, quantity, lease_ms, end_us, rule } => {
+                    let rule = format!("{}s", rule + 1).into_bytes();
+                    let order_us = START_US + number as u64;
+                    let one = Own { lease_ms, order_us, rule, ..Own::new(id, quantity, end_us) };
+                    let held = list.iter().any(|other| other.id == one.id);
+                    prop_assert_eq!(index.insert(&one.reservation()), !held);
+                    if !held {
+                        prop_assert!(index.next_order_us(0) > order_us);
+                        list.push(one);
+                    }
+                }
+                Step::Remove(id) => {
+                    let id = id.to_string().into_bytes();
+                    let held = list.iter().any(|one| one.id == id);
+                    prop_assert_eq!(index.remove(&id), held);
+                    prop_assert!(index.get(&id).is_none());
+                    list.retain(|one| one.id != id);
+                }
+                Step::RemoveMany(kept) => {
+                    for one in list.drain(kept.min(list.len())..) {
+                        prop_assert!(index.remove(&one.id));
+                    }
+                }
+                Step::Heal => {
+                    for one in list.iter_mut().filter(|one| one.reservation().start_us() > now_us) {
+                        one.end_us = healed(&one.reservation(), now_us).end_us;
+                        prop_assert_eq!(one.end_us, now_us + one.lease_ms * 1_000);
+                        prop_assert!(index.remove(&one.id) && index.insert(&one.reservation()));
+                    }
+                }
+            }
+            agree(&mut index, &list, now_us, least, from_us);
+        }
+    }
+}
+
+impl Index {
+    /// How many rules it knows.
+    fn rules(&self) -> usize {
+        self.rules.len()
+    }
+}
+
+fn filled(number: u64) -> Index {
+    let mut index = Index::default();
+    for id in 0..number {
+        assert!(index.insert(&Own::new(id, 1, START_US + id).reservation()));
+    }
+    index
+}
+
+#[test]
+fn a_search_looks_at_few_of_many() {
+    // Leases of one length end in their order of arrival, for which a plain tree would be a list.
+    const NUMBER: u64 = 20_000;
+    let mut index = filled(NUMBER);
+    for least in [1, 2, 777, 10_000, 19_999, 20_000] {
+        let (found, asked) = first_end(&index.live(START_US - 1), least, u64::MAX);
+        assert_eq!(found, (Some(START_US + least as u64 - 1), least - 1));
+        assert!(asked <= 60, "{asked} were looked at");
+    }
+    assert_eq!(first_end(&index.live(START_US - 1), 20_001, u64::MAX).0, (None, 20_000));
+    // Half of them have lapsed.
+    let half = index.live(START_US + 9_999);
+    assert_eq!(half.total(), 10_000);
+    assert_eq!(first_end(&half, 1, u64::MAX).0, (Some(START_US + 10_000), 0));
+    for id in (0..NUMBER).filter(|id| id % 2 == 0) {
+        assert!(index.remove(id.to_string().as_bytes()));
+    }
+    let (found, asked) = first_end(&index.live(START_US - 1), 5_000, u64::MAX);
+    assert_eq!(found, (Some(START_US + 9_999), 4_999));
+    assert!(asked <= 60, "{asked} were looked at");
+}
+
+#[test]
+fn an_order_is_behind_the_newest_and_not_before_now() {
+    let mut index = Index::default();
+    assert_eq!(index.next_order_us(START_US), START_US);
+    assert_eq!(index.next_order_us(0), 0);
+    assert!(index.insert(&Own::new(1, 1, START_US).reservation()));
+    for (now_us, order_us) in [
+        (0, START_US + 1),
+        (START_US, START_US + 1),
+        (START_US + 1, START_US + 1),
+        (START_US + 9, START_US + 9),
+    ] {
+        assert_eq!(index.next_order_us(now_us), order_us);
+    }
+    let last = Own { order_us: u64::MAX, ..Own::new(2, 1, START_US) };
+    assert!(index.insert(&last.reservation()));
+    assert_eq!(index.next_order_us(START_US), u64::MAX);
+}
+
+#[test]
+fn what_was_removed_takes_no_memory() {
+    const NUMBER: u64 = 4_000;
+    let mut index = filled(NUMBER);
+    let (small, large) = (filled(8).bytes(), index.bytes());
+    assert!(large > 100 * small);
+    for left in (8..NUMBER).rev() {
+        let before = index.bytes();
+        assert!(index.remove(left.to_string().as_bytes()));
+        assert!(index.bytes() <= before, "a removal takes memory");
+    }
+    assert_eq!(index.len(), 8);
+    assert!(
+        index.bytes() <= 8 * small,
+        "{} bytes for eight, {small} if they were alone",
+        index.bytes()
+    );
+    // They are in order still.
+    let (found, _) = first_end(&index.live(START_US), 3, u64::MAX);
+    assert_eq!(found, (Some(START_US + 3), 2));
+    assert_eq!(index.lapsed(START_US + 2, 9).len(), 3);
+}
+
+/// Each rule that was ever used stayed in a list, which every new reservation searched from end to end.
+#[test]
+fn rules_that_nobody_uses_are_forgotten() {
+    let mut index = filled(8);
+    let before = index.bytes();
+    let mut rule = |number: u64| {
+        let rule = format!("{number}ms").into_bytes();
+        let one = Own { rule, ..Own::new(9, 1, START_US) };
+        assert!(index.insert(&one.reservation()));
+        assert_eq!(index.get(b"9").unwrap().rule, one.rule);
+        assert!(index.remove(b"9"));
+        index.rules()
+    };
+    for number in 1..=1_000 {
+        assert_eq!(rule(number), 1);
+    }
+    assert_eq!(index.get(b"7").unwrap().rule, b"60s");
+    assert!(index.bytes() <= before + 1_000);
+}
