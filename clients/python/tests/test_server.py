@@ -13,6 +13,7 @@ import threading
 import time
 import unittest
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import redis
 import redis_ratelimit
 import redis_ratelimit.asyncio
-from redis_ratelimit import Clause, Denied, Lapsed, Rate, Window, semaphore
+from redis_ratelimit import Busy, Clause, Denied, Lapsed, Rate, Window, semaphore
 from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
 PORT = int(os.environ["RATELIMIT_PORT"])
@@ -292,6 +293,22 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
+    def test_a_flood_is_not_let_through(self) -> None:
+        async def body(limiter: Any) -> None:
+            with ThreadPoolExecutor(400) as threads:
+
+                async def ask() -> Any:
+                    if isinstance(limiter, Awaited):
+                        loop = asyncio.get_running_loop()
+                        return await loop.run_in_executor(threads, limiter.limiter.throttle, "k", Rate(9, 1, "1h"))
+                    return await limiter.throttle("k", Rate(9, 1, "1h"))
+
+                replies = await asyncio.gather(*(ask() for _ in range(400)))
+            self.assertTrue(all(reply.reachable for reply in replies))
+            self.assertEqual(sum(reply.allowed for reply in replies), 10)
+
+        self.each(body, unreachable="allow", deadline=30)
+
     def test_a_policy_stands_where_a_limit_stands(self) -> None:
         self.need("policies", "RL.POLICIES")
         plain.config_set("ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0")
@@ -405,6 +422,26 @@ class WithoutAServer(unittest.TestCase):
 
         with a_server_that(lambda _: b"") as (port, _):
             self.each(port, body, unreachable="allow", deadline=0.3)
+
+    def test_calls_that_find_no_free_connection_are_not_let_through(self) -> None:
+        async def body(limiter: Any) -> None:
+            with ThreadPoolExecutor(6) as threads:
+
+                async def ask() -> Any:
+                    if isinstance(limiter, Awaited):
+                        loop = asyncio.get_running_loop()
+                        return await loop.run_in_executor(threads, limiter.limiter.throttle, "k", "@free")
+                    return await limiter.throttle("k", "@free")
+
+                replies = await asyncio.gather(*(ask() for _ in range(6)), return_exceptions=True)
+            # Two at a time find that Redis does not answer; whoever waits longer than the deadline was not even asked.
+            self.assertEqual(sum(isinstance(reply, Busy) for reply in replies) + sum(
+                not isinstance(reply, BaseException) and reply.allowed and not reply.reachable for reply in replies
+            ), 6, replies)
+            self.assertTrue(2 <= sum(isinstance(reply, Busy) for reply in replies) <= 4, replies)
+
+        with a_server_that(lambda _: b"") as (port, _):
+            self.each(port, body, unreachable="allow", deadline=0.3, max_connections=2)
 
     def test_a_call_whose_reply_was_lost_is_not_sent_again(self) -> None:
         async def body(limiter: Any) -> None:
