@@ -173,6 +173,8 @@ export function outOfReach(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const names = [error.name, ...classNames(error)];
   if (names.includes("ErrorReply") || names.includes("ReplyError")) return NOBODY_SERVED.test(error.message);
+  // A pool of node-redis has no client to give: the server is there, and a flood must not be let through.
+  if (error.message.startsWith("Timeout waiting for a client")) return false;
   const code = (error as { code?: unknown }).code;
   return (typeof code === "string" && CODES.has(code)) || names.some((name) => CLASSES.has(name)) || TEXTS.test(error.message);
 }

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { describe as suite, test } from "node:test";
 
-import { ErrorReply, SocketClosedUnexpectedlyError } from "redis";
+import { ErrorReply, SocketClosedUnexpectedlyError, TimeoutError } from "redis";
 
 import { clause, Denied, headers, Lapsed, Limiter, rateLimit, semaphore, type Limit, type Reply, type Reservation, type Window } from "../src/index.js";
 import { CASES, HEADERS, inCamelCase, limit, means, run } from "./fixtures.js";
@@ -196,6 +196,8 @@ suite("without Redis", () => {
       new ErrorReply("NOPOLICY no policy has this name"),
       new ErrorReply("WRONGPASS"),
       new TypeError("a mistake"),
+      // All clients of a pool are in use: Redis is there.
+      new TimeoutError("Timeout waiting for a client after 3000ms"),
     ]) {
       for (const unreachable of ["raise", "allow", "deny"] as const) await assert.rejects(ask(error, unreachable), error);
     }
