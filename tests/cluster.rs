@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::thread::{self, sleep};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -878,6 +878,55 @@ fn several_limits_in_different_slots_are_refused_and_take_nothing_anywhere() {
     for left in [4, 3] {
         let reply = ask_by_key(&mut conn, "{u}", &one_slot).unwrap();
         assert_eq!(flat(&reply)[2], left.to_string());
+    }
+}
+
+/// As docs/recipes.md shows it for keys that cannot share a slot.
+#[test]
+fn reserving_on_every_node_and_then_applying_keeps_limits_of_different_slots() {
+    let cluster = Cluster::of(3, 0);
+    let key_on = |node: usize| {
+        let mut keys = (0..).map(|number| format!("key:{number}"));
+        keys.find(|key| cluster.master_of(key) == node).unwrap()
+    };
+    let limits = [(key_on(0), 12), (key_on(1), 20), (key_on(2), 30)];
+    // Takes one of each limit, or none of any.
+    let take = |conn: &mut ClusterConnection, id: &str| -> bool {
+        let mut reserved = Vec::new();
+        for (key, limit) in &limits {
+            let call = format!("RL.ACQUIRE {key} {limit} 1d LEASE 600000 ID {id}");
+            match acquired(&ask(conn, call).unwrap()).limited() {
+                0 => reserved.push(key),
+                _ => break,
+            }
+        }
+        let all = reserved.len() == limits.len();
+        let settle = if all { "RL.APPLY" } else { "RL.RELEASE" };
+        for key in reserved {
+            let settled = ask(conn, format!("{settle} {key} {id}")).unwrap();
+            assert_eq!(settled, Value::Int(1), "{settle} {key}");
+        }
+        all
+    };
+    let admitted: usize = thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let (cluster, take) = (&cluster, &take);
+                scope.spawn(move || {
+                    let mut conn = cluster.client();
+                    (0..20).filter(|turn| take(&mut conn, &format!("{worker}-{turn}"))).count()
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    let mut conn = cluster.client();
+    // Reservations of calls that were denied may have denied others, but nobody is left without a place at the end.
+    let rest = (0..20).filter(|turn| take(&mut conn, &format!("rest-{turn}"))).count();
+    assert_eq!(admitted + rest, 12);
+    for (key, limit) in &limits {
+        assert_eq!(counted(&mut conn, key, *limit), 12, "{key}");
+        assert!(held(&ask(&mut conn, format!("RL.HELD {key}")).unwrap()).is_empty(), "{key}");
     }
 }
 
