@@ -1,40 +1,55 @@
-// Calls a language model within a budget of 10000 tokens a minute that all callers share. What a call costs is known
-// only afterwards, so it reserves the most it can cost and then settles for what it did cost. A call that fails costs
-// nothing, and one whose process dies gives its tokens back when its lease ends. Without Redis or without the module no
-// call is made: a budget that nobody keeps is spent soon.
+// Calls a language model within what its provider allows all callers together: 60 requests and 10000 tokens a minute, 4
+// calls at a time. What a call costs is known only afterwards, so it reserves the most it can cost and then settles for
+// what it did cost. A call that fails costs nothing, and one whose process dies gives its tokens and its place back when
+// its lease ends. Without Redis or without the module no call is made: a budget that nobody keeps is spent soon.
 //
 //     npm install redis
 //     LLM_URL=http://localhost:11434/v1 LLM_MODEL=llama3.2 node examples/llm_caller.mjs "Why is the sky blue?"
 //
 // LLM_URL is any API in the style of OpenAI's (LLM_KEY if it wants one). REDIS_URL (redis://127.0.0.1:6379) may be set.
 
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "redis";
 
-const KEY = "llm:tokens";
-const BUDGET = ["10000", "1min"];
+// What is in braces places all of them on one node of a cluster.
+const [REQUESTS, TOKENS, CALLS] = ["{llm}:requests", "{llm}:tokens", "{llm}:calls"];
 const ANSWER_TOKENS = 1000;
 const LEASE_MS = 120_000; // longer than a call to the model may take
 const PATIENCE_MS = 60_000;
 
 const redis = createClient({ url: process.env.REDIS_URL });
 redis.on("error", (error) => console.error(`redis: ${error.message}`));
-// A call that waits holds up whatever comes after it on its connection, so waiting has one of its own. In a server with
-// many callers take them from createClientPool.
-const line = redis.duplicate();
-line.on("error", (error) => console.error(`redis: ${error.message}`));
+const send = (line) => redis.sendCommand(line.split(" "));
+
+/** Takes from all three limits, or from none. */
+async function reserve(id, most) {
+  const settled = `LEASE ${LEASE_MS} ID ${id}`;
+  const clauses = `WINDOW 60 1min ACQUIRE 10000 1min ${most} ${settled} ACQUIRE 4 0 1 ${settled}`;
+  const end = Date.now() + PATIENCE_MS;
+  while (true) {
+    const [limited, , , retryAfter] = await send(`RL.ALL 3 ${REQUESTS} ${TOKENS} ${CALLS} ${clauses} MS`);
+    if (!limited) return;
+    if (retryAfter < 0) throw new Error("the prompt is too long for the budget");
+    if (Date.now() > end) throw new Error(`the budget is used up, try again in ${Math.ceil(retryAfter / 1000)} s`);
+    // Others may give back before they have to, so it does not sleep for long.
+    await sleep(Math.min(retryAfter, 500));
+  }
+}
 
 async function ask(prompt) {
-  const most = String(Math.ceil(prompt.length / 2) + ANSWER_TOKENS);
-  const options = ["LEASE", String(LEASE_MS), "BLOCK", String(PATIENCE_MS)];
-  const [limited, , , retryAfter, , id] = await line.sendCommand(["RL.ACQUIRE", KEY, ...BUDGET, most, ...options]);
-  if (limited) throw new Error(`the budget is used up, try again in ${retryAfter} s`);
+  const id = randomUUID();
+  const most = Math.ceil(prompt.length / 2) + ANSWER_TOKENS;
+  await reserve(id, most);
   let used = 0; // what a call that fails costs; 0 gives everything back
   try {
     const { text, tokens } = await complete(prompt);
     used = tokens;
     return `${text}\n(${used} tokens of ${most} reserved)`;
   } finally {
-    const applied = await redis.sendCommand(["RL.APPLY", KEY, id, String(used)]);
+    const settling = [send(`RL.APPLY ${TOKENS} ${id} ${used}`), send(`RL.RELEASE ${CALLS} ${id}`)];
+    if (!used) settling.push(send(`RL.WINDOW ${REQUESTS} 60 1min -1`));
+    const [applied] = await Promise.all(settling);
     if (!applied && used) console.error(`the lease of ${id} had ended: ${used} tokens are not counted`);
   }
 }
@@ -55,7 +70,7 @@ async function complete(prompt) {
   return { text: choices[0].message.content, tokens: usage.total_tokens };
 }
 
-await Promise.all([redis.connect(), line.connect()]);
+await redis.connect();
 try {
   for (const prompt of process.argv.slice(2)) console.log(await ask(prompt));
 } catch (error) {
@@ -63,5 +78,4 @@ try {
   process.exitCode = 1;
 } finally {
   redis.destroy();
-  line.destroy();
 }

@@ -1,12 +1,12 @@
 """A web handler that answers 429 when a client asks too often, and tells every client how it stands.
 
     pip install redis
-    python3 examples/web.py            # then: curl -i http://127.0.0.1:8080/
+    python3 examples/web.py            # then: curl -i -H "X-Api-Key: acme-1" http://127.0.0.1:8080/
 
-REDIS_URL (redis://127.0.0.1:6379) and PORT (8080) may be set. Each address may make 30 requests a minute, in bursts of
-up to 10. Everybody is let through only while Redis cannot be reached within half a second: a limiter that is down
-should not take the site down. All other trouble, such as a flood, is answered with 503. Without the module it does not
-start.
+REDIS_URL (redis://127.0.0.1:6379) and PORT (8080) may be set. Three limits are asked at once, and a request that one of
+them denies counts in none. Everybody is let through only while Redis cannot be reached within half a second: a limiter
+that is down should not take the site down. All other trouble, such as a flood, is answered with 503. Without the module
+it does not start.
 """
 
 import os
@@ -17,7 +17,14 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-MAX_BURST, COUNT, PERIOD = 9, 30, 60
+# Stands for your own accounts. Who has no key is a visitor, and all visitors together are one tenant.
+TENANTS = {"acme-1": "acme", "zebra-1": "zebra"}
+LIMITS = {
+    "10 at once and 30 a minute from one address": "THROTTLE 9 30 1min",
+    "200 in a minute": "WINDOW 200 1min",
+    "5000 a day": "WINDOW 5000 1d FIXED",
+}
+CLAUSES = " ".join(LIMITS.values()).split()
 
 # The usual pool raises an error when all its connections are in use. In this one a thread waits until one is free.
 pool = redis.BlockingConnectionPool.from_url(
@@ -27,10 +34,15 @@ pool = redis.BlockingConnectionPool.from_url(
 limits = redis.Redis(connection_pool=pool)
 
 
-def ask(client):
-    """The five integers of RL.THROTTLE, or None if Redis cannot be reached."""
+def keys(tenant, address):
+    """A key for each limit. What is in braces places all of them on one node of a cluster."""
+    return f"web:{{{tenant}}}:{address}", f"web:{{{tenant}}}:minute", f"web:{{{tenant}}}:day"
+
+
+def ask(tenant, address):
+    """The reply of RL.ALL, or None if Redis cannot be reached."""
     try:
-        return limits.execute_command("RL.THROTTLE", f"web:{client}", MAX_BURST, COUNT, PERIOD)
+        return limits.execute_command("RL.ALL", len(LIMITS), *keys(tenant, address), *CLAUSES)
     except (redis.ConnectionError, redis.TimeoutError) as error:
         # Too many requests at once for the pool: the server is there, so this is no reason to let them through.
         if isinstance(error.__context__, queue.Empty):
@@ -41,21 +53,25 @@ def ask(client):
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
+        tenant = TENANTS.get(self.headers.get("X-Api-Key"), "visitors")
         try:
-            answer = ask(self.client_address[0])
+            reply = ask(tenant, self.client_address[0])
         except redis.RedisError as error:
             print(f"refused: {error}", flush=True)
-            return self.answer(503, b"try again later\n", {"Retry-After": 1})
-        if answer is None:
-            return self.answer(200, b"hello\n", {})
-        limited, limit, remaining, retry_after, reset_after = answer
+            return self.answer(503, "try again later", {"Retry-After": 1})
+        if reply is None:
+            return self.answer(200, "hello", {})
+        # All of the clause that decides: the one that denies the longest, or else the one with the least left.
+        limited, limit, remaining, retry_after, reset_after, clause, _ = reply
         # draft-ietf-httpapi-ratelimit-headers-03, which most clients know.
         headers = {"RateLimit-Limit": limit, "RateLimit-Remaining": remaining, "RateLimit-Reset": reset_after}
         if limited:
-            return self.answer(429, b"slow down\n", headers | {"Retry-After": retry_after})
-        self.answer(200, b"hello\n", headers)
+            name = list(LIMITS)[clause - 1]
+            return self.answer(429, f"slow down: {name}", headers | {"Retry-After": retry_after})
+        self.answer(200, "hello", headers)
 
-    def answer(self, status, body, headers):
+    def answer(self, status, text, headers):
+        body = f"{text}\n".encode()
         self.send_response(status)
         for name, value in (headers | {"Content-Length": len(body)}).items():
             self.send_header(name, str(value))
@@ -68,7 +84,7 @@ class Server(ThreadingHTTPServer):
 
 
 if __name__ == "__main__":
-    limits.execute_command("RL.THROTTLE_RO", "web:", MAX_BURST, COUNT, PERIOD)  # an error ends the program
+    limits.execute_command("RL.ALL_RO", len(LIMITS), *keys("visitors", ""), *CLAUSES)  # an error ends the program
     server = Server(("127.0.0.1", int(os.environ.get("PORT", "8080"))), Handler)
     print(f"http://127.0.0.1:{server.server_port}/", flush=True)
     server.serve_forever()

@@ -221,6 +221,7 @@ fn a_user_needs_the_right_to_every_key() {
         }
     }
     assert_eq!(conn.int("EXISTS other"), 0);
+    assert_eq!(conn.ints("RL.WINDOW_RO mine:a 5 60")[2], 4);
 }
 
 #[test]

@@ -5,13 +5,14 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::thread::{self, sleep};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use support::redis::cluster::{ClusterClient, ClusterConnection};
 use support::redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use support::redis::RedisResult;
 use support::*;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -717,4 +718,239 @@ fn what_a_replica_confirmed_outlives_a_killed_master() {
     all.ids.sort();
     assert_eq!(all.ids.len() as i64, CAREFUL);
     assert_eq!(held, all.ids);
+}
+
+// ---- RL.ALL ----
+
+/// Three limits of one slot. The window is the tightest, so the others show what only some of the clauses took.
+fn all_of(tag: &str) -> String {
+    let (rate, place) = (LIMIT + 10, LIMIT + 5);
+    let clauses =
+        format!("THROTTLE {} 1 1d WINDOW {LIMIT} 1d ACQUIRE {place} 0 1 LEASE 600000", rate - 1);
+    format!("RL.ALL 3 {tag}t {tag}w {tag}a {clauses} MS")
+}
+
+/// Sends a command straight to the master of a key, as its caller names the key. redis-rs takes the first argument of a
+/// command that it does not know for the key.
+fn ask_by_key(conn: &mut ClusterConnection, key: &str, call: &str) -> RedisResult<Value> {
+    let (name, arguments) = call.split_once(' ').unwrap();
+    let mut command = redis::cmd(name);
+    command.arg(&arguments.split(' ').collect::<Vec<_>>());
+    let route = Route::with_key(key, SlotAddr::Master);
+    let node = SingleNodeRoutingInfo::SpecificNode(route);
+    conn.route_command(&command, RoutingInfo::SingleNode(node))
+}
+
+/// What RL.ALL told of its third clause: the id, if the call was allowed.
+#[track_caller]
+fn allowed_id(reply: &Value) -> Option<String> {
+    let Value::Array(parts) = reply else { panic!("{reply:?}") };
+    let Value::Array(clauses) = &parts[6] else { panic!("{reply:?}") };
+    let Value::Array(place) = &clauses[2] else { panic!("{reply:?}") };
+    assert_eq!(parts[0] == Value::Int(0), place[5] != Value::Nil, "{reply:?}");
+    (place[5] != Value::Nil).then(|| text(&place[5]))
+}
+
+#[test]
+fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
+    let cluster = Cluster::of(3, 0);
+    let tags = keys_in(0..40, &cluster);
+    let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
+    let over = AtomicBool::new(false);
+    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let ask_one = |conn: &mut ClusterConnection, tag: &str, by_key: bool| {
+        let call = all_of(tag);
+        let reply = if by_key { ask_by_key(conn, tag, &call) } else { ask(conn, &call) };
+        allowed_id(&reply.unwrap_or_else(|error| panic!("{call}: {error}")))
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = [true, false]
+            .into_iter()
+            .map(|by_key| {
+                let (over, cluster, tags) = (&over, &cluster, &tags);
+                scope.spawn(move || {
+                    let (mut conn, mut random) = (cluster.client(), Random::new(by_key.into()));
+                    let mut told = Vec::new();
+                    while !over.load(SeqCst) {
+                        let tag = &tags[random.below(tags.len() as i64) as usize];
+                        let id = ask_one(&mut conn, tag, by_key);
+                        told.extend(id.map(|id| (tag.clone(), id)));
+                    }
+                    told
+                })
+            })
+            .collect();
+        cluster.reshard(from, to, 30);
+        over.store(true, SeqCst);
+        for client in clients {
+            for (tag, id) in client.join().expect("a client failed") {
+                told.entry(tag).or_default().push(id);
+            }
+        }
+    });
+    cluster.wait_until_agreed();
+    assert_eq!((cluster.master_of(&tags[0]), cluster.master_of(&tags[35])), (to, from));
+    let mut conn = cluster.client();
+    for tag in &tags {
+        let told = told.entry(tag.clone()).or_default();
+        assert!(told.len() <= LIMIT as usize, "{tag}: {}", told.len());
+        while let Some(id) = ask_one(&mut conn, tag, true) {
+            told.push(id);
+        }
+        // Each limit has counted what was admitted, and nothing that was denied.
+        let left = |conn: &mut ClusterConnection, look: String| {
+            let reply = ask(conn, look).unwrap();
+            let Value::Array(numbers) = &reply else { panic!("{reply:?}") };
+            numbers[2].clone()
+        };
+        let place = format!("RL.ACQUIRE_RO {tag}a {} 0", LIMIT + 5);
+        assert_eq!(
+            [
+                left(&mut conn, format!("RL.THROTTLE_RO {tag}t {} 1 1d", LIMIT + 9)),
+                left(&mut conn, format!("RL.WINDOW_RO {tag}w {LIMIT} 1d")),
+                left(&mut conn, place),
+            ],
+            [10, 0, 5].map(Value::Int),
+            "{tag}"
+        );
+        let mut listed: Vec<_> = held(&ask(&mut conn, format!("RL.HELD {tag}a")).unwrap())
+            .into_iter()
+            .map(|one| String::from_utf8(one.id).unwrap())
+            .collect();
+        listed.sort();
+        told.sort();
+        assert_eq!((listed.len(), &listed), (LIMIT as usize, &*told), "{tag}");
+    }
+}
+
+#[test]
+fn several_limits_are_asked_to_come_back_while_only_some_of_their_keys_have_moved() {
+    let cluster = Cluster::of(3, 0);
+    let (from, to) = (cluster.master_of("{bar}"), cluster.master_of("{foo}"));
+    let (mut source, mut target) = (cluster.node(from).conn(), cluster.node(to).conn());
+    let slot = source.int("CLUSTER KEYSLOT {bar}");
+    let call = "RL.ALL 2 {bar}a {bar}b WINDOW 5 1h THROTTLE 4 1 1d";
+    assert_eq!(flat(&source.cmd(call))[0], "0");
+    let (from_id, to_id, port) = (cluster.id(from), cluster.id(to), cluster.node(to).port());
+    assert_eq!(target.text(format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")), "OK");
+    assert_eq!(source.text(format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")), "OK");
+    let asking = |target: &mut Conn, call: &str| {
+        target.cmd("ASKING");
+        target.cmd(call)
+    };
+    let move_key = |source: &mut Conn, key: &str| {
+        let port = port.to_string();
+        assert_eq!(source.text(["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]), "OK");
+    };
+    // While all of them are here, this node answers.
+    assert_eq!(flat(&source.cmd(call))[2], "3");
+    move_key(&mut source, "{bar}a");
+    let before = [target.cmd("DUMP {bar}a"), source.cmd("DUMP {bar}b")];
+    // Redis 7.0 asks the other node, which answers the same as newer servers do at once.
+    let told = source.err(call);
+    assert!(told.starts_with("TRYAGAIN ") || told.starts_with("ASK "), "{told}");
+    assert!(error_line(&asking(&mut target, call)).starts_with("TRYAGAIN "));
+    assert_eq!([target.cmd("DUMP {bar}a"), source.cmd("DUMP {bar}b")], before);
+    move_key(&mut source, "{bar}b");
+    assert_eq!(source.err(call), format!("ASK {slot} 127.0.0.1:{port}"));
+    assert_eq!(flat(&asking(&mut target, call))[2], "2");
+    // Keys that are nowhere yet have to wait for the end, as the target cannot know that the source has them not.
+    let new = call.replace("{bar}a {bar}b", "{bar}c {bar}d");
+    assert_eq!(source.err(&new), format!("ASK {slot} 127.0.0.1:{port}"));
+    assert!(error_line(&asking(&mut target, &new)).starts_with("TRYAGAIN "));
+    for conn in [&mut target, &mut source] {
+        assert_eq!(conn.text(format!("CLUSTER SETSLOT {slot} NODE {to_id}")), "OK");
+    }
+    assert_eq!(flat(&target.cmd(&new))[2], "4");
+    assert_eq!(flat(&target.cmd(call))[2], "1");
+}
+
+#[test]
+fn several_limits_in_different_slots_are_refused_and_take_nothing_anywhere() {
+    let cluster = Cluster::of(3, 0);
+    let call = "RL.ALL 2 foo bar WINDOW 5 60 WINDOW 5 60";
+    for node in 0..3 {
+        assert!(cluster.node(node).conn().err(call).starts_with("CROSSSLOT "), "{node}");
+        assert_eq!(cluster.node(node).conn().int("DBSIZE"), 0);
+    }
+    let mut conn = cluster.client();
+    let one_slot = call.replace("foo bar", "{u}foo {u}bar");
+    for left in [4, 3] {
+        let reply = ask_by_key(&mut conn, "{u}", &one_slot).unwrap();
+        assert_eq!(flat(&reply)[2], left.to_string());
+    }
+}
+
+/// As docs/recipes.md shows it for keys that cannot share a slot.
+#[test]
+fn reserving_on_every_node_and_then_applying_keeps_limits_of_different_slots() {
+    let cluster = Cluster::of(3, 0);
+    let key_on = |node: usize| {
+        let mut keys = (0..).map(|number| format!("key:{number}"));
+        keys.find(|key| cluster.master_of(key) == node).unwrap()
+    };
+    let limits = [(key_on(0), 12), (key_on(1), 20), (key_on(2), 30)];
+    // Takes one of each limit, or none of any.
+    let take = |conn: &mut ClusterConnection, id: &str| -> bool {
+        let mut reserved = Vec::new();
+        for (key, limit) in &limits {
+            let call = format!("RL.ACQUIRE {key} {limit} 1d LEASE 600000 ID {id}");
+            match acquired(&ask(conn, call).unwrap()).limited() {
+                0 => reserved.push(key),
+                _ => break,
+            }
+        }
+        let all = reserved.len() == limits.len();
+        let settle = if all { "RL.APPLY" } else { "RL.RELEASE" };
+        for key in reserved {
+            let settled = ask(conn, format!("{settle} {key} {id}")).unwrap();
+            assert_eq!(settled, Value::Int(1), "{settle} {key}");
+        }
+        all
+    };
+    let admitted: usize = thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let (cluster, take) = (&cluster, &take);
+                scope.spawn(move || {
+                    let mut conn = cluster.client();
+                    (0..20).filter(|turn| take(&mut conn, &format!("{worker}-{turn}"))).count()
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    let mut conn = cluster.client();
+    // Reservations of calls that were denied may have denied others, but nobody is left without a place at the end.
+    let rest = (0..20).filter(|turn| take(&mut conn, &format!("rest-{turn}"))).count();
+    assert_eq!(admitted + rest, 12);
+    for (key, limit) in &limits {
+        assert_eq!(counted(&mut conn, key, *limit), 12, "{key}");
+        assert!(held(&ask(&mut conn, format!("RL.HELD {key}")).unwrap()).is_empty(), "{key}");
+    }
+}
+
+#[test]
+fn redis_rs_follows_a_redirection_to_several_limits_unless_it_is_told_a_key() {
+    let cluster = Cluster::of(3, 0);
+    let moved = || -> i64 {
+        let count = |node: usize| {
+            let told = cluster.node(node).conn().text("INFO errorstats");
+            let count = told.split_once("errorstat_MOVED:count=").map(|(_, rest)| rest);
+            count.map_or(0, |rest| rest.lines().next().unwrap().parse::<i64>().unwrap())
+        };
+        (0..3).map(count).sum()
+    };
+    let mut conn = cluster.client();
+    for (by_key, redirections) in [(true, 0), (false, 1)] {
+        // Not on the node of the key "2", for which redis-rs takes the number of keys.
+        let two = cluster.master_of("2");
+        let mut tags = (0..).map(|user| format!("{{{by_key}:{user}}}"));
+        let tag = tags.find(|tag| cluster.master_of(tag) != two).unwrap();
+        let before = moved();
+        let call = format!("RL.ALL 2 {tag}a {tag}b WINDOW 5 1h ACQUIRE 9 0");
+        let reply = if by_key { ask_by_key(&mut conn, &tag, &call) } else { ask(&mut conn, &call) };
+        assert_eq!(flat(&reply.unwrap())[..3], ["0", "5", "4"]);
+        assert_eq!(moved() - before, redirections, "by key: {by_key}");
+    }
 }

@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::*;
 
@@ -34,22 +34,27 @@ fn each_is_short_and_begins_with_how_to_run_it() {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        assert!(text.lines().count() < 80, "{name}");
+        assert!(text.lines().count() < 100, "{name}");
         let head: String = text.lines().take(9).collect();
         let run = name.strip_suffix(".rs").map(|example| format!("cargo run --example {example}"));
         assert!(head.contains(&run.unwrap_or(format!("examples/{name}"))), "{name}");
         names.push(name);
     }
     names.sort();
-    let all = ["llm_caller.mjs", "login.py", "shaper.rs", "web.py", "worker.py"];
+    let all = ["crawler.py", "llm_caller.mjs", "login.py", "shaper.rs", "web.py", "worker.py"];
     assert_eq!(names, all, "each has a test here");
 }
 
-/// What the web handler answers: the status, and the headers in lower case.
+/// What the web handler answers: the status, and headers and body in lower case.
 fn get(port: u16) -> (u16, String) {
+    get_with(port, "")
+}
+
+/// The same, with header lines in the request.
+fn get_with(port: u16, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    stream.write_all(format!("GET / HTTP/1.0\r\n{headers}\r\n").as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     (answer[9..12].parse().unwrap(), answer.to_lowercase())
@@ -119,7 +124,7 @@ fn web_refuses_what_its_connections_cannot_carry_while_redis_hangs() {
 fn web_refuses_everybody_when_redis_answers_an_error() {
     let server = held();
     let Some((_web, port)) = start_web(&server) else { return };
-    server.conn().cmd("LPUSH web:127.0.0.1 x");
+    server.conn().cmd("LPUSH web:{visitors}:127.0.0.1 x");
     let (status, head) = get(port);
     assert!(status == 503 && head.contains("retry-after: 1\r\n"), "{head}");
 }
@@ -152,6 +157,48 @@ fn web_answers_429_with_retry_after_and_the_ratelimit_headers() {
     server.stop(Stop::Kill);
     let (status, head) = get(port);
     assert!(status == 200 && !head.contains("ratelimit"), "{head}");
+}
+
+#[test]
+fn web_tells_of_the_limit_that_decides_and_counts_in_none_what_one_of_them_denies() {
+    let server = held();
+    let Some((_web, port)) = start_web(&server) else { return };
+    let mut conn = server.conn();
+    let acme = |headers: &str| get_with(port, &format!("X-Api-Key: acme-1\r\n{headers}"));
+    // Other addresses have left the tenant three in this minute.
+    conn.cmd("RL.WINDOW web:{acme}:minute 200 1min 197");
+    for left in [2, 1, 0] {
+        let (status, head) = acme("");
+        assert_eq!(status, 200);
+        for line in [
+            "ratelimit-limit: 200\r\n".to_owned(),
+            format!("ratelimit-remaining: {left}\r\n"),
+            "ratelimit-reset: 60\r\n".to_owned(),
+        ] {
+            assert!(head.contains(&line), "{line:?} in {head}");
+        }
+    }
+    let (status, head) = acme("");
+    assert!(status == 429 && head.contains("retry-after: 60\r\n"), "{head}");
+    assert!(head.ends_with("slow down: 200 in a minute\n"), "{head}");
+    // The address and the day know nothing of the request that the minute denied.
+    assert_eq!(conn.ints("RL.THROTTLE_RO web:{acme}:127.0.0.1 9 30 1min")[2], 7);
+    assert_eq!(conn.ints("RL.WINDOW_RO web:{acme}:day 5000 1d FIXED")[2], 4_997);
+    // Another tenant and the visitors have limits of their own.
+    for headers in ["X-Api-Key: zebra-1\r\n", "X-Api-Key: guessed\r\n", ""] {
+        let (status, head) = get_with(port, headers);
+        assert!(status == 200 && head.contains("ratelimit-limit: 10\r\n"), "{head}");
+    }
+    // A minute later the day is the limit that decides.
+    server.clock().advance_ms(60_000);
+    conn.cmd("RL.WINDOW web:{acme}:day 5000 1d 4997 FIXED");
+    let (status, head) = acme("");
+    assert_eq!(status, 429);
+    assert!(head.contains("ratelimit-limit: 5000\r\n"), "{head}");
+    assert!(head.ends_with("slow down: 5000 a day\n"), "{head}");
+    // NOW_US is 05:19:48 UTC, and a minute has passed.
+    let midnight = 86_400 - (5 * 3_600 + 19 * 60 + 48) - 60;
+    assert!(head.contains(&format!("retry-after: {midnight}\r\n")), "{head}");
 }
 
 /// Writes a program of docs/recipes.md to target/clients, and answers how to start it.
@@ -280,10 +327,11 @@ fn fails_without_the_module(program: &mut Command) -> String {
 #[test]
 fn without_the_module_each_ends_with_an_error_and_lets_nobody_through() {
     let server = Server::builder().module(false).start();
-    let programs: [(_, _, &[&str]); 4] = [
+    let programs: [(_, _, &[&str]); 5] = [
         (Language::Python, "examples/web.py", &[]),
         (Language::Python, "examples/login.py", &[]),
         (Language::Python, "examples/worker.py", &["job"]),
+        (Language::Python, "examples/crawler.py", &["http://127.0.0.1:1/"]),
         (Language::Node, "examples/llm_caller.mjs", &["Why is the sky blue?"]),
     ];
     let mut ran = vec![shaper(&server, &["anna"])];
@@ -393,26 +441,38 @@ fn llm_caller_counts_what_was_used_and_nothing_for_a_call_that_fails() {
     let server = Server::start();
     let mut conn = server.conn();
     caller.env("REDIS_URL", server.url()).env("LLM_MODEL", "test");
-    let remaining = |conn: &mut Conn| conn.ints("RL.WINDOW_RO llm:tokens 10000 1min")[2];
+    let remaining = |conn: &mut Conn| conn.ints("RL.WINDOW_RO {llm}:tokens 10000 1min")[2];
+    let requests = |conn: &mut Conn| conn.ints("RL.WINDOW_RO {llm}:requests 60 1min")[2];
 
     // Two that succeed.
     let prompts = ["Why is the sky blue?", "And the sea?"];
     let output_of_two =
         "blue\n(300 tokens of 1010 reserved)\nblue\n(300 tokens of 1006 reserved)\n";
     assert_eq!(run(caller.env("LLM_URL", model(&[200, 200])).args(prompts)), output_of_two);
-    assert_eq!(remaining(&mut conn), 10_000 - 600);
+    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 600, 58));
     // One that fails.
     let output = caller.env("LLM_URL", model(&[503])).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && error == "the model answered 503\n", "{error}");
-    assert_eq!(remaining(&mut conn), 10_000 - 600);
-    // One that waits until somebody else settles for less.
-    conn.cmd("RL.ACQUIRE llm:tokens 10000 1min 9000 ID other");
+    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 600, 58));
+    // One that asks again until somebody else settles for less, and one until there is a place.
+    conn.cmd("RL.ACQUIRE {llm}:tokens 10000 1min 9000 LEASE 600000 ID other");
+    conn.cmd("RL.ACQUIRE {llm}:calls 4 0 4 LEASE 600000 ID others");
     let waiting = thread::spawn(move || run(caller.env("LLM_URL", model(&[200, 200]))));
-    eventually(PATIENCE, || server.info("ratelimit_waiting").as_deref() == Some("1"));
-    assert_eq!(conn.int("RL.APPLY llm:tokens other 10"), 1);
+    let denied_more = |server: &Server, than: u64| {
+        let denied = || server.info("ratelimit_all_denied").unwrap().parse::<u64>().unwrap();
+        eventually(PATIENCE, || denied() > than);
+        denied()
+    };
+    let denied = denied_more(&server, 0);
+    assert_eq!(conn.int("RL.APPLY {llm}:tokens other 10"), 1);
+    denied_more(&server, denied + 1);
+    // Nothing is counted of a call that is denied.
+    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 610, 58));
+    assert_eq!(conn.int("RL.RELEASE {llm}:calls others"), 1);
     assert_eq!(waiting.join().unwrap(), output_of_two);
-    assert_eq!(remaining(&mut conn), 10_000 - 1_210);
+    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 1_210, 56));
+    assert!(conn.held("{llm}:calls").is_empty() && conn.held("{llm}:tokens").is_empty());
 }
 
 #[test]
@@ -422,7 +482,7 @@ fn llm_caller_tells_what_it_could_not_count() {
     let mut conn = server.conn();
     caller.env("REDIS_URL", server.url()).env("LLM_MODEL", "test").arg("Why is the sky blue?");
     // The reservation is gone before the model answers, as if its lease had ended.
-    caller.env("LLM_URL", model_after(&[200], move || drop(conn.cmd("DEL llm:tokens"))));
+    caller.env("LLM_URL", model_after(&[200], move || drop(conn.cmd("DEL {llm}:tokens"))));
     let output = caller.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -456,4 +516,78 @@ fn shaper_lets_mails_out_evenly() {
         let due = 0.1 * f64::from(turn);
         assert!(*time > due - 0.001, "{output}");
     }
+}
+
+/// A host that answers every request with five bytes, and its address.
+fn host() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut line = String::new();
+            while stream.read_line(&mut line).unwrap() > 2 {
+                line.clear();
+            }
+            let answer = b"HTTP/1.1 200 x\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello";
+            stream.get_mut().write_all(answer).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn crawlers_take_turns_at_each_host_and_sleep_as_long_as_they_are_told() {
+    let Some(_) = Language::Python.script("examples/crawler.py") else { return };
+    // The server's clock stands still, so each turn is told its distance from the first.
+    let server = held();
+    let (one, other) = (host(), host());
+    let crawl = |urls: Vec<String>| {
+        let mut crawler = Language::Python.script("examples/crawler.py").unwrap();
+        crawler.args(urls).env("REDIS_URL", server.url()).env("PAUSE", "300ms");
+        thread::spawn(move || run(&mut crawler))
+    };
+    let url = |host: &str, page: usize| format!("http://{host}/{page}");
+    let begin = Instant::now();
+    let crawlers = [
+        crawl((0..4).map(|page| url(&one, page)).collect()),
+        crawl((4..6).map(|page| url(&one, page)).chain([url(&other, 0), url(&other, 1)]).collect()),
+    ];
+    let output: String = crawlers.into_iter().map(|crawler| crawler.join().unwrap()).collect();
+    let took = begin.elapsed();
+    let sleeps = |host: &str| {
+        let mut sleeps: Vec<u64> = output
+            .lines()
+            .filter(|line| line.starts_with(&format!("http://{host}/")))
+            .map(|line| {
+                let (_, slept) = line.split_once(": 5 bytes after ").unwrap();
+                slept.strip_suffix(" ms").unwrap().parse().unwrap()
+            })
+            .collect();
+        sleeps.sort_unstable();
+        sleeps
+    };
+    assert_eq!(sleeps(&one), [0, 300, 600, 900, 1_200, 1_500], "{output}");
+    assert_eq!(sleeps(&other), [0, 300], "{output}");
+    assert!((Duration::from_millis(1_500)..PATIENCE).contains(&took), "{took:?}");
+}
+
+#[test]
+fn crawlers_ask_again_when_the_turns_of_a_minute_are_taken() {
+    let Some(mut crawler) = Language::Python.script("examples/crawler.py") else { return };
+    let server = held();
+    let host = host();
+    // The next turn is 60.5 seconds away.
+    let book = format!("RL.THROTTLE crawl:{host} 0 2 1s 1 AHEAD 2min");
+    (0..121).for_each(|_| assert_eq!(server.conn().ints(&book)[0], 0));
+    crawler.arg(format!("http://{host}/")).env("REDIS_URL", server.url()).env("PAUSE", "500ms");
+    let mut crawler = Running::start(crawler.stdout(Stdio::null()));
+    let counts = |field: &str| server.info(field).unwrap().parse::<u64>().unwrap();
+    // It is told to ask again half a second later, and does, but the server's clock stands still.
+    eventually(PATIENCE, || counts("ratelimit_throttle_denied") >= 2);
+    assert_eq!(counts("ratelimit_throttle_allowed"), 121);
+    server.clock().advance_ms(500);
+    eventually(PATIENCE, || counts("ratelimit_throttle_allowed") == 122);
+    // The turn is a minute away, so nothing has been fetched yet.
+    assert!(crawler.0.try_wait().unwrap().is_none());
 }

@@ -156,8 +156,9 @@ const CLASSES = new Set([
 // ioredis has no classes for these.
 const TEXTS =
   /^(Connection is closed\.|Command timed out|Stream isn't writeable|Cluster isn't ready|Cluster is disconnect|None of startup nodes|Socket timeout|connect ETIMEDOUT)/;
-// The server answers, but nobody can be served: it loads its data, or lost its master, or a slot's.
-const NOBODY_SERVED = /^(LOADING|MASTERDOWN|CLUSTERDOWN) /;
+// The server answers, but nobody can be served: it loads its data, or lost its master, or a slot's, or only some of a
+// call's keys have moved with their slot.
+const NOBODY_SERVED = /^(LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN) /;
 
 function classNames(error: object): string[] {
   const names = [];
@@ -172,6 +173,8 @@ export function outOfReach(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const names = [error.name, ...classNames(error)];
   if (names.includes("ErrorReply") || names.includes("ReplyError")) return NOBODY_SERVED.test(error.message);
+  // A pool of node-redis has no client to give: the server is there, and a flood must not be let through.
+  if (error.message.startsWith("Timeout waiting for a client")) return false;
   const code = (error as { code?: unknown }).code;
   return (typeof code === "string" && CODES.has(code)) || names.some((name) => CLASSES.has(name)) || TEXTS.test(error.message);
 }

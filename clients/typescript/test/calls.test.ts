@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { describe as suite, test } from "node:test";
 
-import { ErrorReply, SocketClosedUnexpectedlyError } from "redis";
+import { ErrorReply, SocketClosedUnexpectedlyError, TimeoutError } from "redis";
 
 import { clause, Denied, headers, Lapsed, Limiter, rateLimit, semaphore, type Limit, type Reply, type Reservation, type Window } from "../src/index.js";
 import { CASES, HEADERS, inCamelCase, limit, means, run } from "./fixtures.js";
@@ -178,6 +178,7 @@ suite("without Redis", () => {
       new SocketClosedUnexpectedlyError(),
       new ErrorReply("LOADING Redis is loading the dataset in memory"),
       new ErrorReply("CLUSTERDOWN The cluster is down"),
+      new ErrorReply("TRYAGAIN Multiple keys request during rehashing of slot"),
       new Error("Connection is closed."),
       new Error("Stream isn't writeable and enableOfflineQueue options is false"),
     ]) {
@@ -195,6 +196,8 @@ suite("without Redis", () => {
       new ErrorReply("NOPOLICY no policy has this name"),
       new ErrorReply("WRONGPASS"),
       new TypeError("a mistake"),
+      // All clients of a pool are in use: Redis is there.
+      new TimeoutError("Timeout waiting for a client after 3000ms"),
     ]) {
       for (const unreachable of ["raise", "allow", "deny"] as const) await assert.rejects(ask(error, unreachable), error);
     }

@@ -10,10 +10,11 @@ from .calls import Clause
 from .headers import headers
 from .limiter import Limiter, Reservation
 from .limits import Rate, Window, semaphore
-from .replies import AllReply, Denied, Held, Lapsed, Reply
+from .replies import AllReply, Busy, Denied, Held, Lapsed, Reply
 
 __all__ = [
     "AllReply",
+    "Busy",
     "Clause",
     "Denied",
     "Held",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import wait_for
-from collections.abc import Sequence
+from asyncio import Semaphore, wait_for
+from asyncio import TimeoutError as AsyncTimeoutError
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -13,13 +15,14 @@ from .connections import (
     Client,
     Unreachable,
     is_cluster,
+    most_connections,
     out_of_reach,
     own_client,
     refuse_short_timeout,
     socket_timeout,
 )
 from .limits import Duration, RateLike, WindowLike
-from .replies import AllReply, Denied, Held, Id, Lapsed, Reply
+from .replies import AllReply, Busy, Denied, Held, Id, Lapsed, Reply
 
 T = TypeVar("T")
 
@@ -29,7 +32,8 @@ class Limiter:
 
     The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
     the longest that a call takes, in seconds; None keeps the time-outs of `client`. A call with block= takes that much
-    longer. `unreachable` says what a call answers while Redis cannot be reached: "raise" the error, "allow" or "deny".
+    longer. When as many calls run as there are connections (50, or the max_connections of `client`), others wait as long
+    for one, and then raise Busy: Redis is there, so a flood is not let through. `unreachable` says what a call answers while Redis cannot be reached: "raise" the error, "allow" or "deny".
     Error replies are always raised. A cancelled call hangs up, and takes nothing if it still waits.
 
     A RedisCluster is used as it is, with its own retries.
@@ -44,6 +48,7 @@ class Limiter:
             # Time is kept here, so that a call that waits may have more of it than its connection has.
             self._deadline = socket_timeout(client) if deadline is None else deadline
             self._client = own_client(client, ".asyncio", socket_timeout=None)
+            self._places = Semaphore(most_connections(client))
 
     async def aclose(self) -> None:
         """Closes the limiter's own connections."""
@@ -56,6 +61,21 @@ class Limiter:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    @asynccontextmanager
+    async def _place(self, call: Call[T]) -> AsyncIterator[None]:
+        """One of the connections for calls that do not wait."""
+        if self._cluster or call.block_ms is not None:
+            yield
+            return
+        try:
+            await wait_for(self._places.acquire(), self._deadline)
+        except AsyncTimeoutError:
+            raise Busy(f"all connections of the limiter were in use for {self._deadline} s") from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
     async def _send(self, call: Call[T]) -> T:
         deadline = self._deadline
         if call.block_ms is not None:
@@ -64,7 +84,8 @@ class Limiter:
             if deadline is not None:
                 deadline = None if call.block_ms == 0 else deadline + call.block_ms / 1000
         try:
-            return call.read(await wait_for(self._client.execute_command(*call.words), deadline))
+            async with self._place(call):
+                return call.read(await wait_for(self._client.execute_command(*call.words), deadline))
         except Exception as error:
             if call.unreached is None or self._unreachable == "raise" or not out_of_reach(error):
                 raise

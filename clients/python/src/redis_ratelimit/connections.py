@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from importlib import import_module
 from typing import Any, Literal, Protocol
 
@@ -28,20 +29,36 @@ def _classes(*names: str) -> tuple[type[BaseException], ...]:
     return tuple(found)
 
 
-# A server that loads its data, a replica without its master and a cluster without a slot's master answer, but nobody
-# can be served: these count as out of reach. To log in with a wrong password is a mistake to be told of.
+# A server that loads its data, a replica without its master, a cluster without a slot's master, and a slot that moves
+# with only some of a call's keys answer, but nobody can be served: these count as out of reach. To log in with a wrong
+# password is a mistake to be told of.
 _OUT_OF_REACH = (
-    *_classes("ConnectionError", "TimeoutError", "BusyLoadingError", "ClusterDownError", "MasterDownError"),
+    *_classes("ConnectionError", "TimeoutError", "BusyLoadingError", "ClusterDownError", "MasterDownError", "TryAgainError"),
     OSError,
     TimeoutError,
     asyncio.TimeoutError,
 )
-_MISTAKES = _classes("AuthenticationError", "AuthenticationWrongNumberOfArgsError", "AuthorizationError")
+# The server, or the pool of a cluster client, has no more connections to give: it is there, and a flood must not be let
+# through.
+_MISTAKES = _classes(
+    "MaxConnectionsError", "AuthenticationError", "AuthenticationWrongNumberOfArgsError", "AuthorizationError"
+)
+# Not every client has classes for them.
+_REPLIES = _classes("ResponseError")
+_NOBODY_SERVED = "LOADING ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN "
+_NO_MORE = re.compile("too many connections|max number of clients reached", re.IGNORECASE)
+
+#: Connections of a limiter, beside those of calls that wait.
+MOST_CONNECTIONS = 50
 
 
 def out_of_reach(error: BaseException) -> bool:
     """Whether an error means that Redis cannot be reached. Any other error reply is a mistake in the program or setup."""
-    return isinstance(error, _OUT_OF_REACH) and not isinstance(error, _MISTAKES)
+    if isinstance(error, _REPLIES) and str(error).startswith(_NOBODY_SERVED):
+        return True
+    if isinstance(error, _MISTAKES) or _NO_MORE.search(str(error)):
+        return False
+    return isinstance(error, _OUT_OF_REACH)
 
 
 def library(client: Client) -> str:
@@ -82,6 +99,12 @@ def socket_timeout(client: Client) -> float | None:
     return timeout
 
 
+def most_connections(client: Client) -> int:
+    """How many connections calls that do not wait may have."""
+    pool: Any = getattr(client, "connection_pool")
+    return min(MOST_CONNECTIONS, int(pool.max_connections))
+
+
 def own_client(client: Client, folder: str, **timeouts: Any) -> Any:
     """A client with the same settings and connections of its own, which never send a call twice: a call that was counted
     and whose reply was lost would be counted again. `folder` is "" or ".asyncio"."""
@@ -90,7 +113,6 @@ def own_client(client: Client, folder: str, **timeouts: Any) -> Any:
     retry = import_module(f"{name}{folder}.retry").Retry(import_module(f"{name}.backoff").NoBackoff(), 0)
     own_pool = import_module(f"{name}{folder}.connection").ConnectionPool(
         connection_class=pool.connection_class,
-        max_connections=pool.max_connections,
         **{**_settings(pool), **timeouts, "retry": retry},
     )
     main = import_module(f"{name}{folder}.client")

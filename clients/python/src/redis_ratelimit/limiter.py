@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from threading import BoundedSemaphore
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -14,12 +16,14 @@ from .connections import (
     Unreachable,
     is_cluster,
     library,
+    most_connections,
     out_of_reach,
     own_client,
     refuse_short_timeout,
+    socket_timeout,
 )
 from .limits import Duration, RateLike, WindowLike
-from .replies import AllReply, Denied, Held, Id, Lapsed, Reply
+from .replies import AllReply, Busy, Denied, Held, Id, Lapsed, Reply
 
 T = TypeVar("T")
 
@@ -29,7 +33,8 @@ class Limiter:
 
     The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
     the longest that it waits for the network at each step, in seconds; None keeps the time-outs of `client`. A call with
-    block= waits that much longer. `unreachable` says what a call answers while Redis cannot be reached: "raise" the
+    block= waits that much longer. When as many calls run as there are connections (50, or the max_connections of
+    `client`), others wait as long for one, and then raise Busy: Redis is there, so a flood is not let through. `unreachable` says what a call answers while Redis cannot be reached: "raise" the
     error, "allow" or "deny". Error replies are always raised.
 
     A RedisCluster is used as it is, with its own time-outs and retries.
@@ -43,6 +48,8 @@ class Limiter:
             if deadline is not None:
                 raise ValueError("a cluster client has its own socket_timeout and socket_connect_timeout: set those")
             return
+        self._places = BoundedSemaphore(most_connections(client))
+        self._patience = socket_timeout(client) if deadline is None else deadline
         timeouts = {} if deadline is None else {"socket_timeout": deadline, "socket_connect_timeout": deadline}
         self._client = own_client(client, "", **timeouts)
         read = self._client.parse_response
@@ -72,6 +79,19 @@ class Limiter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @contextmanager
+    def _place(self, call: Call[T]) -> Iterator[None]:
+        """One of the connections for calls that do not wait."""
+        if self._cluster or call.block_ms is not None:
+            yield
+            return
+        if not self._places.acquire(timeout=self._patience):
+            raise Busy(f"all connections of the limiter were in use for {self._patience} s")
+        try:
+            yield
+        finally:
+            self._places.release()
+
     def _send(self, call: Call[T]) -> T:
         options = {}
         if call.block_ms is not None:
@@ -80,7 +100,8 @@ class Limiter:
             else:
                 options = {"ratelimit_block_ms": call.block_ms}
         try:
-            return call.read(self._client.execute_command(*call.words, **options))
+            with self._place(call):
+                return call.read(self._client.execute_command(*call.words, **options))
         except Exception as error:
             if call.unreached is None or self._unreachable == "raise" or not out_of_reach(error):
                 raise

@@ -80,6 +80,10 @@ class Denied(Exception):
         self.reply = reply
 
 
+class Busy(Exception):
+    """All connections of the limiter stayed in use by other calls. Redis can be reached, so nothing was allowed for it."""
+
+
 class Lapsed(Exception):
     """The lease ended before the work did, so there was no reservation left to settle."""
 
