@@ -7,7 +7,7 @@ use std::ffi::CStr;
 bitflags! {
     /// The options that a command knows.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Known: u16 {
+    pub struct Known: u32 {
         /// `MS`: times in milliseconds.
         const MS = 1;
         /// `ATMOST`: take less where there is less.
@@ -85,10 +85,10 @@ pub static TABLE: [Row; 14] = [
     Row::new(Known::ATMOST, c"ATMOST", Value::Nothing, Place::Choice(c"manner")),
     Row::new(Known::FORCE, c"FORCE", Value::Nothing, Place::Choice(c"manner")),
     Row::new(Known::COUNTDENIED, c"COUNTDENIED", Value::Nothing, Place::Alone),
-    Row::new(Known::LEASE, c"LEASE", Value::Integer(c"lease-ms"), Place::Alone),
+    Row::new(Known::LEASE, c"LEASE", Value::Text(c"lease"), Place::Alone),
     Row::new(Known::ID, c"ID", Value::Text(c"id"), Place::Alone),
-    Row::new(Known::BLOCK, c"BLOCK", Value::Integer(c"block-ms"), Place::Choice(c"wait")),
-    Row::new(Known::AHEAD, c"AHEAD", Value::Integer(c"ahead-ms"), Place::Choice(c"wait")),
+    Row::new(Known::BLOCK, c"BLOCK", Value::Text(c"block"), Place::Choice(c"wait")),
+    Row::new(Known::AHEAD, c"AHEAD", Value::Text(c"ahead"), Place::Choice(c"wait")),
     Row::new(Known::CHECK, c"CHECK", Value::Nothing, Place::Choice(c"weight")),
     Row::new(Known::SHADOW, c"SHADOW", Value::Nothing, Place::Choice(c"weight")),
     Row::new(Known::MS, c"MS", Value::Nothing, Place::Alone),
