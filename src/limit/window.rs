@@ -88,34 +88,40 @@ impl Tally {
 
     /// Counts. Events from the future, of a clock that went back, count as happening now.
     pub fn read<E: Entries>(entries: &mut E, moment: Moment) -> Result<Tally, E::Error> {
-        let now_us = moment.now_us();
         let mut tally = Tally::nothing(moment);
-        let Some(newest) = entries.newest(None)? else { return Ok(tally) };
+        tally.count(entries)?;
+        Ok(tally)
+    }
+
+    /// The same in its place, where nothing was counted yet.
+    pub fn count<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
+        let now_us = self.moment.now_us();
+        let Some(newest) = entries.newest(None)? else { return Ok(()) };
         let oldest = entries.oldest(None)?.ok_or_else(E::contradiction)?;
         let all = newest.sum_since(&oldest);
         if all > MAX_SUM || all < newest.weight || all < oldest.weight {
             return Err(E::contradiction());
         }
-        tally.oldest = Some(oldest);
-        tally.tail = Some(newest);
+        self.oldest = Some(oldest);
+        self.tail = Some(newest);
         if newest.newest_us > now_us {
-            tally.merge_future(entries, newest)?;
+            self.merge_future(entries, newest)?;
         }
-        let Some(tail) = tally.tail else { return Ok(tally) };
-        let horizon_us = moment.horizon_us();
+        let Some(tail) = self.tail else { return Ok(()) };
+        let horizon_us = self.moment.horizon_us();
         if horizon_us.is_some_and(|horizon_us| tail.newest_us <= horizon_us) {
-            return Ok(tally);
+            return Ok(());
         }
         let oldest_counts = horizon_us.is_none_or(|horizon_us| oldest.newest_us > horizon_us);
         let first = if oldest_counts { Some(oldest) } else { entries.oldest(horizon_us)? };
-        tally.first = match first {
-            Some(first) if first.newest_us < tally.stored_until_us() => Some(first),
+        self.first = match first {
+            Some(first) if first.newest_us < self.stored_until_us() => Some(first),
             _ => Some(tail),
         };
-        if !(tail.weight..=all).contains(&tally.counted()) {
+        if !(tail.weight..=all).contains(&self.counted()) {
             return Err(E::contradiction());
         }
-        Ok(tally)
+        Ok(())
     }
 
     /// Takes all entries after now as one that happens now.
@@ -364,11 +370,16 @@ impl Tally {
 
     /// Checks that all that is to be removed for a clock that went back are entries of ours, and returns what is to
     /// be written.
-    pub fn edit<E: Entries>(&self, entries: &mut E) -> Result<Edit, E::Error> {
+    pub fn edit<E: Entries>(&self, entries: &mut E) -> Result<&Edit, E::Error> {
         if self.edit.future_from.is_some() {
             entries.scan(self.edit.future_from, |_| true)?;
         }
-        Ok(self.edit)
+        Ok(&self.edit)
+    }
+
+    /// What is to be written, unchecked.
+    pub fn planned(&self) -> &Edit {
+        &self.edit
     }
 }
 
