@@ -4,26 +4,30 @@
 #[derive(Clone, Copy)]
 pub struct Text<const N: usize> {
     bytes: [u8; N],
-    len: usize,
+    /// Short, as ids are copied on every call.
+    len: u16,
 }
 
 impl<const N: usize> Text<N> {
     /// No text yet.
     pub const fn new() -> Self {
+        const { assert!(N <= u16::MAX as usize, "the length fits") };
         Text { bytes: [0; N], len: 0 }
     }
 
     /// What was written so far.
     pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 
     /// Appends `part`, or nothing of it if it does not fit: `N` is chosen for the longest text there is.
     pub fn push(&mut self, part: &[u8]) {
-        let end = self.len.saturating_add(part.len());
-        if let Some(room) = self.bytes.get_mut(self.len..end) {
+        let start = usize::from(self.len);
+        let end = start.saturating_add(part.len());
+        if let Some(room) = self.bytes.get_mut(start..end) {
             room.copy_from_slice(part);
-            self.len = end;
+            // It fits: see `new`.
+            self.len = end as u16;
         }
     }
 

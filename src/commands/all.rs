@@ -16,7 +16,8 @@ use crate::limit::all::{together, Share};
 use crate::limit::decision::TimeUnit;
 use crate::options::Known;
 use crate::redis::call::Call;
-use crate::state::{part, Intent, Spot};
+use crate::state::part::Judged;
+use crate::state::{Intent, Spot};
 use crate::stats::Replied;
 
 /// The most keys of a call.
@@ -34,20 +35,20 @@ pub fn all_ro(call: &Call, _known: Known) -> Result<Replied, Error> {
 
 fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     let (spots, first_clause) = keys(call)?;
-    let (clauses, unit) = match clauses(call, spots.len(), first_clause) {
+    let (mut clauses, unit) = match clauses(call, spots.len(), first_clause) {
         Ok(parsed) => parsed,
         Err((before, error)) => {
             // An error of a clause before it comes first.
             for (spot, clause) in spots.iter().zip(&before) {
-                part::read(*spot, &clause.request, Intent::Read, false)?;
+                Judged::of(*spot, &clause.request).read(Intent::Read, false)?;
             }
             return Err(error);
         }
     };
     let mut parts = Vec::with_capacity(clauses.len());
-    for (spot, mut clause) in spots.into_iter().zip(clauses) {
-        clause.request.unit = unit;
-        parts.push(Part::new(spot, &clause, mode != Mode::Look));
+    clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
+    for (spot, clause) in spots.into_iter().zip(&clauses) {
+        parts.push(Part::new(spot, clause, mode != Mode::Look));
     }
     let allowed = attempt_all(&mut parts, mode)?;
     if mode != Mode::Look {
@@ -113,11 +114,10 @@ fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeU
 
 impl<'c> Part<'c> {
     /// A clause on its key. With `stands_in_line` calls that wait come first.
-    fn new(spot: Spot<'c>, clause: &Clause, stands_in_line: bool) -> Part<'c> {
-        let request = clause.request;
+    fn new(spot: Spot<'c>, clause: &'c Clause, stands_in_line: bool) -> Part<'c> {
         if stands_in_line {
             waiting::wake_key(spot);
         }
-        Part::of(spot, request, clause.check, clause.shadow)
+        Part::of(spot, &clause.request, clause.check, clause.shadow)
     }
 }

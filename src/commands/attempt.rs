@@ -14,7 +14,7 @@ use crate::limit::decision::{Ask, Manner, Quantity, Verdict};
 use crate::limit::request::{Limit, Request};
 use crate::limit::reservation::{end_us, Id};
 use crate::redis::random;
-use crate::state::part::{self, Judged, Planned};
+use crate::state::part::{Judged, Planned};
 use crate::state::window::release_untold;
 use crate::state::{Intent, Spot};
 use crate::stats;
@@ -88,7 +88,7 @@ impl Attempt {
 /// One limit of a call: what is asked of which key, and how far that has come.
 pub struct Part<'c> {
     spot: Spot<'c>,
-    request: Request,
+    request: &'c Request,
     /// It must be allowed, and takes nothing (CHECK).
     check: bool,
     /// It is told, and never denies the call (SHADOW).
@@ -98,20 +98,13 @@ pub struct Part<'c> {
     may_count: bool,
     /// What was judged before a denial was counted.
     allowed: bool,
-    stage: Stage<'c>,
-}
-
-/// How far a part has come.
-enum Stage<'c> {
-    Given,
-    Judged(Judged<'c>),
-    Planned(Planned<'c>),
-    Done(Answer),
+    judged: Judged<'c>,
+    planned: Option<Planned>,
 }
 
 impl<'c> Part<'c> {
     /// A part that nothing was done for yet.
-    pub fn of(spot: Spot<'c>, request: Request, check: bool, shadow: bool) -> Part<'c> {
+    pub fn of(spot: Spot<'c>, request: &'c Request, check: bool, shadow: bool) -> Part<'c> {
         Part {
             spot,
             request,
@@ -120,53 +113,34 @@ impl<'c> Part<'c> {
             barred: false,
             may_count: true,
             allowed: false,
-            stage: Stage::Given,
-        }
-    }
-
-    fn read(&mut self, intent: Intent) -> Result<(), Error> {
-        let judged = part::read(self.spot, &self.request, intent, self.barred)?;
-        self.stage = Stage::Judged(judged);
-        Ok(())
-    }
-
-    fn verdict(&self) -> Verdict {
-        match &self.stage {
-            Stage::Judged(judged) => judged.verdict(),
-            Stage::Planned(planned) => planned.decision.verdict,
-            Stage::Done(answer) => answer.decision.verdict,
-            Stage::Given => Verdict::Never,
+            judged: Judged::of(spot, request),
+            planned: None,
         }
     }
 
     /// Plans what follows from the verdict on the part, and from the one on the whole call.
     fn plan(&mut self, mode: Mode, call_allowed: bool) -> Result<(), Error> {
-        let Stage::Judged(judged) = std::mem::replace(&mut self.stage, Stage::Given) else {
-            return Err(Error::Internal);
-        };
-        let allowed = judged.verdict().allowed();
-        self.allowed = allowed;
+        let judged = &mut self.judged;
+        self.allowed = judged.verdict().allowed();
         let planned = match mode {
-            Mode::Look => judged.look(),
-            _ if call_allowed && allowed && self.check => judged.look(),
-            _ if call_allowed && allowed => judged.grant(|| Id::from(&random::id()[..]))?,
+            Mode::Look => judged.look()?,
+            _ if call_allowed && self.allowed && self.check => judged.look()?,
+            _ if call_allowed && self.allowed => judged.grant(|| Id::from(&random::id()[..]))?,
             Mode::Final if !call_allowed && self.may_count && judged.counts_denial() => {
                 judged.count_denial()?
             }
             Mode::Try | Mode::Final => judged.deny()?,
         };
-        self.stage = Stage::Planned(planned);
+        self.planned = Some(planned);
         Ok(())
     }
 
     fn write(&mut self) -> Result<(), Error> {
-        let Stage::Planned(planned) = std::mem::replace(&mut self.stage, Stage::Given) else {
-            return Err(Error::Internal);
-        };
-        let answer = Answer::to(&self.request, planned.decision, planned.id);
-        let lapsed = planned.write()?;
-        stats::LAPSED.add(u64::try_from(lapsed).unwrap_or(0));
-        self.stage = Stage::Done(answer);
+        let planned = self.planned.as_ref().ok_or(Error::Internal)?;
+        let lapsed = self.judged.write(planned)?;
+        if lapsed > 0 {
+            stats::LAPSED.add(u64::try_from(lapsed).unwrap_or(0));
+        }
         Ok(())
     }
 
@@ -178,7 +152,7 @@ impl<'c> Part<'c> {
             (false, true) => Ended::ShadowDenied,
             (false, false) => Ended::Denied,
         };
-        observe::note(self.spot, &self.request, ended);
+        observe::note(self.spot, self.request, ended);
     }
 
     /// The part as it weighs in the answer of the whole call, once that is done.
@@ -190,16 +164,14 @@ impl<'c> Part<'c> {
 
 /// What the caller is told of a part, once that is done.
 pub fn answer(part: &Part) -> Result<Answer, Error> {
-    match &part.stage {
-        Stage::Done(answer) => Ok(*answer),
-        Stage::Given | Stage::Judged(_) | Stage::Planned(_) => Err(Error::Internal),
-    }
+    let planned = part.planned.as_ref().ok_or(Error::Internal)?;
+    Ok(Answer::to(part.request, planned.decision, part.judged.new_id()))
 }
 
 /// Tries all parts, all or nothing; whether the call is allowed. The order of work is the same for one part and for
 /// many. An error leaves every key as it was.
 fn run(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
-    let allowed = all::allowed(parts.iter().map(|part| (part.verdict(), part.shadow)));
+    let allowed = all::allowed(parts.iter().map(|part| (part.judged.verdict(), part.shadow)));
     for part in parts.iter_mut() {
         part.plan(mode, allowed)?;
     }
@@ -211,15 +183,10 @@ fn run(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
 
 /// Tries a request on its key. Only what takes is ever barred.
 pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, Error> {
-    let mut part = Part::of(spot, *request, false, false);
-    part.barred = terms.barred;
-    part.read(terms.mode.intent())?;
-    let alone_us = match &mut part.stage {
-        Stage::Judged(judged) if terms.mode == Mode::Try && !judged.verdict().allowed() => {
-            judged.alone_us()?
-        }
-        _ => None,
-    };
+    let mut part = Part::of(spot, request, false, false);
+    part.judged.read(terms.mode.intent(), terms.barred)?;
+    let tries = terms.mode == Mode::Try && !part.judged.verdict().allowed();
+    let alone_us = if tries { part.judged.alone_us()? } else { None };
     let allowed = run(std::slice::from_mut(&mut part), terms.mode)?;
     let answer = answer(&part)?;
     Ok(if allowed { Attempt::Allowed(answer) } else { Attempt::Denied { answer, alone_us } })
@@ -238,7 +205,7 @@ pub fn attempt_all(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
             // Counting a denial would take from those who wait.
             part.may_count = !part.barred;
         }
-        part.read(mode.intent())?;
+        part.judged.read(mode.intent(), part.barred)?;
     }
     run(parts, mode)
 }

@@ -227,7 +227,7 @@ impl Call {
             (Verdict::Allowed { .. }, Quantity::Look) => {}
             (Verdict::Allowed { .. }, Quantity::GiveBack(amount)) => {
                 if tally.uncount(zset, amount)? {
-                    edit = Some(tally.edit(zset)?);
+                    edit = Some(*tally.edit(zset)?);
                 }
             }
             (Verdict::Allowed { taken, .. }, Quantity::Take(_)) => {
@@ -255,7 +255,7 @@ impl Call {
                     edit = Some(self.plan(zset, &mut tally)?);
                     told = verdict(zset, &tally, leases, judgement, barred)?;
                 } else if told != Verdict::Never && tally.has_future() {
-                    edit = Some(tally.edit(zset)?);
+                    edit = Some(*tally.edit(zset)?);
                 }
             }
         }
@@ -276,6 +276,6 @@ impl Call {
     fn plan(&self, zset: &mut Zset, tally: &mut Tally) -> Result<Edit, Contradiction> {
         let len = zset.len();
         tally.trim(zset, len, self.most_entries)?;
-        tally.edit(zset)
+        Ok(*tally.edit(zset)?)
     }
 }

@@ -60,6 +60,8 @@ mod trim {
     pub const ENOUGH: usize = 8;
     /// Where events have weights, the dead are looked for when the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
+    /// Up to this sum of what counts, no dead entry can bring the sum of all entries near 2^63 before it is dropped.
+    pub const LIGHT: u64 = 1 << 32;
     /// The most that a call drops, unless their sum stands in the way of counting.
     pub const MOST: usize = 64;
 }
@@ -71,8 +73,6 @@ const SCAN_MOST: u64 = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     moment: Moment,
-    /// The oldest entry of the key, dead or alive.
-    oldest: Option<Event>,
     /// The oldest entry that counts.
     first: Option<Event>,
     /// The newest entry, with the events of the future in it.
@@ -83,39 +83,36 @@ pub struct Tally {
 impl Tally {
     /// Counts nothing, whatever lies there: a semaphore.
     pub fn nothing(moment: Moment) -> Tally {
-        Tally { moment, oldest: None, first: None, tail: None, edit: Edit::default() }
+        Tally { moment, first: None, tail: None, edit: Edit::default() }
     }
 
     /// Counts. Events from the future, of a clock that went back, count as happening now.
     pub fn read<E: Entries>(entries: &mut E, moment: Moment) -> Result<Tally, E::Error> {
-        let now_us = moment.now_us();
         let mut tally = Tally::nothing(moment);
-        let Some(newest) = entries.newest(None)? else { return Ok(tally) };
-        let oldest = entries.oldest(None)?.ok_or_else(E::contradiction)?;
-        let all = newest.sum_since(&oldest);
-        if all > MAX_SUM || all < newest.weight || all < oldest.weight {
-            return Err(E::contradiction());
-        }
-        tally.oldest = Some(oldest);
-        tally.tail = Some(newest);
-        if newest.newest_us > now_us {
-            tally.merge_future(entries, newest)?;
-        }
-        let Some(tail) = tally.tail else { return Ok(tally) };
-        let horizon_us = moment.horizon_us();
-        if horizon_us.is_some_and(|horizon_us| tail.newest_us <= horizon_us) {
-            return Ok(tally);
-        }
-        let oldest_counts = horizon_us.is_none_or(|horizon_us| oldest.newest_us > horizon_us);
-        let first = if oldest_counts { Some(oldest) } else { entries.oldest(horizon_us)? };
-        tally.first = match first {
-            Some(first) if first.newest_us < tally.stored_until_us() => Some(first),
-            _ => Some(tail),
-        };
-        if !(tail.weight..=all).contains(&tally.counted()) {
-            return Err(E::contradiction());
-        }
+        tally.count(entries)?;
         Ok(tally)
+    }
+
+    /// The same in its place, where nothing was counted yet.
+    pub fn count<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
+        let now_us = self.moment.now_us();
+        let Some(newest) = entries.newest(None)? else { return Ok(()) };
+        self.tail = Some(newest);
+        if newest.newest_us > now_us {
+            self.merge_future(entries, newest)?;
+        }
+        let Some(tail) = self.tail else { return Ok(()) };
+        let horizon_us = self.moment.horizon_us();
+        if horizon_us.is_some_and(|horizon_us| tail.newest_us <= horizon_us) {
+            return Ok(());
+        }
+        let first = entries.oldest(horizon_us)?;
+        let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
+        self.first = Some(first);
+        if !(tail.weight.max(first.weight)..=MAX_SUM).contains(&self.counted()) {
+            return Err(E::contradiction());
+        }
+        Ok(())
     }
 
     /// Takes all entries after now as one that happens now.
@@ -178,9 +175,9 @@ impl Tally {
         self.edit.future_from.is_some()
     }
 
-    /// Since when the key holds events, in Unix microseconds: at least since then it is in use.
+    /// Since when the key holds events that count, in Unix microseconds: at least since then it is in use.
     pub fn in_use_since_us(&self) -> Option<u64> {
-        self.oldest.map(|oldest| oldest.first_us())
+        self.first.map(|first| first.first_us())
     }
 
     /// Counts an event of `weight` now: a denied call, or an admitted one. What lies beyond `limit` is counted coarsely.
@@ -213,7 +210,6 @@ impl Tally {
         }
         self.tail = Some(event);
         self.edit.put = Some(event);
-        self.oldest = self.oldest.or(Some(event));
     }
 
     /// Uncounts `amount` of what counts, the oldest first. Whether there was anything to uncount.
@@ -334,21 +330,29 @@ impl Tally {
         len: usize,
         most_entries: u32,
     ) -> Result<(), E::Error> {
-        let (Some(oldest), Some(horizon_us)) = (self.oldest, self.moment.horizon_us()) else {
+        let (Some(tail), Some(horizon_us)) = (self.tail, self.moment.horizon_us()) else {
             return Ok(());
         };
-        if oldest.newest_us > horizon_us {
-            return Ok(());
-        }
-        let Some(tail) = self.tail else { return Ok(()) };
-        let in_the_way = |event: &Event| tail.sum_since(event) > MAX_SUM;
-        let crowded = in_the_way(&oldest);
+        let heavy = self.counted() > trim::LIGHT;
         let full = len > usize::try_from(most_entries).unwrap_or(usize::MAX);
         // Every live entry counts at least 1.
         let live = usize::try_from(self.counted()).unwrap_or(usize::MAX);
-        let enough = if crowded || full { 1 } else { trim::ENOUGH };
         let surely_dead = len.saturating_sub(live);
-        if enough > 1 && surely_dead < enough && len % trim::EVERY != 0 {
+        if !heavy && !full && surely_dead < trim::ENOUGH && len % trim::EVERY != 0 {
+            return Ok(());
+        }
+        let Some(oldest) = entries.oldest(None)?.filter(|oldest| oldest.newest_us <= horizon_us)
+        else {
+            return Ok(());
+        };
+        let in_the_way = |event: &Event| tail.sum_since(event) > MAX_SUM;
+        let crowded = in_the_way(&oldest);
+        let enough = if crowded || full { 1 } else { trim::ENOUGH };
+        if !crowded && self.stored_sum_since(&oldest) == u64::try_from(len).ok() {
+            // Every entry counts exactly 1, so their number follows from the sums.
+            let dead = tail.sum_since(&oldest).saturating_sub(self.counted());
+            let dead = usize::try_from(dead).unwrap_or(usize::MAX).min(trim::MOST);
+            self.edit.trim = if dead >= enough { dead } else { 0 };
             return Ok(());
         }
         let mut dead: usize = 0;
@@ -363,13 +367,30 @@ impl Tally {
         Ok(())
     }
 
+    /// The sum of the entries in the key from `oldest` on, without what is recorded by this call. `None` where events of
+    /// the future are merged.
+    fn stored_sum_since(&self, oldest: &Event) -> Option<u64> {
+        let newest_stored = match (self.edit.put, self.edit.replaced) {
+            _ if self.edit.future_from.is_some() => return None,
+            (Some(put), None) => put.before(),
+            (Some(_), Some(replaced)) => replaced.total,
+            (None, _) => self.tail?.total,
+        };
+        Some(newest_stored.wrapping_sub(oldest.before()))
+    }
+
     /// Checks that all that is to be removed for a clock that went back are entries of ours, and returns what is to
     /// be written.
-    pub fn edit<E: Entries>(&self, entries: &mut E) -> Result<Edit, E::Error> {
+    pub fn edit<E: Entries>(&self, entries: &mut E) -> Result<&Edit, E::Error> {
         if self.edit.future_from.is_some() {
             entries.scan(self.edit.future_from, |_| true)?;
         }
-        Ok(self.edit)
+        Ok(&self.edit)
+    }
+
+    /// What is to be written, unchecked.
+    pub fn planned(&self) -> &Edit {
+        &self.edit
     }
 }
 

@@ -71,6 +71,11 @@ impl<'c> ReadKey<'c> {
         open(ctx, name, raw::REDISMODULE_READ)
     }
 
+    /// The key when it was closed: as if it were missing.
+    pub fn closed(ctx: Context<'c>, name: KeyName<'c>) -> ReadKey<'c> {
+        ReadKey { raw: null_mut(), ctx, name }
+    }
+
     /// What lies there.
     pub fn kind(&self) -> Kind {
         // SAFETY: null is allowed and is "empty".

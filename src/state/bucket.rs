@@ -26,8 +26,8 @@ impl<'c> BucketKey<'c> {
     }
 
     /// Writes what a decision left. Nothing, where the key was opened for reading.
-    pub fn write(self, next: Next) {
-        let Open::Write(mut key) = self.key else { return };
+    pub fn write(&mut self, next: Next) {
+        let Open::Write(key) = &mut self.key else { return };
         match next {
             Next::Keep => {}
             Next::Store(stored) => {

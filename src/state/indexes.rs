@@ -66,11 +66,13 @@ pub fn figures() -> Figures {
     }
 }
 
+/// Whether no key has an index.
+pub fn are_none() -> bool {
+    NUMBER.load(Ordering::Relaxed) == 0
+}
+
 /// Takes the index of a key out for a call, if there is one and the set has `len` elements as it had.
 pub fn take(db: i32, key: &[u8], len: usize) -> Option<Box<Index>> {
-    if NUMBER.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
     indexes(|all| {
         let entry = all.keys.get_mut(&db)?.get_mut(key)?;
         if entry.len == len {

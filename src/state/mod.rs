@@ -56,6 +56,19 @@ impl<'c> Open<'c> {
         }
     }
 
+    /// No key: closed again, or not open yet.
+    fn closed(spot: Spot<'c>) -> Open<'c> {
+        Open::Read(ReadKey::closed(spot.ctx, spot.name))
+    }
+
+    /// Takes a key that is open for writing, and leaves a closed one.
+    fn take(&mut self, spot: Spot<'c>) -> Option<WriteKey<'c>> {
+        match std::mem::replace(self, Open::closed(spot)) {
+            Open::Write(key) => Some(key),
+            Open::Read(_) => None,
+        }
+    }
+
     fn reader(&mut self) -> &mut ReadKey<'c> {
         match self {
             Open::Read(key) => key,

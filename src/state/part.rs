@@ -2,9 +2,11 @@
 //! denied, or looked at; then written.
 //!
 //! ```text
-//! Part::read --> Judged --grant | deny | count_denial | look--> Planned --write-->
-//! may fail       verdict  may fail                              answer    cannot be refused
+//! open --> read --> Judged --grant | deny | count_denial | look--> Planned --write-->
+//!          may fail verdict  may fail                              answer    cannot be refused
 //! ```
+//!
+//! What is large stays in its place from reading to writing: moving it from state to state costs as much as deciding.
 
 use super::bucket::BucketKey;
 use super::window::{Change, WindowKey};
@@ -14,20 +16,21 @@ use crate::limit::decision::{Ask, Decision, Manner, Quantity, Verdict};
 use crate::limit::event::{LAST_US, MAX_SUM};
 use crate::limit::request::{Limit, Request, Reserve, WindowLimit};
 use crate::limit::reservation::{end_us, Id, Reservation};
-use crate::limit::rule::RuleText;
 use crate::limit::throttle::Next;
-use crate::limit::window::{Edit, Judgement, Tally, Use};
+use crate::limit::window::{Judgement, Tally, Use};
 use crate::zones::zones;
 
-/// A request that was judged on its key.
+/// A request on its key: judged, once it was [read](Judged::read).
 pub struct Judged<'c> {
-    request: Request,
+    request: &'c Request,
     spot: Spot<'c>,
     verdict: Verdict,
     opened: Opened<'c>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
 enum Opened<'c> {
+    Nothing,
     Bucket(BucketKey<'c>),
     Window(OpenWindow<'c>),
 }
@@ -35,111 +38,68 @@ enum Opened<'c> {
 struct OpenWindow<'c> {
     key: WindowKey<'c>,
     tally: Tally,
-    window: WindowLimit,
-    reserve: Option<Reserve>,
+    window: &'c WindowLimit,
+    reserve: Option<&'c Reserve>,
     barred: bool,
+    /// The id of the reservation that is made.
+    new_id: Option<Id>,
 }
 
 /// What a call is told, and what is to be written for it.
-pub struct Planned<'c> {
+#[derive(Clone, Copy)]
+pub struct Planned {
     /// The numbers of the answer.
     pub decision: Decision,
-    /// The id of the reservation that was made.
-    pub id: Option<Id>,
-    write: Write<'c>,
+    write: Write,
 }
 
-enum Write<'c> {
-    Bucket(BucketKey<'c>, Next),
-    Window(WindowWrite<'c>),
+#[derive(Clone, Copy)]
+enum Write {
+    Bucket(Next),
+    Window {
+        clean: bool,
+        keep_ttl: bool,
+        /// The place in the order of arrival of the reservation that is made.
+        order_us: Option<u64>,
+    },
     Nothing,
 }
 
-struct WindowWrite<'c> {
-    key: WindowKey<'c>,
-    tally: Tally,
-    edit: Edit,
-    clean: bool,
-    keep_ttl: bool,
-    reserve: Option<NewReservation>,
-}
+impl Planned {
+    fn nothing(decision: Decision) -> Planned {
+        Planned { decision, write: Write::Nothing }
+    }
 
-/// A reservation that a grant makes.
-struct NewReservation {
-    id: Id,
-    quantity: u64,
-    lease_ms: u64,
-    end_us: u64,
-    order_us: u64,
-    rule: RuleText,
-}
-
-impl NewReservation {
-    fn reservation(&self) -> Reservation<'_> {
-        Reservation {
-            id: self.id.as_bytes(),
-            quantity: self.quantity,
-            lease_ms: self.lease_ms,
-            end_us: self.end_us,
-            order_us: self.order_us,
-            rule: self.rule.as_bytes(),
-        }
+    fn window(decision: Decision) -> Planned {
+        Planned { decision, write: Write::Window { clean: true, keep_ttl: false, order_us: None } }
     }
 }
 
-/// Opens the key of a request, reads it and judges the request. With `barred` others wait in line before it.
-pub fn read<'c>(
-    spot: Spot<'c>,
-    request: &Request,
-    intent: Intent,
-    barred: bool,
-) -> Result<Judged<'c>, Error> {
-    // Later times are no exact scores.
-    if spot.now_us > LAST_US {
-        return Err(Error::Clock);
+impl<'c> OpenWindow<'c> {
+    fn on(spot: Spot<'c>, window: &'c WindowLimit, barred: bool) -> Result<OpenWindow<'c>, Error> {
+        let moment = zones(|zones| window.rule.at(spot.now_us, zones)).ok_or(Error::Clock)?;
+        let tally = Tally::nothing(moment.with_entries(window.most_entries));
+        let key = WindowKey::unopened(spot);
+        Ok(OpenWindow { key, tally, window, reserve: None, barred, new_id: None })
     }
-    let barred = barred && request.takes() && request.ask.manner != Manner::Force;
-    let (opened, verdict) = match request.limit {
-        Limit::Bucket(rate) => {
-            let key = BucketKey::open(spot, intent, &rate)?;
-            let verdict = key.bucket.judge(&request.ask, barred).map_err(|_| Error::DebtTooLong)?;
-            (Opened::Bucket(key), verdict)
-        }
-        Limit::Window(window) => read_window(spot, request, intent, barred, window, None)?,
-        Limit::Reserve(window, reserve) => {
-            read_window(spot, request, intent, barred, window, Some(reserve))?
-        }
-    };
-    Ok(Judged { request: *request, spot, verdict, opened })
-}
 
-fn read_window<'c>(
-    spot: Spot<'c>,
-    request: &Request,
-    intent: Intent,
-    barred: bool,
-    window: WindowLimit,
-    reserve: Option<Reserve>,
-) -> Result<(Opened<'c>, Verdict), Error> {
-    let moment = zones(|zones| window.rule.at(spot.now_us, zones)).ok_or(Error::Clock)?;
-    let id = reserve.and_then(|reserve| reserve.id);
-    let mut key = WindowKey::open(spot, intent, id.as_ref().map(Id::as_bytes))?;
-    if key.reservations().has_id() {
-        return Err(Error::Duplicate);
-    }
-    let tally = key.tally(moment.with_entries(window.most_entries))?;
-    let mut open = OpenWindow { key, tally, window, reserve, barred };
-    let judgement = open.used().judge(&request.ask, barred);
-    let verdict = open.verdict(judgement)?;
-    if let (Verdict::Allowed { taken: 1.., .. }, Some(Reserve { most, .. })) = (verdict, reserve) {
-        if open.key.reservations().reach(most) {
-            return Err(Error::TooManyReservations);
+    fn read(&mut self, ask: &Ask, intent: Intent) -> Result<Verdict, Error> {
+        let id = self.reserve.and_then(|reserve| reserve.id.as_ref());
+        self.key.read(intent, id.map(Id::as_bytes))?;
+        if self.key.reservations().has_id() {
+            return Err(Error::Duplicate);
         }
+        self.key.count(&mut self.tally)?;
+        let judgement = self.used().judge(ask, self.barred);
+        let verdict = self.verdict(judgement)?;
+        if let (Verdict::Allowed { taken: 1.., .. }, Some(reserve)) = (verdict, self.reserve) {
+            if self.key.reservations().reach(reserve.most) {
+                return Err(Error::TooManyReservations);
+            }
+        }
+        Ok(verdict)
     }
-    Ok((Opened::Window(open), verdict))
-}
 
-impl OpenWindow<'_> {
     fn used(&self) -> Use {
         self.key.used(&self.tally, self.window.limit)
     }
@@ -149,9 +109,49 @@ impl OpenWindow<'_> {
         let verdict = self.key.verdict(&self.tally, judgement, self.barred)?;
         Ok(if self.reserve.is_none() { verdict.as_counted() } else { verdict })
     }
+
+    fn decide(&self, verdict: Verdict, held: Option<(u64, u64)>) -> Decision {
+        self.key.decide(verdict, &self.tally, self.window.limit, held)
+    }
+
+    fn plan(&mut self, trims: bool) -> Result<(), Error> {
+        self.key.plan(&mut self.tally, trims, self.window.most_entries)
+    }
 }
 
 impl<'c> Judged<'c> {
+    /// A request whose key is yet to be read.
+    pub fn of(spot: Spot<'c>, request: &'c Request) -> Judged<'c> {
+        Judged { request, spot, verdict: Verdict::Never, opened: Opened::Nothing }
+    }
+
+    /// Opens the key, reads it and judges the request. With `barred` others wait in line before it.
+    pub fn read(&mut self, intent: Intent, barred: bool) -> Result<(), Error> {
+        let Judged { request, spot, .. } = *self;
+        // Later times are no exact scores.
+        if spot.now_us > LAST_US {
+            return Err(Error::Clock);
+        }
+        let ask = &request.ask;
+        let barred = barred && request.takes() && ask.manner != Manner::Force;
+        let (window, reserve) = match &request.limit {
+            Limit::Bucket(rate) => {
+                let key = BucketKey::open(spot, intent, rate)?;
+                self.verdict = key.bucket.judge(ask, barred).map_err(|_| Error::DebtTooLong)?;
+                self.opened = Opened::Bucket(key);
+                return Ok(());
+            }
+            Limit::Window(window) => (window, None),
+            Limit::Reserve(window, reserve) => (window, Some(reserve)),
+        };
+        self.opened = Opened::Window(OpenWindow::on(spot, window, barred)?);
+        if let Opened::Window(open) = &mut self.opened {
+            open.reserve = reserve;
+            self.verdict = open.read(ask, intent)?;
+        }
+        Ok(())
+    }
+
     /// The verdict.
     pub fn verdict(&self) -> Verdict {
         self.verdict
@@ -159,15 +159,14 @@ impl<'c> Judged<'c> {
 
     /// When the request could be granted if nothing were held and nobody waited, in Unix microseconds; `None` if never.
     pub fn alone_us(&mut self) -> Result<Option<u64>, Error> {
+        let now_us = self.spot.now_us;
         match &mut self.opened {
+            Opened::Nothing => Ok(None),
             Opened::Bucket(key) => {
                 let alone = key.bucket.judge(&self.request.ask, false);
-                let verdict = alone.map_err(|_| Error::DebtTooLong)?;
-                Ok(match verdict {
-                    Verdict::Allowed { .. } => Some(self.spot.now_us),
-                    Verdict::Denied { wait_us, .. } => {
-                        Some(self.spot.now_us.saturating_add(wait_us))
-                    }
+                Ok(match alone.map_err(|_| Error::DebtTooLong)? {
+                    Verdict::Allowed { .. } => Some(now_us),
+                    Verdict::Denied { wait_us, .. } => Some(now_us.saturating_add(wait_us)),
                     Verdict::Never => None,
                 })
             }
@@ -189,146 +188,142 @@ impl<'c> Judged<'c> {
     }
 
     /// What the call is told of the key as it stands. Writes nothing.
-    pub fn look(self) -> Planned<'c> {
-        let decision = match &self.opened {
+    pub fn look(&self) -> Result<Planned, Error> {
+        Ok(Planned::nothing(match &self.opened {
+            Opened::Nothing => return Err(Error::Internal),
             Opened::Bucket(key) => key.bucket.look(self.verdict),
-            Opened::Window(open) => {
-                open.key.decide(self.verdict, &open.tally, open.window.limit, None)
-            }
-        };
-        Planned { decision, id: None, write: Write::Nothing }
+            Opened::Window(open) => open.decide(self.verdict, None),
+        }))
     }
 
     /// Carries out an allowed call. `new_id` makes the id of a reservation that the caller did not name.
-    pub fn grant(self, new_id: impl FnOnce() -> Id) -> Result<Planned<'c>, Error> {
-        let ask = self.request.ask;
-        let open = match self.opened {
+    pub fn grant(&mut self, new_id: impl FnOnce() -> Id) -> Result<Planned, Error> {
+        let (ask, verdict) = (&self.request.ask, self.verdict);
+        let open = match &mut self.opened {
+            Opened::Nothing => return Err(Error::Internal),
             Opened::Bucket(key) => {
-                let (decision, next) = key.bucket.grant(&ask, self.verdict);
-                return Ok(Planned { decision, id: None, write: Write::Bucket(key, next) });
+                let (decision, next) = key.bucket.grant(ask, verdict);
+                return Ok(Planned { decision, write: Write::Bucket(next) });
             }
             Opened::Window(open) => open,
         };
         match ask.quantity {
-            Quantity::Look => {
-                let opened = Opened::Window(open);
-                Ok(Judged { opened, ..self }.look())
-            }
-            Quantity::GiveBack(amount) => give_back(open, self.verdict, amount),
+            Quantity::Look => self.look(),
+            Quantity::GiveBack(amount) => give_back(open, verdict, amount),
             Quantity::Take(_) => match open.reserve {
-                Some(reserve) => hold(open, self.verdict, reserve, self.spot.now_us, new_id),
-                None => count(open, self.verdict, &ask),
+                Some(reserve) => hold(open, verdict, reserve, self.spot.now_us, new_id),
+                None => count(open, verdict, ask),
             },
         }
     }
 
     /// Carries out a denied call: heals what a clock that went back left, and drops what lies in the way of every call.
-    pub fn deny(self) -> Result<Planned<'c>, Error> {
-        let mut open = match self.opened {
+    pub fn deny(&mut self) -> Result<Planned, Error> {
+        let verdict = self.verdict;
+        let open = match &mut self.opened {
+            Opened::Nothing => return Err(Error::Internal),
             Opened::Bucket(key) => {
-                let (decision, next) = key.bucket.deny(self.verdict);
-                return Ok(Planned { decision, id: None, write: Write::Bucket(key, next) });
+                let (decision, next) = key.bucket.deny(verdict);
+                return Ok(Planned { decision, write: Write::Bucket(next) });
             }
             Opened::Window(open) => open,
         };
-        let decision = open.key.decide(self.verdict, &open.tally, open.window.limit, None);
-        let heals = self.request.takes() && self.verdict != Verdict::Never;
+        let decision = open.decide(verdict, None);
+        let heals = self.request.takes() && verdict != Verdict::Never;
         if !heals || !open.key.must_write(&open.tally) {
-            return Ok(Planned { decision, id: None, write: Write::Nothing });
+            return Ok(Planned::nothing(decision));
         }
-        let edit = open.key.plan(&mut open.tally, false, open.window.most_entries)?;
-        Ok(Planned { decision, id: None, write: open.write(edit, None) })
+        open.plan(false)?;
+        Ok(Planned::window(decision))
     }
 
     /// Carries out a denied call that counts.
-    pub fn count_denial(self) -> Result<Planned<'c>, Error> {
-        let mut open = match self.opened {
-            Opened::Window(open) => open,
-            opened @ Opened::Bucket(_) => return Judged { opened, ..self }.deny(),
-        };
-        let ask = self.request.ask;
+    pub fn count_denial(&mut self) -> Result<Planned, Error> {
+        let Opened::Window(open) = &mut self.opened else { return self.deny() };
+        let ask = &self.request.ask;
         open.tally.record(ask.quantity.wanted(), true, open.window.limit);
-        let judgement = open.used().judge(&ask, open.barred);
-        let edit = open.key.plan(&mut open.tally, true, open.window.most_entries)?;
+        let judgement = open.used().judge(ask, open.barred);
+        open.plan(true)?;
         let verdict = open.verdict(judgement)?;
-        let decision = open.key.decide(verdict, &open.tally, open.window.limit, None);
-        Ok(Planned { decision, id: None, write: open.write(edit, None) })
+        Ok(Planned::window(open.decide(verdict, None)))
+    }
+
+    /// The id of the reservation that a grant makes.
+    pub fn new_id(&self) -> Option<Id> {
+        match &self.opened {
+            Opened::Window(open) => open.new_id,
+            Opened::Bucket(_) | Opened::Nothing => None,
+        }
+    }
+
+    /// Writes and replicates what was planned; returns how many lapsed reservations were dropped.
+    pub fn write(&mut self, planned: &Planned) -> Result<usize, Error> {
+        match (&planned.write, &mut self.opened) {
+            (Write::Bucket(next), Opened::Bucket(key)) => {
+                key.write(*next);
+                Ok(0)
+            }
+            (Write::Window { clean, keep_ttl, order_us }, Opened::Window(open)) => {
+                let (clean, keep_ttl) = (*clean, *keep_ttl);
+                let Some(order_us) = *order_us else {
+                    let change = Change { clean, keep_ttl, ..Change::default() };
+                    return open.key.write(&open.tally, open.tally.planned(), change);
+                };
+                let OpenWindow { key, tally, window, reserve, new_id, .. } = open;
+                let (Some(id), Some(reserve)) = (new_id, reserve) else {
+                    return Err(Error::Internal);
+                };
+                let rule = zones(|zones| window.rule.write(zones));
+                let reserve = Some(Reservation {
+                    id: id.as_bytes(),
+                    quantity: planned.decision.verdict.taken(),
+                    lease_ms: reserve.lease_ms,
+                    end_us: end_us(self.spot.now_us, reserve.lease_ms),
+                    order_us,
+                    rule: rule.as_bytes(),
+                });
+                let change = Change { reserve, settle: None, clean, keep_ttl };
+                key.write(tally, tally.planned(), change)
+            }
+            (Write::Nothing | Write::Bucket(_) | Write::Window { .. }, _) => Ok(0),
+        }
     }
 }
 
-fn count<'c>(mut open: OpenWindow<'c>, verdict: Verdict, ask: &Ask) -> Result<Planned<'c>, Error> {
-    let WindowLimit { limit, most_entries, .. } = open.window;
+fn count(open: &mut OpenWindow, verdict: Verdict, ask: &Ask) -> Result<Planned, Error> {
     let taken = verdict.taken();
     let sum = u128::from(open.tally.counted()).saturating_add(u128::from(taken));
     if ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
         return Err(Error::SumTooLarge);
     }
-    open.tally.record(taken, false, limit);
-    let edit = open.key.plan(&mut open.tally, true, most_entries)?;
-    let decision = open.key.decide(verdict, &open.tally, limit, None);
-    Ok(Planned { decision, id: None, write: open.write(edit, None) })
+    open.tally.record(taken, false, open.window.limit);
+    open.plan(true)?;
+    Ok(Planned::window(open.decide(verdict, None)))
 }
 
-fn give_back<'c>(
-    mut open: OpenWindow<'c>,
-    verdict: Verdict,
-    amount: u64,
-) -> Result<Planned<'c>, Error> {
-    let limit = open.window.limit;
+fn give_back(open: &mut OpenWindow, verdict: Verdict, amount: u64) -> Result<Planned, Error> {
     let found = open.key.uncount(&mut open.tally, amount)?;
-    let decision = open.key.decide(verdict, &open.tally, limit, None);
+    let decision = open.decide(verdict, None);
     if !found {
-        return Ok(Planned { decision, id: None, write: Write::Nothing });
+        return Ok(Planned::nothing(decision));
     }
-    let edit = open.key.plan(&mut open.tally, false, open.window.most_entries)?;
-    let OpenWindow { key, tally, .. } = open;
-    let write = WindowWrite { key, tally, edit, clean: false, keep_ttl: true, reserve: None };
-    Ok(Planned { decision, id: None, write: Write::Window(write) })
+    open.plan(false)?;
+    let write = Write::Window { clean: false, keep_ttl: true, order_us: None };
+    Ok(Planned { decision, write })
 }
 
-fn hold<'c>(
-    mut open: OpenWindow<'c>,
+fn hold(
+    open: &mut OpenWindow,
     verdict: Verdict,
-    reserve: Reserve,
+    reserve: &Reserve,
     now_us: u64,
     new_id: impl FnOnce() -> Id,
-) -> Result<Planned<'c>, Error> {
-    let new = NewReservation {
-        id: reserve.id.unwrap_or_else(new_id),
-        quantity: verdict.taken(),
-        lease_ms: reserve.lease_ms,
-        end_us: end_us(now_us, reserve.lease_ms),
-        order_us: open.key.reservations().next_order_us(now_us),
-        rule: zones(|zones| open.window.rule.write(zones)),
-    };
-    let edit = open.key.plan(&mut open.tally, true, open.window.most_entries)?;
-    let one = new.reservation();
-    let decision = open.key.decide(verdict, &open.tally, open.window.limit, Some(&one));
-    Ok(Planned { decision, id: Some(new.id), write: open.write(edit, Some(new)) })
-}
-
-impl<'c> OpenWindow<'c> {
-    fn write(self, edit: Edit, reserve: Option<NewReservation>) -> Write<'c> {
-        let OpenWindow { key, tally, .. } = self;
-        Write::Window(WindowWrite { key, tally, edit, clean: true, keep_ttl: false, reserve })
-    }
-}
-
-impl Planned<'_> {
-    /// Writes and replicates it; returns how many lapsed reservations were dropped.
-    pub fn write(self) -> Result<usize, Error> {
-        match self.write {
-            Write::Nothing => Ok(0),
-            Write::Bucket(key, next) => {
-                key.write(next);
-                Ok(0)
-            }
-            Write::Window(window) => {
-                let WindowWrite { key, tally, edit, clean, keep_ttl, reserve } = window;
-                let reserve = reserve.as_ref().map(NewReservation::reservation);
-                let change = Change { reserve, settle: None, clean, keep_ttl };
-                key.write(&tally, &edit, change)
-            }
-        }
-    }
+) -> Result<Planned, Error> {
+    let order_us = open.key.reservations().next_order_us(now_us);
+    open.new_id = Some(reserve.id.unwrap_or_else(new_id));
+    open.plan(true)?;
+    let held = Some((verdict.taken(), end_us(now_us, reserve.lease_ms)));
+    let decision = open.decide(verdict, held);
+    let write = Write::Window { clean: true, keep_ttl: false, order_us: Some(order_us) };
+    Ok(Planned { decision, write })
 }

@@ -71,7 +71,15 @@ impl<'c> Reservations<'c> {
     }
 
     /// The index of the key, if there is one.
-    pub fn indexed(spot: Spot<'c>, len: usize, id: Option<&[u8]>) -> Option<Reservations<'c>> {
+    pub fn indexed(
+        spot: Spot<'c>,
+        key: &mut ReadKey<'c>,
+        id: Option<&[u8]>,
+    ) -> Option<Reservations<'c>> {
+        if indexes::are_none() {
+            return None;
+        }
+        let len = key.len();
         let index = indexes::take(spot.ctx.db(), spot.name.as_bytes(), len)?;
         Some(Reservations::Many(Many::new(index, spot, len, id)))
     }

@@ -46,10 +46,10 @@ pub fn apply(
     let mut tally = key.tally(moment.with_entries(most_entries))?;
     // The limit is not known here. Who applies has reserved, so that few events can lie beyond it.
     tally.record(quantity, false, u64::MAX);
-    let edit = key.plan(&mut tally, true, most_entries)?;
+    key.plan(&mut tally, true, most_entries)?;
     let change = Change { settle: Some(member), ..Change::default() };
     // Other reservations are not this command's business.
-    key.write(&tally, &edit, change)?;
+    key.write(&tally, tally.planned(), change)?;
     Ok(Applied::Counted)
 }
 

@@ -58,21 +58,33 @@ fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
 impl<'c> WindowKey<'c> {
     /// Opens a key that is missing or a sorted set, and reads what is reserved there, and whether `id` is.
     pub fn open(spot: Spot<'c>, intent: Intent, id: Option<&[u8]>) -> Result<WindowKey<'c>, Error> {
-        let mut key = open(spot, intent)?;
-        let reader = key.reader();
-        let mut newest = None;
-        let reservations = match Reservations::indexed(spot, reader.len(), id) {
-            Some(reservations) => reservations,
-            None => match reader.lowest(ALL) {
-                Some(element) if element.score == RESERVED => Reservations::read(spot, reader, id)?,
-                Some(element) => {
-                    newest = Some(event(&element)?);
-                    Reservations::none()
-                }
-                None => Reservations::none(),
-            },
-        };
-        Ok(WindowKey { key, spot, reservations, newest })
+        let mut key = WindowKey::unopened(spot);
+        key.read(intent, id)?;
+        Ok(key)
+    }
+
+    /// A key that is yet to be [read](WindowKey::read).
+    pub fn unopened(spot: Spot<'c>) -> WindowKey<'c> {
+        let key = Open::closed(spot);
+        WindowKey { key, spot, reservations: Reservations::none(), newest: None }
+    }
+
+    /// Opens it, as [`WindowKey::open`] does.
+    pub fn read(&mut self, intent: Intent, id: Option<&[u8]>) -> Result<(), Error> {
+        self.key = open(self.spot, intent)?;
+        let reader = self.key.reader();
+        if let Some(reservations) = Reservations::indexed(self.spot, reader, id) {
+            self.reservations = reservations;
+            return Ok(());
+        }
+        match reader.lowest(ALL) {
+            Some(element) if element.score == RESERVED => {
+                self.reservations = Reservations::read(self.spot, reader, id)?;
+            }
+            Some(element) => self.newest = Some(event(&element)?),
+            None => {}
+        }
+        Ok(())
     }
 
     /// Counts the events at a moment.
@@ -81,6 +93,14 @@ impl<'c> WindowKey<'c> {
             return Ok(Tally::nothing(moment));
         }
         Tally::read(&mut EventReader::new(self.key.reader(), self.newest), moment)
+    }
+
+    /// Counts the events into a tally that counts nothing yet.
+    pub fn count(&mut self, tally: &mut Tally) -> Result<(), Error> {
+        if !tally.moment().counts() {
+            return Ok(());
+        }
+        tally.count(&mut EventReader::new(self.key.reader(), self.newest))
     }
 
     /// What is reserved.
@@ -117,19 +137,20 @@ impl<'c> WindowKey<'c> {
         }
     }
 
-    /// What a call with this verdict is told of the key as it stands, or will stand with `reserve`.
+    /// What a call with this verdict is told of the key as it stands, or will stand with a reservation of so much that
+    /// ends at that time.
     pub fn decide(
         &self,
         verdict: Verdict,
         tally: &Tally,
         limit: u64,
-        reserve: Option<&Reservation>,
+        reserve: Option<(u64, u64)>,
     ) -> Decision {
         let mut after = self.used(tally, limit);
         let mut empty_at_us = self.empty_at_us(tally);
-        if let Some(one) = reserve {
-            after.held = after.held.saturating_add(u128::from(one.quantity));
-            empty_at_us = empty_at_us.max(Some(one.end_us));
+        if let Some((quantity, end_us)) = reserve {
+            after.held = after.held.saturating_add(u128::from(quantity));
+            empty_at_us = empty_at_us.max(Some(end_us));
         }
         decision(verdict, &after, self.spot.now_us, empty_at_us)
     }
@@ -151,24 +172,20 @@ impl<'c> WindowKey<'c> {
 
     /// Plans what is to be written to the events, and drops dead ones with it if `trims`. All that will be removed is
     /// ours, or this is an error.
-    pub fn plan(
-        &mut self,
-        tally: &mut Tally,
-        trims: bool,
-        most_entries: u32,
-    ) -> Result<Edit, Error> {
+    pub fn plan(&mut self, tally: &mut Tally, trims: bool, most_entries: u32) -> Result<(), Error> {
         let len = self.key.reader().len().saturating_sub(self.reservations.len());
         let mut reader = EventReader::new(self.key.reader(), self.newest);
         if trims {
             tally.trim(&mut reader, len, most_entries)?;
         }
-        tally.edit(&mut reader)
+        tally.edit(&mut reader)?;
+        Ok(())
     }
 
     /// Writes what was planned; returns how many lapsed reservations were dropped. Nothing, where the key was opened for
     /// reading.
-    pub fn write(mut self, tally: &Tally, edit: &Edit, change: Change) -> Result<usize, Error> {
-        let Open::Write(mut key) = self.key else { return Ok(0) };
+    pub fn write(&mut self, tally: &Tally, edit: &Edit, change: Change) -> Result<usize, Error> {
+        let Some(mut key) = self.key.take(self.spot) else { return Ok(0) };
         let Spot { ctx, name, now_us } = self.spot;
         let (mut remove, mut lapsed, mut settled_us) = (Vec::new(), 0, None);
         // Before what heals: a reservation that is settled is not written anew.
@@ -255,7 +272,7 @@ fn live(member: Option<OwnedString>, now_us: u64) -> Result<Option<OwnedString>,
 /// Gives the live reservations of these ids back; returns how many there were. Each is found in O(log n).
 pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
     let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(0) };
-    let mut index = Reservations::indexed(spot, key.len(), None);
+    let mut index = Reservations::indexed(spot, &mut key, None);
     let mut members = Vec::with_capacity(ids.len());
     for id in ids {
         let found = match &index {
@@ -272,7 +289,7 @@ pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
 /// by somebody else.
 pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
     let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(()) };
-    let mut index = Reservations::indexed(spot, key.len(), None);
+    let mut index = Reservations::indexed(spot, &mut key, None);
     let found = match &index {
         Some(index) => index.find(&mut key, id),
         None => find(&mut key, id),
