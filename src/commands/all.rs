@@ -106,7 +106,9 @@ fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeU
 impl<'c> Part<'c> {
     /// A clause on its key. With `stands_in_line` calls that wait come first.
     fn new(spot: Spot<'c>, clause: &Clause, stands_in_line: bool) -> Part<'c> {
-        let request = clause.request;
+        let mut request = clause.request;
+        // A policy may bring SHADOW beside the word COUNTDENIED.
+        request.count_denied &= !clause.shadow;
         if stands_in_line {
             waiting::wake_key(spot);
         }
