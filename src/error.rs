@@ -207,6 +207,7 @@ fn range_of(option: &str) -> Error {
         "BUCKETS" => Error::Buckets,
         "TZ" => Error::Zone,
         "ID" => Error::Id,
+        "COUNT" => Error::TopCount,
         _ => Error::Internal,
     }
 }
