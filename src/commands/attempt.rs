@@ -72,14 +72,13 @@ impl Attempt {
             Attempt::Denied { answer, .. } if request.shadow => (answer, Ended::ShadowDenied),
             Attempt::Denied { answer, .. } => (answer, Ended::Denied),
         };
-        let taken = request.ask.quantity.wanted();
-        let verdict = &mut answer.decision.verdict;
-        match (request.shadow, &verdict) {
-            (true, Verdict::Allowed { go_after_us, .. }) => {
-                *verdict = Verdict::Allowed { taken, go_after_us: *go_after_us };
-            }
-            (true, Verdict::Denied { .. } | Verdict::Never) => *verdict = Verdict::taking(taken),
-            (false, _) => {}
+        if request.shadow {
+            let verdict = &mut answer.decision.verdict;
+            let go_after_us = match verdict {
+                Verdict::Allowed { go_after_us, .. } => *go_after_us,
+                Verdict::Denied { .. } | Verdict::Never => 0,
+            };
+            *verdict = Verdict::Allowed { taken: request.ask.quantity.wanted(), go_after_us };
         }
         (answer, ended)
     }
@@ -96,7 +95,7 @@ pub struct Part<'c> {
     barred: bool,
     /// A denial may be counted (COUNTDENIED).
     may_count: bool,
-    /// What was judged before a denial was counted.
+    /// Whether the part was allowed, before a denial was counted.
     allowed: bool,
     judged: Judged<'c>,
     planned: Option<Planned>,
@@ -202,8 +201,8 @@ pub fn attempt_all(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
             }
             let takes = part.request.takes();
             part.barred = takes && waiting::is_barred(part.spot, part.request.leave());
-            // Counting a denial would take from those who wait.
-            part.may_count = !part.barred;
+            // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
+            part.may_count = !part.barred && !part.shadow;
         }
         part.judged.read(mode.intent(), part.barred)?;
     }

@@ -150,29 +150,39 @@ pub fn take_arguments(rows: &[Row], mut arguments: &[&[u8]]) -> Result<(), Strin
             }
             _ => (*value, after),
         };
-        if !row.is_some_and(|row| take(&row.setting.value, value)) {
+        let taken = match row {
+            Some(row) => take(&row.setting.value, value),
+            None => Err("no such setting".into()),
+        };
+        if let Err(why) = taken {
             let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-            return Err(format!(
-                "load argument {name} {value}: no such setting, or not a value for it"
-            ));
+            // The server cuts long lines, and a table is long.
+            return Err(match row {
+                Some(row) if row.takes_rest => format!("load argument {name}: {why}"),
+                _ => format!("load argument {name} {value}: {why}"),
+            });
         }
         arguments = after;
     }
     Ok(())
 }
 
-/// Sets a value that is given as text; whether it is one of the setting's.
-fn take(setting: &Value, value: &[u8]) -> bool {
+/// Sets a value that is given as text, or says why not.
+fn take(setting: &Value, value: &[u8]) -> Result<(), String> {
     match setting {
-        Value::Number(number) => parse_i64(value).is_some_and(|value| number.set(value)),
-        Value::Text(text) => text.set(value).is_ok(),
+        Value::Number(number) => {
+            let (least, most) = number.range().into_inner();
+            let taken = parse_i64(value).is_some_and(|value| number.set(value));
+            taken.then_some(()).ok_or_else(|| format!("must be an integer from {least} to {most}"))
+        }
+        Value::Text(text) => text.set(value),
         Value::Switch(switch) => {
             let on = value.eq_ignore_ascii_case(b"yes");
-            let known = on || value.eq_ignore_ascii_case(b"no");
-            if known {
-                switch.set(on);
+            if !on && !value.eq_ignore_ascii_case(b"no") {
+                return Err("must be yes or no".into());
             }
-            known
+            switch.set(on);
+            Ok(())
         }
     }
 }

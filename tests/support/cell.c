@@ -1,0 +1,23 @@
+/* A module for tests that has a command CL.THROTTLE of its own, which answers a text.
+ * The few functions that it needs are declared here, as a module may. */
+typedef struct Context Context;
+typedef struct String String;
+
+static int (*SetModuleAttribs)(Context *, const char *, int, int);
+static int (*CreateCommand)(Context *, const char *, int (*)(Context *, String **, int), const char *, int, int, int);
+static int (*ReplyWithSimpleString)(Context *, const char *);
+
+static int throttle(Context *ctx, String **argv, int argc) {
+    (void)argv, (void)argc;
+    return ReplyWithSimpleString(ctx, "another module");
+}
+
+int RedisModule_OnLoad(Context *ctx, String **argv, int argc) {
+    (void)argv, (void)argc;
+    int (*get)(const char *, void *) = *(int (**)(const char *, void *))ctx;
+    get("RedisModule_SetModuleAttribs", &SetModuleAttribs);
+    get("RedisModule_CreateCommand", &CreateCommand);
+    get("RedisModule_ReplyWithSimpleString", &ReplyWithSimpleString);
+    SetModuleAttribs(ctx, "cell", 1, 1);
+    return CreateCommand(ctx, "cl.throttle", throttle, "write", 1, 1, 1);
+}
