@@ -249,6 +249,10 @@ mod tests {
                 Error::NoValue("BUCKETS"),
                 "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",
             ),
+            (
+                Error::NoValue("COUNT"),
+                "ERR COUNT needs a value: COUNT must be an integer from 1 to 9223372036854775807",
+            ),
             (Error::Twice("MS"), "ERR syntax error: MS may be given once"),
             (
                 Error::NotTogether("BUCKETS", "FIXED"),
