@@ -6,7 +6,8 @@ clients := $(or $(CARGO_TARGET_DIR),target)/clients
 rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run test test-servers test-clients package test-packages check fuzz valgrind soak bench pictures clean
+.PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind soak bench \
+	pictures clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
@@ -35,6 +36,11 @@ test-clients: ## Run every client and example, and the clients in clients/, with
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all cargo test --test clients --test helpers --test examples
 
+test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query of examples/metrics/ must return a series
+	@$(install) cargo cc libclang redis-server
+	cargo build --release
+	$(with_server) scripts/test-metrics.sh
+
 package: ## A release in target/package/dist: .tar.gz, .deb, SBOM, checksums, the same bytes each time (TARGETS="amd64 arm64")
 	scripts/package.sh $(TARGETS)
 
@@ -54,6 +60,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	cargo deny --locked check bans licenses sources
 	@scripts/install-clients.sh --if-possible
 	$(MAKE) test
+	$(with_server) scripts/test-metrics.sh --if-possible
 	scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
 
 bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench

@@ -2,7 +2,8 @@
 # Installs those of the named tools that are missing, and says nothing if none is.
 #
 #   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-deny cargo-fuzz cc c++ make libclang pip python3-venv \
-#       node npm redis-server shellcheck valgrind readelf dpkg-deb debootstrap qemu-user buildah
+#       node npm redis-server shellcheck valgrind readelf dpkg-deb debootstrap qemu-user buildah \
+#       python3 prometheus prometheus-redis-exporter
 #
 # --look installs nothing: it fails, in silence, if one is missing.
 # On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops. A server that is
@@ -31,7 +32,9 @@ have() {
     node) node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' >/dev/null 2>&1 ;;
     qemu-user) command -v qemu-aarch64-static >/dev/null ;;
     debootstrap) command -v debootstrap >/dev/null && [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] ;;
-    make | npm | shellcheck | valgrind | readelf | dpkg-deb | buildah) command -v "$1" >/dev/null ;;
+    prometheus) command -v prometheus >/dev/null && command -v promtool >/dev/null ;;
+    prometheus-redis-exporter) command -v "${REDIS_EXPORTER:-prometheus-redis-exporter}" >/dev/null ;;
+    make | npm | python3 | shellcheck | valgrind | readelf | dpkg-deb | buildah) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac
 }
@@ -116,11 +119,11 @@ names() {
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-# A server's package starts its service, which takes port 6379 from `make run` and comes back with every boot. Only the
-# program is wanted here, so the service is masked while apt works, then disabled. The mask is in /run: should this
+# A package of a server or of Prometheus starts its service, which takes a port and comes back with every boot. Only the
+# program is wanted here, so the services are masked while apt works, then disabled. The mask is in /run: should this
 # script be killed, it is gone after a reboot. Where no systemd runs, as in containers, Debian and Ubuntu start nothing.
 install_with_apt() {
-    local packages service=''
+    local packages package services=()
     echo "Missing: ${missing[*]}. Installing with apt-get."
     as_root apt-get update -q || echo "apt-get update failed; going on with the package lists as they are." >&2
     read -r -a packages <<<"$(names apt_name)"
@@ -129,24 +132,26 @@ install_with_apt() {
     *' redis-server '*) [ -n "$(server_package)" ] || fetch=yes ;;
     esac
     [ ${#packages[@]} -gt 0 ] || return 0
-    case " ${packages[*]} " in
-    *' redis-server '*) service=redis-server ;;
-    *' valkey-server '*) service=valkey-server ;;
-    esac
-    [ -d /run/systemd/system ] || service=''
-    if [ -n "$service" ]; then
-        as_root systemctl mask --runtime --quiet "$service.service"
+    if [ -d /run/systemd/system ]; then
+        for package in "${packages[@]}"; do
+            case $package in
+            redis-server | valkey-server | prometheus | prometheus-redis-exporter) services+=("$package.service") ;;
+            esac
+        done
+    fi
+    if [ ${#services[@]} -gt 0 ]; then
+        as_root systemctl mask --runtime --quiet "${services[@]}"
         # shellcheck disable=SC2064
-        trap "as_root systemctl unmask --runtime --quiet $service.service" EXIT
+        trap "as_root systemctl unmask --runtime --quiet ${services[*]}" EXIT
     fi
     as_root env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
         apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends "${packages[@]}" ||
         die "apt-get could not install: ${packages[*]}"
-    if [ -n "$service" ]; then
+    if [ ${#services[@]} -gt 0 ]; then
         trap - EXIT
-        as_root systemctl unmask --runtime --quiet "$service.service"
-        as_root systemctl disable --quiet "$service.service"
-        echo "Only the program of $service is used here; its service is left off (systemctl enable --now $service)."
+        as_root systemctl unmask --runtime --quiet "${services[@]}"
+        as_root systemctl disable --quiet "${services[@]}"
+        echo "Only the programs are used here; these services are left off (systemctl enable --now ...): ${services[*]}"
     fi
 }
 
