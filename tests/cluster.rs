@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::thread::{self, sleep};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -735,7 +735,7 @@ fn all_of(tag: &str) -> String {
 fn ask_by_key(conn: &mut ClusterConnection, key: &str, call: &str) -> RedisResult<Value> {
     let (name, arguments) = call.split_once(' ').unwrap();
     let mut command = redis::cmd(name);
-    command.arg(&arguments.split(' ').collect::<Vec<_>>());
+    command.arg(arguments.split(' ').collect::<Vec<_>>());
     let route = Route::with_key(key, SlotAddr::Master);
     let node = SingleNodeRoutingInfo::SpecificNode(route);
     conn.route_command(&command, RoutingInfo::SingleNode(node))
