@@ -698,6 +698,24 @@ fn a_clock_that_went_back_is_healed_in_pieces_however_many_hold() {
     assert_eq!(conn.acquire(&look).numbers, [0, LIMIT, LIMIT, -1, 0]);
 }
 
+/// The TTL must reach to the end of the lease that is made, however many others are written anew at the same time.
+#[test]
+fn a_lease_that_is_made_after_a_clock_went_back_keeps_its_key() {
+    for others in [3, 9, 40] {
+        let (server, mut conn) = Server::held();
+        for n in 0..others {
+            conn.acquire(format!("RL.ACQUIRE k 100 60 1 ID r{n} LEASE 1000"));
+        }
+        server.clock().advance_ms(-3_600_000);
+        conn.acquire("RL.ACQUIRE k 100 60 1 ID new LEASE 60000");
+        let ttl_ms = conn.int("PTTL k");
+        assert!((60_000..=61_000).contains(&ttl_ms), "{ttl_ms} beside {others}");
+        assert_eq!(conn.int("RL.RENEW k new LEASE 90000"), 1);
+        let ttl_ms = conn.int("PTTL k");
+        assert!((90_000..=91_000).contains(&ttl_ms), "{ttl_ms} beside {others}");
+    }
+}
+
 #[test]
 fn leases_that_lapse_together_are_dropped_in_pieces() {
     const HELD: u32 = 20_000;

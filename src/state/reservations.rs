@@ -15,7 +15,7 @@ const INDEX_FROM: usize = 8;
 /// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
 const DROP_MOST: usize = 64;
 /// The most reservations that a call writes anew after a clock went back.
-const HEAL_MOST: usize = 1_024;
+const HEAL_MOST: usize = 256;
 
 /// What is reserved in a key.
 pub enum Reservations<'c> {
@@ -197,10 +197,11 @@ impl<'c> Reservations<'c> {
     }
 
     /// Notes that a reservation was removed.
-    pub fn removed(&mut self, one: &Reservation) {
+    pub fn removed(&mut self, one: &Reservation, now_us: u64) {
         match self {
             Reservations::Few(few) => {
-                few.live.remove(lease(one));
+                let end_us = one.lapses_us(now_us);
+                few.live.remove(Lease { end_us, quantity: one.quantity });
                 let member = one.member();
                 few.future.retain(|old| old.as_bytes() != member.as_bytes());
             }
@@ -216,13 +217,20 @@ impl<'c> Reservations<'c> {
     pub fn added(&mut self, one: &Reservation) {
         match self {
             Reservations::Few(few) => {
-                few.live.add(lease(one));
+                few.live.add(Lease { end_us: one.end_us, quantity: one.quantity });
             }
             Reservations::Many(many) => {
                 if let Some(index) = &mut many.index {
                     index.insert(one);
                 }
             }
+        }
+    }
+
+    /// Lists the leases anew after changes, where they were listed.
+    pub fn list(&mut self) {
+        if let Reservations::Many(many) = self {
+            many.list();
         }
     }
 
@@ -283,9 +291,17 @@ impl<'c> Many<'c> {
         let has_id = found.is_some_and(|one| one.live(now_us));
         let lapsed_id = found.filter(|one| !one.live(now_us));
         let lapsed_id = lapsed_id.map(|one| OwnedString::new(one.member().as_bytes()));
-        let listed = index.may_have_future(now_us).then(|| index.listed(now_us));
         let (ctx, name) = (spot.ctx, spot.name);
+        let listed = index.may_have_future(now_us).then(|| index.listed(now_us));
         Many { index: Some(index), ctx, name, now_us, has_id, lapsed_id, listed, len }
+    }
+
+    fn list(&mut self) {
+        if self.listed.is_some() {
+            let index = self.index.as_deref();
+            let from_future = index.filter(|index| index.may_have_future(self.now_us));
+            self.listed = from_future.map(|index| index.listed(self.now_us));
+        }
     }
 
     fn index(&self) -> Option<&Index> {
@@ -376,8 +392,4 @@ impl Leases for Reservations<'_> {
 pub fn find(key: &mut ReadKey, id: &[u8]) -> Option<OwnedString> {
     let (from, to) = (prefix(id, b':'), prefix(id, b';'));
     key.first_by_member(from.as_bytes(), to.as_bytes()).map(|element| element.member)
-}
-
-fn lease(one: &Reservation) -> Lease {
-    Lease { end_us: one.end_us, quantity: one.quantity }
 }

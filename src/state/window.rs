@@ -9,7 +9,7 @@
 
 use super::entries::{after, event, reservation, EventReader, RESERVATIONS, RESERVED};
 use super::reservations::{find, Reservations};
-use super::{Intent, Open, Spot};
+use super::{indexes, Intent, Open, Spot};
 use crate::error::Error;
 use crate::limit::decision::{Ask, Decision, Verdict};
 use crate::limit::event::{score, Event};
@@ -51,7 +51,11 @@ fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
     let mut key = Open::new(spot, intent);
     match key.kind() {
         Kind::Empty | Kind::Zset => Ok(key),
-        Kind::String | Kind::Other => Err(Error::NotZset),
+        Kind::String | Kind::Other => {
+            // The server does not tell of every value that takes a set's place.
+            indexes::forget(spot.ctx.db(), spot.name.as_bytes());
+            Err(Error::NotZset)
+        }
     }
 }
 
@@ -192,7 +196,7 @@ impl<'c> WindowKey<'c> {
         if let Some(member) = change.settle {
             let one = reservation(&member)?;
             settled_us = Some(one.end_us);
-            self.reservations.removed(&one);
+            self.reservations.removed(&one, now_us);
             remove.push(member);
         }
         if change.clean {
@@ -228,6 +232,7 @@ impl<'c> WindowKey<'c> {
             key.remove(&remove);
         }
         if !change.keep_ttl {
+            self.reservations.list();
             let in_use_us = tally.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
             let empty_at_us = tally.empty_at_us().max(self.reservations.last_end_us());
             let expiry = Expiry {
@@ -281,7 +286,7 @@ pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
         };
         members.extend(live(found, spot.now_us)?);
     }
-    remove(&mut key, index.as_mut(), &members)?;
+    remove(spot, &mut key, index.as_mut(), &members)?;
     Ok(members.len())
 }
 
@@ -296,12 +301,13 @@ pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
     };
     let Some(member) = found else { return Ok(()) };
     if reservation(&member)?.end_us == end_us {
-        remove(&mut key, index.as_mut(), &[member])?;
+        remove(spot, &mut key, index.as_mut(), &[member])?;
     }
     Ok(())
 }
 
 fn remove(
+    spot: Spot,
     key: &mut WriteKey,
     mut index: Option<&mut Reservations>,
     members: &[OwnedString],
@@ -311,7 +317,7 @@ fn remove(
     }
     if let Some(index) = &mut index {
         for member in members {
-            index.removed(&reservation(member)?);
+            index.removed(&reservation(member)?, spot.now_us);
         }
     }
     key.remove(members);
