@@ -237,7 +237,10 @@ impl Lab {
 
     /// Carries commands out as they are, in a transaction, or in a script.
     fn carry_out(&mut self, how: &str, commands: &[Vec<String>]) {
-        self.history += &format!("{how}: {}\n", commands.iter().map(|c| c.join(" ")).collect::<Vec<_>>().join(" ; "));
+        self.history += &format!(
+            "{how}: {}\n",
+            commands.iter().map(|c| c.join(" ")).collect::<Vec<_>>().join(" ; ")
+        );
         match how {
             "MULTI" => {
                 self.conn.text("MULTI");
@@ -449,7 +452,8 @@ fn no_sequence_of_changes_by_hand_leaves_an_index_that_is_wrong() {
         for _ in 0..60 {
             let commands = tampering(&mut lab, &mut random);
             // SELECT in a script and DEBUG in either would change nothing here.
-            let plain = commands.iter().any(|command| ["SELECT", "DEBUG"].contains(&command[0].as_str()));
+            let plain =
+                commands.iter().any(|command| ["SELECT", "DEBUG"].contains(&command[0].as_str()));
             let how = if plain { "plain" } else { random.pick(&WAYS) };
             lab.carry_out(how, &commands);
             if random.one_in(3) {
@@ -524,7 +528,11 @@ fn an_index_does_not_outlive_the_role_of_its_server() {
     lab.look("k");
     assert_eq!(lab.held_sum("k"), 150);
     // What the master decides comes as ZADD and ZREM.
-    theirs.pipeline(["RL.RELEASE k t7", "RL.ACQUIRE k 1000000 0 9 ID u7", "RL.RENEW k t8 LEASE 50s"]);
+    theirs.pipeline([
+        "RL.RELEASE k t7",
+        "RL.ACQUIRE k 1000000 0 9 ID u7",
+        "RL.RENEW k t8 LEASE 50s",
+    ]);
     wait_for_sync(&other, &lab.server);
     lab.look("k");
     lab.conn.text("REPLICAOF NO ONE");
@@ -590,7 +598,16 @@ fn the_memory_of_indexes_goes_with_their_keys() {
     assert_eq!((lab.indexes(), lab.figure("ratelimit_index_bytes")), (0, 0));
     let all: Vec<_> = (0..400).map(|n| format!("r{n}")).collect();
     let release = format!("RL.RELEASE k {}", all.join(" "));
-    let ends = ["DEL k", "UNLINK k", "RENAME k z", "PEXPIRE k 0", "FLUSHALL", "SWAPDB 0 1", "MOVE k 2", &release];
+    let ends = [
+        "DEL k",
+        "UNLINK k",
+        "RENAME k z",
+        "PEXPIRE k 0",
+        "FLUSHALL",
+        "SWAPDB 0 1",
+        "MOVE k 2",
+        &release,
+    ];
     for end in ends {
         lab.conn.text("FLUSHALL");
         lab.fill("k", 0, 400);
@@ -611,7 +628,8 @@ fn the_memory_of_indexes_goes_with_their_keys() {
 fn an_index_counts_what_it_allocates() {
     let (server, mut conn) = Server::builder().config("slowlog-log-slower-than -1").held();
     let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
-    let acquire = |n: i64, period: i64| format!("RL.ACQUIRE k 1000000 {period}ms 1 ID r{n} LEASE 1h");
+    let acquire =
+        |n: i64, period: i64| format!("RL.ACQUIRE k 1000000 {period}ms 1 ID r{n} LEASE 1h");
     for n in 0..500 {
         conn.acquire(acquire(n, 60_000));
     }
@@ -698,10 +716,12 @@ fn leases_that_lapse_together_are_dropped_in_pieces() {
 
 #[test]
 fn seventy_thousand_that_hold_are_tampered_with() {
-    let (server, conn) = Builder::held(Server::builder().config("ratelimit.max-reservations 100000"));
+    let (server, conn) =
+        Builder::held(Server::builder().config("ratelimit.max-reservations 100000"));
     let mut lab = Lab::of(server, conn, "0");
     crowd(&mut lab.conn, "k", 70_000, "60s");
-    let changes = ["ZPOPMIN k 3", "ZREM k FIRST", "ZADD k -inf OTHER", "COPY k b;ZREM k FIRST;RENAME b k"];
+    let changes =
+        ["ZPOPMIN k 3", "ZREM k FIRST", "ZADD k -inf OTHER", "COPY k b;ZREM k FIRST;RENAME b k"];
     for change in changes {
         let begin = Instant::now();
         lab.conn.acquire("RL.ACQUIRE_RO k 1000000 0");
