@@ -58,10 +58,15 @@ pub struct Edit {
 mod trim {
     /// Dead entries are dropped when there are so many, or any in a key that has more entries than its kind may have.
     pub const ENOUGH: usize = 8;
+    /// The same in a small sorted set, where every search walks over them: up to as many entries as a listpack has.
+    pub const ENOUGH_OF_FEW: usize = 4;
+    pub const FEW: usize = 128;
     /// Where events have weights, the dead are looked for when the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
-    /// Up to this sum of what counts, no dead entry can bring the sum of all entries near 2^63 before it is dropped.
+    /// Above this sum of what counts, dead entries are looked for on every call: they may stand in the way.
     pub const LIGHT: u64 = 1 << 32;
+    /// More than is counted lightly until dead entries are looked for: `EVERY` times `LIGHT`.
+    pub const LIGHT_LINGER: u64 = 1 << 40;
     /// The most that a call drops, unless their sum stands in the way of counting.
     pub const MOST: usize = 64;
 }
@@ -77,13 +82,15 @@ pub struct Tally {
     first: Option<Event>,
     /// The newest entry, with the events of the future in it.
     tail: Option<Event>,
+    /// The total of the newest entry in the key, without what this call records.
+    stored_total: u64,
     edit: Edit,
 }
 
 impl Tally {
     /// Counts nothing, whatever lies there: a semaphore.
     pub fn nothing(moment: Moment) -> Tally {
-        Tally { moment, first: None, tail: None, edit: Edit::default() }
+        Tally { moment, first: None, tail: None, stored_total: 0, edit: Edit::default() }
     }
 
     /// Counts. Events from the future, of a clock that went back, count as happening now.
@@ -98,6 +105,7 @@ impl Tally {
         let now_us = self.moment.now_us();
         let Some(newest) = entries.newest(None)? else { return Ok(()) };
         self.tail = Some(newest);
+        self.stored_total = newest.total;
         if newest.newest_us > now_us {
             self.merge_future(entries, newest)?;
         }
@@ -109,7 +117,9 @@ impl Tally {
         let first = entries.oldest(horizon_us)?;
         let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
         self.first = Some(first);
-        if !(tail.weight.max(first.weight)..=MAX_SUM).contains(&self.counted()) {
+        // Light events may have been counted beyond the largest sum while heavy ones were dead, before those were dropped.
+        let most = MAX_SUM.saturating_add(trim::LIGHT_LINGER);
+        if !(tail.weight.max(first.weight)..=most).contains(&self.counted()) {
             return Err(E::contradiction());
         }
         Ok(())
@@ -138,9 +148,10 @@ impl Tally {
                 self.edit.replaced = Some(prior);
             }
         }
-        if !(1..=MAX_SUM).contains(&merged.weight) {
+        if !(1..=MAX_SUM.saturating_add(trim::LIGHT_LINGER)).contains(&merged.weight) {
             return Err(E::contradiction());
         }
+        merged.weight = merged.weight.min(MAX_SUM);
         self.edit.future_from = Some(now_us);
         self.edit.put = Some(merged);
         self.tail = Some(merged);
@@ -333,22 +344,31 @@ impl Tally {
         let (Some(tail), Some(horizon_us)) = (self.tail, self.moment.horizon_us()) else {
             return Ok(());
         };
-        let heavy = self.counted() > trim::LIGHT;
+        // As long as the key never counted more than that, its entries cannot sum up to more.
+        let heavy =
+            tail.total > MAX_SUM || tail.before() > tail.total || self.counted() > trim::LIGHT;
         let full = len > usize::try_from(most_entries).unwrap_or(usize::MAX);
         // Every live entry counts at least 1.
         let live = usize::try_from(self.counted()).unwrap_or(usize::MAX);
         let surely_dead = len.saturating_sub(live);
-        if !heavy && !full && surely_dead < trim::ENOUGH && len % trim::EVERY != 0 {
+        let many = if len <= trim::FEW { trim::ENOUGH_OF_FEW } else { trim::ENOUGH };
+        if !heavy && !full && surely_dead < many && len % trim::EVERY != 0 {
             return Ok(());
         }
         let Some(oldest) = entries.oldest(None)?.filter(|oldest| oldest.newest_us <= horizon_us)
         else {
             return Ok(());
         };
-        let in_the_way = |event: &Event| tail.sum_since(event) > MAX_SUM;
+        // Apart from each other, as together they may pass 2^64.
+        let recorded = u128::from(tail.total.wrapping_sub(self.stored_total));
+        let stored_since = |event: &Event| self.stored_total.wrapping_sub(event.before());
+        let in_the_way = |event: &Event| {
+            u128::from(stored_since(event)).saturating_add(recorded) > u128::from(MAX_SUM)
+        };
         let crowded = in_the_way(&oldest);
-        let enough = if crowded || full { 1 } else { trim::ENOUGH };
-        if !crowded && self.stored_sum_since(&oldest) == u64::try_from(len).ok() {
+        let enough = if crowded || full { 1 } else { many };
+        let moves = self.edit.future_from.is_some();
+        if !crowded && !moves && u64::try_from(len).is_ok_and(|len| len == stored_since(&oldest)) {
             // Every entry counts exactly 1, so their number follows from the sums.
             let dead = tail.sum_since(&oldest).saturating_sub(self.counted());
             let dead = usize::try_from(dead).unwrap_or(usize::MAX).min(trim::MOST);
@@ -365,18 +385,6 @@ impl Tally {
             self.edit.trim = dead;
         }
         Ok(())
-    }
-
-    /// The sum of the entries in the key from `oldest` on, without what is recorded by this call. `None` where events of
-    /// the future are merged.
-    fn stored_sum_since(&self, oldest: &Event) -> Option<u64> {
-        let newest_stored = match (self.edit.put, self.edit.replaced) {
-            _ if self.edit.future_from.is_some() => return None,
-            (Some(put), None) => put.before(),
-            (Some(_), Some(replaced)) => replaced.total,
-            (None, _) => self.tail?.total,
-        };
-        Some(newest_stored.wrapping_sub(oldest.before()))
     }
 
     /// Checks that all that is to be removed for a clock that went back are entries of ours, and returns what is to
