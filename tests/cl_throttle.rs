@@ -130,8 +130,9 @@ fn it_has_no_options() {
         assert!(conn.err(call).starts_with("ERR "), "{call}");
     }
     for call in ["CL.THROTTLE", "CL.THROTTLE k", "CL.THROTTLE k 15", "CL.THROTTLE k 15 30"] {
-        let error = conn.err(call);
-        assert_eq!(error, "ERR wrong number of arguments for 'cl.throttle' command", "{call}");
+        // Before 7.0 the server says the name as the client wrote it.
+        let error = conn.err(call).to_lowercase();
+        assert_eq!(error, "err wrong number of arguments for 'cl.throttle' command", "{call}");
     }
     conn.cmd("RL.WINDOW w 5 60");
     assert!(conn.err("CL.THROTTLE w 15 30 60").starts_with("WRONGTYPE "));
@@ -170,10 +171,12 @@ fn what_redis_cell_stored_goes_on() {
 #[test]
 fn effects_are_replicated_and_not_the_command() {
     let (server, mut conn) = Server::builder().module_args(["cl-throttle", "yes"]).aof().held();
-    let written = server.aof_grows_by(|| {
+    let mut written = server.aof_grows_by(|| {
         conn.cmd("CL.THROTTLE k 0 1 60");
         conn.cmd("CL.THROTTLE k 0 1 60");
     });
+    // Before 7.0 the server puts a transaction around what a module writes.
+    written.retain(|line| line != "MULTI" && line != "EXEC");
     assert_eq!(written.len(), 1, "{written:?}");
     assert!(written[0].starts_with("SET k "), "{written:?}");
 }

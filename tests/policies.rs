@@ -206,10 +206,9 @@ fn the_order_is_that_of_the_bytes_and_the_definition_is_as_it_was_written() {
         ]
     );
     assert_eq!(conn.ints(format!("RL.WINDOW k @{longest}"))[1], 1);
-    assert_eq!(
-        conn.err("RL.POLICIES x"),
-        "ERR wrong number of arguments for 'rl.policies' command"
-    );
+    // Before 7.0 the server says the name as the client wrote it.
+    let error = conn.err("RL.POLICIES x").to_lowercase();
+    assert_eq!(error, "err wrong number of arguments for 'rl.policies' command");
 }
 
 #[test]

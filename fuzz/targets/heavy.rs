@@ -1,0 +1,109 @@
+//! Any occurrences of any keys at any times: counts beside exact ones. No count is too small or too large by more than
+//! told, a key that is frequent enough is never missed, what is shown is in order, and memory is bounded.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use redis_ratelimit_fuzz::limit::heavy::{Recent, Summary, GENERATION_US};
+use std::collections::{HashMap, HashSet};
+
+#[derive(Arbitrary, Debug)]
+struct Input<'a> {
+    most: u8,
+    start_us: u64,
+    steps: Vec<Step<'a>>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Step<'a> {
+    Add { key: &'a [u8], times: u8 },
+    Pass { us: u64, shift: u8 },
+    StepBack { us: u64, shift: u8 },
+    Show { most: u8 },
+}
+
+/// What one generation holds, exactly.
+type Exact = HashMap<Vec<u8>, u64>;
+
+/// The generations as they are described: one begins where the one before it is ten minutes old, or where the clock
+/// is before its beginning.
+#[derive(Default)]
+struct Model {
+    now: Exact,
+    before: Exact,
+    since_us: u64,
+}
+
+impl Model {
+    fn turn(&mut self, now_us: u64) {
+        if now_us < self.since_us {
+            (self.before, self.since_us) = (std::mem::take(&mut self.now), now_us);
+        } else if now_us - self.since_us >= 2 * GENERATION_US {
+            *self = Model { since_us: now_us, ..Model::default() };
+        } else if now_us - self.since_us >= GENERATION_US {
+            self.before = std::mem::take(&mut self.now);
+            self.since_us += GENERATION_US;
+        }
+    }
+
+    fn times(&self, key: &[u8]) -> u64 {
+        let of = |exact: &Exact| exact.get(key).copied().unwrap_or(0);
+        of(&self.now) + of(&self.before)
+    }
+}
+
+fn small(value: u64, shift: u8) -> u64 {
+    value >> (shift % 64)
+}
+
+fn show(recent: &mut Recent, model: &mut Model, now_us: u64, top_keys: usize, most: usize) {
+    model.turn(now_us);
+    let all = recent.heaviest(now_us, usize::MAX);
+    assert!(all.len() <= 2 * top_keys);
+    assert!(all.windows(2).all(|two| two[0].1.count >= two[1].1.count));
+    let shown: HashSet<&[u8]> = all.iter().map(|(key, _)| &**key).collect();
+    assert_eq!(shown.len(), all.len());
+    for (key, count) in &all {
+        let times = model.times(key);
+        assert!(
+            count.count >= times && count.count - count.over <= times,
+            "{key:?} {count:?} {times}"
+        );
+    }
+    let exact = [&model.now, &model.before];
+    let total: u64 = exact.iter().flat_map(|exact| exact.values()).sum();
+    for key in exact.iter().flat_map(|exact| exact.keys()) {
+        if model.times(key) * top_keys as u64 > total {
+            assert!(shown.contains(&key[..]), "{key:?} of {total}");
+        }
+    }
+    let few = recent.heaviest(now_us, most);
+    assert_eq!(few, all[..most.min(all.len())]);
+}
+
+fuzz_target!(|input: Input| {
+    let top_keys = usize::from(input.most % 16) + 1;
+    let mut recent = Recent::new(top_keys);
+    let mut model = Model::default();
+    let mut now_us = input.start_us >> 2;
+    // None at all is no more than nothing.
+    let mut none = Summary::new(0);
+    for step in input.steps.iter().take(300) {
+        match *step {
+            Step::Add { key, times } => {
+                none.add(key);
+                for _ in 0..times {
+                    recent.add(key, now_us);
+                }
+                if times > 0 {
+                    model.turn(now_us);
+                    *model.now.entry(key.to_vec()).or_default() += u64::from(times);
+                }
+            }
+            Step::Pass { us, shift } => now_us = now_us.saturating_add(small(us, shift)),
+            Step::StepBack { us, shift } => now_us = now_us.saturating_sub(small(us, shift)),
+            Step::Show { most } => show(&mut recent, &mut model, now_us, top_keys, most.into()),
+        }
+    }
+    show(&mut recent, &mut model, now_us, top_keys, 10);
+});
