@@ -6,7 +6,8 @@ clients := $(or $(CARGO_TARGET_DIR),target)/clients
 rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind soak bench clean
+.PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind soak bench \
+	pictures clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
@@ -66,6 +67,11 @@ bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section 
 	@$(install) cargo cc libclang redis-server valgrind
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
+
+pictures: ## Draw the pictures of docs/choosing.md, and write the tables beside them and in docs/operations.md
+	@$(install) cargo cc libclang redis-server
+	cargo build --release
+	$(with_server) cargo bench --bench pictures
 
 fuzz: ## Feed every parser and algorithm with libFuzzer, each for T seconds (T=60)
 	@T=$${T:-60} scripts/fuzz.sh

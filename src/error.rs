@@ -207,6 +207,7 @@ fn range_of(option: &str) -> Error {
         "BUCKETS" => Error::Buckets,
         "TZ" => Error::Zone,
         "ID" => Error::Id,
+        "COUNT" => Error::TopCount,
         _ => Error::Internal,
     }
 }
@@ -221,6 +222,14 @@ mod tests {
             assert!(text.len() <= 256, "{text}");
             let code = text.split(' ').next().unwrap();
             assert!(["ERR", "DUPLICATE", "WRONGTYPE", "NOPOLICY"].contains(&code), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_text_is_in_the_documentation() {
+        let page = include_str!("../docs/commands.md");
+        for text in TEXTS {
+            assert!(page.contains(text.strip_prefix("ERR ").unwrap_or(text)), "{text}");
         }
     }
 

@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use support::*;
 
 /// Name, default, least and most.
-const NUMBERS: [(&str, i64, i64, i64); 4] = [
+const NUMBERS: [(&str, i64, i64, i64); 5] = [
     ("window-entries", 4_096, 1, 65_536),
     ("lease", 20_000, 1, 31_557_600_000),
     ("max-reservations", 65_536, 1, 1_048_576),
     ("max-waiters", 10_000, 0, 1_000_000),
+    ("top-keys", 128, 0, 10_000),
 ];
 
 fn get(conn: &mut Conn, name: &str) -> String {
@@ -44,9 +45,13 @@ fn config_get_lists_all_settings_with_their_defaults() {
     for (name, default, _, _) in NUMBERS {
         assert_eq!(get(&mut conn, name), default.to_string());
     }
-    assert_eq!(get(&mut conn, "timezone"), "UTC");
+    let others = [("timezone", "UTC"), ("policies", "")];
+    let switches = ["policies-only", "notify-denied", "cl-throttle"].map(|name| (name, "no"));
+    for (name, default) in others.into_iter().chain(switches) {
+        assert_eq!(get(&mut conn, name), default, "{name}");
+    }
     let Value::Array(all) = conn.cmd("CONFIG GET ratelimit.*") else { panic!("no array") };
-    assert_eq!(all.len(), 2 * 5);
+    assert_eq!(all.len(), 2 * 10);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! README.md, docs/ and redis.conf.example say what is so: every example is run and compared with what is printed
-//! there, and every error text, INFO field, setting and link is looked up.
+//! there, every error is met, and every syntax, INFO field, setting and link is looked up.
 
 mod support;
 
@@ -15,14 +15,17 @@ const NOW_US: i64 = 1_795_238_388_000_000;
 /// How long to wait for a reply before the clock of a call that waits is moved on.
 const TURN: Duration = Duration::from_millis(20);
 const PROMPT: &str = "127.0.0.1:6379> ";
-const PAGES: [&str; 6] = [
-    "README.md",
-    "docs/benchmarks.md",
-    "docs/commands.md",
-    "docs/design.md",
-    "docs/recipes.md",
-    "docs/servers.md",
-];
+/// README.md and all pages in docs/.
+fn pages() -> Vec<String> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let names =
+        fs::read_dir(docs).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<_> =
+        names.filter(|it| it.ends_with(".md")).map(|name| format!("docs/{name}")).collect();
+    pages.push("README.md".into());
+    pages.sort();
+    pages
+}
 
 /// The pages whose examples a reader may paste one after the other. On all others each example starts from an empty
 /// database.
@@ -203,8 +206,20 @@ fn run(block: &Block, reader: Reader, server: &Server, conn: &mut Conn) -> Resul
     Ok(steps.len())
 }
 
+/// A server whose clock is held, with the settings that docs/commands.md says its examples use.
 fn server() -> Server {
-    let server = Server::builder().clock(true).start();
+    let page = read("docs/commands.md");
+    let block = blocks("docs/commands.md", &page).into_iter().find(|it| it.language == "conf");
+    // `policies` takes all arguments that follow it.
+    let mut settings: Vec<_> = block
+        .unwrap()
+        .lines
+        .iter()
+        .flat_map(|it| it.split_once(' '))
+        .map(|(name, value)| [name.replace("ratelimit.", ""), value.trim_matches('"').to_owned()])
+        .collect();
+    settings.sort_by_key(|[name, _]| name == "policies");
+    let server = Server::builder().clock(true).module_args(settings.concat()).start();
     server.clock().set_us(NOW_US);
     server
 }
@@ -217,16 +232,24 @@ fn start_anew(server: &Server, conn: &mut Conn) {
 
 #[test]
 fn every_example_answers_what_is_printed_under_it() {
-    let server = server();
+    let mut server = server();
     let mut conn = server.conn();
     let (mut run_blocks, mut commands, mut failures) = (0, 0, Vec::new());
     let mut names = BTreeSet::new();
-    for page in PAGES {
-        let reader = if PASTED.contains(&page) { Reader::Pastes } else { Reader::Types };
+    for page in &pages() {
+        let reader = if PASTED.contains(&page.as_str()) { Reader::Pastes } else { Reader::Types };
         start_anew(&server, &mut conn);
         for block in blocks(page, &read(page)) {
             match block.language.as_str() {
                 "console" => {
+                    // What these count is no data.
+                    let lasts = |line: &String| {
+                        ["RL.TOP", "RL.POLICIES"].iter().any(|it| line.contains(it))
+                    };
+                    if block.lines.iter().any(lasts) {
+                        server = self::server();
+                        conn = server.conn();
+                    }
                     if reader == Reader::Types {
                         start_anew(&server, &mut conn);
                     }
@@ -240,11 +263,11 @@ fn every_example_answers_what_is_printed_under_it() {
                     );
                 }
                 // What is not run must not look as if it were.
-                "text" | "sh" | "conf" | "python" | "js" => {
+                "" => panic!("{}: in which language?", block.place),
+                _ => {
                     let looks = block.lines.iter().any(|line| line.contains(PROMPT.trim_end()));
                     assert!(!looks, "{}: an example that is not run", block.place);
                 }
-                other => panic!("{}: what is {other:?}?", block.place),
             }
         }
         // Times in seconds are what they are on paper only if no second passes on a page.
@@ -354,39 +377,225 @@ fn replies_are_printed_as_redis_cli_does() {
     );
 }
 
-/// The names of the commands, as docs/commands.md lists them at its head.
-fn command_names() -> Vec<String> {
+/// The syntax of each command, as docs/commands.md lists it at its head. A line that begins with a blank goes on with the
+/// one before it.
+fn head() -> Vec<String> {
     let head = blocks("docs/commands.md", &read("docs/commands.md")).swap_remove(0);
-    let name = |line: &String| line.split(' ').next().unwrap_or_default().to_owned();
-    let names: Vec<_> = head.lines.iter().map(name).collect();
-    assert_eq!(names.len(), 10, "{names:?}");
-    names
+    let mut syntaxes: Vec<String> = Vec::new();
+    for line in head.lines {
+        let words = line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        match syntaxes.last_mut().filter(|_| line.starts_with(' ')) {
+            Some(syntax) => *syntax = format!("{syntax} {words}"),
+            None => syntaxes.push(words),
+        }
+    }
+    syntaxes
+}
+
+/// The names of the commands in that list.
+fn command_names() -> Vec<String> {
+    head().iter().map(|syntax| syntax.split(' ').next().unwrap().to_owned()).collect()
+}
+
+/// An argument as COMMAND DOCS describes it, in the words of docs/commands.md.
+fn syntax(argument: &Value) -> String {
+    let fields = map(argument);
+    let field = |name: &str| fields.get(name).map(text).unwrap_or_default();
+    let parts = |between: &str| {
+        let Some(Value::Array(parts)) = fields.get("arguments") else { panic!("{argument:?}") };
+        parts.iter().map(syntax).collect::<Vec<_>>().join(between)
+    };
+    let (name, token) = (field("name"), field("token"));
+    let value = match name.as_str() {
+        "leave" | "buckets" => "n".into(),
+        "count" if !token.is_empty() => "n".into(),
+        "policy" => "@policy".into(),
+        name if name.ends_with("-ms") => "ms".into(),
+        name => name.replace('-', "_"),
+    };
+    let is_flagged = |flag: &str| match fields.get("flags") {
+        Some(Value::Array(flags)) => flags.iter().any(|it| text(it) == flag),
+        _ => false,
+    };
+    let mut shown = match field("type").as_str() {
+        "pure-token" => token,
+        "oneof" if is_flagged("optional") => parts(" | "),
+        "oneof" => format!("<{}>", parts(" | ")),
+        "block" => parts(" "),
+        _ if token.is_empty() => value,
+        _ => format!("{token} {value}"),
+    };
+    if is_flagged("multiple") {
+        shown = format!("{shown} [{shown} ...]");
+    }
+    if is_flagged("optional") {
+        shown = format!("[{shown}]");
+    }
+    shown
+}
+
+/// A reply that is a list of names and values.
+fn map(reply: &Value) -> BTreeMap<String, Value> {
+    let Value::Array(pairs) = reply else { panic!("{reply:?}") };
+    pairs.chunks(2).map(|pair| (text(&pair[0]), pair[1].clone())).collect()
 }
 
 #[test]
-fn the_syntax_of_each_command_is_the_one_above_its_code_and_its_section() {
+fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
+    let server = server();
+    if server.version().lacks("COMMAND DOCS", (7, 0)) {
+        return;
+    }
+    let mut conn = server.conn();
+    let Value::Array(ours) = conn.cmd("COMMAND LIST FILTERBY MODULE ratelimit") else { panic!() };
+    let ours: BTreeSet<_> = ours.iter().map(|name| text(name).to_uppercase()).collect();
+    assert_eq!(command_names().into_iter().collect::<BTreeSet<_>>(), ours);
     let page = read("docs/commands.md");
-    let head = blocks("docs/commands.md", &page).swap_remove(0);
-    let files = ["throttle", "window", "acquire", "settle"];
-    let code: String =
-        files.into_iter().map(|file| read(&format!("src/commands/{file}.rs"))).collect();
-    for (line, name) in head.lines.iter().zip(command_names()) {
-        let syntax = line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(code.contains(&format!("/// `{syntax}`\n")), "{syntax}");
-        assert!(page.contains(&format!("## {name}\n\n```text\n{syntax}\n```\n")), "{syntax}");
+    for (told, name) in head().into_iter().zip(command_names()) {
+        let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
+        let docs = map(docs.values().next().unwrap());
+        let arguments = match docs.get("arguments") {
+            Some(Value::Array(arguments)) => arguments.iter().map(syntax).collect(),
+            _ => vec![],
+        };
+        let shown = [vec![name.clone()], arguments].concat().join(" ");
+        assert_eq!(told, shown);
+        let section = page.split(&format!("\n## {name}\n\n```text\n")).nth(1);
+        let section = section.unwrap_or_else(|| panic!("{name} has no section"));
+        let above = section.split("\n```").next().unwrap().split_ascii_whitespace();
+        assert_eq!(above.collect::<Vec<_>>().join(" "), shown);
+    }
+}
+
+/// Calls that end with an error, one after the other on a server with the load arguments of [`REFUSING`]. The clock
+/// stands in 2256 for the last one.
+const REFUSED: &[&str] = &[
+    "RL.WINDOW k",
+    "RL.WINDOW k 5 60 SOON",
+    "RL.THROTTLE k 1 1 1 COUNTDENIED",
+    "RL.WINDOW k 5 60 BUCKETS",
+    "RL.WINDOW k 5 60 MS MS",
+    "RL.WINDOW k 5 60 BUCKETS 9 FIXED",
+    "RL.WINDOW k 5 60 LEAVE 1 FORCE",
+    "RL.THROTTLE k 1 1 1 BLOCK 1 AHEAD 1",
+    "RL.ALL 1 k WINDOW 5 60 CHECK SHADOW",
+    "RL.THROTTLE k x 1 1",
+    "RL.THROTTLE k 1 0 1",
+    "RL.THROTTLE k 999999999 1 1d",
+    "RL.THROTTLE k 1 1 1mo",
+    "RL.WINDOW k -1 60",
+    "RL.WINDOW k 5 0",
+    "RL.ACQUIRE k 5 00",
+    "RL.WINDOW k 5 1m",
+    "RL.WINDOW k 5 60 1.5",
+    "RL.ACQUIRE k 5 60 -1",
+    "RL.WINDOW k 5 60 LEAVE -1",
+    "RL.WINDOW k 5 60 -1 ATMOST",
+    "RL.THROTTLE k 0 1 20000d 3 FORCE",
+    "RL.WINDOW sum 5 60 9223372036854775807 FORCE",
+    "RL.WINDOW sum 5 60 FORCE",
+    "RL.THROTTLE k 1 1 1 AHEAD 0",
+    "RL.WINDOW k 5 60 BUCKETS 0",
+    "RL.WINDOW k 5 7min FIXED",
+    "RL.WINDOW k 5 1d FIXED TZ Here",
+    "RL.WINDOW k 5 1d TZ UTC",
+    "RL.ACQUIRE k 5 0 FIXED",
+    "RL.ACQUIRE k 5 60 LEASE 0",
+    "RL.RELEASE k \"\"",
+    "RL.ACQUIRE one 5 0 ID a",
+    "RL.ACQUIRE one 5 0 ID a",
+    "RL.ACQUIRE one 5 0 ID b",
+    "RL.APPLY one a",
+    "RL.WINDOW k 5 60 BLOCK 2y",
+    "RL.ACQUIRE one 1 0 BLOCK 1",
+    "RL.ALL 65 k WINDOW 5 60",
+    "RL.ALL 2 k k WINDOW 5 60 WINDOW 5 60",
+    "RL.ALL 1 k HELD",
+    "RL.ALL 2 k l WINDOW 5 60",
+    "RL.WINDOW k @none",
+    "RL.WINDOW k @free",
+    "RL.THROTTLE k @day",
+    "RL.WINDOW k @jobs",
+    "RL.WINDOW k @day BUCKETS 5",
+    "RL.TOP COUNT 0",
+    "RL.TOP COUNT",
+    "SET text x",
+    "RL.THROTTLE text 1 1 1",
+    "RL.WINDOW text 5 60",
+    "ZADD set 1 x",
+    "RL.THROTTLE set 1 1 1",
+    "RL.WINDOW set 5 60",
+    "RL.WINDOW k 5 60",
+];
+
+/// At most one reservation, nobody who waits, and a policy of each kind.
+const REFUSING: [&str; 6] = [
+    "max-reservations",
+    "1",
+    "max-waiters",
+    "0",
+    "policies",
+    "free THROTTLE 1 1 1; day WINDOW 5 60; jobs WINDOW 5 0",
+];
+
+/// Whether `pattern` is `text`, where `<...>` in the pattern stands for any characters.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('<') {
+        None => pattern == text,
+        Some((before, rest)) => {
+            let (_, after) = rest.split_once('>').unwrap();
+            let rest = text.strip_prefix(before);
+            rest.is_some_and(|rest| (0..=rest.len()).any(|at| matches(after, &rest[at..])))
+        }
     }
 }
 
 #[test]
-fn every_error_text_is_told() {
+fn every_error_that_is_told_can_be_met_and_no_other() {
     let page = read("docs/commands.md");
-    let code = read("src/error.rs");
-    let texts: Vec<_> =
-        code.split("c\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert!(texts.len() >= 30, "{texts:?}");
-    for text in texts {
-        assert!(page.contains(&format!("`{text}`")), "{text}");
+    let table = page.split("The module's are:").nth(1).unwrap().split("\n#").next().unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let told: Vec<_> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
+    let server = Server::builder().clock(true).module_args(REFUSING).start();
+    server.clock().set_us(NOW_US);
+    let mut conn = server.conn();
+    let mut met = BTreeSet::new();
+    for (number, call) in (1..).zip(REFUSED) {
+        if number == REFUSED.len() {
+            server.clock().set_us(unix_us("2256-01-01T00:00:00"));
+        }
+        let reply = conn.cmd(split(call).unwrap());
+        if let Value::ServerError(_) = reply {
+            let error = error_line(&reply);
+            let found: Vec<_> = told.iter().filter(|told| matches(told, &error)).collect();
+            assert_eq!(found.len(), 1, "{call} answers {error}, which is told as {found:?}");
+            assert!(!error.contains("internal error"), "{call} answers {error}");
+            met.insert(*found[0]);
+        }
     }
+    let strict = Server::builder().module_args(["policies-only", "yes"]).start();
+    let error = strict.conn().err("RL.WINDOW k 5 60");
+    met.extend(told.iter().filter(|told| **told == error));
+    let unmet: Vec<_> = told.iter().filter(|told| !met.contains(*told)).collect();
+    assert_eq!(unmet, [&"ERR internal error of redis-ratelimit, see the server's log"]);
+}
+
+#[test]
+fn every_reason_to_refuse_policies_that_is_told_can_be_met() {
+    let server = Server::start();
+    if server.version().lacks("CONFIG for modules", (7, 0)) {
+        return;
+    }
+    let page = read("docs/commands.md");
+    let table = page.split("\n| reason | where |\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let mut told: BTreeSet<_> = table.split('`').skip(1).step_by(2).collect();
+    let many: String = (0..=1_000).map(|number| format!("n{number} WINDOW 1 1;")).collect();
+    for wrong in ["a! WINDOW 5 60", "a WINDOW 5 60; a WINDOW 5 60", "a", "a WINDOW 5", &many] {
+        let error = server.conn().err(["CONFIG", "SET", "ratelimit.policies", wrong]);
+        let found = told.iter().copied().find(|told| error.ends_with(*told));
+        assert!(found.is_some_and(|found| told.remove(found)), "{wrong}: {error}");
+    }
+    assert!(told.is_empty(), "{told:?}");
 }
 
 #[test]
@@ -395,8 +604,10 @@ fn every_field_of_info_is_told_and_no_other() {
     let page = read("docs/commands.md");
     for field in page.split('`').filter(|code| code.starts_with("ratelimit_")) {
         for name in command_names() {
-            let name = name.to_lowercase().replace("rl.", "");
-            told.insert(field.replace("<command>", &name));
+            let name = name.to_lowercase().replace("rl.", "").replace('.', "_");
+            for policy in ["free", "day", "trial", "jobs"] {
+                told.insert(field.replace("<command>", &name).replace("<name>", policy));
+            }
         }
     }
     let info = server().conn().text("INFO ratelimit");
@@ -411,7 +622,7 @@ fn every_link_leads_somewhere() {
         plain.chars().filter(|it| it.is_alphanumeric() || "-_".contains(*it)).collect::<String>()
     };
     let mut links = 0;
-    for page in PAGES {
+    for page in &pages() {
         for link in read(page).split("](").skip(1) {
             let link = link.split(')').next().unwrap();
             if link.starts_with("https://") {
@@ -448,11 +659,12 @@ fn settings() -> Vec<Setting> {
     for line in file.lines() {
         let text = line.trim_start_matches('#').trim();
         let Some((name, default)) =
-            text.strip_prefix("ratelimit.").and_then(|it| it.split_once(' '))
+            line.strip_prefix("# ratelimit.").and_then(|it| it.split_once(' '))
         else {
             comment = if line.is_empty() { String::new() } else { format!("{comment} {text}") };
             continue;
         };
+        let default = default.trim_matches('"');
         // "From 1 to 65536."
         let range = comment.rsplit_once("From ").map(|(_, range)| {
             let mut words = range.split([' ', '.']);
@@ -496,7 +708,7 @@ fn a_server_starts_with_the_example_file_whether_its_settings_are_comments_or_no
             .collect::<Vec<_>>()
     };
     assert_eq!(set(&before), set(&after));
-    assert_eq!(set(&after).len(), 5);
+    assert_eq!(set(&after).len(), 10);
 }
 
 #[test]
@@ -513,10 +725,20 @@ fn each_setting_has_the_default_and_range_that_are_told() {
     for Setting { name, default, range } in settings {
         let name = format!("ratelimit.{name}");
         assert_eq!(all[&name], default, "{name}");
-        let row = page.lines().find(|line| line.starts_with(&format!("| {name} | {default}")));
+        let told = if default.is_empty() { "`\"\"`" } else { &default };
+        let row = page.lines().find(|line| line.starts_with(&format!("| {name} | {told}")));
         let row = row.unwrap_or_else(|| panic!("{name} is not in the table of docs/commands.md"));
         let Some((least, most)) = range else {
-            assert_eq!(name, "ratelimit.timezone");
+            match name.as_str() {
+                "ratelimit.timezone" | "ratelimit.policies" => {}
+                "ratelimit.cl-throttle" => assert!(row.ends_with("| yes or no, at start only |")),
+                _ => {
+                    assert!(row.ends_with("| yes or no |"), "{row}");
+                    for value in ["yes", "no"] {
+                        assert_eq!(conn.text(format!("CONFIG SET {name} {value}")), "OK");
+                    }
+                }
+            }
             continue;
         };
         assert!(row.ends_with(&format!("| {least} to {most} |")), "{row}");

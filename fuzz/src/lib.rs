@@ -2,5 +2,7 @@
 
 #[path = "../../src/limit/mod.rs"]
 pub mod limit;
+#[path = "../../src/limit/memory.rs"]
+pub mod memory;
 #[path = "../../src/text.rs"]
 pub mod text;

@@ -2,6 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use redis_ratelimit_fuzz::limit::calendar::Zones;
 use redis_ratelimit_fuzz::limit::rule::Rule;
 
 /// The year 2200: periods of a century end before calendars do.
@@ -9,26 +10,29 @@ const LATE_US: u64 = 7_258_118_400_000_000;
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (us, text) = input;
-    let Some(rule) = Rule::parse(text) else { return };
-    let written = rule.write();
-    let again = Rule::parse(written.as_bytes()).expect("what is written can be read");
-    assert_eq!(again.write().as_bytes(), written.as_bytes());
+    let mut zones = Zones::new();
+    let Some(rule) = Rule::parse(text, &mut zones) else { return };
+    let written = rule.write(&zones);
+    let again = Rule::parse(written.as_bytes(), &mut zones).expect("what is written can be read");
+    assert_eq!(again.write(&zones).as_bytes(), written.as_bytes());
 
     for now_us in [us, us % LATE_US] {
-        let Some(moment) = rule.at(now_us) else {
+        let Some(moment) = rule.at(now_us, &mut zones) else {
             assert!(now_us > LATE_US, "no moment at {now_us}");
             continue;
         };
         if matches!(rule, Rule::Semaphore) {
-            assert_eq!((moment.left_us(), moment.leave_us(now_us)), (Some(u64::MAX), now_us));
+            assert_eq!((moment.horizon_us(), moment.expiry_us(now_us)), (Some(u64::MAX), now_us));
             continue;
         }
-        assert!(moment.left_us().is_none_or(|left_us| left_us < now_us));
+        assert!(moment.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
         if now_us < LATE_US {
-            let leave_us = moment.leave_us(now_us);
-            assert!(leave_us > now_us);
-            assert!(moment.left_by(leave_us).is_some_and(|left_us| left_us >= now_us));
-            assert!(moment.left_by(leave_us - 1).is_none_or(|left_us| left_us < now_us));
+            let expiry_us = moment.expiry_us(now_us);
+            assert!(expiry_us > now_us);
+            assert!(moment.horizon_us_at(expiry_us).is_some_and(|horizon_us| horizon_us >= now_us));
+            assert!(moment
+                .horizon_us_at(expiry_us - 1)
+                .is_none_or(|horizon_us| horizon_us < now_us));
         }
     }
 });

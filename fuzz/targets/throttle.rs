@@ -1,22 +1,28 @@
 //! Any calls on one bucket: nothing panics, the state comes back from its text, waiting as told is enough and no
-//! less is, and over any time no more passes than the rate allows.
+//! less is, bookings come in order, a debt is bounded, and over any time no more passes than the rate allows.
 #![no_main]
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::decision::Limited;
-use redis_ratelimit_fuzz::limit::throttle::{bar, decide, look, Next, Rate, Tat};
+use redis_ratelimit_fuzz::limit::decision::{Ask, Manner, Quantity, Verdict};
+use redis_ratelimit_fuzz::limit::throttle::{Bucket, Next, Rate, Stored};
+use redis_ratelimit_fuzz::memory::{stored_after, throttle};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
+    rate: Limit,
+    start_us: u64,
+    stored: Option<&'a [u8]>,
+    calls: Vec<Call>,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+struct Limit {
     max_burst: u64,
     count: u64,
     period_ms: u64,
     /// How far the three above are shifted down, so that small ones come as often as large ones.
     shifts: [u8; 3],
-    start_us: u64,
-    stored: Option<&'a [u8]>,
-    calls: Vec<Call>,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -25,92 +31,140 @@ struct Call {
     moves_us: i64,
     quantity: i64,
     shifts: [u8; 2],
-    atmost: bool,
+    way: Way,
+    /// From here on the limit is another.
+    rate: Option<Limit>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Way {
+    Whole,
+    AtMost,
+    Leave { leave: u64, shift: u8, atmost: bool },
+    Force,
+    Ahead { us: u64, shift: u8 },
 }
 
 /// 1 January 2100. A stored time ends in 2286, and a bucket may be a century long.
 const LATE_US: u64 = 4_102_444_800_000_000;
 const PER_SECOND_EXACT: u128 = 1_000_000_000_000;
+const YEAR_US: u64 = 31_557_600_000_000;
 
-/// Everything that was taken since a moment, while nobody gave back and no clock went back.
+impl Limit {
+    fn rate(&self) -> Option<(Rate, u64, u64, u64)> {
+        let [burst, count, period] = self.shifts.map(|shift| u32::from(shift % 64));
+        let max_burst = (self.max_burst >> burst).min(i64::MAX as u64 - 1);
+        let count = (self.count >> count).clamp(1, i64::MAX as u64);
+        let period_ms = (self.period_ms >> period).clamp(1, 3_155_760_000_000);
+        let rate = Rate::new(max_burst, count, period_ms).ok()?;
+        Some((rate, max_burst + 1, count, period_ms))
+    }
+}
+
+impl Call {
+    fn ask(&self) -> Ask {
+        let quantity = Quantity::from_signed(self.quantity >> (self.shifts[1] % 64));
+        let (leave, manner) = match self.way {
+            _ if matches!(quantity, Quantity::GiveBack(_)) => (0, Manner::Whole),
+            Way::Whole => (0, Manner::Whole),
+            Way::AtMost => (0, Manner::AtMost),
+            Way::Leave { leave, shift, atmost } => {
+                (leave >> (shift % 64), if atmost { Manner::AtMost } else { Manner::Whole })
+            }
+            Way::Force => (0, Manner::Force),
+            Way::Ahead { us, shift } => (0, Manner::Ahead((us >> (shift % 64)).clamp(1, YEAR_US))),
+        };
+        Ask { quantity, leave, manner }
+    }
+}
+
+/// Everything that was taken since a moment, while nobody gave back, no clock went back and the limit stayed.
 struct Account {
     since_us: u64,
     taken: u128,
+    /// When the last of it may go on.
+    go_us: u64,
 }
 
 fuzz_target!(|input: Input| {
-    let [burst, count, period] = input.shifts.map(|shift| u32::from(shift % 64));
-    let max_burst = (input.max_burst >> burst).min(i64::MAX as u64 - 1);
-    let count = (input.count >> count).clamp(1, i64::MAX as u64);
-    let period_ms = (input.period_ms >> period).clamp(1, 3_155_760_000_000);
-    let Ok(rate) = Rate::new(max_burst, count, period_ms) else { return };
-    let limit = max_burst + 1;
-    let exact = u128::from(count) * 1_000 <= PER_SECOND_EXACT * u128::from(period_ms);
-
+    let Some((mut rate, mut limit, mut count, mut period_ms)) = input.rate.rate() else { return };
     let mut now_us = input.start_us % LATE_US;
-    let mut stored = input.stored.and_then(Tat::decode);
-    let mut account = Account { since_us: now_us, taken: 0 };
+    let mut stored = input.stored.and_then(Stored::decode);
+    let mut account = Account { since_us: now_us, taken: 0, go_us: now_us };
+    // What was stored before may be a debt that lets bookings go on together.
+    let mut forced = stored.is_some();
     for call in input.calls.iter().take(200) {
         let moves_us = call.moves_us >> (call.shifts[0] % 64);
         now_us = now_us.saturating_add_signed(moves_us).min(LATE_US);
-        let quantity = call.quantity >> (call.shifts[1] % 64);
-        let atmost = call.atmost && quantity >= 0;
+        let other = call.rate.as_ref().and_then(Limit::rate);
+        if let Some(other) = other {
+            (rate, limit, count, period_ms) = other;
+        }
+        let exact = u128::from(count) * 1_000 <= PER_SECOND_EXACT * u128::from(period_ms);
+        let ask = call.ask();
+        if moves_us < 0 || matches!(ask.quantity, Quantity::GiveBack(_)) || other.is_some() {
+            account = Account { since_us: now_us, taken: 0, go_us: now_us };
+        }
 
-        let seen = look(&rate, stored, now_us, quantity, atmost);
-        let (decision, next) = decide(&rate, stored, now_us, quantity, atmost);
-        assert_eq!(seen.limited, decision.limited);
-        assert_eq!(seen.retry_after_us, decision.retry_after_us);
+        let bucket = Bucket::read(&rate, stored, now_us);
+        let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
+            assert_eq!(ask.manner, Manner::Force);
+            assert!(bucket.judge(&ask, false).is_err());
+            continue;
+        };
+        let verdict = decision.verdict;
+        let wanted = ask.quantity.wanted();
+        let seen = bucket.look(verdict);
+        assert_eq!(bucket.judge(&ask, false), Ok(verdict));
         assert_eq!(decision.limit, limit);
         assert!(decision.remaining <= limit);
-        let (barred, _) = bar(&rate, stored, now_us, decision, next);
-        assert!(quantity <= 0 || barred.limited == Limited::Denied);
+        let barred = bucket.judge(&ask, true).expect("no debt");
+        let passes = !ask.quantity.takes() || ask.manner == Manner::Force;
+        assert_eq!(barred.allowed(), passes);
+        assert!(barred.retry_after_us().is_none_or(|wait_us| wait_us >= 1_000));
 
-        let after = match next {
-            Next::Keep => stored,
-            Next::Store(tat) => {
-                assert_eq!(Tat::decode(tat.encode().as_bytes()), Some(tat));
-                assert!(tat.full_at_ms() >= now_us / 1_000);
-                Some(tat)
-            }
-            Next::Delete => None,
-        };
-        match decision.limited {
-            Limited::Allowed => {
-                assert_eq!(decision.retry_after_us, None);
-                let granted = if quantity <= 0 { 0 } else { quantity.unsigned_abs() };
-                assert_eq!(
-                    decision.granted,
-                    if atmost { granted.min(seen.remaining) } else { granted }
-                );
-            }
-            Limited::Denied => {
-                assert_eq!(decision.granted, 0);
-                let wait_us = decision.retry_after_us;
-                assert_eq!(wait_us.is_none(), !atmost && quantity.unsigned_abs() > limit);
-                if let Some(wait_us) = wait_us {
-                    assert!(wait_us > 0);
-                    let at = |us| decide(&rate, after, now_us + us, quantity, atmost).0;
-                    assert!(at(wait_us).allowed(), "{decision:?} is not enough");
-                    assert!(!at(wait_us - 1).allowed(), "{decision:?} is too much");
+        let after = stored_after(stored, next);
+        if let Next::Store(stored) = next {
+            assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
+            assert!(stored.full_at_ms() >= now_us / 1_000);
+        }
+        match verdict {
+            Verdict::Allowed { taken, go_after_us } => {
+                let atmost = ask.manner == Manner::AtMost && wanted > 0;
+                let most = if atmost { seen.remaining - ask.leave } else { u64::MAX };
+                assert_eq!(taken, wanted.min(most));
+                match ask.manner {
+                    Manner::Ahead(ahead_us) => assert!(go_after_us <= ahead_us),
+                    _ => assert_eq!(go_after_us, 0),
                 }
+                if let (Manner::Ahead(_), true) = (ask.manner, go_after_us > 0) {
+                    assert_eq!(decision.remaining, 0);
+                    assert!(forced || now_us + go_after_us >= account.go_us, "out of order");
+                    account.go_us = now_us + go_after_us;
+                }
+                account.taken += u128::from(taken);
+                forced |= ask.manner == Manner::Force;
             }
-            Limited::Held => panic!("nobody holds"),
+            Verdict::Never => {
+                assert_eq!(next, Next::Keep);
+                let least = if ask.manner == Manner::AtMost { 1 } else { wanted };
+                assert!(u128::from(least) + u128::from(ask.leave) > u128::from(limit));
+            }
+            Verdict::Denied { wait_us, .. } => {
+                assert!(wait_us > 0);
+                let at = |us| throttle(&rate, after, now_us + us, &ask).expect("no debt").0.verdict;
+                assert!(at(wait_us).allowed(), "{decision:?} is not enough");
+                assert!(!at(wait_us - 1).allowed(), "{decision:?} is too much");
+            }
         }
-
-        if moves_us < 0 || quantity < 0 {
-            account = Account { since_us: now_us, taken: 0 };
-        }
-        account.taken += u128::from(decision.granted);
-        if exact {
-            // taken * period <= (limit * period + count * time) * (1 + 1e-6), with half a microsecond's grace.
+        if exact && !forced {
+            // taken * period <= (limit * period + count * time) * (1 + 1e-6), a microsecond more for a booking.
             let period_us = u128::from(period_ms) * 1_000;
-            let time_us = u128::from(now_us - account.since_us);
+            let until_us = now_us.max(account.go_us) + 1;
+            let time_us = u128::from(until_us - account.since_us);
             let most = u128::from(limit) * period_us + u128::from(count) * time_us;
-            assert!(
-                account.taken * period_us <= most + most.div_ceil(1_000_000),
-                "{} taken",
-                account.taken
-            );
+            let taken = account.taken;
+            assert!(taken * period_us <= most + most.div_ceil(1_000_000), "{taken} taken");
         }
         stored = after;
     }

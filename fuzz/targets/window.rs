@@ -1,15 +1,17 @@
-//! Any calls on one window, its entries in a plain list: beside every entry a list of what was admitted and when.
+//! Any calls on one window, and beside its entries a list of what was admitted and when.
 //! Nothing panics or contradicts itself, nothing admitted is ever forgotten, nobody gets more than the limit, and
 //! waiting as told is enough and no less is.
 #![no_main]
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
+use redis_ratelimit_fuzz::limit::calendar::Zones;
+use redis_ratelimit_fuzz::limit::decision::{Ask, Manner, Quantity, Verdict};
 use redis_ratelimit_fuzz::limit::event::{Event, MAX_SUM};
+use redis_ratelimit_fuzz::limit::held::{Lease, Leases, Listed};
 use redis_ratelimit_fuzz::limit::rule::{Moment, Rule};
-use redis_ratelimit_fuzz::limit::window::{
-    decision, freed_at_us, Ask, Edit, Events, Held, Judgement, Tally,
-};
+use redis_ratelimit_fuzz::limit::window::{Edit, Tally};
+use redis_ratelimit_fuzz::memory::{Call, Done, Kind, Refused, Zset};
 
 const RULES: [&str; 12] = [
     "1ms",
@@ -36,71 +38,33 @@ struct Input {
     shift: u8,
     /// What the running total begins with, so that it also runs around.
     total: u64,
-    calls: Vec<Call>,
+    steps: Vec<Step>,
 }
 
 #[derive(Arbitrary, Debug)]
-enum Call {
+enum Step {
     Pass { us: u64, shift: u8 },
-    StepBack { us: u64, shift: u8 },
-    Take { quantity: u64, shift: u8, atmost: bool, barred: bool, count_denied: bool },
+    GoBack { us: u64, shift: u8 },
+    Take { quantity: u64, shift: u8, way: Way, kind: TakeKind, barred: bool },
+    GiveBack { quantity: u64, shift: u8 },
     Apply { quantity: u64, shift: u8 },
-    Hold { quantity: u64, shift: u8, lease_us: u64, lease_shift: u8 },
     Release { nth: u8 },
 }
 
-/// A sorted set as a list in its order.
-#[derive(Clone, Debug, Default)]
-struct Zset(Vec<(u64, Vec<u8>)>);
-
-impl Zset {
-    fn add(&mut self, event: &Event) {
-        let member = event.member().as_bytes().to_vec();
-        self.0.retain(|(_, old)| *old != member);
-        self.0.push((event.newest_us, member));
-        self.0.sort();
-    }
-
-    /// As the commands write it.
-    fn apply(&mut self, edit: &Edit, now_us: u64) {
-        if let Some(put) = edit.put {
-            self.add(&put);
-        }
-        if let Some(old) = edit.remove {
-            let before = self.0.len();
-            self.0.retain(|(_, member)| member != old.member().as_bytes());
-            assert!(self.0.len() < before, "{old:?} was not there");
-        }
-        if edit.remove_future {
-            assert!(edit.put.is_some());
-            self.0.retain(|(us, _)| *us <= now_us);
-        }
-    }
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Way {
+    Whole,
+    AtMost,
+    Leave { leave: u64, shift: u8, atmost: bool },
+    Force,
 }
 
-#[derive(Debug)]
-struct Contradiction;
-
-impl Events for Zset {
-    type Error = Contradiction;
-
-    fn first_after(&mut self, us: Option<u64>) -> Result<Option<Event>, Contradiction> {
-        let found = self.0.iter().find(|(at_us, _)| us.is_none_or(|us| *at_us > us));
-        found
-            .map(|(at_us, member)| Event::decode(*at_us as f64, member).ok_or(Contradiction))
-            .transpose()
-    }
-
-    fn last_until(&mut self, us: Option<u64>) -> Result<Option<Event>, Contradiction> {
-        let found = self.0.iter().rfind(|(at_us, _)| us.is_none_or(|us| *at_us <= us));
-        found
-            .map(|(at_us, member)| Event::decode(*at_us as f64, member).ok_or(Contradiction))
-            .transpose()
-    }
-
-    fn contradiction() -> Contradiction {
-        Contradiction
-    }
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum TakeKind {
+    Count,
+    CountDenied,
+    Hold { lease_us: u64, shift: u8 },
+    Look,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,193 +73,276 @@ struct Counted {
     weight: u64,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Reserved {
+    end_us: u64,
+    lease_us: u64,
+    quantity: u64,
+}
+
 struct World {
     rule: Rule,
+    zones: Zones,
     limit: u64,
     now_us: u64,
     zset: Zset,
     counted: Vec<Counted>,
-    leases: Vec<(u64, u64)>,
-    /// Entries are told apart to the microsecond, and no denied call was counted.
+    leases: Vec<Reserved>,
+    /// Entries are told apart to the microsecond: no denied call was counted, and nothing beyond the limit.
     exact: bool,
+    gave_back: bool,
+    stepped_back: bool,
+}
+
+fn small(value: u64, shift: u8) -> u64 {
+    value >> (shift % 64)
 }
 
 fn live(moment: &Moment, at_us: u64) -> bool {
-    moment.left_us().is_none_or(|left_us| at_us.min(moment.now_us()) > left_us)
+    moment.horizon_us().is_none_or(|horizon_us| at_us.min(moment.now_us()) > horizon_us)
 }
 
 impl World {
-    fn moment(&self, now_us: u64) -> Moment {
-        self.rule.at(now_us).expect("a year that the calendar knows")
+    fn moment(&mut self, now_us: u64) -> Moment {
+        self.rule.at(now_us, &mut self.zones).expect("a year that the calendar knows")
     }
 
-    fn held(&self, now_us: u64) -> Held {
-        let mut held = Held::default();
-        for (end_us, quantity) in &self.leases {
-            if *end_us > now_us {
-                held.add(*end_us, *quantity);
-            }
-        }
-        held
+    fn held(&self, now_us: u64) -> Listed {
+        let end_us = |one: &Reserved| one.end_us.min(now_us.saturating_add(one.lease_us));
+        let live = self.leases.iter().filter(|one| end_us(one) > now_us);
+        live.map(|one| Lease { end_us: end_us(one), quantity: one.quantity }).collect()
     }
 
-    /// Reads, and compares what is counted with the list.
-    fn read(&mut self) -> Tally {
-        let moment = self.moment(self.now_us);
-        let tally = Tally::read(&mut self.zset, moment).expect("no contradiction");
+    fn call(&mut self, now_us: u64, ask: &Ask, kind: Kind, barred: bool) -> Result<Done, Refused> {
+        let (moment, held) = (self.moment(now_us), self.held(now_us));
+        let call = Call { moment, limit: self.limit, most_entries: 4096, ask: *ask, kind, barred };
+        call.make(&mut self.zset, &held)
+    }
+
+    fn look(&mut self, now_us: u64, ask: &Ask) -> Done {
+        self.call(now_us, ask, Kind::Look, false).expect("no contradiction")
+    }
+
+    /// Compares what is counted with the list.
+    fn compare(&self, moment: &Moment, counted: u64) {
         let lives: u128 = self
             .counted
             .iter()
-            .filter(|one| live(&moment, one.at_us))
+            .filter(|one| live(moment, one.at_us))
             .map(|one| u128::from(one.weight))
             .sum();
-        assert!(
-            u128::from(tally.counted()) >= lives,
-            "{} counted, {lives} admitted",
-            tally.counted()
-        );
-        if self.exact {
-            assert_eq!(u128::from(tally.counted()), lives);
+        assert!(u128::from(counted) >= lives, "{counted} counted, {lives} admitted");
+        // What was given back may count again when the clock goes back.
+        if self.exact && !(self.gave_back && self.stepped_back) {
+            assert_eq!(u128::from(counted), lives);
         }
-        tally
     }
 
-    fn write(&mut self, tally: &Tally, trim: bool) {
-        let (now_us, edit) = (self.now_us, tally.edit());
+    /// Writes into the lists what a call wrote. `times` are those of the entries before it.
+    fn note(&mut self, moment: &Moment, edit: &Edit, times: &[u64]) {
+        let now_us = moment.now_us();
+        if let Some(last) = edit.trim.checked_sub(1) {
+            assert!(!live(moment, times[last]), "a live entry is dropped");
+            self.counted.retain(|one| one.at_us > times[last]);
+        }
+        for one in &mut self.counted {
+            one.at_us = one.at_us.min(now_us);
+        }
+        for one in &mut self.leases {
+            one.end_us = one.end_us.min(now_us.saturating_add(one.lease_us));
+        }
+    }
+
+    fn make(&mut self, ask: &Ask, kind: Kind, barred: bool) {
+        let now_us = self.now_us;
         let moment = self.moment(now_us);
-        self.zset.apply(&edit, now_us);
-        if edit.remove_future {
-            for one in &mut self.counted {
-                one.at_us = one.at_us.min(now_us);
-            }
+        let semaphore = matches!(self.rule, Rule::Semaphore);
+        let times: Vec<u64> = self.zset.events().map(|one| one.newest_us).collect();
+        let first = self.zset.events().find(|one| live(&moment, one.newest_us));
+        let held = self.held(now_us).total();
+        let done = match self.call(now_us, ask, kind, barred) {
+            Err(Refused::SumTooLarge) => return assert_eq!(ask.manner, Manner::Force),
+            done => done.expect("no contradiction"),
+        };
+        if !semaphore {
+            self.compare(&moment, done.counted);
         }
-        if trim {
-            // All of the dead, where the commands drop some.
-            self.zset.0.retain(|(us, _)| live(&moment, *us));
-            self.counted.retain(|one| live(&moment, one.at_us));
+        if let Some(edit) = &done.edit {
+            self.note(&moment, edit, &times);
         }
-    }
-
-    fn record(&mut self, tally: &mut Tally, weight: u64, denied: bool) {
-        let before = tally.counted();
-        tally.record(weight, denied);
-        let added = weight.min(MAX_SUM - before);
-        assert_eq!(tally.counted(), before + added);
-        if added > 0 && !denied {
-            self.counted.push(Counted { at_us: self.now_us, weight: added });
-        }
-        self.exact &= !denied;
-        self.write(tally, true);
-    }
-
-    fn take(&mut self, ask: &Ask, count_denied: bool) {
-        let mut tally = self.read();
-        let mut held = self.held(self.now_us);
-        let judgement = ask.judge(tally.counted(), held.total());
-        let used = tally.counted().saturating_add(held.total());
-        match judgement {
-            Judgement::Granted(granted) => {
-                assert!(granted <= self.limit.saturating_sub(used));
-                assert_eq!(granted > 0, ask.quantity > 0);
-                if granted > 0 {
-                    self.record(&mut tally, granted, false);
-                    assert!(self.read().counted() <= self.limit);
+        let used = u128::from(done.counted) + held;
+        match (done.decision.verdict, ask.quantity) {
+            (_, Quantity::Look) => assert_eq!(done.edit, None),
+            (verdict, Quantity::GiveBack(amount)) => {
+                assert_eq!((verdict, done.edit.is_some()), (Verdict::taking(0), done.counted > 0));
+                let left = done.counted.saturating_sub(amount);
+                if self.gave_back && self.stepped_back {
+                    // What was given back before, and counted again, goes with the entry before it.
+                    assert!(done.tally.counted() <= left);
+                } else {
+                    assert_eq!(done.tally.counted(), left);
                 }
+                self.give_back(amount, first.map_or(u64::MAX, |first| first.first_us()));
             }
-            Judgement::Never => assert!(ask.quantity > self.limit || self.limit == 0),
-            Judgement::Wanting { need, .. } => {
-                let freed = freed_at_us(&mut self.zset, &tally, &mut held, need);
-                let freed_us = freed.expect("no contradiction").expect("all leaves some time");
-                let decision = decision(
-                    ask,
-                    judgement,
-                    self.now_us,
-                    used,
-                    Some(freed_us),
-                    tally.empty_at_us(),
-                );
-                assert_eq!(decision.granted, 0);
-                if tally.has_future() {
-                    self.write(&tally, false);
-                    let healed = self.read();
-                    assert!(!healed.has_future());
-                    assert!(healed.counted() == tally.counted());
+            (Verdict::Allowed { taken, .. }, Quantity::Take(wanted)) => {
+                if ask.manner == Manner::Force {
+                    assert_eq!(taken, wanted);
+                    self.exact &= used + u128::from(taken) <= u128::from(self.limit);
+                } else {
+                    assert!(taken > 0 && !barred);
+                    let after = used + u128::from(taken) + u128::from(ask.leave);
+                    assert!(after <= u128::from(self.limit));
                 }
-                if need > 0 && freed_us < LATE_US {
-                    assert!(freed_us > self.now_us);
-                    let alone = Ask { barred: false, ..*ask };
-                    for (us, enough) in [(freed_us, true), (freed_us - 1, false)] {
-                        let moment = self.moment(us);
-                        let then = Tally::read(&mut self.zset, moment).expect("no contradiction");
-                        let judged = alone.judge(then.counted(), self.held(us).total());
-                        let granted = matches!(judged, Judgement::Granted(_));
-                        assert_eq!(granted, enough, "{us}, told {freed_us} at {}", self.now_us);
+                match kind {
+                    Kind::Look => assert_eq!(done.edit, None),
+                    Kind::Hold(lease_us) => {
+                        let end_us = now_us.saturating_add(lease_us);
+                        self.leases.push(Reserved { end_us, lease_us, quantity: taken });
+                    }
+                    Kind::Count | Kind::CountDenied => {
+                        self.counted.push(Counted { at_us: now_us, weight: taken });
                     }
                 }
-                if count_denied && ask.quantity <= self.limit {
-                    let mut tally = self.read();
-                    self.record(&mut tally, ask.quantity, true);
-                }
             }
+            (Verdict::Never, _) => {
+                let least = if ask.manner == Manner::AtMost { 1 } else { ask.quantity.wanted() };
+                assert!(u128::from(least) + u128::from(ask.leave) > u128::from(self.limit));
+                assert_eq!(done.edit, None);
+            }
+            (Verdict::Denied { wait_us, .. }, _) => {
+                self.exact &= !done.denial_counted;
+                // A denied call writes leases from the future anew.
+                for one in &mut self.leases {
+                    one.end_us = one.end_us.min(now_us.saturating_add(one.lease_us));
+                }
+                self.wait_is_right(ask, kind, wait_us, barred);
+            }
+        }
+        if done.edit.is_some() && !semaphore {
+            let again = Tally::read(&mut self.zset, moment).expect("no contradiction");
+            assert!(!again.has_future());
+            assert_eq!(again.counted(), done.tally.counted());
+            self.compare(&moment, again.counted());
+        }
+    }
+
+    fn wait_is_right(&mut self, ask: &Ask, kind: Kind, wait_us: u64, barred: bool) {
+        let then_us = self.now_us.saturating_add(wait_us);
+        assert!(wait_us > 0 && (!barred || wait_us >= 1_000));
+        // Looking heals nothing.
+        if kind == Kind::Look && self.stepped_back || then_us >= LATE_US {
+            return;
+        }
+        assert!(self.look(then_us, ask).decision.verdict.allowed(), "{wait_us} is too short");
+        if !barred {
+            let before = self.look(then_us - 1, ask).decision.verdict;
+            assert!(!before.allowed(), "{wait_us} is too long");
+        }
+    }
+
+    /// Uncounts the oldest events of those in entries that count, which began at `since_us`.
+    fn give_back(&mut self, mut left: u64, since_us: u64) {
+        self.gave_back = true;
+        let since_us = since_us.min(self.now_us);
+        for one in self.counted.iter_mut().filter(|one| one.at_us >= since_us) {
+            let gone = one.weight.min(left);
+            one.weight -= gone;
+            left -= gone;
+        }
+        self.counted.retain(|one| one.weight > 0);
+    }
+
+    fn apply(&mut self, weight: u64) {
+        let moment = self.moment(self.now_us);
+        let mut tally = Tally::read(&mut self.zset, moment).expect("no contradiction");
+        let before = tally.counted();
+        self.compare(&moment, before);
+        tally.record(weight, false, u64::MAX);
+        let added = weight.min(MAX_SUM - before);
+        assert_eq!(tally.counted(), before + added);
+        let times: Vec<u64> = self.zset.events().map(|one| one.newest_us).collect();
+        tally.trim(&mut self.zset, times.len(), 4096).expect("no contradiction");
+        let edit = tally.edit(&mut self.zset).expect("no contradiction");
+        self.zset.apply(&edit);
+        self.note(&moment, &edit, &times);
+        if added > 0 {
+            self.counted.push(Counted { at_us: self.now_us, weight: added });
         }
     }
 }
 
 fuzz_target!(|input: Input| {
     let text = RULES[usize::from(input.rule) % RULES.len()];
-    let rule = Rule::parse(text.as_bytes()).expect("a rule");
+    let mut zones = Zones::new();
+    let rule = Rule::parse(text.as_bytes(), &mut zones).expect("a rule");
     let mut world = World {
         rule,
-        limit: (input.limit >> (input.shift % 64)).min(MAX_SUM),
+        zones,
+        limit: small(input.limit, input.shift).min(MAX_SUM),
         now_us: START_US,
         zset: Zset::default(),
         counted: Vec::new(),
         leases: Vec::new(),
         exact: matches!(rule, Rule::Sliding { buckets: None, .. }),
+        gave_back: false,
+        stepped_back: false,
     };
     // It counts no events, and nobody writes them under one.
     let semaphore = matches!(rule, Rule::Semaphore);
     if !semaphore {
-        // One that nobody counts any more.
         let total = input.total;
         let old = Event { newest_us: START_US - 1, span_us: 0, total, weight: 1, denied: false };
         world.zset.add(&old);
         world.counted.push(Counted { at_us: START_US - 1, weight: 1 });
     }
-    let small = |value: u64, shift: u8| value >> (shift % 64);
-    for call in input.calls.iter().take(100) {
-        match *call {
-            Call::Pass { us, shift } => {
+    for step in input.steps.iter().take(100) {
+        match *step {
+            Step::Pass { us, shift } => {
                 world.now_us = world.now_us.saturating_add(small(us, shift)).min(LATE_US);
             }
-            Call::StepBack { us, shift } => {
+            Step::GoBack { us, shift } => {
                 world.now_us = world.now_us.saturating_sub(small(us, shift)).max(START_US / 2);
+                world.stepped_back = true;
             }
-            Call::Take { quantity, shift, atmost, barred, count_denied } => {
+            Step::Take { quantity, shift, way, kind, barred } => {
                 let quantity = small(quantity, shift).min(MAX_SUM);
-                let ask = Ask { limit: world.limit, quantity, atmost, barred };
+                let quantity =
+                    if quantity == 0 { Quantity::Look } else { Quantity::Take(quantity) };
+                let (leave, manner) = match way {
+                    Way::Whole => (0, Manner::Whole),
+                    Way::AtMost => (0, Manner::AtMost),
+                    Way::Leave { leave, shift, atmost } => {
+                        (small(leave, shift), if atmost { Manner::AtMost } else { Manner::Whole })
+                    }
+                    Way::Force => (0, Manner::Force),
+                };
+                let kind = match kind {
+                    TakeKind::Count => Kind::Count,
+                    TakeKind::CountDenied => Kind::CountDenied,
+                    TakeKind::Hold { lease_us, shift } => {
+                        Kind::Hold(small(lease_us, shift).clamp(1, 31_557_600_000_000))
+                    }
+                    TakeKind::Look => Kind::Look,
+                };
+                // Only reservations are made in a semaphore, and none is forced.
+                let kind = if semaphore { Kind::Hold(9) } else { kind };
+                let holds = matches!(kind, Kind::Hold(_));
+                let whole = if manner == Manner::Force && holds { Manner::Whole } else { manner };
+                world.make(&Ask { quantity, leave, manner: whole }, kind, barred);
+            }
+            Step::GiveBack { quantity, shift } => {
+                let quantity = Quantity::GiveBack(small(quantity, shift).max(1));
+                let ask = Ask { quantity, leave: 0, manner: Manner::Whole };
                 if !semaphore {
-                    world.take(&ask, count_denied);
+                    world.make(&ask, Kind::Count, false);
                 }
             }
-            Call::Apply { quantity, shift } => {
+            Step::Apply { quantity, shift } => {
                 if !semaphore {
-                    let mut tally = world.read();
-                    world.record(&mut tally, small(quantity, shift).min(MAX_SUM), false);
+                    world.apply(small(quantity, shift).min(MAX_SUM));
                 }
             }
-            Call::Hold { quantity, shift, lease_us, lease_shift } => {
-                let quantity = small(quantity, shift).min(MAX_SUM);
-                let ask = Ask { limit: world.limit, quantity, atmost: false, barred: false };
-                let held = world.held(world.now_us).total();
-                let judgement = ask.judge(world.read().counted(), held);
-                if matches!(judgement, Judgement::Granted(some) if some > 0) {
-                    let lease_us = small(lease_us, lease_shift).clamp(1, 31_557_600_000_000_000);
-                    world.leases.push((world.now_us.saturating_add(lease_us), quantity));
-                    assert!(world.held(world.now_us).total() <= world.limit);
-                }
-            }
-            Call::Release { nth } => {
+            Step::Release { nth } => {
                 if usize::from(nth) < world.leases.len() {
                     world.leases.remove(usize::from(nth));
                 }

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::calendar::{Calendar, Zone};
+use redis_ratelimit_fuzz::limit::calendar::{Calendar, Zones};
 use redis_ratelimit_fuzz::limit::period::Period;
 
 const PERIODS: [&str; 14] = [
@@ -13,22 +13,23 @@ const TIMES_US: std::ops::Range<u64> = 31_536_000_000_000..7_258_118_400_000_000
 
 fuzz_target!(|input: (u64, u8, &[u8])| {
     let (us, period, name) = input;
-    let Some(zone) = Zone::named(name) else { return };
-    assert_eq!(Zone::named(&name.to_ascii_uppercase()), Some(zone), "in any case");
-    let again = Zone::named(zone.name().as_bytes()).expect("by its name");
-    assert_eq!(again.name().as_bytes(), zone.name().as_bytes());
+    let mut zones = Zones::new();
+    let Some(zone) = zones.named(name) else { return };
+    assert_eq!(zones.named(&name.to_ascii_uppercase()), Some(zone), "in any case");
+    let written = zones.name(zone);
+    let again = zones.named(written.as_bytes()).expect("by its name");
+    assert_eq!(zones.name(again).as_bytes(), written.as_bytes());
 
     let period = PERIODS[usize::from(period) % PERIODS.len()];
     let period = Period::parse(period.as_bytes()).expect("a period");
     let calendar = Calendar::new(period, zone).expect("a division");
     let now_us = TIMES_US.start + us % (TIMES_US.end - TIMES_US.start);
-    let frame = calendar.frame(now_us).expect("a window");
+    let mut frame_at = |us| zones.frame(&calendar, us).expect("a window");
+    let frame = frame_at(now_us);
     assert!(frame.start_us <= now_us && now_us < frame.end_us, "{frame:?} at {now_us}");
     for inside in [frame.start_us, frame.end_us - 1] {
-        assert_eq!(calendar.frame(inside), Some(frame), "at {inside}");
+        assert_eq!(frame_at(inside), frame, "at {inside}");
     }
-    let next = calendar.frame(frame.end_us).expect("the next window");
-    assert_eq!(next.start_us, frame.end_us);
-    let before = calendar.frame(frame.start_us - 1).expect("the window before");
-    assert_eq!(before.end_us, frame.start_us);
+    assert_eq!(frame_at(frame.end_us).start_us, frame.end_us, "the next");
+    assert_eq!(frame_at(frame.start_us - 1).end_us, frame.start_us, "the one before");
 });

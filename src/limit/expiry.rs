@@ -86,4 +86,41 @@ mod tests {
             assert_eq!(found, after, "{settled_us} {current_ms:?}");
         }
     }
+
+    /// A key whose events come at even distances, each counted for one period; returns how often its TTL moved in the
+    /// second half of so many calls.
+    fn moves(period_us: u64, events: u64, calls: u64) -> u64 {
+        let (mut ttl_ms, mut moved) = (None, 0);
+        for call in 0..calls {
+            let now_us = 1_795_223_799_544_558 + call * (period_us / events);
+            let in_use_us = (call * (period_us / events)).min(period_us);
+            let expiry = Expiry { needed_us: now_us + period_us, in_use_us };
+            let changed = expiry.after(ttl_ms);
+            moved += u64::from(changed.is_some() && call >= calls / 2);
+            ttl_ms = changed.or(ttl_ms);
+            // Never too short, and at most a second and the time in use too long.
+            let ttl_us = ttl_ms.unwrap() * 1_000;
+            let late_us = ttl_us.checked_sub(expiry.needed_us).expect("the TTL is too short");
+            assert!(late_us <= 1_000_000 + in_use_us, "{late_us} at {call}");
+        }
+        moved
+    }
+
+    #[test]
+    fn a_busy_key_moves_its_ttl_in_a_third_of_its_calls_at_most() {
+        for period_us in [10_000, 1_000_000, 60_000_000, 86_400_000_000] {
+            for events in [10, 11, 30, 1_000] {
+                let moved = moves(period_us, events, 3_000);
+                assert!(moved * 3 <= 1_500, "{moved} of 1500 calls, {events} in {period_us} us");
+            }
+        }
+    }
+
+    #[test]
+    fn far_times_saturate() {
+        let expiry = Expiry { needed_us: u64::MAX, in_use_us: u64::MAX };
+        let latest_ms = u64::MAX.div_ceil(1_000) + GRACE_MS + u64::MAX / 1_000;
+        assert_eq!(expiry.after(Some(u64::MAX)), Some(latest_ms));
+        assert_eq!(expiry.after(Some(latest_ms)), None);
+    }
 }

@@ -124,6 +124,7 @@ impl Tally {
         let future = entries.oldest(Some(now_us))?.ok_or_else(E::contradiction)?;
         let mut merged = Event {
             newest_us: now_us,
+            // The first of them may have begun before now.
             span_us: now_us.saturating_sub(future.first_us()),
             total: newest.total,
             weight: newest.sum_since(&future),

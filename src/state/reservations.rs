@@ -85,9 +85,10 @@ impl<'c> Reservations<'c> {
         let len = key.len();
         let (mut few, mut members) = (Few::default(), Vec::new());
         let mut index: Option<Box<Index>> = None;
+        let mut unique = true;
         for element in key.ascending(RESERVATIONS) {
             if let Some(index) = &mut index {
-                index.insert(&reservation(&element.member)?);
+                unique &= index.insert(&reservation(&element.member)?);
                 continue;
             }
             few.add(&reservation(&element.member)?, spot.now_us, id);
@@ -95,10 +96,13 @@ impl<'c> Reservations<'c> {
             if members.len() >= INDEX_FROM {
                 let mut all = Box::<Index>::default();
                 for member in &members {
-                    all.insert(&reservation(member)?);
+                    unique &= all.insert(&reservation(member)?);
                 }
                 index = Some(all);
             }
+        }
+        if !unique {
+            return Ok(Reservations::Few(Few::read_all(spot, key, id)?));
         }
         if let Some(index) = index {
             return Ok(Reservations::Many(Many::new(index, spot, len, id)));
@@ -223,13 +227,31 @@ impl<'c> Reservations<'c> {
 }
 
 impl Few {
+    /// Reads all reservations, however many, where somebody wrote an id a second time: an index knows each id once.
+    fn read_all(spot: Spot, key: &mut ReadKey, id: Option<&[u8]>) -> Result<Few, Error> {
+        let (mut few, mut members, mut leases) = (Few::default(), Vec::new(), Vec::new());
+        for element in key.ascending(RESERVATIONS) {
+            leases.extend(few.note(&reservation(&element.member)?, spot.now_us, id));
+            members.push(element.member);
+        }
+        few.live = leases.into_iter().collect();
+        few.sort_out(members, spot.now_us)?;
+        Ok(few)
+    }
+
     fn add(&mut self, one: &Reservation, now_us: u64, id: Option<&[u8]>) {
+        if let Some(lease) = self.note(one, now_us, id) {
+            self.live.add(lease);
+        }
+    }
+
+    /// Notes all of a reservation but its lease, and returns that if it is live.
+    fn note(&mut self, one: &Reservation, now_us: u64, id: Option<&[u8]>) -> Option<Lease> {
         self.len = self.len.saturating_add(1);
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
-        if one.live(now_us) {
-            self.has_id |= id == Some(one.id);
-            self.live.add(Lease { end_us: one.lapses_us(now_us), quantity: one.quantity });
-        }
+        let live = one.live(now_us);
+        self.has_id |= live && id == Some(one.id);
+        live.then(|| Lease { end_us: one.lapses_us(now_us), quantity: one.quantity })
     }
 
     fn sort_out(&mut self, members: Vec<OwnedString>, now_us: u64) -> Result<(), Error> {

@@ -1248,3 +1248,454 @@ fn periods_of_a_century_count_from_the_first_event_on() {
     let verdict = world.call(&rule, 1, &ask(1), Kind::Count).decision.verdict;
     assert!(!verdict.allowed() && verdict.retry_after_us().is_some());
 }
+
+// ---- FORCE ----
+
+#[test]
+fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
+    let rule = rule("41ms");
+    let mut world = World::new();
+    let mut most = 0;
+    for call in 0..20_000u64 {
+        world.now_us += 4 + call % 3;
+        let done = plain_call(&mut world, &rule, 5, &force(1), Kind::Count);
+        assert_eq!(
+            (done.decision.verdict, done.decision.remaining.min(1)),
+            (Verdict::taking(1), u64::from(call < 4))
+        );
+        world.list.push(Counted { at_us: world.now_us, weight: 1, denied: false });
+        most = most.max(world.zset.len());
+    }
+    // Five, one for each 4096th of the period, and a few dead ones.
+    assert!((1_000..=5 + 4_097 + MOST_DEAD).contains(&most), "{most} entries");
+    // Those that are counted late are late by less than a 4096th of the period.
+    let counted = |us: u64| -> u64 {
+        world.list.iter().filter(|one| one.at_us + 41_000 > us).map(|one| one.weight).sum()
+    };
+    let tally = Tally::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
+    assert!(tally.counted() >= counted(world.now_us));
+    assert!(tally.counted() <= counted(world.now_us - 11), "{}", tally.counted());
+    // With fewer entries allowed it folds more coarsely.
+    let mut world = World::new();
+    for _ in 0..2_000 {
+        world.now_us += 30;
+        let moment = rule.at(world.now_us).unwrap();
+        let (ask, kind) = (force(3), Kind::Count);
+        let call = Call { moment, limit: 5, most_entries: 16, ask, kind, barred: false };
+        call.make(&mut world.zset, &Listed::default()).unwrap();
+    }
+    assert!(world.zset.len() <= 5 + 17 + MOST_DEAD, "{} entries", world.zset.len());
+}
+
+#[test]
+fn what_is_forced_within_the_limit_leaves_on_time() {
+    let rule = rule("4096ms");
+    let mut world = World::new();
+    // A 4096th is a millisecond: the first five are within the limit, the rest beyond.
+    for _ in 0..8 {
+        world.call(&rule, 5, &force(1), Kind::Count);
+        world.pass(300);
+    }
+    let entries =
+        [(0, 1, 0), (300, 1, 0), (600, 1, 0), (900, 1, 0), (1_200, 1, 0), (2_100, 3, 600)];
+    assert_eq!(world.entries(), entries);
+    // A denied call beside them folds with what lies beyond the limit only.
+    world.call(&rule, 5, &ask(1), Kind::CountDenied);
+    assert_eq!(world.entries()[5], (2_400, 4, 900));
+    world.pass(100);
+    world.call(&rule, 5, &ask(1), Kind::CountDenied);
+    assert_eq!(world.entries()[6], (2_500, 1, 0));
+}
+
+#[test]
+fn a_wait_behind_what_was_forced_is_until_it_is_repaid() {
+    table_of(
+        &rule("1s"),
+        2,
+        &[
+            (0, force(1), 0, 1, None, 1_000_000),
+            (100_000, force(4), 0, 0, None, 1_000_000),
+            // Five are counted, and four of them must leave.
+            (200_000, ask(1), 1, 0, Some(900_000), 900_000),
+            (1_000_000, ask(1), 1, 0, Some(100_000), 100_000),
+            // Giving back repays it.
+            (1_000_000, ask(-3), 0, 1, None, 100_000),
+            (1_000_000, ask(1), 0, 0, None, 1_000_000),
+            (1_000_000, force(0), 0, 0, None, 1_000_000),
+        ],
+    );
+}
+
+/// The same as [`Row`], with all that can be asked.
+type AskRow = (u64, Ask, u64, u64, Option<u64>, u64);
+
+fn table_of(rule: &Ruled, limit: u64, rows: &[AskRow]) {
+    let mut world = World::new();
+    let start_us = START_US - START_US % 1_000_000;
+    for (number, (at_us, ask, limited, remaining, retry, reset)) in rows.iter().enumerate() {
+        world.now_us = start_us + at_us;
+        let decision = world.call(rule, limit, ask, Kind::Count).decision;
+        let verdict = decision.verdict;
+        let found = (
+            verdict.limited(),
+            decision.remaining,
+            verdict.retry_after_us(),
+            decision.reset_after_us,
+        );
+        assert_eq!(found, (*limited, *remaining, *retry, *reset), "row {number} at {at_us}");
+    }
+}
+
+#[test]
+fn no_force_passes_the_largest_sum() {
+    let rule = rule("1s");
+    let mut world = World::new();
+    let moment = rule.at(START_US).unwrap();
+    let mut forced = |quantity: u64| {
+        let ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Force };
+        let (limit, kind) = (5, Kind::Count);
+        let call = Call { moment, limit, most_entries: MOST_ENTRIES, ask, kind, barred: false };
+        call.make(&mut world.zset, &Listed::default()).map(|done| done.tally.counted())
+    };
+    assert_eq!(forced(MAX_SUM - 1), Ok(MAX_SUM - 1));
+    assert_eq!(forced(2), Err(Refused::SumTooLarge));
+    assert_eq!(forced(1), Ok(MAX_SUM));
+    assert_eq!(forced(1), Err(Refused::SumTooLarge));
+}
+
+// ---- LEAVE ----
+
+#[test]
+fn leave_keeps_a_reserve_for_others() {
+    let leaving = |quantity: i64, leave: u64| Ask { leave, ..ask(quantity) };
+    let atmost =
+        |quantity: i64, leave: u64| Ask { manner: Manner::AtMost, ..leaving(quantity, leave) };
+    table_of(
+        &rule("1s"),
+        5,
+        &[
+            (0, leaving(1, 5), 1, 5, None, 0),
+            (0, leaving(2, 3), 0, 3, None, 1_000_000),
+            (100_000, leaving(1, 3), 1, 3, Some(900_000), 900_000),
+            (100_000, atmost(9, 2), 0, 2, None, 1_000_000),
+            (200_000, atmost(9, 2), 1, 2, Some(800_000), 900_000),
+            (200_000, leaving(1, 1), 0, 1, None, 1_000_000),
+            (200_000, leaving(1, 1), 1, 1, Some(800_000), 1_000_000),
+            (200_000, leaving(0, 9), 0, 1, None, 1_000_000),
+            (200_000, ask(1), 0, 0, None, 1_000_000),
+        ],
+    );
+}
+
+#[test]
+fn a_call_that_only_its_leave_denies_is_not_counted() {
+    let rule = rule("1s");
+    for (quantity, leave, counts) in
+        [(1, 1, false), (2, 0, true), (2, 2, true), (1, 3, false), (3, 3, false)]
+    {
+        let mut world = World::new();
+        world.call(&rule, 5, &ask(4), Kind::Count);
+        world.pass(1);
+        let done = world.call(&rule, 5, &Ask { leave, ..ask(quantity) }, Kind::CountDenied);
+        assert!(!done.decision.verdict.allowed());
+        assert_eq!(done.denial_counted, counts, "{quantity} LEAVE {leave}");
+        assert_eq!(done.edit.is_some(), counts);
+    }
+}
+
+// ---- Giving back ----
+
+/// Takes each of the quantities a hundredth of a second after the other, denied ones too, then gives back.
+fn given_back(text: &str, limit: u64, quantities: &[i64], amount: i64) -> World {
+    let rule = rule(text);
+    let mut world = World::new();
+    for quantity in quantities {
+        world.call(&rule, limit, &ask(*quantity), Kind::CountDenied);
+        world.pass(10_000);
+    }
+    let before = Tally::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted();
+    let done = world.call(&rule, limit, &ask(-amount), Kind::Count);
+    assert_eq!(done.decision.verdict, Verdict::taking(0));
+    assert_eq!(done.tally.counted(), before.saturating_sub(amount.unsigned_abs()));
+    world
+}
+
+#[test]
+fn giving_back_uncounts_the_oldest_entries_and_a_part_of_the_next() {
+    for (amount, left) in [
+        (1, vec![(0, 1, 0), (10_000, 3, 0), (20_000, 1, 0)]),
+        (2, vec![(10_000, 3, 0), (20_000, 1, 0)]),
+        (3, vec![(10_000, 2, 0), (20_000, 1, 0)]),
+        (4, vec![(10_000, 1, 0), (20_000, 1, 0)]),
+        (5, vec![(20_000, 1, 0)]),
+        (6, vec![]),
+        (7, vec![]),
+        (i64::MAX, vec![]),
+    ] {
+        assert_eq!(given_back("1s", 9, &[2, 3, 1], amount).entries(), left, "{amount}");
+    }
+}
+
+#[test]
+fn giving_back_takes_denied_calls_in_their_turn() {
+    // Two are admitted, the third and the fourth denied, and each counts.
+    for (amount, left) in [
+        (1, vec![(0, 1, 0), (10_000, 1, 0), (20_000, 2, 0)]),
+        (2, vec![(10_000, 1, 0), (20_000, 2, 0)]),
+        (3, vec![(20_000, 2, 0)]),
+        (4, vec![(20_000, 1, 0)]),
+        (5, vec![]),
+    ] {
+        let world = given_back("1s", 2, &[2, 1, 2], amount);
+        assert_eq!(world.entries(), left, "{amount}");
+        assert!(world.zset.events().all(|event| event.denied == (event.newest_us > START_US)));
+    }
+}
+
+#[test]
+fn giving_back_from_a_folded_entry_leaves_its_time() {
+    // A bucket of 100 ms holds all three.
+    for (amount, left) in
+        [(1, vec![(20_000, 5, 20_000)]), (5, vec![(20_000, 1, 20_000)]), (6, vec![])]
+    {
+        assert_eq!(given_back("1s/10", 9, &[2, 3, 1], amount).entries(), left, "{amount}");
+    }
+    // Three folded, and three more beside them.
+    for (amount, left) in [
+        (2, vec![(10_000, 1, 10_000), (30_000, 3, 10_000)]),
+        (3, vec![(30_000, 3, 10_000)]),
+        (4, vec![(30_000, 2, 10_000)]),
+    ] {
+        assert_eq!(given_back("1s/50", 9, &[2, 1, 1, 2], amount).entries(), left, "{amount}");
+    }
+}
+
+#[test]
+fn giving_back_in_a_calendar_window_takes_from_its_one_entry() {
+    for (amount, left) in [(1, vec![(20_000, 5, 20_000)]), (6, vec![])] {
+        assert_eq!(given_back("1d@UTC", 9, &[2, 3, 1], amount).entries(), left, "{amount}");
+    }
+    // What the window before counted is not touched.
+    let rule = rule("1s@UTC");
+    let mut world = World::new();
+    world.call(&rule, 9, &ask(3), Kind::Count);
+    world.pass(1_000_000);
+    let done = world.call(&rule, 9, &ask(-2), Kind::Count);
+    assert_eq!((done.counted, done.edit), (0, None));
+    world.call(&rule, 9, &ask(2), Kind::Count);
+    world.call(&rule, 9, &ask(-5), Kind::Count);
+    assert_eq!(world.entries(), [(0, 3, 0)]);
+}
+
+#[test]
+fn giving_back_counts_events_from_the_future_as_now() {
+    for (amount, left) in [
+        (1, vec![(0, 1, 0), (500_000, 4, 0)]),
+        (2, vec![(500_000, 4, 0)]),
+        (3, vec![(500_000, 3, 0)]),
+        (6, vec![]),
+        (9, vec![]),
+    ] {
+        let rule = rule("1s");
+        let mut world = World::new();
+        world.call(&rule, 9, &ask(2), Kind::Count);
+        for (at_us, quantity) in [(700_000, 3), (700_001, 1)] {
+            world.now_us = START_US + at_us;
+            world.call(&rule, 9, &ask(quantity), Kind::Count);
+        }
+        world.now_us = START_US + 500_000;
+        let done = world.call(&rule, 9, &ask(-amount), Kind::Count);
+        assert_eq!(
+            (done.counted, done.decision.remaining),
+            (6, 9 - (6 - amount.min(6)).unsigned_abs())
+        );
+        assert_eq!(world.entries(), left, "{amount}");
+    }
+}
+
+#[test]
+fn giving_back_where_nothing_counts_writes_nothing() {
+    let rule = rule("1s");
+    let mut world = World::new();
+    assert_eq!(world.call(&rule, 3, &ask(-1), Kind::Count).edit, None);
+    world.call(&rule, 3, &ask(3), Kind::Count);
+    world.pass(1_000_000);
+    let done = world.call(&rule, 3, &ask(-1), Kind::Count);
+    assert_eq!((done.edit, done.decision.remaining), (None, 3));
+    assert_eq!(world.entries(), [(0, 3, 0)]);
+    // Looking at it, as RL.WINDOW_RO does, gives nothing back either.
+    world.call(&rule, 3, &ask(2), Kind::Count);
+    let done = world.call(&rule, 3, &ask(-1), Kind::Look);
+    assert_eq!((done.edit, done.decision.remaining), (None, 1));
+}
+
+/// What was uncounted lies between entries that count again: sums must not pass what a key may hold.
+#[test]
+fn a_longer_period_may_count_again_what_was_uncounted() {
+    let (short, long) = (rule("1s"), rule("10s"));
+    let mut world = World::new();
+    world.call(&short, 9, &ask(1), Kind::Count);
+    world.pass(1_000_000);
+    world.call(&short, 9, &ask(5), Kind::Count);
+    world.pass(1);
+    world.call(&short, 9, &ask(1), Kind::Count);
+    world.call(&short, 9, &ask(-5), Kind::Count);
+    assert_eq!(world.entries(), [(0, 1, 0), (1_000_001, 1, 0)]);
+    let done = world.call(&long, 9, &ask(0), Kind::Count);
+    assert_eq!(done.decision.remaining, 2);
+    // They leave with the entry behind them.
+    world.now_us = START_US + 10_000_000;
+    assert_eq!(world.call(&long, 9, &ask(0), Kind::Count).decision.remaining, 8);
+}
+
+// ---- Sums near the largest ----
+
+/// RL.WINDOW k 2^63-2 10ms 2^63-2 BUCKETS 1; after 25 ms two single calls; then the clock goes back by an hour.
+#[test]
+fn a_clock_that_goes_back_over_large_sums_contradicts_nothing() {
+    let folded = rule("10ms/1");
+    for (text, back_us) in [
+        ("10ms/1", -3_600_000_000),
+        ("10ms/1", -20_000),
+        ("10ms", -20_000),
+        ("1h", 0),
+        ("1h/1", 0),
+        ("1d@UTC", 0),
+    ] {
+        let mut world = World::new();
+        let most = i64::MAX - 1;
+        let limit = MAX_SUM - 1;
+        assert!(world.call(&folded, limit, &ask(most), Kind::Count).decision.verdict.allowed());
+        world.pass(25_000);
+        for _ in 0..2 {
+            assert!(world.call(&folded, limit, &ask(1), Kind::Count).decision.verdict.allowed());
+        }
+        world.pass(back_us);
+        // Nothing is forgotten that the call can see, and all leaves in time.
+        let rule = rule(text);
+        let done = world.call(&rule, limit, &ask(1), Kind::Count);
+        assert!(done.counted >= 2, "{text}");
+        let reset_us = done.decision.reset_after_us;
+        world.now_us += reset_us;
+        assert_eq!(world.call(&rule, limit, &ask(0), Kind::Count).decision.remaining, limit);
+    }
+}
+
+/// COUNTDENIED at a limit and a quantity of 2^63 - 1 beside a reservation: the sum saturates, and the wait stays right.
+#[test]
+fn denied_calls_at_the_largest_sum_are_told_a_wait_that_suffices() {
+    let rule = rule("1s");
+    let mut world = World::new();
+    assert!(world.call(&rule, MAX_SUM, &ask(1), Kind::Hold(1_500_000)).decision.verdict.allowed());
+    for step_us in [0, 0, 1, 400_000, 300_000, 299_999] {
+        world.pass(step_us);
+        // `call` waits as it was told, and a microsecond less.
+        let done = world.call(&rule, MAX_SUM, &ask(i64::MAX), Kind::CountDenied);
+        assert!(done.denial_counted);
+        assert_eq!(done.tally.counted(), MAX_SUM);
+    }
+}
+
+// ---- Trimming ----
+
+#[test]
+fn dead_entries_stay_few_in_busy_use() {
+    // The limit, how often a call comes, and what it asks for.
+    for (text, limit, every_us, quantity) in [
+        ("10ms", 5, 300, 1),
+        ("10ms", 40, 230, 1),
+        ("10ms", 500, 19, 1),
+        ("10ms", 1_000_000, 301, 4_000),
+        ("10ms", 1_000, 97, 7),
+        ("10ms/10", 1_000, 97, 1),
+        ("10ms/64", 100_000, 50, 30),
+    ] {
+        let rule = rule(text);
+        let mut world = World::new();
+        let mut most = 0;
+        for _ in 0..6_000 {
+            world.pass(every_us);
+            let moment = rule.at(world.now_us).unwrap();
+            let live = world.live_entries(&rule);
+            let before = Tally::read(&mut world.zset, moment).unwrap().counted();
+            let done = plain_call(&mut world, &rule, limit, &ask(quantity), Kind::Count);
+            if done.decision.verdict.allowed() {
+                most = most.max(world.dead_entries(&rule));
+            }
+            // Nothing that counts is dropped.
+            assert!(world.live_entries(&rule) >= live);
+            assert_eq!(done.counted, before);
+            let after = Tally::read(&mut world.zset, moment).unwrap().counted();
+            assert_eq!(after, before + done.decision.verdict.taken());
+        }
+        assert!(most <= MOST_DEAD, "{text} {limit}: {most} dead entries");
+    }
+}
+
+#[test]
+fn many_dead_entries_go_a_bounded_number_at_a_time() {
+    let rule = rule("10ms");
+    let mut world = World::new();
+    for _ in 0..1_000 {
+        world.pass(1);
+        plain_call(&mut world, &rule, 1_000, &ask(1), Kind::Count);
+    }
+    assert_eq!(world.zset.len(), 1_000);
+    world.pass(20_000);
+    let mut left = 1_000;
+    for call in 1..=20 {
+        world.pass(1);
+        let done = plain_call(&mut world, &rule, 1_000, &ask(1), Kind::Count);
+        let trimmed = done.edit.unwrap().trim;
+        assert!(trimmed <= trim::MOST);
+        left -= trimmed;
+        assert_eq!(world.zset.len(), left + call);
+    }
+    assert!(left <= MOST_DEAD, "{left} dead entries");
+    // A call that takes nothing drops nothing.
+    world.pass(20_000);
+    for ask in [ask(0), ask(-1), ask(1_001)] {
+        assert_eq!(plain_call(&mut world, &rule, 1_000, &ask, Kind::Count).edit, None);
+    }
+}
+
+/// Dead entries whose sum leaves no room for what is counted go at once, however many they are.
+#[test]
+fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
+    let rule = rule("10ms");
+    let mut world = World::new();
+    for _ in 0..100 {
+        world.pass(1);
+        let weight = i64::MAX / 100;
+        assert!(plain_call(&mut world, &rule, MAX_SUM, &ask(weight), Kind::Count)
+            .decision
+            .verdict
+            .allowed());
+    }
+    world.pass(20_000);
+    let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), Kind::Count);
+    assert!(done.decision.verdict.allowed());
+    assert_eq!((done.edit.unwrap().trim, world.zset.len()), (100, 1));
+    assert_eq!(
+        Tally::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted(),
+        MAX_SUM
+    );
+}
+
+/// An entry that began before now and ended after it lost its beginning, and took another bucket's events in.
+#[test]
+fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
+    let rule = rule("10ms/10");
+    let mut world = World::new();
+    for (at_us, entries) in [
+        (0, vec![(0, 1, 0)]),
+        (900, vec![(900, 2, 900)]),
+        (100, vec![(100, 3, 100)]),
+        (999, vec![(999, 4, 999)]),
+        (1_000, vec![(999, 4, 999), (1_000, 1, 0)]),
+    ] {
+        world.now_us = START_US + at_us;
+        world.call(&rule, 20, &ask(1), Kind::Count);
+        assert_eq!(world.entries(), entries, "{at_us}");
+    }
+}

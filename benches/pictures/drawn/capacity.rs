@@ -1,0 +1,233 @@
+//! One limit that is hotter than a core: sharded over several keys, or taken in batches by each process. How far either
+//! admits more or less than one key would.
+
+use crate::support::{limited, Conn, Random, Server, START_US};
+
+use super::markdown_row;
+
+/// The limit: 1000 in any second.
+const LIMIT: u64 = 1000;
+const PROCESSES: usize = 16;
+/// Calls that come in the same step come at one instant.
+const STEP_US: i64 = 5_000;
+const STEPS_A_SECOND: usize = 200;
+const SECONDS: usize = 4;
+/// In each step so many calls may come, each by chance.
+const CHANCES: i64 = 200;
+
+/// Calls a second in each second of a run.
+struct Load {
+    name: &'static str,
+    rates: [i64; SECONDS],
+}
+
+const LOADS: [Load; 4] = [
+    Load { name: "80 % of the limit", rates: [800; SECONDS] },
+    Load { name: "100 %", rates: [1_000; SECONDS] },
+    Load { name: "150 %", rates: [1_500; SECONDS] },
+    Load { name: "10 %, then 300 %", rates: [100, 100, 3_000, 3_000] },
+];
+
+/// The process that makes each call, for each step.
+type Calls = Vec<Vec<usize>>;
+
+/// One process of the sixteen makes a quarter of the calls.
+fn calls(load: &Load) -> Calls {
+    let mut random = Random::new(1);
+    let mut step = |rate: i64| {
+        let chance = rate * STEP_US / CHANCES;
+        let is_call = |random: &mut Random| random.below(1_000_000) < chance;
+        let count = (0..CHANCES).filter(|_| is_call(&mut random)).count();
+        let process = |random: &mut Random| match random.one_in(5) {
+            true => 0,
+            false => random.below(PROCESSES as i64) as usize,
+        };
+        (0..count).map(|_| process(&mut random)).collect()
+    };
+    load.rates.iter().flat_map(|&rate| [rate; STEPS_A_SECOND]).map(&mut step).collect()
+}
+
+/// What was admitted in each step, and how many commands the server had.
+#[derive(Default)]
+struct Outcome {
+    admitted: Vec<u64>,
+    commands: u64,
+    calls: u64,
+}
+
+impl Outcome {
+    fn total(&self) -> u64 {
+        self.admitted.iter().sum()
+    }
+
+    fn most_in_a_second(&self) -> u64 {
+        let seconds = self.admitted.windows(STEPS_A_SECOND);
+        seconds.map(|second| second.iter().sum()).max().unwrap_or_default()
+    }
+}
+
+struct Simulation {
+    server: Server,
+    conn: Conn,
+    random: Random,
+}
+
+impl Simulation {
+    /// Runs `step` over all calls, from an empty database.
+    fn run(
+        &mut self,
+        calls: &Calls,
+        mut step: impl FnMut(&mut Simulation, &[usize], &mut Outcome) -> u64,
+    ) -> Outcome {
+        self.server.clock().set_us(START_US);
+        self.conn.cmd("FLUSHALL");
+        self.random = Random::new(2);
+        let mut outcome = Outcome::default();
+        for callers in calls {
+            self.server.clock().advance_us(STEP_US);
+            let admitted = step(self, callers, &mut outcome);
+            outcome.admitted.push(admitted);
+            outcome.calls += callers.len() as u64;
+        }
+        outcome
+    }
+
+    /// One call on each of these shards, all sent at once: which are allowed.
+    fn ask(&mut self, shards: &[usize], of: usize, outcome: &mut Outcome) -> Vec<bool> {
+        let limit = LIMIT / of as u64;
+        outcome.commands += shards.len() as u64;
+        let commands = shards.iter().map(|shard| format!("RL.WINDOW limit:{shard} {limit} 1"));
+        self.conn.pipeline(commands).iter().map(|reply| limited(reply) == 0).collect()
+    }
+
+    fn any(&mut self, shards: usize) -> usize {
+        self.random.below(shards as i64) as usize
+    }
+
+    fn sharded(&mut self, calls: &Calls, shards: usize, choice: Choice) -> Outcome {
+        self.run(calls, |simulation, callers, outcome| {
+            let pick = |&process: &usize| match choice {
+                Choice::Process => process % shards,
+                Choice::Random | Choice::Twice => simulation.any(shards),
+            };
+            let picked: Vec<_> = callers.iter().map(pick).collect();
+            let first = simulation.ask(&picked, shards, outcome);
+            let mut again = Vec::new();
+            if choice == Choice::Twice {
+                let denied = picked.iter().zip(&first).filter(|(_, allowed)| !**allowed);
+                // Another shard than the first.
+                let other = |(shard, _)| (shard + 1 + simulation.any(shards - 1)) % shards;
+                again = denied.map(other).collect();
+            }
+            let second = simulation.ask(&again, shards, outcome);
+            first.iter().chain(&second).filter(|allowed| **allowed).count() as u64
+        })
+    }
+
+    /// Each process takes up to `batch` at a time and spends it by itself. A process that was denied asks again when it
+    /// was told to. `keep_us` after it was taken the rest of a batch is thrown away.
+    fn batched(&mut self, calls: &Calls, batch: u64, keep_us: i64) -> Outcome {
+        let mut stocks = [Stock::default(); PROCESSES];
+        self.run(calls, |simulation, callers, outcome| {
+            let now_us = simulation.server.clock().now_us();
+            let mut admitted = 0;
+            for &process in callers {
+                let stock = &mut stocks[process];
+                if now_us >= stock.good_until_us {
+                    stock.left = 0;
+                }
+                if stock.left == 0 && now_us >= stock.ask_at_us {
+                    outcome.commands += 1;
+                    let command = format!("RL.WINDOW limit {LIMIT} 1 {batch} ATMOST MS");
+                    let answer = simulation.conn.ints(command);
+                    stock.left = answer[5] as u64;
+                    stock.good_until_us = now_us.saturating_add(keep_us);
+                    stock.ask_at_us = now_us + 1000 * answer[3].max(0);
+                }
+                if stock.left > 0 {
+                    stock.left -= 1;
+                    admitted += 1;
+                }
+            }
+            admitted
+        })
+    }
+}
+
+/// What a process took and has not spent.
+#[derive(Clone, Copy, Default)]
+struct Stock {
+    left: u64,
+    good_until_us: i64,
+    ask_at_us: i64,
+}
+
+/// Which shard a call asks.
+#[derive(Clone, Copy, PartialEq)]
+enum Choice {
+    /// Any.
+    Random,
+    /// Any, and another one if that denies.
+    Twice,
+    /// Always that of its process.
+    Process,
+}
+
+/// The tables of shards and of batches.
+pub fn tables() -> (String, String) {
+    let (server, conn) = Server::held();
+    let mut simulation = Simulation { server, conn, random: Random::new(2) };
+    let all: Vec<Calls> = LOADS.iter().map(calls).collect();
+    let one: Vec<_> =
+        all.iter().map(|calls| simulation.sharded(calls, 1, Choice::Random)).collect();
+
+    let mut sharded = head("shards, and how a call chooses one");
+    for (choice, words) in [
+        (Choice::Random, "at random"),
+        (Choice::Twice, "at random, and a second one if the first denies"),
+        (Choice::Process, "that of its process"),
+    ] {
+        for shards in [4, 16, 64] {
+            if choice == Choice::Process && shards > PROCESSES {
+                continue;
+            }
+            let run = |calls| simulation.sharded(calls, shards, choice);
+            let outcomes: Vec<_> = all.iter().map(run).collect();
+            sharded += &row(format!("{shards}, {words}"), &outcomes, &one, LIMIT);
+        }
+    }
+    let mut batched = head("batch, and what becomes of the rest");
+    for (keep_us, words) in [(i64::MAX, "kept"), (1_000_000, "thrown away after a second")] {
+        for batch in [5, 20, 100] {
+            let run = |calls| simulation.batched(calls, batch, keep_us);
+            let outcomes: Vec<_> = all.iter().map(run).collect();
+            let bound = LIMIT + PROCESSES as u64 * (batch - 1);
+            batched += &row(format!("{batch}, {words}"), &outcomes, &one, bound);
+        }
+    }
+    (sharded, batched)
+}
+
+fn head(first: &str) -> String {
+    let loads = LOADS.map(|load| load.name).join(" | ");
+    format!(
+        "| {first} | {loads} | most in a second | commands for 100 calls |\n\
+         |---|---|---|---|---|---|---|\n"
+    )
+}
+
+/// A row of what was admitted, beside what `one` key admits. In no second is it more than the bound.
+fn row(name: String, outcomes: &[Outcome], one: &[Outcome], bound: u64) -> String {
+    let mut cells = vec![name.clone()];
+    for (outcome, one) in outcomes.iter().zip(one) {
+        let part = 100.0 * outcome.total() as f64 / one.total() as f64;
+        cells.push(format!("{part:.1} %"));
+    }
+    let most = outcomes.iter().map(Outcome::most_in_a_second).max().unwrap_or_default();
+    assert!(most <= bound, "{name}: {most} in a second, not {bound}");
+    let commands: u64 = outcomes.iter().map(|outcome| outcome.commands).sum();
+    let calls: u64 = outcomes.iter().map(|outcome| outcome.calls).sum();
+    cells.push(most.to_string());
+    cells.push(format!("{:.0}", 100.0 * commands as f64 / calls as f64));
+    markdown_row(&cells)
+}

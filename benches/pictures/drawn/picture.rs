@@ -1,0 +1,183 @@
+//! A picture of one traffic against all limits, as SVG. Marks differ by shape and place, not by colour alone. The marks of
+//! a kind are one path, so that the file stays small.
+
+use std::fmt::Write;
+
+use super::traffic::{Call, Limit, Run, Traffic, LIMITS};
+
+const WIDTH: i64 = 960;
+const LEFT: i64 = 20;
+const RIGHT: i64 = 940;
+const HEAD: i64 = 88;
+/// A limit's name, and its lane below.
+const ROW: i64 = 76;
+/// From the top of a row: where calls go ahead, where they come, and where those end that are denied after a wait.
+const AHEAD: i64 = 26;
+const COME: i64 = 50;
+const GIVEN_UP: i64 = 62;
+const FOOT: i64 = 40;
+/// Between the marks of the axis.
+const MARK_MS: i64 = 30_000;
+
+const INK: &str = "#222";
+const AT_ONCE: &str = "#0072b2";
+const LATER: &str = "#007a5a";
+const DENIED: &str = "#c04a00";
+
+/// The paths of one lane, or of the legend.
+#[derive(Default)]
+struct Marks {
+    lane: String,
+    at_once: String,
+    at_once_dots: String,
+    waits: String,
+    later_dots: String,
+    denied: String,
+    gives_up: String,
+}
+
+impl Marks {
+    /// Adds a call that came at `x` and went on or was denied at `end`, in the row at `top`.
+    fn add(&mut self, call: &Call, (x, end): (f64, f64), top: i64) {
+        let (ahead, come, given_up) = (top + AHEAD, top + COME, top + GIVEN_UP);
+        let waited = call.at_ms != call.came_ms;
+        let _ = match (call.may_go, waited) {
+            (true, false) => {
+                let _ = write!(self.at_once_dots, "M{x} {ahead}h0");
+                write!(self.at_once, "M{x} {come}V{ahead}")
+            }
+            (true, true) => {
+                let _ = write!(self.later_dots, "M{end} {ahead}h0");
+                write!(self.waits, "M{x} {come}L{end} {ahead}")
+            }
+            (false, waited) => {
+                let (end, y) = if waited { (end, given_up) } else { (x, come) };
+                if waited {
+                    let _ = write!(self.gives_up, "M{x} {come}L{end} {given_up}");
+                }
+                let (left, top) = (round(end - 2.5), y as f64 - 2.5);
+                write!(self.denied, "M{left} {top}l5 5m0-5l-5 5")
+            }
+        };
+    }
+
+    fn svg(&self) -> String {
+        let mut svg = String::new();
+        let mut path = |path: &str, stroke: &str, width: &str, more: &str| {
+            if !path.is_empty() {
+                let _ = writeln!(
+                    svg,
+                    "<path d=\"{path}\" stroke=\"{stroke}\" stroke-width=\"{width}\"{more}/>"
+                );
+            }
+        };
+        path(&self.lane, "#ccc", "1", "");
+        path(&self.gives_up, DENIED, "0.8", " stroke-dasharray=\"2 2\"");
+        path(&self.waits, LATER, "1", "");
+        path(&self.at_once, AT_ONCE, "1.6", "");
+        path(&self.at_once_dots, AT_ONCE, "6.4", " stroke-linecap=\"round\"");
+        path(&self.later_dots, LATER, "7.6", " stroke-linecap=\"round\"");
+        path(&self.later_dots, "#fff", "4", " stroke-linecap=\"round\"");
+        path(&self.denied, DENIED, "1.5", "");
+        svg
+    }
+}
+
+/// To a tenth of a pixel.
+fn round(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}
+
+fn text(svg: &mut String, (x, y): (i64, i64), more: &str, text: &str) {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\"{more}>{text}</text>");
+}
+
+pub fn draw(traffic: &Traffic, runs: &[Run]) -> String {
+    let (from_ms, to_ms) = traffic.shown_ms;
+    let x = |at_ms: i64| {
+        let part = (at_ms - from_ms) as f64 / (to_ms - from_ms) as f64;
+        round(LEFT as f64 + part * (RIGHT - LEFT) as f64)
+    };
+    let rows = LIMITS.len() as i64;
+    let (bottom, height) = (HEAD + ROW * rows, HEAD + ROW * rows + FOOT);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+         role=\"img\" font-family=\"sans-serif\" font-size=\"13\" fill=\"{INK}\">\n\
+         <title>{}</title>\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n",
+        traffic.title
+    );
+    text(&mut svg, (LEFT, 26), " font-size=\"17\" font-weight=\"bold\"", traffic.title);
+    legend(&mut svg);
+    axis(&mut svg, x, traffic, bottom);
+    for ((limit, run), row) in LIMITS.iter().zip(runs).zip(0..) {
+        lane(&mut svg, limit, run, &x, HEAD + ROW * row);
+    }
+    svg += "</svg>\n";
+    svg
+}
+
+/// What the marks mean.
+fn legend(svg: &mut String) {
+    let mut marks = Marks::default();
+    let top = 10;
+    let kinds = [
+        (LEFT, 0, true, "goes ahead at once"),
+        (LEFT + 165, 20, true, "goes ahead after a wait"),
+        (LEFT + 375, 0, false, "denied"),
+        (LEFT + 460, 20, false, "denied after a wait"),
+    ];
+    for (left, wait, may_go, words) in kinds {
+        let from = left as f64 + 5.0;
+        let call = Call { came_ms: 0, may_go, at_ms: wait };
+        marks.add(&call, (from, from + wait as f64), top);
+        text(svg, (left + wait + 15, top + 48), "", words);
+    }
+    let more = " text-anchor=\"end\"";
+    text(svg, (RIGHT, top + 48), more, "each limit: 15 a minute, on a new key");
+    let _ = write!(svg, "<g fill=\"none\">\n{}</g>\n", marks.svg());
+}
+
+/// The times.
+fn axis(svg: &mut String, x: impl Fn(i64) -> f64, traffic: &Traffic, bottom: i64) {
+    let (from_ms, to_ms) = traffic.shown_ms;
+    let mut marks = String::new();
+    for at_ms in (from_ms..=to_ms).filter(|at_ms| at_ms % MARK_MS == 0) {
+        let second = at_ms.rem_euclid(86_400_000) / 1000;
+        let (hour, minute) = (second / 3600, second / 60 % 60);
+        let clock = match second {
+            0 => "midnight".into(),
+            _ => format!("{hour:02}:{minute:02}:{:02}", second % 60),
+        };
+        let middle = " text-anchor=\"middle\"";
+        text(svg, (x(at_ms).round() as i64, bottom + 24), middle, &clock);
+        let _ = write!(marks, "M{} {}v6", x(at_ms), bottom + 4);
+    }
+    let _ = writeln!(
+        svg,
+        "<path d=\"M{LEFT} {}H{RIGHT}{marks}\" stroke=\"{INK}\" fill=\"none\"/>",
+        bottom + 4
+    );
+}
+
+/// A limit, and what became of each call.
+fn lane(svg: &mut String, limit: &Limit, run: &Run, x: &impl Fn(i64) -> f64, top: i64) {
+    text(svg, (LEFT, top + 12), " font-weight=\"bold\"", limit.words);
+    text(svg, (LEFT + 235, top + 12), " font-family=\"monospace\"", limit.command);
+    let (go, denied) = (run.at_once() + run.later(), run.denied_at_once() + run.denied_later());
+    let told =
+        format!("{go} go ahead, {denied} denied; at most {} in 60 s", run.most_in_a_minute());
+    text(svg, (RIGHT, top + 12), " text-anchor=\"end\"", &told);
+    let mut marks = Marks { lane: format!("M{LEFT} {}H{RIGHT}", top + COME), ..Marks::default() };
+    let _ = writeln!(
+        svg,
+        "<path d=\"M{} {}V{}\" stroke=\"#888\" stroke-dasharray=\"4 3\"/>",
+        x(0),
+        top + 19,
+        top + GIVEN_UP + 3
+    );
+    for call in &run.calls {
+        marks.add(call, (x(call.came_ms), x(call.at_ms)), top);
+    }
+    let _ = write!(svg, "<g fill=\"none\">\n{}</g>\n", marks.svg());
+}

@@ -1,0 +1,246 @@
+//! The same calls against different limits, on a real server.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::support::{ints, limited, unix_us, Conn, Server, Value};
+
+/// How finely the clock is moved while calls wait. All that happens here falls on such steps.
+const STEP_MS: i64 = 100;
+const WAIT_MS: i64 = 20_000;
+const MINUTE_MS: i64 = 60_000;
+/// So many looks at whether a call waits, a millisecond each.
+const PATIENCE: u32 = 10_000;
+
+/// Calls at fixed times. Times are in milliseconds after midnight, below 0 before it.
+pub struct Traffic {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub calls_ms: Vec<i64>,
+    /// The first and the last moment of the picture.
+    pub shown_ms: (i64, i64),
+}
+
+pub struct Limit {
+    pub words: &'static str,
+    /// `key` is the key.
+    pub command: &'static str,
+    /// The most that it may let go ahead in any 60 seconds.
+    pub bound: usize,
+}
+
+/// 15 a minute, each in its own way.
+pub const LIMITS: [Limit; 7] = [
+    Limit { words: "a steady rate with bursts", command: "RL.THROTTLE key 14 15 60", bound: 30 },
+    Limit { words: "... wait in line", command: "RL.THROTTLE key 14 15 60 BLOCK 20s", bound: 30 },
+    Limit {
+        words: "... book, go on when told",
+        command: "RL.THROTTLE key 14 15 60 AHEAD 20s",
+        bound: 30,
+    },
+    Limit { words: "any 60 seconds, exact", command: "RL.WINDOW key 15 60", bound: 15 },
+    Limit {
+        words: "any 60 seconds, few entries",
+        command: "RL.WINDOW key 15 60 BUCKETS 10",
+        bound: 15,
+    },
+    Limit {
+        words: "denied calls count too",
+        command: "RL.WINDOW key 15 60 COUNTDENIED",
+        bound: 15,
+    },
+    Limit { words: "each minute of the clock", command: "RL.WINDOW key 15 1min FIXED", bound: 30 },
+];
+
+/// A call every `step_ms`, from the first time until before the other.
+fn every(step_ms: usize, from_ms: i64, to_ms: i64) -> impl Iterator<Item = i64> {
+    (from_ms..to_ms).step_by(step_ms)
+}
+
+pub fn all() -> [Traffic; 3] {
+    [
+        Traffic {
+            name: "burst",
+            title: "A burst at midnight: a call every second for 30 seconds, then one every 3 seconds",
+            calls_ms: every(1_000, -15_000, 15_000).chain(every(3_000, 15_000, 75_000)).collect(),
+            shown_ms: (-18_000, 98_000),
+        },
+        Traffic {
+            name: "steady",
+            title: "A steady stream of twice the limit: a call every 2 seconds",
+            calls_ms: every(2_000, -50_000, 100_000).collect(),
+            shown_ms: (-55_000, 125_000),
+        },
+        Traffic {
+            name: "hammer",
+            title: "A client that hammers for 90 seconds, pauses for a minute, then calls every 3 seconds",
+            calls_ms: every(1_500, -45_000, 45_000).chain(every(3_000, 106_000, 136_000)).collect(),
+            shown_ms: (-50_000, 140_000),
+        },
+    ]
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Call {
+    pub came_ms: i64,
+    pub may_go: bool,
+    /// When it might go on, or was denied.
+    pub at_ms: i64,
+}
+
+pub struct Run {
+    pub calls: Vec<Call>,
+}
+
+impl Run {
+    fn count(&self, may_go: bool, at_once: bool) -> usize {
+        let counts =
+            |call: &&Call| call.may_go == may_go && (call.at_ms == call.came_ms) == at_once;
+        self.calls.iter().filter(counts).count()
+    }
+
+    pub fn at_once(&self) -> usize {
+        self.count(true, true)
+    }
+
+    pub fn later(&self) -> usize {
+        self.count(true, false)
+    }
+
+    pub fn denied_at_once(&self) -> usize {
+        self.count(false, true)
+    }
+
+    pub fn denied_later(&self) -> usize {
+        self.count(false, false)
+    }
+
+    pub fn longest_wait_ms(&self) -> i64 {
+        let gone = self.calls.iter().filter(|call| call.may_go);
+        gone.map(|call| call.at_ms - call.came_ms).max().unwrap_or_default()
+    }
+
+    /// The most calls that went ahead in any (t - 60 s, t].
+    pub fn most_in_a_minute(&self) -> usize {
+        let gone = || self.calls.iter().filter(|call| call.may_go).map(|call| call.at_ms);
+        let until = |end: i64| gone().filter(|at| (end - MINUTE_MS + 1..=end).contains(at)).count();
+        gone().map(until).max().unwrap_or_default()
+    }
+}
+
+/// Runs the traffic against each of the limits.
+pub fn run(traffic: &Traffic) -> Vec<Run> {
+    let server = Server::builder().clock(true).start();
+    let runs = LIMITS.iter().enumerate();
+    runs.map(|(number, limit)| {
+        let command = limit.command.replace("key", &format!("k{number}"));
+        Runner { server: &server, command, conn: server.conn(), line: VecDeque::new() }.run(traffic)
+    })
+    .collect()
+}
+
+/// A call that waits on a connection of its own.
+struct Waiter {
+    came_ms: i64,
+    conn: Conn,
+    /// The connection's.
+    id: i64,
+}
+
+struct Runner<'a> {
+    server: &'a Server,
+    command: String,
+    conn: Conn,
+    line: VecDeque<Waiter>,
+}
+
+impl Runner<'_> {
+    fn run(mut self, traffic: &Traffic) -> Run {
+        let mut calls = Vec::new();
+        let (from_ms, to_ms) = traffic.shown_ms;
+        let waits = self.command.contains("BLOCK");
+        for now_ms in (from_ms..=to_ms).step_by(STEP_MS as usize) {
+            let is_call = traffic.calls_ms.contains(&now_ms);
+            if !is_call && self.line.is_empty() {
+                continue;
+            }
+            self.set_clock(now_ms);
+            if waits {
+                self.serve_the_line(now_ms, &mut calls);
+            }
+            if is_call {
+                match waits {
+                    true => self.call_and_wait(now_ms, &mut calls),
+                    false => calls.push(self.call(now_ms)),
+                }
+            }
+        }
+        assert!(self.line.is_empty(), "the picture ends before the last wait does");
+        assert_eq!(calls.len(), traffic.calls_ms.len());
+        calls.sort_by_key(|call| call.came_ms);
+        Run { calls }
+    }
+
+    fn set_clock(&self, now_ms: i64) {
+        self.server.clock().set_us(unix_us("2026-11-22T00:00:00") + 1000 * now_ms);
+    }
+
+    fn call(&mut self, now_ms: i64) -> Call {
+        let answer = self.conn.ints(format!("{} MS", self.command));
+        // With AHEAD the answer tells how long to wait before going on.
+        let wait_ms = if answer[0] == 0 { answer.get(5).copied().unwrap_or(0) } else { 0 };
+        Call { came_ms: now_ms, may_go: answer[0] == 0, at_ms: now_ms + wait_ms }
+    }
+
+    /// How many calls wait on the server.
+    fn waiting(&mut self) -> usize {
+        let info = self.conn.text("INFO ratelimit");
+        let number = info.lines().find_map(|line| line.strip_prefix("ratelimit_waiting:"));
+        number.and_then(|number| number.parse().ok()).expect("INFO tells how many wait")
+    }
+
+    /// Calls on a new connection; one that must wait joins the line.
+    fn call_and_wait(&mut self, now_ms: i64, calls: &mut Vec<Call>) {
+        let mut conn = self.server.conn();
+        let id = conn.id();
+        conn.send(&*self.command);
+        for _ in 0..PATIENCE {
+            if self.waiting() > self.line.len() {
+                return self.line.push_back(Waiter { came_ms: now_ms, conn, id });
+            }
+            if !conn.silent_for(Duration::from_millis(1)) {
+                return calls.push(answered(now_ms, now_ms, &conn.recv()));
+            }
+        }
+        panic!("{} neither waits nor is answered", self.command);
+    }
+
+    /// Takes the answers that the line is given at this moment.
+    fn serve_the_line(&mut self, now_ms: i64, calls: &mut Vec<Call>) {
+        // A command on the key grants to whoever can be granted. This one takes nothing.
+        let look = self.command.replace("BLOCK 20s", "0");
+        loop {
+            self.conn.ints(&*look);
+            let waiting = self.waiting();
+            while self.line.len() > waiting {
+                let Some(mut waiter) = self.line.pop_front() else { break };
+                calls.push(answered(waiter.came_ms, now_ms, &waiter.conn.recv()));
+            }
+            // How long a call has waited is told by real time, which hardly passes here. So its wait is ended by hand, with
+            // the answer that it gets when its time is up.
+            let is_overdue = |waiter: &Waiter| waiter.came_ms + WAIT_MS <= now_ms;
+            match self.line.front() {
+                Some(waiter) if is_overdue(waiter) => {
+                    assert_eq!(self.conn.int(format!("CLIENT UNBLOCK {}", waiter.id)), 1);
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+fn answered(came_ms: i64, at_ms: i64, reply: &Value) -> Call {
+    assert_eq!(ints(reply).len(), 5);
+    Call { came_ms, may_go: limited(reply) == 0, at_ms }
+}

@@ -1,0 +1,121 @@
+//! Any insertions and removals in an index of reservations, beside a plain list of them.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use redis_ratelimit_fuzz::limit::held::Leases;
+use redis_ratelimit_fuzz::limit::index::{healed, Index};
+use redis_ratelimit_fuzz::limit::reservation::{Reservation, YEAR_MS};
+use std::convert::Infallible;
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    steps: Vec<Step>,
+    now_us: u64,
+    least: u64,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    Insert { id: u8, quantity: u64, shift: u8, lease_ms: u32, end_us: u16, rule: u8 },
+    Remove { id: u8 },
+    RemoveBut { few: u8 },
+    Heal,
+}
+
+#[derive(Clone, Debug)]
+struct Own {
+    id: [u8; 1],
+    quantity: u64,
+    lease_ms: u64,
+    end_us: u64,
+    rule: [u8; 1],
+}
+
+const START_US: u64 = 1_795_223_799_544_558;
+
+impl Own {
+    fn reservation(&self) -> Reservation<'_> {
+        Reservation {
+            id: &self.id,
+            quantity: self.quantity,
+            lease_ms: self.lease_ms,
+            end_us: self.end_us,
+            order_us: self.end_us,
+            rule: &self.rule,
+        }
+    }
+}
+
+fn sum(list: &[Own], counts: impl Fn(u64) -> bool) -> u128 {
+    list.iter().filter(|one| counts(one.end_us)).map(|one| u128::from(one.quantity)).sum()
+}
+
+fn agree(index: &mut Index, list: &mut [Own], now_us: u64, least: u128) {
+    list.sort_by_key(|one| one.id);
+    assert_eq!(index.len(), list.len());
+    for (one, own) in index.iter().zip(&*list) {
+        assert_eq!((one.id, one.quantity, one.end_us), (&own.id[..], own.quantity, own.end_us));
+        assert_eq!((one.lease_ms, one.rule), (own.lease_ms, &own.rule[..]));
+    }
+    let future = |one: &&Own| one.reservation().start_us() > now_us;
+    assert!(index.may_have_future(now_us) || !list.iter().any(|one| future(&one)));
+    assert_eq!(index.future(now_us, usize::MAX).len(), list.iter().filter(future).count());
+    let mut ends: Vec<u64> = list.iter().map(|one| one.end_us).filter(|us| *us <= now_us).collect();
+    ends.sort_unstable();
+    let lapsed: Vec<u64> = index.lapsed(now_us, 7).iter().map(|one| one.end_us).collect();
+    assert_eq!(lapsed, ends[..ends.len().min(7)]);
+
+    let live = index.live(now_us);
+    assert_eq!(live.total(), sum(list, |end_us| end_us > now_us));
+    let ends = || list.iter().map(|one| one.end_us).filter(|us| *us > now_us);
+    assert_eq!(live.last_end_us(), ends().max());
+    let lapses = |by_us: u64| sum(list, |end_us| end_us > now_us && end_us <= by_us);
+    let expected = ends().filter(|end_us| lapses(*end_us) >= least).min();
+    let found = live.first_end(|_, lapsed| Ok::<_, Infallible>(lapsed >= least));
+    let (end_us, before) = found.unwrap_or_else(|never| match never {});
+    assert_eq!(end_us, expected);
+    match end_us {
+        None => assert_eq!(before, live.total()),
+        Some(end_us) => assert!((lapses(end_us - 1)..lapses(end_us)).contains(&before)),
+    }
+}
+
+fuzz_target!(|input: Input| {
+    let (mut index, mut list) = (Index::default(), Vec::<Own>::new());
+    let now_us = START_US + input.now_us % 80_000;
+    for step in input.steps.iter().take(300) {
+        match *step {
+            Step::Insert { id, quantity, shift, lease_ms, end_us, rule } => {
+                let quantity = (quantity >> (shift % 64)).clamp(1, i64::MAX as u64);
+                let lease_ms = u64::from(lease_ms).clamp(1, YEAR_MS);
+                let end_us = START_US + u64::from(end_us);
+                let one = Own { id: [id], quantity, lease_ms, end_us, rule: [rule] };
+                let held = list.iter().any(|other| other.id == one.id);
+                assert_eq!(index.insert(&one.reservation()), !held);
+                if !held {
+                    list.push(one);
+                }
+            }
+            Step::Remove { id } => {
+                let at = list.iter().position(|one| one.id == [id]);
+                assert_eq!(index.remove(&[id]), at.is_some());
+                at.map(|at| list.remove(at));
+            }
+            Step::RemoveBut { few } => {
+                for one in list.drain(usize::from(few % 16).min(list.len())..) {
+                    assert!(index.remove(&one.id));
+                }
+            }
+            Step::Heal => {
+                for one in list.iter_mut().filter(|one| one.reservation().start_us() > now_us) {
+                    one.end_us = healed(&one.reservation(), now_us).end_us;
+                    assert!(index.remove(&one.id) && index.insert(&one.reservation()));
+                }
+            }
+        }
+    }
+    agree(&mut index, &mut list, now_us, u128::from(input.least).max(1));
+    let small = u128::from(input.least % 16).max(1);
+    agree(&mut index, &mut list, now_us, small);
+});

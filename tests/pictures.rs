@@ -1,0 +1,44 @@
+//! The pictures of docs/choosing.md and the tables beside them are what `make pictures` draws.
+
+mod support;
+
+#[path = "../benches/pictures/drawn/mod.rs"]
+mod drawn;
+
+use std::fs;
+use std::path::Path;
+
+use support::*;
+
+#[test]
+fn pictures_and_tables_are_what_runs_draw() {
+    let files = drawn::files();
+    assert_eq!(files.len(), 5);
+    for (path, text) in files {
+        let committed = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&path));
+        let committed = committed.unwrap_or_else(|error| panic!("{path}: {error}"));
+        let lines = || committed.lines().zip(text.lines());
+        let differs = lines().find(|(committed, drawn)| committed != drawn);
+        assert!(committed == text, "{path} is not what `make pictures` writes: {differs:#?}");
+    }
+}
+
+#[test]
+fn every_line_that_a_reader_may_copy_is_answered() {
+    let mut lines = 0;
+    for page in ["docs/choosing.md", "docs/operations.md"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+        // The table of what is never exceeded has names in place of numbers, and so has the syntax.
+        let copied = |row: &&str| {
+            row.starts_with('|') && !row.contains("key b ") && !row.contains("key limit")
+        };
+        for code in text.lines().filter(copied).flat_map(|row| row.split('`').skip(1).step_by(2)) {
+            if code.starts_with("RL.") && code.contains(' ') {
+                let reply = Server::start().conn().cmd(code);
+                assert_eq!(limited(&reply), 0, "{code}");
+                lines += 1;
+            }
+        }
+    }
+    assert!(lines > 30, "{lines}");
+}
