@@ -40,7 +40,7 @@ pub fn register(ctx: Context, handlers: Handlers) {
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
         raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
     ] {
-        let event = raw::RedisModuleEvent { id: id.into(), dataver: 1 };
+        let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: the context is live; the function lives as long as the module. An event that the server does not
         // know is refused.
         unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(all_changed))) };

@@ -342,8 +342,8 @@ impl World {
             let len = self.zset.len();
             tally.trim(&mut self.zset, len, MOST_ENTRIES).unwrap();
             let edit = tally.edit(&mut self.zset).unwrap();
-            self.zset.apply(&edit);
-            self.forget_trimmed(&moment, &edit, &times);
+            self.zset.apply(edit);
+            self.forget_trimmed(&moment, edit, &times);
             self.list.iter_mut().for_each(|event| event.at_us = event.at_us.min(now_us));
             self.list.push(Counted { at_us: now_us, weight, denied: false });
         }
@@ -884,7 +884,7 @@ proptest! {
                 let Ok(mut tally) = Tally::read(&mut zset, moment) else { continue };
                 tally.record(3, denied, limit);
                 if let Ok(edit) = tally.edit(&mut zset) {
-                    zset.apply(&edit);
+                    zset.apply(edit);
                 }
             }
         }
@@ -1139,7 +1139,7 @@ fn no_sum_passes_the_largest_number() {
         tally.record(MAX_SUM / 2 + 1, false, u64::MAX);
         assert!(tally.counted() <= MAX_SUM);
         let edit = tally.edit(&mut zset).unwrap();
-        zset.apply(&edit);
+        zset.apply(edit);
     }
     let tally = Tally::read(&mut zset, rule.at(START_US + 5).unwrap()).unwrap();
     assert_eq!(tally.counted(), MAX_SUM);
