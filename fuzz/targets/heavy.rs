@@ -18,7 +18,7 @@ struct Input<'a> {
 enum Step<'a> {
     Add { key: &'a [u8], times: u8 },
     Pass { us: u64, shift: u8 },
-    StepBack { us: u64, shift: u8 },
+    Back { us: u64, shift: u8 },
     Show { most: u8 },
 }
 
@@ -101,7 +101,7 @@ fuzz_target!(|input: Input| {
                 }
             }
             Step::Pass { us, shift } => now_us = now_us.saturating_add(small(us, shift)),
-            Step::StepBack { us, shift } => now_us = now_us.saturating_sub(small(us, shift)),
+            Step::Back { us, shift } => now_us = now_us.saturating_sub(small(us, shift)),
             Step::Show { most } => show(&mut recent, &mut model, now_us, top_keys, most.into()),
         }
     }
