@@ -1,4 +1,4 @@
-//! Counts what the tests allocate: a call of RL.THROTTLE must allocate nothing in Rust, allowed or denied.
+//! Counts what the tests allocate: a call of RL.THROTTLE or RL.WINDOW must allocate nothing in Rust, allowed or denied.
 #![allow(unsafe_code)]
 
 use crate::module::commands::entry_of;
@@ -68,7 +68,8 @@ fn a_call_of_rl_throttle_allocates_nothing_in_rust() {
     let future = b"9999999999999999999".as_slice();
     let throttle = entry_of("rl.throttle");
     // The first call makes what the module keeps from call to call.
-    Server::at(NOW_US).call(throttle, &["RL.THROTTLE", "k", "1", "1", "1"], |call| call());
+    // So does the first denial of a key, for RL.TOP.
+    Server::at(NOW_US).call(throttle, &["RL.THROTTLE", "k", "1", "1", "1", "3"], |call| call());
     for (stored, arguments, limited) in [
         (None, "15 3 1s", 0),
         (None, "15 3 1s 17", 1),
@@ -94,5 +95,28 @@ fn a_call_of_rl_throttle_allocates_nothing_in_rust() {
         let changed = usize::from(server.get("k") != before);
         let told = (server.replicated().len(), server.modified());
         assert_eq!(told, (changed, changed), "{stored:?} {arguments}");
+    }
+}
+
+/// From the server's call to the last element of the reply, of a key without reservations.
+#[test]
+fn a_call_of_rl_window_allocates_nothing_in_rust() {
+    const NOW_US: i64 = 1_700_000_000_000_000;
+    let window = entry_of("rl.window");
+    // The first call makes what the module keeps from call to call, and so does the first denial of a key.
+    // The zone is read once.
+    let first = ["RL.WINDOW", "w", "1", "60s", "2", "FIXED"];
+    Server::at(NOW_US).call(window, &first, |call| call());
+    for options in ["", "BUCKETS 4", "FIXED"] {
+        let mut server = Server::at(NOW_US);
+        for (quantity, limited) in [("2", 0), ("1", 0), ("1", 1), ("9", 1), ("0", 0)] {
+            let words = ["RL.WINDOW", "w", "3", "60s", quantity];
+            let words: Vec<_> = words.into_iter().chain(options.split_whitespace()).collect();
+            let (allocations, replies) = server.call(window, &words, |call| allocations_of(call));
+            assert_eq!(replies.get(1), Some(&Reply::Integer(limited)), "{words:?}: {replies:?}");
+            assert_eq!(allocations, 0, "{words:?}");
+        }
+        let added = server.replicated().iter().filter(|name| *name == "ZADD").count();
+        assert_eq!(added, 2, "{options}");
     }
 }

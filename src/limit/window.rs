@@ -58,9 +58,6 @@ pub struct Edit {
 mod trim {
     /// Dead entries are dropped when there are so many, or any in a key that has more entries than its kind may have.
     pub const ENOUGH: usize = 8;
-    /// The same in a small sorted set, where every search walks over them: up to as many entries as a listpack has.
-    pub const ENOUGH_OF_FEW: usize = 4;
-    pub const FEW: usize = 128;
     /// Where events have weights, the dead are looked for when the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
     /// Above this sum of what counts, dead entries are looked for on every call: they may stand in the way.
@@ -351,8 +348,7 @@ impl Tally {
         // Every live entry counts at least 1.
         let live = usize::try_from(self.counted()).unwrap_or(usize::MAX);
         let surely_dead = len.saturating_sub(live);
-        let many = if len <= trim::FEW { trim::ENOUGH_OF_FEW } else { trim::ENOUGH };
-        if !heavy && !full && surely_dead < many && len % trim::EVERY != 0 {
+        if !heavy && !full && surely_dead < trim::ENOUGH && len % trim::EVERY != 0 {
             return Ok(());
         }
         let Some(oldest) = entries.oldest(None)?.filter(|oldest| oldest.newest_us <= horizon_us)
@@ -366,7 +362,7 @@ impl Tally {
             u128::from(stored_since(event)).saturating_add(recorded) > u128::from(MAX_SUM)
         };
         let crowded = in_the_way(&oldest);
-        let enough = if crowded || full { 1 } else { many };
+        let enough = if crowded || full { 1 } else { trim::ENOUGH };
         let moves = self.edit.future_from.is_some();
         if !crowded && !moves && u64::try_from(len).is_ok_and(|len| len == stored_since(&oldest)) {
             // Every entry counts exactly 1, so their number follows from the sums.

@@ -249,6 +249,7 @@ fn install() {
             raw::RedisModule_SetAbsExpire = Some(set_abs_expire);
             raw::RedisModule_SignalModifiedKey = Some(signal_modified_key);
             raw::RedisModule_ZsetAdd = Some(zset_add);
+            raw::RedisModule_ZsetRem = Some(zset_remove);
             raw::RedisModule_ZsetFirstInScoreRange = Some(zset_first);
             raw::RedisModule_ZsetLastInScoreRange = Some(zset_last);
             raw::RedisModule_ZsetRangeStop = Some(zset_stop);
@@ -520,6 +521,18 @@ unsafe extern "C" fn zset_add(key: Key, score: f64, member: Text, _flags: *mut c
     elements[..*len].sort_unstable_by(|one, other| {
         one.0.total_cmp(&other.0).then(one.1.as_slice().cmp(other.1.as_slice()))
     });
+    OK
+}
+
+unsafe extern "C" fn zset_remove(key: Key, member: Text, _deleted: *mut c_int) -> c_int {
+    // SAFETY: made by `open_key` and `string`.
+    let (slot, member) = unsafe { (opened(key).1, *bytes(member)) };
+    let Value::Zset(elements, len) = &mut slot.value else { return ERR };
+    if let Some(at) = elements[..*len].iter().position(|one| one.1.as_slice() == member.as_slice())
+    {
+        elements[at..*len].rotate_left(1);
+        *len -= 1;
+    }
     OK
 }
 

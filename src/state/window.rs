@@ -225,8 +225,14 @@ impl<'c> WindowKey<'c> {
             key.add(RESERVED, one.member().as_bytes());
             self.reservations.added(one);
         }
-        for event in [edit.replaced, reduced].into_iter().flatten() {
-            remove.push(OwnedString::new(event.member().as_bytes()));
+        let member = |event: Event| OwnedString::new(event.member().as_bytes());
+        match (edit.replaced.map(member), reduced.map(member)) {
+            (None, None) => {}
+            // The usual case: nothing is allocated for it.
+            (Some(one), None) | (None, Some(one)) if remove.is_empty() => {
+                key.remove(std::slice::from_ref(&one));
+            }
+            (one, other) => remove.extend([one, other].into_iter().flatten()),
         }
         if !remove.is_empty() {
             key.remove(&remove);
