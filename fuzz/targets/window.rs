@@ -263,8 +263,8 @@ impl World {
         let times: Vec<u64> = self.zset.events().map(|one| one.newest_us).collect();
         tally.trim(&mut self.zset, times.len(), 4096).expect("no contradiction");
         let edit = tally.edit(&mut self.zset).expect("no contradiction");
-        self.zset.apply(&edit);
-        self.note(&moment, &edit, &times);
+        self.zset.apply(edit);
+        self.note(&moment, edit, &times);
         if added > 0 {
             self.counted.push(Counted { at_us: self.now_us, weight: added });
         }
