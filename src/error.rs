@@ -106,7 +106,7 @@ errors! {
     Block = "ERR BLOCK must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 0 to a year (31557600000ms)",
     /// AHEAD is out of its range.
     Ahead = "ERR AHEAD must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 1ms to a year (31557600000ms)",
-    /// As many calls wait as may.
+    /// As many calls wait as the setting allows.
     TooManyWaiters = "ERR BLOCK must not be used while as many calls wait as ratelimit.max-waiters allows",
     /// An id is empty or too long.
     Id = "ERR an id must have 1 to 64 bytes",

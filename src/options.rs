@@ -68,8 +68,8 @@ pub enum Value {
 /// How an option stands to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It may stand beside each other option.
-    Alone,
+    /// It excludes no other option.
+    Free,
     /// It may not stand beside the rows next to it that belong to the same choice, which has this name in COMMAND DOCS.
     Choice(&'static CStr),
     /// It must stand beside the row before; the name is that of both together in COMMAND DOCS.
@@ -81,17 +81,17 @@ pub static TABLE: [Row; 14] = [
     Row::new(Known::BUCKETS, c"BUCKETS", Value::Integer(c"buckets"), Place::Choice(c"kind")),
     Row::new(Known::FIXED, c"FIXED", Value::Nothing, Place::Choice(c"kind")),
     Row::new(Known::TZ, c"TZ", Value::Text(c"zone"), Place::With(c"calendar")),
-    Row::new(Known::LEAVE, c"LEAVE", Value::Integer(c"leave"), Place::Alone),
+    Row::new(Known::LEAVE, c"LEAVE", Value::Integer(c"leave"), Place::Free),
     Row::new(Known::ATMOST, c"ATMOST", Value::Nothing, Place::Choice(c"manner")),
     Row::new(Known::FORCE, c"FORCE", Value::Nothing, Place::Choice(c"manner")),
-    Row::new(Known::COUNTDENIED, c"COUNTDENIED", Value::Nothing, Place::Alone),
-    Row::new(Known::LEASE, c"LEASE", Value::Text(c"lease-ms"), Place::Alone),
-    Row::new(Known::ID, c"ID", Value::Text(c"id"), Place::Alone),
+    Row::new(Known::COUNTDENIED, c"COUNTDENIED", Value::Nothing, Place::Free),
+    Row::new(Known::LEASE, c"LEASE", Value::Text(c"lease-ms"), Place::Free),
+    Row::new(Known::ID, c"ID", Value::Text(c"id"), Place::Free),
     Row::new(Known::BLOCK, c"BLOCK", Value::Text(c"block-ms"), Place::Choice(c"wait")),
     Row::new(Known::AHEAD, c"AHEAD", Value::Text(c"ahead-ms"), Place::Choice(c"wait")),
     Row::new(Known::CHECK, c"CHECK", Value::Nothing, Place::Choice(c"weight")),
     Row::new(Known::SHADOW, c"SHADOW", Value::Nothing, Place::Choice(c"weight")),
-    Row::new(Known::MS, c"MS", Value::Nothing, Place::Alone),
+    Row::new(Known::MS, c"MS", Value::Nothing, Place::Free),
 ];
 
 impl Row {

@@ -385,7 +385,7 @@ impl Options {
                 let buckets = buckets.filter(|buckets| *buckets <= MAX_BUCKETS);
                 self.buckets = u32::try_from(buckets.ok_or(Error::Buckets)?).ok();
             }
-            _ => {}
+            _ => return Err(Error::Internal),
         }
         Ok(())
     }

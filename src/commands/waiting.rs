@@ -53,7 +53,8 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<Rep
         return Err(Error::Duplicate);
     }
     let block_ms = block_ms.filter(|_| takes && !request.shadow && spot.ctx.may_block());
-    // Counting a denial would take from those who wait; what nobody is told of does not count.
+    // A denial behind a line is not counted: that would take from those who wait. A denial under SHADOW is not counted:
+    // the caller does not see it.
     let counts = block_ms.is_none() && !barred && !request.shadow;
     let mode = if counts { Mode::Final } else { Mode::Try };
     let mut tried = attempt(spot, &request, Terms { barred, mode })?;
@@ -87,9 +88,10 @@ pub fn is_waiting(spot: Spot, id: &[u8]) -> bool {
 }
 
 /// Grants to the head of the line on the key, and to the next, as long as they can be had and the turn's budget lasts:
-/// before a command takes, and after one that may have given something back. The timer goes on.
+/// before a command takes, and after one that may have given something back. The timer tries the rest.
 pub fn wake_key(spot: Spot) {
-    if lines::is_empty() {
+    // With this LEAVE everybody who waits stands before.
+    if !is_barred(spot, u64::MAX) {
         return;
     }
     let turn = Turn::begin(Cause::Command, note_turn);
@@ -98,8 +100,8 @@ pub fn wake_key(spot: Spot) {
         return;
     }
     while let Some((ticket, call)) = lines::head(line).filter(|_| turn.has_time()) {
-        // Only the timer dismisses whose time is up: the time of a command may be an old one, of a transaction or a
-        // script, at which what a waiter could have by now was not there.
+        // A command does not end waits that are overdue. Its clock may be frozen in the past (MULTI, Lua), and a waiter
+        // could be denied what is free by now.
         if !try_head(spot, line, ticket, &call, false) {
             return;
         }
@@ -162,7 +164,7 @@ pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Ans
         Reply::Ended { call, outcome } => return Some((call.command, outcome.result)),
         Reply::Unblocked { call, place, was_head } => (call, place, was_head),
     };
-    // The denial, and nothing may be written here.
+    // Answer with a denial. This callback must not write.
     stats::WAITED_TIMED_OUT.add(1);
     let key = OwnedString::new(&place.key);
     let spot = Spot { ctx, name: KeyName::of(&key), now_us: clock::command_time_us() };
@@ -186,11 +188,11 @@ pub fn disconnected(ticket: Ticket) {
     lines::withdraw(ticket);
 }
 
-/// The server is done with a blocked call. It was `cut_off` if the server ended it after we did or instead.
+/// The server is done with a blocked call. With `cut_off` the server ended the wait, instead of us or after us.
 pub fn forget(ticket: Ticket, cut_off: bool) {
     let Some(gone) = lines::forgotten(ticket) else { return };
     let Some(Outcome { result: Ok(answer), at_us }) = gone.outcome else { return };
-    // By CLIENT UNBLOCK in the transaction that granted, it is cut off and was told all the same.
+    // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its answer.
     let untold = cut_off && !(gone.answered && gone.call.client.is_connected());
     if untold && answer.allowed() {
         lines::write(&gone.place, Write::GiveBack(gone.call.request, answer, at_us));
@@ -219,11 +221,11 @@ fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool)
     let due_us = clock::monotonic_us();
     let key = OwnedString::new(&place.key);
     let spot = Spot { ctx, name: KeyName::of(&key), now_us: clock::wall_time_us() };
-    // Also where the rest fails: whoever is dismissed is judged in this database.
+    // Select the database even if writing is refused: dismissed calls are still judged in it.
     let selected = ctx.select_db(place.db);
     let may_write = accepted && selected && ctx.serves(spot.name);
     if accepted && !may_write {
-        // Whoever has the key now decides about it. Until the server sends them there, they wait for that.
+        // Another node owns the key now. The server will redirect the waiters. Until then they stay in line.
         lines::drop_writes(line);
         lines::postpone(line);
     }

@@ -40,7 +40,7 @@ pub trait Entries {
 /// What is to be written to the entries of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
-    /// The entry to add. It is never one that is removed, as those have other members or other times.
+    /// The entry to add. A removed entry may have its member, at a later time; then that entry only moves.
     pub put: Option<Event>,
     /// The entry that `put` replaces, or that is given back whole.
     pub replaced: Option<Event>,
@@ -132,7 +132,7 @@ impl Tally {
             span_us: now_us.saturating_sub(future.first_us()),
             total: newest.total,
             weight: newest.sum_since(&future),
-            // Between two denied ones there may be others.
+            // Admitted events may lie between two denied ones.
             denied: newest.denied && newest == future,
         };
         if let Some(prior) = entries.newest(Some(now_us))? {
@@ -416,7 +416,7 @@ pub enum Judgement {
     Allowed(u64),
     /// Beyond what the limit could ever allow.
     Never,
-    /// Denied until `need` has left or was given back: 0 if only others are in line before.
+    /// Denied until `need` has left or was given back. It is 0 if only a line is in the way.
     Wanting {
         /// How much.
         need: u128,
