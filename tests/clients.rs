@@ -81,6 +81,21 @@ fn fred_and_redis_rs_with_tokio_run_every_command_and_wait() {
     pass(&mut cargo);
 }
 
+/// A crate that was written for redis-cell, a crate of its own as well.
+#[test]
+fn a_client_of_redis_cell_understands_cl_throttle() {
+    if !all_clients() {
+        return skip("redis-cell-rs", "not built");
+    }
+    let crate_dir = "tests/clients/redis_cell/Cargo.toml";
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(crate_dir);
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["run", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
+    cargo.arg("--target-dir").arg(clients_dir().join("cargo")).arg("--");
+    let (server, _conn) = Server::builder().module_args(["cl-throttle", "yes"]).held();
+    print!("{}", run(cargo.arg(server.port().to_string())));
+}
+
 /// A reply as the cases have it.
 fn as_json(reply: Result<Value, RedisError>) -> Json {
     match reply {

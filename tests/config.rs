@@ -4,6 +4,8 @@ mod support;
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use support::*;
 
@@ -257,16 +259,26 @@ fn a_bad_line_of_redis_conf_keeps_the_server_from_starting() {
     for line in ["window-entries 0", "window-entries x", "timezone Mars/Olympus", "lease 0"] {
         let config = other.dir().join("bad.conf");
         let module = module_path();
-        let lines = format!("port 0\nloadmodule {module}\nratelimit.{line}\n");
+        let log = other.dir().join("bad.log");
+        let lines =
+            format!("port 0\nunixsocket bad.socket\nloadmodule {module}\nratelimit.{line}\n");
         fs::write(&config, lines).unwrap();
         let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
-        let status = Command::new(binary)
+        let mut server = Command::new(binary)
             .arg(&config)
             .current_dir(other.dir())
-            .stdout(Stdio::null())
+            .stdout(fs::File::create(&log).unwrap())
             .stderr(Stdio::null())
-            .status();
-        assert!(!status.unwrap().success(), "{line}");
+            .spawn()
+            .unwrap();
+        let begin = Instant::now();
+        while server.try_wait().unwrap().is_none() && begin.elapsed() < Duration::from_secs(20) {
+            sleep(Duration::from_millis(10));
+        }
+        let _ = server.kill();
+        assert!(!server.wait().unwrap().success(), "{line}");
+        let log = fs::read_to_string(&log).unwrap();
+        assert!(log.contains("ratelimit."), "{line}: {log}");
     }
 }
 

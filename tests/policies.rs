@@ -815,6 +815,30 @@ fn counters_survive_a_config_set_that_keeps_the_name() {
 }
 
 #[test]
+fn a_config_set_that_fails_at_another_setting_loses_no_counters() {
+    if !has_settings() {
+        return;
+    }
+    let (server, mut conn) = with("a WINDOW 1 60; b WINDOW 0 60");
+    conn.cmd("RL.WINDOW w @a");
+    conn.cmd("RL.WINDOW w @b");
+    let words = ["CONFIG", "SET", "ratelimit.policies", "b WINDOW 9 60", "ratelimit.lease", "0"];
+    for words in [words, ["CONFIG", "SET", "ratelimit.lease", "0", words[2], words[3]]] {
+        assert!(conn.err(words).starts_with("ERR "));
+        assert_eq!(shown(&mut conn), "a WINDOW 1 60; b WINDOW 0 60");
+        assert_eq!(counts(&server, "a"), [1, 0, 0]);
+        assert_eq!(counts(&server, "b"), [0, 1, 0]);
+    }
+    conn.cmd("RL.WINDOW w @a");
+    assert_eq!(counts(&server, "a"), [1, 1, 0]);
+    // A name that was away for two tables begins anew.
+    set(&mut conn, "b WINDOW 9 60");
+    set(&mut conn, "c WINDOW 9 60");
+    set(&mut conn, "a WINDOW 1 60; b WINDOW 0 60");
+    assert_eq!(counts(&server, "a"), [0, 0, 0]);
+}
+
+#[test]
 fn a_call_that_waited_is_counted_once_and_by_its_end() {
     let table = "w WINDOW 1 60; sem WINDOW 1 0";
     let server = Server::builder().module_args(["policies", table]).start();

@@ -57,6 +57,9 @@ struct Table {
     rows: BTreeMap<Vec<u8>, Row>,
     by_id: BTreeMap<u64, Arc<Counts>>,
     last_id: u64,
+    /// The text of the table before, and the rows that went with it. A CONFIG SET that fails at another setting sets
+    /// the old text again.
+    before: (Vec<u8>, BTreeMap<Vec<u8>, Row>),
 }
 
 static TABLE: Mutex<Table> = Mutex::new(Table {
@@ -64,6 +67,7 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
     rows: BTreeMap::new(),
     by_id: BTreeMap::new(),
     last_id: 0,
+    before: (Vec::new(), BTreeMap::new()),
 });
 
 fn table<T>(body: impl FnOnce(&mut Table) -> T) -> T {
@@ -104,11 +108,16 @@ pub fn count(id: u64, ended: Ended) {
     });
 }
 
-/// Replaces the whole table, or says which policy is wrong and why. The counts of names that stay go on.
+/// Replaces the whole table, or says which policy is wrong and why. The counts of names that stay go on; so do all
+/// where this is the text that was replaced last.
 pub fn set(text: &[u8]) -> Result<(), String> {
     let parsed = parse(text)?;
     table(|table| {
         let mut rows = BTreeMap::new();
+        let (old_text, mut gone) = std::mem::take(&mut table.before);
+        if old_text == text {
+            table.rows.append(&mut gone);
+        }
         for (name, (given, shape, shadow, definition)) in parsed {
             let (id, counts) = match table.rows.remove(&name) {
                 Some(row) => (row.policy.id, row.counts),
@@ -121,8 +130,8 @@ pub fn set(text: &[u8]) -> Result<(), String> {
             rows.insert(name, Row { policy, definition, counts });
         }
         table.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
-        table.rows = rows;
-        table.text = text.to_vec();
+        let gone = std::mem::replace(&mut table.rows, rows);
+        table.before = (std::mem::replace(&mut table.text, text.to_vec()), gone);
     });
     Ok(())
 }
@@ -133,6 +142,7 @@ pub fn release() {
         table.text = Vec::new();
         table.rows = BTreeMap::new();
         table.by_id = BTreeMap::new();
+        table.before = Default::default();
     });
 }
 
