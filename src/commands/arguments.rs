@@ -14,6 +14,7 @@ use crate::limit::throttle::Rate;
 use crate::options::{self, Known};
 use crate::redis::call::Call;
 use crate::zones::zones;
+use std::sync::Arc;
 
 const MAX_BUCKETS: u64 = 65_536;
 
@@ -249,7 +250,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
     }
 
     /// The limit: in numbers, or as the name of a policy.
-    fn limit(&mut self, family: Family) -> Result<(Given, Option<Policy>), Error> {
+    fn limit(&mut self, family: Family) -> Result<(Given, Option<Arc<Policy>>), Error> {
         if let Some([b'@', name @ ..]) = self.words.get(self.next) {
             self.next = self.next.saturating_add(1);
             let policy = policies::named(name).ok_or(Error::NoPolicy)?;

@@ -44,7 +44,7 @@ pub struct Counts {
 
 /// A row of the table.
 struct Row {
-    policy: Policy,
+    policy: Arc<Policy>,
     /// The definition without the name, with single blanks.
     definition: String,
     counts: Arc<Counts>,
@@ -75,8 +75,8 @@ fn table<T>(body: impl FnOnce(&mut Table) -> T) -> T {
 }
 
 /// The policy of this name.
-pub fn named(name: &[u8]) -> Option<Policy> {
-    table(|table| table.rows.get(name).map(|row| row.policy))
+pub fn named(name: &[u8]) -> Option<Arc<Policy>> {
+    table(|table| table.rows.get(name).map(|row| Arc::clone(&row.policy)))
 }
 
 /// The table as it was given.
@@ -126,7 +126,7 @@ pub fn set(text: &[u8]) -> Result<(), String> {
                     (table.last_id, Arc::default())
                 }
             };
-            let policy = Policy { id, given, shape, shadow };
+            let policy = Arc::new(Policy { id, given, shape, shadow });
             rows.insert(name, Row { policy, definition, counts });
         }
         table.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
