@@ -15,7 +15,7 @@ const INDEX_FROM: usize = 8;
 /// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
 const DROP_MOST: usize = 64;
 /// The most reservations that a call writes anew after a clock went back.
-const HEAL_MOST: usize = 256;
+const HEAL_MOST: usize = 512;
 
 /// What is reserved in a key.
 pub enum Reservations<'c> {
