@@ -60,10 +60,6 @@ mod trim {
     pub const ENOUGH: usize = 8;
     /// Where events have weights, the dead are looked for when the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
-    /// Above this sum of what counts, dead entries are looked for on every call: they may stand in the way.
-    pub const LIGHT: u64 = 1 << 32;
-    /// More than is counted lightly until dead entries are looked for: `EVERY` times `LIGHT`.
-    pub const LIGHT_LINGER: u64 = 1 << 40;
     /// The most that a call drops, unless their sum stands in the way of counting.
     pub const MOST: usize = 64;
 }
@@ -75,19 +71,19 @@ const SCAN_MOST: u64 = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     moment: Moment,
+    /// The oldest entry of the key, dead or alive.
+    oldest: Option<Event>,
     /// The oldest entry that counts.
     first: Option<Event>,
     /// The newest entry, with the events of the future in it.
     tail: Option<Event>,
-    /// The total of the newest entry in the key, without what this call records.
-    stored_total: u64,
     edit: Edit,
 }
 
 impl Tally {
     /// Counts nothing, whatever lies there: a semaphore.
     pub fn nothing(moment: Moment) -> Tally {
-        Tally { moment, first: None, tail: None, stored_total: 0, edit: Edit::default() }
+        Tally { moment, oldest: None, first: None, tail: None, edit: Edit::default() }
     }
 
     /// Counts. Events from the future, of a clock that went back, count as happening now.
@@ -101,8 +97,13 @@ impl Tally {
     pub fn count<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         let now_us = self.moment.now_us();
         let Some(newest) = entries.newest(None)? else { return Ok(()) };
+        let oldest = entries.oldest(None)?.ok_or_else(E::contradiction)?;
+        let all = newest.sum_since(&oldest);
+        if all > MAX_SUM || all < newest.weight || all < oldest.weight {
+            return Err(E::contradiction());
+        }
+        self.oldest = Some(oldest);
         self.tail = Some(newest);
-        self.stored_total = newest.total;
         if newest.newest_us > now_us {
             self.merge_future(entries, newest)?;
         }
@@ -111,12 +112,13 @@ impl Tally {
         if horizon_us.is_some_and(|horizon_us| tail.newest_us <= horizon_us) {
             return Ok(());
         }
-        let first = entries.oldest(horizon_us)?;
-        let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
-        self.first = Some(first);
-        // Light events may have been counted beyond the largest sum while heavy ones were dead, before those were dropped.
-        let most = MAX_SUM.saturating_add(trim::LIGHT_LINGER);
-        if !(tail.weight.max(first.weight)..=most).contains(&self.counted()) {
+        let oldest_counts = horizon_us.is_none_or(|horizon_us| oldest.newest_us > horizon_us);
+        let first = if oldest_counts { Some(oldest) } else { entries.oldest(horizon_us)? };
+        self.first = match first {
+            Some(first) if first.newest_us < self.stored_until_us() => Some(first),
+            _ => Some(tail),
+        };
+        if !(tail.weight..=all).contains(&self.counted()) {
             return Err(E::contradiction());
         }
         Ok(())
@@ -145,10 +147,9 @@ impl Tally {
                 self.edit.replaced = Some(prior);
             }
         }
-        if !(1..=MAX_SUM.saturating_add(trim::LIGHT_LINGER)).contains(&merged.weight) {
+        if !(1..=MAX_SUM).contains(&merged.weight) {
             return Err(E::contradiction());
         }
-        merged.weight = merged.weight.min(MAX_SUM);
         self.edit.future_from = Some(now_us);
         self.edit.put = Some(merged);
         self.tail = Some(merged);
@@ -183,9 +184,9 @@ impl Tally {
         self.edit.future_from.is_some()
     }
 
-    /// Since when the key holds events that count, in Unix microseconds: at least since then it is in use.
+    /// Since when the key holds events, in Unix microseconds: at least since then it is in use.
     pub fn in_use_since_us(&self) -> Option<u64> {
-        self.first.map(|first| first.first_us())
+        self.oldest.map(|oldest| oldest.first_us())
     }
 
     /// Counts an event of `weight` now: a denied call, or an admitted one. What lies beyond `limit` is counted coarsely.
@@ -218,6 +219,7 @@ impl Tally {
         }
         self.tail = Some(event);
         self.edit.put = Some(event);
+        self.oldest = self.oldest.or(Some(event));
     }
 
     /// Uncounts `amount` of what counts, the oldest first. Whether there was anything to uncount.
@@ -338,37 +340,21 @@ impl Tally {
         len: usize,
         most_entries: u32,
     ) -> Result<(), E::Error> {
-        let (Some(tail), Some(horizon_us)) = (self.tail, self.moment.horizon_us()) else {
+        let (Some(oldest), Some(horizon_us)) = (self.oldest, self.moment.horizon_us()) else {
             return Ok(());
         };
-        // As long as the key never counted more than that, its entries cannot sum up to more.
-        let heavy =
-            tail.total > MAX_SUM || tail.before() > tail.total || self.counted() > trim::LIGHT;
+        if oldest.newest_us > horizon_us {
+            return Ok(());
+        }
+        let Some(tail) = self.tail else { return Ok(()) };
+        let in_the_way = |event: &Event| tail.sum_since(event) > MAX_SUM;
+        let crowded = in_the_way(&oldest);
         let full = len > usize::try_from(most_entries).unwrap_or(usize::MAX);
         // Every live entry counts at least 1.
         let live = usize::try_from(self.counted()).unwrap_or(usize::MAX);
-        let surely_dead = len.saturating_sub(live);
-        if !heavy && !full && surely_dead < trim::ENOUGH && len % trim::EVERY != 0 {
-            return Ok(());
-        }
-        let Some(oldest) = entries.oldest(None)?.filter(|oldest| oldest.newest_us <= horizon_us)
-        else {
-            return Ok(());
-        };
-        // Apart from each other, as together they may pass 2^64.
-        let recorded = u128::from(tail.total.wrapping_sub(self.stored_total));
-        let stored_since = |event: &Event| self.stored_total.wrapping_sub(event.before());
-        let in_the_way = |event: &Event| {
-            u128::from(stored_since(event)).saturating_add(recorded) > u128::from(MAX_SUM)
-        };
-        let crowded = in_the_way(&oldest);
         let enough = if crowded || full { 1 } else { trim::ENOUGH };
-        let moves = self.edit.future_from.is_some();
-        if !crowded && !moves && u64::try_from(len).is_ok_and(|len| len == stored_since(&oldest)) {
-            // Every entry counts exactly 1, so their number follows from the sums.
-            let dead = tail.sum_since(&oldest).saturating_sub(self.counted());
-            let dead = usize::try_from(dead).unwrap_or(usize::MAX).min(trim::MOST);
-            self.edit.trim = if dead >= enough { dead } else { 0 };
+        let surely_dead = len.saturating_sub(live);
+        if enough > 1 && surely_dead < enough && len % trim::EVERY != 0 {
             return Ok(());
         }
         let mut dead: usize = 0;
