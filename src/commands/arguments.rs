@@ -18,9 +18,17 @@ use std::sync::Arc;
 
 const MAX_BUCKETS: u64 = 65_536;
 
+/// How a window counts, as options say it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shape {
+    buckets: Option<u32>,
+    fixed: bool,
+    zone: Option<Zone>,
+}
+
 /// The options of a call.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Options<'a> {
     atmost: bool,
     force: bool,
     count_denied: bool,
@@ -32,11 +40,10 @@ pub struct Options {
     ahead_ms: Option<u64>,
     /// `LEASE`, in milliseconds.
     pub lease_ms: Option<u64>,
-    id: Option<Id>,
+    id: Option<&'a [u8]>,
     block_ms: Option<u64>,
-    buckets: Option<u32>,
-    fixed: bool,
-    zone: Option<Zone>,
+    /// `BUCKETS`, `FIXED` and `TZ`.
+    pub shape: Shape,
 }
 
 /// A command that takes, or looks at what it would take.
@@ -218,7 +225,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
         least: i64,
         known: Known,
         in_clause: bool,
-    ) -> Result<(Request, Options), Error> {
+    ) -> Result<(Request, Options<'a>), Error> {
         let (given, policy) = self.limit(family)?;
         let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
@@ -230,7 +237,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
         let limit = match given {
             Given::Rate(rate) => Limit::Bucket(rate),
             Given::Window { limit, period } => {
-                let shape = policy.as_ref().map_or(&options, |policy| &policy.shape);
+                let shape = policy.as_ref().map_or(&options.shape, |policy| &policy.shape);
                 let window = shape.window(limit, period)?;
                 match family {
                     Family::Acquire => Limit::Reserve(window, options.reserve()),
@@ -328,7 +335,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
 
     /// All that is left, as options of which the command knows `known`. They come in any order and case, each at
     /// most once. In a clause they end where the next clause begins, or with MS as the very last word.
-    pub fn options(&mut self, known: Known, in_clause: bool) -> Result<Options, Error> {
+    pub fn options(&mut self, known: Known, in_clause: bool) -> Result<Options<'a>, Error> {
         let mut options = Options::default();
         let mut seen = Known::empty();
         while let Some(word) = self.words.get(self.next) {
@@ -354,21 +361,21 @@ impl<'c, 'a> Arguments<'c, 'a> {
     }
 }
 
-impl Options {
+impl<'a> Options<'a> {
     fn set(&mut self, option: Known) {
         match option {
             Known::MS => self.unit = TimeUnit::Milliseconds,
             Known::ATMOST => self.atmost = true,
             Known::FORCE => self.force = true,
             Known::COUNTDENIED => self.count_denied = true,
-            Known::FIXED => self.fixed = true,
+            Known::FIXED => self.shape.fixed = true,
             Known::CHECK => self.check = true,
             Known::SHADOW => self.shadow = true,
             _ => {}
         }
     }
 
-    fn set_value(&mut self, option: Known, value: &[u8]) -> Result<(), Error> {
+    fn set_value(&mut self, option: Known, value: &'a [u8]) -> Result<(), Error> {
         match option {
             Known::LEAVE => {
                 let leave = integer(value, 0).ok_or(Error::Leave)?;
@@ -377,14 +384,17 @@ impl Options {
             Known::AHEAD => self.ahead_ms = Some(duration_ms(value, 1).ok_or(Error::Ahead)?),
             Known::LEASE => self.lease_ms = Some(duration_ms(value, 1).ok_or(Error::Lease)?),
             Known::BLOCK => self.block_ms = Some(duration_ms(value, 0).ok_or(Error::Block)?),
-            Known::ID => self.id = Some(checked_id(value)?),
+            Known::ID => {
+                checked_id(value)?;
+                self.id = Some(value);
+            }
             Known::TZ => {
-                self.zone = Some(zones(|zones| zones.named(value)).ok_or(Error::Zone)?);
+                self.shape.zone = Some(zones(|zones| zones.named(value)).ok_or(Error::Zone)?);
             }
             Known::BUCKETS => {
                 let buckets = integer(value, 1).map(i64::unsigned_abs);
                 let buckets = buckets.filter(|buckets| *buckets <= MAX_BUCKETS);
-                self.buckets = u32::try_from(buckets.ok_or(Error::Buckets)?).ok();
+                self.shape.buckets = u32::try_from(buckets.ok_or(Error::Buckets)?).ok();
             }
             _ => return Err(Error::Internal),
         }
@@ -432,7 +442,7 @@ impl Options {
     fn reserve(&self) -> Reserve {
         Reserve {
             lease_ms: self.lease_ms.unwrap_or_else(|| config::LEASE_MS.get()),
-            id: self.id,
+            id: self.id.map(Id::from),
             most: config::MAX_RESERVATIONS.get(),
         }
     }
@@ -440,9 +450,9 @@ impl Options {
     /// Refuses options that say what a policy says.
     fn check_beside_policy(&self) -> Result<(), Error> {
         for (given, name) in [
-            (self.buckets.is_some(), "BUCKETS"),
-            (self.fixed, "FIXED"),
-            (self.zone.is_some(), "TZ"),
+            (self.shape.buckets.is_some(), "BUCKETS"),
+            (self.shape.fixed, "FIXED"),
+            (self.shape.zone.is_some(), "TZ"),
         ] {
             if given {
                 return Err(Error::BesidePolicy(name));
@@ -450,7 +460,9 @@ impl Options {
         }
         Ok(())
     }
+}
 
+impl Shape {
     /// How a window of `limit` each `period` counts; without a period it is a semaphore.
     pub fn window(&self, limit: u64, period: Option<Period>) -> Result<WindowLimit, Error> {
         if self.buckets.is_some() && self.fixed {

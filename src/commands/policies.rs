@@ -5,7 +5,7 @@
 //! name kind     limit     name kind   limit                          name  kind   limit
 //! ```
 
-use super::arguments::{Arguments, Family, Given, Options};
+use super::arguments::{Arguments, Family, Given, Shape};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
@@ -26,7 +26,7 @@ pub struct Policy {
     /// The limit.
     pub given: Given,
     /// How a window counts.
-    pub shape: Options,
+    pub shape: Shape,
     /// It never denies.
     pub shadow: bool,
 }
@@ -201,7 +201,7 @@ pub fn policies(call: &Call, _known: Known) -> Result<Replied, Error> {
     Ok(Replied::Allowed)
 }
 
-type Parsed = BTreeMap<Vec<u8>, (Given, Options, bool, String)>;
+type Parsed = BTreeMap<Vec<u8>, (Given, Shape, bool, String)>;
 
 fn parse(text: &[u8]) -> Result<Parsed, String> {
     let mut parsed = Parsed::new();
@@ -214,7 +214,7 @@ fn parse(text: &[u8]) -> Result<Parsed, String> {
         if name.len() > MAX_NAME || !name.iter().all(known) {
             return refuse("a name must have 1 to 64 letters, digits, '_', '.' or '-'");
         }
-        let (given, shape) = match define(definition) {
+        let (given, shape, shadow) = match define(definition) {
             Ok(defined) => defined,
             Err(error) => {
                 let text = error.text();
@@ -223,7 +223,7 @@ fn parse(text: &[u8]) -> Result<Parsed, String> {
             }
         };
         let definition = String::from_utf8_lossy(&definition.join(&b' ')).into_owned();
-        if parsed.insert(name.to_vec(), (given, shape, shape.shadow, definition)).is_some() {
+        if parsed.insert(name.to_vec(), (given, shape, shadow, definition)).is_some() {
             return refuse("the name is given twice");
         }
         if parsed.len() > MOST {
@@ -234,7 +234,7 @@ fn parse(text: &[u8]) -> Result<Parsed, String> {
 }
 
 /// The limit of a definition: a kind, the limit as in that command, and perhaps SHADOW.
-fn define(words: &[&[u8]]) -> Result<(Given, Options), Error> {
+fn define(words: &[&[u8]]) -> Result<(Given, Shape, bool), Error> {
     let mut arguments = Arguments::of(words);
     let kind = arguments.next().and_then(Family::named);
     let (family, known) = match kind {
@@ -247,9 +247,9 @@ fn define(words: &[&[u8]]) -> Result<(Given, Options), Error> {
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;
-    let shape = arguments.options(known, false)?;
+    let options = arguments.options(known, false)?;
     if let Given::Window { limit, period } = given {
-        shape.window(limit, period)?;
+        options.shape.window(limit, period)?;
     }
-    Ok((given, shape))
+    Ok((given, options.shape, options.shadow))
 }

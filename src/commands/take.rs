@@ -47,7 +47,7 @@ pub fn cl_throttle(call: &Call, known: Known) -> Result<Replied, Error> {
 
 fn take(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
     let Parsed { request, block_ms } = Arguments::after_key(call).request(family, known)?;
-    waiting::serve(call, request, block_ms)
+    waiting::serve(call, &request, block_ms)
 }
 
 fn look(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {

@@ -42,7 +42,7 @@ pub use super::lines::{clock_stepped_back, release, waiting};
 const STEPS_IN_A_ROW: usize = 8;
 
 /// Carries out a call of a taking command: answers it, or makes it wait.
-pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<Replied, Error> {
+pub fn serve(call: &Call, request: &Request, block_ms: Option<u64>) -> Result<Replied, Error> {
     let spot = spot(call)?;
     let takes = request.takes();
     if takes {
@@ -57,23 +57,23 @@ pub fn serve(call: &Call, request: Request, block_ms: Option<u64>) -> Result<Rep
     // the caller does not see it.
     let counts = block_ms.is_none() && !barred && !request.shadow;
     let mode = if counts { Mode::Final } else { Mode::Try };
-    let mut tried = attempt(spot, &request, Terms { barred, mode })?;
+    let mut tried = attempt(spot, request, Terms { barred, mode })?;
     if let (Attempt::Denied { answer, alone_us }, Some(ms)) = (&tried, block_ms) {
         let last_us =
             if ms == 0 { u64::MAX } else { spot.now_us.saturating_add(ms.saturating_mul(1_000)) };
         if alone_us.is_some_and(|alone_us| alone_us <= last_us) {
-            return join(call, spot, request, ms, answer.decision.verdict.retry_after_us());
+            return join(call, spot, *request, ms, answer.decision.verdict.retry_after_us());
         }
         if request.count_denied && !barred {
-            tried = attempt(spot, &request, Terms { barred, mode: Mode::Final })?;
+            tried = attempt(spot, request, Terms { barred, mode: Mode::Final })?;
         }
     }
     if !takes {
         // It may have given back. A call that takes has been barred, or nobody waits before it.
         wake_key(spot);
     }
-    let (answer, ended) = tried.end(&request);
-    observe::note(spot, &request, ended);
+    let (answer, ended) = tried.end(request);
+    observe::note(spot, request, ended);
     Ok(reply::answer(spot.ctx, &answer))
 }
 
