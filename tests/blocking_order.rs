@@ -594,3 +594,24 @@ fn a_denial_does_not_count_while_others_wait_for_the_room() {
     server.clock().advance_ms(100);
     eventually(Duration::from_secs(20), || conn.int("ZCARD k") == entries + 1);
 }
+
+/// Somebody else may have made room: any command on the key lets the head in.
+#[test]
+fn a_command_that_settles_nothing_lets_the_head_in_too() {
+    for command in ["RL.APPLY k nobody", "RL.RENEW k nobody", "RL.RELEASE k nobody"] {
+        let server = Server::start();
+        let mut conn = server.conn();
+        conn.cmd("RL.ACQUIRE k 1 0 ID first LEASE 600000");
+        let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 ID second LEASE 600000 BLOCK 0");
+        let remove =
+            "local all = redis.call('ZRANGE', KEYS[1], 0, -1) redis.call('ZREM', KEYS[1], all[1])";
+        conn.pipeline(["MULTI"]);
+        conn.cmd(["EVAL", remove, "1", "k"]);
+        conn.cmd(command);
+        conn.cmd("RL.HELD k");
+        let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+        let ids: Vec<_> = held(&replies[2]).into_iter().map(|one| one.id).collect();
+        assert_eq!(ids, [b"second"], "{command}");
+        assert_eq!(limited(&waiter.recv()), 0, "{command}");
+    }
+}

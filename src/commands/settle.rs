@@ -22,13 +22,14 @@ pub fn apply(call: &Call, _known: Known) -> Result<Replied, Error> {
         _ => return Err(Error::Arity),
     };
     let spot = spot(call)?;
-    match settle::apply(spot, &id, quantity, config::window_entries())? {
-        Applied::NotHeld => return Ok(reply::settled(call, 0)),
+    let applied = settle::apply(spot, &id, quantity, config::window_entries())?;
+    match applied {
+        Applied::NotHeld => {}
         Applied::Released => stats::RELEASED.add(1),
         Applied::Counted => stats::APPLIED.add(1),
     }
     wake_key(spot);
-    Ok(reply::settled(call, 1))
+    Ok(reply::settled(call, u64::from(applied != Applied::NotHeld)))
 }
 
 /// `RL.RELEASE key id [id ...]`
@@ -57,11 +58,9 @@ pub fn renew(call: &Call, known: Known) -> Result<Replied, Error> {
     let id = checked_id(arguments.next().ok_or(Error::Arity)?)?;
     let options = arguments.options(known, false)?;
     let spot = spot(call)?;
-    if !settle::renew(spot, &id, options.lease_ms)? {
-        return Ok(reply::settled(call, 0));
-    }
+    let renewed = settle::renew(spot, &id, options.lease_ms)?;
     wake_key(spot);
-    Ok(reply::settled(call, 1))
+    Ok(reply::settled(call, u64::from(renewed)))
 }
 
 /// `RL.HELD key`
