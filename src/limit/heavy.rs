@@ -10,7 +10,9 @@
 //! ```
 
 use std::cmp::Reverse;
+use std::collections::hash_map::RandomState;
 use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
 /// How often a key occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +25,26 @@ pub struct Count {
 
 #[derive(Debug)]
 struct Entry {
-    key: Box<[u8]>,
+    key: Vec<u8>,
+    hash: u64,
     count: u64,
     over: u64,
+}
+
+/// Takes a number that is a hash already as the hash.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 /// Counts of the heaviest keys.
@@ -33,7 +52,10 @@ struct Entry {
 pub struct Summary {
     most: usize,
     entries: Vec<Entry>,
-    by_key: HashMap<Box<[u8]>, usize>,
+    /// Entries by the hash of their key, so that a key that takes the place of another allocates nothing. Two keys of
+    /// one hash cannot be chosen by anybody, as the hash has a secret.
+    by_hash: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
+    secret: RandomState,
     /// Entries by a count that they had: a count that has grown since is put right when it is met.
     least: BinaryHeap<Reverse<(u64, usize)>>,
 }
@@ -41,27 +63,42 @@ pub struct Summary {
 impl Summary {
     /// Counts at most `most` keys.
     pub fn new(most: usize) -> Summary {
-        Summary { most, entries: Vec::new(), by_key: HashMap::new(), least: BinaryHeap::new() }
+        Summary {
+            most,
+            entries: Vec::new(),
+            by_hash: HashMap::default(),
+            secret: RandomState::new(),
+            least: BinaryHeap::new(),
+        }
+    }
+
+    fn find(&self, key: &[u8], hash: u64) -> Option<usize> {
+        let at = *self.by_hash.get(&hash)?;
+        self.entries.get(at).filter(|entry| entry.key == key).map(|_| at)
     }
 
     /// Counts an occurrence of `key`.
     pub fn add(&mut self, key: &[u8]) {
-        if let Some(entry) = self.by_key.get(key).and_then(|at| self.entries.get_mut(*at)) {
+        let hash = self.secret.hash_one(key);
+        let found = self.find(key, hash).and_then(|at| self.entries.get_mut(at));
+        if let Some(entry) = found {
             entry.count = entry.count.saturating_add(1);
             return;
         }
         if self.entries.len() < self.most {
             let at = self.entries.len();
-            self.entries.push(Entry { key: key.into(), count: 1, over: 0 });
-            self.by_key.insert(key.into(), at);
+            self.entries.push(Entry { key: key.into(), hash, count: 1, over: 0 });
+            self.by_hash.insert(hash, at);
             self.least.push(Reverse((1, at)));
             return;
         }
         let Some((at, least)) = self.pop_least() else { return };
         let Some(entry) = self.entries.get_mut(at) else { return };
-        self.by_key.remove(&entry.key);
-        *entry = Entry { key: key.into(), count: least.saturating_add(1), over: least };
-        self.by_key.insert(key.into(), at);
+        self.by_hash.remove(&entry.hash);
+        entry.key.clear();
+        entry.key.extend_from_slice(key);
+        (entry.hash, entry.count, entry.over) = (hash, least.saturating_add(1), least);
+        self.by_hash.insert(hash, at);
         self.least.push(Reverse((least.saturating_add(1), at)));
     }
 
@@ -85,7 +122,8 @@ impl Summary {
 
     /// How often `key` occurred, where `least` is [`Summary::least`].
     fn estimate(&self, key: &[u8], least: u64) -> Count {
-        match self.by_key.get(key).and_then(|at| self.entries.get(*at)) {
+        let hash = self.secret.hash_one(key);
+        match self.find(key, hash).and_then(|at| self.entries.get(at)) {
             Some(entry) => Count { count: entry.count, over: entry.over },
             None => Count { count: least, over: least },
         }
@@ -123,9 +161,11 @@ impl Recent {
     /// The heaviest keys at `now_us`, the heaviest first.
     pub fn heaviest(&mut self, now_us: u64, most: usize) -> Vec<Heavy> {
         self.turn(now_us);
-        let of_both = self.now.entries.iter().chain(
-            self.before.entries.iter().filter(|entry| !self.now.by_key.contains_key(&entry.key)),
-        );
+        let is_new = |entry: &&Entry| {
+            let hash = self.now.secret.hash_one(entry.key.as_slice());
+            self.now.find(&entry.key, hash).is_none()
+        };
+        let of_both = self.now.entries.iter().chain(self.before.entries.iter().filter(is_new));
         let least = (self.now.least(), self.before.least());
         let mut heavy: Vec<Heavy> = of_both
             .map(|entry| {
@@ -133,7 +173,7 @@ impl Recent {
                 let before = self.before.estimate(&entry.key, least.1);
                 let count = now.count.saturating_add(before.count);
                 let over = now.over.saturating_add(before.over);
-                (entry.key.clone(), Count { count, over })
+                (entry.key.as_slice().into(), Count { count, over })
             })
             .collect();
         heavy.sort_by(|one, other| other.1.count.cmp(&one.1.count).then(one.0.cmp(&other.0)));
@@ -186,7 +226,8 @@ mod tests {
                 let Count { count, over } = summary.estimate(&[*key], summary.least());
                 prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");
                 if times * most as u64 > keys.len() as u64 {
-                    prop_assert!(summary.by_key.contains_key(&[*key][..]), "{key} {times}");
+                    let hash = summary.secret.hash_one([*key].as_slice());
+                    prop_assert!(summary.find(&[*key], hash).is_some(), "{key} {times}");
                 }
             }
         }
