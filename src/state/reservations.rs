@@ -187,15 +187,6 @@ impl<'c> Reservations<'c> {
         Ok(cleaning)
     }
 
-    /// The member of the reservation `id`, lapsed or not.
-    pub fn find(&self, key: &mut ReadKey, id: &[u8]) -> Option<OwnedString> {
-        if let Reservations::Many(many) = self {
-            let one = many.index()?.get(id)?;
-            return Some(OwnedString::new(one.member().as_bytes()));
-        }
-        find(key, id)
-    }
-
     /// Notes that a reservation was removed.
     pub fn removed(&mut self, one: &Reservation, now_us: u64) {
         match self {
@@ -388,8 +379,12 @@ impl Leases for Reservations<'_> {
     }
 }
 
-/// The reservation `id` in an open key, lapsed or not.
-pub fn find(key: &mut ReadKey, id: &[u8]) -> Option<OwnedString> {
+/// The member of the reservation `id`, lapsed or not: from the index, if the key has one, else from the open key.
+pub fn find(known: Option<&Reservations>, key: &mut ReadKey, id: &[u8]) -> Option<OwnedString> {
+    if let Some(Reservations::Many(many)) = known {
+        let one = many.index()?.get(id)?;
+        return Some(OwnedString::new(one.member().as_bytes()));
+    }
     let (from, to) = (prefix(id, b':'), prefix(id, b';'));
     key.first_by_member(from.as_bytes(), to.as_bytes()).map(|element| element.member)
 }

@@ -240,9 +240,8 @@ impl<'c> WindowKey<'c> {
         if !change.keep_ttl {
             self.reservations.list();
             let in_use_us = tally.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
-            let empty_at_us = tally.empty_at_us().max(self.reservations.last_end_us());
             let expiry = Expiry {
-                needed_us: empty_at_us.unwrap_or(now_us),
+                needed_us: self.empty_at_us(tally).unwrap_or(now_us),
                 in_use_us: in_use_us.min(tally.moment().period_us()),
             };
             let current_ms = key.expires_at_ms();
@@ -264,7 +263,7 @@ impl<'c> WindowKey<'c> {
 
     /// The member of the reservation `id`, if it is live.
     pub fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
-        let found = self.reservations.find(self.key.reader(), id);
+        let found = find(Some(&self.reservations), self.key.reader(), id);
         live(found, self.spot.now_us)
     }
 }
@@ -286,11 +285,7 @@ pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
     let mut index = Reservations::indexed(spot, &mut key, None);
     let mut members = Vec::with_capacity(ids.len());
     for id in ids {
-        let found = match &index {
-            Some(index) => index.find(&mut key, id.as_bytes()),
-            None => find(&mut key, id.as_bytes()),
-        };
-        members.extend(live(found, spot.now_us)?);
+        members.extend(live(find(index.as_ref(), &mut key, id.as_bytes()), spot.now_us)?);
     }
     remove(spot, &mut key, index.as_mut(), &members)?;
     Ok(members.len())
@@ -301,11 +296,7 @@ pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
 pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
     let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(()) };
     let mut index = Reservations::indexed(spot, &mut key, None);
-    let found = match &index {
-        Some(index) => index.find(&mut key, id),
-        None => find(&mut key, id),
-    };
-    let Some(member) = found else { return Ok(()) };
+    let Some(member) = find(index.as_ref(), &mut key, id) else { return Ok(()) };
     if reservation(&member)?.end_us == end_us {
         remove(spot, &mut key, index.as_mut(), &[member])?;
     }
