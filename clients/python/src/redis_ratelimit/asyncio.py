@@ -32,9 +32,10 @@ class Limiter:
 
     The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
     the longest that a call takes, in seconds; None keeps the time-outs of `client`. A call with block= takes that much
-    longer. When as many calls run as there are connections (50, or the max_connections of `client`), others wait as long
-    for one, and then raise Busy: Redis is there, so a flood is not let through. `unreachable` says what a call answers while Redis cannot be reached: "raise" the error, "allow" or "deny".
-    Error replies are always raised. A cancelled call hangs up, and takes nothing if it still waits.
+    longer. When as many calls run as there are connections (50, or the max_connections of `client`), others wait as
+    long for one, and then raise Busy: Redis is there, so a flood is not let through. `unreachable` says what a call
+    answers while Redis cannot be reached: "raise" the error, "allow" or "deny". Error replies are always raised. A
+    cancelled call hangs up, and takes nothing if it still waits.
 
     A RedisCluster is used as it is, with its own retries.
     """

@@ -32,10 +32,11 @@ class Limiter:
     """Asks limits of a server with redis-ratelimit.
 
     The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
-    the longest that it waits for the network at each step, in seconds; None keeps the time-outs of `client`. A call with
-    block= waits that much longer. When as many calls run as there are connections (50, or the max_connections of
-    `client`), others wait as long for one, and then raise Busy: Redis is there, so a flood is not let through. `unreachable` says what a call answers while Redis cannot be reached: "raise" the
-    error, "allow" or "deny". Error replies are always raised.
+    the longest that it waits for the network at each step, in seconds; None keeps the time-outs of `client`. A call
+    with block= waits that much longer. When as many calls run as there are connections (50, or the max_connections of
+    `client`), others wait as long for one, and then raise Busy: Redis is there, so a flood is not let through.
+    `unreachable` says what a call answers while Redis cannot be reached: "raise" the error, "allow" or "deny". Error
+    replies are always raised.
 
     A RedisCluster is used as it is, with its own time-outs and retries.
     """
