@@ -38,21 +38,35 @@ impl<const N: usize> Text<N> {
 
     /// Appends `value` in decimal, padded with zeros to at least `width` digits.
     pub fn push_number(&mut self, mut value: u64, width: usize) {
-        let mut digits = [b'0'; 20];
-        let mut first = digits.len();
-        for (at, slot) in digits.iter_mut().enumerate().rev() {
-            if value == 0 {
-                break;
-            }
-            // A remainder of 10 fits in a byte.
-            *slot = b'0'.wrapping_add((value % 10) as u8);
-            value /= 10;
-            first = at;
+        let mut pairs = [[b'0'; 2]; 10];
+        let mut written: usize = 0;
+        // Two digits with each division, as most of the time goes there.
+        for slot in pairs.iter_mut().rev() {
+            let Some(pair) = PAIRS.get((value % 100) as usize).filter(|_| value > 0) else { break };
+            *slot = *pair;
+            value /= 100;
+            written = written.wrapping_add(2);
         }
-        let wanted = digits.len().saturating_sub(width.clamp(1, digits.len()));
-        self.push(digits.get(first.min(wanted)..).unwrap_or_default());
+        let digits = pairs.as_flattened();
+        let start = digits.len().wrapping_sub(written);
+        let zero = usize::from(digits.get(start) == Some(&b'0'));
+        let wanted = digits.len().saturating_sub(width.max(1));
+        self.push(digits.get(start.wrapping_add(zero).min(wanted)..).unwrap_or_default());
     }
 }
+
+/// The digits of the numbers from 00 to 99.
+#[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut number = 0;
+    while number < pairs.len() {
+        // Both fit in a byte.
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
 
 impl<const N: usize> std::fmt::Debug for Text<N> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
@@ -79,6 +93,11 @@ mod tests {
             (0, 3, "000"),
             (42, 1, "42"),
             (42, 4, "0042"),
+            (99, 1, "99"),
+            (100, 1, "100"),
+            (100, 2, "100"),
+            (1_000_000_007, 1, "1000000007"),
+            (9, 25, "00000000000000000009"),
             (u64::MAX, 1, "18446744073709551615"),
         ] {
             let mut out = Text::<32>::new();

@@ -16,46 +16,70 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
 
 /// As [`parse_i64`], for integers without a sign, up to 2^64 - 1.
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
-    if text.len() > 1 && text.first() == Some(&b'0') {
-        return None;
-    }
-    parse_digits(text)
+    alone(leading_u64(text)?)
 }
 
 /// The value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than
 /// digits, or more than 64 bits.
 pub fn parse_digits(text: &[u8]) -> Option<u64> {
-    match number_before(text, None)? {
-        (value, []) => Some(value),
-        _ => None,
+    alone(leading_digits(text)?)
+}
+
+fn alone((value, rest): (u64, &[u8])) -> Option<u64> {
+    rest.is_empty().then_some(value)
+}
+
+/// As [`parse_u64`], for the number that `text` begins with; and what follows it.
+pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
+    match text {
+        [b'0', b'0'..=b'9', ..] => None,
+        text => leading_digits(text),
     }
 }
 
-/// The number that `text` begins with, and what follows the `mark` after it; without a mark the number is all of
-/// `text`. `None` where it does not begin so, or passes 64 bits.
-pub fn number_before(text: &[u8], mark: Option<u8>) -> Option<(u64, &[u8])> {
+/// As [`parse_digits`], for the digits that `text` begins with; and what follows them.
+fn leading_digits(text: &[u8]) -> Option<(u64, &[u8])> {
     /// So many digits cannot pass 64 bits.
     const SAFE: usize = 19;
-    let mut value: u64 = 0;
-    let mut at: usize = 0;
-    for &byte in text {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            break;
-        }
-        if at < SAFE {
-            value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
-        } else {
-            value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
-        }
-        at = at.wrapping_add(1);
+    let (safe, more) = text.split_at_checked(SAFE).unwrap_or((text, &[]));
+    let (mut value, mut rest): (u64, &[u8]) = (0, safe);
+    // Long numbers are times, which are read on every call.
+    while let Some((eight, after)) = rest.split_first_chunk() {
+        let Some(part) = eight_digits(*eight) else { break };
+        value = value.wrapping_mul(100_000_000).wrapping_add(part);
+        rest = after;
     }
-    let rest = text.get(at..)?;
-    match (at, mark) {
-        (0, _) => None,
-        (_, None) => rest.is_empty().then_some((value, rest)),
-        (_, Some(mark)) => Some((value, rest.strip_prefix(&[mark])?)),
+    while let [byte @ b'0'..=b'9', after @ ..] = rest {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(byte.wrapping_sub(b'0')));
+        rest = after;
     }
+    if !rest.is_empty() || more.is_empty() {
+        let read = safe.len().wrapping_sub(rest.len());
+        return Some((value, text.get(read..)?)).filter(|_| read > 0);
+    }
+    rest = more;
+    while let [byte @ b'0'..=b'9', after @ ..] = rest {
+        value = value.checked_mul(10)?.checked_add(u64::from(byte.wrapping_sub(b'0')))?;
+        rest = after;
+    }
+    Some((value, rest))
+}
+
+/// The value of eight digits, all at once: neighbours are joined to pairs, those to fours, those to eight (Mula, "SIMD-ized
+/// conversion of strings to integers", 2014, with a 64-bit word as the vector). `None` for anything else than digits.
+fn eight_digits(text: [u8; 8]) -> Option<u64> {
+    const ZEROS: u64 = 0x3030_3030_3030_3030;
+    const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+    let word = u64::from_le_bytes(text);
+    let digits = word.wrapping_sub(ZEROS);
+    // Above '9' the sum, below '0' the difference, reaches the high bit of that byte, or of one above it.
+    let beyond = word.wrapping_add(0x4646_4646_4646_4646) | digits | word;
+    if beyond & HIGH_BITS != 0 {
+        return None;
+    }
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    Some((fours.wrapping_mul(10_000).wrapping_add(fours >> 32)) & 0xffff_ffff)
 }
 
 #[cfg(test)]
@@ -130,6 +154,8 @@ mod tests {
         fn any_text_is_a_number_or_none(text in prop_oneof![
             "[-+ 0-9]{0,21}",
             "-?(0|[1-9][0-9]{0,20})",
+            // The neighbours of the digits.
+            "[1-9][0-9]{0,18}[/-:][0-9]{0,9}",
             any::<String>(),
         ]) {
             let canonical = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
@@ -141,6 +167,17 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let (_, _, _) = (parse_i64(&bytes), parse_u64(&bytes), parse_digits(&bytes));
+        }
+
+        #[test]
+        fn one_byte_among_digits_that_is_none_is_seen(text in "[0-9]{1,19}", at: usize, byte: u8) {
+            let at = at % text.len();
+            let mut bytes = text.into_bytes();
+            bytes[at] = byte;
+            prop_assert_eq!(parse_digits(&bytes).is_some(), byte.is_ascii_digit());
+            let read = leading_digits(&bytes).map(|(_, rest)| bytes.len() - rest.len());
+            let digits = if byte.is_ascii_digit() { bytes.len() } else { at };
+            prop_assert_eq!(read, Some(digits).filter(|digits| *digits > 0));
         }
     }
 }

@@ -15,7 +15,7 @@
 //! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key
 //! never sum up to more than 2^63 - 1, so differences are exact.
 
-use super::decimal::{parse_u64, Text};
+use super::decimal::{leading_u64, Text};
 
 /// Longest member: 20 digits of total, 19 of weight, 16 of span, three marks.
 pub type Member = Text<58>;
@@ -65,17 +65,13 @@ impl Event {
     /// Reads an entry; `None` for one that this module did not write.
     pub fn decode(score: f64, member: &[u8]) -> Option<Event> {
         let newest_us = whole_us(score)?;
-        let (member, denied) = match member.split_last() {
-            Some((b'd', rest)) => (rest, true),
-            _ => (member, false),
-        };
-        let (member, span) = split_at_mark(member, b'~');
-        let (total, weight) = split_at_mark(member, b'x');
-        // An entry is removed by the member that it would be written with: there is one way to write it.
-        let span_us = span.map_or(Some(0), |text| parse_u64(text).filter(|span| *span > 0))?;
-        let weight = weight.map_or(Some(1), |text| parse_u64(text).filter(|weight| *weight > 1))?;
-        let total = parse_u64(total)?;
-        if weight > MAX_SUM || span_us > newest_us {
+        let (total, marks) = leading_u64(member)?;
+        let (mut weight, mut span_us, mut denied) = (1, 0, false);
+        // Most entries are one admitted event.
+        if !marks.is_empty() {
+            (weight, span_us, denied) = decode_marks(marks)?;
+        }
+        if span_us > newest_us {
             return None;
         }
         Some(Event { newest_us, span_us, total, weight, denied })
@@ -100,10 +96,26 @@ impl Event {
     }
 }
 
-fn split_at_mark(text: &[u8], mark: u8) -> (&[u8], Option<&[u8]>) {
-    match text.iter().position(|&byte| byte == mark) {
-        Some(at) => (text.get(..at).unwrap_or_default(), text.get(at.saturating_add(1)..)),
-        None => (text, None),
+/// What stands behind the total: the weight, the span, and whether all are denied calls. An entry is removed by the
+/// member that it would be written with, so there is one way to write it.
+fn decode_marks(mut marks: &[u8]) -> Option<(u64, u64, bool)> {
+    let (mut weight, mut span_us) = (1, 0);
+    if let Some(text) = marks.strip_prefix(b"x") {
+        (weight, marks) = leading_u64(text)?;
+        if !(2..=MAX_SUM).contains(&weight) {
+            return None;
+        }
+    }
+    if let Some(text) = marks.strip_prefix(b"~") {
+        (span_us, marks) = leading_u64(text)?;
+        if span_us == 0 {
+            return None;
+        }
+    }
+    match marks {
+        [] => Some((weight, span_us, false)),
+        b"d" => Some((weight, span_us, true)),
+        _ => None,
     }
 }
 
@@ -114,9 +126,10 @@ pub fn score(us: u64) -> f64 {
 
 /// The time that a score stands for, if it is the score of an event.
 fn whole_us(score: f64) -> Option<u64> {
-    // The comparison is false for NaN.
+    // The comparison is false for NaN. There and back is cheaper than asking for the fraction, which is a call.
     let in_range = (-(LAST_US as f64)..=0.0).contains(&score);
-    (in_range && score.fract() == 0.0).then_some((-score) as u64)
+    let us = (-score) as i64;
+    (in_range && us as f64 == -score).then_some(us.unsigned_abs())
 }
 
 #[cfg(test)]

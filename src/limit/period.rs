@@ -80,6 +80,10 @@ pub enum PeriodError {
 impl Period {
     /// Reads a number and a unit in either case; without a unit it is seconds.
     pub fn parse(text: &[u8]) -> Result<Period, PeriodError> {
+        // The usual way to write one.
+        if let Some(count) = parse_u64(text) {
+            return Period::new(count, Unit::Second, Some(1_000));
+        }
         let digits = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
         let (number, suffix) = text.split_at_checked(digits).ok_or(PeriodError::Syntax)?;
         if suffix.eq_ignore_ascii_case(b"m") && !number.is_empty() {
@@ -94,7 +98,11 @@ impl Period {
             return Err(PeriodError::Syntax);
         }
         // All digits: what does not parse is too large.
-        let count = parse_u64(number).ok_or(PeriodError::Range)?;
+        Period::new(parse_u64(number).ok_or(PeriodError::Range)?, unit, ms)
+    }
+
+    /// So many of a unit that has `ms` milliseconds, if it has a fixed length.
+    fn new(count: u64, unit: Unit, ms: Option<u64>) -> Result<Period, PeriodError> {
         let length = match ms {
             Some(ms) => match count.checked_mul(ms) {
                 Some(total @ 1..=MAX_PERIOD_MS) => Length::Ms(total),

@@ -17,7 +17,7 @@
 //! `#` comes before the digits in ASCII, so every reservation sorts before every event by its member too. A search by
 //! member relies on that.
 
-use super::decimal::{number_before, parse_digits, Text};
+use super::decimal::{leading_u64, parse_digits, Text};
 use super::event::MAX_SUM;
 use super::rule::MAX_RULE;
 
@@ -62,9 +62,9 @@ impl<'m> Reservation<'m> {
         let &[MARK, tens, ones, b':', ref rest @ ..] = member else { return None };
         let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
         let (id, rest) = rest.split_at_checked(length)?;
-        let number = |text: &'m [u8]| match text {
-            [b'0', next, ..] if *next != b':' => None,
-            text => number_before(text, Some(b':')),
+        let number = |text: &'m [u8]| {
+            let (number, rest) = leading_u64(text)?;
+            Some((number, rest.strip_prefix(b":")?))
         };
         let (quantity, rest) = number(rest.strip_prefix(b":")?)?;
         let (lease_ms, rest) = number(rest)?;
