@@ -47,8 +47,10 @@ pub type StoredText = Text<{ TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS 
 /// What is stored of a bucket: its theoretical arrival time, and by how much that may pass "empty".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The theoretical arrival time, in attoseconds since 1970.
-    tat: Attos,
+    /// The theoretical arrival time: whole nanoseconds since 1970, as many as [`TAT_DIGITS`] can spell.
+    ns: u64,
+    /// And attoseconds of the next.
+    attos: u64,
     /// Whole nanoseconds, at most [`MAX_DEBT_NS`].
     debt_ns: u64,
 }
@@ -57,23 +59,18 @@ impl Stored {
     /// Reads a stored value: 19 digits of Unix nanoseconds, perhaps a point and one to nine digits of their
     /// fraction, and perhaps a plus sign and a debt in nanoseconds. `None` for anything else.
     pub fn decode(value: &[u8]) -> Option<Stored> {
-        let plus = value.iter().skip(TAT_DIGITS).position(|&byte| byte == b'+');
-        let (tat, debt_ns) = match plus {
-            None => (value, 0),
+        let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
+        let ns = parse_digits(whole)?;
+        let plus = rest.iter().position(|&byte| byte == b'+');
+        let (rest, debt_ns) = match plus {
+            None => (rest, 0),
             Some(at) => {
-                let (tat, debt) = value.split_at_checked(at.checked_add(TAT_DIGITS)?)?;
+                let (rest, debt) = rest.split_at_checked(at)?;
                 let debt = parse_u64(debt.get(1..)?)?;
-                (tat, Some(debt).filter(|debt| (1..=MAX_DEBT_NS).contains(debt))?)
+                (rest, Some(debt).filter(|debt| (1..=MAX_DEBT_NS).contains(debt))?)
             }
         };
-        let tat = Stored::decode_tat(tat)?;
-        Some(Stored { tat, debt_ns })
-    }
-
-    fn decode_tat(value: &[u8]) -> Option<Attos> {
-        let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
-        let ns = u128::from(parse_digits(whole)?);
-        let fraction = match rest.split_first() {
+        let attos = match rest.split_first() {
             None => 0,
             Some((b'.', digits)) if digits.len() <= FRACTION_DIGITS => {
                 let missing = FRACTION_DIGITS.saturating_sub(digits.len());
@@ -82,16 +79,24 @@ impl Stored {
             }
             Some(_) => return None,
         };
-        ns.checked_mul(ATTOS_PER_NS)?.checked_add(u128::from(fraction))
+        Some(Stored { ns, attos, debt_ns })
+    }
+
+    /// Stores an arrival time of at most [`LAST_TAT`].
+    fn of(tat: Attos, debt_ns: u64) -> Stored {
+        let (ns, attos) = split_ns(tat);
+        Stored { ns, attos, debt_ns }
+    }
+
+    fn tat(self) -> Attos {
+        u128::from(self.ns).saturating_mul(ATTOS_PER_NS).saturating_add(u128::from(self.attos))
     }
 
     /// The stored form. A fraction only where there is one, without trailing zeros.
     pub fn encode(self) -> StoredText {
         let mut text = StoredText::new();
-        // Both parts fit: LAST_TAT bounds the first, the modulus the second.
-        let ns = (self.tat / ATTOS_PER_NS) as u64;
-        let mut fraction = (self.tat % ATTOS_PER_NS) as u64;
-        text.push_number(ns, TAT_DIGITS);
+        let mut fraction = self.attos;
+        text.push_number(self.ns, TAT_DIGITS);
         if fraction > 0 {
             let mut digits = FRACTION_DIGITS;
             while fraction % 10 == 0 {
@@ -110,7 +115,7 @@ impl Stored {
 
     /// The first whole Unix millisecond at which the bucket is full, when the value stops mattering.
     pub fn full_at_ms(self) -> u64 {
-        saturate(self.tat.div_ceil(ATTOS_PER_US.saturating_mul(1_000)))
+        self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(NS_PER_MS)
     }
 }
 
@@ -208,8 +213,8 @@ pub struct DebtTooLong;
 
 /// A bucket at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Bucket {
-    rate: Rate,
+pub struct Bucket<'r> {
+    rate: &'r Rate,
     now: Attos,
     /// The moment of an empty bucket's arrival time.
     empty: Attos,
@@ -220,17 +225,17 @@ pub struct Bucket {
     from_future: bool,
 }
 
-impl Bucket {
+impl<'r> Bucket<'r> {
     /// Reads the bucket of `rate` whose stored state is `stored` (`None`: no key), at `now_us` Unix microseconds.
-    pub fn read(rate: &Rate, stored: Option<Stored>, now_us: u64) -> Bucket {
+    pub fn read(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
         let Some(stored) = stored else {
-            return Bucket { rate: *rate, now, empty, tat: now, from_future: false };
+            return Bucket { rate, now, empty, tat: now, from_future: false };
         };
         let last = empty.saturating_add(u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS));
-        let tat = stored.tat.clamp(now, last);
-        Bucket { rate: *rate, now, empty, tat, from_future: stored.tat > last }
+        let stored = stored.tat();
+        Bucket { rate, now, empty, tat: stored.clamp(now, last), from_future: stored > last }
     }
 
     /// Judges what is asked. With `barred` others wait in line before the call.
@@ -254,7 +259,7 @@ impl Bucket {
         let Some(least) = ask.least(self.rate.limit) else { return Verdict::Never };
         let missing = self.missing(least);
         if missing > 0 {
-            let wait_us = saturate(missing.div_ceil(ATTOS_PER_US));
+            let wait_us = us_up(missing);
             return Verdict::Denied { wait_us, by: Obstacle::Counted };
         }
         let most = self.remaining(self.tat).saturating_sub(ask.leave);
@@ -266,10 +271,10 @@ impl Bucket {
         let missing = self.missing(least);
         let ahead = u128::from(ahead_us).saturating_mul(ATTOS_PER_US);
         if missing > ahead {
-            let wait_us = saturate(missing.saturating_sub(ahead).div_ceil(ATTOS_PER_US));
+            let wait_us = us_up(missing.saturating_sub(ahead));
             return Verdict::Denied { wait_us, by: Obstacle::Counted };
         }
-        let go_after_us = saturate(missing.div_ceil(ATTOS_PER_US));
+        let go_after_us = us_up(missing);
         Verdict::Allowed { taken: wanted, go_after_us }
     }
 
@@ -333,7 +338,7 @@ impl Bucket {
     fn store(&self, tat: Attos) -> Next {
         // `judge` and the stored value bound it.
         let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
-        Next::Store(Stored { tat, debt_ns })
+        Next::Store(Stored::of(tat, debt_ns))
     }
 
     fn decision(&self, verdict: Verdict, tat: Attos) -> Decision {
@@ -341,9 +346,28 @@ impl Bucket {
             verdict,
             limit: self.rate.limit,
             remaining: self.remaining(tat),
-            reset_after_us: saturate(tat.saturating_sub(self.now).div_ceil(ATTOS_PER_US)),
+            reset_after_us: us_up(tat.saturating_sub(self.now)),
         }
     }
+}
+
+/// Whole nanoseconds of a time of at most [`LAST_TAT`], and the attoseconds that are left: a long division in base 2^32,
+/// as that of the compiler for 128 bits costs four times as much.
+fn split_ns(time: Attos) -> (u64, u64) {
+    const DIVISOR: u64 = ATTOS_PER_NS as u64;
+    // Nothing is lost: the time is below 2^94, both quotients and the remainder are below 2^32.
+    let (high, low) = ((time >> 32) as u64, time as u64 & u64::from(u32::MAX));
+    let low = ((high % DIVISOR) << 32) | low;
+    (((high / DIVISOR) << 32) | (low / DIVISOR), low % DIVISOR)
+}
+
+/// Microseconds, rounded up. Saturates.
+fn us_up(time: Attos) -> u64 {
+    if time > LAST_TAT {
+        return saturate(time.div_ceil(ATTOS_PER_US));
+    }
+    let (ns, attos) = split_ns(time);
+    ns.saturating_add(u64::from(attos > 0)).div_ceil(1_000)
 }
 
 fn saturate(value: u128) -> u64 {

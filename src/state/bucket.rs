@@ -10,12 +10,12 @@ use crate::redis::key::Kind;
 pub struct BucketKey<'c> {
     key: Open<'c>,
     /// The bucket as it stands.
-    pub bucket: Bucket,
+    pub bucket: Bucket<'c>,
 }
 
 impl<'c> BucketKey<'c> {
     /// Opens a key that is missing or holds a bucket.
-    pub fn open(spot: Spot<'c>, intent: Intent, rate: &Rate) -> Result<BucketKey<'c>, Error> {
+    pub fn open(spot: Spot<'c>, intent: Intent, rate: &'c Rate) -> Result<BucketKey<'c>, Error> {
         let mut key = Open::new(spot, intent);
         let stored = match key.kind() {
             Kind::Empty => None,

@@ -32,7 +32,7 @@ fn stored(value: &str) -> Stored {
 }
 
 fn tat(tat: Attos) -> Stored {
-    Stored { tat, debt_ns: 0 }
+    Stored::of(tat, 0)
 }
 
 fn ask(quantity: i64) -> Ask {
@@ -649,7 +649,7 @@ fn debts_are_read_as_they_are_written_and_others_are_refused() {
 
 #[test]
 fn the_longest_value_fits() {
-    let longest = Stored { tat: LAST_TAT, debt_ns: MAX_DEBT_NS };
+    let longest = Stored::of(LAST_TAT, MAX_DEBT_NS);
     let text = "9999999999999999999.999999999+3155760000000000000";
     assert_eq!(longest.encode().as_bytes(), text.as_bytes());
     assert_eq!(Stored::decode(text.as_bytes()), Some(longest));
@@ -991,7 +991,7 @@ proptest! {
         let now = u128::from(START_US) * ATTOS_PER_US;
         let shift = i128::try_from(key.rate.bucket).unwrap() / 1000 * i128::from(used_part);
         let past_empty = if used_part > 1000 { u128::from(debt_ns) * ATTOS_PER_NS } else { 0 };
-        let before = Stored { tat: now.saturating_add_signed(shift) + used_attos + past_empty, debt_ns };
+        let before = Stored::of(now.saturating_add_signed(shift) + used_attos + past_empty, debt_ns);
         key.stored = Some(before);
         let quantity = part_of(key.rate.limit, quantity_part).saturating_add(quantity_few);
         let ask = key.ask(quantity, way);
@@ -1004,8 +1004,8 @@ proptest! {
         let floor_cost = |units: u64| down_to_attos(&cost(units));
         let empty = now + floor_length;
         let last = empty + u128::from(debt_ns) * ATTOS_PER_NS;
-        let from_future = before.tat > last;
-        let tat = before.tat.clamp(now, last);
+        let from_future = before.tat() > last;
+        let tat = before.tat().clamp(now, last);
         let fits = |units: u64, tat: u128| cost(units) + whole(tat - now) <= length;
         let nearly_fits =
             |units: u64, tat: u128| cost(units) + whole(tat - now) < &length + whole(1u64);
@@ -1067,9 +1067,9 @@ proptest! {
                 prop_assert!(nothing_to_say || (after == tat && !from_future));
             }
             Next::Store(stored) => {
-                prop_assert_eq!(stored.tat, after);
+                prop_assert_eq!(stored.tat(), after);
                 prop_assert_eq!(u128::from(stored.debt_ns), debt_of(after));
-                prop_assert!(stored.tat > now);
+                prop_assert!(stored.tat() > now);
                 prop_assert!(got.verdict.allowed() || from_future);
             }
             Next::Delete => prop_assert_eq!(after, now),
@@ -1143,10 +1143,8 @@ proptest! {
         let mut key = Key::new(rate(max_burst, count, period_ms));
         let debt_ns = key.length_us() * debt_part;
         let used = u128::try_from(used_part).unwrap() * key.rate.bucket / 1000;
-        key.stored = Some(Stored {
-            tat: u128::from(START_US) * ATTOS_PER_US + used,
-            debt_ns: debt_ns.min(MAX_DEBT_NS),
-        });
+        let tat = u128::from(START_US) * ATTOS_PER_US + used;
+        key.stored = Some(Stored::of(tat, debt_ns.min(MAX_DEBT_NS)));
         // What is from the future is written back.
         key.take(-1);
         let quantity = part_of(key.rate.limit, quantity_part).max(1);
@@ -1173,8 +1171,8 @@ proptest! {
             prop_assert_eq!(booked.remaining, 0);
             // A negative quantity cancels.
             key.take(-quantity);
-            let left = key.stored.map_or(0, |stored| stored.tat);
-            let had = before.map_or(0, |stored| stored.tat);
+            let left = key.stored.map_or(0, |stored| stored.tat());
+            let had = before.map_or(0, |stored| stored.tat());
             prop_assert!(had.abs_diff(left) <= 2, "{had} {left}");
         }
     }
@@ -1193,7 +1191,7 @@ proptest! {
         let mut key = Key { rate: rate(max_burst, count, period_ms), stored: None, now_us };
         let used = key.rate.bucket / 1000 * u128::try_from(used_part).unwrap() + used_attos;
         let tat = u128::from(now_us) * ATTOS_PER_US + used + u128::from(debt_ns) * ATTOS_PER_NS / 2;
-        key.stored = Some(Stored { tat: tat.min(LAST_TAT), debt_ns });
+        key.stored = Some(Stored::of(tat.min(LAST_TAT), debt_ns));
         let quantity = part_of(key.rate.limit, quantity_part).max(1);
         let ask = key.ask(quantity, way);
         let verdict = key.call(&ask).map(|told| told.verdict);
@@ -1388,7 +1386,7 @@ proptest! {
         zeros in 0..28u32,
         debt_ns in prop_oneof![Just(0), magnitude(MAX_DEBT_NS)],
     ) {
-        let stored = Stored { tat: attos / 10u128.pow(zeros) * 10u128.pow(zeros), debt_ns };
+        let stored = Stored::of(attos / 10u128.pow(zeros) * 10u128.pow(zeros), debt_ns);
         prop_assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
     }
 
