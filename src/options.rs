@@ -6,7 +6,7 @@ use std::ffi::CStr;
 
 bitflags! {
     /// The options that a command knows.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Known: u32 {
         /// `MS`: times in milliseconds.
         const MS = 1;

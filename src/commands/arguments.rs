@@ -27,8 +27,10 @@ pub struct Shape {
 }
 
 /// The options of a call.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Options<'a> {
+    /// Which there are.
+    seen: Known,
     atmost: bool,
     force: bool,
     count_denied: bool,
@@ -41,7 +43,8 @@ pub struct Options<'a> {
     /// `LEASE`, in milliseconds.
     pub lease_ms: Option<u64>,
     id: Option<&'a [u8]>,
-    block_ms: Option<u64>,
+    /// `BLOCK`: how long the call may wait, in milliseconds; 0 is for ever.
+    pub block_ms: Option<u64>,
     /// `BUCKETS`, `FIXED` and `TZ`.
     pub shape: Shape,
 }
@@ -55,15 +58,6 @@ pub enum Family {
     Window,
     /// RL.ACQUIRE
     Acquire,
-}
-
-/// A checked call.
-#[derive(Clone, Copy, Debug)]
-pub struct Parsed {
-    /// What it asks for.
-    pub request: Request,
-    /// How long it may wait, in milliseconds; 0 is for ever.
-    pub block_ms: Option<u64>,
 }
 
 /// A clause of RL.ALL.
@@ -182,19 +176,24 @@ impl<'c, 'a> Arguments<'c, 'a> {
         self.words.len().saturating_sub(self.next)
     }
 
-    /// All that is left, as a call of this family that knows the options `known`.
-    pub fn request(&mut self, family: Family, known: Known) -> Result<Parsed, Error> {
+    /// All that is left, as a call of this family that knows the options `known`, which are read into `options`.
+    pub fn request(
+        &mut self,
+        family: Family,
+        known: Known,
+        options: &mut Options<'a>,
+    ) -> Result<Request, Error> {
         let least = match family {
             Family::Acquire => 0,
             Family::Throttle | Family::Window => i64::MIN,
         };
-        let (request, options) = self.parts(family, least, known, false)?;
-        Ok(Parsed { request, block_ms: options.block_ms })
+        self.parts(family, least, known, false, options)
     }
 
     /// A clause of this family, after the word that it begins with and up to the next clause.
     pub fn clause(&mut self, family: Family) -> Result<Clause, Error> {
-        let (mut request, options) = self.parts(family, 0, family.of_clause(), true)?;
+        let mut options = Options::default();
+        let mut request = self.parts(family, 0, family.of_clause(), true, &mut options)?;
         let Options { check, shadow, .. } = options;
         for (given, name) in [
             (options.id.is_some(), "ID"),
@@ -218,18 +217,23 @@ impl<'c, 'a> Arguments<'c, 'a> {
         Ok(Clause { request, check, shadow })
     }
 
-    /// A limit, the quantity and options.
+    /// A limit, the quantity and options. Nothing that is large is moved, as every call comes through here.
     fn parts(
         &mut self,
         family: Family,
         least: i64,
         known: Known,
         in_clause: bool,
-    ) -> Result<(Request, Options<'a>), Error> {
-        let (given, policy) = self.limit(family)?;
+        options: &mut Options<'a>,
+    ) -> Result<Request, Error> {
+        let policy = self.policy(family)?;
+        let given = match &policy {
+            Some(policy) => policy.given,
+            None => self.numbers(family)?,
+        };
         let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
-        let options = self.options(known, in_clause)?;
+        self.options(options, known, in_clause)?;
         options.check(quantity)?;
         if policy.is_some() {
             options.check_beside_policy()?;
@@ -250,31 +254,33 @@ impl<'c, 'a> Arguments<'c, 'a> {
             leave: options.leave,
             manner: options.manner(),
         };
-        let Options { count_denied, unit, .. } = options;
-        let (policy, shadow) =
-            policy.map_or((None, false), |policy| (Some(policy.id), policy.shadow));
-        Ok((Request { limit, ask, count_denied, unit, policy, shadow }, options))
+        Ok(Request {
+            limit,
+            ask,
+            count_denied: options.count_denied,
+            unit: options.unit,
+            policy: policy.as_ref().map(|policy| policy.id),
+            shadow: policy.is_some_and(|policy| policy.shadow),
+        })
     }
 
-    /// The limit: in numbers, or as the name of a policy.
-    fn limit(&mut self, family: Family) -> Result<(Given, Option<Arc<Policy>>), Error> {
-        if let Some([b'@', name @ ..]) = self.words.get(self.next) {
-            self.next = self.next.saturating_add(1);
-            let policy = policies::named(name).ok_or(Error::NoPolicy)?;
-            return match (family, policy.given) {
-                (Family::Throttle, Given::Rate(_)) => Ok((policy.given, Some(policy))),
-                (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
-                (Family::Window | Family::Acquire, Given::Window { .. }) => {
-                    Ok((policy.given, Some(policy)))
-                }
-                (Family::Throttle, Given::Window { .. }) => Err(Error::WindowPolicy),
-                (Family::Window | Family::Acquire, Given::Rate(_)) => Err(Error::RatePolicy),
+    /// The policy whose name stands in the place of the limit; `None` where numbers do.
+    fn policy(&mut self, family: Family) -> Result<Option<Arc<Policy>>, Error> {
+        let Some([b'@', name @ ..]) = self.words.get(self.next) else {
+            return match config::POLICIES_ONLY.get() {
+                true => Err(Error::PoliciesOnly),
+                false => Ok(None),
             };
+        };
+        self.next = self.next.saturating_add(1);
+        let policy = policies::named(name).ok_or(Error::NoPolicy)?;
+        match (family, policy.given) {
+            (Family::Throttle, Given::Rate(_)) => Ok(Some(policy)),
+            (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
+            (Family::Window | Family::Acquire, Given::Window { .. }) => Ok(Some(policy)),
+            (Family::Throttle, Given::Window { .. }) => Err(Error::WindowPolicy),
+            (Family::Window | Family::Acquire, Given::Rate(_)) => Err(Error::RatePolicy),
         }
-        if config::POLICIES_ONLY.get() {
-            return Err(Error::PoliciesOnly);
-        }
-        Ok((self.numbers(family)?, None))
     }
 
     /// A limit in numbers.
@@ -333,11 +339,14 @@ impl<'c, 'a> Arguments<'c, 'a> {
         }
     }
 
-    /// All that is left, as options of which the command knows `known`. They come in any order and case, each at
+    /// Reads all that is left as options of which the command knows `known`. They come in any order and case, each at
     /// most once. In a clause they end where the next clause begins, or with MS as the very last word.
-    pub fn options(&mut self, known: Known, in_clause: bool) -> Result<Options<'a>, Error> {
-        let mut options = Options::default();
-        let mut seen = Known::empty();
+    pub fn options(
+        &mut self,
+        options: &mut Options<'a>,
+        known: Known,
+        in_clause: bool,
+    ) -> Result<(), Error> {
         while let Some(word) = self.words.get(self.next) {
             let is_last = self.remaining() == 1 && word.eq_ignore_ascii_case(b"MS");
             if in_clause && (is_last || Family::named(word).is_some()) {
@@ -346,10 +355,10 @@ impl<'c, 'a> Arguments<'c, 'a> {
             self.next = self.next.saturating_add(1);
             let row = options::named(word).filter(|row| known.contains(row.option));
             let row = row.ok_or(Error::UnknownOption(Word::from(word)))?;
-            if seen.contains(row.option) {
+            if options.seen.contains(row.option) {
                 return Err(Error::Twice(row.name()));
             }
-            seen |= row.option;
+            options.seen |= row.option;
             if row.value == options::Value::Nothing {
                 options.set(row.option);
             } else {
@@ -357,7 +366,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
                 options.set_value(row.option, value)?;
             }
         }
-        Ok(options)
+        Ok(())
     }
 }
 
@@ -403,6 +412,9 @@ impl<'a> Options<'a> {
 
     /// Refuses options that exclude each other, or a quantity below 0.
     fn check(&self, quantity: i64) -> Result<(), Error> {
+        if self.seen.is_empty() {
+            return Ok(());
+        }
         let leaves = self.leave > 0;
         let ahead = self.ahead_ms.is_some();
         let negative = quantity < 0;

@@ -14,7 +14,7 @@ use crate::limit::decision::{Ask, Manner, Quantity, Verdict};
 use crate::limit::request::{Limit, Request};
 use crate::limit::reservation::{end_us, Id};
 use crate::redis::random;
-use crate::state::part::{Judged, Planned};
+use crate::state::part::Judged;
 use crate::state::window::release_untold;
 use crate::state::{Intent, Spot};
 use crate::stats;
@@ -50,37 +50,36 @@ impl Mode {
 }
 
 /// How an attempt went.
-pub enum Attempt {
-    /// The request was granted, or only looked or gave back.
-    Allowed(Answer),
-    /// It was not.
-    Denied {
-        /// What the caller is told.
-        answer: Answer,
-        /// When the request could be granted if nothing were held and nobody waited, in Unix microseconds; `None`
-        /// if never. Only worked out for a call that may wait.
-        alone_us: Option<u64>,
-    },
+pub struct Attempt {
+    /// What the caller is told.
+    pub answer: Answer,
+    /// When a denied request could be granted if nothing were held and nobody waited, in Unix microseconds; `None`
+    /// if never. Only worked out for a call that may wait.
+    pub alone_us: Option<u64>,
 }
 
 impl Attempt {
-    /// What the caller of `request` is told if that is the end of it, and how it ended. Under a policy with SHADOW
-    /// nobody is told of a denial.
-    pub fn end(self, request: &Request) -> (Answer, Ended) {
-        let (mut answer, ended) = match self {
-            Attempt::Allowed(answer) => (answer, Ended::Allowed),
-            Attempt::Denied { answer, .. } if request.shadow => (answer, Ended::ShadowDenied),
-            Attempt::Denied { answer, .. } => (answer, Ended::Denied),
+    /// Whether the request was granted, or only looked or gave back.
+    pub fn allowed(&self) -> bool {
+        self.answer.allowed()
+    }
+
+    /// How it ended, if that is the end of it. Under a policy with SHADOW nobody is told of a denial.
+    pub fn end(&mut self, request: &Request) -> Ended {
+        let ended = match self.allowed() {
+            true => Ended::Allowed,
+            false if request.shadow => Ended::ShadowDenied,
+            false => Ended::Denied,
         };
         if request.shadow {
-            let verdict = &mut answer.decision.verdict;
+            let verdict = &mut self.answer.decision.verdict;
             let go_after_us = match verdict {
                 Verdict::Allowed { go_after_us, .. } => *go_after_us,
                 Verdict::Denied { .. } | Verdict::Never => 0,
             };
             *verdict = Verdict::Allowed { taken: request.ask.quantity.wanted(), go_after_us };
         }
-        (answer, ended)
+        ended
     }
 }
 
@@ -98,7 +97,6 @@ pub struct Part<'c> {
     /// Whether the part was allowed, before a denial was counted.
     allowed: bool,
     judged: Judged<'c>,
-    planned: Option<Planned>,
 }
 
 impl<'c> Part<'c> {
@@ -113,30 +111,26 @@ impl<'c> Part<'c> {
             may_count: true,
             allowed: false,
             judged: Judged::of(spot, request),
-            planned: None,
         }
     }
 
-    /// Plans what follows from the verdict on the part, and from the one on the whole call.
-    fn plan(&mut self, mode: Mode, call_allowed: bool) -> Result<(), Error> {
+    /// Decides what follows from the verdict on the part, and from the one on the whole call.
+    fn decide(&mut self, mode: Mode, call_allowed: bool) -> Result<(), Error> {
         let judged = &mut self.judged;
         self.allowed = judged.verdict().allowed();
-        let planned = match mode {
-            Mode::Look => judged.look()?,
-            _ if call_allowed && self.allowed && self.check => judged.look()?,
-            _ if call_allowed && self.allowed => judged.grant(|| Id::from(&random::id()[..]))?,
+        match mode {
+            Mode::Look => judged.look(),
+            _ if call_allowed && self.allowed && self.check => judged.look(),
+            _ if call_allowed && self.allowed => judged.grant(|| Id::from(&random::id()[..])),
             Mode::Final if !call_allowed && self.may_count && judged.counts_denial() => {
-                judged.count_denial()?
+                judged.count_denial()
             }
-            Mode::Try | Mode::Final => judged.deny()?,
-        };
-        self.planned = Some(planned);
-        Ok(())
+            Mode::Try | Mode::Final => judged.deny(),
+        }
     }
 
     fn write(&mut self) -> Result<(), Error> {
-        let planned = self.planned.as_ref().ok_or(Error::Internal)?;
-        let lapsed = self.judged.write(planned)?;
+        let lapsed = self.judged.write()?;
         if lapsed > 0 {
             stats::LAPSED.add(u64::try_from(lapsed).unwrap_or(0));
         }
@@ -163,8 +157,7 @@ impl<'c> Part<'c> {
 
 /// What the caller is told of a part, once that is done.
 pub fn answer(part: &Part) -> Result<Answer, Error> {
-    let planned = part.planned.as_ref().ok_or(Error::Internal)?;
-    Ok(Answer::to(part.request, planned.decision, part.judged.new_id()))
+    Ok(Answer::to(part.request, part.judged.decision()?, part.judged.new_id()))
 }
 
 /// Tries all parts, all or nothing; whether the call is allowed. The order of work is the same for one part and for
@@ -172,7 +165,7 @@ pub fn answer(part: &Part) -> Result<Answer, Error> {
 fn run(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
     let allowed = all::allowed(parts.iter().map(|part| (part.judged.verdict(), part.shadow)));
     for part in parts.iter_mut() {
-        part.plan(mode, allowed)?;
+        part.decide(mode, allowed)?;
     }
     for part in parts {
         part.write()?;
@@ -186,9 +179,8 @@ pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, E
     part.judged.read(terms.mode.intent(), terms.barred)?;
     let tries = terms.mode == Mode::Try && !part.judged.verdict().allowed();
     let alone_us = if tries { part.judged.alone_us()? } else { None };
-    let allowed = run(std::slice::from_mut(&mut part), terms.mode)?;
-    let answer = answer(&part)?;
-    Ok(if allowed { Attempt::Allowed(answer) } else { Attempt::Denied { answer, alone_us } })
+    run(std::slice::from_mut(&mut part), terms.mode)?;
+    Ok(Attempt { answer: answer(&part)?, alone_us })
 }
 
 /// Tries several requests, each on its key, all or nothing; whether the call is allowed. Calls that wait on one of the

@@ -5,7 +5,7 @@
 //! name kind     limit     name kind   limit                          name  kind   limit
 //! ```
 
-use super::arguments::{Arguments, Family, Given, Shape};
+use super::arguments::{Arguments, Family, Given, Options, Shape};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
@@ -247,7 +247,8 @@ fn define(words: &[&[u8]]) -> Result<(Given, Shape, bool), Error> {
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;
-    let options = arguments.options(known, false)?;
+    let mut options = Options::default();
+    arguments.options(&mut options, known, false)?;
     if let Given::Window { limit, period } = given {
         options.shape.window(limit, period)?;
     }

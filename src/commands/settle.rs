@@ -1,6 +1,6 @@
 //! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
 
-use super::arguments::{checked_id, Arguments};
+use super::arguments::{checked_id, Arguments, Options};
 use super::reply;
 use super::spot;
 use super::waiting::wake_key;
@@ -56,7 +56,8 @@ pub fn release(call: &Call, _known: Known) -> Result<Replied, Error> {
 pub fn renew(call: &Call, known: Known) -> Result<Replied, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next().ok_or(Error::Arity)?)?;
-    let options = arguments.options(known, false)?;
+    let mut options = Options::default();
+    arguments.options(&mut options, known, false)?;
     let spot = spot(call)?;
     let renewed = settle::renew(spot, &id, options.lease_ms)?;
     wake_key(spot);

@@ -1,6 +1,6 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
-use super::arguments::{Arguments, Family, Parsed};
+use super::arguments::{Arguments, Family, Options};
 use super::attempt::{attempt, Mode, Terms};
 use super::{reply, waiting};
 use crate::error::Error;
@@ -46,14 +46,18 @@ pub fn cl_throttle(call: &Call, known: Known) -> Result<Replied, Error> {
 }
 
 fn take(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
-    let Parsed { request, block_ms } = Arguments::after_key(call).request(family, known)?;
-    waiting::serve(call, &request, block_ms)
+    let mut options = Options::default();
+    let request = Arguments::after_key(call).request(family, known, &mut options);
+    // By reference, as it is large.
+    let request = request.as_ref().map_err(|error| *error)?;
+    waiting::serve(call, request, options.block_ms)
 }
 
 fn look(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
-    let Parsed { request, .. } = Arguments::after_key(call).request(family, known)?;
+    let request = Arguments::after_key(call).request(family, known, &mut Options::default())?;
     let spot = super::spot(call)?;
     let terms = Terms { barred: false, mode: Mode::Look };
-    let (answer, _) = attempt(spot, &request, terms)?.end(&request);
-    Ok(reply::answer(spot.ctx, &answer))
+    let mut looked = attempt(spot, &request, terms)?;
+    looked.end(&request);
+    Ok(reply::answer(spot.ctx, &looked.answer))
 }

@@ -58,11 +58,11 @@ pub fn serve(call: &Call, request: &Request, block_ms: Option<u64>) -> Result<Re
     let counts = block_ms.is_none() && !barred && !request.shadow;
     let mode = if counts { Mode::Final } else { Mode::Try };
     let mut tried = attempt(spot, request, Terms { barred, mode })?;
-    if let (Attempt::Denied { answer, alone_us }, Some(ms)) = (&tried, block_ms) {
+    if let Some(ms) = block_ms.filter(|_| !tried.allowed()) {
         let last_us =
             if ms == 0 { u64::MAX } else { spot.now_us.saturating_add(ms.saturating_mul(1_000)) };
-        if alone_us.is_some_and(|alone_us| alone_us <= last_us) {
-            return join(call, spot, *request, ms, answer.decision.verdict.retry_after_us());
+        if tried.alone_us.is_some_and(|alone_us| alone_us <= last_us) {
+            return join(call, spot, *request, ms, tried.answer.decision.verdict.retry_after_us());
         }
         if request.count_denied && !barred {
             tried = attempt(spot, request, Terms { barred, mode: Mode::Final })?;
@@ -72,9 +72,9 @@ pub fn serve(call: &Call, request: &Request, block_ms: Option<u64>) -> Result<Re
         // It may have given back. A call that takes has been barred, or nobody waits before it.
         wake_key(spot);
     }
-    let (answer, ended) = tried.end(request);
+    let ended = tried.end(request);
     observe::note(spot, request, ended);
-    Ok(reply::answer(spot.ctx, &answer))
+    Ok(reply::answer(spot.ctx, &tried.answer))
 }
 
 /// Whether somebody stands before a call that comes to the key now with this LEAVE.
@@ -112,21 +112,20 @@ pub fn wake_key(spot: Spot) {
 fn try_head(spot: Spot, line: LineId, ticket: Ticket, call: &Waiting, is_overdue: bool) -> bool {
     let mode = if is_overdue { Mode::Final } else { Mode::Try };
     match attempt(spot, &call.request, Terms { barred: false, mode }) {
-        Ok(Attempt::Denied { answer, .. }) if !is_overdue => {
+        Ok(Attempt { answer, .. }) if !answer.allowed() && !is_overdue => {
             // The time of a command may be an old one.
             let age_us = clock::wall_time_us().saturating_sub(spot.now_us);
             let wait_us = answer.decision.verdict.retry_after_us();
             lines::denied(line, wait_us.map(|wait_us| wait_us.saturating_sub(age_us)));
             return false;
         }
-        Ok(Attempt::Denied { answer, .. }) => {
-            stats::WAITED_TIMED_OUT.add(1);
-            observe::note(spot, &call.request, Ended::Denied);
-            end(ticket, Ok(answer), spot);
-        }
-        Ok(Attempt::Allowed(answer)) => {
-            stats::WAITED_GRANTED.add(1);
-            observe::note(spot, &call.request, Ended::Allowed);
+        Ok(Attempt { answer, .. }) => {
+            let (waited, ended) = match answer.allowed() {
+                true => (&stats::WAITED_GRANTED, Ended::Allowed),
+                false => (&stats::WAITED_TIMED_OUT, Ended::Denied),
+            };
+            waited.add(1);
+            observe::note(spot, &call.request, ended);
             end(ticket, Ok(answer), spot);
         }
         Err(error) => end(ticket, Err(error), spot),
@@ -177,10 +176,10 @@ pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Ans
 }
 
 /// What a waiter is told at the end of its wait, which is noted.
-fn told(spot: Spot, request: &Request, attempt: Attempt) -> Answer {
-    let (answer, ended) = attempt.end(request);
+fn told(spot: Spot, request: &Request, mut attempt: Attempt) -> Answer {
+    let ended = attempt.end(request);
     observe::note(spot, request, ended);
-    answer
+    attempt.answer
 }
 
 /// The client of a waiter is gone, or the server told it something else.

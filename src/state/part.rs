@@ -2,8 +2,8 @@
 //! denied, or looked at; then written.
 //!
 //! ```text
-//! open --> read --> Judged --grant | deny | count_denial | look--> Planned --write-->
-//!          may fail verdict  may fail                              answer    cannot be refused
+//! open --> read ---> verdict --grant | deny | count_denial | look--> decision --write-->
+//!          may fail            may fail                                         cannot be refused
 //! ```
 //!
 //! What is large stays in its place from reading to writing: moving it from state to state costs as much as deciding.
@@ -20,12 +20,15 @@ use crate::limit::throttle::Next;
 use crate::limit::window::{Judgement, Tally, Use};
 use crate::zones::zones;
 
-/// A request on its key: judged, once it was [read](Judged::read).
+/// A request on its key: judged, once it was [read](Judged::read), and then decided.
 pub struct Judged<'c> {
     request: &'c Request,
     spot: Spot<'c>,
     verdict: Verdict,
     opened: Opened<'c>,
+    /// What the call is told, once that is known.
+    decision: Option<Decision>,
+    write: Write,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
@@ -45,16 +48,10 @@ struct OpenWindow<'c> {
     new_id: Option<Id>,
 }
 
-/// What a call is told, and what is to be written for it.
-#[derive(Clone, Copy)]
-pub struct Planned {
-    /// The numbers of the answer.
-    pub decision: Decision,
-    write: Write,
-}
-
+/// What is to be written.
 #[derive(Clone, Copy)]
 enum Write {
+    Nothing,
     Bucket(Next),
     Window {
         clean: bool,
@@ -62,17 +59,11 @@ enum Write {
         /// The place in the order of arrival of the reservation that is made.
         order_us: Option<u64>,
     },
-    Nothing,
 }
 
-impl Planned {
-    fn nothing(decision: Decision) -> Planned {
-        Planned { decision, write: Write::Nothing }
-    }
-
-    fn window(decision: Decision) -> Planned {
-        Planned { decision, write: Write::Window { clean: true, keep_ttl: false, order_us: None } }
-    }
+impl Write {
+    /// What a call that takes or heals writes.
+    const WINDOW: Write = Write::Window { clean: true, keep_ttl: false, order_us: None };
 }
 
 impl<'c> OpenWindow<'c> {
@@ -122,7 +113,14 @@ impl<'c> OpenWindow<'c> {
 impl<'c> Judged<'c> {
     /// A request whose key is yet to be read.
     pub fn of(spot: Spot<'c>, request: &'c Request) -> Judged<'c> {
-        Judged { request, spot, verdict: Verdict::Never, opened: Opened::Nothing }
+        Judged {
+            request,
+            spot,
+            verdict: Verdict::Never,
+            opened: Opened::Nothing,
+            decision: None,
+            write: Write::Nothing,
+        }
     }
 
     /// Opens the key, reads it and judges the request. With `barred` others wait in line before it.
@@ -187,65 +185,80 @@ impl<'c> Judged<'c> {
             && !open.used().only_leave_denies(&self.request.ask)
     }
 
-    /// What the call is told of the key as it stands. Writes nothing.
-    pub fn look(&self) -> Result<Planned, Error> {
-        Ok(Planned::nothing(match &self.opened {
+    /// Decides to tell the call of the key as it stands, and to write nothing.
+    pub fn look(&mut self) -> Result<(), Error> {
+        self.decision = Some(match &self.opened {
             Opened::Nothing => return Err(Error::Internal),
             Opened::Bucket(key) => key.bucket.look(self.verdict),
             Opened::Window(open) => open.decide(self.verdict, None),
-        }))
+        });
+        Ok(())
     }
 
     /// Carries out an allowed call. `new_id` makes the id of a reservation that the caller did not name.
-    pub fn grant(&mut self, new_id: impl FnOnce() -> Id) -> Result<Planned, Error> {
+    pub fn grant(&mut self, new_id: impl FnOnce() -> Id) -> Result<(), Error> {
         let (ask, verdict) = (&self.request.ask, self.verdict);
         let open = match &mut self.opened {
             Opened::Nothing => return Err(Error::Internal),
             Opened::Bucket(key) => {
                 let (decision, next) = key.bucket.grant(ask, verdict);
-                return Ok(Planned { decision, write: Write::Bucket(next) });
+                self.write = Write::Bucket(next);
+                self.decision = Some(decision);
+                return Ok(());
             }
             Opened::Window(open) => open,
         };
-        match ask.quantity {
-            Quantity::Look => self.look(),
-            Quantity::GiveBack(amount) => give_back(open, verdict, amount),
+        let (decision, write) = match ask.quantity {
+            Quantity::Look => return self.look(),
+            Quantity::GiveBack(amount) => give_back(open, verdict, amount)?,
             Quantity::Take(_) => match open.reserve {
-                Some(reserve) => hold(open, verdict, reserve, self.spot.now_us, new_id),
-                None => count(open, verdict, ask),
+                Some(reserve) => hold(open, verdict, reserve, self.spot.now_us, new_id)?,
+                None => count(open, verdict, ask)?,
             },
-        }
+        };
+        self.write = write;
+        self.decision = Some(decision);
+        Ok(())
     }
 
     /// Carries out a denied call: heals what a clock that went back left, and drops what lies in the way of every call.
-    pub fn deny(&mut self) -> Result<Planned, Error> {
+    pub fn deny(&mut self) -> Result<(), Error> {
         let verdict = self.verdict;
         let open = match &mut self.opened {
             Opened::Nothing => return Err(Error::Internal),
             Opened::Bucket(key) => {
                 let (decision, next) = key.bucket.deny(verdict);
-                return Ok(Planned { decision, write: Write::Bucket(next) });
+                self.write = Write::Bucket(next);
+                self.decision = Some(decision);
+                return Ok(());
             }
             Opened::Window(open) => open,
         };
-        let decision = open.decide(verdict, None);
+        self.decision = Some(open.decide(verdict, None));
         let heals = self.request.takes() && verdict != Verdict::Never;
-        if !heals || !open.key.must_write(&open.tally) {
-            return Ok(Planned::nothing(decision));
+        if heals && open.key.must_write(&open.tally) {
+            open.plan(false)?;
+            self.write = Write::WINDOW;
         }
-        open.plan(false)?;
-        Ok(Planned::window(decision))
+        Ok(())
     }
 
     /// Carries out a denied call that counts.
-    pub fn count_denial(&mut self) -> Result<Planned, Error> {
+    pub fn count_denial(&mut self) -> Result<(), Error> {
         let Opened::Window(open) = &mut self.opened else { return self.deny() };
         let ask = &self.request.ask;
         open.tally.record(ask.quantity.wanted(), true, open.window.limit);
         let judgement = open.used().judge(ask, open.barred);
         open.plan(true)?;
         let verdict = open.verdict(judgement)?;
-        Ok(Planned::window(open.decide(verdict, None)))
+        self.decision = Some(open.decide(verdict, None));
+        self.write = Write::WINDOW;
+        Ok(())
+    }
+
+    /// What the call is told, once it was decided.
+    pub fn decision(&self) -> Result<Decision, Error> {
+        self.decision.ok_or(Error::Internal)
     }
 
     /// The id of the reservation that a grant makes.
@@ -256,9 +269,9 @@ impl<'c> Judged<'c> {
         }
     }
 
-    /// Writes and replicates what was planned; returns how many lapsed reservations were dropped.
-    pub fn write(&mut self, planned: &Planned) -> Result<usize, Error> {
-        match (&planned.write, &mut self.opened) {
+    /// Writes and replicates what was decided; returns how many lapsed reservations were dropped.
+    pub fn write(&mut self) -> Result<usize, Error> {
+        match (&self.write, &mut self.opened) {
             (Write::Bucket(next), Opened::Bucket(key)) => {
                 key.write(*next);
                 Ok(0)
@@ -276,7 +289,7 @@ impl<'c> Judged<'c> {
                 let rule = zones(|zones| window.rule.write(zones));
                 let reserve = Some(Reservation {
                     id: id.as_bytes(),
-                    quantity: planned.decision.verdict.taken(),
+                    quantity: self.verdict.taken(),
                     lease_ms: reserve.lease_ms,
                     end_us: end_us(self.spot.now_us, reserve.lease_ms),
                     order_us,
@@ -290,7 +303,9 @@ impl<'c> Judged<'c> {
     }
 }
 
-fn count(open: &mut OpenWindow, verdict: Verdict, ask: &Ask) -> Result<Planned, Error> {
+type Decided = Result<(Decision, Write), Error>;
+
+fn count(open: &mut OpenWindow, verdict: Verdict, ask: &Ask) -> Decided {
     let taken = verdict.taken();
     let sum = u128::from(open.tally.counted()).saturating_add(u128::from(taken));
     if ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
@@ -298,18 +313,17 @@ fn count(open: &mut OpenWindow, verdict: Verdict, ask: &Ask) -> Result<Planned, 
     }
     open.tally.record(taken, false, open.window.limit);
     open.plan(true)?;
-    Ok(Planned::window(open.decide(verdict, None)))
+    Ok((open.decide(verdict, None), Write::WINDOW))
 }
 
-fn give_back(open: &mut OpenWindow, verdict: Verdict, amount: u64) -> Result<Planned, Error> {
+fn give_back(open: &mut OpenWindow, verdict: Verdict, amount: u64) -> Decided {
     let found = open.key.uncount(&mut open.tally, amount)?;
     let decision = open.decide(verdict, None);
     if !found {
-        return Ok(Planned::nothing(decision));
+        return Ok((decision, Write::Nothing));
     }
     open.plan(false)?;
-    let write = Write::Window { clean: false, keep_ttl: true, order_us: None };
-    Ok(Planned { decision, write })
+    Ok((decision, Write::Window { clean: false, keep_ttl: true, order_us: None }))
 }
 
 fn hold(
@@ -318,12 +332,11 @@ fn hold(
     reserve: &Reserve,
     now_us: u64,
     new_id: impl FnOnce() -> Id,
-) -> Result<Planned, Error> {
+) -> Decided {
     let order_us = open.key.reservations().next_order_us(now_us);
     open.new_id = Some(reserve.id.unwrap_or_else(new_id));
     open.plan(true)?;
     let held = Some((verdict.taken(), end_us(now_us, reserve.lease_ms)));
-    let decision = open.decide(verdict, held);
     let write = Write::Window { clean: true, keep_ttl: false, order_us: Some(order_us) };
-    Ok(Planned { decision, write })
+    Ok((open.decide(verdict, held), write))
 }
