@@ -233,8 +233,10 @@ impl<'c, 'a> Arguments<'c, 'a> {
         };
         let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
-        self.options(options, known, in_clause)?;
-        options.check(quantity)?;
+        if self.remaining() > 0 {
+            self.options(options, known, in_clause)?;
+            options.check(quantity)?;
+        }
         if policy.is_some() {
             options.check_beside_policy()?;
         }
@@ -412,9 +414,6 @@ impl<'a> Options<'a> {
 
     /// Refuses options that exclude each other, or a quantity below 0.
     fn check(&self, quantity: i64) -> Result<(), Error> {
-        if self.seen.is_empty() {
-            return Ok(());
-        }
         let leaves = self.leave > 0;
         let ahead = self.ahead_ms.is_some();
         let negative = quantity < 0;

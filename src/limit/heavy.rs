@@ -9,8 +9,8 @@
 //! n = 2    a:5 b:3   c comes   a:5 c:4 (3 of them perhaps not its own)
 //! ```
 
+use foldhash::fast::RandomState;
 use std::cmp::Reverse;
-use std::collections::hash_map::RandomState;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
@@ -67,7 +67,7 @@ impl Summary {
             most,
             entries: Vec::new(),
             by_hash: HashMap::default(),
-            secret: RandomState::new(),
+            secret: RandomState::default(),
             least: BinaryHeap::new(),
         }
     }
@@ -92,25 +92,26 @@ impl Summary {
             self.least.push(Reverse((1, at)));
             return;
         }
-        let Some((at, least)) = self.pop_least() else { return };
+        let Some((at, least)) = self.count_least() else { return };
         let Some(entry) = self.entries.get_mut(at) else { return };
         self.by_hash.remove(&entry.hash);
         entry.key.clear();
         entry.key.extend_from_slice(key);
         (entry.hash, entry.count, entry.over) = (hash, least.saturating_add(1), least);
         self.by_hash.insert(hash, at);
-        self.least.push(Reverse((least.saturating_add(1), at)));
     }
 
-    /// Takes the entry with the least count out of the order.
-    fn pop_least(&mut self) -> Option<(usize, u64)> {
+    /// The entry with the least count, and that count. In the order it has one more from now on.
+    fn count_least(&mut self) -> Option<(usize, u64)> {
         loop {
-            let Reverse((count, at)) = self.least.pop()?;
+            let mut top = self.least.peek_mut()?;
+            let Reverse((count, at)) = *top;
             let now = self.entries.get(at)?.count;
             if now == count {
+                *top = Reverse((count.saturating_add(1), at));
                 return Some((at, count));
             }
-            self.least.push(Reverse((now, at)));
+            *top = Reverse((now, at));
         }
     }
 
