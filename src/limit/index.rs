@@ -13,6 +13,7 @@
 use super::held::{FirstEnd, Lease, Leases, Listed};
 use super::reservation::{end_us, Reservation};
 use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -39,6 +40,22 @@ struct Node {
     right: Slot,
     /// The quantities of its subtree.
     sum: u128,
+}
+
+/// On which side of a node a subtree hangs.
+#[derive(Clone, Copy)]
+enum Side {
+    Left,
+    Right,
+}
+
+impl Node {
+    fn child(&self, side: Side) -> Slot {
+        match side {
+            Side::Left => self.left,
+            Side::Right => self.right,
+        }
+    }
 }
 
 /// The reservations of one key, dead and alive.
@@ -95,9 +112,17 @@ impl Index {
 
     /// Adds a reservation. False, and nothing is added, if its id is there.
     pub fn insert(&mut self, one: &Reservation) -> bool {
-        if self.by_id.contains_key(one.id) {
-            return false;
-        }
+        let slot = match self.free.last() {
+            Some(slot) => *slot,
+            None => match Slot::try_from(self.nodes.len()) {
+                Ok(slot) => slot,
+                Err(_) => return false,
+            },
+        };
+        match self.by_id.entry(one.id.into()) {
+            Entry::Occupied(_) => return false,
+            Entry::Vacant(place) => place.insert(slot),
+        };
         let node = Node {
             id: one.id.into(),
             quantity: one.quantity,
@@ -113,31 +138,67 @@ impl Index {
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         self.latest_start_us = self.latest_start_us.max(one.start_us());
         self.id_bytes = self.id_bytes.saturating_add(one.id.len());
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                let Ok(slot) = Slot::try_from(self.nodes.len()) else { return false };
-                self.nodes.push(None);
-                slot
-            }
-        };
-        if let Some(place) = self.nodes.get_mut(slot as usize) {
-            *place = Some(node);
+        match self.free.pop().and_then(|slot| self.nodes.get_mut(slot as usize)) {
+            Some(place) => *place = Some(node),
+            None => self.nodes.push(Some(node)),
         }
-        self.by_id.insert(one.id.into(), slot);
-        let (before, after) = self.split(self.root, (one.end_us, slot));
-        let joined = self.merge(before, slot);
-        self.root = self.merge(joined, after);
+        self.hang(slot);
         true
+    }
+
+    /// Hangs a node without children into the tree: in the place of the first node on its way that has a lower priority,
+    /// whose subtree it parts. That is a small one but for one in log n.
+    fn hang(&mut self, slot: Slot) {
+        let Some(new) = self.node(slot) else { return };
+        let (key, priority, quantity) = ((new.end_us, slot), new.priority, new.sum);
+        let (mut parent, mut at) = (None, self.root);
+        while let Some(node) = self.node_mut(at).filter(|node| node.priority >= priority) {
+            node.sum = node.sum.saturating_add(quantity);
+            let side = if (node.end_us, at) < key { Side::Right } else { Side::Left };
+            parent = Some((at, side));
+            at = node.child(side);
+        }
+        let (left, right) = self.split(at, key);
+        if let Some(node) = self.node_mut(slot) {
+            (node.left, node.right) = (left, right);
+        }
+        self.refresh(slot);
+        self.set_child(parent, slot);
+    }
+
+    /// Takes a node out of the tree: its children take its place.
+    fn unhang(&mut self, slot: Slot) {
+        let Some(old) = self.node(slot) else { return };
+        let (key, quantity) = ((old.end_us, slot), u128::from(old.quantity));
+        let (left, right) = (old.left, old.right);
+        let (mut parent, mut at) = (None, self.root);
+        while let Some(node) = self.node_mut(at).filter(|_| at != slot) {
+            node.sum = node.sum.saturating_sub(quantity);
+            let side = if (node.end_us, at) < key { Side::Right } else { Side::Left };
+            parent = Some((at, side));
+            at = node.child(side);
+        }
+        let joined = self.merge(left, right);
+        self.set_child(parent, joined);
+    }
+
+    /// Puts a subtree below a parent, or in the place of the root.
+    fn set_child(&mut self, parent: Option<(Slot, Side)>, child: Slot) {
+        let Some((parent, side)) = parent else {
+            self.root = child;
+            return;
+        };
+        match (self.node_mut(parent), side) {
+            (Some(node), Side::Left) => node.left = child,
+            (Some(node), Side::Right) => node.right = child,
+            (None, _) => {}
+        }
     }
 
     /// Removes the reservation `id`; whether it was there.
     pub fn remove(&mut self, id: &[u8]) -> bool {
         let Some(slot) = self.by_id.remove(id) else { return false };
-        let Some(key) = self.key(slot) else { return false };
-        let (before, rest) = self.split(self.root, key);
-        let (_, after) = self.split(rest, (key.0, key.1.saturating_add(1)));
-        self.root = self.merge(before, after);
+        self.unhang(slot);
         let node = self.nodes.get_mut(slot as usize).and_then(Option::take);
         self.free.push(slot);
         self.id_bytes = self.id_bytes.saturating_sub(id.len());
@@ -286,10 +347,6 @@ impl Index {
             order_us: node.order_us,
             rule: &node.rule,
         })
-    }
-
-    fn key(&self, slot: Slot) -> Option<(u64, Slot)> {
-        self.node(slot).map(|node| (node.end_us, slot))
     }
 
     fn sum(&self, slot: Slot) -> u128 {

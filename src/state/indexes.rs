@@ -7,6 +7,7 @@
 use crate::limit::index::Index;
 use crate::redis::call::Context;
 use crate::redis::events;
+use foldhash::quality::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +28,7 @@ struct Entry {
 
 /// All indexes.
 struct Indexes {
-    keys: BTreeMap<i32, HashMap<Box<[u8]>, Entry>>,
+    keys: BTreeMap<i32, HashMap<Box<[u8]>, Entry, RandomState>>,
     reservations: usize,
     bytes: usize,
     uses: u64,

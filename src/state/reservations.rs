@@ -196,11 +196,14 @@ impl<'c> Reservations<'c> {
                 let member = one.member();
                 few.future.retain(|old| old.as_bytes() != member.as_bytes());
             }
-            Reservations::Many(many) => {
-                if let Some(index) = &mut many.index {
-                    index.remove(one.id);
-                }
-            }
+            Reservations::Many(_) => self.removed_from_index(one.id),
+        }
+    }
+
+    /// Notes that a reservation was removed, where the key has an index.
+    pub fn removed_from_index(&mut self, id: &[u8]) {
+        if let Reservations::Many(Many { index: Some(index), .. }) = self {
+            index.remove(id);
         }
     }
 
@@ -379,12 +382,19 @@ impl Leases for Reservations<'_> {
     }
 }
 
-/// The member of the reservation `id`, lapsed or not: from the index, if the key has one, else from the open key.
-pub fn find(known: Option<&Reservations>, key: &mut ReadKey, id: &[u8]) -> Option<OwnedString> {
+/// The member of the reservation `id`, if it is live: from the index, if the key has one, else from the open key.
+pub fn find_live(
+    known: Option<&Reservations>,
+    key: &mut ReadKey,
+    id: &[u8],
+    now_us: u64,
+) -> Result<Option<OwnedString>, Error> {
     if let Some(Reservations::Many(many)) = known {
-        let one = many.index()?.get(id)?;
-        return Some(OwnedString::new(one.member().as_bytes()));
+        let one = many.index().and_then(|index| index.get(id)).filter(|one| one.live(now_us));
+        return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
     }
     let (from, to) = (prefix(id, b':'), prefix(id, b';'));
-    key.first_by_member(from.as_bytes(), to.as_bytes()).map(|element| element.member)
+    let Some(found) = key.first_by_member(from.as_bytes(), to.as_bytes()) else { return Ok(None) };
+    let live = reservation(&found.member)?.live(now_us);
+    Ok(live.then_some(found.member))
 }

@@ -8,7 +8,7 @@
 //! Nothing is written before everything that is read or removed was found to be ours.
 
 use super::entries::{after, event, reservation, EventReader, RESERVATIONS, RESERVED};
-use super::reservations::{find, Reservations};
+use super::reservations::{find_live, Reservations};
 use super::{indexes, Intent, Open, Spot};
 use crate::error::Error;
 use crate::limit::decision::{Ask, Decision, Verdict};
@@ -263,8 +263,7 @@ impl<'c> WindowKey<'c> {
 
     /// The member of the reservation `id`, if it is live.
     pub fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
-        let found = find(Some(&self.reservations), self.key.reader(), id);
-        live(found, self.spot.now_us)
+        find_live(Some(&self.reservations), self.key.reader(), id, self.spot.now_us)
     }
 }
 
@@ -273,21 +272,19 @@ fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
     members.extend(key.ascending(scores).map(|element| element.member));
 }
 
-fn live(member: Option<OwnedString>, now_us: u64) -> Result<Option<OwnedString>, Error> {
-    let Some(member) = member else { return Ok(None) };
-    let live = reservation(&member)?.live(now_us);
-    Ok(live.then_some(member))
-}
-
 /// Gives the live reservations of these ids back; returns how many there were. Each is found in O(log n).
 pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
     let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(0) };
     let mut index = Reservations::indexed(spot, &mut key, None);
-    let mut members = Vec::with_capacity(ids.len());
+    let (mut held, mut members) = (Vec::new(), Vec::with_capacity(ids.len()));
     for id in ids {
-        members.extend(live(find(index.as_ref(), &mut key, id.as_bytes()), spot.now_us)?);
+        let found = find_live(index.as_ref(), &mut key, id.as_bytes(), spot.now_us)?;
+        if let Some(member) = found {
+            held.push(id.as_bytes());
+            members.push(member);
+        }
     }
-    remove(spot, &mut key, index.as_mut(), &members)?;
+    remove(&mut key, index.as_mut(), &held, &members);
     Ok(members.len())
 }
 
@@ -296,32 +293,26 @@ pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
 pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
     let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(()) };
     let mut index = Reservations::indexed(spot, &mut key, None);
-    let Some(member) = find(index.as_ref(), &mut key, id) else { return Ok(()) };
+    let found = find_live(index.as_ref(), &mut key, id, spot.now_us)?;
+    let Some(member) = found else { return Ok(()) };
     if reservation(&member)?.end_us == end_us {
-        remove(spot, &mut key, index.as_mut(), &[member])?;
+        remove(&mut key, index.as_mut(), &[id], &[member]);
     }
     Ok(())
 }
 
+/// Removes reservations by their members from the set, and by their ids from the index.
 fn remove(
-    spot: Spot,
     key: &mut WriteKey,
-    mut index: Option<&mut Reservations>,
+    index: Option<&mut Reservations>,
+    ids: &[&[u8]],
     members: &[OwnedString],
-) -> Result<(), Error> {
-    if members.is_empty() {
-        return Ok(());
-    }
-    if let Some(index) = &mut index {
-        for member in members {
-            index.removed(&reservation(member)?, spot.now_us);
-        }
-    }
+) {
     key.remove(members);
     if let Some(index) = index {
+        ids.iter().for_each(|id| index.removed_from_index(id));
         index.keep(key.len());
     }
-    Ok(())
 }
 
 /// The members of the live reservations, the oldest first.
