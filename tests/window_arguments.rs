@@ -305,6 +305,49 @@ fn a_dead_foreign_entry_is_never_removed() {
 }
 
 #[test]
+fn one_positive_score_among_events_is_an_error_in_every_call_until_it_goes() {
+    let (server, mut conn) = Server::held();
+    for _ in 0..3 {
+        server.clock().advance_ms(500);
+        conn.cmd("RL.WINDOW k 3 60");
+    }
+    for (score, member) in [("5", "91"), ("5e-324", "foreign"), ("inf", "92")] {
+        conn.cmd(["ZADD", "k", score, member]);
+        let dump = conn.cmd("DUMP k");
+        for options in ["3 60", "4 60", "4 60 0", "4 60 -1", "3 60 BUCKETS 2", "4 1d FIXED"] {
+            let error = conn.err(format!("RL.WINDOW k {options}"));
+            assert!(error.starts_with("ERR the key's sorted set"), "{score} {options}: {error}");
+        }
+        assert!(conn.err("RL.ACQUIRE k 4 60").starts_with("ERR the key's sorted set"));
+        assert!(conn.err("RL.WINDOW_RO k 3 60").starts_with("ERR the key's sorted set"));
+        assert_eq!(conn.cmd("DUMP k"), dump, "{score}");
+        conn.cmd(["ZREM", "k", member]);
+        assert_eq!(conn.ints("RL.WINDOW k 3 60")[0], 1);
+    }
+}
+
+#[test]
+fn a_foreign_entry_among_dead_ones_is_an_error_where_it_would_be_removed() {
+    let (server, mut conn) = Server::held();
+    conn.cmd(format!("ZADD k -{} foreign", START_US - 100_000_000));
+    let mut refused = 0;
+    for _ in 0..40 {
+        server.clock().advance_ms(500);
+        match conn.cmd("RL.WINDOW k 5 1s") {
+            Value::ServerError(error) => {
+                assert!(format!("{error:?}").contains("the key's sorted set"), "{error:?}");
+                refused += 1;
+            }
+            _ => assert_eq!(refused, 0, "it was removed"),
+        }
+    }
+    assert!(refused > 20, "{refused}");
+    conn.int("ZREM k foreign");
+    assert_eq!(conn.ints("RL.WINDOW k 5 1s")[0], 0);
+    assert!(conn.int("ZCARD k") < 8);
+}
+
+#[test]
 fn no_sorted_set_ends_the_server() {
     let (server, mut conn) = Server::held();
     let mut random = 0x0123_4567_89ab_cdef_u64;

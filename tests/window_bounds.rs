@@ -151,9 +151,10 @@ fn a_small_window_is_as_small_as_the_recipe() {
 }
 
 #[test]
-fn a_steady_state_writes_barely_more_than_one_command_for_each_allowed_call() {
+fn a_steady_state_writes_little_more_than_one_command_for_each_allowed_call() {
     let (server, mut conn) = Server::builder().aof().held();
-    for (limit, period, step_us) in [(100, "1s", 10_000), (4_000, "10s", 2_500)] {
+    // In small sets dead entries go four at a time, in others eight, each time in a transaction of three commands.
+    for (limit, period, step_us, most) in [(100, "1s", 10_000, 1.8), (4_000, "10s", 2_500, 1.4)] {
         let call = format!("RL.WINDOW k:{limit} {limit} {period}");
         let count = 2 * limit as usize;
         fill(&server, &mut conn, &call, count, step_us);
@@ -164,7 +165,7 @@ fn a_steady_state_writes_barely_more_than_one_command_for_each_allowed_call() {
             written.retain(|line| line != "MULTI" && line != "EXEC");
         }
         let times = written.len() as f64 / count as f64;
-        assert!(times < 1.4, "{times} commands for each call of {call}");
+        assert!(times < most, "{times} commands for each call of {call}");
         let ttl = written.iter().filter(|line| line.starts_with("PEXPIREAT")).count() as i64;
         let seconds = count as i64 * step_us / 1_000_000;
         assert!(ttl <= seconds * 10 / 8 + 1, "the TTL was moved {ttl} times in {seconds} s");

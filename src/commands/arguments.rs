@@ -356,7 +356,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
             }
             self.next = self.next.saturating_add(1);
             let row = options::named(word).filter(|row| known.contains(row.option));
-            let row = row.ok_or(Error::UnknownOption(Word::from(word)))?;
+            let row = row.ok_or_else(|| Error::UnknownOption(Word::from(word)))?;
             if options.seen.contains(row.option) {
                 return Err(Error::Twice(row.name()));
             }
@@ -364,7 +364,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
             if row.value == options::Value::Nothing {
                 options.set(row.option);
             } else {
-                let value = self.next().ok_or(Error::NoValue(row.name()))?;
+                let value = self.next().ok_or_else(|| Error::NoValue(row.name()))?;
                 options.set_value(row.option, value)?;
             }
         }

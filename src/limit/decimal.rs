@@ -19,16 +19,6 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     alone(leading_u64(text)?)
 }
 
-/// The value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than
-/// digits, or more than 64 bits.
-pub fn parse_digits(text: &[u8]) -> Option<u64> {
-    alone(leading_digits(text)?)
-}
-
-fn alone((value, rest): (u64, &[u8])) -> Option<u64> {
-    rest.is_empty().then_some(value)
-}
-
 /// As [`parse_u64`], for the number that `text` begins with; and what follows it.
 pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     match text {
@@ -37,32 +27,45 @@ pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
+/// The value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than
+/// digits, or more than 64 bits.
+pub fn parse_digits(text: &[u8]) -> Option<u64> {
+    // The times of buckets, which are read on every call.
+    if let (Some((high, low)), ..=SAFE) = (text.split_first_chunk::<16>(), text.len()) {
+        let (first, second) = high.split_first_chunk()?;
+        let second = eight_digits(second.first_chunk().copied()?)?;
+        let high = eight_digits(*first)?.wrapping_mul(100_000_000).wrapping_add(second);
+        return low.iter().try_fold(high, |value, byte| {
+            Some(value.wrapping_mul(10).wrapping_add(digit(*byte)?))
+        });
+    }
+    alone(leading_digits(text)?)
+}
+
+fn alone((value, rest): (u64, &[u8])) -> Option<u64> {
+    rest.is_empty().then_some(value)
+}
+
+/// So many digits cannot pass 64 bits.
+const SAFE: usize = 19;
+
+fn digit(byte: u8) -> Option<u64> {
+    let digit = byte.wrapping_sub(b'0');
+    (digit <= 9).then_some(u64::from(digit))
+}
+
 /// As [`parse_digits`], for the digits that `text` begins with; and what follows them.
 fn leading_digits(text: &[u8]) -> Option<(u64, &[u8])> {
-    /// So many digits cannot pass 64 bits.
-    const SAFE: usize = 19;
-    let (safe, more) = text.split_at_checked(SAFE).unwrap_or((text, &[]));
-    let (mut value, mut rest): (u64, &[u8]) = (0, safe);
-    // Long numbers are times, which are read on every call.
-    while let Some((eight, after)) = rest.split_first_chunk() {
-        let Some(part) = eight_digits(*eight) else { break };
-        value = value.wrapping_mul(100_000_000).wrapping_add(part);
+    let (mut value, mut rest): (u64, &[u8]) = (0, text);
+    while let Some((byte, after)) = rest.split_first() {
+        let Some(digit) = digit(*byte) else { break };
+        value = match value {
+            0..=0x0fff_ffff_ffff_ffff => value.wrapping_mul(10).wrapping_add(digit),
+            _ => value.checked_mul(10)?.checked_add(digit)?,
+        };
         rest = after;
     }
-    while let [byte @ b'0'..=b'9', after @ ..] = rest {
-        value = value.wrapping_mul(10).wrapping_add(u64::from(byte.wrapping_sub(b'0')));
-        rest = after;
-    }
-    if !rest.is_empty() || more.is_empty() {
-        let read = safe.len().wrapping_sub(rest.len());
-        return Some((value, text.get(read..)?)).filter(|_| read > 0);
-    }
-    rest = more;
-    while let [byte @ b'0'..=b'9', after @ ..] = rest {
-        value = value.checked_mul(10)?.checked_add(u64::from(byte.wrapping_sub(b'0')))?;
-        rest = after;
-    }
-    Some((value, rest))
+    (rest.len() < text.len()).then_some((value, rest))
 }
 
 /// The value of eight digits, all at once: neighbours are joined to pairs, those to fours, those to eight (Mula, "SIMD-ized

@@ -12,8 +12,8 @@
 //! -1795223799544558  17          one event; 17 counted so far
 //! ```
 //!
-//! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key
-//! never sum up to more than 2^63 - 1, so differences are exact.
+//! Plain digits are what a small sorted set stores smallest. The total runs modulo 2^64. The entries of one key, dead
+//! ones among them, always sum up to less, so differences are exact.
 
 use super::decimal::{leading_u64, Text};
 
@@ -23,7 +23,7 @@ pub type Member = Text<58>;
 /// The last microsecond that a double, and so a score, holds exactly: in the year 2255.
 pub const LAST_US: u64 = (1 << 53) - 1;
 
-/// The most that the entries of one key may sum up to.
+/// The most that is counted in one key.
 pub const MAX_SUM: u64 = i64::MAX.unsigned_abs();
 
 /// One entry.

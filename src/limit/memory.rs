@@ -108,11 +108,6 @@ impl Zset {
         }
     }
 
-    /// How many entries there are.
-    pub fn len(&self) -> usize {
-        self.scores.len()
-    }
-
     /// The entries, the oldest first.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
         self.order.iter().rev().map(|one| event(one).expect("an event"))
@@ -125,6 +120,10 @@ fn event((score, member): &(i64, Vec<u8>)) -> Result<Event, Contradiction> {
 
 impl Entries for Zset {
     type Error = Contradiction;
+
+    fn len(&self) -> usize {
+        self.scores.len()
+    }
 
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Contradiction> {
         let from = until_us.map_or(i64::MIN, |us| whole(score(us)));
@@ -274,8 +273,7 @@ impl Call {
     }
 
     fn plan(&self, zset: &mut Zset, tally: &mut Tally) -> Result<Edit, Contradiction> {
-        let len = zset.len();
-        tally.trim(zset, len, self.most_entries)?;
+        tally.trim(zset, self.most_entries)?;
         Ok(*tally.edit(zset)?)
     }
 }

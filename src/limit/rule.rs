@@ -176,6 +176,13 @@ impl Moment {
         }
     }
 
+    /// The most entries that live at one time where events are folded into about `entries`: in a sliding window the oldest
+    /// of them has begun to leave.
+    pub fn most_live(&self, entries: u32) -> usize {
+        let leaving = u32::from(!matches!(self.stretch, Stretch::Calendar { .. }));
+        usize::try_from(entries.saturating_add(leaving)).unwrap_or(usize::MAX)
+    }
+
     /// Whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls
     /// or lie beyond the limit.
     ///

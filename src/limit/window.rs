@@ -23,6 +23,8 @@ use super::rule::Moment;
 pub trait Entries {
     /// What reading can fail with.
     type Error;
+    /// How many there are.
+    fn len(&self) -> usize;
     /// The newest entry of at most `until_us`; the newest of all for `None`.
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
     /// The oldest entry after `after_us`; the oldest of all for `None`.
@@ -58,10 +60,18 @@ pub struct Edit {
 mod trim {
     /// Dead entries are dropped when there are so many, or any in a key that has more entries than its kind may have.
     pub const ENOUGH: usize = 8;
+    /// The same up to [`SMALL`] entries, where every search walks past the dead ones.
+    pub const ENOUGH_IN_SMALL: usize = 4;
+    /// So many entries a sorted set keeps in one piece, unless the server is told otherwise.
+    pub const SMALL: usize = 128;
     /// Where events have weights, the dead are looked for when the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
     /// The most that a call drops, unless their sum stands in the way of counting.
     pub const MOST: usize = 64;
+    /// From this running total on, before a call or after it, the call looks whether dead entries stand in the way of
+    /// counting: whether all together would pass [`MAX_SUM`](super::MAX_SUM). Below it they cannot, or the total has
+    /// passed 2^64 meanwhile, and they pass it by less than this. So no difference of two totals passes 64 bits.
+    pub const WATCHED: u64 = 1 << 62;
 }
 
 /// How many entries are read one by one rather than searched for.
@@ -71,19 +81,19 @@ const SCAN_MOST: u64 = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct Tally {
     moment: Moment,
-    /// The oldest entry of the key, dead or alive.
-    oldest: Option<Event>,
     /// The oldest entry that counts.
     first: Option<Event>,
     /// The newest entry, with the events of the future in it.
     tail: Option<Event>,
+    /// How much was counted by this call.
+    recorded: u64,
     edit: Edit,
 }
 
 impl Tally {
     /// Counts nothing, whatever lies there: a semaphore.
     pub fn nothing(moment: Moment) -> Tally {
-        Tally { moment, oldest: None, first: None, tail: None, edit: Edit::default() }
+        Tally { moment, first: None, tail: None, recorded: 0, edit: Edit::default() }
     }
 
     /// Counts. Events from the future, of a clock that went back, count as happening now.
@@ -97,12 +107,6 @@ impl Tally {
     pub fn count<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         let now_us = self.moment.now_us();
         let Some(newest) = entries.newest(None)? else { return Ok(()) };
-        let oldest = entries.oldest(None)?.ok_or_else(E::contradiction)?;
-        let all = newest.sum_since(&oldest);
-        if all > MAX_SUM || all < newest.weight || all < oldest.weight {
-            return Err(E::contradiction());
-        }
-        self.oldest = Some(oldest);
         self.tail = Some(newest);
         if newest.newest_us > now_us {
             self.merge_future(entries, newest)?;
@@ -112,13 +116,12 @@ impl Tally {
         if horizon_us.is_some_and(|horizon_us| tail.newest_us <= horizon_us) {
             return Ok(());
         }
-        let oldest_counts = horizon_us.is_none_or(|horizon_us| oldest.newest_us > horizon_us);
-        let first = if oldest_counts { Some(oldest) } else { entries.oldest(horizon_us)? };
-        self.first = match first {
-            Some(first) if first.newest_us < self.stored_until_us() => Some(first),
-            _ => Some(tail),
-        };
-        if !(tail.weight..=all).contains(&self.counted()) {
+        // What is dead is not read, as every search goes past it.
+        let first = if entries.len() == 1 { Some(newest) } else { entries.oldest(horizon_us)? };
+        let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
+        self.first = Some(first);
+        let least = tail.weight.max(first.weight);
+        if !(least..=most_counted(&tail)).contains(&self.counted()) {
             return Err(E::contradiction());
         }
         Ok(())
@@ -147,9 +150,10 @@ impl Tally {
                 self.edit.replaced = Some(prior);
             }
         }
-        if !(1..=MAX_SUM).contains(&merged.weight) {
+        if !(1..=most_counted(&newest)).contains(&merged.weight) {
             return Err(E::contradiction());
         }
+        merged.weight = merged.weight.min(MAX_SUM);
         self.edit.future_from = Some(now_us);
         self.edit.put = Some(merged);
         self.tail = Some(merged);
@@ -184,9 +188,9 @@ impl Tally {
         self.edit.future_from.is_some()
     }
 
-    /// Since when the key holds events, in Unix microseconds: at least since then it is in use.
+    /// Since when the key holds what counts, in Unix microseconds: at least since then it is in use.
     pub fn in_use_since_us(&self) -> Option<u64> {
-        self.oldest.map(|oldest| oldest.first_us())
+        self.first.map(|first| first.first_us())
     }
 
     /// Counts an event of `weight` now: a denied call, or an admitted one. What lies beyond `limit` is counted coarsely.
@@ -198,6 +202,7 @@ impl Tally {
         if weight == 0 {
             return;
         }
+        self.recorded = self.recorded.saturating_add(weight);
         let mut event = Event { newest_us: now_us, span_us: 0, total: weight, weight, denied };
         if let Some(tail) = self.tail {
             event.total = tail.total.wrapping_add(weight);
@@ -219,7 +224,6 @@ impl Tally {
         }
         self.tail = Some(event);
         self.edit.put = Some(event);
-        self.oldest = self.oldest.or(Some(event));
     }
 
     /// Uncounts `amount` of what counts, the oldest first. Whether there was anything to uncount.
@@ -332,35 +336,36 @@ impl Tally {
         Ok(last.sum_since(&first).min(tail.before().wrapping_sub(first.before())))
     }
 
-    /// Plans which dead entries to drop, where the key has `len` entries of events and those that live need at most
-    /// `most_entries`. Most calls drop none.
-    pub fn trim<E: Entries>(
-        &mut self,
-        entries: &mut E,
-        len: usize,
-        most_entries: u32,
-    ) -> Result<(), E::Error> {
-        let (Some(oldest), Some(horizon_us)) = (self.oldest, self.moment.horizon_us()) else {
+    /// Plans which dead entries to drop, where those that live need at most `most_entries`. Most calls drop none, and do
+    /// not look for any.
+    pub fn trim<E: Entries>(&mut self, entries: &mut E, most_entries: u32) -> Result<(), E::Error> {
+        let (Some(horizon_us), Some(tail)) = (self.moment.horizon_us(), self.tail) else {
             return Ok(());
         };
-        if oldest.newest_us > horizon_us {
-            return Ok(());
-        }
-        let Some(tail) = self.tail else { return Ok(()) };
-        let in_the_way = |event: &Event| tail.sum_since(event) > MAX_SUM;
-        let crowded = in_the_way(&oldest);
-        let full = len > usize::try_from(most_entries).unwrap_or(usize::MAX);
+        let (len, recorded) = (entries.len(), self.recorded);
         // Every live entry counts at least 1.
-        let live = usize::try_from(self.counted()).unwrap_or(usize::MAX);
-        let enough = if crowded || full { 1 } else { trim::ENOUGH };
+        let live = usize::try_from(self.counted().saturating_sub(recorded)).unwrap_or(usize::MAX);
         let surely_dead = len.saturating_sub(live);
-        if enough > 1 && surely_dead < enough && len % trim::EVERY != 0 {
+        let enough = if len <= trim::SMALL { trim::ENOUGH_IN_SMALL } else { trim::ENOUGH };
+        let many = surely_dead >= enough || (surely_dead == 0 && len % trim::EVERY == 0);
+        let full = len > self.moment.most_live(most_entries);
+        let total_before = tail.total.wrapping_sub(recorded);
+        let watched = tail.total.max(total_before) >= trim::WATCHED;
+        if !(many || full || watched) {
             return Ok(());
         }
-        let mut dead: usize = 0;
+        let in_the_way = |event: &Event| {
+            let stored = total_before.wrapping_sub(event.before());
+            u128::from(stored).saturating_add(u128::from(recorded)) > u128::from(MAX_SUM)
+        };
+        let (mut dead, mut enough): (usize, usize) = (0, if full { 1 } else { enough });
         entries.scan(None, |event| {
-            let drop = event.newest_us <= horizon_us && (dead < trim::MOST || in_the_way(&event));
-            dead = dead.saturating_add(usize::from(drop));
+            let in_the_way = in_the_way(&event);
+            let drop = event.newest_us <= horizon_us && (dead < trim::MOST || in_the_way);
+            if drop {
+                dead = dead.saturating_add(1);
+                enough = if in_the_way { 1 } else { enough };
+            }
             drop
         })?;
         if dead >= enough {
@@ -382,6 +387,12 @@ impl Tally {
     pub fn planned(&self) -> &Edit {
         &self.edit
     }
+}
+
+/// The most that entries up to and with this one can sum up to, see [`trim::WATCHED`].
+fn most_counted(newest: &Event) -> u64 {
+    let beyond = if newest.total < trim::WATCHED { trim::WATCHED } else { 0 };
+    MAX_SUM.saturating_add(beyond)
 }
 
 /// The limit of a window, and what uses it up at one moment.

@@ -16,26 +16,50 @@ pub const RESERVATIONS: Scores = Scores { from: RESERVED, to: RESERVED };
 /// All scores but those of reservations: events, and what is foreign.
 const EVENTS: Scores = Scores { from: f64::MIN, to: f64::INFINITY };
 
+/// All scores above those of events: nothing of ours has one.
+const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY };
+
+/// What is known of a key's events before they are read.
+#[derive(Clone, Copy, Default)]
+pub struct Seen {
+    /// The newest entry, where it was read already.
+    pub newest: Option<Event>,
+    /// How many entries there are.
+    pub len: usize,
+}
+
 /// Reads the entries of events in an open key.
 pub struct EventReader<'k, 'c> {
     key: &'k mut ReadKey<'c>,
-    /// The newest entry, where it was read already.
-    newest: Option<Event>,
+    seen: Seen,
 }
 
 impl<'k, 'c> EventReader<'k, 'c> {
-    /// Reads in `key`, of which the newest entry may be known.
-    pub fn new(key: &'k mut ReadKey<'c>, newest: Option<Event>) -> EventReader<'k, 'c> {
-        EventReader { key, newest }
+    /// Reads in `key`, of which something is known.
+    pub fn new(key: &'k mut ReadKey<'c>, seen: Seen) -> EventReader<'k, 'c> {
+        EventReader { key, seen }
+    }
+
+    /// The same, unless the key is a sorted set that somebody else keeps: one with positive scores.
+    pub fn checked(key: &'k mut ReadKey<'c>, seen: Seen) -> Result<EventReader<'k, 'c>, Error> {
+        // A single entry is the newest, which is always read.
+        if seen.len > 1 && key.lowest(FOREIGN).is_some() {
+            return Err(Error::NotEntry);
+        }
+        Ok(EventReader::new(key, seen))
     }
 }
 
 impl Entries for EventReader<'_, '_> {
     type Error = Error;
 
+    fn len(&self) -> usize {
+        self.seen.len
+    }
+
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Error> {
-        if until_us.is_none() && self.newest.is_some() {
-            return Ok(self.newest);
+        if until_us.is_none() && self.seen.newest.is_some() {
+            return Ok(self.seen.newest);
         }
         let from = until_us.map_or(EVENTS.from, score);
         self.key.lowest(Scores { from, ..EVENTS }).as_ref().map(event).transpose()

@@ -16,6 +16,7 @@ use crate::limit::decision::{Ask, Decision, Manner, Quantity, Verdict};
 use crate::limit::event::{LAST_US, MAX_SUM};
 use crate::limit::request::{Limit, Request, Reserve, WindowLimit};
 use crate::limit::reservation::{end_us, Id, Reservation};
+use crate::limit::rule::Moment;
 use crate::limit::throttle::Next;
 use crate::limit::window::{Judgement, Tally, Use};
 use crate::zones::zones;
@@ -67,11 +68,10 @@ impl Write {
 }
 
 impl<'c> OpenWindow<'c> {
-    fn on(spot: Spot<'c>, window: &'c WindowLimit, barred: bool) -> Result<OpenWindow<'c>, Error> {
-        let moment = zones(|zones| window.rule.at(spot.now_us, zones)).ok_or(Error::Clock)?;
+    fn on(spot: Spot<'c>, window: &'c WindowLimit, moment: Moment, barred: bool) -> OpenWindow<'c> {
         let tally = Tally::nothing(moment.with_entries(window.most_entries));
         let key = WindowKey::unopened(spot);
-        Ok(OpenWindow { key, tally, window, reserve: None, barred, new_id: None })
+        OpenWindow { key, tally, window, reserve: None, barred, new_id: None }
     }
 
     fn read(&mut self, ask: &Ask, intent: Intent) -> Result<Verdict, Error> {
@@ -142,7 +142,8 @@ impl<'c> Judged<'c> {
             Limit::Window(window) => (window, None),
             Limit::Reserve(window, reserve) => (window, Some(reserve)),
         };
-        self.opened = Opened::Window(OpenWindow::on(spot, window, barred)?);
+        let moment = zones(|zones| window.rule.at(spot.now_us, zones)).ok_or(Error::Clock)?;
+        self.opened = Opened::Window(OpenWindow::on(spot, window, moment, barred));
         if let Opened::Window(open) = &mut self.opened {
             open.reserve = reserve;
             self.verdict = open.read(ask, intent)?;

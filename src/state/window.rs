@@ -7,7 +7,7 @@
 //!
 //! Nothing is written before everything that is read or removed was found to be ours.
 
-use super::entries::{after, event, reservation, EventReader, RESERVATIONS, RESERVED};
+use super::entries::{after, event, reservation, EventReader, Seen, RESERVATIONS, RESERVED};
 use super::reservations::{find_live, Reservations};
 use super::{indexes, Intent, Open, Spot};
 use crate::error::Error;
@@ -29,8 +29,8 @@ pub struct WindowKey<'c> {
     key: Open<'c>,
     spot: Spot<'c>,
     reservations: Reservations<'c>,
-    /// The newest event, where it was read already.
-    newest: Option<Event>,
+    /// What is known of its events.
+    events: Seen,
 }
 
 /// What a call does to the reservations of a key.
@@ -70,24 +70,24 @@ impl<'c> WindowKey<'c> {
     /// A key that is yet to be [read](WindowKey::read).
     pub fn unopened(spot: Spot<'c>) -> WindowKey<'c> {
         let key = Open::closed(spot);
-        WindowKey { key, spot, reservations: Reservations::none(), newest: None }
+        WindowKey { key, spot, reservations: Reservations::none(), events: Seen::default() }
     }
 
     /// Opens it, as [`WindowKey::open`] does.
     pub fn read(&mut self, intent: Intent, id: Option<&[u8]>) -> Result<(), Error> {
         self.key = open(self.spot, intent)?;
         let reader = self.key.reader();
-        if let Some(reservations) = Reservations::indexed(self.spot, reader, id) {
-            self.reservations = reservations;
-            return Ok(());
+        match Reservations::indexed(self.spot, reader, id) {
+            Some(reservations) => self.reservations = reservations,
+            None => match reader.lowest(ALL) {
+                Some(element) if element.score == RESERVED => {
+                    self.reservations = Reservations::read(self.spot, reader, id)?;
+                }
+                Some(element) => self.events.newest = Some(event(&element)?),
+                None => {}
+            },
         }
-        match reader.lowest(ALL) {
-            Some(element) if element.score == RESERVED => {
-                self.reservations = Reservations::read(self.spot, reader, id)?;
-            }
-            Some(element) => self.newest = Some(event(&element)?),
-            None => {}
-        }
+        self.events.len = reader.len().saturating_sub(self.reservations.len());
         Ok(())
     }
 
@@ -96,7 +96,7 @@ impl<'c> WindowKey<'c> {
         if !moment.counts() {
             return Ok(Tally::nothing(moment));
         }
-        Tally::read(&mut EventReader::new(self.key.reader(), self.newest), moment)
+        Tally::read(&mut EventReader::checked(self.key.reader(), self.events)?, moment)
     }
 
     /// Counts the events into a tally that counts nothing yet.
@@ -104,7 +104,7 @@ impl<'c> WindowKey<'c> {
         if !tally.moment().counts() {
             return Ok(());
         }
-        tally.count(&mut EventReader::new(self.key.reader(), self.newest))
+        tally.count(&mut EventReader::checked(self.key.reader(), self.events)?)
     }
 
     /// What is reserved.
@@ -124,7 +124,7 @@ impl<'c> WindowKey<'c> {
         judgement: Judgement,
         barred: bool,
     ) -> Result<Verdict, Error> {
-        let mut reader = EventReader::new(self.key.reader(), self.newest);
+        let mut reader = EventReader::new(self.key.reader(), self.events);
         verdict(&mut reader, tally, &self.reservations, judgement, barred)
     }
 
@@ -135,7 +135,7 @@ impl<'c> WindowKey<'c> {
             Judgement::Never => Ok(None),
             Judgement::Allowed(_) => Ok(Some(now_us)),
             Judgement::Wanting { need, .. } => {
-                let mut reader = EventReader::new(self.key.reader(), self.newest);
+                let mut reader = EventReader::new(self.key.reader(), self.events);
                 freed_at_us(&mut reader, tally, &Reservations::none(), need)
             }
         }
@@ -171,16 +171,15 @@ impl<'c> WindowKey<'c> {
 
     /// Uncounts `amount` of the events; whether there was something to uncount.
     pub fn uncount(&mut self, tally: &mut Tally, amount: u64) -> Result<bool, Error> {
-        tally.uncount(&mut EventReader::new(self.key.reader(), self.newest), amount)
+        tally.uncount(&mut EventReader::new(self.key.reader(), self.events), amount)
     }
 
     /// Plans what is to be written to the events, and drops dead ones with it if `trims`. All that will be removed is
     /// ours, or this is an error.
     pub fn plan(&mut self, tally: &mut Tally, trims: bool, most_entries: u32) -> Result<(), Error> {
-        let len = self.key.reader().len().saturating_sub(self.reservations.len());
-        let mut reader = EventReader::new(self.key.reader(), self.newest);
+        let mut reader = EventReader::new(self.key.reader(), self.events);
         if trims {
-            tally.trim(&mut reader, len, most_entries)?;
+            tally.trim(&mut reader, most_entries)?;
         }
         tally.edit(&mut reader)?;
         Ok(())

@@ -339,8 +339,7 @@ impl World {
             let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
             let mut tally = Tally::read(&mut self.zset, moment).unwrap();
             tally.record(weight, false, u64::MAX);
-            let len = self.zset.len();
-            tally.trim(&mut self.zset, len, MOST_ENTRIES).unwrap();
+            tally.trim(&mut self.zset, MOST_ENTRIES).unwrap();
             let edit = tally.edit(&mut self.zset).unwrap();
             self.zset.apply(edit);
             self.forget_trimmed(&moment, edit, &times);
