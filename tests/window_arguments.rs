@@ -275,6 +275,7 @@ fn an_entry_that_is_none_of_ours_is_an_error_and_stays() {
         // Ours by their looks, but the totals run backwards.
         format!("-{before} 5 -{now} 3"),
         format!("-{before} 0 -{now} 9223372036854775809"),
+        format!("-{before} 10x9 -{now} 5"),
         format!("-{before} a -{now} 3"),
         format!("-{before} 2 -{now} a"),
         format!("-{now} 1 inf a"),

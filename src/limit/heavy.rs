@@ -10,9 +10,10 @@
 //! ```
 
 use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::collections::BinaryHeap;
+use std::hash::BuildHasher;
 
 /// How often a key occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,30 +32,14 @@ struct Entry {
     over: u64,
 }
 
-/// Takes a number that is a hash already as the hash.
-#[derive(Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
 /// Counts of the heaviest keys.
 #[derive(Debug)]
 pub struct Summary {
     most: usize,
     entries: Vec<Entry>,
-    /// Entries by the hash of their key, so that a key that takes the place of another allocates nothing. Two keys of
-    /// one hash cannot be chosen by anybody, as the hash has a secret.
-    by_hash: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
+    /// Places of entries by the hash of their key, so that a key that takes the place of another allocates nothing. The
+    /// hash has a secret: clients choose keys.
+    by_hash: HashTable<usize>,
     secret: RandomState,
     /// Entries by a count that they had: a count that has grown since is put right when it is met.
     least: BinaryHeap<Reverse<(u64, usize)>>,
@@ -66,15 +51,15 @@ impl Summary {
         Summary {
             most,
             entries: Vec::new(),
-            by_hash: HashMap::default(),
+            by_hash: HashTable::new(),
             secret: RandomState::default(),
             least: BinaryHeap::new(),
         }
     }
 
     fn find(&self, key: &[u8], hash: u64) -> Option<usize> {
-        let at = *self.by_hash.get(&hash)?;
-        self.entries.get(at).filter(|entry| entry.key == key).map(|_| at)
+        let is_it = |at: &usize| self.entries.get(*at).is_some_and(|entry| entry.key == key);
+        self.by_hash.find(hash, is_it).copied()
     }
 
     /// Counts an occurrence of `key`.
@@ -88,17 +73,24 @@ impl Summary {
         if self.entries.len() < self.most {
             let at = self.entries.len();
             self.entries.push(Entry { key: key.into(), hash, count: 1, over: 0 });
-            self.by_hash.insert(hash, at);
+            self.note(hash, at);
             self.least.push(Reverse((1, at)));
             return;
         }
         let Some((at, least)) = self.count_least() else { return };
         let Some(entry) = self.entries.get_mut(at) else { return };
-        self.by_hash.remove(&entry.hash);
+        if let Ok(place) = self.by_hash.find_entry(entry.hash, |other| *other == at) {
+            place.remove();
+        }
         entry.key.clear();
         entry.key.extend_from_slice(key);
         (entry.hash, entry.count, entry.over) = (hash, least.saturating_add(1), least);
-        self.by_hash.insert(hash, at);
+        self.note(hash, at);
+    }
+
+    fn note(&mut self, hash: u64, at: usize) {
+        let Summary { by_hash, entries, .. } = self;
+        by_hash.insert_unique(hash, at, |at| entries.get(*at).map_or(0, |entry| entry.hash));
     }
 
     /// The entry with the least count, and that count. In the order it has one more from now on.
@@ -203,6 +195,7 @@ mod tests {
     use super::super::properties::cases;
     use super::*;
     use proptest::prelude::*;
+    use std::collections::HashMap;
 
     proptest! {
         #![proptest_config(cases(300))]

@@ -12,9 +12,12 @@
 
 use super::held::{FirstEnd, Lease, Leases, Listed};
 use super::reservation::{end_us, Reservation};
+use foldhash::quality::RandomState;
+use hashbrown::hash_table::Entry;
+use hashbrown::HashTable;
 use std::cmp::Ordering;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// The place of a reservation in the index.
@@ -49,7 +52,23 @@ enum Side {
     Right,
 }
 
+/// The id of the reservation in a slot.
+fn id_at(nodes: &[Option<Node>], slot: Slot) -> &[u8] {
+    nodes.get(slot as usize).and_then(Option::as_ref).map_or(&[], |node| &node.id)
+}
+
 impl Node {
+    fn reservation(&self) -> Reservation<'_> {
+        Reservation {
+            id: &self.id,
+            quantity: self.quantity,
+            lease_ms: self.lease_ms,
+            end_us: self.end_us,
+            order_us: self.order_us,
+            rule: &self.rule,
+        }
+    }
+
     fn child(&self, side: Side) -> Slot {
         match side {
             Side::Left => self.left,
@@ -64,7 +83,9 @@ pub struct Index {
     nodes: Vec<Option<Node>>,
     free: Vec<Slot>,
     root: Slot,
-    by_id: BTreeMap<Box<[u8]>, Slot>,
+    /// By the hash of the id, which has a secret: clients choose ids.
+    by_id: HashTable<Slot>,
+    secret: RandomState,
     /// The rules that some reservation has.
     rules: BTreeSet<Arc<[u8]>>,
     /// The bytes of all ids.
@@ -73,6 +94,8 @@ pub struct Index {
     newest_order_us: Option<u64>,
     /// At least the latest start of a lease.
     latest_start_us: u64,
+    /// No lease ends before: mostly nothing has lapsed, and then nobody has to look.
+    earliest_end_us: u64,
     random: u32,
 }
 
@@ -82,11 +105,13 @@ impl Default for Index {
             nodes: Vec::new(),
             free: Vec::new(),
             root: NONE,
-            by_id: BTreeMap::new(),
+            by_id: HashTable::new(),
+            secret: RandomState::default(),
             rules: BTreeSet::new(),
             id_bytes: 0,
             newest_order_us: None,
             latest_start_us: 0,
+            earliest_end_us: u64::MAX,
             random: 0x9e37_79b9,
         }
     }
@@ -100,14 +125,15 @@ impl Index {
 
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
-        /// A node of `by_id` and its share of the tree, and what the allocator adds to two copies of the id.
-        const PER_ID: usize = 72;
-        /// The same for a rule, and its text.
+        /// What the allocator adds to an id.
+        const PER_ID: usize = 16;
+        /// A rule and its place in the set.
         const PER_RULE: usize = 64;
         let nodes = self.nodes.capacity().saturating_mul(size_of::<Option<Node>>());
-        let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes.saturating_mul(2));
+        let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes);
         let rules = self.rules.len().saturating_mul(PER_RULE);
-        nodes.saturating_add(ids).saturating_add(rules)
+        let by_id = self.by_id.allocation_size();
+        [nodes, ids, rules, by_id].into_iter().fold(0, usize::saturating_add)
     }
 
     /// Adds a reservation. False, and nothing is added, if its id is there.
@@ -119,7 +145,10 @@ impl Index {
                 Err(_) => return false,
             },
         };
-        match self.by_id.entry(one.id.into()) {
+        let Index { by_id, nodes, secret, .. } = self;
+        let is_it = |slot: &Slot| id_at(nodes, *slot) == one.id;
+        let hash = |slot: &Slot| secret.hash_one(id_at(nodes, *slot));
+        match by_id.entry(secret.hash_one(one.id), is_it, hash) {
             Entry::Occupied(_) => return false,
             Entry::Vacant(place) => place.insert(slot),
         };
@@ -137,6 +166,7 @@ impl Index {
         };
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         self.latest_start_us = self.latest_start_us.max(one.start_us());
+        self.earliest_end_us = self.earliest_end_us.min(one.end_us);
         self.id_bytes = self.id_bytes.saturating_add(one.id.len());
         match self.free.pop().and_then(|slot| self.nodes.get_mut(slot as usize)) {
             Some(place) => *place = Some(node),
@@ -197,7 +227,10 @@ impl Index {
 
     /// Removes the reservation `id`; whether it was there.
     pub fn remove(&mut self, id: &[u8]) -> bool {
-        let Some(slot) = self.by_id.remove(id) else { return false };
+        let Index { by_id, nodes, secret, .. } = self;
+        let found = by_id.find_entry(secret.hash_one(id), |slot| id_at(nodes, *slot) == id);
+        let Ok(found) = found else { return false };
+        let (slot, _) = found.remove();
         self.unhang(slot);
         let node = self.nodes.get_mut(slot as usize).and_then(Option::take);
         self.free.push(slot);
@@ -216,19 +249,34 @@ impl Index {
 
     /// The reservation `id`, lapsed or not.
     pub fn get(&self, id: &[u8]) -> Option<Reservation<'_>> {
-        self.reservation(*self.by_id.get(id)?)
+        let is_it = |slot: &Slot| id_at(&self.nodes, *slot) == id;
+        self.reservation(*self.by_id.find(self.secret.hash_one(id), is_it)?)
     }
 
-    /// All reservations, in the order of their ids.
+    /// All reservations, in any order.
     pub fn iter(&self) -> impl Iterator<Item = Reservation<'_>> {
-        self.by_id.values().filter_map(|slot| self.reservation(*slot))
+        self.nodes.iter().flatten().map(Node::reservation)
     }
 
     /// Up to `most` reservations that have lapsed at `now_us`, the first to lapse first.
     pub fn lapsed(&self, now_us: u64, most: usize) -> Vec<Reservation<'_>> {
         let mut found = Vec::new();
-        self.visit_lapsed(self.root, now_us, most, &mut found);
+        if self.earliest_end_us <= now_us {
+            self.visit_lapsed(self.root, now_us, most, &mut found);
+        }
         found
+    }
+
+    /// Looks when the first lease ends, where one may have lapsed at `now_us`.
+    pub fn look_at_ends(&mut self, now_us: u64) {
+        if self.earliest_end_us > now_us {
+            return;
+        }
+        let (mut first_us, mut at) = (u64::MAX, self.root);
+        while let Some(node) = self.node(at) {
+            (first_us, at) = (node.end_us, node.left);
+        }
+        self.earliest_end_us = first_us;
     }
 
     fn visit_lapsed<'a>(
@@ -279,6 +327,9 @@ impl Index {
     /// The quantities of all leases that end at `us` or before.
     fn sum_until(&self, us: u64) -> u128 {
         let (mut sum, mut at) = (0u128, self.root);
+        if self.earliest_end_us > us {
+            return sum;
+        }
         while let Some(node) = self.node(at) {
             if node.end_us <= us {
                 let right = self.sum(node.right);
@@ -315,10 +366,12 @@ impl Index {
         for node in kept.iter_mut().flatten() {
             (node.left, node.right) = (place(node.left), place(node.right));
         }
-        self.by_id.values_mut().for_each(|slot| *slot = place(*slot));
+        self.by_id.iter_mut().for_each(|slot| *slot = place(*slot));
         self.root = place(self.root);
         self.nodes = kept;
         self.free = Vec::new();
+        let Index { by_id, nodes, secret, .. } = self;
+        by_id.shrink_to_fit(|slot| secret.hash_one(id_at(nodes, *slot)));
     }
 
     /// Xorshift (Marsaglia, "Xorshift RNGs", 2003): priorities need no more.
@@ -338,15 +391,7 @@ impl Index {
     }
 
     fn reservation(&self, slot: Slot) -> Option<Reservation<'_>> {
-        let node = self.node(slot)?;
-        Some(Reservation {
-            id: &node.id,
-            quantity: node.quantity,
-            lease_ms: node.lease_ms,
-            end_us: node.end_us,
-            order_us: node.order_us,
-            rule: &node.rule,
-        })
+        self.node(slot).map(Node::reservation)
     }
 
     fn sum(&self, slot: Slot) -> u128 {

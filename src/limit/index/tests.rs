@@ -61,9 +61,11 @@ fn first_end(leases: &impl Leases, least: u128, from_us: u64) -> (FirstEnd, usiz
 /// Everything that can be asked, of both.
 fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64) {
     assert_eq!(index.len(), list.len());
-    let mut by_id: Vec<Own> = list.to_vec();
-    by_id.sort_by(|one, other| one.id.cmp(&other.id));
-    assert_eq!(index.iter().map(|one| Own::of(&one)).collect::<Vec<_>>(), by_id);
+    let sorted = |mut list: Vec<Own>| {
+        list.sort_by(|one, other| one.id.cmp(&other.id));
+        list
+    };
+    assert_eq!(sorted(index.iter().map(|one| Own::of(&one)).collect()), sorted(list.to_vec()));
     for one in list {
         assert_eq!(index.get(&one.id).as_ref().map(Own::of).as_ref(), Some(one));
     }
@@ -117,9 +119,11 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         assert_eq!(listed.total(), index.live(now_us).total());
     }
     for most in [0, 1, usize::MAX] {
-        let found: Vec<Own> = index.future(now_us, most).iter().map(Own::of).collect();
-        let all: Vec<Own> = by_id.iter().filter(|one| future(one)).cloned().collect();
-        assert_eq!(found, all[..most.min(all.len())]);
+        let found: Vec<Own> = sorted(index.future(now_us, most).iter().map(Own::of).collect());
+        let all: Vec<Own> = list.iter().filter(|one| future(one)).cloned().collect();
+        assert_eq!(found.len(), most.min(all.len()));
+        assert!(found.iter().all(|one| all.contains(one)));
+        assert!(found.windows(2).all(|two| two[0].id != two[1].id));
     }
     // Whoever looked knows it exactly.
     assert_eq!(index.may_have_future(now_us), any_future);
@@ -205,6 +209,9 @@ proptest! {
                         prop_assert!(index.remove(&one.id) && index.insert(&one.reservation()));
                     }
                 }
+            }
+            if number % 3 == 0 {
+                index.look_at_ends(now_us);
             }
             agree(&mut index, &list, now_us, least, from_us);
         }

@@ -1658,6 +1658,34 @@ fn many_dead_entries_go_a_bounded_number_at_a_time() {
     }
 }
 
+/// Each entry is dead when the next comes.
+#[test]
+fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() {
+    let rule = rule("10ms");
+    let mut world = World::new();
+    let mut call = |world: &mut World| {
+        world.pass(20_000);
+        let done = plain_call(world, &rule, 1_000, &ask(1), Kind::Count);
+        done.edit.unwrap().trim
+    };
+    let trimmed: Vec<usize> = (0..10).map(|_| call(&mut world)).collect();
+    assert_eq!(trimmed, [0, 0, 0, 0, 4, 0, 0, 0, 4, 0]);
+    // As many live entries that nothing is removed by their number alone.
+    for _ in 0..200 {
+        world.pass(1);
+        plain_call(&mut world, &rule, 1_000, &ask(1), Kind::Count);
+    }
+    let live = world.zset.len();
+    let mut most_dead = 0;
+    for _ in 0..100 {
+        world.pass(50);
+        plain_call(&mut world, &rule, 1_000, &ask(1), Kind::Count);
+        let tally = Tally::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
+        most_dead = most_dead.max(world.zset.len() - tally.counted() as usize);
+    }
+    assert!(live > trim::SMALL && most_dead < trim::ENOUGH, "{live} {most_dead}");
+}
+
 /// Dead entries whose sum leaves no room for what is counted go at once, however many they are.
 #[test]
 fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
