@@ -1663,7 +1663,7 @@ fn many_dead_entries_go_a_bounded_number_at_a_time() {
 fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() {
     let rule = rule("10ms");
     let mut world = World::new();
-    let mut call = |world: &mut World| {
+    let call = |world: &mut World| {
         world.pass(20_000);
         let done = plain_call(world, &rule, 1_000, &ask(1), Kind::Count);
         done.edit.unwrap().trim
