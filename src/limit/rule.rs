@@ -299,6 +299,15 @@ mod tests {
     }
 
     #[test]
+    fn one_entry_more_lives_in_a_window_whose_oldest_is_leaving() {
+        for (text, entries, live) in
+            [("1s", 4096, 4097), ("1s/7", 7, 8), ("1s/7", u32::MAX, u32::MAX), ("1d@UTC", 1, 1)]
+        {
+            assert_eq!(moment(text, NOW_US).most_live(entries), live as usize, "{text}");
+        }
+    }
+
+    #[test]
     fn what_leaves_by_a_time_has_left_then() {
         for text in ["1s", "1s/7", "1mo", "7mo", "1y"] {
             let now = moment(text, NOW_US);

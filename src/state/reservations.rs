@@ -15,7 +15,7 @@ const INDEX_FROM: usize = 8;
 /// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
 const DROP_MOST: usize = 64;
 /// The most reservations that a call writes anew after a clock went back.
-const HEAL_MOST: usize = 512;
+const HEAL_MOST: usize = 256;
 
 /// What is reserved in a key.
 pub enum Reservations<'c> {
@@ -47,7 +47,7 @@ pub struct Many<'c> {
     has_id: bool,
     /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
     lapsed_id: Option<OwnedString>,
-    /// The leases, where some are from the future.
+    /// The live leases, where some are from the future: those as ending one lease from now, written anew or not.
     listed: Option<Listed>,
     /// How many elements the set has.
     len: usize,
@@ -196,7 +196,13 @@ impl<'c> Reservations<'c> {
                 let member = one.member();
                 few.future.retain(|old| old.as_bytes() != member.as_bytes());
             }
-            Reservations::Many(_) => self.removed_from_index(one.id),
+            Reservations::Many(many) => {
+                let end_us = one.lapses_us(now_us);
+                if let Some(listed) = &mut many.listed {
+                    listed.remove(Lease { end_us, quantity: one.quantity });
+                }
+                self.removed_from_index(one.id);
+            }
         }
     }
 
@@ -217,14 +223,10 @@ impl<'c> Reservations<'c> {
                 if let Some(index) = &mut many.index {
                     index.insert(one);
                 }
+                if let Some(listed) = &mut many.listed {
+                    listed.add(Lease { end_us: one.end_us, quantity: one.quantity });
+                }
             }
-        }
-    }
-
-    /// Lists the leases anew after changes, where they were listed.
-    pub fn list(&mut self) {
-        if let Reservations::Many(many) = self {
-            many.list();
         }
     }
 
@@ -289,14 +291,6 @@ impl<'c> Many<'c> {
         let (ctx, name) = (spot.ctx, spot.name);
         let listed = index.may_have_future(now_us).then(|| index.listed(now_us));
         Many { index: Some(index), ctx, name, now_us, has_id, lapsed_id, listed, len }
-    }
-
-    fn list(&mut self) {
-        if self.listed.is_some() {
-            let index = self.index.as_deref();
-            let from_future = index.filter(|index| index.may_have_future(self.now_us));
-            self.listed = from_future.map(|index| index.listed(self.now_us));
-        }
     }
 
     fn index(&self) -> Option<&Index> {

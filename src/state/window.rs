@@ -237,7 +237,6 @@ impl<'c> WindowKey<'c> {
             key.remove(&remove);
         }
         if !change.keep_ttl {
-            self.reservations.list();
             let in_use_us = tally.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
             let expiry = Expiry {
                 needed_us: self.empty_at_us(tally).unwrap_or(now_us),

@@ -1709,6 +1709,27 @@ fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
     );
 }
 
+/// The total has passed 2^64 since a huge entry died, and so has the sum of all with the one that comes.
+#[test]
+fn a_huge_event_drops_what_died_before_the_total_began_anew() {
+    let rule = rule("10ms");
+    let mut world = World::new();
+    let dead = |total: u64, weight: u64, us: u64| {
+        let newest_us = START_US - us;
+        Event { newest_us, span_us: 0, total, weight, denied: false }
+    };
+    let small = trim::WATCHED - 1;
+    world.zset.add(&dead(0u64.wrapping_sub(1), MAX_SUM, 50_000));
+    world.zset.add(&dead(small - 1, small, 40_000));
+    // Not by a call that counts little.
+    world.pass(1);
+    assert_eq!(plain_call(&mut world, &rule, MAX_SUM, &ask(1), Kind::Count).edit.unwrap().trim, 0);
+    world.pass(20_000);
+    let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), Kind::Count);
+    assert!(done.decision.verdict.allowed());
+    assert_eq!((done.edit.unwrap().trim, world.zset.len()), (3, 1));
+}
+
 /// An entry that began before now and ended after it lost its beginning, and took another bucket's events in.
 #[test]
 fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
