@@ -4,7 +4,7 @@ use super::arguments::{integer, Arguments};
 use super::policies::{self, Ended};
 use crate::config;
 use crate::error::Error;
-use crate::limit::heavy::Recent;
+use crate::limit::heavy::{Key, Recent};
 use crate::limit::request::Request;
 use crate::options::Known;
 use crate::redis::call::Call;
@@ -12,13 +12,10 @@ use crate::redis::clock;
 use crate::redis::events::notify;
 use crate::state::Spot;
 use crate::stats::Replied;
-use crate::text::Text;
 use std::sync::{Mutex, PoisonError};
 
 /// The longest key that RL.TOP shows; longer ones are cut.
 const MAX_KEY: usize = 256;
-/// The bytes of the database's number before a key.
-const DB: usize = 4;
 
 /// The keys that are denied most, by database and name.
 static TOP: Mutex<Option<Recent>> = Mutex::new(None);
@@ -51,10 +48,8 @@ pub fn note(spot: Spot, request: &Request, ended: Ended) {
 fn note_denial(spot: Spot) {
     if config::TOP_KEYS.get() > 0 {
         let name = spot.name.as_bytes();
-        let mut key = Text::<{ DB + MAX_KEY }>::new();
-        key.push(&spot.ctx.db().to_be_bytes());
-        key.push(name.get(..MAX_KEY).unwrap_or(name));
-        top(|top| top.add(key.as_bytes(), spot.now_us));
+        let key = Key { db: spot.ctx.db(), name: name.get(..MAX_KEY).unwrap_or(name) };
+        top(|top| top.add(key, spot.now_us));
     }
     if config::NOTIFY_DENIED.get() {
         notify(spot.ctx, c"rl.denied", spot.name);
@@ -91,11 +86,10 @@ pub fn top_keys(call: &Call, _known: Known) -> Result<Replied, Error> {
     }
     let ctx = call.context();
     ctx.reply_array(heaviest.len());
-    for (key, count) in &heaviest {
-        let (db, name) = key.split_first_chunk::<DB>().ok_or(Error::Internal)?;
+    for (db, name, count) in &heaviest {
         ctx.reply_array(4);
         ctx.reply_text(name);
-        ctx.reply_signed(i32::from_be_bytes(*db).into());
+        ctx.reply_signed(i64::from(*db));
         ctx.reply_integer(count.count);
         ctx.reply_integer(count.over);
     }

@@ -24,12 +24,28 @@ pub struct Count {
     pub over: u64,
 }
 
+/// What is counted: a name in a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key<'k> {
+    /// The number of the database.
+    pub db: i32,
+    /// Its name.
+    pub name: &'k [u8],
+}
+
 #[derive(Debug)]
 struct Entry {
-    key: Vec<u8>,
+    db: i32,
+    name: Vec<u8>,
     hash: u64,
     count: u64,
     over: u64,
+}
+
+impl Entry {
+    fn key(&self) -> Key<'_> {
+        Key { db: self.db, name: &self.name }
+    }
 }
 
 /// Counts of the heaviest keys.
@@ -57,13 +73,13 @@ impl Summary {
         }
     }
 
-    fn find(&self, key: &[u8], hash: u64) -> Option<usize> {
-        let is_it = |at: &usize| self.entries.get(*at).is_some_and(|entry| entry.key == key);
+    fn find(&self, key: Key, hash: u64) -> Option<usize> {
+        let is_it = |at: &usize| self.entries.get(*at).is_some_and(|entry| entry.key() == key);
         self.by_hash.find(hash, is_it).copied()
     }
 
     /// Counts an occurrence of `key`.
-    pub fn add(&mut self, key: &[u8]) {
+    pub fn add(&mut self, key: Key) {
         let hash = self.secret.hash_one(key);
         let found = self.find(key, hash).and_then(|at| self.entries.get_mut(at));
         if let Some(entry) = found {
@@ -72,7 +88,8 @@ impl Summary {
         }
         if self.entries.len() < self.most {
             let at = self.entries.len();
-            self.entries.push(Entry { key: key.into(), hash, count: 1, over: 0 });
+            let Key { db, name } = key;
+            self.entries.push(Entry { db, name: name.into(), hash, count: 1, over: 0 });
             self.note(hash, at);
             self.least.push(Reverse((1, at)));
             return;
@@ -82,8 +99,9 @@ impl Summary {
         if let Ok(place) = self.by_hash.find_entry(entry.hash, |other| *other == at) {
             place.remove();
         }
-        entry.key.clear();
-        entry.key.extend_from_slice(key);
+        entry.name.clear();
+        entry.name.extend_from_slice(key.name);
+        entry.db = key.db;
         (entry.hash, entry.count, entry.over) = (hash, least.saturating_add(1), least);
         self.note(hash, at);
     }
@@ -114,7 +132,7 @@ impl Summary {
     }
 
     /// How often `key` occurred, where `least` is [`Summary::least`].
-    fn estimate(&self, key: &[u8], least: u64) -> Count {
+    fn estimate(&self, key: Key, least: u64) -> Count {
         let hash = self.secret.hash_one(key);
         match self.find(key, hash).and_then(|at| self.entries.get(at)) {
             Some(entry) => Count { count: entry.count, over: entry.over },
@@ -124,7 +142,7 @@ impl Summary {
 }
 
 /// A key among the heaviest.
-pub type Heavy = (Box<[u8]>, Count);
+pub type Heavy = (i32, Box<[u8]>, Count);
 
 /// How long a generation lasts, in microseconds: 10 minutes.
 pub const GENERATION_US: u64 = 600_000_000;
@@ -146,7 +164,7 @@ impl Recent {
     }
 
     /// Counts an occurrence of `key` at `now_us`.
-    pub fn add(&mut self, key: &[u8], now_us: u64) {
+    pub fn add(&mut self, key: Key, now_us: u64) {
         self.turn(now_us);
         self.now.add(key);
     }
@@ -155,21 +173,24 @@ impl Recent {
     pub fn heaviest(&mut self, now_us: u64, most: usize) -> Vec<Heavy> {
         self.turn(now_us);
         let is_new = |entry: &&Entry| {
-            let hash = self.now.secret.hash_one(entry.key.as_slice());
-            self.now.find(&entry.key, hash).is_none()
+            let hash = self.now.secret.hash_one(entry.key());
+            self.now.find(entry.key(), hash).is_none()
         };
         let of_both = self.now.entries.iter().chain(self.before.entries.iter().filter(is_new));
         let least = (self.now.least(), self.before.least());
         let mut heavy: Vec<Heavy> = of_both
             .map(|entry| {
-                let now = self.now.estimate(&entry.key, least.0);
-                let before = self.before.estimate(&entry.key, least.1);
+                let now = self.now.estimate(entry.key(), least.0);
+                let before = self.before.estimate(entry.key(), least.1);
                 let count = now.count.saturating_add(before.count);
                 let over = now.over.saturating_add(before.over);
-                (entry.key.as_slice().into(), Count { count, over })
+                (entry.db, entry.name.as_slice().into(), Count { count, over })
             })
             .collect();
-        heavy.sort_by(|one, other| other.1.count.cmp(&one.1.count).then(one.0.cmp(&other.0)));
+        heavy.sort_by(|one, other| {
+            let most_first = other.2.count.cmp(&one.2.count);
+            most_first.then_with(|| (one.0, &one.1).cmp(&(other.0, &other.1)))
+        });
         heavy.truncate(most);
         heavy
     }
@@ -197,6 +218,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
+    fn named(name: &[u8]) -> Key<'_> {
+        Key { db: 0, name }
+    }
+
     proptest! {
         #![proptest_config(cases(300))]
 
@@ -211,17 +236,17 @@ mod tests {
             for key in &keys {
                 // Small numbers are more frequent.
                 let key = (u32::from(*key).pow(skew) / 59u32.pow(skew - 1)) as u8;
-                summary.add(&[key]);
+                summary.add(named(&[key]));
                 *exact.entry(key).or_default() += 1;
             }
             prop_assert!(summary.entries.len() <= most);
             prop_assert!(summary.least.len() == summary.entries.len());
             for (key, times) in &exact {
-                let Count { count, over } = summary.estimate(&[*key], summary.least());
+                let Count { count, over } = summary.estimate(named(&[*key]), summary.least());
                 prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");
                 if times * most as u64 > keys.len() as u64 {
-                    let hash = summary.secret.hash_one([*key].as_slice());
-                    prop_assert!(summary.find(&[*key], hash).is_some(), "{key} {times}");
+                    let hash = summary.secret.hash_one(named(&[*key]));
+                    prop_assert!(summary.find(named(&[*key]), hash).is_some(), "{key} {times}");
                 }
             }
         }
@@ -234,9 +259,9 @@ mod tests {
             let (mut now_us, mut seen) = (1_000_000_000_000u64, Vec::new());
             for (key, step_us) in steps {
                 now_us += step_us;
-                recent.add(&[key], now_us);
+                recent.add(named(&[key]), now_us);
                 seen.push((key, now_us));
-                for (key, Count { count, over }) in recent.heaviest(now_us, 64) {
+                for (_, key, Count { count, over }) in recent.heaviest(now_us, 64) {
                     let within = |us: u64| {
                         let young = |(other, at): &&(u8, u64)| *other == key[0] && now_us - at < us;
                         seen.iter().filter(young).count() as u64
@@ -251,11 +276,11 @@ mod tests {
     #[test]
     fn a_clock_that_went_back_begins_a_generation() {
         let mut recent = Recent::new(2);
-        recent.add(b"a", 5 * GENERATION_US);
-        recent.add(b"b", GENERATION_US);
+        recent.add(named(b"a"), 5 * GENERATION_US);
+        recent.add(named(b"b"), GENERATION_US);
         assert_eq!(recent.heaviest(GENERATION_US, 9).len(), 2);
-        recent.add(b"b", 4 * GENERATION_US);
+        recent.add(named(b"b"), 4 * GENERATION_US);
         let heavy = recent.heaviest(4 * GENERATION_US, 1);
-        assert_eq!(heavy, [(b"b"[..].into(), Count { count: 1, over: 0 })]);
+        assert_eq!(heavy, [(0, b"b"[..].into(), Count { count: 1, over: 0 })]);
     }
 }
