@@ -71,6 +71,20 @@ fn each_takes_if_all_are_allowed_and_else_none_does() {
 }
 
 #[test]
+fn all_clauses_are_of_one_instant_while_the_clock_goes_on() {
+    let (server, mut conn) = Server::held();
+    // It moves on whenever the server looks.
+    server.clock().tick_us(1_000);
+    conn.cmd("RL.ALL 3 a b c WINDOW 5 60 WINDOW 5 60 ACQUIRE 5 60 1 LEASE 1000 ID x");
+    let event = |conn: &mut Conn, key: &str| conn.text(format!("ZSCORE {key} 1"));
+    let at = event(&mut conn, "a");
+    assert_eq!(event(&mut conn, "b"), at);
+    let end_us = at.trim_start_matches('-').parse::<i64>().unwrap() + 1_000_000;
+    let held = conn.cmd("ZRANGE c 0 0");
+    assert!(format!("{held:?}").contains(&format!(":{end_us}:")), "{held:?} {at}");
+}
+
+#[test]
 fn check_must_be_allowed_and_takes_nothing() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:ban {u}:rate ACQUIRE 1 0 CHECK THROTTLE 9 1 1 MS";

@@ -10,7 +10,7 @@
 
 use super::arguments::{Arguments, Clause, Family};
 use super::attempt::{answer, attempt_all, Mode, Part};
-use super::{reply, spot_at, waiting};
+use super::{now_us, reply, waiting};
 use crate::error::Error;
 use crate::limit::all::{together, Share};
 use crate::limit::decision::TimeUnit;
@@ -75,14 +75,16 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
     if number > MOST_KEYS {
         return Err(Error::NumKeys);
     }
+    // One instant for all, also where the server does not freeze the time of a command.
+    let (ctx, now_us) = (call.context(), now_us()?);
     let mut spots: Vec<Spot> = Vec::new();
     let first_clause = usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
     for at in 2..first_clause {
-        let spot = spot_at(call.context(), call.key_at(at).ok_or(Error::Arity)?)?;
-        if spots.iter().any(|other| other.name.as_bytes() == spot.name.as_bytes()) {
+        let name = call.key_at(at).ok_or(Error::Arity)?;
+        if spots.iter().any(|other| other.name.as_bytes() == name.as_bytes()) {
             return Err(Error::KeyTwice);
         }
-        spots.push(spot);
+        spots.push(Spot { ctx, name, now_us });
     }
     Ok((spots, first_clause))
 }

@@ -13,21 +13,22 @@ pub mod waiting;
 
 use crate::error::Error;
 use crate::limit::event::LAST_US;
-use crate::redis::call::{Call, Context, KeyName};
+use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::state::Spot;
 
 /// The key of `call`, which is its first argument, at the time of the command.
 fn spot<'c>(call: &Call<'c>) -> Result<Spot<'c>, Error> {
-    spot_at(call.context(), call.key_at(1).ok_or(Error::Arity)?)
+    let name = call.key_at(1).ok_or(Error::Arity)?;
+    Ok(Spot { ctx: call.context(), name, now_us: now_us()? })
 }
 
-/// A key at the time of the running command.
-fn spot_at<'c>(ctx: Context<'c>, name: KeyName<'c>) -> Result<Spot<'c>, Error> {
+/// The time of the running command, in Unix microseconds.
+fn now_us() -> Result<u64, Error> {
     let now_us = clock::command_time_us();
     // Later times are no exact scores.
     if now_us > LAST_US {
         return Err(Error::Clock);
     }
-    Ok(Spot { ctx, name, now_us })
+    Ok(now_us)
 }
