@@ -49,9 +49,12 @@ fn alone((value, rest): (u64, &[u8])) -> Option<u64> {
 /// So many digits cannot pass 64 bits.
 const SAFE: usize = 19;
 
+#[inline]
 fn digit(byte: u8) -> Option<u64> {
-    let digit = byte.wrapping_sub(b'0');
-    (digit <= 9).then_some(u64::from(digit))
+    match byte.wrapping_sub(b'0') {
+        digit @ 0..=9 => Some(u64::from(digit)),
+        _ => None,
+    }
 }
 
 /// As [`parse_digits`], for the digits that `text` begins with; and what follows them.
