@@ -94,8 +94,9 @@ pub struct Index {
     newest_order_us: Option<u64>,
     /// At least the latest start of a lease.
     latest_start_us: u64,
-    /// No lease ends before: mostly nothing has lapsed, and then nobody has to look.
-    earliest_end_us: u64,
+    /// The nodes whose leases end first and last: most calls need to know no more.
+    first: Slot,
+    last: Slot,
     random: u32,
 }
 
@@ -111,7 +112,8 @@ impl Default for Index {
             id_bytes: 0,
             newest_order_us: None,
             latest_start_us: 0,
-            earliest_end_us: u64::MAX,
+            first: NONE,
+            last: NONE,
             random: 0x9e37_79b9,
         }
     }
@@ -166,13 +168,19 @@ impl Index {
         };
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         self.latest_start_us = self.latest_start_us.max(one.start_us());
-        self.earliest_end_us = self.earliest_end_us.min(one.end_us);
         self.id_bytes = self.id_bytes.saturating_add(one.id.len());
         match self.free.pop().and_then(|slot| self.nodes.get_mut(slot as usize)) {
             Some(place) => *place = Some(node),
             None => self.nodes.push(Some(node)),
         }
         self.hang(slot);
+        let key = (one.end_us, slot);
+        if self.key(self.first).is_none_or(|first| key < first) {
+            self.first = slot;
+        }
+        if self.key(self.last).is_none_or(|last| key > last) {
+            self.last = slot;
+        }
         true
     }
 
@@ -232,6 +240,12 @@ impl Index {
         let Ok(found) = found else { return false };
         let (slot, _) = found.remove();
         self.unhang(slot);
+        if slot == self.first {
+            self.first = self.outermost(Side::Left);
+        }
+        if slot == self.last {
+            self.last = self.outermost(Side::Right);
+        }
         let node = self.nodes.get_mut(slot as usize).and_then(Option::take);
         self.free.push(slot);
         self.id_bytes = self.id_bytes.saturating_sub(id.len());
@@ -261,22 +275,15 @@ impl Index {
     /// Up to `most` reservations that have lapsed at `now_us`, the first to lapse first.
     pub fn lapsed(&self, now_us: u64, most: usize) -> Vec<Reservation<'_>> {
         let mut found = Vec::new();
-        if self.earliest_end_us <= now_us {
+        if !self.none_ended(now_us) {
             self.visit_lapsed(self.root, now_us, most, &mut found);
         }
         found
     }
 
-    /// Looks when the first lease ends, where one may have lapsed at `now_us`.
-    pub fn look_at_ends(&mut self, now_us: u64) {
-        if self.earliest_end_us > now_us {
-            return;
-        }
-        let (mut first_us, mut at) = (u64::MAX, self.root);
-        while let Some(node) = self.node(at) {
-            (first_us, at) = (node.end_us, node.left);
-        }
-        self.earliest_end_us = first_us;
+    /// Whether no lease has ended at `us`.
+    fn none_ended(&self, us: u64) -> bool {
+        self.node(self.first).is_none_or(|first| first.end_us > us)
     }
 
     fn visit_lapsed<'a>(
@@ -327,7 +334,7 @@ impl Index {
     /// The quantities of all leases that end at `us` or before.
     fn sum_until(&self, us: u64) -> u128 {
         let (mut sum, mut at) = (0u128, self.root);
-        if self.earliest_end_us > us {
+        if self.none_ended(us) {
             return sum;
         }
         while let Some(node) = self.node(at) {
@@ -367,7 +374,9 @@ impl Index {
             (node.left, node.right) = (place(node.left), place(node.right));
         }
         self.by_id.iter_mut().for_each(|slot| *slot = place(*slot));
-        self.root = place(self.root);
+        for slot in [&mut self.root, &mut self.first, &mut self.last] {
+            *slot = place(*slot);
+        }
         self.nodes = kept;
         self.free = Vec::new();
         let Index { by_id, nodes, secret, .. } = self;
@@ -388,6 +397,19 @@ impl Index {
 
     fn node_mut(&mut self, slot: Slot) -> Option<&mut Node> {
         self.nodes.get_mut(slot as usize)?.as_mut()
+    }
+
+    fn key(&self, slot: Slot) -> Option<(u64, Slot)> {
+        self.node(slot).map(|node| (node.end_us, slot))
+    }
+
+    /// The node of the tree that lies furthest on this side.
+    fn outermost(&self, side: Side) -> Slot {
+        let (mut found, mut at) = (NONE, self.root);
+        while let Some(node) = self.node(at) {
+            (found, at) = (at, node.child(side));
+        }
+        found
     }
 
     fn reservation(&self, slot: Slot) -> Option<Reservation<'_>> {
@@ -476,11 +498,8 @@ impl Leases for Live<'_> {
     }
 
     fn last_end_us(&self) -> Option<u64> {
-        let mut at = self.index.node(self.index.root)?;
-        while let Some(right) = self.index.node(at.right) {
-            at = right;
-        }
-        Some(at.end_us).filter(|end_us| *end_us > self.now_us)
+        let last = self.index.node(self.index.last)?;
+        Some(last.end_us).filter(|end_us| *end_us > self.now_us)
     }
 
     fn first_end<E>(
@@ -488,6 +507,12 @@ impl Leases for Live<'_> {
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<FirstEnd, E> {
         let index = self.index;
+        // Mostly the first lease is live and enough.
+        if let Some(first) = index.node(index.first).filter(|first| first.end_us > self.now_us) {
+            if enough(first.end_us, u128::from(first.quantity))? {
+                return Ok((Some(first.end_us), 0));
+            }
+        }
         // What ends before the subtree at `at`, the lapsed included.
         let (mut before, mut at): (u128, Slot) = (0, index.root);
         let mut found = (None, self.total());

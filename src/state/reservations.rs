@@ -281,9 +281,8 @@ impl Few {
 }
 
 impl<'c> Many<'c> {
-    fn new(mut index: Box<Index>, spot: Spot<'c>, len: usize, id: Option<&[u8]>) -> Many<'c> {
+    fn new(index: Box<Index>, spot: Spot<'c>, len: usize, id: Option<&[u8]>) -> Many<'c> {
         let now_us = spot.now_us;
-        index.look_at_ends(now_us);
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
         let lapsed_id = found.filter(|one| !one.live(now_us));

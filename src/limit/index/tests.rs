@@ -210,9 +210,6 @@ proptest! {
                     }
                 }
             }
-            if number % 3 == 0 {
-                index.look_at_ends(now_us);
-            }
             agree(&mut index, &list, now_us, least, from_us);
         }
     }
