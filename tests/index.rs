@@ -743,8 +743,7 @@ fn leases_that_lapse_together_are_dropped_in_pieces() {
 
 #[test]
 fn seventy_thousand_that_hold_are_tampered_with() {
-    let (server, conn) =
-        Builder::held(Server::builder().config("ratelimit.max-reservations 100000"));
+    let (server, conn) = Server::builder().module_args(["max-reservations", "100000"]).held();
     let mut lab = Lab::of(server, conn, "0");
     crowd(&mut lab.conn, "k", 70_000, "60s");
     let changes =
