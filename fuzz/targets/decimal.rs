@@ -2,9 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::decimal::{
-    number_before, parse_digits, parse_i64, parse_u64, Text,
-};
+use redis_ratelimit_fuzz::limit::decimal::{leading_u64, parse_digits, parse_i64, parse_u64, Text};
 
 fuzz_target!(|bytes: &[u8]| {
     let text = std::str::from_utf8(bytes).unwrap_or("no number");
@@ -12,10 +10,9 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(parse_u64(bytes), text.parse().ok().filter(|n: &u64| n.to_string() == text));
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     assert_eq!(parse_digits(bytes), text.parse().ok().filter(|_| digits));
-    if let Some((value, rest)) = number_before(bytes, Some(b':')) {
-        assert!(bytes.ends_with(rest));
-        let before = &bytes[..bytes.len() - rest.len()];
-        assert_eq!(before.strip_suffix(b":").and_then(parse_digits), Some(value));
+    if let Some((value, rest)) = leading_u64(bytes) {
+        assert!(bytes.ends_with(rest) && !rest.first().is_some_and(u8::is_ascii_digit));
+        assert_eq!(parse_u64(&bytes[..bytes.len() - rest.len()]), Some(value));
     }
     if let Some(value) = parse_digits(bytes) {
         let mut padded = Text::<32>::new();

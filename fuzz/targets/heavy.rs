@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::heavy::{Recent, Summary, GENERATION_US};
+use redis_ratelimit_fuzz::limit::heavy::{Key, Recent, Summary, GENERATION_US};
 use std::collections::{HashMap, HashSet};
 
 #[derive(Arbitrary, Debug)]
@@ -16,14 +16,14 @@ struct Input<'a> {
 
 #[derive(Arbitrary, Debug)]
 enum Step<'a> {
-    Add { key: &'a [u8], times: u8 },
+    Add { db: u8, name: &'a [u8], times: u8 },
     Pass { us: u64, shift: u8 },
     Back { us: u64, shift: u8 },
     Show { most: u8 },
 }
 
 /// What one generation holds, exactly.
-type Exact = HashMap<Vec<u8>, u64>;
+type Exact = HashMap<(i32, Vec<u8>), u64>;
 
 /// The generations as they are described: one begins where the one before it is ten minutes old, or where the clock
 /// is before its beginning.
@@ -46,7 +46,7 @@ impl Model {
         }
     }
 
-    fn times(&self, key: &[u8]) -> u64 {
+    fn times(&self, key: &(i32, Vec<u8>)) -> u64 {
         let of = |exact: &Exact| exact.get(key).copied().unwrap_or(0);
         of(&self.now) + of(&self.before)
     }
@@ -60,21 +60,22 @@ fn show(recent: &mut Recent, model: &mut Model, now_us: u64, top_keys: usize, mo
     model.turn(now_us);
     let all = recent.heaviest(now_us, usize::MAX);
     assert!(all.len() <= 2 * top_keys);
-    assert!(all.windows(2).all(|two| two[0].1.count >= two[1].1.count));
-    let shown: HashSet<&[u8]> = all.iter().map(|(key, _)| &**key).collect();
-    assert_eq!(shown.len(), all.len());
-    for (key, count) in &all {
-        let times = model.times(key);
+    assert!(all.windows(2).all(|two| two[0].2.count >= two[1].2.count));
+    let mut shown = HashSet::new();
+    for (db, name, count) in &all {
+        let key = (*db, name.to_vec());
+        let times = model.times(&key);
         assert!(
             count.count >= times && count.count - count.over <= times,
             "{key:?} {count:?} {times}"
         );
+        assert!(shown.insert(key));
     }
     let exact = [&model.now, &model.before];
     let total: u64 = exact.iter().flat_map(|exact| exact.values()).sum();
     for key in exact.iter().flat_map(|exact| exact.keys()) {
         if model.times(key) * top_keys as u64 > total {
-            assert!(shown.contains(&key[..]), "{key:?} of {total}");
+            assert!(shown.contains(key), "{key:?} of {total}");
         }
     }
     let few = recent.heaviest(now_us, most);
@@ -90,14 +91,16 @@ fuzz_target!(|input: Input| {
     let mut none = Summary::new(0);
     for step in input.steps.iter().take(300) {
         match *step {
-            Step::Add { key, times } => {
+            Step::Add { db, name, times } => {
+                let db = i32::from(db % 3);
+                let key = Key { db, name };
                 none.add(key);
                 for _ in 0..times {
                     recent.add(key, now_us);
                 }
                 if times > 0 {
                     model.turn(now_us);
-                    *model.now.entry(key.to_vec()).or_default() += u64::from(times);
+                    *model.now.entry((db, name.to_vec())).or_default() += u64::from(times);
                 }
             }
             Step::Pass { us, shift } => now_us = now_us.saturating_add(small(us, shift)),

@@ -54,7 +54,9 @@ fn sum(list: &[Own], counts: impl Fn(u64) -> bool) -> u128 {
 fn agree(index: &mut Index, list: &mut [Own], now_us: u64, least: u128) {
     list.sort_by_key(|one| one.id);
     assert_eq!(index.len(), list.len());
-    for (one, own) in index.iter().zip(&*list) {
+    let mut held: Vec<_> = index.iter().collect();
+    held.sort_by_key(|one| one.id);
+    for (one, own) in held.iter().zip(&*list) {
         assert_eq!((one.id, one.quantity, one.end_us), (&own.id[..], own.quantity, own.end_us));
         assert_eq!((one.lease_ms, one.rule), (own.lease_ms, &own.rule[..]));
     }

@@ -261,7 +261,7 @@ impl World {
         let added = weight.min(MAX_SUM - before);
         assert_eq!(tally.counted(), before + added);
         let times: Vec<u64> = self.zset.events().map(|one| one.newest_us).collect();
-        tally.trim(&mut self.zset, times.len(), 4096).expect("no contradiction");
+        tally.trim(&mut self.zset, 4096).expect("no contradiction");
         let edit = tally.edit(&mut self.zset).expect("no contradiction");
         self.zset.apply(edit);
         self.note(&moment, edit, &times);
