@@ -1,8 +1,8 @@
 //! An answer to a call that takes: what is replied, at once or after waiting.
 
-use crate::limit::decision::{Decision, Manner, TimeUnit};
-use crate::limit::request::{Limit, Request};
-use crate::limit::reservation::Id;
+use engine::decision::{Decision, Manner, TimeUnit};
+use engine::request::{Limit, Request};
+use engine::reservation::Id;
 
 /// Five integers, and perhaps a sixth element.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! The values of the settings `ratelimit.*`, with their defaults and ranges. Their names are in module/settings.rs.
 
-use crate::limit::calendar::Zone;
-use crate::limit::reservation::YEAR_MS;
 use crate::zones::{self, zones};
+use engine::calendar::Zone;
+use engine::reservation::YEAR_MS;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::Mutex;
 

@@ -1,6 +1,7 @@
 //! Every error that a client can be told, in one list.
 
-use crate::text::Text;
+use engine::store::Refused;
+use engine::text::Text;
 
 /// The longest word of a client that an error repeats.
 const LONGEST_WORD: usize = 24;
@@ -24,6 +25,21 @@ impl From<&[u8]> for Word {
             len = len.saturating_add(1);
         }
         Word { bytes, len }
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Error {
+        match refused {
+            Refused::WrongType => Error::NotZset,
+            Refused::Foreign => Error::NotEntry,
+            Refused::Clock => Error::Clock,
+            Refused::DebtTooLong => Error::DebtTooLong,
+            Refused::SumTooLarge => Error::SumTooLarge,
+            Refused::Duplicate => Error::Duplicate,
+            Refused::TooManyReservations => Error::TooManyReservations,
+            Refused::Semaphore => Error::ApplySemaphore,
+        }
     }
 }
 

@@ -20,13 +20,11 @@ mod command;
 mod commands;
 mod config;
 mod error;
-mod limit;
 mod module;
 mod options;
 mod redis;
 mod state;
 mod stats;
-mod text;
 mod zones;
 
 /// Memory is the server's, so that it shows up in its `used_memory` and counts against `maxmemory`. The tests

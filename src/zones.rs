@@ -1,6 +1,6 @@
 //! The time zones that calls and settings named.
 
-use crate::limit::calendar::Zones;
+use engine::calendar::Zones;
 use std::sync::{Mutex, PoisonError};
 
 static ZONES: Mutex<Zones> = Mutex::new(Zones::new());

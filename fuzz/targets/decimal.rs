@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::decimal::{leading_u64, parse_digits, parse_i64, parse_u64, Text};
+use engine::decimal::{leading_u64, parse_digits, parse_i64, parse_u64, Text};
 
 fuzz_target!(|bytes: &[u8]| {
     let text = std::str::from_utf8(bytes).unwrap_or("no number");

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::event::{Event, MAX_SUM};
+use engine::event::{Event, MAX_SUM};
 
 fuzz_target!(|input: (f64, u64, &[u8])| {
     let (score, us, member) = input;

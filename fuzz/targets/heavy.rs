@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::heavy::{Key, Recent, Summary, GENERATION_US};
+use engine::heavy::{Key, Recent, Summary, GENERATION_US};
 use std::collections::{HashMap, HashSet};
 
 #[derive(Arbitrary, Debug)]

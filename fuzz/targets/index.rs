@@ -3,9 +3,9 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::held::Leases;
-use redis_ratelimit_fuzz::limit::index::{healed, Index};
-use redis_ratelimit_fuzz::limit::reservation::{Reservation, YEAR_MS};
+use engine::held::Leases;
+use engine::index::{healed, Index};
+use engine::reservation::{Reservation, YEAR_MS};
 use std::convert::Infallible;
 
 #[derive(Arbitrary, Debug)]

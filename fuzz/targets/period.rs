@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::decimal::Text;
-use redis_ratelimit_fuzz::limit::period::{Length, Period, MAX_PERIOD_MS};
+use engine::decimal::Text;
+use engine::period::{Length, Period, MAX_PERIOD_MS};
 
 /// The year 9999, where calendars end.
 const END_US: u64 = 253_402_207_200_000_000;

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::event::MAX_SUM;
-use redis_ratelimit_fuzz::limit::reservation::{prefix, Reservation, MAX_ID, YEAR_MS};
+use engine::event::MAX_SUM;
+use engine::reservation::{prefix, Reservation, MAX_ID, YEAR_MS};
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (now_us, member) = input;

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::calendar::Zones;
-use redis_ratelimit_fuzz::limit::rule::Rule;
+use engine::calendar::Zones;
+use engine::rule::Rule;
 
 /// The year 2200: periods of a century end before calendars do.
 const LATE_US: u64 = 7_258_118_400_000_000;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::throttle::Stored;
+use engine::throttle::Stored;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(stored) = Stored::decode(bytes) else { return };

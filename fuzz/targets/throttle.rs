@@ -4,9 +4,9 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::decision::{Ask, Manner, Quantity, Verdict};
-use redis_ratelimit_fuzz::limit::throttle::{Bucket, Next, Rate, Stored};
-use redis_ratelimit_fuzz::memory::{stored_after, throttle};
+use engine::decision::{Ask, Manner, Quantity, Verdict};
+use engine::throttle::{Bucket, Next, Rate, Stored};
+use engine::memory::{stored_after, throttle};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {

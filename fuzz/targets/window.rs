@@ -5,13 +5,14 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::calendar::Zones;
-use redis_ratelimit_fuzz::limit::decision::{Ask, Manner, Quantity, Verdict};
-use redis_ratelimit_fuzz::limit::event::{Event, MAX_SUM};
-use redis_ratelimit_fuzz::limit::held::{Lease, Leases, Listed};
-use redis_ratelimit_fuzz::limit::rule::{Moment, Rule};
-use redis_ratelimit_fuzz::limit::window::{Edit, Tally};
-use redis_ratelimit_fuzz::memory::{Call, Done, Kind, Refused, Zset};
+use engine::calendar::Zones;
+use engine::decision::{Ask, Manner, Quantity, Verdict};
+use engine::event::{Event, MAX_SUM};
+use engine::held::{Lease, Leases, Listed};
+use engine::rule::{Moment, Rule};
+use engine::store::Refused;
+use engine::window::{Edit, Tally};
+use engine::memory::{Call, Done, Kind, Zset};
 
 const RULES: [&str; 12] = [
     "1ms",
@@ -63,7 +64,7 @@ enum Way {
 enum TakeKind {
     Count,
     CountDenied,
-    Hold { lease_us: u64, shift: u8 },
+    Hold { lease_ms: u64, shift: u8 },
     Look,
 }
 
@@ -197,7 +198,8 @@ impl World {
                 }
                 match kind {
                     Kind::Look => assert_eq!(done.edit, None),
-                    Kind::Hold(lease_us) => {
+                    Kind::Hold(lease_ms) => {
+                        let lease_us = lease_ms * 1_000;
                         let end_us = now_us.saturating_add(lease_us);
                         self.leases.push(Reserved { end_us, lease_us, quantity: taken });
                     }
@@ -322,8 +324,8 @@ fuzz_target!(|input: Input| {
                 let kind = match kind {
                     TakeKind::Count => Kind::Count,
                     TakeKind::CountDenied => Kind::CountDenied,
-                    TakeKind::Hold { lease_us, shift } => {
-                        Kind::Hold(small(lease_us, shift).clamp(1, 31_557_600_000_000))
+                    TakeKind::Hold { lease_ms, shift } => {
+                        Kind::Hold(small(lease_ms, shift).clamp(1, 31_557_600_000))
                     }
                     TakeKind::Look => Kind::Look,
                 };

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_ratelimit_fuzz::limit::calendar::{Calendar, Zones};
-use redis_ratelimit_fuzz::limit::period::Period;
+use engine::calendar::{Calendar, Zones};
+use engine::period::Period;
 
 const PERIODS: [&str; 14] = [
     "1s", "30s", "1min", "12min", "30min", "1h", "2h", "6h", "12h", "1d", "1w", "1mo", "6mo", "1y",

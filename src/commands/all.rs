@@ -9,16 +9,16 @@
 //! ```
 
 use super::arguments::{Arguments, Clause, Family};
-use super::attempt::{answer, attempt_all, Mode, Part};
+use super::attempt::{attempt_all, Part};
 use super::{now_us, reply, waiting};
 use crate::error::Error;
-use crate::limit::all::{together, Share};
-use crate::limit::decision::TimeUnit;
 use crate::options::Known;
 use crate::redis::call::Call;
-use crate::state::part::Judged;
-use crate::state::{Intent, Spot};
+use crate::state::Spot;
 use crate::stats::Replied;
+use engine::all::together;
+use engine::decision::TimeUnit;
+use engine::judge::Mode;
 
 /// The most keys of a call.
 const MOST_KEYS: u64 = 64;
@@ -35,35 +35,28 @@ pub fn all_ro(call: &Call, _known: Known) -> Result<Replied, Error> {
 
 fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     let (spots, first_clause) = keys(call)?;
-    let (mut clauses, unit) = match clauses(call, spots.len(), first_clause) {
-        Ok(parsed) => parsed,
-        Err((before, error)) => {
-            // An error of a clause before it comes first.
-            for (spot, clause) in spots.iter().zip(&before) {
-                Judged::of(*spot, &clause.request).read(Intent::Read, false)?;
-            }
-            return Err(error);
-        }
-    };
-    let mut parts = Vec::with_capacity(clauses.len());
+    let (mut clauses, unit) = clauses(call, spots.len(), first_clause)?;
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
-    for (spot, clause) in spots.into_iter().zip(&clauses) {
-        parts.push(Part::new(spot, clause, mode != Mode::Look));
-    }
-    let allowed = attempt_all(&mut parts, mode)?;
     if mode != Mode::Look {
-        parts.iter().for_each(|part| part.note(allowed));
+        // Calls that wait come first.
+        spots.iter().for_each(|spot| waiting::wake_key(*spot));
     }
-    let shares = parts.iter().map(Part::share).collect::<Result<Vec<Share>, Error>>()?;
+    let parts: Vec<_> =
+        spots.into_iter().zip(&clauses).map(|(spot, clause)| Part { spot, clause }).collect();
+    let (allowed, done) = attempt_all(&parts, mode)?;
+    if mode != Mode::Look {
+        parts.iter().zip(&done).for_each(|(part, done)| part.note(done, allowed));
+    }
+    let shares: Vec<_> = parts.iter().zip(&done).map(|(part, done)| part.share(done)).collect();
     let whole = together(&shares, allowed);
     let decides = shares.get(whole.decides).ok_or(Error::Internal)?;
     let ctx = call.context();
     ctx.reply_array(7);
     reply::integers(ctx, &decides.decision, unit, whole.limited, whole.retry_after_us);
     ctx.reply_integer(u64::try_from(whole.decides).unwrap_or(u64::MAX).saturating_add(1));
-    ctx.reply_array(parts.len());
-    for part in &parts {
-        let _ = reply::answer(ctx, &answer(part)?);
+    ctx.reply_array(done.len());
+    for done in &done {
+        let _ = reply::answer(ctx, &done.answer);
     }
     Ok(Replied::of(allowed))
 }
@@ -89,11 +82,8 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
     Ok((spots, first_clause))
 }
 
-/// An error in the arguments, and the clauses before it.
-type BadClause = (Vec<Clause>, Error);
-
 /// The clauses of a call, one for each of `keys` keys, and the unit of its times.
-fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeUnit), BadClause> {
+fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeUnit), Error> {
     let mut arguments = Arguments::from(call, first);
     let mut clauses = Vec::with_capacity(keys);
     let mut unit = TimeUnit::Seconds;
@@ -103,23 +93,10 @@ fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeU
         }
         let Some(word) = arguments.next() else { break };
         let clause = Family::named(word).ok_or(Error::NoClause);
-        match clause.and_then(|family| arguments.clause(family)) {
-            Ok(clause) => clauses.push(clause),
-            Err(error) => return Err((clauses, error)),
-        }
+        clauses.push(arguments.clause(clause?)?);
     }
     if clauses.len() != keys {
-        return Err((Vec::new(), Error::Clauses));
+        return Err(Error::Clauses);
     }
     Ok((clauses, unit))
-}
-
-impl<'c> Part<'c> {
-    /// A clause on its key. With `stands_in_line` calls that wait come first.
-    fn new(spot: Spot<'c>, clause: &'c Clause, stands_in_line: bool) -> Part<'c> {
-        if stands_in_line {
-            waiting::wake_key(spot);
-        }
-        Part::of(spot, &clause.request, clause.check, clause.shadow)
-    }
 }

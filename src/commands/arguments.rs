@@ -3,17 +3,17 @@
 use super::policies::{self, Policy};
 use crate::config;
 use crate::error::{Error, Word};
-use crate::limit::calendar::{Calendar, Zone};
-use crate::limit::decimal::parse_i64;
-use crate::limit::decision::{Ask, Manner, Quantity, TimeUnit};
-use crate::limit::period::{Length, Period, PeriodError};
-use crate::limit::request::{Limit, Request, Reserve, WindowLimit};
-use crate::limit::reservation::{Id, MAX_ID, YEAR_MS};
-use crate::limit::rule::Rule;
-use crate::limit::throttle::Rate;
 use crate::options::{self, Known};
 use crate::redis::call::Call;
 use crate::zones::zones;
+use engine::calendar::{Calendar, Zone};
+use engine::decimal::parse_i64;
+use engine::decision::{Ask, Manner, Quantity, TimeUnit};
+use engine::period::{Length, Period, PeriodError};
+use engine::request::{Limit, Request, Reserve, WindowLimit};
+use engine::reservation::{Id, MAX_ID, YEAR_MS};
+use engine::rule::Rule;
+use engine::throttle::Rate;
 use std::sync::Arc;
 
 const MAX_BUCKETS: u64 = 65_536;

@@ -1,23 +1,27 @@
 //! The order of work of every call that takes or looks, over one limit or many.
 //!
 //! ```text
-//! open and read all --> judge all --> carry out all --> write all --> observe
-//! an error here leaves everything as it is              only here is anything written
+//! open, read and judge all --> plan all --> write all --> observe
+//! an error here leaves everything as it is  only here is anything written
 //! ```
 
+use super::arguments::Clause;
 use super::policies::Ended;
 use super::{observe, waiting};
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
-use crate::limit::all::{self, Share};
-use crate::limit::decision::{Ask, Manner, Quantity, Verdict};
-use crate::limit::request::{Limit, Request};
-use crate::limit::reservation::{end_us, Id};
 use crate::redis::random;
-use crate::state::part::Judged;
 use crate::state::window::release_untold;
-use crate::state::{Intent, Spot};
+use crate::state::{Intent, ServerKey, Spot};
 use crate::stats;
+use engine::all::{self, Share};
+use engine::decision::{Ask, Manner, Quantity, Verdict};
+use engine::judge::{self, Mode};
+use engine::request::{Limit, Request};
+use engine::reservation::{end_us, Id};
+
+/// A plan on a key of the server.
+type Plan<'p, 'c> = judge::Plan<'p, 'c, ServerKey<'c>>;
 
 /// How an attempt is made.
 #[derive(Clone, Copy, Debug)]
@@ -28,24 +32,10 @@ pub struct Terms {
     pub mode: Mode,
 }
 
-/// What an attempt may write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// A grant, and what heals. A denial counts for nothing, as the call goes on waiting.
-    Try,
-    /// All that, and a denial with COUNTDENIED.
-    Final,
-    /// Nothing.
-    Look,
-}
-
-impl Mode {
-    fn intent(self) -> Intent {
-        if self == Mode::Look {
-            Intent::Read
-        } else {
-            Intent::Write
-        }
+fn intent(mode: Mode) -> Intent {
+    match mode {
+        Mode::Look => Intent::Read,
+        Mode::Try | Mode::Final => Intent::Write,
     }
 }
 
@@ -83,122 +73,112 @@ impl Attempt {
     }
 }
 
-/// One limit of a call: what is asked of which key, and how far that has come.
+/// One limit of a call over several.
+#[derive(Clone, Copy)]
 pub struct Part<'c> {
-    spot: Spot<'c>,
-    request: &'c Request,
-    /// It must be allowed, and takes nothing (CHECK).
-    check: bool,
-    /// It is told, and never denies the call (SHADOW).
-    shadow: bool,
-    barred: bool,
-    /// A denial may be counted (COUNTDENIED).
-    may_count: bool,
-    /// Whether the part was allowed, before a denial was counted.
-    allowed: bool,
-    judged: Judged<'c>,
+    /// The key.
+    pub spot: Spot<'c>,
+    /// What is asked of it.
+    pub clause: &'c Clause,
 }
 
-impl<'c> Part<'c> {
-    /// A part that nothing was done for yet.
-    pub fn of(spot: Spot<'c>, request: &'c Request, check: bool, shadow: bool) -> Part<'c> {
-        Part {
-            spot,
-            request,
-            check,
-            shadow,
-            barred: false,
-            may_count: true,
-            allowed: false,
-            judged: Judged::of(spot, request),
-        }
-    }
+/// What became of a part.
+#[derive(Clone, Copy)]
+pub struct Done {
+    /// What the caller is told of it.
+    pub answer: Answer,
+    /// Whether it was allowed, before a denial was counted.
+    pub allowed: bool,
+}
 
-    /// Decides what follows from the verdict on the part, and from the one on the whole call.
-    fn decide(&mut self, mode: Mode, call_allowed: bool) -> Result<(), Error> {
-        let judged = &mut self.judged;
-        self.allowed = judged.verdict().allowed();
-        match mode {
-            Mode::Look => judged.look(),
-            _ if call_allowed && self.allowed && self.check => judged.look(),
-            _ if call_allowed && self.allowed => judged.grant(|| Id::from(&random::id()[..])),
-            Mode::Final if !call_allowed && self.may_count && judged.counts_denial() => {
-                judged.count_denial()
-            }
-            Mode::Try | Mode::Final => judged.deny(),
-        }
-    }
-
-    fn write(&mut self) -> Result<(), Error> {
-        let lapsed = self.judged.write()?;
-        if lapsed > 0 {
-            stats::LAPSED.add(u64::try_from(lapsed).unwrap_or(0));
-        }
-        Ok(())
-    }
-
+impl Part<'_> {
     /// Notes how the part ended, where the whole call was allowed or not.
-    pub fn note(&self, call_allowed: bool) {
-        let ended = match (self.allowed, self.shadow) {
+    pub fn note(&self, done: &Done, call_allowed: bool) {
+        let ended = match (done.allowed, self.clause.shadow) {
             (true, _) if call_allowed => Ended::Allowed,
             (true, _) => return,
             (false, true) => Ended::ShadowDenied,
             (false, false) => Ended::Denied,
         };
-        observe::note(self.spot, self.request, ended);
+        observe::note(self.spot, &self.clause.request, ended);
     }
 
-    /// The part as it weighs in the answer of the whole call, once that is done.
-    pub fn share(&self) -> Result<Share, Error> {
-        let quantity = if self.check { 0 } else { self.request.ask.quantity.wanted() };
-        Ok(Share { decision: answer(self)?.decision, quantity, shadow: self.shadow })
+    /// The part as it weighs in the answer of the whole call.
+    pub fn share(&self, done: &Done) -> Share {
+        let Clause { request, check, shadow } = self.clause;
+        let quantity = if *check { 0 } else { request.ask.quantity.wanted() };
+        Share { decision: done.answer.decision, quantity, shadow: *shadow }
     }
 }
 
-/// What the caller is told of a part, once that is done.
-pub fn answer(part: &Part) -> Result<Answer, Error> {
-    Ok(Answer::to(part.request, part.judged.decision()?, part.judged.new_id()))
+fn new_id() -> Id {
+    Id::from(&random::id()[..])
 }
 
-/// Tries all parts, all or nothing; whether the call is allowed. The order of work is the same for one part and for
-/// many. An error leaves every key as it was.
-fn run(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
-    let allowed = all::allowed(parts.iter().map(|part| (part.judged.verdict(), part.shadow)));
-    for part in parts.iter_mut() {
-        part.decide(mode, allowed)?;
+/// The answer to a request that was planned.
+fn answer(request: &Request, plan: &Plan) -> Answer {
+    Answer::to(request, *plan.decision(), plan.id().copied())
+}
+
+/// Writes what was planned.
+fn write(plan: Plan) {
+    let lapsed = plan.apply();
+    if lapsed > 0 {
+        stats::LAPSED.add(u64::try_from(lapsed).unwrap_or(0));
     }
-    for part in parts {
-        part.write()?;
-    }
-    Ok(allowed)
 }
 
 /// Tries a request on its key. Only what takes is ever barred.
 pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, Error> {
-    let mut part = Part::of(spot, request, false, false);
-    part.judged.read(terms.mode.intent(), terms.barred)?;
-    let tries = terms.mode == Mode::Try && !part.judged.verdict().allowed();
-    let alone_us = if tries { part.judged.alone_us()? } else { None };
-    run(std::slice::from_mut(&mut part), terms.mode)?;
-    Ok(Attempt { answer: answer(&part)?, alone_us })
+    let mut call = judge::Call::new(ServerKey { spot, intent: intent(terms.mode) }, request);
+    let mut judged = call.judge(terms.barred)?;
+    let allowed = judged.verdict().allowed();
+    let tries = terms.mode == Mode::Try && !allowed;
+    let alone_us = if tries { judged.earliest_grant_us()? } else { None };
+    let plan = judged.plan(judge::Terms::of(terms.mode), allowed, new_id)?;
+    let answer = answer(request, &plan);
+    write(plan);
+    Ok(Attempt { answer, alone_us })
 }
 
-/// Tries several requests, each on its key, all or nothing; whether the call is allowed. Calls that wait on one of the
-/// keys come first.
-pub fn attempt_all(parts: &mut [Part], mode: Mode) -> Result<bool, Error> {
-    for part in parts.iter_mut() {
+/// Tries several requests, each on its key, all or nothing; whether the call is allowed, and what became of each. Calls
+/// that wait on one of the keys come first. An error leaves every key as it was.
+pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Error> {
+    let mut calls = Vec::with_capacity(parts.len());
+    for Part { spot, clause } in parts {
+        calls.push(judge::Call::new(
+            ServerKey { spot: *spot, intent: intent(mode) },
+            &clause.request,
+        ));
+    }
+    let mut judged = Vec::with_capacity(parts.len());
+    for (call, part) in calls.iter_mut().zip(parts) {
+        let Part { spot, clause: Clause { request, check, shadow } } = *part;
+        let mut terms = judge::Terms { check: *check, ..judge::Terms::of(mode) };
+        let mut barred = false;
         if mode != Mode::Look {
-            if part.request.id().is_some_and(|id| waiting::is_waiting(part.spot, id)) {
+            if request.id().is_some_and(|id| waiting::is_waiting(spot, id)) {
                 return Err(Error::Duplicate);
             }
-            let takes = part.request.takes();
-            part.barred = takes && waiting::is_barred(part.spot, part.request.leave());
+            barred = request.takes() && waiting::is_barred(spot, request.leave());
             // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
-            part.may_count = !part.barred && !part.shadow;
+            terms.may_count = !barred && !*shadow;
         }
-        part.judged.read(mode.intent(), part.barred)?;
+        judged.push((call.judge(barred)?, terms));
     }
-    run(parts, mode)
+    let verdicts =
+        judged.iter().zip(parts).map(|((judged, _), part)| (judged.verdict(), part.clause.shadow));
+    let call_allowed = all::allowed(verdicts);
+    let mut plans = Vec::with_capacity(parts.len());
+    let mut done = Vec::with_capacity(parts.len());
+    for ((judged, terms), part) in judged.into_iter().zip(parts) {
+        let allowed = judged.verdict().allowed();
+        let plan = judged.plan(terms, call_allowed, new_id)?;
+        done.push(Done { answer: answer(&part.clause.request, &plan), allowed });
+        plans.push(plan);
+    }
+    plans.into_iter().for_each(write);
+    Ok((call_allowed, done))
 }
 
 /// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it could be told.

@@ -1,15 +1,15 @@
 //! The lines of this server: the state behind BLOCK, and the only lock around it.
 //!
-//! Each function makes one transition of [`crate::limit::line`], and starts or stops the timer after it has unlocked the
+//! Each function makes one transition of [`engine::line`], and starts or stops the timer after it has unlocked the
 //! lines. Nothing here has a context, so that nothing can call a command or end a wait while the lines are locked.
 
 use crate::answer::Answer;
 use crate::error::Error;
-use crate::limit::line::{self, Cause, Gone, LineId, Place, Reply, Step, Ticket, Timer};
-use crate::limit::request::Request;
 use crate::redis::blocking::{count_turns, start_timer, stop_timer, turn, Blocked, ClientId};
 use crate::redis::call::CommandNumber;
 use crate::redis::clock::{monotonic_us, wall_time_us};
+use engine::line::{self, Cause, Gone, LineId, Place, Reply, Step, Ticket, Timer};
+use engine::request::Request;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 

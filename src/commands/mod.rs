@@ -12,10 +12,10 @@ pub mod take;
 pub mod waiting;
 
 use crate::error::Error;
-use crate::limit::event::LAST_US;
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::state::Spot;
+use engine::event::LAST_US;
 
 /// The key of `call`, which is its first argument, at the time of the command.
 fn spot<'c>(call: &Call<'c>) -> Result<Spot<'c>, Error> {

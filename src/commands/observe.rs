@@ -4,14 +4,14 @@ use super::arguments::{integer, Arguments};
 use super::policies::{self, Ended};
 use crate::config;
 use crate::error::Error;
-use crate::limit::heavy::{Key, Recent};
-use crate::limit::request::Request;
 use crate::options::Known;
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::events::notify;
 use crate::state::Spot;
 use crate::stats::Replied;
+use engine::heavy::{Key, Recent};
+use engine::request::Request;
 use std::sync::{Mutex, PoisonError};
 
 /// The longest key that RL.TOP shows; longer ones are cut.

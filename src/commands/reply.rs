@@ -1,9 +1,9 @@
 //! What commands reply.
 
 use crate::answer::{Answer, Sixth};
-use crate::limit::decision::{Decision, TimeUnit, Verdict};
 use crate::redis::call::{Call, Context};
 use crate::stats::Replied;
+use engine::decision::{Decision, TimeUnit, Verdict};
 
 /// Replies an answer: five integers, and perhaps a sixth element.
 pub fn answer(ctx: Context, answer: &Answer) -> Replied {

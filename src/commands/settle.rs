@@ -8,9 +8,9 @@ use crate::config;
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
-use crate::state::settle::{self, Applied};
-use crate::state::window;
+use crate::state::{window, ServerKey};
 use crate::stats::{self, Replied};
+use engine::settle::{self, Applied};
 
 /// `RL.APPLY key id [quantity]`
 pub fn apply(call: &Call, _known: Known) -> Result<Replied, Error> {
@@ -22,7 +22,8 @@ pub fn apply(call: &Call, _known: Known) -> Result<Replied, Error> {
         _ => return Err(Error::Arity),
     };
     let spot = spot(call)?;
-    let applied = settle::apply(spot, &id, quantity, config::window_entries())?;
+    let applied =
+        settle::apply(ServerKey::to_write(spot), &id, quantity, config::window_entries())?;
     match applied {
         Applied::NotHeld => {}
         Applied::Released => stats::RELEASED.add(1),
@@ -59,7 +60,7 @@ pub fn renew(call: &Call, known: Known) -> Result<Replied, Error> {
     let mut options = Options::default();
     arguments.options(&mut options, known, false)?;
     let spot = spot(call)?;
-    let renewed = settle::renew(spot, &id, options.lease_ms)?;
+    let renewed = settle::renew(ServerKey::to_write(spot), &id, options.lease_ms)?;
     wake_key(spot);
     Ok(reply::settled(call, u64::from(renewed)))
 }
@@ -69,7 +70,7 @@ pub fn held(call: &Call, _known: Known) -> Result<Replied, Error> {
     if Arguments::after_key(call).remaining() > 0 {
         return Err(Error::Arity);
     }
-    let reservations = settle::held(spot(call)?)?;
+    let reservations = window::held(spot(call)?)?;
     let ctx = call.context();
     ctx.reply_array(reservations.len());
     for one in &reservations {

@@ -1,12 +1,13 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
 use super::arguments::{Arguments, Family, Options};
-use super::attempt::{attempt, Mode, Terms};
+use super::attempt::{attempt, Terms};
 use super::{reply, waiting};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
 use crate::stats::Replied;
+use engine::judge::Mode;
 
 /// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE] [BLOCK ms | AHEAD ms] [MS]`
 pub fn throttle(call: &Call, known: Known) -> Result<Replied, Error> {

@@ -2,7 +2,7 @@
 //!
 //! Only the head of a line is ever tried: by every RL.* command that may write to its key, before that command takes
 //! and after it gave back, and by a timer at the next moment that matters. That is when the head could have what it asks
-//! for, when somebody's time is up, and at least every [`crate::limit::line::POLL_US`], as nothing tells of other
+//! for, when somebody's time is up, and at least every [`engine::line::POLL_US`], as nothing tells of other
 //! changes to the key. A grant is charged in the context of whoever tries, then the client is unblocked.
 //!
 //! ```text
@@ -16,17 +16,15 @@
 //! CLIENT UNBLOCK leads from join to answer. A client that is gone, or that the server sent elsewhere, goes from there
 //! to forget, by way of [`disconnected`].
 //!
-//! The lines themselves are in [`crate::limit::line`]: it says what to do next, and this file does it.
+//! The lines themselves are in [`engine::line`]: it says what to do next, and this file does it.
 
-use super::attempt::{attempt, give_back, Attempt, Mode, Terms};
+use super::attempt::{attempt, give_back, Attempt, Terms};
 use super::lines::{self, Outcome, Turn, Waiting, Write};
 use super::policies::Ended;
 use super::{observe, reply, spot};
 use crate::answer::Answer;
 use crate::config;
 use crate::error::Error;
-use crate::limit::line::{Cause, LineId, Place, Reply, Step, Ticket};
-use crate::limit::request::Request;
 use crate::redis::acceptance::accepts_writes;
 use crate::redis::blocking::{Blocked, ClientId};
 use crate::redis::call::{Call, CommandNumber, Context, KeyName};
@@ -34,6 +32,9 @@ use crate::redis::clock;
 use crate::redis::text::OwnedString;
 use crate::state::Spot;
 use crate::stats::{self, Replied};
+use engine::judge::Mode;
+use engine::line::{Cause, LineId, Place, Reply, Step, Ticket};
+use engine::request::Request;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use super::lines::{clock_stepped_back, release, waiting};

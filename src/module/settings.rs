@@ -6,10 +6,10 @@ use crate::config::{
     TOP_KEYS, WINDOW_ENTRIES,
 };
 use crate::error::Error;
-use crate::limit::decimal::parse_i64;
 use crate::redis::call::Context;
 use crate::redis::config::{Number, Refused, Setting, Switch, Text, Value};
 use crate::zones::zones;
+use engine::decimal::parse_i64;
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
 

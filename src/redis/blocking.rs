@@ -13,7 +13,7 @@ use super::call::{Call, Context};
 use super::guard::guard;
 use super::text::OwnedString;
 use super::{clock, random, slot};
-use crate::text::Text;
+use engine::text::Text;
 use redis_module::raw;
 use std::os::raw::{c_int, c_void};
 use std::ptr::null_mut;

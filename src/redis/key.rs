@@ -4,7 +4,7 @@
 use super::api::api;
 use super::call::{Context, KeyName};
 use super::text::OwnedString;
-use crate::text::Text;
+use engine::text::Text;
 use redis_module::raw;
 use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_int, c_longlong};

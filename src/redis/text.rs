@@ -44,6 +44,12 @@ impl OwnedString {
     }
 }
 
+impl AsRef<[u8]> for OwnedString {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl Drop for OwnedString {
     fn drop(&mut self) {
         // SAFETY: we hold one reference and give it back once.

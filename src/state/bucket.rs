@@ -1,32 +1,40 @@
 //! A bucket is a string that spells its theoretical arrival time.
 
-use super::{Intent, Open, Spot};
+use super::{Open, ServerKey};
 use crate::error::Error;
-use crate::limit::expiry::GRACE_MS;
-use crate::limit::throttle::{Bucket, Next, Rate, Stored};
 use crate::redis::key::Kind;
+use engine::expiry::GRACE_MS;
+use engine::store;
+use engine::throttle::{Next, Stored};
 
-/// The bucket under a key, opened for one call.
+/// The bucket under a key, for one call.
 pub struct BucketKey<'c> {
+    at: ServerKey<'c>,
     key: Open<'c>,
-    /// The bucket as it stands.
-    pub bucket: Bucket<'c>,
 }
 
 impl<'c> BucketKey<'c> {
-    /// Opens a key that is missing or holds a bucket.
-    pub fn open(spot: Spot<'c>, intent: Intent, rate: &'c Rate) -> Result<BucketKey<'c>, Error> {
-        let mut key = Open::new(spot, intent);
-        let stored = match key.kind() {
-            Kind::Empty => None,
-            Kind::String => Some(Stored::decode(key.reader().string()).ok_or(Error::NotTat)?),
-            Kind::Zset | Kind::Other => return Err(Error::NotString),
-        };
-        Ok(BucketKey { key, bucket: Bucket::read(rate, stored, spot.now_us) })
+    /// A key that is yet to be read.
+    pub fn of(at: ServerKey<'c>) -> BucketKey<'c> {
+        BucketKey { at, key: Open::closed(at.spot) }
+    }
+}
+
+impl store::BucketKey for BucketKey<'_> {
+    type Error = Error;
+
+    fn read(&mut self) -> Result<Option<Stored>, Error> {
+        self.key = Open::new(self.at.spot, self.at.intent);
+        match self.key.kind() {
+            Kind::Empty => Ok(None),
+            Kind::String => {
+                Ok(Some(Stored::decode(self.key.reader().string()).ok_or(Error::NotTat)?))
+            }
+            Kind::Zset | Kind::Other => Err(Error::NotString),
+        }
     }
 
-    /// Writes what a decision left. Nothing, where the key was opened for reading.
-    pub fn write(&mut self, next: Next) {
+    fn write(&mut self, next: Next) {
         let Open::Write(key) = &mut self.key else { return };
         match next {
             Next::Keep => {}

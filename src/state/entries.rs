@@ -1,11 +1,11 @@
 //! Reading the events of a key's sorted set, which lie behind its reservations, newest first.
 
 use crate::error::Error;
-use crate::limit::event::{score, Event, LAST_US};
-use crate::limit::reservation::Reservation;
-use crate::limit::window::Entries;
 use crate::redis::key::{Element, ReadKey, Scores};
 use crate::redis::text::OwnedString;
+use engine::event::{score, Event, LAST_US};
+use engine::reservation::Reservation;
+use engine::store::Entries;
 
 /// The score of reservations.
 pub const RESERVED: f64 = f64::NEG_INFINITY;
@@ -39,15 +39,15 @@ impl<'k, 'c> EventReader<'k, 'c> {
     pub fn new(key: &'k mut ReadKey<'c>, seen: Seen) -> EventReader<'k, 'c> {
         EventReader { key, seen }
     }
+}
 
-    /// The same, unless the key is a sorted set that somebody else keeps: one with positive scores.
-    pub fn checked(key: &'k mut ReadKey<'c>, seen: Seen) -> Result<EventReader<'k, 'c>, Error> {
-        // A single entry is the newest, which is always read.
-        if seen.len > 1 && key.lowest(FOREIGN).is_some() {
-            return Err(Error::NotEntry);
-        }
-        Ok(EventReader::new(key, seen))
+/// Refuses a sorted set that somebody else keeps: one with positive scores.
+pub fn check(key: &mut ReadKey, seen: Seen) -> Result<(), Error> {
+    // A single entry is the newest, which is always read.
+    if seen.len > 1 && key.lowest(FOREIGN).is_some() {
+        return Err(Error::NotEntry);
     }
+    Ok(())
 }
 
 impl Entries for EventReader<'_, '_> {
@@ -82,10 +82,6 @@ impl Entries for EventReader<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    fn contradiction() -> Error {
-        Error::NotEntry
     }
 }
 

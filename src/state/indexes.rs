@@ -4,9 +4,9 @@
 //! every change by others (see [`crate::redis::events`]), and then the index is dropped; the next call reads the set
 //! anew. As a last guard, the number of elements must be what it was.
 
-use crate::limit::index::Index;
 use crate::redis::call::Context;
 use crate::redis::events;
+use engine::index::Index;
 use foldhash::quality::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,26 +1,28 @@
-//! How limits are stored: the only code that knows what lies under a key. It reads what [`crate::limit`] judges, and
-//! writes what that decides.
+//! How limits are stored: the server's key as the store of [`engine`], which judges what is read here and plans what is
+//! written here.
 //!
 //! ```text
 //! bucket.rs         the string of RL.THROTTLE
 //! window.rs         the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
 //! entries.rs        reading its events
 //! reservations.rs   reading its reservations: from the set where they are few, else from an index in memory
-//! part.rs           one limit on one key: read, judged, granted or denied, written
-//! settle.rs         what becomes of one reservation
 //! indexes.rs        those indexes, and when they are dropped
 //! ```
 
 pub mod bucket;
 mod entries;
 pub mod indexes;
-pub mod part;
 mod reservations;
-pub mod settle;
 pub mod window;
 
+use crate::error::Error;
 use crate::redis::call::{Context, KeyName};
 use crate::redis::key::{Kind, ReadKey, WriteKey};
+use crate::zones::zones;
+use bucket::BucketKey;
+use engine::rule::{Moment, Rule, RuleText};
+use engine::store::Store;
+use window::WindowKey;
 
 /// Where and when something is tried: on which key, and at which time of the wall clock.
 #[derive(Clone, Copy)]
@@ -40,6 +42,52 @@ pub enum Intent {
     Read,
     /// Read and change it.
     Write,
+}
+
+/// A key of the server, as the engine sees it.
+#[derive(Clone, Copy)]
+pub struct ServerKey<'c> {
+    /// Which, and when.
+    pub spot: Spot<'c>,
+    /// What may be done with it.
+    pub intent: Intent,
+}
+
+impl<'c> ServerKey<'c> {
+    /// A key that may be written.
+    pub fn to_write(spot: Spot<'c>) -> ServerKey<'c> {
+        ServerKey { spot, intent: Intent::Write }
+    }
+}
+
+impl<'c> Store for ServerKey<'c> {
+    type Error = Error;
+    type Bucket = BucketKey<'c>;
+    type Window = WindowKey<'c>;
+
+    fn now_us(&self) -> u64 {
+        self.spot.now_us
+    }
+
+    fn moment(&self, rule: &Rule) -> Option<Moment> {
+        zones(|zones| rule.at(self.spot.now_us, zones))
+    }
+
+    fn write_rule(&self, rule: &Rule) -> RuleText {
+        zones(|zones| rule.write(zones))
+    }
+
+    fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
+        zones(|zones| Rule::parse(text, zones))
+    }
+
+    fn bucket(self) -> BucketKey<'c> {
+        BucketKey::of(self)
+    }
+
+    fn window(self) -> WindowKey<'c> {
+        WindowKey::of(self)
+    }
 }
 
 /// An open key.

@@ -3,12 +3,13 @@
 use super::entries::{reservation, RESERVATIONS};
 use super::{indexes, Spot};
 use crate::error::Error;
-use crate::limit::held::{FirstEnd, Lease, Leases, Listed};
-use crate::limit::index::{healed, next_order_us, Index};
-use crate::limit::reservation::{prefix, Reservation};
 use crate::redis::call::{Context, KeyName};
 use crate::redis::key::ReadKey;
 use crate::redis::text::OwnedString;
+use engine::held::{FirstEnd, Lease, Leases, Listed};
+use engine::index::{healed, next_order_us, Index};
+use engine::reservation::{prefix, Reservation};
+use engine::store;
 
 /// From this many reservations on a key has an index.
 const INDEX_FROM: usize = 8;
@@ -127,64 +128,23 @@ impl<'c> Reservations<'c> {
         }
     }
 
-    /// Whether as many are live as `most`.
-    pub fn reach(&self, most: u64) -> bool {
-        let reaches = |number| u64::try_from(number).unwrap_or(u64::MAX) >= most;
-        match self {
-            Reservations::Few(few) => reaches(few.live.len()),
-            // Only near the bound does it matter how many have lapsed.
-            Reservations::Many(many) => reaches(self.len()) && reaches(many.live_len()),
-        }
-    }
-
-    /// Whether the id that was asked for is held.
-    pub fn has_id(&self) -> bool {
-        match self {
-            Reservations::Few(few) => few.has_id,
-            Reservations::Many(many) => many.has_id,
-        }
-    }
-
-    /// The place of a new one in the order of arrival.
-    pub fn next_order_us(&self, now_us: u64) -> u64 {
-        match self {
-            Reservations::Few(few) => next_order_us(few.newest_order_us, now_us),
-            Reservations::Many(many) => {
-                many.index().map_or(now_us, |index| index.next_order_us(now_us))
-            }
-        }
-    }
-
-    /// Whether some must be written anew, as a clock went back, or many have lapsed.
-    pub fn must_write(&self) -> bool {
-        match self {
-            Reservations::Few(few) => !few.future.is_empty(),
-            Reservations::Many(many) => {
-                many.listed.is_some()
-                    || many.index().is_some_and(|index| {
-                        index.lapsed(many.now_us, DROP_MOST).len() >= DROP_MOST
-                    })
-            }
-        }
-    }
-
     /// Those that have lapsed, and those that are written anew as a clock went back: ending one lease from now, in
     /// their old order.
-    pub fn clean(&mut self, now_us: u64) -> Result<Cleaning, Error> {
+    pub fn clean(&mut self, now_us: u64) -> Cleaning {
         let mut cleaning = Cleaning::default();
         match self {
             Reservations::Few(few) => {
-                for member in &few.future {
-                    let one = healed(&reservation(member)?, now_us);
-                    cleaning.add.push(OwnedString::new(one.member().as_bytes()));
+                for one in few.future.iter().flat_map(reservation) {
+                    let one = healed(&one, now_us).member();
+                    cleaning.add.push(OwnedString::new(one.as_bytes()));
                 }
                 cleaning.lapsed = few.lapsed.len();
                 cleaning.remove.append(&mut few.lapsed);
                 cleaning.remove.append(&mut few.future);
             }
-            Reservations::Many(many) => many.clean(&mut cleaning)?,
+            Reservations::Many(many) => many.clean(&mut cleaning),
         }
-        Ok(cleaning)
+        cleaning
     }
 
     /// Notes that a reservation was removed.
@@ -304,8 +264,8 @@ impl<'c> Many<'c> {
         }
     }
 
-    fn clean(&mut self, cleaning: &mut Cleaning) -> Result<(), Error> {
-        let Some(index) = &mut self.index else { return Ok(()) };
+    fn clean(&mut self, cleaning: &mut Cleaning) {
+        let Some(index) = &mut self.index else { return };
         let mut changed: Vec<_> =
             self.lapsed_id.take().map(|old| (old, None)).into_iter().collect();
         for one in index.lapsed(self.now_us, DROP_MOST) {
@@ -319,18 +279,17 @@ impl<'c> Many<'c> {
             }
         }
         for (old, new) in changed {
-            if !index.remove(reservation(&old)?.id) {
+            if !reservation(&old).is_ok_and(|old| index.remove(old.id)) {
                 continue;
             }
             if let Some(new) = new {
-                index.insert(&reservation(&new)?);
+                reservation(&new).map(|new| index.insert(&new)).ok();
                 cleaning.add.push(new);
             } else {
                 cleaning.lapsed = cleaning.lapsed.saturating_add(1);
             }
             cleaning.remove.push(old);
         }
-        Ok(())
     }
 }
 
@@ -338,6 +297,49 @@ impl Drop for Many<'_> {
     fn drop(&mut self) {
         if let Some(index) = self.index.take() {
             indexes::put(self.ctx, self.name.as_bytes(), index, self.len, INDEX_FROM);
+        }
+    }
+}
+
+impl store::Reservations for Reservations<'_> {
+    /// Whether as many are live as `most`.
+    fn reach(&self, most: u64) -> bool {
+        let reaches = |number| u64::try_from(number).unwrap_or(u64::MAX) >= most;
+        match self {
+            Reservations::Few(few) => reaches(few.live.len()),
+            // Only near the bound does it matter how many have lapsed.
+            Reservations::Many(many) => reaches(self.len()) && reaches(many.live_len()),
+        }
+    }
+
+    /// Whether the id that was asked for is held.
+    fn has_id(&self) -> bool {
+        match self {
+            Reservations::Few(few) => few.has_id,
+            Reservations::Many(many) => many.has_id,
+        }
+    }
+
+    /// The place of a new one in the order of arrival.
+    fn next_order_us(&self, now_us: u64) -> u64 {
+        match self {
+            Reservations::Few(few) => next_order_us(few.newest_order_us, now_us),
+            Reservations::Many(many) => {
+                many.index().map_or(now_us, |index| index.next_order_us(now_us))
+            }
+        }
+    }
+
+    /// Whether some must be written anew, as a clock went back, or many have lapsed.
+    fn must_write(&self) -> bool {
+        match self {
+            Reservations::Few(few) => !few.future.is_empty(),
+            Reservations::Many(many) => {
+                many.listed.is_some()
+                    || many.index().is_some_and(|index| {
+                        index.lapsed(many.now_us, DROP_MOST).len() >= DROP_MOST
+                    })
+            }
         }
     }
 }

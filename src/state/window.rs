@@ -7,44 +7,27 @@
 //!
 //! Nothing is written before everything that is read or removed was found to be ours.
 
-use super::entries::{after, event, reservation, EventReader, Seen, RESERVATIONS, RESERVED};
+use super::entries::{after, check, event, reservation, EventReader, Seen, RESERVATIONS, RESERVED};
 use super::reservations::{find_live, Reservations};
-use super::{indexes, Intent, Open, Spot};
+use super::{indexes, Intent, Open, ServerKey, Spot};
 use crate::error::Error;
-use crate::limit::decision::{Ask, Decision, Verdict};
-use crate::limit::event::{score, Event};
-use crate::limit::expiry::Expiry;
-use crate::limit::held::Leases;
-use crate::limit::reservation::{Id, Reservation};
-use crate::limit::rule::Moment;
-use crate::limit::window::{decision, freed_at_us, verdict, Edit, Judgement, Tally, Use};
 use crate::redis::key::{remove_highest, Kind, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
+use engine::event::{score, Event};
+use engine::held::Leases;
+use engine::reservation::Id;
+use engine::store::{self, Change};
 
 /// All scores.
 const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
-/// An open sorted set whose reservations were read.
+/// A sorted set of events and reservations, for one call.
 pub struct WindowKey<'c> {
+    at: ServerKey<'c>,
     key: Open<'c>,
-    spot: Spot<'c>,
     reservations: Reservations<'c>,
     /// What is known of its events.
     events: Seen,
-}
-
-/// What a call does to the reservations of a key.
-#[derive(Default)]
-pub struct Change<'r> {
-    /// A reservation that is made.
-    pub reserve: Option<Reservation<'r>>,
-    /// A reservation that goes: applied, or renewed.
-    pub settle: Option<OwnedString>,
-    /// Reservations that have lapsed go, and those of a clock that went back are written anew, as far as that is a
-    /// bounded piece of work.
-    pub clean: bool,
-    /// The TTL stays where it is: something was given back.
-    pub keep_ttl: bool,
 }
 
 fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
@@ -60,28 +43,31 @@ fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
 }
 
 impl<'c> WindowKey<'c> {
-    /// Opens a key that is missing or a sorted set, and reads what is reserved there, and whether `id` is.
-    pub fn open(spot: Spot<'c>, intent: Intent, id: Option<&[u8]>) -> Result<WindowKey<'c>, Error> {
-        let mut key = WindowKey::unopened(spot);
-        key.read(intent, id)?;
-        Ok(key)
+    /// A key that is yet to be read.
+    pub fn of(at: ServerKey<'c>) -> WindowKey<'c> {
+        let key = Open::closed(at.spot);
+        WindowKey { at, key, reservations: Reservations::none(), events: Seen::default() }
     }
+}
 
-    /// A key that is yet to be [read](WindowKey::read).
-    pub fn unopened(spot: Spot<'c>) -> WindowKey<'c> {
-        let key = Open::closed(spot);
-        WindowKey { key, spot, reservations: Reservations::none(), events: Seen::default() }
-    }
+impl<'c> store::WindowKey for WindowKey<'c> {
+    type Error = Error;
+    type Events<'k>
+        = EventReader<'k, 'c>
+    where
+        Self: 'k;
+    type Reservations = Reservations<'c>;
+    type Member = OwnedString;
 
-    /// Opens it, as [`WindowKey::open`] does.
-    pub fn read(&mut self, intent: Intent, id: Option<&[u8]>) -> Result<(), Error> {
-        self.key = open(self.spot, intent)?;
+    fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
+        let ServerKey { spot, intent } = self.at;
+        self.key = open(spot, intent)?;
         let reader = self.key.reader();
-        match Reservations::indexed(self.spot, reader, id) {
+        match Reservations::indexed(spot, reader, id) {
             Some(reservations) => self.reservations = reservations,
             None => match reader.lowest(ALL) {
                 Some(element) if element.score == RESERVED => {
-                    self.reservations = Reservations::read(self.spot, reader, id)?;
+                    self.reservations = Reservations::read(spot, reader, id)?;
                 }
                 Some(element) => self.events.newest = Some(event(&element)?),
                 None => {}
@@ -91,115 +77,37 @@ impl<'c> WindowKey<'c> {
         Ok(())
     }
 
-    /// Counts the events at a moment.
-    pub fn tally(&mut self, moment: Moment) -> Result<Tally, Error> {
-        if !moment.counts() {
-            return Ok(Tally::nothing(moment));
-        }
-        Tally::read(&mut EventReader::checked(self.key.reader(), self.events)?, moment)
+    fn check(&mut self) -> Result<(), Error> {
+        check(self.key.reader(), self.events)
     }
 
-    /// Counts the events into a tally that counts nothing yet.
-    pub fn count(&mut self, tally: &mut Tally) -> Result<(), Error> {
-        if !tally.moment().counts() {
-            return Ok(());
-        }
-        tally.count(&mut EventReader::checked(self.key.reader(), self.events)?)
-    }
-
-    /// What is reserved.
-    pub fn reservations(&self) -> &Reservations<'c> {
+    fn reservations(&self) -> &Reservations<'c> {
         &self.reservations
     }
 
-    /// What uses up `limit`.
-    pub fn used(&self, tally: &Tally, limit: u64) -> Use {
-        Use { limit, counted: tally.counted(), held: self.reservations.total() }
+    fn split(&mut self) -> (EventReader<'_, 'c>, &Reservations<'c>) {
+        (EventReader::new(self.key.reader(), self.events), &self.reservations)
     }
 
-    /// The verdict on a judgement, with its wait.
-    pub fn verdict(
-        &mut self,
-        tally: &Tally,
-        judgement: Judgement,
-        barred: bool,
-    ) -> Result<Verdict, Error> {
-        let mut reader = EventReader::new(self.key.reader(), self.events);
-        verdict(&mut reader, tally, &self.reservations, judgement, barred)
+    fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
+        find_live(Some(&self.reservations), self.key.reader(), id, self.at.spot.now_us)
     }
 
-    /// When what is asked could be had if nothing were held and nobody waited; `None` if never.
-    pub fn alone_us(&mut self, tally: &Tally, used: &Use, ask: &Ask) -> Result<Option<u64>, Error> {
-        let now_us = self.spot.now_us;
-        match used.judge_alone(ask) {
-            Judgement::Never => Ok(None),
-            Judgement::Allowed(_) => Ok(Some(now_us)),
-            Judgement::Wanting { need, .. } => {
-                let mut reader = EventReader::new(self.key.reader(), self.events);
-                freed_at_us(&mut reader, tally, &Reservations::none(), need)
-            }
-        }
-    }
-
-    /// What a call with this verdict is told of the key as it stands, or will stand with a reservation of so much that
-    /// ends at that time.
-    pub fn decide(
-        &self,
-        verdict: Verdict,
-        tally: &Tally,
-        limit: u64,
-        reserve: Option<(u64, u64)>,
-    ) -> Decision {
-        let mut after = self.used(tally, limit);
-        let mut empty_at_us = self.empty_at_us(tally);
-        if let Some((quantity, end_us)) = reserve {
-            after.held = after.held.saturating_add(u128::from(quantity));
-            empty_at_us = empty_at_us.max(Some(end_us));
-        }
-        decision(verdict, &after, self.spot.now_us, empty_at_us)
-    }
-
-    fn empty_at_us(&self, tally: &Tally) -> Option<u64> {
-        tally.empty_at_us().max(self.reservations.last_end_us())
-    }
-
-    /// Whether something is to be written even where a call is denied: what heals, and what lies in the way of every
-    /// call.
-    pub fn must_write(&self, tally: &Tally) -> bool {
-        tally.has_future() || self.reservations.must_write()
-    }
-
-    /// Uncounts `amount` of the events; whether there was something to uncount.
-    pub fn uncount(&mut self, tally: &mut Tally, amount: u64) -> Result<bool, Error> {
-        tally.uncount(&mut EventReader::new(self.key.reader(), self.events), amount)
-    }
-
-    /// Plans what is to be written to the events, and drops dead ones with it if `trims`. All that will be removed is
-    /// ours, or this is an error.
-    pub fn plan(&mut self, tally: &mut Tally, trims: bool, most_entries: u32) -> Result<(), Error> {
-        let mut reader = EventReader::new(self.key.reader(), self.events);
-        if trims {
-            tally.trim(&mut reader, most_entries)?;
-        }
-        tally.edit(&mut reader)?;
-        Ok(())
-    }
-
-    /// Writes what was planned; returns how many lapsed reservations were dropped. Nothing, where the key was opened for
-    /// reading.
-    pub fn write(&mut self, tally: &Tally, edit: &Edit, change: Change) -> Result<usize, Error> {
-        let Some(mut key) = self.key.take(self.spot) else { return Ok(0) };
-        let Spot { ctx, name, now_us } = self.spot;
+    fn write(&mut self, change: Change<'_, OwnedString>) -> usize {
+        let Some(mut key) = self.key.take(self.at.spot) else { return 0 };
+        let Spot { ctx, name, now_us } = self.at.spot;
+        let edit = change.edit;
         let (mut remove, mut lapsed, mut settled_us) = (Vec::new(), 0, None);
         // Before what heals: a reservation that is settled is not written anew.
         if let Some(member) = change.settle {
-            let one = reservation(&member)?;
-            settled_us = Some(one.end_us);
-            self.reservations.removed(&one, now_us);
+            if let Ok(one) = reservation(&member) {
+                settled_us = Some(one.end_us);
+                self.reservations.removed(&one, now_us);
+            }
             remove.push(member);
         }
         if change.clean {
-            let mut cleaning = self.reservations.clean(now_us)?;
+            let mut cleaning = self.reservations.clean(now_us);
             cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
             remove.append(&mut cleaning.remove);
             lapsed = cleaning.lapsed;
@@ -236,12 +144,8 @@ impl<'c> WindowKey<'c> {
         if !remove.is_empty() {
             key.remove(&remove);
         }
-        if !change.keep_ttl {
-            let in_use_us = tally.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
-            let expiry = Expiry {
-                needed_us: self.empty_at_us(tally).unwrap_or(now_us),
-                in_use_us: in_use_us.min(tally.moment().period_us()),
-            };
+        if let Some(expiry) = change.expiry {
+            let expiry = expiry.reaching(self.reservations.last_end_us());
             let current_ms = key.expires_at_ms();
             let moved_ms = match settled_us {
                 Some(settled_us) => expiry.after_settling(settled_us, current_ms),
@@ -256,12 +160,7 @@ impl<'c> WindowKey<'c> {
         if edit.trim > 0 {
             remove_highest(ctx, name, edit.trim);
         }
-        Ok(lapsed)
-    }
-
-    /// The member of the reservation `id`, if it is live.
-    pub fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
-        find_live(Some(&self.reservations), self.key.reader(), id, self.spot.now_us)
+        lapsed
     }
 }
 
@@ -313,16 +212,28 @@ fn remove(
     }
 }
 
-/// The members of the live reservations, the oldest first.
-pub fn held(spot: Spot) -> Result<Vec<OwnedString>, Error> {
+/// A live reservation, as RL.HELD tells of it.
+pub struct Held {
+    /// Its id.
+    pub id: Id,
+    /// How much it holds.
+    pub quantity: u64,
+    /// Microseconds until it lapses.
+    pub left_us: u64,
+}
+
+/// The live reservations of a key, the oldest first.
+pub fn held(spot: Spot) -> Result<Vec<Held>, Error> {
     let mut key = open(spot, Intent::Read)?;
-    let mut members = Vec::new();
+    let mut live = Vec::new();
     for element in key.reader().ascending(RESERVATIONS) {
         let one = reservation(&element.member)?;
         if one.live(spot.now_us) {
-            members.push((one.order_us, element.member));
+            let left_us = one.lapses_us(spot.now_us).saturating_sub(spot.now_us);
+            let held = Held { id: Id::from(one.id), quantity: one.quantity, left_us };
+            live.push((one.order_us, held));
         }
     }
-    members.sort_by_key(|(order_us, _)| *order_us);
-    Ok(members.into_iter().map(|(_, member)| member).collect())
+    live.sort_by_key(|(order_us, _)| *order_us);
+    Ok(live.into_iter().map(|(_, held)| held).collect())
 }

@@ -2,7 +2,7 @@
 //! none of its times was computed by the crate under test.
 
 use super::*;
-use crate::limit::properties::cases;
+use crate::properties::cases;
 use proptest::prelude::*;
 
 /// Unix microseconds of `2026-11-01T05:59:59.999999Z`, by Hinnant's civil calendar, not by jiff.

@@ -2,7 +2,7 @@
 //! that does what the lines tell it, a few steps at a time.
 
 use super::*;
-use crate::limit::properties::cases;
+use crate::properties::cases;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

@@ -16,28 +16,10 @@
 
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::event::{Event, MAX_SUM};
+use super::expiry::Expiry;
 use super::held::Leases;
 use super::rule::Moment;
-
-/// Reads a key's entries of events by their times.
-pub trait Entries {
-    /// What reading can fail with.
-    type Error;
-    /// How many there are.
-    fn len(&self) -> usize;
-    /// The newest entry of at most `until_us`; the newest of all for `None`.
-    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
-    /// The oldest entry after `after_us`; the oldest of all for `None`.
-    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
-    /// Shows the entries after `after_us` to `visit`, the oldest first, until it returns false.
-    fn scan(
-        &mut self,
-        after_us: Option<u64>,
-        visit: impl FnMut(Event) -> bool,
-    ) -> Result<(), Self::Error>;
-    /// The error for entries that contradict each other. The module never writes such entries.
-    fn contradiction() -> Self::Error;
-}
+use super::store::{Entries, Refused};
 
 /// What is to be written to the entries of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +60,7 @@ mod trim {
 const SCAN_MOST: u64 = 64;
 
 /// What counts at one moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     moment: Moment,
     /// The oldest entry that counts.
@@ -122,7 +104,7 @@ impl Tally {
         self.first = Some(first);
         let least = tail.weight.max(first.weight);
         if !(least..=most_counted(&tail)).contains(&self.counted()) {
-            return Err(E::contradiction());
+            return Err(Refused::Foreign.into());
         }
         Ok(())
     }
@@ -130,7 +112,7 @@ impl Tally {
     /// Takes all entries after now as one that happens now.
     fn merge_future<E: Entries>(&mut self, entries: &mut E, newest: Event) -> Result<(), E::Error> {
         let now_us = self.moment.now_us();
-        let future = entries.oldest(Some(now_us))?.ok_or_else(E::contradiction)?;
+        let future = entries.oldest(Some(now_us))?.ok_or(Refused::Foreign)?;
         let mut merged = Event {
             newest_us: now_us,
             // The first of them may have begun before now.
@@ -151,7 +133,7 @@ impl Tally {
             }
         }
         if !(1..=most_counted(&newest)).contains(&merged.weight) {
-            return Err(E::contradiction());
+            return Err(Refused::Foreign.into());
         }
         merged.weight = merged.weight.min(MAX_SUM);
         self.edit.future_from = Some(now_us);
@@ -274,6 +256,16 @@ impl Tally {
         }
     }
 
+    /// What the events need of the key's TTL.
+    pub fn expiry(&self) -> Expiry {
+        let now_us = self.moment.now_us();
+        let in_use_us = self.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
+        Expiry {
+            needed_us: self.empty_at_us().unwrap_or(now_us),
+            in_use_us: in_use_us.min(self.moment.period_us()),
+        }
+    }
+
     /// When the last of the counted events leaves; `None` if there is none.
     pub fn empty_at_us(&self) -> Option<u64> {
         self.first?;
@@ -331,7 +323,7 @@ impl Tally {
         if horizon_us < first.newest_us {
             return Ok(0);
         }
-        let last = entries.newest(Some(horizon_us))?.ok_or_else(E::contradiction)?;
+        let last = entries.newest(Some(horizon_us))?.ok_or(Refused::Foreign)?;
         // An entry that `tail` has replaced leaves with `tail`.
         Ok(last.sum_since(&first).min(tail.before().wrapping_sub(first.before())))
     }
@@ -469,7 +461,7 @@ pub fn freed_at_us<E: Entries>(
     if need == 0 {
         return Ok(Some(tally.moment.now_us()));
     }
-    let (lapse_us, lapsed_before) = held.first_end(|end_us, lapsed| {
+    let (lapse_us, lapsed_before) = held.first_end(|end_us, lapsed| -> Result<bool, E::Error> {
         let left = tally.left_until(entries, end_us)?;
         Ok(lapsed.saturating_add(u128::from(left)) >= need)
     })?;

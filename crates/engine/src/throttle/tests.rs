@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, RngSeed};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-#[path = "../../../tests/support/gcra_table.rs"]
+#[path = "../../../../tests/support/gcra_table.rs"]
 mod gcra_table;
 
 /// 14 November 2023, 22:13:20 UTC, in microseconds.
@@ -77,7 +77,7 @@ impl Key {
         Key { rate, stored: None, now_us: START_US }
     }
 
-    fn call(&mut self, ask: &Ask) -> Result<Decision, DebtTooLong> {
+    fn call(&mut self, ask: &Ask) -> Result<Decision, Refused> {
         let (decision, next) = throttle(&self.rate, self.stored, self.now_us, ask)?;
         self.stored = stored_after(self.stored, next);
         if let Some(stored) = self.stored {
@@ -596,14 +596,14 @@ fn no_debt_is_longer_than_a_hundred_years() {
     );
     // Nothing is written for what is an error, and what comes in meanwhile can be forced again.
     let before = key.stored;
-    assert_eq!(key.call(&force(1)), Err(DebtTooLong));
+    assert_eq!(key.call(&force(1)), Err(Refused::DebtTooLong));
     assert_eq!(key.stored, before);
     key.now_us += SECOND_US;
     assert!(key.call(&force(1)).is_ok());
-    assert_eq!(key.call(&force(1)), Err(DebtTooLong));
+    assert_eq!(key.call(&force(1)), Err(Refused::DebtTooLong));
     // A time that nineteen digits cannot spell is one too.
     key = Key { now_us: 7_258_118_400_000_000, ..Key::new(rate) };
-    assert_eq!(key.call(&force(YEARS_S)), Err(DebtTooLong));
+    assert_eq!(key.call(&force(YEARS_S)), Err(Refused::DebtTooLong));
     assert_eq!(key.stored, None);
     assert!(key.call(&force(YEARS_S / 2)).is_ok());
 }
@@ -713,7 +713,7 @@ impl Model {
         self.interval = whole(period_ms) * whole(1000u64) / whole(count);
     }
 
-    fn call(&mut self, now_us: u64, ask: &Ask) -> Result<Decision, DebtTooLong> {
+    fn call(&mut self, now_us: u64, ask: &Ask) -> Result<Decision, Refused> {
         let now = whole(now_us);
         let empty = &now + &self.interval * whole(self.limit);
         let last = &empty + whole(self.debt_ns) / whole(1000u64);
@@ -740,7 +740,7 @@ impl Model {
             Quantity::Take(wanted) if ask.manner == Manner::Force => {
                 let after = &tat + cost(wanted);
                 if &after - &empty > whole(MAX_DEBT_NS) / whole(1000u64) {
-                    return Err(DebtTooLong);
+                    return Err(Refused::DebtTooLong);
                 }
                 (Verdict::taking(wanted), Some(after))
             }

@@ -20,6 +20,7 @@
 use super::decimal::{parse_digits, parse_u64, Text};
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::period::MAX_PERIOD_MS;
+use super::store::Refused;
 use std::num::{NonZeroU128, NonZeroU64};
 
 /// Attoseconds, 1e-18 s. Fine enough that rounding an interval down to them costs less than one part in
@@ -207,14 +208,11 @@ pub enum Next {
     Delete,
 }
 
-/// FORCE would leave a debt above 100 years, or a time that no value can spell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DebtTooLong;
-
 /// A bucket at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket<'r> {
     rate: &'r Rate,
+    now_us: u64,
     now: Attos,
     /// The moment of an empty bucket's arrival time.
     empty: Attos,
@@ -230,22 +228,34 @@ impl<'r> Bucket<'r> {
     pub fn read(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
-        let Some(stored) = stored else {
-            return Bucket { rate, now, empty, tat: now, from_future: false };
-        };
-        let last = empty.saturating_add(u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS));
+        let mut bucket = Bucket { rate, now_us, now, empty, tat: now, from_future: false };
+        if let Some(stored) = stored {
+            bucket.set(stored);
+        }
+        bucket
+    }
+
+    /// Takes what is stored as its state.
+    pub fn set(&mut self, stored: Stored) {
+        let debt = u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS);
+        let last = self.empty.saturating_add(debt);
         let stored = stored.tat();
-        Bucket { rate, now, empty, tat: stored.clamp(now, last), from_future: stored > last }
+        (self.tat, self.from_future) = (stored.clamp(self.now, last), stored > last);
+    }
+
+    /// The moment at which it is looked at, in Unix microseconds.
+    pub fn now_us(&self) -> u64 {
+        self.now_us
     }
 
     /// Judges what is asked. With `barred` others wait in line before the call.
-    pub fn judge(&self, ask: &Ask, barred: bool) -> Result<Verdict, DebtTooLong> {
+    pub fn judge(&self, ask: &Ask, barred: bool) -> Result<Verdict, Refused> {
         let Quantity::Take(wanted) = ask.quantity else { return Ok(Verdict::taking(0)) };
         let verdict = match ask.manner {
             Manner::Force => {
                 let after = self.tat.saturating_add(self.rate.cost(wanted));
                 if self.debt_ns(after) > u128::from(MAX_DEBT_NS) || after > LAST_TAT {
-                    return Err(DebtTooLong);
+                    return Err(Refused::DebtTooLong);
                 }
                 return Ok(Verdict::taking(wanted));
             }

@@ -1,6 +1,6 @@
 //! What one call asks of one key.
 
-use super::decision::{Ask, TimeUnit};
+use super::decision::{Ask, Manner, Quantity, TimeUnit};
 use super::reservation::Id;
 use super::rule::Rule;
 use super::throttle::Rate;
@@ -56,6 +56,18 @@ pub struct Reserve {
 }
 
 impl Request {
+    /// Takes one of this limit, and nothing out of the ordinary.
+    pub fn of(limit: Limit) -> Request {
+        Request {
+            limit,
+            ask: Ask { quantity: Quantity::Take(1), leave: 0, manner: Manner::Whole },
+            count_denied: false,
+            unit: TimeUnit::Seconds,
+            policy: None,
+            shadow: false,
+        }
+    }
+
     /// Whether it takes something, so that it has to stand in line and may wait.
     pub fn takes(&self) -> bool {
         self.ask.quantity.takes()

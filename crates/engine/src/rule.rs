@@ -99,17 +99,25 @@ impl Rule {
 }
 
 /// A rule at one moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
     now_us: u64,
     stretch: Stretch,
     coarse_entries: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Stretch {
-    Sliding { length: Length, horizon_us: Option<u64>, buckets: Option<u32> },
-    Calendar { start_us: u64, end_us: u64 },
+    Sliding {
+        length: Length,
+        horizon_us: Option<u64>,
+        buckets: Option<u32>,
+    },
+    Calendar {
+        start_us: u64,
+        end_us: u64,
+    },
+    #[default]
     Nothing,
 }
 

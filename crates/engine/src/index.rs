@@ -11,7 +11,8 @@
 //! ```
 
 use super::held::{FirstEnd, Lease, Leases, Listed};
-use super::reservation::{end_us, Reservation};
+use super::reservation::{end_us, Member, Reservation};
+use super::store::Reservations;
 use foldhash::quality::RandomState;
 use hashbrown::hash_table::Entry;
 use hashbrown::HashTable;
@@ -470,6 +471,142 @@ impl Index {
             }
             self.refresh(second);
             second
+        }
+    }
+}
+
+/// An index at one moment, for one call.
+#[derive(Debug)]
+pub struct HeldIndex {
+    index: Box<Index>,
+    now_us: u64,
+    has_id: bool,
+    /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
+    lapsed_id: Option<Member>,
+    /// The live leases, where some are from the future: those as ending one lease from now, written anew or not.
+    listed: Option<Listed>,
+}
+
+/// A reservation that goes, and what takes its place: nothing where it has lapsed, itself where it is healed.
+pub type Cleaned = (Member, Option<Member>);
+
+/// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
+pub const DROP_MOST: usize = 64;
+/// The most reservations that a call writes anew after a clock went back.
+pub const HEAL_MOST: usize = 256;
+
+impl HeldIndex {
+    /// The index at `now_us`, and whether `id` is held.
+    pub fn at(index: Box<Index>, now_us: u64, id: Option<&[u8]>) -> HeldIndex {
+        let found = id.and_then(|id| index.get(id));
+        let has_id = found.is_some_and(|one| one.live(now_us));
+        let lapsed_id = found.filter(|one| !one.live(now_us)).map(|one| one.member());
+        let listed = index.may_have_future(now_us).then(|| index.listed(now_us));
+        HeldIndex { index, now_us, has_id, lapsed_id, listed }
+    }
+
+    /// The index itself.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The index, once the call is done.
+    pub fn into_index(self) -> Box<Index> {
+        self.index
+    }
+
+    /// Notes that a reservation was removed.
+    pub fn removed(&mut self, one: &Reservation) {
+        if let Some(listed) = &mut self.listed {
+            let end_us = one.lapses_us(self.now_us);
+            listed.remove(Lease { end_us, quantity: one.quantity });
+        }
+        self.index.remove(one.id);
+    }
+
+    /// Notes that a reservation was added.
+    pub fn added(&mut self, one: &Reservation) {
+        self.index.insert(one);
+        if let Some(listed) = &mut self.listed {
+            listed.add(Lease { end_us: one.end_us, quantity: one.quantity });
+        }
+    }
+
+    /// Removes those that have lapsed, and starts those anew that are from the future: a bounded number of both.
+    pub fn clean(&mut self) -> Vec<Cleaned> {
+        let lapsed = self.index.lapsed(self.now_us, DROP_MOST);
+        let lapsed = lapsed.iter().map(|one| (one.member(), None));
+        let mut changed: Vec<Cleaned> =
+            self.lapsed_id.take().map(|old| (old, None)).into_iter().chain(lapsed).collect();
+        if self.listed.is_some() {
+            for one in self.index.future(self.now_us, HEAL_MOST) {
+                changed.push((one.member(), Some(healed(&one, self.now_us).member())));
+            }
+        }
+        changed.retain(|(old, new)| {
+            let gone =
+                Reservation::decode(old.as_bytes()).is_some_and(|old| self.index.remove(old.id));
+            if let Some(new) = new.as_ref().and_then(|new| Reservation::decode(new.as_bytes())) {
+                self.index.insert(&new);
+            }
+            gone
+        });
+        changed
+    }
+
+    fn live_len(&self) -> usize {
+        match &self.listed {
+            Some(listed) => listed.len(),
+            None => {
+                let lapsed = self.index.lapsed(self.now_us, usize::MAX).len();
+                self.index.len().saturating_sub(lapsed)
+            }
+        }
+    }
+}
+
+impl Reservations for HeldIndex {
+    fn has_id(&self) -> bool {
+        self.has_id
+    }
+
+    fn reach(&self, most: u64) -> bool {
+        let reaches = |number| u64::try_from(number).unwrap_or(u64::MAX) >= most;
+        // Only near the bound does it matter how many have lapsed.
+        reaches(self.index.len()) && reaches(self.live_len())
+    }
+
+    fn next_order_us(&self, now_us: u64) -> u64 {
+        self.index.next_order_us(now_us)
+    }
+
+    fn must_write(&self) -> bool {
+        self.listed.is_some() || self.index.lapsed(self.now_us, DROP_MOST).len() >= DROP_MOST
+    }
+}
+
+impl Leases for HeldIndex {
+    fn total(&self) -> u128 {
+        match &self.listed {
+            Some(listed) => listed.total(),
+            None => self.index.live(self.now_us).total(),
+        }
+    }
+
+    fn last_end_us(&self) -> Option<u64> {
+        match &self.listed {
+            Some(listed) => listed.last_end_us(),
+            None => self.index.live(self.now_us).last_end_us(),
+        }
+    }
+
+    fn first_end<E>(
+        &self,
+        enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstEnd, E> {
+        match &self.listed {
+            Some(listed) => listed.first_end(enough),
+            None => self.index.live(self.now_us).first_end(enough),
         }
     }
 }

@@ -20,6 +20,11 @@ pub struct Expiry {
 }
 
 impl Expiry {
+    /// The same for a key whose last lease ends at `last_end_us`.
+    pub fn reaching(self, last_end_us: Option<u64>) -> Expiry {
+        Expiry { needed_us: self.needed_us.max(last_end_us.unwrap_or(0)), ..self }
+    }
+
     fn needed_ms(&self) -> u64 {
         self.needed_us.div_ceil(1_000)
     }

@@ -1,0 +1,479 @@
+//! One limit on one key, for one call: read and judged; then exactly one of granted, denied, counted though denied, or
+//! looked at, which gives a plan; then written.
+//!
+//! ```text
+//! Call --judge--> Judged --grant | deny | count_denial | look--> Plan --apply-->
+//!      may fail            may fail                                    cannot fail
+//! ```
+//!
+//! Each step consumes the one before. What is large stays in [`Call`], which the others borrow: moving it from step to
+//! step costs as much as deciding.
+
+use super::decision::{Decision, Manner, Quantity, Verdict};
+use super::event::{LAST_US, MAX_SUM};
+use super::held::{Leases, Listed};
+use super::request::{Limit, Request, Reserve, WindowLimit};
+use super::reservation::{end_us, Id, Reservation};
+use super::store::{BucketKey, Change, Refused, Reservations, Store, WindowKey};
+use super::throttle::{Bucket, Next};
+use super::window::{decision, freed_at_us, verdict, Judgement, Tally, Use};
+
+/// What a call may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A grant, and what heals. A denial counts for nothing, as the call goes on waiting.
+    Try,
+    /// All that, and a denial with COUNTDENIED.
+    Final,
+    /// Nothing.
+    Look,
+}
+
+/// On which terms a request is carried out.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// What may be written.
+    pub mode: Mode,
+    /// It must be allowed, and takes nothing (CHECK).
+    pub check: bool,
+    /// A denial may be counted (COUNTDENIED).
+    pub may_count: bool,
+}
+
+impl Terms {
+    /// Those of a single command.
+    pub fn of(mode: Mode) -> Terms {
+        Terms { mode, check: false, may_count: true }
+    }
+}
+
+/// A request and its key.
+#[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
+pub enum Call<'r, S: Store> {
+    /// On a bucket.
+    Bucket(BucketCall<'r, S>),
+    /// On a window, or a semaphore.
+    Window(WindowCall<'r, S>),
+}
+
+/// A request on a bucket.
+pub struct BucketCall<'r, S: Store> {
+    request: &'r Request,
+    key: S::Bucket,
+    bucket: Bucket<'r>,
+}
+
+/// A request on a window, or a semaphore.
+pub struct WindowCall<'r, S: Store> {
+    request: &'r Request,
+    window: &'r WindowLimit,
+    /// The reservation that a grant makes.
+    reserve: Option<&'r Reserve>,
+    store: S,
+    key: S::Window,
+    count: Tally,
+    barred: bool,
+}
+
+/// A request that was judged.
+pub enum Judged<'c, 'r, S: Store> {
+    /// On a bucket.
+    Bucket(&'c mut BucketCall<'r, S>, Verdict),
+    /// On a window.
+    Window(&'c mut WindowCall<'r, S>, Verdict),
+}
+
+/// What is to be written, and what the caller is told.
+pub struct Plan<'c, 'r, S: Store> {
+    decision: Decision,
+    write: Write<'c, 'r, S>,
+}
+
+enum Write<'c, 'r, S: Store> {
+    Nothing,
+    Bucket(&'c mut BucketCall<'r, S>, Next),
+    Window(&'c mut WindowCall<'r, S>, WindowWrite),
+}
+
+/// A reservation that is made.
+struct Made {
+    id: Id,
+    quantity: u64,
+    lease_ms: u64,
+    /// Its place in the order of arrival.
+    order_us: u64,
+}
+
+/// What is to be written to a window beside the entries of events.
+struct WindowWrite {
+    /// The reservation that is made.
+    reserve: Option<Made>,
+    clean: bool,
+    keep_ttl: bool,
+}
+
+impl WindowWrite {
+    /// What a call that takes or heals writes.
+    const USUAL: WindowWrite = WindowWrite { reserve: None, clean: true, keep_ttl: false };
+    /// What a call that gives back writes.
+    const GIVEN_BACK: WindowWrite = WindowWrite { reserve: None, clean: false, keep_ttl: true };
+}
+
+impl<'r, S: Store> Call<'r, S> {
+    /// A request on a key that is yet to be read.
+    pub fn new(store: S, request: &'r Request) -> Call<'r, S> {
+        let (window, reserve) = match &request.limit {
+            Limit::Bucket(rate) => {
+                let (key, bucket) = (store.bucket(), Bucket::read(rate, None, store.now_us()));
+                return Call::Bucket(BucketCall { request, key, bucket });
+            }
+            Limit::Window(window) => (window, None),
+            Limit::Reserve(window, reserve) => (window, Some(reserve)),
+        };
+        let (key, count) = (store.window(), Tally::default());
+        Call::Window(WindowCall { request, window, reserve, store, key, count, barred: false })
+    }
+
+    /// Opens the key, reads it and judges the request. With `barred` others wait in line before it.
+    ///
+    /// # Errors
+    ///
+    /// The key's own, and every [`Refused`] but that of a semaphore.
+    pub fn judge(&mut self, barred: bool) -> Result<Judged<'_, 'r, S>, S::Error> {
+        match self {
+            Call::Bucket(call) => {
+                let barred = is_barred(call.request, barred);
+                let verdict = call.read(barred)?;
+                Ok(Judged::Bucket(call, verdict))
+            }
+            Call::Window(call) => {
+                call.barred = is_barred(call.request, barred);
+                let verdict = call.read()?;
+                Ok(Judged::Window(call, verdict))
+            }
+        }
+    }
+}
+
+/// Only what takes is ever barred.
+fn is_barred(request: &Request, barred: bool) -> bool {
+    barred && request.takes() && request.ask.manner != Manner::Force
+}
+
+/// Refuses a time that scores do not hold exactly.
+fn check_us(now_us: u64) -> Result<(), Refused> {
+    if now_us > LAST_US {
+        return Err(Refused::Clock);
+    }
+    Ok(())
+}
+
+impl<S: Store> BucketCall<'_, S> {
+    fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+        check_us(self.bucket.now_us())?;
+        if let Some(stored) = self.key.read()? {
+            self.bucket.set(stored);
+        }
+        Ok(self.bucket.judge(&self.request.ask, barred)?)
+    }
+}
+
+impl<'r, S: Store> WindowCall<'r, S> {
+    fn read(&mut self) -> Result<Verdict, S::Error> {
+        check_us(self.store.now_us())?;
+        let moment = self.store.moment(&self.window.rule).ok_or(Refused::Clock)?;
+        let moment = moment.with_entries(self.window.most_entries);
+        self.key.read(self.reserve.and_then(|reserve| reserve.id.as_ref()).map(Id::as_bytes))?;
+        if self.key.reservations().has_id() {
+            return Err(Refused::Duplicate.into());
+        }
+        self.count = Tally::nothing(moment);
+        if moment.counts() {
+            self.key.check()?;
+            self.count.count(&mut self.key.events())?;
+        }
+        let judgement = self.used().judge(&self.request.ask, self.barred);
+        let verdict = self.verdict(judgement)?;
+        if let (Verdict::Allowed { taken: 1.., .. }, Some(reserve)) = (verdict, self.reserve) {
+            if self.key.reservations().reach(reserve.most) {
+                return Err(Refused::TooManyReservations.into());
+            }
+        }
+        Ok(verdict)
+    }
+
+    fn used(&self) -> Use {
+        let held = self.key.reservations().total();
+        Use { limit: self.window.limit, counted: self.count.counted(), held }
+    }
+
+    /// The verdict of a judgement. Only a reservation tells what is held from what is counted.
+    fn verdict(&mut self, judgement: Judgement) -> Result<Verdict, S::Error> {
+        let (mut events, reservations) = self.key.split();
+        let verdict = verdict(&mut events, &self.count, reservations, judgement, self.barred)?;
+        Ok(if self.reserve.is_none() { verdict.as_counted() } else { verdict })
+    }
+
+    /// What a call with this verdict is told of the key as it stands, or will stand with a reservation of so much that
+    /// ends at that time.
+    fn decision(&self, verdict: Verdict, reserved: Option<(u64, u64)>) -> Decision {
+        let mut after = self.used();
+        let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_end_us());
+        if let Some((quantity, end_us)) = reserved {
+            after.held = after.held.saturating_add(u128::from(quantity));
+            empty_at_us = empty_at_us.max(Some(end_us));
+        }
+        decision(verdict, &after, self.count.moment().now_us(), empty_at_us)
+    }
+
+    /// Plans what is to be written to the events, and drops dead ones with it if `trims`. All that will be removed is
+    /// ours, or this is an error.
+    fn plan(&mut self, trims: bool) -> Result<(), S::Error> {
+        let mut events = self.key.events();
+        if trims {
+            self.count.trim(&mut events, self.window.most_entries)?;
+        }
+        self.count.edit(&mut events)?;
+        Ok(())
+    }
+
+    /// Whether a denial of this request counts in its key (COUNTDENIED).
+    fn counts_denial(&self) -> bool {
+        let (ask, limit) = (&self.request.ask, self.window.limit);
+        self.request.count_denied
+            && ask.quantity.takes()
+            && ask.quantity.wanted() <= limit
+            && ask.least(limit).is_some()
+            && !self.used().only_leave_denies(ask)
+    }
+
+    /// When the request could be granted if nothing were held and nobody waited; `None` if never.
+    fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
+        match self.used().judge_alone(&self.request.ask) {
+            Judgement::Never => Ok(None),
+            Judgement::Allowed(_) => Ok(Some(self.count.moment().now_us())),
+            Judgement::Wanting { need, .. } => {
+                freed_at_us(&mut self.key.events(), &self.count, &Listed::default(), need)
+            }
+        }
+    }
+
+    /// Counts `taken` in the window.
+    fn record(&mut self, taken: u64) -> Result<WindowWrite, S::Error> {
+        let sum = u128::from(self.count.counted()).saturating_add(u128::from(taken));
+        if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
+            return Err(Refused::SumTooLarge.into());
+        }
+        self.count.record(taken, false, self.window.limit);
+        self.plan(true)?;
+        Ok(WindowWrite::USUAL)
+    }
+
+    fn write(&mut self, write: WindowWrite) -> usize {
+        let now_us = self.count.moment().now_us();
+        let rule = write.reserve.as_ref().map(|_| self.store.write_rule(&self.window.rule));
+        let reserve = match (&write.reserve, &rule) {
+            (Some(made), Some(rule)) => Some(Reservation {
+                id: made.id.as_bytes(),
+                quantity: made.quantity,
+                lease_ms: made.lease_ms,
+                end_us: end_us(now_us, made.lease_ms),
+                order_us: made.order_us,
+                rule: rule.as_bytes(),
+            }),
+            _ => None,
+        };
+        let expiry = (!write.keep_ttl).then(|| self.count.expiry());
+        let WindowWrite { clean, .. } = write;
+        self.key.write(Change { edit: self.count.planned(), reserve, settle: None, clean, expiry })
+    }
+}
+
+impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
+    /// The verdict.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Judged::Bucket(_, verdict) | Judged::Window(_, verdict) => *verdict,
+        }
+    }
+
+    /// The earliest grant in Unix microseconds, ignoring reservations and waiters; `None` if never.
+    ///
+    /// # Errors
+    ///
+    /// The key's own.
+    pub fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
+        match self {
+            Judged::Bucket(call, _) => {
+                let now_us = call.bucket.now_us();
+                Ok(match call.bucket.judge(&call.request.ask, false)? {
+                    Verdict::Allowed { .. } => Some(now_us),
+                    Verdict::Denied { wait_us, .. } => Some(now_us.saturating_add(wait_us)),
+                    Verdict::Never => None,
+                })
+            }
+            Judged::Window(call, _) => call.earliest_grant_us(),
+        }
+    }
+
+    /// What the window counts; `None` for a bucket.
+    pub fn count(&self) -> Option<&Tally> {
+        match self {
+            Judged::Bucket(..) => None,
+            Judged::Window(call, _) => Some(&call.count),
+        }
+    }
+
+    /// Whether a denial of this request counts in its key (COUNTDENIED).
+    pub fn counts_denial(&self) -> bool {
+        match self {
+            Judged::Bucket(..) => false,
+            Judged::Window(call, _) => call.counts_denial(),
+        }
+    }
+
+    /// Plans what follows from the verdict, in a call that is allowed as a whole or not.
+    ///
+    /// # Errors
+    ///
+    /// The key's own, and [`Refused::SumTooLarge`].
+    pub fn plan(
+        self,
+        terms: Terms,
+        call_allowed: bool,
+        new_id: impl FnOnce() -> Id,
+    ) -> Result<Plan<'c, 'r, S>, S::Error> {
+        let granted = call_allowed && self.verdict().allowed();
+        match terms.mode {
+            Mode::Look => Ok(self.look()),
+            Mode::Try | Mode::Final if granted && terms.check => Ok(self.look()),
+            Mode::Try | Mode::Final if granted => self.grant(new_id),
+            Mode::Final if !call_allowed && terms.may_count && self.counts_denial() => {
+                self.count_denial()
+            }
+            Mode::Try | Mode::Final => self.deny(),
+        }
+    }
+
+    /// Tells the call of the key as it stands, and writes nothing.
+    pub fn look(self) -> Plan<'c, 'r, S> {
+        let decision = match self {
+            Judged::Bucket(call, verdict) => call.bucket.look(verdict),
+            Judged::Window(call, verdict) => call.decision(verdict, None),
+        };
+        Plan { decision, write: Write::Nothing }
+    }
+
+    /// Grants an allowed call. `new_id` makes the id of a reservation that the caller did not name.
+    ///
+    /// # Errors
+    ///
+    /// The key's own, and [`Refused::SumTooLarge`].
+    pub fn grant(self, new_id: impl FnOnce() -> Id) -> Result<Plan<'c, 'r, S>, S::Error> {
+        let (call, verdict) = match self {
+            Judged::Bucket(call, verdict) => {
+                let (decision, next) = call.bucket.grant(&call.request.ask, verdict);
+                return Ok(Plan { decision, write: Write::Bucket(call, next) });
+            }
+            Judged::Window(call, verdict) => (call, verdict),
+        };
+        let write = match (call.request.ask.quantity, call.reserve) {
+            (Quantity::Look, _) => return Ok(Judged::Window(call, verdict).look()),
+            (Quantity::GiveBack(amount), _) => {
+                let found = call.count.uncount(&mut call.key.events(), amount)?;
+                if !found {
+                    return Ok(Judged::Window(call, verdict).look());
+                }
+                call.plan(false)?;
+                WindowWrite::GIVEN_BACK
+            }
+            (Quantity::Take(_), None) => call.record(verdict.taken())?,
+            (Quantity::Take(_), Some(reserve)) => {
+                let now_us = call.count.moment().now_us();
+                let order_us = call.key.reservations().next_order_us(now_us);
+                call.plan(true)?;
+                let (quantity, lease_ms) = (verdict.taken(), reserve.lease_ms);
+                let id = reserve.id.unwrap_or_else(new_id);
+                let decision = call.decision(verdict, Some((quantity, end_us(now_us, lease_ms))));
+                let made = Made { id, quantity, lease_ms, order_us };
+                let write = WindowWrite { reserve: Some(made), ..WindowWrite::USUAL };
+                return Ok(Plan { decision, write: Write::Window(call, write) });
+            }
+        };
+        let decision = call.decision(verdict, None);
+        Ok(Plan { decision, write: Write::Window(call, write) })
+    }
+
+    /// Denies a call: heals what a clock that went back left, and drops what lies in the way of every call.
+    ///
+    /// # Errors
+    ///
+    /// The key's own.
+    pub fn deny(self) -> Result<Plan<'c, 'r, S>, S::Error> {
+        let (call, verdict) = match self {
+            Judged::Bucket(call, verdict) => {
+                let (decision, next) = call.bucket.deny(verdict);
+                return Ok(Plan { decision, write: Write::Bucket(call, next) });
+            }
+            Judged::Window(call, verdict) => (call, verdict),
+        };
+        let decision = call.decision(verdict, None);
+        let heals = call.request.takes() && verdict != Verdict::Never;
+        if heals && (call.count.has_future() || call.key.reservations().must_write()) {
+            call.plan(false)?;
+            return Ok(Plan { decision, write: Write::Window(call, WindowWrite::USUAL) });
+        }
+        Ok(Plan { decision, write: Write::Nothing })
+    }
+
+    /// Denies a call that counts though it is denied.
+    ///
+    /// # Errors
+    ///
+    /// The key's own.
+    pub fn count_denial(self) -> Result<Plan<'c, 'r, S>, S::Error> {
+        let Judged::Window(call, _) = self else { return self.deny() };
+        let ask = &call.request.ask;
+        call.count.record(ask.quantity.wanted(), true, call.window.limit);
+        let judgement = call.used().judge(ask, call.barred);
+        call.plan(true)?;
+        let verdict = call.verdict(judgement)?;
+        let decision = call.decision(verdict, None);
+        Ok(Plan { decision, write: Write::Window(call, WindowWrite::USUAL) })
+    }
+}
+
+impl<S: Store> Plan<'_, '_, S> {
+    /// What the caller is told.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// What the window counts after the call; `None` for a bucket, and where nothing is written.
+    pub fn count(&self) -> Option<&Tally> {
+        match &self.write {
+            Write::Window(call, _) => Some(&call.count),
+            Write::Bucket(..) | Write::Nothing => None,
+        }
+    }
+
+    /// The id of the reservation that a grant makes.
+    pub fn id(&self) -> Option<&Id> {
+        match &self.write {
+            Write::Window(_, WindowWrite { reserve: Some(made), .. }) => Some(&made.id),
+            Write::Window(..) | Write::Bucket(..) | Write::Nothing => None,
+        }
+    }
+
+    /// Writes and replicates what was planned; returns how many lapsed reservations were dropped.
+    pub fn apply(self) -> usize {
+        match self.write {
+            Write::Nothing => 0,
+            Write::Bucket(call, next) => {
+                call.key.write(next);
+                0
+            }
+            Write::Window(call, write) => call.write(write),
+        }
+    }
+}

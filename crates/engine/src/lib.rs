@@ -1,0 +1,38 @@
+//! The limits of redis-ratelimit: pure code that knows neither a server nor a clock. State and `now` go in, a decision
+//! and the next state come out.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+pub mod all;
+pub mod calendar;
+pub mod decimal;
+pub mod decision;
+pub mod event;
+pub mod expiry;
+pub mod heavy;
+pub mod held;
+pub mod index;
+pub mod judge;
+pub mod line;
+pub mod memory;
+pub mod period;
+#[cfg(test)]
+mod properties;
+pub mod request;
+pub mod reservation;
+pub mod rule;
+pub mod settle;
+pub mod store;
+pub mod text;
+pub mod throttle;
+pub mod window;

@@ -1,0 +1,730 @@
+//! Keys in memory, as the server's are: a bucket's value, or a window's events and reservations. Decisions are the same,
+//! as the same code makes them. Models and fuzz targets use it, and so can an application without a server.
+//!
+//! ```
+//! use redis_ratelimit_engine::memory::Memory;
+//! use redis_ratelimit_engine::request::{Limit, Request};
+//! use redis_ratelimit_engine::throttle::Rate;
+//!
+//! // Two at once, one a second.
+//! let request = Request::of(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
+//! let memory = Memory::default();
+//! let now_us = 1_795_223_799_544_558;
+//! let mut allowed = || {
+//!     let told = memory.attempt(b"user:1", &request, now_us, || unreachable!()).unwrap();
+//!     told.decision.verdict.allowed()
+//! };
+//! assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
+//! ```
+
+use crate::calendar::Zones;
+use crate::decision::{Ask, Decision};
+use crate::event::{score, Event, LAST_US};
+use crate::expiry::GRACE_MS;
+use crate::held::{Leases, Listed};
+use crate::index::{HeldIndex, Index};
+use crate::judge::{self, Mode, Terms};
+use crate::request::{Limit, Request, Reserve, WindowLimit};
+use crate::reservation::{Id, Reservation};
+use crate::rule::{Moment, Rule, RuleText};
+use crate::settle::{self, Applied};
+use crate::store::{BucketKey, Change, Entries, Refused, Reservations, Store, WindowKey};
+use crate::throttle::{Bucket, Next, Rate, Stored};
+use crate::window::{Edit, Tally};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+
+/// A sorted set: members are unique, in the order of their scores and then of their bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Zset {
+    scores: HashMap<Vec<u8>, i64>,
+    order: BTreeSet<(i64, Vec<u8>)>,
+}
+
+/// A score that holds a whole number, as those of events do.
+fn whole(score: f64) -> i64 {
+    score as i64
+}
+
+impl Zset {
+    /// Adds an entry; where its member is there already, it gets the new score.
+    pub fn add(&mut self, event: &Event) {
+        let member = event.member().as_bytes().to_vec();
+        self.remove(&member);
+        let score = whole(event.score());
+        self.scores.insert(member.clone(), score);
+        self.order.insert((score, member));
+    }
+
+    fn remove(&mut self, member: &[u8]) -> bool {
+        let Some(score) = self.scores.remove(member) else { return false };
+        self.order.remove(&(score, member.to_vec()))
+    }
+
+    fn remove_scores(&mut self, from: i64, to: i64) {
+        let found = self.order.range((from, Vec::new())..(to.saturating_add(1), Vec::new()));
+        for (_, member) in found.cloned().collect::<Vec<_>>() {
+            self.remove(&member);
+        }
+    }
+
+    /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
+    pub fn apply(&mut self, edit: &Edit) {
+        let (reduced, rest) = edit.reduced.unzip();
+        for event in [edit.put, rest].into_iter().flatten() {
+            let back = Event::decode(event.score(), event.member().as_bytes());
+            debug_assert_eq!(back, Some(event), "this is written and cannot be read");
+            self.add(&event);
+        }
+        for event in [edit.replaced, reduced].into_iter().flatten() {
+            let removed = self.remove(event.member().as_bytes());
+            debug_assert!(removed, "{event:?} was not there");
+        }
+        if let Some((from_us, to_us)) = edit.given_back {
+            let before = self.len();
+            self.remove_scores(whole(score(to_us)), whole(score(from_us)));
+            debug_assert!(self.len() < before, "nothing lay between {from_us} and {to_us}");
+        }
+        if let Some(from_us) = edit.future_from.filter(|from_us| *from_us < LAST_US) {
+            self.remove_scores(whole(score(u64::MAX)), whole(score(from_us.saturating_add(1))));
+        }
+        for _ in 0..edit.trim {
+            let last = self.order.pop_last();
+            debug_assert!(last.is_some(), "there is no entry to trim");
+            if let Some((_, member)) = last {
+                self.scores.remove(&member);
+            }
+        }
+    }
+
+    /// The entries, the oldest first.
+    pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        self.order.iter().rev().filter_map(|one| event(one).ok())
+    }
+}
+
+fn event((score, member): &(i64, Vec<u8>)) -> Result<Event, Refused> {
+    Event::decode(*score as f64, member).ok_or(Refused::Foreign)
+}
+
+impl Entries for Zset {
+    type Error = Refused;
+
+    fn len(&self) -> usize {
+        self.scores.len()
+    }
+
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Refused> {
+        let from = until_us.map_or(i64::MIN, |us| whole(score(us)));
+        self.order.range((from, Vec::new())..).next().map(event).transpose()
+    }
+
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Refused> {
+        let mut found = None;
+        self.scan(after_us, |event| {
+            found = Some(event);
+            false
+        })?;
+        Ok(found)
+    }
+
+    fn scan(
+        &mut self,
+        after_us: Option<u64>,
+        mut visit: impl FnMut(Event) -> bool,
+    ) -> Result<(), Refused> {
+        let to = match after_us {
+            None => i64::MAX,
+            Some(us) if us >= LAST_US => return Ok(()),
+            // Up to and with the score of the next microsecond.
+            Some(us) => whole(score(us)),
+        };
+        for one in self.order.range(..(to, Vec::new())).rev() {
+            if !visit(event(one)?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+// ---- A window's key ----
+
+/// A window in memory.
+#[derive(Debug, Default)]
+struct Set {
+    events: Zset,
+    reservations: Box<Index>,
+}
+
+/// What lies under a key.
+#[derive(Debug)]
+enum Value {
+    Bucket(Stored),
+    Window(Set),
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: Value,
+    /// The key is gone from then on, in Unix milliseconds.
+    expires_at_ms: u64,
+}
+
+/// Keys by their names.
+#[derive(Default)]
+pub struct Memory {
+    keys: RefCell<HashMap<Box<[u8]>, Entry>>,
+    zones: RefCell<Zones>,
+    /// Calls since expired keys were looked for.
+    calls: std::cell::Cell<usize>,
+}
+
+/// What a call is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// The numbers.
+    pub decision: Decision,
+    /// The id of the reservation that was made.
+    pub id: Option<Id>,
+}
+
+/// A live reservation.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldReservation {
+    /// Its id.
+    pub id: Id,
+    /// How much it holds.
+    pub quantity: u64,
+    /// Microseconds until it lapses.
+    pub left_us: u64,
+}
+
+impl Memory {
+    /// Takes, or looks at 0, or gives back below 0. `new_id` makes the id of a reservation that the caller did not name.
+    ///
+    /// # Errors
+    ///
+    /// Every [`Refused`] but that of a semaphore.
+    pub fn attempt(
+        &self,
+        name: &[u8],
+        request: &Request,
+        now_us: u64,
+        new_id: impl FnOnce() -> Id,
+    ) -> Result<Told, Refused> {
+        self.forget_expired(now_us);
+        let mut call = judge::Call::new(self.key(name, now_us), request);
+        let judged = call.judge(false)?;
+        let allowed = judged.verdict().allowed();
+        let plan = judged.plan(Terms::of(Mode::Final), allowed, new_id)?;
+        let told = Told { decision: *plan.decision(), id: plan.id().copied() };
+        plan.apply();
+        Ok(told)
+    }
+
+    /// What [`Memory::attempt`] would tell; changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
+        let mut call = judge::Call::new(self.key(name, now_us), request);
+        let plan = call.judge(false)?.look();
+        Ok(*plan.decision())
+    }
+
+    /// Turns a reservation into an event, as [`settle::apply`] does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn apply(
+        &self,
+        name: &[u8],
+        id: &Id,
+        quantity: Option<u64>,
+        most_entries: u32,
+        now_us: u64,
+    ) -> Result<Applied, Refused> {
+        settle::apply(self.key(name, now_us), id, quantity, most_entries)
+    }
+
+    /// Gives a reservation back; whether it was held.
+    ///
+    /// # Errors
+    ///
+    /// As [`settle::release`].
+    pub fn release(&self, name: &[u8], id: &Id, now_us: u64) -> Result<bool, Refused> {
+        settle::release(self.key(name, now_us), id)
+    }
+
+    /// Starts a lease anew; whether it is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`settle::renew`].
+    pub fn renew(
+        &self,
+        name: &[u8],
+        id: &Id,
+        lease_ms: Option<u64>,
+        now_us: u64,
+    ) -> Result<bool, Refused> {
+        settle::renew(self.key(name, now_us), id, lease_ms)
+    }
+
+    /// The live reservations of a key, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::WrongType`].
+    pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refused> {
+        let mut key = self.key(name, now_us).window();
+        key.read(None)?;
+        let live = key.held.index().iter().filter(|one| one.live(now_us));
+        let mut live: Vec<_> = live
+            .map(|one| {
+                let left_us = one.lapses_us(now_us).saturating_sub(now_us);
+                let id = Id::from(one.id);
+                (one.order_us, HeldReservation { id, quantity: one.quantity, left_us })
+            })
+            .collect();
+        live.sort_by_key(|(order_us, _)| *order_us);
+        Ok(live.into_iter().map(|(_, one)| one).collect())
+    }
+
+    /// Forgets a key; whether it was there.
+    pub fn reset(&self, name: &[u8]) -> bool {
+        self.keys.borrow_mut().remove(name).is_some()
+    }
+
+    /// Reads a rule, with the time zones that this store knows.
+    pub fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
+        body(&mut self.zones.borrow_mut())
+    }
+
+    /// How many keys there are, expired ones that were not looked for yet among them.
+    pub fn len(&self) -> usize {
+        self.keys.borrow().len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn key<'m>(&'m self, name: &'m [u8], now_us: u64) -> MemoryKey<'m> {
+        MemoryKey { memory: self, name, now_us }
+    }
+
+    /// Drops expired keys, in so few calls that each costs little.
+    fn forget_expired(&self, now_us: u64) {
+        let calls = self.calls.get().saturating_add(1);
+        self.calls.set(calls);
+        if calls > self.len() {
+            self.calls.set(0);
+            self.keys.borrow_mut().retain(|_, entry| entry.expires_at_ms > now_us / 1_000);
+        }
+    }
+
+    /// Takes a key's value out, unless it has expired.
+    fn take(&self, name: &[u8], now_us: u64) -> Option<Entry> {
+        let entry = self.keys.borrow_mut().remove(name)?;
+        Some(entry).filter(|entry| entry.expires_at_ms > now_us / 1_000)
+    }
+
+    fn put(&self, name: &[u8], value: Value, expires_at_ms: u64) {
+        self.keys.borrow_mut().insert(name.into(), Entry { value, expires_at_ms });
+    }
+}
+
+/// A key of a [`Memory`], at one moment.
+#[derive(Clone, Copy)]
+struct MemoryKey<'m> {
+    memory: &'m Memory,
+    name: &'m [u8],
+    now_us: u64,
+}
+
+impl<'m> Store for MemoryKey<'m> {
+    type Error = Refused;
+    type Bucket = MemoryBucket<'m>;
+    type Window = MemoryWindow<'m>;
+
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn moment(&self, rule: &Rule) -> Option<Moment> {
+        self.memory.zones(|zones| rule.at(self.now_us, zones))
+    }
+
+    fn write_rule(&self, rule: &Rule) -> RuleText {
+        self.memory.zones(|zones| rule.write(zones))
+    }
+
+    fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
+        self.memory.zones(|zones| Rule::parse(text, zones))
+    }
+
+    fn bucket(self) -> MemoryBucket<'m> {
+        MemoryBucket { key: self }
+    }
+
+    fn window(self) -> MemoryWindow<'m> {
+        let held = HeldIndex::at(Box::default(), self.now_us, None);
+        MemoryWindow { key: self, events: Zset::default(), held, expires_at_ms: 0 }
+    }
+}
+
+struct MemoryBucket<'m> {
+    key: MemoryKey<'m>,
+}
+
+impl BucketKey for MemoryBucket<'_> {
+    type Error = Refused;
+
+    fn read(&mut self) -> Result<Option<Stored>, Refused> {
+        let MemoryKey { memory, name, now_us } = self.key;
+        match memory.keys.borrow().get(name) {
+            Some(entry) if entry.expires_at_ms <= now_us / 1_000 => Ok(None),
+            Some(Entry { value: Value::Bucket(stored), .. }) => Ok(Some(*stored)),
+            Some(Entry { value: Value::Window(_), .. }) => Err(Refused::WrongType),
+            None => Ok(None),
+        }
+    }
+
+    fn write(&mut self, next: Next) {
+        let MemoryKey { memory, name, .. } = self.key;
+        match next {
+            Next::Keep => {}
+            Next::Store(stored) => {
+                let expires_at_ms = stored.full_at_ms().saturating_add(GRACE_MS);
+                memory.put(name, Value::Bucket(stored), expires_at_ms);
+            }
+            Next::Delete => {
+                memory.reset(name);
+            }
+        }
+    }
+}
+
+/// A window that was taken out for one call, and goes back when that is done.
+struct MemoryWindow<'m> {
+    key: MemoryKey<'m>,
+    events: Zset,
+    held: HeldIndex,
+    expires_at_ms: u64,
+}
+
+impl WindowKey for MemoryWindow<'_> {
+    type Error = Refused;
+    type Events<'k>
+        = &'k mut Zset
+    where
+        Self: 'k;
+    type Reservations = HeldIndex;
+    type Member = Vec<u8>;
+
+    fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refused> {
+        let MemoryKey { memory, name, now_us } = self.key;
+        let Some(entry) = memory.take(name, now_us) else { return Ok(()) };
+        match entry.value {
+            Value::Window(set) => {
+                self.events = set.events;
+                self.held = HeldIndex::at(set.reservations, now_us, id);
+                self.expires_at_ms = entry.expires_at_ms;
+                Ok(())
+            }
+            Value::Bucket(_) => {
+                memory.put(name, entry.value, entry.expires_at_ms);
+                Err(Refused::WrongType)
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn reservations(&self) -> &HeldIndex {
+        &self.held
+    }
+
+    fn split(&mut self) -> (&mut Zset, &HeldIndex) {
+        (&mut self.events, &self.held)
+    }
+
+    fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+        let found = self.held.index().get(id).filter(|one| one.live(self.key.now_us));
+        Ok(found.map(|one| one.member().as_bytes().to_vec()))
+    }
+
+    fn write(&mut self, change: Change<'_, Vec<u8>>) -> usize {
+        let settled = change.settle.as_deref().and_then(Reservation::decode);
+        if let Some(one) = &settled {
+            self.held.removed(one);
+        }
+        let cleaned = if change.clean { self.held.clean() } else { Vec::new() };
+        if let Some(one) = &change.reserve {
+            self.held.added(one);
+        }
+        self.events.apply(change.edit);
+        if let Some(expiry) = change.expiry {
+            let expiry = expiry.reaching(self.held.last_end_us());
+            let current_ms = Some(self.expires_at_ms);
+            let moved_ms = match settled {
+                Some(one) => expiry.after_settling(one.end_us, current_ms),
+                None => expiry.after(current_ms),
+            };
+            self.expires_at_ms = moved_ms.unwrap_or(self.expires_at_ms);
+        }
+        cleaned.iter().filter(|(_, healed)| healed.is_none()).count()
+    }
+}
+
+impl Drop for MemoryWindow<'_> {
+    fn drop(&mut self) {
+        let events = std::mem::take(&mut self.events);
+        let held = HeldIndex::at(Box::default(), self.key.now_us, None);
+        let reservations = std::mem::replace(&mut self.held, held).into_index();
+        if events.is_empty() && reservations.len() == 0 {
+            return;
+        }
+        let value = Value::Window(Set { events, reservations });
+        self.key.memory.put(self.key.name, value, self.expires_at_ms);
+    }
+}
+
+// ---- Single steps, for models ----
+
+/// One call on the bucket `stored`: what it is told, and what is stored then.
+///
+/// # Errors
+///
+/// [`Refused::DebtTooLong`].
+pub fn throttle(
+    rate: &Rate,
+    stored: Option<Stored>,
+    now_us: u64,
+    ask: &Ask,
+) -> Result<(Decision, Next), Refused> {
+    let bucket = Bucket::read(rate, stored, now_us);
+    let verdict = bucket.judge(ask, false)?;
+    Ok(if verdict.allowed() { bucket.grant(ask, verdict) } else { bucket.deny(verdict) })
+}
+
+/// What is stored after `next`.
+pub fn stored_after(stored: Option<Stored>, next: Next) -> Option<Stored> {
+    match next {
+        Next::Keep => stored,
+        Next::Store(stored) => Some(stored),
+        Next::Delete => None,
+    }
+}
+
+/// Which command calls, and with which options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// RL.WINDOW
+    Count,
+    /// RL.WINDOW COUNTDENIED
+    CountDenied,
+    /// RL.ACQUIRE, with the length of its lease in milliseconds
+    Hold(u64),
+    /// RL.WINDOW_RO
+    Look,
+}
+
+/// A call on the events of a window, beside leases that a model keeps by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// The rule, and when.
+    pub moment: Moment,
+    /// The most that there may be at one time.
+    pub limit: u64,
+    /// The most entries of events that are live at one time.
+    pub most_entries: u32,
+    /// What is asked.
+    pub ask: Ask,
+    /// The command.
+    pub kind: Kind,
+    /// Whether others wait in line before the call.
+    pub barred: bool,
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Done {
+    /// What it is told.
+    pub decision: Decision,
+    /// What the window counted before it.
+    pub counted: u64,
+    /// What counts after it.
+    pub tally: Tally,
+    /// What was written; `None` for nothing.
+    pub edit: Option<Edit>,
+    /// Whether it was counted though denied.
+    pub denial_counted: bool,
+}
+
+impl Call {
+    /// Makes the call on the events in `zset` and the `leases` beside them.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Foreign`] and [`Refused::SumTooLarge`].
+    pub fn make(&self, zset: &mut Zset, leases: &Listed) -> Result<Done, Refused> {
+        let Call { moment, limit, most_entries, ask, kind, barred } = *self;
+        // The rule and the period of the lease are the model's.
+        let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
+        let limit = match kind {
+            Kind::Hold(lease_ms) => {
+                Limit::Reserve(window, Reserve { lease_ms, id: None, most: u64::MAX })
+            }
+            Kind::Count | Kind::CountDenied | Kind::Look => Limit::Window(window),
+        };
+        let count_denied = kind == Kind::CountDenied;
+        let request = Request { ask, count_denied, ..Request::of(limit) };
+        let set = RefCell::new(std::mem::take(zset));
+        let done = self.make_on(ModelKey { moment, set: &set, leases }, &request, barred);
+        *zset = set.into_inner();
+        done
+    }
+
+    fn make_on(&self, key: ModelKey, request: &Request, barred: bool) -> Result<Done, Refused> {
+        let mut call = judge::Call::new(key, request);
+        let judged = call.judge(barred)?;
+        let before = judged.count().copied().unwrap_or_default();
+        let denial_counted = !judged.verdict().allowed()
+            && self.kind != Kind::Look
+            && !barred
+            && judged.counts_denial();
+        let mode = if self.kind == Kind::Look { Mode::Look } else { Mode::Final };
+        let terms = Terms { may_count: !barred, ..Terms::of(mode) };
+        let allowed = judged.verdict().allowed();
+        let plan = judged.plan(terms, allowed, || Id::from(&b"model"[..]))?;
+        let after = plan.count().copied();
+        let decision = *plan.decision();
+        plan.apply();
+        Ok(Done {
+            decision,
+            counted: before.counted(),
+            tally: after.unwrap_or(before),
+            edit: after.map(|after| *after.planned()),
+            denial_counted,
+        })
+    }
+}
+
+/// The events of a model, at one moment.
+#[derive(Clone, Copy)]
+struct ModelKey<'m> {
+    moment: Moment,
+    set: &'m RefCell<Zset>,
+    leases: &'m Listed,
+}
+
+/// A window whose reservations are a model's.
+struct ModelWindow<'m> {
+    set: std::cell::RefMut<'m, Zset>,
+    leases: &'m Listed,
+}
+
+/// A model of windows has no bucket.
+struct NoBucket;
+
+impl<'m> Store for ModelKey<'m> {
+    type Error = Refused;
+    type Bucket = NoBucket;
+    type Window = ModelWindow<'m>;
+
+    fn now_us(&self) -> u64 {
+        self.moment.now_us()
+    }
+
+    fn moment(&self, _rule: &Rule) -> Option<Moment> {
+        Some(self.moment)
+    }
+
+    fn write_rule(&self, _rule: &Rule) -> RuleText {
+        RuleText::from(&b"-"[..])
+    }
+
+    fn parse_rule(&self, _text: &[u8]) -> Option<Rule> {
+        None
+    }
+
+    fn bucket(self) -> NoBucket {
+        NoBucket
+    }
+
+    fn window(self) -> ModelWindow<'m> {
+        ModelWindow { set: self.set.borrow_mut(), leases: self.leases }
+    }
+}
+
+impl BucketKey for NoBucket {
+    type Error = Refused;
+
+    fn read(&mut self) -> Result<Option<Stored>, Refused> {
+        Err(Refused::WrongType)
+    }
+
+    fn write(&mut self, _next: Next) {}
+}
+
+impl WindowKey for ModelWindow<'_> {
+    type Error = Refused;
+    type Events<'k>
+        = &'k mut Zset
+    where
+        Self: 'k;
+    type Reservations = Listed;
+    type Member = Vec<u8>;
+
+    fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn reservations(&self) -> &Listed {
+        self.leases
+    }
+
+    fn split(&mut self) -> (&mut Zset, &Listed) {
+        (&mut self.set, self.leases)
+    }
+
+    fn find_live(&mut self, _id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+        Ok(None)
+    }
+
+    fn write(&mut self, change: Change<'_, Vec<u8>>) -> usize {
+        self.set.apply(change.edit);
+        0
+    }
+}
+
+/// Leases without names, as models keep them.
+impl Reservations for Listed {
+    fn has_id(&self) -> bool {
+        false
+    }
+
+    fn reach(&self, most: u64) -> bool {
+        u64::try_from(self.len()).unwrap_or(u64::MAX) >= most
+    }
+
+    fn next_order_us(&self, now_us: u64) -> u64 {
+        now_us
+    }
+
+    fn must_write(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,114 @@
+//! What becomes of one reservation: applied, given back, renewed.
+
+use super::reservation::{end_us, Id, Reservation};
+use super::rule::Rule;
+use super::store::{Change, Refused, Store, WindowKey};
+use super::window::{Edit, Tally};
+
+/// What RL.APPLY did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The id is not held.
+    NotHeld,
+    /// It was given back.
+    Released,
+    /// It was counted.
+    Counted,
+}
+
+/// Turns the reservation `id` into an event of `quantity`, or of its own quantity; 0 gives it back. Events that live
+/// need at most `most_entries` entries, where the reservation's rule does not say.
+///
+/// # Errors
+///
+/// The key's own, [`Refused::Semaphore`], and [`Refused::Clock`].
+pub fn apply<S: Store>(
+    store: S,
+    id: &Id,
+    quantity: Option<u64>,
+    most_entries: u32,
+) -> Result<Applied, S::Error> {
+    let mut key = store.window();
+    key.read(None)?;
+    let Some(member) = key.find_live(id.as_bytes())? else { return Ok(Applied::NotHeld) };
+    let reserved = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
+    let rule = store.parse_rule(reserved.rule).ok_or(Refused::Foreign)?;
+    if matches!(rule, Rule::Semaphore) {
+        return Err(Refused::Semaphore.into());
+    }
+    let quantity = quantity.unwrap_or(reserved.quantity);
+    if quantity == 0 {
+        give_back(&mut key, member);
+        return Ok(Applied::Released);
+    }
+    let moment = store.moment(&rule).ok_or(Refused::Clock)?;
+    let most_entries = moment.most_entries().unwrap_or(most_entries);
+    key.check()?;
+    let mut count = Tally::read(&mut key.events(), moment.with_entries(most_entries))?;
+    // The limit is not known here. Who applies has reserved, so that few events can lie beyond it.
+    count.record(quantity, false, u64::MAX);
+    count.trim(&mut key.events(), most_entries)?;
+    count.edit(&mut key.events())?;
+    key.write(Change {
+        edit: count.planned(),
+        reserve: None,
+        settle: Some(member),
+        // Other reservations are not this command's business.
+        clean: false,
+        expiry: Some(count.expiry()),
+    });
+    Ok(Applied::Counted)
+}
+
+/// Gives the reservation `id` back; whether it was held.
+///
+/// # Errors
+///
+/// The key's own.
+pub fn release<S: Store>(store: S, id: &Id) -> Result<bool, S::Error> {
+    let mut key = store.window();
+    key.read(None)?;
+    let Some(member) = key.find_live(id.as_bytes())? else { return Ok(false) };
+    give_back(&mut key, member);
+    Ok(true)
+}
+
+fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
+    let edit = &Edit::default();
+    key.write(Change { edit, reserve: None, settle: Some(member), clean: false, expiry: None });
+}
+
+/// Starts the lease of the reservation `id` anew, with `lease_ms` or its own length; whether it is held.
+///
+/// # Errors
+///
+/// The key's own, and [`Refused::Clock`].
+pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
+    let mut key = store.window();
+    key.read(None)?;
+    let Some(member) = key.find_live(id.as_bytes())? else { return Ok(false) };
+    let old = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
+    let (now_us, lease_ms) = (store.now_us(), lease_ms.unwrap_or(old.lease_ms));
+    let new = Reservation { lease_ms, end_us: end_us(now_us, lease_ms), ..old };
+    let text = new.member();
+    if text.as_bytes() == member.as_ref() {
+        return Ok(true);
+    }
+    let new = Reservation::decode(text.as_bytes()).ok_or(Refused::Foreign)?;
+    let rule = store.parse_rule(new.rule).ok_or(Refused::Foreign)?;
+    let moment = store.moment(&rule).ok_or(Refused::Clock)?;
+    let mut count = Tally::nothing(moment);
+    if moment.counts() {
+        key.check()?;
+        count.count(&mut key.events())?;
+    }
+    key.write(Change {
+        // Events that heal are not this command's business.
+        edit: &Edit::default(),
+        reserve: Some(new),
+        settle: Some(member),
+        clean: false,
+        expiry: (!count.has_future()).then(|| count.expiry()),
+    });
+    Ok(true)
+}

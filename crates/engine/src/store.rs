@@ -1,0 +1,179 @@
+//! What lies under a key, as the engine sees it. Two implement it: the server's key (src/state of the module) and a
+//! key in memory ([`super::memory`]).
+//!
+//! ```text
+//! Store --bucket()--> BucketKey --read--> the stored time --write-->
+//!       --window()--> WindowKey --read--> events and reservations --write-->
+//! ```
+//!
+//! Reading may fail: somebody else may have written the key. Writing what was planned cannot.
+
+use super::event::Event;
+use super::expiry::Expiry;
+use super::held::Leases;
+use super::reservation::Reservation;
+use super::rule::{Moment, Rule, RuleText};
+use super::throttle::{Next, Stored};
+use super::window::Edit;
+
+/// Why a call is an error, apart from its arguments. Nothing changes then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The key holds another kind of limit.
+    WrongType,
+    /// The value or an entry was not written by this module, or entries contradict each other.
+    Foreign,
+    /// The clock lies outside of the years that scores and calendars know.
+    Clock,
+    /// The stored time would lie beyond what a value can spell, or the debt beyond 100 years.
+    DebtTooLong,
+    /// FORCE would pass the largest sum.
+    SumTooLarge,
+    /// The id is held.
+    Duplicate,
+    /// The key holds as many reservations as it may.
+    TooManyReservations,
+    /// A semaphore's reservation cannot be applied.
+    Semaphore,
+}
+
+/// A key of a store, at one moment.
+pub trait Store: Copy {
+    /// What reading can fail with.
+    type Error: From<Refused>;
+    /// Its bucket.
+    type Bucket: BucketKey<Error = Self::Error>;
+    /// Its window.
+    type Window: WindowKey<Error = Self::Error>;
+
+    /// The wall clock, in Unix microseconds.
+    fn now_us(&self) -> u64;
+    /// A rule as it stands now. `None` only outside of the years that a calendar knows.
+    fn moment(&self, rule: &Rule) -> Option<Moment>;
+    /// A rule as text, for a reservation to remember.
+    fn write_rule(&self, rule: &Rule) -> RuleText;
+    /// The rule that a reservation remembers; `None` for one that the module did not write.
+    fn parse_rule(&self, text: &[u8]) -> Option<Rule>;
+    /// The key as a bucket, yet to be read.
+    fn bucket(self) -> Self::Bucket;
+    /// The key as a window, yet to be read.
+    fn window(self) -> Self::Window;
+}
+
+/// A key that holds a bucket, or nothing.
+pub trait BucketKey {
+    /// What reading can fail with.
+    type Error;
+
+    /// Opens the key; `None` where it is missing.
+    fn read(&mut self) -> Result<Option<Stored>, Self::Error>;
+    /// Writes what was planned. Nothing, where the key was opened for reading.
+    fn write(&mut self, next: Next);
+}
+
+/// Reads a key's entries of events by their times.
+pub trait Entries {
+    /// What reading can fail with.
+    type Error: From<Refused>;
+
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The newest entry of at most `until_us`; the newest of all for `None`.
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
+    /// The oldest entry after `after_us`; the oldest of all for `None`.
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
+    /// Shows the entries after `after_us` to `visit`, the oldest first, until it returns false.
+    fn scan(
+        &mut self,
+        after_us: Option<u64>,
+        visit: impl FnMut(Event) -> bool,
+    ) -> Result<(), Self::Error>;
+}
+
+impl<E: Entries> Entries for &mut E {
+    type Error = E::Error;
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Self::Error> {
+        (**self).newest(until_us)
+    }
+
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Self::Error> {
+        (**self).oldest(after_us)
+    }
+
+    fn scan(
+        &mut self,
+        after_us: Option<u64>,
+        visit: impl FnMut(Event) -> bool,
+    ) -> Result<(), Self::Error> {
+        (**self).scan(after_us, visit)
+    }
+}
+
+/// The reservations of a key, at one moment.
+pub trait Reservations: Leases {
+    /// Whether the id that was asked for is held.
+    fn has_id(&self) -> bool;
+    /// Whether as many are live as `most`.
+    fn reach(&self, most: u64) -> bool;
+    /// The place of a new one in the order of arrival.
+    fn next_order_us(&self, now_us: u64) -> u64;
+    /// Whether some must be written anew, as a clock went back, or many have lapsed.
+    fn must_write(&self) -> bool;
+}
+
+/// A key that holds events and reservations, or nothing.
+pub trait WindowKey {
+    /// What reading can fail with.
+    type Error: From<Refused>;
+    /// The entries of its events.
+    type Events<'k>: Entries<Error = Self::Error>
+    where
+        Self: 'k;
+    /// What is reserved in it.
+    type Reservations: Reservations;
+    /// The stored form of a reservation, which [`Reservation::decode`] reads.
+    type Member: AsRef<[u8]>;
+
+    /// Opens the key and reads what is reserved, and whether `id` is.
+    fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
+    /// Refuses a key that somebody else keeps.
+    fn check(&mut self) -> Result<(), Self::Error>;
+    /// Its events.
+    fn events(&mut self) -> Self::Events<'_> {
+        self.split().0
+    }
+    /// What is reserved.
+    fn reservations(&self) -> &Self::Reservations;
+    /// Both at once.
+    fn split(&mut self) -> (Self::Events<'_>, &Self::Reservations);
+    /// The stored form of the reservation `id`, if it is live.
+    fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;
+    /// Writes what was planned; returns how many lapsed reservations were dropped. Nothing, where the key was opened for
+    /// reading.
+    fn write(&mut self, change: Change<'_, Self::Member>) -> usize;
+}
+
+/// What is to be written to a window.
+#[derive(Debug)]
+pub struct Change<'p, M> {
+    /// The entries of events.
+    pub edit: &'p Edit,
+    /// A reservation that is made.
+    pub reserve: Option<Reservation<'p>>,
+    /// A reservation that goes: applied, or renewed.
+    pub settle: Option<M>,
+    /// Reservations that have lapsed go, and those of a clock that went back are written anew, as far as that is a
+    /// bounded piece of work.
+    pub clean: bool,
+    /// What the events need of the TTL; `None` leaves it where it is: something was given back.
+    pub expiry: Option<Expiry>,
+}
