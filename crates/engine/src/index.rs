@@ -126,6 +126,11 @@ impl Index {
         self.by_id.len()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
         /// What the allocator adds to an id.

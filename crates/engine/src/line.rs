@@ -203,6 +203,12 @@ pub enum Timer {
     },
 }
 
+impl<P: Parts> Default for Lines<P> {
+    fn default() -> Self {
+        Lines::new()
+    }
+}
+
 impl<P: Parts> Lines<P> {
     /// No lines.
     pub const fn new() -> Lines<P> {

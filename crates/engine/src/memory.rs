@@ -489,7 +489,7 @@ impl Drop for MemoryWindow<'_> {
         let events = std::mem::take(&mut self.events);
         let held = HeldIndex::at(Box::default(), self.key.now_us, None);
         let reservations = std::mem::replace(&mut self.held, held).into_index();
-        if events.is_empty() && reservations.len() == 0 {
+        if events.is_empty() && reservations.is_empty() {
             return;
         }
         let value = Value::Window(Set { events, reservations });
