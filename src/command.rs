@@ -1,7 +1,7 @@
 //! The table of commands. A row says what a command is; its arity, key spec, ACL categories and COMMAND DOCS are
 //! derived from that in module/commands.rs.
 
-use crate::commands::{all, observe, policies, settle, take};
+use crate::commands::{all, inspect, observe, policies, settle, take};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
@@ -67,14 +67,21 @@ pub enum Positional {
     OptionalValue(&'static CStr, &'static CStr),
     /// A bare word that may be left out.
     OptionalWord(&'static CStr),
+    /// A text that comes once or more often, with perhaps this word before each but the first.
+    Joined(&'static CStr, &'static CStr),
 }
 
-use Positional::{Integer, Limit, OptionalInteger, OptionalValue, OptionalWord, Text, Texts};
+use Positional::{
+    Integer, Joined, Limit, OptionalInteger, OptionalValue, OptionalWord, Text, Texts,
+};
 
 const NUMBERS_OF_RATE: &[Positional] = &[Integer(c"max-burst"), Integer(c"count"), Text(c"period")];
 const RATE: &[Positional] = &[Limit(NUMBERS_OF_RATE), OptionalInteger(c"quantity")];
 const WINDOW: &[Positional] =
     &[Limit(&[Integer(c"limit"), Text(c"period")]), OptionalInteger(c"quantity")];
+
+/// The clauses of a call over several limits.
+const CLAUSES: &[Positional] = &[Joined(c"ELSE", c"clause")];
 
 const UPDATES: Keys = Keys::First(Access::Update);
 const READS: Keys = Keys::First(Access::Read);
@@ -91,7 +98,7 @@ const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
 const FOR_EACH: &CStr = c"What the command of each clause costs on its key";
 
 /// All commands.
-pub static COMMANDS: [Command; 15] = [
+pub static COMMANDS: [Command; 16] = [
     Command {
         name: c"rl.throttle",
         run: take::throttle,
@@ -220,13 +227,24 @@ pub static COMMANDS: [Command; 15] = [
         stats: CommandStats::new(),
     },
     Command {
+        name: c"rl.info",
+        run: inspect::info,
+        keys: READS,
+        nature: Nature::Looks,
+        summary: c"Tells what lies under a key, whatever kind of limit it is.",
+        complexity: c"O(N+M) with N the entries of events and M the reservations in the key",
+        positional: &[],
+        options: Known::empty(),
+        stats: CommandStats::new(),
+    },
+    Command {
         name: c"rl.all",
         run: all::all,
         keys: Keys::Counted(Access::Update),
         nature: Nature::TakesSeveral,
         summary: c"Takes from several limits, all or nothing.",
         complexity: FOR_EACH,
-        positional: &[Texts(c"clause")],
+        positional: CLAUSES,
         options: Known::MS,
         stats: CommandStats::new(),
     },
@@ -237,7 +255,7 @@ pub static COMMANDS: [Command; 15] = [
         nature: Nature::LooksSeveral,
         summary: c"Answers what RL.ALL would, and changes nothing.",
         complexity: FOR_EACH,
-        positional: &[Texts(c"clause")],
+        positional: CLAUSES,
         options: Known::MS,
         stats: CommandStats::new(),
     },

@@ -142,6 +142,8 @@ errors! {
     ApplySemaphore = "ERR the reservation is a semaphore's and must be given back with RL.RELEASE",
     /// The key is no sorted set.
     NotZset = "WRONGTYPE the key holds no sorted set, which is what RL.WINDOW and RL.ACQUIRE keep",
+    /// The key is neither a string nor a sorted set.
+    NotLimit = "WRONGTYPE the key holds neither a string nor a sorted set, which are what RL.THROTTLE and RL.WINDOW keep",
     /// An entry of the sorted set is none of ours.
     NotEntry = "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write",
     /// The key is no string.
@@ -152,6 +154,8 @@ errors! {
     Clock = "ERR the server's clock must be between 1970 and 2255",
     /// numkeys is no number of its range.
     NumKeys = "ERR numkeys must be an integer from 1 to 64",
+    /// ELSE without a clause on each side.
+    Else = "ERR syntax error: ELSE must stand between two clauses",
     /// A key of RL.ALL is given twice.
     KeyTwice = "ERR a key must be given once",
     /// A clause of RL.ALL begins with another word.

@@ -18,6 +18,11 @@ use std::sync::Arc;
 
 const MAX_BUCKETS: u64 = 65_536;
 
+/// Whether a word between two clauses joins them to a group.
+pub fn is_else(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"ELSE")
+}
+
 /// How a window counts, as options say it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shape {
@@ -69,6 +74,8 @@ pub struct Clause {
     pub check: bool,
     /// It is told, and never denies the call.
     pub shadow: bool,
+    /// The number of its group: clauses that ELSE joins have the same.
+    pub group: usize,
 }
 
 impl Family {
@@ -190,8 +197,8 @@ impl<'c, 'a> Arguments<'c, 'a> {
         self.parts(family, least, known, false, options)
     }
 
-    /// A clause of this family, after the word that it begins with and up to the next clause.
-    pub fn clause(&mut self, family: Family) -> Result<Clause, Error> {
+    /// A clause of this family and group, after the word that it begins with and up to the next clause.
+    pub fn clause(&mut self, family: Family, group: usize) -> Result<Clause, Error> {
         let mut options = Options::default();
         let mut request = self.parts(family, 0, family.of_clause(), true, &mut options)?;
         let Options { check, shadow, .. } = options;
@@ -214,7 +221,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
         }
         // A policy may be a shadow by itself.
         let shadow = shadow || request.shadow;
-        Ok(Clause { request, check, shadow })
+        Ok(Clause { request, check, shadow, group })
     }
 
     /// A limit, the quantity and options. Nothing that is large is moved, as every call comes through here.
@@ -351,7 +358,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
     ) -> Result<(), Error> {
         while let Some(word) = self.words.get(self.next) {
             let is_last = self.remaining() == 1 && word.eq_ignore_ascii_case(b"MS");
-            if in_clause && (is_last || Family::named(word).is_some()) {
+            if in_clause && (is_last || is_else(word) || Family::named(word).is_some()) {
                 break;
             }
             self.next = self.next.saturating_add(1);

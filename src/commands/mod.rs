@@ -3,6 +3,7 @@
 pub mod all;
 mod arguments;
 pub mod attempt;
+pub mod inspect;
 mod lines;
 pub mod observe;
 pub mod policies;

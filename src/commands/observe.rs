@@ -34,18 +34,21 @@ pub fn forget_top() {
 
 /// Notes how a request ended, once it is replied.
 pub fn note(spot: Spot, request: &Request, ended: Ended) {
-    if !request.takes() {
-        return;
-    }
-    if let Some(id) = request.policy {
-        policies::count(id, ended);
-    }
-    if ended == Ended::Denied {
+    count(request, ended);
+    if request.takes() && ended == Ended::Denied {
         note_denial(spot);
     }
 }
 
-fn note_denial(spot: Spot) {
+/// Counts how a request ended in its policy.
+pub fn count(request: &Request, ended: Ended) {
+    if let Some(id) = request.policy.filter(|_| request.takes()) {
+        policies::count(id, ended);
+    }
+}
+
+/// Notes a denial of a call that takes, for RL.TOP and as a keyspace event.
+pub fn note_denial(spot: Spot) {
     if config::TOP_KEYS.get() > 0 {
         let name = spot.name.as_bytes();
         let key = Key { db: spot.ctx.db(), name: name.get(..MAX_KEY).unwrap_or(name) };

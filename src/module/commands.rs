@@ -70,6 +70,7 @@ const ENTRIES: [Entry; COMMANDS.len()] = [
     entry::<Table, 12>,
     entry::<Table, 13>,
     entry::<Table, 14>,
+    entry::<Table, 15>,
 ];
 
 /// Registers all commands but those on demand; in the ACL category, too, if the server has added it.
@@ -166,7 +167,8 @@ impl Command {
         };
         // A limit may be one word, the name of a policy.
         let more = |argument: &Positional| {
-            optional(argument) || matches!(argument, Positional::Texts(_) | Positional::Limit(_))
+            use Positional::{Joined, Limit, Texts};
+            optional(argument) || matches!(argument, Texts(_) | Joined(..) | Limit(_))
         };
         let needed = |argument: &Positional| !optional(argument);
         let keys = match self.keys {
@@ -195,19 +197,20 @@ impl Command {
                 vec![Argument::Integer(c"numkeys"), Argument::Multiple(Box::new(Argument::Key))]
             }
         };
-        let positional = self.positional.iter().map(positional);
+        let positional = self.positional.iter().flat_map(positional);
         keys.into_iter().chain(positional).chain(options(self.options)).collect()
     }
 }
 
-fn positional(argument: &Positional) -> Argument {
-    match argument {
+/// What COMMAND DOCS shows of an argument.
+fn positional(argument: &Positional) -> Vec<Argument> {
+    vec![match argument {
         Positional::Integer(name) => Argument::Integer(name),
         Positional::Text(name) => Argument::Text(name),
         Positional::OptionalInteger(name) => optional(Argument::Integer(name)),
         Positional::Texts(name) => Argument::Multiple(Box::new(Argument::Text(name))),
         Positional::Limit(numbers) => {
-            let numbers = numbers.iter().map(positional).collect();
+            let numbers = numbers.iter().flat_map(positional).collect();
             let choices = vec![Argument::Group(c"numbers", numbers), Argument::Text(c"policy")];
             Argument::OneOf(c"rate-or-window", choices)
         }
@@ -215,7 +218,12 @@ fn positional(argument: &Positional) -> Argument {
             optional(Argument::Valued(word, Box::new(Argument::Integer(name))))
         }
         Positional::OptionalWord(word) => optional(Argument::Flag(word)),
-    }
+        Positional::Joined(word, name) => {
+            let joined = vec![optional(Argument::Flag(word)), Argument::Text(name)];
+            let more = Argument::Multiple(Box::new(Argument::Group(c"more", joined)));
+            return vec![Argument::Text(name), optional(more)];
+        }
+    }]
 }
 
 fn optional(argument: Argument) -> Argument {
@@ -359,7 +367,7 @@ mod tests {
     #[test]
     fn the_arity_is_derived_from_the_arguments() {
         let arities = COMMANDS.iter().map(Command::arity).collect::<Vec<_>>();
-        assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, -4, -4, 1, -1, -5]);
+        assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, 2, -4, -4, 1, -1, -5]);
     }
 
     #[test]

@@ -320,6 +320,13 @@ impl store::Reservations for Reservations<'_> {
         }
     }
 
+    fn live_len(&self) -> usize {
+        match self {
+            Reservations::Few(few) => few.live.len(),
+            Reservations::Many(many) => many.live_len(),
+        }
+    }
+
     /// The place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64 {
         match self {

@@ -558,16 +558,6 @@ impl HeldIndex {
         });
         changed
     }
-
-    fn live_len(&self) -> usize {
-        match &self.listed {
-            Some(listed) => listed.len(),
-            None => {
-                let lapsed = self.index.lapsed(self.now_us, usize::MAX).len();
-                self.index.len().saturating_sub(lapsed)
-            }
-        }
-    }
 }
 
 impl Reservations for HeldIndex {
@@ -579,6 +569,16 @@ impl Reservations for HeldIndex {
         let reaches = |number| u64::try_from(number).unwrap_or(u64::MAX) >= most;
         // Only near the bound does it matter how many have lapsed.
         reaches(self.index.len()) && reaches(self.live_len())
+    }
+
+    fn live_len(&self) -> usize {
+        match &self.listed {
+            Some(listed) => listed.len(),
+            None => {
+                let lapsed = self.index.lapsed(self.now_us, usize::MAX).len();
+                self.index.len().saturating_sub(lapsed)
+            }
+        }
     }
 
     fn next_order_us(&self, now_us: u64) -> u64 {

@@ -34,7 +34,7 @@ pub enum Mode {
 pub struct Terms {
     /// What may be written.
     pub mode: Mode,
-    /// It must be allowed, and takes nothing (CHECK).
+    /// It takes nothing where it is allowed (CHECK, or another limit of its group was chosen).
     pub check: bool,
     /// A denial may be counted (COUNTDENIED).
     pub may_count: bool,
@@ -138,7 +138,7 @@ impl<'r, S: Store> Call<'r, S> {
     ///
     /// # Errors
     ///
-    /// The key's own, and every [`Refused`] but that of a semaphore.
+    /// The key's own, [`Refused::Foreign`], [`Refused::Clock`], [`Refused::DebtTooLong`] and [`Refused::Duplicate`].
     pub fn judge(&mut self, barred: bool) -> Result<Judged<'_, 'r, S>, S::Error> {
         match self {
             Call::Bucket(call) => {
@@ -193,13 +193,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             self.count.count(&mut self.key.events())?;
         }
         let judgement = self.used().judge(&self.request.ask, self.barred);
-        let verdict = self.verdict(judgement)?;
-        if let (Verdict::Allowed { taken: 1.., .. }, Some(reserve)) = (verdict, self.reserve) {
-            if self.key.reservations().reach(reserve.most) {
-                return Err(Refused::TooManyReservations.into());
-            }
-        }
-        Ok(verdict)
+        self.verdict(judgement)
     }
 
     fn used(&self) -> Use {
@@ -294,6 +288,21 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     pub fn verdict(&self) -> Verdict {
         match self {
             Judged::Bucket(_, verdict) | Judged::Window(_, verdict) => *verdict,
+        }
+    }
+
+    /// Refuses to make one reservation more than the key may hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::TooManyReservations`].
+    pub fn check_room(&self) -> Result<(), Refused> {
+        let Judged::Window(call, Verdict::Allowed { taken: 1.., .. }) = self else { return Ok(()) };
+        match call.reserve {
+            Some(reserve) if call.key.reservations().reach(reserve.most) => {
+                Err(Refused::TooManyReservations)
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -260,6 +260,12 @@ impl<P: Parts> Lines<P> {
         line.is_some_and(|line| line.ids.contains(id))
     }
 
+    /// How many calls wait on the key.
+    pub fn waiting_on(&self, db: i32, key: &[u8]) -> usize {
+        let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
+        line.map_or(0, |line| line.order.len())
+    }
+
     // ---- Waits begin and end ----
 
     /// The ticket of a call that is going to wait; `None` where `most` wait already.

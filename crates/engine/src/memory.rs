@@ -216,6 +216,7 @@ impl Memory {
         self.forget_expired(now_us);
         let mut call = judge::Call::new(self.key(name, now_us), request);
         let judged = call.judge(false)?;
+        judged.check_room()?;
         let allowed = judged.verdict().allowed();
         let plan = judged.plan(Terms::of(Mode::Final), allowed, new_id)?;
         let told = Told { decision: *plan.decision(), id: plan.id().copied() };
@@ -230,8 +231,9 @@ impl Memory {
     /// The same.
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
         let mut call = judge::Call::new(self.key(name, now_us), request);
-        let plan = call.judge(false)?.look();
-        Ok(*plan.decision())
+        let judged = call.judge(false)?;
+        judged.check_room()?;
+        Ok(*judged.look().decision())
     }
 
     /// Turns a reservation into an event, as [`settle::apply`] does.
@@ -596,6 +598,7 @@ impl Call {
     fn make_on(&self, key: ModelKey, request: &Request, barred: bool) -> Result<Done, Refused> {
         let mut call = judge::Call::new(key, request);
         let judged = call.judge(barred)?;
+        judged.check_room()?;
         let before = judged.count().copied().unwrap_or_default();
         let denial_counted = !judged.verdict().allowed()
             && self.kind != Kind::Look
@@ -718,6 +721,10 @@ impl Reservations for Listed {
 
     fn reach(&self, most: u64) -> bool {
         u64::try_from(self.len()).unwrap_or(u64::MAX) >= most
+    }
+
+    fn live_len(&self) -> usize {
+        self.len()
     }
 
     fn next_order_us(&self, now_us: u64) -> u64 {

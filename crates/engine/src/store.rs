@@ -124,6 +124,8 @@ pub trait Reservations: Leases {
     fn has_id(&self) -> bool;
     /// Whether as many are live as `most`.
     fn reach(&self, most: u64) -> bool;
+    /// How many are live.
+    fn live_len(&self) -> usize;
     /// The place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64;
     /// Whether some must be written anew, as a clock went back, or many have lapsed.

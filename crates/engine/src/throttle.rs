@@ -114,6 +114,16 @@ impl Stored {
         text
     }
 
+    /// When the bucket is full, in Unix microseconds, rounded up.
+    pub fn full_at_us(self) -> u64 {
+        self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(1_000)
+    }
+
+    /// By how much the time may pass "empty", in nanoseconds.
+    pub fn debt_ns(self) -> u64 {
+        self.debt_ns
+    }
+
     /// The first whole Unix millisecond at which the bucket is full, when the value stops mattering.
     pub fn full_at_ms(self) -> u64 {
         self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(NS_PER_MS)
