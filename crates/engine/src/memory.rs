@@ -17,6 +17,7 @@
 //! assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
 //! ```
 
+use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
 use crate::event::{score, Event, LAST_US};
@@ -402,7 +403,7 @@ impl BucketKey for MemoryBucket<'_> {
         match next {
             Next::Keep => {}
             Next::Store(stored) => {
-                let expires_at_ms = stored.full_at_ms().saturating_add(GRACE_MS);
+                let expires_at_ms = stored.void_at_ms().saturating_add(GRACE_MS);
                 memory.put(name, Value::Bucket(stored), expires_at_ms);
             }
             Next::Delete => {
@@ -454,6 +455,10 @@ impl WindowKey for MemoryWindow<'_> {
         &self.held
     }
 
+    fn ban(&self) -> Option<Ban> {
+        self.held.index().ban()
+    }
+
     fn split(&mut self) -> (&mut Zset, &HeldIndex) {
         (&mut self.events, &self.held)
     }
@@ -473,8 +478,11 @@ impl WindowKey for MemoryWindow<'_> {
             self.held.added(one);
         }
         self.events.apply(change.edit);
+        let ban = change.ban.after(self.ban());
+        self.held.set_ban(ban);
         if let Some(expiry) = change.expiry {
             let expiry = expiry.reaching(self.held.last_end_us());
+            let expiry = expiry.reaching(ban.map(|ban| ban.end_us()));
             let current_ms = Some(self.expires_at_ms);
             let moved_ms = match settled {
                 Some(one) => expiry.after_settling(one.end_us, current_ms),
@@ -491,7 +499,7 @@ impl Drop for MemoryWindow<'_> {
         let events = std::mem::take(&mut self.events);
         let held = HeldIndex::at(Box::default(), self.key.now_us, None);
         let reservations = std::mem::replace(&mut self.held, held).into_index();
-        if events.is_empty() && reservations.is_empty() {
+        if events.is_empty() && reservations.is_empty() && reservations.ban().is_none() {
             return;
         }
         let value = Value::Window(Set { events, reservations });
@@ -697,6 +705,10 @@ impl WindowKey for ModelWindow<'_> {
 
     fn reservations(&self) -> &Listed {
         self.leases
+    }
+
+    fn ban(&self) -> Option<Ban> {
+        None
     }
 
     fn split(&mut self) -> (&mut Zset, &Listed) {

@@ -8,6 +8,7 @@
 //!
 //! Reading may fail: somebody else may have written the key. Writing what was planned cannot.
 
+use super::ban::Ban;
 use super::event::Event;
 use super::expiry::Expiry;
 use super::held::Leases;
@@ -155,6 +156,8 @@ pub trait WindowKey {
     }
     /// What is reserved.
     fn reservations(&self) -> &Self::Reservations;
+    /// The ban that is stored, or its mark.
+    fn ban(&self) -> Option<Ban>;
     /// Both at once.
     fn split(&mut self) -> (Self::Events<'_>, &Self::Reservations);
     /// The stored form of the reservation `id`, if it is live.
@@ -162,6 +165,29 @@ pub trait WindowKey {
     /// Writes what was planned; returns how many lapsed reservations were dropped. Nothing, where the key was opened for
     /// reading.
     fn write(&mut self, change: Change<'_, Self::Member>) -> usize;
+}
+
+/// What becomes of a key's ban.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BanEdit {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It goes.
+    Remove,
+    /// It becomes this one.
+    Put(Ban),
+}
+
+impl BanEdit {
+    /// What `ban` becomes.
+    pub fn after(self, ban: Option<Ban>) -> Option<Ban> {
+        match self {
+            BanEdit::Keep => ban,
+            BanEdit::Remove => None,
+            BanEdit::Put(new) => Some(new),
+        }
+    }
 }
 
 /// What is to be written to a window.
@@ -176,6 +202,8 @@ pub struct Change<'p, M> {
     /// Reservations that have lapsed go, and those of a clock that went back are written anew, as far as that is a
     /// bounded piece of work.
     pub clean: bool,
+    /// What becomes of the ban.
+    pub ban: BanEdit,
     /// What the events need of the TTL; `None` leaves it where it is: something was given back.
     pub expiry: Option<Expiry>,
 }
