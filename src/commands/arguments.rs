@@ -1,15 +1,14 @@
 //! From the arguments of a call to a checked request.
 
+use super::limits::{Given, Shape};
 use super::policies::{self, Policy};
 use crate::config;
 use crate::error::{Error, Word};
-use crate::limit::calendar::{Calendar, Zone};
 use crate::limit::decimal::parse_i64;
 use crate::limit::decision::{Ask, Manner, Quantity, TimeUnit};
 use crate::limit::period::{Length, Period, PeriodError};
-use crate::limit::request::{Limit, Request, Reserve, WindowLimit};
+use crate::limit::request::{Limit, Request, Reserve};
 use crate::limit::reservation::{Id, MAX_ID, YEAR_MS};
-use crate::limit::rule::Rule;
 use crate::limit::throttle::Rate;
 use crate::options::{self, Known};
 use crate::redis::call::Call;
@@ -17,14 +16,6 @@ use crate::zones::zones;
 use std::sync::Arc;
 
 const MAX_BUCKETS: u64 = 65_536;
-
-/// How a window counts, as options say it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Shape {
-    buckets: Option<u32>,
-    fixed: bool,
-    zone: Option<Zone>,
-}
 
 /// The options of a call.
 #[derive(Debug, Default)]
@@ -91,20 +82,6 @@ impl Family {
             Family::Acquire => all | Known::WINDOW | Known::LEASE | Known::ID,
         }
     }
-}
-
-/// A limit as its positional arguments give it.
-#[derive(Clone, Copy, Debug)]
-pub enum Given {
-    /// A rate.
-    Rate(Rate),
-    /// A window; without a period a semaphore.
-    Window {
-        /// The most that there may be at one time.
-        limit: u64,
-        /// The period.
-        period: Option<Period>,
-    },
 }
 
 /// Where words come from.
@@ -470,32 +447,6 @@ impl<'a> Options<'a> {
             }
         }
         Ok(())
-    }
-}
-
-impl Shape {
-    /// How a window of `limit` each `period` counts; without a period it is a semaphore.
-    pub fn window(&self, limit: u64, period: Option<Period>) -> Result<WindowLimit, Error> {
-        if self.buckets.is_some() && self.fixed {
-            return Err(Error::NotTogether("BUCKETS", "FIXED"));
-        }
-        if self.zone.is_some() && !self.fixed {
-            return Err(Error::ZoneAlone);
-        }
-        let Some(period) = period else {
-            if self.buckets.is_some() || self.fixed {
-                return Err(Error::SemaphoreWindow);
-            }
-            return Ok(WindowLimit { limit, rule: Rule::Semaphore, most_entries: 0 });
-        };
-        if self.fixed {
-            let zone = self.zone.or_else(config::timezone).ok_or(Error::Zone)?;
-            let calendar = Calendar::new(period, zone).map_err(|_| Error::Calendar)?;
-            return Ok(WindowLimit { limit, rule: Rule::Calendar(calendar), most_entries: 1 });
-        }
-        let most_entries = self.buckets.unwrap_or_else(config::window_entries);
-        let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
-        Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
     }
 }
 

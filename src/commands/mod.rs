@@ -3,6 +3,8 @@
 pub mod all;
 mod arguments;
 pub mod attempt;
+pub mod definitions;
+mod limits;
 mod lines;
 pub mod observe;
 pub mod policies;
