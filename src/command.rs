@@ -63,13 +63,9 @@ pub enum Positional {
     Texts(&'static CStr),
     /// A limit: these, or the name of a policy.
     Limit(&'static [Positional]),
-    /// A word and a number that may be left out.
-    OptionalValue(&'static CStr, &'static CStr),
-    /// A bare word that may be left out.
-    OptionalWord(&'static CStr),
 }
 
-use Positional::{Integer, Limit, OptionalInteger, OptionalValue, OptionalWord, Text, Texts};
+use Positional::{Integer, Limit, OptionalInteger, Text, Texts};
 
 const NUMBERS_OF_RATE: &[Positional] = &[Integer(c"max-burst"), Integer(c"count"), Text(c"period")];
 const RATE: &[Positional] = &[Limit(NUMBERS_OF_RATE), OptionalInteger(c"quantity")];
@@ -100,12 +96,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::LEAVE
-            .union(Known::ATMOST)
-            .union(Known::FORCE)
-            .union(Known::BLOCK)
-            .union(Known::AHEAD)
-            .union(Known::MS),
+        options: Known::THROTTLE,
         stats: CommandStats::new(),
     },
     Command {
@@ -116,7 +107,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Answers what RL.THROTTLE would, and changes nothing.",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::LEAVE.union(Known::MS),
+        options: Known::THROTTLE_RO,
         stats: CommandStats::new(),
     },
     Command {
@@ -128,13 +119,7 @@ pub static COMMANDS: [Command; 15] = [
             c"Counts an event, if a window that slides or follows the calendar has room for it.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW
-            .union(Known::LEAVE)
-            .union(Known::ATMOST)
-            .union(Known::FORCE)
-            .union(Known::COUNTDENIED)
-            .union(Known::BLOCK)
-            .union(Known::MS),
+        options: Known::WINDOW,
         stats: CommandStats::new(),
     },
     Command {
@@ -145,7 +130,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Answers what RL.WINDOW would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW.union(Known::LEAVE).union(Known::MS),
+        options: Known::WINDOW_RO,
         stats: CommandStats::new(),
     },
     Command {
@@ -156,12 +141,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW
-            .union(Known::LEAVE)
-            .union(Known::LEASE)
-            .union(Known::ID)
-            .union(Known::BLOCK)
-            .union(Known::MS),
+        options: Known::ACQUIRE,
         stats: CommandStats::new(),
     },
     Command {
@@ -172,7 +152,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Answers what RL.ACQUIRE would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW.union(Known::LEAVE).union(Known::MS),
+        options: Known::WINDOW_RO,
         stats: CommandStats::new(),
     },
     Command {
@@ -259,8 +239,8 @@ pub static COMMANDS: [Command; 15] = [
         nature: Nature::Shows,
         summary: c"Lists the keys that were denied most in the last 10 to 20 minutes.",
         complexity: c"O(N*log(N)) with N the setting ratelimit.top-keys",
-        positional: &[OptionalValue(c"COUNT", c"count"), OptionalWord(c"RESET")],
-        options: Known::empty(),
+        positional: &[],
+        options: Known::COUNT.union(Known::RESET),
         stats: CommandStats::new(),
     },
     Command {

@@ -5,11 +5,11 @@
 //! name kind     limit     name kind   limit                          name  kind   limit
 //! ```
 
-use super::arguments::{Arguments, Family, Options};
-use super::limits::Given;
+use super::arguments::{Arguments, Family};
+use super::limits::{Given, Shape};
 use super::policies::{self, Definition, Definitions};
 use crate::error::Error;
-use crate::options::Known;
+use crate::options::{Known, Options};
 
 /// The most policies of a table.
 const MOST: usize = 1_000;
@@ -56,20 +56,23 @@ fn define(words: &[&[u8]]) -> Result<Definition, Error> {
     let mut arguments = Arguments::of(words);
     let kind = arguments.next().and_then(Family::named);
     let (family, known) = match kind {
-        Some(Family::Throttle) => (Family::Throttle, Known::SHADOW),
+        Some(Family::Throttle) => (Family::Throttle, Known::THROTTLE.in_policy()),
         // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
-        Some(Family::Window) => (Family::Acquire, Known::WINDOW | Known::SHADOW),
+        Some(Family::Window) => (Family::Acquire, Known::WINDOW.in_policy()),
         Some(Family::Acquire) | None => return Err(Error::PolicyKind),
     };
     let given = arguments.numbers(family).map_err(|error| match error {
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;
-    let mut options = Options::default();
+    let mut options = Options::new();
     arguments.options(&mut options, known, false)?;
+    // As the options of a call whose quantity is 1.
+    options.check(1, given.form())?;
+    let shape = Shape::of(&options);
     if let Given::Window { limit, period } = given {
-        options.shape.window(limit, period)?;
+        shape.window(limit, period)?;
     }
     let text = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
-    Ok(Definition { given, shape: options.shape, shadow: options.shadow, text })
+    Ok(Definition { given, shape, shadow: options.has(Known::SHADOW), text })
 }

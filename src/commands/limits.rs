@@ -7,6 +7,7 @@ use crate::limit::period::Period;
 use crate::limit::request::WindowLimit;
 use crate::limit::rule::Rule;
 use crate::limit::throttle::Rate;
+use crate::options::{Known, LimitForm, Options};
 
 /// A limit as its positional arguments give it.
 #[derive(Clone, Copy, Debug)]
@@ -22,39 +23,57 @@ pub enum Given {
     },
 }
 
+impl Given {
+    /// The form of the limit, for the options beside it.
+    pub fn form(self) -> LimitForm {
+        match self {
+            Given::Window { period: None, .. } => LimitForm::PeriodZero,
+            Given::Rate(_) | Given::Window { .. } => LimitForm::Numbers,
+        }
+    }
+}
+
 /// How a window counts, as options say it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Shape {
-    /// `BUCKETS`
-    pub buckets: Option<u32>,
-    /// `FIXED`
-    pub fixed: bool,
-    /// `TZ`
-    pub zone: Option<Zone>,
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// It slides.
+    Sliding {
+        /// `BUCKETS`: so many entries at most, if not as many as the setting says.
+        buckets: Option<u32>,
+    },
+    /// `FIXED`: it follows the calendar.
+    Fixed {
+        /// `TZ`: in this zone, if not in the one of the setting.
+        zone: Option<Zone>,
+    },
 }
 
 impl Shape {
+    /// What checked options say.
+    pub fn of(options: &Options) -> Shape {
+        if options.has(Known::FIXED) {
+            return Shape::Fixed { zone: options.zone(Known::TZ) };
+        }
+        let buckets = options.number(Known::BUCKETS);
+        Shape::Sliding { buckets: buckets.and_then(|buckets| u32::try_from(buckets).ok()) }
+    }
+
     /// How a window of `limit` each `period` counts; without a period it is a semaphore.
-    pub fn window(&self, limit: u64, period: Option<Period>) -> Result<WindowLimit, Error> {
-        if self.buckets.is_some() && self.fixed {
-            return Err(Error::NotTogether("BUCKETS", "FIXED"));
-        }
-        if self.zone.is_some() && !self.fixed {
-            return Err(Error::ZoneAlone);
-        }
+    pub fn window(self, limit: u64, period: Option<Period>) -> Result<WindowLimit, Error> {
         let Some(period) = period else {
-            if self.buckets.is_some() || self.fixed {
-                return Err(Error::SemaphoreWindow);
-            }
             return Ok(WindowLimit { limit, rule: Rule::Semaphore, most_entries: 0 });
         };
-        if self.fixed {
-            let zone = self.zone.or_else(config::timezone).ok_or(Error::Zone)?;
-            let calendar = Calendar::new(period, zone).map_err(|_| Error::Calendar)?;
-            return Ok(WindowLimit { limit, rule: Rule::Calendar(calendar), most_entries: 1 });
+        match self {
+            Shape::Sliding { buckets } => {
+                let most_entries = buckets.unwrap_or_else(config::window_entries);
+                let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
+                Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
+            }
+            Shape::Fixed { zone } => {
+                let zone = zone.or_else(config::timezone).ok_or(Error::Zone)?;
+                let calendar = Calendar::new(period, zone).map_err(|_| Error::Calendar)?;
+                Ok(WindowLimit { limit, rule: Rule::Calendar(calendar), most_entries: 1 })
+            }
         }
-        let most_entries = self.buckets.unwrap_or_else(config::window_entries);
-        let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
-        Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
     }
 }
