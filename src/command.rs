@@ -63,17 +63,11 @@ pub enum Positional {
     Texts(&'static CStr),
     /// A limit: these, or the name of a policy.
     Limit(&'static [Positional]),
-    /// A word and a number that may be left out.
-    OptionalValue(&'static CStr, &'static CStr),
-    /// A bare word that may be left out.
-    OptionalWord(&'static CStr),
     /// A text that comes once or more often, with perhaps this word before each but the first.
     Joined(&'static CStr, &'static CStr),
 }
 
-use Positional::{
-    Integer, Joined, Limit, OptionalInteger, OptionalValue, OptionalWord, Text, Texts,
-};
+use Positional::{Integer, Joined, Limit, OptionalInteger, Text, Texts};
 
 const NUMBERS_OF_RATE: &[Positional] = &[Integer(c"max-burst"), Integer(c"count"), Text(c"period")];
 const RATE: &[Positional] = &[Limit(NUMBERS_OF_RATE), OptionalInteger(c"quantity")];
@@ -107,12 +101,7 @@ pub static COMMANDS: [Command; 16] = [
         summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::LEAVE
-            .union(Known::ATMOST)
-            .union(Known::FORCE)
-            .union(Known::BLOCK)
-            .union(Known::AHEAD)
-            .union(Known::MS),
+        options: Known::THROTTLE,
         stats: CommandStats::new(),
     },
     Command {
@@ -123,7 +112,7 @@ pub static COMMANDS: [Command; 16] = [
         summary: c"Answers what RL.THROTTLE would, and changes nothing.",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::LEAVE.union(Known::MS),
+        options: Known::THROTTLE_RO,
         stats: CommandStats::new(),
     },
     Command {
@@ -135,13 +124,7 @@ pub static COMMANDS: [Command; 16] = [
             c"Counts an event, if a window that slides or follows the calendar has room for it.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW
-            .union(Known::LEAVE)
-            .union(Known::ATMOST)
-            .union(Known::FORCE)
-            .union(Known::COUNTDENIED)
-            .union(Known::BLOCK)
-            .union(Known::MS),
+        options: Known::WINDOW,
         stats: CommandStats::new(),
     },
     Command {
@@ -152,7 +135,7 @@ pub static COMMANDS: [Command; 16] = [
         summary: c"Answers what RL.WINDOW would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW.union(Known::LEAVE).union(Known::MS),
+        options: Known::WINDOW_RO,
         stats: CommandStats::new(),
     },
     Command {
@@ -163,12 +146,7 @@ pub static COMMANDS: [Command; 16] = [
         summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW
-            .union(Known::LEAVE)
-            .union(Known::LEASE)
-            .union(Known::ID)
-            .union(Known::BLOCK)
-            .union(Known::MS),
+        options: Known::ACQUIRE,
         stats: CommandStats::new(),
     },
     Command {
@@ -179,7 +157,7 @@ pub static COMMANDS: [Command; 16] = [
         summary: c"Answers what RL.ACQUIRE would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW.union(Known::LEAVE).union(Known::MS),
+        options: Known::WINDOW_RO,
         stats: CommandStats::new(),
     },
     Command {
@@ -277,8 +255,8 @@ pub static COMMANDS: [Command; 16] = [
         nature: Nature::Shows,
         summary: c"Lists the keys that were denied most in the last 10 to 20 minutes.",
         complexity: c"O(N*log(N)) with N the setting ratelimit.top-keys",
-        positional: &[OptionalValue(c"COUNT", c"count"), OptionalWord(c"RESET")],
-        options: Known::empty(),
+        positional: &[],
+        options: Known::COUNT.union(Known::RESET),
         stats: CommandStats::new(),
     },
     Command {

@@ -128,7 +128,9 @@ pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, E
     let allowed = judged.verdict().allowed();
     let tries = terms.mode == Mode::Try && !allowed;
     let alone_us = if tries { judged.earliest_grant_us()? } else { None };
-    let plan = judged.plan(judge::Terms::of(terms.mode), allowed, new_id)?;
+    let may_ban = !terms.barred && !request.shadow;
+    let on = judge::Terms { may_ban, ..judge::Terms::of(terms.mode) };
+    let plan = judged.plan(on, allowed, new_id)?;
     let answer = answer(request, &plan);
     write(plan);
     Ok(Attempt { answer, alone_us })
@@ -157,6 +159,7 @@ pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Erro
             barred = request.takes() && waiting::is_barred(spot, request.leave());
             // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
             terms.may_count = !barred && !*shadow;
+            terms.may_ban = terms.may_count;
         }
         let one = call.judge(barred)?;
         let choice = choices.next(*group, one.verdict(), *shadow);
@@ -167,6 +170,16 @@ pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Erro
         judged.push((one, terms, choice));
     }
     let call_allowed = choices.allowed();
+    // Only a group that denies the call closes its keys: one without a choice.
+    let groups_with_choice: Vec<usize> = judged
+        .iter()
+        .zip(parts)
+        .filter(|((.., choice), _)| *choice)
+        .map(|(_, part)| part.clause.group)
+        .collect();
+    for ((_, terms, _), part) in judged.iter_mut().zip(parts) {
+        terms.may_ban &= !groups_with_choice.contains(&part.clause.group);
+    }
     let mut plans = Vec::with_capacity(parts.len());
     let mut done = Vec::with_capacity(parts.len());
     for ((judged, terms, choice), part) in judged.into_iter().zip(parts) {

@@ -33,7 +33,7 @@ pub fn info(call: &Call, _known: Known) -> Result<Replied, Error> {
         Contents::Bucket(bucket) => reply_bucket(ctx, bucket),
         Contents::Window(window) => reply_window(ctx, window),
     }
-    field(ctx, "ban", 0);
+    field(ctx, "ban", found.ban_us.div_ceil(1_000));
     field(ctx, "waiting", waiting);
     signed(ctx, "ttl", found.ttl_ms.map(i64::try_from));
     Ok(Replied::Allowed)

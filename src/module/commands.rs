@@ -4,7 +4,7 @@
 use crate::command::{Command, Nature, Positional, COMMANDS};
 use crate::commands::{reply, waiting};
 use crate::error::Error;
-use crate::options::{Known, Place, Row, Value, TABLE};
+use crate::options::{Known, Row, Value};
 use crate::redis::call::{entry, Call, CommandNumber, Commands, Context, Entry};
 use crate::redis::command::{self, Argument, Description, Keys};
 use crate::redis::guard::warn;
@@ -161,10 +161,7 @@ impl Command {
 
     /// Arguments with the name: exactly so many, or at least so many if below 0.
     fn arity(&self) -> i32 {
-        let optional = |argument: &Positional| {
-            use Positional::{OptionalInteger, OptionalValue, OptionalWord};
-            matches!(argument, OptionalInteger(_) | OptionalValue(..) | OptionalWord(_))
-        };
+        let optional = |argument: &Positional| matches!(argument, Positional::OptionalInteger(_));
         // A limit may be one word, the name of a policy.
         let more = |argument: &Positional| {
             use Positional::{Joined, Limit, Texts};
@@ -214,10 +211,6 @@ fn positional(argument: &Positional) -> Vec<Argument> {
             let choices = vec![Argument::Group(c"numbers", numbers), Argument::Text(c"policy")];
             Argument::OneOf(c"rate-or-window", choices)
         }
-        Positional::OptionalValue(word, name) => {
-            optional(Argument::Valued(word, Box::new(Argument::Integer(name))))
-        }
-        Positional::OptionalWord(word) => optional(Argument::Flag(word)),
         Positional::Joined(word, name) => {
             let joined = vec![optional(Argument::Flag(word)), Argument::Text(name)];
             let more = Argument::Multiple(Box::new(Argument::Group(c"more", joined)));
@@ -230,38 +223,48 @@ fn optional(argument: Argument) -> Argument {
     Argument::Optional(Box::new(argument))
 }
 
-/// The options of a command in the order of their table, those that exclude each other as one.
+/// The options of a command in the order of their table. Neighbours that exclude each other are one argument, and so
+/// are an option and those that need it.
 fn options(known: Known) -> Vec<Argument> {
-    let mut all: Vec<(Place, Vec<Argument>)> = Vec::new();
-    for row in TABLE.iter().filter(|row| known.contains(row.option)) {
-        let argument = option(row);
-        match (row.place, all.last_mut()) {
-            (Place::Choice(_), Some((place, choices))) if *place == row.place => {
-                choices.push(argument);
-            }
-            (Place::With(name), Some((_, arguments))) => {
-                let before = arguments.pop();
-                let both = before.into_iter().chain([optional(argument)]).collect();
-                arguments.push(Argument::Group(name, both));
-            }
-            _ => all.push((row.place, vec![argument])),
+    let mut choices: Vec<Vec<&Row>> = Vec::new();
+    for row in known.rows().filter(|row| row.needs.is_empty()) {
+        match choices.last_mut() {
+            Some(choice) if choice.iter().all(|other| row.clashes_with(other)) => choice.push(row),
+            _ => choices.push(vec![row]),
         }
     }
-    let one = |(place, mut arguments): (Place, Vec<Argument>)| match place {
-        Place::Choice(name) if arguments.len() > 1 => {
-            Some(optional(Argument::OneOf(name, arguments)))
+    let one = |choice: Vec<&Row>| {
+        let first = choice.first()?;
+        let name = first.choice.unwrap_or(first.token);
+        let mut arguments: Vec<_> = choice.into_iter().map(|row| group(row, known)).collect();
+        match arguments.len() {
+            0 | 1 => arguments.pop().map(optional),
+            _ => Some(optional(Argument::OneOf(name, arguments))),
         }
-        _ => arguments.pop().map(optional),
     };
-    all.into_iter().filter_map(one).collect()
+    choices.into_iter().filter_map(one).collect()
+}
+
+/// An option, and those of `known` that need it.
+fn group(row: &Row, known: Known) -> Argument {
+    let needing = known.rows().filter(|other| other.needs == row.option);
+    let needing: Vec<_> = needing.map(|other| optional(option(other))).collect();
+    match row.group.filter(|_| !needing.is_empty()) {
+        Some(name) => Argument::Group(name, [vec![option(row)], needing].concat()),
+        None => option(row),
+    }
 }
 
 fn option(row: &Row) -> Argument {
-    match row.value {
-        Value::Nothing => Argument::Flag(row.name),
-        Value::Integer(name) => Argument::Valued(row.name, Box::new(Argument::Integer(name))),
-        Value::Text(name) => Argument::Valued(row.name, Box::new(Argument::Text(name))),
-    }
+    let value = match row.value {
+        None => return Argument::Flag(row.token),
+        Some(Value::Integer { name, .. }) => Argument::Integer(name),
+        // A length of time with a unit is no integer.
+        Some(Value::Duration { name, .. } | Value::Zone { name } | Value::Word { name, .. }) => {
+            Argument::Text(name)
+        }
+    };
+    Argument::Valued(row.token, Box::new(value))
 }
 
 /// The entry of the command of this name.
@@ -372,7 +375,8 @@ mod tests {
 
     #[test]
     fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
-        let shown = options(Known::WINDOW.union(Known::BLOCK).union(Known::MS));
+        let known = Known::BUCKETS | Known::FIXED | Known::TZ | Known::BLOCK | Known::MS;
+        let shown = options(known);
         let [Argument::Optional(window), Argument::Optional(block), Argument::Optional(ms)] =
             shown.as_slice()
         else {
@@ -384,5 +388,17 @@ mod tests {
             [Argument::Valued(..), Argument::Group(_, both)] if both.len() == 2
         ));
         assert!(matches!(**block, Argument::Valued(..)) && matches!(**ms, Argument::Flag(_)));
+    }
+
+    #[test]
+    fn each_choice_of_options_has_a_name() {
+        for command in &COMMANDS {
+            for argument in options(command.options) {
+                let Argument::Optional(argument) = argument else { panic!("{argument:?}") };
+                let Argument::OneOf(name, _) = *argument else { continue };
+                let is_name = |byte: &u8| byte.is_ascii_lowercase();
+                assert!(name.to_bytes().iter().all(is_name), "{:?}: {name:?}", command.name);
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::window::WindowKey;
 use super::{Intent, Open, ServerKey, Spot};
 use crate::error::Error;
 use crate::redis::key::Kind;
+use engine::ban::Bans;
 use engine::held::Leases;
 use engine::store::{Entries, Reservations, WindowKey as _};
 use engine::throttle::Stored;
@@ -13,6 +14,8 @@ use engine::throttle::Stored;
 pub struct Found {
     /// What lies there.
     pub kind: Contents,
+    /// Microseconds until its ban ends; 0 where none runs.
+    pub ban_us: u64,
     /// Milliseconds until the key expires; `None` where it never does.
     pub ttl_ms: Option<u64>,
 }
@@ -59,25 +62,29 @@ pub fn contents(spot: Spot) -> Result<Found, Error> {
     let mut key = Open::new(spot, Intent::Read);
     let ttl_ms = key.reader().expires_at_ms();
     let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(spot.now_us / 1_000));
+    let mut ban = None;
     let kind = match key.kind() {
         Kind::Empty => Contents::Nothing,
         Kind::String => {
             let stored = Stored::decode(key.reader().string()).ok_or(Error::NotTat)?;
+            ban = stored.ban();
             let full_in_us = stored.full_at_us().saturating_sub(spot.now_us);
             Contents::Bucket(BucketContents { full_in_us, debt_ns: stored.debt_ns() })
         }
         Kind::Zset => {
             drop(key);
-            Contents::Window(window(spot)?)
+            let mut key = WindowKey::of(ServerKey { spot, intent: Intent::Read });
+            key.read(None)?;
+            ban = key.ban();
+            Contents::Window(window(spot, &mut key)?)
         }
         Kind::Other => return Err(Error::NotLimit),
     };
-    Ok(Found { kind, ttl_ms })
+    let ban_us = Bans::at(ban, spot.now_us).left_us();
+    Ok(Found { kind, ban_us, ttl_ms })
 }
 
-fn window(spot: Spot) -> Result<WindowContents, Error> {
-    let mut key = WindowKey::of(ServerKey { spot, intent: Intent::Read });
-    key.read(None)?;
+fn window(spot: Spot, key: &mut WindowKey) -> Result<WindowContents, Error> {
     key.check()?;
     let mut found = WindowContents::default();
     let (mut events, reservations): (EventReader, _) = key.split();

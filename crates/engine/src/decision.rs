@@ -56,7 +56,9 @@ impl Verdict {
         match self {
             _ if left_us == 0 => self,
             Verdict::Allowed { .. } => Verdict::Denied { wait_us: left_us, by },
-            Verdict::Denied { wait_us, .. } => Verdict::Denied { wait_us: wait_us.max(left_us), by },
+            Verdict::Denied { wait_us, .. } => {
+                Verdict::Denied { wait_us: wait_us.max(left_us), by }
+            }
             Verdict::Never => Verdict::Never,
         }
     }

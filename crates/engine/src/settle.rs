@@ -76,7 +76,14 @@ pub fn release<S: Store>(store: S, id: &Id) -> Result<bool, S::Error> {
 
 fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
     let edit = &Edit::default();
-    key.write(Change { edit, reserve: None, settle: Some(member), clean: false, ban: BanEdit::Keep, expiry: None });
+    key.write(Change {
+        edit,
+        reserve: None,
+        settle: Some(member),
+        clean: false,
+        ban: BanEdit::Keep,
+        expiry: None,
+    });
 }
 
 /// Starts the lease of the reservation `id` anew, with `lease_ms` or its own length; whether it is held.
