@@ -129,11 +129,10 @@ impl<'c> Reservations<'c> {
 
     /// Whether as many are live as `most`.
     pub fn reach(&self, most: u64) -> bool {
-        let reaches = |number| u64::try_from(number).unwrap_or(u64::MAX) >= most;
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         match self {
-            Reservations::Few(few) => reaches(few.live.len()),
-            // Only near the bound does it matter how many have lapsed.
-            Reservations::Many(many) => reaches(self.len()) && reaches(many.live_len()),
+            Reservations::Few(few) => few.live.len() >= most,
+            Reservations::Many(many) => many.reach(most),
         }
     }
 
@@ -296,11 +295,10 @@ impl<'c> Many<'c> {
         self.index.as_deref()
     }
 
-    fn live_len(&self) -> usize {
-        let Some(index) = self.index() else { return 0 };
-        match &self.listed {
-            Some(listed) => listed.len(),
-            None => index.len().saturating_sub(index.lapsed(self.now_us, usize::MAX).len()),
+    fn reach(&self, most: usize) -> bool {
+        let Some(index) = self.index() else { return most == 0 };
+        if let Some(listed) = &self.listed {
+            return listed.len() >= most;
         }
     }
 
@@ -315,6 +313,9 @@ impl<'c> Many<'c> {
             for one in index.future(self.now_us, HEAL_MOST) {
                 let new = healed(&one, self.now_us).member();
                 let new = OwnedString::new(new.as_bytes());
+        // Only near the bound does it matter how many have lapsed, and no more of them than lie beyond it.
+        let Some(beyond) = index.len().checked_sub(most) else { return false };
+        index.lapsed(self.now_us, beyond.saturating_add(1)).len() <= beyond
                 changed.push((OwnedString::new(one.member().as_bytes()), Some(new)));
             }
         }
