@@ -104,6 +104,8 @@ fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeU
         let Some(word) = arguments.next() else { break };
         let clause = Family::named(word).ok_or(Error::NoClause);
         match clause.and_then(|family| arguments.clause(family)) {
+            // What follows one too many is not read, however much it is.
+            Ok(_) if clauses.len() >= keys => return Err((Vec::new(), Error::Clauses)),
             Ok(clause) => clauses.push(clause),
             Err(error) => return Err((clauses, error)),
         }

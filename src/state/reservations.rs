@@ -212,6 +212,19 @@ impl<'c> Reservations<'c> {
         }
     }
 
+    /// Removes the live reservations of these ids, where the key has an index; returns their members. An id may be there
+    /// more than once.
+    pub fn take_live(&mut self, ids: &[&[u8]], now_us: u64) -> Vec<OwnedString> {
+        let Reservations::Many(Many { index: Some(index), .. }) = self else { return Vec::new() };
+        let mut members = Vec::new();
+        for id in ids {
+            let Some(one) = index.get(id).filter(|one| one.live(now_us)) else { continue };
+            members.push(OwnedString::new(one.member().as_bytes()));
+            index.remove(id);
+        }
+        members
+    }
+
     /// Notes that a reservation was added.
     pub fn added(&mut self, one: &Reservation) {
         match self {
@@ -300,6 +313,9 @@ impl<'c> Many<'c> {
         if let Some(listed) = &self.listed {
             return listed.len() >= most;
         }
+        // Only near the bound does it matter how many have lapsed, and no more of them than lie beyond it.
+        let Some(beyond) = index.len().checked_sub(most) else { return false };
+        index.lapsed(self.now_us, beyond.saturating_add(1)).len() <= beyond
     }
 
     fn clean(&mut self, cleaning: &mut Cleaning) -> Result<(), Error> {
@@ -313,9 +329,6 @@ impl<'c> Many<'c> {
             for one in index.future(self.now_us, HEAL_MOST) {
                 let new = healed(&one, self.now_us).member();
                 let new = OwnedString::new(new.as_bytes());
-        // Only near the bound does it matter how many have lapsed, and no more of them than lie beyond it.
-        let Some(beyond) = index.len().checked_sub(most) else { return false };
-        index.lapsed(self.now_us, beyond.saturating_add(1)).len() <= beyond
                 changed.push((OwnedString::new(one.member().as_bytes()), Some(new)));
             }
         }

@@ -38,7 +38,7 @@ pub fn apply(
     let quantity = quantity.unwrap_or(reserved.quantity);
     if quantity == 0 {
         drop(key);
-        release(spot, &[*id])?;
+        release(spot, &[id.as_bytes()])?;
         return Ok(Applied::Released);
     }
     let moment = zones(|zones| rule.at(spot.now_us, zones)).ok_or(Error::Clock)?;
