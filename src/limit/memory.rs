@@ -85,13 +85,13 @@ impl Zset {
 
     /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
     pub fn apply(&mut self, edit: &Edit) {
-        let (reduced, rest) = edit.reduced.unzip();
-        for event in [edit.put, rest].into_iter().flatten() {
+        let (before, after) = edit.changed.unzip();
+        for event in [edit.put, after].into_iter().flatten() {
             let back = Event::decode(event.score(), event.member().as_bytes());
             assert_eq!(back, Some(event), "this is written and cannot be read");
             self.add(&event);
         }
-        for event in [edit.replaced, reduced].into_iter().flatten() {
+        for event in [edit.replaced, before].into_iter().flatten() {
             assert!(self.remove(event.member().as_bytes()), "{event:?} was not there");
         }
         if let Some((from_us, to_us)) = edit.given_back {
@@ -100,7 +100,8 @@ impl Zset {
             assert!(self.len() < before, "nothing lay between {from_us} and {to_us}");
         }
         if let Some(from_us) = edit.future_from.filter(|from_us| *from_us < LAST_US) {
-            self.remove_scores(whole(score(u64::MAX)), whole(score(from_us + 1)));
+            let until_us = edit.future_until.unwrap_or(u64::MAX);
+            self.remove_scores(whole(score(until_us)), whole(score(from_us + 1)));
         }
         for _ in 0..edit.trim {
             let (_, member) = self.order.last().cloned().expect("an entry to trim");
@@ -185,6 +186,8 @@ pub struct Call {
     pub limit: u64,
     /// The most entries of events that are live at one time.
     pub most_entries: u32,
+    /// How many entries from the future the call merges, about.
+    pub heal_most: usize,
     /// What is asked.
     pub ask: Ask,
     /// The command.
@@ -226,7 +229,7 @@ impl Call {
             (Verdict::Allowed { .. }, Quantity::Look) => {}
             (Verdict::Allowed { .. }, Quantity::GiveBack(amount)) => {
                 if tally.uncount(zset, amount)? {
-                    edit = Some(*tally.edit(zset)?);
+                    edit = Some(*tally.edit(zset, self.heal_most)?);
                 }
             }
             (Verdict::Allowed { taken, .. }, Quantity::Take(_)) => {
@@ -254,7 +257,7 @@ impl Call {
                     edit = Some(self.plan(zset, &mut tally)?);
                     told = verdict(zset, &tally, leases, judgement, barred)?;
                 } else if told != Verdict::Never && tally.has_future() {
-                    edit = Some(*tally.edit(zset)?);
+                    edit = Some(*tally.edit(zset, self.heal_most)?);
                 }
             }
         }
@@ -274,6 +277,6 @@ impl Call {
 
     fn plan(&self, zset: &mut Zset, tally: &mut Tally) -> Result<Edit, Contradiction> {
         tally.trim(zset, self.most_entries)?;
-        Ok(*tally.edit(zset)?)
+        Ok(*tally.edit(zset, self.heal_most)?)
     }
 }

@@ -23,6 +23,9 @@ use crate::redis::text::OwnedString;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
 
+/// About the most entries from the future that a call merges into one after a clock went back: some 3 milliseconds.
+const HEAL_MOST: usize = 10_000;
+
 /// All scores.
 const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
@@ -183,7 +186,7 @@ impl<'c> WindowKey<'c> {
         if trims {
             tally.trim(&mut reader, most_entries)?;
         }
-        tally.edit(&mut reader)?;
+        tally.edit(&mut reader, HEAL_MOST)?;
         Ok(())
     }
 
@@ -210,7 +213,8 @@ impl<'c> WindowKey<'c> {
             collect(&mut key, Scores { from: score(to_us), to: score(from_us) }, &mut remove);
         }
         if let Some(scores) = edit.future_from.and_then(|from_us| after(Some(from_us))) {
-            collect(&mut key, Scores { from: score(u64::MAX), ..scores }, &mut remove);
+            let until_us = edit.future_until.unwrap_or(u64::MAX);
+            collect(&mut key, Scores { from: score(until_us), ..scores }, &mut remove);
             let put = edit.put.map(|put| put.member());
             // It may be one of them, and then only moves.
             let moves = |old: &OwnedString| {
@@ -218,8 +222,8 @@ impl<'c> WindowKey<'c> {
             };
             remove.retain(|old| !moves(old));
         }
-        let (reduced, rest) = edit.reduced.unzip();
-        for event in [edit.put, rest].into_iter().flatten() {
+        let (old, new) = edit.changed.unzip();
+        for event in [edit.put, new].into_iter().flatten() {
             key.add(event.score(), event.member().as_bytes());
         }
         if let Some(one) = &change.reserve {
@@ -227,7 +231,7 @@ impl<'c> WindowKey<'c> {
             self.reservations.added(one);
         }
         let member = |event: Event| OwnedString::new(event.member().as_bytes());
-        match (edit.replaced.map(member), reduced.map(member)) {
+        match (edit.replaced.map(member), old.map(member)) {
             (None, None) => {}
             // The usual case: nothing is allocated for it.
             (Some(one), None) | (None, Some(one)) if remove.is_empty() => {
@@ -239,9 +243,10 @@ impl<'c> WindowKey<'c> {
             key.remove(&remove);
         }
         if !change.keep_ttl {
+            let needed_us = tally.needed_until_us().max(self.reservations.last_end_us());
             let in_use_us = tally.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
             let expiry = Expiry {
-                needed_us: self.empty_at_us(tally).unwrap_or(now_us),
+                needed_us: needed_us.unwrap_or(now_us),
                 in_use_us: in_use_us.min(tally.moment().period_us()),
             };
             let current_ms = key.expires_at_ms();
