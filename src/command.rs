@@ -38,8 +38,10 @@ pub enum Nature {
     Takes,
     /// It changes keys, but works where memory is short.
     Settles,
-    /// It changes nothing.
+    /// It changes nothing, and costs the same whatever the key holds.
     Looks,
+    /// It changes nothing, and costs the more the more the key holds.
+    Lists,
     /// It takes of several limits, and never waits.
     TakesSeveral,
     /// It looks at several limits.
@@ -212,7 +214,7 @@ pub static COMMANDS: [Command; 15] = [
         name: c"rl.held",
         run: settle::held,
         keys: READS,
-        nature: Nature::Looks,
+        nature: Nature::Lists,
         summary: c"Lists the live reservations, oldest first.",
         complexity: LISTS,
         positional: &[],

@@ -131,7 +131,7 @@ impl Command {
             Nature::Settles => "write fast",
             Nature::Looks => "readonly fast",
             Nature::TakesSeveral => "write deny-oom",
-            Nature::LooksSeveral => "readonly",
+            Nature::Lists | Nature::LooksSeveral => "readonly",
             Nature::Shows => "readonly admin",
             Nature::TakesOnDemand => "write deny-oom fast",
         };
@@ -141,15 +141,15 @@ impl Command {
         }
     }
 
-    /// ACL categories: servers put no module's command into `@read` or `@write` by its flags.
+    /// ACL categories, with those that the server would give a command of its own by its flags: `@read`, `@slow` and so on.
     fn categories(&self, own: Option<&CStr>) -> String {
         let categories = match self.nature {
             Nature::Takes => "write fast blocking",
             Nature::Settles => "write fast",
             Nature::Looks => "read fast",
-            Nature::TakesSeveral => "write",
-            Nature::LooksSeveral => "read",
-            Nature::Shows => return "admin dangerous".into(),
+            Nature::TakesSeveral => "write slow",
+            Nature::Lists | Nature::LooksSeveral => "read slow",
+            Nature::Shows => return "admin dangerous slow".into(),
             Nature::TakesOnDemand => "write fast",
         };
         match own {
