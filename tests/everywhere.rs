@@ -159,8 +159,11 @@ fn a_cluster_routes_each_command_by_its_one_key() {
     let empty = conn.int("CLUSTER KEYSLOT other");
     let give = format!("CLUSTER SETSLOT {empty} NODE {id}");
     eventually(Duration::from_secs(20), || matches!(conn.cmd(&give), Value::Okay));
-    for call in CALLS {
-        let told = conn.err(call.replacen("{user}", "{other}", 1));
+    let several = ["RL.ALL", "RL.ALL_RO"]
+        .map(|name| format!("{name} 2 {{user}}:4 {{user}}:5 WINDOW 5 60 WINDOW 5 60"));
+    assert!(several.iter().all(|call| matches!(conn.cmd(call), Value::Array(_))));
+    for call in CALLS.into_iter().chain(several.iter().map(String::as_str)) {
+        let told = conn.err(call.replace("{user}", "{other}"));
         assert_eq!(told, format!("MOVED {empty} 127.0.0.1:{}", second.port()), "{call}");
     }
     assert_eq!(conn.ints("RL.THROTTLE {user}:1 15 30 60 1")[2], 14);

@@ -16,6 +16,7 @@ use crate::limit::all::{together, Share};
 use crate::limit::decision::TimeUnit;
 use crate::options::Known;
 use crate::redis::call::Call;
+use crate::redis::slots::{spread, Spread};
 use crate::state::part::Judged;
 use crate::state::{Intent, Spot};
 use crate::stats::Replied;
@@ -86,7 +87,11 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
         }
         spots.push(Spot { ctx, name, now_us });
     }
-    Ok((spots, first_clause))
+    match spread(call, 2..first_clause) {
+        Spread::None => Ok((spots, first_clause)),
+        Spread::Slots => Err(Error::CrossSlot),
+        Spread::Nodes => Err(Error::TryAgain),
+    }
 }
 
 /// An error in the arguments, and the clauses before it.

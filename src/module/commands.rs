@@ -98,7 +98,7 @@ impl Command {
             |flags: &str| command::Command::create(ctx, self.name, entry, flags, self.keys);
         let flags = self.flags();
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
-        let created = create(&flags).or_else(|| create(&flags.replace(" blocking", "")));
+        let created = create(flags).or_else(|| create(&flags.replace(" blocking", "")));
         let Some(created) = created else {
             let line = format!(
                 "redis-ratelimit: the server refused the command {name}, which another module may have; it is left out"
@@ -124,8 +124,8 @@ impl Command {
     }
 
     /// Flags as RedisModule_CreateCommand spells them.
-    fn flags(&self) -> String {
-        let flags = match self.nature {
+    fn flags(&self) -> &'static str {
+        match self.nature {
             Nature::Takes => "write deny-oom fast blocking",
             // Without deny-oom: giving back must work when memory is short.
             Nature::Settles => "write fast",
@@ -134,10 +134,6 @@ impl Command {
             Nature::Lists | Nature::LooksSeveral => "readonly",
             Nature::Shows => "readonly admin",
             Nature::TakesOnDemand => "write deny-oom fast",
-        };
-        match self.keys {
-            Keys::Counted(_) => format!("{flags} getkeys-api"),
-            Keys::First(_) | Keys::None => flags.into(),
         }
     }
 
