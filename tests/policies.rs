@@ -291,7 +291,7 @@ fn as_a_load_argument_the_table_stands_last_with_or_without_quotes() {
     for words in
         [vec!["policies", table], [&["policies"], &*table.split(' ').collect::<Vec<_>>()].concat()]
     {
-        let load = [&["MODULE", "LOAD", &path], words.as_slice()].concat();
+        let load = [&["MODULE", "LOAD", &path, "allow-unload", "yes"], words.as_slice()].concat();
         assert_eq!(conn.text(load), "OK");
         assert_eq!(rows(&mut conn).len(), 2);
         assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");

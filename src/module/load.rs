@@ -1,7 +1,7 @@
 //! Loading and unloading the module.
 
 use super::info::Section;
-use super::{callbacks, commands, settings};
+use super::{callbacks, commands, settings, unload};
 use crate::commands::{observe, policies, waiting};
 use crate::config;
 use crate::redis::call::Context;
@@ -38,6 +38,10 @@ impl Module for Ratelimit {
         Ok(())
     }
 
+    fn may_unload(ctx: Context) -> bool {
+        unload::may_unload(ctx)
+    }
+
     fn lacks(function: &str) -> String {
         format!("this server lacks {function}; Redis 6.2 or later is needed")
     }
@@ -52,6 +56,7 @@ impl Module for Ratelimit {
         observe::forget_top();
         indexes::forget_all();
         events::release();
+        settings::reset();
         config::release();
         blocking::stop();
     }

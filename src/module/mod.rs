@@ -5,3 +5,4 @@ pub mod commands;
 mod info;
 mod load;
 mod settings;
+mod unload;
