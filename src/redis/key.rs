@@ -59,7 +59,23 @@ pub struct WriteKey<'c> {
     changed: bool,
 }
 
+/// Modes that leave alone what the server knows of a key's use. Servers ignore those that they do not know.
+const UNTOUCHED: u32 = raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
+
+/// Tells the server that a key is used, which was opened under a [polled](KeyName::polled) name.
+pub fn touch(ctx: Context, name: KeyName) {
+    let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOSTATS;
+    // SAFETY: context and name are live; the key is closed at once, and null for a missing one.
+    unsafe {
+        let key = api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode as c_int));
+        if !key.is_null() {
+            api!(RedisModule_CloseKey(key.cast()));
+        }
+    }
+}
+
 fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
+    let mode = if name.is_polled() { mode | UNTOUCHED } else { mode };
     // SAFETY: context and name are live.
     let raw = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode as c_int)) };
     ReadKey { raw: raw.cast(), ctx, name }
