@@ -1,6 +1,7 @@
 //! Every error that a client can be told, in one list.
 
 use crate::text::Text;
+use std::panic::Location;
 
 /// The longest word of a client that an error repeats.
 const LONGEST_WORD: usize = 24;
@@ -24,6 +25,34 @@ impl From<&[u8]> for Word {
             len = len.saturating_add(1);
         }
         Word { bytes, len }
+    }
+}
+
+/// The longest name of a policy that an error repeats.
+const LONGEST_NAME: usize = 64;
+
+/// A name of a client, as an error repeats it: as a [`Word`], but longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    bytes: [u8; LONGEST_NAME],
+    len: u8,
+}
+
+impl From<&[u8]> for Name {
+    fn from(name: &[u8]) -> Name {
+        let mut bytes = [0; LONGEST_NAME];
+        let mut len: u8 = 0;
+        for (place, byte) in bytes.iter_mut().zip(name) {
+            *place = if byte.is_ascii_graphic() { *byte } else { b'?' };
+            len = len.saturating_add(1);
+        }
+        Name { bytes, len }
+    }
+}
+
+impl Name {
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 }
 
@@ -53,6 +82,10 @@ macro_rules! errors {
             NotNegative(&'static str),
             /// An option that says what a policy says.
             BesidePolicy(&'static str),
+            /// No policy has this name.
+            NoPolicy(Name),
+            /// A bug of ours, caught, and where.
+            Internal(&'static Location<'static>),
             $($(#[doc = $doc])+ $name,)*
         }
 
@@ -94,8 +127,8 @@ errors! {
     PeriodM = "ERR period has the unit m, which may mean 1min or 1mo: say which",
     /// The bucket would take longer than 100 years to fill.
     BucketTooLong = "ERR (max_burst + 1) * period / count must be at most 100 years of 365.25 days",
-    /// FORCE would leave a debt that is too long.
-    DebtTooLong = "ERR FORCE must not leave a debt of more than 100 years of 365.25 days",
+    /// FORCE would leave a debt that is too long, or a take a time that 19 digits cannot spell.
+    DebtTooLong = "ERR a take must not leave a debt of more than 100 years of 365.25 days, nor a time past the year 2286",
     /// FORCE would count too much in one key.
     SumTooLarge = "ERR FORCE must not count more than 9223372036854775807 in one key",
     /// BUCKETS is out of its range.
@@ -142,8 +175,6 @@ errors! {
     NoClause = "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",
     /// RL.ALL has more or fewer clauses than keys.
     Clauses = "ERR there must be one clause for each key",
-    /// No policy has this name.
-    NoPolicy = "NOPOLICY no policy has this name",
     /// Limits in numbers are refused.
     PoliciesOnly = "NOPOLICY limits must be given as @policy",
     /// A policy of the kind WINDOW in RL.THROTTLE.
@@ -158,11 +189,20 @@ errors! {
     PolicyLimit = "ERR its limit must be max_burst, count and period, or limit and period",
     /// COUNT is out of its range.
     TopCount = "ERR COUNT must be an integer from 1 to 9223372036854775807",
-    /// A bug of ours, caught.
-    Internal = "ERR internal error of redis-ratelimit, see the server's log",
+    /// The server has the key in use, and does not let it be written.
+    InUse = "TRYAGAIN the server does not let the key be written just now: call again",
 }
 
+/// What is told of a bug of ours. The rest is in the server's log.
+const INTERNAL: &str = "ERR internal error of redis-ratelimit, see the server's log";
+
 impl Error {
+    /// A bug of ours, here.
+    #[track_caller]
+    pub const fn internal() -> Error {
+        Error::Internal(Location::caller())
+    }
+
     /// The text, which begins with the error's code.
     pub fn text(self) -> ErrorText {
         let parts: [&[u8]; 5] = match &self {
@@ -187,6 +227,10 @@ impl Error {
             Error::BesidePolicy(option) => {
                 [b"ERR ", option.as_bytes(), b" must not be used beside a policy", b"", b""]
             }
+            Error::NoPolicy(name) => {
+                [b"NOPOLICY no policy has the name ", name.as_bytes(), b"", b"", b""]
+            }
+            Error::Internal(_) => [INTERNAL.as_bytes(), b"", b"", b"", b""],
             plain => [plain.plain().as_bytes(), b"", b"", b"", b""],
         };
         let mut text = ErrorText::new();
@@ -208,7 +252,7 @@ fn range_of(option: &str) -> Error {
         "TZ" => Error::Zone,
         "ID" => Error::Id,
         "COUNT" => Error::TopCount,
-        _ => Error::Internal,
+        _ => Error::internal(),
     }
 }
 
@@ -221,14 +265,17 @@ mod tests {
         for text in TEXTS {
             assert!(text.len() <= 256, "{text}");
             let code = text.split(' ').next().unwrap();
-            assert!(["ERR", "DUPLICATE", "WRONGTYPE", "NOPOLICY"].contains(&code), "{text}");
+            assert!(
+                ["ERR", "DUPLICATE", "WRONGTYPE", "NOPOLICY", "TRYAGAIN"].contains(&code),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn every_text_is_in_the_documentation() {
         let page = include_str!("../docs/commands.md");
-        for text in TEXTS {
+        for text in TEXTS.iter().chain([&INTERNAL]) {
             assert!(page.contains(text.strip_prefix("ERR ").unwrap_or(text)), "{text}");
         }
     }
@@ -245,6 +292,11 @@ mod tests {
                 Error::UnknownOption(Word::from(&long[..])),
                 "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
             ),
+            (
+                Error::NoPolicy(Name::from(&[b'x'; 70][..])),
+                &format!("NOPOLICY no policy has the name {}", "x".repeat(64)),
+            ),
+            (Error::NoPolicy(Name::from(&b"a\r b"[..])), "NOPOLICY no policy has the name a??b"),
             (
                 Error::NoValue("BUCKETS"),
                 "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",

@@ -16,8 +16,7 @@ use crate::limit::all::{together, Share};
 use crate::limit::decision::TimeUnit;
 use crate::options::Known;
 use crate::redis::call::Call;
-use crate::state::part::Judged;
-use crate::state::{Intent, Spot};
+use crate::state::Spot;
 use crate::stats::Replied;
 
 /// The most keys of a call.
@@ -35,16 +34,8 @@ pub fn all_ro(call: &Call, _known: Known) -> Result<Replied, Error> {
 
 fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     let (spots, first_clause) = keys(call)?;
-    let (mut clauses, unit) = match clauses(call, spots.len(), first_clause) {
-        Ok(parsed) => parsed,
-        Err((before, error)) => {
-            // An error of a clause before it comes first.
-            for (spot, clause) in spots.iter().zip(&before) {
-                Judged::of(*spot, &clause.request).read(Intent::Read, false)?;
-            }
-            return Err(error);
-        }
-    };
+    // All errors of arguments come before those of the keys.
+    let (mut clauses, unit) = clauses(call, spots.len(), first_clause)?;
     let mut parts = Vec::with_capacity(clauses.len());
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
     for (spot, clause) in spots.into_iter().zip(&clauses) {
@@ -56,7 +47,7 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     }
     let shares = parts.iter().map(Part::share).collect::<Result<Vec<Share>, Error>>()?;
     let whole = together(&shares, allowed);
-    let decides = shares.get(whole.decides).ok_or(Error::Internal)?;
+    let decides = shares.get(whole.decides).ok_or(Error::internal())?;
     let ctx = call.context();
     ctx.reply_array(7);
     reply::integers(ctx, &decides.decision, unit, whole.limited, whole.retry_after_us);
@@ -80,7 +71,7 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
     let mut spots: Vec<Spot> = Vec::new();
     let first_clause = usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
     for at in 2..first_clause {
-        let name = call.key_at(at).ok_or(Error::Arity)?;
+        let name = call.key_at(at).ok_or(Error::Clauses)?;
         if spots.iter().any(|other| other.name.as_bytes() == name.as_bytes()) {
             return Err(Error::KeyTwice);
         }
@@ -89,11 +80,8 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
     Ok((spots, first_clause))
 }
 
-/// An error in the arguments, and the clauses before it.
-type BadClause = (Vec<Clause>, Error);
-
 /// The clauses of a call, one for each of `keys` keys, and the unit of its times.
-fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeUnit), BadClause> {
+fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeUnit), Error> {
     let mut arguments = Arguments::from(call, first);
     let mut clauses = Vec::with_capacity(keys);
     let mut unit = TimeUnit::Seconds;
@@ -102,14 +90,10 @@ fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeU
             unit = TimeUnit::Milliseconds;
         }
         let Some(word) = arguments.next() else { break };
-        let clause = Family::named(word).ok_or(Error::NoClause);
-        match clause.and_then(|family| arguments.clause(family)) {
-            Ok(clause) => clauses.push(clause),
-            Err(error) => return Err((clauses, error)),
-        }
+        clauses.push(arguments.clause(Family::named(word).ok_or(Error::NoClause)?)?);
     }
     if clauses.len() != keys {
-        return Err((Vec::new(), Error::Clauses));
+        return Err(Error::Clauses);
     }
     Ok((clauses, unit))
 }

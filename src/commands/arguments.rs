@@ -275,7 +275,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
             };
         };
         self.next = self.next.saturating_add(1);
-        let policy = policies::named(name).ok_or(Error::NoPolicy)?;
+        let policy = policies::named(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         match (family, policy.given) {
             (Family::Throttle, Given::Rate(_)) => Ok(Some(policy)),
             (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
@@ -407,7 +407,7 @@ impl<'a> Options<'a> {
                 let buckets = buckets.filter(|buckets| *buckets <= MAX_BUCKETS);
                 self.shape.buckets = u32::try_from(buckets.ok_or(Error::Buckets)?).ok();
             }
-            _ => return Err(Error::Internal),
+            _ => return Err(Error::internal()),
         }
         Ok(())
     }

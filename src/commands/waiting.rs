@@ -135,6 +135,11 @@ fn try_head(spot: Spot, line: LineId, ticket: Ticket, call: &Waiting, is_overdue
             }
             end(ticket, Ok(answer), spot);
         }
+        // It waits on, also past its time: the server knows no better.
+        Err(Error::InUse) => {
+            lines::postpone(line);
+            return false;
+        }
         Err(error) => end(ticket, Err(error), spot),
     }
     true
@@ -157,7 +162,7 @@ fn join(
 ) -> Result<Replied, Error> {
     let key = spot.name.as_bytes();
     let ticket = lines::admit(config::MAX_WAITERS.get()).ok_or(Error::TooManyWaiters)?;
-    let blocked = Blocked::client(call, key, ticket).ok_or(Error::Internal)?;
+    let blocked = Blocked::client(call, key, ticket).ok_or(Error::internal())?;
     let waits = Waiting { request, command: call.command(), client: ClientId::of(call) };
     lines::join(ticket, (spot.ctx.db(), key), waits, blocked, block_ms, wait_us);
     Ok(Replied::Later)
@@ -251,9 +256,17 @@ fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool)
     for _ in 0..STEPS_IN_A_ROW {
         match lines::next_step(line, may_write, due_us) {
             None => return accepted,
-            Some(Step::Write(write)) => carry_out(spot, write),
+            Some(Step::Write(write)) => {
+                if carry_out(spot, write) == Err(Error::InUse) {
+                    lines::write(place, write);
+                    lines::postpone(line);
+                    return accepted;
+                }
+            }
             Some(Step::Try { ticket, call, is_overdue }) => {
-                try_head(spot, line, ticket, &call, is_overdue);
+                if !try_head(spot, line, ticket, &call, is_overdue) && is_overdue {
+                    return accepted;
+                }
             }
             Some(Step::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
@@ -272,13 +285,13 @@ fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool)
 
 /// Writes what the end of a wait left to be written. Where the key was changed meanwhile so that it cannot be done, there
 /// is nothing to do any more.
-fn carry_out(spot: Spot, write: Write) {
+fn carry_out(spot: Spot, write: Write) -> Result<(), Error> {
     match write {
         Write::GiveBack(request, answer, granted_us) => {
-            let _ = give_back(spot, &request, &answer, granted_us);
+            give_back(spot, &request, &answer, granted_us)
         }
         Write::CountDenial(request) => {
-            let _ = attempt(spot, &request, Terms { barred: true, mode: Mode::Final });
+            attempt(spot, &request, Terms { barred: true, mode: Mode::Final }).map(|_| ())
         }
     }
 }

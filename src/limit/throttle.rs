@@ -207,7 +207,7 @@ pub enum Next {
     Delete,
 }
 
-/// FORCE would leave a debt above 100 years, or a time that no value can spell.
+/// FORCE would leave a debt above 100 years, or any take a time that no value can spell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DebtTooLong;
 
@@ -252,7 +252,20 @@ impl<'r> Bucket<'r> {
             Manner::Ahead(ahead_us) => self.judge_ahead(ask, wanted, ahead_us),
             Manner::Whole | Manner::AtMost => self.judge_now(ask, wanted),
         };
+        if self.may_pass_last_tat(ask) {
+            let after = self.tat.saturating_add(self.rate.cost(verdict.taken()));
+            if verdict.allowed() && after > LAST_TAT {
+                return Err(DebtTooLong);
+            }
+        }
         Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
+    }
+
+    /// Whether an allowed call may move the arrival time past the last one: only in the far future.
+    fn may_pass_last_tat(&self, ask: &Ask) -> bool {
+        let ahead_us = if let Manner::Ahead(ahead_us) = ask.manner { ahead_us } else { 0 };
+        let ahead = u128::from(ahead_us).saturating_mul(ATTOS_PER_US);
+        self.empty.saturating_add(ahead) > LAST_TAT
     }
 
     fn judge_now(&self, ask: &Ask, wanted: u64) -> Verdict {

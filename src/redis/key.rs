@@ -241,10 +241,13 @@ impl Drop for Elements<'_, '_> {
 }
 
 impl<'c> WriteKey<'c> {
-    /// Opens a key.
-    pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> WriteKey<'c> {
+    /// Opens a key. `None` where the server has it in use, and lets nobody write it for now: no server does so yet, but
+    /// Valkey is to, while it saves without a fork.
+    pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> Option<WriteKey<'c>> {
         let key = open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
-        WriteKey { key, changed: false }
+        // A missing key is not null when it is opened for writing.
+        let is_open = !key.raw.is_null();
+        is_open.then_some(WriteKey { key, changed: false })
     }
 
     /// `SET key value PXAT expire_at_ms`, on a missing key or a string.

@@ -16,7 +16,7 @@ pub struct BucketKey<'c> {
 impl<'c> BucketKey<'c> {
     /// Opens a key that is missing or holds a bucket.
     pub fn open(spot: Spot<'c>, intent: Intent, rate: &'c Rate) -> Result<BucketKey<'c>, Error> {
-        let mut key = Open::new(spot, intent);
+        let mut key = Open::new(spot, intent)?;
         let stored = match key.kind() {
             Kind::Empty => None,
             Kind::String => Some(Stored::decode(key.reader().string()).ok_or(Error::NotTat)?),

@@ -17,7 +17,7 @@ pub const RESERVATIONS: Scores = Scores { from: RESERVED, to: RESERVED };
 const EVENTS: Scores = Scores { from: f64::MIN, to: f64::INFINITY };
 
 /// All scores above those of events: nothing of ours has one.
-const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY };
+pub const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY };
 
 /// What is known of a key's events before they are read.
 #[derive(Clone, Copy, Default)]
@@ -38,15 +38,6 @@ impl<'k, 'c> EventReader<'k, 'c> {
     /// Reads in `key`, of which something is known.
     pub fn new(key: &'k mut ReadKey<'c>, seen: Seen) -> EventReader<'k, 'c> {
         EventReader { key, seen }
-    }
-
-    /// The same, unless the key is a sorted set that somebody else keeps: one with positive scores.
-    pub fn checked(key: &'k mut ReadKey<'c>, seen: Seen) -> Result<EventReader<'k, 'c>, Error> {
-        // A single entry is the newest, which is always read.
-        if seen.len > 1 && key.lowest(FOREIGN).is_some() {
-            return Err(Error::NotEntry);
-        }
-        Ok(EventReader::new(key, seen))
     }
 }
 

@@ -54,7 +54,7 @@ fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
 pub struct Figures {
     /// Keys that have one.
     pub keys: u64,
-    /// About how many bytes they take together.
+    /// About how many bytes they take together, with the names of their keys.
     pub bytes: u64,
 }
 
@@ -112,7 +112,7 @@ pub fn forget_all() {
 impl Indexes {
     fn put(&mut self, db: i32, key: &[u8], index: Box<Index>, len: usize) {
         self.uses = self.uses.wrapping_add(1);
-        let (reservations, bytes) = (index.len(), index.bytes());
+        let (reservations, bytes) = (index.len(), index.bytes().saturating_add(key.len()));
         let entry = Entry { index: Some(index), len, reservations, bytes, used: self.uses };
         let keys = self.keys.entry(db).or_default();
         let before = match keys.get_mut(key) {

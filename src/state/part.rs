@@ -189,7 +189,7 @@ impl<'c> Judged<'c> {
     /// Decides to tell the call of the key as it stands, and to write nothing.
     pub fn look(&mut self) -> Result<(), Error> {
         self.decision = Some(match &self.opened {
-            Opened::Nothing => return Err(Error::Internal),
+            Opened::Nothing => return Err(Error::internal()),
             Opened::Bucket(key) => key.bucket.look(self.verdict),
             Opened::Window(open) => open.decide(self.verdict, None),
         });
@@ -200,7 +200,7 @@ impl<'c> Judged<'c> {
     pub fn grant(&mut self, new_id: impl FnOnce() -> Id) -> Result<(), Error> {
         let (ask, verdict) = (&self.request.ask, self.verdict);
         let open = match &mut self.opened {
-            Opened::Nothing => return Err(Error::Internal),
+            Opened::Nothing => return Err(Error::internal()),
             Opened::Bucket(key) => {
                 let (decision, next) = key.bucket.grant(ask, verdict);
                 self.write = Write::Bucket(next);
@@ -226,7 +226,7 @@ impl<'c> Judged<'c> {
     pub fn deny(&mut self) -> Result<(), Error> {
         let verdict = self.verdict;
         let open = match &mut self.opened {
-            Opened::Nothing => return Err(Error::Internal),
+            Opened::Nothing => return Err(Error::internal()),
             Opened::Bucket(key) => {
                 let (decision, next) = key.bucket.deny(verdict);
                 self.write = Write::Bucket(next);
@@ -259,7 +259,7 @@ impl<'c> Judged<'c> {
 
     /// What the call is told, once it was decided.
     pub fn decision(&self) -> Result<Decision, Error> {
-        self.decision.ok_or(Error::Internal)
+        self.decision.ok_or(Error::internal())
     }
 
     /// The id of the reservation that a grant makes.
@@ -285,7 +285,7 @@ impl<'c> Judged<'c> {
                 };
                 let OpenWindow { key, tally, window, reserve, new_id, .. } = open;
                 let (Some(id), Some(reserve)) = (new_id, reserve) else {
-                    return Err(Error::Internal);
+                    return Err(Error::internal());
                 };
                 let rule = zones(|zones| window.rule.write(zones));
                 let reserve = Some(Reservation {

@@ -64,7 +64,7 @@ pub fn renew(spot: Spot, id: &Id, lease_ms: Option<u64>) -> Result<bool, Error> 
     if new_text.as_bytes() == old_text {
         return Ok(true);
     }
-    let new = Reservation::decode(new_text.as_bytes()).ok_or(Error::Internal)?;
+    let new = Reservation::decode(new_text.as_bytes()).ok_or(Error::internal())?;
     let moment = zones(|zones| {
         let rule = Rule::parse(new.rule, zones).ok_or(Error::NotEntry)?;
         rule.at(spot.now_us, zones).ok_or(Error::Clock)

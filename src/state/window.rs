@@ -7,7 +7,9 @@
 //!
 //! Nothing is written before everything that is read or removed was found to be ours.
 
-use super::entries::{after, event, reservation, EventReader, Seen, RESERVATIONS, RESERVED};
+use super::entries::{
+    after, event, reservation, EventReader, Seen, FOREIGN, RESERVATIONS, RESERVED,
+};
 use super::reservations::{find_live, Reservations};
 use super::{indexes, Intent, Open, Spot};
 use crate::error::Error;
@@ -48,7 +50,7 @@ pub struct Change<'r> {
 }
 
 fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
-    let mut key = Open::new(spot, intent);
+    let mut key = Open::new(spot, intent)?;
     match key.kind() {
         Kind::Empty | Kind::Zset => Ok(key),
         Kind::String | Kind::Other => {
@@ -56,6 +58,14 @@ fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
             indexes::forget(spot.ctx.db(), spot.name.as_bytes());
             Err(Error::NotZset)
         }
+    }
+}
+
+/// Refuses a sorted set that somebody else keeps: one with positive scores.
+fn refuse_foreign(key: &mut ReadKey) -> Result<(), Error> {
+    match key.lowest(FOREIGN) {
+        Some(_) => Err(Error::NotEntry),
+        None => Ok(()),
     }
 }
 
@@ -88,6 +98,11 @@ impl<'c> WindowKey<'c> {
             },
         }
         self.events.len = reader.len().saturating_sub(self.reservations.len());
+        // The newest event was read, unless there are reservations before it.
+        let read = usize::from(self.events.newest.is_some());
+        if self.events.len > read {
+            refuse_foreign(reader)?;
+        }
         Ok(())
     }
 
@@ -96,7 +111,7 @@ impl<'c> WindowKey<'c> {
         if !moment.counts() {
             return Ok(Tally::nothing(moment));
         }
-        Tally::read(&mut EventReader::checked(self.key.reader(), self.events)?, moment)
+        Tally::read(&mut EventReader::new(self.key.reader(), self.events), moment)
     }
 
     /// Counts the events into a tally that counts nothing yet.
@@ -104,7 +119,7 @@ impl<'c> WindowKey<'c> {
         if !tally.moment().counts() {
             return Ok(());
         }
-        tally.count(&mut EventReader::checked(self.key.reader(), self.events)?)
+        tally.count(&mut EventReader::new(self.key.reader(), self.events))
     }
 
     /// What is reserved.
@@ -273,6 +288,7 @@ fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
 /// Gives the live reservations of these ids back; returns how many there were. Each is found in O(log n).
 pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
     let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(0) };
+    refuse_foreign(&mut key)?;
     let mut index = Reservations::indexed(spot, &mut key, None);
     let (mut held, mut members) = (Vec::new(), Vec::with_capacity(ids.len()));
     for id in ids {
@@ -290,6 +306,7 @@ pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
 /// by somebody else.
 pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
     let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(()) };
+    refuse_foreign(&mut key)?;
     let mut index = Reservations::indexed(spot, &mut key, None);
     let found = find_live(index.as_ref(), &mut key, id, spot.now_us)?;
     let Some(member) = found else { return Ok(()) };
@@ -316,6 +333,7 @@ fn remove(
 /// The members of the live reservations, the oldest first.
 pub fn held(spot: Spot) -> Result<Vec<OwnedString>, Error> {
     let mut key = open(spot, Intent::Read)?;
+    refuse_foreign(key.reader())?;
     let mut members = Vec::new();
     for element in key.reader().ascending(RESERVATIONS) {
         let one = reservation(&element.member)?;
