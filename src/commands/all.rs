@@ -61,6 +61,10 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
 
 /// The keys of a call, and where its clauses begin.
 fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
+    // Before 7.0 the server does not know the arity.
+    if call.len() < 3 {
+        return Err(Error::Arity);
+    }
     let mut arguments = Arguments::from(call, 1);
     let number = arguments.unsigned(1, Error::NumKeys)?;
     if number > MOST_KEYS {
