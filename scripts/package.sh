@@ -107,7 +107,7 @@ compile() { # target triple rustc: prints the path of the module
     mkdir -p "$work/build"
     (
         cd "$work/build"
-        env -u RUSTFLAGS RUSTC="$rustc" CARGO_TARGET_DIR="$work/build" CARGO_INCREMENTAL=0 \
+        env -u RUSTFLAGS RATELIMIT_COMMIT="${commit/, with*/-modified}" RUSTC="$rustc" CARGO_TARGET_DIR="$work/build" CARGO_INCREMENTAL=0 \
             CARGO_ENCODED_RUSTFLAGS="$(join $'\x1f' "${flags[@]}")" \
             CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_STRIP=symbols \
             cargo zigbuild --release --locked --lib --target "$triple" --manifest-path "$source/Cargo.toml" >&2

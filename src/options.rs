@@ -273,7 +273,7 @@ impl Row {
         name: "",
         token: c"",
         value: None,
-        error: Error::Internal,
+        error: Error::internal(),
         slot: usize::MAX,
         void_at_0: false,
         excludes: Known::empty(),
@@ -318,7 +318,7 @@ const fn named_row(option: Known, name: &'static str, token: &'static str, row: 
         Some(Value::Duration { least_ms, .. }) => Error::OptionDuration(name, least_ms),
         Some(Value::Zone { .. }) => Error::Zone,
         Some(Value::Word { error, .. }) => error,
-        None => Error::Internal,
+        None => Error::internal(),
     };
     let token = match CStr::from_bytes_with_nul(token.as_bytes()) {
         Ok(token) => token,
@@ -443,7 +443,7 @@ const ZONES: usize = slots_before(&TABLE, TABLE.len(), Value::Zone { name: c"" }
 const WORDS: usize = slots_before(
     &TABLE,
     TABLE.len(),
-    Value::Word { name: c"", most_bytes: 0, error: Error::Internal },
+    Value::Word { name: c"", most_bytes: 0, error: Error::internal() },
 );
 
 impl<'a> Options<'a> {
@@ -477,7 +477,7 @@ impl<'a> Options<'a> {
             if row.void_at_0 && matches!(value, Parsed::Number(0)) {
                 return Ok(());
             }
-            self.keep(row.slot, value).ok_or(Error::Internal)?;
+            self.keep(row.slot, value).ok_or(Error::internal())?;
         }
         self.given |= row.option;
         Ok(())

@@ -48,12 +48,13 @@ fn config_get_lists_all_settings_with_their_defaults() {
         assert_eq!(get(&mut conn, name), default.to_string());
     }
     let others = [("timezone", "UTC"), ("policies", "")];
-    let switches = ["policies-only", "notify-denied", "cl-throttle"].map(|name| (name, "no"));
+    let switches = ["policies-only", "notify-denied", "cl-throttle", "allow-unload"];
+    let switches = switches.map(|name| (name, "no"));
     for (name, default) in others.into_iter().chain(switches) {
         assert_eq!(get(&mut conn, name), default, "{name}");
     }
     let Value::Array(all) = conn.cmd("CONFIG GET ratelimit.*") else { panic!("no array") };
-    assert_eq!(all.len(), 2 * 10);
+    assert_eq!(all.len(), 2 * 11);
 }
 
 #[test]

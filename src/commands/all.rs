@@ -38,6 +38,7 @@ pub fn all_ro(call: &Call, _known: Known) -> Result<Replied, Error> {
 
 fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     let (spots, first_clause) = keys(call)?;
+    // All errors of arguments come before those of the keys.
     let (mut clauses, unit) = clauses(call, spots.len(), first_clause)?;
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
     if mode != Mode::Look {
@@ -52,7 +53,7 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
         note(&parts, &done, &shares, allowed);
     }
     let whole = together(&shares, allowed);
-    let decides = shares.get(whole.decides).ok_or(Error::Internal)?;
+    let decides = shares.get(whole.decides).ok_or(Error::internal())?;
     let ctx = call.context();
     ctx.reply_array(7);
     reply::integers(ctx, &decides.decision, unit, whole.limited, whole.retry_after_us);
@@ -88,6 +89,10 @@ fn note(parts: &[Part], done: &[Done], shares: &[Share], call_allowed: bool) {
 
 /// The keys of a call, and where its clauses begin.
 fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
+    // Before 7.0 the server does not know the arity.
+    if call.len() < 3 {
+        return Err(Error::Arity);
+    }
     let mut arguments = Arguments::from(call, 1);
     let number = arguments.unsigned(1, Error::NumKeys)?;
     if number > MOST_KEYS {
@@ -98,7 +103,7 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
     let mut spots: Vec<Spot> = Vec::new();
     let first_clause = usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
     for at in 2..first_clause {
-        let name = call.key_at(at).ok_or(Error::Arity)?;
+        let name = call.key_at(at).ok_or(Error::Clauses)?;
         if spots.iter().any(|other| other.name.as_bytes() == name.as_bytes()) {
             return Err(Error::KeyTwice);
         }

@@ -226,7 +226,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
             };
         };
         self.next = self.next.saturating_add(1);
-        let policy = policies::named(name).ok_or(Error::NoPolicy)?;
+        let policy = policies::named(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         match (family, policy.given) {
             (Family::Throttle, Given::Rate(_)) => Ok(Some(policy)),
             (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),

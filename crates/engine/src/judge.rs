@@ -200,7 +200,6 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
         self.count = Tally::nothing(moment);
         if moment.counts() {
-            self.key.check()?;
             self.count.count(&mut self.key.events())?;
         }
         let judgement = self.used().judge(&self.request.ask, self.barred);

@@ -448,10 +448,6 @@ impl WindowKey for MemoryWindow<'_> {
         }
     }
 
-    fn check(&mut self) -> Result<(), Refused> {
-        Ok(())
-    }
-
     fn reservations(&self) -> &HeldIndex {
         &self.held
     }
@@ -705,10 +701,6 @@ impl WindowKey for ModelWindow<'_> {
     type Member = Vec<u8>;
 
     fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    fn check(&mut self) -> Result<(), Refused> {
         Ok(())
     }
 
