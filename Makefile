@@ -41,13 +41,13 @@ test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query
 	cargo build --release
 	$(with_server) scripts/test-metrics.sh
 
-package: ## A release in target/package/dist: .tar.gz, .deb, SBOM, checksums, the same bytes each time (TARGETS="amd64 arm64")
+package: ## A release in target/package/dist: .tar.gz, .deb, Dockerfile, SBOM, checksums, the same bytes each time (TARGETS="amd64 arm64")
 	scripts/package.sh $(TARGETS)
 
 test-packages: ## Install the packages and images on clean systems, on amd64 and arm64, and build them a second time (root)
 	scripts/test-packages.sh $(CASES)
 
-check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9.1
+check: ## What CI runs: format, lints, shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1
 	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang redis-server shellcheck
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -61,6 +61,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	@scripts/install-clients.sh --if-possible
 	$(MAKE) test
 	$(with_server) scripts/test-metrics.sh --if-possible
+	scripts/test-package.sh --if-possible
 	scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
 
 bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench
