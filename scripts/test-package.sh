@@ -78,6 +78,10 @@ assert len(names) > 10 and len(bom["dependencies"]) == len(names), names
 print(own["content"])' "$dist/$stem.cdx.json")"
 expect "the image's version" "ARG VERSION=$version" "$(grep '^ARG VERSION=' "$dist/Dockerfile")"
 
+printf '%s\n' '# Changelog' '' '## [Unreleased]' '' '- new' '' '## [1.1.0] - 2026-01-02' '' '- this' '' '## [1.0.0]' '' '- old' >"$work/notes.md"
+expect "the notes of a version" "- this" "$(scripts/release-notes.sh 1.1.0 "$work/notes.md" | grep .)"
+! scripts/release-notes.sh 1.2.0 "$work/notes.md" 2>/dev/null || fail "there are notes of a version that the changelog does not know"
+
 # Loaded and asked.
 module=$dist/libredis_ratelimit-linux-$name.so
 port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
