@@ -13,11 +13,12 @@ die() {
 }
 
 scripts/install-tools.sh cc libclang redis-server
-version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+# The first of its patch releases.
+version=$(sed -n 's/^rust-version = "\(.*\)"$/\1.0/p' Cargo.toml)
 command -v rustup >/dev/null || die "rustup is missing, which fetches Rust $version: https://rustup.rs"
 rustup toolchain install "$version" --profile minimal
 found=$(rustup run "$version" rustc --version)
-[[ $found == "rustc $version."* ]] || die "Rust $version is wanted, and this is $found."
+[[ $found == "rustc $version "* ]] || die "Rust $version is wanted, and this is $found."
 
 target=$(mkdir -p "${CARGO_TARGET_DIR:-target}/minimum-rust" && cd "${CARGO_TARGET_DIR:-target}/minimum-rust" && pwd)
 CARGO_TARGET_DIR=$target rustup run "$version" cargo build --locked --lib
