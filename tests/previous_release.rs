@@ -212,7 +212,7 @@ fn load(file: &Path) {
                 let reply = conn.cmd(&words);
                 assert!(!matches!(reply, Value::ServerError(_)), "{file:?}: {line}: {reply:?}");
             }
-            "ask" => asked = Some((rest, show(&conn.cmd(&words(rest))))),
+            "ask" => asked = Some((rest, show(&conn.cmd(words(rest))))),
             "reply" => {
                 let (call, found) = asked.take().expect("each reply follows what was asked");
                 replies += 1;
