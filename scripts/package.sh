@@ -97,6 +97,7 @@ compile() { # target triple rustc: prints the path of the module
     # No path of this machine gets into the module. The standard library's own is the one that rustc uses where its
     # source is not installed.
     flags=(
+        -C strip=symbols
         "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
         "--remap-path-prefix=$sysroot/lib/rustlib/src/rust=/rustc/$commit_hash"
         "--remap-path-prefix=$work=/build"
