@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from . import calls
 from .calls import Call, Key
-from .core import FOREVER, Core, Unreachable
+from .core import FOREVER, Core, Unreachable, pack
 from .libraries import Client, Late
 from .limits import Duration, WindowLike, Word
 from .methods import like
@@ -157,7 +157,7 @@ class _Awaiting:
         return True
 
     async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
-        await connection.send_command(*words, check_health=False)
+        await connection.send_packed_command([pack(words, connection)], check_health=False)
         reply = await connection.read_response()
         connection.ratelimit_read_at = monotonic()
         return reply

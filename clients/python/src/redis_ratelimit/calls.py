@@ -18,7 +18,6 @@ from .limits import (
     Window,
     WindowLike,
     Word,
-    limit_options,
     limit_words,
     milliseconds,
     whole,
@@ -29,7 +28,7 @@ T = TypeVar("T")
 Key = Union[str, bytes]
 
 
-@dataclass
+@dataclass(slots=True)
 class Call(Generic[T]):
     words: tuple[Word, ...]
     read: Callable[[Any], T]
@@ -100,29 +99,32 @@ def _options(
     block: Duration | None = None,
     check: bool = False,
     shadow: bool = False,
-) -> tuple[Word, ...]:
+) -> list[Word]:
     """What follows the quantity, MS apart. Only what was asked for is sent."""
-    words = list(limit_options(limit))
+    words: list[Word] = []
+    if type(limit) is Window:
+        words += limit.options()
     if leave:
-        words += ["LEAVE", whole("leave", leave)]
+        words += "LEAVE", whole("leave", leave)
     if lease is not None:
-        words += ["LEASE", milliseconds("lease", lease)]
+        words += "LEASE", milliseconds("lease", lease)
     if id is not None:
-        words += ["ID", id]
-    for wanted, word in (
-        (atmost, "ATMOST"),
-        (force, "FORCE"),
-        (count_denied, "COUNTDENIED"),
-        (check, "CHECK"),
-        (shadow, "SHADOW"),
-    ):
-        if wanted:
-            words.append(word)
+        words += "ID", id
+    if atmost:
+        words.append("ATMOST")
+    if force:
+        words.append("FORCE")
+    if count_denied:
+        words.append("COUNTDENIED")
+    if check:
+        words.append("CHECK")
+    if shadow:
+        words.append("SHADOW")
     if ahead is not None:
-        words += ["AHEAD", milliseconds("ahead", ahead)]
+        words += "AHEAD", milliseconds("ahead", ahead)
     if block is not None:
-        words += ["BLOCK", milliseconds("block", block)]
-    return tuple(words)
+        words += "BLOCK", milliseconds("block", block)
+    return words
 
 
 def _unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool = False, ahead: bool = False) -> Reply:

@@ -85,6 +85,20 @@ class Attempt:
         self.full = False
 
 
+def pack(words: tuple[Word, ...], connection: Any) -> bytes:
+    """A command as it is sent. The client library's own way is for more kinds of values, and takes twice as long."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        if type(word) is str:
+            word = word.encode(*connection.ratelimit_encoding)
+        elif type(word) is int:
+            word = b"%d" % word
+        elif not isinstance(word, bytes):
+            raise TypeError(f"a key or an id must be str or bytes, not {word!r}")
+        parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
+    return b"".join(parts)
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Drives to its end what never suspends."""
     try:
@@ -137,10 +151,12 @@ class Core(Generic[I]):
         chosen = self.io.connection_class(connection_class)
         own = {"retry": self.library.no_retry, "retry_on_timeout": False, **self.io.settings}
         deadline = self.deadline
+        encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")
 
         def make(**address: Any) -> Any:
             connection = chosen(**{**settings, **own, **address})
             connection.ratelimit_deadline = deadline
+            connection.ratelimit_encoding = encoding
             return connection
 
         return make

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from . import calls
 from .calls import Call, Key
-from .core import FOREVER, Core, Unreachable, run
+from .core import FOREVER, Core, Unreachable, pack, run
 from .libraries import Client, Late
 from .limits import Duration, WindowLike, Word
 from .methods import like
@@ -25,6 +25,9 @@ from .servers import Address
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+#: How much longer than its deadline a call may take at most where that saves a look at the connection.
+NEARLY_SECONDS = 0.01
 
 
 class _Signal:
@@ -54,6 +57,8 @@ class _Bounded:
     ratelimit_connecting = False
     #: Whether the server accepted the connection.
     ratelimit_accepted = False
+    #: Whether read_response of the library takes a time-out.
+    ratelimit_takes_timeout = False
 
     def _left(self) -> float | None:
         # Not 0, which would be a socket that does not block.
@@ -85,29 +90,25 @@ class _Bounded:
         super().on_connect_check_health(*words, **options)  # type: ignore[misc]
 
     def read_response(self, *words: Any, **options: Any) -> Any:
-        left = None if self.ratelimit_until == FOREVER else max(0.0, self.ratelimit_until - monotonic())
-        if not self.can_read(left):  # type: ignore[attr-defined]
-            self.disconnect()  # type: ignore[attr-defined]
-            raise Late
+        if self.ratelimit_until != FOREVER:
+            left = self.ratelimit_until - monotonic()
+            # The socket's own time-out is the deadline. It will do for a call that has just begun.
+            if self.ratelimit_deadline is None or not 0 <= self.ratelimit_deadline - left < NEARLY_SECONDS:
+                if not self.can_read(max(0.0, left)):  # type: ignore[attr-defined]
+                    self.disconnect()  # type: ignore[attr-defined]
+                    raise Late
+                if self.ratelimit_takes_timeout:
+                    options.setdefault("timeout", max(0.001, self.ratelimit_until - monotonic()))
+        elif self.ratelimit_deadline is not None:
+            self.can_read(None)  # type: ignore[attr-defined]
         return super().read_response(*words, **options)  # type: ignore[misc]
 
 
 @cache
 def _bounded_class(base: type[Any]) -> type[Any]:
-    """The class of a limiter's connections. Where the library takes a time-out for a whole reply, it is given one."""
-    bases: tuple[type[Any], ...] = (_Bounded, base)
-    if "timeout" in inspect.signature(base.read_response).parameters:
-        bases = (_BoundedReply, base)
-    return type(f"Bounded{base.__name__}", bases, {"__module__": __name__})
-
-
-class _BoundedReply(_Bounded):
-    """For libraries that take a time-out with each reply: one that stops in its middle ends in time, too."""
-
-    def read_response(self, *words: Any, **options: Any) -> Any:
-        if self.ratelimit_until != FOREVER:
-            options.setdefault("timeout", max(0.001, self.ratelimit_until - monotonic()))
-        return super().read_response(*words, **options)
+    # Where the library takes a time-out with each reply, one that stops in its middle ends in time, too.
+    takes_timeout = "timeout" in inspect.signature(base.read_response).parameters
+    return type(f"Bounded{base.__name__}", (_Bounded, base), {"ratelimit_takes_timeout": takes_timeout})
 
 
 class _Blocking:
@@ -144,7 +145,7 @@ class _Blocking:
 
     async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
         connection.ratelimit_until = until
-        connection.send_command(*words, check_health=False)
+        connection.send_packed_command([pack(words, connection)], check_health=False)
         return connection.read_response()
 
     async def drop(self, connection: Any) -> None:

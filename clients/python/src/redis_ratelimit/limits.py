@@ -30,9 +30,9 @@ _UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in (unit, *wor
 
 def whole(name: str, value: Any) -> int:
     """An integer; TypeError if it is none, such as 0.5 or True."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an integer, not {value!r}")
-    return value
+    if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"{name} must be an integer, not {value!r}")
 
 
 def milliseconds(name: str, duration: Duration) -> int:
@@ -165,8 +165,3 @@ def limit_words(limit: Rate | Window | str, kind: type[Rate] | type[Window]) -> 
             raise ValueError(f"the policy {limit!r} must begin with @")
         return (limit,)
     raise TypeError(f"the limit must be a {kind.__name__} or the name of a policy, such as '@free', not {limit!r}")
-
-
-def limit_options(limit: Rate | Window | str) -> tuple[Word, ...]:
-    """What the limit adds to the options."""
-    return limit.options() if isinstance(limit, Window) else ()

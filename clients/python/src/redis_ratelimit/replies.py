@@ -159,8 +159,17 @@ def _or_none(ms: int) -> int | None:
 
 
 def five(reply: Sequence[Any]) -> Reply:
-    limited, limit, remaining, retry_after, reset_after = map(int, reply[:5])
-    return Reply(limited, limit, remaining, _or_none(retry_after), reset_after)
+    limited, limit, remaining, retry_after, reset_after = reply[:5]
+    # Not by __init__, which sets each field of a frozen class by a call: this is on the way of every answer.
+    made = object.__new__(Reply)
+    made.__dict__.update(
+        limited=limited,
+        limit=limit,
+        remaining=remaining,
+        retry_after_ms=None if retry_after < 0 else retry_after,
+        reset_after_ms=reset_after,
+    )
+    return made
 
 
 def _with(reply: Reply, **more: Any) -> Reply:
