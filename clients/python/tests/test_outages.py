@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Busy, Rate, Window, semaphore
 
+from .fixtures import LIBRARIES, make
 from .servers import Cluster, Proxy, Sentinel, Server, Wire, until
 
-LIBRARIES = [name for name in ("redis", "valkey") if find_spec(name)]
 DEADLINE = 0.25
 #: What a call may take beyond its deadline. RATELIMIT_SLACK is for machines that are busy with other things.
 SLACK = float(os.environ.get("RATELIMIT_SLACK", "0.05"))
@@ -169,16 +168,6 @@ class Tasks:
 Kind = type[Threads] | type[Tasks]
 
 
-def client_of(library: str, kind: Kind, **settings: Any) -> Any:
-    module = import_module(library + kind.folder)
-    return (module.Redis if library == "redis" else module.Valkey)(**settings)
-
-
-def cluster_of(library: str, kind: Kind, **settings: Any) -> Any:
-    module = import_module(library + kind.folder)
-    return (module.RedisCluster if library == "redis" else module.ValkeyCluster)(**settings)
-
-
 def sentinel_of(library: str, kind: Kind, ports: list[int], **settings: Any) -> Any:
     module = import_module(f"{library}{kind.folder}.sentinel")
     return module.Sentinel([("127.0.0.1", port) for port in ports], **settings).master_for("limits")
@@ -204,7 +193,7 @@ class Outages(unittest.TestCase):
     def limiter(self, library: str, kind: Kind, port: int, **options: Any) -> Iterator[Any]:
         own = {"unreachable": "allow", "deadline": DEADLINE}
         own |= {name: options.pop(name) for name in tuple(options) if name in own}
-        made = kind(client_of(library, kind, host="127.0.0.1", port=port, **options), **own)
+        made = kind(make(library, kind.folder, host="127.0.0.1", port=port, **options), **own)
         try:
             yield made
         finally:
@@ -461,7 +450,7 @@ class InACluster(unittest.TestCase):
     def test_a_node_that_is_away_takes_no_other_with_it_and_its_replica_takes_over(self) -> None:
         for library, kind in kinds():
             with self.subTest(library=library, kind=kind.name), Cluster() as cluster:
-                client = cluster_of(library, kind, host="127.0.0.1", port=cluster.nodes[1].port)
+                client = make(library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[1].port)
                 limiter = kind(client, unreachable="allow", deadline=DEADLINE)
                 # "b" lies in the first third of the slots, "a" in the last.
                 for key in "a", "b":
@@ -483,7 +472,7 @@ class InACluster(unittest.TestCase):
     def test_a_slot_that_moved_is_followed_and_no_call_is_lost(self) -> None:
         for library, kind in kinds():
             with self.subTest(library=library, kind=kind.name), Cluster() as cluster:
-                client = cluster_of(library, kind, host="127.0.0.1", port=cluster.nodes[0].port)
+                client = make(library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[0].port)
                 limiter = kind(client, deadline=5)
                 window = Window(1000, "1d")
                 self.assertEqual(limiter.call("window", "b", window).remaining, 999)

@@ -94,7 +94,7 @@ def pack(words: tuple[Word, ...], connection: Any) -> bytes:
         elif type(word) is int:
             word = b"%d" % word
         elif not isinstance(word, bytes):
-            raise TypeError(f"a key or an id must be str or bytes, not {word!r}")
+            raise TypeError(f"a key, an id and a time zone must be str or bytes, not {word!r}")
         parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
     return b"".join(parts)
 
@@ -163,6 +163,8 @@ class Core(Generic[I]):
 
     async def send(self, call: Call[T], name: str, words: tuple[Any, ...], options: dict[str, Any]) -> T:
         """The answer to a call. `name`, `words` and `options` say how it was called, for a fallback."""
+        if call.key is not None and not isinstance(call.key, (str, bytes)):
+            raise TypeError(f"a key must be str or bytes, not {call.key!r}")
         began = monotonic()
         until = FOREVER
         if self.deadline is not None and call.block_ms != 0:

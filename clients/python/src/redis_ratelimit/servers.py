@@ -99,6 +99,9 @@ class BySentinel(One):
                 # The one that answered is asked first the next time.
                 self._sentinels = [make, *(other for other in self._sentinels if other is not make)]
                 return _text(found[0]), int(found[1])
+        if self._server.address is not None:
+            # Where it was before. A server that is no master any more says so.
+            return self._server.address
         raise core.library.connection_error(f"no Sentinel knows the master of {self._service}") from error
 
     def redirected(self, error: Exception, server: Server) -> tuple[Server, bool] | None:
@@ -278,7 +281,7 @@ def _of_cluster(core: Core[Any], client: Any) -> Servers:
     if core.library.asynchronous:
         connection_class, settings = nodes[0].connection_class, nodes[0].connection_kwargs
     else:
-        pool = client.get_redis_connection(nodes[0]).connection_pool
+        pool = getattr(client, f"get_{core.library.name}_connection")(nodes[0]).connection_pool
         connection_class, settings = pool.connection_class, pool.connection_kwargs
     startup = [(node.host, int(node.port)) for node in nodes]
     remap = getattr(client.nodes_manager, "address_remap", None)
