@@ -31,7 +31,7 @@ test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey
 
 test-clients: ## Run every client and example, and the clients in clients/, with what they need from pip, npm and cargo
 	@$(install) cargo cc libclang redis-server python3-venv node npm
-	@scripts/install-clients.sh
+	@scripts/install-clients.sh --versions
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all cargo test --test clients --test helpers --test examples
@@ -59,6 +59,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	shellcheck $(shell_scripts)
 	cargo deny --locked check bans licenses sources
 	@scripts/install-clients.sh --if-possible
+	scripts/check-python.sh --if-possible
 	$(MAKE) test
 	$(with_server) scripts/test-metrics.sh --if-possible
 	scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1

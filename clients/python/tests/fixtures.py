@@ -54,9 +54,7 @@ def differences(found: Any, expected: Any) -> list[str]:
     """Where an answer is not what a case says it means. A case names only the fields that it is about."""
     if isinstance(expected, dict):
         return [
-            f"{name}: {each}"
-            for name, value in expected.items()
-            for each in differences(getattr(found, name), value)
+            f"{name}: {each}" for name, value in expected.items() for each in differences(getattr(found, name), value)
         ]
     if isinstance(expected, list):
         if len(found) != len(expected):

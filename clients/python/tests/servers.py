@@ -19,9 +19,7 @@ from types import TracebackType
 from typing import Any
 
 PROGRAM = os.environ.get("RATELIMIT_SERVER", "redis-server")
-MODULE = os.environ.get(
-    "RATELIMIT_MODULE", str(Path(__file__).parents[3] / "target/release/libredis_ratelimit.so")
-)
+MODULE = os.environ.get("RATELIMIT_MODULE", str(Path(__file__).parents[3] / "target/release/libredis_ratelimit.so"))
 #: Seconds for what takes milliseconds on a machine that has nothing else to do.
 PATIENCE = 60
 
@@ -177,7 +175,9 @@ class Cluster:
             self.nodes[at].ask("CLUSTER", "SET-CONFIG-EPOCH", at + 1)
         for node in self.nodes[1:]:
             self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port)
-        until(lambda: all(node.ask("CLUSTER", "INFO").count("cluster_known_nodes:4") for node in self.nodes), "a cluster")
+        until(
+            lambda: all(node.ask("CLUSTER", "INFO").count("cluster_known_nodes:4") for node in self.nodes), "a cluster"
+        )
         until(lambda: not isinstance(self.nodes[3].ask("CLUSTER", "REPLICATE", ids[0]), Exception), "a replica")
         until(lambda: "cluster_state:ok" in self.nodes[3].ask("CLUSTER", "INFO"), "an agreement")
         for node in self.nodes:

@@ -162,9 +162,9 @@ class Calls(unittest.TestCase):
 
     def test_methods_show_their_arguments(self) -> None:
         for limiter in Limiter, redis_ratelimit.asyncio.Limiter:
-            words = list(inspect.signature(limiter.throttle).parameters)  # type: ignore[attr-defined]
+            words = list(inspect.signature(limiter.throttle).parameters)
             self.assertEqual(words[:4], ["self", "key", "rate", "quantity"])
-            self.assertIn("RL.THROTTLE", limiter.throttle.__doc__)  # type: ignore[attr-defined]
+            self.assertIn("RL.THROTTLE", limiter.throttle.__doc__ or "")
 
     def test_a_key_is_reset_and_looked_at(self) -> None:
         recorder = Recorder(1, 0)
@@ -191,12 +191,16 @@ class Calls(unittest.TestCase):
                 ttl_ms=60000,
             ),
         )
-        self.assertEqual(limiter.info("k"), Info("bucket", full_in_ms=1500, debt_ms=0, ban_ms=7, waiting=0, ttl_ms=2000))
+        self.assertEqual(
+            limiter.info("k"), Info("bucket", full_in_ms=1500, debt_ms=0, ban_ms=7, waiting=0, ttl_ms=2000)
+        )
         self.assertEqual([limiter.info("k"), limiter.info("k")], [None, None])
         self.assertEqual(recorder.sent, ["RL.INFO k"] * 4)
 
     def test_the_server_tells_what_it_denied(self) -> None:
-        recorder = Recorder([[b"user:1", 0, 17, 2], ["user:2", 3, 4, 0]], [], [[b"free", b"THROTTLE 15 30 60", 5, 2, 1]])
+        recorder = Recorder(
+            [[b"user:1", 0, 17, 2], ["user:2", 3, 4, 0]], [], [[b"free", b"THROTTLE 15 30 60", 5, 2, 1]]
+        )
         limiter = recorder.limiter()
         self.assertEqual(limiter.top(), [TopKey("user:1", 0, 17, 2), TopKey("user:2", 3, 4, 0)])
         self.assertEqual(limiter.top(3, reset=True), [])
@@ -213,7 +217,9 @@ class Calls(unittest.TestCase):
 
 
 class Settling(unittest.TestCase):
-    def sent(self, *replies: Any, window: Any = Window(3, "1d"), work: Any = lambda job: None, **options: Any) -> list[str]:
+    def sent(
+        self, *replies: Any, window: Any = Window(3, "1d"), work: Any = lambda job: None, **options: Any
+    ) -> list[str]:
         """The words of one reservation, which both limiters must send alike."""
         recorder = Recorder(*replies)
         unreachable = options.pop("unreachable", "raise")
@@ -273,7 +279,9 @@ class Settling(unittest.TestCase):
 
     def test_a_policy_that_turns_out_to_be_a_semaphore_is_released(self) -> None:
         refused = ResponseError("the reservation is a semaphore's and must be given back with RL.RELEASE")
-        self.assertEqual(self.sent(RESERVED, refused, 1, window="@jobs"), ["RL.APPLY k job", "RL.RELEASE k job", "done"])
+        self.assertEqual(
+            self.sent(RESERVED, refused, 1, window="@jobs"), ["RL.APPLY k job", "RL.RELEASE k job", "done"]
+        )
         # Where the caller says apply, that is what is done.
         self.assertEqual(
             self.sent(RESERVED, refused, window="@jobs", settle="apply"), ["RL.APPLY k job", "ResponseError"]

@@ -354,7 +354,7 @@ class OnAServer(unittest.TestCase):
         for library in LIBRARIES:
             plain.flushall()
             limiter = redis_ratelimit.asyncio.Limiter(make(library, ".asyncio", port=PORT), deadline=5)
-            found = [asyncio.run(limiter.throttle("k", Rate(9, 1, "1h"))).remaining for _ in range(5)]  # type: ignore[var-annotated, arg-type]
+            found = [asyncio.run(limiter.throttle("k", Rate(9, 1, "1h"))).remaining for _ in range(5)]
             self.assertEqual(found, [9, 8, 7, 6, 5])
             asyncio.run(limiter.aclose())
 
@@ -528,7 +528,10 @@ class InACluster(unittest.TestCase):
 
     def test_each_key_finds_its_node(self) -> None:
         for library in LIBRARIES:
-            with self.subTest(library=library), make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
+            with (
+                self.subTest(library=library),
+                make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster,
+            ):
                 limiter = redis_ratelimit.Limiter(cluster)
                 for number in range(30):
                     key = f"{self.run_id}:{library}:{number}"
@@ -555,7 +558,10 @@ class InACluster(unittest.TestCase):
 
     def test_several_limits_of_one_slot_are_asked_at_once(self) -> None:
         for library in LIBRARIES:
-            with self.subTest(library=library), make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster:
+            with (
+                self.subTest(library=library),
+                make(library, "", cluster=True, host="127.0.0.1", port=CLUSTER_PORT) as cluster,
+            ):
                 limiter = redis_ratelimit.Limiter(cluster)
                 for number in range(10):
                     tag = f"{{{self.run_id}:{library}:{number}}}"
@@ -575,7 +581,9 @@ class Middleware(unittest.TestCase):
 
         async def run() -> list[tuple[int, dict[str, str], bytes]]:
             client = make(LIBRARIES[0], ".asyncio", port=port)
-            limiter = redis_ratelimit.asyncio.Limiter(client, unreachable=options.pop("unreachable", "raise"), deadline=5)
+            limiter = redis_ratelimit.asyncio.Limiter(
+                client, unreachable=options.pop("unreachable", "raise"), deadline=5
+            )
 
             async def check(scope: Any) -> Any:
                 if scope["path"] == "/health":
@@ -639,7 +647,10 @@ class Middleware(unittest.TestCase):
         async def send(message: Any) -> None:
             sent.append(message)
 
-        asyncio.run(RateLimitMiddleware(app, busy)({"type": "http"}, send, send))
+        async def nothing() -> Any:
+            self.fail("read")
+
+        asyncio.run(RateLimitMiddleware(app, busy)({"type": "http"}, nothing, send))
         self.assertEqual(sent[0]["status"], 503)
 
     def test_what_is_no_http_request_passes(self) -> None:

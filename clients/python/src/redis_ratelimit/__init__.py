@@ -1,9 +1,9 @@
 """A typed client of redis-ratelimit. This module is for synchronous programs; redis_ratelimit.asyncio is its twin.
 
-    limiter = Limiter(redis.Redis())
-    reply = limiter.throttle("user:1", Rate(burst=15, count=30, period=60))
-    if not reply.allowed:
-        print("come back after", reply.retry_after)
+limiter = Limiter(redis.Redis())
+reply = limiter.throttle("user:1", Rate(burst=15, count=30, period=60))
+if not reply.allowed:
+    print("come back after", reply.retry_after)
 """
 
 from .calls import Clause

@@ -30,8 +30,8 @@ class RateLimitMiddleware:
         app.add_middleware(RateLimitMiddleware, check=check, limits=RATE)
 
     `check` answers a reply of the limiter, or None for a request without a limit. A denied request is answered 429, or
-    503 if it was denied because Redis could not be reached, or the limiter raised Busy; `denied` is an application that answers instead. `limits`
-    and `names` are for the headers, see headers().
+    503 if it was denied because Redis could not be reached, or if the limiter raised Busy. `denied` is an application
+    that answers denials instead. `limits` and `names` are for the headers, see headers().
     """
 
     def __init__(

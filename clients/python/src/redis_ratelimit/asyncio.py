@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import cache
 from time import monotonic
 from types import TracebackType
@@ -58,7 +58,7 @@ class _Watched:
 
 
 @cache
-def _watched_class(base: type[Any]) -> type[Any]:
+def _watched_class(base: Any) -> type[Any]:
     return type(f"Watched{base.__name__}", (_Watched, base), {"__module__": __name__})
 
 
@@ -112,9 +112,8 @@ class _Awaiting:
     # Time is kept by alarms.
     settings: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
 
-    def connection_class(self, base: type[Any]) -> type[Any]:
-        found: type[Any] = _watched_class(base)
-        return found
+    def connection_class(self, base: Any) -> type[Any]:
+        return _watched_class(base)
 
     async def bounded(self, work: Coroutine[Any, Any, T], until: float) -> T:
         if until == FOREVER:
@@ -209,7 +208,7 @@ def _method(
         self._core.enter_loop()
         return await self._core.send(make(*words, **options), chosen, words, options)
 
-    method = like(method, make, chosen)
+    like(method, make, chosen)
     return method
 
 

@@ -234,7 +234,11 @@ def _every(command: str, clauses: Sequence[Clause]) -> Call[AllReply]:
     clauses = list(clauses)
     for clause in clauses:
         if not isinstance(clause, Clause):
-            raise TypeError(f"each clause must be made by Clause.throttle, Clause.window or Clause.acquire, not {clause!r}")
+            raise TypeError(
+                f"each clause must be made by Clause.throttle, Clause.window or Clause.acquire, not {clause!r}"
+            )
+        if not isinstance(clause.key, (str, bytes)):
+            raise TypeError(f"a key must be str or bytes, not {clause.key!r}")
     if not clauses:
         raise ValueError("there must be at least one clause")
     words: list[Word] = [command, len(clauses), *(clause.key for clause in clauses)]

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from time import monotonic
-from typing import Any, Generic, Literal, Protocol, TypeVar, Union
+from typing import Any, Generic, Literal, Protocol, TypeVar, Union, cast
 
 from .breaker import Breaker
 from .calls import Call
@@ -43,12 +43,15 @@ Unreachable = Union[Literal["raise", "allow", "deny"], Fallback]
 class IO(Protocol):
     """What differs between threads and asyncio. `until` is a time of time.monotonic."""
 
-    #: Makes what a call waits for.
-    signal: type[Signal]
-    #: Settings of connections.
-    settings: dict[str, Any]
+    @property
+    def signal(self) -> type[Signal]:
+        """Makes what a call waits for."""
 
-    def connection_class(self, base: type[Any]) -> type[Any]:
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of connections."""
+
+    def connection_class(self, base: Any) -> type[Any]:
         """A class of connections, made of the client's own."""
 
     def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
@@ -64,12 +67,15 @@ class IO(Protocol):
 
     async def drop(self, connection: Any) -> None: ...
 
+    def abandon(self, connection: Any) -> None:
+        """Closes a connection without waiting for it."""
+
     async def wait(self, signal: Any, until: float) -> None: ...
 
     async def pause(self, seconds: float) -> None: ...
 
 
-I = TypeVar("I", bound=IO)
+IOs = TypeVar("IOs", bound=IO)
 
 
 class Attempt:
@@ -90,12 +96,14 @@ def pack(words: tuple[Word, ...], connection: Any) -> bytes:
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
         if type(word) is str:
-            word = word.encode(*connection.ratelimit_encoding)
+            sent = word.encode(*connection.ratelimit_encoding)
         elif type(word) is int:
-            word = b"%d" % word
-        elif not isinstance(word, bytes):
+            sent = b"%d" % word
+        elif isinstance(word, bytes):
+            sent = word
+        else:
             raise TypeError(f"a key, an id and a time zone must be str or bytes, not {word!r}")
-        parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
+        parts.append(b"$%d\r\n%b\r\n" % (len(sent), sent))
     return b"".join(parts)
 
 
@@ -108,10 +116,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("the work of a synchronous limiter was suspended")
 
 
-class Core(Generic[I]):
+class Core(Generic[IOs]):
     """A limiter without its methods."""
 
-    def __init__(self, io: I, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: float | None) -> None:
+    def __init__(
+        self, io: IOs, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: float | None
+    ) -> None:
         self.library = library_of(client, asynchronous=asynchronous)
         if isinstance(unreachable, str):
             if unreachable not in ("raise", "allow", "deny"):
@@ -134,10 +144,8 @@ class Core(Generic[I]):
         pool = getattr(client, "connection_pool", None)
         settings = client.get_connection_kwargs() if pool is None else pool.connection_kwargs
         if pool is None or "socket_timeout" in settings:
-            found: float | None = settings.get("socket_timeout")
-            return found
-        found = pool.connection_class(**settings).socket_timeout
-        return found
+            return cast("float | None", settings.get("socket_timeout"))
+        return cast("float | None", pool.connection_class(**settings).socket_timeout)
 
     def renew_servers(self) -> None:
         """Forgets all connections without closing them: they are those of another process."""
@@ -182,7 +190,7 @@ class Core(Generic[I]):
         answer = getattr(self.unreachable, name)(*words, **options)
         if inspect.isawaitable(answer):
             answer = await answer
-        return replace(answer, reachable=False) if isinstance(answer, Reply) else answer
+        return cast(T, replace(answer, reachable=False) if isinstance(answer, Reply) else answer)
 
     def _judge(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception | None:
         """What an error is for the caller; None if `unreachable` says what the answer is."""
@@ -203,6 +211,8 @@ class Core(Generic[I]):
                 server.breaker.answered(now)
             return None if self._is_answered(call) else error
         elif not library.is_lost(error):
+            if server is not None and library.is_answer(error):
+                server.breaker.answered(now)
             return self._told(error, call, server)
         if server is not None and not isinstance(error, _Open):
             self.servers.failed()
@@ -224,9 +234,7 @@ class Core(Generic[I]):
         text = str(error)
         if isinstance(error, self.library.reply_error):
             if text.lower().startswith("unknown command"):
-                return MissingModule(
-                    f"{server} has no redis-ratelimit, or one that does not know this command: {text}"
-                )
+                return MissingModule(f"{server} has no redis-ratelimit, or one that does not know this command: {text}")
             names = [word for word in call.words if isinstance(word, str) and word.startswith("@")]
             if text.startswith("NOPOLICY") and names and not any(name[1:] in text for name in names):
                 return type(error)(f"{text}: {', '.join(names)}")
@@ -239,7 +247,7 @@ class Core(Generic[I]):
     def _close(self, server: Server) -> None:
         """The breaker opened: what is idle is as dead as the rest, and nobody needs to wait any longer."""
         for connection in server.pool.clear(dismiss=True):
-            self.io.abandon(connection)  # type: ignore[attr-defined]
+            self.io.abandon(connection)
 
     async def _ask(self, call: Call[T], attempt: Attempt) -> T:
         servers = self.servers
@@ -354,7 +362,9 @@ class Core(Generic[I]):
                 if self.library.is_full(error):
                     attempt.full = True
                     server.breaker.answered(monotonic())
-                elif not connection.ratelimit_accepted or not self.library.is_lost(error) or self.library.is_late(error):
+                elif (
+                    not connection.ratelimit_accepted or not self.library.is_lost(error) or self.library.is_late(error)
+                ):
                     raise
                 if attempt.until == FOREVER:
                     raise

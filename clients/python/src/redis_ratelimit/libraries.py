@@ -65,6 +65,10 @@ class Library:
             error, (*self._mistakes, *self._nobody_served)
         )
 
+    def is_answer(self, error: BaseException) -> bool:
+        """Whether an error is what the server answered, to a call or to a login."""
+        return isinstance(error, (self.reply_error, *self._mistakes))
+
     def is_nobody_served(self, error: BaseException) -> bool:
         """Whether an error reply means that nobody can be served now: a server that loads its data, a replica without its
         master, a cluster without a slot's master, a slot that moves with only some of a call's keys."""
@@ -105,6 +109,8 @@ def library_of(client: Any, *, asynchronous: bool) -> Library:
             if is_asynchronous and not asynchronous:
                 raise TypeError(f"{client!r} is a client for asyncio: use redis_ratelimit.asyncio.Limiter")
             if asynchronous and not is_asynchronous:
-                raise TypeError(f"{client!r} is no client for asyncio: use one of {name}.asyncio, or redis_ratelimit.Limiter")
+                raise TypeError(
+                    f"{client!r} is no client for asyncio: use one of {name}.asyncio, or redis_ratelimit.Limiter"
+                )
             return _library(name, asynchronous)
     raise TypeError(f"{client!r} must be a client of redis-py or valkey-py")

@@ -105,7 +105,7 @@ class _Bounded:
 
 
 @cache
-def _bounded_class(base: type[Any]) -> type[Any]:
+def _bounded_class(base: Any) -> type[Any]:
     # Where the library takes a time-out with each reply, one that stops in its middle ends in time, too.
     takes_timeout = "timeout" in inspect.signature(base.read_response).parameters
     return type(f"Bounded{base.__name__}", (_Bounded, base), {"ratelimit_takes_timeout": takes_timeout})
@@ -117,9 +117,8 @@ class _Blocking:
     signal = _Signal
     settings: dict[str, Any] = {}
 
-    def connection_class(self, base: type[Any]) -> type[Any]:
-        found: type[Any] = _bounded_class(base)
-        return found
+    def connection_class(self, base: Any) -> type[Any]:
+        return _bounded_class(base)
 
     def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
         return work
@@ -159,7 +158,7 @@ class _Blocking:
             raise Late
 
     async def pause(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # noqa: ASYNC251
 
 
 def _method(make: Callable[P, Call[T]], name: str | None = None) -> Callable[Concatenate[Limiter, P], T]:
@@ -169,7 +168,7 @@ def _method(make: Callable[P, Call[T]], name: str | None = None) -> Callable[Con
     def method(self: Limiter, /, *words: P.args, **options: P.kwargs) -> T:
         return run(self._core.send(make(*words, **options), chosen, words, options))
 
-    method = like(method, make, chosen)
+    like(method, make, chosen)
     return method
 
 

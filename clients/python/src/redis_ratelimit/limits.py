@@ -36,7 +36,10 @@ def whole(name: str, value: Any) -> int:
 
 
 def milliseconds(name: str, duration: Duration) -> int:
-    """A duration in whole milliseconds. TypeError if it is neither an int nor a timedelta, ValueError if it is no whole number."""
+    """A duration in whole milliseconds.
+
+    TypeError if it is neither an int nor a timedelta, ValueError if it is no whole number.
+    """
     if isinstance(duration, timedelta):
         ms, rest = divmod(duration, timedelta(milliseconds=1))
         if rest:

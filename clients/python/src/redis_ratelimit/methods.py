@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def like(method: Any, make: Callable[..., Any], name: str) -> Any:
+def like(method: Any, make: Callable[..., Any], name: str) -> None:
     """Gives a method the name, the arguments and the description of the function that it was made of."""
     method.__name__ = name
     method.__qualname__ = f"Limiter.{name}"
@@ -17,4 +17,3 @@ def like(method: Any, make: Callable[..., Any], name: str) -> Any:
     method.__signature__ = signature.replace(
         parameters=[itself, *signature.parameters.values()], return_annotation=inspect.Signature.empty
     )
-    return method

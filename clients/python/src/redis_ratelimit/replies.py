@@ -216,7 +216,7 @@ _INFO.update({name: name for name in ("events", "denied", "entries", "held", "re
 
 def of_info(reply: Any) -> Info | None:
     """Of a map, or of the flat array that stands for one in RESP2. None if there is no such key."""
-    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     values = {_text(name): value for name, value in pairs}
     if not values:
         return None

@@ -19,7 +19,9 @@ class Settling:
     #: The answer to RL.ACQUIRE, from when the context is entered.
     reply: Reply
 
-    def __init__(self, core: Core[Any], key: Key, window: WindowLike, settle: Settle | None, more: dict[str, Any]) -> None:
+    def __init__(
+        self, core: Core[Any], key: Key, window: WindowLike, settle: Settle | None, more: dict[str, Any]
+    ) -> None:
         if settle not in (None, "apply", "release"):
             raise ValueError(f"settle must be 'apply' or 'release', not {settle!r}")
         self._core = core

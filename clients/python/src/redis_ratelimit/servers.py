@@ -55,7 +55,7 @@ class Servers(ABC):
         """Where to send a call instead that `server` refused, and whether with ASKING."""
         return None
 
-    def failed(self) -> None:
+    def failed(self) -> None:  # noqa: B027
         """A server did not answer."""
 
     @abstractmethod
@@ -240,8 +240,8 @@ class ByCluster(Servers):
             slots: list[Server | None] = [None] * 16384
             for first, last, (host, port, *_), *_ in table:
                 # A node that does not know its own name means the one that was asked.
-                host = _text(host) if host else self._host_of(server)
-                slots[first : last + 1] = [self._server(host, int(port))] * (last - first + 1)
+                name = _text(host) if host else self._host_of(server)
+                slots[first : last + 1] = [self._server(name, int(port))] * (last - first + 1)
             self._slots, self._stale = slots, False
             return
         raise error or core.library.connection_error("the cluster has no nodes")
