@@ -59,6 +59,9 @@ fn python_tests(tools: &Path, modules: &[&str]) {
     command.args(["-m", "unittest"]).args(modules.iter().map(|name| format!("tests.{name}")));
     let server = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
     command.env("RATELIMIT_SERVER", server).env("RATELIMIT_MODULE", module_path());
+    if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
+        command.env("OUTAGES_TABLE", Path::new(env!("CARGO_MANIFEST_DIR")).join(page));
+    }
     // The tests of a machine that does other things as well. By hand the slack is 50 ms.
     if std::env::var_os("RATELIMIT_SLACK").is_none() {
         command.env("RATELIMIT_SLACK", "1");

@@ -1,4 +1,4 @@
-"""The tables that all clients are tested by, clients/cases.json, headers.json and limits.json, in this client's terms."""
+"""The tables that all clients are tested by, the .json files of clients/, in this client's terms."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from redis_ratelimit import Clause, Rate, Window
 LIBRARIES = [name for name in ("redis", "valkey") if find_spec(name)]
 
 FOLDER = Path(__file__).parents[2]
-CASES: list[dict[str, Any]] = json.loads((FOLDER / "cases.json").read_text("utf-8"))
+CASES: list[dict[str, Any]] = [
+    case for name in ("cases.json", "insight.json") for case in json.loads((FOLDER / name).read_text("utf-8"))
+]
 HEADERS: list[dict[str, Any]] = json.loads((FOLDER / "headers.json").read_text("utf-8"))
-LIMITS: list[dict[str, Any]] = json.loads((FOLDER / "limits.json").read_text("utf-8"))
+SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
 
 
 def limit(case: Any) -> Any:
@@ -35,7 +37,7 @@ def arguments(case: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """What the method takes that the case calls."""
     if "clauses" in case:
         return [[clause(each) for each in case["clauses"]]], {}
-    positional = [case["key"]]
+    positional = [case["key"]] if "key" in case else []
     if "limit" in case:
         positional.append(limit(case["limit"]))
     positional += case.get("ids", [])

@@ -26,7 +26,7 @@ from redis_ratelimit import (
     semaphore,
 )
 
-from .fixtures import CASES, HEADERS, LIBRARIES, LIMITS, AsyncRecorder, Recorder, arguments, differences, limit, make
+from .fixtures import CASES, HEADERS, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make
 
 errors = import_module(f"{LIBRARIES[0]}.exceptions")
 ConnectionError = errors.ConnectionError
@@ -89,18 +89,18 @@ class Calls(unittest.TestCase):
         self.assertEqual((reply.retry_after, reply.wait), (None, timedelta(seconds=0.75)))
 
     def test_a_limit_can_be_written_as_people_say_it(self) -> None:
-        for case in LIMITS:
-            capacity = {"capacity": case["capacity"]} if "capacity" in case else {}
+        for case in SPOKEN:
+            options = case.get("options", {})
             with self.subTest(case=case):
                 if "error" in case:
-                    with self.assertRaisesRegex(ValueError, case["error"]):
-                        Rate.per(case["per"], **capacity)
-                    if not capacity:
-                        self.assertRaisesRegex(ValueError, case["error"], Window.per, case["per"])
+                    self.assertRaises(ValueError, Rate.per, case["say"])
                 if "rate" in case:
-                    self.assertEqual(Rate.per(case["per"], **capacity), Rate(*case["rate"]))
+                    self.assertEqual(Rate.per(case["say"], **options), Rate(*case["rate"]))
                 if "window" in case:
-                    self.assertEqual(Window.per(case["per"]), Window(*case["window"]))
+                    self.assertEqual(Window.per(case["say"], **options), limit(case))
+        self.assertRaisesRegex(ValueError, "min or mo", Window.per, "30/m")
+        self.assertRaisesRegex(ValueError, "'30/min'", Window.per, "30")
+        self.assertRaisesRegex(ValueError, "at least 1", Rate.per, "30/min", capacity=0)
         fixed = Window.per("5/d", fixed=True, tz="Asia/Shanghai")
         self.assertEqual(fixed, Window(5, "1d", fixed=True, tz="Asia/Shanghai"))
         self.assertEqual(Window.per("5/d", buckets=3), Window(5, "1d", buckets=3))

@@ -71,7 +71,7 @@ def _per(text: str) -> tuple[int, str]:
             f"{text!r} must be a count, / and a period, such as '30/min' or '5/10s', with a unit of "
             f"{', '.join(_UNITS)}{hint}"
         )
-    return int(found[1]), f"{found[2] or 1}{unit}"
+    return int(found[1]), f"{int(found[2] or 1)}{unit}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ class Rate:
         `capacity`, from 1, is what can be had at once; as much as the count if it is not given.
         """
         count, period = _per(text)
+        if count < 1:
+            raise ValueError(f"the count of a rate must be at least 1, not {text!r}")
         if capacity is None:
             capacity = count
         if whole("capacity", capacity) < 1:
