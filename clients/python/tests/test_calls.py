@@ -97,7 +97,7 @@ class Calls(unittest.TestCase):
                 if "rate" in case:
                     self.assertEqual(Rate.per(case["say"], **options), Rate(*case["rate"]))
                 if "window" in case:
-                    self.assertEqual(Window.per(case["say"], **options), limit(case))
+                    self.assertEqual(Window.per(case["say"], **options), limit({"window": case["window"]}))
         self.assertRaisesRegex(ValueError, "min or mo", Window.per, "30/m")
         self.assertRaisesRegex(ValueError, "'30/min'", Window.per, "30")
         self.assertRaisesRegex(ValueError, "at least 1", Rate.per, "30/min", capacity=0)
