@@ -109,6 +109,10 @@ class _Awaiting:
     """I/O of asyncio."""
 
     signal = _Signal
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
     # Time is kept by alarms.
     settings: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
 
@@ -165,18 +169,27 @@ class _Awaiting:
         await connection.disconnect(nowait=True)
 
     def abandon(self, connection: Any) -> None:
-        task = asyncio.ensure_future(connection.disconnect(nowait=True))
-        _tasks.add(task)
-        task.add_done_callback(_tasks.discard)
+        self.spawn(connection.disconnect(nowait=True))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        # The loop keeps no task alive by itself.
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def cancel_spawned(self) -> None:
+        """Ends what goes on by itself in the running loop."""
+        loop = asyncio.get_running_loop()
+        tasks = [task for task in self._tasks if task.get_loop() is loop]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def wait(self, signal: Any, until: float) -> None:
         await signal.future
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-_tasks: set[asyncio.Future[Any]] = set()
 
 
 class _LoopCore(Core[_Awaiting]):
@@ -232,6 +245,7 @@ class Limiter:
     async def aclose(self) -> None:
         """Closes the limiter's own connections."""
         self._core.enter_loop()
+        await self._core.io.cancel_spawned()
         await self._core.close()
         # The transports close in the loop's next turn.
         await asyncio.sleep(0)

@@ -70,6 +70,9 @@ class IO(Protocol):
     def abandon(self, connection: Any) -> None:
         """Closes a connection without waiting for it."""
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begins work that goes on by itself."""
+
     async def wait(self, signal: Any, until: float) -> None: ...
 
     async def pause(self, seconds: float) -> None: ...
@@ -380,18 +383,37 @@ class Core(Generic[IOs]):
                 await self.io.drop(idle)
 
     async def _probe(self, server: Server, attempt: Attempt) -> None:
-        """Asks a server that did not answer whether it does now. Returns if so."""
-        breaker, began = server.breaker, monotonic()
-        if not breaker.may_probe(began):
+        """Asks a server that did not answer whether it does now. Returns if so.
+
+        The call that began the probe is answered at its deadline like any other. The probe goes on: to connect may take
+        longer than a deadline, and what it has connected is there for the calls that follow.
+        """
+        breaker = server.breaker
+        if not breaker.may_probe(monotonic()):
             raise self.unanswered(str(server), breaker)
-        until = min(attempt.until, began + Breaker.PROBE_SECONDS)
+        signal = self.io.signal()
+        self.io.spawn(self._probe_to_the_end(server, signal))
+        await self.io.wait(signal, attempt.until)
+        if breaker.is_open:
+            raise self.unanswered(str(server), breaker)
+
+    async def _probe_to_the_end(self, server: Server, signal: Signal) -> None:
+        breaker, began = server.breaker, monotonic()
+        until = began + Breaker.PROBE_SECONDS
         try:
             connection = await self.io.bounded(self._ping(server, until), until)
+            breaker.answered(monotonic())
+            if not server.pool.give_beside(connection):
+                await self.io.drop(connection)
+        except Exception as error:
+            if self.library.is_answer(error):
+                breaker.answered(monotonic())
+            else:
+                breaker.failed(began, monotonic(), error)
+            self.servers.failed()
         finally:
             breaker.probe_ended(monotonic())
-        breaker.answered(monotonic())
-        if not server.pool.give_beside(connection):
-            await self.io.drop(connection)
+            signal.wake()
 
     async def _ping(self, server: Server, until: float) -> Any:
         # PING and not the call: what is sent to a server that hangs may still be carried out when it goes on.

@@ -153,6 +153,9 @@ class _Blocking:
     def abandon(self, connection: Any) -> None:
         connection.disconnect()
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        threading.Thread(target=run, args=[work], name="redis-ratelimit probe", daemon=True).start()
+
     async def wait(self, signal: Any, until: float) -> None:
         if not signal.wait(until - monotonic()):
             raise Late

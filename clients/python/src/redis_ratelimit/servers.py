@@ -77,17 +77,29 @@ class One(Servers):
 
 
 class BySentinel(One):
-    """The master of a service. Each new connection asks where it is, as it may have changed."""
+    """The master of a service. Each new connection asks where it is, as it may have changed. If no Sentinel answers, it goes
+    where the last one went."""
+
+    #: Seconds without asking after no Sentinel answered.
+    PAUSE_SECONDS = 0.5
 
     def __init__(self, core: Core[Any], server: Server, service: str, sentinels: list[Make]) -> None:
         super().__init__(server)
         self._core = core
         self._service = service
         self._sentinels = sentinels
+        #: Until then no Sentinel is asked, as none answered.
+        self._silent_until = float("-inf")
 
     async def locate(self, until: float) -> Address:
         core = self._core
         words = "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service
+        known = self._server.address
+        if known is not None:
+            if monotonic() < self._silent_until:
+                return known
+            # Time is left for the way to where the master was before.
+            until = _half(until)
         error: Exception | None = None
         for make in tuple(self._sentinels):
             try:
@@ -99,9 +111,10 @@ class BySentinel(One):
                 # The one that answered is asked first the next time.
                 self._sentinels = [make, *(other for other in self._sentinels if other is not make)]
                 return _text(found[0]), int(found[1])
-        if self._server.address is not None:
-            # Where it was before. A server that is no master any more says so.
-            return self._server.address
+        if known is not None:
+            # A server that is no master any more says so.
+            self._silent_until = monotonic() + self.PAUSE_SECONDS
+            return known
         raise core.library.connection_error(f"no Sentinel knows the master of {self._service}") from error
 
     def redirected(self, error: Exception, server: Server) -> tuple[Server, bool] | None:
