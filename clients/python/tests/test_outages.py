@@ -435,6 +435,13 @@ class Outages(unittest.TestCase):
             server.go_on()
 
     @for_each_kind
+    def test_a_call_that_waits_without_end_does_not_wait_so_for_a_connection(self, library: str, kind: Kind) -> None:
+        with Server() as server, self.limiter(library, kind, server.port) as limiter:
+            server.stop()
+            self.assert_unreachable(limiter.one_by_one(1, "reserve", "s", semaphore(1), block=0))
+            server.go_on()
+
+    @for_each_kind
     def test_the_error_is_raised_or_calls_are_denied_if_that_was_chosen(self, library: str, kind: Kind) -> None:
         with Server() as server:
             server.stop()

@@ -190,7 +190,10 @@ class Core(Generic[IOs]):
             if isinstance(self.unreachable, str):
                 assert call.unreached is not None
                 return call.unreached(self.unreachable == "allow")
-        answer = getattr(self.unreachable, name)(*words, **options)
+            decide = getattr(self.unreachable, name, None)
+            if decide is None:
+                raise
+        answer = decide(*words, **options)
         if inspect.isawaitable(answer):
             answer = await answer
         return cast(T, replace(answer, reachable=False) if isinstance(answer, Reply) else answer)
@@ -280,7 +283,12 @@ class Core(Generic[IOs]):
         if server.breaker.is_open:
             await self._probe(server, attempt)
         beside = call.block_ms is not None
-        connection = await self._connection(server, attempt, beside)
+        if attempt.until == FOREVER and self.deadline is not None:
+            # BLOCK 0 waits without end for its turn, but not for a connection.
+            ready = Attempt(attempt.began, monotonic() + self.deadline)
+            connection = await self.io.bounded(self._connection(server, ready, beside), ready.until)
+        else:
+            connection = await self._connection(server, attempt, beside)
         usable = False
         try:
             if asking:
