@@ -8,9 +8,9 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, Union
 
 #: Connections for calls that do not wait.
 PLACES = 50
-#: Connections that are made at the same time. Few: a burst of calls is answered sooner by few connections that are ready
-#: than by many that are all being made.
-CONNECTING = 8
+#: Connections that are made at the same time. Not all of them: a burst of calls is answered sooner by some connections that
+#: are ready than by many that are all being made. Nor few: far away each takes several round trips.
+CONNECTING = 16
 
 
 class Signal(Protocol):
