@@ -29,9 +29,9 @@ test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey
 	cargo build --release
 	scripts/test-servers.sh $(SERVERS)
 
-test-clients: ## Run every client and example, and the clients in clients/, with what they need from pip, npm and cargo
+test-clients: ## Run every client and example, and the clients in clients/ with all versions they allow; needs pip, npm, cargo
 	@$(install) cargo cc libclang redis-server python3-venv node npm
-	@scripts/install-clients.sh
+	@scripts/install-clients.sh --versions
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all cargo test --test clients --test helpers --test examples
@@ -47,7 +47,7 @@ package: ## A release in target/package/dist: .tar.gz, .deb, Dockerfile, SBOM, c
 test-packages: ## Install the packages and images on clean systems, on amd64 and arm64, and build them a second time (root)
 	scripts/test-packages.sh $(CASES)
 
-check: ## What CI runs: format, lints, shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1
+check: ## What CI runs: format, lints (ruff too), shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1
 	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang redis-server shellcheck
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -61,6 +61,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, the p
 	@if timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then cargo deny --locked check advisories; \
 		else echo "skipped advisories: their database could not be fetched: make advisories"; fi
 	@scripts/install-clients.sh --if-possible
+	scripts/check-python.sh --if-possible
 	$(MAKE) test
 	$(with_server) scripts/test-metrics.sh --if-possible
 	scripts/test-package.sh --if-possible

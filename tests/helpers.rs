@@ -52,12 +52,49 @@ fn the_types_of_the_python_client_hold() {
     run(python(&tools, "mypy").arg("--cache-dir").arg(cache));
 }
 
+/// Runs test modules of the Python client with what is installed in a folder. `everything` is what takes long as well, in
+/// `make test-clients`.
+#[track_caller]
+fn python_tests(tools: &Path, modules: &[&str], everything: bool) {
+    let mut command = python(tools, "python");
+    command.args(["-m", "unittest"]).args(modules.iter().map(|name| format!("tests.{name}")));
+    let server = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    command.env("RATELIMIT_SERVER", server).env("RATELIMIT_MODULE", module_path());
+    if !everything {
+        command.env_remove("CLIENTS").env_remove("OUTAGES_TABLE");
+    } else if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
+        command.env("OUTAGES_TABLE", Path::new(env!("CARGO_MANIFEST_DIR")).join(page));
+    }
+    // The tests of a machine that does other things as well. By hand the slack is 50 ms.
+    if std::env::var_os("RATELIMIT_SLACK").is_none() {
+        command.env("RATELIMIT_SLACK", "1");
+    }
+    on_servers(&mut command);
+}
+
 #[test]
 fn the_python_client_works_with_redis_py_and_valkey_py() {
     let Some(tools) = installed("python", "requirements.txt") else { return };
-    let discover =
-        ["-m", "unittest", "discover", "--start-directory", "tests", "--top-level-directory", "."];
-    on_servers(python(&tools, "python").args(discover));
+    python_tests(&tools, &["test_calls", "test_server", "test_readme"], true);
+}
+
+#[test]
+fn the_python_client_answers_in_every_outage_as_its_table_says() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    python_tests(&tools, &["test_outages"], true);
+}
+
+/// The oldest versions that the package allows, and the last of each major one.
+#[test]
+fn the_python_client_works_with_older_versions_of_its_libraries() {
+    if !all_clients() {
+        return skip("older versions of redis-py and valkey-py", "not installed");
+    }
+    let versions = fs::read_to_string(sources().join("python/versions.txt")).unwrap();
+    for version in versions.lines().filter(|line| !line.starts_with('#')) {
+        let tools = installed(&format!("python-versions/{version}"), "requirements.txt").unwrap();
+        python_tests(&tools, &["test_calls", "test_server", "test_outages"], false);
+    }
 }
 
 fn copy(from: &Path, to: &Path) {
