@@ -79,7 +79,7 @@ fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
     for stale in ["src", "test", "dist", "build"] {
         let _ = fs::remove_dir_all(tools.join(stale));
     }
-    for table in ["cases.json", "headers.json"] {
+    for table in ["cases.json", "headers.json", "insight.json", "spoken.json"] {
         copy(&sources().join(table), &clients_dir().join(table));
     }
     let parts =

@@ -1,5 +1,6 @@
 /** HTTP headers that tell a client how it stands. */
 
+import { checkOptions } from "./check.js";
 import type { Limit, Period } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
@@ -13,6 +14,8 @@ export interface HeaderOptions {
   /** X-RateLimit-Limit, -Remaining and -Reset, the last in seconds from now. Default true. */
   xRateLimit?: boolean | undefined;
 }
+
+export const HEADER_OPTIONS = ["limits", "names", "standard", "xRateLimit"];
 
 const UNITS: Record<string, bigint> = {
   ms: 1n, s: 1000n, "": 1000n, min: 60_000n, h: 3_600_000n, d: 86_400_000n, w: 604_800_000n,
@@ -68,6 +71,7 @@ function list<T>(given: T | readonly T[] | undefined): readonly T[] {
  * limit, X-RateLimit-* are of the limit that decides. Retry-After comes with a denial that has an end.
  */
 export function headers(reply: Reply | AllReply, options: HeaderOptions = {}): Record<string, string> {
+  checkOptions("headers", options, HEADER_OPTIONS);
   if (!reply.reachable) return {};
   const found: Record<string, string> = {};
   if (options.standard ?? true) {
