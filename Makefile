@@ -47,7 +47,7 @@ package: ## A release in target/package/dist: .tar.gz, .deb, SBOM, checksums, th
 test-packages: ## Install the packages and images on clean systems, on amd64 and arm64, and build them a second time (root)
 	scripts/test-packages.sh $(CASES)
 
-check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9.1
+check: ## What CI runs: format, lints, eslint and prettier, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9.1
 	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang redis-server shellcheck
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -59,6 +59,7 @@ check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and t
 	shellcheck $(shell_scripts)
 	cargo deny --locked check bans licenses sources
 	@scripts/install-clients.sh --if-possible
+	scripts/lint-typescript.sh --if-possible
 	$(MAKE) test
 	$(with_server) scripts/test-metrics.sh --if-possible
 	scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1

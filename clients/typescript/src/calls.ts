@@ -129,7 +129,8 @@ function asked(limit: Limit, quantity: Integer, options: Options): Word[] {
   const time = (word: string, name: string, given: number | undefined, least: number) => {
     if (given !== undefined) words.push(word, milliseconds(name, given, least));
   };
-  if (options.leave !== undefined && integer("leave", options.leave) !== "0") words.push("LEAVE", String(options.leave));
+  if (options.leave !== undefined && integer("leave", options.leave) !== "0")
+    words.push("LEAVE", String(options.leave));
   time("LEASE", "lease", options.lease, 1);
   if (options.id !== undefined) {
     checkText("id", options.id);
@@ -145,7 +146,14 @@ function asked(limit: Limit, quantity: Integer, options: Options): Word[] {
   return words;
 }
 
-function clauseOf(kind: string, name: string, key: Key, limit: Limit, given: ClauseOptions, allowed: readonly string[]): Clause {
+function clauseOf(
+  kind: string,
+  name: string,
+  key: Key,
+  limit: Limit,
+  given: ClauseOptions,
+  allowed: readonly string[],
+): Clause {
   checkText("key", key);
   checkOptions(name, given, allowed);
   const { quantity = 1, ...options } = given;
@@ -162,7 +170,11 @@ export const clause = {
     checkWindow("clause.window", window);
     return clauseOf("WINDOW", "clause.window", key, window, options, [...CLAUSE, "countDenied"]);
   },
-  acquire(key: Key, window: Window | Policy, options: ClauseOptions & Pick<ReserveOptions, "lease" | "id"> = {}): Clause {
+  acquire(
+    key: Key,
+    window: Window | Policy,
+    options: ClauseOptions & Pick<ReserveOptions, "lease" | "id"> = {},
+  ): Clause {
     checkWindow("clause.acquire", window);
     return clauseOf("ACQUIRE", "clause.acquire", key, window, options, [...CLAUSE, "lease", "id"]);
   },
@@ -170,7 +182,12 @@ export const clause = {
 
 const policyOf = (limit: Limit): string[] => (typeof limit === "string" ? [limit] : []);
 
-function asking(command: string, key: Key, limit: Limit, given: Options & { quantity?: Integer | undefined }): Call<Reply> {
+function asking(
+  command: string,
+  key: Key,
+  limit: Limit,
+  given: Options & { quantity?: Integer | undefined },
+): Call<Reply> {
   checkText("key", key);
   const { quantity = 1, ...options } = given;
   return {
@@ -185,7 +202,10 @@ function asking(command: string, key: Key, limit: Limit, given: Options & { quan
   };
 }
 
-function orGranted(call: Call<Reply>, { atmost, quantity = 1 }: Pick<ThrottleOptions, "atmost" | "quantity">): Call<Reply> {
+function orGranted(
+  call: Call<Reply>,
+  { atmost, quantity = 1 }: Pick<ThrottleOptions, "atmost" | "quantity">,
+): Call<Reply> {
   if (!atmost) return call;
   const granted = (allow: boolean) => unreached(allow || quantity <= 0, { granted: allow ? Number(quantity) : 0 });
   return { ...call, read: withGranted, unreached: granted };
@@ -232,12 +252,18 @@ export function acquireRo(key: Key, limit: Window | Policy, options: LookOptions
 function checkClause(given: unknown): void {
   const { key, words } = (typeof given === "object" && given !== null ? given : {}) as Partial<Clause>;
   if (key === undefined || !Array.isArray(words)) {
-    throw new TypeError(`all takes clauses made by clause.throttle, clause.window and clause.acquire, not ${shown(given)}`);
+    throw new TypeError(
+      `all takes clauses made by clause.throttle, clause.window and clause.acquire, not ${shown(given)}`,
+    );
   }
 }
 
-export function every(command: string, clauses: readonly Clause[]): Call<AllReply> {
-  if (!Array.isArray(clauses)) throw new TypeError(`all takes an array of clauses, not ${shown(clauses)}`);
+function notClauses(given: unknown): never {
+  throw new TypeError(`all takes an array of clauses, not ${shown(given)}`);
+}
+
+export function every(command: string, given: readonly Clause[]): Call<AllReply> {
+  const clauses: readonly Clause[] = Array.isArray(given) ? (given as readonly Clause[]) : notClauses(given);
   clauses.forEach(checkClause);
   const keys = clauses.map((each) => each.key);
   return {
@@ -260,7 +286,11 @@ function settling(key: Key, ids: readonly string[]): Word[] {
 }
 
 export function apply(key: Key, id: string, quantity: Integer | undefined): Call<boolean> {
-  const words = ["RL.APPLY", ...settling(key, [id]), ...(quantity === undefined ? [] : [integer("quantity", quantity)])];
+  const words = [
+    "RL.APPLY",
+    ...settling(key, [id]),
+    ...(quantity === undefined ? [] : [integer("quantity", quantity)]),
+  ];
   return { key, words, readonly: false, read: toBoolean };
 }
 

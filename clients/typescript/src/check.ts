@@ -41,7 +41,8 @@ export function checkFlag(what: string, given: unknown): void {
 export function integer(what: string, value: unknown): string {
   if (typeof value === "bigint") return String(value);
   if (typeof value !== "number") throw new TypeError(`${what} must be a number or a bigint, not ${shown(value)}`);
-  if (!Number.isSafeInteger(value)) throw new RangeError(`${what} must be a whole number, and a bigint beyond 2^53, not ${value}`);
+  if (!Number.isSafeInteger(value))
+    throw new RangeError(`${what} must be a whole number, and a bigint beyond 2^53, not ${value}`);
   return String(value);
 }
 

@@ -54,9 +54,12 @@ export function transportFor(client: Client, deadline: number | undefined): Tran
     if ("nodeByAddress" in given) return new NodeRedisCluster(client as unknown as NodeRedisClusterClient);
     if ("getSentinelNode" in given) return new NodeRedisSentinel(client as NodeRedis);
     if (isFunction(given["execute"])) return pool(client as unknown as NodeRedisPool, deadline);
-    return isFunction(given["duplicate"]) ? single(client as unknown as NodeRedisClient, deadline) : new AsGiven(client);
+    return isFunction(given["duplicate"])
+      ? single(client as unknown as NodeRedisClient, deadline)
+      : new AsGiven(client);
   }
-  const hint = typeof given === "string" ? ": make a client of the URL, by createClient({ url }) or new Redis(url)" : "";
+  const hint =
+    typeof given === "string" ? ": make a client of the URL, by createClient({ url }) or new Redis(url)" : "";
   throw new TypeError(`the client must be one of node-redis or ioredis, not ${shown(client)}${hint}`);
 }
 
@@ -298,7 +301,11 @@ class NodeRedisCluster extends SharedCluster<NodeRedisClusterClient> {
     return this.ask(this.client, call, attempt);
   }
 
-  protected ask(client: NodeRedisClusterClient, { key, readonly, words }: Call<unknown>, attempt: Attempt): Promise<unknown> {
+  protected ask(
+    client: NodeRedisClusterClient,
+    { key, readonly, words }: Call<unknown>,
+    attempt: Attempt,
+  ): Promise<unknown> {
     return client.sendCommand(key, readonly, words, { abortSignal: signalOf(attempt) });
   }
 
@@ -361,7 +368,7 @@ class IoredisCluster extends SharedCluster<IoredisClusterClient> {
 
   protected async ask(client: IoredisClusterClient, { key, words }: Call<unknown>): Promise<unknown> {
     const [command, ...rest] = words;
-    const reply = await client.call(String(command), ...rest);
+    const reply: unknown = await client.call(String(command), ...rest);
     this.#answers.set(this.nodeOf(key), performance.now());
     return reply;
   }

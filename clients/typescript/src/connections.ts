@@ -8,8 +8,6 @@ import type { Call } from "./calls.js";
 import { Busy, isErrorReply, isServerFull, isUnreachable, UnreachableError } from "./errors.js";
 import type { Word } from "./limits.js";
 
-/** A connection that has not answered for so long is asked by a PING before a call is sent on it. */
-const IDLE_MS = 1;
 /** So many calls are under way on a connection at most. Others wait, and are not sent if they are given up. */
 const MOST_UNDER_WAY = 256;
 /** An attempt to connect has as long as a call, but at least so long. */
@@ -132,12 +130,15 @@ class Connection {
   readonly roundTripMs: number;
   #lastAnswer = performance.now();
   #underWay = 0;
+  #isFresh = false;
+  #isClosed = false;
   #check: Promise<boolean> | undefined;
   #queue: (() => void)[] = [];
 
   private constructor(once: Once, roundTripMs: number) {
     this.#once = once;
     this.roundTripMs = roundTripMs;
+    this.#answered();
   }
 
   /** Connects, and asks the server whether it serves. */
@@ -168,7 +169,9 @@ class Connection {
       // What the server said tells more than that the connection was closed, and may come a moment later.
       await new Promise(setImmediate);
       once.close();
-      throw [refusal, error, once.trouble].find((each) => isErrorReply(each) || isServerFull(each)) ?? once.trouble ?? error;
+      throw (
+        [refusal, error, once.trouble].find((each) => isErrorReply(each) || isServerFull(each)) ?? once.trouble ?? error
+      );
     } finally {
       clearTimeout(timer);
     }
@@ -186,9 +189,12 @@ class Connection {
     return this.#underWay;
   }
 
-  /** Whether it may have been closed unnoticed. One with calls under way, or that has just answered, is in use. */
+  /**
+   * Whether it may have been closed unnoticed: Node tells of that some turns of the event loop later. It is not idle with
+   * calls under way, nor in the turn in which it answered.
+   */
   get isIdle(): boolean {
-    return this.#underWay === 0 && performance.now() - this.#lastAnswer > IDLE_MS;
+    return this.#underWay === 0 && !this.#isFresh;
   }
 
   /** Whether the server answers on it. One that the server closed while it was idle does not. */
@@ -207,8 +213,15 @@ class Connection {
     } finally {
       clearTimeout(timer);
     }
-    this.#lastAnswer = performance.now();
+    this.#answered();
     return true;
+  }
+
+  #answered(): void {
+    this.#lastAnswer = performance.now();
+    if (this.#isFresh) return;
+    this.#isFresh = true;
+    setImmediate(() => (this.#isFresh = false));
   }
 
   /** Sends a call, once there is room for it. */
@@ -230,13 +243,13 @@ class Connection {
   }
 
   readonly #heard = (): void => {
-    this.#lastAnswer = performance.now();
+    this.#answered();
     this.#underWay -= 1;
     this.#next();
   };
 
   readonly #failed = (error: unknown): void => {
-    if (isErrorReply(error)) this.#lastAnswer = performance.now();
+    if (isErrorReply(error)) this.#answered();
     this.#underWay -= 1;
     this.#next();
   };
@@ -246,6 +259,8 @@ class Connection {
   }
 
   close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
     this.#once.close();
     // What still waits for room fails with the connection.
     for (const each of this.#queue.splice(0)) each();
@@ -325,12 +340,19 @@ export class Connections {
         this.#current = connection;
         return connection;
       },
-      (error: unknown) => {
+      async (error: unknown) => {
+        // One pause for all that wait for it.
+        if (this.#mayPass(error)) await sleep(RETRY_MS);
         this.#opening = undefined;
         throw error;
       },
     );
     return this.#opening;
+  }
+
+  /** Whether another attempt may go better, as long as the caller waits. */
+  #mayPass(error: unknown): boolean {
+    return this.#deadline !== undefined && (isUnreachable(error) || error instanceof Busy);
   }
 
   async #open(): Promise<Connection> {
@@ -346,8 +368,19 @@ export class Connections {
       throw new Error("the limiter was closed");
     } catch (error) {
       const full = isServerFull(error);
-      this.trouble = full ? new Busy(`the server has no more connections to give: ${error.message}`, { cause: error }) : error;
+      this.trouble = full
+        ? new Busy(`the server has no more connections to give: ${error.message}`, { cause: error })
+        : error;
       throw this.trouble;
+    }
+  }
+
+  async #opened(): Promise<Connection> {
+    try {
+      return await this.#open();
+    } catch (error) {
+      if (this.#mayPass(error)) await sleep(RETRY_MS);
+      throw error;
     }
   }
 
@@ -361,10 +394,7 @@ export class Connections {
           return connection;
         }
       } catch (error) {
-        const mayPass = isUnreachable(error) || error instanceof Busy;
-        if (!mayPass || attempt.over || this.#deadline === undefined) throw error;
-        await sleep(RETRY_MS);
-        if (attempt.over) throw error;
+        if (attempt.over || !this.#mayPass(error)) throw error;
       }
     }
   }
@@ -391,7 +421,7 @@ export class Connections {
   async #wait({ words }: Call<unknown>, attempt: Attempt): Promise<unknown> {
     const connection = await this.#patiently(attempt, async () => {
       const spare = this.#spare.pop();
-      if (spare === undefined) return this.#open();
+      if (spare === undefined) return this.#opened();
       if (spare.isReady && (await spare.answers(this.#attemptMs))) return spare;
       spare.close();
       return undefined;

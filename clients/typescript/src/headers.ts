@@ -18,7 +18,13 @@ export interface HeaderOptions {
 export const HEADER_OPTIONS = ["limits", "names", "standard", "xRateLimit"];
 
 const UNITS: Record<string, bigint> = {
-  ms: 1n, s: 1000n, "": 1000n, min: 60_000n, h: 3_600_000n, d: 86_400_000n, w: 604_800_000n,
+  ms: 1n,
+  s: 1000n,
+  "": 1000n,
+  min: 60_000n,
+  h: 3_600_000n,
+  d: 86_400_000n,
+  w: 604_800_000n,
 };
 // The largest integer of RFC 9651.
 const MOST = 999_999_999_999_999;
@@ -80,7 +86,9 @@ export function headers(reply: Reply | AllReply, options: HeaderOptions = {}): R
     const answers = "answers" in reply ? reply.answers : [reply];
     const nameAt = (at: number): string => {
       const limit = limits[at];
-      return names[at] ?? (typeof limit === "string" ? limit.slice(1) : answers.length === 1 ? "default" : `limit-${at + 1}`);
+      return (
+        names[at] ?? (typeof limit === "string" ? limit.slice(1) : answers.length === 1 ? "default" : `limit-${at + 1}`)
+      );
     };
     found["RateLimit-Policy"] = answers.map((answer, at) => policy(nameAt(at), limits[at], answer)).join(", ");
     found["RateLimit"] = answers.map((answer, at) => serviceLimit(nameAt(at), answer)).join(", ");

@@ -1,7 +1,16 @@
 /** A typed client of redis-ratelimit. */
 
 export { clause } from "./calls.js";
-export type { Clause, Key, LookOptions, RenewOptions, ReserveOptions, ThrottleOptions, TopOptions, WindowOptions } from "./calls.js";
+export type {
+  Clause,
+  Key,
+  LookOptions,
+  RenewOptions,
+  ReserveOptions,
+  ThrottleOptions,
+  TopOptions,
+  WindowOptions,
+} from "./calls.js";
 export type { Client, Ioredis, NodeRedis } from "./clients.js";
 export { Busy, DeadlineError, Denied, Lapsed, MissingModule, UnknownPolicyError, UnreachableError } from "./errors.js";
 export { rateLimit } from "./express.js";

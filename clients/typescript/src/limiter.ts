@@ -2,11 +2,31 @@
 
 import { Breaker } from "./breaker.js";
 import * as calls from "./calls.js";
-import type { Call, Clause, Key, LookOptions, RenewOptions, ReserveOptions, ThrottleOptions, TopOptions, WindowOptions } from "./calls.js";
+import type {
+  Call,
+  Clause,
+  Key,
+  LookOptions,
+  RenewOptions,
+  ReserveOptions,
+  ThrottleOptions,
+  TopOptions,
+  WindowOptions,
+} from "./calls.js";
 import { checkOptions, shown } from "./check.js";
 import { transportFor, type Client, type Transport } from "./clients.js";
 import type { Attempt } from "./connections.js";
-import { Busy, DeadlineError, Denied, isErrorReply, isServerFull, isUnreachable, Lapsed, MissingModule, UnknownPolicyError } from "./errors.js";
+import {
+  Busy,
+  DeadlineError,
+  Denied,
+  isErrorReply,
+  isServerFull,
+  isUnreachable,
+  Lapsed,
+  MissingModule,
+  UnknownPolicyError,
+} from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
 import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
 
@@ -58,7 +78,9 @@ function checkUnreachable(given: unknown): void {
   const isObject = typeof given === "object" && given !== null;
   if (isObject && typeof (given as { throttle?: unknown }).throttle === "function") return;
   if (given === "raise" || given === "allow" || given === "deny") return;
-  throw new TypeError(`unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not ${shown(given)}`);
+  throw new TypeError(
+    `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not ${shown(given)}`,
+  );
 }
 
 function checkDeadline(given: unknown): void {
@@ -177,7 +199,9 @@ export class Limiter {
 
   /** RL.RELEASE: gives reservations back, and answers how many were held. */
   release(key: Key, ...ids: string[]): Promise<number> {
-    return this.#send("release", [key, ...ids] as [Key, ...string[]], (of, ...each: string[]) => calls.release(of, each));
+    return this.#send("release", [key, ...ids] as [Key, ...string[]], (of, ...each: string[]) =>
+      calls.release(of, each),
+    );
   }
 
   /** RL.RENEW: starts the lease anew; false if the reservation is not held. */
@@ -253,7 +277,12 @@ export class Limiter {
     }
   }
 
-  #instead<T>(name: keyof Limits, given: unknown[], call: Call<T>, error: unknown): { value: T | Promise<T>; by: Settles } {
+  #instead<T>(
+    name: keyof Limits,
+    given: unknown[],
+    call: Call<T>,
+    error: unknown,
+  ): { value: T | Promise<T>; by: Settles } {
     if (!isUnreachable(error)) throw this.#explained(call, error);
     const unreachable = this.#unreachable;
     if (typeof unreachable === "object") {
@@ -300,26 +329,32 @@ export class Limiter {
     const began = performance.now();
     const attempt: Attempt = { over: false };
     const reply = toAll ? this.#transport.sendToAll(call, attempt) : this.#transport.send(call, attempt);
-    const withinMs = this.#deadline === undefined || call.blockMs === 0 ? Infinity : this.#deadline + (call.blockMs ?? 0);
+    const withinMs =
+      this.#deadline === undefined || call.blockMs === 0 ? Infinity : this.#deadline + (call.blockMs ?? 0);
+    let isAnswered = false;
     return new Promise((resolve, reject) => {
       const expire = () => {
+        if (isAnswered) return;
         attempt.over = true;
         attempt.abandon?.();
         reject(this.#expired(call.key, breaker, began, withinMs));
       };
-      const timer = withinMs > LONGEST_MS ? undefined : setTimeout(expire, withinMs);
+      // A program that was busy for long has its timers called before it reads what has arrived: that comes first.
+      const timer = withinMs > LONGEST_MS ? undefined : setTimeout(() => setImmediate(expire), withinMs);
       reply.then(
         (answer) => {
+          isAnswered = true;
           clearTimeout(timer);
           breaker.answered();
           resolve(answer);
         },
         (error: unknown) => {
+          isAnswered = true;
           clearTimeout(timer);
           if (attempt.over) return;
           if (isUnreachable(error)) breaker.failed(began, error);
           else if (isErrorReply(error)) breaker.answered();
-          reject(error as Error);
+          reject(error);
         },
       );
     });

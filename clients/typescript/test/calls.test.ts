@@ -109,7 +109,10 @@ suite("calls", () => {
   test("a limit of the wrong kind is a TypeError before anything is sent", async () => {
     const recorder = new Recorder();
     const limiter = new Limiter(recorder);
-    const [rate, window] = [{ burst: 4, count: 1, period: 60 }, { limit: 3, period: 60 }];
+    const [rate, window] = [
+      { burst: 4, count: 1, period: 60 },
+      { limit: 3, period: 60 },
+    ];
     const wrong: (() => Promise<unknown>)[] = [
       () => limiter.throttle("k", window as never),
       () => limiter.throttleRo("k", window as never),
@@ -127,11 +130,23 @@ suite("calls", () => {
     for (const given of [undefined, null, {}, 5, [], { burst: 1 }, { ...rate, limit: 5 }, { ...rate, tz: "UTC" }]) {
       wrong.push(() => limiter.throttle("k", given as never));
     }
-    for (const given of [undefined, null, {}, 5, "day", { limit: 1 }, { ...window, typo: 1 }, { ...window, fixed: "yes" }]) {
+    for (const given of [
+      undefined,
+      null,
+      {},
+      5,
+      "day",
+      { limit: 1 },
+      { ...window, typo: 1 },
+      { ...window, fixed: "yes" },
+    ]) {
       wrong.push(() => limiter.window("k", given as never));
     }
     for (const ask of wrong) await assert.rejects(ask, TypeError, ask.toString());
-    await assert.rejects(limiter.throttle("k", window as never), /throttle takes a rate .*, not the window \{"limit":3/);
+    await assert.rejects(
+      limiter.throttle("k", window as never),
+      /throttle takes a rate .*, not the window \{"limit":3/,
+    );
     await assert.rejects(limiter.window("k", rate as never), /window takes a window .*, not the rate \{"burst":4/);
     assert.deepEqual(recorder.sent, []);
   });
@@ -191,7 +206,24 @@ suite("calls", () => {
   });
 
   test("what lies under a key, in the shapes of RESP2 and RESP3", async () => {
-    const flat = ["kind", "window", "events", 3, "denied", 1, "entries", 2, "oldest", -1, "newest", 5, "held", 2, "reservations", 1];
+    const flat = [
+      "kind",
+      "window",
+      "events",
+      3,
+      "denied",
+      1,
+      "entries",
+      2,
+      "oldest",
+      -1,
+      "newest",
+      5,
+      "held",
+      2,
+      "reservations",
+      1,
+    ];
     flat.push("ban", 0, "waiting", 1, "ttl", 900);
     const pairs = flat.flatMap((name, at) => (at % 2 === 0 ? [[name, flat[at + 1]] as const] : []));
     for (const reply of [flat, new Map(pairs), Object.fromEntries(pairs)]) {
@@ -200,7 +232,8 @@ suite("calls", () => {
         ...{ banMs: 0, waiting: 1, ttlMs: 900, fullInMs: null, debtMs: null },
       });
     }
-    for (const nothing of [[], new Map(), {}, null]) assert.equal(await new Limiter(new Recorder(nothing)).info("k"), null);
+    for (const nothing of [[], new Map(), {}, null])
+      assert.equal(await new Limiter(new Recorder(nothing)).info("k"), null);
   });
 
   test("the package can be required", () => {
@@ -217,8 +250,15 @@ suite("settling", () => {
   async function settled(
     replies: unknown[],
     work: (job: Reservation) => unknown = () => "result",
-    { window = { limit: 3, period: "1d" } as Window | `@${string}`, unreachable = "raise" as const, ...options }: {
-      window?: Window | `@${string}`; unreachable?: "raise" | "allow" | "deny"; settle?: "release"; quantity?: number;
+    {
+      window = { limit: 3, period: "1d" },
+      unreachable = "raise" as const,
+      ...options
+    }: {
+      window?: Window | `@${string}`;
+      unreachable?: "raise" | "allow" | "deny";
+      settle?: "release";
+      quantity?: number;
     } = {},
   ): Promise<unknown[]> {
     const recorder = new Recorder(...replies);
@@ -329,12 +369,15 @@ suite("without Redis", () => {
       // All clients of a pool are in use: Redis is there.
       new TimeoutError("Timeout waiting for a client after 3000ms"),
     ]) {
-      for (const unreachable of ["raise", "allow", "deny"] as const) await assert.rejects(ask(error, unreachable), error);
+      for (const unreachable of ["raise", "allow", "deny"] as const)
+        await assert.rejects(ask(error, unreachable), error);
     }
   });
 
   test("an unknown command names the server, and an unknown policy is named", async () => {
-    const limiter = new Limiter(new Recorder(new ErrorReply("ERR unknown command 'RL.THROTTLE'")), { unreachable: "allow" });
+    const limiter = new Limiter(new Recorder(new ErrorReply("ERR unknown command 'RL.THROTTLE'")), {
+      unreachable: "allow",
+    });
     await assert.rejects(limiter.throttle("k", "@free"), (error) => {
       assert.ok(error instanceof MissingModule && error.cause instanceof ErrorReply);
       assert.match(error.message, /has no redis-ratelimit.*RL\.THROTTLE.*unknown command/);
@@ -350,7 +393,10 @@ suite("without Redis", () => {
   });
 
   test("a server that has no more connections to give is busy, not out of reach", async () => {
-    for (const error of [new ErrorReply("ERR max number of clients reached"), new Error("ERR max number of clients reached")]) {
+    for (const error of [
+      new ErrorReply("ERR max number of clients reached"),
+      new Error("ERR max number of clients reached"),
+    ]) {
       await assert.rejects(ask(error, "allow"), Busy);
     }
   });
@@ -358,10 +404,12 @@ suite("without Redis", () => {
   test("another object with the same methods answers instead", async () => {
     const asked: unknown[][] = [];
     const reply = await new Limiter(new Recorder(ALLOWED)).throttle("k", "@free");
-    const method = (name: string, answer: unknown) => async (...given: unknown[]) => {
-      asked.push([name, ...given]);
-      return answer;
-    };
+    const method =
+      (name: string, answer: unknown) =>
+      async (...given: unknown[]) => {
+        asked.push([name, ...given]);
+        return answer;
+      };
     const local = {
       throttle: method("throttle", reply),
       reserve: method("reserve", { ...reply, id: "mine" }),
@@ -441,14 +489,24 @@ suite("middleware", () => {
 
   test("an allowed request goes on with headers", async () => {
     const found = await handle(await asked([0, 16, 15, -1, 2000]), { limits: "@free", xRateLimit: false });
-    assert.deepEqual(found, { "RateLimit-Policy": '"free";q=16', RateLimit: '"free";r=15;t=2', next: true, status: 200 });
+    assert.deepEqual(found, {
+      "RateLimit-Policy": '"free";q=16',
+      RateLimit: '"free";r=15;t=2',
+      next: true,
+      status: 200,
+    });
   });
 
   test("a denied one ends with 429, or as it is told to", async () => {
     const denied = await asked([1, 16, 0, 1500, 2000]);
     const found = await handle(denied);
-    assert.deepEqual([found["status"], found["Retry-After"], found["body"], found["next"]], [429, "2", "Too many requests\n", undefined]);
-    const own = await handle(denied, { denied: (_: unknown, response: { end(body: string): void }) => response.end("sorry") });
+    assert.deepEqual(
+      [found["status"], found["Retry-After"], found["body"], found["next"]],
+      [429, "2", "Too many requests\n", undefined],
+    );
+    const own = await handle(denied, {
+      denied: (_: unknown, response: { end(body: string): void }) => response.end("sorry"),
+    });
     assert.deepEqual([own["body"], own["Retry-After"]], ["sorry", "2"]);
   });
 
@@ -462,6 +520,10 @@ suite("middleware", () => {
     const error = new Error("trouble");
     assert.equal((await handle(error))["next"], error);
     const unreached = await new Limiter(new Recorder(refused()), { unreachable: "deny" }).throttle("k", "@free");
-    assert.deepEqual(await handle(unreached), { "Content-Type": "text/plain; charset=utf-8", body: "Try again later\n", status: 503 });
+    assert.deepEqual(await handle(unreached), {
+      "Content-Type": "text/plain; charset=utf-8",
+      body: "Try again later\n",
+      status: 503,
+    });
   });
 });

@@ -34,7 +34,8 @@ export interface SpokenCase {
 
 /** Limits as people say them. */
 export const SPOKEN: SpokenCase[] = load("spoken.json");
-export const HEADERS: { limits: LimitCase[]; names?: string[]; reply: object; headers: object }[] = load("headers.json");
+export const HEADERS: { limits: LimitCase[]; names?: string[]; reply: object; headers: object }[] =
+  load("headers.json");
 
 const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
@@ -56,7 +57,10 @@ export function limit(given: LimitCase): Limit {
 }
 
 function asked(given: Case): [string, never, never] {
-  const options = { ...(inCamelCase(given.options ?? {}) as object), ...("quantity" in given && { quantity: given.quantity }) };
+  const options = {
+    ...(inCamelCase(given.options ?? {}) as object),
+    ...("quantity" in given && { quantity: given.quantity }),
+  };
   return [given.key, limit(given.limit as LimitCase) as never, options as never];
 }
 
