@@ -122,6 +122,12 @@ fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
     on_servers(&mut node(tools, &["calls", "server", "readme"]));
 }
 
+#[test]
+fn the_typescript_client_follows_sentinels_and_clusters() {
+    let Some(tools) = typescript() else { return };
+    print!("{}", run(&mut node(tools, &["topologies"])));
+}
+
 /// OUTAGES_TABLE=clients/README.md writes what it measures into that page.
 #[test]
 fn the_typescript_client_answers_in_every_outage() {

@@ -337,8 +337,21 @@ interface IoredisClusterClient extends Ioredis {
   connect(): Promise<unknown>;
   disconnect(): void;
   duplicate(nodes: unknown[], overrides: object): IoredisClusterClient;
-  nodes(role: "all" | "master"): (Ioredis & { options: { host?: string; port?: number }; disconnect(): void })[];
+  nodes(role: "all" | "master"): IoredisNode[];
   on(event: string, listener: (error: unknown) => void): unknown;
+}
+
+interface IoredisNode extends Ioredis {
+  readonly options: { readonly host?: string; readonly port?: number };
+  disconnect(): void;
+}
+
+/**
+ * The node of a cluster client at an address. The client does not know the keys of RL.* commands, and would ask any node for
+ * the way: one that does not answer would hold up the calls of all others.
+ */
+function nodeAt(client: IoredisClusterClient, address: string | undefined): IoredisNode | undefined {
+  return client.nodes("all").find(({ options }) => `${options.host}:${options.port}` === address);
 }
 
 /**
@@ -368,7 +381,15 @@ class IoredisCluster extends SharedCluster<IoredisClusterClient> {
 
   protected async ask(client: IoredisClusterClient, { key, words }: Call<unknown>): Promise<unknown> {
     const [command, ...rest] = words;
-    const reply: unknown = await client.call(String(command), ...rest);
+    const node = key === undefined ? undefined : nodeAt(client, client.slots?.[slotOf(key)]?.[0]);
+    let reply: unknown;
+    try {
+      reply = await (node ?? client).call(String(command), ...rest);
+    } catch (error) {
+      // A slot that moved: the client finds the node, and learns where it is.
+      if (node === undefined || !isErrorReply(error) || !/^(MOVED|ASK) /.test(error.message)) throw error;
+      reply = await client.call(String(command), ...rest);
+    }
     this.#answers.set(this.nodeOf(key), performance.now());
     return reply;
   }
@@ -376,9 +397,7 @@ class IoredisCluster extends SharedCluster<IoredisClusterClient> {
   override silent(key: Key | undefined, began: number): void {
     const address = this.nodeOf(key);
     if ((this.#answers.get(address) ?? 0) >= began) return;
-    for (const node of this.#own?.nodes("all") ?? []) {
-      if (`${node.options.host}:${node.options.port}` === address) node.disconnect();
-    }
+    if (this.#own !== undefined) nodeAt(this.#own, address)?.disconnect();
   }
 
   override async sendToAll({ words }: Call<unknown>, attempt: Attempt): Promise<unknown[]> {

@@ -31,7 +31,9 @@ test("the first program runs to its end", async () => {
   const redis = new Redis(URL_OF_REDIS);
   await redis.flushall();
   redis.disconnect();
-  const program = spawn(process.execPath, [pasted("first", first)], { env: { ...process.env, REDIS_URL: URL_OF_REDIS } });
+  const program = spawn(process.execPath, [pasted("first", first)], {
+    env: { ...process.env, REDIS_URL: URL_OF_REDIS },
+  });
   let [said, complained] = ["", ""];
   program.stdout.on("data", (data) => (said += data));
   program.stderr.on("data", (data) => (complained += data));

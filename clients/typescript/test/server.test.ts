@@ -108,8 +108,8 @@ const KINDS: [string, (port: number) => Promise<Opened>][] = [
     },
   ],
   ["ioredis", (port) => ioredis(port)],
-  ["node-redis 5.0", (port) => opened(createClient50({ socket: { host: "127.0.0.1", port } }) as never)],
-  ["node-redis 6", (port) => opened(createClient6({ socket: { host: "127.0.0.1", port } }) as never)],
+  ["node-redis 5.0", (port) => opened(createClient50({ socket: { host: "127.0.0.1", port } }))],
+  ["node-redis 6", (port) => opened(createClient6({ socket: { host: "127.0.0.1", port } }))],
   ["ioredis 5.0", (port) => opened(new Ioredis50.default(port, "127.0.0.1", { lazyConnect: true }))],
   ["ioredis 6", (port) => opened(new Redis6(port, "127.0.0.1", { lazyConnect: true }))],
 ];
@@ -576,10 +576,7 @@ suite("in a cluster", () => {
         return { client, close: () => client.disconnect() };
       },
     ],
-    [
-      "node-redis 6",
-      () => opened(createCluster6({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] }) as never),
-    ],
+    ["node-redis 6", () => opened(createCluster6({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] }))],
     ["ioredis 6", () => opened(new Cluster6([{ host: "127.0.0.1", port: CLUSTER_PORT }], { lazyConnect: true }))],
   ];
   // Nobody flushes a cluster, so each run has keys of its own.

@@ -2,7 +2,7 @@
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type AddressInfo, type Server as TcpServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -58,6 +58,10 @@ export class Server {
 
   async start(...settings: string[]): Promise<void> {
     this.launch(...settings);
+    await this.#connectAdmin();
+  }
+
+  async #connectAdmin(): Promise<void> {
     this.#admin?.disconnect();
     this.#admin = new Redis(this.port, "127.0.0.1", { retryStrategy: () => 20, maxRetriesPerRequest: null });
     this.#admin.on("error", () => {});
@@ -67,6 +71,42 @@ export class Server {
   /** A connection of the test's own. */
   get admin(): Redis {
     return this.#admin as Redis;
+  }
+
+  /** A sentinel that watches a master under the name "limits". */
+  static async sentinelOf(master: Server, quorum: number): Promise<Server> {
+    const server = new Server(await freePort());
+    const config = [
+      `port ${server.port}`,
+      `dir ${server.#folder}`,
+      `sentinel monitor limits 127.0.0.1 ${master.port} ${quorum}`,
+      "sentinel down-after-milliseconds limits 1000",
+      "sentinel failover-timeout limits 10000",
+    ];
+    const file = join(server.#folder, "sentinel.conf");
+    writeFileSync(file, `${config.join("\n")}\n`);
+    server.#process = spawn(process.env["REDIS_SERVER"] ?? "redis-server", [file, "--sentinel"], { stdio: "ignore" });
+    await server.#connectAdmin();
+    return server;
+  }
+
+  /** Three masters of a cluster, and what tells which of them has a slot. */
+  static async cluster(): Promise<{ nodes: Server[]; ofSlot: (slot: number) => Server }> {
+    const settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000"];
+    settings.push("--cluster-require-full-coverage", "no");
+    const nodes = [await Server.start(...settings), await Server.start(...settings), await Server.start(...settings)];
+    const ofSlot = (slot: number) => nodes[Math.floor((slot * 3) / 16_384)] as Server;
+    const slots = Array.from({ length: 16_384 }, (_, slot) => slot);
+    for (const node of nodes) {
+      await node.admin.call("CLUSTER", "ADDSLOTS", ...slots.filter((slot) => ofSlot(slot) === node));
+      await node.admin.call("CLUSTER", "MEET", "127.0.0.1", nodes[0]?.port ?? 0);
+    }
+    const agreed = async (node: Server) => {
+      const state = String(await node.admin.call("CLUSTER", "INFO"));
+      return /cluster_state:ok/.test(state) && /cluster_slots_ok:16384/.test(state) && /known_nodes:3/.test(state);
+    };
+    for (const node of nodes) while (!(await agreed(node))) await sleep(50);
+    return { nodes, ofSlot };
   }
 
   /** SIGKILL, as a crash would. */
