@@ -132,6 +132,7 @@ class Connection {
   #underWay = 0;
   #isFresh = false;
   #isClosed = false;
+  #isReplica = false;
   #check: Promise<boolean> | undefined;
   #queue: (() => void)[] = [];
 
@@ -178,7 +179,7 @@ class Connection {
   }
 
   get isReady(): boolean {
-    return this.#once.isReady();
+    return !this.#isReplica && this.#once.isReady();
   }
 
   get lastAnswer(): number {
@@ -249,7 +250,11 @@ class Connection {
   };
 
   readonly #failed = (error: unknown): void => {
-    if (isErrorReply(error)) this.#answered();
+    if (isErrorReply(error)) {
+      this.#answered();
+      // A master that became a replica: the next connection asks the sentinels anew.
+      this.#isReplica = error.message.startsWith("READONLY ");
+    }
     this.#underWay -= 1;
     this.#next();
   };
@@ -292,18 +297,8 @@ export class Connections {
   send(call: Call<unknown>, attempt: Attempt): Promise<unknown> {
     if (call.blockMs !== undefined) return this.#wait(call, attempt);
     const connection = this.#current;
-    if (connection?.isReady && !connection.isIdle) return this.#sendOn(connection, call, attempt);
-    return this.#connected(attempt).then((found) => this.#sendOn(found, call, attempt));
-  }
-
-  async #sendOn(connection: Connection, { words }: Call<unknown>, attempt: Attempt): Promise<unknown> {
-    try {
-      return await connection.send(words, attempt);
-    } catch (error) {
-      // A master that became a replica: the next connection asks the sentinels anew.
-      if (isErrorReply(error) && error.message.startsWith("READONLY ")) this.#retire(connection);
-      throw error;
-    }
+    if (connection?.isReady && !connection.isIdle) return connection.send(call.words, attempt);
+    return this.#connected(attempt).then((found) => found.send(call.words, attempt));
   }
 
   /** Opens a connection anew and resolves once the server answers on it. */
@@ -402,8 +397,8 @@ export class Connections {
   #connected(attempt: Attempt): Promise<Connection> {
     return this.#patiently(attempt, async () => {
       const connection = this.#current;
-      if (connection === undefined || !connection.isReady) return this.#reopened();
-      if (!connection.isIdle || (await this.#stillThere(connection))) return connection;
+      if (connection === undefined) return this.#reopened();
+      if (connection.isReady && (!connection.isIdle || (await this.#stillThere(connection)))) return connection;
       this.#retire(connection);
       return undefined;
     });
