@@ -47,7 +47,7 @@ package: ## A release in target/package/dist: .tar.gz, .deb, Dockerfile, SBOM, c
 test-packages: ## Install the packages and images on clean systems, on amd64 and arm64, and build them a second time (root)
 	scripts/test-packages.sh $(CASES)
 
-check: ## What CI runs: format, lints (ruff too), shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1
+check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1
 	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang redis-server shellcheck
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -62,6 +62,7 @@ check: ## What CI runs: format, lints (ruff too), shell scripts, dependencies, t
 		else echo "skipped advisories: their database could not be fetched: make advisories"; fi
 	@scripts/install-clients.sh --if-possible
 	scripts/check-python.sh --if-possible
+	scripts/lint-typescript.sh --if-possible
 	$(MAKE) test
 	$(with_server) scripts/test-metrics.sh --if-possible
 	scripts/test-package.sh --if-possible

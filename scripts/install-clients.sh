@@ -55,13 +55,13 @@ install_node() {
         cp "$pins/package-lock.json" "$clients/node_modules/installed.json"
 }
 
-install_typescript() {
-    local own=$clients/typescript
-    cmp -s "$PWD/clients/typescript/package-lock.json" "$own/node_modules/installed.json" && return
-    mkdir -p "$own"
-    cp clients/typescript/package.json clients/typescript/package-lock.json "$own/"
-    npm ci --prefix "$own" --ignore-scripts --no-audit --no-fund --loglevel error &&
-        cp clients/typescript/package-lock.json "$own/node_modules/installed.json"
+# The packages of a folder below target/clients, as the lock file of another says.
+install_packages() {
+    cmp -s "$2/package-lock.json" "$1/node_modules/installed.json" && return
+    mkdir -p "$1"
+    cp "$2/package.json" "$2/package-lock.json" "$1/"
+    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --loglevel error &&
+        cp "$2/package-lock.json" "$1/node_modules/installed.json"
 }
 
 mkdir -p "$clients"
@@ -80,5 +80,8 @@ if ! scripts/install-tools.sh --look node || ! scripts/install-tools.sh --look n
     leave_out Node "no node 20 or later with npm"
 else
     install_node || leave_out Node "npm could not install tests/clients/package-lock.json"
-    install_typescript || leave_out clients/typescript "npm could not install clients/typescript/package-lock.json"
+    for folder in typescript typescript/lint; do
+        install_packages "$clients/${folder#typescript/}" "$PWD/clients/$folder" ||
+            leave_out "clients/$folder" "npm could not install clients/$folder/package-lock.json"
+    done
 fi
