@@ -1,9 +1,9 @@
 //! RL.ALL and RL.ALL_RO: several limits, all or nothing.
 //!
 //! ```text
-//! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [CHECK | SHADOW]
+//! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [BAN ms] [CHECK | SHADOW]
 //!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [COUNTDENIED]
-//!          [CHECK | SHADOW]
+//!          [BAN ms] [CHECK | SHADOW]
 //!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
 //!          [CHECK | SHADOW]
 //! ```
@@ -26,12 +26,12 @@ use engine::judge::Mode;
 /// The most keys of a call.
 const MOST_KEYS: u64 = 64;
 
-/// `RL.ALL numkeys key [key ...] clause [clause ...] [MS]`
+/// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub fn all(call: &Call, _known: Known) -> Result<Replied, Error> {
     run(call, Mode::Final)
 }
 
-/// `RL.ALL_RO numkeys key [key ...] clause [clause ...] [MS]`
+/// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub fn all_ro(call: &Call, _known: Known) -> Result<Replied, Error> {
     run(call, Mode::Look)
 }
