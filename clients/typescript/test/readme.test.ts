@@ -46,7 +46,7 @@ test("the server of Express tells how a client stands", async (context) => {
   try {
     createRequire(import.meta.url).resolve("express");
   } catch {
-    console.log("skipped the server of Express: express is not installed");
+    console.log("skipped express: it is not installed");
     context.skip("express is not installed");
     return;
   }
