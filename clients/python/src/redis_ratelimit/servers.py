@@ -243,7 +243,7 @@ class ByCluster(Servers):
         core = self._core
         error: Exception | None = None
         # Those that answered are asked first.
-        known = sorted(self.every(), key=lambda server: (server.breaker.is_open, -server.breaker.answered_at))
+        known = sorted(self.every(), key=lambda server: (server.breaker.has_failed, -server.breaker.answered_at))
         for server in [*known, *(self._server(*address) for address in self._startup)]:
             try:
                 table = await core.ask_once(server.make, ("CLUSTER", "SLOTS"), _half(until))
