@@ -366,12 +366,14 @@ class Core(Generic[IOs]):
                 if not isinstance(error, Exception):
                     raise
                 if self.library.is_full(error):
-                    attempt.full = True
+                    attempt.full, server.full_at = True, monotonic()
                     server.breaker.answered(monotonic())
                 elif (
                     not connection.ratelimit_accepted or not self.library.is_lost(error) or self.library.is_late(error)
                 ):
                     raise
+                # What a server says as it hangs up is sometimes lost, as the client was sending.
+                attempt.full = attempt.full or monotonic() - server.full_at < 1
                 if attempt.until == FOREVER:
                     raise
             left = attempt.until - monotonic()

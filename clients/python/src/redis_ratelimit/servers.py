@@ -31,6 +31,8 @@ class Server:
         self.breaker = Breaker()
         #: Where the last connection went, if the connection does not know that by itself.
         self.address: Address | None = None
+        #: When the server said that it has no connection to give.
+        self.full_at = float("-inf")
 
     def __str__(self) -> str:
         return self.name if self.address is None else f"{self.name} at {self.address[0]}:{self.address[1]}"
