@@ -99,6 +99,7 @@ class Recorder:
 
         class Connection:
             socket_timeout = None
+            health_check_interval = 0
 
             def __init__(self, **settings: Any) -> None:
                 pass
@@ -134,6 +135,7 @@ class AsyncRecorder(Recorder):
 
         class Connection:
             socket_timeout = None
+            health_check_interval = 0
             is_connected = True
 
             def __init__(self, **settings: Any) -> None:

@@ -32,7 +32,12 @@ def free_port() -> int:
 
 def until(is_so: Callable[[], Any], what: str) -> None:
     end = time.monotonic() + PATIENCE
-    while not is_so():
+    while True:
+        try:
+            if is_so():
+                return
+        except OSError:
+            pass  # A server that changes its role hangs up.
         assert time.monotonic() < end, f"waited in vain for {what}"
         time.sleep(0.02)
 

@@ -219,6 +219,11 @@ ROWS = [
 ]
 
 
+def until_decided(limiter: Any, times: int, key: str) -> None:
+    """Calls until the server decides as many at once. On a machine that is busy some may find no time to connect first."""
+    until(lambda: limiter.at_once(times, "throttle", key, RATE).kinds == {"decided": times}, "decisions")
+
+
 class Outages(unittest.TestCase):
     @contextmanager
     def limiter(self, library: str, kind: Kind, port: int, **options: Any) -> Iterator[Any]:
@@ -266,7 +271,7 @@ class Outages(unittest.TestCase):
         with Server() as server, Proxy(server.port) as proxy:
             port = proxy.port if name == "packets dropped" else server.port
             with self.limiter(library, kind, port) as limiter:
-                self.assertEqual(limiter.at_once(20, "throttle", "k", RATE).kinds, {"decided": 20})
+                until_decided(limiter, 20, "k")
                 begin(server, proxy)
                 answers = limiter.one_by_one(3, "throttle", "k", RATE)
                 self.assert_unreachable(answers)
@@ -277,7 +282,7 @@ class Outages(unittest.TestCase):
                     self.assertEqual(set(limiter.at_once(times, "throttle", "k", RATE).kinds), {"allowed"})
                 end(server, proxy)
                 self.assert_decided_again(limiter)
-                self.assertEqual(limiter.at_once(50, "throttle", "k", RATE).kinds, {"decided": 50})
+                until_decided(limiter, 50, "k")
 
     @for_each_kind
     def test_killed(self, library: str, kind: Kind) -> None:
@@ -469,7 +474,7 @@ class WithSentinel(unittest.TestCase):
                     client = sentinel_of(library, kind, [sentinel.port])
                     limiter = kind(client, unreachable="allow", deadline=DEADLINE)
                     try:
-                        self.assertEqual(limiter.at_once(20, "throttle", "k", RATE).kinds, {"decided": 20})
+                        until_decided(limiter, 20, "k")
                         master.stop()
                         answers = limiter.one_by_one(4, "throttle", "k", RATE)
                         self.assertEqual(answers.kinds, {"allowed": 4})
@@ -526,12 +531,12 @@ class InACluster(unittest.TestCase):
                 limiter = kind(client, unreachable="allow", deadline=DEADLINE)
                 # "b" lies in the first third of the slots, "a" in the last.
                 for key in "a", "b":
-                    self.assertEqual(limiter.at_once(20, "throttle", key, RATE).kinds, {"decided": 20})
+                    until_decided(limiter, 20, key)
                 cluster.nodes[0].stop()
                 answers = limiter.one_by_one(5, "throttle", "b", RATE)
                 self.assertEqual(answers.kinds, {"allowed": 5})
                 self.assertLess(answers.max, DEADLINE + SLACK)
-                self.assertEqual(limiter.at_once(20, "throttle", "a", RATE).kinds, {"decided": 20})
+                until_decided(limiter, 20, "a")
                 until(lambda: "role:master" in cluster.nodes[3].ask("INFO", "replication"), "a failover")
                 begin = time.monotonic()
                 while not limiter.call("throttle", "b", RATE).reachable:

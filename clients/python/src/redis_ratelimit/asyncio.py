@@ -154,7 +154,8 @@ class _Awaiting:
             # An empty answer is the end of the stream. False is no data.
             elif await connection.can_read_destructive() is not False:
                 return False
-            await connection.check_health()
+            if connection.health_check_interval:
+                await connection.check_health()
         except Exception:
             return False
         return True

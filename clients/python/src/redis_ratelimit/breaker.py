@@ -34,6 +34,11 @@ class Breaker:
         self._probing = False
         self._lock = Lock()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the last call got no answer."""
+        return self._failures > 0
+
     def answered(self, now: float) -> None:
         """A call was answered."""
         self.answered_at = now

@@ -315,7 +315,7 @@ class Core(Generic[IOs]):
         """A connection that can be used, and unless `beside` a place with it."""
         io, pool = self.io, server.pool
         while True:
-            taken = pool.take_beside() if beside else pool.take(io.signal)
+            taken: Any = pool.take_beside() if beside else pool.take(io.signal)
             if type(taken) is Turn:
                 taken = await self._in_line(server, taken, attempt)
             try:
@@ -325,7 +325,7 @@ class Core(Generic[IOs]):
                     finally:
                         if not beside:
                             pool.connected()
-                if self._is_there(server, taken) and await io.is_alive(taken, attempt.until):
+                if taken.ratelimit_address == server.address and await io.is_alive(taken, attempt.until):
                     return taken
             except BaseException:
                 if not beside:
@@ -349,11 +349,6 @@ class Core(Generic[IOs]):
             raise self.unanswered(str(server), server.breaker)
         return turn.given
 
-    @staticmethod
-    def _is_there(server: Server, connection: Any) -> bool:
-        """Whether a connection goes where its server is now."""
-        return bool(connection.ratelimit_address == server.address)
-
     async def _connect(self, server: Server, attempt: Attempt) -> Any:
         """A new connection. A server that accepts it and hangs up at once is asked again while there is time: it may have
         no connection to give, and then those that others give back are as good."""
@@ -371,12 +366,14 @@ class Core(Generic[IOs]):
                 if not isinstance(error, Exception):
                     raise
                 if self.library.is_full(error):
-                    attempt.full = True
+                    attempt.full, server.full_at = True, monotonic()
                     server.breaker.answered(monotonic())
                 elif (
                     not connection.ratelimit_accepted or not self.library.is_lost(error) or self.library.is_late(error)
                 ):
                     raise
+                # What a server says as it hangs up is sometimes lost, as the client was sending.
+                attempt.full = attempt.full or monotonic() - server.full_at < 1
                 if attempt.until == FOREVER:
                     raise
             left = attempt.until - monotonic()
@@ -386,7 +383,7 @@ class Core(Generic[IOs]):
             pause = min(2 * pause, 0.1)
             idle = server.pool.swap()
             if idle is not None:
-                if self._is_there(server, idle) and await self.io.is_alive(idle, attempt.until):
+                if idle.ratelimit_address == server.address and await self.io.is_alive(idle, attempt.until):
                     return idle
                 await self.io.drop(idle)
 

@@ -137,7 +137,8 @@ class _Blocking:
         try:
             if connection.can_read(0):
                 return False
-            connection.check_health()
+            if connection.health_check_interval:
+                connection.check_health()
         except Exception:
             return False
         return True

@@ -85,7 +85,8 @@ class Rate:
     def __post_init__(self) -> None:
         whole("burst", self.burst)
         whole("count", self.count)
-        period_word(self.period)
+        # Kept, as a rate is made once and asked often.
+        object.__setattr__(self, "_words", (self.burst, self.count, period_word(self.period)))
 
     @staticmethod
     def per(text: str, *, capacity: int | None = None) -> Rate:
@@ -103,7 +104,8 @@ class Rate:
         return Rate(capacity - 1, count, period)
 
     def words(self) -> tuple[Word, ...]:
-        return self.burst, self.count, period_word(self.period)
+        words: tuple[Word, ...] = self.__dict__["_words"]
+        return words
 
 
 @dataclass(frozen=True)

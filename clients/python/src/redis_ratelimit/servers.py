@@ -31,6 +31,8 @@ class Server:
         self.breaker = Breaker()
         #: Where the last connection went, if the connection does not know that by itself.
         self.address: Address | None = None
+        #: When the server said that it has no connection to give.
+        self.full_at = float("-inf")
 
     def __str__(self) -> str:
         return self.name if self.address is None else f"{self.name} at {self.address[0]}:{self.address[1]}"
@@ -243,7 +245,7 @@ class ByCluster(Servers):
         core = self._core
         error: Exception | None = None
         # Those that answered are asked first.
-        known = sorted(self.every(), key=lambda server: (server.breaker.is_open, -server.breaker.answered_at))
+        known = sorted(self.every(), key=lambda server: (server.breaker.has_failed, -server.breaker.answered_at))
         for server in [*known, *(self._server(*address) for address in self._startup)]:
             try:
                 table = await core.ask_once(server.make, ("CLUSTER", "SLOTS"), _half(until))
