@@ -470,6 +470,9 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
 /// Calls that end with an error, one after the other on a server with the load arguments of [`REFUSING`]. The clock
 /// stands in 2256 for the last one.
 const REFUSED: &[&str] = &[
+    "RL.WINDOW k 5 60 1 BAN 0",
+    "RPUSH list x",
+    "RL.INFO list",
     "RL.WINDOW k",
     "RL.WINDOW k 5 60 SOON",
     "RL.THROTTLE k 1 1 1 COUNTDENIED",
