@@ -94,10 +94,14 @@ impl Tally {
             self.merge_future(entries, newest)?;
         }
         let Some(tail) = self.tail else { return Ok(()) };
-        let horizon_us = self.moment.horizon_us();
-        if horizon_us.is_some_and(|horizon_us| tail.newest_us <= horizon_us) {
+        if !self.moment.follow(&tail, self.stored_until_us()) {
             return Ok(());
         }
+        if self.moment.counts_newest_alone() {
+            self.first = Some(tail);
+            return Ok(());
+        }
+        let horizon_us = self.moment.horizon_us();
         // What is dead is not read, as every search goes past it.
         let first = if entries.len() == 1 { Some(newest) } else { entries.oldest(horizon_us)? };
         let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
@@ -122,7 +126,17 @@ impl Tally {
             // Admitted events may lie between two denied ones.
             denied: newest.denied && newest == future,
         };
-        if let Some(prior) = entries.newest(Some(now_us))? {
+        let prior = entries.newest(Some(now_us))?;
+        if self.moment.counts_newest_alone() {
+            // The others go: they counted no more.
+            merged.span_us = now_us.saturating_sub(newest.first_us());
+            merged.weight = newest.weight;
+            merged.denied = newest.denied;
+            if prior.is_some_and(|prior| prior.total == merged.total) {
+                return Err(Refused::Foreign.into());
+            }
+            self.edit.replaced = prior;
+        } else if let Some(prior) = prior {
             // Sharing as new events do bounds the entries of a clock that swings.
             let coarse = prior.denied && merged.denied;
             if prior.newest_us == now_us || self.moment.shares(prior.first_us(), coarse) {
@@ -190,13 +204,17 @@ impl Tally {
             event.total = tail.total.wrapping_add(weight);
             let before_tail = counted.saturating_sub(tail.weight);
             let coarse = (denied || counted >= limit) && (tail.denied || before_tail >= limit);
-            if tail.newest_us == now_us || self.moment.shares(tail.first_us(), coarse) {
+            let alone = self.moment.counts_newest_alone();
+            let same_us = tail.newest_us == now_us && !alone;
+            let shares = same_us || self.moment.shares(tail.first_us(), coarse);
+            if shares {
                 event.span_us = now_us.saturating_sub(tail.first_us());
                 event.weight = tail.weight.saturating_add(weight);
                 event.denied = tail.denied && denied;
-                if self.edit.put.is_none() {
-                    self.edit.replaced = Some(tail);
-                }
+            }
+            // Where the newest entry alone counts, it also takes the place of one whose window has ended.
+            if (shares || alone) && self.edit.put.is_none() {
+                self.edit.replaced = Some(tail);
             }
         }
         // The entry that was both first and last is now this one.
@@ -506,5 +524,7 @@ pub fn decision(verdict: Verdict, after: &Use, now_us: u64, empty_at_us: Option<
     }
 }
 
+#[cfg(test)]
+mod first_hit;
 #[cfg(test)]
 mod tests;
