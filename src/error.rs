@@ -1,5 +1,6 @@
 //! Every error that a client can be told, in one list.
 
+use engine::anchor::Unfit;
 use engine::store::Refused;
 use engine::text::Text;
 
@@ -67,6 +68,8 @@ macro_rules! errors {
             NotTogether(&'static str, &'static str),
             /// An option that a quantity below 0 excludes.
             NotNegative(&'static str),
+            /// An anchor that does not fit the period.
+            Unfit(Word, Unfit),
             /// An option that says what a policy says.
             BesidePolicy(&'static str),
             $($(#[doc = $doc])+ $name,)*
@@ -130,10 +133,16 @@ errors! {
     Zone = "ERR TZ must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00",
     /// TZ without FIXED.
     ZoneAlone = "ERR TZ must be used with FIXED",
+    /// Neither `first` nor an anchor.
+    From = "ERR FROM must be first, HH:MM, a weekday (mon), a day of the month (15), MM-DD, or YYYY-MM-DD from 1970 to 2255; a day may have @HH:MM, a time :SS",
+    /// A day of no year, or not of that year.
+    NoSuchDay = "ERR FROM must be a day that exists: 02-29 is one, 2026-02-29 and 02-30 are none",
+    /// FROM without FIXED.
+    FromAlone = "ERR FROM must be used with FIXED",
     /// BUCKETS or FIXED for a semaphore.
     SemaphoreWindow = "ERR BUCKETS and FIXED must not be used with period 0, which has no window",
     /// The period does not divide the calendar.
-    Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12",
+    Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12; FROM YYYY-MM-DD and FROM first take others",
     /// The id is held or waiting.
     Duplicate = "DUPLICATE the id is held or waiting: it must be another, or applied or released first",
     /// As many reservations as are allowed in one key.
@@ -200,6 +209,13 @@ impl Error {
             Error::NotNegative(option) => {
                 [b"ERR ", option.as_bytes(), b" must not be used with a quantity below 0", b"", b""]
             }
+            Error::Unfit(anchor, unfit) => [
+                b"ERR FROM ",
+                anchor.as_bytes(),
+                b" must be used with ",
+                unfit.periods().as_bytes(),
+                b"; with this period FROM must be ",
+            ],
             Error::BesidePolicy(option) => {
                 [b"ERR ", option.as_bytes(), b" must not be used beside a policy", b"", b""]
             }
@@ -208,6 +224,9 @@ impl Error {
         let mut text = ErrorText::new();
         for part in parts {
             text.push(part);
+        }
+        if let Error::Unfit(_, unfit) = &self {
+            text.push(unfit.anchors().as_bytes());
         }
         text
     }
@@ -221,6 +240,7 @@ fn range_of(option: &str) -> Error {
         "LEASE" => Error::Lease,
         "BLOCK" => Error::Block,
         "BUCKETS" => Error::Buckets,
+        "FROM" => Error::From,
         "TZ" => Error::Zone,
         "ID" => Error::Id,
         "COUNT" => Error::TopCount,

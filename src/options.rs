@@ -18,6 +18,8 @@ bitflags! {
         const BUCKETS = 1 << 3;
         /// `FIXED`: windows of the calendar.
         const FIXED = 1 << 4;
+        /// `FROM start`: windows start there.
+        const FROM = 1 << 14;
         /// `TZ zone`: in this zone.
         const TZ = 1 << 5;
         /// `LEASE ms`: how long a reservation lasts.
@@ -37,7 +39,10 @@ bitflags! {
         /// `SHADOW`: is told, and never denies the call.
         const SHADOW = 1 << 13;
         /// Those that say how a window moves.
-        const WINDOW = Known::BUCKETS.bits() | Known::FIXED.bits() | Known::TZ.bits();
+        const WINDOW = Known::BUCKETS.bits()
+            | Known::FIXED.bits()
+            | Known::FROM.bits()
+            | Known::TZ.bits();
     }
 }
 
@@ -72,14 +77,15 @@ pub enum Place {
     Free,
     /// It may not stand beside the rows next to it that belong to the same choice, which has this name in COMMAND DOCS.
     Choice(&'static CStr),
-    /// It must stand beside the row before; the name is that of both together in COMMAND DOCS.
+    /// It must stand beside the last row before that is none of these; the name is that of all together in COMMAND DOCS.
     With(&'static CStr),
 }
 
 /// All options, in the order of COMMAND DOCS.
-pub static TABLE: [Row; 14] = [
+pub static TABLE: [Row; 15] = [
     Row::new(Known::BUCKETS, c"BUCKETS", Value::Integer(c"buckets"), Place::Choice(c"kind")),
     Row::new(Known::FIXED, c"FIXED", Value::Nothing, Place::Choice(c"kind")),
+    Row::new(Known::FROM, c"FROM", Value::Text(c"anchor"), Place::With(c"calendar")),
     Row::new(Known::TZ, c"TZ", Value::Text(c"zone"), Place::With(c"calendar")),
     Row::new(Known::LEAVE, c"LEAVE", Value::Integer(c"leave"), Place::Free),
     Row::new(Known::ATMOST, c"ATMOST", Value::Nothing, Place::Choice(c"manner")),

@@ -6,6 +6,7 @@ use crate::error::{Error, Word};
 use crate::options::{self, Known};
 use crate::redis::call::Call;
 use crate::zones::zones;
+use engine::anchor::{AnchorError, AnchorText, Start};
 use engine::calendar::{Calendar, Zone};
 use engine::decimal::parse_i64;
 use engine::decision::{Ask, Manner, Quantity, TimeUnit};
@@ -23,6 +24,7 @@ const MAX_BUCKETS: u64 = 65_536;
 pub struct Shape {
     buckets: Option<u32>,
     fixed: bool,
+    start: Option<Start>,
     zone: Option<Zone>,
 }
 
@@ -45,7 +47,7 @@ pub struct Options<'a> {
     id: Option<&'a [u8]>,
     /// `BLOCK`: how long the call may wait, in milliseconds; 0 is for ever.
     pub block_ms: Option<u64>,
-    /// `BUCKETS`, `FIXED` and `TZ`.
+    /// `BUCKETS`, `FIXED`, `FROM` and `TZ`.
     pub shape: Shape,
 }
 
@@ -399,6 +401,13 @@ impl<'a> Options<'a> {
                 checked_id(value)?;
                 self.id = Some(value);
             }
+            Known::FROM => {
+                let start = Start::parse(value).map_err(|why| match why {
+                    AnchorError::Syntax => Error::From,
+                    AnchorError::NoSuchDay => Error::NoSuchDay,
+                })?;
+                self.shape.start = Some(start);
+            }
             Known::TZ => {
                 self.shape.zone = Some(zones(|zones| zones.named(value)).ok_or(Error::Zone)?);
             }
@@ -463,6 +472,7 @@ impl<'a> Options<'a> {
         for (given, name) in [
             (self.shape.buckets.is_some(), "BUCKETS"),
             (self.shape.fixed, "FIXED"),
+            (self.shape.start.is_some(), "FROM"),
             (self.shape.zone.is_some(), "TZ"),
         ] {
             if given {
@@ -479,8 +489,14 @@ impl Shape {
         if self.buckets.is_some() && self.fixed {
             return Err(Error::NotTogether("BUCKETS", "FIXED"));
         }
+        if self.start.is_some() && !self.fixed {
+            return Err(Error::FromAlone);
+        }
         if self.zone.is_some() && !self.fixed {
             return Err(Error::ZoneAlone);
+        }
+        if self.zone.is_some() && self.start == Some(Start::First) {
+            return Err(Error::NotTogether("TZ", "FROM first"));
         }
         let Some(period) = period else {
             if self.buckets.is_some() || self.fixed {
@@ -489,13 +505,28 @@ impl Shape {
             return Ok(WindowLimit { limit, rule: Rule::Semaphore, most_entries: 0 });
         };
         if self.fixed {
-            let zone = self.zone.or_else(config::timezone).ok_or(Error::Zone)?;
-            let calendar = Calendar::new(period, zone).map_err(|_| Error::Calendar)?;
-            return Ok(WindowLimit { limit, rule: Rule::Calendar(calendar), most_entries: 1 });
+            let rule = self.fixed_rule(period)?;
+            return Ok(WindowLimit { limit, rule, most_entries: 1 });
         }
         let most_entries = self.buckets.unwrap_or_else(config::window_entries);
         let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
         Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
+    }
+
+    fn fixed_rule(&self, period: Period) -> Result<Rule, Error> {
+        let zone = || self.zone.or_else(config::timezone).ok_or(Error::Zone);
+        let calendar = match self.start {
+            Some(Start::First) => return Ok(Rule::FirstHit(period)),
+            Some(Start::Anchor(anchor)) => {
+                Calendar::anchored(period, anchor, zone()?).map_err(|unfit| {
+                    let mut text = AnchorText::new();
+                    anchor.write(&mut text);
+                    Error::Unfit(Word::from(text.as_bytes()), unfit)
+                })?
+            }
+            None => Calendar::new(period, zone()?).map_err(|_| Error::Calendar)?,
+        };
+        Ok(Rule::Calendar(calendar))
     }
 }
 

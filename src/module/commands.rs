@@ -231,11 +231,14 @@ fn options(known: Known) -> Vec<Argument> {
             (Place::Choice(_), Some((place, choices))) if *place == row.place => {
                 choices.push(argument);
             }
-            (Place::With(name), Some((_, arguments))) => {
-                let before = arguments.pop();
-                let both = before.into_iter().chain([optional(argument)]).collect();
-                arguments.push(Argument::Group(name, both));
-            }
+            (Place::With(name), Some((_, arguments))) => match arguments.last_mut() {
+                Some(Argument::Group(_, group)) => group.push(optional(argument)),
+                _ => {
+                    let before = arguments.pop();
+                    let both = before.into_iter().chain([optional(argument)]).collect();
+                    arguments.push(Argument::Group(name, both));
+                }
+            },
             _ => all.push((row.place, vec![argument])),
         }
     }
@@ -373,7 +376,7 @@ mod tests {
         let Argument::OneOf(_, choices) = &**window else { panic!("{window:?}") };
         assert!(matches!(
             choices.as_slice(),
-            [Argument::Valued(..), Argument::Group(_, both)] if both.len() == 2
+            [Argument::Valued(..), Argument::Group(_, group)] if group.len() == 3
         ));
         assert!(matches!(**block, Argument::Valued(..)) && matches!(**ms, Argument::Flag(_)));
     }

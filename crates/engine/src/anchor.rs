@@ -24,6 +24,25 @@ pub struct Anchor {
     time: Time,
 }
 
+/// Where the windows of FIXED start, if not on the unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// With the first event that is counted.
+    First,
+    /// From an anchor on, and before it.
+    Anchor(Anchor),
+}
+
+impl Start {
+    /// Reads `first` or an anchor, in either case of letters.
+    pub fn parse(text: &[u8]) -> Result<Start, AnchorError> {
+        if text.eq_ignore_ascii_case(b"first") {
+            return Ok(Start::First);
+        }
+        Anchor::parse(text).map(Start::Anchor)
+    }
+}
+
 /// The day of an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Day {

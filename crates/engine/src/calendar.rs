@@ -196,6 +196,10 @@ impl KnownZone {
             return Some(*frame);
         }
         let frame = division.frame(&self.rules, now_us)?;
+        if self.frames.is_empty() {
+            // All at once, so that later calls allocate nothing.
+            self.frames.reserve_exact(CACHED);
+        }
         if self.frames.len() < CACHED {
             self.frames.push((division, frame));
         } else if let Some(one) = self.frames.get_mut(self.oldest) {
