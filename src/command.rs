@@ -1,7 +1,7 @@
 //! The table of commands. A row says what a command is; its arity, key spec, ACL categories and COMMAND DOCS are
 //! derived from that in module/commands.rs.
 
-use crate::commands::{all, observe, policies, settle, take};
+use crate::commands::{all, inspect, observe, policies, settle, take};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
@@ -63,18 +63,19 @@ pub enum Positional {
     Texts(&'static CStr),
     /// A limit: these, or the name of a policy.
     Limit(&'static [Positional]),
-    /// A word and a number that may be left out.
-    OptionalValue(&'static CStr, &'static CStr),
-    /// A bare word that may be left out.
-    OptionalWord(&'static CStr),
+    /// A text that comes once or more often, with perhaps this word before each but the first.
+    Joined(&'static CStr, &'static CStr),
 }
 
-use Positional::{Integer, Limit, OptionalInteger, OptionalValue, OptionalWord, Text, Texts};
+use Positional::{Integer, Joined, Limit, OptionalInteger, Text, Texts};
 
 const NUMBERS_OF_RATE: &[Positional] = &[Integer(c"max-burst"), Integer(c"count"), Text(c"period")];
 const RATE: &[Positional] = &[Limit(NUMBERS_OF_RATE), OptionalInteger(c"quantity")];
 const WINDOW: &[Positional] =
     &[Limit(&[Integer(c"limit"), Text(c"period")]), OptionalInteger(c"quantity")];
+
+/// The clauses of a call over several limits.
+const CLAUSES: &[Positional] = &[Joined(c"ELSE", c"clause")];
 
 const UPDATES: Keys = Keys::First(Access::Update);
 const READS: Keys = Keys::First(Access::Read);
@@ -91,7 +92,7 @@ const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
 const FOR_EACH: &CStr = c"What the command of each clause costs on its key";
 
 /// All commands.
-pub static COMMANDS: [Command; 15] = [
+pub static COMMANDS: [Command; 16] = [
     Command {
         name: c"rl.throttle",
         run: take::throttle,
@@ -100,12 +101,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::LEAVE
-            .union(Known::ATMOST)
-            .union(Known::FORCE)
-            .union(Known::BLOCK)
-            .union(Known::AHEAD)
-            .union(Known::MS),
+        options: Known::THROTTLE,
         stats: CommandStats::new(),
     },
     Command {
@@ -116,7 +112,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Answers what RL.THROTTLE would, and changes nothing.",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::LEAVE.union(Known::MS),
+        options: Known::THROTTLE_RO,
         stats: CommandStats::new(),
     },
     Command {
@@ -128,13 +124,7 @@ pub static COMMANDS: [Command; 15] = [
             c"Counts an event, if a window that slides or follows the calendar has room for it.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW
-            .union(Known::LEAVE)
-            .union(Known::ATMOST)
-            .union(Known::FORCE)
-            .union(Known::COUNTDENIED)
-            .union(Known::BLOCK)
-            .union(Known::MS),
+        options: Known::WINDOW,
         stats: CommandStats::new(),
     },
     Command {
@@ -145,7 +135,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Answers what RL.WINDOW would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW.union(Known::LEAVE).union(Known::MS),
+        options: Known::WINDOW_RO,
         stats: CommandStats::new(),
     },
     Command {
@@ -156,12 +146,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW
-            .union(Known::LEAVE)
-            .union(Known::LEASE)
-            .union(Known::ID)
-            .union(Known::BLOCK)
-            .union(Known::MS),
+        options: Known::ACQUIRE,
         stats: CommandStats::new(),
     },
     Command {
@@ -172,7 +157,7 @@ pub static COMMANDS: [Command; 15] = [
         summary: c"Answers what RL.ACQUIRE would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW.union(Known::LEAVE).union(Known::MS),
+        options: Known::WINDOW_RO,
         stats: CommandStats::new(),
     },
     Command {
@@ -220,13 +205,24 @@ pub static COMMANDS: [Command; 15] = [
         stats: CommandStats::new(),
     },
     Command {
+        name: c"rl.info",
+        run: inspect::info,
+        keys: READS,
+        nature: Nature::Looks,
+        summary: c"Tells what lies under a key, whatever kind of limit it is.",
+        complexity: c"O(N+M) with N the entries of events and M the reservations in the key",
+        positional: &[],
+        options: Known::empty(),
+        stats: CommandStats::new(),
+    },
+    Command {
         name: c"rl.all",
         run: all::all,
         keys: Keys::Counted(Access::Update),
         nature: Nature::TakesSeveral,
         summary: c"Takes from several limits, all or nothing.",
         complexity: FOR_EACH,
-        positional: &[Texts(c"clause")],
+        positional: CLAUSES,
         options: Known::MS,
         stats: CommandStats::new(),
     },
@@ -237,7 +233,7 @@ pub static COMMANDS: [Command; 15] = [
         nature: Nature::LooksSeveral,
         summary: c"Answers what RL.ALL would, and changes nothing.",
         complexity: FOR_EACH,
-        positional: &[Texts(c"clause")],
+        positional: CLAUSES,
         options: Known::MS,
         stats: CommandStats::new(),
     },
@@ -259,8 +255,8 @@ pub static COMMANDS: [Command; 15] = [
         nature: Nature::Shows,
         summary: c"Lists the keys that were denied most in the last 10 to 20 minutes.",
         complexity: c"O(N*log(N)) with N the setting ratelimit.top-keys",
-        positional: &[OptionalValue(c"COUNT", c"count"), OptionalWord(c"RESET")],
-        options: Known::empty(),
+        positional: &[],
+        options: Known::COUNT.union(Known::RESET),
         stats: CommandStats::new(),
     },
     Command {

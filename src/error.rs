@@ -1,6 +1,7 @@
 //! Every error that a client can be told, in one list.
 
 use engine::anchor::Unfit;
+use engine::reservation::YEAR_MS;
 use engine::store::Refused;
 use engine::text::Text;
 
@@ -60,14 +61,20 @@ macro_rules! errors {
             Arity,
             /// A word that is no option here.
             UnknownOption(Word),
-            /// An option without the value that must follow it.
-            NoValue(&'static str),
+            /// An option without the value that must follow it, and the error for a wrong one.
+            NoValue(&'static str, &'static Error),
+            /// The value of an option is no integer in this range.
+            OptionInteger(&'static str, u64, u64),
+            /// The value of an option is no length of time from so many milliseconds to a year.
+            OptionDuration(&'static str, u64),
             /// An option given twice.
             Twice(&'static str),
             /// Two options that exclude each other.
             NotTogether(&'static str, &'static str),
-            /// An option that a quantity below 0 excludes.
-            NotNegative(&'static str),
+            /// An option without another that it needs.
+            Needs(&'static str, &'static str),
+            /// An option beside a quantity below the least that it may stand beside.
+            QuantityBelow(&'static str, i64),
             /// An anchor that does not fit the period.
             Unfit(Word, Unfit),
             /// An option that says what a policy says.
@@ -101,8 +108,6 @@ errors! {
     Quantity = "ERR quantity must be an integer from 0 to 9223372036854775807",
     /// quantity is not an integer, where it may be below 0.
     SignedQuantity = "ERR quantity must be an integer from -9223372036854775808 to 9223372036854775807",
-    /// LEAVE is out of its range.
-    Leave = "ERR LEAVE must be an integer from 0 to 9223372036854775807",
     /// Not a period.
     Period = "ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y",
     /// Not a period, where 0 is one.
@@ -117,28 +122,16 @@ errors! {
     DebtTooLong = "ERR FORCE must not leave a debt of more than 100 years of 365.25 days",
     /// FORCE would count too much in one key.
     SumTooLarge = "ERR FORCE must not count more than 9223372036854775807 in one key",
-    /// BUCKETS is out of its range.
-    Buckets = "ERR BUCKETS must be an integer from 1 to 65536",
-    /// LEASE is out of its range.
-    Lease = "ERR LEASE must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 1ms to a year (31557600000ms)",
-    /// BLOCK is out of its range.
-    Block = "ERR BLOCK must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 0 to a year (31557600000ms)",
-    /// AHEAD is out of its range.
-    Ahead = "ERR AHEAD must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 1ms to a year (31557600000ms)",
     /// As many calls wait as the setting allows.
     TooManyWaiters = "ERR BLOCK must not be used while as many calls wait as ratelimit.max-waiters allows",
     /// An id is empty or too long.
     Id = "ERR an id must have 1 to 64 bytes",
     /// Not a time zone.
     Zone = "ERR TZ must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00",
-    /// TZ without FIXED.
-    ZoneAlone = "ERR TZ must be used with FIXED",
     /// Neither `first` nor an anchor.
     From = "ERR FROM must be first, HH:MM, a weekday (mon), a day of the month (15), MM-DD, or YYYY-MM-DD from 1970 to 2255; a day may have @HH:MM, a time :SS",
     /// A day of no year, or not of that year.
     NoSuchDay = "ERR FROM must be a day that exists: 02-29 is one, 2026-02-29 and 02-30 are none",
-    /// FROM without FIXED.
-    FromAlone = "ERR FROM must be used with FIXED",
     /// BUCKETS or FIXED for a semaphore.
     SemaphoreWindow = "ERR BUCKETS and FIXED must not be used with period 0, which has no window",
     /// The period does not divide the calendar.
@@ -151,6 +144,8 @@ errors! {
     ApplySemaphore = "ERR the reservation is a semaphore's and must be given back with RL.RELEASE",
     /// The key is no sorted set.
     NotZset = "WRONGTYPE the key holds no sorted set, which is what RL.WINDOW and RL.ACQUIRE keep",
+    /// The key is neither a string nor a sorted set.
+    NotLimit = "WRONGTYPE the key holds neither a string nor a sorted set, which are what RL.THROTTLE and RL.WINDOW keep",
     /// An entry of the sorted set is none of ours.
     NotEntry = "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write",
     /// The key is no string.
@@ -161,6 +156,8 @@ errors! {
     Clock = "ERR the server's clock must be between 1970 and 2255",
     /// numkeys is no number of its range.
     NumKeys = "ERR numkeys must be an integer from 1 to 64",
+    /// ELSE without a clause on each side.
+    Else = "ERR syntax error: ELSE must stand between two clauses",
     /// A key of RL.ALL is given twice.
     KeyTwice = "ERR a key must be given once",
     /// A clause of RL.ALL begins with another word.
@@ -181,8 +178,6 @@ errors! {
     PolicyKind = "ERR a policy must be a name, THROTTLE or WINDOW, and a limit",
     /// A policy lacks a part of its limit.
     PolicyLimit = "ERR its limit must be max_burst, count and period, or limit and period",
-    /// COUNT is out of its range.
-    TopCount = "ERR COUNT must be an integer from 1 to 9223372036854775807",
     /// A bug of ours, caught.
     Internal = "ERR internal error of redis-ratelimit, see the server's log",
 }
@@ -190,61 +185,57 @@ errors! {
 impl Error {
     /// The text, which begins with the error's code.
     pub fn text(self) -> ErrorText {
-        let parts: [&[u8]; 5] = match &self {
-            Error::UnknownOption(word) => {
-                [b"ERR syntax error: unknown option ", word.as_bytes(), b"", b"", b""]
-            }
-            Error::NoValue(option) => {
-                let text = range_of(option).plain().as_bytes();
-                let range = text.strip_prefix(b"ERR ").unwrap_or(text);
-                [b"ERR ", option.as_bytes(), b" needs a value: ", range, b""]
-            }
-            Error::Twice(option) => {
-                [b"ERR syntax error: ", option.as_bytes(), b" may be given once", b"", b""]
-            }
-            Error::NotTogether(one, other) => {
-                let end = b" must not be used together";
-                [b"ERR ", one.as_bytes(), b" and ", other.as_bytes(), end]
-            }
-            Error::NotNegative(option) => {
-                [b"ERR ", option.as_bytes(), b" must not be used with a quantity below 0", b"", b""]
-            }
-            Error::Unfit(anchor, unfit) => [
-                b"ERR FROM ",
-                anchor.as_bytes(),
-                b" must be used with ",
-                unfit.periods().as_bytes(),
-                b"; with this period FROM must be ",
-            ],
-            Error::BesidePolicy(option) => {
-                [b"ERR ", option.as_bytes(), b" must not be used beside a policy", b"", b""]
-            }
-            plain => [plain.plain().as_bytes(), b"", b"", b"", b""],
-        };
         let mut text = ErrorText::new();
-        for part in parts {
-            text.push(part);
-        }
-        if let Error::Unfit(_, unfit) = &self {
-            text.push(unfit.anchors().as_bytes());
+        let mut say = |parts: &[&str]| parts.iter().for_each(|part| text.push(part.as_bytes()));
+        match self {
+            Error::UnknownOption(word) => {
+                say(&["ERR syntax error: unknown option "]);
+                text.push(word.as_bytes());
+            }
+            Error::NoValue(option, wrong) => {
+                say(&["ERR ", option, " needs a value: "]);
+                let wrong = wrong.text();
+                let wrong = wrong.as_bytes();
+                text.push(wrong.strip_prefix(b"ERR ").unwrap_or(wrong));
+            }
+            Error::OptionInteger(option, least, most) => {
+                say(&["ERR ", option, " must be an integer from "]);
+                text.push_number(least, 1);
+                text.push(b" to ");
+                text.push_number(most, 1);
+            }
+            Error::OptionDuration(option, least_ms) => {
+                say(&["ERR ", option, " must be whole milliseconds, or a number with a unit of "]);
+                text.push(b"ms, s, min, h, d or w, from ");
+                text.push_number(least_ms, 1);
+                text.push(if least_ms == 0 { b"" } else { b"ms" });
+                text.push(b" to a year (");
+                text.push_number(YEAR_MS, 1);
+                text.push(b"ms)");
+            }
+            Error::Twice(option) => say(&["ERR syntax error: ", option, " may be given once"]),
+            Error::NotTogether(one, other) => {
+                say(&["ERR ", one, " and ", other, " must not be used together"]);
+            }
+            Error::Needs(option, other) => say(&["ERR ", option, " must be used with ", other]),
+            Error::QuantityBelow(option, least) => {
+                say(&["ERR ", option, " must not be used with a quantity below "]);
+                text.push_number(least.unsigned_abs(), 1);
+            }
+            Error::Unfit(anchor, unfit) => {
+                text.push(b"ERR FROM ");
+                text.push(anchor.as_bytes());
+                text.push(b" must be used with ");
+                text.push(unfit.periods().as_bytes());
+                text.push(b"; with this period FROM must be ");
+                text.push(unfit.anchors().as_bytes());
+            }
+            Error::BesidePolicy(option) => {
+                say(&["ERR ", option, " must not be used beside a policy"]);
+            }
+            plain => say(&[plain.plain()]),
         }
         text
-    }
-}
-
-/// The error for a value of this option that is out of its range.
-fn range_of(option: &str) -> Error {
-    match option {
-        "LEAVE" => Error::Leave,
-        "AHEAD" => Error::Ahead,
-        "LEASE" => Error::Lease,
-        "BLOCK" => Error::Block,
-        "BUCKETS" => Error::Buckets,
-        "FROM" => Error::From,
-        "TZ" => Error::Zone,
-        "ID" => Error::Id,
-        "COUNT" => Error::TopCount,
-        _ => Error::Internal,
     }
 }
 
@@ -282,19 +273,31 @@ mod tests {
                 "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
             ),
             (
-                Error::NoValue("BUCKETS"),
+                Error::NoValue("BUCKETS", &Error::OptionInteger("BUCKETS", 1, 65_536)),
                 "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",
             ),
             (
-                Error::NoValue("COUNT"),
-                "ERR COUNT needs a value: COUNT must be an integer from 1 to 9223372036854775807",
+                Error::NoValue("ID", &Error::Id),
+                "ERR ID needs a value: an id must have 1 to 64 bytes",
+            ),
+            (
+                Error::OptionDuration("BLOCK", 0),
+                "ERR BLOCK must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 0 to a year (31557600000ms)",
+            ),
+            (
+                Error::OptionDuration("LEASE", 1),
+                "ERR LEASE must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 1ms to a year (31557600000ms)",
             ),
             (Error::Twice("MS"), "ERR syntax error: MS may be given once"),
             (
                 Error::NotTogether("BUCKETS", "FIXED"),
                 "ERR BUCKETS and FIXED must not be used together",
             ),
-            (Error::NotNegative("ATMOST"), "ERR ATMOST must not be used with a quantity below 0"),
+            (
+                Error::QuantityBelow("ATMOST", 0),
+                "ERR ATMOST must not be used with a quantity below 0",
+            ),
+            (Error::Needs("TZ", "FIXED"), "ERR TZ must be used with FIXED"),
             (Error::Limit, "ERR limit must be an integer from 0 to 9223372036854775807"),
         ] {
             assert_eq!(error.text().as_bytes(), text.as_bytes());

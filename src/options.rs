@@ -1,119 +1,590 @@
-//! The options of all commands. To add one: a flag in [`Known`], and a row in [`TABLE`] that says what follows its
-//! name. A command takes it when its row in command.rs names it; commands/arguments.rs reads its value.
+//! The options of all commands: one row for each, and what follows from the rows. Reading an option, its errors, the
+//! checks of what may stand together and COMMAND DOCS use the rows and know no option by name.
+//!
+//! To add an option, write its row, and name it in the sets of the commands that take it, which follow the rows.
 
+use crate::error::Error;
+use crate::zones::zones;
 use bitflags::bitflags;
+use engine::anchor::{AnchorError, Start};
+use engine::calendar::Zone;
+use engine::decimal::{parse_i64, Text};
+use engine::period::{Length, Period};
+use engine::reservation::{MAX_ID, YEAR_MS};
 use std::ffi::CStr;
 
-bitflags! {
-    /// The options that a command knows.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Known: u32 {
-        /// `MS`: times in milliseconds.
-        const MS = 1;
-        /// `ATMOST`: take less where there is less.
-        const ATMOST = 1 << 1;
-        /// `COUNTDENIED`: denied calls count as well.
-        const COUNTDENIED = 1 << 2;
-        /// `BUCKETS n`: so many entries at most.
-        const BUCKETS = 1 << 3;
-        /// `FIXED`: windows of the calendar.
-        const FIXED = 1 << 4;
-        /// `FROM start`: windows start there.
-        const FROM = 1 << 14;
-        /// `TZ zone`: in this zone.
-        const TZ = 1 << 5;
-        /// `LEASE ms`: how long a reservation lasts.
-        const LEASE = 1 << 6;
-        /// `ID id`: what the caller calls it.
-        const ID = 1 << 7;
-        /// `BLOCK ms`: wait so long at most.
-        const BLOCK = 1 << 8;
-        /// `LEAVE n`: keep so much for others.
-        const LEAVE = 1 << 9;
-        /// `FORCE`: take also where there is not enough.
-        const FORCE = 1 << 10;
-        /// `AHEAD ms`: take what can be had within that time.
-        const AHEAD = 1 << 11;
-        /// `CHECK`: must be allowed, and takes nothing.
-        const CHECK = 1 << 12;
-        /// `SHADOW`: is told, and never denies the call.
-        const SHADOW = 1 << 13;
-        /// Those that say how a window moves.
-        const WINDOW = Known::BUCKETS.bits()
-            | Known::FIXED.bits()
-            | Known::FROM.bits()
-            | Known::TZ.bits();
+/// Makes a flag of [`Known`] and a row of [`TABLE`] of each option, in the same order. The option's name is the flag's.
+macro_rules! options {
+    ($($(#[doc = $doc:literal])+ $name:ident = $row:expr;)*) => {
+        #[expect(clippy::upper_case_acronyms, reason = "these are the names of the options")]
+        enum Position { $($name),* }
+
+        bitflags! {
+            /// A set of options.
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+            pub struct Known: u32 {
+                $($(#[doc = $doc])+ const $name = 1 << Position::$name as u32;)*
+            }
+        }
+
+        /// All options, in the order of COMMAND DOCS.
+        pub static TABLE: [Row; [$(stringify!($name)),*].len()] = with_slots([
+            $(named_row(Known::$name, stringify!($name), concat!(stringify!($name), "\0"), $row)),*
+        ]);
+    };
+}
+
+options! {
+    /// `BUCKETS n`: so many entries at most.
+    BUCKETS = Row {
+        value: Some(Value::Integer { name: c"buckets", least: 1, most: 65_536 }),
+        says_limit: true,
+        period_0: Some(Error::SemaphoreWindow),
+        choice: Some(c"kind"),
+        ..Row::PLAIN
+    };
+    /// `FIXED`: windows of the calendar.
+    FIXED = Row {
+        excludes: Known::BUCKETS,
+        says_limit: true,
+        period_0: Some(Error::SemaphoreWindow),
+        group: Some(c"calendar"),
+        ..Row::PLAIN
+    };
+    /// `FROM anchor`: windows start there, or with the first event.
+    FROM = Row {
+        value: Some(Value::Start { name: c"anchor" }),
+        needs: Known::FIXED,
+        says_limit: true,
+        ..Row::PLAIN
+    };
+    /// `TZ zone`: in this zone.
+    TZ = Row {
+        value: Some(Value::Zone { name: c"zone" }),
+        needs: Known::FIXED,
+        says_limit: true,
+        ..Row::PLAIN
+    };
+    /// `LEAVE n`: keep so much for others.
+    LEAVE = Row {
+        value: Some(Value::Integer { name: c"leave", least: 0, most: MOST }),
+        void_at_0: true,
+        least_quantity: 0,
+        ..Row::PLAIN
+    };
+    /// `ATMOST`: take less where there is less.
+    ATMOST = Row { least_quantity: 0, choice: Some(c"manner"), ..Row::PLAIN };
+    /// `FORCE`: take also where there is not enough.
+    FORCE = Row {
+        excludes: Known::LEAVE
+            .union(Known::ATMOST)
+            .union(Known::BLOCK)
+            .union(Known::COUNTDENIED)
+            .union(Known::AHEAD),
+        least_quantity: 0,
+        ..Row::PLAIN
+    };
+    /// `COUNTDENIED`: denied calls count as well.
+    COUNTDENIED = Row::PLAIN;
+    /// `LEASE ms`: how long a reservation lasts.
+    LEASE = Row {
+        value: Some(Value::Duration { name: c"lease-ms", least_ms: 1 }),
+        ..Row::PLAIN
+    };
+    /// `ID id`: what the caller calls it.
+    ID = Row {
+        value: Some(Value::Word { name: c"id", most_bytes: MAX_ID, error: Error::Id }),
+        ..Row::PLAIN
+    };
+    /// `BLOCK ms`: wait so long at most; 0 is for ever.
+    BLOCK = Row {
+        value: Some(Value::Duration { name: c"block-ms", least_ms: 0 }),
+        choice: Some(c"wait"),
+        ..Row::PLAIN
+    };
+    /// `AHEAD ms`: take what can be had within that time.
+    AHEAD = Row {
+        value: Some(Value::Duration { name: c"ahead-ms", least_ms: 1 }),
+        excludes: Known::LEAVE.union(Known::ATMOST).union(Known::BLOCK),
+        least_quantity: 0,
+        ..Row::PLAIN
+    };
+    /// `BAN ms`: a denial closes the key for so long.
+    BAN = Row {
+        value: Some(Value::Duration { name: c"ban-ms", least_ms: 1 }),
+        excludes: Known::ATMOST.union(Known::FORCE).union(Known::BLOCK).union(Known::AHEAD),
+        least_quantity: 1,
+        says_limit: true,
+        ..Row::PLAIN
+    };
+    /// `CHECK`: must be allowed, and takes nothing.
+    CHECK = Row {
+        excludes: Known::ID
+            .union(Known::LEASE)
+            .union(Known::COUNTDENIED)
+            .union(Known::BAN)
+            .union(Known::SHADOW),
+        ..Row::PLAIN
+    };
+    /// `SHADOW`: is told, and never denies the call.
+    SHADOW = Row { excludes: Known::COUNTDENIED, ..Row::PLAIN };
+    /// `COUNT n`: so many rows at most.
+    COUNT = Row {
+        value: Some(Value::Integer { name: c"count", least: 1, most: MOST }),
+        ..Row::PLAIN
+    };
+    /// `RESET`: forget what is shown.
+    RESET = Row::PLAIN;
+    /// `MS`: times in milliseconds.
+    MS = Row::PLAIN;
+}
+
+/// Which options go with which commands.
+impl Known {
+    /// Those that say how a window moves.
+    const MOVES: Known = Known::BUCKETS.union(Known::FIXED).union(Known::FROM).union(Known::TZ);
+
+    /// Of RL.THROTTLE.
+    pub const THROTTLE: Known = Known::THROTTLE_RO
+        .union(Known::ATMOST)
+        .union(Known::FORCE)
+        .union(Known::BLOCK)
+        .union(Known::AHEAD)
+        .union(Known::BAN);
+
+    /// Of RL.THROTTLE_RO.
+    pub const THROTTLE_RO: Known = Known::LEAVE.union(Known::MS);
+
+    /// Of RL.WINDOW.
+    pub const WINDOW: Known = Known::WINDOW_RO
+        .union(Known::ATMOST)
+        .union(Known::FORCE)
+        .union(Known::COUNTDENIED)
+        .union(Known::BLOCK)
+        .union(Known::BAN);
+
+    /// Of RL.WINDOW_RO and RL.ACQUIRE_RO.
+    pub const WINDOW_RO: Known = Known::MOVES.union(Known::LEAVE).union(Known::MS);
+
+    /// Of RL.ACQUIRE.
+    pub const ACQUIRE: Known =
+        Known::WINDOW_RO.union(Known::LEASE).union(Known::ID).union(Known::BLOCK);
+
+    /// Of the clauses of RL.ALL whose command takes these.
+    pub const fn in_clause(self) -> Known {
+        const OF_WHOLE_CALL: Known = Known::ATMOST
+            .union(Known::FORCE)
+            .union(Known::BLOCK)
+            .union(Known::AHEAD)
+            .union(Known::MS);
+        self.difference(OF_WHOLE_CALL).union(Known::CHECK).union(Known::SHADOW)
+    }
+
+    /// Of the definitions of policies that stand for the limit of a command with these.
+    pub fn in_policy(self) -> Known {
+        let says_limit = self.rows().filter(|row| row.says_limit).map(|row| row.option);
+        says_limit.chain([Known::SHADOW]).collect()
+    }
+
+    /// The rows of these options, in the order of [`TABLE`].
+    pub fn rows(self) -> impl Iterator<Item = &'static Row> {
+        let mut left = self.bits();
+        std::iter::from_fn(move || {
+            let row = row_of(left)?;
+            left &= left.wrapping_sub(1);
+            Some(row)
+        })
     }
 }
 
-/// An option as clients write it and COMMAND DOCS shows it.
+/// The row of the lowest flag in `bits`.
+#[inline]
+fn row_of(bits: u32) -> Option<&'static Row> {
+    TABLE.get(usize::try_from(bits.trailing_zeros()).ok()?)
+}
+
+/// The largest integer that Redis knows.
+const MOST: u64 = i64::MAX.unsigned_abs();
+
+/// An option: what follows its name, and what may stand beside it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The option.
     pub option: Known,
     /// Its name, in upper case.
-    pub name: &'static CStr,
+    pub name: &'static str,
+    /// The same for COMMAND DOCS.
+    pub token: &'static CStr,
     /// What follows its name.
-    pub value: Value,
-    /// How it stands to others.
-    pub place: Place,
+    pub value: Option<Value>,
+    /// The error for a wrong value.
+    pub error: Error,
+    /// The place of its value in [`Options`].
+    slot: usize,
+    /// Its value 0 is as if the option were not there.
+    pub void_at_0: bool,
+    /// The options that it must not stand beside. Of two that exclude each other one says so.
+    pub excludes: Known,
+    /// The option that it must stand beside, if any.
+    pub needs: Known,
+    /// The least quantity that it may stand beside.
+    pub least_quantity: i64,
+    /// It says a part of the limit. So it may stand in the definition of a policy, and not beside `@policy`.
+    pub says_limit: bool,
+    /// The error beside period 0, a semaphore; `None` where it may stand there.
+    pub period_0: Option<Error>,
+    /// The first of neighbours that exclude each other gives their choice this name in COMMAND DOCS.
+    pub choice: Option<&'static CStr>,
+    /// The name in COMMAND DOCS of the option together with those that need it.
+    pub group: Option<&'static CStr>,
 }
 
-/// What follows the name of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What follows the name of an option. The name of the value is that in COMMAND DOCS.
+#[derive(Clone, Copy, Debug)]
 pub enum Value {
-    /// Nothing.
-    Nothing,
-    /// A number, with its name in COMMAND DOCS.
-    Integer(&'static CStr),
-    /// A text, with its name in COMMAND DOCS.
-    Text(&'static CStr),
+    /// An integer in this range.
+    Integer {
+        /// Its name.
+        name: &'static CStr,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Milliseconds, or a number with a unit, up to a year.
+    Duration {
+        /// Its name.
+        name: &'static CStr,
+        /// The least, in milliseconds.
+        least_ms: u64,
+    },
+    /// Where windows start.
+    Start {
+        /// Its name.
+        name: &'static CStr,
+    },
+    /// A time zone.
+    Zone {
+        /// Its name.
+        name: &'static CStr,
+    },
+    /// A word that is not empty, which its use reads.
+    Word {
+        /// Its name.
+        name: &'static CStr,
+        /// How long it may be.
+        most_bytes: usize,
+        /// The error for a wrong one, which says what it may be.
+        error: Error,
+    },
 }
-
-/// How an option stands to others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// It excludes no other option.
-    Free,
-    /// It may not stand beside the rows next to it that belong to the same choice, which has this name in COMMAND DOCS.
-    Choice(&'static CStr),
-    /// It must stand beside the last row before that is none of these; the name is that of all together in COMMAND DOCS.
-    With(&'static CStr),
-}
-
-/// All options, in the order of COMMAND DOCS.
-pub static TABLE: [Row; 15] = [
-    Row::new(Known::BUCKETS, c"BUCKETS", Value::Integer(c"buckets"), Place::Choice(c"kind")),
-    Row::new(Known::FIXED, c"FIXED", Value::Nothing, Place::Choice(c"kind")),
-    Row::new(Known::FROM, c"FROM", Value::Text(c"anchor"), Place::With(c"calendar")),
-    Row::new(Known::TZ, c"TZ", Value::Text(c"zone"), Place::With(c"calendar")),
-    Row::new(Known::LEAVE, c"LEAVE", Value::Integer(c"leave"), Place::Free),
-    Row::new(Known::ATMOST, c"ATMOST", Value::Nothing, Place::Choice(c"manner")),
-    Row::new(Known::FORCE, c"FORCE", Value::Nothing, Place::Choice(c"manner")),
-    Row::new(Known::COUNTDENIED, c"COUNTDENIED", Value::Nothing, Place::Free),
-    Row::new(Known::LEASE, c"LEASE", Value::Text(c"lease-ms"), Place::Free),
-    Row::new(Known::ID, c"ID", Value::Text(c"id"), Place::Free),
-    Row::new(Known::BLOCK, c"BLOCK", Value::Text(c"block-ms"), Place::Choice(c"wait")),
-    Row::new(Known::AHEAD, c"AHEAD", Value::Text(c"ahead-ms"), Place::Choice(c"wait")),
-    Row::new(Known::CHECK, c"CHECK", Value::Nothing, Place::Choice(c"weight")),
-    Row::new(Known::SHADOW, c"SHADOW", Value::Nothing, Place::Choice(c"weight")),
-    Row::new(Known::MS, c"MS", Value::Nothing, Place::Free),
-];
 
 impl Row {
-    const fn new(option: Known, name: &'static CStr, value: Value, place: Place) -> Row {
-        Row { option, name, value, place }
+    /// What is not said in a row: an option without a value, which may stand beside everything.
+    const PLAIN: Row = Row {
+        option: Known::empty(),
+        name: "",
+        token: c"",
+        value: None,
+        error: Error::Internal,
+        slot: usize::MAX,
+        void_at_0: false,
+        excludes: Known::empty(),
+        needs: Known::empty(),
+        least_quantity: i64::MIN,
+        says_limit: false,
+        period_0: None,
+        choice: None,
+        group: None,
+    };
+
+    /// Whether the options of both rows exclude each other.
+    pub fn clashes_with(&self, other: &Row) -> bool {
+        self.excludes.contains(other.option) || other.excludes.contains(self.option)
     }
 
-    /// The name as text.
-    pub fn name(&self) -> &'static str {
-        self.name.to_str().unwrap_or_default()
+    /// Refuses the option beside `others`, this quantity, or a limit of this form.
+    fn check(&self, others: Known, quantity: i64, form: LimitForm) -> Result<(), Error> {
+        if quantity < self.least_quantity {
+            return Err(Error::QuantityBelow(self.name, self.least_quantity));
+        }
+        if self.says_limit && form == LimitForm::Policy {
+            return Err(Error::BesidePolicy(self.name));
+        }
+        if let Some(excluded) = self.excludes.intersection(others).rows().next() {
+            return Err(Error::NotTogether(excluded.name, self.name));
+        }
+        if let Some(needed) = self.needs.difference(others).rows().next() {
+            return Err(Error::Needs(self.name, needed.name));
+        }
+        match self.period_0 {
+            Some(error) if form == LimitForm::PeriodZero => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
-/// The option of this name, in any case.
-pub fn named(name: &[u8]) -> Option<&'static Row> {
-    TABLE.iter().find(|row| name.eq_ignore_ascii_case(row.name.to_bytes()))
+/// Completes a row.
+const fn named_row(option: Known, name: &'static str, token: &'static str, row: Row) -> Row {
+    let error = match row.value {
+        Some(Value::Integer { least, most, .. }) => Error::OptionInteger(name, least, most),
+        Some(Value::Duration { least_ms, .. }) => Error::OptionDuration(name, least_ms),
+        Some(Value::Start { .. }) => Error::From,
+        Some(Value::Zone { .. }) => Error::Zone,
+        Some(Value::Word { error, .. }) => error,
+        None => Error::Internal,
+    };
+    let token = match CStr::from_bytes_with_nul(token.as_bytes()) {
+        Ok(token) => token,
+        Err(_) => c"",
+    };
+    Row { option, name, token, error, ..row }
+}
+
+/// Numbers the rows whose values are kept in the same list of [`Options`].
+#[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
+const fn with_slots<const N: usize>(mut rows: [Row; N]) -> [Row; N] {
+    let mut at = 0;
+    while at < N {
+        if let Some(value) = rows[at].value {
+            rows[at].slot = slots_before(&rows, at, value);
+        }
+        at = at.saturating_add(1);
+    }
+    rows
+}
+
+/// How many of the first `end` rows have values that are kept in the same list as `value`.
+#[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
+const fn slots_before(rows: &[Row], end: usize, value: Value) -> usize {
+    let (mut at, mut slots) = (0, 0usize);
+    while at < end {
+        if let Some(other) = rows[at].value {
+            slots = slots.saturating_add(other.is_kept_as(value) as usize);
+        }
+        at = at.saturating_add(1);
+    }
+    slots
+}
+
+impl Value {
+    /// Whether values of both kinds are kept in the same list.
+    const fn is_kept_as(self, other: Value) -> bool {
+        match self {
+            Value::Integer { .. } | Value::Duration { .. } => {
+                matches!(other, Value::Integer { .. } | Value::Duration { .. })
+            }
+            Value::Start { .. } => matches!(other, Value::Start { .. }),
+            Value::Zone { .. } => matches!(other, Value::Zone { .. }),
+            Value::Word { .. } => matches!(other, Value::Word { .. }),
+        }
+    }
+
+    /// The error for a `word` that is no such value, if it is not that of the row.
+    fn special_error(self, word: &[u8]) -> Option<Error> {
+        let special = matches!(self, Value::Start { .. })
+            && Start::parse(word) == Err(AnchorError::NoSuchDay);
+        special.then_some(Error::NoSuchDay)
+    }
+
+    /// The value that `word` spells.
+    fn read(self, word: &[u8]) -> Option<Parsed<'_>> {
+        match self {
+            Value::Integer { least, most, .. } => {
+                let value = u64::try_from(parse_i64(word)?).ok()?;
+                (least..=most).contains(&value).then_some(Parsed::Number(value))
+            }
+            Value::Duration { least_ms, .. } => {
+                let ms = duration_ms(word)?;
+                (least_ms..=YEAR_MS).contains(&ms).then_some(Parsed::Number(ms))
+            }
+            Value::Start { .. } => Start::parse(word).ok().map(Parsed::Start),
+            Value::Zone { .. } => zones(|zones| zones.named(word)).map(Parsed::Zone),
+            Value::Word { most_bytes, .. } => {
+                (1..=most_bytes).contains(&word.len()).then_some(Parsed::Word(word))
+            }
+        }
+    }
+}
+
+/// Milliseconds, or a number with a unit.
+fn duration_ms(text: &[u8]) -> Option<u64> {
+    if let Some(ms) = parse_i64(text) {
+        return u64::try_from(ms).ok();
+    }
+    let with_unit = |text| match Period::parse(text).ok()?.length() {
+        Length::Ms(ms) => Some(ms),
+        Length::Months(_) => None,
+    };
+    match text {
+        // No period is 0, but a wait may be.
+        [b'0', unit @ ..] if unit.first().is_some_and(u8::is_ascii_alphabetic) => {
+            let mut one = Text::<8>::from(&b"1"[..]);
+            one.push(unit);
+            // A longer word does not fit, and is no unit.
+            let fits = one.as_bytes().len() == text.len();
+            with_unit(one.as_bytes()).filter(|_| fits).map(|_| 0)
+        }
+        text => with_unit(text),
+    }
+}
+
+/// A value that was given.
+#[derive(Clone, Copy, Debug)]
+enum Parsed<'a> {
+    Number(u64),
+    Start(Start),
+    Zone(Zone),
+    Word(&'a [u8]),
+}
+
+/// In which form a call gives its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitForm {
+    /// In numbers.
+    Numbers,
+    /// In numbers, with period 0.
+    PeriodZero,
+    /// By the name of a policy.
+    Policy,
+}
+
+/// The options of a call. It is small, as each call has one.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// Those that were read.
+    seen: Known,
+    /// Of these, those that matter: without `LEAVE 0`.
+    given: Known,
+    numbers: [u64; NUMBERS],
+    starts: [Option<Start>; STARTS],
+    zones: [Option<Zone>; ZONES],
+    words: [&'a [u8]; WORDS],
+}
+
+const NUMBERS: usize =
+    slots_before(&TABLE, TABLE.len(), Value::Integer { name: c"", least: 0, most: 0 });
+const STARTS: usize = slots_before(&TABLE, TABLE.len(), Value::Start { name: c"" });
+const ZONES: usize = slots_before(&TABLE, TABLE.len(), Value::Zone { name: c"" });
+const WORDS: usize = slots_before(
+    &TABLE,
+    TABLE.len(),
+    Value::Word { name: c"", most_bytes: 0, error: Error::Internal },
+);
+
+impl<'a> Options<'a> {
+    /// No options.
+    pub fn new() -> Options<'a> {
+        Options {
+            seen: Known::empty(),
+            given: Known::empty(),
+            numbers: [0; NUMBERS],
+            starts: [None; STARTS],
+            zones: [None; ZONES],
+            words: [b""; WORDS],
+        }
+    }
+
+    /// Adds the option `name`, if it is one of `known`. Its value, if it has one, is asked from `next`.
+    pub fn add(
+        &mut self,
+        known: Known,
+        name: &[u8],
+        next: impl FnOnce() -> Option<&'a [u8]>,
+    ) -> Result<(), Error> {
+        let row = known.rows().find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()));
+        let row = row.ok_or_else(|| Error::UnknownOption(name.into()))?;
+        if self.seen.contains(row.option) {
+            return Err(Error::Twice(row.name));
+        }
+        self.seen |= row.option;
+        if let Some(value) = row.value {
+            let word = next().ok_or(Error::NoValue(row.name, &row.error))?;
+            let wrong = || value.special_error(word).unwrap_or(row.error);
+            let value = value.read(word).ok_or_else(wrong)?;
+            if row.void_at_0 && matches!(value, Parsed::Number(0)) {
+                return Ok(());
+            }
+            self.keep(row.slot, value).ok_or(Error::Internal)?;
+        }
+        self.given |= row.option;
+        Ok(())
+    }
+
+    fn keep(&mut self, slot: usize, value: Parsed<'a>) -> Option<()> {
+        match value {
+            Parsed::Number(number) => *self.numbers.get_mut(slot)? = number,
+            Parsed::Start(start) => *self.starts.get_mut(slot)? = Some(start),
+            Parsed::Zone(zone) => *self.zones.get_mut(slot)? = Some(zone),
+            Parsed::Word(word) => *self.words.get_mut(slot)? = word,
+        }
+        Some(())
+    }
+
+    /// Refuses options that must not stand together, or not beside this quantity or a limit of this form.
+    pub fn check(&self, quantity: i64, form: LimitForm) -> Result<(), Error> {
+        self.given.rows().try_for_each(|row| row.check(self.given, quantity, form))
+    }
+
+    /// Whether the option might stand beside those that were given, and beside this quantity.
+    pub fn permit(&self, option: Known, quantity: i64) -> bool {
+        let clashes = |row: &Row| self.given.rows().any(|other| row.clashes_with(other));
+        option.rows().all(|row| quantity >= row.least_quantity && !clashes(row))
+    }
+
+    /// Whether this option was given.
+    #[inline]
+    pub fn has(&self, option: Known) -> bool {
+        self.given.contains(option)
+    }
+
+    /// The number that was given with this option; of a length of time the milliseconds.
+    #[inline]
+    pub fn number(&self, option: Known) -> Option<u64> {
+        match self.place(option)? {
+            (Value::Integer { .. } | Value::Duration { .. }, slot) => {
+                self.numbers.get(slot).copied()
+            }
+            (Value::Start { .. } | Value::Zone { .. } | Value::Word { .. }, _) => None,
+        }
+    }
+
+    /// The start of windows that was given with this option.
+    #[inline]
+    pub fn start(&self, option: Known) -> Option<Start> {
+        match self.place(option)? {
+            (Value::Start { .. }, slot) => self.starts.get(slot).copied()?,
+            _ => None,
+        }
+    }
+
+    /// The time zone that was given with this option.
+    #[inline]
+    pub fn zone(&self, option: Known) -> Option<Zone> {
+        match self.place(option)? {
+            (Value::Zone { .. }, slot) => self.zones.get(slot).copied()?,
+            _ => None,
+        }
+    }
+
+    /// The word that was given with this option.
+    #[inline]
+    pub fn word(&self, option: Known) -> Option<&'a [u8]> {
+        match self.place(option)? {
+            (Value::Word { .. }, slot) => self.words.get(slot).copied(),
+            _ => None,
+        }
+    }
+
+    /// Where the value of an option is kept, if it was given.
+    #[inline]
+    fn place(&self, option: Known) -> Option<(Value, usize)> {
+        if !self.has(option) {
+            return None;
+        }
+        let row = row_of(option.bits())?;
+        Some((row.value?, row.slot))
+    }
 }
 
 #[cfg(test)]
@@ -121,17 +592,122 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_option_has_one_row_and_is_found_by_its_name_in_any_case() {
-        let mut seen = Known::empty();
+    fn each_option_is_found_by_its_name_in_any_case_where_it_is_known() {
         for row in &TABLE {
-            assert!(!seen.intersects(row.option), "{row:?}");
-            assert_eq!(row.option.bits().count_ones(), 1, "{row:?}");
-            seen |= row.option;
-            let name = row.name.to_bytes();
-            assert_eq!(name, name.to_ascii_uppercase(), "{row:?}");
-            assert_eq!(named(&name.to_ascii_lowercase()).map(|row| row.option), Some(row.option));
+            assert_eq!(row.token.to_bytes(), row.name.as_bytes());
+            for name in [row.name.to_lowercase(), row.name.to_uppercase()] {
+                let word = || Some(if row.option == Known::TZ { &b"UTC"[..] } else { b"1" });
+                assert_eq!(Options::new().add(row.option, name.as_bytes(), word), Ok(()));
+                let others = Known::all().difference(row.option);
+                let unknown = Error::UnknownOption(name.as_bytes().into());
+                assert_eq!(Options::new().add(others, name.as_bytes(), word), Err(unknown));
+            }
         }
-        assert_eq!(seen, Known::all());
-        assert!(named(b"").is_none() && named(b"MSS").is_none() && named(b"M").is_none());
+        for name in ["", "M", "MSS"] {
+            assert!(Options::new().add(Known::all(), name.as_bytes(), || None).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn each_value_is_kept_and_read_back() {
+        let mut options = Options::new();
+        let rows = || TABLE.iter().filter(|row| row.value.is_some());
+        // An offset of so many minutes is a zone, too, and without its sign a time of day.
+        let words: Vec<_> = (10..).take(rows().count()).map(|it| format!("+00:{it}")).collect();
+        let is_number =
+            |row: &Row| matches!(row.value, Some(Value::Integer { .. } | Value::Duration { .. }));
+        for (row, word) in rows().zip(&words) {
+            let word = match row.value {
+                Some(Value::Start { .. }) => &word[1..],
+                _ if is_number(row) => &word[4..],
+                _ => word,
+            };
+            options.add(Known::all(), row.name.as_bytes(), || Some(word.as_bytes())).unwrap();
+        }
+        for (row, word) in rows().zip(&words) {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let zone = |zone| text(zones(|zones| zones.name(zone)).as_bytes());
+            let start = |start| match start {
+                Start::First => panic!("it is an anchor"),
+                Start::Anchor(anchor) => {
+                    let mut text = Text::<8>::from(&b"+"[..]);
+                    anchor.write(&mut text);
+                    String::from_utf8_lossy(text.as_bytes()).into_owned()
+                }
+            };
+            let read = [
+                options.start(row.option).map(start),
+                options.number(row.option).map(|number| format!("+00:{number}")),
+                options.zone(row.option).map(zone),
+                options.word(row.option).map(text),
+            ];
+            assert_eq!(read.iter().flatten().collect::<Vec<_>>(), [word], "{}", row.name);
+        }
+        assert_eq!(options.number(Known::MS), None);
+        assert_eq!(Options::new().number(Known::LEAVE), None);
+    }
+
+    #[test]
+    fn leave_0_is_as_if_it_were_not_there_but_is_there_once() {
+        let mut options = Options::new();
+        let zero = || Some(&b"0"[..]);
+        assert_eq!(options.add(Known::LEAVE, b"LEAVE", zero), Ok(()));
+        assert!(!options.has(Known::LEAVE));
+        assert_eq!(options.number(Known::LEAVE), None);
+        assert_eq!(options.add(Known::LEAVE, b"LEAVE", zero), Err(Error::Twice("LEAVE")));
+    }
+
+    #[test]
+    fn of_two_options_that_exclude_each_other_one_says_so() {
+        for row in &TABLE {
+            assert!(!row.excludes.contains(row.option), "{}", row.name);
+            for other in row.excludes.rows() {
+                assert!(!other.excludes.contains(row.option), "{} and {}", row.name, other.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_that_others_need_names_the_group_of_them() {
+        for row in &TABLE {
+            for needed in row.needs.rows() {
+                assert!(needed.group.is_some() && needed.needs.is_empty(), "{}", needed.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_value_may_be_fits_and_is_in_the_documentation() {
+        let page = include_str!("../docs/commands.md");
+        for row in TABLE.iter().filter(|row| row.value.is_some()) {
+            let text = row.error.text();
+            let text = std::str::from_utf8(text.as_bytes()).unwrap();
+            assert!(page.contains(&format!("`{text}`")), "{text}");
+            let missing = Error::NoValue(row.name, &row.error).text();
+            assert!(missing.as_bytes().ends_with(&text.as_bytes()[4..]), "{missing:?}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_time_are_milliseconds_or_carry_a_unit() {
+        for (text, ms) in [
+            ("0", Some(0)),
+            ("0s", Some(0)),
+            ("0MIN", Some(0)),
+            ("1500", Some(1_500)),
+            ("5s", Some(5_000)),
+            ("2Min", Some(120_000)),
+            ("0mo", None),
+            ("1y", None),
+            ("0m", None),
+            ("0 s", None),
+            ("0millisecondsandmore", None),
+            ("00s", None),
+            ("-1", None),
+            ("", None),
+            ("s", None),
+        ] {
+            assert_eq!(duration_ms(text.as_bytes()), ms, "{text:?}");
+        }
     }
 }

@@ -4,40 +4,6 @@ mod support;
 
 use support::*;
 
-/// What RL.ALL answers.
-#[derive(Debug, PartialEq)]
-struct Told {
-    /// The five integers and the number of the clause that decides.
-    numbers: Vec<i64>,
-    /// What each clause says.
-    clauses: Vec<Vec<i64>>,
-    /// The ids of the clauses that reserve, where they do.
-    ids: Vec<Option<String>>,
-}
-
-#[track_caller]
-fn told(reply: &Value) -> Told {
-    let Value::Array(parts) = reply else { panic!("no answer: {reply:?}") };
-    assert_eq!(parts.len(), 7, "{reply:?}");
-    let Value::Array(clauses) = &parts[6] else { panic!("no clauses: {reply:?}") };
-    let parts_of = |clause: &Value| match clause {
-        Value::Array(parts) => parts.clone(),
-        _ => panic!("no clause: {clause:?}"),
-    };
-    let id = |clause: &Value| match parts_of(clause).get(5) {
-        None | Some(Value::Nil) => None,
-        Some(id) => Some(text(id)),
-    };
-    Told {
-        numbers: ints(&Value::Array(parts[..6].to_vec())),
-        clauses: clauses
-            .iter()
-            .map(|one| ints(&Value::Array(parts_of(one)[..5].to_vec())))
-            .collect(),
-        ids: clauses.iter().map(id).collect(),
-    }
-}
-
 #[test]
 fn each_takes_if_all_are_allowed_and_else_none_does() {
     let (_server, mut conn) = Server::held();

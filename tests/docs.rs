@@ -425,11 +425,11 @@ fn syntax(argument: &Value) -> String {
         _ if token.is_empty() => value,
         _ => format!("{token} {value}"),
     };
-    if is_flagged("multiple") {
-        shown = format!("{shown} [{shown} ...]");
-    }
-    if is_flagged("optional") {
-        shown = format!("[{shown}]");
+    match (is_flagged("multiple"), is_flagged("optional")) {
+        (true, true) => shown = format!("[{shown} ...]"),
+        (true, false) => shown = format!("{shown} [{shown} ...]"),
+        (false, true) => shown = format!("[{shown}]"),
+        (false, false) => {}
     }
     shown
 }

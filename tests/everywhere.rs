@@ -119,7 +119,7 @@ fn databases_are_apart() {
 // ---- Cluster ----
 
 /// Calls on a key with a hash tag.
-const CALLS: [&str; 10] = [
+const CALLS: [&str; 11] = [
     "RL.THROTTLE {user}:1 15 30 60 1",
     "RL.THROTTLE_RO {user}:1 15 30 60 1",
     "RL.WINDOW {user}:2 5 60 1 FIXED TZ UTC",
@@ -128,6 +128,7 @@ const CALLS: [&str; 10] = [
     "RL.ACQUIRE_RO {user}:3 5 0",
     "RL.RENEW {user}:3 x",
     "RL.HELD {user}:3",
+    "RL.INFO {user}:3",
     "RL.APPLY {user}:3 y",
     "RL.RELEASE {user}:3 x y z",
 ];
@@ -251,7 +252,7 @@ fn the_acl_categories_are_told_where_the_server_has_them() {
 // ---- What the server tells ----
 
 /// Name, arity, flags, and every word of the syntax in its order.
-const COMMANDS: [(&str, i64, &str, &str); 10] = [
+const COMMANDS: [(&str, i64, &str, &str); 11] = [
     (
         "rl.throttle",
         -3,
@@ -287,6 +288,7 @@ const COMMANDS: [(&str, i64, &str, &str); 10] = [
     ("rl.release", -3, "write fast", "key id"),
     ("rl.renew", -3, "write fast", "key id LEASE"),
     ("rl.held", 2, "readonly fast", "key"),
+    ("rl.info", 2, "readonly fast", "key"),
 ];
 
 #[test]

@@ -8,15 +8,17 @@
 //!          [CHECK | SHADOW]
 //! ```
 
-use super::arguments::{Arguments, Clause, Family};
-use super::attempt::{attempt_all, Part};
+use super::arguments::{is_else, Arguments, Clause, Family};
+use super::attempt::{attempt_all, Done, Part};
+use super::observe;
+use super::policies::Ended;
 use super::{now_us, reply, waiting};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
 use crate::state::Spot;
 use crate::stats::Replied;
-use engine::all::together;
+use engine::all::{speakers, together, Share};
 use engine::decision::TimeUnit;
 use engine::judge::Mode;
 
@@ -44,10 +46,10 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     let parts: Vec<_> =
         spots.into_iter().zip(&clauses).map(|(spot, clause)| Part { spot, clause }).collect();
     let (allowed, done) = attempt_all(&parts, mode)?;
-    if mode != Mode::Look {
-        parts.iter().zip(&done).for_each(|(part, done)| part.note(done, allowed));
-    }
     let shares: Vec<_> = parts.iter().zip(&done).map(|(part, done)| part.share(done)).collect();
+    if mode != Mode::Look {
+        note(&parts, &done, &shares, allowed);
+    }
     let whole = together(&shares, allowed);
     let decides = shares.get(whole.decides).ok_or(Error::Internal)?;
     let ctx = call.context();
@@ -59,6 +61,28 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
         let _ = reply::answer(ctx, &done.answer);
     }
     Ok(Replied::of(allowed))
+}
+
+/// Notes how the parts ended: policies count choices, and every clause of a group that denied; of such a group one denial
+/// is noted, on the key of the clause that speaks for it.
+fn note(parts: &[Part], done: &[Done], shares: &[Share], call_allowed: bool) {
+    let has_choice = |group: usize| {
+        done.iter().zip(shares).any(|(done, share)| done.choice && share.group == group)
+    };
+    for ((part, done), share) in parts.iter().zip(done).zip(shares) {
+        let request = &part.clause.request;
+        match (done.choice, done.allowed) {
+            (true, true) if call_allowed => observe::count(request, Ended::Allowed),
+            (true, false) => observe::count(request, Ended::ShadowDenied),
+            (false, _) if !has_choice(share.group) => observe::count(request, Ended::Denied),
+            _ => {}
+        }
+    }
+    for (at, ..) in speakers(shares).filter(|(_, share, _)| !has_choice(share.group)) {
+        if let Some(part) = parts.get(at).filter(|part| part.clause.request.takes()) {
+            observe::note_denial(part.spot);
+        }
+    }
 }
 
 /// The keys of a call, and where its clauses begin.
@@ -87,13 +111,23 @@ fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeU
     let mut arguments = Arguments::from(call, first);
     let mut clauses = Vec::with_capacity(keys);
     let mut unit = TimeUnit::Seconds;
+    let mut group: usize = 0;
     loop {
         if arguments.take_last(b"MS") {
             unit = TimeUnit::Milliseconds;
         }
-        let Some(word) = arguments.next() else { break };
-        let clause = Family::named(word).ok_or(Error::NoClause);
-        clauses.push(arguments.clause(clause?)?);
+        let Some(mut word) = arguments.next() else { break };
+        match (is_else(word), clauses.is_empty()) {
+            (true, true) => return Err(Error::Else),
+            (true, false) => {
+                let next = arguments.next().filter(|next| Family::named(next).is_some());
+                word = next.ok_or(Error::Else)?;
+            }
+            (false, true) => {}
+            (false, false) => group = group.saturating_add(1),
+        }
+        let family = Family::named(word).ok_or(Error::NoClause)?;
+        clauses.push(arguments.clause(family, group)?);
     }
     if clauses.len() != keys {
         return Err(Error::Clauses);

@@ -1,54 +1,22 @@
 //! From the arguments of a call to a checked request.
 
+use super::limits::{Given, Shape};
 use super::policies::{self, Policy};
 use crate::config;
-use crate::error::{Error, Word};
-use crate::options::{self, Known};
+use crate::error::Error;
+use crate::options::{Known, LimitForm, Options};
 use crate::redis::call::Call;
-use crate::zones::zones;
-use engine::anchor::{AnchorError, AnchorText, Start};
-use engine::calendar::{Calendar, Zone};
 use engine::decimal::parse_i64;
 use engine::decision::{Ask, Manner, Quantity, TimeUnit};
 use engine::period::{Length, Period, PeriodError};
-use engine::request::{Limit, Request, Reserve, WindowLimit};
-use engine::reservation::{Id, MAX_ID, YEAR_MS};
-use engine::rule::Rule;
+use engine::request::{Limit, Request, Reserve};
+use engine::reservation::{Id, MAX_ID};
 use engine::throttle::Rate;
 use std::sync::Arc;
 
-const MAX_BUCKETS: u64 = 65_536;
-
-/// How a window counts, as options say it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Shape {
-    buckets: Option<u32>,
-    fixed: bool,
-    start: Option<Start>,
-    zone: Option<Zone>,
-}
-
-/// The options of a call.
-#[derive(Debug, Default)]
-pub struct Options<'a> {
-    /// Which there are.
-    seen: Known,
-    atmost: bool,
-    force: bool,
-    count_denied: bool,
-    check: bool,
-    /// `SHADOW`
-    pub shadow: bool,
-    unit: TimeUnit,
-    leave: u64,
-    ahead_ms: Option<u64>,
-    /// `LEASE`, in milliseconds.
-    pub lease_ms: Option<u64>,
-    id: Option<&'a [u8]>,
-    /// `BLOCK`: how long the call may wait, in milliseconds; 0 is for ever.
-    pub block_ms: Option<u64>,
-    /// `BUCKETS`, `FIXED`, `FROM` and `TZ`.
-    pub shape: Shape,
+/// Whether a word between two clauses joins them to a group.
+pub fn is_else(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"ELSE")
 }
 
 /// A command that takes, or looks at what it would take.
@@ -71,6 +39,8 @@ pub struct Clause {
     pub check: bool,
     /// It is told, and never denies the call.
     pub shadow: bool,
+    /// The number of its group: clauses that ELSE joins have the same.
+    pub group: usize,
 }
 
 impl Family {
@@ -86,27 +56,12 @@ impl Family {
 
     /// The options of a clause.
     fn of_clause(self) -> Known {
-        let all = Known::LEAVE | Known::CHECK | Known::SHADOW;
         match self {
-            Family::Throttle => all,
-            Family::Window => all | Known::WINDOW | Known::COUNTDENIED,
-            Family::Acquire => all | Known::WINDOW | Known::LEASE | Known::ID,
+            Family::Throttle => const { Known::THROTTLE.in_clause() },
+            Family::Window => const { Known::WINDOW.in_clause() },
+            Family::Acquire => const { Known::ACQUIRE.in_clause() },
         }
     }
-}
-
-/// A limit as its positional arguments give it.
-#[derive(Clone, Copy, Debug)]
-pub enum Given {
-    /// A rate.
-    Rate(Rate),
-    /// A window; without a period a semaphore.
-    Window {
-        /// The most that there may be at one time.
-        limit: u64,
-        /// The period.
-        period: Option<Period>,
-    },
 }
 
 /// Where words come from.
@@ -192,31 +147,18 @@ impl<'c, 'a> Arguments<'c, 'a> {
         self.parts(family, least, known, false, options)
     }
 
-    /// A clause of this family, after the word that it begins with and up to the next clause.
-    pub fn clause(&mut self, family: Family) -> Result<Clause, Error> {
-        let mut options = Options::default();
+    /// A clause of this family and group, after the word that it begins with and up to the next clause.
+    pub fn clause(&mut self, family: Family, group: usize) -> Result<Clause, Error> {
+        let mut options = Options::new();
         let mut request = self.parts(family, 0, family.of_clause(), true, &mut options)?;
-        let Options { check, shadow, .. } = options;
-        for (given, name) in [
-            (options.id.is_some(), "ID"),
-            (options.lease_ms.is_some(), "LEASE"),
-            (options.count_denied, "COUNTDENIED"),
-            (shadow, "SHADOW"),
-        ] {
-            if check && given {
-                return Err(Error::NotTogether(name, "CHECK"));
-            }
-        }
-        if shadow && options.count_denied {
-            return Err(Error::NotTogether("COUNTDENIED", "SHADOW"));
-        }
+        let check = options.has(Known::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
             // It makes no reservation.
             reserve.most = u64::MAX;
         }
         // A policy may be a shadow by itself.
-        let shadow = shadow || request.shadow;
-        Ok(Clause { request, check, shadow })
+        let shadow = options.has(Known::SHADOW) || request.shadow;
+        Ok(Clause { request, check, shadow, group })
     }
 
     /// A limit, the quantity and options. Nothing that is large is moved, as every call comes through here.
@@ -237,32 +179,39 @@ impl<'c, 'a> Arguments<'c, 'a> {
         let quantity = self.quantity(least, error)?;
         if self.remaining() > 0 {
             self.options(options, known, in_clause)?;
-            options.check(quantity)?;
-        }
-        if policy.is_some() {
-            options.check_beside_policy()?;
+            let form = if policy.is_some() { LimitForm::Policy } else { given.form() };
+            options.check(quantity, form)?;
         }
         let limit = match given {
             Given::Rate(rate) => Limit::Bucket(rate),
             Given::Window { limit, period } => {
-                let shape = policy.as_ref().map_or(&options.shape, |policy| &policy.shape);
+                let shape =
+                    policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
                 let window = shape.window(limit, period)?;
                 match family {
-                    Family::Acquire => Limit::Reserve(window, options.reserve()),
+                    Family::Acquire => Limit::Reserve(window, reserve(options)),
                     Family::Throttle | Family::Window => Limit::Window(window),
                 }
             }
         };
         let ask = Ask {
             quantity: Quantity::from_signed(quantity),
-            leave: options.leave,
-            manner: options.manner(),
+            leave: options.number(Known::LEAVE).unwrap_or(0),
+            manner: manner(options),
         };
+        let in_ms = options.has(Known::MS);
         Ok(Request {
             limit,
             ask,
-            count_denied: options.count_denied,
-            unit: options.unit,
+            count_denied: options.has(Known::COUNTDENIED),
+            ban_ms: match policy.as_deref() {
+                None => options.number(Known::BAN),
+                // A policy's is void where the call must not have one.
+                Some(policy) => policy
+                    .ban_ms
+                    .filter(|_| known.contains(Known::BAN) && options.permit(Known::BAN, quantity)),
+            },
+            unit: if in_ms { TimeUnit::Milliseconds } else { TimeUnit::Seconds },
             policy: policy.as_ref().map(|policy| policy.id),
             shadow: policy.is_some_and(|policy| policy.shadow),
         })
@@ -353,207 +302,297 @@ impl<'c, 'a> Arguments<'c, 'a> {
     ) -> Result<(), Error> {
         while let Some(word) = self.words.get(self.next) {
             let is_last = self.remaining() == 1 && word.eq_ignore_ascii_case(b"MS");
-            if in_clause && (is_last || Family::named(word).is_some()) {
+            if in_clause && (is_last || is_else(word) || Family::named(word).is_some()) {
                 break;
             }
             self.next = self.next.saturating_add(1);
-            let row = options::named(word).filter(|row| known.contains(row.option));
-            let row = row.ok_or_else(|| Error::UnknownOption(Word::from(word)))?;
-            if options.seen.contains(row.option) {
-                return Err(Error::Twice(row.name()));
-            }
-            options.seen |= row.option;
-            if row.value == options::Value::Nothing {
-                options.set(row.option);
-            } else {
-                let value = self.next().ok_or_else(|| Error::NoValue(row.name()))?;
-                options.set_value(row.option, value)?;
-            }
+            options.add(known, word, || self.next())?;
         }
         Ok(())
     }
 }
 
-impl<'a> Options<'a> {
-    fn set(&mut self, option: Known) {
-        match option {
-            Known::MS => self.unit = TimeUnit::Milliseconds,
-            Known::ATMOST => self.atmost = true,
-            Known::FORCE => self.force = true,
-            Known::COUNTDENIED => self.count_denied = true,
-            Known::FIXED => self.shape.fixed = true,
-            Known::CHECK => self.check = true,
-            Known::SHADOW => self.shadow = true,
-            _ => {}
-        }
-    }
-
-    fn set_value(&mut self, option: Known, value: &'a [u8]) -> Result<(), Error> {
-        match option {
-            Known::LEAVE => {
-                let leave = integer(value, 0).ok_or(Error::Leave)?;
-                self.leave = leave.unsigned_abs();
-            }
-            Known::AHEAD => self.ahead_ms = Some(duration_ms(value, 1).ok_or(Error::Ahead)?),
-            Known::LEASE => self.lease_ms = Some(duration_ms(value, 1).ok_or(Error::Lease)?),
-            Known::BLOCK => self.block_ms = Some(duration_ms(value, 0).ok_or(Error::Block)?),
-            Known::ID => {
-                checked_id(value)?;
-                self.id = Some(value);
-            }
-            Known::FROM => {
-                let start = Start::parse(value).map_err(|why| match why {
-                    AnchorError::Syntax => Error::From,
-                    AnchorError::NoSuchDay => Error::NoSuchDay,
-                })?;
-                self.shape.start = Some(start);
-            }
-            Known::TZ => {
-                self.shape.zone = Some(zones(|zones| zones.named(value)).ok_or(Error::Zone)?);
-            }
-            Known::BUCKETS => {
-                let buckets = integer(value, 1).map(i64::unsigned_abs);
-                let buckets = buckets.filter(|buckets| *buckets <= MAX_BUCKETS);
-                self.shape.buckets = u32::try_from(buckets.ok_or(Error::Buckets)?).ok();
-            }
-            _ => return Err(Error::Internal),
-        }
-        Ok(())
-    }
-
-    /// Refuses options that exclude each other, or a quantity below 0.
-    fn check(&self, quantity: i64) -> Result<(), Error> {
-        let leaves = self.leave > 0;
-        let ahead = self.ahead_ms.is_some();
-        let negative = quantity < 0;
-        for (given, name) in
-            [(self.atmost, "ATMOST"), (leaves, "LEAVE"), (self.force, "FORCE"), (ahead, "AHEAD")]
-        {
-            if negative && given {
-                return Err(Error::NotNegative(name));
-            }
-        }
-        for (given, name) in [
-            (leaves, "LEAVE"),
-            (self.atmost, "ATMOST"),
-            (self.block_ms.is_some(), "BLOCK"),
-            (self.count_denied, "COUNTDENIED"),
-            (ahead, "AHEAD"),
-        ] {
-            if self.force && given {
-                return Err(Error::NotTogether(name, "FORCE"));
-            }
-            if ahead && given && name != "AHEAD" && name != "COUNTDENIED" {
-                return Err(Error::NotTogether(name, "AHEAD"));
-            }
-        }
-        Ok(())
-    }
-
-    fn manner(&self) -> Manner {
-        match self.ahead_ms {
-            Some(ms) => Manner::Ahead(ms.saturating_mul(1_000)),
-            None if self.force => Manner::Force,
-            None if self.atmost => Manner::AtMost,
-            None => Manner::Whole,
-        }
-    }
-
-    fn reserve(&self) -> Reserve {
-        Reserve {
-            lease_ms: self.lease_ms.unwrap_or_else(|| config::LEASE_MS.get()),
-            id: self.id.map(Id::from),
-            most: config::MAX_RESERVATIONS.get(),
-        }
-    }
-
-    /// Refuses options that say what a policy says.
-    fn check_beside_policy(&self) -> Result<(), Error> {
-        for (given, name) in [
-            (self.shape.buckets.is_some(), "BUCKETS"),
-            (self.shape.fixed, "FIXED"),
-            (self.shape.start.is_some(), "FROM"),
-            (self.shape.zone.is_some(), "TZ"),
-        ] {
-            if given {
-                return Err(Error::BesidePolicy(name));
-            }
-        }
-        Ok(())
+/// How the quantity is taken.
+fn manner(options: &Options) -> Manner {
+    match options.number(Known::AHEAD) {
+        Some(ms) => Manner::Ahead(ms.saturating_mul(1_000)),
+        None if options.has(Known::FORCE) => Manner::Force,
+        None if options.has(Known::ATMOST) => Manner::AtMost,
+        None => Manner::Whole,
     }
 }
 
-impl Shape {
-    /// How a window of `limit` each `period` counts; without a period it is a semaphore.
-    pub fn window(&self, limit: u64, period: Option<Period>) -> Result<WindowLimit, Error> {
-        if self.buckets.is_some() && self.fixed {
-            return Err(Error::NotTogether("BUCKETS", "FIXED"));
-        }
-        if self.start.is_some() && !self.fixed {
-            return Err(Error::FromAlone);
-        }
-        if self.zone.is_some() && !self.fixed {
-            return Err(Error::ZoneAlone);
-        }
-        if self.zone.is_some() && self.start == Some(Start::First) {
-            return Err(Error::NotTogether("TZ", "FROM first"));
-        }
-        let Some(period) = period else {
-            if self.buckets.is_some() || self.fixed {
-                return Err(Error::SemaphoreWindow);
-            }
-            return Ok(WindowLimit { limit, rule: Rule::Semaphore, most_entries: 0 });
-        };
-        if self.fixed {
-            let rule = self.fixed_rule(period)?;
-            return Ok(WindowLimit { limit, rule, most_entries: 1 });
-        }
-        let most_entries = self.buckets.unwrap_or_else(config::window_entries);
-        let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
-        Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
-    }
-
-    fn fixed_rule(&self, period: Period) -> Result<Rule, Error> {
-        let zone = || self.zone.or_else(config::timezone).ok_or(Error::Zone);
-        let calendar = match self.start {
-            Some(Start::First) => return Ok(Rule::FirstHit(period)),
-            Some(Start::Anchor(anchor)) => {
-                Calendar::anchored(period, anchor, zone()?).map_err(|unfit| {
-                    let mut text = AnchorText::new();
-                    anchor.write(&mut text);
-                    Error::Unfit(Word::from(text.as_bytes()), unfit)
-                })?
-            }
-            None => Calendar::new(period, zone()?).map_err(|_| Error::Calendar)?,
-        };
-        Ok(Rule::Calendar(calendar))
+/// The reservation that is made.
+fn reserve(options: &Options) -> Reserve {
+    Reserve {
+        lease_ms: options.number(Known::LEASE).unwrap_or_else(|| config::LEASE_MS.get()),
+        id: options.word(Known::ID).map(Id::from),
+        most: config::MAX_RESERVATIONS.get(),
     }
 }
 
 /// An integer of at least `least`.
-pub fn integer(text: &[u8], least: i64) -> Option<i64> {
+fn integer(text: &[u8], least: i64) -> Option<i64> {
     parse_i64(text).filter(|value| *value >= least)
-}
-
-/// Milliseconds, or a number with a unit, from `least` to a year.
-fn duration_ms(text: &[u8], least: u64) -> Option<u64> {
-    let with_unit = |text| match Period::parse(text).ok()?.length() {
-        Length::Ms(ms) => Some(ms),
-        Length::Months(_) => None,
-    };
-    let ms = match (parse_i64(text), text) {
-        (Some(ms), _) => u64::try_from(ms).ok()?,
-        // No period is 0, but a wait may be.
-        (None, [b'0', unit @ ..]) if unit.first().is_some_and(u8::is_ascii_alphabetic) => {
-            with_unit(&[b"1", unit].concat()).map(|_| 0)?
-        }
-        (None, text) => with_unit(text)?,
-    };
-    Some(ms).filter(|ms| (least..=YEAR_MS).contains(ms))
 }
 
 /// An id of 1 to 64 bytes.
 pub fn checked_id(id: &[u8]) -> Result<Id, Error> {
     let known = (1..=MAX_ID).contains(&id.len());
     known.then(|| Id::from(id)).ok_or(Error::Id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::definitions;
+    use super::*;
+    use crate::options::{Row, Value, TABLE};
+    use engine::reservation::YEAR_MS;
+
+    /// Who takes options.
+    #[derive(Clone, Copy, Debug)]
+    enum Taker {
+        Command(Family, Known),
+        Clause(Family),
+    }
+
+    const TAKERS: [Taker; 9] = [
+        Taker::Command(Family::Throttle, Known::THROTTLE),
+        Taker::Command(Family::Throttle, Known::THROTTLE_RO),
+        Taker::Command(Family::Window, Known::WINDOW),
+        Taker::Command(Family::Window, Known::WINDOW_RO),
+        Taker::Command(Family::Acquire, Known::ACQUIRE),
+        Taker::Command(Family::Acquire, Known::WINDOW_RO),
+        Taker::Clause(Family::Throttle),
+        Taker::Clause(Family::Window),
+        Taker::Clause(Family::Acquire),
+    ];
+
+    impl Taker {
+        fn family(self) -> Family {
+            match self {
+                Taker::Command(family, _) | Taker::Clause(family) => family,
+            }
+        }
+
+        fn known(self) -> Known {
+            match self {
+                Taker::Command(_, known) => known,
+                Taker::Clause(family) => family.of_clause(),
+            }
+        }
+
+        fn takes_negative(self) -> bool {
+            matches!(self, Taker::Command(Family::Throttle | Family::Window, _))
+        }
+
+        fn limit(self) -> &'static str {
+            match self.family() {
+                Family::Throttle => "5 5 60",
+                Family::Window | Family::Acquire => "5 60",
+            }
+        }
+
+        /// What is said of words, apart by single blanks.
+        fn read(self, words: &str) -> Result<(), Error> {
+            let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+            let mut arguments = Arguments::of(&words);
+            match self {
+                Taker::Command(family, known) => {
+                    arguments.request(family, known, &mut Options::new()).map(|_| ())
+                }
+                Taker::Clause(family) => arguments.clause(family, 0).map(|_| ()),
+            }
+        }
+
+        /// What is said of these options after a limit.
+        fn options(self, options: &str) -> Result<(), Error> {
+            self.read(&format!("{} {options}", self.limit()))
+        }
+    }
+
+    /// The option with a value that it may have.
+    fn spelled(row: &Row) -> String {
+        match row.value {
+            None => row.name.into(),
+            Some(Value::Integer { least, .. }) => format!("{} {}", row.name, least + 1),
+            Some(Value::Duration { least_ms, .. }) => format!("{} {}", row.name, least_ms + 1),
+            Some(Value::Start { .. }) => format!("{} 2026-11-02", row.name),
+            Some(Value::Zone { .. } | Value::Word { .. }) => format!("{} UTC", row.name),
+        }
+    }
+
+    /// The same with what it needs.
+    fn complete(row: &Row) -> String {
+        let needed = row.needs.rows().map(spelled);
+        needed.chain([spelled(row)]).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn an_option_is_taken_once_with_a_value_and_by_no_other_command() {
+        for taker in TAKERS {
+            for row in taker.known().rows() {
+                let (name, once) = (row.name, spelled(row));
+                assert_eq!(taker.options(&complete(row)), Ok(()), "{taker:?} {name}");
+                let twice = taker.options(&format!("{once} {once}"));
+                assert_eq!(twice, Err(Error::Twice(name)), "{taker:?} {name}");
+                let wanted = match row.value {
+                    Some(_) => Err(Error::NoValue(name, &row.error)),
+                    None => taker.options(&complete(row)),
+                };
+                assert_eq!(taker.options(name), wanted, "{taker:?} {name}");
+            }
+            // MS as the last word is the end of a clause.
+            let others = Known::all().difference(taker.known()).difference(Known::MS);
+            for row in others.rows() {
+                let unknown = Error::UnknownOption(row.name.as_bytes().into());
+                assert_eq!(taker.options(&spelled(row)), Err(unknown), "{taker:?} {}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_its_range_is_an_error_that_says_the_range() {
+        let no_numbers = || ["", "x", "+1", "01", "1.5", "-1", "1m", "1mo"].map(String::from);
+        let plus = |value: u64, more: i128| (i128::from(value) + more).to_string();
+        for row in &TABLE {
+            let (good, bad): (Vec<String>, Vec<String>) = match row.value {
+                Some(Value::Integer { least, most, .. }) => (
+                    vec![plus(least, 0), plus(most, 0)],
+                    [plus(least, -1), plus(most, 1), plus(u64::MAX, 2), "1s".into()]
+                        .into_iter()
+                        .chain(no_numbers())
+                        .collect(),
+                ),
+                Some(Value::Duration { least_ms, .. }) => (
+                    vec![plus(least_ms, 0), plus(YEAR_MS, 0), "52w".into(), "5Min".into()],
+                    [plus(least_ms, -1), plus(YEAR_MS, 1), "53w".into(), "1y".into()]
+                        .into_iter()
+                        .chain(no_numbers())
+                        .collect(),
+                ),
+                Some(Value::Word { most_bytes, .. }) => {
+                    let word = |bytes| "x".repeat(bytes);
+                    (vec![word(1), word(most_bytes)], vec![String::new(), word(most_bytes + 1)])
+                }
+                Some(Value::Start { .. }) => (
+                    [
+                        "first",
+                        "FIRST",
+                        "09:00",
+                        "sun@09:00:30",
+                        "31",
+                        "02-29",
+                        "2255-12-31@23:59:59",
+                    ]
+                    .map(String::from)
+                    .into(),
+                    ["", "0", "32", "9:00", "firs", "sun@", "1969-12-31", "2256-01-01"]
+                        .map(String::from)
+                        .into(),
+                ),
+                Some(Value::Zone { .. }) => (
+                    vec!["UTC".into(), "+08:00".into()],
+                    ["", "1", "Mars"].map(String::from).into(),
+                ),
+                None => continue,
+            };
+            let read = |value: &String| {
+                Options::new().add(row.option, row.name.as_bytes(), || Some(value.as_bytes()))
+            };
+            for value in &good {
+                assert_eq!(read(value), Ok(()), "{} {value:?}", row.name);
+            }
+            for value in &bad {
+                assert_eq!(read(value), Err(row.error), "{} {value:?}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn options_stand_together_unless_one_excludes_the_other() {
+        for taker in TAKERS {
+            let known = taker.known();
+            for (one, other) in known.rows().flat_map(|one| known.rows().map(move |it| (one, it))) {
+                // What one of them needs may exclude the other.
+                let mut needed = one.needs.rows().chain(other.needs.rows());
+                if one.option == other.option
+                    || needed.any(|row| row.clashes_with(one) || row.clashes_with(other))
+                {
+                    continue;
+                }
+                let mut words = vec![spelled(one), spelled(other)];
+                let missing = one.needs.union(other.needs).difference(one.option | other.option);
+                words.extend(missing.rows().map(spelled));
+                let wanted = match (one.excludes.contains(other.option), one.clashes_with(other)) {
+                    (true, _) => Err(Error::NotTogether(other.name, one.name)),
+                    (false, true) => Err(Error::NotTogether(one.name, other.name)),
+                    (false, false) => Ok(()),
+                };
+                let words = words.join(" ");
+                assert_eq!(taker.options(&words), wanted, "{taker:?} {words}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_needs_what_its_row_says() {
+        for taker in TAKERS {
+            for row in taker.known().rows() {
+                for needed in row.needs.rows() {
+                    let error = Err(Error::Needs(row.name, needed.name));
+                    assert_eq!(taker.options(&spelled(row)), error, "{taker:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_stands_beside_the_quantities_that_its_row_allows() {
+        for taker in TAKERS {
+            let least = if taker.takes_negative() { -1 } else { 0 };
+            for (row, quantity) in
+                taker.known().rows().flat_map(|row| (least..=1).map(move |it| (row, it)))
+            {
+                let wanted = match quantity < row.least_quantity {
+                    true => Err(Error::QuantityBelow(row.name, row.least_quantity)),
+                    false => Ok(()),
+                };
+                let options = format!("{quantity} {}", complete(row));
+                assert_eq!(taker.options(&options), wanted, "{taker:?} {options}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_that_says_the_limit_stands_in_a_policy_and_not_beside_it() {
+        definitions::set(b"rate THROTTLE 5 5 60; window WINDOW 5 60").unwrap();
+        for taker in TAKERS {
+            let policy = if taker.family() == Family::Throttle { "@rate" } else { "@window" };
+            for row in taker.known().rows().filter(|row| row.needs.is_empty()) {
+                let wanted =
+                    if row.says_limit { Err(Error::BesidePolicy(row.name)) } else { Ok(()) };
+                let words = format!("{policy} {}", spelled(row));
+                assert_eq!(taker.read(&words), wanted, "{taker:?} {words}");
+            }
+        }
+        for row in &TABLE {
+            let in_policy = Known::WINDOW.in_policy().contains(row.option);
+            let definition = format!("a WINDOW 5 60 {}", complete(row));
+            let set = definitions::set(definition.as_bytes());
+            assert_eq!(set.is_ok(), in_policy, "{definition}: {set:?}");
+        }
+        definitions::set(b"").unwrap();
+    }
+
+    #[test]
+    fn an_option_that_needs_a_window_does_not_stand_beside_period_0() {
+        for taker in TAKERS.into_iter().filter(|taker| taker.family() == Family::Acquire) {
+            for row in taker.known().rows().filter(|row| row.needs.is_empty()) {
+                let wanted = row.period_0.map_or(Ok(()), Err);
+                let words = format!("5 0 {}", spelled(row));
+                assert_eq!(taker.read(&words), wanted, "{taker:?} {words}");
+            }
+        }
+    }
 }

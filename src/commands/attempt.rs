@@ -7,14 +7,14 @@
 
 use super::arguments::Clause;
 use super::policies::Ended;
-use super::{observe, waiting};
+use super::waiting;
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
 use crate::redis::random;
 use crate::state::window::release_untold;
 use crate::state::{Intent, ServerKey, Spot};
 use crate::stats;
-use engine::all::{self, Share};
+use engine::all::{Choices, Share};
 use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::judge::{self, Mode};
 use engine::request::{Limit, Request};
@@ -89,25 +89,17 @@ pub struct Done {
     pub answer: Answer,
     /// Whether it was allowed, before a denial was counted.
     pub allowed: bool,
+    /// Whether it was the choice of its group.
+    pub choice: bool,
 }
 
 impl Part<'_> {
-    /// Notes how the part ended, where the whole call was allowed or not.
-    pub fn note(&self, done: &Done, call_allowed: bool) {
-        let ended = match (done.allowed, self.clause.shadow) {
-            (true, _) if call_allowed => Ended::Allowed,
-            (true, _) => return,
-            (false, true) => Ended::ShadowDenied,
-            (false, false) => Ended::Denied,
-        };
-        observe::note(self.spot, &self.clause.request, ended);
-    }
-
     /// The part as it weighs in the answer of the whole call.
     pub fn share(&self, done: &Done) -> Share {
-        let Clause { request, check, shadow } = self.clause;
+        let Clause { request, check, shadow, group } = self.clause;
         let quantity = if *check { 0 } else { request.ask.quantity.wanted() };
-        Share { decision: done.answer.decision, quantity, shadow: *shadow }
+        let decision = done.answer.decision;
+        Share { decision, quantity, shadow: *shadow, group: *group, choice: done.choice }
     }
 }
 
@@ -132,10 +124,13 @@ fn write(plan: Plan) {
 pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, Error> {
     let mut call = judge::Call::new(ServerKey { spot, intent: intent(terms.mode) }, request);
     let mut judged = call.judge(terms.barred)?;
+    judged.check_room()?;
     let allowed = judged.verdict().allowed();
     let tries = terms.mode == Mode::Try && !allowed;
     let alone_us = if tries { judged.earliest_grant_us()? } else { None };
-    let plan = judged.plan(judge::Terms::of(terms.mode), allowed, new_id)?;
+    let may_ban = !terms.barred && !request.shadow;
+    let on = judge::Terms { may_ban, ..judge::Terms::of(terms.mode) };
+    let plan = judged.plan(on, allowed, new_id)?;
     let answer = answer(request, &plan);
     write(plan);
     Ok(Attempt { answer, alone_us })
@@ -152,8 +147,9 @@ pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Erro
         ));
     }
     let mut judged = Vec::with_capacity(parts.len());
+    let mut choices = Choices::default();
     for (call, part) in calls.iter_mut().zip(parts) {
-        let Part { spot, clause: Clause { request, check, shadow } } = *part;
+        let Part { spot, clause: Clause { request, check, shadow, group } } = *part;
         let mut terms = judge::Terms { check: *check, ..judge::Terms::of(mode) };
         let mut barred = false;
         if mode != Mode::Look {
@@ -163,18 +159,33 @@ pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Erro
             barred = request.takes() && waiting::is_barred(spot, request.leave());
             // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
             terms.may_count = !barred && !*shadow;
+            terms.may_ban = terms.may_count;
         }
-        judged.push((call.judge(barred)?, terms));
+        let one = call.judge(barred)?;
+        let choice = choices.next(*group, one.verdict(), *shadow);
+        if choice {
+            one.check_room()?;
+        }
+        terms.check |= !choice;
+        judged.push((one, terms, choice));
     }
-    let verdicts =
-        judged.iter().zip(parts).map(|((judged, _), part)| (judged.verdict(), part.clause.shadow));
-    let call_allowed = all::allowed(verdicts);
+    let call_allowed = choices.allowed();
+    // Only a group that denies the call closes its keys: one without a choice.
+    let groups_with_choice: Vec<usize> = judged
+        .iter()
+        .zip(parts)
+        .filter(|((.., choice), _)| *choice)
+        .map(|(_, part)| part.clause.group)
+        .collect();
+    for ((_, terms, _), part) in judged.iter_mut().zip(parts) {
+        terms.may_ban &= !groups_with_choice.contains(&part.clause.group);
+    }
     let mut plans = Vec::with_capacity(parts.len());
     let mut done = Vec::with_capacity(parts.len());
-    for ((judged, terms), part) in judged.into_iter().zip(parts) {
+    for ((judged, terms, choice), part) in judged.into_iter().zip(parts) {
         let allowed = judged.verdict().allowed();
         let plan = judged.plan(terms, call_allowed, new_id)?;
-        done.push(Done { answer: answer(&part.clause.request, &plan), allowed });
+        done.push(Done { answer: answer(&part.clause.request, &plan), allowed, choice });
         plans.push(plan);
     }
     plans.into_iter().for_each(write);

@@ -114,6 +114,12 @@ pub fn is_waiting(db: i32, key: &[u8], id: &[u8]) -> bool {
     !is_empty() && look(|lines| lines.is_waiting(db, key, id))
 }
 
+/// See [`line::Lines::waiting_on`].
+pub fn waiting_on(db: i32, key: &[u8]) -> u64 {
+    let waiting = if is_empty() { 0 } else { look(|lines| lines.waiting_on(db, key)) };
+    u64::try_from(waiting).unwrap_or(u64::MAX)
+}
+
 /// See [`line::Lines::admit`].
 pub fn admit(most: u64) -> Option<Ticket> {
     change(|lines, _| lines.admit(most))

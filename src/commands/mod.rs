@@ -3,6 +3,9 @@
 pub mod all;
 mod arguments;
 pub mod attempt;
+pub mod definitions;
+pub mod inspect;
+mod limits;
 mod lines;
 pub mod observe;
 pub mod policies;

@@ -1,10 +1,10 @@
 //! What is noted of the calls that take: by policy, the keys that are denied most, and keyspace events.
 
-use super::arguments::{integer, Arguments};
+use super::arguments::Arguments;
 use super::policies::{self, Ended};
 use crate::config;
 use crate::error::Error;
-use crate::options::Known;
+use crate::options::{Known, Options};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::events::notify;
@@ -34,18 +34,21 @@ pub fn forget_top() {
 
 /// Notes how a request ended, once it is replied.
 pub fn note(spot: Spot, request: &Request, ended: Ended) {
-    if !request.takes() {
-        return;
-    }
-    if let Some(id) = request.policy {
-        policies::count(id, ended);
-    }
-    if ended == Ended::Denied {
+    count(request, ended);
+    if request.takes() && ended == Ended::Denied {
         note_denial(spot);
     }
 }
 
-fn note_denial(spot: Spot) {
+/// Counts how a request ended in its policy.
+pub fn count(request: &Request, ended: Ended) {
+    if let Some(id) = request.policy.filter(|_| request.takes()) {
+        policies::count(id, ended);
+    }
+}
+
+/// Notes a denial of a call that takes, for RL.TOP and as a keyspace event.
+pub fn note_denial(spot: Spot) {
     if config::TOP_KEYS.get() > 0 {
         let name = spot.name.as_bytes();
         let key = Key { db: spot.ctx.db(), name: name.get(..MAX_KEY).unwrap_or(name) };
@@ -57,31 +60,15 @@ fn note_denial(spot: Spot) {
 }
 
 /// `RL.TOP [COUNT n] [RESET]`
-pub fn top_keys(call: &Call, _known: Known) -> Result<Replied, Error> {
-    let mut arguments = Arguments::from(call, 1);
-    let (mut count, mut reset) = (None, false);
-    while let Some(word) = arguments.next() {
-        if word.eq_ignore_ascii_case(b"COUNT") {
-            if count.is_some() {
-                return Err(Error::Twice("COUNT"));
-            }
-            let value = arguments.next().ok_or(Error::NoValue("COUNT"))?;
-            count = Some(integer(value, 1).ok_or(Error::TopCount)?);
-        } else if word.eq_ignore_ascii_case(b"RESET") {
-            if reset {
-                return Err(Error::Twice("RESET"));
-            }
-            reset = true;
-        } else {
-            return Err(Error::UnknownOption(word.into()));
-        }
-    }
-    let most = usize::try_from(count.unwrap_or(10)).unwrap_or(usize::MAX);
+pub fn top_keys(call: &Call, known: Known) -> Result<Replied, Error> {
+    let mut options = Options::new();
+    Arguments::from(call, 1).options(&mut options, known, false)?;
+    let most = usize::try_from(options.number(Known::COUNT).unwrap_or(10)).unwrap_or(usize::MAX);
     let heaviest = match config::TOP_KEYS.get() {
         0 => Vec::new(),
         _ => top(|top| top.heaviest(clock::command_time_us(), most)),
     };
-    if reset {
+    if options.has(Known::RESET) {
         forget_top();
     }
     let ctx = call.context();

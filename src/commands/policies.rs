@@ -1,22 +1,12 @@
-//! Limits by name: the table of the setting `ratelimit.policies`, and what became of the calls that used it.
-//!
-//! ```text
-//! free THROTTLE 15 30 60; day WINDOW 1000 1d FIXED TZ Asia/Shanghai; burst WINDOW 5 1s SHADOW
-//! name kind     limit     name kind   limit                          name  kind   limit
-//! ```
+//! Limits by name: the table of policies, and what became of the calls that used it.
 
-use super::arguments::{Arguments, Family, Given, Options, Shape};
+use super::limits::{Given, Shape};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
 use crate::stats::{Counter, Replied};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The most policies of a table.
-const MOST: usize = 1_000;
-/// The longest name, in bytes.
-const MAX_NAME: usize = 64;
 
 /// A limit that has a name.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +17,28 @@ pub struct Policy {
     pub given: Given,
     /// How a window counts.
     pub shape: Shape,
+    /// For how many milliseconds a denial closes the key (BAN).
+    pub ban_ms: Option<u64>,
     /// It never denies.
     pub shadow: bool,
 }
+
+/// A policy as it is defined, before it has a number.
+pub struct Definition {
+    /// The limit.
+    pub given: Given,
+    /// How a window counts.
+    pub shape: Shape,
+    /// For how many milliseconds a denial closes the key (BAN).
+    pub ban_ms: Option<u64>,
+    /// It never denies.
+    pub shadow: bool,
+    /// The definition without the name, with single blanks.
+    pub text: String,
+}
+
+/// Definitions by name.
+pub type Definitions = BTreeMap<Vec<u8>, Definition>;
 
 /// What became of the calls that used a policy.
 #[derive(Debug, Default)]
@@ -108,17 +117,17 @@ pub fn count(id: u64, ended: Ended) {
     });
 }
 
-/// Replaces the whole table, or says which policy is wrong and why. The counts of names that stay go on; so do all
-/// where this is the text that was replaced last.
-pub fn set(text: &[u8]) -> Result<(), String> {
-    let parsed = parse(text)?;
+/// Replaces the whole table by what `text` defines. The counts of names that stay go on; so do all where this is the
+/// text that was replaced last.
+pub fn replace(text: &[u8], definitions: Definitions) {
     table(|table| {
         let mut rows = BTreeMap::new();
         let (old_text, mut gone) = std::mem::take(&mut table.before);
         if old_text == text {
             table.rows.append(&mut gone);
         }
-        for (name, (given, shape, shadow, definition)) in parsed {
+        for (name, definition) in definitions {
+            let Definition { given, shape, ban_ms, shadow, text: definition } = definition;
             let (id, counts) = match table.rows.remove(&name) {
                 Some(row) => (row.policy.id, row.counts),
                 None => {
@@ -126,14 +135,13 @@ pub fn set(text: &[u8]) -> Result<(), String> {
                     (table.last_id, Arc::default())
                 }
             };
-            let policy = Arc::new(Policy { id, given, shape, shadow });
+            let policy = Arc::new(Policy { id, given, shape, ban_ms, shadow });
             rows.insert(name, Row { policy, definition, counts });
         }
         table.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
         let gone = std::mem::replace(&mut table.rows, rows);
         table.before = (std::mem::replace(&mut table.text, text.to_vec()), gone);
     });
-    Ok(())
 }
 
 /// Forgets the table, before the module goes.
@@ -199,58 +207,4 @@ pub fn policies(call: &Call, _known: Known) -> Result<Replied, Error> {
         one.counts.iter().for_each(|count| ctx.reply_integer(*count));
     }
     Ok(Replied::Allowed)
-}
-
-type Parsed = BTreeMap<Vec<u8>, (Given, Shape, bool, String)>;
-
-fn parse(text: &[u8]) -> Result<Parsed, String> {
-    let mut parsed = Parsed::new();
-    for part in text.split(|byte| *byte == b';') {
-        let words: Vec<&[u8]> =
-            part.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
-        let [name, definition @ ..] = words.as_slice() else { continue };
-        let refuse = |why: &str| Err(format!("policy {}: {why}", name.escape_ascii()));
-        let known = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
-        if name.len() > MAX_NAME || !name.iter().all(known) {
-            return refuse("a name must have 1 to 64 letters, digits, '_', '.' or '-'");
-        }
-        let (given, shape, shadow) = match define(definition) {
-            Ok(defined) => defined,
-            Err(error) => {
-                let text = error.text();
-                let text = String::from_utf8_lossy(text.as_bytes());
-                return refuse(text.strip_prefix("ERR ").unwrap_or(&text));
-            }
-        };
-        let definition = String::from_utf8_lossy(&definition.join(&b' ')).into_owned();
-        if parsed.insert(name.to_vec(), (given, shape, shadow, definition)).is_some() {
-            return refuse("the name is given twice");
-        }
-        if parsed.len() > MOST {
-            return Err(format!("there must be at most {MOST} policies"));
-        }
-    }
-    Ok(parsed)
-}
-
-/// The limit of a definition: a kind, the limit as in that command, and perhaps SHADOW.
-fn define(words: &[&[u8]]) -> Result<(Given, Shape, bool), Error> {
-    let mut arguments = Arguments::of(words);
-    let kind = arguments.next().and_then(Family::named);
-    let (family, known) = match kind {
-        Some(Family::Throttle) => (Family::Throttle, Known::SHADOW),
-        // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
-        Some(Family::Window) => (Family::Acquire, Known::WINDOW | Known::SHADOW),
-        Some(Family::Acquire) | None => return Err(Error::PolicyKind),
-    };
-    let given = arguments.numbers(family).map_err(|error| match error {
-        Error::Arity => Error::PolicyLimit,
-        other => other,
-    })?;
-    let mut options = Options::default();
-    arguments.options(&mut options, known, false)?;
-    if let Given::Window { limit, period } = given {
-        options.shape.window(limit, period)?;
-    }
-    Ok((given, options.shape, options.shadow))
 }

@@ -1,12 +1,12 @@
 //! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
 
-use super::arguments::{checked_id, Arguments, Options};
+use super::arguments::{checked_id, Arguments};
 use super::reply;
 use super::spot;
 use super::waiting::wake_key;
 use crate::config;
 use crate::error::Error;
-use crate::options::Known;
+use crate::options::{Known, Options};
 use crate::redis::call::Call;
 use crate::state::{window, ServerKey};
 use crate::stats::{self, Replied};
@@ -57,10 +57,10 @@ pub fn release(call: &Call, _known: Known) -> Result<Replied, Error> {
 pub fn renew(call: &Call, known: Known) -> Result<Replied, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next().ok_or(Error::Arity)?)?;
-    let mut options = Options::default();
+    let mut options = Options::new();
     arguments.options(&mut options, known, false)?;
     let spot = spot(call)?;
-    let renewed = settle::renew(ServerKey::to_write(spot), &id, options.lease_ms)?;
+    let renewed = settle::renew(ServerKey::to_write(spot), &id, options.number(Known::LEASE))?;
     wake_key(spot);
     Ok(reply::settled(call, u64::from(renewed)))
 }

@@ -1,10 +1,10 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
-use super::arguments::{Arguments, Family, Options};
+use super::arguments::{Arguments, Family};
 use super::attempt::{attempt, Terms};
 use super::{reply, waiting};
 use crate::error::Error;
-use crate::options::Known;
+use crate::options::{Known, Options};
 use crate::redis::call::Call;
 use crate::stats::Replied;
 use engine::judge::Mode;
@@ -47,15 +47,15 @@ pub fn cl_throttle(call: &Call, known: Known) -> Result<Replied, Error> {
 }
 
 fn take(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
-    let mut options = Options::default();
+    let mut options = Options::new();
     let request = Arguments::after_key(call).request(family, known, &mut options);
     // By reference, as it is large.
     let request = request.as_ref().map_err(|error| *error)?;
-    waiting::serve(call, request, options.block_ms)
+    waiting::serve(call, request, options.number(Known::BLOCK))
 }
 
 fn look(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
-    let request = Arguments::after_key(call).request(family, known, &mut Options::default())?;
+    let request = Arguments::after_key(call).request(family, known, &mut Options::new())?;
     let spot = super::spot(call)?;
     let terms = Terms { barred: false, mode: Mode::Look };
     let mut looked = attempt(spot, &request, terms)?;

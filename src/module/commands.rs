@@ -4,7 +4,7 @@
 use crate::command::{Command, Nature, Positional, COMMANDS};
 use crate::commands::{reply, waiting};
 use crate::error::Error;
-use crate::options::{Known, Place, Row, Value, TABLE};
+use crate::options::{Known, Row, Value};
 use crate::redis::call::{entry, Call, CommandNumber, Commands, Context, Entry};
 use crate::redis::command::{self, Argument, Description, Keys};
 use crate::redis::guard::warn;
@@ -70,6 +70,7 @@ const ENTRIES: [Entry; COMMANDS.len()] = [
     entry::<Table, 12>,
     entry::<Table, 13>,
     entry::<Table, 14>,
+    entry::<Table, 15>,
 ];
 
 /// Registers all commands but those on demand; in the ACL category, too, if the server has added it.
@@ -160,13 +161,11 @@ impl Command {
 
     /// Arguments with the name: exactly so many, or at least so many if below 0.
     fn arity(&self) -> i32 {
-        let optional = |argument: &Positional| {
-            use Positional::{OptionalInteger, OptionalValue, OptionalWord};
-            matches!(argument, OptionalInteger(_) | OptionalValue(..) | OptionalWord(_))
-        };
+        let optional = |argument: &Positional| matches!(argument, Positional::OptionalInteger(_));
         // A limit may be one word, the name of a policy.
         let more = |argument: &Positional| {
-            optional(argument) || matches!(argument, Positional::Texts(_) | Positional::Limit(_))
+            use Positional::{Joined, Limit, Texts};
+            optional(argument) || matches!(argument, Texts(_) | Joined(..) | Limit(_))
         };
         let needed = |argument: &Positional| !optional(argument);
         let keys = match self.keys {
@@ -195,68 +194,80 @@ impl Command {
                 vec![Argument::Integer(c"numkeys"), Argument::Multiple(Box::new(Argument::Key))]
             }
         };
-        let positional = self.positional.iter().map(positional);
+        let positional = self.positional.iter().flat_map(positional);
         keys.into_iter().chain(positional).chain(options(self.options)).collect()
     }
 }
 
-fn positional(argument: &Positional) -> Argument {
-    match argument {
+/// What COMMAND DOCS shows of an argument.
+fn positional(argument: &Positional) -> Vec<Argument> {
+    vec![match argument {
         Positional::Integer(name) => Argument::Integer(name),
         Positional::Text(name) => Argument::Text(name),
         Positional::OptionalInteger(name) => optional(Argument::Integer(name)),
         Positional::Texts(name) => Argument::Multiple(Box::new(Argument::Text(name))),
         Positional::Limit(numbers) => {
-            let numbers = numbers.iter().map(positional).collect();
+            let numbers = numbers.iter().flat_map(positional).collect();
             let choices = vec![Argument::Group(c"numbers", numbers), Argument::Text(c"policy")];
             Argument::OneOf(c"rate-or-window", choices)
         }
-        Positional::OptionalValue(word, name) => {
-            optional(Argument::Valued(word, Box::new(Argument::Integer(name))))
+        Positional::Joined(word, name) => {
+            let joined = vec![optional(Argument::Flag(word)), Argument::Text(name)];
+            let more = Argument::Multiple(Box::new(Argument::Group(c"more", joined)));
+            return vec![Argument::Text(name), optional(more)];
         }
-        Positional::OptionalWord(word) => optional(Argument::Flag(word)),
-    }
+    }]
 }
 
 fn optional(argument: Argument) -> Argument {
     Argument::Optional(Box::new(argument))
 }
 
-/// The options of a command in the order of their table, those that exclude each other as one.
+/// The options of a command in the order of their table. Neighbours that exclude each other are one argument, and so
+/// are an option and those that need it.
 fn options(known: Known) -> Vec<Argument> {
-    let mut all: Vec<(Place, Vec<Argument>)> = Vec::new();
-    for row in TABLE.iter().filter(|row| known.contains(row.option)) {
-        let argument = option(row);
-        match (row.place, all.last_mut()) {
-            (Place::Choice(_), Some((place, choices))) if *place == row.place => {
-                choices.push(argument);
-            }
-            (Place::With(name), Some((_, arguments))) => match arguments.last_mut() {
-                Some(Argument::Group(_, group)) => group.push(optional(argument)),
-                _ => {
-                    let before = arguments.pop();
-                    let both = before.into_iter().chain([optional(argument)]).collect();
-                    arguments.push(Argument::Group(name, both));
-                }
-            },
-            _ => all.push((row.place, vec![argument])),
+    let mut choices: Vec<Vec<&Row>> = Vec::new();
+    for row in known.rows().filter(|row| row.needs.is_empty()) {
+        match choices.last_mut() {
+            Some(choice) if choice.iter().all(|other| row.clashes_with(other)) => choice.push(row),
+            _ => choices.push(vec![row]),
         }
     }
-    let one = |(place, mut arguments): (Place, Vec<Argument>)| match place {
-        Place::Choice(name) if arguments.len() > 1 => {
-            Some(optional(Argument::OneOf(name, arguments)))
+    let one = |choice: Vec<&Row>| {
+        let first = choice.first()?;
+        let name = first.choice.unwrap_or(first.token);
+        let mut arguments: Vec<_> = choice.into_iter().map(|row| group(row, known)).collect();
+        match arguments.len() {
+            0 | 1 => arguments.pop().map(optional),
+            _ => Some(optional(Argument::OneOf(name, arguments))),
         }
-        _ => arguments.pop().map(optional),
     };
-    all.into_iter().filter_map(one).collect()
+    choices.into_iter().filter_map(one).collect()
+}
+
+/// An option, and those of `known` that need it.
+fn group(row: &Row, known: Known) -> Argument {
+    let needing = known.rows().filter(|other| other.needs == row.option);
+    let needing: Vec<_> = needing.map(|other| optional(option(other))).collect();
+    match row.group.filter(|_| !needing.is_empty()) {
+        Some(name) => Argument::Group(name, [vec![option(row)], needing].concat()),
+        None => option(row),
+    }
 }
 
 fn option(row: &Row) -> Argument {
-    match row.value {
-        Value::Nothing => Argument::Flag(row.name),
-        Value::Integer(name) => Argument::Valued(row.name, Box::new(Argument::Integer(name))),
-        Value::Text(name) => Argument::Valued(row.name, Box::new(Argument::Text(name))),
-    }
+    let value = match row.value {
+        None => return Argument::Flag(row.token),
+        Some(Value::Integer { name, .. }) => Argument::Integer(name),
+        // A length of time with a unit is no integer.
+        Some(
+            Value::Duration { name, .. }
+            | Value::Start { name }
+            | Value::Zone { name }
+            | Value::Word { name, .. },
+        ) => Argument::Text(name),
+    };
+    Argument::Valued(row.token, Box::new(value))
 }
 
 /// The entry of the command of this name.
@@ -362,12 +373,14 @@ mod tests {
     #[test]
     fn the_arity_is_derived_from_the_arguments() {
         let arities = COMMANDS.iter().map(Command::arity).collect::<Vec<_>>();
-        assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, -4, -4, 1, -1, -5]);
+        assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, 2, -4, -4, 1, -1, -5]);
     }
 
     #[test]
     fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
-        let shown = options(Known::WINDOW.union(Known::BLOCK).union(Known::MS));
+        let known =
+            Known::BUCKETS | Known::FIXED | Known::FROM | Known::TZ | Known::BLOCK | Known::MS;
+        let shown = options(known);
         let [Argument::Optional(window), Argument::Optional(block), Argument::Optional(ms)] =
             shown.as_slice()
         else {
@@ -379,5 +392,17 @@ mod tests {
             [Argument::Valued(..), Argument::Group(_, group)] if group.len() == 3
         ));
         assert!(matches!(**block, Argument::Valued(..)) && matches!(**ms, Argument::Flag(_)));
+    }
+
+    #[test]
+    fn each_choice_of_options_has_a_name() {
+        for command in &COMMANDS {
+            for argument in options(command.options) {
+                let Argument::Optional(argument) = argument else { panic!("{argument:?}") };
+                let Argument::OneOf(name, _) = *argument else { continue };
+                let is_name = |byte: &u8| byte.is_ascii_lowercase();
+                assert!(name.to_bytes().iter().all(is_name), "{:?}: {name:?}", command.name);
+            }
+        }
     }
 }

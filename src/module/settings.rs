@@ -1,6 +1,6 @@
 //! The settings `ratelimit.*`. To add one: its value in config.rs, and a row here.
 
-use crate::commands::{observe, policies};
+use crate::commands::{definitions, observe, policies};
 use crate::config::{
     self, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED, POLICIES_ONLY,
     TOP_KEYS, WINDOW_ENTRIES,
@@ -100,7 +100,7 @@ impl Text for Policies {
     }
 
     fn set(&self, value: &[u8]) -> Result<(), String> {
-        policies::set(value)
+        definitions::set(value)
     }
 }
 

@@ -85,6 +85,6 @@ functions! {
         RedisModule_GetCommand RedisModule_SetCommandInfo RedisModule_KeyAtPosWithFlags
         RedisModule_AddACLCategory RedisModule_SetCommandACLCategories
         RedisModule_RegisterNumericConfig RedisModule_RegisterStringConfig
-        RedisModule_RegisterBoolConfig RedisModule_LoadConfigs
+        RedisModule_RegisterBoolConfig RedisModule_LoadConfigs RedisModule_ReplyWithMap
     }
 }

@@ -95,6 +95,16 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithArray(self.raw(), len)) };
     }
 
+    /// Begins a map of so many fields: two replies each. Servers before 7.0 know no maps and get an array.
+    pub fn reply_map(self, fields: usize) {
+        let Some(reply) = optional!(RedisModule_ReplyWithMap) else {
+            return self.reply_array(fields.saturating_mul(2));
+        };
+        let fields = c_long::try_from(fields).unwrap_or(c_long::MAX);
+        // SAFETY: the context is live.
+        unsafe { reply(self.raw(), fields) };
+    }
+
     /// Replies an integer.
     pub fn reply_signed(self, value: i64) {
         // SAFETY: the context is live.

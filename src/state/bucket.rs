@@ -39,7 +39,7 @@ impl store::BucketKey for BucketKey<'_> {
         match next {
             Next::Keep => {}
             Next::Store(stored) => {
-                let expire_at_ms = stored.full_at_ms().saturating_add(GRACE_MS);
+                let expire_at_ms = stored.void_at_ms().saturating_add(GRACE_MS);
                 key.set(stored.encode().as_bytes(), expire_at_ms);
             }
             Next::Delete => key.delete(),

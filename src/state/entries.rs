@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::redis::key::{Element, ReadKey, Scores};
 use crate::redis::text::OwnedString;
+use engine::ban::{Ban, MARK};
 use engine::event::{score, Event, LAST_US};
 use engine::reservation::Reservation;
 use engine::store::Entries;
@@ -97,6 +98,14 @@ pub fn after(us: Option<u64>) -> Option<Scores> {
 /// The event in `element`.
 pub fn event(element: &Element) -> Result<Event, Error> {
     Event::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
+}
+
+/// The ban in `member`; `None` where it is a reservation.
+pub fn ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
+    match member.as_bytes() {
+        text @ [MARK, ..] => Ok(Some(Ban::decode(text).ok_or(Error::NotEntry)?)),
+        _ => Ok(None),
+    }
 }
 
 /// The reservation in `member`.

@@ -1,11 +1,12 @@
 //! The reservations of a key, read for one call: from the sorted set where they are few, else from an index in memory.
 
-use super::entries::{reservation, RESERVATIONS};
+use super::entries::{ban, reservation, RESERVATIONS};
 use super::{indexes, Spot};
 use crate::error::Error;
 use crate::redis::call::{Context, KeyName};
 use crate::redis::key::ReadKey;
 use crate::redis::text::OwnedString;
+use engine::ban::Ban;
 use engine::held::{FirstEnd, Lease, Leases, Listed};
 use engine::index::{healed, next_order_us, Index};
 use engine::reservation::{prefix, Reservation};
@@ -29,6 +30,7 @@ pub enum Reservations<'c> {
 /// Reservations that were read for this call alone.
 #[derive(Default)]
 pub struct Few {
+    ban: Option<Ban>,
     live: Listed,
     len: usize,
     newest_order_us: Option<u64>,
@@ -96,6 +98,9 @@ impl<'c> Reservations<'c> {
         let mut index: Option<Box<Index>> = None;
         let mut unique = true;
         for element in key.ascending(RESERVATIONS) {
+            if few.note_ban(&element.member)? {
+                continue;
+            }
             if let Some(index) = &mut index {
                 unique &= index.insert(&reservation(&element.member)?);
                 continue;
@@ -113,11 +118,37 @@ impl<'c> Reservations<'c> {
         if !unique {
             return Ok(Reservations::Few(Few::read_all(spot, key, id)?));
         }
-        if let Some(index) = index {
+        if let Some(mut index) = index {
+            index.set_ban(few.ban);
             return Ok(Reservations::Many(Many::new(index, spot, len, id)));
         }
         few.sort_out(members, spot.now_us)?;
         Ok(Reservations::Few(few))
+    }
+
+    /// The ban beside them.
+    pub fn ban(&self) -> Option<Ban> {
+        match self {
+            Reservations::Few(few) => few.ban,
+            Reservations::Many(many) => many.index().and_then(Index::ban),
+        }
+    }
+
+    /// Notes what became of the ban.
+    pub fn set_ban(&mut self, ban: Option<Ban>) {
+        match self {
+            Reservations::Few(few) => few.ban = ban,
+            Reservations::Many(Many { index, .. }) => {
+                if let Some(index) = index {
+                    index.set_ban(ban);
+                }
+            }
+        }
+    }
+
+    /// How many elements of the set they take, the ban's too.
+    pub fn elements(&self) -> usize {
+        self.len().saturating_add(usize::from(self.ban().is_some()))
     }
 
     /// How many there are, dead and alive.
@@ -203,12 +234,25 @@ impl Few {
     fn read_all(spot: Spot, key: &mut ReadKey, id: Option<&[u8]>) -> Result<Few, Error> {
         let (mut few, mut members, mut leases) = (Few::default(), Vec::new(), Vec::new());
         for element in key.ascending(RESERVATIONS) {
+            if few.note_ban(&element.member)? {
+                continue;
+            }
             leases.extend(few.note(&reservation(&element.member)?, spot.now_us, id));
             members.push(element.member);
         }
         few.live = leases.into_iter().collect();
         few.sort_out(members, spot.now_us)?;
         Ok(few)
+    }
+
+    /// Whether a member is a ban, which is noted. There is one at most.
+    fn note_ban(&mut self, member: &OwnedString) -> Result<bool, Error> {
+        let found = ban(member)?;
+        if found.is_some() && self.ban.is_some() {
+            return Err(Error::NotEntry);
+        }
+        self.ban = self.ban.or(found);
+        Ok(found.is_some())
     }
 
     fn add(&mut self, one: &Reservation, now_us: u64, id: Option<&[u8]>) {
@@ -317,6 +361,13 @@ impl store::Reservations for Reservations<'_> {
         match self {
             Reservations::Few(few) => few.has_id,
             Reservations::Many(many) => many.has_id,
+        }
+    }
+
+    fn live_len(&self) -> usize {
+        match self {
+            Reservations::Few(few) => few.live.len(),
+            Reservations::Many(many) => many.live_len(),
         }
     }
 

@@ -7,12 +7,15 @@
 //!
 //! Nothing is written before everything that is read or removed was found to be ours.
 
-use super::entries::{after, check, event, reservation, EventReader, Seen, RESERVATIONS, RESERVED};
+use super::entries::{
+    after, ban, check, event, reservation, EventReader, Seen, RESERVATIONS, RESERVED,
+};
 use super::reservations::{find_live, Reservations};
 use super::{indexes, Intent, Open, ServerKey, Spot};
 use crate::error::Error;
 use crate::redis::key::{remove_highest, Kind, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
+use engine::ban::Ban;
 use engine::event::{score, Event};
 use engine::held::Leases;
 use engine::reservation::Id;
@@ -73,7 +76,7 @@ impl<'c> store::WindowKey for WindowKey<'c> {
                 None => {}
             },
         }
-        self.events.len = reader.len().saturating_sub(self.reservations.len());
+        self.events.len = reader.len().saturating_sub(self.reservations.elements());
         Ok(())
     }
 
@@ -83,6 +86,10 @@ impl<'c> store::WindowKey for WindowKey<'c> {
 
     fn reservations(&self) -> &Reservations<'c> {
         &self.reservations
+    }
+
+    fn ban(&self) -> Option<Ban> {
+        self.reservations.ban()
     }
 
     fn split(&mut self) -> (EventReader<'_, 'c>, &Reservations<'c>) {
@@ -111,6 +118,15 @@ impl<'c> store::WindowKey for WindowKey<'c> {
             cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
             remove.append(&mut cleaning.remove);
             lapsed = cleaning.lapsed;
+        }
+        let (old_ban, new_ban) =
+            (self.reservations.ban(), change.ban.after(self.reservations.ban()));
+        if new_ban != old_ban {
+            if let Some(ban) = new_ban {
+                key.add(RESERVED, ban.text().as_bytes());
+            }
+            remove.extend(old_ban.map(|old| OwnedString::new(old.text().as_bytes())));
+            self.reservations.set_ban(new_ban);
         }
         if let Some((from_us, to_us)) = edit.given_back {
             collect(&mut key, Scores { from: score(to_us), to: score(from_us) }, &mut remove);
@@ -146,6 +162,7 @@ impl<'c> store::WindowKey for WindowKey<'c> {
         }
         if let Some(expiry) = change.expiry {
             let expiry = expiry.reaching(self.reservations.last_end_us());
+            let expiry = expiry.reaching(new_ban.map(|ban| ban.end_us()));
             let current_ms = key.expires_at_ms();
             let moved_ms = match settled_us {
                 Some(settled_us) => expiry.after_settling(settled_us, current_ms),
@@ -227,6 +244,9 @@ pub fn held(spot: Spot) -> Result<Vec<Held>, Error> {
     let mut key = open(spot, Intent::Read)?;
     let mut live = Vec::new();
     for element in key.reader().ascending(RESERVATIONS) {
+        if ban(&element.member)?.is_some() {
+            continue;
+        }
         let one = reservation(&element.member)?;
         if one.live(spot.now_us) {
             let left_us = one.lapses_us(spot.now_us).saturating_sub(spot.now_us);

@@ -25,6 +25,7 @@ mod random;
 mod replication;
 mod reservation;
 mod server;
+mod several;
 mod wait;
 mod waiting;
 
@@ -39,5 +40,6 @@ pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, state, wait_for_sync};
 pub use reservation::{acquired, held, Acquired, Held};
 pub use server::{module_path, Builder, Frozen, Server, Stop, Version};
+pub use several::{told, Told};
 pub use wait::{at_least, eventually};
 pub use waiting::{limited, time_to_reply};

@@ -1,6 +1,43 @@
 //! Several limits in one call: whether it is allowed, and which limit decides.
+//!
+//! ```text
+//! rpm                  plan   ELSE   credits
+//! group of its own     one group: the first that would be allowed is its choice, and takes
+//! ```
+//!
+//! A call is allowed if each group is, and a group if one of its limits would be. A limit that never denies (SHADOW) is
+//! always allowed in its group.
 
 use super::decision::{Decision, Verdict};
+
+/// Finds the choice of each group, limit by limit in their order.
+#[derive(Debug, Default)]
+pub struct Choices {
+    group: usize,
+    has_choice: bool,
+    /// Whether some group before this one has no choice.
+    denied: bool,
+    begun: bool,
+}
+
+impl Choices {
+    /// Whether the next limit is the choice of its group. Groups are numbered in their order.
+    pub fn next(&mut self, group: usize, verdict: Verdict, shadow: bool) -> bool {
+        if self.begun && group != self.group {
+            self.denied |= !self.has_choice;
+            self.has_choice = false;
+        }
+        (self.begun, self.group) = (true, group);
+        let is_choice = !self.has_choice && (shadow || verdict.allowed());
+        self.has_choice |= is_choice;
+        is_choice
+    }
+
+    /// Whether the call is allowed, after all of its limits.
+    pub fn allowed(&self) -> bool {
+        !self.denied && (self.has_choice || !self.begun)
+    }
+}
 
 /// One limit of a call over several.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +48,10 @@ pub struct Share {
     pub quantity: u64,
     /// Told, but never the reason of a denial (SHADOW).
     pub shadow: bool,
+    /// The number of its group.
+    pub group: usize,
+    /// Whether it was the choice of its group.
+    pub choice: bool,
 }
 
 /// The answer of all limits together.
@@ -24,30 +65,43 @@ pub struct Together {
     pub retry_after_us: Option<u64>,
 }
 
-/// Whether a call over limits with these verdicts is allowed: all but the shadows must allow it.
-pub fn allowed(verdicts: impl IntoIterator<Item = (Verdict, bool)>) -> bool {
-    verdicts.into_iter().all(|(verdict, shadow)| shadow || verdict.allowed())
-}
-
 /// Puts the answer of a call over `shares` together; `allowed` is what it was before a denial was counted.
 pub fn together(shares: &[Share], allowed: bool) -> Together {
-    let enforced = || {
-        let all_shadows = shares.iter().all(|share| share.shadow);
-        shares.iter().enumerate().filter(move |(_, share)| all_shadows || !share.shadow)
-    };
     if allowed {
-        let decides = enforced().min_by_key(|(_, share)| room(share)).map_or(0, |(at, _)| at);
+        let choices = || shares.iter().enumerate().filter(|(_, share)| share.choice);
+        let all_shadows = choices().all(|(_, share)| share.shadow);
+        let enforced = choices().filter(|(_, share)| all_shadows || !share.shadow);
+        let decides = enforced.min_by_key(|(_, share)| room(share)).map_or(0, |(at, _)| at);
         return Together { limited: 0, decides, retry_after_us: None };
     }
-    let denying = || enforced().filter(|(_, share)| !share.decision.verdict.allowed());
     // The first of the longest: `min_by_key` takes the first of equals.
-    let longest = denying().min_by_key(|(_, share)| std::cmp::Reverse(wait(share)));
-    let all_held = denying().all(|(_, share)| share.decision.verdict.limited() == 2);
+    let longest = speakers(shares).min_by_key(|(_, share, _)| std::cmp::Reverse(wait(share)));
+    let all_held = speakers(shares).all(|(_, _, held)| held);
     Together {
         limited: if all_held { 2 } else { 1 },
-        decides: longest.map_or(0, |(at, _)| at),
-        retry_after_us: longest.and_then(|(_, share)| share.decision.verdict.retry_after_us()),
+        decides: longest.map_or(0, |(at, ..)| at),
+        retry_after_us: longest.and_then(|(_, share, _)| share.decision.verdict.retry_after_us()),
     }
+}
+
+/// Of each group that denies, the limit that speaks for it: the first of those with the shortest wait. With it, where it
+/// stands among all, and whether the group is denied only because others hold.
+pub fn speakers(shares: &[Share]) -> impl Iterator<Item = (usize, &Share, bool)> {
+    let groups =
+        shares.chunk_by(|one, other| one.group == other.group).scan(0usize, |begin, group| {
+            let first = *begin;
+            *begin = first.saturating_add(group.len());
+            Some((first, group))
+        });
+    groups.filter_map(|(first, group)| {
+        let denies = |share: &Share| !share.shadow && !share.decision.verdict.allowed();
+        if !group.iter().all(denies) {
+            return None;
+        }
+        let held = group.iter().any(|share| share.decision.verdict.limited() == 2);
+        let shortest = group.iter().enumerate().min_by_key(|(_, share)| wait(share));
+        shortest.map(|(at, share)| (first.saturating_add(at), share, held))
+    })
 }
 
 /// How many more such calls there is room for; limits of which nothing was asked come last.
@@ -73,7 +127,24 @@ mod tests {
 
     fn share(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> Share {
         let decision = Decision { verdict, limit: 100, remaining, reset_after_us: 0 };
-        Share { decision, quantity, shadow }
+        Share { decision, quantity, shadow, group: 0, choice: false }
+    }
+
+    /// The answer where these limits stand in groups of so many.
+    fn together_in(groups: &[usize], mut shares: Vec<Share>, allowed: bool) -> Together {
+        let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
+        let mut choices = Choices::default();
+        for (share, group) in shares.iter_mut().zip(numbers) {
+            share.group = group;
+            share.choice = choices.next(group, share.decision.verdict, share.shadow);
+        }
+        assert_eq!(choices.allowed(), allowed, "{shares:?}");
+        together(&shares, allowed)
+    }
+
+    /// The same where each limit is a group by itself.
+    fn alone(shares: Vec<Share>, allowed: bool) -> Together {
+        together_in(&vec![1; shares.len()], shares, allowed)
     }
 
     fn denied(wait_us: u64, by: Obstacle) -> Verdict {
@@ -95,7 +166,7 @@ mod tests {
             // Where all are shadows, they count.
             (vec![share(YES, 9, 1, true), share(Verdict::Never, 0, 1, true)], 1),
         ] {
-            let answer = together(&shares, true);
+            let answer = alone(shares.clone(), true);
             let expected = Together { limited: 0, decides, retry_after_us: None };
             assert_eq!(answer, expected, "{shares:?}");
         }
@@ -131,9 +202,96 @@ mod tests {
                 Some(7),
             ),
         ] {
-            let answer = together(&shares, false);
+            let answer = alone(shares.clone(), false);
             let expected = Together { limited, decides, retry_after_us };
             assert_eq!(answer, expected, "{shares:?}");
+        }
+    }
+    #[test]
+    fn the_first_limit_of_a_group_that_would_be_allowed_is_its_choice() {
+        let never = Verdict::Never;
+        for (groups, limits, choices, allowed) in [
+            (&[2][..], &[(YES, false), (YES, false)][..], &[true, false][..], true),
+            (&[2], &[(never, false), (YES, false)], &[false, true], true),
+            (&[2], &[(never, false), (never, false)], &[false, false], false),
+            (&[2], &[(never, true), (YES, false)], &[true, false], true),
+            (&[2], &[(YES, false), (never, true)], &[true, false], true),
+            (&[1, 2], &[(YES, false), (never, false), (YES, false)], &[true, false, true], true),
+            (
+                &[1, 2],
+                &[(never, false), (never, false), (YES, false)],
+                &[false, false, true],
+                false,
+            ),
+            (
+                &[2, 1],
+                &[(never, false), (never, false), (YES, false)],
+                &[false, false, true],
+                false,
+            ),
+        ] {
+            let mut found = Choices::default();
+            let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
+            let chosen: Vec<_> = limits
+                .iter()
+                .zip(numbers)
+                .map(|((verdict, shadow), group)| found.next(group, *verdict, *shadow))
+                .collect();
+            assert_eq!((&chosen[..], found.allowed()), (choices, allowed), "{groups:?} {limits:?}");
+        }
+    }
+
+    #[test]
+    fn only_choices_decide_an_allowed_call() {
+        let (no, counted) = (denied(5, Obstacle::Counted), Obstacle::Counted);
+        for (groups, shares, decides) in [
+            (&[2][..], vec![share(no, 0, 1, false), share(YES, 9, 1, false)], 1),
+            // The second would have less room, but nothing is taken of it.
+            (&[2], vec![share(YES, 9, 1, false), share(YES, 1, 1, false)], 0),
+            (
+                &[1, 2],
+                vec![share(YES, 9, 1, false), share(no, 0, 1, false), share(YES, 8, 1, false)],
+                2,
+            ),
+            // A shadow decides only where every choice is one.
+            (
+                &[1, 2],
+                vec![
+                    share(YES, 9, 1, false),
+                    share(denied(5, counted), 0, 1, true),
+                    share(YES, 1, 1, false),
+                ],
+                0,
+            ),
+            (&[2], vec![share(denied(5, counted), 0, 1, true), share(YES, 1, 1, false)], 0),
+        ] {
+            let expected = Together { limited: 0, decides, retry_after_us: None };
+            assert_eq!(together_in(groups, shares.clone(), true), expected, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn a_group_denies_with_its_shortest_wait() {
+        let no = |wait_us| share(denied(wait_us, Obstacle::Counted), 0, 1, false);
+        let held = |wait_us| share(denied(wait_us, Obstacle::Held), 0, 1, false);
+        let never = share(Verdict::Never, 0, 1, false);
+        for (groups, shares, limited, decides, retry_after_us) in [
+            (&[2][..], vec![no(7), no(5)], 1, 1, Some(5)),
+            (&[2], vec![no(5), no(5)], 1, 0, Some(5)),
+            (&[2], vec![never, no(5)], 1, 1, Some(5)),
+            (&[2], vec![never, never], 1, 0, None),
+            // The longest of the groups.
+            (&[1, 2], vec![no(6), no(9), no(5)], 1, 0, Some(6)),
+            (&[1, 2], vec![no(6), no(9), no(8)], 1, 2, Some(8)),
+            // A group answers 2 if one of its limits does, whichever speaks.
+            (&[2], vec![no(5), held(9)], 2, 0, Some(5)),
+            (&[1, 2], vec![no(6), held(9), no(9)], 1, 1, Some(9)),
+            (&[1, 2], vec![held(6), held(9), no(9)], 2, 1, Some(9)),
+            // A group with a shadow denies nothing.
+            (&[1, 2], vec![no(6), no(9), share(Verdict::Never, 0, 1, true)], 1, 0, Some(6)),
+        ] {
+            let expected = Together { limited, decides, retry_after_us };
+            assert_eq!(together_in(groups, shares.clone(), false), expected, "{shares:?}");
         }
     }
 }

@@ -50,6 +50,19 @@ impl Verdict {
         }
     }
 
+    /// The same verdict on a key that is closed for so long, 0 where it is not: denied, until both waits are over.
+    pub fn closed_for(self, left_us: u64) -> Verdict {
+        let by = Obstacle::Counted;
+        match self {
+            _ if left_us == 0 => self,
+            Verdict::Allowed { .. } => Verdict::Denied { wait_us: left_us, by },
+            Verdict::Denied { wait_us, .. } => {
+                Verdict::Denied { wait_us: wait_us.max(left_us), by }
+            }
+            Verdict::Never => Verdict::Never,
+        }
+    }
+
     /// The same for a command that does not tell what is held from what was counted.
     pub fn as_counted(self) -> Verdict {
         match self {

@@ -48,6 +48,11 @@ impl Listed {
     pub fn len(&self) -> usize {
         self.leases.len()
     }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
 }
 
 impl FromIterator<Lease> for Listed {

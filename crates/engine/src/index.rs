@@ -10,6 +10,7 @@
 //!      end 20, sum 5        end 70, sum 1        what lapses until 40: 5 + (9 - 5 - 1)
 //! ```
 
+use super::ban::Ban;
 use super::held::{FirstEnd, Lease, Leases, Listed};
 use super::reservation::{end_us, Member, Reservation};
 use super::store::Reservations;
@@ -91,6 +92,8 @@ pub struct Index {
     rules: BTreeSet<Arc<[u8]>>,
     /// The bytes of all ids.
     id_bytes: usize,
+    /// The ban beside the reservations.
+    ban: Option<Ban>,
     /// At least the newest order of arrival.
     newest_order_us: Option<u64>,
     /// At least the latest start of a lease.
@@ -111,6 +114,7 @@ impl Default for Index {
             secret: RandomState::default(),
             rules: BTreeSet::new(),
             id_bytes: 0,
+            ban: None,
             newest_order_us: None,
             latest_start_us: 0,
             first: NONE,
@@ -126,6 +130,11 @@ impl Index {
         self.by_id.len()
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
         /// What the allocator adds to an id.
@@ -137,6 +146,16 @@ impl Index {
         let rules = self.rules.len().saturating_mul(PER_RULE);
         let by_id = self.by_id.allocation_size();
         [nodes, ids, rules, by_id].into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// The ban of the key.
+    pub fn ban(&self) -> Option<Ban> {
+        self.ban
+    }
+
+    /// Notes what became of the ban.
+    pub fn set_ban(&mut self, ban: Option<Ban>) {
+        self.ban = ban;
     }
 
     /// Adds a reservation. False, and nothing is added, if its id is there.
@@ -515,6 +534,11 @@ impl HeldIndex {
         self.index
     }
 
+    /// Notes what became of the ban.
+    pub fn set_ban(&mut self, ban: Option<Ban>) {
+        self.index.set_ban(ban);
+    }
+
     /// Notes that a reservation was removed.
     pub fn removed(&mut self, one: &Reservation) {
         if let Some(listed) = &mut self.listed {
@@ -553,16 +577,6 @@ impl HeldIndex {
         });
         changed
     }
-
-    fn live_len(&self) -> usize {
-        match &self.listed {
-            Some(listed) => listed.len(),
-            None => {
-                let lapsed = self.index.lapsed(self.now_us, usize::MAX).len();
-                self.index.len().saturating_sub(lapsed)
-            }
-        }
-    }
 }
 
 impl Reservations for HeldIndex {
@@ -574,6 +588,16 @@ impl Reservations for HeldIndex {
         let reaches = |number| u64::try_from(number).unwrap_or(u64::MAX) >= most;
         // Only near the bound does it matter how many have lapsed.
         reaches(self.index.len()) && reaches(self.live_len())
+    }
+
+    fn live_len(&self) -> usize {
+        match &self.listed {
+            Some(listed) => listed.len(),
+            None => {
+                let lapsed = self.index.lapsed(self.now_us, usize::MAX).len();
+                self.index.len().saturating_sub(lapsed)
+            }
+        }
     }
 
     fn next_order_us(&self, now_us: u64) -> u64 {

@@ -9,12 +9,13 @@
 //! Each step consumes the one before. What is large stays in [`Call`], which the others borrow: moving it from step to
 //! step costs as much as deciding.
 
+use super::ban::{Ban, Bans};
 use super::decision::{Decision, Manner, Quantity, Verdict};
 use super::event::{LAST_US, MAX_SUM};
 use super::held::{Leases, Listed};
 use super::request::{Limit, Request, Reserve, WindowLimit};
 use super::reservation::{end_us, Id, Reservation};
-use super::store::{BucketKey, Change, Refused, Reservations, Store, WindowKey};
+use super::store::{BanEdit, BucketKey, Change, Refused, Reservations, Store, WindowKey};
 use super::throttle::{Bucket, Next};
 use super::window::{decision, freed_at_us, verdict, Judgement, Tally, Use};
 
@@ -34,16 +35,18 @@ pub enum Mode {
 pub struct Terms {
     /// What may be written.
     pub mode: Mode,
-    /// It must be allowed, and takes nothing (CHECK).
+    /// It takes nothing where it is allowed (CHECK, or another limit of its group was chosen).
     pub check: bool,
     /// A denial may be counted (COUNTDENIED).
     pub may_count: bool,
+    /// A denial may close the key (BAN).
+    pub may_ban: bool,
 }
 
 impl Terms {
     /// Those of a single command.
     pub fn of(mode: Mode) -> Terms {
-        Terms { mode, check: false, may_count: true }
+        Terms { mode, check: false, may_count: true, may_ban: true }
     }
 }
 
@@ -72,6 +75,7 @@ pub struct WindowCall<'r, S: Store> {
     store: S,
     key: S::Window,
     count: Tally,
+    bans: Bans,
     barred: bool,
 }
 
@@ -108,15 +112,18 @@ struct Made {
 struct WindowWrite {
     /// The reservation that is made.
     reserve: Option<Made>,
+    ban: BanEdit,
     clean: bool,
     keep_ttl: bool,
 }
 
 impl WindowWrite {
     /// What a call that takes or heals writes.
-    const USUAL: WindowWrite = WindowWrite { reserve: None, clean: true, keep_ttl: false };
+    const USUAL: WindowWrite =
+        WindowWrite { reserve: None, ban: BanEdit::Keep, clean: true, keep_ttl: false };
     /// What a call that gives back writes.
-    const GIVEN_BACK: WindowWrite = WindowWrite { reserve: None, clean: false, keep_ttl: true };
+    const GIVEN_BACK: WindowWrite =
+        WindowWrite { reserve: None, ban: BanEdit::Keep, clean: false, keep_ttl: true };
 }
 
 impl<'r, S: Store> Call<'r, S> {
@@ -130,15 +137,16 @@ impl<'r, S: Store> Call<'r, S> {
             Limit::Window(window) => (window, None),
             Limit::Reserve(window, reserve) => (window, Some(reserve)),
         };
-        let (key, count) = (store.window(), Tally::default());
-        Call::Window(WindowCall { request, window, reserve, store, key, count, barred: false })
+        let (key, count, bans) = (store.window(), Tally::default(), Bans::default());
+        let barred = false;
+        Call::Window(WindowCall { request, window, reserve, store, key, count, bans, barred })
     }
 
     /// Opens the key, reads it and judges the request. With `barred` others wait in line before it.
     ///
     /// # Errors
     ///
-    /// The key's own, and every [`Refused`] but that of a semaphore.
+    /// The key's own, [`Refused::Foreign`], [`Refused::Clock`], [`Refused::DebtTooLong`] and [`Refused::Duplicate`].
     pub fn judge(&mut self, barred: bool) -> Result<Judged<'_, 'r, S>, S::Error> {
         match self {
             Call::Bucket(call) => {
@@ -187,19 +195,16 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if self.key.reservations().has_id() {
             return Err(Refused::Duplicate.into());
         }
+        if let Some(ban) = self.key.ban() {
+            self.bans = Bans::at(Some(ban), moment.now_us());
+        }
         self.count = Tally::nothing(moment);
         if moment.counts() {
             self.key.check()?;
             self.count.count(&mut self.key.events())?;
         }
         let judgement = self.used().judge(&self.request.ask, self.barred);
-        let verdict = self.verdict(judgement)?;
-        if let (Verdict::Allowed { taken: 1.., .. }, Some(reserve)) = (verdict, self.reserve) {
-            if self.key.reservations().reach(reserve.most) {
-                return Err(Refused::TooManyReservations.into());
-            }
-        }
-        Ok(verdict)
+        self.verdict(judgement)
     }
 
     fn used(&self) -> Use {
@@ -211,7 +216,9 @@ impl<'r, S: Store> WindowCall<'r, S> {
     fn verdict(&mut self, judgement: Judgement) -> Result<Verdict, S::Error> {
         let (mut events, reservations) = self.key.split();
         let verdict = verdict(&mut events, &self.count, reservations, judgement, self.barred)?;
-        Ok(if self.reserve.is_none() { verdict.as_counted() } else { verdict })
+        let verdict = if self.reserve.is_none() { verdict.as_counted() } else { verdict };
+        let takes = self.request.takes() && self.request.ask.manner != Manner::Force;
+        Ok(if takes { verdict.closed_for(self.bans.left_us()) } else { verdict })
     }
 
     /// What a call with this verdict is told of the key as it stands, or will stand with a reservation of so much that
@@ -223,7 +230,43 @@ impl<'r, S: Store> WindowCall<'r, S> {
             after.held = after.held.saturating_add(u128::from(quantity));
             empty_at_us = empty_at_us.max(Some(end_us));
         }
-        decision(verdict, &after, self.count.moment().now_us(), empty_at_us)
+        let mut decision = decision(verdict, &after, self.count.moment().now_us(), empty_at_us);
+        if self.bans.runs() {
+            decision.remaining = 0;
+            decision.reset_after_us = decision.reset_after_us.max(self.bans.left_us());
+        }
+        decision
+    }
+
+    /// The ban that a denial of this request begins: where what is counted leaves less than its quantity, and nothing was
+    /// granted since the last ban.
+    fn begin_ban(&mut self, verdict: Verdict, length_ms: u64) -> Option<Ban> {
+        let used = self.used();
+        let leaves_less =
+            used.limit.saturating_sub(used.counted) < self.request.ask.quantity.wanted();
+        let denied = matches!(verdict, Verdict::Denied { .. });
+        let as_new = used.counted == 0 && used.held == 0;
+        if !denied || !leaves_less || !self.bans.permits(as_new) {
+            return None;
+        }
+        self.bans = Bans::starting(self.count.moment().now_us(), length_ms);
+        self.bans.seen()
+    }
+
+    /// What becomes of the ban in a granted call, or one that gives back.
+    fn ban_edit(&self) -> BanEdit {
+        let ask = &self.request.ask;
+        let granted = ask.quantity.takes() && ask.manner != Manner::Force;
+        match granted && self.bans.seen().is_some() && !self.bans.runs() {
+            true => BanEdit::Remove,
+            false => self.healed_ban(),
+        }
+    }
+
+    /// The ban as it is seen now, where a clock went back.
+    fn healed_ban(&self) -> BanEdit {
+        let seen = self.bans.seen().filter(|_| self.bans.from_future());
+        seen.map_or(BanEdit::Keep, BanEdit::Put)
     }
 
     /// Plans what is to be written to the events, and drops dead ones with it if `trims`. All that will be removed is
@@ -244,18 +287,25 @@ impl<'r, S: Store> WindowCall<'r, S> {
             && ask.quantity.takes()
             && ask.quantity.wanted() <= limit
             && ask.least(limit).is_some()
-            && !self.used().only_leave_denies(ask)
+            && (self.bans.runs() || !self.used().only_leave_denies(ask))
     }
 
     /// When the request could be granted if nothing were held and nobody waited; `None` if never.
     fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
         match self.used().judge_alone(&self.request.ask) {
             Judgement::Never => Ok(None),
-            Judgement::Allowed(_) => Ok(Some(self.count.moment().now_us())),
+            Judgement::Allowed(_) => Ok(Some(self.open_at_us())),
             Judgement::Wanting { need, .. } => {
-                freed_at_us(&mut self.key.events(), &self.count, &Listed::default(), need)
+                let held = Listed::default();
+                let freed_us = freed_at_us(&mut self.key.events(), &self.count, &held, need)?;
+                Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))
             }
         }
+    }
+
+    /// When its ban is over; now if none runs.
+    fn open_at_us(&self) -> u64 {
+        self.count.moment().now_us().saturating_add(self.bans.left_us())
     }
 
     /// Counts `taken` in the window.
@@ -266,7 +316,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
         self.count.record(taken, false, self.window.limit);
         self.plan(true)?;
-        Ok(WindowWrite::USUAL)
+        Ok(WindowWrite { ban: self.ban_edit(), ..WindowWrite::USUAL })
     }
 
     fn write(&mut self, write: WindowWrite) -> usize {
@@ -284,8 +334,9 @@ impl<'r, S: Store> WindowCall<'r, S> {
             _ => None,
         };
         let expiry = (!write.keep_ttl).then(|| self.count.expiry());
-        let WindowWrite { clean, .. } = write;
-        self.key.write(Change { edit: self.count.planned(), reserve, settle: None, clean, expiry })
+        let WindowWrite { ban, clean, .. } = write;
+        let edit = self.count.planned();
+        self.key.write(Change { edit, reserve, settle: None, clean, ban, expiry })
     }
 }
 
@@ -297,6 +348,21 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
         }
     }
 
+    /// Refuses to make one reservation more than the key may hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::TooManyReservations`].
+    pub fn check_room(&self) -> Result<(), Refused> {
+        let Judged::Window(call, Verdict::Allowed { taken: 1.., .. }) = self else { return Ok(()) };
+        match call.reserve {
+            Some(reserve) if call.key.reservations().reach(reserve.most) => {
+                Err(Refused::TooManyReservations)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// The earliest grant in Unix microseconds, ignoring reservations and waiters; `None` if never.
     ///
     /// # Errors
@@ -304,6 +370,7 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     /// The key's own.
     pub fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
         match self {
+            // A ban is part of its verdict.
             Judged::Bucket(call, _) => {
                 let now_us = call.bucket.now_us();
                 Ok(match call.bucket.judge(&call.request.ask, false)? {
@@ -344,14 +411,23 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
         new_id: impl FnOnce() -> Id,
     ) -> Result<Plan<'c, 'r, S>, S::Error> {
         let granted = call_allowed && self.verdict().allowed();
+        let ban_ms = self.request().ban_ms.filter(|_| terms.may_ban && !call_allowed);
         match terms.mode {
             Mode::Look => Ok(self.look()),
             Mode::Try | Mode::Final if granted && terms.check => Ok(self.look()),
             Mode::Try | Mode::Final if granted => self.grant(new_id),
             Mode::Final if !call_allowed && terms.may_count && self.counts_denial() => {
-                self.count_denial()
+                self.count_denial(ban_ms)
             }
-            Mode::Try | Mode::Final => self.deny(),
+            Mode::Final => self.deny(ban_ms),
+            Mode::Try => self.deny(None),
+        }
+    }
+
+    fn request(&self) -> &'r Request {
+        match self {
+            Judged::Bucket(call, _) => call.request,
+            Judged::Window(call, _) => call.request,
         }
     }
 
@@ -385,7 +461,7 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
                     return Ok(Judged::Window(call, verdict).look());
                 }
                 call.plan(false)?;
-                WindowWrite::GIVEN_BACK
+                WindowWrite { ban: call.ban_edit(), ..WindowWrite::GIVEN_BACK }
             }
             (Quantity::Take(_), None) => call.record(verdict.taken())?,
             (Quantity::Take(_), Some(reserve)) => {
@@ -396,7 +472,8 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
                 let id = reserve.id.unwrap_or_else(new_id);
                 let decision = call.decision(verdict, Some((quantity, end_us(now_us, lease_ms))));
                 let made = Made { id, quantity, lease_ms, order_us };
-                let write = WindowWrite { reserve: Some(made), ..WindowWrite::USUAL };
+                let ban = call.ban_edit();
+                let write = WindowWrite { reserve: Some(made), ban, ..WindowWrite::USUAL };
                 return Ok(Plan { decision, write: Write::Window(call, write) });
             }
         };
@@ -404,42 +481,61 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
         Ok(Plan { decision, write: Write::Window(call, write) })
     }
 
-    /// Denies a call: heals what a clock that went back left, and drops what lies in the way of every call.
+    /// Denies a call: heals what a clock that went back left, and drops what lies in the way of every call. With `ban_ms` the
+    /// denial may close the key for so long.
     ///
     /// # Errors
     ///
     /// The key's own.
-    pub fn deny(self) -> Result<Plan<'c, 'r, S>, S::Error> {
+    pub fn deny(self, ban_ms: Option<u64>) -> Result<Plan<'c, 'r, S>, S::Error> {
         let (call, verdict) = match self {
             Judged::Bucket(call, verdict) => {
-                let (decision, next) = call.bucket.deny(verdict);
+                let (decision, next) = match ban_ms {
+                    None => call.bucket.deny(verdict),
+                    Some(ms) => call.bucket.deny_and_ban(&call.request.ask, verdict, ms),
+                };
                 return Ok(Plan { decision, write: Write::Bucket(call, next) });
             }
             Judged::Window(call, verdict) => (call, verdict),
         };
-        let decision = call.decision(verdict, None);
         let heals = call.request.takes() && verdict != Verdict::Never;
-        if heals && (call.count.has_future() || call.key.reservations().must_write()) {
+        let mut writes = call.count.has_future()
+            || call.key.reservations().must_write()
+            || call.bans.from_future();
+        let mut ban = call.healed_ban();
+        if let Some(began) = ban_ms.and_then(|ms| call.begin_ban(verdict, ms)) {
+            (ban, writes) = (BanEdit::Put(began), true);
+        }
+        let told = if heals { verdict.closed_for(call.bans.left_us()) } else { verdict };
+        let decision = call.decision(told, None);
+        if heals && writes {
             call.plan(false)?;
-            return Ok(Plan { decision, write: Write::Window(call, WindowWrite::USUAL) });
+            let write = WindowWrite { ban, ..WindowWrite::USUAL };
+            return Ok(Plan { decision, write: Write::Window(call, write) });
         }
         Ok(Plan { decision, write: Write::Nothing })
     }
 
-    /// Denies a call that counts though it is denied.
+    /// Denies a call that counts though it is denied. With `ban_ms` the denial may close the key for so long.
     ///
     /// # Errors
     ///
     /// The key's own.
-    pub fn count_denial(self) -> Result<Plan<'c, 'r, S>, S::Error> {
-        let Judged::Window(call, _) = self else { return self.deny() };
+    pub fn count_denial(self, ban_ms: Option<u64>) -> Result<Plan<'c, 'r, S>, S::Error> {
+        let Judged::Window(call, verdict) = self else { return self.deny(ban_ms) };
         let ask = &call.request.ask;
+        let mut ban = call.healed_ban();
+        // Whether it bans is decided before it counts, as whether it is denied is.
+        if let Some(began) = ban_ms.and_then(|ms| call.begin_ban(verdict, ms)) {
+            ban = BanEdit::Put(began);
+        }
         call.count.record(ask.quantity.wanted(), true, call.window.limit);
         let judgement = call.used().judge(ask, call.barred);
         call.plan(true)?;
         let verdict = call.verdict(judgement)?;
         let decision = call.decision(verdict, None);
-        Ok(Plan { decision, write: Write::Window(call, WindowWrite::USUAL) })
+        let write = WindowWrite { ban, ..WindowWrite::USUAL };
+        Ok(Plan { decision, write: Write::Window(call, write) })
     }
 }
 

@@ -203,6 +203,12 @@ pub enum Timer {
     },
 }
 
+impl<P: Parts> Default for Lines<P> {
+    fn default() -> Self {
+        Lines::new()
+    }
+}
+
 impl<P: Parts> Lines<P> {
     /// No lines.
     pub const fn new() -> Lines<P> {
@@ -252,6 +258,12 @@ impl<P: Parts> Lines<P> {
     pub fn is_waiting(&self, db: i32, key: &[u8], id: &[u8]) -> bool {
         let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
         line.is_some_and(|line| line.ids.contains(id))
+    }
+
+    /// How many calls wait on the key.
+    pub fn waiting_on(&self, db: i32, key: &[u8]) -> usize {
+        let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
+        line.map_or(0, |line| line.order.len())
     }
 
     // ---- Waits begin and end ----

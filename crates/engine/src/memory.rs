@@ -17,6 +17,7 @@
 //! assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
 //! ```
 
+use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
 use crate::event::{score, Event, LAST_US};
@@ -216,6 +217,7 @@ impl Memory {
         self.forget_expired(now_us);
         let mut call = judge::Call::new(self.key(name, now_us), request);
         let judged = call.judge(false)?;
+        judged.check_room()?;
         let allowed = judged.verdict().allowed();
         let plan = judged.plan(Terms::of(Mode::Final), allowed, new_id)?;
         let told = Told { decision: *plan.decision(), id: plan.id().copied() };
@@ -230,8 +232,9 @@ impl Memory {
     /// The same.
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
         let mut call = judge::Call::new(self.key(name, now_us), request);
-        let plan = call.judge(false)?.look();
-        Ok(*plan.decision())
+        let judged = call.judge(false)?;
+        judged.check_room()?;
+        Ok(*judged.look().decision())
     }
 
     /// Turns a reservation into an event, as [`settle::apply`] does.
@@ -400,7 +403,7 @@ impl BucketKey for MemoryBucket<'_> {
         match next {
             Next::Keep => {}
             Next::Store(stored) => {
-                let expires_at_ms = stored.full_at_ms().saturating_add(GRACE_MS);
+                let expires_at_ms = stored.void_at_ms().saturating_add(GRACE_MS);
                 memory.put(name, Value::Bucket(stored), expires_at_ms);
             }
             Next::Delete => {
@@ -452,6 +455,10 @@ impl WindowKey for MemoryWindow<'_> {
         &self.held
     }
 
+    fn ban(&self) -> Option<Ban> {
+        self.held.index().ban()
+    }
+
     fn split(&mut self) -> (&mut Zset, &HeldIndex) {
         (&mut self.events, &self.held)
     }
@@ -471,8 +478,11 @@ impl WindowKey for MemoryWindow<'_> {
             self.held.added(one);
         }
         self.events.apply(change.edit);
+        let ban = change.ban.after(self.ban());
+        self.held.set_ban(ban);
         if let Some(expiry) = change.expiry {
             let expiry = expiry.reaching(self.held.last_end_us());
+            let expiry = expiry.reaching(ban.map(|ban| ban.end_us()));
             let current_ms = Some(self.expires_at_ms);
             let moved_ms = match settled {
                 Some(one) => expiry.after_settling(one.end_us, current_ms),
@@ -489,7 +499,7 @@ impl Drop for MemoryWindow<'_> {
         let events = std::mem::take(&mut self.events);
         let held = HeldIndex::at(Box::default(), self.key.now_us, None);
         let reservations = std::mem::replace(&mut self.held, held).into_index();
-        if events.is_empty() && reservations.len() == 0 {
+        if events.is_empty() && reservations.is_empty() && reservations.ban().is_none() {
             return;
         }
         let value = Value::Window(Set { events, reservations });
@@ -596,6 +606,7 @@ impl Call {
     fn make_on(&self, key: ModelKey, request: &Request, barred: bool) -> Result<Done, Refused> {
         let mut call = judge::Call::new(key, request);
         let judged = call.judge(barred)?;
+        judged.check_room()?;
         let before = judged.count().copied().unwrap_or_default();
         let denial_counted = !judged.verdict().allowed()
             && self.kind != Kind::Look
@@ -696,6 +707,10 @@ impl WindowKey for ModelWindow<'_> {
         self.leases
     }
 
+    fn ban(&self) -> Option<Ban> {
+        None
+    }
+
     fn split(&mut self) -> (&mut Zset, &Listed) {
         (&mut self.set, self.leases)
     }
@@ -718,6 +733,10 @@ impl Reservations for Listed {
 
     fn reach(&self, most: u64) -> bool {
         u64::try_from(self.len()).unwrap_or(u64::MAX) >= most
+    }
+
+    fn live_len(&self) -> usize {
+        self.len()
     }
 
     fn next_order_us(&self, now_us: u64) -> u64 {

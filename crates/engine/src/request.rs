@@ -14,6 +14,8 @@ pub struct Request {
     pub ask: Ask,
     /// Denied calls count as well (COUNTDENIED).
     pub count_denied: bool,
+    /// For how many milliseconds a denial closes the key (BAN).
+    pub ban_ms: Option<u64>,
     /// The unit of the times in the reply.
     pub unit: TimeUnit,
     /// The number of the policy that gave the limit.
@@ -62,6 +64,7 @@ impl Request {
             limit,
             ask: Ask { quantity: Quantity::Take(1), leave: 0, manner: Manner::Whole },
             count_denied: false,
+            ban_ms: None,
             unit: TimeUnit::Seconds,
             policy: None,
             shadow: false,

@@ -2,7 +2,7 @@
 
 use super::reservation::{end_us, Id, Reservation};
 use super::rule::Rule;
-use super::store::{Change, Refused, Store, WindowKey};
+use super::store::{BanEdit, Change, Refused, Store, WindowKey};
 use super::window::{Edit, Tally};
 
 /// What RL.APPLY did.
@@ -55,6 +55,7 @@ pub fn apply<S: Store>(
         settle: Some(member),
         // Other reservations are not this command's business.
         clean: false,
+        ban: BanEdit::Keep,
         expiry: Some(count.expiry()),
     });
     Ok(Applied::Counted)
@@ -75,7 +76,14 @@ pub fn release<S: Store>(store: S, id: &Id) -> Result<bool, S::Error> {
 
 fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
     let edit = &Edit::default();
-    key.write(Change { edit, reserve: None, settle: Some(member), clean: false, expiry: None });
+    key.write(Change {
+        edit,
+        reserve: None,
+        settle: Some(member),
+        clean: false,
+        ban: BanEdit::Keep,
+        expiry: None,
+    });
 }
 
 /// Starts the lease of the reservation `id` anew, with `lease_ms` or its own length; whether it is held.
@@ -108,6 +116,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
         reserve: Some(new),
         settle: Some(member),
         clean: false,
+        ban: BanEdit::Keep,
         expiry: (!count.has_future()).then(|| count.expiry()),
     });
     Ok(true)

@@ -8,6 +8,7 @@
 //!
 //! Reading may fail: somebody else may have written the key. Writing what was planned cannot.
 
+use super::ban::Ban;
 use super::event::Event;
 use super::expiry::Expiry;
 use super::held::Leases;
@@ -124,6 +125,8 @@ pub trait Reservations: Leases {
     fn has_id(&self) -> bool;
     /// Whether as many are live as `most`.
     fn reach(&self, most: u64) -> bool;
+    /// How many are live.
+    fn live_len(&self) -> usize;
     /// The place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64;
     /// Whether some must be written anew, as a clock went back, or many have lapsed.
@@ -153,6 +156,8 @@ pub trait WindowKey {
     }
     /// What is reserved.
     fn reservations(&self) -> &Self::Reservations;
+    /// The ban that is stored, or its mark.
+    fn ban(&self) -> Option<Ban>;
     /// Both at once.
     fn split(&mut self) -> (Self::Events<'_>, &Self::Reservations);
     /// The stored form of the reservation `id`, if it is live.
@@ -160,6 +165,29 @@ pub trait WindowKey {
     /// Writes what was planned; returns how many lapsed reservations were dropped. Nothing, where the key was opened for
     /// reading.
     fn write(&mut self, change: Change<'_, Self::Member>) -> usize;
+}
+
+/// What becomes of a key's ban.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BanEdit {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It goes.
+    Remove,
+    /// It becomes this one.
+    Put(Ban),
+}
+
+impl BanEdit {
+    /// What `ban` becomes.
+    pub fn after(self, ban: Option<Ban>) -> Option<Ban> {
+        match self {
+            BanEdit::Keep => ban,
+            BanEdit::Remove => None,
+            BanEdit::Put(new) => Some(new),
+        }
+    }
 }
 
 /// What is to be written to a window.
@@ -174,6 +202,8 @@ pub struct Change<'p, M> {
     /// Reservations that have lapsed go, and those of a clock that went back are written anew, as far as that is a
     /// bounded piece of work.
     pub clean: bool,
+    /// What becomes of the ban.
+    pub ban: BanEdit,
     /// What the events need of the TTL; `None` leaves it where it is: something was given back.
     pub expiry: Option<Expiry>,
 }

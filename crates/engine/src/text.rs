@@ -8,6 +8,12 @@ pub struct Text<const N: usize> {
     len: u16,
 }
 
+impl<const N: usize> Default for Text<N> {
+    fn default() -> Self {
+        Text::new()
+    }
+}
+
 impl<const N: usize> Text<N> {
     /// No text yet.
     pub const fn new() -> Self {

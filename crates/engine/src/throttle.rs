@@ -17,6 +17,7 @@
 //!             |<------------- bucket ------------>|<-debt->|
 //! ```
 
+use super::ban::{Ban, Bans, MARK, MAX_BAN};
 use super::decimal::{parse_digits, parse_u64, Text};
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::period::MAX_PERIOD_MS;
@@ -42,10 +43,10 @@ const MAX_DEBT_NS: u64 = MAX_PERIOD_MS * NS_PER_MS;
 const DEBT_DIGITS: usize = 19;
 const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 
-/// Longest stored value: nanoseconds, a point, the fraction, a plus sign, and the debt.
-pub type StoredText = Text<{ TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS }>;
+/// Longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
+pub type StoredText = Text<{ TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN }>;
 
-/// What is stored of a bucket: its theoretical arrival time, and by how much that may pass "empty".
+/// What is stored of a bucket: its theoretical arrival time, by how much that may pass "empty", and a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The theoretical arrival time: whole nanoseconds since 1970, as many as [`TAT_DIGITS`] can spell.
@@ -54,14 +55,23 @@ pub struct Stored {
     attos: u64,
     /// Whole nanoseconds, at most [`MAX_DEBT_NS`].
     debt_ns: u64,
+    /// The ban that runs, or its mark.
+    ban: Option<Ban>,
 }
 
 impl Stored {
     /// Reads a stored value: 19 digits of Unix nanoseconds, perhaps a point and one to nine digits of their
-    /// fraction, and perhaps a plus sign and a debt in nanoseconds. `None` for anything else.
+    /// fraction, perhaps a plus sign and a debt in nanoseconds, and perhaps a ban. `None` for anything else.
     pub fn decode(value: &[u8]) -> Option<Stored> {
         let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
         let ns = parse_digits(whole)?;
+        let (rest, ban) = match rest.iter().position(|&byte| byte == MARK) {
+            None => (rest, None),
+            Some(at) => {
+                let (rest, ban) = rest.split_at_checked(at)?;
+                (rest, Some(Ban::decode(ban)?))
+            }
+        };
         let plus = rest.iter().position(|&byte| byte == b'+');
         let (rest, debt_ns) = match plus {
             None => (rest, 0),
@@ -80,13 +90,13 @@ impl Stored {
             }
             Some(_) => return None,
         };
-        Some(Stored { ns, attos, debt_ns })
+        Some(Stored { ns, attos, debt_ns, ban })
     }
 
     /// Stores an arrival time of at most [`LAST_TAT`].
-    fn of(tat: Attos, debt_ns: u64) -> Stored {
+    fn of(tat: Attos, debt_ns: u64, ban: Option<Ban>) -> Stored {
         let (ns, attos) = split_ns(tat);
-        Stored { ns, attos, debt_ns }
+        Stored { ns, attos, debt_ns, ban }
     }
 
     fn tat(self) -> Attos {
@@ -111,10 +121,33 @@ impl Stored {
             text.push(b"+");
             text.push_number(self.debt_ns, 1);
         }
+        if let Some(ban) = &self.ban {
+            ban.write(&mut text);
+        }
         text
     }
 
-    /// The first whole Unix millisecond at which the bucket is full, when the value stops mattering.
+    /// The ban that runs, or its mark.
+    pub fn ban(self) -> Option<Ban> {
+        self.ban
+    }
+
+    /// The first whole Unix millisecond at which the value does not matter any more: the bucket is full, and no ban runs.
+    pub fn void_at_ms(self) -> u64 {
+        self.full_at_ms().max(self.ban.map_or(0, |ban| ban.end_ms()))
+    }
+
+    /// When the bucket is full, in Unix microseconds, rounded up.
+    pub fn full_at_us(self) -> u64 {
+        self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(1_000)
+    }
+
+    /// By how much the time may pass "empty", in nanoseconds.
+    pub fn debt_ns(self) -> u64 {
+        self.debt_ns
+    }
+
+    /// The first whole Unix millisecond at which the bucket is full.
     pub fn full_at_ms(self) -> u64 {
         self.ns.saturating_add(u64::from(self.attos > 0)).div_ceil(NS_PER_MS)
     }
@@ -221,6 +254,7 @@ pub struct Bucket<'r> {
     /// Whether the stored time lay beyond what this rate and the debt allow: a clock went back, or the rate was
     /// another.
     from_future: bool,
+    bans: Bans,
 }
 
 impl<'r> Bucket<'r> {
@@ -228,7 +262,8 @@ impl<'r> Bucket<'r> {
     pub fn read(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
-        let mut bucket = Bucket { rate, now_us, now, empty, tat: now, from_future: false };
+        let bans = Bans::default();
+        let mut bucket = Bucket { rate, now_us, now, empty, tat: now, from_future: false, bans };
         if let Some(stored) = stored {
             bucket.set(stored);
         }
@@ -239,8 +274,16 @@ impl<'r> Bucket<'r> {
     pub fn set(&mut self, stored: Stored) {
         let debt = u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS);
         let last = self.empty.saturating_add(debt);
-        let stored = stored.tat();
-        (self.tat, self.from_future) = (stored.clamp(self.now, last), stored > last);
+        let time = stored.tat();
+        (self.tat, self.from_future) = (time.clamp(self.now, last), time > last);
+        if stored.ban.is_some() {
+            self.bans = Bans::at(stored.ban, self.now_us);
+        }
+    }
+
+    /// Microseconds until its ban ends; 0 where none runs.
+    pub fn closed_us(&self) -> u64 {
+        self.bans.left_us()
     }
 
     /// The moment at which it is looked at, in Unix microseconds.
@@ -260,7 +303,9 @@ impl<'r> Bucket<'r> {
                 return Ok(Verdict::taking(wanted));
             }
             Manner::Ahead(ahead_us) => self.judge_ahead(ask, wanted, ahead_us),
-            Manner::Whole | Manner::AtMost => self.judge_now(ask, wanted),
+            Manner::Whole | Manner::AtMost => {
+                self.judge_now(ask, wanted).closed_for(self.bans.left_us())
+            }
         };
         Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
     }
@@ -278,7 +323,9 @@ impl<'r> Bucket<'r> {
 
     fn judge_ahead(&self, ask: &Ask, wanted: u64, ahead_us: u64) -> Verdict {
         let Some(least) = ask.least(self.rate.limit) else { return Verdict::Never };
-        let missing = self.missing(least);
+        // A ban is waited out as well.
+        let closed = u128::from(self.bans.left_us()).saturating_mul(ATTOS_PER_US);
+        let missing = self.missing(least).max(closed);
         let ahead = u128::from(ahead_us).saturating_mul(ATTOS_PER_US);
         if missing > ahead {
             let wait_us = us_up(missing.saturating_sub(ahead));
@@ -300,7 +347,7 @@ impl<'r> Bucket<'r> {
 
     /// What can be had at once when the arrival time is `tat`.
     fn remaining(&self, tat: Attos) -> u64 {
-        if tat > self.empty {
+        if tat > self.empty || self.bans.runs() {
             return 0;
         }
         self.rate.affordable(self.empty.saturating_sub(tat))
@@ -320,12 +367,16 @@ impl<'r> Bucket<'r> {
                 self.tat.saturating_add(self.rate.cost(verdict.taken())).min(LAST_TAT)
             }
         };
+        let granted = ask.quantity.takes() && ask.manner != Manner::Force;
+        let ban = if granted { self.bans.after_grant() } else { self.bans.seen() };
+        // The mark of a ban that is over goes with a full bucket.
+        let ban = ban.filter(|_| self.bans.runs() || after > self.now);
         // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
         let untouched = ask.quantity.takes() && after == self.now && !self.from_future;
-        let next = if untouched {
+        let next = if untouched && ban == self.bans.seen() {
             Next::Keep
-        } else if after > self.now {
-            self.store(after)
+        } else if after > self.now || ban.is_some() {
+            self.store(after, ban)
         } else {
             Next::Delete
         };
@@ -335,9 +386,31 @@ impl<'r> Bucket<'r> {
     /// Carries out a denied call. A state from the future is written back, so that the wait that is told is the wait
     /// that is needed.
     pub fn deny(&self, verdict: Verdict) -> (Decision, Next) {
-        let heals = self.from_future && verdict != Verdict::Never;
-        let next = if heals { self.store(self.tat.min(LAST_TAT)) } else { Next::Keep };
+        let from_future = self.from_future || self.bans.from_future();
+        let heals = from_future && verdict != Verdict::Never;
+        let next = if heals { self.store_as_it_is() } else { Next::Keep };
         (self.look(verdict), next)
+    }
+
+    /// Carries out a denied call that may close the key for `length_ms`: it does if the bucket holds less than the call's
+    /// quantity, and nothing was granted since the last ban.
+    pub fn deny_and_ban(
+        &mut self,
+        ask: &Ask,
+        verdict: Verdict,
+        length_ms: u64,
+    ) -> (Decision, Next) {
+        let denied = matches!(verdict, Verdict::Denied { .. });
+        let holds_less = self.missing(ask.quantity.wanted()) > 0;
+        if !denied || !holds_less || !self.bans.permits(self.tat == self.now) {
+            return self.deny(verdict);
+        }
+        self.bans = Bans::starting(self.now_us, length_ms);
+        (self.look(verdict.closed_for(self.bans.left_us())), self.store_as_it_is())
+    }
+
+    fn store_as_it_is(&self) -> Next {
+        self.store(self.tat.min(LAST_TAT), self.bans.seen())
     }
 
     /// What a call with this verdict is told of the bucket as it stands.
@@ -345,10 +418,10 @@ impl<'r> Bucket<'r> {
         self.decision(verdict, self.tat)
     }
 
-    fn store(&self, tat: Attos) -> Next {
+    fn store(&self, tat: Attos, ban: Option<Ban>) -> Next {
         // `judge` and the stored value bound it.
         let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
-        Next::Store(Stored::of(tat, debt_ns))
+        Next::Store(Stored::of(tat, debt_ns, ban))
     }
 
     fn decision(&self, verdict: Verdict, tat: Attos) -> Decision {
@@ -356,7 +429,7 @@ impl<'r> Bucket<'r> {
             verdict,
             limit: self.rate.limit,
             remaining: self.remaining(tat),
-            reset_after_us: us_up(tat.saturating_sub(self.now)),
+            reset_after_us: us_up(tat.saturating_sub(self.now)).max(self.bans.left_us()),
         }
     }
 }

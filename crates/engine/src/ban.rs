@@ -1,0 +1,223 @@
+//! BAN: a key that is closed for a while because a call was denied.
+//!
+//! ```text
+//! denied with BAN 10min                 the end              granted
+//! |<------- closed: nobody takes ------->|<-- the mark stays -->|
+//! ```
+//!
+//! A ban is its end and its length. It stays with the key as a mark after its end, until something is granted or the key
+//! is as good as new: until then nobody is banned again, so that the wait that was told suffices.
+
+use super::decimal::{parse_u64, Text};
+use super::event::LAST_US;
+use super::reservation::YEAR_MS;
+
+/// The first byte of a ban's entry in a sorted set. It comes before that of a reservation.
+pub const MARK: u8 = b'!';
+
+/// Longest text of a ban: a mark, 20 digits, a mark, and 11 digits.
+pub const MAX_BAN: usize = 40;
+
+/// A ban as an entry of a sorted set.
+pub type BanText = Text<MAX_BAN>;
+
+/// A ban that runs, or the mark that it left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ban {
+    /// When it ends, in Unix milliseconds.
+    end_ms: u64,
+    /// How long it lasts, 1 to [`YEAR_MS`].
+    length_ms: u64,
+}
+
+impl Ban {
+    /// A ban that begins at `now_us` and lasts `length_ms`, 1 to [`YEAR_MS`]. Its end is rounded down.
+    pub fn starting(now_us: u64, length_ms: u64) -> Ban {
+        Ban { end_ms: (now_us / 1_000).saturating_add(length_ms), length_ms }
+    }
+
+    /// Reads what [`Ban::write`] wrote; `None` for anything else.
+    ///
+    /// ```
+    /// use redis_ratelimit_engine::ban::Ban;
+    /// let ban = Ban::starting(1_795_223_799_544_558, 600_000);
+    /// assert_eq!(Ban::decode(b"!1795224399544~600000"), Some(ban));
+    /// assert_eq!(ban.text().as_bytes(), b"!1795224399544~600000");
+    /// ```
+    pub fn decode(text: &[u8]) -> Option<Ban> {
+        let text = text.strip_prefix(&[MARK])?;
+        let middle = text.iter().position(|&byte| byte == b'~')?;
+        let (end, length) = text.split_at_checked(middle)?;
+        let end_ms = parse_u64(end)?;
+        let length_ms = parse_u64(length.strip_prefix(b"~")?)?;
+        let sound = (1..=YEAR_MS).contains(&length_ms)
+            && end_ms <= (LAST_US / 1_000).saturating_add(YEAR_MS);
+        sound.then_some(Ban { end_ms, length_ms })
+    }
+
+    /// Appends the stored form, such as `!1795224399544~600000`.
+    pub fn write<const N: usize>(&self, text: &mut Text<N>) {
+        text.push(&[MARK]);
+        text.push_number(self.end_ms, 1);
+        text.push(b"~");
+        text.push_number(self.length_ms, 1);
+    }
+
+    /// The stored form.
+    pub fn text(&self) -> BanText {
+        let mut text = BanText::new();
+        self.write(&mut text);
+        text
+    }
+
+    /// The ban seen from `now_us`: it ends at most its own length ahead, as after a clock that went back.
+    pub fn seen_at(self, now_us: u64) -> Ban {
+        let latest = Ban::starting(now_us, self.length_ms);
+        Ban { end_ms: self.end_ms.min(latest.end_ms), ..self }
+    }
+
+    /// When it ends, in Unix microseconds.
+    pub fn end_us(&self) -> u64 {
+        self.end_ms.saturating_mul(1_000)
+    }
+
+    /// When it ends, in Unix milliseconds.
+    pub fn end_ms(&self) -> u64 {
+        self.end_ms
+    }
+}
+
+/// A key's ban at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bans {
+    /// The ban or its mark, as seen now.
+    seen: Option<Ban>,
+    /// Microseconds until it ends; 0 where it is over, or there is none.
+    left_us: u64,
+    /// Whether it was stored with an end that lies too far ahead.
+    from_future: bool,
+}
+
+impl Bans {
+    /// What is stored, seen from `now_us`.
+    pub fn at(stored: Option<Ban>, now_us: u64) -> Bans {
+        let Some(stored) = stored else { return Bans::default() };
+        let seen = stored.seen_at(now_us);
+        let left_us = seen.end_us().saturating_sub(now_us);
+        Bans { seen: Some(seen), left_us, from_future: seen != stored }
+    }
+
+    /// The ban that begins at `now_us`.
+    pub fn starting(now_us: u64, length_ms: u64) -> Bans {
+        Bans::at(Some(Ban::starting(now_us, length_ms)), now_us)
+    }
+
+    /// The ban that runs, or its mark.
+    pub fn seen(&self) -> Option<Ban> {
+        self.seen
+    }
+
+    /// Microseconds until the ban ends; 0 where none runs.
+    pub fn left_us(&self) -> u64 {
+        self.left_us
+    }
+
+    /// Whether a ban runs.
+    pub fn runs(&self) -> bool {
+        self.left_us > 0
+    }
+
+    /// Whether it must be written anew, as a clock went back.
+    pub fn from_future(&self) -> bool {
+        self.from_future
+    }
+
+    /// What stays of it after a grant: the mark goes once the ban is over.
+    pub fn after_grant(&self) -> Option<Ban> {
+        self.seen.filter(|_| self.runs())
+    }
+
+    /// Whether a denied call may ban the key, which is as good as new but for the ban or not.
+    pub fn permits(&self, as_new: bool) -> bool {
+        self.seen.is_none() || (!self.runs() && as_new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::properties::cases;
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW_US: u64 = 1_795_223_799_544_558;
+
+    #[test]
+    fn a_ban_ends_on_a_millisecond_at_most_its_length_after_it_began() {
+        let ban = Ban::starting(NOW_US, 10);
+        assert_eq!(ban.end_us(), NOW_US - 558 + 10_000);
+        let bans = |us| Bans::at(Some(ban), us);
+        assert_eq!(bans(NOW_US).left_us(), 10_000 - 558);
+        assert_eq!(bans(ban.end_us() - 1).left_us(), 1);
+        assert!(!bans(ban.end_us()).runs());
+        // A clock that went back: it ends its own length from then on.
+        let back = bans(NOW_US - 5_000_000);
+        assert_eq!((back.from_future(), back.left_us()), (true, 10_000 - 558));
+        assert!(!bans(NOW_US).from_future());
+    }
+
+    #[test]
+    fn a_key_is_banned_again_only_after_a_grant_or_as_new() {
+        let ban = Ban::starting(NOW_US, 10);
+        let (runs, over) = (Bans::at(Some(ban), NOW_US), Bans::at(Some(ban), NOW_US + 10_000));
+        for (bans, as_new, permits) in [
+            (Bans::default(), false, true),
+            (runs, false, false),
+            (runs, true, false),
+            (over, false, false),
+            (over, true, true),
+        ] {
+            assert_eq!(bans.permits(as_new), permits, "{bans:?} {as_new}");
+        }
+        assert_eq!((runs.after_grant(), over.after_grant()), (Some(ban), None));
+    }
+
+    #[test]
+    fn what_others_wrote_is_no_ban() {
+        for text in [
+            "",
+            "!",
+            "!1",
+            "!1~",
+            "!~1",
+            "1~1",
+            "!1~0",
+            "!01~1",
+            "!1~01",
+            "!1~1 ",
+            "!1~1~1",
+            "!-1~1",
+            "!1~31557600001",
+            "!18446744073709551615~1",
+            "#1~1",
+        ] {
+            assert_eq!(Ban::decode(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(cases(1_000))]
+
+        #[test]
+        fn every_ban_comes_back(now_us in 0..=LAST_US, length_ms in 1..=YEAR_MS) {
+            let ban = Ban::starting(now_us, length_ms);
+            prop_assert_eq!(Ban::decode(ban.text().as_bytes()), Some(ban));
+        }
+
+        #[test]
+        fn what_is_read_was_written_so(text in "![0-9]{0,14}~?[0-9]{0,12}") {
+            if let Some(ban) = Ban::decode(text.as_bytes()) {
+                assert_eq!(ban.text().as_bytes(), text.as_bytes());
+            }
+        }
+    }
+}
