@@ -13,7 +13,7 @@ const DAY_S: u32 = 86_400;
 const HOUR_S: u32 = 3_600;
 /// The name of a zone; the longest there is has 32 bytes.
 pub type ZoneName = Text<64>;
-/// How many ways of dividing a zone's calendar have their current window remembered: one for each day of the month, on which
+/// How many ways of dividing a zone's calendar have their windows remembered: one for each day of the month, on which
 /// customers may be billed.
 const CACHED: usize = 32;
 /// So often is a guess at the number of a window put right by one. A guess is off by one where the day or the hour of the
@@ -31,9 +31,9 @@ pub struct Zone(usize);
 struct KnownZone {
     name: ZoneName,
     rules: TimeZone,
-    /// The last windows that were worked out, as most calls fall into the same one: one for each division.
-    frames: Vec<(Division, Frame)>,
-    /// Which of them goes next where there is no room.
+    /// The last two windows of each division that were worked out, as most calls fall into the same ones.
+    frames: Vec<(Division, [Frame; 2])>,
+    /// Which division goes next where there is no room.
     oldest: usize,
 }
 
@@ -189,21 +189,27 @@ impl Calendar {
 impl KnownZone {
     fn frame(&mut self, division: Division, now_us: u64) -> Option<Frame> {
         let known = self.frames.iter_mut().find(|(known, _)| *known == division);
-        if let Some((_, frame)) = known {
-            if !(frame.start_us..frame.end_us).contains(&now_us) {
-                *frame = division.frame(&self.rules, now_us)?;
+        if let Some((_, frames)) = known {
+            let found =
+                frames.iter().find(|frame| (frame.start_us..frame.end_us).contains(&now_us));
+            if let Some(frame) = found {
+                return Some(*frame);
             }
-            return Some(*frame);
+            let frame = division.frame(&self.rules, now_us)?;
+            let [newer, _] = *frames;
+            *frames = [frame, newer];
+            return Some(frame);
         }
         let frame = division.frame(&self.rules, now_us)?;
+        let frames = [frame, frame];
         if self.frames.is_empty() {
             // All at once, so that later calls allocate nothing.
             self.frames.reserve_exact(CACHED);
         }
         if self.frames.len() < CACHED {
-            self.frames.push((division, frame));
+            self.frames.push((division, frames));
         } else if let Some(one) = self.frames.get_mut(self.oldest) {
-            *one = (division, frame);
+            *one = (division, frames);
             self.oldest = self.oldest.wrapping_add(1) % CACHED;
         }
         Some(frame)
