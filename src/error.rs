@@ -160,6 +160,10 @@ errors! {
     Else = "ERR syntax error: ELSE must stand between two clauses",
     /// A key of RL.ALL is given twice.
     KeyTwice = "ERR a key must be given once",
+    /// The keys of RL.ALL are in different slots of a cluster.
+    CrossSlot = "CROSSSLOT the keys of one call must be in one slot: give them the same hash tag",
+    /// Some keys of RL.ALL are on another node, or nobody knows, as their slot is on its way.
+    TryAgain = "TRYAGAIN the keys of one call must be on one node, and their slot is moving: ask again when it has moved",
     /// A clause of RL.ALL begins with another word.
     NoClause = "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",
     /// RL.ALL has more or fewer clauses than keys.
@@ -248,7 +252,8 @@ mod tests {
         for text in TEXTS {
             assert!(text.len() <= 256, "{text}");
             let code = text.split(' ').next().unwrap();
-            assert!(["ERR", "DUPLICATE", "WRONGTYPE", "NOPOLICY"].contains(&code), "{text}");
+            let codes = ["ERR", "DUPLICATE", "WRONGTYPE", "NOPOLICY", "CROSSSLOT", "TRYAGAIN"];
+            assert!(codes.contains(&code), "{text}");
         }
     }
 

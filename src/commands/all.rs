@@ -16,6 +16,7 @@ use super::{now_us, reply, waiting};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
+use crate::redis::slots::{spread, Spread};
 use crate::state::Spot;
 use crate::stats::Replied;
 use engine::all::{speakers, together, Share};
@@ -103,7 +104,11 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
         }
         spots.push(Spot { ctx, name, now_us });
     }
-    Ok((spots, first_clause))
+    match spread(call, 2..first_clause) {
+        Spread::None => Ok((spots, first_clause)),
+        Spread::Slots => Err(Error::CrossSlot),
+        Spread::Nodes => Err(Error::TryAgain),
+    }
 }
 
 /// The clauses of a call, one for each of `keys` keys, and the unit of its times.
@@ -127,7 +132,12 @@ fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeU
             (false, false) => group = group.saturating_add(1),
         }
         let family = Family::named(word).ok_or(Error::NoClause)?;
-        clauses.push(arguments.clause(family, group)?);
+        let clause = arguments.clause(family, group)?;
+        // What follows one too many is not read, however much it is.
+        if clauses.len() >= keys {
+            return Err(Error::Clauses);
+        }
+        clauses.push(clause);
     }
     if clauses.len() != keys {
         return Err(Error::Clauses);

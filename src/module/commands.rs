@@ -99,7 +99,7 @@ impl Command {
             |flags: &str| command::Command::create(ctx, self.name, entry, flags, self.keys);
         let flags = self.flags();
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
-        let created = create(&flags).or_else(|| create(&flags.replace(" blocking", "")));
+        let created = create(flags).or_else(|| create(&flags.replace(" blocking", "")));
         let Some(created) = created else {
             let line = format!(
                 "redis-ratelimit: the server refused the command {name}, which another module may have; it is left out"
@@ -125,32 +125,28 @@ impl Command {
     }
 
     /// Flags as RedisModule_CreateCommand spells them.
-    fn flags(&self) -> String {
-        let flags = match self.nature {
+    fn flags(&self) -> &'static str {
+        match self.nature {
             Nature::Takes => "write deny-oom fast blocking",
             // Without deny-oom: giving back must work when memory is short.
             Nature::Settles => "write fast",
             Nature::Looks => "readonly fast",
             Nature::TakesSeveral => "write deny-oom",
-            Nature::LooksSeveral => "readonly",
+            Nature::Lists | Nature::LooksSeveral => "readonly",
             Nature::Shows => "readonly admin",
             Nature::TakesOnDemand => "write deny-oom fast",
-        };
-        match self.keys {
-            Keys::Counted(_) => format!("{flags} getkeys-api"),
-            Keys::First(_) | Keys::None => flags.into(),
         }
     }
 
-    /// ACL categories: servers put no module's command into `@read` or `@write` by its flags.
+    /// ACL categories, with those that the server would give a command of its own by its flags: `@read`, `@slow` and so on.
     fn categories(&self, own: Option<&CStr>) -> String {
         let categories = match self.nature {
             Nature::Takes => "write fast blocking",
             Nature::Settles => "write fast",
             Nature::Looks => "read fast",
-            Nature::TakesSeveral => "write",
-            Nature::LooksSeveral => "read",
-            Nature::Shows => return "admin dangerous".into(),
+            Nature::TakesSeveral => "write slow",
+            Nature::Lists | Nature::LooksSeveral => "read slow",
+            Nature::Shows => return "admin dangerous slow".into(),
             Nature::TakesOnDemand => "write fast",
         };
         match own {

@@ -102,7 +102,8 @@ impl ClientId {
 #[derive(Debug)]
 pub struct Blocked(*mut raw::RedisModuleBlockedClient);
 
-// SAFETY: only the main thread ever looks at one.
+// SAFETY: only commands, timers and other callbacks of the main thread look at one. INFO of a server that crashes, which
+// may come in another thread, leaves the lines alone.
 unsafe impl Send for Blocked {}
 
 impl Blocked {

@@ -6,6 +6,7 @@ use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
 use std::ffi::{c_int, c_long, c_longlong, CString};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
@@ -63,10 +64,15 @@ impl Context<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_MASTER != 0
     }
 
+    /// Whether this server is a node of a cluster.
+    pub fn is_in_cluster(self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0
+    }
+
     /// Whether this node serves the slot of `key`: always, outside of a cluster. While the slot moves away, only
     /// as long as the key is here.
     pub fn serves(self, key: KeyName) -> bool {
-        if self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
+        if !self.is_in_cluster() {
             return true;
         }
         let call = c"EXISTS".as_ptr();
@@ -198,6 +204,11 @@ impl<'a> Call<'a> {
     /// Argument `at` as the name of a key.
     pub fn key_at(&self, at: usize) -> Option<KeyName<'a>> {
         self.arguments.get(at).map(|&raw| KeyName { raw, lifetime: PhantomData })
+    }
+
+    /// Some of the arguments, to hand them on.
+    pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [*mut raw::RedisModuleString] {
+        self.arguments.get(range).unwrap_or_default()
     }
 
     /// The command, for a reply that comes later.

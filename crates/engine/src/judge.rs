@@ -281,7 +281,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if trims {
             self.count.trim(&mut events, self.window.most_entries)?;
         }
-        self.count.edit(&mut events)?;
+        self.count.edit(&mut events, self.store.heal_most())?;
         Ok(())
     }
 

@@ -51,6 +51,10 @@ pub trait Store: Copy {
     fn now_us(&self) -> u64;
     /// A rule as it stands now. `None` only outside of the years that a calendar knows.
     fn moment(&self, rule: &Rule) -> Option<Moment>;
+    /// About the most entries from the future that a call merges after a clock went back: so many take some 3 milliseconds.
+    fn heal_most(&self) -> usize {
+        10_000
+    }
     /// A rule as text, for a reservation to remember.
     fn write_rule(&self, rule: &Rule) -> RuleText;
     /// The rule that a reservation remembers; `None` for one that the module did not write.

@@ -115,6 +115,7 @@ impl World {
             moment,
             limit: self.limit,
             most_entries: MOST_ENTRIES,
+            heal_most: 64,
             ask: *ask,
             kind,
             barred: false,
@@ -221,7 +222,7 @@ impl World {
         let mut tally = Tally::read(&mut self.zset, moment(&self.rule, self.now_us)).unwrap();
         tally.record(quantity, false, u64::MAX);
         tally.trim(&mut self.zset, MOST_ENTRIES).unwrap();
-        let edit = *tally.edit(&mut self.zset).unwrap();
+        let edit = *tally.edit(&mut self.zset, 64).unwrap();
         self.zset.apply(&edit);
         self.count(quantity);
     }
@@ -315,6 +316,47 @@ fn a_window_ends_one_period_after_its_first_event_whatever_comes_in_between() {
         let told = done.decision;
         let found = (told.verdict.allowed(), 3 - told.remaining, told.reset_after_us / 1_000);
         assert_eq!(found, (allowed, counted, reset_ms), "after {after_ms} ms: {quantity:?}");
+    }
+}
+
+/// The entry that counts stays where it is until the others of the future have gone, a bounded number with each call.
+#[test]
+fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
+    for quantity in [1, -1, -9] {
+        let mut world = World::new("10s", 5);
+        for nth in 0..300 {
+            let newest_us = START_US + 1_000 + nth;
+            world.zset.add(&Event {
+                newest_us,
+                span_us: 0,
+                total: 2 * nth + 2,
+                weight: 2,
+                denied: false,
+            });
+        }
+        let ask = |quantity| {
+            let quantity = Quantity::from_signed(quantity);
+            Ask { quantity, leave: 0, manner: Manner::Whole }
+        };
+        let told = world.call(&ask(quantity), Kind::Count).decision;
+        let counted = u64::try_from((2 + quantity).max(0)).unwrap();
+        assert_eq!(told.remaining, 5 - counted, "{quantity}");
+        assert_eq!(told.reset_after_us, if counted > 0 { 10_000_000 } else { 0 }, "{quantity}");
+        if counted == 0 {
+            // What is given back whole goes in one piece, and takes the others of the future with it.
+            assert_eq!(world.zset.events().count(), 0);
+            continue;
+        }
+        world.now_us += 4_000_000;
+        world.now_us -= 3_999_500;
+        for left in [172, 108, 44, 1] {
+            let told = world.call(&ask(9), Kind::CountDenied).decision;
+            assert_eq!((told.verdict, told.remaining), (Verdict::Never, 5 - counted));
+            let denied = world.call(&ask(5), Kind::Count).decision;
+            assert_eq!(denied.remaining, 5 - counted);
+            assert_eq!(denied.reset_after_us, 9_999_500, "{left}");
+            assert_eq!(world.zset.events().count(), left);
+        }
     }
 }
 
