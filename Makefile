@@ -48,7 +48,7 @@ test-packages: ## Install the packages and images on clean systems, on amd64 and
 	scripts/test-packages.sh $(CASES)
 
 check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1
-	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang redis-server shellcheck
+	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang python3 redis-server shellcheck
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo fmt --check --manifest-path $(rust_clients)

@@ -1,5 +1,6 @@
 //! Every error that a client can be told, in one list.
 
+use engine::anchor::Unfit;
 use engine::reservation::YEAR_MS;
 use engine::store::Refused;
 use engine::text::Text;
@@ -78,6 +79,8 @@ macro_rules! errors {
             Needs(&'static str, &'static str),
             /// An option beside a quantity below the least that it may stand beside.
             QuantityBelow(&'static str, i64),
+            /// An anchor that does not fit the period.
+            Unfit(Word, Unfit),
             /// An option that says what a policy says.
             BesidePolicy(&'static str),
             /// No policy has this name.
@@ -133,10 +136,14 @@ errors! {
     Id = "ERR an id must have 1 to 64 bytes",
     /// Not a time zone.
     Zone = "ERR TZ must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00",
+    /// Neither `first` nor an anchor.
+    From = "ERR FROM must be first, HH:MM, a weekday (mon), a day of the month (15), MM-DD, or YYYY-MM-DD from 1970 to 2255; a day may have @HH:MM, a time :SS",
+    /// A day of no year, or not of that year.
+    NoSuchDay = "ERR FROM must be a day that exists: 02-29 is one, 2026-02-29 and 02-30 are none",
     /// BUCKETS or FIXED for a semaphore.
     SemaphoreWindow = "ERR BUCKETS and FIXED must not be used with period 0, which has no window",
     /// The period does not divide the calendar.
-    Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12",
+    Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12; FROM YYYY-MM-DD and FROM first take others",
     /// The id is held or waiting.
     Duplicate = "DUPLICATE the id is held or waiting: it must be another, or applied or released first",
     /// As many reservations as are allowed in one key.
@@ -233,6 +240,14 @@ impl Error {
             Error::QuantityBelow(option, least) => {
                 say(&["ERR ", option, " must not be used with a quantity below "]);
                 text.push_number(least.unsigned_abs(), 1);
+            }
+            Error::Unfit(anchor, unfit) => {
+                text.push(b"ERR FROM ");
+                text.push(anchor.as_bytes());
+                text.push(b" must be used with ");
+                text.push(unfit.periods().as_bytes());
+                text.push(b"; with this period FROM must be ");
+                text.push(unfit.anchors().as_bytes());
             }
             Error::BesidePolicy(option) => {
                 say(&["ERR ", option, " must not be used beside a policy"]);

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [BAN ms] [CHECK | SHADOW]
-//!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [COUNTDENIED]
+//!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [COUNTDENIED]
 //!          [BAN ms] [CHECK | SHADOW]
-//!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
+//!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
 //!          [CHECK | SHADOW]
 //! ```
 

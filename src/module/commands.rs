@@ -275,9 +275,12 @@ fn option(row: &Row) -> Argument {
         None => return Argument::Flag(row.token),
         Some(Value::Integer { name, .. }) => Argument::Integer(name),
         // A length of time with a unit is no integer.
-        Some(Value::Duration { name, .. } | Value::Zone { name } | Value::Word { name, .. }) => {
-            Argument::Text(name)
-        }
+        Some(
+            Value::Duration { name, .. }
+            | Value::Start { name }
+            | Value::Zone { name }
+            | Value::Word { name, .. },
+        ) => Argument::Text(name),
     };
     Argument::Valued(row.token, Box::new(value))
 }
@@ -452,7 +455,8 @@ mod tests {
 
     #[test]
     fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
-        let known = Known::BUCKETS | Known::FIXED | Known::TZ | Known::BLOCK | Known::MS;
+        let known =
+            Known::BUCKETS | Known::FIXED | Known::FROM | Known::TZ | Known::BLOCK | Known::MS;
         let shown = options(known);
         let [Argument::Optional(window), Argument::Optional(block), Argument::Optional(ms)] =
             shown.as_slice()
@@ -462,7 +466,7 @@ mod tests {
         let Argument::OneOf(_, choices) = &**window else { panic!("{window:?}") };
         assert!(matches!(
             choices.as_slice(),
-            [Argument::Valued(..), Argument::Group(_, both)] if both.len() == 2
+            [Argument::Valued(..), Argument::Group(_, group)] if group.len() == 3
         ));
         assert!(matches!(**block, Argument::Valued(..)) && matches!(**ms, Argument::Flag(_)));
     }
