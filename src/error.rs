@@ -127,6 +127,8 @@ errors! {
     Zone = "ERR TZ must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00",
     /// BUCKETS or FIXED for a semaphore.
     SemaphoreWindow = "ERR BUCKETS and FIXED must not be used with period 0, which has no window",
+    /// COUNTLAPSED for a semaphore.
+    SemaphoreCounts = "ERR COUNTLAPSED must not be used with period 0, which has no window",
     /// The period does not divide the calendar.
     Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12",
     /// The id is held or waiting.
