@@ -116,7 +116,8 @@ impl World {
 
     fn call(&mut self, now_us: u64, ask: &Ask, kind: Kind, barred: bool) -> Result<Done, Refused> {
         let (moment, held) = (self.moment(now_us), self.held(now_us));
-        let call = Call { moment, limit: self.limit, most_entries: 4096, ask: *ask, kind, barred };
+        let (limit, most_entries, heal_most) = (self.limit, 4096, usize::MAX);
+        let call = Call { moment, limit, most_entries, heal_most, ask: *ask, kind, barred };
         call.make(&mut self.zset, &held)
     }
 
@@ -267,7 +268,7 @@ impl World {
         assert_eq!(tally.counted(), before + added);
         let times: Vec<u64> = self.zset.events().map(|one| one.newest_us).collect();
         tally.trim(&mut self.zset, 4096).expect("no contradiction");
-        let edit = tally.edit(&mut self.zset).expect("no contradiction");
+        let edit = tally.edit(&mut self.zset, usize::MAX).expect("no contradiction");
         self.zset.apply(edit);
         self.note(&moment, edit, &times);
         if added > 0 {

@@ -127,7 +127,12 @@ fn clauses(call: &Call, keys: usize, first: usize) -> Result<(Vec<Clause>, TimeU
             (false, false) => group = group.saturating_add(1),
         }
         let family = Family::named(word).ok_or(Error::NoClause)?;
-        clauses.push(arguments.clause(family, group)?);
+        let clause = arguments.clause(family, group)?;
+        // What follows one too many is not read, however much it is.
+        if clauses.len() >= keys {
+            return Err(Error::Clauses);
+        }
+        clauses.push(clause);
     }
     if clauses.len() != keys {
         return Err(Error::Clauses);

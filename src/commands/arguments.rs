@@ -340,8 +340,13 @@ fn integer(text: &[u8], least: i64) -> Option<i64> {
 
 /// An id of 1 to 64 bytes.
 pub fn checked_id(id: &[u8]) -> Result<Id, Error> {
-    let known = (1..=MAX_ID).contains(&id.len());
-    known.then(|| Id::from(id)).ok_or(Error::Id)
+    check_id(id).map(|()| Id::from(id))
+}
+
+/// Refuses what is no id.
+pub fn check_id(id: &[u8]) -> Result<(), Error> {
+    let is_one = (1..=MAX_ID).contains(&id.len());
+    is_one.then_some(()).ok_or(Error::Id)
 }
 
 #[cfg(test)]
@@ -403,7 +408,7 @@ mod tests {
                 Taker::Command(family, known) => {
                     arguments.request(family, known, &mut Options::new()).map(|_| ())
                 }
-                Taker::Clause(family) => arguments.clause(family).map(|_| ()),
+                Taker::Clause(family) => arguments.clause(family, 0).map(|_| ()),
             }
         }
 

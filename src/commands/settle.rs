@@ -1,6 +1,6 @@
 //! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
 
-use super::arguments::{checked_id, Arguments};
+use super::arguments::{check_id, checked_id, Arguments};
 use super::reply;
 use super::spot;
 use super::waiting::wake_key;
@@ -41,10 +41,9 @@ pub fn release(call: &Call, _known: Known) -> Result<Replied, Error> {
     }
     let mut ids = Vec::with_capacity(arguments.remaining());
     while let Some(id) = arguments.next() {
-        ids.push(checked_id(id)?);
+        check_id(id)?;
+        ids.push(id);
     }
-    ids.sort_unstable_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
-    ids.dedup_by(|one, other| one.as_bytes() == other.as_bytes());
     let spot = spot(call)?;
     let released = window::release(spot, &ids)?;
     wake_key(spot);

@@ -3,35 +3,82 @@
 //! An index is right as long as nobody but this module changed the set since it was read. The server tells of nearly
 //! every change by others (see [`crate::redis::events`]), and then the index is dropped; the next call reads the set
 //! anew. As a last guard, the number of elements must be what it was.
+//!
+//! Reading a large set anew takes as long as a thousand calls. So its index stays until its key goes or somebody changes
+//! it: it takes about twice what the set itself takes, and `maxmemory` bounds both. Of small ones, which are quickly read
+//! anew, those go that were not used for the longest time:
+//!
+//! ```text
+//! newest <-> ... <-> oldest      small indexes in the order of their use, at most 2^20 reservations in all of them
+//! large, large, ...              in no order
+//! ```
 
 use crate::redis::call::Context;
 use crate::redis::events;
 use engine::index::Index;
 use foldhash::quality::RandomState;
-use std::collections::{BTreeMap, HashMap};
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The most reservations in all indexes together. Beyond it the index that was not used for the longest time goes.
-const MOST_RESERVATIONS: usize = 1 << 20;
+/// The most reservations of a small index. Reading so many anew takes some 50 microseconds, and one that is larger takes
+/// more than 20 kB, so that no caller makes very many of them without as much in the keyspace.
+const SMALL: usize = 128;
 
+/// The most reservations in all small indexes together.
+const MOST_IN_SMALL: usize = 1 << 20;
+
+/// What an entry takes beside its key and its index.
+const PER_KEY: usize = size_of::<Option<Entry>>();
+
+/// So few entries keep their memory.
+const FEW_ENTRIES: usize = 32;
+
+/// The place of an entry.
+type Slot = u32;
+
+/// No entry.
+const NONE: Slot = Slot::MAX;
+
+/// The index of one key.
 struct Entry {
+    db: i32,
+    key: Box<[u8]>,
+    /// The hash of both.
+    hash: u64,
     /// `None` while a call uses it.
     index: Option<Box<Index>>,
     /// How many elements the sorted set has.
     len: usize,
     reservations: usize,
     bytes: usize,
-    /// When it was used last, in calls.
-    used: u64,
+    /// Whether it is in the list of small ones, and its neighbours there.
+    is_linked: bool,
+    older: Slot,
+    newer: Slot,
+}
+
+impl Entry {
+    fn is_of(&self, db: i32, key: &[u8]) -> bool {
+        self.db == db && *self.key == *key
+    }
 }
 
 /// All indexes.
 struct Indexes {
-    keys: BTreeMap<i32, HashMap<Box<[u8]>, Entry, RandomState>>,
-    reservations: usize,
+    entries: Vec<Option<Entry>>,
+    free: Vec<Slot>,
+    /// By the hash of the database and the key, which has a secret: clients choose keys.
+    by_key: HashTable<Slot>,
+    secret: RandomState,
+    /// The ends of the list of small ones.
+    oldest: Slot,
+    newest: Slot,
+    small_reservations: usize,
+    /// The most of those.
+    most_in_small: usize,
     bytes: usize,
-    uses: u64,
 }
 
 static INDEXES: Mutex<Option<Indexes>> = Mutex::new(None);
@@ -41,12 +88,10 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     let mut indexes = INDEXES.lock().unwrap_or_else(PoisonError::into_inner);
-    body(indexes.get_or_insert_with(|| Indexes {
-        keys: BTreeMap::new(),
-        reservations: 0,
-        bytes: 0,
-        uses: 0,
-    }))
+    let indexes = indexes.get_or_insert_with(|| Indexes::of(MOST_IN_SMALL));
+    let result = body(indexes);
+    NUMBER.store(indexes.number(), Ordering::Relaxed);
+    result
 }
 
 /// What INFO tells of the indexes.
@@ -61,10 +106,7 @@ pub struct Figures {
 /// How many indexes there are, and how large.
 pub fn figures() -> Figures {
     let number = |number| u64::try_from(number).unwrap_or(u64::MAX);
-    Figures {
-        keys: number(NUMBER.load(Ordering::Relaxed)),
-        bytes: number(indexes(|all| all.bytes)),
-    }
+    indexes(|all| Figures { keys: number(all.number()), bytes: number(all.bytes) })
 }
 
 /// Whether no key has an index.
@@ -74,14 +116,7 @@ pub fn are_none() -> bool {
 
 /// Takes the index of a key out for a call, if there is one and the set has `len` elements as it had.
 pub fn take(db: i32, key: &[u8], len: usize) -> Option<Box<Index>> {
-    indexes(|all| {
-        let entry = all.keys.get_mut(&db)?.get_mut(key)?;
-        if entry.len == len {
-            return entry.index.take();
-        }
-        all.forget(db, key);
-        None
-    })
+    indexes(|all| all.take(db, key, len))
 }
 
 /// Puts the index of a key back, or a new one in, where the set has `len` elements now. One of fewer than `least`
@@ -97,7 +132,7 @@ pub fn put(ctx: Context, key: &[u8], index: Box<Index>, len: usize, least: usize
 
 /// Drops the index of a key, which somebody changed.
 pub fn forget(db: i32, key: &[u8]) {
-    if NUMBER.load(Ordering::Relaxed) > 0 {
+    if !are_none() {
         indexes(|all| all.forget(db, key));
     }
 }
@@ -110,50 +145,308 @@ pub fn forget_all() {
 }
 
 impl Indexes {
-    fn put(&mut self, db: i32, key: &[u8], index: Box<Index>, len: usize) {
-        self.uses = self.uses.wrapping_add(1);
-        let (reservations, bytes) = (index.len(), index.bytes());
-        let entry = Entry { index: Some(index), len, reservations, bytes, used: self.uses };
-        let keys = self.keys.entry(db).or_default();
-        let before = match keys.get_mut(key) {
-            Some(place) => Some(std::mem::replace(place, entry)),
-            None => keys.insert(key.into(), entry),
-        };
-        self.uncount(before.as_ref());
-        self.reservations = self.reservations.saturating_add(reservations);
-        self.bytes = self.bytes.saturating_add(bytes);
-        if before.is_none() {
-            NUMBER.fetch_add(1, Ordering::Relaxed);
+    /// None, and small ones of at most so many reservations may come.
+    fn of(most_in_small: usize) -> Indexes {
+        Indexes {
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_key: HashTable::new(),
+            secret: RandomState::default(),
+            oldest: NONE,
+            newest: NONE,
+            small_reservations: 0,
+            most_in_small,
+            bytes: 0,
         }
-        while self.reservations > MOST_RESERVATIONS && self.forget_oldest(self.uses) {}
+    }
+
+    fn number(&self) -> usize {
+        self.by_key.len()
+    }
+
+    fn entry(&self, slot: Slot) -> Option<&Entry> {
+        self.entries.get(slot as usize)?.as_ref()
+    }
+
+    fn entry_mut(&mut self, slot: Slot) -> Option<&mut Entry> {
+        self.entries.get_mut(slot as usize)?.as_mut()
+    }
+
+    fn find(&self, db: i32, key: &[u8]) -> Option<Slot> {
+        let is_it = |slot: &Slot| self.entry(*slot).is_some_and(|entry| entry.is_of(db, key));
+        self.by_key.find(self.secret.hash_one((db, key)), is_it).copied()
+    }
+
+    fn take(&mut self, db: i32, key: &[u8], len: usize) -> Option<Box<Index>> {
+        let slot = self.find(db, key)?;
+        let entry = self.entry_mut(slot)?;
+        if entry.len == len {
+            return entry.index.take();
+        }
+        self.remove(slot);
+        None
+    }
+
+    /// Puts the index of a key in, which is then the one that was used last.
+    fn put(&mut self, db: i32, key: &[u8], index: Box<Index>, len: usize) {
+        let slot = match self.find(db, key) {
+            Some(slot) => slot,
+            None => match self.add(db, key) {
+                Some(slot) => slot,
+                None => return,
+            },
+        };
+        self.unlink(slot);
+        let Some(entry) = self.entry_mut(slot) else { return };
+        let before = entry.bytes;
+        (entry.len, entry.reservations) = (len, index.len());
+        entry.bytes = index.bytes().saturating_add(entry.key.len()).saturating_add(PER_KEY);
+        entry.index = Some(index);
+        let (bytes, is_small) = (entry.bytes, entry.reservations <= SMALL);
+        self.bytes = self.bytes.saturating_sub(before).saturating_add(bytes);
+        if is_small {
+            self.link(slot);
+        }
+        // Each that goes is of some, and at most `SMALL` came: few go in one call.
+        while self.small_reservations > self.most_in_small && self.oldest != self.newest {
+            self.remove(self.oldest);
+        }
+    }
+
+    /// An entry without an index for a key that has none. `None` if there are more than can be numbered.
+    fn add(&mut self, db: i32, key: &[u8]) -> Option<Slot> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = Slot::try_from(self.entries.len()).ok().filter(|slot| *slot != NONE)?;
+                self.entries.push(None);
+                slot
+            }
+        };
+        let hash = self.secret.hash_one((db, key));
+        let Indexes { entries, by_key, .. } = self;
+        *entries.get_mut(slot as usize)? = Some(Entry {
+            db,
+            key: key.into(),
+            hash,
+            index: None,
+            len: 0,
+            reservations: 0,
+            bytes: 0,
+            is_linked: false,
+            older: NONE,
+            newer: NONE,
+        });
+        by_key.insert_unique(hash, slot, |slot| hash_at(entries, *slot));
+        Some(slot)
     }
 
     fn forget(&mut self, db: i32, key: &[u8]) {
-        let Some(keys) = self.keys.get_mut(&db) else { return };
-        let Some(entry) = keys.remove(key) else { return };
-        if keys.is_empty() {
-            self.keys.remove(&db);
+        if let Some(slot) = self.find(db, key) {
+            self.remove(slot);
         }
-        self.uncount(Some(&entry));
-        NUMBER.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn uncount(&mut self, entry: Option<&Entry>) {
-        let Some(entry) = entry else { return };
-        self.reservations = self.reservations.saturating_sub(entry.reservations);
+    fn remove(&mut self, slot: Slot) {
+        self.unlink(slot);
+        let Some(entry) = self.entries.get_mut(slot as usize).and_then(Option::take) else {
+            return;
+        };
         self.bytes = self.bytes.saturating_sub(entry.bytes);
+        if let Ok(found) = self.by_key.find_entry(entry.hash, |other| *other == slot) {
+            found.remove();
+        }
+        self.free.push(slot);
+        if self.entries.len() > FEW_ENTRIES && self.number() < self.entries.len() / 4 {
+            self.compact();
+        }
     }
 
-    /// Drops the index that was not used for the longest time, but not the one of use number `keep`.
-    fn forget_oldest(&mut self, keep: u64) -> bool {
-        let all = self.keys.iter().flat_map(|(db, keys)| keys.iter().map(move |key| (*db, key)));
-        let oldest = all.min_by_key(|(_, (_, entry))| entry.used);
-        let Some((db, (key, entry))) = oldest else { return false };
-        if entry.used == keep {
-            return false;
+    /// Makes an entry the newest of the small ones.
+    fn link(&mut self, slot: Slot) {
+        let older = self.newest;
+        let Some(entry) = self.entry_mut(slot) else { return };
+        (entry.is_linked, entry.older, entry.newer) = (true, older, NONE);
+        let reservations = entry.reservations;
+        self.small_reservations = self.small_reservations.saturating_add(reservations);
+        match self.entry_mut(older) {
+            Some(older) => older.newer = slot,
+            None => self.oldest = slot,
         }
-        let key = key.clone();
-        self.forget(db, &key);
-        true
+        self.newest = slot;
+    }
+
+    /// Takes an entry out of the list, if it is there.
+    fn unlink(&mut self, slot: Slot) {
+        let Some(entry) = self.entry_mut(slot).filter(|entry| entry.is_linked) else { return };
+        entry.is_linked = false;
+        let Entry { older, newer, reservations, .. } = *entry;
+        self.small_reservations = self.small_reservations.saturating_sub(reservations);
+        match self.entry_mut(older) {
+            Some(older) => older.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.entry_mut(newer) {
+            Some(newer) => newer.older = older,
+            None => self.newest = older,
+        }
+    }
+
+    /// Moves the entries together, so that no memory is kept for those that went. O(n), after as many went.
+    fn compact(&mut self) {
+        let mut places = vec![NONE; self.entries.len()];
+        let mut kept = Vec::with_capacity(self.number());
+        for (place, entry) in places.iter_mut().zip(self.entries.drain(..)) {
+            if entry.is_some() {
+                *place = Slot::try_from(kept.len()).unwrap_or(NONE);
+                kept.push(entry);
+            }
+        }
+        let place = |slot: Slot| places.get(slot as usize).copied().unwrap_or(NONE);
+        for entry in kept.iter_mut().flatten() {
+            (entry.older, entry.newer) = (place(entry.older), place(entry.newer));
+        }
+        self.by_key.iter_mut().for_each(|slot| *slot = place(*slot));
+        (self.oldest, self.newest) = (place(self.oldest), place(self.newest));
+        (self.entries, self.free) = (kept, Vec::new());
+        let Indexes { entries, by_key, .. } = self;
+        by_key.shrink_to_fit(|slot| hash_at(entries, *slot));
+    }
+}
+
+/// The hash of the entry in a slot.
+fn hash_at(entries: &[Option<Entry>], slot: Slot) -> u64 {
+    entries.get(slot as usize).and_then(Option::as_ref).map_or(0, |entry| entry.hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::reservation::Reservation;
+
+    fn index(reservations: usize) -> Box<Index> {
+        let mut index = Box::<Index>::default();
+        for number in 0..reservations as u64 {
+            let id = number.to_string();
+            let (id, rule) = (id.as_bytes(), &b"-"[..]);
+            let (quantity, lease_ms, end_us, order_us) = (1, 1, number, number);
+            assert!(index.insert(&Reservation { id, quantity, lease_ms, end_us, order_us, rule }));
+        }
+        index
+    }
+
+    fn key(number: usize) -> Vec<u8> {
+        format!("key:{number}").into_bytes()
+    }
+
+    /// Puts an index in; what is in the list must add up.
+    fn put(all: &mut Indexes, number: usize, reservations: usize) {
+        all.put(0, &key(number), index(reservations), reservations);
+        assert!(all.small_reservations <= all.most_in_small);
+    }
+
+    fn has(all: &Indexes, number: usize) -> bool {
+        all.find(0, &key(number)).is_some()
+    }
+
+    /// The entries of the list, the oldest first, there and back.
+    fn listed(all: &Indexes) -> Vec<Vec<u8>> {
+        let walk = |from: Slot, next: fn(&Entry) -> Slot| {
+            let (mut found, mut at) = (Vec::new(), from);
+            while let Some(entry) = all.entry(at) {
+                found.push(entry.key.to_vec());
+                at = next(entry);
+            }
+            found
+        };
+        let found = walk(all.oldest, |entry| entry.newer);
+        let mut back = walk(all.newest, |entry| entry.older);
+        back.reverse();
+        assert_eq!(found, back);
+        found
+    }
+
+    #[test]
+    fn of_small_indexes_those_go_that_were_not_used_for_the_longest_time() {
+        let fit = 9;
+        let mut all = Indexes::of(fit * SMALL);
+        (0..fit).for_each(|number| put(&mut all, number, SMALL));
+        assert_eq!((all.number(), all.small_reservations), (fit, fit * SMALL));
+        // The first is used again, so that the second is the oldest.
+        assert!(all.take(0, &key(0), SMALL).is_some());
+        put(&mut all, 0, SMALL);
+        put(&mut all, fit, SMALL);
+        assert!(has(&all, 0) && !has(&all, 1) && has(&all, 2) && has(&all, fit));
+        assert_eq!(all.number(), fit);
+        // One of a few takes the place of one of many, and only one goes.
+        put(&mut all, fit + 1, 8);
+        assert!(!has(&all, 2) && has(&all, 3));
+        put(&mut all, fit + 2, SMALL - 8);
+        assert!(has(&all, 3));
+    }
+
+    /// Seventeen keys of 65,535 were read anew by each call, as all indexes together held no more than 2^20.
+    #[test]
+    fn large_indexes_stay() {
+        let (large, fit) = (3, 9);
+        let mut all = Indexes::of(fit * SMALL);
+        (0..large).for_each(|number| put(&mut all, number, 2 * fit * SMALL));
+        (large..50).for_each(|number| put(&mut all, number, SMALL));
+        assert_eq!(all.number(), large + fit);
+        for number in 0..large {
+            assert!(all.take(0, &key(number), 2 * fit * SMALL).is_some(), "{number}");
+            put(&mut all, number, 2 * fit * SMALL);
+        }
+        // One that has become small may go, and one that has become large stays.
+        put(&mut all, 0, 8);
+        put(&mut all, 49, SMALL + 1);
+        (50..99).for_each(|number| put(&mut all, number, SMALL));
+        assert!(!has(&all, 0) && has(&all, 1) && has(&all, 49) && !has(&all, 50));
+    }
+
+    #[test]
+    fn the_list_is_in_the_order_of_use_whatever_goes_and_comes() {
+        let (mut all, mut model) = (Indexes::of(MOST_IN_SMALL), Vec::<(usize, usize)>::new());
+        let mut random = 1_u64;
+        for _ in 0..5_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let number = (random >> 40) as usize % 300;
+            model.retain(|(other, _)| *other != number);
+            match (random >> 33) % 64 {
+                0 => {
+                    // Most go at once, so that the rest moves together.
+                    for (other, _) in model.drain(model.len().min(9)..) {
+                        all.forget(0, &key(other));
+                    }
+                    all.forget(0, &key(number));
+                }
+                1..=20 => all.forget(0, &key(number)),
+                some => {
+                    let reservations = if some < 24 { SMALL + 1 } else { 8 + some as usize % 5 };
+                    put(&mut all, number, reservations);
+                    model.push((number, reservations));
+                }
+            }
+            let small = || model.iter().filter(|(_, reservations)| *reservations <= SMALL);
+            assert_eq!(listed(&all), small().map(|(other, _)| key(*other)).collect::<Vec<_>>());
+            assert_eq!(all.small_reservations, small().map(|(_, many)| many).sum::<usize>());
+            assert_eq!(all.number(), model.len());
+            assert!(all.entries.len() <= FEW_ENTRIES.max(4 * model.len() + 4));
+            assert!(model.iter().all(|(other, _)| has(&all, *other)));
+        }
+        model.iter().for_each(|(number, _)| all.forget(0, &key(*number)));
+        assert_eq!((all.number(), all.bytes, all.small_reservations), (0, 0, 0));
+    }
+
+    #[test]
+    fn an_index_is_of_one_database_and_of_as_many_elements() {
+        let mut all = Indexes::of(MOST_IN_SMALL);
+        all.put(0, b"k", index(9), 12);
+        all.put(1, b"k", index(10), 10);
+        assert_eq!(all.take(0, b"k", 12).map(|index| index.len()), Some(9));
+        assert!(all.take(0, b"k", 12).is_none(), "it is out");
+        assert!(all.take(1, b"k", 11).is_none(), "somebody changed the set");
+        assert!(all.take(1, b"k", 10).is_none(), "and so it was dropped");
+        assert_eq!(all.number(), 1);
     }
 }

@@ -215,6 +215,19 @@ impl<'c> Reservations<'c> {
         }
     }
 
+    /// Removes the live reservations of these ids, where the key has an index; returns their members. An id may be there
+    /// more than once.
+    pub fn take_live(&mut self, ids: &[&[u8]], now_us: u64) -> Vec<OwnedString> {
+        let Reservations::Many(Many { index: Some(index), .. }) = self else { return Vec::new() };
+        let mut members = Vec::new();
+        for id in ids {
+            let Some(one) = index.get(id).filter(|one| one.live(now_us)) else { continue };
+            members.push(OwnedString::new(one.member().as_bytes()));
+            index.remove(id);
+        }
+        members
+    }
+
     /// Notes that a reservation was added.
     pub fn added(&mut self, one: &Reservation) {
         match self {
@@ -321,6 +334,16 @@ impl<'c> Many<'c> {
         }
     }
 
+    fn reach(&self, most: usize) -> bool {
+        let Some(index) = self.index() else { return most == 0 };
+        if let Some(listed) = &self.listed {
+            return listed.len() >= most;
+        }
+        // Only near the bound does it matter how many have lapsed, and no more of them than lie beyond it.
+        let Some(beyond) = index.len().checked_sub(most) else { return false };
+        index.lapsed(self.now_us, beyond.saturating_add(1)).len() <= beyond
+    }
+
     fn clean(&mut self, cleaning: &mut Cleaning) {
         let Some(index) = &mut self.index else { return };
         let mut changed: Vec<_> =
@@ -363,11 +386,10 @@ impl Drop for Many<'_> {
 impl store::Reservations for Reservations<'_> {
     /// Whether as many are live as `most`.
     fn reach(&self, most: u64) -> bool {
-        let reaches = |number| u64::try_from(number).unwrap_or(u64::MAX) >= most;
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         match self {
-            Reservations::Few(few) => reaches(few.live.len()),
-            // Only near the bound does it matter how many have lapsed.
-            Reservations::Many(many) => reaches(self.len()) && reaches(many.live_len()),
+            Reservations::Few(few) => few.live.len() >= most,
+            Reservations::Many(many) => many.reach(most),
         }
     }
 

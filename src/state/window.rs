@@ -13,13 +13,15 @@ use super::entries::{
 use super::reservations::{find_live, Reservations};
 use super::{indexes, Intent, Open, ServerKey, Spot};
 use crate::error::Error;
-use crate::redis::key::{remove_highest, Kind, ReadKey, Scores, WriteKey};
+use crate::redis::key::{remove_highest, Kind, ReadKey, Scores};
 use crate::redis::text::OwnedString;
 use engine::ban::Ban;
 use engine::event::{score, Event};
 use engine::held::Leases;
 use engine::reservation::Id;
 use engine::store::{self, Change};
+use foldhash::quality::RandomState;
+use std::collections::HashMap;
 
 /// All scores.
 const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
@@ -136,7 +138,8 @@ impl<'c> store::WindowKey for WindowKey<'c> {
             collect(&mut key, Scores { from: score(to_us), to: score(from_us) }, &mut remove);
         }
         if let Some(scores) = edit.future_from.and_then(|from_us| after(Some(from_us))) {
-            collect(&mut key, Scores { from: score(u64::MAX), ..scores }, &mut remove);
+            let until_us = edit.future_until.unwrap_or(u64::MAX);
+            collect(&mut key, Scores { from: score(until_us), ..scores }, &mut remove);
             let put = edit.put.map(|put| put.member());
             // It may be one of them, and then only moves.
             let moves = |old: &OwnedString| {
@@ -144,8 +147,8 @@ impl<'c> store::WindowKey for WindowKey<'c> {
             };
             remove.retain(|old| !moves(old));
         }
-        let (reduced, rest) = edit.reduced.unzip();
-        for event in [edit.put, rest].into_iter().flatten() {
+        let (old, new) = edit.changed.unzip();
+        for event in [edit.put, new].into_iter().flatten() {
             key.add(event.score(), event.member().as_bytes());
         }
         if let Some(one) = &change.reserve {
@@ -153,7 +156,7 @@ impl<'c> store::WindowKey for WindowKey<'c> {
             self.reservations.added(one);
         }
         let member = |event: Event| OwnedString::new(event.member().as_bytes());
-        match (edit.replaced.map(member), reduced.map(member)) {
+        match (edit.replaced.map(member), old.map(member)) {
             (None, None) => {}
             // The usual case: nothing is allocated for it.
             (Some(one), None) | (None, Some(one)) if remove.is_empty() => {
@@ -190,20 +193,69 @@ fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
     members.extend(key.ascending(scores).map(|element| element.member));
 }
 
-/// Gives the live reservations of these ids back; returns how many there were. Each is found in O(log n).
-pub fn release(spot: Spot, ids: &[Id]) -> Result<usize, Error> {
+/// Gives the live reservations of these ids back; returns how many there were. An id may be there more than once.
+pub fn release(spot: Spot, ids: &[&[u8]]) -> Result<usize, Error> {
     let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(0) };
+    let len = key.len();
+    if len == 0 {
+        return Ok(0);
+    }
     let mut index = Reservations::indexed(spot, &mut key, None);
-    let (mut held, mut members) = (Vec::new(), Vec::with_capacity(ids.len()));
+    let members = match &mut index {
+        Some(index) => index.take_live(ids, spot.now_us),
+        None if ids.len() <= SEARCHED_MOST.max(len / READ_PER_SEARCH) => {
+            search(spot, &mut key, ids)?
+        }
+        None => pick(spot, &mut key, ids)?,
+    };
+    key.remove(&members);
+    if let Some(index) = &mut index {
+        index.keep(key.len());
+    }
+    Ok(members.len())
+}
+
+/// So many ids are searched for one by one, however few elements there are.
+const SEARCHED_MOST: usize = 8;
+
+/// A search in the set for one id costs about as much as reading so many reservations.
+const READ_PER_SEARCH: usize = 16;
+
+/// The members of the live reservations of these ids, each found in O(log n).
+fn search(spot: Spot, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<OwnedString>, Error> {
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut members = Vec::with_capacity(ids.len());
     for id in ids {
-        let found = find_live(index.as_ref(), &mut key, id.as_bytes(), spot.now_us)?;
-        if let Some(member) = found {
-            held.push(id.as_bytes());
+        members.extend(find_live(None, key, id, spot.now_us)?);
+    }
+    Ok(members)
+}
+
+/// The same by reading all reservations once: for many ids beside a few reservations.
+fn pick(spot: Spot, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<OwnedString>, Error> {
+    let all: Vec<OwnedString> = key.ascending(RESERVATIONS).map(|element| element.member).collect();
+    let mut places = HashMap::<&[u8], usize, RandomState>::default();
+    for (place, member) in all.iter().enumerate() {
+        // Of an id that somebody wrote a second time the first counts, as in a search.
+        places.entry(reservation(member)?.id).or_insert(place);
+    }
+    let mut is_named = vec![false; all.len()];
+    if !places.is_empty() {
+        for id in ids {
+            if let Some(is_named) = places.get(id).and_then(|place| is_named.get_mut(*place)) {
+                *is_named = true;
+            }
+        }
+    }
+    let mut members = Vec::new();
+    for (member, is_named) in all.into_iter().zip(is_named) {
+        if is_named && reservation(&member)?.live(spot.now_us) {
             members.push(member);
         }
     }
-    remove(&mut key, index.as_mut(), &held, &members);
-    Ok(members.len())
+    Ok(members)
 }
 
 /// Gives the reservation `id` back if it is the one that ends at `end_us`: it may have been released, and the id taken
@@ -214,23 +266,13 @@ pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
     let found = find_live(index.as_ref(), &mut key, id, spot.now_us)?;
     let Some(member) = found else { return Ok(()) };
     if reservation(&member)?.end_us == end_us {
-        remove(&mut key, index.as_mut(), &[id], &[member]);
+        key.remove(&[member]);
+        if let Some(index) = &mut index {
+            index.removed_from_index(id);
+            index.keep(key.len());
+        }
     }
     Ok(())
-}
-
-/// Removes reservations by their members from the set, and by their ids from the index.
-fn remove(
-    key: &mut WriteKey,
-    index: Option<&mut Reservations>,
-    ids: &[&[u8]],
-    members: &[OwnedString],
-) {
-    key.remove(members);
-    if let Some(index) = index {
-        ids.iter().for_each(|id| index.removed_from_index(id));
-        index.keep(key.len());
-    }
 }
 
 /// A live reservation, as RL.HELD tells of it.

@@ -132,9 +132,9 @@ impl Bans {
         self.from_future
     }
 
-    /// What stays of it after a grant: the mark goes once the ban is over.
-    pub fn after_grant(&self) -> Option<Ban> {
-        self.seen.filter(|_| self.runs())
+    /// What stays of it: a ban that runs; and its mark, unless something is `granted` or the key is as good as new.
+    pub fn kept(&self, granted: bool, as_new: bool) -> Option<Ban> {
+        self.seen.filter(|_| self.runs() || !(granted || as_new))
     }
 
     /// Whether a denied call may ban the key, which is as good as new but for the ban or not.
@@ -142,6 +142,9 @@ impl Bans {
         self.seen.is_none() || (!self.runs() && as_new)
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {
@@ -178,7 +181,14 @@ mod tests {
         ] {
             assert_eq!(bans.permits(as_new), permits, "{bans:?} {as_new}");
         }
-        assert_eq!((runs.after_grant(), over.after_grant()), (Some(ban), None));
+        for (bans, granted, as_new, kept) in [
+            (runs, true, true, Some(ban)),
+            (over, false, false, Some(ban)),
+            (over, true, false, None),
+            (over, false, true, None),
+        ] {
+            assert_eq!(bans.kept(granted, as_new), kept, "{bans:?} {granted} {as_new}");
+        }
     }
 
     #[test]

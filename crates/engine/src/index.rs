@@ -3,6 +3,8 @@
 //!
 //! The order by these ends is a treap (Aragon and Seidel, "Randomized search trees", 1989): a search tree by `(end, slot)`
 //! that is a heap by random priorities, and so as deep as a random tree. Each node knows the sum of its subtree.
+//! Callers choose ids and leases, so the priorities come from a secret: who knew them could order the leases so that the
+//! tree is a chain. Nothing recurses along the tree, so that no depth overflows the stack.
 //!
 //! ```text
 //!                end 40, sum 9
@@ -92,6 +94,7 @@ pub struct Index {
     root: Slot,
     /// By the hash of the id, which has a secret: clients choose ids.
     by_id: HashTable<Slot>,
+    /// The secret of the hashes and of the priorities, another one in each index.
     secret: RandomState,
     /// The rules that some reservation has.
     rules: BTreeSet<Arc<[u8]>>,
@@ -108,17 +111,20 @@ pub struct Index {
     /// The nodes that hold until the first and the last of all ends: most calls need to know no more.
     first: Slot,
     last: Slot,
-    random: u32,
+    /// The state of [`Index::next_priority`], never 0.
+    random: u64,
 }
 
 impl Default for Index {
     fn default() -> Self {
+        let secret = RandomState::default();
         Index {
             nodes: Vec::new(),
             free: Vec::new(),
             root: NONE,
             by_id: HashTable::new(),
-            secret: RandomState::default(),
+            random: secret.hash_one("priorities") | 1,
+            secret,
             rules: BTreeSet::new(),
             id_bytes: 0,
             ban: None,
@@ -127,7 +133,6 @@ impl Default for Index {
             lease_ends: None,
             first: NONE,
             last: NONE,
-            random: 0x9e37_79b9,
         }
     }
 }
@@ -149,11 +154,15 @@ impl Index {
         const PER_ID: usize = 16;
         /// A rule and its place in the set.
         const PER_RULE: usize = 64;
+        /// A time and a number, in nodes that are at least half full.
+        const PER_LEASE_END: usize = 32;
         let nodes = self.nodes.capacity().saturating_mul(size_of::<Option<Node>>());
         let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes);
         let rules = self.rules.len().saturating_mul(PER_RULE);
         let by_id = self.by_id.allocation_size();
-        [nodes, ids, rules, by_id].into_iter().fold(0, usize::saturating_add)
+        let ends = self.lease_ends.as_ref().map_or(0, |ends| ends.at.len());
+        let ends = ends.saturating_mul(PER_LEASE_END);
+        [nodes, ids, rules, by_id, ends].into_iter().fold(0, usize::saturating_add)
     }
 
     /// The ban of the key.
@@ -248,8 +257,7 @@ impl Index {
             parent = Some((at, side));
             at = node.child(side);
         }
-        let joined = self.merge(left, right);
-        self.set_child(parent, joined);
+        self.merge(parent, left, right);
     }
 
     /// Puts a subtree below a parent, or in the place of the root.
@@ -322,7 +330,7 @@ impl Index {
     pub fn lapsed(&self, now_us: u64, most: usize) -> Vec<Reservation<'_>> {
         let mut found = Vec::new();
         if !self.none_ended(now_us) {
-            self.visit_lapsed(self.root, now_us, most, &mut found);
+            self.visit_lapsed(now_us, most, &mut found);
         }
         found
     }
@@ -332,20 +340,18 @@ impl Index {
         self.node(self.first).is_none_or(|first| first.end_us > us)
     }
 
-    fn visit_lapsed<'a>(
-        &'a self,
-        slot: Slot,
-        now_us: u64,
-        most: usize,
-        found: &mut Vec<Reservation<'a>>,
-    ) {
-        let Some(node) = self.node(slot) else { return };
-        self.visit_lapsed(node.left, now_us, most, found);
-        if node.end_us > now_us || found.len() >= most {
-            return;
+    fn visit_lapsed<'a>(&'a self, now_us: u64, most: usize, found: &mut Vec<Reservation<'a>>) {
+        // The nodes whose left subtrees are being visited, the nearest last.
+        let (mut above, mut at) = (Vec::new(), self.root);
+        while found.len() < most {
+            while let Some(node) = self.node(at) {
+                above.push(node);
+                at = node.left;
+            }
+            let Some(node) = above.pop().filter(|node| node.end_us <= now_us) else { return };
+            found.push(node.reservation());
+            at = node.right;
         }
-        found.extend(self.reservation(slot));
-        self.visit_lapsed(node.right, now_us, most, found);
     }
 
     /// Whether a lease may end later than one lease from `now_us`, because a clock went back.
@@ -430,12 +436,12 @@ impl Index {
         by_id.shrink_to_fit(|slot| secret.hash_one(id_at(nodes, *slot)));
     }
 
-    /// Xorshift (Marsaglia, "Xorshift RNGs", 2003): priorities need no more.
+    /// Xorshift (Marsaglia, "Xorshift RNGs", 2003): priorities need no more, as nobody sees them.
     fn next_priority(&mut self) -> u32 {
         self.random ^= self.random << 13;
-        self.random ^= self.random >> 17;
-        self.random ^= self.random << 5;
-        self.random
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 32) as u32
     }
 
     fn node(&self, slot: Slot) -> Option<&Node> {
@@ -479,45 +485,61 @@ impl Index {
     }
 
     /// Splits a subtree into what lies before `key`, and the rest.
-    fn split(&mut self, slot: Slot, key: (u64, Slot)) -> (Slot, Slot) {
-        let Some(node) = self.node(slot) else { return (NONE, NONE) };
-        if (node.end_us, slot).cmp(&key) == Ordering::Less {
-            let (before, after) = self.split(node.right, key);
-            if let Some(node) = self.node_mut(slot) {
-                node.right = before;
-            }
-            self.refresh(slot);
-            (slot, after)
-        } else {
-            let (before, after) = self.split(node.left, key);
-            if let Some(node) = self.node_mut(slot) {
-                node.left = after;
-            }
-            self.refresh(slot);
-            (before, slot)
+    ///
+    /// On the way down each node goes to one of two chains, in which the child that is yet to be found points back up.
+    /// On the way up those get their children.
+    fn split(&mut self, root: Slot, key: (u64, Slot)) -> (Slot, Slot) {
+        let (mut before, mut after, mut at) = (NONE, NONE, root);
+        while let Some(node) = self.node_mut(at) {
+            let (chain, open) = if (node.end_us, at) < key {
+                (&mut before, &mut node.right)
+            } else {
+                (&mut after, &mut node.left)
+            };
+            let next = std::mem::replace(open, *chain);
+            *chain = at;
+            at = next;
         }
+        (self.close(before, Side::Right), self.close(after, Side::Left))
     }
 
-    /// Joins two subtrees, of which all in the first lies before all in the second.
-    fn merge(&mut self, first: Slot, second: Slot) -> Slot {
-        let (Some(one), Some(other)) = (self.node(first), self.node(second)) else {
-            return if first == NONE { second } else { first };
-        };
-        if one.priority >= other.priority {
-            let right = self.merge(one.right, second);
-            if let Some(node) = self.node_mut(first) {
-                node.right = right;
-            }
-            self.refresh(first);
-            first
-        } else {
-            let left = self.merge(first, other.left);
-            if let Some(node) = self.node_mut(second) {
-                node.left = left;
-            }
-            self.refresh(second);
-            second
+    /// Makes a subtree of a chain that [`Index::split`] left, whose children on one side point up; returns its root.
+    fn close(&mut self, lowest: Slot, side: Side) -> Slot {
+        let (mut below, mut at) = (NONE, lowest);
+        while let Some(node) = self.node_mut(at) {
+            let open = match side {
+                Side::Left => &mut node.left,
+                Side::Right => &mut node.right,
+            };
+            let above = std::mem::replace(open, below);
+            self.refresh(at);
+            (below, at) = (at, above);
         }
+        below
+    }
+
+    /// Joins two subtrees, of which all in the first lies before all in the second, and puts them below a parent.
+    fn merge(&mut self, mut parent: Option<(Slot, Side)>, mut first: Slot, mut second: Slot) {
+        let mut sum = self.sum(first).saturating_add(self.sum(second));
+        while let (Some(one), Some(other)) = (self.node(first), self.node(second)) {
+            let (top, side) = if one.priority >= other.priority {
+                (first, Side::Right)
+            } else {
+                (second, Side::Left)
+            };
+            self.set_child(parent, top);
+            parent = Some((top, side));
+            let Some(node) = self.node_mut(top) else { return };
+            // Its child on this side is joined with the other subtree, and that goes below it.
+            let (before, below) = (std::mem::replace(&mut node.sum, sum), node.child(side));
+            let kept = before.saturating_sub(self.sum(below));
+            sum = sum.saturating_sub(kept);
+            match side {
+                Side::Left => second = below,
+                Side::Right => first = below,
+            }
+        }
+        self.set_child(parent, if first == NONE { second } else { first });
     }
 }
 

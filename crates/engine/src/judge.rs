@@ -249,8 +249,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let leaves_less =
             used.limit.saturating_sub(used.counted) < self.request.ask.quantity.wanted();
         let denied = matches!(verdict, Verdict::Denied { .. });
-        let as_new = used.counted == 0 && used.held == 0;
-        if !denied || !leaves_less || !self.bans.permits(as_new) {
+        if !denied || !leaves_less || !self.bans.permits(self.is_as_new()) {
             return None;
         }
         self.bans = Bans::starting(self.count.moment().now_us(), length_ms);
@@ -261,10 +260,16 @@ impl<'r, S: Store> WindowCall<'r, S> {
     fn ban_edit(&self) -> BanEdit {
         let ask = &self.request.ask;
         let granted = ask.quantity.takes() && ask.manner != Manner::Force;
-        match granted && self.bans.seen().is_some() && !self.bans.runs() {
-            true => BanEdit::Remove,
-            false => self.healed_ban(),
+        match self.bans.kept(granted, self.is_as_new()) {
+            None if self.bans.seen().is_some() => BanEdit::Remove,
+            None | Some(_) => self.healed_ban(),
         }
+    }
+
+    /// Whether nothing is counted or held.
+    fn is_as_new(&self) -> bool {
+        let used = self.used();
+        used.counted == 0 && used.held == 0
     }
 
     /// The ban as it is seen now, where a clock went back.
@@ -280,7 +285,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if trims {
             self.count.trim(&mut events, self.window.most_entries)?;
         }
-        self.count.edit(&mut events)?;
+        self.count.edit(&mut events, self.store.heal_most())?;
         Ok(())
     }
 
@@ -318,9 +323,10 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refused::SumTooLarge.into());
         }
+        let ban = self.ban_edit();
         self.count.record(taken, false, self.window.limit);
         self.plan(true)?;
-        Ok(WindowWrite { ban: self.ban_edit(), ..WindowWrite::USUAL })
+        Ok(WindowWrite { ban, ..WindowWrite::USUAL })
     }
 
     fn write(&mut self, write: WindowWrite) -> usize {

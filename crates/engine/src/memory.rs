@@ -71,13 +71,13 @@ impl Zset {
 
     /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
     pub fn apply(&mut self, edit: &Edit) {
-        let (reduced, rest) = edit.reduced.unzip();
-        for event in [edit.put, rest].into_iter().flatten() {
+        let (before, after) = edit.changed.unzip();
+        for event in [edit.put, after].into_iter().flatten() {
             let back = Event::decode(event.score(), event.member().as_bytes());
             debug_assert_eq!(back, Some(event), "this is written and cannot be read");
             self.add(&event);
         }
-        for event in [edit.replaced, reduced].into_iter().flatten() {
+        for event in [edit.replaced, before].into_iter().flatten() {
             let removed = self.remove(event.member().as_bytes());
             debug_assert!(removed, "{event:?} was not there");
         }
@@ -87,7 +87,8 @@ impl Zset {
             debug_assert!(self.len() < before, "nothing lay between {from_us} and {to_us}");
         }
         if let Some(from_us) = edit.future_from.filter(|from_us| *from_us < LAST_US) {
-            self.remove_scores(whole(score(u64::MAX)), whole(score(from_us.saturating_add(1))));
+            let until_us = edit.future_until.unwrap_or(u64::MAX);
+            self.remove_scores(whole(score(until_us)), whole(score(from_us.saturating_add(1))));
         }
         for _ in 0..edit.trim {
             let last = self.order.pop_last();
@@ -573,6 +574,8 @@ pub struct Call {
     pub limit: u64,
     /// The most entries of events that are live at one time.
     pub most_entries: u32,
+    /// How many entries from the future the call merges, about.
+    pub heal_most: usize,
     /// What is asked.
     pub ask: Ask,
     /// The command.
@@ -603,7 +606,7 @@ impl Call {
     ///
     /// [`Refused::Foreign`] and [`Refused::SumTooLarge`].
     pub fn make(&self, zset: &mut Zset, leases: &Listed) -> Result<Done, Refused> {
-        let Call { moment, limit, most_entries, ask, kind, barred } = *self;
+        let Call { moment, limit, most_entries, heal_most, ask, kind, barred } = *self;
         // The rule and the period of the lease are the model's.
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
         let limit = match kind {
@@ -617,7 +620,8 @@ impl Call {
         let count_denied = kind == Kind::CountDenied;
         let request = Request { ask, count_denied, ..Request::of(limit) };
         let set = RefCell::new(std::mem::take(zset));
-        let done = self.make_on(ModelKey { moment, set: &set, leases }, &request, barred);
+        let done =
+            self.make_on(ModelKey { moment, heal_most, set: &set, leases }, &request, barred);
         *zset = set.into_inner();
         done
     }
@@ -652,6 +656,7 @@ impl Call {
 #[derive(Clone, Copy)]
 struct ModelKey<'m> {
     moment: Moment,
+    heal_most: usize,
     set: &'m RefCell<Zset>,
     leases: &'m Listed,
 }
@@ -680,6 +685,10 @@ impl<'m> Store for ModelKey<'m> {
 
     fn leaves_us(&self, _rule: &Rule, event_us: u64) -> Option<u64> {
         Some(self.moment.expiry_us(event_us))
+    }
+
+    fn heal_most(&self) -> usize {
+        self.heal_most
     }
 
     fn write_rule(&self, _rule: &Rule) -> RuleText {

@@ -48,7 +48,7 @@ pub fn apply<S: Store>(
     // The limit is not known here. Who applies has reserved, so that few events can lie beyond it.
     count.record(quantity, false, u64::MAX);
     count.trim(&mut key.events(), most_entries)?;
-    count.edit(&mut key.events())?;
+    count.edit(&mut key.events(), store.heal_most())?;
     key.write(Change {
         edit: count.planned(),
         reserve: None,

@@ -54,6 +54,10 @@ pub trait Store: Copy {
     /// When an event that happens at `event_us`, now or later, leaves by a rule. `None` only outside of the years that a
     /// calendar knows.
     fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64>;
+    /// About the most entries from the future that a call merges after a clock went back: so many take some 3 milliseconds.
+    fn heal_most(&self) -> usize {
+        10_000
+    }
     /// A rule as text, for a reservation to remember.
     fn write_rule(&self, rule: &Rule) -> RuleText;
     /// The rule that a reservation remembers; `None` for one that the module did not write.

@@ -94,9 +94,9 @@ impl Stored {
     }
 
     /// Stores an arrival time of at most [`LAST_TAT`].
-    fn of(tat: Attos, debt_ns: u64, ban: Option<Ban>) -> Stored {
+    fn of(tat: Attos, debt_ns: u64) -> Stored {
         let (ns, attos) = split_ns(tat);
-        Stored { ns, attos, debt_ns, ban }
+        Stored { ns, attos, debt_ns, ban: None }
     }
 
     fn tat(self) -> Attos {
@@ -368,9 +368,8 @@ impl<'r> Bucket<'r> {
             }
         };
         let granted = ask.quantity.takes() && ask.manner != Manner::Force;
-        let ban = if granted { self.bans.after_grant() } else { self.bans.seen() };
-        // The mark of a ban that is over goes with a full bucket.
-        let ban = ban.filter(|_| self.bans.runs() || after > self.now);
+        let as_new = self.tat == self.now || after == self.now;
+        let ban = self.bans.kept(granted, as_new);
         // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
         let untouched = ask.quantity.takes() && after == self.now && !self.from_future;
         let next = if untouched && ban == self.bans.seen() {
@@ -421,7 +420,7 @@ impl<'r> Bucket<'r> {
     fn store(&self, tat: Attos, ban: Option<Ban>) -> Next {
         // `judge` and the stored value bound it.
         let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
-        Next::Store(Stored::of(tat, debt_ns, ban))
+        Next::Store(Stored { ban, ..Stored::of(tat, debt_ns) })
     }
 
     fn decision(&self, verdict: Verdict, tat: Attos) -> Decision {

@@ -28,12 +28,14 @@ pub struct Edit {
     pub put: Option<Event>,
     /// The entry that `put` replaces, or that is given back whole.
     pub replaced: Option<Event>,
-    /// An entry that is given back in part, and what is left of it.
-    pub reduced: Option<(Event, Event)>,
+    /// An entry that is given back in part, or that stays in the future and takes what is counted, and what it becomes.
+    pub changed: Option<(Event, Event)>,
     /// All entries between these two times, both included, are given back.
     pub given_back: Option<(u64, u64)>,
     /// All entries after this time are removed: `put` holds what they held.
     pub future_from: Option<u64>,
+    /// Of those only the ones up to this time, as there are too many for one call.
+    pub future_until: Option<u64>,
     /// So many of the oldest entries are removed: they are dead.
     pub trim: usize,
 }
@@ -67,15 +69,29 @@ pub struct Tally {
     first: Option<Event>,
     /// The newest entry, with the events of the future in it.
     tail: Option<Event>,
-    /// How much was counted by this call.
+    /// How much was counted by this call, and whether that is a denied call.
     recorded: u64,
+    recorded_denied: bool,
+    /// How much of `tail` was uncounted by this call.
+    uncounted: u64,
+    /// When the newest of the entries happened that stay in the future.
+    stays_us: Option<u64>,
     edit: Edit,
 }
 
 impl Tally {
     /// Counts nothing, whatever lies there: a semaphore.
     pub fn nothing(moment: Moment) -> Tally {
-        Tally { moment, first: None, tail: None, recorded: 0, edit: Edit::default() }
+        Tally {
+            moment,
+            first: None,
+            tail: None,
+            recorded: 0,
+            recorded_denied: false,
+            uncounted: 0,
+            stays_us: None,
+            edit: Edit::default(),
+        }
     }
 
     /// Counts. Events from the future, of a clock that went back, count as happening now.
@@ -185,6 +201,7 @@ impl Tally {
             return;
         }
         self.recorded = self.recorded.saturating_add(weight);
+        self.recorded_denied = denied;
         let mut event = Event { newest_us: now_us, span_us: 0, total: weight, weight, denied };
         if let Some(tail) = self.tail {
             event.total = tail.total.wrapping_add(weight);
@@ -231,7 +248,7 @@ impl Tally {
         match first {
             Some(event) if left > 0 => {
                 let rest = Event { weight: event.weight.saturating_sub(left), ..event };
-                self.edit.reduced = Some((event, rest));
+                self.edit.changed = Some((event, rest));
                 self.first = Some(rest);
             }
             Some(event) => self.first = Some(event),
@@ -242,6 +259,7 @@ impl Tally {
 
     fn uncount_tail(&mut self, tail: Event, amount: u64) {
         let rest = Event { weight: tail.weight.saturating_sub(amount), ..tail };
+        self.uncounted = amount;
         if amount > 0 && self.edit.put.is_none() {
             self.edit.replaced = Some(tail);
         }
@@ -261,7 +279,7 @@ impl Tally {
         let now_us = self.moment.now_us();
         let in_use_us = self.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
         Expiry {
-            needed_us: self.empty_at_us().unwrap_or(now_us),
+            needed_us: self.needed_until_us().unwrap_or(now_us),
             in_use_us: in_use_us.min(self.moment.period_us()),
         }
     }
@@ -367,12 +385,74 @@ impl Tally {
     }
 
     /// Checks that all that is to be removed for a clock that went back are entries of ours, and returns what is to
-    /// be written.
-    pub fn edit<E: Entries>(&self, entries: &mut E) -> Result<&Edit, E::Error> {
-        if self.edit.future_from.is_some() {
-            entries.scan(self.edit.future_from, |_| true)?;
+    /// be written. Of entries from the future about `heal_most` are merged at most, the oldest first.
+    pub fn edit<E: Entries>(
+        &mut self,
+        entries: &mut E,
+        heal_most: usize,
+    ) -> Result<&Edit, E::Error> {
+        if let Some(from_us) = self.edit.future_from {
+            self.heal_part(entries, from_us, heal_most)?;
         }
         Ok(&self.edit)
+    }
+
+    /// Finds the oldest entries from the future that this call merges, where those are not all.
+    ///
+    /// ```text
+    ///   now   merged by this call   stay, with what this call counts
+    /// ---|----f----f---f---f---f----|---f---f----f---f--F--> time, and running totals
+    /// ```
+    ///
+    /// What this call counts must have a larger total than they have, so it cannot come before them: it joins the newest.
+    /// There it counts for too long rather than too short, until another call merges that too.
+    fn heal_part<E: Entries>(
+        &mut self,
+        entries: &mut E,
+        from_us: u64,
+        heal_most: usize,
+    ) -> Result<(), E::Error> {
+        let prior_weight = self.edit.replaced.map_or(0, |prior| prior.weight);
+        let (mut merged, mut left, mut is_all) = (0_usize, 0, true);
+        let (mut oldest, mut last): (Option<Event>, Option<Event>) = (None, None);
+        entries.scan(Some(from_us), |event| {
+            // What is uncounted goes in one piece.
+            if merged >= heal_most && left > 0 {
+                is_all = false;
+                return false;
+            }
+            let oldest = oldest.get_or_insert(event);
+            let sum = event.sum_since(oldest).saturating_add(prior_weight);
+            left = sum.saturating_sub(self.uncounted);
+            merged = merged.saturating_add(1);
+            last = Some(event);
+            true
+        })?;
+        let (Some(last), Some(put), false) = (last, self.edit.put, is_all) else { return Ok(()) };
+        let newest = entries.newest(None)?.ok_or(Refused::Foreign)?;
+        if !(1..=most_counted(&newest)).contains(&left) {
+            return Err(Refused::Foreign.into());
+        }
+        self.edit.put = Some(Event { total: last.total, weight: left.min(MAX_SUM), ..put });
+        self.edit.future_until = Some(last.newest_us);
+        self.stays_us = Some(newest.newest_us);
+        if self.recorded > 0 {
+            let grown = Event {
+                total: newest.total.wrapping_add(self.recorded),
+                weight: newest.weight.saturating_add(self.recorded).min(MAX_SUM),
+                denied: newest.denied && self.recorded_denied,
+                ..newest
+            };
+            self.edit.changed = Some((newest, grown));
+        }
+        Ok(())
+    }
+
+    /// Until when the key is needed. What stays in the future counts until another call merges it, so that is later than
+    /// [`Tally::empty_at_us`], which the answer tells.
+    pub fn needed_until_us(&self) -> Option<u64> {
+        let stays_until_us = self.stays_us.map(|us| self.moment.expiry_us(us).max(us));
+        self.empty_at_us().max(stays_until_us)
     }
 
     /// What is to be written, unchecked.

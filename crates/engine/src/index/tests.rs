@@ -220,6 +220,18 @@ impl Index {
     fn rules(&self) -> usize {
         self.rules.len()
     }
+
+    /// How many nodes lie on the longest way down, and on all of them together.
+    fn depth(&self) -> (usize, usize) {
+        let (mut deepest, mut all, mut row) = (0, 0, vec![self.root]);
+        while row.iter().any(|slot| *slot != NONE) {
+            let nodes: Vec<&Node> = row.iter().filter_map(|slot| self.node(*slot)).collect();
+            deepest += 1;
+            all += deepest * nodes.len();
+            row = nodes.iter().flat_map(|node| [node.left, node.right]).collect();
+        }
+        (deepest, all)
+    }
 }
 
 fn filled(number: u64) -> Index {
@@ -251,6 +263,93 @@ fn a_search_looks_at_few_of_many() {
     let (found, asked) = first_end(&index.live(START_US - 1), 5_000, u64::MAX);
     assert_eq!(found, (Some(START_US + 9_999), 4_999));
     assert!(asked <= 60, "{asked} were looked at");
+}
+
+/// The priorities that every index drew from one public seed, in the order of insertion.
+fn public_priorities(number: u64) -> Vec<u32> {
+    let mut random = 0x9e37_79b9_u32;
+    let next = |_| {
+        random ^= random << 13;
+        random ^= random >> 17;
+        random ^= random << 5;
+        random
+    };
+    (0..number).map(next).collect()
+}
+
+/// Callers choose leases. Along priorities that they knew the tree was a chain: 61,000 overflowed the stack, and 20,000
+/// made each call 36 times as dear.
+#[test]
+fn no_order_of_ends_makes_the_tree_deep() {
+    const NUMBER: u64 = 61_000;
+    let mut by_priority: Vec<(u32, u64)> = public_priorities(NUMBER).into_iter().zip(0..).collect();
+    by_priority.sort_unstable();
+    // The higher its priority was, the later it ends; the other way round; in order, back, and from both ends.
+    let mut chains = vec![vec![0; NUMBER as usize]; 5];
+    for (rank, (_, id)) in by_priority.iter().enumerate() {
+        let (rank, id) = (rank as u64, *id as usize);
+        (chains[0][id], chains[1][id]) = (rank, NUMBER - rank);
+        (chains[2][id], chains[3][id]) = (id as u64, NUMBER - id as u64);
+        chains[4][id] = if id % 2 == 0 { id as u64 } else { 2 * NUMBER - id as u64 };
+    }
+    for (which, ends) in chains.iter().enumerate() {
+        let mut index = Index::default();
+        for (id, end) in ends.iter().enumerate() {
+            assert!(index.insert(&Own::new(id as u64, 1, START_US + 1 + end).reservation()));
+        }
+        // A random tree of so many is 43 deep, and its nodes lie at 20 on the average.
+        let (deepest, all) = index.depth();
+        assert!(deepest <= 80, "chain {which} is {deepest} deep");
+        assert!(all <= 30 * NUMBER as usize, "chain {which}: {all} steps to all nodes");
+        assert_eq!(index.lapsed(u64::MAX, 64).len(), 64);
+        for id in 0..NUMBER {
+            assert!(index.remove(id.to_string().as_bytes()));
+        }
+        assert_eq!(index.depth(), (0, 0));
+    }
+}
+
+/// However the priorities come: a stack of 64 kB holds no recursion along a chain of 61,000.
+#[test]
+fn a_chain_overflows_no_stack() {
+    const NUMBER: u64 = 61_000;
+    let chain = |side: Side| {
+        let mut index = filled(NUMBER);
+        let mut below = NONE;
+        for rank in 0..NUMBER {
+            // The first to end lies deepest on the left, or the last on the right.
+            let slot = match side {
+                Side::Left => rank as Slot,
+                Side::Right => (NUMBER - 1 - rank) as Slot,
+            };
+            let node = index.node_mut(slot).unwrap();
+            (node.left, node.right) = match side {
+                Side::Left => (below, NONE),
+                Side::Right => (NONE, below),
+            };
+            (node.priority, node.sum) = (rank as u32, u128::from(rank) + 1);
+            below = slot;
+        }
+        index.root = below;
+        index
+    };
+    let run = move || {
+        for side in [Side::Left, Side::Right] {
+            let mut index = chain(side);
+            assert_eq!(index.depth().0, NUMBER as usize);
+            assert_eq!(index.lapsed(u64::MAX, usize::MAX).len(), NUMBER as usize);
+            // It goes to the top or near it, and splits the others.
+            assert!(index.insert(&Own::new(NUMBER, 1, START_US + 30_000).reservation()));
+            assert_eq!(index.live(0).total(), u128::from(NUMBER) + 1);
+            assert_eq!(first_end(&index.live(0), 30_000, u64::MAX).0 .1, 29_999);
+            for id in [NUMBER, 0, 30_000, NUMBER - 1] {
+                assert!(index.remove(id.to_string().as_bytes()));
+            }
+            assert_eq!(index.live(0).total(), u128::from(NUMBER) - 3);
+            assert_eq!(first_end(&index.live(0), 30_000, u64::MAX).0 .1, 29_999);
+        }
+    };
+    std::thread::Builder::new().stack_size(64 << 10).spawn(run).unwrap().join().unwrap();
 }
 
 #[test]

@@ -99,6 +99,8 @@ struct World {
     zset: Zset,
     list: Vec<Counted>,
     leases: Vec<Reserved>,
+    /// How many entries from the future a call merges.
+    heal_most: usize,
 }
 
 /// What the list says of one call.
@@ -119,9 +121,15 @@ fn held_at(leases: &[Reserved], us: u64) -> u64 {
     leases.iter().filter(|one| one.end_us > us).map(|one| one.quantity).sum()
 }
 
+/// A call by whom nobody bars, which heals as much as there is.
+fn plain(moment: Moment, limit: u64, ask: Ask, kind: Kind) -> Call {
+    let (most_entries, heal_most) = (MOST_ENTRIES, usize::MAX);
+    Call { moment, limit, most_entries, heal_most, ask, kind, barred: false }
+}
+
 impl World {
     fn new() -> World {
-        World { now_us: START_US, ..World::default() }
+        World { now_us: START_US, heal_most: usize::MAX, ..World::default() }
     }
 
     /// One whose totals are about to run around.
@@ -145,8 +153,7 @@ impl World {
         let held = self.held(us);
         let kind = Kind::Look;
         let moment = rule.at(us).unwrap();
-        let call =
-            Call { moment, limit, most_entries: MOST_ENTRIES, ask: *ask, kind, barred: false };
+        let call = Call { heal_most: self.heal_most, ..plain(moment, limit, *ask, kind) };
         let done = call.make(&mut self.zset, &held).unwrap();
         assert_eq!(done.edit, None, "looking writes");
         done
@@ -158,8 +165,7 @@ impl World {
         let moment = rule.at(now_us).unwrap();
         let held = self.held(now_us);
         let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
-        let call =
-            Call { moment, limit, most_entries: MOST_ENTRIES, ask: *ask, kind, barred: false };
+        let call = Call { heal_most: self.heal_most, ..plain(moment, limit, *ask, kind) };
         let done = call.make(&mut self.zset, &held).unwrap();
         if let (Kind::Hold(lease_ms), Verdict::Allowed { taken: quantity @ 1.., .. }) =
             (kind, done.decision.verdict)
@@ -179,7 +185,8 @@ impl World {
             self.written(rule, limit, ask, kind, &done);
         }
         let future_leases = self.leases.iter().any(|one| one.seen_from(now_us).end_us < one.end_us);
-        if !future_leases && (!done.tally.has_future() || done.edit.is_some()) {
+        let healed = done.edit.is_some_and(|edit| edit.future_until.is_none());
+        if !future_leases && (!done.tally.has_future() || healed) {
             self.waits_are_right(rule, limit, ask, kind, &done.decision);
         }
         done
@@ -200,7 +207,8 @@ impl World {
             let again = again.unwrap();
             assert_eq!(again.counted(), done.tally.counted(), "counted anew");
             assert_eq!(again.empty_at_us(), done.tally.empty_at_us());
-            assert!(!again.has_future());
+            let stays = done.edit.is_some_and(|edit| edit.future_until.is_some());
+            assert_eq!(again.has_future(), stays, "from the future");
         }
         if !done.decision.verdict.allowed() {
             let later = self.look(rule, limit, ask, self.now_us).decision;
@@ -297,10 +305,10 @@ impl World {
 
     /// Writes into the list what the product did.
     fn note(&mut self, obvious: Obvious, ask: &Ask, kind: Kind, done: &Done) {
-        let at_us = self.now_us;
-        if done.edit.is_some() {
-            self.list.iter_mut().for_each(|event| event.at_us = event.at_us.min(at_us));
-        }
+        let at_us = match &done.edit {
+            Some(edit) => self.heal(edit),
+            None => self.now_us,
+        };
         let taken = done.decision.verdict.taken();
         match ask.quantity {
             _ if kind == Kind::Look || matches!(kind, Kind::Hold(_)) => {}
@@ -311,6 +319,17 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Takes events from the future as happening now, as far as an edit does; returns when what it counts happens.
+    fn heal(&mut self, edit: &Edit) -> u64 {
+        let now_us = self.now_us;
+        let until_us = edit.future_until.unwrap_or(u64::MAX);
+        for event in self.list.iter_mut().filter(|event| event.at_us <= until_us) {
+            event.at_us = event.at_us.min(now_us);
+        }
+        let joined = edit.changed.filter(|_| edit.future_until.is_some());
+        joined.map_or(now_us, |(_, grown)| grown.newest_us)
     }
 
     /// A call on both, which must agree in everything.
@@ -342,11 +361,11 @@ impl World {
             let mut tally = Tally::read(&mut self.zset, moment).unwrap();
             tally.record(weight, false, u64::MAX);
             tally.trim(&mut self.zset, MOST_ENTRIES).unwrap();
-            let edit = tally.edit(&mut self.zset).unwrap();
-            self.zset.apply(edit);
-            self.forget_trimmed(&moment, edit, &times);
-            self.list.iter_mut().for_each(|event| event.at_us = event.at_us.min(now_us));
-            self.list.push(Counted { at_us: now_us, weight, denied: false });
+            let edit = *tally.edit(&mut self.zset, self.heal_most).unwrap();
+            self.zset.apply(&edit);
+            self.forget_trimmed(&moment, &edit, &times);
+            let at_us = self.heal(&edit);
+            self.list.push(Counted { at_us, weight, denied: false });
         }
     }
 
@@ -496,6 +515,11 @@ fn refunds() -> impl Strategy<Value = Vec<u64>> {
     proptest::collection::vec(refund, 60)
 }
 
+/// How many entries from the future a call merges: mostly too few.
+fn heals() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(usize::MAX), 0usize..4]
+}
+
 fn totals() -> impl Strategy<Value = u64> {
     prop_oneof![Just(1u64), Just(u64::MAX - 5), Just(u64::MAX), Just(1 << 63)]
 }
@@ -520,9 +544,10 @@ proptest! {
         period_ms in select(&[1u64, 7, 100][..]),
         acts in acts(steps(), 0u64..12, kinds()),
         total in totals(),
+        heal_most in heals(),
     ) {
         let (rule, obvious) = exact(period_ms);
-        let mut world = World::with_total(total);
+        let mut world = World { heal_most, ..World::with_total(total) };
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             if let Some((which, weight)) = act.settle {
@@ -538,9 +563,10 @@ proptest! {
         period_ms in 1u64..=4,
         acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
         total in totals(),
+        heal_most in heals(),
     ) {
         let (rule, obvious) = exact(period_ms);
-        let mut world = World::with_total(total);
+        let mut world = World { heal_most, ..World::with_total(total) };
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             if let Some((which, weight)) = act.settle {
@@ -574,9 +600,10 @@ proptest! {
     fn months_decide_as_the_list_does(
         months in select(&[1u32, 3, 12][..]),
         acts in acts(steps(), 0u64..12, kinds()),
+        heal_most in heals(),
     ) {
         let (rule, obvious) = (rule(&format!("{months}mo")), Obvious::Months(months));
-        let mut world = World::new();
+        let mut world = World { heal_most, ..World::new() };
         for act in acts {
             world.step(act.step, u64::from(months) * 30 * 86_400_000_000);
             world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
@@ -588,8 +615,9 @@ proptest! {
     fn another_period_counts_the_same_events(
         acts in acts(steps(), 0u64..12, kinds()),
         periods in proptest::collection::vec(select(&[1u64, 2, 3, 20][..]), 60),
+        heal_most in heals(),
     ) {
-        let mut world = World::new();
+        let mut world = World { heal_most, ..World::new() };
         for (act, period_ms) in acts.into_iter().zip(periods) {
             let (rule, obvious) = exact(period_ms);
             world.step(act.step, 3_000);
@@ -608,10 +636,11 @@ proptest! {
         ][..]),
         acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
         total in totals(),
+        heal_most in heals(),
     ) {
         let obvious = Obvious::Fixed(period_s * 1_000_000, from_s * 1_000_000);
         let rule = rule(text);
-        let mut world = World::with_total(total);
+        let mut world = World { heal_most, ..World::with_total(total) };
         for act in acts {
             world.step(act.step, period_s * 1_000_000);
             if let Some((which, weight)) = act.settle {
@@ -646,8 +675,9 @@ proptest! {
         refunds in refunds(),
         periods in proptest::collection::vec(select(&["1ms", "2ms", "3ms"][..]), 60),
         total in totals(),
+        heal_most in heals(),
     ) {
-        let mut world = World::with_total(total);
+        let mut world = World { heal_most, ..World::with_total(total) };
         for ((act, refund), text) in acts.into_iter().zip(refunds).zip(periods) {
             world.step(act.step, 2_000);
             let rule = rule(text);
@@ -736,21 +766,16 @@ proptest! {
         forces in proptest::collection::vec(proptest::bool::weighted(0.2), 60),
         rules in proptest::collection::vec(select(&["1ms", "1ms/1", "10ms/1", "1s", "1s@UTC", "1h@UTC"][..]), 60),
         total in totals(),
+        heal_most in heals(),
     ) {
-        let mut world = World::with_total(total);
+        let mut world = World { heal_most, ..World::with_total(total) };
         for (((act, weight), forces), text) in acts.into_iter().zip(weights).zip(forces).zip(rules) {
             world.step(act.step, 1_000);
             let rule = rule(text);
             let manner = if forces { Manner::Force } else { Manner::Whole };
             let ask = Ask { quantity: Quantity::Take(weight), leave: 0, manner };
-            let call = Call {
-                moment: rule.at(world.now_us).unwrap(),
-                limit: act.limit,
-                most_entries: MOST_ENTRIES,
-                ask,
-                kind: act.kind,
-                barred: false,
-            };
+            let moment = rule.at(world.now_us).unwrap();
+            let call = Call { heal_most, ..plain(moment, act.limit, ask, act.kind) };
             match call.make(&mut world.zset, &Listed::default()) {
                 Ok(_) => {}
                 Err(refused) => prop_assert_eq!((refused, manner), (Refused::SumTooLarge, Manner::Force)),
@@ -783,9 +808,10 @@ proptest! {
         buckets in select(&[1u64, 2, 3, 10, 64][..]),
         acts in acts_with(steps(), 0u64..60, kinds(), ways_with_force()),
         total in totals(),
+        heal_most in heals(),
     ) {
         let rule = rule(&format!("10ms/{buckets}"));
-        let mut world = World::with_total(total);
+        let mut world = World { heal_most, ..World::with_total(total) };
         for act in acts {
             world.step(act.step, 10_000);
             bounded(&mut world, &rule, &act, (10_000, buckets, buckets));
@@ -799,10 +825,11 @@ proptest! {
         buckets in select(&[0u64, 3, 4_096, 10_000, 65_536][..]),
         acts in acts(
             steps(), 0u64..12, prop_oneof![Just(Kind::Count), Just(Kind::CountDenied)]),
+        heal_most in heals(),
     ) {
         let text = if buckets == 0 { format!("{period_ms}ms") } else { format!("{period_ms}ms/{buckets}") };
         let fold = if buckets == 0 { u64::MAX } else { buckets };
-        let mut world = World::new();
+        let mut world = World { heal_most, ..World::new() };
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             let bounds = (period_ms * 1_000, fold, fold.min(4_096));
@@ -819,8 +846,9 @@ proptest! {
             ("2ms", 2_000), ("1s", 1_000_000), ("10ms/3", 10_000), ("1s/4096", 1_000_000),
             ("1s@UTC", 0), ("1min@UTC", 0), ("1d@Asia/Shanghai", 0), ("1mo", 0), ("-", 0),
         ][..]), 60),
+        heal_most in heals(),
     ) {
-        let mut world = World::new();
+        let mut world = World { heal_most, ..World::new() };
         for (act, (text, period_us)) in acts.into_iter().zip(rules) {
             world.step(act.step, 800_000);
             let rule = rule(text);
@@ -861,6 +889,7 @@ proptest! {
         gives in any::<bool>(),
         leases in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..4),
         denied in any::<bool>(),
+        heal_most in heals(),
     ) {
         let mut zset = Zset::default();
         for (newest_us, total, weight, span_us, denied) in entries {
@@ -876,7 +905,7 @@ proptest! {
             let Some(moment) = rule(text).at(now_us) else { continue };
             for kind in [Kind::Count, Kind::CountDenied, Kind::Look, Kind::Hold(7)] {
                 let mut zset = zset.clone();
-                let call = Call { moment, limit, most_entries: MOST_ENTRIES, ask, kind, barred };
+                let call = Call { barred, heal_most, ..plain(moment, limit, ask, kind) };
                 let Ok(_) = call.make(&mut zset, &leases) else { continue };
                 if text == "-" || kind == Kind::Look {
                     continue;
@@ -884,7 +913,7 @@ proptest! {
                 // What was written can be read again, unless there was nonsense between what counts.
                 let Ok(mut tally) = Tally::read(&mut zset, moment) else { continue };
                 tally.record(3, denied, limit);
-                if let Ok(edit) = tally.edit(&mut zset) {
+                if let Ok(edit) = tally.edit(&mut zset, heal_most) {
                     zset.apply(edit);
                 }
             }
@@ -1027,6 +1056,60 @@ fn events_from_the_future_count_as_now() {
     );
 }
 
+/// Events in 65,536 buckets took 21 ms to merge in one call.
+#[test]
+fn many_events_from_the_future_are_merged_by_several_calls() {
+    let rule = rule("1s/1000");
+    let mut world = World { heal_most: 3, ..World::new() };
+    let call = |world: &mut World, quantity: i64, kind: Kind| {
+        let done = world.call(&rule, 12, &ask(quantity), kind);
+        (done.decision.verdict.allowed(), done.counted)
+    };
+    for part in 0..10 {
+        world.now_us = START_US + 500_000 + part * 1_000;
+        assert_eq!(call(&mut world, 1, Kind::Count), (true, part));
+    }
+    // All of them count as happening now. Three become one, the oldest first.
+    world.now_us = START_US + 100;
+    assert_eq!(call(&mut world, 3, Kind::Count), (false, 10));
+    let later = |at: i64| (500_000 + at * 1_000, 1, 0);
+    let stay = |from: i64| (from..10).map(later).collect::<Vec<_>>();
+    assert_eq!(world.entries(), [vec![(100, 3, 0)], stay(3)].concat());
+    // What is admitted meanwhile joins the newest, and counts for too long rather than too short.
+    assert_eq!(call(&mut world, 1, Kind::Count), (true, 10));
+    let last = (509_000, 2, 0);
+    assert_eq!(world.entries(), [vec![(100, 6, 0)], stay(6)[..3].to_vec(), vec![last]].concat());
+    // So does a denied call that counts, and a given back one takes from the oldest.
+    world.pass(1_000);
+    assert_eq!(call(&mut world, 2, Kind::CountDenied), (false, 11));
+    let last = (509_000, 4, 0);
+    assert_eq!(world.entries(), [(100, 6, 0), (1_100, 3, 0), last]);
+    assert_eq!(call(&mut world, -7, Kind::Count), (true, 13));
+    assert_eq!(world.entries(), [(1_100, 6, 0)]);
+    // The wait that is told where nothing stays in the future suffices.
+    assert_eq!(call(&mut world, 7, Kind::Count), (false, 6));
+    world.pass(1_000_000);
+    assert_eq!(call(&mut world, 7, Kind::Count), (true, 0));
+}
+
+#[test]
+fn what_is_given_back_of_many_events_from_the_future_goes_in_one_piece() {
+    for (amount, left) in [(2, 8), (3, 7), (5, 5), (9, 1), (10, 0)] {
+        let rule = rule("1s/1000");
+        let mut world = World { heal_most: 3, ..World::new() };
+        for part in 0..10 {
+            world.now_us = START_US + 500_000 + part * 1_000;
+            world.call(&rule, 12, &ask(1), Kind::Count);
+        }
+        world.now_us = START_US + 100;
+        let done = world.call(&rule, 12, &ask(-amount), Kind::Count);
+        assert_eq!((done.counted, done.decision.remaining), (10, 12 - left));
+        let again = world.look(&rule, 12, &ask(0), world.now_us);
+        assert_eq!(again.counted, left, "{amount}: {:?}", world.entries());
+        assert_eq!(again.decision.reset_after_us, if left > 0 { 1_000_000 } else { 0 });
+    }
+}
+
 #[test]
 fn giving_back_frees_the_oldest_first() {
     table(
@@ -1073,7 +1156,7 @@ fn a_caller_who_hammers_stays_out_and_memory_stays_flat() {
 /// A call without the checks that look at every entry.
 fn plain_call(world: &mut World, rule: &Ruled, limit: u64, ask: &Ask, kind: Kind) -> Done {
     let moment = rule.at(world.now_us).unwrap();
-    let call = Call { moment, limit, most_entries: MOST_ENTRIES, ask: *ask, kind, barred: false };
+    let call = plain(moment, limit, *ask, kind);
     call.make(&mut world.zset, &Listed::default()).unwrap()
 }
 
@@ -1139,7 +1222,7 @@ fn no_sum_passes_the_largest_number() {
         // More than any limit allows, as APPLY may.
         tally.record(MAX_SUM / 2 + 1, false, u64::MAX);
         assert!(tally.counted() <= MAX_SUM);
-        let edit = tally.edit(&mut zset).unwrap();
+        let edit = tally.edit(&mut zset, usize::MAX).unwrap();
         zset.apply(edit);
     }
     let tally = Tally::read(&mut zset, rule.at(START_US + 5).unwrap()).unwrap();
@@ -1161,7 +1244,7 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
         let before = world.zset.clone();
         let call = |ask: Ask, barred| {
             let most_entries = MOST_ENTRIES;
-            let call = Call { moment, limit: 5, most_entries, ask, kind, barred };
+            let call = Call { most_entries, barred, ..plain(moment, 5, ask, kind) };
             call.make(&mut world.zset.clone(), &held).unwrap()
         };
         let done = call(ask(1), true);
@@ -1282,7 +1365,7 @@ fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
         world.now_us += 30;
         let moment = rule.at(world.now_us).unwrap();
         let (ask, kind) = (force(3), Kind::Count);
-        let call = Call { moment, limit: 5, most_entries: 16, ask, kind, barred: false };
+        let call = Call { most_entries: 16, ..plain(moment, 5, ask, kind) };
         call.make(&mut world.zset, &Listed::default()).unwrap();
     }
     assert!(world.zset.len() <= 5 + 17 + MOST_DEAD, "{} entries", world.zset.len());
@@ -1355,7 +1438,7 @@ fn no_force_passes_the_largest_sum() {
     let mut forced = |quantity: u64| {
         let ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Force };
         let (limit, kind) = (5, Kind::Count);
-        let call = Call { moment, limit, most_entries: MOST_ENTRIES, ask, kind, barred: false };
+        let call = plain(moment, limit, ask, kind);
         call.make(&mut world.zset, &Listed::default()).map(|done| done.tally.counted())
     };
     assert_eq!(forced(MAX_SUM - 1), Ok(MAX_SUM - 1));

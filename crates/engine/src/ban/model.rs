@@ -1,0 +1,193 @@
+//! Bans beside their definition: a list of events, or one time, and what a reader of the contract would note of bans.
+
+use crate::decision::{Ask, Manner, Quantity};
+use crate::memory::Memory;
+use crate::period::Period;
+use crate::properties::cases;
+use crate::request::{Limit, Request, WindowLimit};
+use crate::rule::Rule;
+use crate::throttle::Rate;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const START_US: u64 = 1_795_223_799_544_558;
+
+/// One unit each millisecond, and so many at once.
+const LIMIT: u64 = 5;
+const PERIOD_MS: u64 = 5;
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Pass(u64),
+    Take { quantity: u64, ban_ms: Option<u64>, manner: Manner, count_denied: bool },
+    GiveBack(u64),
+    Look,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let ban = prop_oneof![Just(None), select(vec![1u64, 3, 10, 40]).prop_map(Some)];
+    let take = (1..=LIMIT + 1, ban, 0..8, any::<bool>()).prop_map(
+        |(quantity, ban_ms, manner, count_denied)| {
+            let manner = match manner {
+                0 => Manner::Force,
+                1 => Manner::AtMost,
+                _ => Manner::Whole,
+            };
+            let plain = manner == Manner::Whole;
+            let count_denied = count_denied && manner != Manner::Force;
+            Act::Take { quantity, ban_ms: ban_ms.filter(|_| plain), manner, count_denied }
+        },
+    );
+    let pass = prop_oneof![0u64..2_000, 0u64..30_000];
+    let one = prop_oneof![
+        4 => pass.prop_map(Act::Pass),
+        8 => take,
+        1 => (1..=3u64).prop_map(Act::GiveBack),
+        1 => Just(Act::Look),
+    ];
+    proptest::collection::vec(one, 1..60)
+}
+
+/// What uses up the limit, as anybody would note it.
+#[derive(Clone, Debug)]
+enum Used {
+    /// Events in a window: when, and how many.
+    Window(Vec<(u64, u64)>),
+    /// When the bucket is full again.
+    Bucket(u64),
+}
+
+impl Used {
+    fn free_at(&self, us: u64) -> i128 {
+        let used: u64 = match self {
+            Used::Window(events) => {
+                let live = events.iter().filter(|(at_us, _)| at_us + PERIOD_MS * 1_000 > us);
+                live.map(|(_, weight)| weight).sum()
+            }
+            Used::Bucket(full_us) => full_us.saturating_sub(us).div_ceil(1_000),
+        };
+        i128::from(LIMIT) - i128::from(used)
+    }
+
+    fn is_new_at(&self, us: u64) -> bool {
+        match self {
+            Used::Window(_) => self.free_at(us) == i128::from(LIMIT),
+            Used::Bucket(full_us) => *full_us <= us,
+        }
+    }
+
+    fn take(&mut self, us: u64, quantity: u64) {
+        match self {
+            Used::Window(events) => events.push((us, quantity)),
+            Used::Bucket(full_us) => *full_us = (*full_us).max(us) + quantity * 1_000,
+        }
+    }
+
+    fn give_back(&mut self, us: u64, mut quantity: u64) {
+        match self {
+            Used::Window(events) => {
+                events.retain(|(at_us, _)| at_us + PERIOD_MS * 1_000 > us);
+                for (_, weight) in events.iter_mut() {
+                    let gone = quantity.min(*weight);
+                    (*weight, quantity) = (*weight - gone, quantity - gone);
+                }
+                events.retain(|(_, weight)| *weight > 0);
+            }
+            Used::Bucket(full_us) => *full_us = full_us.saturating_sub(quantity * 1_000).max(us),
+        }
+    }
+
+    /// The first moment from `us` on at which so much is free.
+    fn free_from(&self, us: u64, quantity: u64) -> u64 {
+        let times = match self {
+            Used::Window(events) => {
+                events.iter().map(|(at_us, _)| at_us + PERIOD_MS * 1_000).collect::<Vec<_>>()
+            }
+            Used::Bucket(full_us) => {
+                let limit_us = LIMIT * 1_000;
+                vec![(full_us + quantity * 1_000).saturating_sub(limit_us)]
+            }
+        };
+        let later = times.into_iter().chain([us]).filter(|time_us| *time_us >= us);
+        later.filter(|at| self.free_at(*at) >= i128::from(quantity)).min().unwrap()
+    }
+}
+
+fn check(limit: Limit, mut used: Used, acts: Vec<Act>) {
+    let memory = Memory::default();
+    let mut now_us = START_US;
+    // When the last ban ends; `None` once something was granted.
+    let mut ban_us: Option<u64> = None;
+    for (step, act) in acts.into_iter().enumerate() {
+        // Where nothing is left but the mark of a ban that is over, that is gone too.
+        ban_us = ban_us.filter(|end_us| *end_us > now_us || !used.is_new_at(now_us));
+        let mut request = Request::of(limit);
+        let runs = ban_us.is_some_and(|end_us| end_us > now_us);
+        let free = used.free_at(now_us);
+        match act {
+            Act::Pass(us) => {
+                now_us += us;
+                continue;
+            }
+            Act::Look => request.ask.quantity = Quantity::Look,
+            Act::GiveBack(quantity) => request.ask.quantity = Quantity::GiveBack(quantity),
+            Act::Take { quantity, ban_ms, manner, count_denied } => {
+                request.ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner };
+                (request.ban_ms, request.count_denied) = (ban_ms, count_denied);
+            }
+        }
+        let told = memory.attempt(b"k", &request, now_us, || unreachable!()).unwrap().decision;
+        let mut expected: Option<u64> = None;
+        match act {
+            Act::Pass(_) | Act::Look => {}
+            Act::GiveBack(quantity) => used.give_back(now_us, quantity),
+            Act::Take { quantity, manner: Manner::Force, .. } => used.take(now_us, quantity),
+            Act::Take { quantity, ban_ms, manner, count_denied } => {
+                let least = if manner == Manner::AtMost { 1 } else { quantity };
+                let taken = quantity.min(u64::try_from(free).unwrap_or(0));
+                if !runs && free >= i128::from(least) {
+                    used.take(now_us, if manner == Manner::AtMost { taken } else { quantity });
+                    ban_us = None;
+                } else if least > LIMIT {
+                    expected = Some(u64::MAX);
+                } else {
+                    let bans = free < i128::from(quantity) && ban_us.is_none();
+                    if let Some(length_ms) = ban_ms.filter(|_| bans) {
+                        ban_us = Some((now_us / 1_000 + length_ms) * 1_000);
+                    }
+                    let counts = count_denied && quantity <= LIMIT;
+                    if counts && matches!(used, Used::Window(_)) {
+                        used.take(now_us, quantity);
+                    }
+                    let free_us = used.free_from(now_us, least);
+                    expected = Some(free_us.max(ban_us.unwrap_or(0)) - now_us);
+                }
+            }
+        }
+        let closed = ban_us.is_some_and(|end_us| end_us > now_us);
+        let remaining = if closed { 0 } else { u64::try_from(used.free_at(now_us)).unwrap_or(0) };
+        assert_eq!(told.verdict.allowed(), expected.is_none(), "step {step}: {act:?} {told:?}");
+        assert_eq!(told.remaining, remaining, "step {step}: {act:?} {told:?} {used:?}");
+        let wait_us = expected.filter(|wait_us| *wait_us < u64::MAX);
+        assert_eq!(told.verdict.retry_after_us(), wait_us, "step {step}: {act:?} {used:?}");
+        let left_us = ban_us.map_or(0, |end_us| end_us.saturating_sub(now_us));
+        assert!(told.reset_after_us >= left_us, "step {step}: {act:?} {told:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(3_000))]
+
+    #[test]
+    fn windows_ban_as_the_definition_says(acts in acts()) {
+        let rule = Rule::Sliding { period: Period::parse(b"5ms").unwrap(), buckets: None };
+        let window = WindowLimit { limit: LIMIT, rule, most_entries: 4096 };
+        check(Limit::Window(window), Used::Window(Vec::new()), acts);
+    }
+
+    #[test]
+    fn buckets_ban_as_the_definition_says(acts in acts()) {
+        let rate = Rate::new(LIMIT - 1, LIMIT, PERIOD_MS).unwrap();
+        check(Limit::Bucket(rate), Used::Bucket(0), acts);
+    }
+}

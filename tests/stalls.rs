@@ -1,0 +1,307 @@
+//! No single call keeps the server from everybody else, whatever its caller has chosen, made or sent.
+
+mod support;
+use std::time::Duration;
+use support::*;
+
+/// What one call may take; the machine that runs the tests may be slow and busy.
+const MOST: Duration = Duration::from_millis(40);
+
+/// The CPU time of the server for one command, and its answer.
+fn timed(server: &Server, conn: &mut Conn, words: impl Words) -> (Duration, Value) {
+    let before = server.cpu_time();
+    let reply = conn.cmd(words);
+    (server.cpu_time() - before, reply)
+}
+
+/// Reserves one of each id, with a lease of its own in milliseconds. By a script, as the client takes longer than the
+/// server.
+fn reserve(conn: &mut Conn, key: &str, leases_ms: &[u64]) {
+    let script = "for at, lease in ipairs(ARGV) do if at > 1 then
+            local id = string.format('r%05d', ARGV[1] + at - 2)
+            local reply = redis.call('RL.ACQUIRE', KEYS[1], 65536, 0, 1, 'LEASE', lease, 'ID', id)
+            if reply[1] ~= 0 then return redis.error_reply('denied') end
+        end end return #ARGV - 1";
+    for (at, part) in leases_ms.chunks(1_000).enumerate() {
+        let mut words = vec!["EVAL".to_string(), script.into(), "1".into(), key.into()];
+        words.push((at * 1_000).to_string());
+        words.extend(part.iter().map(u64::to_string));
+        assert_eq!(conn.int(&words[..]), part.len() as i64);
+    }
+}
+
+/// Leases that end in the order of the priorities that each index once drew from one public seed: its tree was a chain.
+fn along_known_priorities(number: usize) -> Vec<u64> {
+    let mut random = 0x9e37_79b9_u32;
+    let mut priorities: Vec<(u32, usize)> = (0..number)
+        .map(|which| {
+            random ^= random << 13;
+            random ^= random >> 17;
+            random ^= random << 5;
+            (random, which)
+        })
+        .collect();
+    priorities.sort_unstable();
+    let mut leases = vec![0; number];
+    for (rank, (_, which)) in priorities.into_iter().enumerate() {
+        leases[which] = 60_000 + rank as u64;
+    }
+    leases
+}
+
+/// The server died of a recursion as deep as the chain.
+#[test]
+fn chosen_leases_do_not_kill_the_server() {
+    const NUMBER: usize = 61_000;
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "k", &along_known_priorities(NUMBER));
+    server.clock().advance_ms(60_000);
+    let (took, reply) = timed(&server, &mut conn, "RL.ACQUIRE k 65536 0 1 ID new");
+    assert_eq!(acquired(&reply).numbers[2], 65_536 - NUMBER as i64);
+    assert!(took < MOST, "{took:?}");
+    // And the first reading of such a key.
+    conn.cmd("COPY k other");
+    let (took, reply) = timed(&server, &mut conn, "RL.ACQUIRE other 65536 0 1 ID another");
+    assert_eq!(acquired(&reply).numbers[2], 65_536 - NUMBER as i64 - 1);
+    println!("the first reading of {NUMBER}: {took:?}");
+}
+
+#[test]
+fn chosen_leases_cost_as_much_as_any() {
+    const NUMBER: usize = 15_000;
+    let (server, mut conn) = Server::held();
+    let mut cost = |key: &str, leases: &[u64]| {
+        let begin = server.cpu_time();
+        reserve(&mut conn, key, leases);
+        let filled = server.cpu_time();
+        let call = format!("RL.ACQUIRE {key} 65536 0 1 LEASE 60000 ID x");
+        for _ in 0..20 {
+            for n in 0..50 {
+                conn.pipeline([call.clone(), format!("RL.RELEASE {key} x")]);
+                conn.pipeline([format!("RL.RENEW {key} r{n:05} LEASE 70000")]);
+            }
+        }
+        let called = server.cpu_time();
+        let times = (filled - begin, called - filled);
+        conn.cmd(["DEL", key]);
+        times
+    };
+    let chosen = along_known_priorities(NUMBER);
+    let mut random: Vec<u64> = chosen.clone();
+    let mut state = 1_u64;
+    for at in (1..NUMBER).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random.swap(at, (state >> 33) as usize % (at + 1));
+    }
+    // The machine may be busy in some rounds.
+    let mut best = [(Duration::MAX, Duration::MAX); 2];
+    for _ in 0..3 {
+        for (best, leases) in best.iter_mut().zip([&random, &chosen]) {
+            let (filling, calls) = cost("k", leases);
+            *best = (best.0.min(filling), best.1.min(calls));
+        }
+    }
+    println!("filling and calls, in random order and chosen: {best:?}");
+    let [random, chosen] = best;
+    assert!(chosen.0 < random.0 * 3 / 2 && chosen.1 < random.1 * 3 / 2, "{best:?}");
+}
+
+/// Each forgot the oldest of all by looking at all of them, and a large one that was forgotten was read anew.
+#[test]
+fn many_small_keys_stall_nobody() {
+    const SMALL_KEYS: usize = 125_000;
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "large", &[3_600_000; 65_535]);
+    reserve(&mut conn, "small:0", &[3_600_000; 9]);
+    // The first call of each reads it.
+    let script = "for at = ARGV[1], ARGV[2] do
+            redis.call('COPY', 'small:0', 'small:' .. at)
+            redis.call('RL.ACQUIRE_RO', 'small:' .. at, 65536, 0)
+        end";
+    for from in (1..SMALL_KEYS).step_by(5_000) {
+        let (from, to) = (from.to_string(), (from + 4_999).min(SMALL_KEYS - 1).to_string());
+        conn.cmd(["EVAL", script, "0", &from, &to]);
+    }
+    let indexes: i64 = server.info("ratelimit_indexes").unwrap().parse().unwrap();
+    assert!((100_000..SMALL_KEYS as i64).contains(&indexes), "{indexes}");
+    let mut longest = Duration::ZERO;
+    for call in [
+        "RL.ACQUIRE_RO large 65536 0",
+        "RL.ACQUIRE_RO small:0 65536 0",
+        "RL.ACQUIRE_RO small:1 65536 0",
+        "RL.ACQUIRE small:2 65536 0",
+        "RL.ACQUIRE large 65536 0",
+    ] {
+        let (took, reply) = timed(&server, &mut conn, call);
+        assert_eq!(acquired(&reply).numbers[0], 0, "{call}");
+        longest = longest.max(took);
+    }
+    println!("the longest call: {longest:?}");
+    assert!(longest < MOST / 4, "{longest:?}");
+}
+
+/// All indexes together held no more than 2^20 reservations, so each call read 65,535 anew.
+#[test]
+fn seventeen_large_keys_are_not_read_anew_by_each_call() {
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "k0", &[3_600_000; 65_535]);
+    for n in 1..17 {
+        conn.cmd(format!("COPY k0 k{n}"));
+        conn.cmd(format!("RL.ACQUIRE_RO k{n} 65536 0"));
+    }
+    let before = server.cpu_time();
+    for round in 0..10 {
+        for n in 0..17 {
+            let reply = conn.acquire(format!("RL.ACQUIRE_RO k{n} 65536 0"));
+            assert_eq!(reply.numbers[2], 1, "{round}");
+        }
+    }
+    let took = (server.cpu_time() - before) / 170;
+    println!("a call: {took:?}");
+    assert!(took < Duration::from_millis(2), "{took:?}");
+    assert_eq!(server.info("ratelimit_indexes").unwrap(), "17");
+}
+
+/// A call of RL.RELEASE or SREM with so many ids.
+fn ids(command: &str, key: &str, number: usize) -> Vec<String> {
+    let ids = (0..number).map(|n| format!("r{n:05}"));
+    [command.to_string(), key.to_string()].into_iter().chain(ids).collect()
+}
+
+#[test]
+fn releasing_half_a_million_ids_takes_no_longer_than_twice_what_srem_takes() {
+    const NUMBER: usize = 500_000;
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "few", &[3_600_000; 3]);
+    reserve(&mut conn, "many", &[3_600_000; 40]);
+    conn.cmd("RL.WINDOW events 100 60 50");
+    conn.cmd(&ids("SADD", "set", 40)[..]);
+    let mut best = |command: &str, key: &str| {
+        let words = ids(command, key, NUMBER);
+        let twin = format!("{key}:twin");
+        let times = (0..3).map(|_| {
+            // Only what is released goes.
+            conn.cmd(["COPY", key, &twin, "REPLACE"]);
+            let mut words = words.clone();
+            words[1].clone_from(&twin);
+            let (took, reply) = timed(&server, &mut conn, &words[..]);
+            let held = match key {
+                "few" => 3,
+                "many" | "set" => 40,
+                _ => 0,
+            };
+            assert_eq!(reply, Value::Int(held));
+            took
+        });
+        times.min().unwrap()
+    };
+    let srem = ["none", "set"].map(|key| best("SREM", key));
+    for key in ["none", "events", "few", "many"] {
+        let srem = if key == "none" { srem[0] } else { srem[1] };
+        let took = best("RL.RELEASE", key);
+        println!("{key}: {took:?} where SREM takes {srem:?}");
+        assert!(took < 2 * srem, "{key}: {took:?} where SREM takes {srem:?}");
+    }
+}
+
+/// It took 14 s along known priorities.
+#[test]
+fn all_that_is_held_is_released_by_one_call() {
+    const NUMBER: usize = 63_486;
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "k", &along_known_priorities(NUMBER));
+    conn.cmd("COPY k other");
+    let (zrem, _) = timed(&server, &mut conn, &ids("ZREM", "other", NUMBER)[..]);
+    for key in ["k", "other"] {
+        // Some are named twice; of one key there is an index, and of the other there is none.
+        let mut words = ids("RL.RELEASE", key, NUMBER);
+        words.extend(["r00001".into(), "r00002".into(), "unknown".into()]);
+        let (took, reply) = timed(&server, &mut conn, &words[..]);
+        assert_eq!(reply, Value::Int(NUMBER as i64));
+        println!("{key}: {took:?}; a ZREM that finds nothing takes {zrem:?}");
+        assert!(took < 20 * MOST, "{took:?}");
+        assert_eq!(conn.int(["EXISTS", key]), 0);
+    }
+    assert_eq!(server.info("ratelimit_reservations_released").unwrap(), (2 * NUMBER).to_string());
+}
+
+/// All 200,000 clauses were parsed before the call was refused.
+#[test]
+fn clauses_beyond_the_keys_are_not_parsed() {
+    let (server, mut conn) = Server::held();
+    let call = |clauses: usize, last: &str| {
+        let mut words: Vec<String> = ["RL.ALL", "1", "k"].map(Into::into).into();
+        for _ in 0..clauses {
+            words.extend(["WINDOW", "5", "60"].map(Into::into));
+        }
+        words.push(last.into());
+        words
+    };
+    let few = conn.err(&call(1, "WINDOW 5 60").join(" ").split(' ').collect::<Vec<_>>()[..]);
+    let mut best = [Duration::MAX; 2];
+    for _ in 0..3 {
+        let words = call(200_000, "nonsense");
+        let mut echo = words.clone();
+        (echo[0], echo[1]) = ("SREM".into(), "none".into());
+        for (best, words) in best.iter_mut().zip([&words, &echo]) {
+            let before = server.cpu_time();
+            let reply = conn.cmd(&words[..]);
+            *best = (*best).min(server.cpu_time() - before);
+            if words[0] == "RL.ALL" {
+                assert_eq!(error_line(&reply), few);
+            }
+        }
+    }
+    println!("RL.ALL, and SREM of as many words: {best:?}");
+    assert!(best[0] < best[1] * 3 / 2 + Duration::from_millis(5), "{best:?}");
+}
+
+/// One call merged all: 21 ms.
+#[test]
+fn buckets_of_a_clock_that_went_back_are_healed_in_pieces() {
+    const BUCKETS: i64 = 65_536;
+    let (server, mut conn) = Server::held();
+    let now_us = server.clock().now_us();
+    let step_us = 3_600_000_000 / BUCKETS;
+    // As RL.WINDOW writes them.
+    let entry = |n: i64| [(-(now_us - (BUCKETS - n) * step_us)).to_string(), (n + 1).to_string()];
+    for part in (0..BUCKETS).collect::<Vec<_>>().chunks(1_024) {
+        let mut words = vec!["ZADD".to_string(), "k".into()];
+        words.extend(part.iter().flat_map(|n| entry(*n)));
+        conn.cmd(&words[..]);
+    }
+    let look = format!("RL.WINDOW_RO k {BUCKETS} 1h 1 BUCKETS {BUCKETS} MS");
+    assert_eq!(conn.ints(&look)[2], 0);
+    let replica = Server::replica_of(&server, true);
+    server.clock().advance_ms(-7_200_000);
+    // All count as happening now, and each call merges some of them.
+    let call = format!("RL.WINDOW k {BUCKETS} 1h 1 BUCKETS {BUCKETS} MS");
+    let (mut calls, mut longest, mut most) = (0, Duration::ZERO, 0);
+    let mut entries = conn.int("ZCARD k");
+    loop {
+        let (took, reply) = timed(&server, &mut conn, &call[..]);
+        assert_eq!(ints(&reply)[..3], [1, BUCKETS, 0]);
+        let left = conn.int("ZCARD k");
+        (longest, most) = (longest.max(took), most.max(entries - left));
+        entries = left;
+        calls += 1;
+        if entries == 1 {
+            assert_eq!(ints(&reply)[3..], [3_600_000, 3_600_000]);
+            break;
+        }
+        assert!(calls < 20 && conn.int("PTTL k") > 7_200_000, "{entries} after {calls}");
+    }
+    println!("{calls} calls, {most} entries in one, the longest: {longest:?}");
+    assert!(most <= 10_000 && calls <= 7, "{most} in one of {calls} calls");
+    assert!(longest < MOST / 2, "{longest:?}");
+    // From the last of those calls on it is one period.
+    assert_eq!(conn.ints(&look)[2], 0);
+    wait_for_sync(&server, &replica);
+    assert_eq!(replica.conn().ints(&look)[2], 0);
+    let ttl_ms = conn.int("PTTL k");
+    assert!((3_600_000..=7_201_000).contains(&ttl_ms), "{ttl_ms}");
+    server.clock().advance_ms(3_599_999);
+    assert_eq!(conn.ints(&call)[0], 1);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints(&call)[..3], [0, BUCKETS, BUCKETS - 1]);
+}
