@@ -612,12 +612,7 @@ pub const HEAL_MOST: usize = 256;
 
 impl HeldIndex {
     /// The index at `now_us`, and whether `id` is held.
-    pub fn at(
-        index: Box<Index>,
-        now_us: u64,
-        id: Option<&[u8]>,
-        zones: &mut Zones,
-    ) -> HeldIndex {
+    pub fn at(index: Box<Index>, now_us: u64, id: Option<&[u8]>, zones: &mut Zones) -> HeldIndex {
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
         let lapsed_id = found.filter(|one| !one.live(now_us)).map(|one| one.member());

@@ -611,8 +611,7 @@ impl Call {
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
         let limit = match kind {
             Kind::Hold(lease_ms) => {
-                let reserve =
-                    Reserve { lease_ms, count_lapsed: false, id: None, most: u64::MAX };
+                let reserve = Reserve { lease_ms, count_lapsed: false, id: None, most: u64::MAX };
                 Limit::Reserve(window, reserve)
             }
             Kind::Count | Kind::CountDenied | Kind::Look => Limit::Window(window),
