@@ -500,6 +500,7 @@ const REFUSED: &[&str] = &[
     "RL.WINDOW k 5 1d FIXED TZ Here",
     "RL.WINDOW k 5 1d TZ UTC",
     "RL.ACQUIRE k 5 0 FIXED",
+    "RL.ACQUIRE k 5 0 COUNTLAPSED",
     "RL.ACQUIRE k 5 60 LEASE 0",
     "RL.RELEASE k \"\"",
     "RL.ACQUIRE one 5 0 ID a",
