@@ -130,3 +130,6 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     });
     Ok(true)
 }
+
+#[cfg(test)]
+mod promise;
