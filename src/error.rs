@@ -142,6 +142,8 @@ errors! {
     NoSuchDay = "ERR FROM must be a day that exists: 02-29 is one, 2026-02-29 and 02-30 are none",
     /// BUCKETS or FIXED for a semaphore.
     SemaphoreWindow = "ERR BUCKETS and FIXED must not be used with period 0, which has no window",
+    /// COUNTLAPSED for a semaphore.
+    SemaphoreCounts = "ERR COUNTLAPSED must not be used with period 0, which has no window",
     /// The period does not divide the calendar.
     Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12; FROM YYYY-MM-DD and FROM first take others",
     /// The id is held or waiting.

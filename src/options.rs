@@ -91,6 +91,8 @@ options! {
         value: Some(Value::Duration { name: c"lease-ms", least_ms: 1 }),
         ..Row::PLAIN
     };
+    /// `COUNTLAPSED`: a reservation whose lease ends counts as an event of that moment.
+    COUNTLAPSED = Row { period_0: Some(Error::SemaphoreCounts), ..Row::PLAIN };
     /// `ID id`: what the caller calls it.
     ID = Row {
         value: Some(Value::Word { name: c"id", most_bytes: MAX_ID, error: Error::Id }),
@@ -121,6 +123,7 @@ options! {
     CHECK = Row {
         excludes: Known::ID
             .union(Known::LEASE)
+            .union(Known::COUNTLAPSED)
             .union(Known::COUNTDENIED)
             .union(Known::BAN)
             .union(Known::SHADOW),
@@ -167,8 +170,12 @@ impl Known {
     pub const WINDOW_RO: Known = Known::MOVES.union(Known::LEAVE).union(Known::MS);
 
     /// Of RL.ACQUIRE.
-    pub const ACQUIRE: Known =
-        Known::WINDOW_RO.union(Known::LEASE).union(Known::ID).union(Known::BLOCK);
+    pub const ACQUIRE: Known = Known::WINDOW_RO
+        .union(Known::ATMOST)
+        .union(Known::LEASE)
+        .union(Known::COUNTLAPSED)
+        .union(Known::ID)
+        .union(Known::BLOCK);
 
     /// Of the clauses of RL.ALL whose command takes these.
     pub const fn in_clause(self) -> Known {

@@ -507,6 +507,7 @@ const REFUSED: &[&str] = &[
     "RL.WINDOW k 5 1d FROM 09:00",
     "RL.WINDOW k 5 1d TZ UTC",
     "RL.ACQUIRE k 5 0 FIXED",
+    "RL.ACQUIRE k 5 0 COUNTLAPSED",
     "RL.ACQUIRE k 5 60 LEASE 0",
     "RL.RELEASE k \"\"",
     "RL.ACQUIRE one 5 0 ID a",

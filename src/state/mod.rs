@@ -75,6 +75,10 @@ impl<'c> Store for ServerKey<'c> {
         zones(|zones| rule.at(self.spot.now_us, zones))
     }
 
+    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
+        zones(|zones| rule.leaves_us(event_us, zones))
+    }
+
     fn write_rule(&self, rule: &Rule) -> RuleText {
         zones(|zones| rule.write(zones))
     }

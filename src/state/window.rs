@@ -107,6 +107,10 @@ impl<'c> store::WindowKey for WindowKey<'c> {
         (EventReader::new(self.key.reader(), self.events), &self.reservations)
     }
 
+    fn running(&mut self) -> usize {
+        self.reservations.running(self.at.spot.now_us)
+    }
+
     fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
         find_live(Some(&self.reservations), self.key.reader(), id, self.at.spot.now_us)
     }
@@ -119,7 +123,7 @@ impl<'c> store::WindowKey for WindowKey<'c> {
         // Before what heals: a reservation that is settled is not written anew.
         if let Some(member) = change.settle {
             if let Ok(one) = reservation(&member) {
-                settled_us = Some(one.end_us);
+                settled_us = Some(one.gone_us);
                 self.reservations.removed(&one, now_us);
             }
             remove.push(member);
@@ -288,7 +292,7 @@ pub struct Held {
     pub id: Id,
     /// How much it holds.
     pub quantity: u64,
-    /// Microseconds until it lapses.
+    /// Microseconds until its lease ends; 0 where it has ended, and the reservation still holds.
     pub left_us: u64,
 }
 
@@ -303,7 +307,7 @@ pub fn held(spot: Spot) -> Result<Vec<Held>, Error> {
         }
         let one = reservation(&element.member)?;
         if one.live(spot.now_us) {
-            let left_us = one.lapses_us(spot.now_us).saturating_sub(spot.now_us);
+            let left_us = one.lease_ends_us(spot.now_us).saturating_sub(spot.now_us);
             let held = Held { id: Id::from(one.id), quantity: one.quantity, left_us };
             live.push((one.order_us, held));
         }
