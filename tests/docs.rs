@@ -471,6 +471,7 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
 /// stands in 2256 for the last one.
 const REFUSED: &[&str] = &[
     "RL.WINDOW k 5 60 1 BAN 0",
+    "RL.ALL 1 k WINDOW 5 60 ELSE",
     "RPUSH list x",
     "RL.INFO list",
     "RL.WINDOW k",
