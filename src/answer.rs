@@ -4,7 +4,7 @@ use engine::decision::{Decision, Manner, TimeUnit};
 use engine::request::{Limit, Request};
 use engine::reservation::Id;
 
-/// Five integers, and perhaps a sixth element.
+/// Five integers, and perhaps more elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     /// What the integers say.
@@ -15,7 +15,7 @@ pub struct Answer {
     pub sixth: Sixth,
 }
 
-/// The sixth element of an answer.
+/// The sixth element of an answer, and those behind it.
 #[derive(Clone, Copy, Debug)]
 pub enum Sixth {
     /// There is none.
@@ -26,13 +26,26 @@ pub enum Sixth {
     GoAfter,
     /// The id of the reservation; nil if there is none.
     Id(Option<Id>),
+    /// The same with ATMOST: behind it how much was had, and how many reservations the key holds whose lease runs.
+    IdOfPart(Option<Id>, usize),
 }
 
 impl Answer {
-    /// The answer to a request.
-    pub fn to(request: &Request, decision: Decision, id: Option<Id>) -> Answer {
+    /// The answer to a request, which made a reservation with this id; with ATMOST so many leases ran before it.
+    pub fn to(
+        request: &Request,
+        decision: Decision,
+        id: Option<Id>,
+        running: Option<usize>,
+    ) -> Answer {
         let sixth = match (&request.limit, request.ask.manner) {
-            (Limit::Reserve(..), _) => Sixth::Id(id),
+            (Limit::Reserve(..), _) => match running {
+                None => Sixth::Id(id),
+                Some(number) => {
+                    let number = number.saturating_add(usize::from(id.is_some()));
+                    Sixth::IdOfPart(id, number)
+                }
+            },
             (_, Manner::AtMost) => Sixth::Granted,
             (_, Manner::Ahead(_)) => Sixth::GoAfter,
             (_, Manner::Whole | Manner::Force) => Sixth::Absent,

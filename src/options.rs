@@ -91,6 +91,8 @@ options! {
         value: Some(Value::Duration { name: c"lease-ms", least_ms: 1 }),
         ..Row::PLAIN
     };
+    /// `COUNTLAPSED`: a reservation whose lease ends counts as an event of that moment.
+    COUNTLAPSED = Row { period_0: Some(Error::SemaphoreCounts), ..Row::PLAIN };
     /// `ID id`: what the caller calls it.
     ID = Row {
         value: Some(Value::Word { name: c"id", most_bytes: MAX_ID, error: Error::Id }),
@@ -121,6 +123,7 @@ options! {
     CHECK = Row {
         excludes: Known::ID
             .union(Known::LEASE)
+            .union(Known::COUNTLAPSED)
             .union(Known::COUNTDENIED)
             .union(Known::BAN)
             .union(Known::SHADOW),
@@ -167,8 +170,12 @@ impl Known {
     pub const WINDOW_RO: Known = Known::MOVES.union(Known::LEAVE).union(Known::MS);
 
     /// Of RL.ACQUIRE.
-    pub const ACQUIRE: Known =
-        Known::WINDOW_RO.union(Known::LEASE).union(Known::ID).union(Known::BLOCK);
+    pub const ACQUIRE: Known = Known::WINDOW_RO
+        .union(Known::ATMOST)
+        .union(Known::LEASE)
+        .union(Known::COUNTLAPSED)
+        .union(Known::ID)
+        .union(Known::BLOCK);
 
     /// Of the clauses of RL.ALL whose command takes these.
     pub const fn in_clause(self) -> Known {
@@ -286,7 +293,7 @@ impl Row {
         name: "",
         token: c"",
         value: None,
-        error: Error::Internal,
+        error: Error::internal(),
         slot: usize::MAX,
         void_at_0: false,
         excludes: Known::empty(),
@@ -332,7 +339,7 @@ const fn named_row(option: Known, name: &'static str, token: &'static str, row: 
         Some(Value::Start { .. }) => Error::From,
         Some(Value::Zone { .. }) => Error::Zone,
         Some(Value::Word { error, .. }) => error,
-        None => Error::Internal,
+        None => Error::internal(),
     };
     let token = match CStr::from_bytes_with_nul(token.as_bytes()) {
         Ok(token) => token,
@@ -469,7 +476,7 @@ const ZONES: usize = slots_before(&TABLE, TABLE.len(), Value::Zone { name: c"" }
 const WORDS: usize = slots_before(
     &TABLE,
     TABLE.len(),
-    Value::Word { name: c"", most_bytes: 0, error: Error::Internal },
+    Value::Word { name: c"", most_bytes: 0, error: Error::internal() },
 );
 
 impl<'a> Options<'a> {
@@ -505,7 +512,7 @@ impl<'a> Options<'a> {
             if row.void_at_0 && matches!(value, Parsed::Number(0)) {
                 return Ok(());
             }
-            self.keep(row.slot, value).ok_or(Error::Internal)?;
+            self.keep(row.slot, value).ok_or(Error::internal())?;
         }
         self.given |= row.option;
         Ok(())

@@ -250,7 +250,7 @@ fn the_server_finds_its_keys() {
         let first = if server.version().asks_modules_for_keys() { 0 } else { 2 };
         assert_eq!(range, [first, first, first / 2], "{name}");
         if server.version().is_from(7, 0) {
-            assert_eq!(parts[1], Value::Int(-4), "{name}");
+            assert_eq!(parts[1], Value::Int(-3), "{name}");
             let Value::Array(specs) = &parts[8] else { panic!("{name}: {parts:?}") };
             let told: Vec<String> = flat(&specs[0]);
             for word in [access, "access", "keynum", "keynumidx", "firstkey"] {

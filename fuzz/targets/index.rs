@@ -3,9 +3,10 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
+use engine::calendar::Zones;
 use engine::held::Leases;
-use engine::index::{healed, Index};
-use engine::reservation::{Reservation, YEAR_MS};
+use engine::index::Index;
+use engine::reservation::{Reservation, Sight, YEAR_MS};
 use std::convert::Infallible;
 
 #[derive(Arbitrary, Debug)]
@@ -17,7 +18,7 @@ struct Input {
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    Insert { id: u8, quantity: u64, shift: u8, lease_ms: u32, end_us: u16, rule: u8 },
+    Insert { id: u8, quantity: u64, shift: u8, lease_ms: u32, end_us: u16, rule: u8, after_us: u16 },
     Remove { id: u8 },
     RemoveBut { few: u8 },
     Heal,
@@ -28,7 +29,10 @@ struct Own {
     id: [u8; 1],
     quantity: u64,
     lease_ms: u64,
+    /// When it stops holding, and how long after the end of its lease that is.
     end_us: u64,
+    after_us: u64,
+    order_us: u64,
     rule: [u8; 1],
 }
 
@@ -40,8 +44,9 @@ impl Own {
             id: &self.id,
             quantity: self.quantity,
             lease_ms: self.lease_ms,
-            end_us: self.end_us,
-            order_us: self.end_us,
+            end_us: self.end_us - self.after_us,
+            gone_us: self.end_us,
+            order_us: self.order_us,
             rule: &self.rule,
         }
     }
@@ -57,7 +62,7 @@ fn agree(index: &mut Index, list: &mut [Own], now_us: u64, least: u128) {
     let mut held: Vec<_> = index.iter().collect();
     held.sort_by_key(|one| one.id);
     for (one, own) in held.iter().zip(&*list) {
-        assert_eq!((one.id, one.quantity, one.end_us), (&own.id[..], own.quantity, own.end_us));
+        assert_eq!((one.id, one.quantity, one.gone_us), (&own.id[..], own.quantity, own.end_us));
         assert_eq!((one.lease_ms, one.rule), (own.lease_ms, &own.rule[..]));
     }
     let future = |one: &&Own| one.reservation().start_us() > now_us;
@@ -65,8 +70,13 @@ fn agree(index: &mut Index, list: &mut [Own], now_us: u64, least: u128) {
     assert_eq!(index.future(now_us, usize::MAX).len(), list.iter().filter(future).count());
     let mut ends: Vec<u64> = list.iter().map(|one| one.end_us).filter(|us| *us <= now_us).collect();
     ends.sort_unstable();
-    let lapsed: Vec<u64> = index.lapsed(now_us, 7).iter().map(|one| one.end_us).collect();
+    let lapsed: Vec<u64> = index.lapsed(now_us, 7).iter().map(|one| one.gone_us).collect();
     assert_eq!(lapsed, ends[..ends.len().min(7)]);
+
+    for us in [now_us, now_us + 9_000, now_us - 9_000, now_us] {
+        let runs = list.iter().filter(|one| one.reservation().runs(us));
+        assert_eq!(index.running(us), runs.count());
+    }
 
     let live = index.live(now_us);
     assert_eq!(live.total(), sum(list, |end_us| end_us > now_us));
@@ -88,11 +98,12 @@ fuzz_target!(|input: Input| {
     let now_us = START_US + input.now_us % 80_000;
     for step in input.steps.iter().take(300) {
         match *step {
-            Step::Insert { id, quantity, shift, lease_ms, end_us, rule } => {
+            Step::Insert { id, quantity, shift, lease_ms, end_us, rule, after_us } => {
                 let quantity = (quantity >> (shift % 64)).clamp(1, i64::MAX as u64);
                 let lease_ms = u64::from(lease_ms).clamp(1, YEAR_MS);
-                let end_us = START_US + u64::from(end_us);
-                let one = Own { id: [id], quantity, lease_ms, end_us, rule: [rule] };
+                let (end_us, after_us) = (START_US + u64::from(end_us), u64::from(after_us));
+                let (order_us, end_us) = (end_us, end_us + after_us);
+                let one = Own { id: [id], quantity, lease_ms, end_us, after_us, order_us, rule: [rule] };
                 let held = list.iter().any(|other| other.id == one.id);
                 assert_eq!(index.insert(&one.reservation()), !held);
                 if !held {
@@ -111,7 +122,8 @@ fuzz_target!(|input: Input| {
             }
             Step::Heal => {
                 for one in list.iter_mut().filter(|one| one.reservation().start_us() > now_us) {
-                    one.end_us = healed(&one.reservation(), now_us).end_us;
+                    let seen = Sight::at(now_us, &mut Zones::new()).seen(&one.reservation());
+                    (one.end_us, one.after_us) = (seen.gone_us, seen.gone_us - seen.end_us);
                     assert!(index.remove(&one.id) && index.insert(&one.reservation()));
                 }
             }

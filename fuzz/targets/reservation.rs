@@ -2,8 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use engine::calendar::Zones;
 use engine::event::MAX_SUM;
-use engine::reservation::{prefix, Reservation, MAX_ID, YEAR_MS};
+use engine::reservation::{prefix, Reservation, Sight, MAX_ID, YEAR_MS};
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (now_us, member) = input;
@@ -11,12 +12,16 @@ fuzz_target!(|input: (u64, &[u8])| {
     assert!((1..=MAX_ID).contains(&one.id.len()));
     assert!((1..=MAX_SUM).contains(&one.quantity));
     assert!((1..=YEAR_MS).contains(&one.lease_ms));
-    assert_eq!(one.live(now_us), one.lapses_us(now_us) > now_us);
-    assert!(one.lapses_us(now_us) <= one.end_us);
+    assert_eq!(one.runs(now_us), one.lease_ends_us(now_us) > now_us);
+    assert!(one.lease_ends_us(now_us) <= one.end_us && one.end_us <= one.gone_us);
+    assert!(one.live(now_us) || !one.runs(now_us));
+    assert_eq!(one.member().as_bytes(), member);
 
     // As healing does it, and RENEW.
-    let end_us = one.lapses_us(now_us);
-    for written in [one, Reservation { end_us, ..one }] {
+    let seen = Sight::at(now_us, &mut Zones::new()).seen(&one);
+    assert_eq!(seen.end_us, if one.from_future(now_us) { one.lease_ends_us(now_us) } else { one.end_us });
+    assert_eq!((seen.live(now_us), seen.counts_lapsed()), (one.live(now_us), one.counts_lapsed()));
+    for written in [one, seen] {
         let again = written.member();
         let bytes = again.as_bytes();
         assert!(
@@ -26,5 +31,6 @@ fuzz_target!(|input: (u64, &[u8])| {
         assert_eq!((back.id, back.rule), (one.id, one.rule));
         assert_eq!((back.quantity, back.lease_ms), (one.quantity, one.lease_ms));
         assert_eq!((back.end_us, back.order_us), (written.end_us, written.order_us));
+        assert_eq!(back.gone_us, written.gone_us);
     }
 });

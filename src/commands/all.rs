@@ -1,9 +1,9 @@
 //! RL.ALL and RL.ALL_RO: several limits, all or nothing.
 //!
 //! ```text
-//! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [CHECK | SHADOW]
+//! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [BAN ms] [CHECK | SHADOW]
 //!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [COUNTDENIED]
-//!          [CHECK | SHADOW]
+//!          [BAN ms] [CHECK | SHADOW]
 //!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
 //!          [CHECK | SHADOW]
 //! ```
@@ -26,18 +26,19 @@ use engine::judge::Mode;
 /// The most keys of a call.
 const MOST_KEYS: u64 = 64;
 
-/// `RL.ALL numkeys key [key ...] clause [clause ...] [MS]`
+/// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub fn all(call: &Call, _known: Known) -> Result<Replied, Error> {
     run(call, Mode::Final)
 }
 
-/// `RL.ALL_RO numkeys key [key ...] clause [clause ...] [MS]`
+/// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub fn all_ro(call: &Call, _known: Known) -> Result<Replied, Error> {
     run(call, Mode::Look)
 }
 
 fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     let (spots, first_clause) = keys(call)?;
+    // All errors of arguments come before those of the keys.
     let (mut clauses, unit) = clauses(call, spots.len(), first_clause)?;
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
     if mode != Mode::Look {
@@ -52,7 +53,7 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
         note(&parts, &done, &shares, allowed);
     }
     let whole = together(&shares, allowed);
-    let decides = shares.get(whole.decides).ok_or(Error::Internal)?;
+    let decides = shares.get(whole.decides).ok_or(Error::internal())?;
     let ctx = call.context();
     ctx.reply_array(7);
     reply::integers(ctx, &decides.decision, unit, whole.limited, whole.retry_after_us);
@@ -88,6 +89,10 @@ fn note(parts: &[Part], done: &[Done], shares: &[Share], call_allowed: bool) {
 
 /// The keys of a call, and where its clauses begin.
 fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
+    // Before 7.0 the server does not know the arity.
+    if call.len() < 3 {
+        return Err(Error::Arity);
+    }
     let mut arguments = Arguments::from(call, 1);
     let number = arguments.unsigned(1, Error::NumKeys)?;
     if number > MOST_KEYS {
@@ -98,7 +103,7 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
     let mut spots: Vec<Spot> = Vec::new();
     let first_clause = usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
     for at in 2..first_clause {
-        let name = call.key_at(at).ok_or(Error::Arity)?;
+        let name = call.key_at(at).ok_or(Error::Clauses)?;
         if spots.iter().any(|other| other.name.as_bytes() == name.as_bytes()) {
             return Err(Error::KeyTwice);
         }

@@ -11,6 +11,7 @@ use engine::decision::{Ask, Manner, Quantity, TimeUnit};
 use engine::period::{Length, Period, PeriodError};
 use engine::request::{Limit, Request, Reserve};
 use engine::reservation::{Id, MAX_ID};
+use engine::rule::Rule;
 use engine::throttle::Rate;
 use std::sync::Arc;
 
@@ -189,7 +190,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
                     policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
                 let window = shape.window(limit, period)?;
                 match family {
-                    Family::Acquire => Limit::Reserve(window, reserve(options)),
+                    Family::Acquire => Limit::Reserve(window, reserve(options, &window.rule)),
                     Family::Throttle | Family::Window => Limit::Window(window),
                 }
             }
@@ -226,7 +227,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
             };
         };
         self.next = self.next.saturating_add(1);
-        let policy = policies::named(name).ok_or(Error::NoPolicy)?;
+        let policy = policies::named(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         match (family, policy.given) {
             (Family::Throttle, Given::Rate(_)) => Ok(Some(policy)),
             (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
@@ -322,9 +323,10 @@ fn manner(options: &Options) -> Manner {
     }
 }
 
-/// The reservation that is made.
-fn reserve(options: &Options) -> Reserve {
+/// The reservation that is made. The period of a policy may be 0: there COUNTLAPSED means nothing.
+fn reserve(options: &Options, rule: &Rule) -> Reserve {
     Reserve {
+        count_lapsed: options.has(Known::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),
         lease_ms: options.number(Known::LEASE).unwrap_or_else(|| config::LEASE_MS.get()),
         id: options.word(Known::ID).map(Id::from),
         most: config::MAX_RESERVATIONS.get(),

@@ -107,9 +107,9 @@ fn new_id() -> Id {
     Id::from(&random::id()[..])
 }
 
-/// The answer to a request that was planned.
-fn answer(request: &Request, plan: &Plan) -> Answer {
-    Answer::to(request, *plan.decision(), plan.id().copied())
+/// The answer to a request that was planned; with ATMOST on RL.ACQUIRE so many leases ran before it.
+fn answer(request: &Request, plan: &Plan, running: Option<usize>) -> Answer {
+    Answer::to(request, *plan.decision(), plan.id().copied(), running)
 }
 
 /// Writes what was planned.
@@ -128,10 +128,11 @@ pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, E
     let allowed = judged.verdict().allowed();
     let tries = terms.mode == Mode::Try && !allowed;
     let alone_us = if tries { judged.earliest_grant_us()? } else { None };
+    let running = judged.running();
     let may_ban = !terms.barred && !request.shadow;
     let on = judge::Terms { may_ban, ..judge::Terms::of(terms.mode) };
     let plan = judged.plan(on, allowed, new_id)?;
-    let answer = answer(request, &plan);
+    let answer = answer(request, &plan, running);
     write(plan);
     Ok(Attempt { answer, alone_us })
 }
@@ -185,7 +186,7 @@ pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Erro
     for ((judged, terms, choice), part) in judged.into_iter().zip(parts) {
         let allowed = judged.verdict().allowed();
         let plan = judged.plan(terms, call_allowed, new_id)?;
-        done.push(Done { answer: answer(&part.clause.request, &plan), allowed, choice });
+        done.push(Done { answer: answer(&part.clause.request, &plan, None), allowed, choice });
         plans.push(plan);
     }
     plans.into_iter().for_each(write);
@@ -200,7 +201,7 @@ pub fn give_back(
     granted_us: u64,
 ) -> Result<(), Error> {
     match (&request.limit, &answer.sixth) {
-        (Limit::Reserve(_, reserve), Sixth::Id(Some(id))) => {
+        (Limit::Reserve(_, reserve), Sixth::Id(Some(id)) | Sixth::IdOfPart(Some(id), _)) => {
             release_untold(spot, id.as_bytes(), end_us(granted_us, reserve.lease_ms))
         }
         (Limit::Reserve(..), _) => Ok(()),

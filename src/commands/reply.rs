@@ -4,12 +4,17 @@ use crate::answer::{Answer, Sixth};
 use crate::redis::call::{Call, Context};
 use crate::stats::Replied;
 use engine::decision::{Decision, TimeUnit, Verdict};
+use engine::reservation::Id;
 
-/// Replies an answer: five integers, and perhaps a sixth element.
+/// Replies an answer: five integers, and perhaps more elements.
 pub fn answer(ctx: Context, answer: &Answer) -> Replied {
     let decision = &answer.decision;
     let verdict = decision.verdict;
-    ctx.reply_array(if matches!(answer.sixth, Sixth::Absent) { 5 } else { 6 });
+    ctx.reply_array(match answer.sixth {
+        Sixth::Absent => 5,
+        Sixth::Granted | Sixth::GoAfter | Sixth::Id(_) => 6,
+        Sixth::IdOfPart(..) => 8,
+    });
     integers(ctx, decision, answer.unit, verdict.limited(), verdict.retry_after_us());
     match &answer.sixth {
         Sixth::Absent => {}
@@ -20,10 +25,22 @@ pub fn answer(ctx: Context, answer: &Answer) -> Replied {
             }
             Verdict::Denied { .. } | Verdict::Never => ctx.reply_signed(-1),
         },
-        Sixth::Id(Some(id)) => ctx.reply_text(id.as_bytes()),
-        Sixth::Id(None) => ctx.reply_nil(),
+        Sixth::Id(made) => id(ctx, made.as_ref()),
+        Sixth::IdOfPart(made, running) => {
+            id(ctx, made.as_ref());
+            ctx.reply_integer(decision.verdict.taken());
+            ctx.reply_integer(u64::try_from(*running).unwrap_or(u64::MAX));
+        }
     }
     Replied::of(answer.allowed())
+}
+
+/// Replies the id of a reservation, or nil.
+fn id(ctx: Context, id: Option<&Id>) {
+    match id {
+        Some(id) => ctx.reply_text(id.as_bytes()),
+        None => ctx.reply_nil(),
+    }
 }
 
 /// Replies the five integers of a decision, with these two in the places of its own.

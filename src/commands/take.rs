@@ -9,7 +9,8 @@ use crate::redis::call::Call;
 use crate::stats::Replied;
 use engine::judge::Mode;
 
-/// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE] [BLOCK ms | AHEAD ms] [MS]`
+/// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE]
+/// [BLOCK ms | AHEAD ms | BAN ms] [MS]`
 pub fn throttle(call: &Call, known: Known) -> Result<Replied, Error> {
     take(call, Family::Throttle, known)
 }
@@ -20,7 +21,7 @@ pub fn throttle_ro(call: &Call, known: Known) -> Result<Replied, Error> {
 }
 
 /// `RL.WINDOW key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST | FORCE]
-/// [COUNTDENIED] [BLOCK ms] [MS]`
+/// [COUNTDENIED] [BLOCK ms | BAN ms] [MS]`
 pub fn window(call: &Call, known: Known) -> Result<Replied, Error> {
     take(call, Family::Window, known)
 }

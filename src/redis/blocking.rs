@@ -11,6 +11,7 @@
 use super::api::api;
 use super::call::{Call, Context};
 use super::guard::guard;
+use super::load::tick;
 use super::text::OwnedString;
 use super::{clock, random, slot};
 use engine::text::Text;
@@ -278,6 +279,7 @@ unsafe extern "C" fn cron(
 ) {
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
+    tick();
     handle(ctx, |handlers, _| {
         if clock::went_back() {
             // Timers live by the wall clock.

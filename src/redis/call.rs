@@ -86,7 +86,7 @@ impl Context<'_> {
         !reply.is_null()
     }
 
-    fn flags(self) -> u32 {
+    pub(super) fn flags(self) -> u32 {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_GetContextFlags(self.raw())) }.unsigned_abs()
     }
@@ -153,13 +153,20 @@ impl Context<'_> {
 #[derive(Clone, Copy)]
 pub struct KeyName<'a> {
     raw: *mut raw::RedisModuleString,
+    /// Whether opening it is no use of the key.
+    is_polled: bool,
     lifetime: PhantomData<&'a ()>,
 }
 
 impl<'a> KeyName<'a> {
-    /// The key of this name.
-    pub fn of(name: &'a OwnedString) -> KeyName<'a> {
-        KeyName { raw: name.raw(), lifetime: PhantomData }
+    /// The key of this name, for a look of our own: opening it leaves alone what the server knows of its use (LRU and
+    /// LFU) and, from 7.2 on, the counts of hits and misses.
+    pub fn polled(name: &'a OwnedString) -> KeyName<'a> {
+        KeyName { raw: name.raw(), is_polled: true, lifetime: PhantomData }
+    }
+
+    pub(super) fn is_polled(self) -> bool {
+        self.is_polled
     }
 
     /// Its bytes.
@@ -203,7 +210,7 @@ impl<'a> Call<'a> {
 
     /// Argument `at` as the name of a key.
     pub fn key_at(&self, at: usize) -> Option<KeyName<'a>> {
-        self.arguments.get(at).map(|&raw| KeyName { raw, lifetime: PhantomData })
+        self.arguments.get(at).map(|&raw| KeyName { raw, is_polled: false, lifetime: PhantomData })
     }
 
     /// Some of the arguments, to hand them on.

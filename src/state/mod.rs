@@ -75,6 +75,10 @@ impl<'c> Store for ServerKey<'c> {
         zones(|zones| rule.at(self.spot.now_us, zones))
     }
 
+    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
+        zones(|zones| rule.leaves_us(event_us, zones))
+    }
+
     fn write_rule(&self, rule: &Rule) -> RuleText {
         zones(|zones| rule.write(zones))
     }
@@ -99,10 +103,12 @@ enum Open<'c> {
 }
 
 impl<'c> Open<'c> {
-    fn new(spot: Spot<'c>, intent: Intent) -> Open<'c> {
+    fn new(spot: Spot<'c>, intent: Intent) -> Result<Open<'c>, Error> {
         match intent {
-            Intent::Read => Open::Read(ReadKey::open(spot.ctx, spot.name)),
-            Intent::Write => Open::Write(WriteKey::open(spot.ctx, spot.name)),
+            Intent::Read => Ok(Open::Read(ReadKey::open(spot.ctx, spot.name))),
+            Intent::Write => {
+                WriteKey::open(spot.ctx, spot.name).map(Open::Write).ok_or(Error::InUse)
+            }
         }
     }
 

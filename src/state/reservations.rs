@@ -6,10 +6,11 @@ use crate::error::Error;
 use crate::redis::call::{Context, KeyName};
 use crate::redis::key::ReadKey;
 use crate::redis::text::OwnedString;
+use crate::zones::zones;
 use engine::ban::Ban;
 use engine::held::{FirstEnd, Lease, Leases, Listed};
-use engine::index::{healed, next_order_us, Index};
-use engine::reservation::{prefix, Reservation};
+use engine::index::{lease, next_order_us, Index};
+use engine::reservation::{prefix, Reservation, Sight};
 use engine::store;
 
 /// From this many reservations on a key has an index.
@@ -33,6 +34,8 @@ pub struct Few {
     ban: Option<Ban>,
     live: Listed,
     len: usize,
+    /// How many have a lease that runs.
+    running: usize,
     newest_order_us: Option<u64>,
     has_id: bool,
     /// Those whose lease ends later than one lease from now: a clock went back.
@@ -159,14 +162,24 @@ impl<'c> Reservations<'c> {
         }
     }
 
-    /// Those that have lapsed, and those that are written anew as a clock went back: ending one lease from now, in
-    /// their old order.
+    /// How many have a lease that runs.
+    pub fn running(&mut self, now_us: u64) -> usize {
+        match self {
+            Reservations::Few(few) => few.running,
+            Reservations::Many(many) => {
+                many.index.as_mut().map_or(0, |index| index.running(now_us))
+            }
+        }
+    }
+
+    /// Those that have lapsed, and those that are written anew as a clock went back: as they are seen now, in their old
+    /// order.
     pub fn clean(&mut self, now_us: u64) -> Cleaning {
         let mut cleaning = Cleaning::default();
         match self {
             Reservations::Few(few) => {
                 for one in few.future.iter().flat_map(reservation) {
-                    let one = healed(&one, now_us).member();
+                    let one = seen(&one, now_us).member();
                     cleaning.add.push(OwnedString::new(one.as_bytes()));
                 }
                 cleaning.lapsed = few.lapsed.len();
@@ -182,15 +195,13 @@ impl<'c> Reservations<'c> {
     pub fn removed(&mut self, one: &Reservation, now_us: u64) {
         match self {
             Reservations::Few(few) => {
-                let end_us = one.lapses_us(now_us);
-                few.live.remove(Lease { end_us, quantity: one.quantity });
+                few.live.remove(lease(&seen(one, now_us)));
                 let member = one.member();
                 few.future.retain(|old| old.as_bytes() != member.as_bytes());
             }
             Reservations::Many(many) => {
-                let end_us = one.lapses_us(now_us);
                 if let Some(listed) = &mut many.listed {
-                    listed.remove(Lease { end_us, quantity: one.quantity });
+                    listed.remove(lease(&seen(one, now_us)));
                 }
                 self.removed_from_index(one.id);
             }
@@ -221,14 +232,14 @@ impl<'c> Reservations<'c> {
     pub fn added(&mut self, one: &Reservation) {
         match self {
             Reservations::Few(few) => {
-                few.live.add(Lease { end_us: one.end_us, quantity: one.quantity });
+                few.live.add(lease(one));
             }
             Reservations::Many(many) => {
                 if let Some(index) = &mut many.index {
                     index.insert(one);
                 }
                 if let Some(listed) = &mut many.listed {
-                    listed.add(Lease { end_us: one.end_us, quantity: one.quantity });
+                    listed.add(lease(one));
                 }
             }
         }
@@ -280,13 +291,14 @@ impl Few {
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         let live = one.live(now_us);
         self.has_id |= live && id == Some(one.id);
-        live.then(|| Lease { end_us: one.lapses_us(now_us), quantity: one.quantity })
+        self.running = self.running.saturating_add(usize::from(one.runs(now_us)));
+        live.then(|| lease(&seen(one, now_us)))
     }
 
     fn sort_out(&mut self, members: Vec<OwnedString>, now_us: u64) -> Result<(), Error> {
         for member in members {
             let one = reservation(&member)?;
-            let (live, from_future) = (one.live(now_us), one.start_us() > now_us);
+            let (live, from_future) = (one.live(now_us), one.from_future(now_us));
             if from_future {
                 self.future.push(member);
             } else if !live {
@@ -305,7 +317,8 @@ impl<'c> Many<'c> {
         let lapsed_id = found.filter(|one| !one.live(now_us));
         let lapsed_id = lapsed_id.map(|one| OwnedString::new(one.member().as_bytes()));
         let (ctx, name) = (spot.ctx, spot.name);
-        let listed = index.may_have_future(now_us).then(|| index.listed(now_us));
+        let listed = index.may_have_future(now_us);
+        let listed = listed.then(|| zones(|zones| index.listed(now_us, zones)));
         Many { index: Some(index), ctx, name, now_us, has_id, lapsed_id, listed, len }
     }
 
@@ -339,11 +352,13 @@ impl<'c> Many<'c> {
             changed.push((OwnedString::new(one.member().as_bytes()), None));
         }
         if self.listed.is_some() {
-            for one in index.future(self.now_us, HEAL_MOST) {
-                let new = healed(&one, self.now_us).member();
-                let new = OwnedString::new(new.as_bytes());
-                changed.push((OwnedString::new(one.member().as_bytes()), Some(new)));
-            }
+            zones(|zones| {
+                let mut sight = Sight::at(self.now_us, zones);
+                for one in index.future(self.now_us, HEAL_MOST) {
+                    let new = OwnedString::new(sight.seen(&one).member().as_bytes());
+                    changed.push((OwnedString::new(one.member().as_bytes()), Some(new)));
+                }
+            });
         }
         for (old, new) in changed {
             if !reservation(&old).is_ok_and(|old| index.remove(old.id)) {
@@ -448,6 +463,14 @@ impl Leases for Reservations<'_> {
                 None => Ok((None, 0)),
             },
         }
+    }
+}
+
+/// A reservation as it is seen at `now_us`.
+fn seen<'m>(one: &Reservation<'m>, now_us: u64) -> Reservation<'m> {
+    match one.from_future(now_us) {
+        true => zones(|zones| Sight::at(now_us, zones).seen(one)),
+        false => *one,
     }
 }
 

@@ -39,7 +39,7 @@ pub use program::{all_clients, clients_dir, run, skip, Language, Running};
 pub use random::{show_end, Random};
 pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, state, wait_for_sync};
-pub use reservation::{acquired, held, Acquired, Held};
+pub use reservation::{acquired, acquired_part, held, Acquired, AcquiredPart, Held};
 pub use server::{module_path, Builder, Frozen, Server, Stop, Version};
 pub use several::{told, Told};
 pub use wait::{at_least, eventually};

@@ -26,6 +26,19 @@ impl Acquired {
     }
 }
 
+/// What RL.ACQUIRE answers with ATMOST.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AcquiredPart {
+    /// limited, limit, remaining, retry_after, reset_after.
+    pub numbers: [i64; 5],
+    /// The reservation's id, if there is one.
+    pub id: Option<Vec<u8>>,
+    /// How much was had.
+    pub granted: i64,
+    /// How many reservations of the key have a lease that runs.
+    pub running: i64,
+}
+
 /// A line of RL.HELD.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
@@ -39,6 +52,12 @@ impl Conn {
     #[track_caller]
     pub fn acquire(&mut self, words: impl Words) -> Acquired {
         acquired(&self.cmd(words))
+    }
+
+    /// The reply of RL.ACQUIRE with ATMOST.
+    #[track_caller]
+    pub fn acquire_part(&mut self, words: impl Words) -> AcquiredPart {
+        acquired_part(&self.cmd(words))
     }
 
     /// The reply of RL.HELD.
@@ -72,6 +91,23 @@ pub fn acquired(reply: &Value) -> Acquired {
         other => panic!("not an id: {other:?}"),
     };
     Acquired { numbers: numbers.try_into().unwrap(), id }
+}
+
+/// Reads a reply of RL.ACQUIRE with ATMOST.
+#[track_caller]
+pub fn acquired_part(reply: &Value) -> AcquiredPart {
+    let Value::Array(values) = reply else {
+        match reply {
+            Value::ServerError(_) => panic!("an error: {}", error_line(reply)),
+            _ => panic!("not an array: {reply:?}"),
+        }
+    };
+    assert_eq!(values.len(), 8, "{values:?}");
+    let Acquired { numbers, id } = acquired(&Value::Array(values[..6].to_vec()));
+    let [granted, running] = super::ints(&Value::Array(values[6..].to_vec()))[..] else {
+        panic!("not two numbers: {values:?}")
+    };
+    AcquiredPart { numbers, id, granted, running }
 }
 
 /// Reads a reply of RL.HELD.

@@ -263,6 +263,11 @@ impl Server {
         }
     }
 
+    /// The reply to a command on a connection of its own, where the server may refuse or reset connections now.
+    pub fn try_ask(&self, words: impl super::Words) -> Option<Value> {
+        Conn::open(self.port).and_then(|mut conn| conn.try_cmd(words)).ok()
+    }
+
     /// A new connection, RESP2.
     #[track_caller]
     pub fn conn(&self) -> Conn {

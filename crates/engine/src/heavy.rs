@@ -274,6 +274,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_counted_is_forgotten_when_two_generations_are_over_though_nothing_came_meanwhile() {
+        let start_us = 100 * GENERATION_US;
+        for (quiet_us, left) in [
+            (GENERATION_US, 1),
+            (2 * GENERATION_US - 1, 1),
+            (2 * GENERATION_US, 0),
+            (3 * GENERATION_US, 0),
+            (30 * GENERATION_US, 0),
+        ] {
+            // It is counted when a generation begins.
+            let mut recent = Recent::new(2);
+            recent.add(named(b"a"), start_us);
+            assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), left, "{quiet_us}");
+            // And forgotten where another key is counted then.
+            let mut recent = Recent::new(2);
+            recent.add(named(b"a"), start_us);
+            recent.add(named(b"b"), start_us + quiet_us);
+            assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), 1 + left, "{quiet_us}");
+        }
+    }
+
+    #[test]
     fn a_clock_that_went_back_begins_a_generation() {
         let mut recent = Recent::new(2);
         recent.add(named(b"a"), 5 * GENERATION_US);

@@ -1,9 +1,10 @@
-//! What is held in a key: the leases of its live reservations, in the order in which they end.
+//! What is held in a key by its live reservations, in the order in which they end: most at the end of their lease, and those
+//! with COUNTLAPSED later.
 
 /// The lease of one live reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease {
-    /// When it lapses, in Unix microseconds.
+    /// When it stops holding, in Unix microseconds.
     pub end_us: u64,
     /// How much is given back then.
     pub quantity: u64,

@@ -1,7 +1,7 @@
-//! An index of the reservations of one key: by id, and by the end of the lease with running sums, so that a call
+//! An index of the reservations of one key: by id, and by the time until which they hold with running sums, so that a call
 //! decides in O(log n) however many are held.
 //!
-//! The order by ends is a treap (Aragon and Seidel, "Randomized search trees", 1989): a search tree by `(end, slot)`
+//! The order by these ends is a treap (Aragon and Seidel, "Randomized search trees", 1989): a search tree by `(end, slot)`
 //! that is a heap by random priorities, and so as deep as a random tree. Each node knows the sum of its subtree.
 //! Callers choose ids and leases, so the priorities come from a secret: who knew them could order the leases so that the
 //! tree is a chain. Nothing recurses along the tree, so that no depth overflows the stack.
@@ -13,13 +13,15 @@
 //! ```
 
 use super::ban::Ban;
+use super::calendar::Zones;
 use super::held::{FirstEnd, Lease, Leases, Listed};
-use super::reservation::{end_us, Member, Reservation};
+use super::reservation::{Member, Reservation, Sight};
 use super::store::Reservations;
 use foldhash::quality::RandomState;
 use hashbrown::hash_table::Entry;
 use hashbrown::HashTable;
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -37,7 +39,10 @@ struct Node {
     id: Box<[u8]>,
     quantity: u64,
     lease_ms: u64,
+    /// When it stops holding.
     end_us: u64,
+    /// When its lease ends.
+    lease_end_us: u64,
     order_us: u64,
     /// One of [`Index::rules`].
     rule: Arc<[u8]>,
@@ -66,7 +71,8 @@ impl Node {
             id: &self.id,
             quantity: self.quantity,
             lease_ms: self.lease_ms,
-            end_us: self.end_us,
+            end_us: self.lease_end_us,
+            gone_us: self.end_us,
             order_us: self.order_us,
             rule: &self.rule,
         }
@@ -100,7 +106,9 @@ pub struct Index {
     newest_order_us: Option<u64>,
     /// At least the latest start of a lease.
     latest_start_us: u64,
-    /// The nodes whose leases end first and last: most calls need to know no more.
+    /// The ends of all leases, once a call asked how many of them run.
+    lease_ends: Option<LeaseEnds>,
+    /// The nodes that hold until the first and the last of all ends: most calls need to know no more.
     first: Slot,
     last: Slot,
     /// The state of [`Index::next_priority`], never 0.
@@ -122,6 +130,7 @@ impl Default for Index {
             ban: None,
             newest_order_us: None,
             latest_start_us: 0,
+            lease_ends: None,
             first: NONE,
             last: NONE,
         }
@@ -145,11 +154,15 @@ impl Index {
         const PER_ID: usize = 16;
         /// A rule and its place in the set.
         const PER_RULE: usize = 64;
+        /// A time and a number, in nodes that are at least half full.
+        const PER_LEASE_END: usize = 32;
         let nodes = self.nodes.capacity().saturating_mul(size_of::<Option<Node>>());
         let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes);
         let rules = self.rules.len().saturating_mul(PER_RULE);
         let by_id = self.by_id.allocation_size();
-        [nodes, ids, rules, by_id].into_iter().fold(0, usize::saturating_add)
+        let ends = self.lease_ends.as_ref().map_or(0, |ends| ends.at.len());
+        let ends = ends.saturating_mul(PER_LEASE_END);
+        [nodes, ids, rules, by_id, ends].into_iter().fold(0, usize::saturating_add)
     }
 
     /// The ban of the key.
@@ -182,7 +195,8 @@ impl Index {
             id: one.id.into(),
             quantity: one.quantity,
             lease_ms: one.lease_ms,
-            end_us: one.end_us,
+            end_us: one.gone_us,
+            lease_end_us: one.end_us,
             order_us: one.order_us,
             rule: self.rule(one.rule),
             priority: self.next_priority(),
@@ -193,12 +207,15 @@ impl Index {
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         self.latest_start_us = self.latest_start_us.max(one.start_us());
         self.id_bytes = self.id_bytes.saturating_add(one.id.len());
+        if let Some(ends) = &mut self.lease_ends {
+            ends.insert(one.end_us);
+        }
         match self.free.pop().and_then(|slot| self.nodes.get_mut(slot as usize)) {
             Some(place) => *place = Some(node),
             None => self.nodes.push(Some(node)),
         }
         self.hang(slot);
-        let key = (one.end_us, slot);
+        let key = (one.gone_us, slot);
         if self.key(self.first).is_none_or(|first| key < first) {
             self.first = slot;
         }
@@ -273,6 +290,9 @@ impl Index {
         self.free.push(slot);
         self.id_bytes = self.id_bytes.saturating_sub(id.len());
         if let Some(node) = node {
+            if let Some(ends) = &mut self.lease_ends {
+                ends.remove(node.lease_end_us);
+            }
             // The other one is in the set.
             if Arc::strong_count(&node.rule) <= 2 {
                 self.rules.remove(&node.rule);
@@ -295,7 +315,18 @@ impl Index {
         self.nodes.iter().flatten().map(Node::reservation)
     }
 
-    /// Up to `most` reservations that have lapsed at `now_us`, the first to lapse first.
+    /// How many have a lease that runs at `now_us`. Each end is passed once, as long as the clock goes on.
+    pub fn running(&mut self, now_us: u64) -> usize {
+        let nodes = &self.nodes;
+        let ends = self.lease_ends.get_or_insert_with(|| {
+            let mut ends = LeaseEnds::default();
+            nodes.iter().flatten().for_each(|node| ends.insert(node.lease_end_us));
+            ends
+        });
+        self.by_id.len().saturating_sub(ends.ended(now_us))
+    }
+
+    /// Up to `most` reservations that hold nothing any more at `now_us`, the first to end first.
     pub fn lapsed(&self, now_us: u64, most: usize) -> Vec<Reservation<'_>> {
         let mut found = Vec::new();
         if !self.none_ended(now_us) {
@@ -304,7 +335,7 @@ impl Index {
         found
     }
 
-    /// Whether no lease has ended at `us`.
+    /// Whether all still hold at `us`.
     fn none_ended(&self, us: u64) -> bool {
         self.node(self.first).is_none_or(|first| first.end_us > us)
     }
@@ -346,10 +377,11 @@ impl Index {
         Live { index: self, now_us, lapsed }
     }
 
-    /// The same as a list, with leases from the future as ending one lease from `now_us`. O(n).
-    pub fn listed(&self, now_us: u64) -> Listed {
+    /// The same as a list, as they are seen from now. O(n).
+    pub fn listed(&self, now_us: u64, zones: &mut Zones) -> Listed {
+        let mut sight = Sight::at(now_us, zones);
         let live = self.iter().filter(|one| one.live(now_us));
-        live.map(|one| Lease { end_us: one.lapses_us(now_us), quantity: one.quantity }).collect()
+        live.map(|one| lease(&sight.seen(&one))).collect()
     }
 
     /// The quantities of all leases that end at `us` or before.
@@ -511,6 +543,53 @@ impl Index {
     }
 }
 
+/// The ends of all leases of a key, and how many of them lie behind one moment.
+#[derive(Debug, Default)]
+struct LeaseEnds {
+    /// How many end at each time.
+    at: BTreeMap<u64, usize>,
+    as_of_us: u64,
+    /// How many have ended by then.
+    ended: usize,
+}
+
+impl LeaseEnds {
+    fn insert(&mut self, end_us: u64) {
+        let number = self.at.entry(end_us).or_default();
+        *number = number.saturating_add(1);
+        self.ended = self.ended.saturating_add(usize::from(end_us <= self.as_of_us));
+    }
+
+    fn remove(&mut self, end_us: u64) {
+        if let Some(number) = self.at.get_mut(&end_us) {
+            *number = number.saturating_sub(1);
+            if *number == 0 {
+                self.at.remove(&end_us);
+            }
+            self.ended = self.ended.saturating_sub(usize::from(end_us <= self.as_of_us));
+        }
+    }
+
+    /// How many have ended at `now_us`.
+    fn ended(&mut self, now_us: u64) -> usize {
+        use std::ops::Bound::{Excluded, Included};
+        let before_us = self.as_of_us;
+        let between = |from, to| self.at.range((Excluded(from), Included(to))).map(|(_, n)| n);
+        self.ended = match now_us.cmp(&before_us) {
+            Ordering::Greater => self.ended.saturating_add(between(before_us, now_us).sum()),
+            Ordering::Less => self.ended.saturating_sub(between(now_us, before_us).sum()),
+            Ordering::Equal => self.ended,
+        };
+        self.as_of_us = now_us;
+        self.ended
+    }
+}
+
+/// What a reservation holds, as it is seen at one moment, and until when.
+pub fn lease(seen: &Reservation) -> Lease {
+    Lease { end_us: seen.gone_us, quantity: seen.quantity }
+}
+
 /// An index at one moment, for one call.
 #[derive(Debug)]
 pub struct HeldIndex {
@@ -533,11 +612,11 @@ pub const HEAL_MOST: usize = 256;
 
 impl HeldIndex {
     /// The index at `now_us`, and whether `id` is held.
-    pub fn at(index: Box<Index>, now_us: u64, id: Option<&[u8]>) -> HeldIndex {
+    pub fn at(index: Box<Index>, now_us: u64, id: Option<&[u8]>, zones: &mut Zones) -> HeldIndex {
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
         let lapsed_id = found.filter(|one| !one.live(now_us)).map(|one| one.member());
-        let listed = index.may_have_future(now_us).then(|| index.listed(now_us));
+        let listed = index.may_have_future(now_us).then(|| index.listed(now_us, zones));
         HeldIndex { index, now_us, has_id, lapsed_id, listed }
     }
 
@@ -556,11 +635,15 @@ impl HeldIndex {
         self.index.set_ban(ban);
     }
 
+    /// How many have a lease that runs.
+    pub fn running(&mut self) -> usize {
+        self.index.running(self.now_us)
+    }
+
     /// Notes that a reservation was removed.
-    pub fn removed(&mut self, one: &Reservation) {
+    pub fn removed(&mut self, one: &Reservation, zones: &mut Zones) {
         if let Some(listed) = &mut self.listed {
-            let end_us = one.lapses_us(self.now_us);
-            listed.remove(Lease { end_us, quantity: one.quantity });
+            listed.remove(lease(&Sight::at(self.now_us, zones).seen(one)));
         }
         self.index.remove(one.id);
     }
@@ -569,19 +652,20 @@ impl HeldIndex {
     pub fn added(&mut self, one: &Reservation) {
         self.index.insert(one);
         if let Some(listed) = &mut self.listed {
-            listed.add(Lease { end_us: one.end_us, quantity: one.quantity });
+            listed.add(lease(one));
         }
     }
 
     /// Removes those that have lapsed, and starts those anew that are from the future: a bounded number of both.
-    pub fn clean(&mut self) -> Vec<Cleaned> {
+    pub fn clean(&mut self, zones: &mut Zones) -> Vec<Cleaned> {
         let lapsed = self.index.lapsed(self.now_us, DROP_MOST);
         let lapsed = lapsed.iter().map(|one| (one.member(), None));
         let mut changed: Vec<Cleaned> =
             self.lapsed_id.take().map(|old| (old, None)).into_iter().chain(lapsed).collect();
         if self.listed.is_some() {
+            let mut sight = Sight::at(self.now_us, zones);
             for one in self.index.future(self.now_us, HEAL_MOST) {
-                changed.push((one.member(), Some(healed(&one, self.now_us).member())));
+                changed.push((one.member(), Some(sight.seen(&one).member())));
             }
         }
         changed.retain(|(old, new)| {
@@ -655,11 +739,6 @@ impl Leases for HeldIndex {
 /// The place of a new reservation in the order of arrival, behind the newest.
 pub fn next_order_us(newest_order_us: Option<u64>, now_us: u64) -> u64 {
     newest_order_us.map_or(0, |newest_us| newest_us.saturating_add(1)).max(now_us)
-}
-
-/// When a lease from the future ends instead.
-pub fn healed<'a>(one: &Reservation<'a>, now_us: u64) -> Reservation<'a> {
-    Reservation { end_us: end_us(now_us, one.lease_ms), ..*one }
 }
 
 /// The leases of an index that are live at a moment.

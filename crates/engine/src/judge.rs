@@ -104,6 +104,10 @@ struct Made {
     id: Id,
     quantity: u64,
     lease_ms: u64,
+    /// When its lease ends.
+    end_us: u64,
+    /// When it stops holding.
+    gone_us: u64,
     /// Its place in the order of arrival.
     order_us: u64,
 }
@@ -200,7 +204,6 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
         self.count = Tally::nothing(moment);
         if moment.counts() {
-            self.key.check()?;
             self.count.count(&mut self.key.events())?;
         }
         let judgement = self.used().judge(&self.request.ask, self.barred);
@@ -222,13 +225,13 @@ impl<'r, S: Store> WindowCall<'r, S> {
     }
 
     /// What a call with this verdict is told of the key as it stands, or will stand with a reservation of so much that
-    /// ends at that time.
+    /// holds until that time.
     fn decision(&self, verdict: Verdict, reserved: Option<(u64, u64)>) -> Decision {
         let mut after = self.used();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_end_us());
-        if let Some((quantity, end_us)) = reserved {
+        if let Some((quantity, gone_us)) = reserved {
             after.held = after.held.saturating_add(u128::from(quantity));
-            empty_at_us = empty_at_us.max(Some(end_us));
+            empty_at_us = empty_at_us.max(Some(gone_us));
         }
         let mut decision = decision(verdict, &after, self.count.moment().now_us(), empty_at_us);
         if self.bans.runs() {
@@ -326,14 +329,14 @@ impl<'r, S: Store> WindowCall<'r, S> {
     }
 
     fn write(&mut self, write: WindowWrite) -> usize {
-        let now_us = self.count.moment().now_us();
         let rule = write.reserve.as_ref().map(|_| self.store.write_rule(&self.window.rule));
         let reserve = match (&write.reserve, &rule) {
             (Some(made), Some(rule)) => Some(Reservation {
                 id: made.id.as_bytes(),
                 quantity: made.quantity,
                 lease_ms: made.lease_ms,
-                end_us: end_us(now_us, made.lease_ms),
+                end_us: made.end_us,
+                gone_us: made.gone_us,
                 order_us: made.order_us,
                 rule: rule.as_bytes(),
             }),
@@ -386,6 +389,18 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
                 })
             }
             Judged::Window(call, _) => call.earliest_grant_us(),
+        }
+    }
+
+    /// How many reservations of the key have a lease that runs, where the call makes one and is to be told (ATMOST).
+    pub fn running(&mut self) -> Option<usize> {
+        match self {
+            Judged::Window(call, _)
+                if call.reserve.is_some() && call.request.ask.manner == Manner::AtMost =>
+            {
+                Some(call.key.running())
+            }
+            Judged::Window(..) | Judged::Bucket(..) => None,
         }
     }
 
@@ -473,11 +488,18 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
             (Quantity::Take(_), Some(reserve)) => {
                 let now_us = call.count.moment().now_us();
                 let order_us = call.key.reservations().next_order_us(now_us);
+                let end_us = end_us(now_us, reserve.lease_ms);
+                let gone_us = match reserve.count_lapsed {
+                    true => {
+                        call.store.leaves_us(&call.window.rule, end_us).ok_or(Refused::Clock)?
+                    }
+                    false => end_us,
+                };
                 call.plan(true)?;
                 let (quantity, lease_ms) = (verdict.taken(), reserve.lease_ms);
                 let id = reserve.id.unwrap_or_else(new_id);
-                let decision = call.decision(verdict, Some((quantity, end_us(now_us, lease_ms))));
-                let made = Made { id, quantity, lease_ms, order_us };
+                let decision = call.decision(verdict, Some((quantity, gone_us)));
+                let made = Made { id, quantity, lease_ms, end_us, gone_us, order_us };
                 let ban = call.ban_edit();
                 let write = WindowWrite { reserve: Some(made), ban, ..WindowWrite::USUAL };
                 return Ok(Plan { decision, write: Write::Window(call, write) });

@@ -189,6 +189,8 @@ pub struct Told {
     pub decision: Decision,
     /// The id of the reservation that was made.
     pub id: Option<Id>,
+    /// How many reservations the key holds then whose lease runs, where ATMOST makes one.
+    pub running: Option<usize>,
 }
 
 /// A live reservation.
@@ -198,7 +200,7 @@ pub struct HeldReservation {
     pub id: Id,
     /// How much it holds.
     pub quantity: u64,
-    /// Microseconds until it lapses.
+    /// Microseconds until its lease ends; 0 where it has ended, and the reservation still holds.
     pub left_us: u64,
 }
 
@@ -217,11 +219,13 @@ impl Memory {
     ) -> Result<Told, Refused> {
         self.forget_expired(now_us);
         let mut call = judge::Call::new(self.key(name, now_us), request);
-        let judged = call.judge(false)?;
+        let mut judged = call.judge(false)?;
         judged.check_room()?;
-        let allowed = judged.verdict().allowed();
+        let (allowed, running) = (judged.verdict().allowed(), judged.running());
         let plan = judged.plan(Terms::of(Mode::Final), allowed, new_id)?;
-        let told = Told { decision: *plan.decision(), id: plan.id().copied() };
+        let id = plan.id().copied();
+        let running = running.map(|number| number.saturating_add(usize::from(id.is_some())));
+        let told = Told { decision: *plan.decision(), id, running };
         plan.apply();
         Ok(told)
     }
@@ -289,7 +293,7 @@ impl Memory {
         let live = key.held.index().iter().filter(|one| one.live(now_us));
         let mut live: Vec<_> = live
             .map(|one| {
-                let left_us = one.lapses_us(now_us).saturating_sub(now_us);
+                let left_us = one.lease_ends_us(now_us).saturating_sub(now_us);
                 let id = Id::from(one.id);
                 (one.order_us, HeldReservation { id, quantity: one.quantity, left_us })
             })
@@ -364,6 +368,10 @@ impl<'m> Store for MemoryKey<'m> {
         self.memory.zones(|zones| rule.at(self.now_us, zones))
     }
 
+    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
+        self.memory.zones(|zones| rule.leaves_us(event_us, zones))
+    }
+
     fn write_rule(&self, rule: &Rule) -> RuleText {
         self.memory.zones(|zones| rule.write(zones))
     }
@@ -377,7 +385,7 @@ impl<'m> Store for MemoryKey<'m> {
     }
 
     fn window(self) -> MemoryWindow<'m> {
-        let held = HeldIndex::at(Box::default(), self.now_us, None);
+        let held = HeldIndex::at(Box::default(), self.now_us, None, &mut Zones::new());
         MemoryWindow { key: self, events: Zset::default(), held, expires_at_ms: 0 }
     }
 }
@@ -437,7 +445,8 @@ impl WindowKey for MemoryWindow<'_> {
         match entry.value {
             Value::Window(set) => {
                 self.events = set.events;
-                self.held = HeldIndex::at(set.reservations, now_us, id);
+                let held = |zones: &mut _| HeldIndex::at(set.reservations, now_us, id, zones);
+                self.held = memory.zones(held);
                 self.expires_at_ms = entry.expires_at_ms;
                 Ok(())
             }
@@ -446,10 +455,6 @@ impl WindowKey for MemoryWindow<'_> {
                 Err(Refused::WrongType)
             }
         }
-    }
-
-    fn check(&mut self) -> Result<(), Refused> {
-        Ok(())
     }
 
     fn reservations(&self) -> &HeldIndex {
@@ -464,6 +469,10 @@ impl WindowKey for MemoryWindow<'_> {
         (&mut self.events, &self.held)
     }
 
+    fn running(&mut self) -> usize {
+        self.held.running()
+    }
+
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
         let found = self.held.index().get(id).filter(|one| one.live(self.key.now_us));
         Ok(found.map(|one| one.member().as_bytes().to_vec()))
@@ -471,10 +480,14 @@ impl WindowKey for MemoryWindow<'_> {
 
     fn write(&mut self, change: Change<'_, Vec<u8>>) -> usize {
         let settled = change.settle.as_deref().and_then(Reservation::decode);
+        let memory = self.key.memory;
         if let Some(one) = &settled {
-            self.held.removed(one);
+            memory.zones(|zones| self.held.removed(one, zones));
         }
-        let cleaned = if change.clean { self.held.clean() } else { Vec::new() };
+        let cleaned = match change.clean {
+            true => memory.zones(|zones| self.held.clean(zones)),
+            false => Vec::new(),
+        };
         if let Some(one) = &change.reserve {
             self.held.added(one);
         }
@@ -486,7 +499,7 @@ impl WindowKey for MemoryWindow<'_> {
             let expiry = expiry.reaching(ban.map(|ban| ban.end_us()));
             let current_ms = Some(self.expires_at_ms);
             let moved_ms = match settled {
-                Some(one) => expiry.after_settling(one.end_us, current_ms),
+                Some(one) => expiry.after_settling(one.gone_us, current_ms),
                 None => expiry.after(current_ms),
             };
             self.expires_at_ms = moved_ms.unwrap_or(self.expires_at_ms);
@@ -498,7 +511,7 @@ impl WindowKey for MemoryWindow<'_> {
 impl Drop for MemoryWindow<'_> {
     fn drop(&mut self) {
         let events = std::mem::take(&mut self.events);
-        let held = HeldIndex::at(Box::default(), self.key.now_us, None);
+        let held = HeldIndex::at(Box::default(), self.key.now_us, None, &mut Zones::new());
         let reservations = std::mem::replace(&mut self.held, held).into_index();
         if events.is_empty() && reservations.is_empty() && reservations.ban().is_none() {
             return;
@@ -594,7 +607,8 @@ impl Call {
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
         let limit = match kind {
             Kind::Hold(lease_ms) => {
-                Limit::Reserve(window, Reserve { lease_ms, id: None, most: u64::MAX })
+                let reserve = Reserve { lease_ms, count_lapsed: false, id: None, most: u64::MAX };
+                Limit::Reserve(window, reserve)
             }
             Kind::Count | Kind::CountDenied | Kind::Look => Limit::Window(window),
         };
@@ -664,6 +678,10 @@ impl<'m> Store for ModelKey<'m> {
         Some(self.moment)
     }
 
+    fn leaves_us(&self, _rule: &Rule, event_us: u64) -> Option<u64> {
+        Some(self.moment.expiry_us(event_us))
+    }
+
     fn heal_most(&self) -> usize {
         self.heal_most
     }
@@ -708,10 +726,6 @@ impl WindowKey for ModelWindow<'_> {
         Ok(())
     }
 
-    fn check(&mut self) -> Result<(), Refused> {
-        Ok(())
-    }
-
     fn reservations(&self) -> &Listed {
         self.leases
     }
@@ -722,6 +736,10 @@ impl WindowKey for ModelWindow<'_> {
 
     fn split(&mut self) -> (&mut Zset, &Listed) {
         (&mut self.set, self.leases)
+    }
+
+    fn running(&mut self) -> usize {
+        self.leases.len()
     }
 
     fn find_live(&mut self, _id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {

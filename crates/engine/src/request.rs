@@ -51,6 +51,8 @@ pub struct WindowLimit {
 pub struct Reserve {
     /// How long it lasts, in milliseconds.
     pub lease_ms: u64,
+    /// It goes on holding when its lease has ended, until an event of that moment would have left (COUNTLAPSED).
+    pub count_lapsed: bool,
     /// The caller's name for it; `None` has one made.
     pub id: Option<Id>,
     /// The most reservations that the key may hold.

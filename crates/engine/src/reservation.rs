@@ -14,12 +14,22 @@
 //!  | length of the id
 //! ```
 //!
+//! With COUNTLAPSED it goes on holding when its lease has ended, until an event of that moment would have left its window.
+//! The time between the two follows the end of the lease, in microseconds: `1795223819544558+60000000`.
+//!
+//! ```text
+//! had                     end of the lease           gone
+//! |--- the lease runs ---------->|--- it still holds --->|
+//! ```
+//!
 //! `#` comes before the digits in ASCII, so every reservation sorts before every event by its member too. A search by
 //! member relies on that.
 
+use super::calendar::Zones;
 use super::decimal::{leading_u64, parse_digits, Text};
 use super::event::MAX_SUM;
-use super::rule::MAX_RULE;
+use super::period::MAX_PERIOD_MS;
+use super::rule::{Rule, RuleText, MAX_RULE};
 
 /// The longest id, in bytes.
 pub const MAX_ID: usize = 64;
@@ -29,6 +39,10 @@ pub type Id = Text<MAX_ID>;
 
 /// A year of 365.25 days in milliseconds, the longest lease and the longest wait.
 pub const YEAR_MS: u64 = 31_557_600_000;
+
+/// The longest time in microseconds that it holds after its lease: the longest period, and a month, as the longest one of
+/// the calendar may have some days more.
+const MAX_AFTER_US: u64 = (MAX_PERIOD_MS + 31 * 86_400_000) * 1_000;
 
 /// The first byte of a member.
 const MARK: u8 = b'#';
@@ -48,8 +62,10 @@ pub struct Reservation<'m> {
     pub quantity: u64,
     /// How long a lease lasts, 1 to [`YEAR_MS`].
     pub lease_ms: u64,
-    /// When it lapses if the clock goes on as it should, in Unix microseconds.
+    /// When its lease ends if the clock goes on as it should, in Unix microseconds.
     pub end_us: u64,
+    /// When it stops holding: at the end of its lease, or later (COUNTLAPSED).
+    pub gone_us: u64,
     /// Orders reservations by arrival.
     pub order_us: u64,
     /// What APPLY counts by, as [`super::rule::Rule::parse`] reads it. Only APPLY needs to.
@@ -68,7 +84,12 @@ impl<'m> Reservation<'m> {
         };
         let (quantity, rest) = number(rest.strip_prefix(b":")?)?;
         let (lease_ms, rest) = number(rest)?;
-        let (end_us, rest) = number(rest)?;
+        let (end_us, rest) = leading_u64(rest)?;
+        let (after_us, rest) = match rest.strip_prefix(b"+") {
+            Some(rest) => leading_u64(rest).filter(|(us, _)| (1..=MAX_AFTER_US).contains(us))?,
+            None => (0, rest),
+        };
+        let (gone_us, rest) = (end_us.checked_add(after_us)?, rest.strip_prefix(b":")?);
         let (order_us, rule) = match rest.strip_prefix(b":") {
             Some(rule) => (start_us(end_us, lease_ms), rule),
             // Written only where it differs: there is one way to write a reservation.
@@ -78,7 +99,7 @@ impl<'m> Reservation<'m> {
             && (1..=MAX_ID).contains(&length)
             && (1..=MAX_SUM).contains(&quantity)
             && (1..=YEAR_MS).contains(&lease_ms);
-        sound.then_some(Reservation { id, quantity, lease_ms, end_us, order_us, rule })
+        sound.then_some(Reservation { id, quantity, lease_ms, end_us, gone_us, order_us, rule })
     }
 
     /// The member that [`Reservation::decode`] reads.
@@ -90,6 +111,10 @@ impl<'m> Reservation<'m> {
         text.push_number(self.lease_ms, 1);
         text.push(b":");
         text.push_number(self.end_us, 1);
+        if self.counts_lapsed() {
+            text.push(b"+");
+            text.push_number(self.gone_us.saturating_sub(self.end_us), 1);
+        }
         text.push(b":");
         if self.order_us != start_us(self.end_us, self.lease_ms) {
             text.push_number(self.order_us, 1);
@@ -104,15 +129,76 @@ impl<'m> Reservation<'m> {
         start_us(self.end_us, self.lease_ms)
     }
 
-    /// When it lapses, seen from `now_us`: at its end, and after a clock that went back at most one lease
-    /// from now.
-    pub fn lapses_us(&self, now_us: u64) -> u64 {
+    /// Whether it goes on holding when its lease has ended (COUNTLAPSED).
+    pub fn counts_lapsed(&self) -> bool {
+        self.gone_us > self.end_us
+    }
+
+    /// Whether its lease begins after `now_us`: a clock went back.
+    pub fn from_future(&self, now_us: u64) -> bool {
+        self.start_us() > now_us
+    }
+
+    /// When its lease ends, seen from `now_us`: at its end, and after a clock that went back at most one lease from now.
+    pub fn lease_ends_us(&self, now_us: u64) -> u64 {
         self.end_us.min(end_us(now_us, self.lease_ms))
     }
 
-    /// Whether it is still held at `now_us`.
+    /// Whether its lease runs at `now_us`.
+    pub fn runs(&self, now_us: u64) -> bool {
+        self.lease_ends_us(now_us) > now_us
+    }
+
+    /// Whether it holds its quantity at `now_us`.
     pub fn live(&self, now_us: u64) -> bool {
-        self.lapses_us(now_us) > now_us
+        self.runs(now_us) || self.gone_us > now_us
+    }
+}
+
+/// Shows reservations as they are seen at one moment: after a clock that went back their leases end one lease from then at
+/// the latest, and they hold accordingly.
+pub struct Sight<'z> {
+    now_us: u64,
+    zones: &'z mut Zones,
+    /// The rule that was read last: most of a key's reservations have the same.
+    last: Option<(RuleText, Option<Rule>)>,
+}
+
+impl<'z> Sight<'z> {
+    /// From `now_us`.
+    pub fn at(now_us: u64, zones: &'z mut Zones) -> Sight<'z> {
+        Sight { now_us, zones, last: None }
+    }
+
+    /// The reservation as it is to be written anew, if it is from the future; else as it is.
+    pub fn seen<'m>(&mut self, one: &Reservation<'m>) -> Reservation<'m> {
+        if !one.from_future(self.now_us) {
+            return *one;
+        }
+        let end_us = end_us(self.now_us, one.lease_ms);
+        let gone_us = match one.counts_lapsed() {
+            true => self.gone_us(one, end_us),
+            false => end_us,
+        };
+        Reservation { end_us, gone_us, ..*one }
+    }
+
+    /// When a reservation whose lease ends at `end_us` stops holding. Where its rule says nothing, as outside of the years
+    /// that a calendar knows, as long after the end as before.
+    fn gone_us(&mut self, one: &Reservation, end_us: u64) -> u64 {
+        let known = self.last.as_ref().filter(|(text, _)| text.as_bytes() == one.rule);
+        let rule = match known {
+            Some((_, rule)) => *rule,
+            None => {
+                let rule = Rule::parse(one.rule, self.zones);
+                self.last = Some((RuleText::from(one.rule), rule));
+                rule
+            }
+        };
+        let left_us = rule.and_then(|rule| rule.leaves_us(end_us, self.zones));
+        let left_us = left_us.filter(|left_us| *left_us > end_us);
+        let after_us = one.gone_us.saturating_sub(one.end_us);
+        left_us.unwrap_or_else(|| end_us.saturating_add(after_us))
     }
 }
 
@@ -152,13 +238,17 @@ mod tests {
             quantity in 1..=MAX_SUM,
             lease_ms in 1..=YEAR_MS,
             end_us in any::<u64>(),
+            after_us in prop_oneof![Just(0), 1..=MAX_AFTER_US],
             order_us in any::<u64>(),
             rule in "[ -~]{1,96}",
         ) {
-            let one = Reservation { id: &id, quantity, lease_ms, end_us, order_us, rule: rule.as_bytes() };
+            let (rule, gone_us) = (rule.as_bytes(), end_us.saturating_add(after_us));
+            let one = Reservation { id: &id, quantity, lease_ms, end_us, gone_us, order_us, rule };
             let member = one.member();
             let back = Reservation::decode(member.as_bytes()).unwrap();
-            let fields = |one: &Reservation| (one.quantity, one.lease_ms, one.end_us, one.order_us);
+            let fields = |one: &Reservation| {
+                (one.quantity, one.lease_ms, one.end_us, one.gone_us, one.order_us)
+            };
             prop_assert_eq!(fields(&back), fields(&one));
             prop_assert_eq!((back.id, back.rule), (one.id, one.rule));
         }
@@ -166,12 +256,12 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..90),
-            text in "#[0-9]{0,3}:[a-z:]{0,5}:[0-9]{0,3}:[0-9]{0,3}:[0-9]{0,20}:[0-9]{0,3}:.{0,9}",
+            text in "#[0-9]{0,3}:[a-z:]{0,5}:[0-9]{0,3}:[0-9]{0,3}:[0-9]{0,20}(\\+[0-9]{0,20})?:[0-9]{0,3}:.{0,9}",
         ) {
             for bytes in [&bytes[..], text.as_bytes()] {
                 if let Some(one) = Reservation::decode(bytes) {
                     let again = one.member();
-                    prop_assert!(Reservation::decode(again.as_bytes()).is_some());
+                    prop_assert_eq!(again.as_bytes(), bytes);
                     prop_assert!(again.as_bytes().starts_with(prefix(one.id, b':').as_bytes()));
                 }
             }
@@ -190,6 +280,7 @@ mod tests {
                         quantity: MAX_SUM,
                         lease_ms: 20_000,
                         end_us: 1_795_223_819_544_558,
+                        gone_us: 1_795_223_819_544_558,
                         order_us,
                         rule: rule.as_bytes(),
                     };
@@ -209,6 +300,8 @@ mod tests {
     fn the_usual_member_stays_within_a_listpack() {
         let one = Reservation { id: b"0123456789abcdef", ..Reservation::decode(MEMBER).unwrap() };
         assert!(one.member().as_bytes().len() <= 64);
+        let counts = Reservation { gone_us: one.end_us + 86_400_000_000, rule: b"1d", ..one };
+        assert!(counts.member().as_bytes().len() <= 64);
     }
 
     #[test]
@@ -226,6 +319,15 @@ mod tests {
             "#05:job-1:2:20000:x::60s",
             "#05:job-1:2:20000:1795223819544558:60s",
             "#05:job-1:2:20000:1795223819544558::",
+            "#05:job-1:2:20000:1795223819544558+:60s",
+            "#05:job-1:2:20000:1795223819544558+0::60s",
+            "#05:job-1:2:20000:1795223819544558+01::60s",
+            "#05:job-1:2:20000:1795223819544558-1::60s",
+            "#05:job-1:2:20000:1795223819544558++1::60s",
+            "#05:job-1:2:20000:1795223819544558+1+1::60s",
+            "#05:job-1:2:20000:1795223819544558+1:60s",
+            "#05:job-1:2:20000:18446744073709551615+1::60s",
+            "#05:job-1:2:20000:1795223819544558+3158438400000001::60s",
             "#00::2:20000:1795223819544558::60s",
             "#5:job-1:2:20000:1795223819544558::60s",
         ] {
@@ -244,8 +346,51 @@ mod tests {
     #[test]
     fn a_lease_from_the_future_ends_one_lease_from_now() {
         let one = Reservation::decode(MEMBER).unwrap();
-        assert_eq!(one.lapses_us(one.end_us - 1), one.end_us);
-        assert_eq!(one.lapses_us(1_000_000), 21_000_000);
+        assert_eq!(one.lease_ends_us(one.end_us - 1), one.end_us);
+        assert_eq!(one.lease_ends_us(1_000_000), 21_000_000);
         assert!(one.live(one.end_us - 1) && !one.live(one.end_us));
+    }
+
+    #[test]
+    fn what_counts_when_it_lapses_holds_longer_than_its_lease() {
+        let text = b"#05:job-1:2:20000:1795223819544558+60000000::60s";
+        let one = Reservation::decode(text).unwrap();
+        assert_eq!(one.member().as_bytes(), text);
+        assert_eq!(one.gone_us, one.end_us + 60_000_000);
+        assert!(one.runs(one.end_us - 1) && !one.runs(one.end_us));
+        assert!(one.live(one.gone_us - 1) && !one.live(one.gone_us));
+    }
+
+    #[test]
+    fn after_a_clock_that_went_back_it_holds_by_its_rule_from_the_new_end_on() {
+        let minute = 60_000_000;
+        // Half a minute into a minute, and a lease of 20 seconds.
+        let now_us = 1_795_223_790_000_000;
+        for (rule, after_us) in [
+            ("60s", minute),
+            ("60s/10", minute),
+            ("1min@UTC", minute / 6),
+            // 31 days from 21 November on: until 21 December.
+            ("1mo", 30 * 1_440 * minute),
+            // What no rule tells is as it was.
+            ("?", 7),
+        ] {
+            let end_us = now_us + 900 * minute;
+            let one = Reservation {
+                end_us,
+                gone_us: end_us + 7,
+                rule: rule.as_bytes(),
+                ..Reservation::decode(MEMBER).unwrap()
+            };
+            let zones = &mut Zones::new();
+            let seen = Sight::at(now_us, zones).seen(&one);
+            assert_eq!(seen.end_us, now_us + 20_000_000, "{rule}");
+            assert_eq!(seen.gone_us, seen.end_us + after_us, "{rule}");
+            // From then on it is as it is.
+            let again = Sight::at(now_us, zones).seen(&seen);
+            assert_eq!((again.end_us, again.gone_us), (seen.end_us, seen.gone_us));
+            let plain = Reservation { gone_us: one.end_us, ..one };
+            assert_eq!(Sight::at(now_us, zones).seen(&plain).gone_us, now_us + 20_000_000);
+        }
     }
 }

@@ -125,6 +125,12 @@ impl Rule {
         };
         Some(Moment { now_us, stretch, coarse_entries: MOST_COARSE_ENTRIES })
     }
+
+    /// When an event that happens at `event_us` leaves, where nothing else is counted then. `None` only outside of the years
+    /// that a calendar knows.
+    pub fn leaves_us(&self, event_us: u64, zones: &mut Zones) -> Option<u64> {
+        Some(self.at(event_us, zones)?.expiry_us(event_us))
+    }
 }
 
 /// Stands for an anchor where the first event opens a window.

@@ -43,7 +43,6 @@ pub fn apply<S: Store>(
     }
     let moment = store.moment(&rule).ok_or(Refused::Clock)?;
     let most_entries = moment.most_entries().unwrap_or(most_entries);
-    key.check()?;
     let mut count = Tally::read(&mut key.events(), moment.with_entries(most_entries))?;
     // The limit is not known here. Who applies has reserved, so that few events can lie beyond it.
     count.record(quantity, false, u64::MAX);
@@ -86,7 +85,8 @@ fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
     });
 }
 
-/// Starts the lease of the reservation `id` anew, with `lease_ms` or its own length; whether it is held.
+/// Starts the lease of the reservation `id` anew, with `lease_ms` or its own length; whether it is held, and its lease has not
+/// ended.
 ///
 /// # Errors
 ///
@@ -97,17 +97,24 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     let Some(member) = key.find_live(id.as_bytes())? else { return Ok(false) };
     let old = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
     let (now_us, lease_ms) = (store.now_us(), lease_ms.unwrap_or(old.lease_ms));
-    let new = Reservation { lease_ms, end_us: end_us(now_us, lease_ms), ..old };
+    if !old.runs(now_us) {
+        return Ok(false);
+    }
+    let rule = store.parse_rule(old.rule).ok_or(Refused::Foreign)?;
+    let end_us = end_us(now_us, lease_ms);
+    let gone_us = match old.counts_lapsed() {
+        true => store.leaves_us(&rule, end_us).ok_or(Refused::Clock)?,
+        false => end_us,
+    };
+    let new = Reservation { lease_ms, end_us, gone_us, ..old };
     let text = new.member();
     if text.as_bytes() == member.as_ref() {
         return Ok(true);
     }
     let new = Reservation::decode(text.as_bytes()).ok_or(Refused::Foreign)?;
-    let rule = store.parse_rule(new.rule).ok_or(Refused::Foreign)?;
     let moment = store.moment(&rule).ok_or(Refused::Clock)?;
     let mut count = Tally::nothing(moment);
     if moment.counts() {
-        key.check()?;
         count.count(&mut key.events())?;
     }
     key.write(Change {
@@ -121,3 +128,6 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     });
     Ok(true)
 }
+
+#[cfg(test)]
+mod promise;

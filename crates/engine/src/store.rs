@@ -51,6 +51,9 @@ pub trait Store: Copy {
     fn now_us(&self) -> u64;
     /// A rule as it stands now. `None` only outside of the years that a calendar knows.
     fn moment(&self, rule: &Rule) -> Option<Moment>;
+    /// When an event that happens at `event_us`, now or later, leaves by a rule. `None` only outside of the years that a
+    /// calendar knows.
+    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64>;
     /// About the most entries from the future that a call merges after a clock went back: so many take some 3 milliseconds.
     fn heal_most(&self) -> usize {
         10_000
@@ -150,10 +153,8 @@ pub trait WindowKey {
     /// The stored form of a reservation, which [`Reservation::decode`] reads.
     type Member: AsRef<[u8]>;
 
-    /// Opens the key and reads what is reserved, and whether `id` is.
+    /// Opens the key and reads what is reserved, and whether `id` is. Refuses a key that somebody else keeps.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
-    /// Refuses a key that somebody else keeps.
-    fn check(&mut self) -> Result<(), Self::Error>;
     /// Its events.
     fn events(&mut self) -> Self::Events<'_> {
         self.split().0
@@ -164,6 +165,8 @@ pub trait WindowKey {
     fn ban(&self) -> Option<Ban>;
     /// Both at once.
     fn split(&mut self) -> (Self::Events<'_>, &Self::Reservations);
+    /// How many reservations there are whose lease runs.
+    fn running(&mut self) -> usize;
     /// The stored form of the reservation `id`, if it is live.
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;
     /// Writes what was planned; returns how many lapsed reservations were dropped. Nothing, where the key was opened for

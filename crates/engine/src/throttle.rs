@@ -307,7 +307,20 @@ impl<'r> Bucket<'r> {
                 self.judge_now(ask, wanted).closed_for(self.bans.left_us())
             }
         };
+        if self.may_pass_last_tat(ask) {
+            let after = self.tat.saturating_add(self.rate.cost(verdict.taken()));
+            if verdict.allowed() && after > LAST_TAT {
+                return Err(Refused::DebtTooLong);
+            }
+        }
         Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
+    }
+
+    /// Whether an allowed call may move the arrival time past the last one: only in the far future.
+    fn may_pass_last_tat(&self, ask: &Ask) -> bool {
+        let ahead_us = if let Manner::Ahead(ahead_us) = ask.manner { ahead_us } else { 0 };
+        let ahead = u128::from(ahead_us).saturating_mul(ATTOS_PER_US);
+        self.empty.saturating_add(ahead) > LAST_TAT
     }
 
     fn judge_now(&self, ask: &Ask, wanted: u64) -> Verdict {

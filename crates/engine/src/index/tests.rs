@@ -15,7 +15,10 @@ struct Own {
     id: Vec<u8>,
     quantity: u64,
     lease_ms: u64,
+    /// When it stops holding.
     end_us: u64,
+    /// How long after the end of its lease that is.
+    after_us: u64,
     order_us: u64,
     rule: Vec<u8>,
 }
@@ -23,21 +26,24 @@ struct Own {
 impl Own {
     fn new(id: u64, quantity: u64, end_us: u64) -> Own {
         let id = id.to_string().into_bytes();
-        Own { id, quantity, lease_ms: 1, end_us, order_us: end_us, rule: b"60s".to_vec() }
+        let rule = b"60s".to_vec();
+        Own { id, quantity, lease_ms: 1, end_us, after_us: 0, order_us: end_us, rule }
     }
 
     fn of(one: &Reservation) -> Own {
-        let Reservation { id, quantity, lease_ms, end_us, order_us, rule } = *one;
-        Own { id: id.to_vec(), quantity, lease_ms, end_us, order_us, rule: rule.to_vec() }
+        let Reservation { id, quantity, lease_ms, end_us, gone_us, order_us, rule } = *one;
+        let (id, rule, after_us) = (id.to_vec(), rule.to_vec(), gone_us - end_us);
+        Own { id, quantity, lease_ms, end_us: gone_us, after_us, order_us, rule }
     }
 
     fn reservation(&self) -> Reservation<'_> {
-        let Own { id, quantity, lease_ms, end_us, order_us, rule } = self;
+        let Own { id, quantity, lease_ms, end_us, after_us, order_us, rule } = self;
         Reservation {
             id,
             quantity: *quantity,
             lease_ms: *lease_ms,
-            end_us: *end_us,
+            end_us: end_us - after_us,
+            gone_us: *end_us,
             order_us: *order_us,
             rule,
         }
@@ -74,10 +80,15 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     ends.sort_unstable();
     for most in [0, 1, ends.len() / 2, ends.len(), usize::MAX] {
         let lapsed = index.lapsed(now_us, most);
-        let found: Vec<u64> = lapsed.iter().map(|one| one.end_us).collect();
+        let found: Vec<u64> = lapsed.iter().map(|one| one.gone_us).collect();
         assert_eq!(found, ends[..most.min(ends.len())], "the first to lapse come first");
         let ids: std::collections::BTreeSet<&[u8]> = lapsed.iter().map(|one| one.id).collect();
         assert_eq!(ids.len(), found.len(), "one of them comes twice");
+    }
+
+    let running = |now_us: u64| list.iter().filter(|one| one.reservation().runs(now_us)).count();
+    for us in [now_us, now_us + 2_000, now_us - 2_000, from_us.min(now_us + 9_000), now_us] {
+        assert_eq!(index.running(us), running(us));
     }
 
     // Of those that live and do not come from the future.
@@ -106,10 +117,11 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     let future = |one: &Own| one.reservation().start_us() > now_us;
     let any_future = list.iter().any(future);
     assert!(index.may_have_future(now_us) || !any_future);
-    let listed = index.listed(now_us);
+    let zones = &mut Zones::new();
+    let listed = index.listed(now_us, zones);
     let seen: Vec<Own> = list
         .iter()
-        .map(|one| Own { end_us: one.reservation().lapses_us(now_us), ..one.clone() })
+        .map(|one| Own::of(&Sight::at(now_us, zones).seen(&one.reservation())))
         .filter(|one| one.end_us > now_us)
         .collect();
     assert_eq!((listed.len(), listed.total()), (seen.len(), sum(&seen)));
@@ -138,6 +150,8 @@ enum Step {
         lease_ms: u64,
         end_us: u64,
         rule: u64,
+        /// It holds for one period more.
+        counts: bool,
     },
     Remove(u64),
     /// Removes all but a few.
@@ -151,10 +165,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         prop_oneof![8 => 1u64..9, 1 => (1u64 << 60)..(1 << 63), 1 => Just(i64::MAX as u64)];
     let lease_ms = prop_oneof![8 => 1u64..5, 1 => 1..=YEAR_MS];
     let end_us = prop_oneof![6 => 0u64..20_000, 1 => Just(0), 1 => 0u64..u64::MAX / 2 - START_US];
-    let insert = (0u64..60, quantity, lease_ms, end_us, 0u64..4).prop_map(
-        |(id, quantity, lease_ms, end_us, rule)| {
+    let insert = (0u64..60, quantity, lease_ms, end_us, 0u64..4, any::<bool>()).prop_map(
+        |(id, quantity, lease_ms, end_us, rule, counts)| {
             let end_us = START_US - 10_000 + end_us;
-            Step::Insert { id, quantity, lease_ms, end_us, rule }
+            Step::Insert { id, quantity, lease_ms, end_us, rule, counts }
         },
     );
     let step = prop_oneof![
@@ -179,10 +193,12 @@ proptest! {
         let (mut index, mut list) = (Index::default(), Vec::<Own>::new());
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Insert { id, quantity, lease_ms, end_us, rule } => {
-                    let rule = format!("{}s", rule + 1).into_bytes();
+                Step::Insert { id, quantity, lease_ms, end_us, rule, counts } => {
+                    let after_us = if counts { (rule + 1) * 1_000 } else { 0 };
+                    let rule = format!("{}ms", rule + 1).into_bytes();
                     let order_us = START_US + number as u64;
-                    let one = Own { lease_ms, order_us, rule, ..Own::new(id, quantity, end_us) };
+                    let own = Own::new(id, quantity, end_us + after_us);
+                    let one = Own { lease_ms, after_us, order_us, rule, ..own };
                     let held = list.iter().any(|other| other.id == one.id);
                     prop_assert_eq!(index.insert(&one.reservation()), !held);
                     if !held {
@@ -203,9 +219,11 @@ proptest! {
                     }
                 }
                 Step::Heal => {
-                    for one in list.iter_mut().filter(|one| one.reservation().start_us() > now_us) {
-                        one.end_us = healed(&one.reservation(), now_us).end_us;
-                        prop_assert_eq!(one.end_us, now_us + one.lease_ms * 1_000);
+                    let zones = &mut Zones::new();
+                    for one in list.iter_mut().filter(|one| one.reservation().from_future(now_us)) {
+                        *one = Own::of(&Sight::at(now_us, zones).seen(&one.reservation()));
+                        let after_us = one.lease_ms * 1_000 + one.after_us;
+                        prop_assert_eq!(one.end_us, now_us + after_us);
                         prop_assert!(index.remove(&one.id) && index.insert(&one.reservation()));
                     }
                 }

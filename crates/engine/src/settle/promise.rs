@@ -1,0 +1,244 @@
+//! The promise of COUNTLAPSED, by brute force: holders take batches, spend them unit by unit while their leases run, and
+//! settle what they spent, in time, late or never. No period, and no window of the calendar, has more than limit spent.
+
+use super::super::decision::{Ask, Manner, Quantity};
+use super::super::memory::Memory;
+use super::super::properties::cases;
+use super::super::request::{Limit, Request, Reserve, WindowLimit};
+use super::super::reservation::Id;
+use super::super::rule::Rule;
+use proptest::prelude::*;
+
+/// 21 November 2026.
+const START_US: u64 = 1_795_223_799_544_558;
+
+const KEY: &[u8] = b"api";
+
+/// Rules, and the most entries of events under them; limits above that share entries.
+const RULES: [(&str, u32); 6] = [
+    ("10s", 4096),
+    ("10s", 3),
+    ("700ms", 4096),
+    ("10s@UTC", 1),
+    ("1min@+05:30", 1),
+    ("1h@Asia/Kolkata", 1),
+];
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Takes a batch.
+    Acquire { quantity: u64, atmost: bool, lease_ms: u64 },
+    /// Spends so many units of a batch, as far as its lease and its rest last.
+    Spend { batch: usize, units: u64 },
+    /// Settles with what was spent: by RL.APPLY, or where that is nothing by RL.RELEASE.
+    Settle { batch: usize },
+    /// Starts the lease anew.
+    Renew { batch: usize, lease_ms: Option<u64> },
+    /// Its holder dies.
+    Die { batch: usize },
+    /// RL.WINDOW, which spends at once.
+    Window { quantity: u64 },
+    /// Time goes on.
+    Pass { us: u64 },
+    /// Time goes on until a lease ends, or to the microsecond before.
+    PassTo { batch: usize, before: bool },
+    /// The server's clock steps back.
+    StepBack { us: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let lease_ms = || prop_oneof![Just(1u64), Just(300), Just(2_000), Just(9_000), Just(70_000)];
+    let batch = || 0usize..6;
+    let pass = prop_oneof![
+        Just(1u64),
+        0u64..2_000_000,
+        Just(10_000_000),
+        Just(9_999_999),
+        0u64..90_000_000,
+    ];
+    let step = prop_oneof![
+        6 => (1u64..12, any::<bool>(), lease_ms())
+            .prop_map(|(quantity, atmost, lease_ms)| Step::Acquire { quantity, atmost, lease_ms }),
+        9 => (batch(), 1u64..9).prop_map(|(batch, units)| Step::Spend { batch, units }),
+        3 => batch().prop_map(|batch| Step::Settle { batch }),
+        2 => (batch(), proptest::option::of(lease_ms()))
+            .prop_map(|(batch, lease_ms)| Step::Renew { batch, lease_ms }),
+        1 => batch().prop_map(|batch| Step::Die { batch }),
+        1 => (1u64..6).prop_map(|quantity| Step::Window { quantity }),
+        5 => pass.prop_map(|us| Step::Pass { us }),
+        2 => (batch(), any::<bool>()).prop_map(|(batch, before)| Step::PassTo { batch, before }),
+        1 => prop_oneof![Just(1u64), 0u64..3_000_000, 0u64..100_000_000]
+            .prop_map(|us| Step::StepBack { us }),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+/// What a holder knows of its batch. Its clock never steps.
+struct Batch {
+    id: Id,
+    granted: u64,
+    spent: u64,
+    lease_ms: u64,
+    /// When its lease ends.
+    end_us: u64,
+}
+
+struct World {
+    memory: Memory,
+    window: WindowLimit,
+    /// The time that passes, which nobody can set.
+    now_us: u64,
+    /// By how much the server's clock was set back.
+    back_us: u64,
+    batches: Vec<Batch>,
+    made: u64,
+    /// When units were spent, and how many.
+    spent: Vec<(u64, u64)>,
+}
+
+impl World {
+    fn server_us(&self) -> u64 {
+        self.now_us - self.back_us
+    }
+
+    fn ask(&self, limit: Limit, quantity: u64, atmost: bool) -> Request {
+        let manner = if atmost { Manner::AtMost } else { Manner::Whole };
+        let ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner };
+        Request { ask, ..Request::of(limit) }
+    }
+
+    fn step(&mut self, step: &Step, count_lapsed: bool) {
+        let server_us = self.server_us();
+        match *step {
+            Step::Acquire { quantity, atmost, lease_ms } => {
+                self.made += 1;
+                let id = Id::from(self.made.to_string().as_bytes());
+                let reserve = Reserve { lease_ms, count_lapsed, id: Some(id), most: u64::MAX };
+                let request = self.ask(Limit::Reserve(self.window, reserve), quantity, atmost);
+                let told = self.memory.attempt(KEY, &request, server_us, || unreachable!());
+                let told = told.unwrap();
+                let granted = told.decision.verdict.taken();
+                assert_eq!(told.id.is_some(), granted > 0);
+                assert!(granted == quantity || granted == 0 || atmost);
+                if granted > 0 {
+                    let end_us = self.now_us + lease_ms * 1_000;
+                    self.batches.push(Batch { id, granted, spent: 0, lease_ms, end_us });
+                }
+            }
+            Step::Spend { batch, units } => {
+                let now_us = self.now_us;
+                let Some(batch) = self.batches.get_mut(batch) else { return };
+                if now_us < batch.end_us {
+                    let units = units.min(batch.granted - batch.spent);
+                    batch.spent += units;
+                    self.spent.push((now_us, units));
+                }
+            }
+            Step::Settle { batch } if batch < self.batches.len() => {
+                let batch = self.batches.remove(batch);
+                let (id, spent) = (&batch.id, batch.spent);
+                let settled = match spent {
+                    0 => self.memory.release(KEY, id, server_us).unwrap(),
+                    _ => {
+                        let most = self.window.most_entries;
+                        let applied = self.memory.apply(KEY, id, Some(spent), most, server_us);
+                        applied.unwrap() == super::Applied::Counted
+                    }
+                };
+                assert!(settled || self.now_us >= batch.end_us, "it is held while its lease runs");
+            }
+            Step::Renew { batch, lease_ms } => {
+                let now_us = self.now_us;
+                let Some(batch) = self.batches.get_mut(batch) else { return };
+                let renewed = self.memory.renew(KEY, &batch.id, lease_ms, server_us).unwrap();
+                assert!(renewed || now_us >= batch.end_us);
+                if renewed {
+                    batch.lease_ms = lease_ms.unwrap_or(batch.lease_ms);
+                    batch.end_us = now_us + batch.lease_ms * 1_000;
+                }
+            }
+            Step::Die { batch } if batch < self.batches.len() => {
+                self.batches.remove(batch);
+            }
+            Step::Window { quantity } => {
+                let request = self.ask(Limit::Window(self.window), quantity, true);
+                let told = self.memory.attempt(KEY, &request, server_us, || unreachable!());
+                self.spent.push((self.now_us, told.unwrap().decision.verdict.taken()));
+            }
+            Step::Pass { us } => self.now_us += us,
+            Step::PassTo { batch, before } => {
+                let end_us = self.batches.get(batch).map_or(0, |batch| batch.end_us);
+                self.now_us = self.now_us.max(end_us - u64::from(before && end_us > 0));
+            }
+            // Where the start of a window of the calendar is crossed backwards, it may have more.
+            Step::StepBack { us } if matches!(self.window.rule, Rule::Sliding { .. }) => {
+                self.back_us += us;
+            }
+            Step::Settle { .. } | Step::Die { .. } | Step::StepBack { .. } => {}
+        }
+    }
+
+    /// The most that was ever spent in one period, or in one window of the calendar.
+    fn most_spent(&self) -> u64 {
+        let leaves_us = |us: u64| {
+            self.memory
+                .zones(|zones| self.window.rule.leaves_us(us, zones))
+                .expect("a year we know")
+        };
+        let spent: Vec<_> = self.spent.iter().map(|(us, n)| (*us, *n, leaves_us(*us))).collect();
+        let at = |then_us: u64| {
+            let counts =
+                spent.iter().filter(|(us, _, leaves_us)| *us <= then_us && *leaves_us > then_us);
+            counts.map(|(_, units, _)| units).sum()
+        };
+        spent.iter().map(|(us, ..)| at(*us)).max().unwrap_or(0)
+    }
+}
+
+fn most_spent(rule: usize, limit: u64, steps: &[Step], count_lapsed: bool) -> u64 {
+    let memory = Memory::default();
+    let (rule, most_entries) = RULES[rule];
+    let mut rule = memory.zones(|zones| Rule::parse(rule.as_bytes(), zones)).unwrap();
+    if let Rule::Sliding { buckets, .. } = &mut rule {
+        *buckets = (limit > u64::from(most_entries)).then_some(most_entries);
+    }
+    let window = WindowLimit { limit, rule, most_entries };
+    let (batches, spent) = (Vec::new(), Vec::new());
+    let mut world = World { memory, window, now_us: START_US, back_us: 0, batches, made: 0, spent };
+    for step in steps {
+        world.step(step, count_lapsed);
+    }
+    world.most_spent()
+}
+
+proptest! {
+    #![proptest_config(cases(1_500))]
+
+    #[test]
+    fn no_period_has_more_than_limit_spent(
+        rule in 0..RULES.len(),
+        limit in prop_oneof![1u64..10, Just(20)],
+        steps in steps(),
+    ) {
+        prop_assert!(most_spent(rule, limit, &steps, true) <= limit);
+    }
+}
+
+/// Without COUNTLAPSED the same test fails: a holder that dies took what others take again.
+#[test]
+fn without_it_what_a_dead_holder_spent_is_taken_again() {
+    let acquire = || Step::Acquire { quantity: 3, atmost: true, lease_ms: 300 };
+    let spend = || Step::Spend { batch: 0, units: 3 };
+    let steps = [
+        acquire(),
+        spend(),
+        Step::Die { batch: 0 },
+        Step::Pass { us: 300_000 },
+        acquire(),
+        spend(),
+    ];
+    for rule in 0..RULES.len() {
+        assert_eq!(most_spent(rule, 3, &steps, false), 6, "{rule}");
+        assert_eq!(most_spent(rule, 3, &steps, true), 3, "{rule}");
+    }
+}
