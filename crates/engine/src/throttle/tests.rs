@@ -617,7 +617,7 @@ fn a_take_that_would_lie_past_the_last_time_is_an_error_and_admits_nothing() {
     let before = key.stored;
     let ahead = Ask { manner: Manner::Ahead(SECOND_US), ..ask(1) };
     for take in [ask(1), ask(2), asking(5, true), force(1), ahead] {
-        assert_eq!(key.call(&take), Err(DebtTooLong), "{take:?}");
+        assert_eq!(key.call(&take), Err(Refused::DebtTooLong), "{take:?}");
         assert_eq!(key.stored, before);
     }
     // What cannot be had is denied as ever, and looking and giving back are not concerned.
@@ -637,7 +637,7 @@ fn a_bucket_is_full_at_the_first_whole_millisecond() {
         (1_700_000_000_000_999_999, 1, 1_700_000_000_001),
         (1_700_000_000_001_000_000, 0, 1_700_000_000_001),
     ] {
-        assert_eq!(Stored { ns, attos, debt_ns: 0 }.full_at_ms(), ms, "{ns}.{attos}");
+        assert_eq!(Stored { ns, attos, debt_ns: 0, ban: None }.full_at_ms(), ms, "{ns}.{attos}");
     }
 }
 
