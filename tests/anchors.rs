@@ -364,6 +364,24 @@ fn reservations_remember_the_anchor_and_count_in_the_window_of_their_moment() {
 }
 
 #[test]
+fn what_lapsed_unsettled_counts_in_the_window_in_which_its_lease_ended() {
+    let (server, mut conn) = Server::held();
+    let call = "RL.ACQUIRE k 1 1d FIXED FROM 09:00 LEASE 1000 COUNTLAPSED MS";
+    for (started, held_until) in [
+        ("2026-11-21T08:59:58", "2026-11-21T09:00:00"),
+        ("2026-11-22T08:59:59", "2026-11-23T09:00:00"),
+    ] {
+        conn.cmd("DEL k");
+        server.clock().set_us(unix_us(started));
+        conn.cmd(call);
+        server.clock().set_us(unix_us(held_until) - 1);
+        assert_eq!(conn.acquire(call).numbers, [2, 1, 0, 1, 1], "{started}");
+        server.clock().set_us(unix_us(held_until));
+        assert_eq!(conn.acquire(call).numbers[..4], [0, 1, 0, -1], "{started}");
+    }
+}
+
+#[test]
 fn policies_have_anchors_and_a_call_on_one_does_not() {
     let policies = "billing WINDOW 3 1mo FIXED FROM 15 TZ Asia/Tokyo; sprint WINDOW 3 14d FIXED FROM 2026-11-02; \
                     first WINDOW 3 1h FIXED FROM first; soft WINDOW 1 1d FIXED FROM 09:00 SHADOW";

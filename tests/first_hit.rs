@@ -158,6 +158,25 @@ fn a_reservation_starts_no_window_and_counts_in_that_of_its_moment() {
 }
 
 #[test]
+fn what_lapsed_unsettled_counts_for_a_period_after_its_lease() {
+    let (server, mut conn) = Server::held();
+    let call = "RL.ACQUIRE k 2 10s FIXED FROM first LEASE 1000 COUNTLAPSED MS";
+    conn.cmd(format!("{call} ID a"));
+    // A window that opens and ends meanwhile is not its own.
+    server.clock().advance_ms(500);
+    conn.cmd("RL.WINDOW k 2 10s FIXED FROM first");
+    server.clock().advance_ms(9_999);
+    assert_eq!(conn.acquire(format!("{call} ID b")).numbers[..4], [2, 2, 0, 1]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.acquire(format!("{call} ID b LEAVE 1")).numbers[..4], [2, 2, 1, 500]);
+    server.clock().advance_ms(499);
+    assert_eq!(conn.ints("RL.WINDOW k 2 10s 2 FIXED FROM first MS"), [1, 2, 1, 1, 1]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints("RL.WINDOW k 2 10s 2 FIXED FROM first MS"), [0, 2, 0, -1, 10_000]);
+    assert_eq!(conn.int("RL.APPLY k a"), 0);
+}
+
+#[test]
 fn of_a_key_from_another_rule_the_newest_entry_counts() {
     let (server, mut conn) = Server::held();
     for _ in 0..4 {

@@ -1,8 +1,7 @@
 //! Anchors, from which windows are counted: `09:00`, `sun`, `mon@09:00`, `15`, `31@09:00`, `04-06`, `2026-01-31@09:00:30`.
 
-use super::decimal::{parse_digits, parse_u64, Text};
+use super::decimal::{parse_u64, Text};
 use super::period::{Length, Period, Unit};
-use jiff::civil::{Date, DateTime, Time};
 
 /// The longest anchor: a date and a time with seconds.
 pub const MAX_ANCHOR: usize = 19;
@@ -11,17 +10,23 @@ pub const MAX_ANCHOR: usize = 19;
 pub type AnchorText = Text<MAX_ANCHOR>;
 
 /// The years that a date may have.
-const YEARS: std::ops::RangeInclusive<i16> = 1970..=2255;
+const YEARS: std::ops::RangeInclusive<u16> = 1970..=2255;
 
 /// The weekdays, from the first Monday after 1 January 1970 on.
 const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
-const FIRST_MONDAY: i8 = 5;
+const FIRST_MONDAY: u8 = 5;
+
+/// A year that has every day that there is.
+const LEAP_YEAR: u16 = 1972;
+
+const DAY_S: i64 = 86_400;
 
 /// A moment on the wall clock of a zone, as far as it matters for the period that it is used with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
     day: Day,
-    time: Time,
+    /// Seconds since midnight.
+    second: u32,
 }
 
 /// Where the windows of FIXED start, if not on the unit.
@@ -49,13 +54,13 @@ enum Day {
     /// Any: `09:00`.
     Each,
     /// `sun`: days since Monday.
-    OfWeek(i8),
+    OfWeek(u8),
     /// `15`
-    OfMonth(i8),
-    /// `04-06`: a day of a leap year.
-    OfYear(Date),
+    OfMonth(u8),
+    /// `04-06`: a month and a day of it.
+    OfYear(u8, u8),
     /// `2026-11-02`
-    Date(Date),
+    Date(u16, u8, u8),
 }
 
 /// Why a text is no anchor.
@@ -70,8 +75,8 @@ pub enum AnchorError {
 /// Windows that are counted from an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// What the wall shows where one of them begins.
-    pub start: DateTime,
+    /// What the wall shows where one of them begins, in seconds after midnight on 1 January 1970.
+    pub start_s: i64,
     /// How far apart they are.
     pub step: Step,
 }
@@ -119,7 +124,11 @@ enum PeriodKind {
 impl Anchor {
     /// Reads an anchor, in either case of letters.
     pub fn parse(text: &[u8]) -> Result<Anchor, AnchorError> {
-        let (day, time) = match text.iter().position(|&byte| byte == b'@') {
+        // A time has five or eight bytes.
+        let mark = |from_end: usize| {
+            text.len().checked_sub(from_end).filter(|at| text.get(*at) == Some(&b'@'))
+        };
+        let (day, time) = match mark(6).or_else(|| mark(9)) {
             Some(at) => {
                 let (day, time) = text.split_at_checked(at).ok_or(AnchorError::Syntax)?;
                 (day, time.strip_prefix(b"@"))
@@ -127,16 +136,16 @@ impl Anchor {
             None if text.contains(&b':') => (&b""[..], Some(text)),
             None => (text, None),
         };
-        let time = match time {
+        let second = match time {
             Some(time) => parse_time(time).ok_or(AnchorError::Syntax)?,
-            None => Time::midnight(),
+            None => 0,
         };
         let day = match day {
             // `@09:00` is none.
             b"" if text.first() != Some(&b'@') && !text.is_empty() => Day::Each,
             day => parse_day(day)?,
         };
-        Ok(Anchor { day, time })
+        Ok(Anchor { day, second })
     }
 
     /// Appends the text that [`Anchor::parse`] reads.
@@ -144,28 +153,26 @@ impl Anchor {
         match self.day {
             Day::Each => {}
             Day::OfWeek(day) => {
-                let name = usize::try_from(day).ok().and_then(|day| WEEKDAYS.get(day));
+                let name = WEEKDAYS.get(usize::from(day));
                 out.push(name.map_or(&b""[..], |name| name.as_bytes()));
             }
-            Day::OfMonth(day) => push(out, day.into(), 1),
-            Day::OfYear(date) => push_day(out, date),
-            Day::Date(date) => {
-                push(out, date.year(), 4);
-                out.push(b"-");
-                push_day(out, date);
+            Day::OfMonth(day) => out.push_number(day.into(), 1),
+            Day::OfYear(month, day) => push_two(out, b"", month.into(), b"-", day.into()),
+            Day::Date(year, month, day) => {
+                out.push_number(year.into(), 4);
+                push_two(out, b"-", month.into(), b"-", day.into());
             }
         }
         let is_time = self.day == Day::Each;
-        if !is_time && self.time == Time::midnight() {
+        if !is_time && self.second == 0 {
             return;
         }
-        out.push(if is_time { b"" } else { b"@" });
-        push(out, self.time.hour().into(), 2);
-        out.push(b":");
-        push(out, self.time.minute().into(), 2);
-        if self.time.second() != 0 {
+        let (minute, second) = (self.second / 60, self.second % 60);
+        let mark: &[u8] = if is_time { b"" } else { b"@" };
+        push_two(out, mark, minute / 60, b":", minute % 60);
+        if second != 0 {
             out.push(b":");
-            push(out, self.time.second().into(), 2);
+            out.push_number(second.into(), 2);
         }
     }
 
@@ -173,74 +180,116 @@ impl Anchor {
     pub fn series(&self, period: Period) -> Result<Series, Unfit> {
         let kind = PeriodKind::of(period);
         let unfit = Unfit { day: self.day.kind(), period: kind };
-        let (date, fits) = match self.day {
-            Day::Each => (Date::new(1970, 1, 1).ok(), kind == PeriodKind::Day),
+        let (day, fits) = match self.day {
+            Day::Each => (0, kind == PeriodKind::Day),
             Day::OfWeek(day) => {
-                let day = day.saturating_add(FIRST_MONDAY);
-                (Date::new(1970, 1, day).ok(), kind == PeriodKind::Week)
+                (day_number(1970, 1, day.saturating_add(FIRST_MONDAY)), kind == PeriodKind::Week)
             }
-            Day::OfMonth(day) => (Date::new(1970, 1, day).ok(), kind == PeriodKind::Months),
-            Day::OfYear(date) => {
-                (Some(date), matches!(kind, PeriodKind::Months | PeriodKind::Year))
+            Day::OfMonth(day) => (day_number(1970, 1, day), kind == PeriodKind::Months),
+            Day::OfYear(month, day) => {
+                let fits = matches!(kind, PeriodKind::Months | PeriodKind::Year);
+                (day_number(LEAP_YEAR, month, day), fits)
             }
-            Day::Date(date) => (Some(date), kind != PeriodKind::Milliseconds),
+            Day::Date(year, month, day) => {
+                (day_number(year, month, day), kind != PeriodKind::Milliseconds)
+            }
         };
-        let date = date.filter(|_| fits).ok_or(unfit)?;
-        Ok(Series { start: date.to_datetime(self.time), step: Step::of(period, kind) })
+        if !fits {
+            return Err(unfit);
+        }
+        let start_s = day.saturating_mul(DAY_S).saturating_add(self.second.into());
+        Ok(Series { start_s, step: Step::of(period, kind) })
     }
 }
 
-/// `HH:MM` or `HH:MM:SS`
-fn parse_time(text: &[u8]) -> Option<Time> {
+/// `HH:MM` or `HH:MM:SS`, in seconds since midnight.
+fn parse_time(text: &[u8]) -> Option<u32> {
     let (hour, minute, second) = match text {
-        [h1, h2, b':', m1, m2] => ([*h1, *h2], [*m1, *m2], *b"00"),
-        [h1, h2, b':', m1, m2, b':', s1, s2] => ([*h1, *h2], [*m1, *m2], [*s1, *s2]),
+        [h1, h2, b':', m1, m2] => (two_digits(*h1, *h2)?, two_digits(*m1, *m2)?, 0),
+        [h1, h2, b':', m1, m2, b':', s1, s2] => {
+            (two_digits(*h1, *h2)?, two_digits(*m1, *m2)?, two_digits(*s1, *s2)?)
+        }
         _ => return None,
     };
-    Time::new(two_digits(hour)?, two_digits(minute)?, two_digits(second)?, 0).ok()
+    let in_range = hour < 24 && minute < 60 && second < 60;
+    let minutes = u32::from(hour).saturating_mul(60).saturating_add(minute.into());
+    in_range.then(|| minutes.saturating_mul(60).saturating_add(second.into()))
 }
 
 fn parse_day(text: &[u8]) -> Result<Day, AnchorError> {
     let day = match text {
         [_] | [_, _] => {
             let day = parse_u64(text).filter(|day| (1..=31).contains(day));
-            Day::OfMonth(day.and_then(|day| i8::try_from(day).ok()).ok_or(AnchorError::Syntax)?)
+            Day::OfMonth(day.and_then(|day| u8::try_from(day).ok()).ok_or(AnchorError::Syntax)?)
         }
         [_, _, _] => {
             let is_named = |name: &&str| text.eq_ignore_ascii_case(name.as_bytes());
             let day = WEEKDAYS.iter().position(is_named).ok_or(AnchorError::Syntax)?;
-            Day::OfWeek(i8::try_from(day).map_err(|_| AnchorError::Syntax)?)
+            Day::OfWeek(u8::try_from(day).map_err(|_| AnchorError::Syntax)?)
         }
-        // 1972 has every day that there is.
-        [m1, m2, b'-', d1, d2] => Day::OfYear(date(1972, [*m1, *m2], [*d1, *d2])?),
+        [m1, m2, b'-', d1, d2] => {
+            let (month, day) = day_of(LEAP_YEAR, [*m1, *m2], [*d1, *d2])?;
+            Day::OfYear(month, day)
+        }
         [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] => {
-            let year =
-                parse_digits(&[*y1, *y2, *y3, *y4]).and_then(|year| i16::try_from(year).ok());
+            let year = two_digits(*y1, *y2).zip(two_digits(*y3, *y4));
+            let year = year.map(|(century, year)| {
+                u16::from(century).saturating_mul(100).saturating_add(year.into())
+            });
             let year = year.filter(|year| YEARS.contains(year)).ok_or(AnchorError::Syntax)?;
-            Day::Date(date(year, [*m1, *m2], [*d1, *d2])?)
+            let (month, day) = day_of(year, [*m1, *m2], [*d1, *d2])?;
+            Day::Date(year, month, day)
         }
         _ => return Err(AnchorError::Syntax),
     };
     Ok(day)
 }
 
-fn date(year: i16, month: [u8; 2], day: [u8; 2]) -> Result<Date, AnchorError> {
-    let number = |digits| two_digits(digits).ok_or(AnchorError::Syntax);
-    Date::new(year, number(month)?, number(day)?).map_err(|_| AnchorError::NoSuchDay)
+/// A month and a day of it, if that year has it.
+fn day_of(year: u16, month: [u8; 2], day: [u8; 2]) -> Result<(u8, u8), AnchorError> {
+    let number = |[tens, ones]: [u8; 2]| two_digits(tens, ones).ok_or(AnchorError::Syntax);
+    let (month, day) = (number(month)?, number(day)?);
+    let last = match month {
+        4 | 6 | 9 | 11 => 30,
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        1..=12 => 31,
+        _ => 0,
+    };
+    if (1..=last).contains(&day) {
+        Ok((month, day))
+    } else {
+        Err(AnchorError::NoSuchDay)
+    }
 }
 
-fn two_digits(text: [u8; 2]) -> Option<i8> {
-    i8::try_from(parse_digits(&text)?).ok()
+fn two_digits(tens: u8, ones: u8) -> Option<u8> {
+    let (tens, ones) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
+    (tens < 10 && ones < 10).then(|| tens.wrapping_mul(10).wrapping_add(ones))
 }
 
-fn push_day<const N: usize>(out: &mut Text<N>, date: Date) {
-    push(out, date.month().into(), 2);
-    out.push(b"-");
-    push(out, date.day().into(), 2);
+/// Days from 1 January 1970 to a day from then on (Hinnant, "chrono-compatible low-level date algorithms"). Years are
+/// counted from March on, so that a leap day is the last of its year.
+fn day_number(year: u16, month: u8, day: u8) -> i64 {
+    let (year, month) = (i64::from(year), i64::from(month));
+    let (year, month) = if month > 2 {
+        (year, month.wrapping_sub(3))
+    } else {
+        (year.wrapping_sub(1), month.wrapping_add(9))
+    };
+    let leap_days = (year / 4).wrapping_sub(year / 100).wrapping_add(year / 400);
+    let months = month.wrapping_mul(153).wrapping_add(2) / 5;
+    // 1 March of the year 0 lies 719468 days before 1 January 1970, and a month begins with day 1.
+    let days = year.wrapping_mul(365).wrapping_add(leap_days).wrapping_add(months);
+    days.wrapping_add(day.into()).wrapping_sub(719_469)
 }
 
-fn push<const N: usize>(out: &mut Text<N>, number: i16, width: usize) {
-    out.push_number(number.unsigned_abs().into(), width);
+/// Appends two numbers of two digits behind their marks.
+fn push_two<const N: usize>(out: &mut Text<N>, mark: &[u8], one: u32, between: &[u8], other: u32) {
+    out.push(mark);
+    out.push_number(one.into(), 2);
+    out.push(between);
+    out.push_number(other.into(), 2);
 }
 
 impl Day {
@@ -249,8 +298,8 @@ impl Day {
             Day::Each => DayKind::Each,
             Day::OfWeek(_) => DayKind::OfWeek,
             Day::OfMonth(_) => DayKind::OfMonth,
-            Day::OfYear(_) => DayKind::OfYear,
-            Day::Date(_) => DayKind::Date,
+            Day::OfYear(..) => DayKind::OfYear,
+            Day::Date(..) => DayKind::Date,
         }
     }
 }

@@ -319,14 +319,15 @@ impl Division {
 /// The window of a series that holds `now`. Where clocks skip a whole day, a window may be empty: then it is none.
 fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
     if let Step::Seconds(seconds) = series.step {
-        let anchor = first_shown(zone, series.start)?.as_second();
+        let anchor = first_shown(zone, shown(series.start_s)?)?.as_second();
         let since = now.as_second().checked_sub(anchor)?.checked_rem_euclid(seconds)?;
         let start = now.as_second().checked_sub(since)?;
         let end = start.checked_add(seconds)?;
         return Some((Timestamp::from_second(start).ok()?, Timestamp::from_second(end).ok()?));
     }
-    let border = |number: i64| first_shown(zone, on_wall(series, number)?);
-    let mut number = guess(series, zone.to_offset(now).to_datetime(now))?;
+    let start = shown(series.start_s)?;
+    let border = |number: i64| first_shown(zone, on_wall(start, series.step, number)?);
+    let mut number = guess(start, series.step, zone.to_offset(now).to_datetime(now))?;
     let (mut start, mut end) = (border(number)?, border(number.checked_add(1)?)?);
     for _ in 0..MOST_OFF {
         if start > now {
@@ -340,31 +341,36 @@ fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timesta
     (start <= now && now < end).then_some((start, end))
 }
 
+/// What the wall shows so many seconds after midnight on 1 January 1970.
+fn shown(second: i64) -> Option<DateTime> {
+    Some(Offset::UTC.to_datetime(Timestamp::from_second(second).ok()?))
+}
+
 /// What the wall shows at the start of window `number`; that of the anchor is 0. Each is counted from the anchor, so a day
 /// that a shorter month lacks comes back in the next.
-fn on_wall(series: Series, number: i64) -> Option<DateTime> {
+fn on_wall(start: DateTime, step: Step, number: i64) -> Option<DateTime> {
     let since = |step: i64| number.checked_mul(step);
-    let span = match series.step {
+    let span = match step {
         Step::Seconds(seconds) => Span::new().try_seconds(since(seconds)?),
         Step::Days(days) => Span::new().try_days(since(days)?),
         Step::Months(months) => Span::new().try_months(since(months)?),
     };
-    series.start.checked_add(span.ok()?).ok()
+    start.checked_add(span.ok()?).ok()
 }
 
 /// The number of the window in which the wall shows `wall`, or one of its neighbours'.
-fn guess(series: Series, wall: DateTime) -> Option<i64> {
+fn guess(start: DateTime, step: Step, wall: DateTime) -> Option<i64> {
     let second = |wall: DateTime| Some(Offset::UTC.to_timestamp(wall).ok()?.as_second());
     let month = |wall: DateTime| {
         i64::from(wall.year()).checked_mul(12)?.checked_add(i64::from(wall.month()))
     };
-    let (since, step) = match series.step {
-        Step::Seconds(seconds) => (second(wall)?.checked_sub(second(series.start)?)?, seconds),
+    let (since, step) = match step {
+        Step::Seconds(seconds) => (second(wall)?.checked_sub(second(start)?)?, seconds),
         Step::Days(days) => {
             let seconds = days.checked_mul(DAY_S.into())?;
-            (second(wall)?.checked_sub(second(series.start)?)?, seconds)
+            (second(wall)?.checked_sub(second(start)?)?, seconds)
         }
-        Step::Months(months) => (month(wall)?.checked_sub(month(series.start)?)?, months),
+        Step::Months(months) => (month(wall)?.checked_sub(month(start)?)?, months),
     };
     since.checked_div_euclid(step)
 }
