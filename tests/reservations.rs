@@ -113,6 +113,26 @@ fn settling_with_less_or_more_counts_what_was_used() {
     assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 100 MS").numbers, [0, 1000, 0, -1, 20_000]);
 }
 
+/// The TTL stayed where it was as long as an event lay in the future, and the key went before the lease.
+#[test]
+fn a_renewed_lease_keeps_the_key_also_beside_events_from_the_future() {
+    for (period, shape) in [("10", ""), ("1min", "FIXED")] {
+        let (server, mut conn) = Server::held();
+        at_ms(&server, 50_000);
+        conn.cmd(format!("RL.WINDOW k 5 {period} {shape}"));
+        conn.cmd(format!("RL.ACQUIRE k 5 {period} {shape} ID a LEASE 1000"));
+        at_ms(&server, 30_000);
+        assert_eq!(conn.int("RL.RENEW k a LEASE 5000"), 1);
+        // The event may count until it leaves, wherever the clock goes.
+        let needed_ms = if shape.is_empty() { 30_000 } else { 70_000 };
+        let ttl_ms = conn.int("PTTL k");
+        assert!((needed_ms..=needed_ms + 1_000).contains(&ttl_ms), "{ttl_ms}");
+        assert_eq!(conn.int("RL.RENEW k a LEASE 100000"), 1);
+        let ttl_ms = conn.int("PTTL k");
+        assert!((100_000..=101_000).contains(&ttl_ms), "{ttl_ms}");
+    }
+}
+
 #[test]
 fn applying_nothing_is_giving_back() {
     let (server, mut conn) = Server::held();
@@ -510,7 +530,10 @@ fn bad_arguments_are_errors_that_change_nothing() {
         "RL.ACQUIRE k 9 60 MS 1",
         "RL.ACQUIRE k 9 60 MS MS",
         "RL.ACQUIRE k 9 60 NOSUCH",
-        "RL.ACQUIRE k 9 60 ATMOST",
+        "RL.ACQUIRE k 9 60 ATMOST 2",
+        "RL.ACQUIRE k 9 60 ATMOST ATMOST",
+        "RL.ACQUIRE k 9 60 COUNTLAPSED 2",
+        "RL.ACQUIRE k 9 60 COUNTLAPSED COUNTLAPSED",
         "RL.ACQUIRE k 9 60 COUNTDENIED",
         "RL.ACQUIRE k 9 60 LEASE",
         "RL.ACQUIRE k 9 60 LEASE 0",
@@ -533,8 +556,11 @@ fn bad_arguments_are_errors_that_change_nothing() {
         "RL.ACQUIRE k 9 0 FIXED",
         "RL.ACQUIRE k 9 0 BUCKETS 3",
         "RL.ACQUIRE k 9 0 TZ UTC",
+        "RL.ACQUIRE k 9 0 COUNTLAPSED",
         "RL.ACQUIRE_RO k 9 60 LEASE 1",
         "RL.ACQUIRE_RO k 9 60 ID b",
+        "RL.ACQUIRE_RO k 9 60 ATMOST",
+        "RL.ACQUIRE_RO k 9 60 COUNTLAPSED",
         "RL.ACQUIRE_RO k 9 60 BLOCK 1",
         // The others.
         "RL.APPLY",
@@ -557,6 +583,7 @@ fn bad_arguments_are_errors_that_change_nothing() {
         "RL.RENEW k a LEASE 31557600001",
         "RL.RENEW k a LEASE 1 LEASE 1",
         "RL.RENEW k a MS",
+        "RL.RENEW k a COUNTLAPSED",
         "RL.RENEW k a LEASE 1 1",
         "RL.HELD",
         "RL.HELD k a",

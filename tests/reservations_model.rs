@@ -92,6 +92,19 @@ struct Lease {
     quantity: i64,
     lease_us: i64,
     end_us: i64,
+    /// When its lease ends, it counts as an event (COUNTLAPSED).
+    counts: bool,
+}
+
+impl Lease {
+    /// When it holds nothing any more.
+    fn gone_us(&self, kind: Kind) -> i64 {
+        if self.counts {
+            kind.leave_us(self.end_us)
+        } else {
+            self.end_us
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -151,7 +164,7 @@ impl Model {
     /// What ends by itself after `now_us`: when, and how much.
     fn ends(&self) -> Vec<(i64, i64)> {
         let events = self.entries.iter().map(|e| (self.leaves_us(e), e.quantity));
-        let leases = self.leases.iter().map(|l| (l.end_us, l.quantity));
+        let leases = self.leases.iter().map(|l| (l.gone_us(self.kind), l.quantity));
         let mut ends: Vec<_> =
             events.chain(leases).filter(|(end_us, _)| *end_us > self.now_us).collect();
         ends.sort_unstable();
@@ -164,12 +177,21 @@ impl Model {
     }
 
     fn held(&self) -> i64 {
-        self.leases.iter().filter(|l| l.end_us > self.now_us).map(|l| l.quantity).sum()
+        self.leases.iter().filter(|l| self.holds(l)).map(|l| l.quantity).sum()
+    }
+
+    fn holds(&self, lease: &Lease) -> bool {
+        lease.gone_us(self.kind) > self.now_us
+    }
+
+    /// How many leases run.
+    fn running(&self) -> i64 {
+        self.leases.iter().filter(|l| l.end_us > self.now_us).count() as i64
     }
 
     /// Where the live lease `id` is.
     fn live(&self, id: &str) -> Option<usize> {
-        self.leases.iter().position(|l| l.id == id && l.end_us > self.now_us)
+        self.leases.iter().position(|l| l.id == id && self.holds(l))
     }
 
     /// The answer for `quantity`, before anything is taken; to be asked of a state as it is seen.
@@ -231,22 +253,26 @@ impl Model {
         (answer, granted)
     }
 
-    /// RL.ACQUIRE; nothing for DUPLICATE.
-    fn acquire(&mut self, id: &str, quantity: i64, lease_us: i64) -> Option<Answer> {
-        if self.live(id).is_some() {
+    /// RL.ACQUIRE: the answer and what was granted; nothing for DUPLICATE.
+    fn acquire(&mut self, wanted: Lease, atmost: bool) -> Option<(Answer, i64)> {
+        if self.live(&wanted.id).is_some() {
             return None;
         }
-        let answer = self.seen().answer(quantity);
-        if quantity > 0 && quantity <= self.limit {
+        let (quantity, seen) = (wanted.quantity, self.seen());
+        let least = if atmost { quantity.min(1) } else { quantity };
+        let answer = seen.answer(least);
+        let free = (self.limit - seen.counted() - seen.held()).max(0);
+        if quantity > 0 && least <= self.limit {
             self.heal();
         }
         if quantity == 0 || answer[0] != 0 {
-            return Some(answer);
+            return Some((answer, 0));
         }
-        self.leases.retain(|l| l.end_us > self.now_us);
-        let end_us = self.now_us + lease_us;
-        self.leases.push(Lease { id: id.into(), quantity, lease_us, end_us });
-        Some(self.answer(0))
+        let granted = quantity.min(free);
+        let (kind, now_us) = (self.kind, self.now_us);
+        self.leases.retain(|l| l.gone_us(kind) > now_us);
+        self.leases.push(Lease { quantity: granted, ..wanted });
+        Some((self.answer(0), granted))
     }
 
     fn release(&mut self, id: &str) -> bool {
@@ -266,6 +292,9 @@ impl Model {
     fn renew(&mut self, id: &str, lease_us: Option<i64>) -> bool {
         let Some(at) = self.live(id) else { return false };
         let lease = &mut self.leases[at];
+        if lease.end_us <= self.now_us {
+            return false;
+        }
         lease.lease_us = lease_us.unwrap_or(lease.lease_us);
         lease.end_us = self.now_us + lease.lease_us;
         true
@@ -273,11 +302,11 @@ impl Model {
 
     fn held_list(&self) -> Vec<Held> {
         let seen = self.seen();
-        let live = seen.leases.iter().filter(|l| l.end_us > seen.now_us);
+        let live = seen.leases.iter().filter(|l| seen.holds(l));
         live.map(|l| Held {
             id: l.id.clone().into(),
             quantity: l.quantity,
-            ms_left: ceil(l.end_us - seen.now_us, 1000),
+            ms_left: ceil((l.end_us - seen.now_us).max(0), 1000),
         })
         .collect()
     }
@@ -286,7 +315,7 @@ impl Model {
     /// have cleared that away or not.
     fn floor_us(&self) -> i64 {
         let events = self.entries.iter().map(|e| self.leaves_us(e));
-        let ended = events.chain(self.leases.iter().map(|l| l.end_us));
+        let ended = events.chain(self.leases.iter().map(|l| l.gone_us(self.kind)));
         let floor_us = ended.filter(|end_us| *end_us <= self.now_us).max().unwrap_or(START_US);
         match self.kind {
             Kind::Fixed { period_us, .. } => {
@@ -391,22 +420,39 @@ impl<'s> Run<'s> {
         assert_eq!(seen.numbers, in_unit(self.model.seen().answer(quantity), ms), "{look}");
         assert_eq!(seen.id, None);
 
-        let rest = format!("ID {id} LEASE {lease_ms} {unit}");
+        let counts = self.model.kind != Kind::Semaphore && self.random.one_in(2);
+        let atmost = self.random.one_in(3);
+        let options = [(counts, "COUNTLAPSED"), (atmost, "ATMOST")]
+            .map(|(on, word)| if on { word } else { "" });
+        let rest = format!("ID {id} LEASE {lease_ms} {unit} {}", options.join(" "));
         let line = self.line("RL.ACQUIRE", quantity, &rest);
         self.note(&line);
-        let Some(answer) = self.model.acquire(&id, quantity, lease_ms * 1_000) else {
+        let (lease_us, now_us) = (lease_ms * 1_000, self.model.now_us);
+        let wanted =
+            Lease { id: id.clone(), quantity, lease_us, end_us: now_us + lease_us, counts };
+        let Some((answer, granted)) = self.model.acquire(wanted, atmost) else {
             let error = self.conn.err(&line);
             assert!(error.starts_with("DUPLICATE "), "{line}: {error}");
             return;
         };
-        let reply = self.conn.acquire(&line);
-        assert_eq!(reply.numbers, in_unit(answer, ms), "{line}");
-        let had = quantity > 0 && answer[0] == 0;
-        assert_eq!(reply.id, had.then(|| id.into_bytes()), "{line}");
-        if had {
+        let (numbers, told) = match atmost {
+            true => {
+                let reply = self.conn.acquire_part(&line);
+                let seen = self.model.seen();
+                assert_eq!((reply.granted, reply.running), (granted, seen.running()), "{line}");
+                (reply.numbers, reply.id)
+            }
+            false => {
+                let reply = self.conn.acquire(&line);
+                (reply.numbers, reply.id)
+            }
+        };
+        assert_eq!(numbers, in_unit(answer, ms), "{line}");
+        assert_eq!(told, (granted > 0).then(|| id.into_bytes()), "{line}");
+        if granted > 0 {
             self.check_ttl();
         }
-        self.follow_retry(&answer, quantity);
+        self.follow_retry(&answer, if atmost { quantity.min(1) } else { quantity });
     }
 
     fn window(&mut self) {

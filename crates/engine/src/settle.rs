@@ -2,7 +2,7 @@
 
 use super::reservation::{end_us, Id, Reservation};
 use super::rule::Rule;
-use super::store::{BanEdit, Change, Refused, Store, WindowKey};
+use super::store::{BanEdit, Change, Entries, Refused, Store, WindowKey};
 use super::window::{Edit, Tally};
 
 /// What RL.APPLY did.
@@ -117,14 +117,20 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     if moment.counts() {
         count.count(&mut key.events())?;
     }
+    let mut expiry = count.expiry();
+    if count.has_future() {
+        // Events that heal are not this command's business: they stay where they are, and the key as long as they may count.
+        let newest = key.events().newest(None)?;
+        let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
+        expiry = expiry.reaching(leaves_us);
+    }
     key.write(Change {
-        // Events that heal are not this command's business.
         edit: &Edit::default(),
         reserve: Some(new),
         settle: Some(member),
         clean: false,
         ban: BanEdit::Keep,
-        expiry: (!count.has_future()).then(|| count.expiry()),
+        expiry: Some(expiry),
     });
     Ok(true)
 }
