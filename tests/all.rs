@@ -65,6 +65,29 @@ fn check_must_be_allowed_and_takes_nothing() {
 }
 
 #[test]
+fn a_quantity_of_0_changes_nothing_in_a_denied_call() {
+    let (server, mut conn) = Server::held();
+    conn.ints("RL.THROTTLE {u}bucket 3 1 1 3");
+    conn.ints("RL.WINDOW {u}window 3 1 3");
+    conn.cmd("RL.ACQUIRE {u}held 3 1 3 ID a");
+    // All three are from the future now, and the bucket is smaller too.
+    server.clock().advance_ms(-50_000);
+    let dumps =
+        |conn: &mut Conn| ["{u}bucket", "{u}window", "{u}held"].map(|key| conn.cmd(["DUMP", key]));
+    let before = dumps(&mut conn);
+    let denied = told(&conn.cmd(
+        "RL.ALL 4 {u}bucket {u}window {u}held {u}no THROTTLE 1 1 1 0 WINDOW 3 1 0 ACQUIRE 3 1 0 WINDOW 0 1",
+    ));
+    assert_eq!(denied.numbers[0], 1);
+    assert_eq!(denied.clauses[0], [0, 2, 0, -1, 2]);
+    assert_eq!(dumps(&mut conn), before);
+    // Another quantity heals them.
+    conn.cmd("RL.ALL 4 {u}bucket {u}window {u}held {u}no THROTTLE 1 1 1 WINDOW 3 1 1 ACQUIRE 3 1 WINDOW 0 1");
+    let after = dumps(&mut conn);
+    assert!(before.iter().zip(&after).all(|(before, after)| before != after));
+}
+
+#[test]
 fn shadow_is_told_and_never_denies_the_call() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:new {u}:old WINDOW 1 60 SHADOW WINDOW 5 60 MS";

@@ -642,6 +642,17 @@ fn a_bucket_is_full_at_the_first_whole_millisecond() {
 }
 
 #[test]
+fn a_value_as_long_as_can_be_is_read_and_a_longer_one_is_refused() {
+    let ban = "!9999999999999~31557600000";
+    let longest = format!("1700000000000000000.123456789+3155760000000000000{ban}");
+    assert_eq!(stored(&longest).encode().as_bytes(), longest.as_bytes());
+    for tail in ["0", "!", "x"] {
+        let long = longest.clone() + &tail.repeat(LONGEST_VALUE);
+        assert_eq!(Stored::decode(long.as_bytes()), None);
+    }
+}
+
+#[test]
 fn debts_are_read_as_they_are_written_and_others_are_refused() {
     for (value, debt_ns) in [
         ("1700000002000000000+1", 1),
