@@ -306,7 +306,8 @@ mod tests {
             recent.add(named(b"b"), 5 * GENERATION_US - back);
         }
         let heavy = recent.heaviest(GENERATION_US, 9);
-        let counts: Vec<_> = heavy.iter().map(|(_, name, count)| (&name[..], count.count)).collect();
+        let counts: Vec<_> =
+            heavy.iter().map(|(_, name, count)| (&name[..], count.count)).collect();
         assert_eq!(counts, [(&b"b"[..], 4), (&b"a"[..], 1)]);
         // And what is old is forgotten as ever.
         assert_eq!(recent.heaviest(2 * GENERATION_US, 9).len(), 2);

@@ -643,7 +643,7 @@ fn a_bucket_is_full_at_the_first_whole_millisecond() {
 
 #[test]
 fn a_value_as_long_as_can_be_is_read_and_a_longer_one_is_refused() {
-    let ban = "!9999999999999~31557600000";
+    let ban = "!1700000005000~5000";
     let longest = format!("1700000000000000000.123456789+3155760000000000000{ban}");
     assert_eq!(stored(&longest).encode().as_bytes(), longest.as_bytes());
     for tail in ["0", "!", "x"] {
