@@ -330,7 +330,9 @@ mod tests {
             let id = number.to_string();
             let (id, rule) = (id.as_bytes(), &b"-"[..]);
             let (quantity, lease_ms, end_us, order_us) = (1, 1, number, number);
-            assert!(index.insert(&Reservation { id, quantity, lease_ms, end_us, order_us, rule }));
+            let gone_us = end_us;
+            let one = Reservation { id, quantity, lease_ms, end_us, gone_us, order_us, rule };
+            assert!(index.insert(&one));
         }
         index
     }
