@@ -6,7 +6,7 @@ clients := $(or $(CARGO_TARGET_DIR),target)/clients
 rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind soak bench \
+.PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak bench \
 	pictures clean
 
 help: ## List the targets
@@ -29,9 +29,9 @@ test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey
 	cargo build --release
 	scripts/test-servers.sh $(SERVERS)
 
-test-clients: ## Run every client and example, and the clients in clients/, with what they need from pip, npm and cargo
+test-clients: ## Run every client and example, and the clients in clients/ with all versions they allow; needs pip, npm, cargo
 	@$(install) cargo cc libclang redis-server python3-venv node npm
-	@scripts/install-clients.sh
+	@scripts/install-clients.sh --versions
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all cargo test --test clients --test helpers --test examples
@@ -41,26 +41,31 @@ test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query
 	cargo build --release
 	$(with_server) scripts/test-metrics.sh
 
-package: ## A release in target/package/dist: .tar.gz, .deb, SBOM, checksums, the same bytes each time (TARGETS="amd64 arm64")
+package: ## A release in target/package/dist: .tar.gz, .deb, Dockerfile, SBOM, checksums, the same bytes each time (TARGETS="amd64 arm64")
 	scripts/package.sh $(TARGETS)
 
 test-packages: ## Install the packages and images on clean systems, on amd64 and arm64, and build them a second time (root)
 	scripts/test-packages.sh $(CASES)
 
-check: ## What CI runs: format, lints, shell scripts, dependencies, tests, and the server tests on Redis 7.0 and Valkey 9.1
-	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang redis-server shellcheck
-	cargo fmt --check
+check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1
+	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang python3 redis-server shellcheck
+	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo fmt --check --manifest-path $(rust_clients)
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	scripts/check-layers.sh
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	shellcheck $(shell_scripts)
 	cargo deny --locked check bans licenses sources
+	@if timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then cargo deny --locked check advisories; \
+		else echo "skipped advisories: their database could not be fetched: make advisories"; fi
 	@scripts/install-clients.sh --if-possible
+	scripts/check-python.sh --if-possible
+	scripts/lint-typescript.sh --if-possible
 	$(MAKE) test
 	$(with_server) scripts/test-metrics.sh --if-possible
+	scripts/test-package.sh --if-possible
 	scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
 
 bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench
@@ -78,6 +83,13 @@ fuzz: ## Feed every parser and algorithm with libFuzzer, each for T seconds (T=6
 
 valgrind: ## The core of the server tests on a server under valgrind: no invalid access, no leak of the module's
 	@scripts/valgrind.sh
+
+minimum-rust: ## Build with the oldest Rust that Cargo.toml states
+	scripts/check-minimum-rust.sh
+
+advisories: ## Look for known vulnerabilities in the dependencies; needs a network
+	@$(install) cargo cargo-deny
+	cargo deny --locked check advisories
 
 soak: ## Everything at once for T seconds: faults, failovers, little memory; the books must balance (T=600 S=seed)
 	@$(install) cargo cc libclang redis-server

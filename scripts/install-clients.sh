@@ -2,16 +2,24 @@
 # Installs the clients that the tests run into target/clients, as they are pinned in tests/clients, and what the clients
 # of this repository are tested with, as pinned in clients. What is installed already is left alone.
 #
-#   scripts/install-clients.sh [--if-possible]
+#   scripts/install-clients.sh [--if-possible] [--versions]
 #
-# --if-possible says what it has to leave out, and why, instead of failing.
+# --if-possible says what it has to leave out, and why, instead of failing. --versions also installs the older versions of
+# clients/python/versions.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 pins=$PWD/tests/clients
 clients=${CARGO_TARGET_DIR:-target}/clients
 if_possible=no
-[ "${1:-}" = --if-possible ] && if_possible=yes
+versions=no
+for option in "$@"; do
+    case $option in
+    --if-possible) if_possible=yes ;;
+    --versions) versions=yes ;;
+    *) echo "usage: $0 [--if-possible] [--versions]" >&2 && exit 2 ;;
+    esac
+done
 
 leave_out() {
     echo "skipped: clients of $1: $2" >&2
@@ -27,6 +35,16 @@ install_python() {
         cp "$2" "$1/requirements.txt"
 }
 
+# An environment for each line of clients/python/versions.txt.
+install_versions() {
+    local pin file=$clients/python-versions/pin.txt
+    mkdir -p "$clients/python-versions"
+    while read -r pin; do
+        printf '%s\nasync-timeout==5.0.1; python_full_version < "3.11.3"\n' "$pin" >"$file"
+        install_python "$clients/python-versions/$pin" "$file" || return
+    done < <(grep -v '^#' clients/python/versions.txt)
+}
+
 # Node looks for packages in the folders above the script, so the scripts are linked to from there: see tests/support.
 install_node() {
     ln -sfn "$pins" "$clients/scripts"
@@ -37,13 +55,13 @@ install_node() {
         cp "$pins/package-lock.json" "$clients/node_modules/installed.json"
 }
 
-install_typescript() {
-    local own=$clients/typescript
-    cmp -s "$PWD/clients/typescript/package-lock.json" "$own/node_modules/installed.json" && return
-    mkdir -p "$own"
-    cp clients/typescript/package.json clients/typescript/package-lock.json "$own/"
-    npm ci --prefix "$own" --ignore-scripts --no-audit --no-fund --loglevel error &&
-        cp clients/typescript/package-lock.json "$own/node_modules/installed.json"
+# The packages of a folder below target/clients, as the lock file of another says.
+install_packages() {
+    cmp -s "$2/package-lock.json" "$1/node_modules/installed.json" && return
+    mkdir -p "$1"
+    cp "$2/package.json" "$2/package-lock.json" "$1/"
+    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund --loglevel error &&
+        cp "$2/package-lock.json" "$1/node_modules/installed.json"
 }
 
 mkdir -p "$clients"
@@ -54,10 +72,16 @@ else
         leave_out Python "pip could not install tests/clients/requirements.txt"
     install_python "$clients/python" clients/python/requirements-test.txt ||
         leave_out clients/python "pip could not install clients/python/requirements-test.txt"
+    if [ "$versions" = yes ]; then
+        install_versions || leave_out clients/python "pip could not install clients/python/versions.txt"
+    fi
 fi
 if ! scripts/install-tools.sh --look node || ! scripts/install-tools.sh --look npm; then
     leave_out Node "no node 20 or later with npm"
 else
     install_node || leave_out Node "npm could not install tests/clients/package-lock.json"
-    install_typescript || leave_out clients/typescript "npm could not install clients/typescript/package-lock.json"
+    for folder in typescript typescript/lint; do
+        install_packages "$clients/${folder#typescript/}" "$PWD/clients/$folder" ||
+            leave_out "clients/$folder" "npm could not install clients/$folder/package-lock.json"
+    done
 fi

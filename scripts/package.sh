@@ -1,28 +1,30 @@
 #!/usr/bin/env bash
 # Builds the files of a release into target/package/dist, for each of the named targets:
 #
-#   scripts/package.sh [amd64] [arm64] [musl-amd64] [musl-arm64]     the machine's own unless named
+#   scripts/package.sh [amd64] [arm64]     the machine's own unless named
 #
 # libredis_ratelimit-linux-TARGET.so             the module, stripped
-# redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, its licences, redis.conf.example, CHANGELOG.md and docs
+# redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, its licences, redis.conf.example, the pages, clients and examples
 # redis-ratelimit-VERSION-linux-TARGET.cdx.json  what is inside: a CycloneDX SBOM
-# redis-ratelimit_VERSION-1_TARGET.deb           a package for Debian and Ubuntu (not of musl)
+# redis-ratelimit_VERSION-1_TARGET.deb           a package for Debian and Ubuntu
+# Dockerfile                                     makes images of the modules beside it
 # SHA256SUMS                                     of all of them
 #
 # The same commit gives the same bytes in any folder, with the same rustc: BUILD.txt in the archive names it. Times are
-# those of the commit; SOURCE_DATE_EPOCH= gives another. RUSTC= is the compiler. A module for glibc runs from glibc 2.28 on,
-# which the build proves or fails.
+# those of the commit; SOURCE_DATE_EPOCH= gives another. RUSTC= is the compiler. HOMEPAGE= is the address of the project that
+# the .deb and the images name; without it they name the README that the .deb installs. A module runs from glibc 2.28 on, which
+# the build proves or fails.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 
 glibc_floor=2.28
-cyclonedx_version=0.5.9
 
 die() {
     printf '%s\n' "$@" >&2
     exit 1
 }
+step() { echo "=== $* ($SECONDS s)" >&2; }
 
 source=$PWD
 target=${CARGO_TARGET_DIR:-target}
@@ -44,14 +46,14 @@ tag=$(git describe --tags --exact-match --match 'v*' 2>/dev/null || true)
 [ -z "$tag" ] || [ "$tag" = "v$version" ] || die "This commit has the tag $tag, but Cargo.toml says $version."
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 umask 022
+homepage=${HOMEPAGE:-file:///usr/share/doc/redis-ratelimit/README.md}
+[[ $homepage =~ ^(https|file)://[^[:space:]|\&]+$ ]] || die "HOMEPAGE is no address that begins with https:// : $homepage"
 
 triple_of() {
     case $1 in
     amd64) echo x86_64-unknown-linux-gnu ;;
     arm64) echo aarch64-unknown-linux-gnu ;;
-    musl-amd64) echo x86_64-unknown-linux-musl ;;
-    musl-arm64) echo aarch64-unknown-linux-musl ;;
-    *) die "There is no target $1. There are: amd64 arm64 musl-amd64 musl-arm64" ;;
+    *) die "There is no target $1. There are: amd64 arm64" ;;
     esac
 }
 own_target() {
@@ -66,14 +68,12 @@ own_target() {
 install_pinned() {
     local tools=${PACKAGE_TOOLS:-$work/tools}
     if ! cmp -s packaging/requirements.txt "$tools/requirements.txt"; then
+        step "fetching the linker, zig"
         python3 -m venv --clear "$tools"
         "$tools/bin/pip" install --quiet --disable-pip-version-check --requirement packaging/requirements.txt
         cp packaging/requirements.txt "$tools/"
     fi
     PATH=$tools/bin:$PATH
-    if [ "$(cargo cyclonedx --version 2>/dev/null | sed 's/.* //')" != $cyclonedx_version ]; then
-        cargo install --quiet --locked --root "$tools" --version $cyclonedx_version cargo-cyclonedx
-    fi
     export PATH ZIG_GLOBAL_CACHE_DIR=$work/zig CARGO_ZIGBUILD_CACHE_DIR=$work/zigbuild
 }
 
@@ -91,28 +91,27 @@ rustc_for() { # triple
 has_std() { compgen -G "$("$1" --print target-libdir --target "$2" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
 
 compile() { # target triple rustc: prints the path of the module
-    local triple=$2 rustc=$3 sysroot commit_hash flags
+    local triple=$2.$glibc_floor rustc=$3 sysroot commit_hash flags
     sysroot=$("$rustc" --print sysroot)
     commit_hash=$("$rustc" --version --verbose | sed -n 's/^commit-hash: //p')
     # No path of this machine gets into the module. The standard library's own is the one that rustc uses where its
     # source is not installed.
     flags=(
+        -C strip=symbols
         "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
         "--remap-path-prefix=$sysroot/lib/rustlib/src/rust=/rustc/$commit_hash"
         "--remap-path-prefix=$work=/build"
         "--remap-path-prefix=$source=/redis-ratelimit"
     )
-    case $1 in musl-*) flags+=(-C target-feature=-crt-static) ;; *) triple+=.$glibc_floor ;; esac
     # Not from a folder above the tools: zig would name its headers by relative paths, which build scripts cannot follow.
     mkdir -p "$work/build"
     (
         cd "$work/build"
-        env -u RUSTFLAGS RUSTC="$rustc" CARGO_TARGET_DIR="$work/build" CARGO_INCREMENTAL=0 \
+        env -u RUSTFLAGS RATELIMIT_COMMIT="${commit/, with*/-modified}" RUSTC="$rustc" CARGO_TARGET_DIR="$work/build" CARGO_INCREMENTAL=0 \
             CARGO_ENCODED_RUSTFLAGS="$(join $'\x1f' "${flags[@]}")" \
-            CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_STRIP=symbols \
-            cargo zigbuild --release --locked --lib --target "$triple" --manifest-path "$source/Cargo.toml" >&2
+            cargo zigbuild --profile dist --locked --lib --target "$triple" --manifest-path "$source/Cargo.toml" >&2
     )
-    echo "$work/build/$2/release/libredis_ratelimit.so"
+    echo "$work/build/$2/dist/libredis_ratelimit.so"
 }
 join() {
     local IFS=$1
@@ -124,42 +123,44 @@ join() {
 prove() { # target module
     local needed highest
     needed=$(readelf -d "$2" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-    case $1 in
-    musl-*)
-        [ "$needed" = libc.so ] || die "$2 needs more than libc: $needed"
-        ;;
-    *)
-        highest=$(readelf -V "$2" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -Vu | tail -n 1)
-        [ -n "$highest" ] || die "$2 names no version of glibc."
-        [ "$(printf '%s\n' "$highest" $glibc_floor | sort -V | tail -n 1)" = $glibc_floor ] ||
-            die "$2 needs glibc $highest, and may need $glibc_floor at most."
-        if grep -vE '^(libc|libm|libdl|libpthread|ld-linux-[a-z0-9-]+)\.so\.[0-9]+$' <<<"$needed"; then
-            die "$2 needs a library that is not part of glibc."
-        fi
-        echo "$1: the newest symbol is of glibc $highest" >&2
-        ;;
-    esac
+    highest=$(readelf -V "$2" | grep -o 'GLIBC_[0-9.]*' | sed 's/GLIBC_//' | sort -Vu | tail -n 1)
+    [ -n "$highest" ] || die "$2 names no version of glibc."
+    [ "$(printf '%s\n' "$highest" $glibc_floor | sort -V | tail -n 1)" = $glibc_floor ] ||
+        die "$2 needs glibc $highest, and may need $glibc_floor at most."
+    if grep -vE '^(libc|libm|libdl|libpthread|ld-linux-[a-z0-9-]+)\.so\.[0-9]+$' <<<"$needed"; then
+        die "$2 needs a library that is not part of glibc."
+    fi
+    echo "$1: the newest symbol is of glibc $highest" >&2
     ! readelf -SW "$2" | grep -E ' \.(debug_|symtab)' || die "$2 is not stripped."
     for path in "$source" "$work" "${CARGO_HOME:-$HOME/.cargo}"; do
         ! grep -aqF "$path" "$2" || die "$2 contains the path $path."
     done
 }
 
-sbom() { # triple rustc file
-    local draft=redis-ratelimit.draft
-    trap 'rm -f "$source/$draft.json"' EXIT
-    cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$1" --override-filename $draft
-    python3 packaging/sbom.py sbom "$1" "$("$2" --version)" "$(zig_version)" <$draft.json >"$3"
-    rm $draft.json
-    trap - EXIT
-}
 zig_version() { sed -n 's/^ziglang==//p' packaging/requirements.txt; }
 
 same_times() { find "$1" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +; }
 
 documents() { # folder: what goes with the module
-    cp LICENSE CHANGELOG.md README.md redis.conf.example "$1/"
-    cp -R docs "$1/docs"
+    cp LICENSE ./*.md redis.conf.example "$1/"
+    # Not what was left there by running them.
+    if git rev-parse --quiet --verify HEAD >/dev/null 2>&1; then
+        git ls-files -z clients docs examples | tar --null --files-from=- -cf - | tar -C "$1" -xf -
+    else
+        cp -R clients docs examples "$1/"
+    fi
+    prove_links "$1"
+}
+
+# Every link from page to page, and to a file, leads to a file of the package.
+prove_links() { # folder
+    local page link dead=()
+    while IFS= read -r -d '' page; do
+        while IFS= read -r link; do
+            [ -e "$(dirname "$page")/$link" ] || dead+=("${page#"$1"/}: $link")
+        done < <(grep -oE '\]\([^)# ]+' "$page" | cut -c 3- | grep -v '^https:')
+    done < <(find "$1" -name '*.md' -print0)
+    [ ${#dead[@]} = 0 ] || die "The package has links to files that it has not:" "${dead[@]}"
 }
 
 archive() { # target module name
@@ -182,12 +183,16 @@ debian_package() { # target module
     install -m 755 "$2" "$root/$modules/libredis_ratelimit.so"
     ln -s /$modules/libredis_ratelimit.so "$root/usr/lib/valkey/modules/libredis_ratelimit.so"
     documents "$doc"
-    rm "$doc/LICENSE"
+    # Debian keeps licences in one file.
+    ln -sf copyright "$doc/LICENSE"
     cp "$work/stage/$1/BUILD.txt" "$doc/"
+    gzip -9n <CHANGELOG.md >"$doc/changelog.gz"
+    sed -e "s/@VERSION@/$version/; s/@DATE@/$(date --utc --date="@$SOURCE_DATE_EPOCH" '+%a, %d %b %Y %H:%M:%S +0000')/" \
+        packaging/debian/changelog.in | gzip -9n >"$doc/changelog.Debian.gz"
     { cat packaging/debian/copyright LICENSE && printf '\n' && cat "$work/stage/$1/THIRD-PARTY.txt"; } >"$doc/copyright"
     for file in postinst prerm; do install -m 755 packaging/debian/$file "$root/DEBIAN/$file"; done
     chmod -R u=rwX,go=rX "$root"
-    sed -e "s/@VERSION@/$version/; s/@TARGET@/$1/; s/@GLIBC@/$glibc_floor/" \
+    sed -e "s/@VERSION@/$version/; s/@TARGET@/$1/; s/@GLIBC@/$glibc_floor/; s|@HOMEPAGE@|$homepage|" \
         -e "s/@SIZE@/$(du -k --apparent-size -s "$root/usr" | cut -f1)/" packaging/debian/control.in >"$root/DEBIAN/control"
     (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
     same_times "$root"
@@ -204,8 +209,11 @@ rm -rf "$work/stage"
 for name in "$@"; do
     triple=$(triple_of "$name")
     rustc=$(rustc_for "$triple")
+    step "$name: compiling, which takes some minutes the first time"
     module=$(compile "$name" "$triple" "$rustc")
+    step "$name: looking at what the module needs of a system"
     prove "$name" "$module"
+    step "$name: packing"
 
     stem=redis-ratelimit-$version-linux-$name
     mkdir -p "$work/stage/$name"
@@ -216,16 +224,20 @@ commit            $commit
 SOURCE_DATE_EPOCH $SOURCE_DATE_EPOCH
 compiler          $("$rustc" --version)
 linker            zig $(zig_version) by cargo-zigbuild
-C library         $(case $name in musl-*) echo musl ;; *) echo "glibc $glibc_floor or later" ;; esac)
+C library         glibc $glibc_floor or later
 
-Built by: make package TARGETS=$name
+Built by: make package TARGETS=$name${HOMEPAGE:+ HOMEPAGE=$HOMEPAGE}
 END
-    sbom "$triple" "$rustc" "$dist/$stem.cdx.json"
+    python3 packaging/sbom.py sbom "$triple" "$("$rustc" --version)" "$(zig_version)" "$module" >"$dist/$stem.cdx.json"
     python3 packaging/sbom.py licences "$triple" "$("$rustc" --version)" "$(zig_version)" >"$work/stage/$name/THIRD-PARTY.txt"
     install -m 755 "$module" "$dist/libredis_ratelimit-linux-$name.so"
     archive "$name" "$module" "$stem"
-    case $name in musl-*) ;; *) debian_package "$name" "$module" ;; esac
+    debian_package "$name" "$module"
 done
+
+sed -e "s/^ARG VERSION=.*/ARG VERSION=$version/; s/^ARG REVISION=.*/ARG REVISION=${commit%%,*}/" \
+    -e "s|^ARG HOMEPAGE=.*|ARG HOMEPAGE=${HOMEPAGE:-unknown}|" packaging/Dockerfile >"$dist/Dockerfile"
+touch --date="@$SOURCE_DATE_EPOCH" "$dist/Dockerfile"
 
 (cd "$dist" && rm -f SHA256SUMS && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .)
 echo "In $dist:"

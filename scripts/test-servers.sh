@@ -3,8 +3,11 @@
 #
 #   scripts/test-servers.sh [redis-7.0 valkey-9.1 ...]     all that scripts/fetch-servers.sh knows unless named
 #
+# Floods with I/O threads last FLOOD=20 seconds here. The servers that look for the keys of commands in such threads are run
+# once more with `io-threads 4`, by the tests that have the most to do with it; a cluster's are among them.
+#
 # What a server cannot run is counted and listed as scripts/test.sh does it. The output of each run stays in
-# target/servers/NAME.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test window').
+# target/servers/NAME.log, and in NAME-threads.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test window').
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 servers=${CARGO_TARGET_DIR:-target}/servers
@@ -18,29 +21,40 @@ cargo test --no-run "${arguments[@]}" || exit 1
 # A number of the line of totals, or 0: what log
 total() { tail -n 1 "$2" | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+' || echo 0; }
 
-table=$(printf '%-12s %-8s %7s %7s %8s %6s' server version passed failed skipped time)
+table=$(printf '%-18s %-8s %7s %7s %8s %6s' server version passed failed skipped time)
 ran=0
 broken=0
-for name in "$@"; do
-    server=$PWD/$servers/$name/redis-server
-    [[ $servers == /* ]] && server=$servers/$name/redis-server
-    if ! [ -x "$server" ]; then
-        table+=$'\n'$(printf '%-12s %s' "$name" "not had: $(sed -n "s/^SKIPPED $name: //p" "$servers/missing")")
-        continue
-    fi
-    log=$servers/$name.log
-    begin=$SECONDS
-    echo "=== $name"
-    LOG=$log REDIS_SERVER=$server scripts/test.sh "${arguments[@]}" >/dev/null
+
+run() { # server label arguments of cargo test...: one run, and its line in the table
+    local server=$1 label=$2 log=$servers/$2.log begin=$SECONDS code passed failed skipped
+    shift 2
+    echo "=== $label"
+    LOG=$log REDIS_SERVER=$server scripts/test.sh "$@" >/dev/null
     code=$?
     grep -E '^test .* FAILED$|^error' "$log"
     passed=$(total passed "$log")
     failed=$(total failed "$log")
     skipped=$(total skipped "$log")
-    table+=$'\n'$(printf '%-12s %-8s %7d %7d %8d %5ds' "$name" "$("$server" --version | sed 's/.* v=\([0-9.]*\) .*/\1/')" \
-        "$passed" "$failed" "$skipped" $((SECONDS - begin)))
+    table+=$'\n'$(printf '%-18s %-8s %7d %7d %8d %5ds' "$label" \
+        "$("$server" --version | sed 's/.* v=\([0-9.]*\) .*/\1/')" "$passed" "$failed" "$skipped" $((SECONDS - begin)))
     [ $code = 0 ] || broken=1
     ran=$((ran + passed))
+}
+
+export RATELIMIT_FLOOD_SECONDS=${FLOOD:-20}
+threaded=(--test all --test cluster --test everywhere --test blocking_order)
+[ -z "${CARGO_TEST-}" ] || threaded=("${arguments[@]}")
+for name in "$@"; do
+    server=$PWD/$servers/$name/redis-server
+    [[ $servers == /* ]] && server=$servers/$name/redis-server
+    if ! [ -x "$server" ]; then
+        table+=$'\n'$(printf '%-18s %s' "$name" "not had: $(sed -n "s/^SKIPPED $name: //p" "$servers/missing")")
+        continue
+    fi
+    run "$server" "$name" "${arguments[@]}"
+    case $name in
+    redis-8.6 | valkey-*) RATELIMIT_IO_THREADS=4 run "$server" "$name-threads" "${threaded[@]}" ;;
+    esac
 done
 
 for name in "$@"; do

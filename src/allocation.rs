@@ -107,7 +107,7 @@ fn a_call_of_rl_window_allocates_nothing_in_rust() {
     // The zone is read once.
     let first = ["RL.WINDOW", "w", "1", "60s", "2", "FIXED"];
     Server::at(NOW_US).call(window, &first, |call| call());
-    for options in ["", "BUCKETS 4", "FIXED"] {
+    for options in ["", "BUCKETS 4", "FIXED", "FIXED FROM 2023-11-01@09:00", "FIXED FROM first"] {
         let mut server = Server::at(NOW_US);
         for (quantity, limited) in [("2", 0), ("1", 0), ("1", 1), ("9", 1), ("0", 0)] {
             let words = ["RL.WINDOW", "w", "3", "60s", quantity];

@@ -38,8 +38,10 @@ pub enum Nature {
     Takes,
     /// It changes keys, but works where memory is short.
     Settles,
-    /// It changes nothing.
+    /// It changes nothing, and costs the same whatever the key holds.
     Looks,
+    /// It changes nothing, and costs the more the more the key holds.
+    Lists,
     /// It takes of several limits, and never waits.
     TakesSeveral,
     /// It looks at several limits.
@@ -197,7 +199,7 @@ pub static COMMANDS: [Command; 16] = [
         name: c"rl.held",
         run: settle::held,
         keys: READS,
-        nature: Nature::Looks,
+        nature: Nature::Lists,
         summary: c"Lists the live reservations, oldest first.",
         complexity: LISTS,
         positional: &[],
@@ -208,7 +210,7 @@ pub static COMMANDS: [Command; 16] = [
         name: c"rl.info",
         run: inspect::info,
         keys: READS,
-        nature: Nature::Looks,
+        nature: Nature::Lists,
         summary: c"Tells what lies under a key, whatever kind of limit it is.",
         complexity: c"O(N+M) with N the entries of events and M the reservations in the key",
         positional: &[],

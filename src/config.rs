@@ -13,12 +13,14 @@ pub struct Number {
     pub min: i64,
     /// The highest value.
     pub max: i64,
+    /// The value where nobody set another.
+    pub default: i64,
     value: AtomicI64,
 }
 
 impl Number {
     const fn new(default: i64, min: i64, max: i64) -> Number {
-        Number { min, max, value: AtomicI64::new(default) }
+        Number { min, max, default, value: AtomicI64::new(default) }
     }
 
     /// The present value.
@@ -73,6 +75,8 @@ pub static POLICIES_ONLY: Switch = Switch::off();
 pub static NOTIFY_DENIED: Switch = Switch::off();
 /// Whether the module also answers CL.THROTTLE.
 pub static CL_THROTTLE: Switch = Switch::off();
+/// Whether MODULE UNLOAD goes on where it loses settings.
+pub static ALLOW_UNLOAD: Switch = Switch::off();
 
 /// The zone of calendar windows until somebody sets another.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";

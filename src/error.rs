@@ -1,31 +1,42 @@
 //! Every error that a client can be told, in one list.
 
+use engine::anchor::Unfit;
 use engine::reservation::YEAR_MS;
 use engine::store::Refused;
 use engine::text::Text;
+use std::panic::Location;
 
-/// The longest word of a client that an error repeats.
-const LONGEST_WORD: usize = 24;
 /// The longest text of an error.
 pub type ErrorText = Text<256>;
 
-/// A word of a client, as an error repeats it: cut after 24 bytes, and with `?` for what is not printable ASCII, which
+/// A word of a client, as an error repeats it: cut after `N` bytes, and with `?` for what is not printable ASCII, which
 /// might end the reply's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Word {
-    bytes: [u8; LONGEST_WORD],
+pub struct Repeated<const N: usize> {
+    bytes: [u8; N],
     len: u8,
 }
 
-impl From<&[u8]> for Word {
-    fn from(word: &[u8]) -> Word {
-        let mut bytes = [0; LONGEST_WORD];
+/// The name of an option.
+pub type Word = Repeated<24>;
+/// The name of a policy.
+pub type Name = Repeated<64>;
+
+impl<const N: usize> From<&[u8]> for Repeated<N> {
+    fn from(word: &[u8]) -> Repeated<N> {
+        let mut bytes = [0; N];
         let mut len: u8 = 0;
         for (place, byte) in bytes.iter_mut().zip(word) {
             *place = if byte.is_ascii_graphic() { *byte } else { b'?' };
             len = len.saturating_add(1);
         }
-        Word { bytes, len }
+        Repeated { bytes, len }
+    }
+}
+
+impl<const N: usize> Repeated<N> {
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 }
 
@@ -41,12 +52,6 @@ impl From<Refused> for Error {
             Refused::TooManyReservations => Error::TooManyReservations,
             Refused::Semaphore => Error::ApplySemaphore,
         }
-    }
-}
-
-impl Word {
-    fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 }
 
@@ -74,8 +79,14 @@ macro_rules! errors {
             Needs(&'static str, &'static str),
             /// An option beside a quantity below the least that it may stand beside.
             QuantityBelow(&'static str, i64),
+            /// An anchor that does not fit the period.
+            Unfit(Word, Unfit),
             /// An option that says what a policy says.
             BesidePolicy(&'static str),
+            /// No policy has this name.
+            NoPolicy(Name),
+            /// A bug of ours, caught, and where.
+            Internal(&'static Location<'static>),
             $($(#[doc = $doc])+ $name,)*
         }
 
@@ -115,8 +126,8 @@ errors! {
     PeriodM = "ERR period has the unit m, which may mean 1min or 1mo: say which",
     /// The bucket would take longer than 100 years to fill.
     BucketTooLong = "ERR (max_burst + 1) * period / count must be at most 100 years of 365.25 days",
-    /// FORCE would leave a debt that is too long.
-    DebtTooLong = "ERR FORCE must not leave a debt of more than 100 years of 365.25 days",
+    /// FORCE would leave a debt that is too long, or a take a time that 19 digits cannot spell.
+    DebtTooLong = "ERR a take must not leave a debt of more than 100 years of 365.25 days, nor a time past the year 2286",
     /// FORCE would count too much in one key.
     SumTooLarge = "ERR FORCE must not count more than 9223372036854775807 in one key",
     /// As many calls wait as the setting allows.
@@ -125,12 +136,16 @@ errors! {
     Id = "ERR an id must have 1 to 64 bytes",
     /// Not a time zone.
     Zone = "ERR TZ must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00",
+    /// Neither `first` nor an anchor.
+    From = "ERR FROM must be first, HH:MM, a weekday (mon), a day of the month (15), MM-DD, or YYYY-MM-DD from 1970 to 2255; a day may have @HH:MM, a time :SS",
+    /// A day of no year, or not of that year.
+    NoSuchDay = "ERR FROM must be a day that exists: 02-29 is one, 2026-02-29 and 02-30 are none",
     /// BUCKETS or FIXED for a semaphore.
     SemaphoreWindow = "ERR BUCKETS and FIXED must not be used with period 0, which has no window",
     /// COUNTLAPSED for a semaphore.
     SemaphoreCounts = "ERR COUNTLAPSED must not be used with period 0, which has no window",
     /// The period does not divide the calendar.
-    Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12",
+    Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12; FROM YYYY-MM-DD and FROM first take others",
     /// The id is held or waiting.
     Duplicate = "DUPLICATE the id is held or waiting: it must be another, or applied or released first",
     /// As many reservations as are allowed in one key.
@@ -155,12 +170,14 @@ errors! {
     Else = "ERR syntax error: ELSE must stand between two clauses",
     /// A key of RL.ALL is given twice.
     KeyTwice = "ERR a key must be given once",
+    /// The keys of RL.ALL are in different slots of a cluster.
+    CrossSlot = "CROSSSLOT the keys of one call must be in one slot: give them the same hash tag",
+    /// Some keys of RL.ALL are on another node, or nobody knows, as their slot is on its way.
+    TryAgain = "TRYAGAIN the keys of one call must be on one node, and their slot is moving: ask again when it has moved",
     /// A clause of RL.ALL begins with another word.
     NoClause = "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",
     /// RL.ALL has more or fewer clauses than keys.
     Clauses = "ERR there must be one clause for each key",
-    /// No policy has this name.
-    NoPolicy = "NOPOLICY no policy has this name",
     /// Limits in numbers are refused.
     PoliciesOnly = "NOPOLICY limits must be given as @policy",
     /// A policy of the kind WINDOW in RL.THROTTLE.
@@ -173,11 +190,20 @@ errors! {
     PolicyKind = "ERR a policy must be a name, THROTTLE or WINDOW, and a limit",
     /// A policy lacks a part of its limit.
     PolicyLimit = "ERR its limit must be max_burst, count and period, or limit and period",
-    /// A bug of ours, caught.
-    Internal = "ERR internal error of redis-ratelimit, see the server's log",
+    /// The server has the key in use, and does not let it be written.
+    InUse = "TRYAGAIN the server does not let the key be written just now: call again",
 }
 
+/// What is told of a bug of ours. The rest is in the server's log.
+const INTERNAL: &str = "ERR internal error of redis-ratelimit, see the server's log";
+
 impl Error {
+    /// A bug of ours, here.
+    #[track_caller]
+    pub const fn internal() -> Error {
+        Error::Internal(Location::caller())
+    }
+
     /// The text, which begins with the error's code.
     pub fn text(self) -> ErrorText {
         let mut text = ErrorText::new();
@@ -217,9 +243,22 @@ impl Error {
                 say(&["ERR ", option, " must not be used with a quantity below "]);
                 text.push_number(least.unsigned_abs(), 1);
             }
+            Error::Unfit(anchor, unfit) => {
+                text.push(b"ERR FROM ");
+                text.push(anchor.as_bytes());
+                text.push(b" must be used with ");
+                text.push(unfit.periods().as_bytes());
+                text.push(b"; with this period FROM must be ");
+                text.push(unfit.anchors().as_bytes());
+            }
             Error::BesidePolicy(option) => {
                 say(&["ERR ", option, " must not be used beside a policy"]);
             }
+            Error::NoPolicy(name) => {
+                say(&["NOPOLICY no policy has the name "]);
+                text.push(name.as_bytes());
+            }
+            Error::Internal(_) => say(&[INTERNAL]),
             plain => say(&[plain.plain()]),
         }
         text
@@ -235,14 +274,15 @@ mod tests {
         for text in TEXTS {
             assert!(text.len() <= 256, "{text}");
             let code = text.split(' ').next().unwrap();
-            assert!(["ERR", "DUPLICATE", "WRONGTYPE", "NOPOLICY"].contains(&code), "{text}");
+            let codes = ["ERR", "DUPLICATE", "WRONGTYPE", "NOPOLICY", "CROSSSLOT", "TRYAGAIN"];
+            assert!(codes.contains(&code), "{text}");
         }
     }
 
     #[test]
     fn every_text_is_in_the_documentation() {
         let page = include_str!("../docs/commands.md");
-        for text in TEXTS {
+        for text in TEXTS.iter().chain([&INTERNAL]) {
             assert!(page.contains(text.strip_prefix("ERR ").unwrap_or(text)), "{text}");
         }
     }
@@ -259,6 +299,11 @@ mod tests {
                 Error::UnknownOption(Word::from(&long[..])),
                 "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
             ),
+            (
+                Error::NoPolicy(Name::from(&[b'x'; 70][..])),
+                &format!("NOPOLICY no policy has the name {}", "x".repeat(64)),
+            ),
+            (Error::NoPolicy(Name::from(&b"a\r b"[..])), "NOPOLICY no policy has the name a??b"),
             (
                 Error::NoValue("BUCKETS", &Error::OptionInteger("BUCKETS", 1, 65_536)),
                 "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",

@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::zones::zones;
 use bitflags::bitflags;
+use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
 use engine::decimal::{parse_i64, Text};
 use engine::period::{Length, Period};
@@ -48,6 +49,13 @@ options! {
         says_limit: true,
         period_0: Some(Error::SemaphoreWindow),
         group: Some(c"calendar"),
+        ..Row::PLAIN
+    };
+    /// `FROM anchor`: windows start there, or with the first event.
+    FROM = Row {
+        value: Some(Value::Start { name: c"anchor" }),
+        needs: Known::FIXED,
+        says_limit: true,
         ..Row::PLAIN
     };
     /// `TZ zone`: in this zone.
@@ -137,7 +145,7 @@ options! {
 /// Which options go with which commands.
 impl Known {
     /// Those that say how a window moves.
-    const MOVES: Known = Known::BUCKETS.union(Known::FIXED).union(Known::TZ);
+    const MOVES: Known = Known::BUCKETS.union(Known::FIXED).union(Known::FROM).union(Known::TZ);
 
     /// Of RL.THROTTLE.
     pub const THROTTLE: Known = Known::THROTTLE_RO
@@ -257,6 +265,11 @@ pub enum Value {
         /// The least, in milliseconds.
         least_ms: u64,
     },
+    /// Where windows start.
+    Start {
+        /// Its name.
+        name: &'static CStr,
+    },
     /// A time zone.
     Zone {
         /// Its name.
@@ -280,7 +293,7 @@ impl Row {
         name: "",
         token: c"",
         value: None,
-        error: Error::Internal,
+        error: Error::internal(),
         slot: usize::MAX,
         void_at_0: false,
         excludes: Known::empty(),
@@ -323,9 +336,10 @@ const fn named_row(option: Known, name: &'static str, token: &'static str, row: 
     let error = match row.value {
         Some(Value::Integer { least, most, .. }) => Error::OptionInteger(name, least, most),
         Some(Value::Duration { least_ms, .. }) => Error::OptionDuration(name, least_ms),
+        Some(Value::Start { .. }) => Error::From,
         Some(Value::Zone { .. }) => Error::Zone,
         Some(Value::Word { error, .. }) => error,
-        None => Error::Internal,
+        None => Error::internal(),
     };
     let token = match CStr::from_bytes_with_nul(token.as_bytes()) {
         Ok(token) => token,
@@ -367,9 +381,17 @@ impl Value {
             Value::Integer { .. } | Value::Duration { .. } => {
                 matches!(other, Value::Integer { .. } | Value::Duration { .. })
             }
+            Value::Start { .. } => matches!(other, Value::Start { .. }),
             Value::Zone { .. } => matches!(other, Value::Zone { .. }),
             Value::Word { .. } => matches!(other, Value::Word { .. }),
         }
+    }
+
+    /// The error for a `word` that is no such value, if it is not that of the row.
+    fn special_error(self, word: &[u8]) -> Option<Error> {
+        let special = matches!(self, Value::Start { .. })
+            && Start::parse(word) == Err(AnchorError::NoSuchDay);
+        special.then_some(Error::NoSuchDay)
     }
 
     /// The value that `word` spells.
@@ -383,6 +405,7 @@ impl Value {
                 let ms = duration_ms(word)?;
                 (least_ms..=YEAR_MS).contains(&ms).then_some(Parsed::Number(ms))
             }
+            Value::Start { .. } => Start::parse(word).ok().map(Parsed::Start),
             Value::Zone { .. } => zones(|zones| zones.named(word)).map(Parsed::Zone),
             Value::Word { most_bytes, .. } => {
                 (1..=most_bytes).contains(&word.len()).then_some(Parsed::Word(word))
@@ -417,6 +440,7 @@ fn duration_ms(text: &[u8]) -> Option<u64> {
 #[derive(Clone, Copy, Debug)]
 enum Parsed<'a> {
     Number(u64),
+    Start(Start),
     Zone(Zone),
     Word(&'a [u8]),
 }
@@ -440,17 +464,19 @@ pub struct Options<'a> {
     /// Of these, those that matter: without `LEAVE 0`.
     given: Known,
     numbers: [u64; NUMBERS],
+    starts: [Option<Start>; STARTS],
     zones: [Option<Zone>; ZONES],
     words: [&'a [u8]; WORDS],
 }
 
 const NUMBERS: usize =
     slots_before(&TABLE, TABLE.len(), Value::Integer { name: c"", least: 0, most: 0 });
+const STARTS: usize = slots_before(&TABLE, TABLE.len(), Value::Start { name: c"" });
 const ZONES: usize = slots_before(&TABLE, TABLE.len(), Value::Zone { name: c"" });
 const WORDS: usize = slots_before(
     &TABLE,
     TABLE.len(),
-    Value::Word { name: c"", most_bytes: 0, error: Error::Internal },
+    Value::Word { name: c"", most_bytes: 0, error: Error::internal() },
 );
 
 impl<'a> Options<'a> {
@@ -460,6 +486,7 @@ impl<'a> Options<'a> {
             seen: Known::empty(),
             given: Known::empty(),
             numbers: [0; NUMBERS],
+            starts: [None; STARTS],
             zones: [None; ZONES],
             words: [b""; WORDS],
         }
@@ -482,11 +509,12 @@ impl<'a> Options<'a> {
         self.seen |= row.option;
         if let Some(value) = row.value {
             let word = next().ok_or(Error::NoValue(row.name, &row.error))?;
-            let value = value.read(word).ok_or(row.error)?;
+            let wrong = || value.special_error(word).unwrap_or(row.error);
+            let value = value.read(word).ok_or_else(wrong)?;
             if row.void_at_0 && matches!(value, Parsed::Number(0)) {
                 return Ok(());
             }
-            self.keep(row.slot, value).ok_or(Error::Internal)?;
+            self.keep(row.slot, value).ok_or(Error::internal())?;
         }
         self.given |= row.option;
         Ok(())
@@ -495,6 +523,7 @@ impl<'a> Options<'a> {
     fn keep(&mut self, slot: usize, value: Parsed<'a>) -> Option<()> {
         match value {
             Parsed::Number(number) => *self.numbers.get_mut(slot)? = number,
+            Parsed::Start(start) => *self.starts.get_mut(slot)? = Some(start),
             Parsed::Zone(zone) => *self.zones.get_mut(slot)? = Some(zone),
             Parsed::Word(word) => *self.words.get_mut(slot)? = word,
         }
@@ -525,7 +554,16 @@ impl<'a> Options<'a> {
             (Value::Integer { .. } | Value::Duration { .. }, slot) => {
                 self.numbers.get(slot).copied()
             }
-            (Value::Zone { .. } | Value::Word { .. }, _) => None,
+            (Value::Start { .. } | Value::Zone { .. } | Value::Word { .. }, _) => None,
+        }
+    }
+
+    /// The start of windows that was given with this option.
+    #[inline]
+    pub fn start(&self, option: Known) -> Option<Start> {
+        match self.place(option)? {
+            (Value::Start { .. }, slot) => self.starts.get(slot).copied()?,
+            _ => None,
         }
     }
 
@@ -583,18 +621,31 @@ mod tests {
     fn each_value_is_kept_and_read_back() {
         let mut options = Options::new();
         let rows = || TABLE.iter().filter(|row| row.value.is_some());
-        // An offset of so many minutes is a zone, too.
+        // An offset of so many minutes is a zone, too, and without its sign a time of day.
         let words: Vec<_> = (10..).take(rows().count()).map(|it| format!("+00:{it}")).collect();
         let is_number =
             |row: &Row| matches!(row.value, Some(Value::Integer { .. } | Value::Duration { .. }));
         for (row, word) in rows().zip(&words) {
-            let word = if is_number(row) { &word[4..] } else { word };
+            let word = match row.value {
+                Some(Value::Start { .. }) => &word[1..],
+                _ if is_number(row) => &word[4..],
+                _ => word,
+            };
             options.add(Known::all(), row.name.as_bytes(), || Some(word.as_bytes())).unwrap();
         }
         for (row, word) in rows().zip(&words) {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let zone = |zone| text(zones(|zones| zones.name(zone)).as_bytes());
+            let start = |start| match start {
+                Start::First => panic!("it is an anchor"),
+                Start::Anchor(anchor) => {
+                    let mut text = Text::<8>::from(&b"+"[..]);
+                    anchor.write(&mut text);
+                    String::from_utf8_lossy(text.as_bytes()).into_owned()
+                }
+            };
             let read = [
+                options.start(row.option).map(start),
                 options.number(row.option).map(|number| format!("+00:{number}")),
                 options.zone(row.option).map(zone),
                 options.word(row.option).map(text),

@@ -65,6 +65,29 @@ fn check_must_be_allowed_and_takes_nothing() {
 }
 
 #[test]
+fn a_quantity_of_0_changes_nothing_in_a_denied_call() {
+    let (server, mut conn) = Server::held();
+    conn.ints("RL.THROTTLE {u}bucket 3 1 1 3");
+    conn.ints("RL.WINDOW {u}window 3 1 3");
+    conn.cmd("RL.ACQUIRE {u}held 3 1 3 ID a");
+    // All three are from the future now, and the bucket is smaller too.
+    server.clock().advance_ms(-50_000);
+    let dumps =
+        |conn: &mut Conn| ["{u}bucket", "{u}window", "{u}held"].map(|key| conn.cmd(["DUMP", key]));
+    let before = dumps(&mut conn);
+    let denied = told(&conn.cmd(
+        "RL.ALL 4 {u}bucket {u}window {u}held {u}no THROTTLE 1 1 1 0 WINDOW 3 1 0 ACQUIRE 3 1 0 WINDOW 0 1",
+    ));
+    assert_eq!(denied.numbers[0], 1);
+    assert_eq!(denied.clauses[0], [0, 2, 0, -1, 2]);
+    assert_eq!(dumps(&mut conn), before);
+    // Another quantity heals them.
+    conn.cmd("RL.ALL 4 {u}bucket {u}window {u}held {u}no THROTTLE 1 1 1 WINDOW 3 1 1 ACQUIRE 3 1 WINDOW 0 1");
+    let after = dumps(&mut conn);
+    assert!(before.iter().zip(&after).all(|(before, after)| before != after));
+}
+
+#[test]
 fn shadow_is_told_and_never_denies_the_call() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:new {u}:old WINDOW 1 60 SHADOW WINDOW 5 60 MS";
@@ -183,8 +206,103 @@ fn keys_and_values_may_be_words_of_the_syntax_and_there_may_be_64() {
 fn a_cluster_wants_all_keys_in_one_slot() {
     let server = Server::builder().cluster().start();
     let mut conn = server.conn();
-    assert!(conn.err("RL.ALL 2 a b WINDOW 5 60 WINDOW 5 60").starts_with("CROSSSLOT "));
+    for call in ["RL.ALL 2 a b WINDOW 5 60 WINDOW 5 60", "RL.ALL_RO 2 a b WINDOW 5 60 WINDOW 5 60"]
+    {
+        assert!(conn.err(call).starts_with("CROSSSLOT "), "{call}");
+        // Behind keys that are together, and before an error that only the module can find.
+        let third =
+            call.replace("2 a b", "3 {a}1 {a}2 b").replacen("WINDOW", "WINDOW x 60 WINDOW", 1);
+        assert!(conn.err(&third).starts_with("CROSSSLOT "), "{third}");
+        // Redis 7 and 8.0 refuse what the script does before the module is asked, and word it themselves.
+        let script = format!("return redis.call('{}')", call.replace(' ', "', '"));
+        for keys in ["0", "1 a"] {
+            let words = ["EVAL", &script].into_iter().chain(keys.split(' ')).collect::<Vec<_>>();
+            let error = conn.err(words);
+            let is_told = ["CROSSSLOT ", "hash to the same slot", "non local key"];
+            assert!(is_told.iter().any(|told| error.contains(told)), "{script}: {error}");
+        }
+        conn.cmd("MULTI");
+        conn.cmd(call);
+        let queued = conn.cmd("EXEC");
+        let error = match &queued {
+            Value::Array(replies) => error_line(&replies[0]),
+            _ => error_line(&queued),
+        };
+        assert!(["CROSSSLOT ", "EXECABORT "].iter().any(|code| error.starts_with(code)), "{error}");
+        assert_eq!(conn.int("DBSIZE"), 0);
+    }
     assert_eq!(told(&conn.cmd("RL.ALL 2 {u}a {u}b WINDOW 5 60 WINDOW 5 60")).numbers[0], 0);
+    // A slot that is not the one of the keys that the script names.
+    let other =
+        "return redis.call('RL.ALL', 2, '{u}a', '{u}b', 'WINDOW', 5, 60, 'WINDOW', 5, 60)[3]";
+    assert_eq!(conn.int(["EVAL", other, "1", "a"]), 3);
+    assert_eq!(conn.ints("RL.WINDOW_RO {u}b 5 60")[2], 3);
+    assert_eq!(conn.int("DBSIZE"), 2);
+}
+
+#[test]
+fn the_server_finds_its_keys() {
+    let (server, mut conn) = Server::held();
+    for (name, access) in [("RL.ALL", "RW"), ("RL.ALL_RO", "RO")] {
+        let keys =
+            |call: String, conn: &mut Conn| conn.cmd(format!("COMMAND GETKEYS {name} {call}"));
+        let call = "3 a b c WINDOW 5 60 WINDOW 5 60 WINDOW 5 60".to_owned();
+        assert_eq!(flat(&keys(call, &mut conn)), ["a", "b", "c"], "{name}");
+        for numkeys in ["x", "-1", "0", "9", "18446744073709551615"] {
+            let call = format!("{numkeys} a b WINDOW 5 60");
+            assert!(matches!(keys(call, &mut conn), Value::ServerError(_)), "{name} {numkeys}");
+        }
+        let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {name}")) else {
+            panic!("{name}")
+        };
+        let Value::Array(parts) = &infos[0] else { panic!("{name}: {infos:?}") };
+        let flags = flat(&parts[2]);
+        for (flag, is_there) in [
+            ("movablekeys", true),
+            ("write", access == "RW"),
+            ("denyoom", access == "RW"),
+            ("readonly", access == "RO"),
+            ("fast", false),
+            ("admin", false),
+            ("noscript", false),
+        ] {
+            assert_eq!(flags.iter().any(|told| told == flag), is_there, "{name}: {flag}");
+        }
+        // The first key, the last and the step: clients that know no key specs go by them.
+        let range = ints(&Value::Array(parts[3..6].to_vec()));
+        let first = if server.version().asks_modules_for_keys() { 0 } else { 2 };
+        assert_eq!(range, [first, first, first / 2], "{name}");
+        if server.version().is_from(7, 0) {
+            assert_eq!(parts[1], Value::Int(-3), "{name}");
+            let Value::Array(specs) = &parts[8] else { panic!("{name}: {parts:?}") };
+            let told: Vec<String> = flat(&specs[0]);
+            for word in [access, "access", "keynum", "keynumidx", "firstkey"] {
+                assert!(told.iter().any(|told| told == word), "{name}: {told:?} lacks {word}");
+            }
+            let others = if first == 0 { 0 } else { 1 };
+            assert_eq!(
+                specs[1..].iter().map(flat).filter(|told| told.contains(&"not_key".into())).count(),
+                others
+            );
+            assert_eq!(specs.len(), 1 + others, "{name}: {specs:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_keeps_what_it_was_told_hears_of_a_change_of_the_first_key() {
+    let server = Server::start();
+    let (mut other, mut keeps) = (server.conn(), server.conn_resp3());
+    assert_eq!(keeps.text("CLIENT TRACKING ON"), "OK");
+    let call = "RL.ALL_RO 2 {u}a {u}b WINDOW 5 60 WINDOW 5 60";
+    // Where the server asks the module for the keys, of each.
+    let heard = if server.version().asks_modules_for_keys() { 2 } else { 1 };
+    for key in ["{u}a", "{u}b"].into_iter().take(heard) {
+        keeps.cmd(call);
+        other.cmd(format!("RL.WINDOW {key} 5 60"));
+        let Value::Push { data, .. } = keeps.recv() else { panic!("no push") };
+        assert_eq!(data.iter().flat_map(flat).collect::<Vec<_>>(), [key]);
+    }
 }
 
 #[test]
@@ -202,6 +320,23 @@ fn a_user_needs_the_right_to_every_key() {
     }
     assert_eq!(conn.int("EXISTS other"), 0);
     assert_eq!(conn.ints("RL.WINDOW_RO mine:a 5 60")[2], 4);
+    for (key, is_allowed) in [("mine:b", true), ("other", false)] {
+        let look = some.cmd(format!("RL.ALL_RO 2 mine:a {key} WINDOW 5 60 WINDOW 5 60"));
+        assert_eq!(!matches!(look, Value::ServerError(_)), is_allowed, "{look:?}");
+    }
+    if server.version().is_from(7, 0) {
+        // To read a key is enough for RL.ALL_RO, and not for RL.ALL.
+        conn.cmd("ACL SETUSER looks on nopass +@all ~mine:* %R~theirs:*");
+        let mut looks = server.conn();
+        looks.cmd("AUTH looks x");
+        for keys in ["mine:a theirs:b", "theirs:b mine:a"] {
+            let look = format!("RL.ALL_RO 2 {keys} WINDOW 5 60 WINDOW 5 60");
+            assert_eq!(told(&looks.cmd(&look)).numbers[0], 0);
+            let take = look.replace("_RO", "");
+            assert!(looks.err(&take).starts_with("NOPERM "), "{take}");
+        }
+        assert_eq!(conn.int("EXISTS theirs:b"), 0);
+    }
 }
 
 #[test]

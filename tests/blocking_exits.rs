@@ -185,6 +185,20 @@ fn on_a_replica_that_may_be_written_to_a_wait_ends_too() {
 }
 
 #[test]
+fn on_a_replica_that_may_be_written_to_a_call_does_not_wait() {
+    let master = Server::start();
+    let replica = Server::builder().config("replica-read-only no").replica_of(&master).start();
+    wait_for_sync(&master, &replica);
+    let mut conn = replica.conn();
+    hold(&mut conn);
+    for block in ["0", "1h"] {
+        let denied = conn.acquire(format!("RL.ACQUIRE k 1 0 BLOCK {block}"));
+        assert_eq!(denied.limited(), 2);
+    }
+    assert_eq!(replica.figure("waited_timed_out"), 0);
+}
+
+#[test]
 fn a_server_with_waiters_shuts_down() {
     let mut server = Server::builder().aof().start();
     let mut conn = server.conn();

@@ -615,3 +615,23 @@ fn a_command_that_settles_nothing_lets_the_head_in_too() {
         assert_eq!(limited(&waiter.recv()), 0, "{command}");
     }
 }
+
+#[test]
+fn an_id_for_which_somebody_waits_is_taken_for_several_limits_too() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder");
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 ID x BLOCK 0");
+    for call in [
+        "RL.ALL 1 k ACQUIRE 9 0 1 ID x",
+        "RL.ALL 2 a k ACQUIRE 9 0 ACQUIRE 9 0 1 ID x SHADOW",
+        "RL.ACQUIRE k 9 0 1 ID x",
+    ] {
+        assert!(conn.err(call).starts_with("DUPLICATE "), "{call}");
+    }
+    assert_eq!(conn.int("EXISTS a"), 0);
+    // Under another key it is free.
+    assert_eq!(limited(&conn.cmd("RL.ALL 1 a ACQUIRE 9 0 1 ID x")), 0);
+    assert_eq!(conn.int("RL.RELEASE k holder"), 1);
+    assert_eq!(limited(&waiter.recv()), 0);
+}

@@ -159,3 +159,95 @@ fn while_clients_are_paused_time_is_up_all_the_same() {
     sleep(ms(10));
     server.expect_nobody_waits();
 }
+
+/// Calls that wait for what comes free by itself in 500 ms, on a node whose cluster goes down before that. `None` where the
+/// machine was too slow for it. What those were told whom the server did not let wait on.
+fn told_where_the_cluster_is_down(reads: &str) -> Option<Vec<Value>> {
+    let config = format!("cluster-allow-reads-when-down {reads}");
+    let server = Server::builder().cluster().config(config).start();
+    let mut conn = server.conn();
+    // The server looks after its clients in a row that takes a second, so that it sends one of the three away late.
+    let mut idle = Vec::new();
+    let calls =
+        ["RL.THROTTLE {k}t 0 1 500ms", "RL.WINDOW {k}w 1 500ms", "RL.ACQUIRE {k}a 1 0 1 LEASE 500"];
+    let mut waiters = calls.map(|call| {
+        assert_eq!(limited(&conn.cmd(call)), 0);
+        let call = call.replace("500ms", "500ms 1");
+        idle.extend((0..50).map(|_| server.conn()));
+        server.wait_shortly(format!("{call} BLOCK 0"))
+    });
+    let lost = i64::from(conn.int("CLUSTER KEYSLOT {k}") == 0);
+    assert_eq!(conn.text(format!("CLUSTER DELSLOTS {lost}")), "OK");
+    eventually(SOON, || conn.text("CLUSTER INFO").contains("cluster_state:fail"));
+    if server.figure("waited_granted") > 0 {
+        return None;
+    }
+    assert!(conn.err("RL.WINDOW {k}w 1 500ms").starts_with("CLUSTERDOWN "));
+    // Within a second the server sends those away who wait.
+    sleep(ms(1_500));
+    let told = waiters.iter_mut().filter_map(|waiter| match waiter.silent_for(ms(1)) {
+        true => None,
+        false => Some(waiter.recv()),
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(server.figure("waited_granted"), 0, "{told:?}");
+    drop(idle);
+    Some(told)
+}
+
+#[test]
+fn while_the_cluster_is_down_a_waiter_is_granted_nothing_also_where_reads_are_allowed() {
+    for reads in ["yes", "no"] {
+        let told = (0..10).find_map(|_| told_where_the_cluster_is_down(reads));
+        let told = told.expect("a cluster that goes down within 500 ms");
+        let is_refused = |reply: &Value| matches!(reply, Value::ServerError(_));
+        assert!(told.iter().all(is_refused), "reads {reads}: {told:?}");
+    }
+}
+
+/// Errors that the server has counted, and keys that were found or not. OBJECT FREQ counts as well.
+fn counts(server: &Server) -> Vec<Option<String>> {
+    ["total_error_replies", "keyspace_hits", "keyspace_misses"].map(|it| server.info(it)).to_vec()
+}
+
+#[test]
+fn waiting_is_no_use_of_the_key_and_no_error_of_the_server() {
+    for cluster in [false, true] {
+        let mut builder = Server::builder();
+        // Each use counts one more.
+        for line in ["maxmemory-policy allkeys-lfu", "lfu-log-factor 0", "lfu-decay-time 0"] {
+            builder = builder.config(line);
+        }
+        let server = if cluster { builder.cluster() } else { builder }.start();
+        let mut conn = server.conn();
+        let calls =
+            ["RL.THROTTLE t 0 1 1h 1", "RL.WINDOW w 1 1h 1", "RL.ACQUIRE a 1 0 1 LEASE 3600000"];
+        let waiters = calls.map(|call| {
+            assert_eq!(limited(&conn.cmd(call)), 0);
+            server.wait_in_line(format!("{call} BLOCK 0"))
+        });
+        let used =
+            |conn: &mut Conn| ["t", "w", "a"].map(|key| conn.int(format!("OBJECT FREQ {key}")));
+        let (before, counted) = (used(&mut conn), counts(&server));
+        sleep(ms(600));
+        assert_eq!(counts(&server), counted, "in a cluster: {cluster}");
+        assert_eq!(used(&mut conn), before, "in a cluster: {cluster}");
+        // A call of a client is one.
+        conn.cmd("RL.WINDOW_RO w 1 1h");
+        assert!(used(&mut conn)[1] > before[1]);
+        drop(waiters);
+    }
+}
+
+#[test]
+fn a_grant_after_waiting_is_a_use_of_the_key() {
+    let config = ["maxmemory-policy allkeys-lfu", "lfu-log-factor 0", "lfu-decay-time 0"];
+    let builder = config.iter().fold(Server::builder(), |builder, line| builder.config(*line));
+    let server = builder.start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW w 1 700ms");
+    let mut waiter = server.wait_in_line("RL.WINDOW w 1 700ms 1 BLOCK 0");
+    let before = conn.int("OBJECT FREQ w");
+    assert_eq!(limited(&waiter.recv()), 0);
+    assert_eq!(conn.int("OBJECT FREQ w"), before + 1);
+}

@@ -583,3 +583,35 @@ fn a_wall_clock_that_steps_back_delays_nobody() {
     assert!(!waiter.silent_for(SOON));
     assert_eq!(limited(&waiter.recv()), 0);
 }
+
+#[test]
+fn a_command_with_an_old_time_does_not_delay_a_head_that_it_finds_denied() {
+    if Version::under_test().lacks("one instant for a whole script", (7, 2)) {
+        return;
+    }
+    let server = Server::start();
+    let mut conn = server.conn();
+    // The script holds the server up, and then has the head tried, by the time at which it started.
+    let script = "local n = 0 while n < tonumber(ARGV[1]) do n = n + 1 end return redis.call('RL.RELEASE', KEYS[1], 'nobody')";
+    // How many rounds of the loop take 60 ms here.
+    let begin = Instant::now();
+    conn.cmd(["EVAL", script, "1", "other", "1000000"]);
+    let rounds = (60_000_000_u128 * 1_000_000 / begin.elapsed().as_nanos().max(1)).min(30_000_000);
+    let mut late: Vec<_> = (0..7)
+        .map(|_| {
+            conn.cmd("DEL k");
+            let taken = Instant::now();
+            assert_eq!(limited(&conn.cmd("RL.WINDOW k 1 100ms")), 0);
+            let mut waiter = server.conn();
+            waiter.send("RL.WINDOW k 1 100ms 1 BLOCK 0");
+            sleep(ms(25));
+            conn.send(["EVAL", script, "1", "k", &rounds.to_string()]);
+            assert_eq!(limited(&waiter.recv()), 0);
+            let waited = taken.elapsed();
+            conn.recv();
+            waited.saturating_sub(ms(100))
+        })
+        .collect();
+    late.sort();
+    assert!(late[2] < ms(35), "{late:?}");
+}

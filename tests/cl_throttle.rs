@@ -42,7 +42,10 @@ fn it_is_unknown_unless_the_setting_says_so() {
     for value in ["", "1", "maybe", "y"] {
         assert!(conn.err(format!("MODULE LOAD {path} cl-throttle {value}")).starts_with("ERR "));
     }
-    assert_eq!(conn.text(format!("MODULE LOAD {path} ratelimit.cl-throttle YES")), "OK");
+    assert_eq!(
+        conn.text(format!("MODULE LOAD {path} ratelimit.cl-throttle YES allow-unload yes")),
+        "OK"
+    );
     assert_eq!(conn.ints("CL.THROTTLE k 15 30 60 1"), [0, 16, 15, -1, 2]);
     assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
     assert!(conn.err("CL.THROTTLE k 15 30 60 1").contains("unknown command"));
@@ -258,7 +261,8 @@ fn the_module_takes_the_name_over_when_the_other_one_is_gone() {
     let server = Server::builder().module(false).start();
     let mut conn = server.conn();
     assert_eq!(conn.text(["MODULE", "LOAD", &other]), "OK");
-    assert_eq!(conn.text(["MODULE", "LOAD", &path, "cl-throttle", "yes"]), "OK");
+    let words = ["MODULE", "LOAD", &path, "cl-throttle", "yes", "allow-unload", "yes"];
+    assert_eq!(conn.text(words), "OK");
     assert_eq!(conn.text("CL.THROTTLE k 15 30 60"), "another module");
     for line in ["MODULE UNLOAD ratelimit", "MODULE UNLOAD cell"] {
         assert_eq!(conn.text(line), "OK");

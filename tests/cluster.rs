@@ -846,7 +846,7 @@ fn several_limits_are_asked_to_come_back_while_only_some_of_their_keys_have_move
     assert_eq!(flat(&source.cmd(call))[2], "3");
     move_key(&mut source, "{bar}a");
     let before = [target.cmd("DUMP {bar}a"), source.cmd("DUMP {bar}b")];
-    // Redis 7.0 asks the other node, which answers the same as newer servers do at once.
+    // Redis 6.2 and Valkey send to the other node, which answers the same as newer Redis does at once.
     let told = source.err(call);
     assert!(told.starts_with("TRYAGAIN ") || told.starts_with("ASK "), "{told}");
     assert!(error_line(&asking(&mut target, call)).starts_with("TRYAGAIN "));
@@ -865,12 +865,99 @@ fn several_limits_are_asked_to_come_back_while_only_some_of_their_keys_have_move
     assert_eq!(flat(&target.cmd(call))[2], "1");
 }
 
+/// What the module says where the server does not.
+const MOVING: &str =
+    "TRYAGAIN the keys of one call must be on one node, and their slot is moving: ask again when it has moved";
+const APART: &str =
+    "CROSSSLOT the keys of one call must be in one slot: give them the same hash tag";
+
+/// The names of the keys end in where the two of a call are, each at the source or the target of the slot's way.
+#[test]
+fn several_limits_are_taken_nowhere_while_their_keys_are_on_two_nodes() {
+    let cluster = Cluster::of(3, 0);
+    let (from, to) = (cluster.master_of("{bar}"), cluster.master_of("{foo}"));
+    let (mut source, mut target) = (cluster.node(from).conn(), cluster.node(to).conn());
+    let slot = source.int("CLUSTER KEYSLOT {bar}");
+    let port = cluster.node(to).port().to_string();
+    for key in ["1st", "2st", "1ts", "2ts", "1ss", "2ss", "1tt", "2tt"] {
+        source.cmd(format!("RL.WINDOW {{bar}}{key} 5 1h"));
+    }
+    let (from_id, to_id) = (cluster.id(from), cluster.id(to));
+    assert_eq!(target.text(format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")), "OK");
+    assert_eq!(source.text(format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")), "OK");
+    for key in ["2st", "1ts", "1tt", "2tt"] {
+        let key = format!("{{bar}}{key}");
+        assert_eq!(source.text(["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]), "OK");
+    }
+    let version = cluster.node(from).version();
+    for (name, left) in [("RL.ALL_RO", "4"), ("RL.ALL", "3")] {
+        let call =
+            |keys: &str| format!("{name} 2 {{bar}}1{keys} {{bar}}2{keys} WINDOW 5 1h WINDOW 5 1h");
+        for keys in ["st", "ts"] {
+            let error = source.err(call(keys));
+            // Redis 6.2 sends to the other node where others ask to come back, and so does Valkey, which looks at the first
+            // key alone, if that one has left.
+            let sends_on = !version.is_from(7, 0) || version.is_valkey && keys == "ts";
+            let code = if sends_on { "ASK " } else { "TRYAGAIN " };
+            assert!(error.starts_with(code), "{name} {keys}: {error}");
+            target.cmd("ASKING");
+            let error = target.err(call(keys));
+            // Valkey leaves it to the module.
+            let told = if version.is_valkey { MOVING } else { "TRYAGAIN " };
+            assert!(error.starts_with(told), "{name} {keys}: {error}");
+            // From a script that was sent to the node for the key that it has.
+            let script = format!("return redis.call('{}')", call(keys).replace(' ', "', '"));
+            let here = format!("{{bar}}1{keys}");
+            let (node, is_asking) =
+                if keys == "st" { (&mut source, false) } else { (&mut target, true) };
+            if is_asking {
+                node.cmd("ASKING");
+            }
+            assert!(
+                matches!(node.cmd(["EVAL", &script, "1", &here]), Value::ServerError(_)),
+                "{script}"
+            );
+        }
+        assert_eq!(flat(&source.cmd(call("ss")))[2], left, "{name}");
+        assert!(source.err(call("tt")).starts_with("ASK "), "{name}");
+        target.cmd("ASKING");
+        assert_eq!(flat(&target.cmd(call("tt")))[2], left, "{name}");
+        assert!(target.err(call("tt")).starts_with("MOVED "), "{name}");
+    }
+    // What was refused was counted nowhere.
+    for (key, is_here, counted) in [
+        ("1st", true, 1),
+        ("2st", false, 1),
+        ("1ts", false, 1),
+        ("2ts", true, 1),
+        ("1tt", false, 2),
+    ] {
+        let conn = if is_here { &mut source } else { &mut target };
+        conn.cmd("ASKING");
+        let left = conn.ints(format!("RL.WINDOW_RO {{bar}}{key} 5 1h"))[2];
+        assert_eq!(5 - left, counted, "{key}");
+    }
+}
+
 #[test]
 fn several_limits_in_different_slots_are_refused_and_take_nothing_anywhere() {
     let cluster = Cluster::of(3, 0);
     let call = "RL.ALL 2 foo bar WINDOW 5 60 WINDOW 5 60";
+    let (first, port) = (cluster.master_of("foo"), cluster.node(cluster.master_of("foo")).port());
     for node in 0..3 {
-        assert!(cluster.node(node).conn().err(call).starts_with("CROSSSLOT "), "{node}");
+        let error = cluster.node(node).conn().err(call);
+        // Valkey looks at the first key alone, and the module of that one's node at the others.
+        let is_sent_on = node != first;
+        match cluster.node(node).version().is_valkey {
+            true if is_sent_on => {
+                assert!(
+                    error.starts_with("MOVED ") && error.ends_with(&format!(":{port}")),
+                    "{error}"
+                );
+            }
+            true => assert_eq!(error, APART),
+            false => assert!(error.starts_with("CROSSSLOT "), "{node}: {error}"),
+        }
         assert_eq!(cluster.node(node).conn().int("DBSIZE"), 0);
     }
     let mut conn = cluster.client();

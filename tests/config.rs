@@ -48,12 +48,13 @@ fn config_get_lists_all_settings_with_their_defaults() {
         assert_eq!(get(&mut conn, name), default.to_string());
     }
     let others = [("timezone", "UTC"), ("policies", "")];
-    let switches = ["policies-only", "notify-denied", "cl-throttle"].map(|name| (name, "no"));
+    let switches = ["policies-only", "notify-denied", "cl-throttle", "allow-unload"];
+    let switches = switches.map(|name| (name, "no"));
     for (name, default) in others.into_iter().chain(switches) {
         assert_eq!(get(&mut conn, name), default, "{name}");
     }
     let Value::Array(all) = conn.cmd("CONFIG GET ratelimit.*") else { panic!("no array") };
-    assert_eq!(all.len(), 2 * 10);
+    assert_eq!(all.len(), 2 * 11);
 }
 
 #[test]
@@ -257,29 +258,72 @@ fn a_bad_line_of_redis_conf_keeps_the_server_from_starting() {
         return;
     }
     for line in ["window-entries 0", "window-entries x", "timezone Mars/Olympus", "lease 0"] {
-        let config = other.dir().join("bad.conf");
-        let module = module_path();
-        let log = other.dir().join("bad.log");
-        let lines =
-            format!("port 0\nunixsocket bad.socket\nloadmodule {module}\nratelimit.{line}\n");
-        fs::write(&config, lines).unwrap();
-        let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
-        let mut server = Command::new(binary)
-            .arg(&config)
-            .current_dir(other.dir())
-            .stdout(fs::File::create(&log).unwrap())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let begin = Instant::now();
-        while server.try_wait().unwrap().is_none() && begin.elapsed() < Duration::from_secs(20) {
-            sleep(Duration::from_millis(10));
-        }
-        let _ = server.kill();
-        assert!(!server.wait().unwrap().success(), "{line}");
-        let log = fs::read_to_string(&log).unwrap();
+        let loads = format!("loadmodule {}", module_path());
+        let log = log_of_a_start_that_fails(&other, &format!("{loads}\nratelimit.{line}\n"));
         assert!(log.contains("ratelimit."), "{line}: {log}");
     }
+}
+
+/// Starts a server with these lines in its file, beside another one; it must end by itself.
+#[track_caller]
+fn log_of_a_start_that_fails(other: &Server, lines: &str) -> String {
+    let config = other.dir().join("bad.conf");
+    let log = other.dir().join("bad.log");
+    fs::write(&config, format!("port 0\nunixsocket bad.socket\n{lines}")).unwrap();
+    let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let mut server = Command::new(binary)
+        .arg(&config)
+        .current_dir(other.dir())
+        .stdout(fs::File::create(&log).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    while server.try_wait().unwrap().is_none() && begin.elapsed() < Duration::from_secs(20) {
+        sleep(Duration::from_millis(10));
+    }
+    let _ = server.kill();
+    assert!(!server.wait().unwrap().success(), "{lines}");
+    fs::read_to_string(&log).unwrap()
+}
+
+#[test]
+fn a_misspelled_setting_is_told_as_docs_operations_says() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md"));
+    let page = page.unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = |message: &str, found: &str| {
+        assert!(page.contains(message), "docs/operations.md does not have: {message}");
+        assert!(found.contains(message), "not told: {message}: {found}");
+    };
+    let server = Server::start();
+    let mut conn = server.conn();
+    let path = module_path();
+    conn.err(format!("MODULE LOAD {path} lesae 1"));
+    assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    conn.err(format!("MODULE LOAD {path} lesae 1"));
+    told("load argument lesae 1: no such setting", &server.log());
+    if !has_settings() {
+        return;
+    }
+    let loads = format!("loadmodule {path}\n");
+    for lines in [format!("{loads}ratelimit.lesae 1\n"), "ratelimit.lease 1\n".to_owned()] {
+        let log = log_of_a_start_that_fails(&server, &lines);
+        told(
+            "Module Configuration detected without loadmodule directive or no ApplyConfig call: aborting",
+            &log,
+        );
+        if server.version().is_valkey && lines.starts_with(&loads) {
+            told("Unused Module Configuration: ratelimit.lesae", &log);
+        }
+    }
+    let refused = conn.err(format!("MODULE LOADEX {path} CONFIG ratelimit.lesae 1"));
+    told("Error loading the extension", &refused);
+    told("Loadex configurations were not applied, likely due to invalid arguments", &server.log());
+    assert_eq!(conn.text(format!("MODULE LOAD {path}")), "OK");
+    told(
+        "Unknown option or number of arguments for CONFIG SET - 'ratelimit.lesae'",
+        &conn.err("CONFIG SET ratelimit.lesae 1"),
+    );
 }
 
 #[test]

@@ -160,8 +160,11 @@ fn a_cluster_routes_each_command_by_its_one_key() {
     let empty = conn.int("CLUSTER KEYSLOT other");
     let give = format!("CLUSTER SETSLOT {empty} NODE {id}");
     eventually(Duration::from_secs(20), || matches!(conn.cmd(&give), Value::Okay));
-    for call in CALLS {
-        let told = conn.err(call.replacen("{user}", "{other}", 1));
+    let several = ["RL.ALL", "RL.ALL_RO"]
+        .map(|name| format!("{name} 2 {{user}}:4 {{user}}:5 WINDOW 5 60 WINDOW 5 60"));
+    assert!(several.iter().all(|call| matches!(conn.cmd(call), Value::Array(_))));
+    for call in CALLS.into_iter().chain(several.iter().map(String::as_str)) {
+        let told = conn.err(call.replace("{user}", "{other}"));
         assert_eq!(told, format!("MOVED {empty} 127.0.0.1:{}", second.port()), "{call}");
     }
     assert_eq!(conn.ints("RL.THROTTLE {user}:1 15 30 60 1")[2], 14);
@@ -232,20 +235,42 @@ fn a_user_needs_the_right_to_the_key() {
 fn the_acl_categories_are_told_where_the_server_has_them() {
     let (server, mut conn) = Server::held();
     let can = if server.version().is_valkey { (8, 0) } else { (7, 4) };
-    let release = server.version().release;
-    if server.version().is_from(7, 2) {
-        for (category, command) in
-            [("read", "rl.throttle_ro"), ("write", "rl.throttle"), ("fast", "rl.throttle")]
-        {
-            let commands = flat(&conn.cmd(format!("ACL CAT {category}")));
-            assert!(commands.contains(&command.to_owned()), "{category}");
+    let has_own = server.version().release >= can;
+    for (command, categories) in [
+        ("rl.throttle", "write fast blocking"),
+        ("rl.window", "write fast blocking"),
+        ("rl.acquire", "write fast blocking"),
+        ("rl.throttle_ro", "read fast"),
+        ("rl.window_ro", "read fast"),
+        ("rl.acquire_ro", "read fast"),
+        ("rl.apply", "write fast"),
+        ("rl.release", "write fast"),
+        ("rl.renew", "write fast"),
+        ("rl.held", "read slow"),
+        ("rl.all", "write slow"),
+        ("rl.all_ro", "read slow"),
+        ("rl.policies", "admin dangerous slow"),
+        ("rl.top", "admin dangerous slow"),
+    ] {
+        let is_own = has_own && !categories.contains("admin");
+        let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {command}")) else {
+            panic!("{command}")
+        };
+        let Value::Array(parts) = &infos[0] else { panic!("{command}: {infos:?}") };
+        let mut told = flat(&parts[6]);
+        told.sort();
+        let mut expected: Vec<_> = categories.split(' ').map(|name| format!("@{name}")).collect();
+        expected.extend(is_own.then(|| "@ratelimit".to_owned()));
+        expected.sort();
+        // Before 7.2 a module's command is in none.
+        let has_any = server.version().is_from(7, 2);
+        assert_eq!(told, if has_any { expected } else { vec![] }, "{command}");
+        let all = ["read", "write", "fast", "slow", "blocking", "admin", "dangerous"];
+        for category in all.into_iter().chain(has_own.then_some("ratelimit")) {
+            let listed = flat(&conn.cmd(format!("ACL CAT {category}")));
+            let is_in = told.contains(&format!("@{category}"));
+            assert_eq!(listed.iter().any(|name| name == command), is_in, "{command}: {category}");
         }
-    }
-    if release >= can {
-        let mut commands = flat(&conn.cmd("ACL CAT ratelimit"));
-        commands.sort();
-        assert!(commands.contains(&"rl.throttle".to_owned()), "{commands:?}");
-        assert!(commands.contains(&"rl.throttle_ro".to_owned()), "{commands:?}");
     }
 }
 
@@ -264,31 +289,31 @@ const COMMANDS: [(&str, i64, &str, &str); 11] = [
         "rl.window",
         -3,
         "write denyoom fast blocking",
-        "key limit period policy quantity BUCKETS FIXED TZ LEAVE ATMOST FORCE COUNTDENIED BLOCK MS",
+        "key limit period policy quantity BUCKETS FIXED FROM TZ LEAVE ATMOST FORCE COUNTDENIED BLOCK MS",
     ),
     (
         "rl.window_ro",
         -3,
         "readonly fast",
-        "key limit period policy quantity BUCKETS FIXED TZ LEAVE MS",
+        "key limit period policy quantity BUCKETS FIXED FROM TZ LEAVE MS",
     ),
     (
         "rl.acquire",
         -3,
         "write denyoom fast blocking",
-        "key limit period policy quantity BUCKETS FIXED TZ LEAVE LEASE ID BLOCK MS",
+        "key limit period policy quantity BUCKETS FIXED FROM TZ LEAVE LEASE ID BLOCK MS",
     ),
     (
         "rl.acquire_ro",
         -3,
         "readonly fast",
-        "key limit period policy quantity BUCKETS FIXED TZ LEAVE MS",
+        "key limit period policy quantity BUCKETS FIXED FROM TZ LEAVE MS",
     ),
     ("rl.apply", -3, "write fast", "key id quantity"),
     ("rl.release", -3, "write fast", "key id"),
     ("rl.renew", -3, "write fast", "key id LEASE"),
-    ("rl.held", 2, "readonly fast", "key"),
-    ("rl.info", 2, "readonly fast", "key"),
+    ("rl.held", 2, "readonly", "key"),
+    ("rl.info", 2, "readonly", "key"),
 ];
 
 #[test]
@@ -306,7 +331,9 @@ fn command_info_tells_flags_and_keys() {
         for flag in flags.split(' ').filter(|flag| *flag != "blocking") {
             assert!(told.iter().any(|word| word == flag), "{name}: {told:?} lacks {flag}");
         }
-        for not in ["movablekeys", "admin", "noscript", if writes { "readonly" } else { "write" }] {
+        let slow = if flags.contains("fast") { "" } else { "fast" };
+        let wrong = if writes { "readonly" } else { "write" };
+        for not in ["movablekeys", "admin", "noscript", wrong, slow] {
             assert!(!told.iter().any(|word| word == not), "{name}: {told:?} has {not}");
         }
         assert_eq!(told.iter().any(|word| word == "denyoom"), flags.contains("denyoom"), "{name}");

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use support::*;
 
@@ -52,12 +53,49 @@ fn the_types_of_the_python_client_hold() {
     run(python(&tools, "mypy").arg("--cache-dir").arg(cache));
 }
 
+/// Runs test modules of the Python client with what is installed in a folder. `everything` is what takes long as well, in
+/// `make test-clients`.
+#[track_caller]
+fn python_tests(tools: &Path, modules: &[&str], everything: bool) {
+    let mut command = python(tools, "python");
+    command.args(["-m", "unittest"]).args(modules.iter().map(|name| format!("tests.{name}")));
+    let server = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    command.env("RATELIMIT_SERVER", server).env("RATELIMIT_MODULE", module_path());
+    if !everything {
+        command.env_remove("CLIENTS").env_remove("OUTAGES_TABLE");
+    } else if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
+        command.env("OUTAGES_TABLE", Path::new(env!("CARGO_MANIFEST_DIR")).join(page));
+    }
+    // The tests of a machine that does other things as well. By hand the slack is 50 ms.
+    if std::env::var_os("RATELIMIT_SLACK").is_none() {
+        command.env("RATELIMIT_SLACK", "1");
+    }
+    on_servers(&mut command);
+}
+
 #[test]
 fn the_python_client_works_with_redis_py_and_valkey_py() {
     let Some(tools) = installed("python", "requirements.txt") else { return };
-    let discover =
-        ["-m", "unittest", "discover", "--start-directory", "tests", "--top-level-directory", "."];
-    on_servers(python(&tools, "python").args(discover));
+    python_tests(&tools, &["test_calls", "test_server", "test_readme"], true);
+}
+
+#[test]
+fn the_python_client_answers_in_every_outage_as_its_table_says() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    python_tests(&tools, &["test_outages"], true);
+}
+
+/// The oldest versions that the package allows, and the last of each major one.
+#[test]
+fn the_python_client_works_with_older_versions_of_its_libraries() {
+    if !all_clients() {
+        return skip("older versions of redis-py and valkey-py", "not installed");
+    }
+    let versions = fs::read_to_string(sources().join("python/versions.txt")).unwrap();
+    for version in versions.lines().filter(|line| !line.starts_with('#')) {
+        let tools = installed(&format!("python-versions/{version}"), "requirements.txt").unwrap();
+        python_tests(&tools, &["test_calls", "test_server", "test_outages"], false);
+    }
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -72,29 +110,68 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The compiler looks for packages in the folders above a source file, so it is given a copy below target/clients.
-#[test]
-fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
-    let Some(tools) = installed("typescript", "node_modules/installed.json") else { return };
+/// Builds the TypeScript client below target/clients: the compiler looks for packages in the folders above a source file.
+/// It is built once, for all tests.
+fn typescript() -> Option<&'static PathBuf> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(build_typescript).as_ref()
+}
+
+fn build_typescript() -> Option<PathBuf> {
+    let tools = installed("typescript", "node_modules/installed.json")?;
     for stale in ["src", "test", "dist", "build"] {
         let _ = fs::remove_dir_all(tools.join(stale));
     }
-    for table in ["cases.json", "headers.json"] {
+    for table in ["cases.json", "headers.json", "insight.json", "spoken.json"] {
         copy(&sources().join(table), &clients_dir().join(table));
     }
-    let parts =
-        ["src", "test", "package.json", "tsconfig.json", "tsconfig.cjs.json", "tsconfig.test.json"];
+    let parts = [
+        "src",
+        "test",
+        "README.md",
+        "package.json",
+        "tsconfig.json",
+        "tsconfig.cjs.json",
+        "tsconfig.test.json",
+    ];
     for part in parts {
         copy(&sources().join("typescript").join(part), &tools.join(part));
     }
     for script in ["build", "check"] {
         run(Command::new("npm").args(["run", "--silent", script]).current_dir(&tools));
     }
-    let tests = ["build/test/calls.test.js", "build/test/server.test.js"];
-    on_servers(
-        Command::new("node")
-            .args(["--test", "--test-reporter=spec"])
-            .args(tests)
-            .current_dir(&tools),
-    );
+    Some(tools)
+}
+
+/// Node's test runner on files of the TypeScript client.
+fn node(tools: &Path, tests: &[&str]) -> Command {
+    let mut command = Command::new("node");
+    command.args(["--test", "--test-reporter=spec"]);
+    command.args(tests.iter().map(|test| format!("build/test/{test}.test.js")));
+    // For the servers that the tests start by themselves.
+    command.env("RATELIMIT_SO", module_path()).current_dir(tools);
+    command
+}
+
+#[test]
+fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
+    let Some(tools) = typescript() else { return };
+    on_servers(&mut node(tools, &["calls", "server", "readme"]));
+}
+
+#[test]
+fn the_typescript_client_follows_sentinels_and_clusters() {
+    let Some(tools) = typescript() else { return };
+    print!("{}", run(&mut node(tools, &["topologies"])));
+}
+
+/// OUTAGES_TABLE=clients/README.md writes what it measures into that page.
+#[test]
+fn the_typescript_client_answers_in_every_outage() {
+    let Some(tools) = typescript() else { return };
+    let mut command = node(tools, &["outages"]);
+    if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
+        command.env("OUTAGES_TABLE", Path::new(env!("CARGO_MANIFEST_DIR")).join(page));
+    }
+    print!("{}", run(&mut command));
 }

@@ -829,3 +829,49 @@ fn a_replica_takes_an_expired_key_for_gone_before_its_master_deletes_it() {
     wait_for_sync(&server, &replica);
     assert_eq!(reader.acquire(look).numbers[..3], [0, 20, 19]);
 }
+
+#[test]
+fn a_denied_call_drops_leases_where_many_have_lapsed() {
+    let (server, mut conn) = Server::held();
+    crowd(&mut conn, "k", 200, "10ms");
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1000000 0 900000 LEASE 1h ID long").limited(), 0);
+    server.clock().advance_us(20_000);
+    let mut left = 201;
+    for dropped in [64, 64, 64, 0, 0] {
+        assert_eq!(conn.acquire("RL.ACQUIRE k 1000000 0 900000").limited(), 2);
+        left -= dropped;
+        assert_eq!(conn.int("ZCARD k"), left);
+    }
+}
+
+/// A number in INFO ratelimit.
+fn figure(server: &Server, name: &str) -> i64 {
+    server.info(name).unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_index_of_a_key_that_became_another_type_is_forgotten() {
+    let (server, mut conn) = Server::held();
+    crowd(&mut conn, "k", 20, "1h");
+    assert_eq!(figure(&server, "ratelimit_indexes"), 1);
+    // The server does not tell of this change.
+    assert_eq!(conn.text("SET k x"), "OK");
+    for call in ["RL.ACQUIRE k 20 0", "RL.HELD k"] {
+        assert!(conn.err(call).starts_with("WRONGTYPE "));
+    }
+    assert_eq!(figure(&server, "ratelimit_indexes"), 0);
+    assert_eq!(figure(&server, "ratelimit_index_bytes"), 0);
+}
+
+#[test]
+fn the_bytes_of_indexes_have_the_names_of_their_keys() {
+    let (server, mut conn) = Server::held();
+    crowd(&mut conn, "k", 20, "1h");
+    let short = figure(&server, "ratelimit_index_bytes");
+    let name = "n".repeat(100_000);
+    crowd(&mut conn, &name, 20, "1h");
+    let both = figure(&server, "ratelimit_index_bytes");
+    assert!(both - 2 * short >= 99_999, "{short} {both}");
+    assert_eq!(conn.int(format!("DEL {name}")), 1);
+    assert_eq!(figure(&server, "ratelimit_index_bytes"), short);
+}

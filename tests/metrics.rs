@@ -55,14 +55,14 @@ fn the_script_exports_every_number_of_info() {
     assert_eq!(get("ratelimit_top_readable"), Some("1"));
     assert_eq!(get("ratelimit_top_denied:0:user:1"), Some("2"));
 
-    // Each field is there: version and digest are labels of one metric, a policy has three numbers.
+    // Each field is there: version, commit and digest are labels of one metric, a policy has three numbers.
     let info = text(&conn.cmd("INFO ratelimit"));
     let mut fields = 0;
     for (field, value) in info.lines().filter_map(|line| line.split_once(':')) {
         fields += 1;
         let name = field.strip_prefix("ratelimit_").unwrap();
         let found = match (name, name.rsplit_once('_')) {
-            ("version" | "policies_digest", _) => metrics
+            ("version" | "commit" | "policies_digest", _) => metrics
                 .keys()
                 .any(|key| key.starts_with("ratelimit_module:") && key.contains(value)),
             (_, Some(_)) if value.starts_with("allowed=") => {
@@ -80,6 +80,23 @@ fn the_script_exports_every_number_of_info() {
         assert!(found, "{field} is not exported: {metrics:?}");
     }
     assert!(fields > 40, "{info}");
+}
+
+#[test]
+fn the_page_explains_every_alert_and_names_no_other() {
+    let read =
+        |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let (rules, page) = (read("examples/metrics/alerts.yml"), read("docs/operations.md"));
+    let alerts: Vec<_> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() >= 18, "{alerts:?}");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| Ratelimit")?.split(' ').next());
+    let rows: Vec<_> = rows.map(|rest| format!("Ratelimit{rest}")).collect();
+    assert_eq!(rows, alerts, "the table has a row for each, in the order of the file");
+    for word in page.split(|c: char| !c.is_ascii_alphanumeric()) {
+        let is_alert = word.starts_with("Ratelimit");
+        assert!(!is_alert || alerts.contains(&word), "there is no alert {word}");
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use support::*;
 #[test]
 fn pictures_and_tables_are_what_runs_draw() {
     let files = drawn::files();
-    assert_eq!(files.len(), 5);
+    assert_eq!(files.len(), 6);
     for (path, text) in files {
         let committed = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&path));
         let committed = committed.unwrap_or_else(|error| panic!("{path}: {error}"));

@@ -175,7 +175,7 @@ fn empty_parts_are_skipped_and_an_empty_text_is_an_empty_table() {
         set(&mut conn, empty);
         assert_eq!(rows(&mut conn), []);
         assert_eq!(shown(&mut conn), empty);
-        assert_eq!(conn.err("RL.WINDOW k @a 0"), "NOPOLICY no policy has this name");
+        assert_eq!(conn.err("RL.WINDOW k @a 0"), "NOPOLICY no policy has the name a");
     }
 }
 
@@ -291,7 +291,7 @@ fn as_a_load_argument_the_table_stands_last_with_or_without_quotes() {
     for words in
         [vec!["policies", table], [&["policies"], &*table.split(' ').collect::<Vec<_>>()].concat()]
     {
-        let load = [&["MODULE", "LOAD", &path], words.as_slice()].concat();
+        let load = [&["MODULE", "LOAD", &path, "allow-unload", "yes"], words.as_slice()].concat();
         assert_eq!(conn.text(load), "OK");
         assert_eq!(rows(&mut conn).len(), 2);
         assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
@@ -398,7 +398,7 @@ fn a_policy_of_another_kind_is_refused_and_the_error_says_so() {
         "ERR the policy is of the kind WINDOW, and RL.THROTTLE takes those of the kind THROTTLE";
     let window = "ERR the policy is of the kind THROTTLE, and RL.WINDOW and RL.ACQUIRE take those of the kind WINDOW";
     let semaphore = "ERR the policy has period 0, a semaphore, which only RL.ACQUIRE takes";
-    let unknown = "NOPOLICY no policy has this name";
+    let none = "NOPOLICY no policy has the name none";
     for (call, error) in [
         ("RL.THROTTLE k @win", throttle),
         ("RL.THROTTLE_RO k @win", throttle),
@@ -412,14 +412,14 @@ fn a_policy_of_another_kind_is_refused_and_the_error_says_so() {
         ("RL.WINDOW k @sem", semaphore),
         ("RL.WINDOW_RO k @sem", semaphore),
         ("RL.ALL 1 k WINDOW @sem", semaphore),
-        ("RL.THROTTLE k @none", unknown),
-        ("RL.THROTTLE k @RATE", unknown),
-        ("RL.THROTTLE k @", unknown),
-        ("RL.WINDOW k @rate2 1 NONSENSE", unknown),
-        ("RL.ACQUIRE k @none", unknown),
-        ("RL.ACQUIRE_RO k @none", unknown),
-        ("RL.ALL 1 k THROTTLE @none", unknown),
-        ("RL.ALL_RO 1 k WINDOW @none", unknown),
+        ("RL.THROTTLE k @none", none),
+        ("RL.THROTTLE k @RATE", "NOPOLICY no policy has the name RATE"),
+        ("RL.THROTTLE k @", "NOPOLICY no policy has the name "),
+        ("RL.WINDOW k @rate2 1 NONSENSE", "NOPOLICY no policy has the name rate2"),
+        ("RL.ACQUIRE k @none", none),
+        ("RL.ACQUIRE_RO k @none", none),
+        ("RL.ALL 1 k THROTTLE @none", none),
+        ("RL.ALL_RO 1 k WINDOW @none", none),
     ] {
         assert_eq!(conn.err(call), error, "{call}");
     }

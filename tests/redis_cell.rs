@@ -58,7 +58,7 @@ fn the_rates_that_the_page_calls_safe_store_integers_and_the_others_do_not() {
 }
 
 #[test]
-fn the_page_s_command_lists_the_keys_that_redis_cell_cannot_read() {
+fn the_page_s_lines_list_the_keys_that_redis_cell_cannot_read() {
     let server = with_cl_throttle();
     let mut conn = server.conn();
     conn.ints("CL.THROTTLE safe 15 30 60");
@@ -67,8 +67,8 @@ fn the_page_s_command_lists_the_keys_that_redis_cell_cannot_read() {
     conn.ints("RL.WINDOW window 5 60");
     conn.cmd("SET other 1.5");
     let page = page();
-    let line =
-        page.lines().map(str::trim).find(|line| line.starts_with("redis-cli --scan")).unwrap();
+    let (_, after) = page.split_once("```bash\nstep=").unwrap();
+    let (lines, _) = after.split_once("```").unwrap();
     let has_cli = Command::new("redis-cli")
         .arg("--version")
         .stdout(Stdio::null())
@@ -76,12 +76,19 @@ fn the_page_s_command_lists_the_keys_that_redis_cell_cannot_read() {
         .status()
         .is_ok_and(|status| status.success());
     if !has_cli {
-        skip("the line of the page", "redis-cli is not installed");
+        skip("the lines of the page", "redis-cli is not installed");
         return;
     }
-    let line = line.replace("redis-cli", &format!("redis-cli -p {}", server.port()));
-    let printed = run(Command::new("bash").args(["-c", &line]));
-    let mut keys: Vec<&str> = printed.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+    // More keys than one step has.
+    conn.cmd([
+        "EVAL",
+        "for i = 1, 2500 do redis.call('SET', 'safe:' .. i, '1795304056112952571') end",
+        "0",
+    ]);
+    let cli = format!("redis-cli -p {}", server.port());
+    let lines = format!("step={}", lines.replace("redis-cli", &cli));
+    let printed = run(Command::new("bash").args(["-c", &lines]));
+    let mut keys: Vec<&str> = printed.lines().collect();
     keys.sort_unstable();
     assert_eq!(keys, ["debt", "fraction"], "{printed}");
 }

@@ -10,7 +10,9 @@ use std::fmt::Write;
 use support::*;
 
 const MINUTE_US: i64 = 60_000_000;
-const SEEDS: u64 = 24;
+/// 21 November 2026, 00:00:30 in Kolkata, lies so long before a multiple of seven minutes.
+const KOLKATA_US: i64 = 7 * MINUTE_US - 1_795_199_430_000_000 % (7 * MINUTE_US);
+const SEEDS: u64 = 36;
 const STEPS: usize = 500;
 
 /// A kind of window.
@@ -20,10 +22,11 @@ enum Kind {
     Sliding { period_us: i64 },
     Buckets { period_us: i64, n: i64 },
     Fixed { period_us: i64, offset_us: i64 },
+    FirstHit { period_us: i64 },
 }
 
 /// Arguments and their meaning.
-const KINDS: [(&str, &str, Kind); 6] = [
+const KINDS: [(&str, &str, Kind); 9] = [
     ("0", "", Kind::Semaphore),
     ("10", "", Kind::Sliding { period_us: 10_000_000 }),
     ("700ms", "", Kind::Sliding { period_us: 700_000 }),
@@ -34,12 +37,20 @@ const KINDS: [(&str, &str, Kind); 6] = [
         "FIXED TZ Asia/Kolkata",
         Kind::Fixed { period_us: 60 * MINUTE_US, offset_us: 330 * MINUTE_US },
     ),
+    (
+        "7min",
+        "FIXED FROM 2026-11-21@00:00:30 TZ Asia/Kolkata",
+        Kind::Fixed { period_us: 7 * MINUTE_US, offset_us: KOLKATA_US },
+    ),
+    ("10s", "FIXED FROM first", Kind::FirstHit { period_us: 10_000_000 }),
+    ("700ms", "FIXED FROM FIRST", Kind::FirstHit { period_us: 700_000 }),
 ];
 
 impl Kind {
-    /// When an event stops counting.
+    /// When an event stops counting, in a window that began with it where the first event opens one.
     fn leave_us(self, event_us: i64) -> i64 {
         match self {
+            Kind::FirstHit { period_us } => event_us + period_us,
             Kind::Semaphore => event_us,
             Kind::Sliding { period_us } | Kind::Buckets { period_us, .. } => event_us + period_us,
             Kind::Fixed { period_us, offset_us } => {
@@ -53,7 +64,7 @@ impl Kind {
     fn period_ms(self) -> i64 {
         match self {
             Kind::Sliding { period_us } | Kind::Buckets { period_us, .. } => period_us / 1_000,
-            Kind::Semaphore | Kind::Fixed { .. } => 0,
+            Kind::Semaphore | Kind::Fixed { .. } | Kind::FirstHit { .. } => 0,
         }
     }
 
@@ -61,6 +72,7 @@ impl Kind {
     fn folds(self, first_us: i64, now_us: i64, limit: i64) -> bool {
         match self {
             Kind::Buckets { period_us, n } if limit > n => (now_us - first_us) * n < period_us,
+            Kind::FirstHit { period_us } => now_us - first_us < period_us,
             _ => false,
         }
     }
@@ -116,6 +128,14 @@ impl Model {
         seen
     }
 
+    /// When an entry stops counting.
+    fn leaves_us(&self, entry: &Entry) -> i64 {
+        match self.kind {
+            Kind::FirstHit { .. } => self.kind.leave_us(entry.first_us),
+            kind => kind.leave_us(entry.newest_us),
+        }
+    }
+
     /// Takes events from the future as happening now, and leases as beginning now.
     fn heal(&mut self) {
         self.heal_events();
@@ -143,7 +163,7 @@ impl Model {
 
     /// What ends by itself after `now_us`: when, and how much.
     fn ends(&self) -> Vec<(i64, i64)> {
-        let events = self.entries.iter().map(|e| (self.kind.leave_us(e.newest_us), e.quantity));
+        let events = self.entries.iter().map(|e| (self.leaves_us(e), e.quantity));
         let leases = self.leases.iter().map(|l| (l.gone_us(self.kind), l.quantity));
         let mut ends: Vec<_> =
             events.chain(leases).filter(|(end_us, _)| *end_us > self.now_us).collect();
@@ -152,7 +172,7 @@ impl Model {
     }
 
     fn counted(&self) -> i64 {
-        let counts = |e: &&Entry| self.kind.leave_us(e.newest_us) > self.now_us;
+        let counts = |e: &&Entry| self.leaves_us(e) > self.now_us;
         self.entries.iter().filter(counts).map(|e| e.quantity).sum()
     }
 
@@ -203,7 +223,12 @@ impl Model {
                 last.newest_us = now_us;
                 last.quantity += quantity;
             }
-            _ => self.entries.push(Entry { first_us: now_us, newest_us: now_us, quantity }),
+            _ => {
+                if matches!(kind, Kind::FirstHit { .. }) {
+                    self.entries.clear();
+                }
+                self.entries.push(Entry { first_us: now_us, newest_us: now_us, quantity });
+            }
         }
     }
 
@@ -289,7 +314,7 @@ impl Model {
     /// The earliest time that the clock may step back to without bringing back what has ended: the server may
     /// have cleared that away or not.
     fn floor_us(&self) -> i64 {
-        let events = self.entries.iter().map(|e| self.kind.leave_us(e.newest_us));
+        let events = self.entries.iter().map(|e| self.leaves_us(e));
         let ended = events.chain(self.leases.iter().map(|l| l.gone_us(self.kind)));
         let floor_us = ended.filter(|end_us| *end_us <= self.now_us).max().unwrap_or(START_US);
         match self.kind {

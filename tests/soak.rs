@@ -613,6 +613,8 @@ fn with_everything_at_once_the_books_balance() {
         assert!(!bad.iter().any(|word| log.contains(word)), "the log has one of {bad:?}");
         // Neither clients nor timers are left.
         let mut conn = server.conn();
+        // Settings were changed all the time.
+        conn.cmd("CONFIG SET ratelimit.allow-unload yes");
         eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
     }
 }

@@ -6,12 +6,20 @@ use std::time::Duration;
 
 use support::*;
 
-const KINDS: [&str; 5] = ["", "BUCKETS 3", "FIXED", "COUNTDENIED", "FIXED COUNTDENIED"];
+const KINDS: [&str; 7] = [
+    "",
+    "BUCKETS 3",
+    "FIXED",
+    "COUNTDENIED",
+    "FIXED COUNTDENIED",
+    "FIXED FROM 2026-11-21@00:00:07 TZ Asia/Tokyo",
+    "FIXED FROM first COUNTDENIED",
+];
 
-/// Everything in the keys `0` to `4`, and when it expires.
+/// Everything in the keys `0` to `6`, and when it expires.
 fn state(server: &Server, conn: &mut Conn) -> Vec<(Value, i64)> {
     let now_ms = server.clock().now_us() / 1000;
-    (0..5)
+    (0..7)
         .map(|key| {
             let entries = conn.cmd(format!("ZRANGE {key} 0 -1 WITHSCORES"));
             match conn.int(format!("PTTL {key}")) {
@@ -30,7 +38,7 @@ fn random_call(server: &Server, random: &mut Random) -> String {
         _ => random.below(900_000),
     };
     server.clock().advance_us(step_us);
-    let key = random.below(5);
+    let key = random.below(7);
     let period = ["10s", "60", "1h"][random.below(3) as usize];
     let period = if KINDS[key as usize].contains("FIXED") { "60" } else { period };
     let (limit, quantity) = (random.below(12), random.below(4));

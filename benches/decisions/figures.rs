@@ -146,7 +146,7 @@ fn commands(events: u64) -> Vec<(String, Whose)> {
 }
 
 fn of_window() -> Vec<Named> {
-    let [exact, buckets, fixed] = window::KINDS.map(|kind| kind.name);
+    let [exact, buckets, fixed, ..] = window::KINDS.map(|kind| kind.name);
     let lines = [
         (exact, "allowed", Whose::Ours(0)),
         (exact, "denied", Whose::Ours(1)),

@@ -128,7 +128,7 @@ fn of_several(table: &Table) -> Vec<Goal> {
 }
 
 fn of_window(table: &Table) -> Vec<Goal> {
-    let [exact, buckets, fixed] = window::KINDS.map(|kind| kind.name);
+    let [exact, buckets, fixed, from_date, from_first] = window::KINDS.map(|kind| kind.name);
     let mut goals = Vec::new();
     for (events, bound) in [(5, 0.75), (10, 0.72), (30, 0.62), (100, 0.48), (1_000, 0.62)] {
         let row = |what| window::row(what, events, "allowed");
@@ -148,6 +148,14 @@ fn of_window(table: &Table) -> Vec<Goal> {
         for events in [100, 10_000] {
             let row = window::row(kind, events, "allowed");
             goals.push(Goal::beside(table, BARE, &row, &allowed(10), 1.0));
+        }
+    }
+    for (kind, bound) in [(from_date, 1.1), (from_first, 1.05)] {
+        for (column, verdict) in
+            [(BARE, "allowed"), (BARE, "denied"), (AOF, "allowed"), (AOF, "denied")]
+        {
+            let row = |kind| window::row(kind, 100, verdict);
+            goals.push(Goal::beside(table, column, &row(kind), &row(fixed), bound));
         }
     }
     goals

@@ -15,7 +15,7 @@ pub const PERIOD_US: u64 = 60_000_000;
 /// Events in the windows.
 pub const SIZES: [u64; 6] = [5, 10, 30, 100, 1_000, 10_000];
 
-/// Of those, the ones for windows of buckets and of the calendar.
+/// Of those, the ones for windows of buckets, of the calendar, and from the first event on.
 const OTHER_SIZES: [u64; 3] = [10, 100, 10_000];
 
 /// Calls of one exchange come a little faster than the exchanges do; in a small window only they count. Less than one
@@ -32,11 +32,13 @@ pub struct Kind {
     slack: f64,
 }
 
-/// The three kinds; the first is the exact one (above 4096 events: exact but for a 4096th of the period).
-pub const KINDS: [Kind; 3] = [
+/// The kinds; the first is the exact one (above 4096 events: exact but for a 4096th of the period).
+pub const KINDS: [Kind; 5] = [
     Kind { name: "RL.WINDOW", options: "", slack: 1.02 },
     Kind { name: "RL.WINDOW BUCKETS 10", options: "BUCKETS 10", slack: 1.14 },
     Kind { name: "RL.WINDOW FIXED", options: "FIXED", slack: 1.02 },
+    Kind { name: "RL.WINDOW FIXED FROM date", options: "FIXED FROM 2026-11-02@09:00", slack: 1.02 },
+    Kind { name: "RL.WINDOW FIXED FROM first", options: "FIXED FROM first", slack: 1.02 },
 ];
 
 /// The name of a row.

@@ -30,6 +30,8 @@ local time = redis.call('TIME')
 export(time[1] .. '.' .. string.format('%06d', tonumber(time[2])), 'ratelimit_server_time_seconds')
 
 local version, digest
+-- Older builds do not tell it.
+local commit = 'unknown'
 local info = redis.call('INFO', 'ratelimit')
 for name, value in string.gmatch(info, 'ratelimit_([^:\r\n]+):([^\r\n]*)') do
     local allowed, denied, shadow = string.match(value, '^allowed=(%d+),denied=(%d+),shadow_denied=(%d+)$')
@@ -41,6 +43,8 @@ for name, value in string.gmatch(info, 'ratelimit_([^:\r\n]+):([^\r\n]*)') do
         export(shadow, 'ratelimit_policy_calls_total', policy, 'shadow_denied')
     elseif name == 'version' then
         version = value
+    elseif name == 'commit' then
+        commit = string.gsub(value, ':', ' ')
     elseif name == 'policies_digest' then
         digest = value
     elseif result == 'allowed' or result == 'denied' or result == 'errors' then
@@ -55,7 +59,7 @@ if not version then
     return pairs_out
 end
 export(1, 'ratelimit_loaded')
-export(1, 'ratelimit_module', version, digest)
+export(1, 'ratelimit_module', version, commit, digest)
 
 if TOP_KEYS > 0 then
     local top = redis.pcall('RL.TOP', 'COUNT', TOP_KEYS)

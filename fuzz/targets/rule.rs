@@ -1,12 +1,32 @@
 //! A rule that is read comes back as it is written, and holds together at any moment.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use engine::calendar::Zones;
-use engine::rule::Rule;
+use engine::event::Event;
+use engine::rule::{Moment, Rule};
+use libfuzzer_sys::fuzz_target;
 
 /// The year 2200: periods of a century end before calendars do.
 const LATE_US: u64 = 7_258_118_400_000_000;
+
+/// Where the first event opens a window, the newest entry counts until a period after its first event, and all of its
+/// window ends then.
+fn follows(rule: &Rule, moment: &mut Moment, span_us: u64) {
+    let now_us = moment.now_us();
+    let newest = Event { newest_us: now_us, span_us, total: 1, weight: 1, denied: false };
+    let (ends_us, next_us) = (moment.expiry_us(newest.first_us()), moment.expiry_us(now_us));
+    let counts = moment.follow(&newest, now_us);
+    if !matches!(rule, Rule::FirstHit(_)) {
+        return assert!(counts);
+    }
+    assert_eq!(counts, ends_us > now_us);
+    assert_eq!(counts, moment.shares(now_us, false));
+    let ends_us = if counts { ends_us } else { next_us };
+    assert_eq!(moment.expiry_us(now_us), ends_us);
+    assert_eq!(moment.horizon_us_at(ends_us - 1), None);
+    assert_eq!(moment.horizon_us_at(ends_us), Some(u64::MAX));
+    assert!(moment.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
+}
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (us, text) = input;
@@ -17,7 +37,7 @@ fuzz_target!(|input: (u64, &[u8])| {
     assert_eq!(again.write(&zones).as_bytes(), written.as_bytes());
 
     for now_us in [us, us % LATE_US] {
-        let Some(moment) = rule.at(now_us, &mut zones) else {
+        let Some(mut moment) = rule.at(now_us, &mut zones) else {
             assert!(now_us > LATE_US, "no moment at {now_us}");
             continue;
         };
@@ -33,6 +53,7 @@ fuzz_target!(|input: (u64, &[u8])| {
             assert!(moment
                 .horizon_us_at(expiry_us - 1)
                 .is_none_or(|horizon_us| horizon_us < now_us));
+            follows(&rule, &mut moment, us % (now_us + 1));
         }
     }
 });

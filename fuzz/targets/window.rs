@@ -4,17 +4,17 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use engine::calendar::Zones;
 use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::event::{Event, MAX_SUM};
 use engine::held::{Lease, Leases, Listed};
+use engine::memory::{Call, Done, Kind, Zset};
 use engine::rule::{Moment, Rule};
 use engine::store::Refused;
 use engine::window::{Edit, Tally};
-use engine::memory::{Call, Done, Kind, Zset};
+use libfuzzer_sys::fuzz_target;
 
-const RULES: [&str; 12] = [
+const RULES: [&str; 14] = [
     "1ms",
     "10ms",
     "1s",
@@ -26,6 +26,8 @@ const RULES: [&str; 12] = [
     "1y/12",
     "1min@UTC",
     "1d@America/New_York",
+    "7min@Asia/Kathmandu^2026-11-21@00:00:30",
+    "1mo@Europe/Berlin^31@02:30",
     "-",
 ];
 const START_US: u64 = 1_795_223_799_544_558;

@@ -89,8 +89,11 @@ try)
     grep -q 'keeps version .* until it is restarted' $said || fail "nothing was said about the running server"
     expect "the server goes on" "$before" "$(process)"
     expect "and answers" 1 "$(cli RL.THROTTLE user:3 15 1 3600 | head -n 1)"
+    [ "$(cli MODULE UNLOAD ratelimit)" != OK ] || fail "MODULE UNLOAD lost a setting"
+    expect "the permission" OK "$(cli CONFIG SET ratelimit.allow-unload yes)"
     expect "MODULE UNLOAD" OK "$(cli MODULE UNLOAD ratelimit)"
-    expect "MODULE LOAD" OK "$(cli MODULE LOAD "$module")"
+    expect "MODULE LOADEX" OK "$(cli MODULE LOADEX "$module" CONFIG ratelimit.lease 30000)"
+    expect "the setting after the upgrade" 30000 "$(cli CONFIG GET ratelimit.lease | tail -n 1)"
     expect "the limit holds" 1 "$(cli RL.THROTTLE user:3 15 1 3600 | head -n 1)"
     expect "the same server" "$before" "$(process)"
 

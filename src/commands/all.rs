@@ -1,10 +1,10 @@
 //! RL.ALL and RL.ALL_RO: several limits, all or nothing.
 //!
 //! ```text
-//! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [CHECK | SHADOW]
-//!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [COUNTDENIED]
-//!          [CHECK | SHADOW]
-//!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
+//! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [BAN ms] [CHECK | SHADOW]
+//!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [COUNTDENIED]
+//!          [BAN ms] [CHECK | SHADOW]
+//!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
 //!          [CHECK | SHADOW]
 //! ```
 
@@ -16,6 +16,7 @@ use super::{now_us, reply, waiting};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
+use crate::redis::slots::{spread, Spread};
 use crate::state::Spot;
 use crate::stats::Replied;
 use engine::all::{speakers, together, Share};
@@ -25,18 +26,19 @@ use engine::judge::Mode;
 /// The most keys of a call.
 const MOST_KEYS: u64 = 64;
 
-/// `RL.ALL numkeys key [key ...] clause [clause ...] [MS]`
+/// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub fn all(call: &Call, _known: Known) -> Result<Replied, Error> {
     run(call, Mode::Final)
 }
 
-/// `RL.ALL_RO numkeys key [key ...] clause [clause ...] [MS]`
+/// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub fn all_ro(call: &Call, _known: Known) -> Result<Replied, Error> {
     run(call, Mode::Look)
 }
 
 fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     let (spots, first_clause) = keys(call)?;
+    // All errors of arguments come before those of the keys.
     let (mut clauses, unit) = clauses(call, spots.len(), first_clause)?;
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
     if mode != Mode::Look {
@@ -51,7 +53,7 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
         note(&parts, &done, &shares, allowed);
     }
     let whole = together(&shares, allowed);
-    let decides = shares.get(whole.decides).ok_or(Error::Internal)?;
+    let decides = shares.get(whole.decides).ok_or(Error::internal())?;
     let ctx = call.context();
     ctx.reply_array(7);
     reply::integers(ctx, &decides.decision, unit, whole.limited, whole.retry_after_us);
@@ -87,6 +89,10 @@ fn note(parts: &[Part], done: &[Done], shares: &[Share], call_allowed: bool) {
 
 /// The keys of a call, and where its clauses begin.
 fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
+    // Before 7.0 the server does not know the arity.
+    if call.len() < 3 {
+        return Err(Error::Arity);
+    }
     let mut arguments = Arguments::from(call, 1);
     let number = arguments.unsigned(1, Error::NumKeys)?;
     if number > MOST_KEYS {
@@ -97,13 +103,17 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
     let mut spots: Vec<Spot> = Vec::new();
     let first_clause = usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
     for at in 2..first_clause {
-        let name = call.key_at(at).ok_or(Error::Arity)?;
+        let name = call.key_at(at).ok_or(Error::Clauses)?;
         if spots.iter().any(|other| other.name.as_bytes() == name.as_bytes()) {
             return Err(Error::KeyTwice);
         }
         spots.push(Spot { ctx, name, now_us });
     }
-    Ok((spots, first_clause))
+    match spread(call, 2..first_clause) {
+        Spread::None => Ok((spots, first_clause)),
+        Spread::Slots => Err(Error::CrossSlot),
+        Spread::Nodes => Err(Error::TryAgain),
+    }
 }
 
 /// The clauses of a call, one for each of `keys` keys, and the unit of its times.

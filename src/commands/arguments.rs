@@ -227,7 +227,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
             };
         };
         self.next = self.next.saturating_add(1);
-        let policy = policies::named(name).ok_or(Error::NoPolicy)?;
+        let policy = policies::named(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         match (family, policy.given) {
             (Family::Throttle, Given::Rate(_)) => Ok(Some(policy)),
             (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
@@ -424,6 +424,7 @@ mod tests {
             None => row.name.into(),
             Some(Value::Integer { least, .. }) => format!("{} {}", row.name, least + 1),
             Some(Value::Duration { least_ms, .. }) => format!("{} {}", row.name, least_ms + 1),
+            Some(Value::Start { .. }) => format!("{} 2026-11-02", row.name),
             Some(Value::Zone { .. } | Value::Word { .. }) => format!("{} UTC", row.name),
         }
     }
@@ -481,6 +482,22 @@ mod tests {
                     let word = |bytes| "x".repeat(bytes);
                     (vec![word(1), word(most_bytes)], vec![String::new(), word(most_bytes + 1)])
                 }
+                Some(Value::Start { .. }) => (
+                    [
+                        "first",
+                        "FIRST",
+                        "09:00",
+                        "sun@09:00:30",
+                        "31",
+                        "02-29",
+                        "2255-12-31@23:59:59",
+                    ]
+                    .map(String::from)
+                    .into(),
+                    ["", "0", "32", "9:00", "firs", "sun@", "1969-12-31", "2256-01-01"]
+                        .map(String::from)
+                        .into(),
+                ),
                 Some(Value::Zone { .. }) => (
                     vec!["UTC".into(), "+08:00".into()],
                     ["", "1", "Mars"].map(String::from).into(),

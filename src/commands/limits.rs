@@ -3,6 +3,7 @@
 use crate::config;
 use crate::error::Error;
 use crate::options::{Known, LimitForm, Options};
+use engine::anchor::{Anchor, AnchorText, Start};
 use engine::calendar::{Calendar, Zone};
 use engine::period::Period;
 use engine::request::WindowLimit;
@@ -43,6 +44,8 @@ pub enum Shape {
     },
     /// `FIXED`: it follows the calendar.
     Fixed {
+        /// `FROM`: its windows start there, if not on the unit.
+        start: Option<Start>,
         /// `TZ`: in this zone, if not in the one of the setting.
         zone: Option<Zone>,
     },
@@ -52,7 +55,8 @@ impl Shape {
     /// What checked options say.
     pub fn of(options: &Options) -> Shape {
         if options.has(Known::FIXED) {
-            return Shape::Fixed { zone: options.zone(Known::TZ) };
+            let (start, zone) = (options.start(Known::FROM), options.zone(Known::TZ));
+            return Shape::Fixed { start, zone };
         }
         let buckets = options.number(Known::BUCKETS);
         Shape::Sliding { buckets: buckets.and_then(|buckets| u32::try_from(buckets).ok()) }
@@ -69,11 +73,32 @@ impl Shape {
                 let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
                 Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
             }
-            Shape::Fixed { zone } => {
-                let zone = zone.or_else(config::timezone).ok_or(Error::Zone)?;
-                let calendar = Calendar::new(period, zone).map_err(|_| Error::Calendar)?;
-                Ok(WindowLimit { limit, rule: Rule::Calendar(calendar), most_entries: 1 })
+            Shape::Fixed { start, zone } => {
+                let rule = fixed(period, start, zone)?;
+                Ok(WindowLimit { limit, rule, most_entries: 1 })
             }
         }
     }
+}
+
+/// The rule of FIXED, FROM and TZ.
+fn fixed(period: Period, start: Option<Start>, zone: Option<Zone>) -> Result<Rule, Error> {
+    let in_zone = || zone.or_else(config::timezone).ok_or(Error::Zone);
+    let calendar = match start {
+        Some(Start::First) if zone.is_some() => {
+            return Err(Error::NotTogether("TZ", "FROM first"));
+        }
+        Some(Start::First) => return Ok(Rule::FirstHit(period)),
+        Some(Start::Anchor(anchor)) => anchored(period, anchor, in_zone()?)?,
+        None => Calendar::new(period, in_zone()?).map_err(|_| Error::Calendar)?,
+    };
+    Ok(Rule::Calendar(calendar))
+}
+
+fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Error> {
+    Calendar::anchored(period, anchor, zone).map_err(|unfit| {
+        let mut text = AnchorText::new();
+        anchor.write(&mut text);
+        Error::Unfit(text.as_bytes().into(), unfit)
+    })
 }

@@ -9,7 +9,8 @@ use crate::redis::call::Call;
 use crate::stats::Replied;
 use engine::judge::Mode;
 
-/// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE] [BLOCK ms | AHEAD ms] [MS]`
+/// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE]
+/// [BLOCK ms | AHEAD ms | BAN ms] [MS]`
 pub fn throttle(call: &Call, known: Known) -> Result<Replied, Error> {
     take(call, Family::Throttle, known)
 }
@@ -19,24 +20,24 @@ pub fn throttle_ro(call: &Call, known: Known) -> Result<Replied, Error> {
     look(call, Family::Throttle, known)
 }
 
-/// `RL.WINDOW key <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [ATMOST | FORCE]
-/// [COUNTDENIED] [BLOCK ms] [MS]`
+/// `RL.WINDOW key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST | FORCE]
+/// [COUNTDENIED] [BLOCK ms | BAN ms] [MS]`
 pub fn window(call: &Call, known: Known) -> Result<Replied, Error> {
     take(call, Family::Window, known)
 }
 
-/// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [MS]`
+/// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
 pub fn window_ro(call: &Call, known: Known) -> Result<Replied, Error> {
     look(call, Family::Window, known)
 }
 
-/// `RL.ACQUIRE key <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
+/// `RL.ACQUIRE key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
 /// [BLOCK ms] [MS]`
 pub fn acquire(call: &Call, known: Known) -> Result<Replied, Error> {
     take(call, Family::Acquire, known)
 }
 
-/// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [TZ zone]] [LEAVE n] [MS]`
+/// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
 pub fn acquire_ro(call: &Call, known: Known) -> Result<Replied, Error> {
     look(call, Family::Acquire, known)
 }

@@ -25,10 +25,11 @@ use super::{observe, reply, spot};
 use crate::answer::Answer;
 use crate::config;
 use crate::error::Error;
-use crate::redis::acceptance::accepts_writes;
+use crate::redis::acceptance::{accepts_write_to, accepts_writes, Acceptance};
 use crate::redis::blocking::{Blocked, ClientId};
 use crate::redis::call::{Call, CommandNumber, Context, KeyName};
 use crate::redis::clock;
+use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
 use crate::state::Spot;
 use crate::stats::{self, Replied};
@@ -100,6 +101,9 @@ pub fn wake_key(spot: Spot) {
     if !turn.has_time() || !accepts_writes(spot.ctx) {
         return;
     }
+    if accepts_write_to(spot.ctx, spot.name) != Acceptance::Accepted {
+        return;
+    }
     while let Some((ticket, call)) = lines::head(line).filter(|_| turn.has_time()) {
         // A command does not end waits that are overdue. Its clock may be frozen in the past (MULTI, Lua), and a waiter
         // could be denied what is free by now.
@@ -127,7 +131,15 @@ fn try_head(spot: Spot, line: LineId, ticket: Ticket, call: &Waiting, is_overdue
             };
             waited.add(1);
             observe::note(spot, &call.request, ended);
+            if answer.allowed() {
+                touch(spot.ctx, spot.name);
+            }
             end(ticket, Ok(answer), spot);
+        }
+        // It waits on, also past its time: the server knows no better.
+        Err(Error::InUse) => {
+            lines::postpone(line);
+            return false;
         }
         Err(error) => end(ticket, Err(error), spot),
     }
@@ -151,7 +163,7 @@ fn join(
 ) -> Result<Replied, Error> {
     let key = spot.name.as_bytes();
     let ticket = lines::admit(config::MAX_WAITERS.get()).ok_or(Error::TooManyWaiters)?;
-    let blocked = Blocked::client(call, key, ticket).ok_or(Error::Internal)?;
+    let blocked = Blocked::client(call, key, ticket).ok_or(Error::internal())?;
     let waits = Waiting { request, command: call.command(), client: ClientId::of(call) };
     lines::join(ticket, (spot.ctx.db(), key), waits, blocked, block_ms, wait_us);
     Ok(Replied::Later)
@@ -167,7 +179,7 @@ pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Ans
     // Answer with a denial. This callback must not write.
     stats::WAITED_TIMED_OUT.add(1);
     let key = OwnedString::new(&place.key);
-    let spot = Spot { ctx, name: KeyName::of(&key), now_us: clock::command_time_us() };
+    let spot = Spot { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
     let denied = attempt(spot, &call.request, Terms { barred: true, mode: Mode::Look });
     if denied.is_ok() && was_head && call.request.count_denied {
         lines::write(&place, Write::CountDenial(call.request));
@@ -202,7 +214,7 @@ pub fn forget(ticket: Ticket, cut_off: bool) {
 /// The timer has fired.
 pub fn fired(ctx: Context) {
     let turn = Turn::begin(Cause::Timer, note_turn);
-    let accepted = accepts_writes(ctx);
+    let mut accepted = accepts_writes(ctx);
     if !accepted {
         lines::refuse();
         if !ctx.is_master() {
@@ -211,30 +223,51 @@ pub fn fired(ctx: Context) {
         }
     }
     while let Some((line, place)) = lines::next_line().filter(|_| turn.has_time()) {
-        visit(ctx, &turn, line, &place, accepted);
+        accepted = visit(ctx, &turn, line, &place, accepted);
         lines::pass_on(line);
     }
 }
 
-/// Does what is due in a line, for a while.
-fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool) {
+/// Does what is due in a line, for a while. Returns whether the server accepts writes, of which some are only known
+/// when it is asked for a key.
+fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool) -> bool {
     let due_us = clock::monotonic_us();
     let key = OwnedString::new(&place.key);
-    let spot = Spot { ctx, name: KeyName::of(&key), now_us: clock::wall_time_us() };
+    let spot = Spot { ctx, name: KeyName::polled(&key), now_us: clock::wall_time_us() };
     // Select the database even if writing is refused: dismissed calls are still judged in it.
     let selected = ctx.select_db(place.db);
-    let may_write = accepted && selected && ctx.serves(spot.name);
-    if accepted && !may_write {
-        // Another node owns the key now. The server will redirect the waiters. Until then they stay in line.
-        lines::drop_writes(line);
-        lines::postpone(line);
+    let acceptance = match (accepted, selected) {
+        (false, _) => Acceptance::Refused,
+        (true, false) => Acceptance::Elsewhere,
+        (true, true) => accepts_write_to(ctx, spot.name),
+    };
+    match acceptance {
+        Acceptance::Accepted => {}
+        // So it is for each key. What is to be written waits until writes are accepted again.
+        Acceptance::Refused if accepted => lines::refuse(),
+        Acceptance::Refused => {}
+        Acceptance::Elsewhere => {
+            // Another node owns the key now. The server will redirect the waiters. Until then they stay in line.
+            lines::drop_writes(line);
+            lines::postpone(line);
+        }
     }
+    let may_write = acceptance == Acceptance::Accepted;
+    let accepted = acceptance != Acceptance::Refused;
     for _ in 0..STEPS_IN_A_ROW {
         match lines::next_step(line, may_write, due_us) {
-            None => return,
-            Some(Step::Write(write)) => carry_out(spot, write),
+            None => return accepted,
+            Some(Step::Write(write)) => {
+                if carry_out(spot, write) == Err(Error::InUse) {
+                    lines::write(place, write);
+                    lines::postpone(line);
+                    return accepted;
+                }
+            }
             Some(Step::Try { ticket, call, is_overdue }) => {
-                try_head(spot, line, ticket, &call, is_overdue);
+                if !try_head(spot, line, ticket, &call, is_overdue) && is_overdue {
+                    return accepted;
+                }
             }
             Some(Step::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
@@ -245,20 +278,21 @@ fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool)
             }
         }
         if !turn.has_time() {
-            return;
+            return accepted;
         }
     }
+    accepted
 }
 
 /// Writes what the end of a wait left to be written. Where the key was changed meanwhile so that it cannot be done, there
 /// is nothing to do any more.
-fn carry_out(spot: Spot, write: Write) {
+fn carry_out(spot: Spot, write: Write) -> Result<(), Error> {
     match write {
         Write::GiveBack(request, answer, granted_us) => {
-            let _ = give_back(spot, &request, &answer, granted_us);
+            give_back(spot, &request, &answer, granted_us)
         }
         Write::CountDenial(request) => {
-            let _ = attempt(spot, &request, Terms { barred: true, mode: Mode::Final });
+            attempt(spot, &request, Terms { barred: true, mode: Mode::Final }).map(|_| ())
         }
     }
 }

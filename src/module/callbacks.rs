@@ -12,5 +12,5 @@ pub static HANDLERS: Handlers = Handlers {
     forget: waiting::forget,
     fired: waiting::fired,
     clock_went_back: waiting::clock_stepped_back,
-    failed: |ctx| ctx.reply_error(Error::Internal.text().as_bytes()),
+    failed: |ctx| ctx.reply_error(Error::internal().text().as_bytes()),
 };

@@ -10,6 +10,7 @@ use crate::redis::command::{self, Argument, Description, Keys};
 use crate::redis::guard::warn;
 use crate::stats::Replied;
 use std::ffi::{CStr, CString};
+use std::panic::Location;
 
 /// The table, as the server calls into it.
 pub struct Table;
@@ -27,7 +28,8 @@ impl Commands for Table {
 
     fn panicked(call: &Call) {
         let Some(command) = find(call.command()) else { return };
-        finish(call.context(), command, Err(Error::Internal));
+        // The guard has logged it.
+        end(call.context(), command, Err(Error::internal()));
     }
 }
 
@@ -35,8 +37,24 @@ fn find(CommandNumber(number): CommandNumber) -> Option<&'static Command> {
     COMMANDS.get(number)
 }
 
-/// Counts the end of a call, and replies its error if it has one.
+/// Counts the end of a call, and replies its error if it has one. A bug of ours is logged.
 fn finish(ctx: Context, command: &Command, result: Result<Replied, Error>) {
+    if let Err(Error::Internal(at)) = result {
+        log_internal(ctx, command, at);
+    }
+    end(ctx, command, result);
+}
+
+fn log_internal(ctx: Context, command: &Command, at: &Location) {
+    let name = command.name.to_string_lossy();
+    let line = format!("redis-ratelimit: internal error in {name} at {at}, please report it");
+    if let Ok(line) = CString::new(line) {
+        warn(Some(ctx), &line);
+    }
+}
+
+/// Counts the end of a call, and replies its error if it has one.
+fn end(ctx: Context, command: &Command, result: Result<Replied, Error>) {
     command.stats.count(&result);
     match result {
         Ok(_) => {}
@@ -99,7 +117,7 @@ impl Command {
             |flags: &str| command::Command::create(ctx, self.name, entry, flags, self.keys);
         let flags = self.flags();
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
-        let created = create(&flags).or_else(|| create(&flags.replace(" blocking", "")));
+        let created = create(flags).or_else(|| create(&flags.replace(" blocking", "")));
         let Some(created) = created else {
             let line = format!(
                 "redis-ratelimit: the server refused the command {name}, which another module may have; it is left out"
@@ -125,32 +143,28 @@ impl Command {
     }
 
     /// Flags as RedisModule_CreateCommand spells them.
-    fn flags(&self) -> String {
-        let flags = match self.nature {
+    fn flags(&self) -> &'static str {
+        match self.nature {
             Nature::Takes => "write deny-oom fast blocking",
             // Without deny-oom: giving back must work when memory is short.
             Nature::Settles => "write fast",
             Nature::Looks => "readonly fast",
             Nature::TakesSeveral => "write deny-oom",
-            Nature::LooksSeveral => "readonly",
+            Nature::Lists | Nature::LooksSeveral => "readonly",
             Nature::Shows => "readonly admin",
             Nature::TakesOnDemand => "write deny-oom fast",
-        };
-        match self.keys {
-            Keys::Counted(_) => format!("{flags} getkeys-api"),
-            Keys::First(_) | Keys::None => flags.into(),
         }
     }
 
-    /// ACL categories: servers put no module's command into `@read` or `@write` by its flags.
+    /// ACL categories, with those that the server would give a command of its own by its flags: `@read`, `@slow` and so on.
     fn categories(&self, own: Option<&CStr>) -> String {
         let categories = match self.nature {
             Nature::Takes => "write fast blocking",
             Nature::Settles => "write fast",
             Nature::Looks => "read fast",
-            Nature::TakesSeveral => "write",
-            Nature::LooksSeveral => "read",
-            Nature::Shows => return "admin dangerous".into(),
+            Nature::TakesSeveral => "write slow",
+            Nature::Lists | Nature::LooksSeveral => "read slow",
+            Nature::Shows => return "admin dangerous slow".into(),
             Nature::TakesOnDemand => "write fast",
         };
         match own {
@@ -171,7 +185,8 @@ impl Command {
         let keys = match self.keys {
             Keys::None => 0,
             Keys::First(_) => 1,
-            Keys::Counted(_) => 2,
+            // Where there are no keys, RL.ALL itself says how many there may be.
+            Keys::Counted(_) => 1,
         };
         let least = self.positional.iter().filter(|argument| needed(argument)).count();
         let least = i32::try_from(least).unwrap_or(0).saturating_add(keys).saturating_add(1);
@@ -260,9 +275,12 @@ fn option(row: &Row) -> Argument {
         None => return Argument::Flag(row.token),
         Some(Value::Integer { name, .. }) => Argument::Integer(name),
         // A length of time with a unit is no integer.
-        Some(Value::Duration { name, .. } | Value::Zone { name } | Value::Word { name, .. }) => {
-            Argument::Text(name)
-        }
+        Some(
+            Value::Duration { name, .. }
+            | Value::Start { name }
+            | Value::Zone { name }
+            | Value::Word { name, .. },
+        ) => Argument::Text(name),
     };
     Argument::Valued(row.token, Box::new(value))
 }
@@ -301,7 +319,7 @@ mod tests {
         let errors = || COMMANDS[9].stats.errors.get();
         let before = errors();
         let ((), replies) = server.call(entry::<Panics, 9>, &["RL.HELD", "k"], |call| call());
-        let text = Error::Internal.text();
+        let text = Error::internal().text();
         let text = std::str::from_utf8(text.as_bytes()).unwrap();
         assert_eq!(replies, [Reply::Error(text.into())]);
         assert_eq!(server.log().len(), 1);
@@ -309,6 +327,68 @@ mod tests {
         // The next call is answered as ever.
         let ((), replies) = server.call(entry_of("rl.held"), &["RL.HELD", "k"], |call| call());
         assert_eq!(replies, [Reply::Array(0)]);
+    }
+
+    /// Fails in each call as a bug would that is noticed.
+    struct Fails;
+
+    impl Commands for Fails {
+        fn run(call: &Call) {
+            finish(call.context(), &COMMANDS[9], Err(Error::internal()));
+        }
+
+        fn panicked(_: &Call) {}
+    }
+
+    #[test]
+    fn a_bug_that_is_noticed_is_logged_with_its_place() {
+        let mut server = Server::at(NOW_US);
+        let ((), replies) = server.call(entry::<Fails, 9>, &["RL.HELD", "k"], |call| call());
+        let told = "ERR internal error of redis-ratelimit, see the server's log";
+        assert_eq!(replies, [Reply::Error(told.into())]);
+        let [line] = server.log().try_into().unwrap();
+        assert!(line.starts_with("redis-ratelimit: internal error in rl.held at src/"), "{line}");
+        assert!(line.contains("commands.rs:"), "{line}");
+    }
+
+    /// Is called as the timer is.
+    struct Fires;
+
+    impl Commands for Fires {
+        fn run(call: &Call) {
+            waiting::fired(call.context());
+        }
+
+        fn panicked(_: &Call) {}
+    }
+
+    #[test]
+    fn a_key_that_the_server_has_in_use_is_not_written_and_its_line_waits_on() {
+        let mut server = Server::at(NOW_US);
+        let throttle = entry_of("rl.throttle");
+        let words = ["RL.THROTTLE", "in use", "0", "1", "60"];
+        let told = |reply: &[Reply]| reply.get(1).cloned();
+        let call =
+            |server: &mut Server, words: &[&str]| server.call(throttle, words, |call| call()).1;
+        // Its time is past by the clock that the timer goes by.
+        let fire = |server: &mut Server| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            server.call(entry::<Fires, 0>, &["fire"], |call| call());
+            server.unblocked()
+        };
+        assert_eq!(told(&call(&mut server, &words)), Some(Reply::Integer(0)));
+        let before = server.get("in use");
+        let waits = [&words[..], &["1", "BLOCK", "3600000"]].concat();
+        assert_eq!(call(&mut server, &waits), []);
+        server.use_keys(true);
+        for _ in 0..3 {
+            assert_eq!(fire(&mut server), 0);
+        }
+        let text = "TRYAGAIN the server does not let the key be written just now: call again";
+        assert_eq!(call(&mut server, &words), [Reply::Error(text.into())]);
+        assert_eq!((server.get("in use"), server.unblocked()), (before, 0));
+        server.use_keys(false);
+        assert_eq!(fire(&mut server), 1);
     }
 
     #[test]
@@ -370,12 +450,13 @@ mod tests {
     #[test]
     fn the_arity_is_derived_from_the_arguments() {
         let arities = COMMANDS.iter().map(Command::arity).collect::<Vec<_>>();
-        assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, 2, -4, -4, 1, -1, -5]);
+        assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, 2, -3, -3, 1, -1, -5]);
     }
 
     #[test]
     fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
-        let known = Known::BUCKETS | Known::FIXED | Known::TZ | Known::BLOCK | Known::MS;
+        let known =
+            Known::BUCKETS | Known::FIXED | Known::FROM | Known::TZ | Known::BLOCK | Known::MS;
         let shown = options(known);
         let [Argument::Optional(window), Argument::Optional(block), Argument::Optional(ms)] =
             shown.as_slice()
@@ -385,7 +466,7 @@ mod tests {
         let Argument::OneOf(_, choices) = &**window else { panic!("{window:?}") };
         assert!(matches!(
             choices.as_slice(),
-            [Argument::Valued(..), Argument::Group(_, both)] if both.len() == 2
+            [Argument::Valued(..), Argument::Group(_, group)] if group.len() == 3
         ));
         assert!(matches!(**block, Argument::Valued(..)) && matches!(**ms, Argument::Flag(_)));
     }

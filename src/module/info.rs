@@ -1,18 +1,20 @@
 //! INFO ratelimit.
 
+use super::build;
 use crate::command::COMMANDS;
 use crate::commands::{policies, waiting};
 use crate::redis::info::{Info, Report};
 use crate::state::indexes;
 use crate::stats;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 
 /// The section of INFO.
 pub struct Section;
 
 impl Report for Section {
     fn report(info: &Info, crashed: bool) {
-        info.text(c"version", VERSION);
+        info.text(c"version", build::VERSION);
+        info.text(c"commit", build::COMMIT);
         for command in &COMMANDS {
             let name = command.name.to_string_lossy();
             let name = name.trim_start_matches("rl.").replace('.', "_");
@@ -43,13 +45,6 @@ impl Report for Section {
         info.number(c"reservations_lapsed", stats::LAPSED.get());
     }
 }
-
-/// The version of the module.
-const VERSION: &CStr =
-    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
-        Ok(version) => version,
-        Err(_) => c"",
-    };
 
 fn report_policies(info: &Info) {
     let text = |name: String, value: String| {

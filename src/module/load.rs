@@ -1,7 +1,7 @@
 //! Loading and unloading the module.
 
 use super::info::Section;
-use super::{callbacks, commands, settings};
+use super::{build, callbacks, commands, settings, unload};
 use crate::commands::{observe, policies, waiting};
 use crate::config;
 use crate::redis::call::Context;
@@ -18,7 +18,7 @@ struct Ratelimit;
 
 impl Module for Ratelimit {
     const NAME: &'static CStr = c"ratelimit";
-    const VERSION: c_int = 1;
+    const VERSION: c_int = build::NUMBER;
     const PANIC_LINE: &'static CStr = c"redis-ratelimit: internal error, please report it";
 
     fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
@@ -35,7 +35,12 @@ impl Module for Ratelimit {
         blocking::start(ctx, &callbacks::HANDLERS);
         let (key_changed, all_changed) = (indexes::forget, indexes::forget_all);
         events::register(ctx, Handlers { key_changed, all_changed });
+        build::log_load(ctx);
         Ok(())
+    }
+
+    fn may_unload(ctx: Context) -> bool {
+        unload::may_unload(ctx)
     }
 
     fn lacks(function: &str) -> String {
@@ -52,6 +57,7 @@ impl Module for Ratelimit {
         observe::forget_top();
         indexes::forget_all();
         events::release();
+        settings::reset();
         config::release();
         blocking::stop();
     }

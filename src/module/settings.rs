@@ -2,8 +2,8 @@
 
 use crate::commands::{definitions, observe, policies};
 use crate::config::{
-    self, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED, POLICIES_ONLY,
-    TOP_KEYS, WINDOW_ENTRIES,
+    self, ALLOW_UNLOAD, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED,
+    POLICIES_ONLY, TOP_KEYS, WINDOW_ENTRIES,
 };
 use crate::error::Error;
 use crate::redis::call::Context;
@@ -20,8 +20,11 @@ pub struct Row {
     takes_rest: bool,
 }
 
+/// The setting that lets MODULE UNLOAD lose the others.
+const PERMISSION: &CStr = c"allow-unload";
+
 /// All settings.
-pub static SETTINGS: [Row; 10] = [
+pub static SETTINGS: [Row; 11] = [
     Row::new(c"window-entries", Value::Number(&WINDOW_ENTRIES)),
     Row::new(c"lease", Value::Number(&LEASE_MS)),
     Row::new(c"max-reservations", Value::Number(&MAX_RESERVATIONS)),
@@ -30,6 +33,7 @@ pub static SETTINGS: [Row; 10] = [
     Row::new(c"policies-only", Value::Switch(&POLICIES_ONLY)),
     Row::new(c"top-keys", Value::Number(&TopKeys)),
     Row::new(c"notify-denied", Value::Switch(&NOTIFY_DENIED)),
+    Row::new(PERMISSION, Value::Switch(&ALLOW_UNLOAD)),
     Row {
         setting: Setting {
             name: c"cl-throttle",
@@ -53,6 +57,10 @@ impl Row {
 impl Number for config::Number {
     fn range(&self) -> RangeInclusive<i64> {
         self.min..=self.max
+    }
+
+    fn default_value(&self) -> i64 {
+        self.default
     }
 
     fn get(&self) -> i64 {
@@ -82,6 +90,10 @@ impl Number for TopKeys {
         Number::range(&TOP_KEYS)
     }
 
+    fn default_value(&self) -> i64 {
+        TOP_KEYS.default
+    }
+
     fn get(&self) -> i64 {
         Number::get(&TOP_KEYS)
     }
@@ -95,6 +107,10 @@ impl Number for TopKeys {
 struct Policies;
 
 impl Text for Policies {
+    fn default_value(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
     fn get(&self) -> Vec<u8> {
         policies::text()
     }
@@ -107,6 +123,10 @@ impl Text for Policies {
 struct Timezone;
 
 impl Text for Timezone {
+    fn default_value(&self) -> Vec<u8> {
+        config::DEFAULT_TIMEZONE.to_vec()
+    }
+
     fn get(&self) -> Vec<u8> {
         let zone = config::timezone();
         let zone = zone.map(|zone| zones(|zones| zones.name(zone).as_bytes().to_vec()));
@@ -132,6 +152,28 @@ pub fn register(ctx: Context) -> Result<(), String> {
         }
         None => "the server refused a setting ratelimit.*, see the line before".into(),
     })
+}
+
+/// Names and values of the settings that are not at their defaults. The permission to lose them is none of them: it
+/// is given for one MODULE UNLOAD, and would else be carried on.
+pub fn changed() -> Vec<(&'static str, Vec<u8>)> {
+    let rows = SETTINGS.iter().map(|row| &row.setting);
+    rows.filter(|setting| setting.name != PERMISSION && !setting.value.is_default())
+        .map(|setting| (setting.name.to_str().unwrap_or_default(), setting.value.shown()))
+        .collect()
+}
+
+/// Sets numbers and switches to their defaults, before the module goes. The texts are forgotten with what they name.
+pub fn reset() {
+    for row in &SETTINGS {
+        match &row.setting.value {
+            Value::Number(number) => {
+                number.set(number.default_value());
+            }
+            Value::Switch(switch) => switch.set(false),
+            Value::Text(_) => {}
+        }
+    }
 }
 
 /// Takes load arguments `name value ...`, with or without `ratelimit.` before a name.
@@ -195,6 +237,10 @@ mod tests {
     struct Kept(Mutex<Vec<u8>>);
 
     impl Text for Kept {
+        fn default_value(&self) -> Vec<u8> {
+            Vec::new()
+        }
+
         fn get(&self) -> Vec<u8> {
             self.0.lock().unwrap().clone()
         }

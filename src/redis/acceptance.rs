@@ -2,9 +2,10 @@
 //! module does in a timer, nor for what a command without the flag deny-oom writes beside what it was sent for.
 
 use super::api::{api, optional};
-use super::call::Context;
+use super::call::{Context, KeyName};
 use redis_module::raw;
-use std::ffi::CStr;
+use std::ffi::c_char;
+use std::io::Error;
 
 /// The first server with the checks of RedisModule_Call: 7.0.0.
 const CHECKS_SINCE: i32 = 0x0007_0000;
@@ -12,11 +13,27 @@ const CHECKS_SINCE: i32 = 0x0007_0000;
 /// What the server answers to a write that it does not accept. Without the flag "E" Valkey 9.1 crashes on these.
 const REFUSALS: [&[u8]; 4] = [b"NOREPLICAS", b"MISCONF", b"OOM", b"READONLY"];
 
-/// Whether a write would be accepted: this is a master, no CLIENT PAUSE or failover is in force, memory is not short,
-/// and (from 7.0) the server answers neither NOREPLICAS nor MISCONF.
+/// Of what it answers where the cluster is down.
+const CLUSTER_DOWN: &[u8] = b"while the cluster is down";
+
+/// Of what it answers for a key of another node, and of one that is moving and not here.
+const NOT_LOCAL: &[u8] = b"non local key";
+
+/// What becomes of a write now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acceptance {
+    /// It is accepted.
+    Accepted,
+    /// The server refuses it for now, as it does any write.
+    Refused,
+    /// The key is another node's.
+    Elsewhere,
+}
+
+/// Whether the server accepts writes: this is a master, no CLIENT PAUSE or failover is in force, memory is not short,
+/// and (from 7.0) it answers neither NOREPLICAS nor MISCONF. In a cluster [`accepts_write_to`] has to be asked, too.
 pub fn accepts_writes(ctx: Context) -> bool {
-    // SAFETY: the context is live.
-    let flags = unsafe { api!(RedisModule_GetContextFlags(ctx.raw())) }.unsigned_abs();
+    let flags = ctx.flags();
     if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || ctx.is_paused() {
         return false;
     }
@@ -24,32 +41,62 @@ pub fn accepts_writes(ctx: Context) -> bool {
     if is_full && flags & raw::REDISMODULE_CTX_FLAGS_EVICT == 0 {
         return false;
     }
-    // SAFETY: takes nothing.
-    let version = optional!(RedisModule_GetServerVersion).map_or(0, |version| unsafe { version() });
-    let has_checks = version >= CHECKS_SINCE;
-    // Where the server evicts, it is short of memory only if that failed when the last command came ("M").
-    !has_checks || is_allowed(ctx, if is_full { c"SMEbcb" } else { c"SEbcb" })
+    // In a cluster the empty key may be another node's.
+    let is_asked = has_checks() && flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0;
+    !is_asked || probe(ctx, b"", is_full) == Some(Acceptance::Accepted)
 }
 
-/// Whether the server allows a command with the flags write and deny-oom. It writes nothing: an empty string set into
-/// the empty key.
-fn is_allowed(ctx: Context, format: &CStr) -> bool {
-    let (command, empty) = (c"SETRANGE".as_ptr(), c"".as_ptr());
-    // SAFETY: the context is live; "b" takes bytes and their number, "c" a text that ends in NUL.
+/// Whether a write to this key is accepted, where [`accepts_writes`] says that writes are. In a cluster one probe answers
+/// for the node, for the state of the cluster, and (from 7.0) for all that [`accepts_writes`] asks elsewhere.
+pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
+    let flags = ctx.flags();
+    if flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
+        return Acceptance::Accepted;
+    }
+    let is_full = flags & raw::REDISMODULE_CTX_FLAGS_OOM != 0;
+    probe(ctx, key.as_bytes(), is_full).unwrap_or_else(|| match ctx.serves(key) {
+        true => Acceptance::Accepted,
+        false => Acceptance::Elsewhere,
+    })
+}
+
+/// Whether RedisModule_Call checks what the server checks for clients.
+fn has_checks() -> bool {
+    // SAFETY: takes nothing.
+    optional!(RedisModule_GetServerVersion)
+        .is_some_and(|version| unsafe { version() } >= CHECKS_SINCE)
+}
+
+/// Has the server check a command with the flags write and deny-oom, which writes nothing: a key that is copied to
+/// itself is an error, before it is looked up, so that it is not taken for used. (`SETRANGE key 0 ""` looks it up.) `None`
+/// where the server has no such command.
+fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
+    let format = match (has_checks(), is_full) {
+        (false, _) => c"bb",
+        (true, false) => c"SEbb",
+        // Where the server evicts, it is short of memory only if that failed when the last command came ("M").
+        (true, true) => c"SMEbb",
+    };
+    let start: *const c_char = key.as_ptr().cast();
+    // SAFETY: the context is live; "b" takes bytes and their number.
     let reply = unsafe {
         api!(RedisModule_Call(
             ctx.raw(),
-            command,
+            c"COPY".as_ptr(),
             format.as_ptr(),
-            empty,
-            0usize,
-            c"0".as_ptr(),
-            empty,
-            0usize,
+            start,
+            key.len(),
+            start,
+            key.len(),
         ))
     };
     if reply.is_null() {
-        return true;
+        // Without "E" the server says why in errno.
+        return match Error::last_os_error().raw_os_error() {
+            Some(libc::EPERM) => Some(Acceptance::Elsewhere),
+            Some(libc::ENOENT) => None,
+            _ => Some(Acceptance::Refused),
+        };
     }
     let mut len = 0;
     // SAFETY: the reply is ours; the text of an error lives as long as it, and what is no text is null.
@@ -59,9 +106,51 @@ fn is_allowed(ctx: Context, format: &CStr) -> bool {
             true => &[],
             false => std::slice::from_raw_parts(text.cast::<u8>(), len),
         };
-        // Another error may come from the key: in a cluster its slot may be another node's.
-        let is_refused = REFUSALS.iter().any(|code| text.starts_with(code));
+        let acceptance = meaning(text);
         api!(RedisModule_FreeCallReply(reply));
-        !is_refused
+        acceptance
+    }
+}
+
+/// What the server's answer to the probe means.
+fn meaning(text: &[u8]) -> Option<Acceptance> {
+    let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
+    if has(NOT_LOCAL) {
+        Some(Acceptance::Elsewhere)
+    } else if REFUSALS.iter().any(|code| text.starts_with(code)) || has(CLUSTER_DOWN) {
+        Some(Acceptance::Refused)
+    } else if has(b"nknown") {
+        None
+    } else {
+        Some(Acceptance::Accepted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_to_the_probe_is_understood() {
+        for (text, means) in [
+            ("ERR source and destination objects are the same", Some(Acceptance::Accepted)),
+            ("NOREPLICAS Not enough good replicas to write.", Some(Acceptance::Refused)),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Some(Acceptance::Refused)),
+            (
+                "ERR Can not execute a command 'copy' while the cluster is down",
+                Some(Acceptance::Refused),
+            ),
+            (
+                "ERR Can not execute a write command 'copy' while the cluster is down and readonly",
+                Some(Acceptance::Refused),
+            ),
+            (
+                "ERR Attempted to access a non local key in a cluster node",
+                Some(Acceptance::Elsewhere),
+            ),
+            ("ERR Unknown Redis command 'COPY'.", None),
+        ] {
+            assert_eq!(meaning(text.as_bytes()), means, "{text}");
+        }
     }
 }

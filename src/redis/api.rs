@@ -79,6 +79,8 @@ functions! {
         RedisModule_FreeThreadSafeContext RedisModule_SubscribeToServerEvent
         RedisModule_SubscribeToKeyspaceEvents RedisModule_NotifyKeyspaceEvent
         RedisModule_InfoAddFieldCString
+        RedisModule_GetServerInfo RedisModule_ServerInfoGetFieldUnsigned
+        RedisModule_FreeServerInfo
     }
     optional {
         RedisModule_GetApi RedisModule_GetServerVersion RedisModule_Log RedisModule_CachedMicroseconds

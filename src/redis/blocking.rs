@@ -11,6 +11,7 @@
 use super::api::api;
 use super::call::{Call, Context};
 use super::guard::guard;
+use super::load::tick;
 use super::text::OwnedString;
 use super::{clock, random, slot};
 use engine::text::Text;
@@ -102,7 +103,8 @@ impl ClientId {
 #[derive(Debug)]
 pub struct Blocked(*mut raw::RedisModuleBlockedClient);
 
-// SAFETY: only the main thread ever looks at one.
+// SAFETY: only commands, timers and other callbacks of the main thread look at one. INFO of a server that crashes, which
+// may come in another thread, leaves the lines alone.
 unsafe impl Send for Blocked {}
 
 impl Blocked {
@@ -277,6 +279,7 @@ unsafe extern "C" fn cron(
 ) {
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
+    tick();
     handle(ctx, |handlers, _| {
         if clock::went_back() {
             // Timers live by the wall clock.

@@ -6,6 +6,7 @@ use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
 use std::ffi::{c_int, c_long, c_longlong, CString};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
@@ -63,10 +64,15 @@ impl Context<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_MASTER != 0
     }
 
+    /// Whether this server is a node of a cluster.
+    pub fn is_in_cluster(self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0
+    }
+
     /// Whether this node serves the slot of `key`: always, outside of a cluster. While the slot moves away, only
     /// as long as the key is here.
     pub fn serves(self, key: KeyName) -> bool {
-        if self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
+        if !self.is_in_cluster() {
             return true;
         }
         let call = c"EXISTS".as_ptr();
@@ -80,7 +86,7 @@ impl Context<'_> {
         !reply.is_null()
     }
 
-    fn flags(self) -> u32 {
+    pub(super) fn flags(self) -> u32 {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_GetContextFlags(self.raw())) }.unsigned_abs()
     }
@@ -147,13 +153,20 @@ impl Context<'_> {
 #[derive(Clone, Copy)]
 pub struct KeyName<'a> {
     raw: *mut raw::RedisModuleString,
+    /// Whether opening it is no use of the key.
+    is_polled: bool,
     lifetime: PhantomData<&'a ()>,
 }
 
 impl<'a> KeyName<'a> {
-    /// The key of this name.
-    pub fn of(name: &'a OwnedString) -> KeyName<'a> {
-        KeyName { raw: name.raw(), lifetime: PhantomData }
+    /// The key of this name, for a look of our own: opening it leaves alone what the server knows of its use (LRU and
+    /// LFU) and, from 7.2 on, the counts of hits and misses.
+    pub fn polled(name: &'a OwnedString) -> KeyName<'a> {
+        KeyName { raw: name.raw(), is_polled: true, lifetime: PhantomData }
+    }
+
+    pub(super) fn is_polled(self) -> bool {
+        self.is_polled
     }
 
     /// Its bytes.
@@ -197,7 +210,12 @@ impl<'a> Call<'a> {
 
     /// Argument `at` as the name of a key.
     pub fn key_at(&self, at: usize) -> Option<KeyName<'a>> {
-        self.arguments.get(at).map(|&raw| KeyName { raw, lifetime: PhantomData })
+        self.arguments.get(at).map(|&raw| KeyName { raw, is_polled: false, lifetime: PhantomData })
+    }
+
+    /// Some of the arguments, to hand them on.
+    pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [*mut raw::RedisModuleString] {
+        self.arguments.get(range).unwrap_or_default()
     }
 
     /// The command, for a reply that comes later.

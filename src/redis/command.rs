@@ -2,6 +2,7 @@
 
 use super::api::{api, optional};
 use super::call::{Call, Context, Entry};
+use super::server::asks_for_keys_on_main_thread;
 use redis_module::raw;
 use std::ffi::{c_int, CStr, CString};
 use std::ptr::{null, null_mut};
@@ -42,45 +43,39 @@ impl Access {
 }
 
 impl Keys {
-    /// The first key, the last key and the step between keys, as servers before 7.0 ask. 0 is nowhere, or nowhere fixed.
-    fn range(self) -> [c_int; 3] {
+    /// The flag of a command whose keys the server has to ask the module for. Where the server cannot look for them by
+    /// key specs (6.2), or looks only for what [`Keys::range`] says when it routes (7.x, 8.0), that is the way to have
+    /// all keys in one slot and on this node. Servers that would ask in other threads are not told to.
+    fn flag(self) -> Option<&'static str> {
         match self {
-            Keys::None | Keys::Counted(_) => [0, 0, 0],
-            Keys::First(_) => [1, 1, 1],
+            Keys::Counted(_) if asks_for_keys_on_main_thread() => Some("getkeys-api"),
+            Keys::Counted(_) | Keys::First(_) | Keys::None => None,
         }
     }
 
-    fn spec(self) -> Option<raw::RedisModuleCommandKeySpec> {
-        // SAFETY: all zero is how the header initialises this structure; it holds integers, pointers and unions
-        // of both.
-        let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
-        spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-        spec.bs.index.pos = 1;
-        let access = match self {
-            Keys::None => return None,
-            Keys::First(access) => {
-                spec.find_keys_type =
-                    raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-                spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
-                    lastkey: 0,
-                    keystep: 1,
-                    limit: 0,
-                };
-                access
-            }
+    /// The first key, the last key and the step between keys, as servers before 7.0 ask. 0 is nowhere, or nowhere fixed.
+    fn range(self) -> [c_int; 3] {
+        match self {
+            Keys::None => [0, 0, 0],
+            Keys::First(_) => [1, 1, 1],
+            Keys::Counted(_) if self.flag().is_some() => [0, 0, 0],
+            // The first of them, which is enough to find the node.
+            Keys::Counted(_) => [2, 2, 1],
+        }
+    }
+
+    /// Where the keys are, as servers from 7.0 on ask. The first spec is what ACLs and COMMAND GETKEYS go by.
+    fn specs(self) -> Vec<raw::RedisModuleCommandKeySpec> {
+        match self {
+            Keys::None => vec![],
+            Keys::First(access) => vec![one_key(1, access.flags())],
+            Keys::Counted(access) if self.flag().is_some() => vec![counted_keys(access)],
+            // Clusters route, and CLIENT TRACKING remembers, by ranges alone. As it is no key, it is none for ACLs.
             Keys::Counted(access) => {
-                spec.find_keys_type =
-                    raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
-                spec.fk.keynum = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
-                    keynumidx: 0,
-                    firstkey: 1,
-                    keystep: 1,
-                };
-                access
+                let no_key = access.flags() | raw::REDISMODULE_CMD_KEY_NOT_KEY;
+                vec![counted_keys(access), one_key(2, no_key)]
             }
-        };
-        spec.flags = u64::from(access.flags());
-        Some(spec)
+        }
     }
 
     /// Answers a server that only asks where the keys of `call` are; whether it did.
@@ -94,6 +89,40 @@ impl Keys {
             Keys::Counted(_) | Keys::First(_) | Keys::None => false,
         }
     }
+}
+
+/// A key spec that finds nothing yet, from argument `at` on.
+fn spec_from(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
+    // SAFETY: all zero is how the header initialises this structure; it holds integers, pointers and unions of both.
+    let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
+    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    spec.bs.index.pos = at;
+    spec.flags = u64::from(flags);
+    spec
+}
+
+/// Argument `at` is a key.
+fn one_key(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
+    let mut spec = spec_from(at, flags);
+    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+        lastkey: 0,
+        keystep: 1,
+        limit: 0,
+    };
+    spec
+}
+
+/// Argument 1 is the number of the keys that follow it.
+fn counted_keys(access: Access) -> raw::RedisModuleCommandKeySpec {
+    let mut spec = spec_from(1, access.flags());
+    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+    spec.fk.keynum = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+        keynumidx: 0,
+        firstkey: 1,
+        keystep: 1,
+    };
+    spec
 }
 
 fn tell_counted_keys(call: &Call, access: Access) {
@@ -163,7 +192,8 @@ impl<'c> Command<'c> {
         flags: &str,
         keys: Keys,
     ) -> Option<Command<'c>> {
-        let flags = CString::new(flags).ok()?;
+        let flags: Vec<_> = [flags].into_iter().chain(keys.flag()).collect();
+        let flags = CString::new(flags.join(" ")).ok()?;
         let [first, last, step] = keys.range();
         // SAFETY: the texts end in NUL and are copied; the entry lives as long as the module.
         let status = unsafe {
@@ -184,7 +214,7 @@ impl<'c> Command<'c> {
     pub fn describe(&self, description: &Description) -> bool {
         let Some(set) = optional!(RedisModule_SetCommandInfo) else { return true };
         let Some(command) = self.handle() else { return false };
-        let mut keys: Vec<_> = description.keys.spec().into_iter().collect();
+        let mut keys = description.keys.specs();
         // SAFETY: all zero ends the list of key specs.
         keys.push(unsafe { std::mem::zeroed() });
         let mut arguments = RawArguments::of(&description.arguments);

@@ -37,6 +37,8 @@ pub enum Value {
 pub trait Number: Sync {
     /// The values that it takes.
     fn range(&self) -> RangeInclusive<i64>;
+    /// The value where nobody set another.
+    fn default_value(&self) -> i64;
     /// The present value.
     fn get(&self) -> i64;
     /// Changes it; false if that is refused.
@@ -45,18 +47,45 @@ pub trait Number: Sync {
 
 /// A setting that is a text.
 pub trait Text: Sync {
+    /// The value where nobody set another.
+    fn default_value(&self) -> Vec<u8>;
     /// The present value.
     fn get(&self) -> Vec<u8>;
     /// Changes it, or says why not.
     fn set(&self, value: &[u8]) -> Result<(), String>;
 }
 
-/// A setting that is `yes` or `no`.
+/// A setting that is `yes` or `no`, and `no` where nobody set it.
 pub trait Switch: Sync {
     /// The present value.
     fn get(&self) -> bool;
     /// Changes it.
     fn set(&self, value: bool);
+}
+
+impl Value {
+    /// The present value, as CONFIG GET shows it.
+    pub fn shown(&self) -> Vec<u8> {
+        match self {
+            Value::Number(number) => number.get().to_string().into_bytes(),
+            Value::Text(text) => text.get(),
+            Value::Switch(switch) => if switch.get() { b"yes" } else { &b"no"[..] }.to_vec(),
+        }
+    }
+
+    /// Whether the present value is the default of the module, which load arguments do not change.
+    pub fn is_default(&self) -> bool {
+        match self {
+            Value::Number(number) => number.get() == number.default_value(),
+            Value::Text(text) => text.get() == text.default_value(),
+            Value::Switch(switch) => !switch.get(),
+        }
+    }
+}
+
+/// Whether this server knows settings of modules: else they are load arguments alone.
+pub fn has_settings() -> bool {
+    optional!(RedisModule_LoadConfigs).is_some()
 }
 
 /// A setting that the server refused, or all of them together.

@@ -108,6 +108,8 @@ pub struct Server {
     asks_for_keys: bool,
     key_positions: List<(c_int, c_int), 16>,
     modified: usize,
+    in_use: bool,
+    unblocked: usize,
 }
 
 /// An open key.
@@ -121,6 +123,7 @@ struct OpenKey {
 
 thread_local! {
     static NOW_US: Cell<i64> = const { Cell::new(0) };
+    static UNBLOCKED: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Server {
@@ -137,6 +140,8 @@ impl Server {
             asks_for_keys: false,
             key_positions: List::EMPTY,
             modified: 0,
+            in_use: false,
+            unblocked: 0,
         })
     }
 
@@ -176,6 +181,16 @@ impl Server {
         self.log.iter().map(|line| line.text()).collect()
     }
 
+    /// Has the server use all keys, and let nobody write them, or no longer.
+    pub fn use_keys(&mut self, in_use: bool) {
+        self.in_use = in_use;
+    }
+
+    /// How many waits were ended in calls to this server.
+    pub fn unblocked(&self) -> usize {
+        self.unblocked
+    }
+
     /// How often a key was told to be modified.
     pub fn modified(&self) -> usize {
         self.modified
@@ -196,7 +211,9 @@ impl Server {
             // SAFETY: the functions below know this context and these strings.
             assert_eq!(unsafe { entry(ctx, arguments.as_mut_ptr(), argc) }, OK);
         };
+        let before = UNBLOCKED.get();
         let result = around(&mut work);
+        self.unblocked += UNBLOCKED.get() - before;
         for argument in arguments {
             // SAFETY: made above, and nobody keeps it.
             unsafe { free_string(ctx, argument) };
@@ -238,6 +255,17 @@ fn install() {
             raw::RedisModule_ReplyWithStringBuffer = Some(reply_text);
             raw::RedisModule_ReplyWithNull = Some(reply_nil);
             raw::RedisModule_GetSelectedDb = Some(selected_db);
+            raw::RedisModule_SelectDb = Some(select_db);
+            raw::RedisModule_GetContextFlags = Some(context_flags);
+            raw::RedisModule_AvoidReplicaTraffic = Some(avoid_replica_traffic);
+            raw::RedisModule_GetClientId = Some(client_id);
+            raw::RedisModule_GetRandomBytes = Some(random_bytes);
+            raw::RedisModule_BlockClientOnKeys = Some(block_client);
+            raw::RedisModule_SetDisconnectCallback = Some(set_disconnect_callback);
+            raw::RedisModule_UnblockClient = Some(unblock_client);
+            raw::RedisModule_CreateTimer = Some(create_timer);
+            raw::RedisModule_StopTimer = Some(stop_timer);
+            raw::RedisModule_SubscribeToServerEvent = Some(subscribe);
             raw::RedisModule_OpenKey = Some(open_key);
             raw::RedisModule_CloseKey = Some(close_key);
             raw::RedisModule_KeyType = Some(key_type);
@@ -400,9 +428,84 @@ unsafe extern "C" fn reply_nil(ctx: Ctx) -> c_int {
     unsafe { reply(ctx, Written::Nil) }
 }
 
+unsafe extern "C" fn select_db(_ctx: Ctx, _db: c_int) -> c_int {
+    OK
+}
+
+unsafe extern "C" fn context_flags(_ctx: Ctx) -> c_int {
+    raw::REDISMODULE_CTX_FLAGS_MASTER as c_int
+}
+
+unsafe extern "C" fn avoid_replica_traffic() -> c_int {
+    0
+}
+
+unsafe extern "C" fn client_id(_ctx: Ctx) -> u64 {
+    1
+}
+
+unsafe extern "C" fn random_bytes(to: *mut u8, len: usize) {
+    // SAFETY: the module passes a place of this length.
+    unsafe { std::ptr::write_bytes(to, 7, len) };
+}
+
+type Blocked = *mut raw::RedisModuleBlockedClient;
+
+unsafe extern "C" fn block_client(
+    _ctx: Ctx,
+    _reply: raw::RedisModuleCmdFunc,
+    _timeout: raw::RedisModuleCmdFunc,
+    _free: Option<unsafe extern "C" fn(Ctx, *mut c_void)>,
+    _timeout_ms: c_longlong,
+    _keys: *mut Text,
+    _number: c_int,
+    _data: *mut c_void,
+) -> Blocked {
+    NonNull::<u64>::dangling().as_ptr().cast()
+}
+
+unsafe extern "C" fn set_disconnect_callback(
+    _blocked: Blocked,
+    _callback: raw::RedisModuleDisconnectFunc,
+) {
+}
+
+unsafe extern "C" fn unblock_client(_blocked: Blocked, _data: *mut c_void) -> c_int {
+    UNBLOCKED.set(UNBLOCKED.get() + 1);
+    OK
+}
+
+unsafe extern "C" fn create_timer(
+    _ctx: Ctx,
+    _after_ms: c_longlong,
+    _callback: raw::RedisModuleTimerProc,
+    _data: *mut c_void,
+) -> raw::RedisModuleTimerID {
+    1
+}
+
+unsafe extern "C" fn stop_timer(
+    _ctx: Ctx,
+    _timer: raw::RedisModuleTimerID,
+    _data: *mut *mut c_void,
+) -> c_int {
+    OK
+}
+
+unsafe extern "C" fn subscribe(
+    _ctx: Ctx,
+    _event: raw::RedisModuleEvent,
+    _callback: raw::RedisModuleEventCallback,
+) -> c_int {
+    OK
+}
+
 unsafe extern "C" fn open_key(ctx: Ctx, name: Text, mode: c_int) -> Key {
     // SAFETY: the module passes its context and a string.
     let (server, name) = unsafe { (server(ctx), bytes(name)) };
+    if server.in_use && mode & raw::REDISMODULE_WRITE as c_int != 0 {
+        return null_mut();
+    }
     let named = |slot: &&mut Slot| slot.name.as_slice() == name.as_slice();
     if let Some(slot) = server.keys.iter_mut().find(named) {
         let missing = matches!(slot.value, Value::Missing);

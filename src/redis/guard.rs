@@ -27,9 +27,18 @@ pub(super) fn guard<T>(ctx: Option<Context>, body: impl FnOnce() -> T) -> Option
 
 /// Writes a line at level "warning" to the server's log. Without a context the server names no module in it.
 pub fn warn(ctx: Option<Context>, line: &CStr) {
+    write(ctx, c"warning", line);
+}
+
+/// Writes a line at level "notice" to the server's log.
+pub fn note(ctx: Context, line: &CStr) {
+    write(Some(ctx), c"notice", line);
+}
+
+fn write(ctx: Option<Context>, level: &CStr, line: &CStr) {
     let Some(log) = optional!(RedisModule_Log) else { return };
     let ctx = ctx.map_or(null_mut(), Context::raw);
     // SAFETY: the context is live, or null, which the server allows here. The texts end in NUL, and "%s" takes
     // exactly the one.
-    unsafe { log(ctx, c"warning".as_ptr(), c"%s".as_ptr(), line.as_ptr()) }
+    unsafe { log(ctx, level.as_ptr(), c"%s".as_ptr(), line.as_ptr()) }
 }

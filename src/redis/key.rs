@@ -59,10 +59,36 @@ pub struct WriteKey<'c> {
     changed: bool,
 }
 
+/// Modes that leave alone what the server knows of a key's use. Servers ignore those that they do not know.
+const UNTOUCHED: u32 = raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
+
+/// Tells the server that a key is used, which was opened under a [polled](KeyName::polled) name.
+pub fn touch(ctx: Context, name: KeyName) {
+    let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOSTATS;
+    // SAFETY: context and name are live; the key is closed at once, and null for a missing one.
+    unsafe {
+        let key = api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode as c_int));
+        if !key.is_null() {
+            api!(RedisModule_CloseKey(key.cast()));
+        }
+    }
+}
+
 fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
+    let mode = if name.is_polled() { mode | UNTOUCHED } else { mode };
     // SAFETY: context and name are live.
     let raw = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode as c_int)) };
     ReadKey { raw: raw.cast(), ctx, name }
+}
+
+/// Whether there is a key of this name, without a trace of the question in its age or the server's statistics.
+pub fn is_here(ctx: Context, name: KeyName) -> bool {
+    // Servers before 7.2 take no notice of those that they do not know.
+    let traceless = raw::REDISMODULE_OPEN_KEY_NOTOUCH
+        | raw::REDISMODULE_OPEN_KEY_NONOTIFY
+        | raw::REDISMODULE_OPEN_KEY_NOSTATS
+        | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
+    open(ctx, name, raw::REDISMODULE_READ | traceless).kind() != Kind::Empty
 }
 
 impl<'c> ReadKey<'c> {
@@ -225,10 +251,13 @@ impl Drop for Elements<'_, '_> {
 }
 
 impl<'c> WriteKey<'c> {
-    /// Opens a key.
-    pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> WriteKey<'c> {
+    /// Opens a key. `None` where the server has it in use, and lets nobody write it for now: no server does so yet, but
+    /// Valkey is to, while it saves without a fork.
+    pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> Option<WriteKey<'c>> {
         let key = open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
-        WriteKey { key, changed: false }
+        // A missing key is not null when it is opened for writing.
+        let is_open = !key.raw.is_null();
+        is_open.then_some(WriteKey { key, changed: false })
     }
 
     /// `SET key value PXAT expire_at_ms`, on a missing key or a string.

@@ -7,7 +7,9 @@ use super::text::bytes_of;
 use super::{config, key};
 use bitflags::bitflags;
 use redis_module::raw;
-use std::ffi::{c_int, CStr, CString};
+use std::ffi::{c_int, c_void, CStr, CString};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
@@ -26,6 +28,9 @@ pub trait Module {
 
     /// Says that the server lacks a function.
     fn lacks(function: &str) -> String;
+
+    /// Whether MODULE UNLOAD may go on. If not, the server answers an error; the module logs why.
+    fn may_unload(ctx: Context) -> bool;
 
     /// The line to log when the module is not loaded.
     fn refused(why: &str) -> String;
@@ -96,6 +101,8 @@ pub unsafe fn on_load<M: Module>(
         M::load(ctx, &arguments)
     });
     if let Some(Ok(())) = loaded {
+        HAS_TICKED.store(false, Ordering::Relaxed);
+        COMMANDS_BEFORE.store(commands_processed(ctx), Ordering::Relaxed);
         return OK;
     }
     guard(Some(ctx), || {
@@ -116,8 +123,59 @@ pub unsafe fn on_load<M: Module>(
 pub unsafe fn on_unload<M: Module>(ctx: *mut raw::RedisModuleCtx) -> c_int {
     // SAFETY: the context is live until we return.
     let ctx = unsafe { Context::new(ctx) };
+    // A server that is not content with what the module did on load unloads it at once, by the same function. That must
+    // not be refused: the module would stay, though MODULE LOADEX answers an error.
+    if let Some(ctx) = ctx.filter(|ctx| has_settled(*ctx)) {
+        if guard(Some(ctx), || M::may_unload(ctx)) == Some(false) {
+            return ERR;
+        }
+    }
     guard(ctx, release::<M>);
     OK
+}
+
+/// How many commands the server had carried out when the module was loaded.
+static COMMANDS_BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the server has gone on with its work since the module was loaded.
+static HAS_TICKED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the server goes on with its work, some times a second.
+pub(super) fn tick() {
+    HAS_TICKED.store(true, Ordering::Relaxed);
+}
+
+/// Whether the command that loaded the module has ended.
+fn has_settled(ctx: Context) -> bool {
+    HAS_TICKED.load(Ordering::Relaxed)
+        || commands_processed(ctx) != COMMANDS_BEFORE.load(Ordering::Relaxed)
+}
+
+/// How many commands the server has carried out, without the one that runs.
+fn commands_processed(ctx: Context) -> u64 {
+    let (section, field) = (c"stats".as_ptr(), c"total_commands_processed".as_ptr());
+    // SAFETY: the context is live, the texts end in NUL, and the information is freed once. Without a place for it the
+    // server does not say whether there is such a field.
+    unsafe {
+        let info = api!(RedisModule_GetServerInfo(ctx.raw(), section));
+        let number = api!(RedisModule_ServerInfoGetFieldUnsigned(info, field, null_mut()));
+        api!(RedisModule_FreeServerInfo(ctx.raw(), info));
+        number
+    }
+}
+
+/// The path of the module's file, as the server was given it.
+pub fn own_path() -> Option<Vec<u8>> {
+    // SAFETY: all zeros is a value of this struct of pointers.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let address: *const c_void = (&raw const HAS_TICKED).cast();
+    // SAFETY: the address is one of this module's, and the struct is ours to write.
+    let found = unsafe { libc::dladdr(address, &mut info) } != 0;
+    if !found || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader keeps the name, which ends in NUL, as long as the module is loaded.
+    Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes().to_vec())
 }
 
 fn release<M: Module>() {

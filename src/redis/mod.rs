@@ -1,7 +1,9 @@
 //! The server's module API, made safe: the only place with `unsafe`. It knows nothing of this module's commands and
 //! settings: they are handed to it.
 //!
-//! The server calls in and is called on its one main thread; nothing here starts another.
+//! The server calls in on its main thread, and nothing here starts another. Two functions may be called elsewhere: a
+//! server that crashes asks for INFO on the thread that crashed, and some servers ask for the keys of a command with the
+//! flag `getkeys-api` in their I/O threads, for which reason they are not given that flag (see `server`).
 #![allow(unsafe_code)]
 
 pub mod acceptance;
@@ -19,5 +21,7 @@ pub mod info;
 pub mod key;
 pub mod load;
 pub mod random;
+mod server;
 mod slot;
+pub mod slots;
 pub mod text;

@@ -24,7 +24,7 @@ impl store::BucketKey for BucketKey<'_> {
     type Error = Error;
 
     fn read(&mut self) -> Result<Option<Stored>, Error> {
-        self.key = Open::new(self.at.spot, self.at.intent);
+        self.key = Open::new(self.at.spot, self.at.intent)?;
         match self.key.kind() {
             Kind::Empty => Ok(None),
             Kind::String => {

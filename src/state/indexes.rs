@@ -99,7 +99,7 @@ fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
 pub struct Figures {
     /// Keys that have one.
     pub keys: u64,
-    /// About how many bytes they take together.
+    /// About how many bytes they take together, with the names of their keys.
     pub bytes: u64,
 }
 

@@ -59,7 +59,7 @@ pub struct WindowContents {
 
 /// Reads a key. O(entries + reservations).
 pub fn contents(spot: Spot) -> Result<Found, Error> {
-    let mut key = Open::new(spot, Intent::Read);
+    let mut key = Open::new(spot, Intent::Read)?;
     let ttl_ms = key.reader().expires_at_ms();
     let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(spot.now_us / 1_000));
     let mut ban = None;
@@ -85,7 +85,6 @@ pub fn contents(spot: Spot) -> Result<Found, Error> {
 }
 
 fn window(spot: Spot, key: &mut WindowKey) -> Result<WindowContents, Error> {
-    key.check()?;
     let mut found = WindowContents::default();
     let (mut events, reservations): (EventReader, _) = key.split();
     found.entries = number(events.len());

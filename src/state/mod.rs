@@ -103,10 +103,12 @@ enum Open<'c> {
 }
 
 impl<'c> Open<'c> {
-    fn new(spot: Spot<'c>, intent: Intent) -> Open<'c> {
+    fn new(spot: Spot<'c>, intent: Intent) -> Result<Open<'c>, Error> {
         match intent {
-            Intent::Read => Open::Read(ReadKey::open(spot.ctx, spot.name)),
-            Intent::Write => Open::Write(WriteKey::open(spot.ctx, spot.name)),
+            Intent::Read => Ok(Open::Read(ReadKey::open(spot.ctx, spot.name))),
+            Intent::Write => {
+                WriteKey::open(spot.ctx, spot.name).map(Open::Write).ok_or(Error::InUse)
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 //! Nothing is written before everything that is read or removed was found to be ours.
 
 use super::entries::{
-    after, ban, check, event, reservation, EventReader, Seen, RESERVATIONS, RESERVED,
+    after, ban, event, reservation, EventReader, Seen, FOREIGN, RESERVATIONS, RESERVED,
 };
 use super::reservations::{find_live, Reservations};
 use super::{indexes, Intent, Open, ServerKey, Spot};
@@ -36,7 +36,7 @@ pub struct WindowKey<'c> {
 }
 
 fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
-    let mut key = Open::new(spot, intent);
+    let mut key = Open::new(spot, intent)?;
     match key.kind() {
         Kind::Empty | Kind::Zset => Ok(key),
         Kind::String | Kind::Other => {
@@ -44,6 +44,14 @@ fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
             indexes::forget(spot.ctx.db(), spot.name.as_bytes());
             Err(Error::NotZset)
         }
+    }
+}
+
+/// Refuses a sorted set that somebody else keeps: one with positive scores.
+fn refuse_foreign(key: &mut ReadKey) -> Result<(), Error> {
+    match key.lowest(FOREIGN) {
+        Some(_) => Err(Error::NotEntry),
+        None => Ok(()),
     }
 }
 
@@ -79,11 +87,12 @@ impl<'c> store::WindowKey for WindowKey<'c> {
             },
         }
         self.events.len = reader.len().saturating_sub(self.reservations.elements());
+        // The newest event was read, unless there are reservations before it.
+        let read = usize::from(self.events.newest.is_some());
+        if self.events.len > read {
+            refuse_foreign(reader)?;
+        }
         Ok(())
-    }
-
-    fn check(&mut self) -> Result<(), Error> {
-        check(self.key.reader(), self.events)
     }
 
     fn reservations(&self) -> &Reservations<'c> {
@@ -200,6 +209,7 @@ pub fn release(spot: Spot, ids: &[&[u8]]) -> Result<usize, Error> {
     if len == 0 {
         return Ok(0);
     }
+    refuse_foreign(&mut key)?;
     let mut index = Reservations::indexed(spot, &mut key, None);
     let members = match &mut index {
         Some(index) => index.take_live(ids, spot.now_us),
@@ -262,6 +272,7 @@ fn pick(spot: Spot, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<OwnedString>
 /// by somebody else.
 pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
     let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(()) };
+    refuse_foreign(&mut key)?;
     let mut index = Reservations::indexed(spot, &mut key, None);
     let found = find_live(index.as_ref(), &mut key, id, spot.now_us)?;
     let Some(member) = found else { return Ok(()) };
@@ -288,6 +299,7 @@ pub struct Held {
 /// The live reservations of a key, the oldest first.
 pub fn held(spot: Spot) -> Result<Vec<Held>, Error> {
     let mut key = open(spot, Intent::Read)?;
+    refuse_foreign(key.reader())?;
     let mut live = Vec::new();
     for element in key.reader().ascending(RESERVATIONS) {
         if ban(&element.member)?.is_some() {

@@ -10,7 +10,8 @@
 //!
 //! Environment: `REDIS_SERVER` is the server, or a script that runs one (default `redis-server`);
 //! `RATELIMIT_SO` is the module (default `target/release/libredis_ratelimit.so`); `RATELIMIT_TEST_SLOWNESS` is how many
-//! times slower the server may be, which then also ends orderly (`make valgrind`).
+//! times slower the server may be, which then also ends orderly (`make valgrind`); `RATELIMIT_IO_THREADS` is the setting
+//! `io-threads` of each server.
 
 // Each file in tests/ is a crate of its own and uses only a part of this; so is benches/decisions.
 #![allow(dead_code, unused_imports)]

@@ -45,6 +45,12 @@ impl Version {
         self.is_valkey || self.release >= (major, minor)
     }
 
+    /// Whether it is told to ask the module for the keys of a command, as Redis was before 8.2. Servers that would do so
+    /// in their I/O threads are not.
+    pub fn asks_modules_for_keys(&self) -> bool {
+        !self.is_valkey && self.release < (8, 1)
+    }
+
     /// Whether a test must be skipped: this is a Redis before that release.
     pub fn lacks(self, what: &str, since: (u32, u32)) -> bool {
         let (since, point) = since;
@@ -257,6 +263,11 @@ impl Server {
         }
     }
 
+    /// The reply to a command on a connection of its own, where the server may refuse or reset connections now.
+    pub fn try_ask(&self, words: impl super::Words) -> Option<Value> {
+        Conn::open(self.port).and_then(|mut conn| conn.try_cmd(words)).ok()
+    }
+
     /// A new connection, RESP2.
     #[track_caller]
     pub fn conn(&self) -> Conn {
@@ -449,6 +460,9 @@ impl Server {
         if self.builder.module {
             let args = self.builder.module_args.join(" ");
             lines.push(format!("loadmodule {:?} {args}", module_path()));
+        }
+        if let Ok(threads) = env::var("RATELIMIT_IO_THREADS") {
+            lines.push(format!("io-threads {threads}"));
         }
         lines.extend(self.builder.config.iter().cloned());
         fs::write(self.dir.join("server.conf"), lines.join("\n") + "\n").unwrap();

@@ -1,6 +1,7 @@
 //! The same calls against different limits, on a real server.
 
 use std::collections::VecDeque;
+use std::iter::once;
 use std::time::Duration;
 
 use crate::support::{ints, limited, unix_us, Conn, Server, Value};
@@ -30,7 +31,7 @@ pub struct Limit {
 }
 
 /// 15 a minute, each in its own way.
-pub const LIMITS: [Limit; 7] = [
+pub const LIMITS: [Limit; 8] = [
     Limit { words: "a steady rate with bursts", command: "RL.THROTTLE key 14 15 60", bound: 30 },
     Limit { words: "... wait in line", command: "RL.THROTTLE key 14 15 60 BLOCK 20s", bound: 30 },
     Limit {
@@ -50,6 +51,11 @@ pub const LIMITS: [Limit; 7] = [
         bound: 15,
     },
     Limit { words: "each minute of the clock", command: "RL.WINDOW key 15 1min FIXED", bound: 30 },
+    Limit {
+        words: "a minute from the first call on",
+        command: "RL.WINDOW key 15 60 FIXED FROM first",
+        bound: 30,
+    },
 ];
 
 /// A call every `step_ms`, from the first time until before the other.
@@ -57,7 +63,7 @@ fn every(step_ms: usize, from_ms: i64, to_ms: i64) -> impl Iterator<Item = i64> 
     (from_ms..to_ms).step_by(step_ms)
 }
 
-pub fn all() -> [Traffic; 3] {
+pub fn all() -> [Traffic; 4] {
     [
         Traffic {
             name: "burst",
@@ -76,6 +82,12 @@ pub fn all() -> [Traffic; 3] {
             title: "A client that hammers for 90 seconds, pauses for a minute, then calls every 3 seconds",
             calls_ms: every(1_500, -45_000, 45_000).chain(every(3_000, 106_000, 136_000)).collect(),
             shown_ms: (-50_000, 140_000),
+        },
+        Traffic {
+            name: "late",
+            title: "A single call, and 35 seconds later one every second for a minute",
+            calls_ms: once(-45_000).chain(every(1_000, -10_000, 50_000)).collect(),
+            shown_ms: (-50_000, 90_000),
         },
     ]
 }

@@ -1,16 +1,27 @@
-"""The tables that all clients are tested by, clients/cases.json and clients/headers.json, in this client's terms."""
+"""The tables that all clients are tested by, the .json files of clients/, in this client's terms."""
 
 from __future__ import annotations
 
+import io
 import json
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import redis_ratelimit
+import redis_ratelimit.asyncio
 from redis_ratelimit import Clause, Rate, Window
 
+#: The client libraries that are installed; the tests use what is there.
+LIBRARIES = [name for name in ("redis", "valkey") if find_spec(name)]
+
 FOLDER = Path(__file__).parents[2]
-CASES: list[dict[str, Any]] = json.loads((FOLDER / "cases.json").read_text("utf-8"))
+CASES: list[dict[str, Any]] = [
+    case for name in ("cases.json", "insight.json") for case in json.loads((FOLDER / name).read_text("utf-8"))
+]
 HEADERS: list[dict[str, Any]] = json.loads((FOLDER / "headers.json").read_text("utf-8"))
+SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
 
 
 def limit(case: Any) -> Any:
@@ -26,7 +37,7 @@ def arguments(case: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """What the method takes that the case calls."""
     if "clauses" in case:
         return [[clause(each) for each in case["clauses"]]], {}
-    positional = [case["key"]]
+    positional = [case["key"]] if "key" in case else []
     if "limit" in case:
         positional.append(limit(case["limit"]))
     positional += case.get("ids", [])
@@ -45,9 +56,7 @@ def differences(found: Any, expected: Any) -> list[str]:
     """Where an answer is not what a case says it means. A case names only the fields that it is about."""
     if isinstance(expected, dict):
         return [
-            f"{name}: {each}"
-            for name, value in expected.items()
-            for each in differences(getattr(found, name), value)
+            f"{name}: {each}" for name, value in expected.items() for each in differences(getattr(found, name), value)
         ]
     if isinstance(expected, list):
         if len(found) != len(expected):
@@ -55,3 +64,103 @@ def differences(found: Any, expected: Any) -> list[str]:
         return [each for pair in zip(found, expected) for each in differences(*pair)]
     right = type(found) is type(expected) and found == expected
     return [] if right else [f"{found!r} is not {expected!r}"]
+
+
+def make(library: str, folder: str = "", *, cluster: bool = False, **settings: Any) -> Any:
+    """A client. `folder` is "" or ".asyncio"."""
+    name = {"redis": "Redis", "valkey": "Valkey"}[library] + ("Cluster" if cluster else "")
+    return getattr(import_module(library + folder), name)(**settings)
+
+
+class Recorder:
+    """Stands for a server: notes the commands that are sent and answers with what it is given, in turn."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+        self.sent: list[str] = []
+
+    def note(self, packed: list[bytes]) -> None:
+        lines = io.BytesIO(b"".join(packed))
+        words = []
+        for _ in range(int(lines.readline()[1:])):
+            size = int(lines.readline()[1:])
+            words.append(lines.read(size + 2)[:-2].decode("utf-8", "backslashreplace"))
+        self.sent.append(" ".join(words))
+
+    def answer(self) -> Any:
+        reply = self.replies.pop(0)
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+    def client(self, library: str = LIBRARIES[0]) -> Any:
+        """A client whose connections are this recorder."""
+        recorder = self
+
+        class Connection:
+            socket_timeout = None
+            health_check_interval = 0
+
+            def __init__(self, **settings: Any) -> None:
+                pass
+
+            def connect(self) -> None:
+                pass
+
+            def disconnect(self) -> None:
+                pass
+
+            def check_health(self) -> None:
+                pass
+
+            def can_read(self, timeout: float = 0) -> bool:
+                return timeout != 0
+
+            def send_packed_command(self, packed: list[bytes], check_health: bool = True) -> None:
+                recorder.note(packed)
+
+            def read_response(self) -> Any:
+                return recorder.answer()
+
+        pool = import_module(library).ConnectionPool(connection_class=Connection)
+        return make(library, connection_pool=pool)
+
+    def limiter(self, **options: Any) -> redis_ratelimit.Limiter:
+        return redis_ratelimit.Limiter(self.client(), **options)
+
+
+class AsyncRecorder(Recorder):
+    def client(self, library: str = LIBRARIES[0]) -> Any:
+        recorder = self
+
+        class Connection:
+            socket_timeout = None
+            health_check_interval = 0
+            is_connected = True
+
+            def __init__(self, **settings: Any) -> None:
+                pass
+
+            async def connect(self) -> None:
+                pass
+
+            async def disconnect(self, nowait: bool = False) -> None:
+                pass
+
+            async def check_health(self) -> None:
+                pass
+
+            async def can_read(self) -> bool:
+                return False
+
+            async def send_packed_command(self, packed: list[bytes], check_health: bool = True) -> None:
+                recorder.note(packed)
+
+            async def read_response(self) -> Any:
+                return recorder.answer()
+
+        pool = import_module(f"{library}.asyncio").ConnectionPool(connection_class=Connection)
+        return make(library, ".asyncio", connection_pool=pool)
+
+    def limiter(self, **options: Any) -> Any:
+        return redis_ratelimit.asyncio.Limiter(self.client(), **options)

@@ -3,46 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import unittest
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import redis_ratelimit.asyncio
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    ConnectionError,
-    NoPermissionError,
-    ResponseError,
-    TimeoutError,
+from redis_ratelimit import (
+    Clause,
+    Denied,
+    Info,
+    Lapsed,
+    Limiter,
+    MissingModule,
+    Policy,
+    Rate,
+    Reply,
+    TopKey,
+    Window,
+    headers,
+    semaphore,
 )
-from redis_ratelimit import Clause, Denied, Lapsed, Limiter, Rate, Reply, Window, headers, semaphore
 
-from .fixtures import CASES, HEADERS, arguments, differences, limit
+from .fixtures import CASES, HEADERS, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make
 
-
-class Recorder:
-    """A cluster client, which the limiter uses as it is. Answers with what it is given, in turn."""
-
-    connection_kwargs = {"socket_timeout": None}
-
-    def __init__(self, *replies: Any) -> None:
-        self.replies = list(replies)
-        self.sent: list[str] = []
-
-    def execute_command(self, *words: Any, **options: Any) -> Any:
-        self.sent.append(" ".join(map(str, words)))
-        reply = self.replies.pop(0)
-        if isinstance(reply, BaseException):
-            raise reply
-        return reply
-
-
-class AsyncRecorder(Recorder):
-    async def execute_command(self, *words: Any, **options: Any) -> Any:
-        return super().execute_command(*words, **options)
-
+errors = import_module(f"{LIBRARIES[0]}.exceptions")
+ConnectionError = errors.ConnectionError
+ResponseError = errors.ResponseError
 
 ALLOWED = [0, 5, 4, -1, 1000]
 RESERVED = [0, 3, 2, -1, 20000, b"job"]
@@ -55,7 +43,7 @@ class Calls(unittest.TestCase):
             with self.subTest(words=case["words"]):
                 recorder = Recorder(case["reply"])
                 positional, options = arguments(case)
-                found = getattr(Limiter(recorder), case["call"])(*positional, **options)
+                found = getattr(recorder.limiter(), case["call"])(*positional, **options)
                 self.assertEqual(recorder.sent, [case["words"]])
                 self.assertEqual(differences(found, case["means"]), [])
 
@@ -63,7 +51,7 @@ class Calls(unittest.TestCase):
         async def check(case: dict[str, Any]) -> None:
             recorder = AsyncRecorder(case["reply"])
             positional, options = arguments(case)
-            found = await getattr(redis_ratelimit.asyncio.Limiter(recorder), case["call"])(*positional, **options)
+            found = await getattr(recorder.limiter(), case["call"])(*positional, **options)
             self.assertEqual(recorder.sent, [case["words"]])
             self.assertEqual(differences(found, case["means"]), [])
 
@@ -73,7 +61,7 @@ class Calls(unittest.TestCase):
 
     def test_durations_may_be_timedeltas(self) -> None:
         recorder = Recorder(ALLOWED, RESERVED)
-        limiter = Limiter(recorder)
+        limiter = recorder.limiter()
         limiter.throttle("k", Rate(1, 2, timedelta(milliseconds=2500)), block=timedelta(seconds=3))
         limiter.reserve("k", Window(3, timedelta(days=1)), lease=timedelta(minutes=1))
         self.assertEqual(
@@ -88,44 +76,162 @@ class Calls(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "must not be used together"):
             Window(1, "1d", buckets=2, fixed=True)
         with self.assertRaisesRegex(ValueError, "must begin with @"):
-            Limiter(Recorder()).throttle("k", "free")
+            Recorder().limiter().throttle("k", "free")
 
     def test_an_id_that_is_no_text_stays_bytes(self) -> None:
-        reply = Limiter(Recorder([0, 3, 2, -1, 20000, b"\xff"])).reserve("k", Window(3, 60), id=b"\xff")
+        reply = Recorder([0, 3, 2, -1, 20000, b"\xff"]).limiter().reserve("k", Window(3, 60), id=b"\xff")
         self.assertEqual(reply.id, b"\xff")
 
     def test_waits_are_timedeltas_as_well(self) -> None:
-        reply = Limiter(Recorder([1, 5, 0, 1500, 2500])).window("k", Window(5, 60))
+        reply = Recorder([1, 5, 0, 1500, 2500]).limiter().window("k", Window(5, 60))
         self.assertEqual((reply.retry_after, reply.reset_after), (timedelta(seconds=1.5), timedelta(seconds=2.5)))
-        reply = Limiter(Recorder([0, 5, 0, -1, 2500, 750])).throttle("k", Rate(1, 1, 1), ahead=1000)
+        reply = Recorder([0, 5, 0, -1, 2500, 750]).limiter().throttle("k", Rate(1, 1, 1), ahead=1000)
         self.assertEqual((reply.retry_after, reply.wait), (None, timedelta(seconds=0.75)))
 
-    def test_a_cluster_client_that_gives_up_sooner_than_block_is_refused(self) -> None:
-        recorder = Recorder(ALLOWED)
-        recorder.connection_kwargs = {"socket_timeout": 2}  # type: ignore[dict-item]
-        for block in 0, 2000, 60_000:
-            with self.assertRaisesRegex(ValueError, "socket_timeout of 2 s"):
-                Limiter(recorder).throttle("k", "@free", block=block)
-        Limiter(recorder).throttle("k", "@free", block=1999)
-        self.assertEqual(recorder.sent, ["RL.THROTTLE k @free 1 BLOCK 1999 MS"])
-        with self.assertRaisesRegex(ValueError, "time"):
-            Limiter(recorder, deadline=1.0)
+    def test_a_limit_can_be_written_as_people_say_it(self) -> None:
+        for case in SPOKEN:
+            options = case.get("options", {})
+            with self.subTest(case=case):
+                if "error" in case:
+                    self.assertRaises(ValueError, Rate.per, case["say"])
+                if "rate" in case:
+                    self.assertEqual(Rate.per(case["say"], **options), Rate(*case["rate"]))
+                if "window" in case:
+                    self.assertEqual(Window.per(case["say"], **options), limit({"window": case["window"]}))
+        self.assertRaisesRegex(ValueError, "min or mo", Window.per, "30/m")
+        self.assertRaisesRegex(ValueError, "'30/min'", Window.per, "30")
+        self.assertRaisesRegex(ValueError, "at least 1", Rate.per, "30/min", capacity=0)
+        fixed = Window.per("5/d", fixed=True, tz="Asia/Shanghai")
+        self.assertEqual(fixed, Window(5, "1d", fixed=True, tz="Asia/Shanghai"))
+        self.assertEqual(Window.per("5/d", buckets=3), Window(5, "1d", buckets=3))
+        self.assertRaises(TypeError, Rate.per, 30)
+
+    def test_what_is_of_the_wrong_kind_is_a_type_error_and_nothing_is_sent(self) -> None:
+        rate, window = Rate(1, 1, 1), Window(3, 60)
+        for call, text in [
+            (lambda limiter: limiter.throttle("k", window), "must be a Rate"),
+            (lambda limiter: limiter.throttle_ro("k", window), "must be a Rate"),
+            (lambda limiter: limiter.window("k", rate), "must be a Window"),
+            (lambda limiter: limiter.window_ro("k", rate), "must be a Window"),
+            (lambda limiter: limiter.reserve("k", rate), "must be a Window"),
+            (lambda limiter: limiter.acquire_ro("k", rate), "must be a Window"),
+            (lambda limiter: limiter.acquire("k", rate), "must be a Window"),
+            (lambda limiter: limiter.window("k", (3, 60)), "must be a Window"),
+            (lambda limiter: limiter.throttle("k", rate, "2"), "quantity must be an integer"),
+            (lambda limiter: limiter.throttle("k", rate, 1.5), "quantity must be an integer"),
+            (lambda limiter: limiter.throttle("k", rate, leave=0.5), "leave must be an integer"),
+            (lambda limiter: limiter.throttle("k", rate, block=0.5), "block must be an integer of milliseconds"),
+            (lambda limiter: limiter.throttle("k", rate, ahead=0.5), "ahead must be an integer of milliseconds"),
+            (lambda limiter: limiter.reserve("k", window, lease="5s"), "lease must be an integer of milliseconds"),
+            (lambda limiter: limiter.throttle("k", rate, blok=5), "blok"),
+            (lambda limiter: limiter.throttle(7, rate), "must be str or bytes"),
+            (lambda limiter: limiter.all([window]), "Clause"),
+        ]:
+            for recorder in Recorder(), AsyncRecorder():
+                with self.subTest(text=text), self.assertRaisesRegex(TypeError, text):
+                    done = call(recorder.limiter())  # type: ignore[no-untyped-call]
+                    if inspect.iscoroutine(done):
+                        asyncio.run(done)
+                self.assertEqual(recorder.sent, [])
+        for make_it, text in [
+            (lambda: Clause.throttle("k", window), "must be a Rate"),  # type: ignore[arg-type]
+            (lambda: Clause.window("k", rate), "must be a Window"),  # type: ignore[arg-type]
+            (lambda: Clause.acquire("k", rate), "must be a Window"),  # type: ignore[arg-type]
+            (lambda: Rate(1.5, 1, 1), "burst must be an integer"),  # type: ignore[arg-type]
+            (lambda: Window(3, 0.5), "period must be"),  # type: ignore[arg-type]
+        ]:
+            self.assertRaisesRegex(TypeError, text, make_it)
+        self.assertRaisesRegex(ValueError, "at least one clause", Recorder().limiter().all, [])
+
+    def test_a_limiter_takes_a_client_of_its_kind_and_options_that_exist(self) -> None:
+        for library in LIBRARIES:
+            now, soon = make(library), make(library, ".asyncio")
+            for client, limiter, text in [
+                ("redis://localhost", Limiter, "from_url"),
+                ("redis://localhost", redis_ratelimit.asyncio.Limiter, "from_url"),
+                (soon, Limiter, "use redis_ratelimit.asyncio.Limiter"),
+                (now, redis_ratelimit.asyncio.Limiter, "no client for asyncio"),
+                (object(), Limiter, "must be a client of redis-py or valkey-py"),
+            ]:
+                self.assertRaisesRegex(TypeError, text, limiter, client)
+            self.assertRaisesRegex(ValueError, "unreachable must be", Limiter, now, unreachable="alow")
+            self.assertRaisesRegex(TypeError, "unreachable must be", Limiter, now, unreachable=object())
+            self.assertRaisesRegex(TypeError, "deadline must be", Limiter, now, deadline="1")
+            self.assertRaisesRegex(ValueError, "above 0", Limiter, now, deadline=0)
+            self.assertRaises(TypeError, Limiter, now, timeout=1)
+
+    def test_methods_show_their_arguments(self) -> None:
+        for limiter in Limiter, redis_ratelimit.asyncio.Limiter:
+            words = list(inspect.signature(limiter.throttle).parameters)
+            self.assertEqual(words[:4], ["self", "key", "rate", "quantity"])
+            self.assertIn("RL.THROTTLE", limiter.throttle.__doc__ or "")
+
+    def test_a_key_is_reset_and_looked_at(self) -> None:
+        recorder = Recorder(1, 0)
+        limiter = recorder.limiter()
+        self.assertEqual([limiter.reset("k"), limiter.reset("k")], [True, False])
+        self.assertEqual(recorder.sent, ["DEL k", "DEL k"])
+        window = ["kind", "window", "events", 5, "denied", 1, "entries", 2, "oldest", 900, "newest", -1, "held", 3]
+        window += ["reservations", 1, "ban", 0, "waiting", 2, "ttl", 60000]
+        bucket = {b"kind": b"bucket", b"full_in": 1500, b"debt": 0, b"ban": 7, b"waiting": 0, b"ttl": 2000, b"new": 1}
+        recorder = Recorder(window, bucket, [], {})
+        limiter = recorder.limiter()
+        self.assertEqual(
+            limiter.info("k"),
+            Info(
+                "window",
+                events=5,
+                denied=1,
+                entries=2,
+                oldest_ms=900,
+                held=3,
+                reservations=1,
+                ban_ms=0,
+                waiting=2,
+                ttl_ms=60000,
+            ),
+        )
+        self.assertEqual(
+            limiter.info("k"), Info("bucket", full_in_ms=1500, debt_ms=0, ban_ms=7, waiting=0, ttl_ms=2000)
+        )
+        self.assertEqual([limiter.info("k"), limiter.info("k")], [None, None])
+        self.assertEqual(recorder.sent, ["RL.INFO k"] * 4)
+
+    def test_the_server_tells_what_it_denied(self) -> None:
+        recorder = Recorder(
+            [[b"user:1", 0, 17, 2], ["user:2", 3, 4, 0]], [], [[b"free", b"THROTTLE 15 30 60", 5, 2, 1]]
+        )
+        limiter = recorder.limiter()
+        self.assertEqual(limiter.top(), [TopKey("user:1", 0, 17, 2), TopKey("user:2", 3, 4, 0)])
+        self.assertEqual(limiter.top(3, reset=True), [])
+        self.assertEqual(limiter.policies(), [Policy("free", "THROTTLE 15 30 60", 5, 2, 1)])
+        self.assertEqual(recorder.sent, ["RL.TOP COUNT 10", "RL.TOP COUNT 3 RESET", "RL.POLICIES"])
+
+    def test_an_error_says_what_it_does_not_say_by_itself(self) -> None:
+        unknown = ResponseError("unknown command 'RL.THROTTLE', with args beginning with: 'k'")
+        with self.assertRaisesRegex(MissingModule, "localhost:6379 has no redis-ratelimit.*RL.THROTTLE"):
+            Recorder(unknown).limiter(unreachable="allow").throttle("k", "@free")
+        for text in "NOPOLICY no policy has this name", "NOPOLICY no policy has the name free":
+            with self.assertRaisesRegex(ResponseError, "NOPOLICY .*free"):
+                Recorder(ResponseError(text)).limiter().throttle("k", "@free")
 
 
 class Settling(unittest.TestCase):
-    def sent(self, *replies: Any, window: Any = Window(3, "1d"), work: Any = lambda job: None, **options: Any) -> list[str]:
+    def sent(
+        self, *replies: Any, window: Any = Window(3, "1d"), work: Any = lambda job: None, **options: Any
+    ) -> list[str]:
         """The words of one reservation, which both limiters must send alike."""
         recorder = Recorder(*replies)
         unreachable = options.pop("unreachable", "raise")
 
         def now() -> None:
-            with Limiter(recorder, unreachable=unreachable).acquire("k", window, **options) as job:
+            with recorder.limiter(unreachable=unreachable).acquire("k", window, **options) as job:
                 work(job)
 
         later = AsyncRecorder(*replies)
 
         async def soon() -> None:
-            limiter = redis_ratelimit.asyncio.Limiter(later, unreachable=unreachable)
+            limiter = later.limiter(unreachable=unreachable)
             async with limiter.acquire("k", window, **options) as job:
                 done = work(job)
                 if asyncio.iscoroutine(done):
@@ -153,6 +259,13 @@ class Settling(unittest.TestCase):
         # What goes wrong with giving back does not hide why the work failed.
         self.assertEqual(self.sent(RESERVED, ConnectionError(), work=fail), ["RL.RELEASE k job", "KeyError"])
 
+    def test_a_lease_that_ended_does_not_hide_why_the_work_failed(self) -> None:
+        def fail(job: Any) -> None:
+            raise KeyError("work")
+
+        self.assertEqual(self.sent(RESERVED, 0, work=fail), ["RL.RELEASE k job", "KeyError"])
+        self.assertEqual(self.sent(RESERVED, 0, work=fail, window=semaphore(3)), ["RL.RELEASE k job", "KeyError"])
+
     def test_a_semaphore_is_released_on_success_as_well(self) -> None:
         for window, options in [
             (semaphore(3), {}),
@@ -163,6 +276,18 @@ class Settling(unittest.TestCase):
             with self.subTest(window=window):
                 self.assertEqual(self.sent(RESERVED, 1, window=window, **options), ["RL.RELEASE k job", "done"])
         self.assertEqual(self.sent(RESERVED, 1, window="@day"), ["RL.APPLY k job", "done"])
+
+    def test_a_policy_that_turns_out_to_be_a_semaphore_is_released(self) -> None:
+        refused = ResponseError("the reservation is a semaphore's and must be given back with RL.RELEASE")
+        self.assertEqual(
+            self.sent(RESERVED, refused, 1, window="@jobs"), ["RL.APPLY k job", "RL.RELEASE k job", "done"]
+        )
+        # Where the caller says apply, that is what is done.
+        self.assertEqual(
+            self.sent(RESERVED, refused, window="@jobs", settle="apply"), ["RL.APPLY k job", "ResponseError"]
+        )
+        with self.assertRaisesRegex(ValueError, "settle must be"):
+            Recorder().limiter().acquire("k", "@jobs", settle="no")  # type: ignore[arg-type]
 
     def test_what_was_used_is_applied_once(self) -> None:
         self.assertEqual(self.sent(RESERVED, 1, work=lambda job: job.apply(37)), ["RL.APPLY k job 37", "done"])
@@ -175,7 +300,7 @@ class Settling(unittest.TestCase):
     def test_a_denial_is_raised_and_settles_nothing(self) -> None:
         self.assertEqual(self.sent(REFUSED), ["Denied"])
         with self.assertRaises(Denied) as raised:
-            with Limiter(Recorder(REFUSED)).acquire("k", semaphore(3)):
+            with Recorder(REFUSED).limiter().acquire("k", semaphore(3)):
                 self.fail("entered")
         self.assertEqual((raised.exception.reply.limited, raised.exception.reply.retry_after_ms), (2, 700))
 
@@ -199,17 +324,17 @@ class Settling(unittest.TestCase):
 
 class OutOfReach(unittest.TestCase):
     def ask(self, error: BaseException, unreachable: Any, call: Any = None) -> Reply:
-        limiter = Limiter(Recorder(error), unreachable=unreachable)
+        limiter = Recorder(error).limiter(unreachable=unreachable)
         found: Reply = call(limiter) if call else limiter.throttle("k", "@free")
         return found
 
     def test_trouble_with_the_connection_is_answered_as_chosen(self) -> None:
         for error in (
             ConnectionError("refused"),
-            TimeoutError("late"),
+            errors.TimeoutError("late"),
             OSError("no route"),
-            BusyLoadingError("loading"),
-            ClusterDownError("CLUSTERDOWN"),
+            errors.BusyLoadingError("loading"),
+            errors.ClusterDownError("CLUSTERDOWN"),
         ):
             with self.subTest(error=error):
                 self.assertRaises(type(error), self.ask, error, "raise")
@@ -219,10 +344,9 @@ class OutOfReach(unittest.TestCase):
 
     def test_error_replies_are_raised_whatever_was_chosen(self) -> None:
         for error in (
-            ResponseError("unknown command 'RL.THROTTLE'"),
             ResponseError("NOPOLICY no policy has this name"),
-            NoPermissionError("NOPERM"),
-            AuthenticationError("WRONGPASS"),
+            errors.NoPermissionError("NOPERM"),
+            errors.AuthenticationError("WRONGPASS"),
             TypeError("a mistake"),
         ):
             for unreachable in "raise", "allow", "deny":
@@ -239,6 +363,50 @@ class OutOfReach(unittest.TestCase):
         self.assertEqual(self.ask(lost, "allow", lambda limiter: limiter.throttle("k", "@free", ahead=5)).wait_ms, 0)
         reply = self.ask(lost, "deny", lambda limiter: limiter.all([Clause.throttle("k", "@free")]))
         self.assertEqual((reply.limited, getattr(reply, "clause"), getattr(reply, "answers")), (1, 0, ()))
+
+    def test_another_limiter_may_decide(self) -> None:
+        class Local:
+            """Has the methods of a limiter, and decides in the process."""
+
+            def __init__(self) -> None:
+                self.calls: list[Any] = []
+
+            def answer(self, name: str, words: Any, options: Any) -> Reply:
+                self.calls.append((name, words, options))
+                return Reply(0, 3, 2, None, 1000, id="local" if name == "reserve" else None)
+
+            def throttle(self, *words: Any, **options: Any) -> Reply:
+                return self.answer("throttle", words, options)
+
+            def window(self, *words: Any, **options: Any) -> Reply:
+                return self.answer("window", words, options)
+
+            def reserve(self, *words: Any, **options: Any) -> Reply:
+                return self.answer("reserve", words, options)
+
+            def apply(self, *words: Any) -> bool:
+                self.calls.append(("apply", words))
+                return True
+
+        class Soon(Local):
+            async def throttle(self, *words: Any, **options: Any) -> Reply:  # type: ignore[override]
+                return self.answer("throttle", words, options)
+
+        lost = ConnectionError()
+        local = Local()
+        limiter = Recorder(lost, lost).limiter(unreachable=local)
+        reply = limiter.throttle("k", Rate(1, 2, 3), 4, leave=5)
+        self.assertEqual((reply.remaining, reply.reachable), (2, False))
+        # What was reserved there is settled there.
+        with limiter.acquire("k", Window(3, 60), 2):
+            pass
+        reserved = local.calls[1]
+        self.assertEqual(local.calls[0], ("throttle", ("k", Rate(1, 2, 3), 4), {"leave": 5}))
+        self.assertEqual((reserved[0], reserved[1], reserved[2]["quantity"]), ("reserve", ("k", Window(3, 60)), 2))
+        self.assertEqual(local.calls[2], ("apply", ("k", "local", None)))
+        soon = Soon()
+        asked = AsyncRecorder(lost).limiter(unreachable=soon)
+        self.assertEqual(asyncio.run(asked.throttle("k", Rate(1, 2, 3))).remaining, 2)
 
     def test_what_redis_never_denies_is_not_denied(self) -> None:
         lost = ConnectionError()

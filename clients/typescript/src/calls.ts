@@ -1,12 +1,42 @@
 /** Each command as words to send, a reply to read, and an answer for when Redis cannot be reached. No I/O is done here. */
 
-import { integer, limitOptions, limitWords, type Integer, type Limit, type Policy, type Rate, type Window, type Word } from "./limits.js";
-import { five, ofAll, ofHeld, unreached, withGranted, withId, withWait, type AllReply, type Held, type Reply } from "./replies.js";
+import { checkFlag, checkOptions, checkText, integer, milliseconds, shown } from "./check.js";
+import {
+  checkRate,
+  checkWindow,
+  limitOptions,
+  limitWords,
+  type Integer,
+  type Limit,
+  type Policy,
+  type Rate,
+  type Window,
+  type Word,
+} from "./limits.js";
+import {
+  five,
+  ofAll,
+  ofHeld,
+  ofInfo,
+  ofPolicies,
+  ofTop,
+  unreached,
+  withGranted,
+  withId,
+  withWait,
+  type AllReply,
+  type Held,
+  type Info,
+  type PolicyCounts,
+  type Reply,
+  type TopKey,
+} from "./replies.js";
 
 export type Key = string | Buffer;
 
 export interface Call<T> {
-  key: Key;
+  /** None where the call is about no key. */
+  key: Key | undefined;
   words: Word[];
   readonly: boolean;
   read: (reply: unknown) => T;
@@ -14,6 +44,8 @@ export interface Call<T> {
   unreached?: (allow: boolean) => T;
   /** How long the server may let the call wait; 0 is without end. */
   blockMs?: number | undefined;
+  /** The policies that it names. */
+  policies?: string[];
 }
 
 export interface LookOptions {
@@ -67,51 +99,96 @@ export interface Clause {
   words: Word[];
 }
 
+export interface RenewOptions {
+  /** The length of the lease from now on, in milliseconds. Default: as long as it was. */
+  lease?: number | undefined;
+}
+
+export interface TopOptions {
+  /** How many keys, from 1. Default 10. */
+  count?: number | undefined;
+  /** Forgets them after the answer. */
+  reset?: boolean | undefined;
+}
+
+const LOOK = ["quantity", "leave"];
+const THROTTLE = [...LOOK, "atmost", "force", "block", "ahead"];
+const WINDOW = [...LOOK, "atmost", "force", "countDenied", "block"];
+const RESERVE = [...LOOK, "lease", "id", "block"];
+const CLAUSE = [...LOOK, "check", "shadow"];
+
 type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity">;
 
 /** The limit, the quantity and the options, MS apart. Only the options that were asked for are sent. */
 function asked(limit: Limit, quantity: Integer, options: Options): Word[] {
-  const words: Word[] = [...limitWords(limit), integer(quantity), ...limitOptions(limit)];
-  const value = (word: string, given: Integer | undefined) => {
-    if (given !== undefined) words.push(word, integer(given));
-  };
-  const flag = (word: string, given: boolean | undefined) => {
+  const words: Word[] = [...limitWords(limit), integer("quantity", quantity), ...limitOptions(limit)];
+  const flag = (word: string, name: string, given: boolean | undefined) => {
+    checkFlag(name, given);
     if (given) words.push(word);
   };
-  value("LEAVE", options.leave || undefined);
-  value("LEASE", options.lease);
-  if (options.id !== undefined) words.push("ID", options.id);
-  flag("ATMOST", options.atmost);
-  flag("FORCE", options.force);
-  flag("COUNTDENIED", options.countDenied);
-  flag("CHECK", options.check);
-  flag("SHADOW", options.shadow);
-  value("AHEAD", options.ahead);
-  value("BLOCK", options.block);
+  const time = (word: string, name: string, given: number | undefined, least: number) => {
+    if (given !== undefined) words.push(word, milliseconds(name, given, least));
+  };
+  if (options.leave !== undefined && integer("leave", options.leave) !== "0")
+    words.push("LEAVE", String(options.leave));
+  time("LEASE", "lease", options.lease, 1);
+  if (options.id !== undefined) {
+    checkText("id", options.id);
+    words.push("ID", options.id);
+  }
+  flag("ATMOST", "atmost", options.atmost);
+  flag("FORCE", "force", options.force);
+  flag("COUNTDENIED", "countDenied", options.countDenied);
+  flag("CHECK", "check", options.check);
+  flag("SHADOW", "shadow", options.shadow);
+  time("AHEAD", "ahead", options.ahead, 1);
+  time("BLOCK", "block", options.block, 0);
   return words;
 }
 
+function clauseOf(
+  kind: string,
+  name: string,
+  key: Key,
+  limit: Limit,
+  given: ClauseOptions,
+  allowed: readonly string[],
+): Clause {
+  checkText("key", key);
+  checkOptions(name, given, allowed);
+  const { quantity = 1, ...options } = given;
+  return { key, words: [kind, ...asked(limit, quantity, options)] };
+}
+
+/** The limits of all, one for each key. */
 export const clause = {
-  throttle(key: Key, rate: Rate | Policy, { quantity = 1, ...options }: ClauseOptions = {}): Clause {
-    return { key, words: ["THROTTLE", ...asked(rate, quantity, options)] };
+  throttle(key: Key, rate: Rate | Policy, options: ClauseOptions = {}): Clause {
+    checkRate("clause.throttle", rate);
+    return clauseOf("THROTTLE", "clause.throttle", key, rate, options, CLAUSE);
   },
-  window(
-    key: Key,
-    window: Window | Policy,
-    { quantity = 1, ...options }: ClauseOptions & Pick<WindowOptions, "countDenied"> = {},
-  ): Clause {
-    return { key, words: ["WINDOW", ...asked(window, quantity, options)] };
+  window(key: Key, window: Window | Policy, options: ClauseOptions & Pick<WindowOptions, "countDenied"> = {}): Clause {
+    checkWindow("clause.window", window);
+    return clauseOf("WINDOW", "clause.window", key, window, options, [...CLAUSE, "countDenied"]);
   },
   acquire(
     key: Key,
     window: Window | Policy,
-    { quantity = 1, ...options }: ClauseOptions & Pick<ReserveOptions, "lease" | "id"> = {},
+    options: ClauseOptions & Pick<ReserveOptions, "lease" | "id"> = {},
   ): Clause {
-    return { key, words: ["ACQUIRE", ...asked(window, quantity, options)] };
+    checkWindow("clause.acquire", window);
+    return clauseOf("ACQUIRE", "clause.acquire", key, window, options, [...CLAUSE, "lease", "id"]);
   },
 };
 
-function asking(command: string, key: Key, limit: Limit, given: Options & { quantity?: Integer | undefined }): Call<Reply> {
+const policyOf = (limit: Limit): string[] => (typeof limit === "string" ? [limit] : []);
+
+function asking(
+  command: string,
+  key: Key,
+  limit: Limit,
+  given: Options & { quantity?: Integer | undefined },
+): Call<Reply> {
+  checkText("key", key);
   const { quantity = 1, ...options } = given;
   return {
     key,
@@ -121,35 +198,73 @@ function asking(command: string, key: Key, limit: Limit, given: Options & { quan
     // What Redis would never deny is not denied here either.
     unreached: (allow) => unreached(allow || options.force === true || quantity <= 0),
     blockMs: options.block,
+    policies: policyOf(limit),
   };
 }
 
-function orGranted(call: Call<Reply>, { atmost, quantity = 1 }: { atmost?: boolean | undefined; quantity?: Integer | undefined }): Call<Reply> {
+function orGranted(
+  call: Call<Reply>,
+  { atmost, quantity = 1 }: Pick<ThrottleOptions, "atmost" | "quantity">,
+): Call<Reply> {
   if (!atmost) return call;
   const granted = (allow: boolean) => unreached(allow || quantity <= 0, { granted: allow ? Number(quantity) : 0 });
   return { ...call, read: withGranted, unreached: granted };
 }
 
 export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions): Call<Reply> {
+  checkRate("throttle", rate);
+  checkOptions("throttle", options, THROTTLE);
   const call = orGranted(asking("RL.THROTTLE", key, rate, options), options);
   if (options.ahead === undefined || options.atmost) return call;
   return { ...call, read: withWait, unreached: (allow) => unreached(allow, { waitMs: allow ? 0 : null }) };
 }
 
 export function window(key: Key, limit: Window | Policy, options: WindowOptions): Call<Reply> {
+  checkWindow("window", limit);
+  checkOptions("window", options, WINDOW);
   return orGranted(asking("RL.WINDOW", key, limit, options), options);
 }
 
 export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions): Call<Reply> {
+  checkWindow("reserve", limit);
+  checkOptions("reserve", options, RESERVE);
   return { ...asking("RL.ACQUIRE", key, limit, options), read: withId };
 }
 
-export function look(command: string, key: Key, limit: Limit, options: LookOptions): Call<Reply> {
-  const call = asking(command, key, limit, options);
-  return command === "RL.ACQUIRE_RO" ? { ...call, read: withId } : call;
+export function throttleRo(key: Key, rate: Rate | Policy, options: LookOptions): Call<Reply> {
+  checkRate("throttleRo", rate);
+  checkOptions("throttleRo", options, LOOK);
+  return asking("RL.THROTTLE_RO", key, rate, options);
 }
 
-export function every(command: string, clauses: readonly Clause[]): Call<AllReply> {
+export function windowRo(key: Key, limit: Window | Policy, options: LookOptions): Call<Reply> {
+  checkWindow("windowRo", limit);
+  checkOptions("windowRo", options, LOOK);
+  return asking("RL.WINDOW_RO", key, limit, options);
+}
+
+export function acquireRo(key: Key, limit: Window | Policy, options: LookOptions): Call<Reply> {
+  checkWindow("acquireRo", limit);
+  checkOptions("acquireRo", options, LOOK);
+  return { ...asking("RL.ACQUIRE_RO", key, limit, options), read: withId };
+}
+
+function checkClause(given: unknown): void {
+  const { key, words } = (typeof given === "object" && given !== null ? given : {}) as Partial<Clause>;
+  if (key === undefined || !Array.isArray(words)) {
+    throw new TypeError(
+      `all takes clauses made by clause.throttle, clause.window and clause.acquire, not ${shown(given)}`,
+    );
+  }
+}
+
+function notClauses(given: unknown): never {
+  throw new TypeError(`all takes an array of clauses, not ${shown(given)}`);
+}
+
+export function every(command: string, given: readonly Clause[]): Call<AllReply> {
+  const clauses: readonly Clause[] = Array.isArray(given) ? (given as readonly Clause[]) : notClauses(given);
+  clauses.forEach(checkClause);
   const keys = clauses.map((each) => each.key);
   return {
     key: keys[0] ?? "",
@@ -157,25 +272,59 @@ export function every(command: string, clauses: readonly Clause[]): Call<AllRepl
     readonly: command.endsWith("_RO"),
     read: ofAll,
     unreached: (allow) => ({ ...unreached(allow), clause: 0, answers: [] }),
+    // The limit is the second word of a clause.
+    policies: clauses.map(({ words }) => String(words[1])).filter((word) => word.startsWith("@")),
   };
 }
 
 const toBoolean = (reply: unknown): boolean => Number(reply) === 1;
 
+function settling(key: Key, ids: readonly string[]): Word[] {
+  checkText("key", key);
+  for (const id of ids) checkText("id", id);
+  return [key, ...ids];
+}
+
 export function apply(key: Key, id: string, quantity: Integer | undefined): Call<boolean> {
-  const words: Word[] = ["RL.APPLY", key, id, ...(quantity === undefined ? [] : [integer(quantity)])];
+  const words = [
+    "RL.APPLY",
+    ...settling(key, [id]),
+    ...(quantity === undefined ? [] : [integer("quantity", quantity)]),
+  ];
   return { key, words, readonly: false, read: toBoolean };
 }
 
 export function release(key: Key, ids: readonly string[]): Call<number> {
-  return { key, words: ["RL.RELEASE", key, ...ids], readonly: false, read: Number };
+  return { key, words: ["RL.RELEASE", ...settling(key, ids)], readonly: false, read: Number };
 }
 
-export function renew(key: Key, id: string, lease: number | undefined): Call<boolean> {
-  const words: Word[] = ["RL.RENEW", key, id, ...(lease === undefined ? [] : ["LEASE", integer(lease)])];
-  return { key, words, readonly: false, read: toBoolean };
+export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
+  checkOptions("renew", options, ["lease"]);
+  const lease = options.lease === undefined ? [] : ["LEASE", milliseconds("lease", options.lease, 1)];
+  return { key, words: ["RL.RENEW", ...settling(key, [id]), ...lease], readonly: false, read: toBoolean };
 }
 
 export function held(key: Key): Call<Held[]> {
-  return { key, words: ["RL.HELD", key], readonly: true, read: ofHeld };
+  return { key, words: ["RL.HELD", ...settling(key, [])], readonly: true, read: ofHeld };
+}
+
+export function info(key: Key): Call<Info | null> {
+  return { key, words: ["RL.INFO", ...settling(key, [])], readonly: true, read: ofInfo };
+}
+
+export function reset(key: Key): Call<boolean> {
+  return { key, words: ["DEL", ...settling(key, [])], readonly: false, read: toBoolean };
+}
+
+export function top(options: TopOptions): Call<TopKey[]> {
+  checkOptions("top", options, ["count", "reset"]);
+  checkFlag("reset", options.reset);
+  const words = ["RL.TOP"];
+  if (options.count !== undefined) words.push("COUNT", integer("count", options.count));
+  if (options.reset) words.push("RESET");
+  return { key: undefined, words, readonly: true, read: ofTop };
+}
+
+export function policies(): Call<PolicyCounts[]> {
+  return { key: undefined, words: ["RL.POLICIES"], readonly: true, read: ofPolicies };
 }

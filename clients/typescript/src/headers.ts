@@ -1,5 +1,6 @@
 /** HTTP headers that tell a client how it stands. */
 
+import { checkOptions } from "./check.js";
 import type { Limit, Period } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
@@ -14,8 +15,16 @@ export interface HeaderOptions {
   xRateLimit?: boolean | undefined;
 }
 
+export const HEADER_OPTIONS = ["limits", "names", "standard", "xRateLimit"];
+
 const UNITS: Record<string, bigint> = {
-  ms: 1n, s: 1000n, "": 1000n, min: 60_000n, h: 3_600_000n, d: 86_400_000n, w: 604_800_000n,
+  ms: 1n,
+  s: 1000n,
+  "": 1000n,
+  min: 60_000n,
+  h: 3_600_000n,
+  d: 86_400_000n,
+  w: 604_800_000n,
 };
 // The largest integer of RFC 9651.
 const MOST = 999_999_999_999_999;
@@ -68,6 +77,7 @@ function list<T>(given: T | readonly T[] | undefined): readonly T[] {
  * limit, X-RateLimit-* are of the limit that decides. Retry-After comes with a denial that has an end.
  */
 export function headers(reply: Reply | AllReply, options: HeaderOptions = {}): Record<string, string> {
+  checkOptions("headers", options, HEADER_OPTIONS);
   if (!reply.reachable) return {};
   const found: Record<string, string> = {};
   if (options.standard ?? true) {
@@ -76,7 +86,9 @@ export function headers(reply: Reply | AllReply, options: HeaderOptions = {}): R
     const answers = "answers" in reply ? reply.answers : [reply];
     const nameAt = (at: number): string => {
       const limit = limits[at];
-      return names[at] ?? (typeof limit === "string" ? limit.slice(1) : answers.length === 1 ? "default" : `limit-${at + 1}`);
+      return (
+        names[at] ?? (typeof limit === "string" ? limit.slice(1) : answers.length === 1 ? "default" : `limit-${at + 1}`)
+      );
     };
     found["RateLimit-Policy"] = answers.map((answer, at) => policy(nameAt(at), limits[at], answer)).join(", ");
     found["RateLimit"] = answers.map((answer, at) => serviceLimit(nameAt(at), answer)).join(", ");

@@ -1,13 +1,66 @@
+/** The limiter: a method for each command, and what it answers when Redis does not. */
+
+import { Breaker } from "./breaker.js";
 import * as calls from "./calls.js";
-import type { Call, Clause, Key, LookOptions, ReserveOptions, ThrottleOptions, WindowOptions } from "./calls.js";
-import { DeadlineError, hangUp, Lines, outOfReach, send, type Client } from "./clients.js";
+import type {
+  Call,
+  Clause,
+  Key,
+  LookOptions,
+  RenewOptions,
+  ReserveOptions,
+  ThrottleOptions,
+  TopOptions,
+  WindowOptions,
+} from "./calls.js";
+import { checkOptions, shown } from "./check.js";
+import { transportFor, type Client, type Transport } from "./clients.js";
+import type { Attempt } from "./connections.js";
+import {
+  Busy,
+  DeadlineError,
+  Denied,
+  isErrorReply,
+  isServerFull,
+  isUnreachable,
+  Lapsed,
+  MissingModule,
+  UnknownPolicyError,
+} from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
-import { Denied, Lapsed, type AllReply, type Held, type Reply } from "./replies.js";
+import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
+
+/** The methods that ask a server, or an object that answers in its place. */
+export type Limits = Pick<
+  Limiter,
+  | "throttle"
+  | "throttleRo"
+  | "window"
+  | "windowRo"
+  | "reserve"
+  | "acquireRo"
+  | "apply"
+  | "release"
+  | "renew"
+  | "held"
+  | "all"
+  | "allRo"
+  | "reset"
+  | "info"
+  | "top"
+  | "policies"
+>;
 
 export interface LimiterOptions {
-  /** What a call answers while Redis cannot be reached. Error replies are always thrown. Default "raise". */
-  unreachable?: "raise" | "allow" | "deny" | undefined;
-  /** The longest that a call takes, in milliseconds; a call with block takes that much longer. Default: no end. */
+  /**
+   * What a call answers while Redis cannot be reached: throws the error, is allowed, is denied, or is answered by another
+   * object with the same methods. Error replies are always thrown. Default "raise".
+   */
+  unreachable?: "raise" | "allow" | "deny" | Limits | undefined;
+  /**
+   * The longest that a call takes, in milliseconds: waiting for a connection, connecting, sending and answering. A call with
+   * block has that much more. Default: no end.
+   */
   deadline?: number | undefined;
 }
 
@@ -16,59 +69,91 @@ export interface AcquireOptions extends ReserveOptions {
   settle?: "apply" | "release" | undefined;
 }
 
+/** What a timer can wait at most. */
+const LONGEST_MS = 2 ** 31 - 1;
+/** An answer within this part of a call's time does not show that the server still answers at its end. */
+const EARLY = 0.2;
+
+function checkUnreachable(given: unknown): void {
+  const isObject = typeof given === "object" && given !== null;
+  if (isObject && typeof (given as { throttle?: unknown }).throttle === "function") return;
+  if (given === "raise" || given === "allow" || given === "deny") return;
+  throw new TypeError(
+    `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not ${shown(given)}`,
+  );
+}
+
+function checkDeadline(given: unknown): void {
+  if (given === undefined) return;
+  if (typeof given !== "number") throw new TypeError(`deadline must be a number of milliseconds, not ${shown(given)}`);
+  if (!(given > 0 && given <= LONGEST_MS)) {
+    throw new RangeError(`deadline must be milliseconds above 0 and up to ${LONGEST_MS}, not ${given}`);
+  }
+}
+
 /** Asks limits of a server with redis-ratelimit, through a client of node-redis or ioredis. */
 export class Limiter {
-  readonly #client: Client;
-  readonly #lines: Lines;
-  readonly #unreachable: "raise" | "allow" | "deny";
+  readonly #transport: Transport;
+  readonly #breakers = new Map<string, Breaker>();
+  readonly #unreachable: "raise" | "allow" | "deny" | Limits;
   readonly #deadline: number | undefined;
 
-  constructor(client: Client, { unreachable = "raise", deadline }: LimiterOptions = {}) {
-    this.#client = client;
-    this.#lines = new Lines(client);
+  constructor(client: Client, options: LimiterOptions = {}) {
+    checkOptions("Limiter", options, ["unreachable", "deadline"]);
+    const { unreachable = "raise", deadline } = options;
+    checkUnreachable(unreachable);
+    checkDeadline(deadline);
+    this.#transport = transportFor(client, deadline);
     this.#unreachable = unreachable;
     this.#deadline = deadline;
   }
 
-  /** Closes the connections that the limiter opened for calls that wait. */
+  /** Closes the connections that the limiter opened. They are closed with the client as well. */
   close(): void {
-    this.#lines.close();
+    for (const breaker of this.#breakers.values()) breaker.reset();
+    this.#transport.close();
   }
 
   /** RL.THROTTLE: a steady rate with bursts. A negative quantity gives back. */
   throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions = {}): Promise<Reply> {
-    return this.#send(() => calls.throttle(key, rate, options));
+    return this.#send("throttle", [key, rate, options], calls.throttle);
   }
 
   /** RL.THROTTLE_RO: what throttle would answer now. */
   throttleRo(key: Key, rate: Rate | Policy, options: LookOptions = {}): Promise<Reply> {
-    return this.#send(() => calls.look("RL.THROTTLE_RO", key, rate, options));
+    return this.#send("throttleRo", [key, rate, options], calls.throttleRo);
   }
 
   /** RL.WINDOW: at most so many in any period. A negative quantity gives back the oldest. */
   window(key: Key, window: Window | Policy, options: WindowOptions = {}): Promise<Reply> {
-    return this.#send(() => calls.window(key, window, options));
+    return this.#send("window", [key, window, options], calls.window);
   }
 
   /** RL.WINDOW_RO: what window would answer now. */
   windowRo(key: Key, window: Window | Policy, options: LookOptions = {}): Promise<Reply> {
-    return this.#send(() => calls.look("RL.WINDOW_RO", key, window, options));
+    return this.#send("windowRo", [key, window, options], calls.windowRo);
   }
 
   /**
    * RL.ACQUIRE: reserves, does the work and settles. Throws Denied if it cannot be reserved. Work that fails gives the
-   * reservation back; else it is applied, or given back if it is a semaphore's. A policy that is a semaphore needs
-   * settle: "release". Throws Lapsed if the lease ended before the work.
+   * reservation back; else it is applied, or given back if it is a semaphore's. Throws Lapsed if the lease ended before the
+   * work; an error of the work itself comes first.
    */
   async acquire<T>(
     key: Key,
     window: Window | Policy,
-    { settle, ...options }: AcquireOptions,
+    options: AcquireOptions,
     work: (reservation: Reservation) => T | PromiseLike<T>,
   ): Promise<T> {
-    const reply = await this.reserve(key, window, options);
+    if (typeof work !== "function") throw new TypeError(`acquire takes the work as a function, not ${shown(work)}`);
+    checkOptions("acquire", options, ["quantity", "leave", "lease", "id", "block", "settle"]);
+    const { settle, ...reserve } = options;
+    if (settle !== undefined && settle !== "apply" && settle !== "release") {
+      throw new TypeError(`settle must be "apply" or "release", not ${shown(settle)}`);
+    }
+    const { value: reply, by } = await this.#answer("reserve", [key, window, reserve], calls.reserve);
     if (!reply.allowed) throw new Denied(reply);
-    const reservation = new Reservation(this, key, reply);
+    const reservation = new Reservation(by, key, reply);
     let result: T;
     try {
       result = await work(reservation);
@@ -86,7 +171,12 @@ export class Limiter {
     try {
       held = await reservation[how]();
     } catch (error) {
-      if (this.#unreachable !== "raise" && outOfReach(error)) return;
+      if (how === "apply" && isErrorReply(error) && error.message.includes("semaphore")) {
+        // The policy turned out to be a semaphore.
+        await this.#settle(reservation, "release");
+        return;
+      }
+      if (this.#unreachable !== "raise" && isUnreachable(error)) return;
       throw error;
     }
     if (!held) throw new Lapsed(`the reservation ${reservation.id} had lapsed when its work was done`);
@@ -94,103 +184,222 @@ export class Limiter {
 
   /** RL.ACQUIRE: reserves, for the caller to settle with apply or release. */
   reserve(key: Key, window: Window | Policy, options: ReserveOptions = {}): Promise<Reply> {
-    return this.#send(() => calls.reserve(key, window, options));
+    return this.#send("reserve", [key, window, options], calls.reserve);
   }
 
   /** RL.ACQUIRE_RO: what acquire would find now. */
   acquireRo(key: Key, window: Window | Policy, options: LookOptions = {}): Promise<Reply> {
-    return this.#send(() => calls.look("RL.ACQUIRE_RO", key, window, options));
+    return this.#send("acquireRo", [key, window, options], calls.acquireRo);
   }
 
   /** RL.APPLY: counts a reservation, or what was really used; false if it is not held. */
   apply(key: Key, id: string, quantity?: Integer): Promise<boolean> {
-    return this.#send(() => calls.apply(key, id, quantity));
+    return this.#send("apply", [key, id, quantity], calls.apply);
   }
 
   /** RL.RELEASE: gives reservations back, and answers how many were held. */
   release(key: Key, ...ids: string[]): Promise<number> {
-    return this.#send(() => calls.release(key, ids));
+    return this.#send("release", [key, ...ids] as [Key, ...string[]], (of, ...each: string[]) =>
+      calls.release(of, each),
+    );
   }
 
   /** RL.RENEW: starts the lease anew; false if the reservation is not held. */
-  renew(key: Key, id: string, { lease }: { lease?: number | undefined } = {}): Promise<boolean> {
-    return this.#send(() => calls.renew(key, id, lease));
+  renew(key: Key, id: string, options: RenewOptions = {}): Promise<boolean> {
+    return this.#send("renew", [key, id, options], calls.renew);
   }
 
   /** RL.HELD: the live reservations, oldest first. */
   held(key: Key): Promise<Held[]> {
-    return this.#send(() => calls.held(key));
+    return this.#send("held", [key], calls.held);
   }
 
   /** RL.ALL: several limits, all or nothing. */
   all(clauses: readonly Clause[]): Promise<AllReply> {
-    return this.#send(() => calls.every("RL.ALL", clauses));
+    return this.#send("all", [clauses], (each) => calls.every("RL.ALL", each));
   }
 
   /** RL.ALL_RO: what all would answer now. */
   allRo(clauses: readonly Clause[]): Promise<AllReply> {
-    return this.#send(() => calls.every("RL.ALL_RO", clauses));
+    return this.#send("allRo", [clauses], (each) => calls.every("RL.ALL_RO", each));
   }
 
-  async #send<T>(make: () => Call<T>): Promise<T> {
-    const call = make();
+  /** DEL: the limit is as new; false if nothing was counted under the key. */
+  reset(key: Key): Promise<boolean> {
+    return this.#send("reset", [key], calls.reset);
+  }
+
+  /** RL.INFO: what lies under a key, for a person who asks why it is limited; null if there is nothing. */
+  info(key: Key): Promise<Info | null> {
+    return this.#send("info", [key], calls.info);
+  }
+
+  /** RL.TOP: the keys that were denied most in the last 10 to 20 minutes, most first. A cluster is asked node by node. */
+  async top(options: TopOptions = {}): Promise<TopKey[]> {
+    const keys = await this.#send("top", [options], calls.top, (nodes) => nodes.flat());
+    return keys.sort((one, other) => other.denials - one.denials).slice(0, Number(options.count ?? 10));
+  }
+
+  /** RL.POLICIES: the policies, and what became of the calls that named them. A cluster's nodes are added up. */
+  policies(): Promise<PolicyCounts[]> {
+    return this.#send("policies", [], calls.policies, sumOf);
+  }
+
+  /** One call, answered by the server or as `unreachable` says. */
+  async #send<Given extends unknown[], T>(
+    name: keyof Limits,
+    given: Given,
+    make: (...given: Given) => Call<T>,
+    ofNodes?: (nodes: T[]) => T,
+  ): Promise<T> {
+    const call = make(...given);
     try {
-      return call.read(await this.#exchange(call));
+      if (ofNodes === undefined) return call.read(await this.#exchange(call));
+      const replies = (await this.#exchange(call, true)) as unknown[];
+      return ofNodes(replies.map((reply) => call.read(reply)));
     } catch (error) {
-      if (call.unreached === undefined || this.#unreachable === "raise" || !outOfReach(error)) throw error;
-      return call.unreached(this.#unreachable === "allow");
+      return this.#instead<T>(name, given, call, error).value;
     }
   }
 
-  async #exchange<T>({ key, words, readonly, blockMs }: Call<T>): Promise<unknown> {
-    const waits = blockMs !== undefined && this.#lines.needed;
-    const deadline = this.#deadline === undefined || blockMs === 0 ? undefined : this.#deadline + (blockMs ?? 0);
-    const giveUp = new AbortController();
-    const reply = waits
-      ? this.#wait(giveUp.signal, (line) => send(line, key, words, readonly))
-      : send(this.#client, key, words, readonly, deadline === undefined ? undefined : giveUp.signal);
-    if (deadline === undefined) return reply;
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        reject(new DeadlineError(`no reply within ${deadline} ms`));
-        giveUp.abort();
-      }, deadline);
+  /** The same, and who answered. */
+  async #answer<Given extends unknown[], T>(
+    name: keyof Limits,
+    given: Given,
+    make: (...given: Given) => Call<T>,
+  ): Promise<{ value: T; by: Settles }> {
+    const call = make(...given);
+    try {
+      return { value: call.read(await this.#exchange(call)), by: this };
+    } catch (error) {
+      const { value, by } = this.#instead<T>(name, given, call, error);
+      return { value: await value, by };
+    }
+  }
+
+  #instead<T>(
+    name: keyof Limits,
+    given: unknown[],
+    call: Call<T>,
+    error: unknown,
+  ): { value: T | Promise<T>; by: Settles } {
+    if (!isUnreachable(error)) throw this.#explained(call, error);
+    const unreachable = this.#unreachable;
+    if (typeof unreachable === "object") {
+      const method = unreachable[name] as ((...given: unknown[]) => Promise<T>) | undefined;
+      if (method === undefined) throw error;
+      return { value: method.apply(unreachable, given), by: unreachable };
+    }
+    if (call.unreached === undefined || unreachable === "raise") throw error;
+    return { value: call.unreached(unreachable === "allow"), by: this };
+  }
+
+  /** An error reply with what the server cannot know. */
+  #explained(call: Call<unknown>, error: unknown): unknown {
+    if (isServerFull(error) && !(error instanceof Busy)) return new Busy(error.message, { cause: error });
+    if (!isErrorReply(error)) return error;
+    const { message } = error;
+    if (/unknown command/i.test(message) && String(call.words[0]).startsWith("RL.")) {
+      const what = `${this.#transport.name} has no redis-ratelimit, or one that does not know ${String(call.words[0])}`;
+      return new MissingModule(`${what}: ${message}`, { cause: error });
+    }
+    if (message.startsWith("NOPOLICY no policy")) {
+      const names = (call.policies ?? []).map((policy) => policy.slice(1));
+      const isNamed = names.some((name) => message.includes(` ${name}`));
+      const text = isNamed ? message : `${message}: ${names.map((name) => `@${name}`).join(", ")}`;
+      return new UnknownPolicyError(text, { cause: error });
+    }
+    return error;
+  }
+
+  #breakerFor(key: Key | undefined): Breaker {
+    const node = this.#transport.nodeOf(key);
+    let breaker = this.#breakers.get(node);
+    if (breaker === undefined) {
+      breaker = new Breaker(() => this.#transport.probe(key));
+      this.#breakers.set(node, breaker);
+    }
+    return breaker;
+  }
+
+  /** The server's reply, within the deadline. */
+  #exchange(call: Call<unknown>, toAll = false): Promise<unknown> {
+    const breaker = this.#breakerFor(call.key);
+    if (breaker.isOpen) return Promise.reject(breaker.refusal());
+    const began = performance.now();
+    const attempt: Attempt = { over: false };
+    const reply = toAll ? this.#transport.sendToAll(call, attempt) : this.#transport.send(call, attempt);
+    const withinMs =
+      this.#deadline === undefined || call.blockMs === 0 ? Infinity : this.#deadline + (call.blockMs ?? 0);
+    let isAnswered = false;
+    return new Promise((resolve, reject) => {
+      const expire = () => {
+        if (isAnswered) return;
+        attempt.over = true;
+        attempt.abandon?.();
+        reject(this.#expired(call.key, breaker, began, withinMs));
+      };
+      // A program that was busy for long has its timers called before it reads what has arrived: that comes first.
+      const timer = withinMs > LONGEST_MS ? undefined : setTimeout(() => setImmediate(expire), withinMs);
+      reply.then(
+        (answer) => {
+          isAnswered = true;
+          clearTimeout(timer);
+          breaker.answered();
+          resolve(answer);
+        },
+        (error: unknown) => {
+          isAnswered = true;
+          clearTimeout(timer);
+          if (attempt.over) return;
+          if (isUnreachable(error)) breaker.failed(began, error);
+          else if (isErrorReply(error)) breaker.answered();
+          reject(error);
+        },
+      );
     });
-    // What comes after the deadline is nobody's.
-    reply.catch(() => {});
-    return Promise.race([reply, late]).finally(() => clearTimeout(timer));
   }
 
-  async #wait(signal: AbortSignal, ask: (line: Client) => Promise<unknown>): Promise<unknown> {
-    const line = await this.#lines.take();
-    const abort = () => hangUp(line);
-    if (signal.aborted) {
-      abort();
-      throw new DeadlineError("the connection came too late");
+  #expired(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
+    const { trouble } = this.#transport;
+    if (breaker.lastAnswer > began + withinMs * EARLY) {
+      return new Busy(`no reply within ${withinMs} ms, as many calls are under way; the server answers others`);
     }
-    signal.addEventListener("abort", abort, { once: true });
-    try {
-      const reply = await ask(line);
-      this.#lines.giveBack(line);
-      return reply;
-    } catch (error) {
-      hangUp(line);
-      throw error;
-    } finally {
-      signal.removeEventListener("abort", abort);
-    }
+    if (trouble instanceof Busy) return trouble;
+    this.#transport.silent(key, began);
+    const error = new DeadlineError(`no reply within ${withinMs} ms`, { cause: trouble });
+    breaker.failed(began, error);
+    return error;
   }
 }
 
+/** Policies of several nodes as one list. Those of one name that are not the same stay apart. */
+function sumOf(nodes: PolicyCounts[][]): PolicyCounts[] {
+  const found = new Map<string, PolicyCounts>();
+  for (const each of nodes.flat()) {
+    const same = `${each.name} ${each.definition}`;
+    const before = found.get(same);
+    if (before === undefined) {
+      found.set(same, { ...each });
+    } else {
+      before.allowed += each.allowed;
+      before.denied += each.denied;
+      before.shadowDenied += each.shadowDenied;
+    }
+  }
+  return [...found.values()];
+}
+
+type Settles = Pick<Limits, "apply" | "release" | "renew">;
+
 /** A reservation while its work is done, see Limiter.acquire. */
 export class Reservation {
-  readonly #limiter: Limiter;
+  readonly #limiter: Settles;
   readonly #key: Key;
   #settled = false;
 
   constructor(
-    limiter: Limiter,
+    limiter: Settles,
     key: Key,
     /** The answer to RL.ACQUIRE. */
     readonly reply: Reply,
@@ -222,7 +431,7 @@ export class Reservation {
   }
 
   /** Starts the lease anew; false if it has lapsed. */
-  async renew(options: { lease?: number | undefined } = {}): Promise<boolean> {
+  async renew(options: RenewOptions = {}): Promise<boolean> {
     return this.id === null || this.#limiter.renew(this.#key, this.id, options);
   }
 }

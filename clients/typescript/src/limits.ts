@@ -1,5 +1,7 @@
 /** Limits, and how they are written in a command. */
 
+import { checkFlag, checkOptions, integer, shown } from "./check.js";
+
 /** One word of a command. */
 export type Word = string | Buffer;
 
@@ -34,39 +36,114 @@ export interface Window {
 
 export type Limit = Rate | Window | Policy;
 
+export interface RateOptions {
+  /** How many can be had at once, from 1; by default the number before the slash. */
+  capacity?: Integer | undefined;
+}
+
+export type PerWindowOptions = Omit<Window, "limit" | "period">;
+
+const UNITS: Record<string, string> = {
+  ...{ ms: "ms", millisecond: "ms", milliseconds: "ms", s: "s", sec: "s", second: "s", seconds: "s" },
+  ...{ min: "min", minute: "min", minutes: "min", h: "h", hour: "h", hours: "h", d: "d", day: "d", days: "d" },
+  ...{ w: "w", week: "w", weeks: "w", mo: "mo", month: "mo", months: "mo", y: "y", year: "y", years: "y" },
+};
+
+/** A limit as people say it: "30/min", "5/10s", "100 per hour". */
+function spoken(text: unknown): [bigint, string] {
+  const wrong = (why: string) => `a limit is written as "30/min", "5/10s" or "100 per hour", not ${shown(text)}${why}`;
+  if (typeof text !== "string") throw new TypeError(wrong(""));
+  const [, count, number = "1", word = ""] = /^\s*(\d+)\s*(?:\/|\bper\b)\s*(\d+)?\s*([a-z]+)\s*$/i.exec(text) ?? [];
+  if (count === undefined) throw new RangeError(wrong(""));
+  if (word.toLowerCase() === "m") throw new RangeError(wrong(": m is min or mo"));
+  const unit = UNITS[word.toLowerCase()];
+  if (unit === undefined) throw new RangeError(wrong(": the unit is one of ms, s, min, h, d, w, mo, y"));
+  return [BigInt(count), `${BigInt(number)}${unit}`];
+}
+
+const plain = (count: bigint): Integer => (count <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(count) : count);
+
+export const Rate = {
+  /** `Rate.per("30/min", { capacity: 10 })`: 30 a minute in the long run, and up to 10 at once. */
+  per(text: string, options: RateOptions = {}): Rate {
+    checkOptions("Rate.per", options, ["capacity"]);
+    const [count, period] = spoken(text);
+    const capacity = BigInt(integer("capacity", options.capacity ?? count));
+    if (count < 1n) throw new RangeError(`the number of a rate must be from 1 on, not ${shown(text)}`);
+    if (capacity < 1n) throw new RangeError(`capacity must be from 1 on, not ${capacity}`);
+    return { burst: plain(capacity - 1n), count: plain(count), period };
+  },
+};
+
+export const Window = {
+  /** `Window.per("5/min")`: at most 5 in any minute. */
+  per(text: string, options: PerWindowOptions = {}): Window {
+    checkOptions("Window.per", options, ["buckets", "fixed", "tz"]);
+    const [limit, period] = spoken(text);
+    return { limit: plain(limit), period, ...options };
+  },
+};
+
 /** At most `limit` held at one time. */
 export function semaphore(limit: Integer): Window {
   return { limit, period: 0 };
 }
 
-export function integer(value: Integer): string {
-  if (typeof value !== "bigint" && !Number.isSafeInteger(value)) {
-    throw new RangeError(`${value} must be a whole number, and a bigint beyond 2^53`);
+const RATE_FIELDS = ["burst", "count", "period"];
+const WINDOW_FIELDS = ["limit", "period", "buckets", "fixed", "tz"];
+
+function isOfFields(given: object, needed: readonly string[], allowed: readonly string[]): boolean {
+  return needed.every((name) => name in given) && Object.keys(given).every((name) => allowed.includes(name));
+}
+
+const isRate = (given: object): given is Rate => isOfFields(given, RATE_FIELDS, RATE_FIELDS);
+const isWindow = (given: object): given is Window => isOfFields(given, ["limit", "period"], WINDOW_FIELDS);
+
+function checkPolicy(given: string): void {
+  if (!given.startsWith("@")) throw new TypeError(`the policy ${shown(given)} must begin with @`);
+}
+
+/** TypeError unless `given` is a rate or a policy. `what` is the method. */
+export function checkRate(what: string, given: unknown): void {
+  if (typeof given === "string") checkPolicy(given);
+  else if (typeof given !== "object" || given === null || !isRate(given)) {
+    const kind = typeof given === "object" && given !== null && isWindow(given) ? "the window " : "";
+    throw new TypeError(`${what} takes a rate { burst, count, period } or "@policy", not ${kind}${shown(given)}`);
   }
-  return String(value);
+}
+
+/** TypeError unless `given` is a window or a policy. `what` is the method. */
+export function checkWindow(what: string, given: unknown): void {
+  if (typeof given === "string") checkPolicy(given);
+  else if (typeof given !== "object" || given === null || !isWindow(given)) {
+    const kind = typeof given === "object" && given !== null && isRate(given) ? "the rate " : "";
+    throw new TypeError(
+      `${what} takes a window { limit, period, buckets?, fixed?, tz? } or "@policy", not ${kind}${shown(given)}`,
+    );
+  }
 }
 
 function periodWord(period: Period): string {
-  return typeof period === "number" ? integer(period) : period;
+  if (typeof period === "string") return period;
+  return integer("period", period);
 }
 
 /** What stands in the limit's place. */
 export function limitWords(limit: Limit): string[] {
-  if (typeof limit === "string") {
-    if (!limit.startsWith("@")) throw new TypeError(`the policy ${JSON.stringify(limit)} must begin with @`);
-    return [limit];
-  }
-  if ("burst" in limit) return [integer(limit.burst), integer(limit.count), periodWord(limit.period)];
-  return [integer(limit.limit), periodWord(limit.period)];
+  if (typeof limit === "string") return [limit];
+  if ("burst" in limit) return [integer("burst", limit.burst), integer("count", limit.count), periodWord(limit.period)];
+  return [integer("limit", limit.limit), periodWord(limit.period)];
 }
 
 /** What the limit adds to the options. */
 export function limitOptions(limit: Limit): string[] {
   if (typeof limit === "string" || "burst" in limit) return [];
   const { buckets, fixed, tz } = limit;
+  checkFlag("fixed", fixed);
+  if (tz !== undefined && typeof tz !== "string") throw new TypeError(`tz must be a string, not ${shown(tz)}`);
   if (tz !== undefined && !fixed) throw new TypeError("tz must be used with fixed");
   if (buckets !== undefined && fixed) throw new TypeError("buckets and fixed must not be used together");
-  const words = buckets === undefined ? [] : ["BUCKETS", integer(buckets)];
+  const words = buckets === undefined ? [] : ["BUCKETS", integer("buckets", buckets)];
   if (fixed) words.push("FIXED");
   if (tz !== undefined) words.push("TZ", tz);
   return words;

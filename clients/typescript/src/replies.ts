@@ -39,22 +39,52 @@ export interface Held {
   leftMs: number;
 }
 
-/** A reservation was denied. `reply` says why, and when to try again. */
-export class Denied extends Error {
-  override readonly name = "Denied";
-
-  constructor(readonly reply: Reply) {
-    super(`denied: ${JSON.stringify(reply)}`);
-  }
+/** What lies under a key, see Limiter.info. Fields of the other kind are null. Durations are milliseconds. */
+export interface Info {
+  kind: "bucket" | "window";
+  /** A bucket: until it is full. */
+  fullInMs: number | null;
+  /** A bucket: the debt that force or ahead wrote, as it was last written. */
+  debtMs: number | null;
+  /** A window: what is counted in it, and of this the denied calls. */
+  events: number | null;
+  denied: number | null;
+  /** A window: the entries of the key. */
+  entries: number | null;
+  /** A window: the age of the oldest and of the newest event; null without events. */
+  oldestMs: number | null;
+  newestMs: number | null;
+  /** A window: how much is reserved, and in how many reservations. */
+  held: number | null;
+  reservations: number | null;
+  /** What is left of a ban. */
+  banMs: number;
+  /** How many calls wait in the key's line. */
+  waiting: number;
+  /** Until the key expires. */
+  ttlMs: number;
 }
 
-/** The lease ended before the work did, so there was no reservation left to settle. */
-export class Lapsed extends Error {
-  override readonly name = "Lapsed";
+/** A key that was denied often, see Limiter.top. */
+export interface TopKey {
+  key: string;
+  db: number;
+  /** At most `over` too many, and never too few. */
+  denials: number;
+  over: number;
+}
+
+/** A policy of the server, and what became of the calls that named it. */
+export interface PolicyCounts {
+  name: string;
+  definition: string;
+  allowed: number;
+  denied: number;
+  shadowDenied: number;
 }
 
 const orNull = (ms: unknown): number | null => (Number(ms) < 0 ? null : Number(ms));
-const text = (id: unknown): string | null => (id === null || id === undefined ? null : String(id));
+const text = (id: unknown): string | null => (typeof id === "string" || Buffer.isBuffer(id) ? String(id) : null);
 
 export function five(reply: unknown): Reply {
   const [limited, limit, remaining, retryAfter, resetAfter] = reply as unknown[];
@@ -89,6 +119,54 @@ export function ofHeld(reply: unknown): Held[] {
     id: String(id),
     quantity: Number(quantity),
     leftMs: Number(left),
+  }));
+}
+
+/** The fields of a map, which RESP2 has as a flat array. */
+function fields(reply: unknown): Map<string, unknown> {
+  if (reply instanceof Map) return new Map([...reply].map(([name, value]) => [String(name), value]));
+  if (!Array.isArray(reply)) return new Map(Object.entries(reply ?? {}));
+  return new Map(reply.flatMap((name, at) => (at % 2 === 0 ? [[String(name), reply[at + 1]] as const] : [])));
+}
+
+export function ofInfo(reply: unknown): Info | null {
+  const found = fields(reply);
+  if (found.size === 0) return null;
+  const number = (name: string): number | null => (found.has(name) ? Number(found.get(name)) : null);
+  const age = (name: string): number | null => (found.has(name) ? orNull(found.get(name)) : null);
+  return {
+    kind: String(found.get("kind")) as Info["kind"],
+    fullInMs: number("full_in"),
+    debtMs: number("debt"),
+    events: number("events"),
+    denied: number("denied"),
+    entries: number("entries"),
+    oldestMs: age("oldest"),
+    newestMs: age("newest"),
+    held: number("held"),
+    reservations: number("reservations"),
+    banMs: number("ban") ?? 0,
+    waiting: number("waiting") ?? 0,
+    ttlMs: number("ttl") ?? 0,
+  };
+}
+
+export function ofTop(reply: unknown): TopKey[] {
+  return (reply as unknown[][]).map(([key, db, denials, over]) => ({
+    key: String(key),
+    db: Number(db),
+    denials: Number(denials),
+    over: Number(over),
+  }));
+}
+
+export function ofPolicies(reply: unknown): PolicyCounts[] {
+  return (reply as unknown[][]).map(([name, definition, allowed, denied, shadowDenied]) => ({
+    name: String(name),
+    definition: String(definition),
+    allowed: Number(allowed),
+    denied: Number(denied),
+    shadowDenied: Number(shadowDenied),
   }));
 }
 

@@ -6,8 +6,25 @@ import { describe as suite, test } from "node:test";
 
 import { ErrorReply, SocketClosedUnexpectedlyError, TimeoutError } from "redis";
 
-import { clause, Denied, headers, Lapsed, Limiter, rateLimit, semaphore, type Limit, type Reply, type Reservation, type Window } from "../src/index.js";
-import { CASES, HEADERS, inCamelCase, limit, means, run } from "./fixtures.js";
+import {
+  Busy,
+  clause,
+  Denied,
+  headers,
+  Lapsed,
+  Limiter,
+  Rate,
+  rateLimit,
+  semaphore,
+  MissingModule,
+  UnknownPolicyError,
+  Window,
+  type Limit,
+  type Limits,
+  type Reply,
+  type Reservation,
+} from "../src/index.js";
+import { CASES, HEADERS, SPOKEN, inCamelCase, limit, means, run } from "./fixtures.js";
 
 /** Answers with what it is given, in turn. In the shape of node-redis, or of ioredis. */
 class Recorder {
@@ -34,7 +51,12 @@ class IoredisRecorder extends Recorder {
 
 class ClusterRecorder extends Recorder {
   nodeByAddress = new Map();
+  masters = [{}];
   routed: unknown[] = [];
+
+  async nodeClient(): Promise<Recorder> {
+    return { sendCommand: (words: unknown[]) => super.sendCommand(words) } as never;
+  }
 
   override sendCommand(...[key, readonly, words]: unknown[]): Promise<unknown> {
     this.routed.push(key, readonly);
@@ -82,13 +104,144 @@ suite("calls", () => {
     await assert.rejects(ask({ limit: 1, period: "1d", tz: "UTC" }), /tz must be used with fixed/);
     await assert.rejects(ask({ limit: 1, period: "1d", buckets: 2, fixed: true }), /must not be used together/);
     await assert.rejects(ask("free"), /must begin with @/);
-    await assert.rejects(new Limiter({} as never).throttle("k", "@free"), /one of node-redis or ioredis/);
+  });
+
+  test("a limit of the wrong kind is a TypeError before anything is sent", async () => {
+    const recorder = new Recorder();
+    const limiter = new Limiter(recorder);
+    const [rate, window] = [
+      { burst: 4, count: 1, period: 60 },
+      { limit: 3, period: 60 },
+    ];
+    const wrong: (() => Promise<unknown>)[] = [
+      () => limiter.throttle("k", window as never),
+      () => limiter.throttleRo("k", window as never),
+      () => limiter.window("k", rate as never),
+      () => limiter.windowRo("k", rate as never),
+      () => limiter.reserve("k", rate as never),
+      () => limiter.acquireRo("k", rate as never),
+      () => limiter.acquire("k", rate as never, {}, () => assert.fail("entered")),
+      async () => clause.throttle("k", window as never),
+      async () => clause.window("k", rate as never),
+      async () => clause.acquire("k", rate as never),
+      () => limiter.all([{ limit: 3, period: 60 } as never]),
+      () => limiter.all(clause.window("k", window) as never),
+    ];
+    for (const given of [undefined, null, {}, 5, [], { burst: 1 }, { ...rate, limit: 5 }, { ...rate, tz: "UTC" }]) {
+      wrong.push(() => limiter.throttle("k", given as never));
+    }
+    for (const given of [
+      undefined,
+      null,
+      {},
+      5,
+      "day",
+      { limit: 1 },
+      { ...window, typo: 1 },
+      { ...window, fixed: "yes" },
+    ]) {
+      wrong.push(() => limiter.window("k", given as never));
+    }
+    for (const ask of wrong) await assert.rejects(ask, TypeError, ask.toString());
+    await assert.rejects(
+      limiter.throttle("k", window as never),
+      /throttle takes a rate .*, not the window \{"limit":3/,
+    );
+    await assert.rejects(limiter.window("k", rate as never), /window takes a window .*, not the rate \{"burst":4/);
+    assert.deepEqual(recorder.sent, []);
+  });
+
+  test("options that do not exist, and values of the wrong kind, are refused before anything is sent", async () => {
+    const recorder = new Recorder();
+    const limiter = new Limiter(recorder);
+    const wrong: (() => unknown)[] = [
+      () => limiter.throttle("k", "@free", { countDenied: true } as never),
+      () => limiter.throttle("k", "@free", { atMost: true } as never),
+      () => limiter.throttle("k", "@free", 3 as never),
+      () => limiter.throttle("k", "@free", { force: 1 } as never),
+      () => limiter.throttle("k", "@free", { quantity: "3" } as never),
+      () => limiter.throttle(5 as never, "@free"),
+      () => limiter.throttleRo("k", "@free", { atmost: true } as never),
+      () => limiter.window("k", "@day", { ahead: 5 } as never),
+      () => limiter.reserve("k", "@day", { settle: "apply" } as never),
+      () => limiter.reserve("k", "@day", { id: 5 } as never),
+      () => limiter.acquire("k", "@day", { settle: "drop" } as never, () => assert.fail("entered")),
+      () => limiter.acquire("k", "@day", {}, undefined as never),
+      () => limiter.renew("k", "id", { leases: 5 } as never),
+      () => limiter.apply("k", undefined as never),
+      () => limiter.release("k", 7 as never),
+      () => limiter.top({ limit: 5 } as never),
+      () => clause.window("k", "@day", { force: true } as never),
+      () => new Limiter(recorder, { onUnreachable: "allow" } as never),
+      () => new Limiter(recorder, { unreachable: "alow" } as never),
+      () => new Limiter(recorder, { deadline: "250" } as never),
+      () => headers({ reachable: true } as never, { limit: "@free" } as never),
+      () => rateLimit(async () => null, { onDenied: () => {} } as never),
+      () => rateLimit(limiter as never),
+      () => Rate.per("30/min", { burst: 5 } as never),
+      () => Window.per("30/min", { limit: 5 } as never),
+      () => new Limiter({} as never),
+      () => new Limiter("redis://127.0.0.1" as never),
+      () => new Limiter(undefined as never),
+    ];
+    for (const ask of wrong) await assert.rejects(async () => ask(), TypeError, ask.toString());
+    assert.throws(() => new Limiter("redis://127.0.0.1" as never), /make a client of the URL/);
+    for (const block of [0.5, -1]) await assert.rejects(limiter.throttle("k", "@free", { block }), RangeError);
+    await assert.rejects(limiter.reserve("k", "@day", { lease: 0 }), RangeError);
+    for (const deadline of [0, -1, NaN, Infinity]) assert.throws(() => new Limiter(recorder, { deadline }), RangeError);
+    assert.deepEqual(recorder.sent, []);
+  });
+
+  test("a limit can be written as people say it", () => {
+    for (const { say, options, rate, window, error } of SPOKEN) {
+      const given = inCamelCase(options ?? {}) as object;
+      if (error) {
+        assert.throws(() => Rate.per(say, given), RangeError, say);
+        continue;
+      }
+      if (rate) assert.deepEqual(Rate.per(say, given), limit({ rate }), say);
+      if (window) assert.deepEqual(Window.per(say, given), limit({ window }), say);
+    }
+    assert.throws(() => Rate.per(30 as never), TypeError);
+  });
+
+  test("what lies under a key, in the shapes of RESP2 and RESP3", async () => {
+    const flat = [
+      "kind",
+      "window",
+      "events",
+      3,
+      "denied",
+      1,
+      "entries",
+      2,
+      "oldest",
+      -1,
+      "newest",
+      5,
+      "held",
+      2,
+      "reservations",
+      1,
+    ];
+    flat.push("ban", 0, "waiting", 1, "ttl", 900);
+    const pairs = flat.flatMap((name, at) => (at % 2 === 0 ? [[name, flat[at + 1]] as const] : []));
+    for (const reply of [flat, new Map(pairs), Object.fromEntries(pairs)]) {
+      assert.deepEqual(await new Limiter(new Recorder(reply)).info("k"), {
+        ...{ kind: "window", events: 3, denied: 1, entries: 2, oldestMs: null, newestMs: 5, held: 2, reservations: 1 },
+        ...{ banMs: 0, waiting: 1, ttlMs: 900, fullInMs: null, debtMs: null },
+      });
+    }
+    for (const nothing of [[], new Map(), {}, null])
+      assert.equal(await new Limiter(new Recorder(nothing)).info("k"), null);
   });
 
   test("the package can be required", () => {
     const required = createRequire(import.meta.url)("../../dist/cjs/index.js");
     assert.equal(typeof required.Limiter, "function");
     assert.deepEqual(required.semaphore(3), { limit: 3, period: 0 });
+    const manifest = createRequire(import.meta.url)("../../package.json");
+    assert.deepEqual(manifest.exports["./package.json"], "./package.json");
   });
 });
 
@@ -97,8 +250,15 @@ suite("settling", () => {
   async function settled(
     replies: unknown[],
     work: (job: Reservation) => unknown = () => "result",
-    { window = { limit: 3, period: "1d" } as Window | `@${string}`, unreachable = "raise" as const, ...options }: {
-      window?: Window | `@${string}`; unreachable?: "raise" | "allow" | "deny"; settle?: "release"; quantity?: number;
+    {
+      window = { limit: 3, period: "1d" },
+      unreachable = "raise" as const,
+      ...options
+    }: {
+      window?: Window | `@${string}`;
+      unreachable?: "raise" | "allow" | "deny";
+      settle?: "release";
+      quantity?: number;
     } = {},
   ): Promise<unknown[]> {
     const recorder = new Recorder(...replies);
@@ -117,6 +277,17 @@ suite("settling", () => {
   test("an error releases, and is not hidden by what goes wrong with that", async () => {
     assert.deepEqual(await settled([RESERVED, 1], fail), ["RL.RELEASE k job", "EvalError"]);
     assert.deepEqual(await settled([RESERVED, refused()], fail), ["RL.RELEASE k job", "EvalError"]);
+  });
+
+  test("a reservation that had lapsed does not hide the work's error", async () => {
+    assert.deepEqual(await settled([RESERVED, 0], fail), ["RL.RELEASE k job", "EvalError"]);
+    assert.deepEqual(await settled([RESERVED, 0], fail, { window: semaphore(3) }), ["RL.RELEASE k job", "EvalError"]);
+  });
+
+  test("a policy that turns out to be a semaphore is given back", async () => {
+    const error = new ErrorReply("ERR the reservation is a semaphore's and must be given back with RL.RELEASE");
+    const words = await settled([RESERVED, error, 1], undefined, { window: "@jobs" });
+    assert.deepEqual(words, ["RL.APPLY k job", "RL.RELEASE k job", "result"]);
   });
 
   test("a semaphore is released on success as well", async () => {
@@ -191,16 +362,69 @@ suite("without Redis", () => {
 
   test("error replies are thrown whatever was chosen", async () => {
     for (const error of [
-      new ErrorReply("ERR unknown command 'RL.THROTTLE'"),
-      new ReplyError("ERR unknown command 'RL.THROTTLE'"),
-      new ErrorReply("NOPOLICY no policy has this name"),
+      new ErrorReply("ERR max_burst must be 0 or more"),
+      new ReplyError("ERR max_burst must be 0 or more"),
       new ErrorReply("WRONGPASS"),
       new TypeError("a mistake"),
       // All clients of a pool are in use: Redis is there.
       new TimeoutError("Timeout waiting for a client after 3000ms"),
     ]) {
-      for (const unreachable of ["raise", "allow", "deny"] as const) await assert.rejects(ask(error, unreachable), error);
+      for (const unreachable of ["raise", "allow", "deny"] as const)
+        await assert.rejects(ask(error, unreachable), error);
     }
+  });
+
+  test("an unknown command names the server, and an unknown policy is named", async () => {
+    const limiter = new Limiter(new Recorder(new ErrorReply("ERR unknown command 'RL.THROTTLE'")), {
+      unreachable: "allow",
+    });
+    await assert.rejects(limiter.throttle("k", "@free"), (error) => {
+      assert.ok(error instanceof MissingModule && error.cause instanceof ErrorReply);
+      assert.match(error.message, /has no redis-ratelimit.*RL\.THROTTLE.*unknown command/);
+      return true;
+    });
+    for (const text of ["NOPOLICY no policy has this name", "NOPOLICY no policy has the name free"]) {
+      await assert.rejects(ask(new ErrorReply(text), "allow"), (error) => {
+        assert.ok(error instanceof UnknownPolicyError);
+        assert.match(error.message, /^NOPOLICY no policy has .*free/);
+        return true;
+      });
+    }
+  });
+
+  test("a server that has no more connections to give is busy, not out of reach", async () => {
+    for (const error of [
+      new ErrorReply("ERR max number of clients reached"),
+      new Error("ERR max number of clients reached"),
+    ]) {
+      await assert.rejects(ask(error, "allow"), Busy);
+    }
+  });
+
+  test("another object with the same methods answers instead", async () => {
+    const asked: unknown[][] = [];
+    const reply = await new Limiter(new Recorder(ALLOWED)).throttle("k", "@free");
+    const method =
+      (name: string, answer: unknown) =>
+      async (...given: unknown[]) => {
+        asked.push([name, ...given]);
+        return answer;
+      };
+    const local = {
+      throttle: method("throttle", reply),
+      reserve: method("reserve", { ...reply, id: "mine" }),
+      apply: method("apply", true),
+    } as unknown as Limits;
+    const limiter = new Limiter(new Recorder(refused(), refused(), refused()), { unreachable: local });
+    assert.equal(await limiter.throttle("k", "@free", { quantity: 2 }), reply);
+    // What it reserved is settled with it.
+    assert.equal(await limiter.acquire("k", "@day", {}, (job) => job.id), "mine");
+    assert.deepEqual(asked, [
+      ["throttle", "k", "@free", { quantity: 2 }],
+      ["reserve", "k", "@day", {}],
+      ["apply", "k", "mine", undefined],
+    ]);
+    await assert.rejects(limiter.held("k"), /ECONNREFUSED/, "a method that it has not");
   });
 
   test("the sixth element is there as well", async () => {
@@ -265,15 +489,30 @@ suite("middleware", () => {
 
   test("an allowed request goes on with headers", async () => {
     const found = await handle(await asked([0, 16, 15, -1, 2000]), { limits: "@free", xRateLimit: false });
-    assert.deepEqual(found, { "RateLimit-Policy": '"free";q=16', RateLimit: '"free";r=15;t=2', next: true, status: 200 });
+    assert.deepEqual(found, {
+      "RateLimit-Policy": '"free";q=16',
+      RateLimit: '"free";r=15;t=2',
+      next: true,
+      status: 200,
+    });
   });
 
   test("a denied one ends with 429, or as it is told to", async () => {
     const denied = await asked([1, 16, 0, 1500, 2000]);
     const found = await handle(denied);
-    assert.deepEqual([found["status"], found["Retry-After"], found["body"], found["next"]], [429, "2", "Too many requests\n", undefined]);
-    const own = await handle(denied, { denied: (_: unknown, response: { end(body: string): void }) => response.end("sorry") });
+    assert.deepEqual(
+      [found["status"], found["Retry-After"], found["body"], found["next"]],
+      [429, "2", "Too many requests\n", undefined],
+    );
+    const own = await handle(denied, {
+      denied: (_: unknown, response: { end(body: string): void }) => response.end("sorry"),
+    });
     assert.deepEqual([own["body"], own["Retry-After"]], ["sorry", "2"]);
+  });
+
+  test("a busy server is answered 503", async () => {
+    const found = await handle(new Busy("busy"));
+    assert.deepEqual([found["status"], found["body"], found["next"]], [503, "Try again later\n", undefined]);
   });
 
   test("one without a limit goes on, an error is passed on, and 503 says that Redis was not reached", async () => {
@@ -281,6 +520,10 @@ suite("middleware", () => {
     const error = new Error("trouble");
     assert.equal((await handle(error))["next"], error);
     const unreached = await new Limiter(new Recorder(refused()), { unreachable: "deny" }).throttle("k", "@free");
-    assert.deepEqual(await handle(unreached), { "Content-Type": "text/plain; charset=utf-8", body: "Try again later\n", status: 503 });
+    assert.deepEqual(await handle(unreached), {
+      "Content-Type": "text/plain; charset=utf-8",
+      body: "Try again later\n",
+      status: 503,
+    });
   });
 });

@@ -1,4 +1,4 @@
-/** The tables that all clients are tested by, clients/cases.json and clients/headers.json, in this client's terms. */
+/** The tables that all clients are tested by, clients/*.json, in this client's terms. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -23,8 +23,19 @@ export interface Case {
   means: unknown;
 }
 
-export const CASES: Case[] = load("cases.json");
-export const HEADERS: { limits: LimitCase[]; names?: string[]; reply: object; headers: object }[] = load("headers.json");
+export const CASES: Case[] = [...load("cases.json"), ...load("insight.json")];
+export interface SpokenCase {
+  say: string;
+  options?: object;
+  rate?: [number, number, string];
+  window?: [number, string, object];
+  error?: true;
+}
+
+/** Limits as people say them. */
+export const SPOKEN: SpokenCase[] = load("spoken.json");
+export const HEADERS: { limits: LimitCase[]; names?: string[]; reply: object; headers: object }[] =
+  load("headers.json");
 
 const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
@@ -46,7 +57,10 @@ export function limit(given: LimitCase): Limit {
 }
 
 function asked(given: Case): [string, never, never] {
-  const options = { ...(inCamelCase(given.options ?? {}) as object), ...("quantity" in given && { quantity: given.quantity }) };
+  const options = {
+    ...(inCamelCase(given.options ?? {}) as object),
+    ...("quantity" in given && { quantity: given.quantity }),
+  };
   return [given.key, limit(given.limit as LimitCase) as never, options as never];
 }
 
@@ -58,6 +72,13 @@ export function run(limiter: Limiter, given: Case): Promise<unknown> {
   switch (given.call) {
     case "apply":
       return limiter.apply(key, ids[0] as string, quantity);
+    case "reset":
+    case "info":
+      return limiter[given.call](key);
+    case "top":
+      return limiter.top(options);
+    case "policies":
+      return limiter.policies();
     case "release":
       return limiter.release(key, ...ids);
     case "renew":

@@ -11,9 +11,24 @@ import { after, before, beforeEach, describe as suite, test, type TestContext } 
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Cluster, Redis } from "ioredis";
+import { Cluster as Cluster6, Redis as Redis6 } from "ioredis-6";
+import Ioredis50 from "ioredis-5.0";
 import { createClient, createClientPool, createCluster } from "redis";
+import { createClient as createClient50 } from "redis-5.0";
+import { createClient as createClient6, createCluster as createCluster6 } from "redis-6";
 
-import { clause, Denied, Lapsed, Limiter, rateLimit, semaphore, type Client, type LimiterOptions } from "../src/index.js";
+import {
+  clause,
+  Denied,
+  Lapsed,
+  Limiter,
+  MissingModule,
+  rateLimit,
+  semaphore,
+  UnknownPolicyError,
+  type Client,
+  type LimiterOptions,
+} from "../src/index.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
 const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
@@ -66,6 +81,20 @@ async function ioredis(port: number, options: object = {}): Promise<Opened> {
   return { client, close: () => client.disconnect() };
 }
 
+/** A client of another version of a library. */
+async function opened(client: Client & Connects): Promise<Opened> {
+  client.on("error", () => {});
+  await client.connect();
+  return { client, close: () => (client.destroy ? client.destroy() : client.disconnect?.()) };
+}
+
+interface Connects {
+  on(event: "error", listener: () => void): unknown;
+  connect(): Promise<unknown>;
+  destroy?(): unknown;
+  disconnect?(): unknown;
+}
+
 const KINDS: [string, (port: number) => Promise<Opened>][] = [
   ["node-redis over RESP2", (port) => nodeRedis(port, 2)],
   ["node-redis over RESP3", (port) => nodeRedis(port, 3)],
@@ -79,6 +108,10 @@ const KINDS: [string, (port: number) => Promise<Opened>][] = [
     },
   ],
   ["ioredis", (port) => ioredis(port)],
+  ["node-redis 5.0", (port) => opened(createClient50({ socket: { host: "127.0.0.1", port } }))],
+  ["node-redis 6", (port) => opened(createClient6({ socket: { host: "127.0.0.1", port } }))],
+  ["ioredis 5.0", (port) => opened(new Ioredis50.default(port, "127.0.0.1", { lazyConnect: true }))],
+  ["ioredis 6", (port) => opened(new Redis6(port, "127.0.0.1", { lazyConnect: true }))],
 ];
 
 for (const [kind, open] of KINDS) {
@@ -125,7 +158,13 @@ for (const [kind, open] of KINDS) {
       const two = await limiter.reserve("k", window, { quantity: 3, id: "two" });
       assert.deepEqual([one.id!.length, two.id, two.remaining], [16, "two", 3]);
       const held = await limiter.held("k");
-      assert.deepEqual(held.map(({ id, quantity }) => [id, quantity]), [[one.id, 4], ["two", 3]]);
+      assert.deepEqual(
+        held.map(({ id, quantity }) => [id, quantity]),
+        [
+          [one.id, 4],
+          ["two", 3],
+        ],
+      );
       assert.ok(50_000 < held[0]!.leftMs && held[0]!.leftMs <= 60_000 && held[1]!.leftMs <= 20_000);
       assert.ok(await limiter.renew("k", "two", { lease: 90_000 }));
       assert.ok((await limiter.held("k"))[1]!.leftMs > 80_000);
@@ -142,7 +181,10 @@ for (const [kind, open] of KINDS) {
       const window = { limit: 3, period: "1h" };
       await limiter.acquire("k", window, { quantity: 2 }, async () => {
         assert.equal((await limiter.windowRo("k", window)).remaining, 1);
-        await assert.rejects(limiter.acquire("k", window, { quantity: 2 }, () => assert.fail("entered")), Denied);
+        await assert.rejects(
+          limiter.acquire("k", window, { quantity: 2 }, () => assert.fail("entered")),
+          Denied,
+        );
       });
       const failing = limiter.acquire("k", window, {}, () => {
         throw new EvalError();
@@ -179,7 +221,9 @@ for (const [kind, open] of KINDS) {
       assert.equal(await limiter.release("job", "first"), 1);
       assert.equal((await second).id, "second");
       // Several wait at a time.
-      const others = Array.from({ length: 3 }, (_, at) => limiter.reserve("job", semaphore(1), { id: `${at}`, block: 0 }));
+      const others = Array.from({ length: 3 }, (_, at) =>
+        limiter.reserve("job", semaphore(1), { id: `${at}`, block: 0 }),
+      );
       await untilWaiting(3);
       await limiter.release("job", "second");
       const passedOn = others.map(async (other) => {
@@ -197,7 +241,10 @@ for (const [kind, open] of KINDS) {
     });
 
     test("LEAVE keeps some in reserve", async () => {
-      const [rate, window] = [{ burst: 9, count: 1, period: "1h" }, { limit: 10, period: "1h" }];
+      const [rate, window] = [
+        { burst: 9, count: 1, period: "1h" },
+        { limit: 10, period: "1h" },
+      ];
       assert.equal((await limiter.throttle("r", rate, { quantity: 8, leave: 3 })).limited, 1);
       assert.equal((await limiter.throttle("r", rate, { quantity: 20, leave: 3, atmost: true })).granted, 7);
       assert.equal((await limiter.throttleRo("r", rate, { leave: 3 })).limited, 1);
@@ -237,13 +284,44 @@ for (const [kind, open] of KINDS) {
       ];
       let reply = await limiter.all([...clauses, clause.acquire("{u}:jobs", semaphore(5), { id: "job-17" })]);
       assert.deepEqual([reply.limited, reply.clause, reply.answers[2]!.id], [0, 2, "job-17"]);
-      assert.deepEqual(reply.answers.map(({ remaining }) => remaining), [59, 2, 4]);
+      assert.deepEqual(
+        reply.answers.map(({ remaining }) => remaining),
+        [59, 2, 4],
+      );
       clauses.push(clause.acquire("{u}:jobs", semaphore(5)));
       reply = await limiter.all(clauses);
       assert.deepEqual([reply.limited, reply.clause, reply.retryAfterMs === null], [1, 2, false]);
-      assert.deepEqual(reply.answers.map(({ limited }) => limited), [0, 1, 0]);
+      assert.deepEqual(
+        reply.answers.map(({ limited }) => limited),
+        [0, 1, 0],
+      );
       assert.equal((await limiter.allRo(clauses)).answers[0]!.remaining, 59);
       assert.equal(await limiter.release("{u}:jobs", "job-17"), 1);
+    });
+
+    test("a key is looked into and reset, and those denied most are told", async () => {
+      await plain.call("RL.TOP", "RESET");
+      const window = { limit: 1, period: "1h" };
+      await limiter.window("k", window);
+      await limiter.window("k", window);
+      const [top] = await limiter.top({ count: 1 });
+      assert.deepEqual(top, { key: "k", db: 0, denials: 1, over: 0 });
+      assert.equal(await limiter.reset("k"), true);
+      assert.equal(await limiter.reset("k"), false);
+      assert.ok((await limiter.window("k", window)).allowed);
+    });
+
+    test("RL.INFO tells what lies under a key", async (context) => {
+      if (!(await need(context, "info", "RL.INFO"))) return;
+      assert.equal(await limiter.info("k"), null);
+      await limiter.window("k", { limit: 5, period: "1h" }, { quantity: 2 });
+      const window = await limiter.info("k");
+      assert.deepEqual([window?.kind, window?.events, window?.reservations, window?.banMs], ["window", 2, 0, 0]);
+      assert.ok(window!.ttlMs > 3_500_000 && window!.oldestMs! < 60_000);
+      await limiter.throttle("r", { burst: 9, count: 1, period: "1h" });
+      const bucket = await limiter.info("r");
+      assert.ok(bucket?.kind === "bucket" && 3_500_000 < bucket.fullInMs! && bucket.fullInMs! <= 3_600_000);
+      assert.equal(bucket.events, null);
     });
 
     test("a policy stands where a limit stands", async (context) => {
@@ -258,8 +336,20 @@ for (const [kind, open] of KINDS) {
         await limiter.acquire("s", "@jobs", { settle: "release" }, async () => {
           assert.equal((await limiter.held("s")).length, 1);
         });
+        // Without being told: the server says that the policy is a semaphore.
+        await limiter.acquire("s", "@jobs", {}, async () => {
+          assert.equal((await limiter.held("s")).length, 1);
+        });
+        assert.deepEqual(await limiter.held("s"), []);
+        const found = await limiter.policies();
+        assert.deepEqual(found.find(({ name }) => name === "day")?.definition, "WINDOW 3 1d FIXED");
         const allowing = new Limiter(opened.client, { unreachable: "allow" });
-        await assert.rejects(allowing.throttle("r", "@none"), /no policy has this name/);
+        await assert.rejects(allowing.throttle("r", "@none"), (error) => {
+          assert.ok(error instanceof UnknownPolicyError);
+          assert.match(error.message, /no policy has .*none/);
+          return true;
+        });
+        allowing.close();
       } finally {
         await plain.config("SET", "ratelimit.policies", "");
       }
@@ -275,7 +365,10 @@ async function fake(answer: () => string | undefined): Promise<{ port: number; c
     sockets.add(socket);
     socket.on("error", () => {});
     socket.on("data", (data) => {
-      const commands = data.toString().split(/\*(?=\d+\r\n\$)/).slice(1);
+      const commands = data
+        .toString()
+        .split(/\*(?=\d+\r\n\$)/)
+        .slice(1);
       for (const command of commands) {
         if (command.includes("RL.")) {
           calls += 1;
@@ -303,7 +396,11 @@ const SINGLE: [string, (port: number) => Promise<Opened>][] = [
 
 for (const [kind, open] of SINGLE) {
   suite(`${kind} without a server that answers`, () => {
-    async function against(answer: () => string | undefined, options: LimiterOptions, body: (limiter: Limiter, calls: () => number) => Promise<void>) {
+    async function against(
+      answer: () => string | undefined,
+      options: LimiterOptions,
+      body: (limiter: Limiter, calls: () => number) => Promise<void>,
+    ) {
       const server = await fake(answer);
       const opened = await open(server.port);
       const limiter = new Limiter(opened.client, options);
@@ -317,42 +414,65 @@ for (const [kind, open] of SINGLE) {
     }
 
     test("it is given up at the deadline", () =>
-      against(() => "", { unreachable: "allow", deadline: 300 }, async (limiter) => {
-        const plainly = await took(async () => {
-          const reply = await limiter.window("k", "@day");
-          assert.deepEqual([reply.limited, reply.reachable], [0, false]);
-        });
-        assert.ok(290 < plainly && plainly < 5000, `${plainly}`);
-        const waiting = await took(() => limiter.window("k", "@day", { block: 400 }));
-        assert.ok(690 < waiting && waiting < 5000, `${waiting}`);
-      }));
+      against(
+        () => "",
+        { unreachable: "allow", deadline: 300 },
+        async (limiter) => {
+          const plainly = await took(async () => {
+            const reply = await limiter.window("k", "@day");
+            assert.deepEqual([reply.limited, reply.reachable], [0, false]);
+          });
+          assert.ok(290 < plainly && plainly < 5000, `${plainly}`);
+          const waiting = await took(() => limiter.window("k", "@day", { block: 400 }));
+          assert.ok(690 < waiting && waiting < 5000, `${waiting}`);
+        },
+      ));
 
     test("a call whose reply was lost is not sent again", () =>
-      against(() => undefined, { unreachable: "deny", deadline: 1000 }, async (limiter, calls) => {
-        const reply = await limiter.throttle("k", "@free");
-        assert.deepEqual([reply.limited, reply.reachable], [1, false]);
-        assert.equal((await limiter.throttle("k", "@free", { block: 10 })).reachable, false);
-        await sleep(300);
-        assert.equal(calls(), 2);
-      }));
+      against(
+        () => undefined,
+        { unreachable: "deny", deadline: 1000 },
+        async (limiter, calls) => {
+          const reply = await limiter.throttle("k", "@free");
+          assert.deepEqual([reply.limited, reply.reachable], [1, false]);
+          assert.equal((await limiter.throttle("k", "@free", { block: 10 })).reachable, false);
+          await sleep(300);
+          assert.equal(calls(), 2);
+        },
+      ));
 
     test("a server without the module is not taken for one out of reach", () =>
-      against(() => "-ERR unknown command 'RL.THROTTLE'\r\n", { unreachable: "allow" }, async (limiter) => {
-        await assert.rejects(limiter.throttle("k", "@free"), /unknown command/);
-        await assert.rejects(limiter.throttle("k", "@free", { block: 10 }), /unknown command/);
-      }));
+      against(
+        () => "-ERR unknown command 'RL.THROTTLE'\r\n",
+        { unreachable: "allow" },
+        async (limiter) => {
+          await assert.rejects(limiter.throttle("k", "@free"), (error) => {
+            assert.ok(error instanceof MissingModule);
+            assert.match(error.message, /^127\.0\.0\.1:\d+ has no redis-ratelimit.*unknown command/);
+            return true;
+          });
+          await assert.rejects(limiter.throttle("k", "@free", { block: 10 }), /unknown command/);
+        },
+      ));
 
     test("a server that still loads its data is out of reach", () =>
-      against(() => "-LOADING Redis is loading the dataset in memory\r\n", { unreachable: "allow" }, async (limiter) => {
-        assert.equal((await limiter.throttle("k", "@free")).reachable, false);
-      }));
+      against(
+        () => "-LOADING Redis is loading the dataset in memory\r\n",
+        { unreachable: "allow" },
+        async (limiter) => {
+          assert.equal((await limiter.throttle("k", "@free")).reachable, false);
+        },
+      ));
 
     test("where nobody listens any more each call is answered as chosen", async () => {
       const server = await fake(() => "");
       const opened = await open(server.port);
       server.close();
       await sleep(50);
-      for (const [unreachable, limited] of [["allow", 0], ["deny", 1]] as const) {
+      for (const [unreachable, limited] of [
+        ["allow", 0],
+        ["deny", 1],
+      ] as const) {
         const limiter = new Limiter(opened.client, { unreachable, deadline: 500 });
         for (const options of [{}, { block: 10 }]) {
           const reply = await limiter.throttle("k", "@free", options);
@@ -373,7 +493,10 @@ async function late(asked: string, given: string): Promise<{ port: number; close
     const far = connect(PORT, "127.0.0.1");
     near.on("data", (data) => far.write(data.toString("latin1").replace(bulk(asked), bulk(given)), "latin1"));
     far.on("data", (data) => near.write(data));
-    for (const [one, other] of [[near, far], [far, near]] as const) {
+    for (const [one, other] of [
+      [near, far],
+      [far, near],
+    ] as const) {
       sockets.add(one);
       one.on("error", () => {});
       one.on("close", () => other.destroy());
@@ -390,7 +513,10 @@ async function late(asked: string, given: string): Promise<{ port: number; close
 suite("patience", () => {
   const IMPATIENT: [string, () => Promise<Opened>][] = [
     ["node-redis waits longer than its socketTimeout", () => nodeRedis(PORT, 2, 1000)],
-    ["ioredis waits longer than its commandTimeout", () => ioredis(PORT, { commandTimeout: 1000, socketTimeout: 1000 })],
+    [
+      "ioredis waits longer than its commandTimeout",
+      () => ioredis(PORT, { commandTimeout: 1000, socketTimeout: 1000 }),
+    ],
   ];
   for (const [what, open] of IMPATIENT) {
     test(`a call of ${what}`, async () => {
@@ -450,6 +576,8 @@ suite("in a cluster", () => {
         return { client, close: () => client.disconnect() };
       },
     ],
+    ["node-redis 6", () => opened(createCluster6({ rootNodes: [{ url: `redis://127.0.0.1:${CLUSTER_PORT}` }] }))],
+    ["ioredis 6", () => opened(new Cluster6([{ host: "127.0.0.1", port: CLUSTER_PORT }], { lazyConnect: true }))],
   ];
   // Nobody flushes a cluster, so each run has keys of its own.
   const run = `${process.pid}:${Date.now()}`;
@@ -466,7 +594,8 @@ suite("in a cluster", () => {
       }
       const rate = { burst: 0, count: 1, period: "200ms" };
       const waited = await took(async () => {
-        for (const at of [1, 2, 3]) assert.ok((await limiter.throttle(`${run}:${kind}:line`, rate, { block: 30_000 })).allowed, `${at}`);
+        for (const at of [1, 2, 3])
+          assert.ok((await limiter.throttle(`${run}:${kind}:line`, rate, { block: 30_000 })).allowed, `${at}`);
       });
       assert.ok(399 < waited && waited < 15_000, `${waited}`);
       limiter.close();
@@ -483,7 +612,11 @@ suite("in a cluster", () => {
           clause.throttle(`${tag}b`, { burst: 0, count: 1, period: "1h" }),
         ];
         assert.deepEqual([(await limiter.all(clauses)).limited, (await limiter.all(clauses)).limited], [0, 1]);
+        assert.equal(await limiter.reset(`${tag}a`), true);
       }
+      assert.ok((await limiter.top({ count: 5 })).length > 0);
+      assert.ok(Array.isArray(await limiter.policies()));
+      limiter.close();
       await close();
     });
   }
@@ -494,8 +627,13 @@ test("the middleware serves, tells how the client stands, and denies with 429", 
   const opened = await nodeRedis(PORT, 3);
   const limiter = new Limiter(opened.client);
   const rate = { burst: 1, count: 1, period: "1h" };
-  const middleware = rateLimit((request: IncomingMessage) => limiter.throttle(`web:${request.url}`, rate), { limits: rate, names: "web" });
-  const server = createHttpServer((request, response) => void middleware(request, response, () => response.end("hello")));
+  const middleware = rateLimit((request: IncomingMessage) => limiter.throttle(`web:${request.url}`, rate), {
+    limits: rate,
+    names: "web",
+  });
+  const server = createHttpServer(
+    (request, response) => void middleware(request, response, () => response.end("hello")),
+  );
   await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/a`;
   const answers = [];
@@ -503,7 +641,14 @@ test("the middleware serves, tells how the client stands, and denies with 429", 
     const answer = await fetch(url);
     answers.push({ status: answer.status, headers: answer.headers, body: await answer.text() });
   }
-  assert.deepEqual(answers.map(({ status, body }) => [status, body]), [[200, "hello"], [200, "hello"], [429, "Too many requests\n"]]);
+  assert.deepEqual(
+    answers.map(({ status, body }) => [status, body]),
+    [
+      [200, "hello"],
+      [200, "hello"],
+      [429, "Too many requests\n"],
+    ],
+  );
   assert.equal(answers[0]!.headers.get("ratelimit-policy"), '"web";q=2;w=7200');
   assert.match(answers[0]!.headers.get("ratelimit")!, /^"web";r=1;t=3[56]\d\d$/);
   assert.match(answers[2]!.headers.get("retry-after")!, /^3[56]\d\d$/);

@@ -1,6 +1,7 @@
 //! Windows of the calendar: minutes, hours, days, weeks, months and years as the clock on the wall of a time
 //! zone shows them. The rules of the zones are those of the IANA database that the crate jiff carries.
 
+use super::anchor::{Anchor, Series, Step, Unfit};
 use super::decimal::Text;
 use super::period::{Length, Period, Unit};
 use jiff::civil::{DateTime, Time};
@@ -12,7 +13,12 @@ const DAY_S: u32 = 86_400;
 const HOUR_S: u32 = 3_600;
 /// The name of a zone; the longest there is has 32 bytes.
 pub type ZoneName = Text<64>;
-const CACHED: usize = 4;
+/// How many ways of dividing a zone's calendar have their windows remembered: one for each day of the month, on which
+/// customers may be billed.
+const CACHED: usize = 32;
+/// So often is a guess at the number of a window put right by one. A guess is off by one where the day or the hour of the
+/// anchor has not come yet, and by one more where clocks are set.
+const MOST_OFF: usize = 4;
 /// The finest that instants are told apart.
 const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
@@ -25,8 +31,10 @@ pub struct Zone(usize);
 struct KnownZone {
     name: ZoneName,
     rules: TimeZone,
-    /// The last windows that were worked out, as most calls fall into the same one.
-    frames: [Option<(Division, Frame)>; CACHED],
+    /// The last two windows of each division that were worked out, as most calls fall into the same ones.
+    frames: Vec<(Division, [Frame; 2])>,
+    /// Which division goes next where there is no room.
+    oldest: usize,
 }
 
 /// Every zone that was named.
@@ -63,7 +71,7 @@ impl Zones {
             }
         };
         let zone = Zone(self.known.len());
-        self.known.push(KnownZone { name, rules, frames: [None; CACHED] });
+        self.known.push(KnownZone { name, rules, frames: Vec::new(), oldest: 0 });
         self.by_name.insert(lower.as_bytes().into(), zone);
         Some(zone)
     }
@@ -104,6 +112,8 @@ enum Division {
     Week,
     /// From January on; they divide the year.
     Months(u32),
+    /// From an anchor on, and before it.
+    Series(Series),
 }
 
 /// A period that divides the calendar of a zone into windows.
@@ -111,6 +121,7 @@ enum Division {
 pub struct Calendar {
     period: Period,
     division: Division,
+    anchor: Option<Anchor>,
     zone: Zone,
 }
 
@@ -148,7 +159,20 @@ impl Calendar {
             }
             _ => None,
         };
-        division.map(|division| Calendar { period, division, zone }).ok_or(NoDivision)
+        let calendar = |division| Calendar { period, division, anchor: None, zone };
+        division.map(calendar).ok_or(NoDivision)
+    }
+
+    /// Windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours, else days
+    /// and months on the wall.
+    pub fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Unfit> {
+        let division = Division::Series(anchor.series(period)?);
+        Ok(Calendar { period, division, anchor: Some(anchor), zone })
+    }
+
+    /// The anchor, if it has one.
+    pub fn anchor(&self) -> Option<Anchor> {
+        self.anchor
     }
 
     /// The period as it was given.
@@ -164,15 +188,29 @@ impl Calendar {
 
 impl KnownZone {
     fn frame(&mut self, division: Division, now_us: u64) -> Option<Frame> {
-        for (known, frame) in self.frames.iter().flatten() {
-            if *known == division && (frame.start_us..frame.end_us).contains(&now_us) {
+        let known = self.frames.iter_mut().find(|(known, _)| *known == division);
+        if let Some((_, frames)) = known {
+            let found =
+                frames.iter().find(|frame| (frame.start_us..frame.end_us).contains(&now_us));
+            if let Some(frame) = found {
                 return Some(*frame);
             }
+            let frame = division.frame(&self.rules, now_us)?;
+            let [newer, _] = *frames;
+            *frames = [frame, newer];
+            return Some(frame);
         }
         let frame = division.frame(&self.rules, now_us)?;
-        self.frames.rotate_right(1);
-        if let Some(first) = self.frames.first_mut() {
-            *first = Some((division, frame));
+        let frames = [frame, frame];
+        if self.frames.is_empty() {
+            // All at once, so that later calls allocate nothing.
+            self.frames.reserve_exact(CACHED);
+        }
+        if self.frames.len() < CACHED {
+            self.frames.push((division, frames));
+        } else if let Some(one) = self.frames.get_mut(self.oldest) {
+            *one = (division, frames);
+            self.oldest = self.oldest.wrapping_add(1) % CACHED;
         }
         Some(frame)
     }
@@ -202,6 +240,7 @@ impl Division {
         let now = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?;
         let (start, end) = match self {
             Division::Seconds(seconds) if seconds <= HOUR_S => self.short(zone, now)?,
+            Division::Series(series) => in_series(series, zone, now)?,
             _ => self.long(zone, now)?,
         };
         let us = |instant: Timestamp| u64::try_from(instant.as_microsecond()).ok();
@@ -271,9 +310,69 @@ impl Division {
                     day.first_of_month().checked_sub(Span::new().try_months(since).ok()?).ok()?;
                 (first, Span::new().try_months(months).ok()?)
             }
+            Division::Series(_) => return None,
         };
         Some((start, start.checked_add(length).ok()?))
     }
+}
+
+/// The window of a series that holds `now`. Where clocks skip a whole day, a window may be empty: then it is none.
+fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    if let Step::Seconds(seconds) = series.step {
+        let anchor = first_shown(zone, shown(series.start_s)?)?.as_second();
+        let since = now.as_second().checked_sub(anchor)?.checked_rem_euclid(seconds)?;
+        let start = now.as_second().checked_sub(since)?;
+        let end = start.checked_add(seconds)?;
+        return Some((Timestamp::from_second(start).ok()?, Timestamp::from_second(end).ok()?));
+    }
+    let start = shown(series.start_s)?;
+    let border = |number: i64| first_shown(zone, on_wall(start, series.step, number)?);
+    let mut number = guess(start, series.step, zone.to_offset(now).to_datetime(now))?;
+    let (mut start, mut end) = (border(number)?, border(number.checked_add(1)?)?);
+    for _ in 0..MOST_OFF {
+        if start > now {
+            number = number.checked_sub(1)?;
+            (start, end) = (border(number)?, start);
+        } else if end <= now {
+            number = number.checked_add(1)?;
+            (start, end) = (end, border(number.checked_add(1)?)?);
+        }
+    }
+    (start <= now && now < end).then_some((start, end))
+}
+
+/// What the wall shows so many seconds after midnight on 1 January 1970.
+fn shown(second: i64) -> Option<DateTime> {
+    Some(Offset::UTC.to_datetime(Timestamp::from_second(second).ok()?))
+}
+
+/// What the wall shows at the start of window `number`; that of the anchor is 0. Each is counted from the anchor, so a day
+/// that a shorter month lacks comes back in the next.
+fn on_wall(start: DateTime, step: Step, number: i64) -> Option<DateTime> {
+    let since = |step: i64| number.checked_mul(step);
+    let span = match step {
+        Step::Seconds(seconds) => Span::new().try_seconds(since(seconds)?),
+        Step::Days(days) => Span::new().try_days(since(days)?),
+        Step::Months(months) => Span::new().try_months(since(months)?),
+    };
+    start.checked_add(span.ok()?).ok()
+}
+
+/// The number of the window in which the wall shows `wall`, or one of its neighbours'.
+fn guess(start: DateTime, step: Step, wall: DateTime) -> Option<i64> {
+    let second = |wall: DateTime| Some(Offset::UTC.to_timestamp(wall).ok()?.as_second());
+    let month = |wall: DateTime| {
+        i64::from(wall.year()).checked_mul(12)?.checked_add(i64::from(wall.month()))
+    };
+    let (since, step) = match step {
+        Step::Seconds(seconds) => (second(wall)?.checked_sub(second(start)?)?, seconds),
+        Step::Days(days) => {
+            let seconds = days.checked_mul(DAY_S.into())?;
+            (second(wall)?.checked_sub(second(start)?)?, seconds)
+        }
+        Step::Months(months) => (month(wall)?.checked_sub(month(start)?)?, months),
+    };
+    since.checked_div_euclid(step)
 }
 
 fn seconds_of_day(time: Time) -> Option<u32> {

@@ -195,18 +195,21 @@ impl Recent {
         heavy
     }
 
-    /// Begins a new generation where the present one is over, or where the clock went back before it.
+    /// Begins a new generation where the present one is over. Where the clock went back before it, it begins anew with what
+    /// it counted: two small steps back would forget what came a moment ago, if each began another.
     fn turn(&mut self, now_us: u64) {
-        let age_us = now_us.checked_sub(self.since_us);
-        if age_us.is_some_and(|age_us| age_us < GENERATION_US) {
+        let Some(age_us) = now_us.checked_sub(self.since_us) else {
+            self.since_us = now_us;
+            return;
+        };
+        if age_us < GENERATION_US {
             return;
         }
         let ended = std::mem::replace(&mut self.now, Summary::new(self.most));
-        let is_next = age_us.is_none_or(|age_us| age_us < GENERATION_US.saturating_mul(2));
-        (self.before, self.since_us) = match age_us {
-            Some(_) if is_next => (ended, self.since_us.saturating_add(GENERATION_US)),
-            Some(_) => (Summary::new(self.most), now_us),
-            None => (ended, now_us),
+        (self.before, self.since_us) = if age_us < GENERATION_US.saturating_mul(2) {
+            (ended, self.since_us.saturating_add(GENERATION_US))
+        } else {
+            (Summary::new(self.most), now_us)
         };
     }
 }
@@ -274,13 +277,39 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_went_back_begins_a_generation() {
+    fn what_was_counted_is_forgotten_when_two_generations_are_over_though_nothing_came_meanwhile() {
+        let start_us = 100 * GENERATION_US;
+        for (quiet_us, left) in [
+            (GENERATION_US, 1),
+            (2 * GENERATION_US - 1, 1),
+            (2 * GENERATION_US, 0),
+            (3 * GENERATION_US, 0),
+            (30 * GENERATION_US, 0),
+        ] {
+            // It is counted when a generation begins.
+            let mut recent = Recent::new(2);
+            recent.add(named(b"a"), start_us);
+            assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), left, "{quiet_us}");
+            // And forgotten where another key is counted then.
+            let mut recent = Recent::new(2);
+            recent.add(named(b"a"), start_us);
+            recent.add(named(b"b"), start_us + quiet_us);
+            assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), 1 + left, "{quiet_us}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_again_and_again_forgets_nothing() {
         let mut recent = Recent::new(2);
         recent.add(named(b"a"), 5 * GENERATION_US);
-        recent.add(named(b"b"), GENERATION_US);
-        assert_eq!(recent.heaviest(GENERATION_US, 9).len(), 2);
-        recent.add(named(b"b"), 4 * GENERATION_US);
-        let heavy = recent.heaviest(4 * GENERATION_US, 1);
-        assert_eq!(heavy, [(0, b"b"[..].into(), Count { count: 1, over: 0 })]);
+        for back in 1..5 {
+            recent.add(named(b"b"), 5 * GENERATION_US - back);
+        }
+        let heavy = recent.heaviest(GENERATION_US, 9);
+        let counts: Vec<_> = heavy.iter().map(|(_, name, count)| (&name[..], count.count)).collect();
+        assert_eq!(counts, [(&b"b"[..], 4), (&b"a"[..], 1)]);
+        // And what is old is forgotten as ever.
+        assert_eq!(recent.heaviest(2 * GENERATION_US, 9).len(), 2);
+        assert_eq!(recent.heaviest(3 * GENERATION_US, 9).len(), 0);
     }
 }

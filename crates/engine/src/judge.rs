@@ -204,7 +204,6 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
         self.count = Tally::nothing(moment);
         if moment.counts() {
-            self.key.check()?;
             self.count.count(&mut self.key.events())?;
         }
         let judgement = self.used().judge(&self.request.ask, self.barred);
@@ -518,6 +517,10 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     /// The key's own.
     pub fn deny(self, ban_ms: Option<u64>) -> Result<Plan<'c, 'r, S>, S::Error> {
         let (call, verdict) = match self {
+            // Of a call that is denied elsewhere: a quantity of 0 only looks.
+            Judged::Bucket(call, verdict) if !call.request.takes() => {
+                return Ok(Judged::Bucket(call, verdict).look());
+            }
             Judged::Bucket(call, verdict) => {
                 let (decision, next) = match ban_ms {
                     None => call.bucket.deny(verdict),

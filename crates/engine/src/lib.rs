@@ -14,6 +14,7 @@
 )]
 
 pub mod all;
+pub mod anchor;
 pub mod ban;
 pub mod calendar;
 pub mod decimal;

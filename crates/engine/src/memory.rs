@@ -457,10 +457,6 @@ impl WindowKey for MemoryWindow<'_> {
         }
     }
 
-    fn check(&mut self) -> Result<(), Refused> {
-        Ok(())
-    }
-
     fn reservations(&self) -> &HeldIndex {
         &self.held
     }
@@ -727,10 +723,6 @@ impl WindowKey for ModelWindow<'_> {
     type Member = Vec<u8>;
 
     fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    fn check(&mut self) -> Result<(), Refused> {
         Ok(())
     }
 

@@ -5,14 +5,16 @@
 //! what the caller says         what a reservation remembers     what has left, what leaves when, what shares an entry
 //! ```
 
+use super::anchor::Anchor;
 use super::calendar::{Calendar, Zones};
 use super::decimal::{parse_u64, Text};
+use super::event::Event;
 use super::period::{Length, Period};
 
 /// Denied calls, and what is counted beyond the limit, are told apart by period / 4096 at the finest.
 const MOST_COARSE_ENTRIES: u32 = 4096;
 
-/// Longest text of a rule: 20 digits and a unit, a mark, and a zone's name.
+/// Longest text of a rule: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19, and two marks.
 pub const MAX_RULE: usize = 96;
 
 /// A rule as text.
@@ -31,6 +33,8 @@ pub enum Rule {
     },
     /// Until the window of the calendar ends.
     Calendar(Calendar),
+    /// Until the period has passed since the first event of the window, which opened it.
+    FirstHit(Period),
     /// Nothing is counted, only held: a semaphore.
     Semaphore,
 }
@@ -41,22 +45,35 @@ impl Rule {
         if text == b"-" {
             return Some(Rule::Semaphore);
         }
-        if let Some(at) = text.iter().position(|&byte| byte == b'@') {
-            let period = Period::parse(text.get(..at)?).ok()?;
-            let zone = zones.named(text.get(at.checked_add(1)?..)?)?;
-            return Calendar::new(period, zone).ok().map(Rule::Calendar);
+        let (text, start) = match split_at_mark(text, b'^') {
+            Some((text, start)) => (text, Some(start)),
+            None => (text, None),
+        };
+        if let Some((period, zone)) = split_at_mark(text, b'@') {
+            let period = Period::parse(period).ok()?;
+            let anchor = start.map(Anchor::parse).transpose().ok()?;
+            let zone = zones.named(zone)?;
+            let calendar = match anchor {
+                Some(anchor) => Calendar::anchored(period, anchor, zone).ok()?,
+                None => Calendar::new(period, zone).ok()?,
+            };
+            return Some(Rule::Calendar(calendar));
         }
-        let (period, buckets) = match text.iter().position(|&byte| byte == b'/') {
-            Some(at) => {
-                let buckets = u32::try_from(parse_u64(text.get(at.checked_add(1)?..)?)?).ok()?;
-                (text.get(..at)?, Some(buckets).filter(|n| *n > 0)?.into())
+        if let Some(start) = start {
+            let period = Period::parse(text).ok()?;
+            return (start == FIRST).then_some(Rule::FirstHit(period));
+        }
+        let (period, buckets) = match split_at_mark(text, b'/') {
+            Some((period, buckets)) => {
+                let buckets = u32::try_from(parse_u64(buckets)?).ok()?;
+                (period, Some(buckets).filter(|n| *n > 0)?.into())
             }
             None => (text, None),
         };
         Some(Rule::Sliding { period: Period::parse(period).ok()?, buckets })
     }
 
-    /// The rule as text: `-`, `60s`, `60s/10` or `1d@Asia/Shanghai`.
+    /// The rule as text: `-`, `60s`, `60s/10`, `1d@Asia/Shanghai`, `1mo@UTC^31@09:00` or `60s^first`.
     pub fn write(&self, zones: &Zones) -> RuleText {
         let mut text = RuleText::new();
         match self {
@@ -71,6 +88,15 @@ impl Rule {
                 calendar.period().write(&mut text);
                 text.push(b"@");
                 text.push(zones.name(calendar.zone()).as_bytes());
+                if let Some(anchor) = calendar.anchor() {
+                    text.push(b"^");
+                    anchor.write(&mut text);
+                }
+            }
+            Rule::FirstHit(period) => {
+                period.write(&mut text);
+                text.push(b"^");
+                text.push(FIRST);
             }
             Rule::Semaphore => text.push(b"-"),
         }
@@ -92,6 +118,9 @@ impl Rule {
                 let frame = zones.frame(calendar, now_us)?;
                 Stretch::Calendar { start_us: frame.start_us, end_us: frame.end_us }
             }
+            Rule::FirstHit(period) => {
+                Stretch::FirstHit { length: period.length(), open: None, horizon_us: None }
+            }
             Rule::Semaphore => Stretch::Nothing,
         };
         Some(Moment { now_us, stretch, coarse_entries: MOST_COARSE_ENTRIES })
@@ -104,7 +133,17 @@ impl Rule {
     }
 }
 
-/// A rule at one moment.
+/// Stands for an anchor where the first event opens a window.
+const FIRST: &[u8] = b"first";
+
+/// What lies before and behind the first `mark` in `text`, if there is one.
+fn split_at_mark(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|&byte| byte == mark)?;
+    Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
+}
+
+/// A rule at one moment. Where the first event opens a window, it says more once the newest entry was
+/// [shown](Moment::follow) to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
     now_us: u64,
@@ -123,6 +162,13 @@ enum Stretch {
         start_us: u64,
         end_us: u64,
     },
+    FirstHit {
+        length: Length,
+        /// When the window that is open ends; `None` where the next event opens one.
+        open: Option<u64>,
+        /// Entries of this time and before lie behind the newest, which alone counts.
+        horizon_us: Option<u64>,
+    },
     #[default]
     Nothing,
 }
@@ -132,6 +178,26 @@ impl Moment {
     pub fn with_entries(mut self, entries: u32) -> Moment {
         self.coarse_entries = entries.min(MOST_COARSE_ENTRIES);
         self
+    }
+
+    /// Whether only a key's newest entry counts: where its first event opens the window.
+    pub fn counts_newest_alone(&self) -> bool {
+        matches!(self.stretch, Stretch::FirstHit { .. })
+    }
+
+    /// Learns from the newest entry whether its window is still open, where the first event opens one. The entries before
+    /// `stored_until_us` lie behind it. Returns whether the entry counts.
+    pub fn follow(&mut self, newest: &Event, stored_until_us: u64) -> bool {
+        let now_us = self.now_us;
+        match &mut self.stretch {
+            Stretch::FirstHit { length, open, horizon_us } => {
+                let end_us = length.expiry_us(newest.first_us());
+                *open = Some(end_us).filter(|end_us| now_us < *end_us);
+                *horizon_us = stored_until_us.checked_sub(1);
+                open.is_some()
+            }
+            _ => self.horizon_us().is_none_or(|horizon_us| newest.newest_us > horizon_us),
+        }
     }
 
     /// The moment itself, in Unix microseconds.
@@ -144,6 +210,7 @@ impl Moment {
         match self.stretch {
             Stretch::Sliding { horizon_us, .. } => horizon_us,
             Stretch::Calendar { start_us, .. } => start_us.checked_sub(1),
+            Stretch::FirstHit { horizon_us, .. } => horizon_us,
             Stretch::Nothing => Some(u64::MAX),
         }
     }
@@ -153,15 +220,22 @@ impl Moment {
         match self.stretch {
             Stretch::Sliding { length, .. } => length.horizon_us(then_us),
             Stretch::Calendar { end_us, .. } if then_us < end_us => None,
-            Stretch::Calendar { .. } | Stretch::Nothing => Some(u64::MAX),
+            Stretch::FirstHit { .. } if then_us < self.expiry_us(self.now_us) => None,
+            Stretch::Calendar { .. } | Stretch::FirstHit { .. } | Stretch::Nothing => {
+                Some(u64::MAX)
+            }
         }
     }
 
-    /// When an event of `event_us`, which counts now, stops counting.
+    /// When an event of `event_us`, which counts now, stops counting. Where the first event opens a window and none is open,
+    /// the event opens it.
     pub fn expiry_us(&self, event_us: u64) -> u64 {
         match self.stretch {
             Stretch::Sliding { length, .. } => length.expiry_us(event_us),
             Stretch::Calendar { end_us, .. } => end_us,
+            Stretch::FirstHit { length, open, .. } => {
+                open.unwrap_or_else(|| length.expiry_us(event_us))
+            }
             Stretch::Nothing => self.now_us,
         }
     }
@@ -177,7 +251,7 @@ impl Moment {
             Stretch::Sliding { horizon_us, .. } => {
                 self.now_us.saturating_sub(horizon_us.unwrap_or(0))
             }
-            Stretch::Calendar { .. } | Stretch::Nothing => 0,
+            Stretch::Calendar { .. } | Stretch::FirstHit { .. } | Stretch::Nothing => 0,
         }
     }
 
@@ -185,7 +259,7 @@ impl Moment {
     pub fn most_entries(&self) -> Option<u32> {
         match self.stretch {
             Stretch::Sliding { buckets, .. } => buckets,
-            Stretch::Calendar { .. } => Some(1),
+            Stretch::Calendar { .. } | Stretch::FirstHit { .. } => Some(1),
             Stretch::Nothing => Some(0),
         }
     }
@@ -193,7 +267,8 @@ impl Moment {
     /// The most entries that live at one time where events are folded into about `entries`: in a sliding window the oldest
     /// of them has begun to leave.
     pub fn most_live(&self, entries: u32) -> usize {
-        let leaving = u32::from(!matches!(self.stretch, Stretch::Calendar { .. }));
+        let whole = matches!(self.stretch, Stretch::Calendar { .. } | Stretch::FirstHit { .. });
+        let leaving = u32::from(!whole);
         usize::try_from(entries.saturating_add(leaving)).unwrap_or(usize::MAX)
     }
 
@@ -206,6 +281,7 @@ impl Moment {
         let buckets = match self.stretch {
             Stretch::Nothing => return false,
             Stretch::Calendar { start_us, .. } => return first_us >= start_us,
+            Stretch::FirstHit { open, .. } => return open.is_some(),
             Stretch::Sliding { buckets: None, .. } if !coarse => return false,
             Stretch::Sliding { buckets, .. } if coarse => {
                 buckets.unwrap_or(u32::MAX).min(self.coarse_entries)
@@ -249,6 +325,16 @@ mod tests {
             ("1d@asia/SHANGHAI", "1d@Asia/Shanghai"),
             ("86400@+05:45", "86400s@+05:45"),
             ("100y@America/Argentina/ComodRivadavia", ""),
+            ("60^first", "60s^first"),
+            ("500MS^first", "500ms^first"),
+            ("7mo^first", "7mo^first"),
+            ("1d@UTC^09:00", "1d@UTC^09:00"),
+            ("1w@+08:00^SUN@09:00:00", "1w@+08:00^sun@09:00"),
+            ("3mo@UTC^31", "3mo@UTC^31"),
+            (
+                "3155760000s@America/Argentina/ComodRivadavia^2026-01-31@09:00:30",
+                "3155760000s@America/Argentina/ComodRivadavia^2026-01-31@09:00:30",
+            ),
             ("12mo@America/Argentina/ComodRivadavia", "12mo@America/Argentina/ComodRivadavia"),
         ] {
             let mut zones = Zones::new();
@@ -279,6 +365,21 @@ mod tests {
             "1d@UTC/3",
             "2d@UTC",
             "1ms@UTC",
+            "60s^",
+            "60s^FIRST",
+            "60s^firsts",
+            "60s^first^first",
+            "60s/10^first",
+            "60s@UTC^first",
+            "60s^09:00",
+            "1d^09:00@UTC",
+            "1d@UTC^",
+            "1d@UTC^sun",
+            "1d@UTC^09:00@UTC",
+            "1w@UTC^09:00",
+            "1ms@UTC^2026-11-02",
+            "1d@^09:00",
+            "^first",
             "1m",
             "60s ",
             "60s\0",
@@ -300,6 +401,9 @@ mod tests {
             ("100y", None, u64::MAX, None),
             ("1d@UTC", Some(midnight - 1), midnight + day, Some(1)),
             ("1d@+08:00", Some(midnight - day / 3 - 1), midnight + day * 2 / 3, Some(1)),
+            ("1d@UTC^01:00", Some(midnight + day / 24 - 1), midnight + day * 25 / 24, Some(1)),
+            // What is open, only the newest entry tells.
+            ("1s^first", None, NOW_US + 999_999, Some(1)),
             ("-", Some(u64::MAX), NOW_US, Some(0)),
         ] {
             let moment = moment(text, NOW_US);
@@ -314,9 +418,13 @@ mod tests {
 
     #[test]
     fn one_entry_more_lives_in_a_window_whose_oldest_is_leaving() {
-        for (text, entries, live) in
-            [("1s", 4096, 4097), ("1s/7", 7, 8), ("1s/7", u32::MAX, u32::MAX), ("1d@UTC", 1, 1)]
-        {
+        for (text, entries, live) in [
+            ("1s", 4096, 4097),
+            ("1s/7", 7, 8),
+            ("1s/7", u32::MAX, u32::MAX),
+            ("1d@UTC", 1, 1),
+            ("1s^first", 1, 1),
+        ] {
             assert_eq!(moment(text, NOW_US).most_live(entries), live as usize, "{text}");
         }
     }
@@ -377,7 +485,8 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..40),
-            text in "[0-9]{0,4}(ms|s|min|h|d|w|mo|y)?([/@][0-9]{0,11}|@UTC|@[+-][0-9]{2}:[0-9]{2})?",
+            text in "[0-9]{0,4}(ms|s|min|h|d|w|mo|y)?([/@][0-9]{0,11}|@UTC|@[+-][0-9]{2}:[0-9]{2})?\
+                (\\^(first|[a-z]{3}|[0-9]{1,2}|[0-9]{2}-[0-9]{2}|20[0-9]{2}-[0-9]{2}-[0-9]{2})?(@[0-9]{2}:[0-9]{2})?)?",
         ) {
             for bytes in [&bytes[..], text.as_bytes()] {
                 let zones = &mut Zones::new();
@@ -386,7 +495,10 @@ mod tests {
                 let again = Rule::parse(written.as_bytes(), zones).unwrap();
                 assert_eq!(again.write(zones).as_bytes(), written.as_bytes());
                 for now_us in [0, NOW_US, 1 << 53, u64::MAX] {
-                    let Some(moment) = rule.at(now_us, zones) else { continue };
+                    let Some(mut moment) = rule.at(now_us, zones) else { continue };
+                    let event =
+                        Event { newest_us: now_us, span_us: 1, total: 1, weight: 1, denied: false };
+                    moment.follow(&event, now_us);
                     moment.expiry_us(now_us);
                     moment.horizon_us_at(u64::MAX);
                     moment.shares(u64::MAX, true);

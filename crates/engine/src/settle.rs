@@ -43,7 +43,6 @@ pub fn apply<S: Store>(
     }
     let moment = store.moment(&rule).ok_or(Refused::Clock)?;
     let most_entries = moment.most_entries().unwrap_or(most_entries);
-    key.check()?;
     let mut count = Tally::read(&mut key.events(), moment.with_entries(most_entries))?;
     // The limit is not known here. Who applies has reserved, so that few events can lie beyond it.
     count.record(quantity, false, u64::MAX);
@@ -116,7 +115,6 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     let moment = store.moment(&rule).ok_or(Refused::Clock)?;
     let mut count = Tally::nothing(moment);
     if moment.counts() {
-        key.check()?;
         count.count(&mut key.events())?;
     }
     let mut expiry = count.expiry();

@@ -153,10 +153,8 @@ pub trait WindowKey {
     /// The stored form of a reservation, which [`Reservation::decode`] reads.
     type Member: AsRef<[u8]>;
 
-    /// Opens the key and reads what is reserved, and whether `id` is.
+    /// Opens the key and reads what is reserved, and whether `id` is. Refuses a key that somebody else keeps.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
-    /// Refuses a key that somebody else keeps.
-    fn check(&mut self) -> Result<(), Self::Error>;
     /// Its events.
     fn events(&mut self) -> Self::Events<'_> {
         self.split().0

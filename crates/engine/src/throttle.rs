@@ -44,7 +44,10 @@ const DEBT_DIGITS: usize = 19;
 const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 
 /// Longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
-pub type StoredText = Text<{ TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN }>;
+pub type StoredText = Text<LONGEST_VALUE>;
+
+/// The most bytes of a stored value.
+const LONGEST_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN;
 
 /// What is stored of a bucket: its theoretical arrival time, by how much that may pass "empty", and a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,10 @@ impl Stored {
     /// Reads a stored value: 19 digits of Unix nanoseconds, perhaps a point and one to nine digits of their
     /// fraction, perhaps a plus sign and a debt in nanoseconds, and perhaps a ban. `None` for anything else.
     pub fn decode(value: &[u8]) -> Option<Stored> {
+        // Somebody else's string may be as long as 512 MB, which is not searched.
+        if value.len() > LONGEST_VALUE {
+            return None;
+        }
         let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
         let ns = parse_digits(whole)?;
         let (rest, ban) = match rest.iter().position(|&byte| byte == MARK) {
@@ -307,7 +314,20 @@ impl<'r> Bucket<'r> {
                 self.judge_now(ask, wanted).closed_for(self.bans.left_us())
             }
         };
+        if self.may_pass_last_tat(ask) {
+            let after = self.tat.saturating_add(self.rate.cost(verdict.taken()));
+            if verdict.allowed() && after > LAST_TAT {
+                return Err(Refused::DebtTooLong);
+            }
+        }
         Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
+    }
+
+    /// Whether an allowed call may move the arrival time past the last one: only in the far future.
+    fn may_pass_last_tat(&self, ask: &Ask) -> bool {
+        let ahead_us = if let Manner::Ahead(ahead_us) = ask.manner { ahead_us } else { 0 };
+        let ahead = u128::from(ahead_us).saturating_mul(ATTOS_PER_US);
+        self.empty.saturating_add(ahead) > LAST_TAT
     }
 
     fn judge_now(&self, ask: &Ask, wanted: u64) -> Verdict {

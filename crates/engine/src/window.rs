@@ -110,10 +110,14 @@ impl Tally {
             self.merge_future(entries, newest)?;
         }
         let Some(tail) = self.tail else { return Ok(()) };
-        let horizon_us = self.moment.horizon_us();
-        if horizon_us.is_some_and(|horizon_us| tail.newest_us <= horizon_us) {
+        if !self.moment.follow(&tail, self.stored_until_us()) {
             return Ok(());
         }
+        if self.moment.counts_newest_alone() {
+            self.first = Some(tail);
+            return Ok(());
+        }
+        let horizon_us = self.moment.horizon_us();
         // What is dead is not read, as every search goes past it.
         let first = if entries.len() == 1 { Some(newest) } else { entries.oldest(horizon_us)? };
         let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
@@ -138,7 +142,17 @@ impl Tally {
             // Admitted events may lie between two denied ones.
             denied: newest.denied && newest == future,
         };
-        if let Some(prior) = entries.newest(Some(now_us))? {
+        let prior = entries.newest(Some(now_us))?;
+        if self.moment.counts_newest_alone() {
+            // The others go: they counted no more.
+            merged.span_us = now_us.saturating_sub(newest.first_us());
+            merged.weight = newest.weight;
+            merged.denied = newest.denied;
+            if prior.is_some_and(|prior| prior.total == merged.total) {
+                return Err(Refused::Foreign.into());
+            }
+            self.edit.replaced = prior;
+        } else if let Some(prior) = prior {
             // Sharing as new events do bounds the entries of a clock that swings.
             let coarse = prior.denied && merged.denied;
             if prior.newest_us == now_us || self.moment.shares(prior.first_us(), coarse) {
@@ -207,13 +221,17 @@ impl Tally {
             event.total = tail.total.wrapping_add(weight);
             let before_tail = counted.saturating_sub(tail.weight);
             let coarse = (denied || counted >= limit) && (tail.denied || before_tail >= limit);
-            if tail.newest_us == now_us || self.moment.shares(tail.first_us(), coarse) {
+            let alone = self.moment.counts_newest_alone();
+            let same_us = tail.newest_us == now_us && !alone;
+            let shares = same_us || self.moment.shares(tail.first_us(), coarse);
+            if shares {
                 event.span_us = now_us.saturating_sub(tail.first_us());
                 event.weight = tail.weight.saturating_add(weight);
                 event.denied = tail.denied && denied;
-                if self.edit.put.is_none() {
-                    self.edit.replaced = Some(tail);
-                }
+            }
+            // Where the newest entry alone counts, it also takes the place of one whose window has ended.
+            if (shares || alone) && self.edit.put.is_none() {
+                self.edit.replaced = Some(tail);
             }
         }
         // The entry that was both first and last is now this one.
@@ -412,12 +430,13 @@ impl Tally {
         from_us: u64,
         heal_most: usize,
     ) -> Result<(), E::Error> {
+        let alone = self.moment.counts_newest_alone();
         let prior_weight = self.edit.replaced.map_or(0, |prior| prior.weight);
         let (mut merged, mut left, mut is_all) = (0_usize, 0, true);
         let (mut oldest, mut last): (Option<Event>, Option<Event>) = (None, None);
         entries.scan(Some(from_us), |event| {
             // What is uncounted goes in one piece.
-            if merged >= heal_most && left > 0 {
+            if merged >= heal_most && (left > 0 || alone) {
                 is_all = false;
                 return false;
             }
@@ -430,6 +449,11 @@ impl Tally {
         })?;
         let (Some(last), Some(put), false) = (last, self.edit.put, is_all) else { return Ok(()) };
         let newest = entries.newest(None)?.ok_or(Refused::Foreign)?;
+        if alone {
+            self.edit.future_until = Some(last.newest_us);
+            self.leave_in_future(newest);
+            return Ok(());
+        }
         if !(1..=most_counted(&newest)).contains(&left) {
             return Err(Refused::Foreign.into());
         }
@@ -446,6 +470,16 @@ impl Tally {
             self.edit.changed = Some((newest, grown));
         }
         Ok(())
+    }
+
+    /// The entry that alone counts stays in the future, as others go first. There it takes what this call counts or uncounts.
+    fn leave_in_future(&mut self, newest: Event) {
+        let Some(tail) = self.tail else { return };
+        self.edit.put = None;
+        self.stays_us = Some(newest.newest_us);
+        let newest_us = newest.newest_us;
+        let after = Event { newest_us, span_us: newest_us.saturating_sub(tail.first_us()), ..tail };
+        self.edit.changed = (after != newest).then_some((newest, after));
     }
 
     /// Until when the key is needed. What stays in the future counts until another call merges it, so that is later than
@@ -586,5 +620,7 @@ pub fn decision(verdict: Verdict, after: &Use, now_us: u64, empty_at_us: Option<
     }
 }
 
+#[cfg(test)]
+mod first_hit;
 #[cfg(test)]
 mod tests;

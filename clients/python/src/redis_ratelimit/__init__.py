@@ -1,16 +1,18 @@
 """A typed client of redis-ratelimit. This module is for synchronous programs; redis_ratelimit.asyncio is its twin.
 
-    limiter = Limiter(redis.Redis())
-    reply = limiter.throttle("user:1", Rate(burst=15, count=30, period=60))
-    if not reply.allowed:
-        print("come back after", reply.retry_after)
+limiter = Limiter(redis.Redis())
+reply = limiter.throttle("user:1", Rate(burst=15, count=30, period=60))
+if not reply.allowed:
+    print("come back after", reply.retry_after)
 """
 
 from .calls import Clause
 from .headers import headers
 from .limiter import Limiter, Reservation
 from .limits import Rate, Window, semaphore
-from .replies import AllReply, Busy, Denied, Held, Lapsed, Reply
+from .replies import AllReply, Busy, Denied, Held, Info, Lapsed, MissingModule, Policy, Reply, TopKey
+
+__version__ = "0.1.0"
 
 __all__ = [
     "AllReply",
@@ -18,12 +20,17 @@ __all__ = [
     "Clause",
     "Denied",
     "Held",
+    "Info",
     "Lapsed",
     "Limiter",
+    "MissingModule",
+    "Policy",
     "Rate",
     "Reply",
     "Reservation",
+    "TopKey",
     "Window",
+    "__version__",
     "headers",
     "semaphore",
 ]

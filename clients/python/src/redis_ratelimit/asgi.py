@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from .headers import Limit, headers
-from .replies import Reply
+from .replies import Busy, Reply
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,8 +30,8 @@ class RateLimitMiddleware:
         app.add_middleware(RateLimitMiddleware, check=check, limits=RATE)
 
     `check` answers a reply of the limiter, or None for a request without a limit. A denied request is answered 429, or
-    503 if it was denied because Redis could not be reached; `denied` is an application that answers instead. `limits`
-    and `names` are for the headers, see headers().
+    503 if it was denied because Redis could not be reached, or if the limiter raised Busy. `denied` is an application
+    that answers denials instead. `limits` and `names` are for the headers, see headers().
     """
 
     def __init__(
@@ -51,7 +51,11 @@ class RateLimitMiddleware:
         self._denied = denied
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply = await self._check(scope) if scope["type"] == "http" else None
+        try:
+            reply = await self._check(scope) if scope["type"] == "http" else None
+        except Busy:
+            await _answer(send, 503)
+            return
         if reply is None:
             await self._app(scope, receive, send)
             return
@@ -70,11 +74,11 @@ class RateLimitMiddleware:
         elif self._denied is not None:
             await self._denied(scope, receive, send_with_headers)
         else:
-            await _answer(send_with_headers, reply)
+            await _answer(send_with_headers, 429 if reply.reachable else 503)
 
 
-async def _answer(send: Send, reply: Reply) -> None:
-    status, text = (429, b"Too many requests\n") if reply.reachable else (503, b"Try again later\n")
+async def _answer(send: Send, status: int) -> None:
+    text = b"Too many requests\n" if status == 429 else b"Try again later\n"
     plain = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode("ascii"))]
     await send({"type": "http.response.start", "status": status, "headers": plain})
     await send({"type": "http.response.body", "body": text})

@@ -2,59 +2,254 @@
 
 from __future__ import annotations
 
-from asyncio import Semaphore, wait_for
-from asyncio import TimeoutError as AsyncTimeoutError
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+import weakref
+from collections.abc import Callable, Coroutine
+from functools import cache
+from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from . import calls
-from .calls import Call, Clause, Key
-from .connections import (
-    Client,
-    Unreachable,
-    is_cluster,
-    most_connections,
-    out_of_reach,
-    own_client,
-    refuse_short_timeout,
-    socket_timeout,
-)
-from .limits import Duration, RateLike, WindowLike
-from .replies import AllReply, Busy, Denied, Held, Id, Lapsed, Reply
+from .calls import Call, Key
+from .core import FOREVER, Core, Unreachable, pack
+from .libraries import Client, Late
+from .limits import Duration, WindowLike, Word
+from .methods import like
+from .replies import Id
+from .reservation import Settle, Settling
+from .servers import Address, Servers
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+#: For this long after a reply a connection is taken to be open without a look. A look lets the event loop turn, which
+#: costs as much as a call, and the server cannot have closed it much earlier than the next command would arrive.
+FRESH_SECONDS = 0.0001
+
+
+class _Signal:
+    """What a task waits for."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class _Watched:
+    """Says whether the server accepted the connection. It comes before a connection class of the client library."""
+
+    ratelimit_address: Address | None = None
+    ratelimit_deadline: float | None = None
+    ratelimit_accepted = False
+    #: When the last reply was read.
+    ratelimit_read_at = float("-inf")
+
+    async def on_connect(self) -> None:
+        self.ratelimit_accepted = True
+        await super().on_connect()  # type: ignore[misc]
+
+    async def on_connect_check_health(self, *words: Any, **options: Any) -> None:
+        self.ratelimit_accepted = True
+        await super().on_connect_check_health(*words, **options)  # type: ignore[misc]
+
+
+@cache
+def _watched_class(base: Any) -> type[Any]:
+    return type(f"Watched{base.__name__}", (_Watched, base), {"__module__": __name__})
+
+
+class _Alarm:
+    """Cancels a task when its time is over.
+
+    An event loop that is busy sees late that a reply has come. So the time by which the alarm itself is late is waited
+    for once more, and then some turns of the loop, in which replies that are there already are read.
+    """
+
+    __slots__ = ("_handle", "_loop", "_task", "_until", "has_rung")
+
+    TURNS = 3
+    #: The most that is waited for once more.
+    GRACE_SECONDS = 0.02
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        self._loop = loop
+        self._task = asyncio.current_task(loop)
+        self._until = until
+        self.has_rung = False
+        self._handle: asyncio.Handle = loop.call_later(until - monotonic(), self._due)
+
+    def _due(self) -> None:
+        late = monotonic() - self._until
+        if late > 0.002:
+            self._handle = self._loop.call_later(min(late, self.GRACE_SECONDS), self._turn, 0)
+        else:
+            self._turn(0)
+
+    def _turn(self, turns: int) -> None:
+        if turns < self.TURNS:
+            self._handle = self._loop.call_soon(self._turn, turns + 1)
+        elif self._task is not None:
+            self.has_rung = True
+            self._task.cancel()
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+    def was_cancelled_otherwise(self) -> bool:
+        """After it has rung: whether somebody else cancelled the task as well."""
+        uncancel = getattr(self._task, "uncancel", None)  # From Python 3.11 on.
+        return uncancel is not None and uncancel() > 0
+
+
+class _Awaiting:
+    """I/O of asyncio."""
+
+    signal = _Signal
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Time is kept by alarms.
+    settings: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
+
+    def connection_class(self, base: Any) -> type[Any]:
+        return _watched_class(base)
+
+    async def bounded(self, work: Coroutine[Any, Any, T], until: float) -> T:
+        if until == FOREVER:
+            return await work
+        alarm = _Alarm(asyncio.get_running_loop(), until)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if alarm.has_rung and not alarm.was_cancelled_otherwise():
+                raise Late from None
+            raise
+        finally:
+            alarm.cancel()
+
+    async def connect(self, connection: Any, address: Address | None, until: float) -> None:
+        connection.ratelimit_address = address
+        if address is None:
+            await connection.connect()
+        else:
+            await connection.connect_to(address)
+
+    async def is_alive(self, connection: Any, until: float) -> bool:
+        if monotonic() - connection.ratelimit_read_at < FRESH_SECONDS:
+            return True
+        try:
+            # The loop sees in the first turn that the server has closed the connection, and tells it in the second.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            if not connection.is_connected:
+                return False
+            if hasattr(connection, "can_read"):
+                if await connection.can_read():
+                    return False
+            # An empty answer is the end of the stream. False is no data.
+            elif await connection.can_read_destructive() is not False:
+                return False
+            if connection.health_check_interval:
+                await connection.check_health()
+        except Exception:
+            return False
+        return True
+
+    async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
+        await connection.send_packed_command([pack(words, connection)], check_health=False)
+        reply = await connection.read_response()
+        connection.ratelimit_read_at = monotonic()
+        return reply
+
+    async def drop(self, connection: Any) -> None:
+        await connection.disconnect(nowait=True)
+
+    def abandon(self, connection: Any) -> None:
+        self.spawn(connection.disconnect(nowait=True))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        # The loop keeps no task alive by itself.
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def cancel_spawned(self) -> None:
+        """Ends what goes on by itself in the running loop."""
+        loop = asyncio.get_running_loop()
+        tasks = [task for task in self._tasks if task.get_loop() is loop]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait(self, signal: Any, until: float) -> None:
+        await signal.future
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _LoopCore(Core[_Awaiting]):
+    """A core with servers for each event loop, as a connection belongs to the loop that it was made in."""
+
+    def __init__(self, *words: Any, **options: Any) -> None:
+        self._of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Servers] = weakref.WeakKeyDictionary()
+        self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
+        super().__init__(*words, **options)
+
+    def enter_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop() is loop:
+            return
+        if loop not in self._of_loop:
+            self.renew_servers()
+            self._of_loop[loop] = self.servers
+        self.servers = self._of_loop[loop]
+        self._loop = weakref.ref(loop)
+
+
+def _method(
+    make: Callable[P, Call[T]], name: str | None = None
+) -> Callable[Concatenate[Limiter, P], Coroutine[Any, Any, T]]:
+    """A method that sends the call which `make` makes."""
+    chosen = name or make.__name__
+
+    async def method(self: Limiter, /, *words: P.args, **options: P.kwargs) -> T:
+        self._core.enter_loop()
+        return await self._core.send(make(*words, **options), chosen, words, options)
+
+    like(method, make, chosen)
+    return method
 
 
 class Limiter:
     """Asks limits of a server with redis-ratelimit.
 
     The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
-    the longest that a call takes, in seconds; None keeps the time-outs of `client`. A call with block= takes that much
-    longer. When as many calls run as there are connections (50, or the max_connections of `client`), others wait as
-    long for one, and then raise Busy: Redis is there, so a flood is not let through. `unreachable` says what a call
-    answers while Redis cannot be reached: "raise" the error, "allow" or "deny". Error replies are always raised. A
-    cancelled call hangs up, and takes nothing if it still waits.
+    the longest that a call takes, in seconds; None takes the socket_timeout of `client`. A call with block= takes that
+    much longer. When as many calls run as there are connections (50, or the max_connections of `client`), others wait
+    for one. `unreachable` says what a call answers while Redis does not answer: "raise" the error, "allow", "deny", or
+    what another limiter answers. A call that a server does not answer in time which answers others raises Busy, so that
+    a flood is not let through. Error replies are always raised. A cancelled call hangs up, and takes nothing if it still
+    waits.
 
-    A RedisCluster is used as it is, with its own retries.
+    A limiter may be made before there is an event loop, and used in several loops, one after the other.
     """
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
-        self._unreachable = unreachable
-        self._cluster = is_cluster(client)
-        self._client: Any = client
-        self._deadline = deadline
-        if not self._cluster:
-            # Time is kept here, so that a call that waits may have more of it than its connection has.
-            self._deadline = socket_timeout(client) if deadline is None else deadline
-            self._client = own_client(client, ".asyncio", socket_timeout=None)
-            self._places = Semaphore(most_connections(client))
+        self._core = _LoopCore(_Awaiting(), client, asynchronous=True, unreachable=unreachable, deadline=deadline)
 
     async def aclose(self) -> None:
         """Closes the limiter's own connections."""
-        if not self._cluster:
-            await self._client.connection_pool.disconnect()
+        self._core.enter_loop()
+        await self._core.io.cancel_spawned()
+        await self._core.close()
+        # The transports close in the loop's next turn.
+        await asyncio.sleep(0)
 
     async def __aenter__(self) -> Limiter:
         return self
@@ -62,79 +257,22 @@ class Limiter:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    @asynccontextmanager
-    async def _place(self, call: Call[T]) -> AsyncIterator[None]:
-        """One of the connections for calls that do not wait."""
-        if self._cluster or call.block_ms is not None:
-            yield
-            return
-        try:
-            await wait_for(self._places.acquire(), self._deadline)
-        except AsyncTimeoutError:
-            raise Busy(f"all connections of the limiter were in use for {self._deadline} s") from None
-        try:
-            yield
-        finally:
-            self._places.release()
-
-    async def _send(self, call: Call[T]) -> T:
-        deadline = self._deadline
-        if call.block_ms is not None:
-            if self._cluster:
-                refuse_short_timeout(self._client, call.block_ms)
-            if deadline is not None:
-                deadline = None if call.block_ms == 0 else deadline + call.block_ms / 1000
-        try:
-            async with self._place(call):
-                return call.read(await wait_for(self._client.execute_command(*call.words), deadline))
-        except Exception as error:
-            if call.unreached is None or self._unreachable == "raise" or not out_of_reach(error):
-                raise
-            return call.unreached(self._unreachable == "allow")
-
-    async def throttle(
-        self,
-        key: Key,
-        rate: RateLike,
-        quantity: int = 1,
-        *,
-        leave: int = 0,
-        atmost: bool = False,
-        force: bool = False,
-        block: Duration | None = None,
-        ahead: Duration | None = None,
-    ) -> Reply:
-        """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back."""
-        return await self._send(
-            calls.throttle(key, rate, quantity, leave=leave, atmost=atmost, force=force, block=block, ahead=ahead)
-        )
-
-    async def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0) -> Reply:
-        """RL.THROTTLE_RO: what throttle() would answer now."""
-        return await self._send(calls.look("RL.THROTTLE_RO", key, rate, quantity, leave=leave))
-
-    async def window(
-        self,
-        key: Key,
-        window: WindowLike,
-        quantity: int = 1,
-        *,
-        leave: int = 0,
-        atmost: bool = False,
-        force: bool = False,
-        count_denied: bool = False,
-        block: Duration | None = None,
-    ) -> Reply:
-        """RL.WINDOW: at most so many in any period. A negative quantity gives back the oldest."""
-        return await self._send(
-            calls.window(
-                key, window, quantity, leave=leave, atmost=atmost, force=force, count_denied=count_denied, block=block
-            )
-        )
-
-    async def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Reply:
-        """RL.WINDOW_RO: what window() would answer now."""
-        return await self._send(calls.look("RL.WINDOW_RO", key, window, quantity, leave=leave))
+    throttle = _method(calls.throttle)
+    throttle_ro = _method(calls.throttle_ro)
+    window = _method(calls.window)
+    window_ro = _method(calls.window_ro)
+    reserve = _method(calls.reserve)
+    acquire_ro = _method(calls.acquire_ro)
+    apply = _method(calls.apply)
+    release = _method(calls.release)
+    renew = _method(calls.renew)
+    held = _method(calls.held)
+    all = _method(calls.every, "all")
+    all_ro = _method(calls.every_ro, "all_ro")
+    reset = _method(calls.reset)
+    info = _method(calls.info)
+    top = _method(calls.top)
+    policies = _method(calls.policies)
 
     def acquire(
         self,
@@ -146,107 +284,35 @@ class Limiter:
         lease: Duration | None = None,
         id: Id | None = None,
         block: Duration | None = None,
-        settle: Literal["apply", "release"] | None = None,
+        settle: Settle | None = None,
     ) -> Reservation:
-        """RL.ACQUIRE as an asynchronous context manager: reserves when it is entered, or raises Denied. An exception gives the
-        reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two;
-        a policy that is a semaphore needs settle="release"."""
-        call = calls.reserve(key, window, quantity, leave=leave, lease=lease, id=id, block=block)
-        return Reservation(self, key, call, settle or ("release" if calls.is_semaphore(window) else "apply"))
-
-    async def reserve(
-        self,
-        key: Key,
-        window: WindowLike,
-        quantity: int = 1,
-        *,
-        leave: int = 0,
-        lease: Duration | None = None,
-        id: Id | None = None,
-        block: Duration | None = None,
-    ) -> Reply:
-        """RL.ACQUIRE: reserves, for the caller to settle with apply() or release()."""
-        return await self._send(calls.reserve(key, window, quantity, leave=leave, lease=lease, id=id, block=block))
-
-    async def acquire_ro(self, key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Reply:
-        """RL.ACQUIRE_RO: what acquire() would find now."""
-        return await self._send(calls.look("RL.ACQUIRE_RO", key, window, quantity, leave=leave))
-
-    async def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
-        """RL.APPLY: counts a reservation, or what was really used; False if it is not held."""
-        return await self._send(calls.apply(key, id, quantity))
-
-    async def release(self, key: Key, *ids: Id) -> int:
-        """RL.RELEASE: gives reservations back, and answers how many were held."""
-        return await self._send(calls.release(key, ids))
-
-    async def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
-        """RL.RENEW: starts the lease anew; False if the reservation is not held."""
-        return await self._send(calls.renew(key, id, lease))
-
-    async def held(self, key: Key) -> list[Held]:
-        """RL.HELD: the live reservations, oldest first."""
-        return await self._send(calls.held(key))
-
-    async def all(self, clauses: Sequence[Clause]) -> AllReply:
-        """RL.ALL: several limits, all or nothing."""
-        return await self._send(calls.every("RL.ALL", clauses))
-
-    async def all_ro(self, clauses: Sequence[Clause]) -> AllReply:
-        """RL.ALL_RO: what all() would answer now."""
-        return await self._send(calls.every("RL.ALL_RO", clauses))
+        """RL.ACQUIRE as an asynchronous context manager: reserves when it is entered, or raises Denied. An exception
+        gives the reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which."""
+        more = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
+        return Reservation(self._core, key, window, settle, more)
 
 
-class Reservation:
+class Reservation(Settling):
     """A reservation while its work is done, see Limiter.acquire."""
-
-    #: The answer to RL.ACQUIRE, from when the context is entered.
-    reply: Reply
-
-    def __init__(self, limiter: Limiter, key: Key, call: Call[Reply], settle: Literal["apply", "release"]) -> None:
-        self._limiter = limiter
-        self._key = key
-        self._call = call
-        self._settle = settle
-        self._settled = False
-
-    @property
-    def id(self) -> Id | None:
-        """None if nothing is reserved: of quantity 0, by a policy's SHADOW, or while Redis cannot be reached."""
-        return self.reply.id
 
     async def apply(self, quantity: int | None = None) -> bool:
         """Settles now: counts the reservation, or what was really used; False if it had lapsed."""
-        self._settled = True
-        return self.id is None or await self._limiter.apply(self._key, self.id, quantity)
+        return await self._apply(quantity)
 
     async def release(self) -> bool:
         """Settles now: gives the reservation back; False if it had lapsed."""
-        self._settled = True
-        return self.id is None or (await self._limiter.release(self._key, self.id)) == 1
+        return await self._release()
 
     async def renew(self, lease: Duration | None = None) -> bool:
         """Starts the lease anew; False if it has lapsed."""
-        return self.id is None or await self._limiter.renew(self._key, self.id, lease)
+        return await self._renew(lease)
 
     async def __aenter__(self) -> Reservation:
-        self._settled = False
-        self.reply = await self._limiter._send(self._call)
-        if not self.reply.allowed:
-            raise Denied(self.reply)
+        self._core.enter_loop()  # type: ignore[attr-defined]
+        await self._enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._settled:
-            return
-        try:
-            held = await (self.release() if error is not None or self._settle == "release" else self.apply())
-        except Exception as trouble:
-            # The work's own exception says more, and the lease ends by itself.
-            if error is not None or (self._limiter._unreachable != "raise" and out_of_reach(trouble)):
-                return
-            raise
-        if not held and error is None:
-            raise Lapsed(f"the reservation {self.id!r} had lapsed when its work was done")
+        await self._exit(error)

@@ -1,4 +1,7 @@
-"""Each command as words to send, a reply to read, and an answer for when Redis cannot be reached. No I/O is done here."""
+"""Each command as words to send, a reply to read, and an answer for when Redis cannot be reached. No I/O is done here.
+
+The functions have the names and arguments of the limiters' methods, which are made of them.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,28 @@ from .limits import (
     Window,
     WindowLike,
     Word,
-    limit_options,
     limit_words,
     milliseconds,
+    whole,
 )
-from .replies import AllReply, Held, Id, Reply
+from .replies import AllReply, Held, Id, Info, Policy, Reply, TopKey
 
 T = TypeVar("T")
 Key = Union[str, bytes]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call(Generic[T]):
     words: tuple[Word, ...]
     read: Callable[[Any], T]
+    #: Where a cluster sends it; None for a call that every node answers for itself.
+    key: Key | None
     #: The answer if Redis cannot be reached: to allow (True) or to deny (False). None: there is no such answer.
     unreached: Callable[[bool], T] | None = None
     #: How long the server may let the call wait; 0 is without end, None is not at all.
     block_ms: int | None = None
+    #: Makes one answer of those of all nodes of a cluster.
+    merge: Callable[[list[T]], T] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Clause:
         key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0, check: bool = False, shadow: bool = False
     ) -> Clause:
         options = _options(rate, leave=leave, check=check, shadow=shadow)
-        return Clause(key, ("THROTTLE", *limit_words(rate), quantity, *options))
+        return Clause(key, ("THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity), *options))
 
     @staticmethod
     def window(
@@ -61,7 +68,7 @@ class Clause:
         shadow: bool = False,
     ) -> Clause:
         options = _options(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow)
-        return Clause(key, ("WINDOW", *limit_words(window), quantity, *options))
+        return Clause(key, ("WINDOW", *limit_words(window, Window), whole("quantity", quantity), *options))
 
     @staticmethod
     def acquire(
@@ -76,7 +83,7 @@ class Clause:
         shadow: bool = False,
     ) -> Clause:
         options = _options(window, leave=leave, lease=lease, id=id, check=check, shadow=shadow)
-        return Clause(key, ("ACQUIRE", *limit_words(window), quantity, *options))
+        return Clause(key, ("ACQUIRE", *limit_words(window, Window), whole("quantity", quantity), *options))
 
 
 def _options(
@@ -92,29 +99,32 @@ def _options(
     block: Duration | None = None,
     check: bool = False,
     shadow: bool = False,
-) -> tuple[Word, ...]:
+) -> list[Word]:
     """What follows the quantity, MS apart. Only what was asked for is sent."""
-    words = list(limit_options(limit))
+    words: list[Word] = []
+    if type(limit) is Window:
+        words += limit.options()
     if leave:
-        words += ["LEAVE", leave]
+        words += "LEAVE", whole("leave", leave)
     if lease is not None:
-        words += ["LEASE", milliseconds(lease)]
+        words += "LEASE", milliseconds("lease", lease)
     if id is not None:
-        words += ["ID", id]
-    for wanted, word in (
-        (atmost, "ATMOST"),
-        (force, "FORCE"),
-        (count_denied, "COUNTDENIED"),
-        (check, "CHECK"),
-        (shadow, "SHADOW"),
-    ):
-        if wanted:
-            words.append(word)
+        words += "ID", id
+    if atmost:
+        words.append("ATMOST")
+    if force:
+        words.append("FORCE")
+    if count_denied:
+        words.append("COUNTDENIED")
+    if check:
+        words.append("CHECK")
+    if shadow:
+        words.append("SHADOW")
     if ahead is not None:
-        words += ["AHEAD", milliseconds(ahead)]
+        words += "AHEAD", milliseconds("ahead", ahead)
     if block is not None:
-        words += ["BLOCK", milliseconds(block)]
-    return tuple(words)
+        words += "BLOCK", milliseconds("block", block)
+    return words
 
 
 def _unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool = False, ahead: bool = False) -> Reply:
@@ -135,71 +145,102 @@ def _unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool 
 def throttle(
     key: Key,
     rate: RateLike,
-    quantity: int,
+    quantity: int = 1,
     *,
-    leave: int,
-    atmost: bool,
-    force: bool,
-    block: Duration | None,
-    ahead: Duration | None,
+    leave: int = 0,
+    atmost: bool = False,
+    force: bool = False,
+    block: Duration | None = None,
+    ahead: Duration | None = None,
 ) -> Call[Reply]:
+    """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back."""
     options = _options(rate, leave=leave, atmost=atmost, force=force, block=block, ahead=ahead)
     return Call(
-        ("RL.THROTTLE", key, *limit_words(rate), quantity, *options, "MS"),
+        ("RL.THROTTLE", key, *limit_words(rate, Rate), whole("quantity", quantity), *options, "MS"),
         replies.with_granted if atmost else replies.five if ahead is None else replies.with_wait,
+        key,
         partial(_unreached, quantity=quantity, force=force, atmost=atmost, ahead=ahead is not None),
-        None if block is None else milliseconds(block),
+        None if block is None else milliseconds("block", block),
     )
 
 
 def window(
     key: Key,
     window: WindowLike,
-    quantity: int,
+    quantity: int = 1,
     *,
-    leave: int,
-    atmost: bool,
-    force: bool,
-    count_denied: bool,
-    block: Duration | None,
+    leave: int = 0,
+    atmost: bool = False,
+    force: bool = False,
+    count_denied: bool = False,
+    block: Duration | None = None,
 ) -> Call[Reply]:
+    """RL.WINDOW: at most so many in any period. A negative quantity gives back the oldest."""
     options = _options(window, leave=leave, atmost=atmost, force=force, count_denied=count_denied, block=block)
     return Call(
-        ("RL.WINDOW", key, *limit_words(window), quantity, *options, "MS"),
+        ("RL.WINDOW", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
         replies.with_granted if atmost else replies.five,
+        key,
         partial(_unreached, quantity=quantity, force=force, atmost=atmost),
-        None if block is None else milliseconds(block),
+        None if block is None else milliseconds("block", block),
     )
 
 
 def reserve(
     key: Key,
     window: WindowLike,
-    quantity: int,
+    quantity: int = 1,
     *,
-    leave: int,
-    lease: Duration | None,
-    id: Id | None,
-    block: Duration | None,
+    leave: int = 0,
+    lease: Duration | None = None,
+    id: Id | None = None,
+    block: Duration | None = None,
 ) -> Call[Reply]:
+    """RL.ACQUIRE: reserves, for the caller to settle with apply() or release()."""
     options = _options(window, leave=leave, lease=lease, id=id, block=block)
     return Call(
-        ("RL.ACQUIRE", key, *limit_words(window), quantity, *options, "MS"),
+        ("RL.ACQUIRE", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
         replies.with_id,
+        key,
         partial(_unreached, quantity=quantity),
-        None if block is None else milliseconds(block),
+        None if block is None else milliseconds("block", block),
     )
 
 
-def look(command: str, key: Key, limit: Rate | Window | str, quantity: int, *, leave: int) -> Call[Reply]:
-    """RL.THROTTLE_RO, RL.WINDOW_RO and RL.ACQUIRE_RO."""
+def _look(command: str, key: Key, limit: Rate | Window | str, quantity: int, leave: int) -> Call[Reply]:
+    kind = Rate if command == "RL.THROTTLE_RO" else Window
     read = replies.with_id if command == "RL.ACQUIRE_RO" else replies.five
-    words = (command, key, *limit_words(limit), quantity, *_options(limit, leave=leave), "MS")
-    return Call(words, read, partial(_unreached, quantity=quantity))
+    options = _options(limit, leave=leave)
+    words = (command, key, *limit_words(limit, kind), whole("quantity", quantity), *options, "MS")
+    return Call(words, read, key, partial(_unreached, quantity=quantity))
 
 
-def every(command: str, clauses: Sequence[Clause]) -> Call[AllReply]:
-    """RL.ALL and RL.ALL_RO."""
+def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
+    """RL.THROTTLE_RO: what throttle() would answer now."""
+    return _look("RL.THROTTLE_RO", key, rate, quantity, leave)
+
+
+def window_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
+    """RL.WINDOW_RO: what window() would answer now."""
+    return _look("RL.WINDOW_RO", key, window, quantity, leave)
+
+
+def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
+    """RL.ACQUIRE_RO: what reserve() would find now."""
+    return _look("RL.ACQUIRE_RO", key, window, quantity, leave)
+
+
+def _every(command: str, clauses: Sequence[Clause]) -> Call[AllReply]:
+    clauses = list(clauses)
+    for clause in clauses:
+        if not isinstance(clause, Clause):
+            raise TypeError(
+                f"each clause must be made by Clause.throttle, Clause.window or Clause.acquire, not {clause!r}"
+            )
+        if not isinstance(clause.key, (str, bytes)):
+            raise TypeError(f"a key must be str or bytes, not {clause.key!r}")
+    if not clauses:
+        raise ValueError("there must be at least one clause")
     words: list[Word] = [command, len(clauses), *(clause.key for clause in clauses)]
     for clause in clauses:
         words += clause.words
@@ -208,23 +249,80 @@ def every(command: str, clauses: Sequence[Clause]) -> Call[AllReply]:
     def unreached(allow: bool) -> AllReply:
         return AllReply(**vars(_unreached(allow, quantity=1)))
 
-    return Call(tuple(words), replies.of_all, unreached)
+    return Call(tuple(words), replies.of_all, clauses[0].key, unreached)
 
 
-def apply(key: Key, id: Id, quantity: int | None) -> Call[bool]:
-    return Call(("RL.APPLY", key, id, *(() if quantity is None else (quantity,))), bool)
+def every(clauses: Sequence[Clause]) -> Call[AllReply]:
+    """RL.ALL: several limits, all or nothing."""
+    return _every("RL.ALL", clauses)
 
 
-def release(key: Key, ids: Sequence[Id]) -> Call[int]:
-    return Call(("RL.RELEASE", key, *ids), int)
+def every_ro(clauses: Sequence[Clause]) -> Call[AllReply]:
+    """RL.ALL_RO: what all() would answer now."""
+    return _every("RL.ALL_RO", clauses)
 
 
-def renew(key: Key, id: Id, lease: Duration | None) -> Call[bool]:
-    return Call(("RL.RENEW", key, id, *(() if lease is None else ("LEASE", milliseconds(lease)))), bool)
+def apply(key: Key, id: Id, quantity: int | None = None) -> Call[bool]:
+    """RL.APPLY: counts a reservation, or what was really used; False if it is not held."""
+    words = () if quantity is None else (whole("quantity", quantity),)
+    return Call(("RL.APPLY", key, id, *words), bool, key)
+
+
+def release(key: Key, *ids: Id) -> Call[int]:
+    """RL.RELEASE: gives reservations back, and answers how many were held."""
+    return Call(("RL.RELEASE", key, *ids), int, key)
+
+
+def renew(key: Key, id: Id, lease: Duration | None = None) -> Call[bool]:
+    """RL.RENEW: starts the lease anew; False if the reservation is not held."""
+    words = () if lease is None else ("LEASE", milliseconds("lease", lease))
+    return Call(("RL.RENEW", key, id, *words), bool, key)
 
 
 def held(key: Key) -> Call[list[Held]]:
-    return Call(("RL.HELD", key), replies.of_held)
+    """RL.HELD: the live reservations, oldest first."""
+    return Call(("RL.HELD", key), replies.of_held, key)
+
+
+def reset(key: Key) -> Call[bool]:
+    """DEL: forgets everything that is known about a key; False if there was nothing."""
+    return Call(("DEL", key), bool, key)
+
+
+def info(key: Key) -> Call[Info | None]:
+    """RL.INFO: what lies under a key, for a person who asks why it is limited; None if there is nothing."""
+    return Call(("RL.INFO", key), replies.of_info, key)
+
+
+def top(count: int = 10, *, reset: bool = False) -> Call[list[TopKey]]:
+    """RL.TOP: the keys that were denied most in the last 10 to 20 minutes, most first. `reset` forgets them.
+
+    Each node of a cluster counts its own denials: all nodes are asked.
+    """
+    words = ("RL.TOP", "COUNT", whole("count", count), *(("RESET",) if reset else ()))
+
+    def merge(answers: list[list[TopKey]]) -> list[TopKey]:
+        keys = [key for answer in answers for key in answer]
+        return sorted(keys, key=lambda key: -key.denials)[:count]
+
+    return Call(words, replies.of_top, None, merge=merge)
+
+
+def policies() -> Call[list[Policy]]:
+    """RL.POLICIES: the server's policies by name, with what was allowed and denied by them.
+
+    Each node of a cluster has its own: all nodes are asked, and the counts of equal policies are added up.
+    """
+
+    def merge(answers: list[list[Policy]]) -> list[Policy]:
+        sums: dict[tuple[str, str], list[int]] = {}
+        for policy in (policy for answer in answers for policy in answer):
+            sum_ = sums.setdefault(policy[:2], [0, 0, 0])
+            for at, count in enumerate(policy[2:]):
+                sum_[at] += count
+        return [Policy(*policy, *counts) for policy, counts in sorted(sums.items())]
+
+    return Call(("RL.POLICIES",), replies.of_policies, None, merge=merge)
 
 
 def is_semaphore(window: WindowLike) -> bool:

@@ -24,7 +24,7 @@ def _seconds(ms: int | Fraction) -> int:
 def _period_ms(period: Period) -> int | None:
     """None for months and years, which have no fixed length."""
     if isinstance(period, timedelta):
-        return milliseconds(period)
+        return milliseconds("period", period)
     found = re.fullmatch(r"(\d+)([a-z]*)", str(period).lower())
     unit = _UNITS.get(found[2] or "s") if found else None
     return int(found[1]) * unit if found and unit else None

@@ -2,77 +2,201 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
-from threading import BoundedSemaphore
+import inspect
+import os
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache
+from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from . import calls
-from .calls import Call, Clause, Key
-from .connections import (
-    Client,
-    Unreachable,
-    is_cluster,
-    library,
-    most_connections,
-    out_of_reach,
-    own_client,
-    refuse_short_timeout,
-    socket_timeout,
-)
-from .limits import Duration, RateLike, WindowLike
-from .replies import AllReply, Busy, Denied, Held, Id, Lapsed, Reply
+from .calls import Call, Key
+from .core import FOREVER, Core, Unreachable, pack, run
+from .libraries import Client, Late
+from .limits import Duration, WindowLike, Word
+from .methods import like
+from .replies import Id
+from .reservation import Settle, Settling
+from .servers import Address
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+#: How much longer than its deadline a call may take at most where that saves a look at the connection.
+NEARLY_SECONDS = 0.01
+
+
+class _Signal:
+    """What a thread waits for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wake(self) -> None:
+        self._lock.release()
+
+    def wait(self, seconds: float) -> bool:
+        return self._lock.acquire(timeout=-1 if seconds == FOREVER else max(0.0, seconds))
+
+
+class _Bounded:
+    """A connection whose every step ends at `ratelimit_until`. It comes before a connection class of the client library.
+
+    The library reads its time-outs from these attributes when it connects, and waits for replies in read_response.
+    """
+
+    ratelimit_address: Address | None = None
+    ratelimit_deadline: float | None = None
+    ratelimit_until = FOREVER
+    #: Whether the time-outs asked for are those of connecting.
+    ratelimit_connecting = False
+    #: Whether the server accepted the connection.
+    ratelimit_accepted = False
+    #: Whether read_response of the library takes a time-out.
+    ratelimit_takes_timeout = False
+
+    def _left(self) -> float | None:
+        # Not 0, which would be a socket that does not block.
+        return None if self.ratelimit_until == FOREVER else max(0.001, self.ratelimit_until - monotonic())
+
+    @property
+    def socket_connect_timeout(self) -> float | None:
+        return self._left()
+
+    @socket_connect_timeout.setter
+    def socket_connect_timeout(self, _: float | None) -> None:
+        pass
+
+    @property
+    def socket_timeout(self) -> float | None:
+        # What is read when the connection stands is kept for later calls.
+        return self._left() if self.ratelimit_connecting else self.ratelimit_deadline
+
+    @socket_timeout.setter
+    def socket_timeout(self, _: float | None) -> None:
+        pass
+
+    def on_connect(self) -> None:
+        self.ratelimit_accepted, self.ratelimit_connecting = True, False
+        super().on_connect()  # type: ignore[misc]
+
+    def on_connect_check_health(self, *words: Any, **options: Any) -> None:
+        self.ratelimit_accepted, self.ratelimit_connecting = True, False
+        super().on_connect_check_health(*words, **options)  # type: ignore[misc]
+
+    def read_response(self, *words: Any, **options: Any) -> Any:
+        if self.ratelimit_until != FOREVER:
+            left = self.ratelimit_until - monotonic()
+            # The socket's own time-out is the deadline. It will do for a call that has just begun.
+            if self.ratelimit_deadline is None or not 0 <= self.ratelimit_deadline - left < NEARLY_SECONDS:
+                if not self.can_read(max(0.0, left)):  # type: ignore[attr-defined]
+                    self.disconnect()  # type: ignore[attr-defined]
+                    raise Late
+                if self.ratelimit_takes_timeout:
+                    options.setdefault("timeout", max(0.001, self.ratelimit_until - monotonic()))
+        elif self.ratelimit_deadline is not None:
+            self.can_read(None)  # type: ignore[attr-defined]
+        return super().read_response(*words, **options)  # type: ignore[misc]
+
+
+@cache
+def _bounded_class(base: Any) -> type[Any]:
+    # Where the library takes a time-out with each reply, one that stops in its middle ends in time, too.
+    takes_timeout = "timeout" in inspect.signature(base.read_response).parameters
+    return type(f"Bounded{base.__name__}", (_Bounded, base), {"ratelimit_takes_timeout": takes_timeout})
+
+
+class _Blocking:
+    """I/O of threads."""
+
+    signal = _Signal
+    settings: dict[str, Any] = {}
+
+    def connection_class(self, base: Any) -> type[Any]:
+        return _bounded_class(base)
+
+    def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
+        return work
+
+    async def connect(self, connection: Any, address: Address | None, until: float) -> None:
+        connection.ratelimit_until = until
+        connection.ratelimit_connecting = True
+        connection.ratelimit_address = address
+        if address is None:
+            connection.connect()
+        else:
+            connection.connect_to(address)
+
+    async def is_alive(self, connection: Any, until: float) -> bool:
+        connection.ratelimit_until = until
+        try:
+            if connection.can_read(0):
+                return False
+            if connection.health_check_interval:
+                connection.check_health()
+        except Exception:
+            return False
+        return True
+
+    async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
+        connection.ratelimit_until = until
+        connection.send_packed_command([pack(words, connection)], check_health=False)
+        return connection.read_response()
+
+    async def drop(self, connection: Any) -> None:
+        connection.disconnect()
+
+    def abandon(self, connection: Any) -> None:
+        connection.disconnect()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        threading.Thread(target=run, args=[work], name="redis-ratelimit probe", daemon=True).start()
+
+    async def wait(self, signal: Any, until: float) -> None:
+        if not signal.wait(until - monotonic()):
+            raise Late
+
+    async def pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251
+
+
+def _method(make: Callable[P, Call[T]], name: str | None = None) -> Callable[Concatenate[Limiter, P], T]:
+    """A method that sends the call which `make` makes."""
+    chosen = name or make.__name__
+
+    def method(self: Limiter, /, *words: P.args, **options: P.kwargs) -> T:
+        return run(self._core.send(make(*words, **options), chosen, words, options))
+
+    like(method, make, chosen)
+    return method
+
+
+_limiters: weakref.WeakSet[Limiter] = weakref.WeakSet()
 
 
 class Limiter:
     """Asks limits of a server with redis-ratelimit.
 
     The limiter opens connections of its own, with the settings of `client`, that never send a call twice. `deadline` is
-    the longest that it waits for the network at each step, in seconds; None keeps the time-outs of `client`. A call
-    with block= waits that much longer. When as many calls run as there are connections (50, or the max_connections of
-    `client`), others wait as long for one, and then raise Busy: Redis is there, so a flood is not let through.
-    `unreachable` says what a call answers while Redis cannot be reached: "raise" the error, "allow" or "deny". Error
-    replies are always raised.
-
-    A RedisCluster is used as it is, with its own time-outs and retries.
+    the longest that a call takes, in seconds; None takes the socket_timeout of `client`. A call with block= takes that
+    much longer. When as many calls run as there are connections (50, or the max_connections of `client`), others wait
+    for one. `unreachable` says what a call answers while Redis does not answer: "raise" the error, "allow", "deny", or
+    what another limiter answers. A call that a server does not answer in time which answers others raises Busy, so that
+    a flood is not let through. Error replies are always raised.
     """
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
-        self._unreachable = unreachable
-        self._cluster = is_cluster(client)
-        self._client: Any = client
-        if self._cluster:
-            if deadline is not None:
-                raise ValueError("a cluster client has its own socket_timeout and socket_connect_timeout: set those")
-            return
-        self._places = BoundedSemaphore(most_connections(client))
-        self._patience = socket_timeout(client) if deadline is None else deadline
-        timeouts = {} if deadline is None else {"socket_timeout": deadline, "socket_connect_timeout": deadline}
-        self._client = own_client(client, "", **timeouts)
-        read = self._client.parse_response
-        timeout_error = import_module(f"{library(client)}.exceptions").TimeoutError
-
-        # A waiting call is answered later than a connection's own time-out allows.
-        def parse_response(connection: Any, command_name: Any, **options: Any) -> Any:
-            block_ms = options.pop("ratelimit_block_ms", None)
-            if block_ms is not None:
-                timeout = connection.socket_timeout
-                wait = None if block_ms == 0 or timeout is None else timeout + block_ms / 1000
-                if not connection.can_read(wait):
-                    connection.disconnect()
-                    raise timeout_error("no reply in time to a call that waits")
-            return read(connection, command_name, **options)
-
-        self._client.parse_response = parse_response
+        self._core = Core(_Blocking(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
+        _limiters.add(self)
 
     def close(self) -> None:
         """Closes the limiter's own connections."""
-        if not self._cluster:
-            self._client.connection_pool.disconnect()
+        run(self._core.close())
 
     def __enter__(self) -> Limiter:
         return self
@@ -80,77 +204,22 @@ class Limiter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @contextmanager
-    def _place(self, call: Call[T]) -> Iterator[None]:
-        """One of the connections for calls that do not wait."""
-        if self._cluster or call.block_ms is not None:
-            yield
-            return
-        if not self._places.acquire(timeout=self._patience):
-            raise Busy(f"all connections of the limiter were in use for {self._patience} s")
-        try:
-            yield
-        finally:
-            self._places.release()
-
-    def _send(self, call: Call[T]) -> T:
-        options = {}
-        if call.block_ms is not None:
-            if self._cluster:
-                refuse_short_timeout(self._client, call.block_ms)
-            else:
-                options = {"ratelimit_block_ms": call.block_ms}
-        try:
-            with self._place(call):
-                return call.read(self._client.execute_command(*call.words, **options))
-        except Exception as error:
-            if call.unreached is None or self._unreachable == "raise" or not out_of_reach(error):
-                raise
-            return call.unreached(self._unreachable == "allow")
-
-    def throttle(
-        self,
-        key: Key,
-        rate: RateLike,
-        quantity: int = 1,
-        *,
-        leave: int = 0,
-        atmost: bool = False,
-        force: bool = False,
-        block: Duration | None = None,
-        ahead: Duration | None = None,
-    ) -> Reply:
-        """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back."""
-        return self._send(
-            calls.throttle(key, rate, quantity, leave=leave, atmost=atmost, force=force, block=block, ahead=ahead)
-        )
-
-    def throttle_ro(self, key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0) -> Reply:
-        """RL.THROTTLE_RO: what throttle() would answer now."""
-        return self._send(calls.look("RL.THROTTLE_RO", key, rate, quantity, leave=leave))
-
-    def window(
-        self,
-        key: Key,
-        window: WindowLike,
-        quantity: int = 1,
-        *,
-        leave: int = 0,
-        atmost: bool = False,
-        force: bool = False,
-        count_denied: bool = False,
-        block: Duration | None = None,
-    ) -> Reply:
-        """RL.WINDOW: at most so many in any period. A negative quantity gives back the oldest."""
-        return self._send(
-            calls.window(
-                key, window, quantity, leave=leave, atmost=atmost, force=force, count_denied=count_denied, block=block
-            )
-        )
-
-    def window_ro(self, key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Reply:
-        """RL.WINDOW_RO: what window() would answer now."""
-        return self._send(calls.look("RL.WINDOW_RO", key, window, quantity, leave=leave))
+    throttle = _method(calls.throttle)
+    throttle_ro = _method(calls.throttle_ro)
+    window = _method(calls.window)
+    window_ro = _method(calls.window_ro)
+    reserve = _method(calls.reserve)
+    acquire_ro = _method(calls.acquire_ro)
+    apply = _method(calls.apply)
+    release = _method(calls.release)
+    renew = _method(calls.renew)
+    held = _method(calls.held)
+    all = _method(calls.every, "all")
+    all_ro = _method(calls.every_ro, "all_ro")
+    reset = _method(calls.reset)
+    info = _method(calls.info)
+    top = _method(calls.top)
+    policies = _method(calls.policies)
 
     def acquire(
         self,
@@ -162,107 +231,43 @@ class Limiter:
         lease: Duration | None = None,
         id: Id | None = None,
         block: Duration | None = None,
-        settle: Literal["apply", "release"] | None = None,
+        settle: Settle | None = None,
     ) -> Reservation:
         """RL.ACQUIRE as a context manager: reserves when it is entered, or raises Denied. An exception gives the
-        reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two;
-        a policy that is a semaphore needs settle="release"."""
-        call = calls.reserve(key, window, quantity, leave=leave, lease=lease, id=id, block=block)
-        return Reservation(self, key, call, settle or ("release" if calls.is_semaphore(window) else "apply"))
-
-    def reserve(
-        self,
-        key: Key,
-        window: WindowLike,
-        quantity: int = 1,
-        *,
-        leave: int = 0,
-        lease: Duration | None = None,
-        id: Id | None = None,
-        block: Duration | None = None,
-    ) -> Reply:
-        """RL.ACQUIRE: reserves, for the caller to settle with apply() or release()."""
-        return self._send(calls.reserve(key, window, quantity, leave=leave, lease=lease, id=id, block=block))
-
-    def acquire_ro(self, key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 0) -> Reply:
-        """RL.ACQUIRE_RO: what acquire() would find now."""
-        return self._send(calls.look("RL.ACQUIRE_RO", key, window, quantity, leave=leave))
-
-    def apply(self, key: Key, id: Id, quantity: int | None = None) -> bool:
-        """RL.APPLY: counts a reservation, or what was really used; False if it is not held."""
-        return self._send(calls.apply(key, id, quantity))
-
-    def release(self, key: Key, *ids: Id) -> int:
-        """RL.RELEASE: gives reservations back, and answers how many were held."""
-        return self._send(calls.release(key, ids))
-
-    def renew(self, key: Key, id: Id, lease: Duration | None = None) -> bool:
-        """RL.RENEW: starts the lease anew; False if the reservation is not held."""
-        return self._send(calls.renew(key, id, lease))
-
-    def held(self, key: Key) -> list[Held]:
-        """RL.HELD: the live reservations, oldest first."""
-        return self._send(calls.held(key))
-
-    def all(self, clauses: Sequence[Clause]) -> AllReply:
-        """RL.ALL: several limits, all or nothing."""
-        return self._send(calls.every("RL.ALL", clauses))
-
-    def all_ro(self, clauses: Sequence[Clause]) -> AllReply:
-        """RL.ALL_RO: what all() would answer now."""
-        return self._send(calls.every("RL.ALL_RO", clauses))
+        reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two."""
+        more = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
+        return Reservation(self._core, key, window, settle, more)
 
 
-class Reservation:
+class Reservation(Settling):
     """A reservation while its work is done, see Limiter.acquire."""
-
-    #: The answer to RL.ACQUIRE, from when the context is entered.
-    reply: Reply
-
-    def __init__(self, limiter: Limiter, key: Key, call: Call[Reply], settle: Literal["apply", "release"]) -> None:
-        self._limiter = limiter
-        self._key = key
-        self._call = call
-        self._settle = settle
-        self._settled = False
-
-    @property
-    def id(self) -> Id | None:
-        """None if nothing is reserved: of quantity 0, by a policy's SHADOW, or while Redis cannot be reached."""
-        return self.reply.id
 
     def apply(self, quantity: int | None = None) -> bool:
         """Settles now: counts the reservation, or what was really used; False if it had lapsed."""
-        self._settled = True
-        return self.id is None or self._limiter.apply(self._key, self.id, quantity)
+        return run(self._apply(quantity))
 
     def release(self) -> bool:
         """Settles now: gives the reservation back; False if it had lapsed."""
-        self._settled = True
-        return self.id is None or self._limiter.release(self._key, self.id) == 1
+        return run(self._release())
 
     def renew(self, lease: Duration | None = None) -> bool:
         """Starts the lease anew; False if it has lapsed."""
-        return self.id is None or self._limiter.renew(self._key, self.id, lease)
+        return run(self._renew(lease))
 
     def __enter__(self) -> Reservation:
-        self._settled = False
-        self.reply = self._limiter._send(self._call)
-        if not self.reply.allowed:
-            raise Denied(self.reply)
+        run(self._enter())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._settled:
-            return
-        try:
-            held = self.release() if error is not None or self._settle == "release" else self.apply()
-        except Exception as trouble:
-            # The work's own exception says more, and the lease ends by itself.
-            if error is not None or (self._limiter._unreachable != "raise" and out_of_reach(trouble)):
-                return
-            raise
-        if not held and error is None:
-            raise Lapsed(f"the reservation {self.id!r} had lapsed when its work was done")
+        run(self._exit(error))
+
+
+def _forget_inherited_connections() -> None:
+    for limiter in list(_limiters):
+        limiter._core.renew_servers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_inherited_connections)

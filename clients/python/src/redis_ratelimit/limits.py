@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Union
+from typing import Any, Union
 
 Word = Union[str, bytes, int]
 
@@ -14,22 +15,63 @@ Period = Union[int, str, timedelta]
 #: Milliseconds, or a timedelta.
 Duration = Union[int, timedelta]
 
+_UNITS = {
+    "ms": ("millisecond", "milliseconds"),
+    "s": ("sec", "second", "seconds"),
+    "min": ("minute", "minutes"),
+    "h": ("hour", "hours"),
+    "d": ("day", "days"),
+    "w": ("week", "weeks"),
+    "mo": ("month", "months"),
+    "y": ("year", "years"),
+}
+_UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in (unit, *words)}
 
-def milliseconds(duration: Duration) -> int:
-    """A duration in whole milliseconds; ValueError if it is no whole number of them."""
-    if isinstance(duration, int):
-        return duration
-    whole, rest = divmod(duration, timedelta(milliseconds=1))
-    if rest:
-        raise ValueError(f"{duration!r} must be a whole number of milliseconds")
-    return whole
+
+def whole(name: str, value: Any) -> int:
+    """An integer; TypeError if it is none, such as 0.5 or True."""
+    if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"{name} must be an integer, not {value!r}")
+
+
+def milliseconds(name: str, duration: Duration) -> int:
+    """A duration in whole milliseconds.
+
+    TypeError if it is neither an int nor a timedelta, ValueError if it is no whole number.
+    """
+    if isinstance(duration, timedelta):
+        ms, rest = divmod(duration, timedelta(milliseconds=1))
+        if rest:
+            raise ValueError(f"{name} must be a whole number of milliseconds, not {duration!r}")
+        return ms
+    if isinstance(duration, bool) or not isinstance(duration, int):
+        raise TypeError(f"{name} must be an integer of milliseconds or a timedelta, not {duration!r}")
+    return duration
 
 
 def period_word(period: Period) -> Word:
     if isinstance(period, timedelta):
-        ms = milliseconds(period)
+        ms = milliseconds("period", period)
         return f"{ms}ms" if ms % 1000 else ms // 1000
+    if isinstance(period, bool) or not isinstance(period, (int, str)):
+        raise TypeError(f"period must be an integer of seconds, a text such as '5min' or a timedelta, not {period!r}")
     return period
+
+
+def _per(text: str) -> tuple[int, str]:
+    """The count and the period of a text such as "30/min"."""
+    if not isinstance(text, str):
+        raise TypeError(f"a limit must be a text such as '30/min', not {text!r}")
+    found = re.fullmatch(r"\s*(\d+)\s*(?:/|\s+per\s+)\s*(\d*)\s*([a-z]+)\s*", text, re.IGNORECASE | re.ASCII)
+    unit = _UNIT_OF.get(found[3].lower()) if found else None
+    if found is None or unit is None:
+        hint = ", and not m, which may be min or mo" if found and found[3].lower() == "m" else ""
+        raise ValueError(
+            f"{text!r} must be a count, / and a period, such as '30/min' or '5/10s', with a unit of "
+            f"{', '.join(_UNITS)}{hint}"
+        )
+    return int(found[1]), f"{int(found[2] or 1)}{unit}"
 
 
 @dataclass(frozen=True)
@@ -40,8 +82,30 @@ class Rate:
     count: int
     period: Period
 
+    def __post_init__(self) -> None:
+        whole("burst", self.burst)
+        whole("count", self.count)
+        # Kept, as a rate is made once and asked often.
+        object.__setattr__(self, "_words", (self.burst, self.count, period_word(self.period)))
+
+    @staticmethod
+    def per(text: str, *, capacity: int | None = None) -> Rate:
+        """A rate as people say it: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds.
+
+        `capacity`, from 1, is what can be had at once; as much as the count if it is not given.
+        """
+        count, period = _per(text)
+        if count < 1:
+            raise ValueError(f"the count of a rate must be at least 1, not {text!r}")
+        if capacity is None:
+            capacity = count
+        if whole("capacity", capacity) < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        return Rate(capacity - 1, count, period)
+
     def words(self) -> tuple[Word, ...]:
-        return self.burst, self.count, period_word(self.period)
+        words: tuple[Word, ...] = self.__dict__["_words"]
+        return words
 
 
 @dataclass(frozen=True)
@@ -59,10 +123,20 @@ class Window:
     tz: str | None = None
 
     def __post_init__(self) -> None:
+        whole("limit", self.limit)
+        period_word(self.period)
+        if self.buckets is not None:
+            whole("buckets", self.buckets)
         if self.tz is not None and not self.fixed:
             raise ValueError("tz must be used with fixed=True")
         if self.buckets is not None and self.fixed:
             raise ValueError("buckets and fixed must not be used together")
+
+    @staticmethod
+    def per(text: str, *, buckets: int | None = None, fixed: bool = False, tz: str | None = None) -> Window:
+        """A window as people say it: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds."""
+        limit, period = _per(text)
+        return Window(limit, period, buckets, fixed, tz)
 
     def words(self) -> tuple[Word, ...]:
         return self.limit, period_word(self.period)
@@ -89,17 +163,12 @@ RateLike = Union[Rate, str]
 WindowLike = Union[Window, str]
 
 
-def _policy(name: str) -> tuple[Word, ...]:
-    if not name.startswith("@"):
-        raise ValueError(f"the policy {name!r} must begin with @")
-    return (name,)
-
-
-def limit_words(limit: Rate | Window | str) -> tuple[Word, ...]:
-    """What stands in the limit's place."""
-    return _policy(limit) if isinstance(limit, str) else limit.words()
-
-
-def limit_options(limit: Rate | Window | str) -> tuple[Word, ...]:
-    """What the limit adds to the options."""
-    return limit.options() if isinstance(limit, Window) else ()
+def limit_words(limit: Rate | Window | str, kind: type[Rate] | type[Window]) -> tuple[Word, ...]:
+    """What stands in the limit's place. TypeError if the limit is not of the kind that the command takes."""
+    if isinstance(limit, kind):
+        return limit.words()
+    if isinstance(limit, str):
+        if not limit.startswith("@"):
+            raise ValueError(f"the policy {limit!r} must begin with @")
+        return (limit,)
+    raise TypeError(f"the limit must be a {kind.__name__} or the name of a policy, such as '@free', not {limit!r}")

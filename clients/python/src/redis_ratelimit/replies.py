@@ -72,6 +72,58 @@ class Held(NamedTuple):
     left_ms: int
 
 
+@dataclass(frozen=True)
+class Info:
+    """What lies under a key, from info(). Fields that the kind does not have are None."""
+
+    #: "bucket" or "window".
+    kind: str
+    #: Time until the bucket is full.
+    full_in_ms: int | None = None
+    #: What the bucket owes, as a time, as it was last written.
+    debt_ms: int | None = None
+    #: Events in the window, with those that ended and were not removed yet.
+    events: int | None = None
+    #: How many of the events are denied calls.
+    denied: int | None = None
+    #: Entries that keep the events.
+    entries: int | None = None
+    #: Age of the oldest event; None without events.
+    oldest_ms: int | None = None
+    #: Age of the newest event; None without events.
+    newest_ms: int | None = None
+    #: Units that reservations hold.
+    held: int | None = None
+    #: How many reservations there are.
+    reservations: int | None = None
+    #: What is left of the ban; 0 without one.
+    ban_ms: int | None = None
+    #: Calls that wait for the key.
+    waiting: int | None = None
+    #: What is left of the key's time to live.
+    ttl_ms: int | None = None
+
+
+class TopKey(NamedTuple):
+    """A key that was denied much, from top()."""
+
+    key: Id
+    db: int
+    #: At most `over` too many, and never too few.
+    denials: int
+    over: int
+
+
+class Policy(NamedTuple):
+    """A policy of the server, from policies()."""
+
+    name: str
+    definition: str
+    allowed: int
+    denied: int
+    shadow_denied: int
+
+
 class Denied(Exception):
     """A reservation was denied. `reply` says why, and when to try again."""
 
@@ -81,11 +133,16 @@ class Denied(Exception):
 
 
 class Busy(Exception):
-    """All connections of the limiter stayed in use by other calls. Redis can be reached, so nothing was allowed for it."""
+    """The call was not answered in time by a server that answers others, so `unreachable` does not apply: a flood is not
+    let through. The answer to an HTTP request is 503."""
 
 
 class Lapsed(Exception):
     """The lease ended before the work did, so there was no reservation left to settle."""
+
+
+class MissingModule(Exception):
+    """The server does not know the command: it has no redis-ratelimit, or one that is older than the command."""
 
 
 def _id(value: Any) -> Id | None:
@@ -102,8 +159,17 @@ def _or_none(ms: int) -> int | None:
 
 
 def five(reply: Sequence[Any]) -> Reply:
-    limited, limit, remaining, retry_after, reset_after = map(int, reply[:5])
-    return Reply(limited, limit, remaining, _or_none(retry_after), reset_after)
+    limited, limit, remaining, retry_after, reset_after = reply[:5]
+    # Not by __init__, which sets each field of a frozen class by a call: this is on the way of every answer.
+    made = object.__new__(Reply)
+    made.__dict__.update(
+        limited=limited,
+        limit=limit,
+        remaining=remaining,
+        retry_after_ms=None if retry_after < 0 else retry_after,
+        reset_after_ms=reset_after,
+    )
+    return made
 
 
 def _with(reply: Reply, **more: Any) -> Reply:
@@ -130,3 +196,41 @@ def of_all(reply: Sequence[Any]) -> AllReply:
 
 def of_held(reply: Sequence[Any]) -> list[Held]:
     return [Held(_id(id) or "", int(quantity), int(left)) for id, quantity, left in reply]
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+#: The fields of RL.INFO, and what they are called here.
+_INFO = {
+    "full_in": "full_in_ms",
+    "debt": "debt_ms",
+    "oldest": "oldest_ms",
+    "newest": "newest_ms",
+    "ban": "ban_ms",
+    "ttl": "ttl_ms",
+}
+_INFO.update({name: name for name in ("events", "denied", "entries", "held", "reservations", "waiting")})
+
+
+def of_info(reply: Any) -> Info | None:
+    """Of a map, or of the flat array that stands for one in RESP2. None if there is no such key."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    values = {_text(name): value for name, value in pairs}
+    if not values:
+        return None
+    fields = {_INFO[name]: int(value) for name, value in values.items() if name in _INFO}
+    return Info(_text(values["kind"]), **{name: _age(name, value) for name, value in fields.items()})
+
+
+def _age(name: str, value: int) -> int | None:
+    return _or_none(value) if name in ("oldest_ms", "newest_ms") else value
+
+
+def of_top(reply: Sequence[Any]) -> list[TopKey]:
+    return [TopKey(_id(key) or "", int(db), int(denials), int(over)) for key, db, denials, over in reply]
+
+
+def of_policies(reply: Sequence[Any]) -> list[Policy]:
+    return [Policy(_text(name), _text(definition), *map(int, counts)) for name, definition, *counts in reply]

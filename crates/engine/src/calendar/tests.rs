@@ -48,10 +48,16 @@ fn zone(zones: &mut Zones, name: &str) -> Zone {
     zones.named(name.as_bytes()).unwrap_or_else(|| panic!("no zone {name}"))
 }
 
-fn calendar(period: &str, zone_name: &str) -> Wall {
+/// The calendar of `1d` or, from an anchor on, of `1d^09:00`.
+fn calendar(text: &str, zone_name: &str) -> Wall {
     let mut zones = Zones::new();
     let zone = zone(&mut zones, zone_name);
-    let calendar = Calendar::new(Period::parse(period.as_bytes()).unwrap(), zone).unwrap();
+    let (period, anchor) = text.split_once('^').unwrap_or((text, ""));
+    let period = Period::parse(period.as_bytes()).unwrap();
+    let calendar = match Anchor::parse(anchor.as_bytes()) {
+        Ok(anchor) => Calendar::anchored(period, anchor, zone).unwrap(),
+        Err(_) => Calendar::new(period, zone).unwrap(),
+    };
     Wall { zones, calendar }
 }
 
@@ -197,6 +203,24 @@ fn a_window_that_began_before_1970_begins_at_0() {
     assert_eq!(week, Frame { start_us: 0, end_us: us("1970-01-05T00:00:00Z") });
     let day = calendar("1d", "+08:00").frame(0).unwrap();
     assert_eq!(day, Frame { start_us: 0, end_us: us("1970-01-01T16:00:00Z") });
+}
+
+#[test]
+fn the_last_two_windows_of_each_of_many_divisions_are_remembered() {
+    let mut wall = calendar("1mo^1", "Europe/Berlin");
+    let now_us = us("2026-11-21T12:00:00Z");
+    for day in (1..=31).chain(1..=31) {
+        let anchor = Anchor::parse(day.to_string().as_bytes()).unwrap();
+        let period = wall.calendar.period();
+        wall.calendar = Calendar::anchored(period, anchor, wall.calendar.zone()).unwrap();
+        // Now, later, and now again, as where a lease ends in the next window.
+        for us in [now_us, now_us + 40 * 86_400_000_000, now_us] {
+            assert_eq!(wall.frame(us), wall.fresh_frame(us), "{day} at {us}");
+        }
+        assert!(wall.zones.known[0].frames.len() <= CACHED);
+    }
+    assert_eq!(wall.zones.known[0].frames.len(), 31);
+    assert_eq!(wall.zones.known[0].frames.capacity(), CACHED);
 }
 
 #[test]
@@ -415,8 +439,37 @@ const ODD: &[&str] = &[
 ];
 
 const PERIODS: &[&str] = &[
-    "1s", "7200", "15s", "1min", "12min", "20min", "30min", "1h", "2h", "3h", "8h", "12h", "1d",
-    "1w", "1mo", "3mo", "4mo", "1y",
+    "1s",
+    "7200",
+    "15s",
+    "1min",
+    "12min",
+    "20min",
+    "30min",
+    "1h",
+    "2h",
+    "3h",
+    "8h",
+    "12h",
+    "1d",
+    "1w",
+    "1mo",
+    "3mo",
+    "4mo",
+    "1y",
+    "1d^02:30",
+    "1d^23:59:59",
+    "1w^sun@00:30",
+    "1mo^31",
+    "3mo^30@02:00",
+    "1y^02-29",
+    "6mo^08-31",
+    "14d^2026-11-02",
+    "3w^1970-01-01@02:30",
+    "10mo^2026-01-31@09:00",
+    "7y^2255-12-31",
+    "90min^2026-10-25@02:30",
+    "100y^2055-06-01",
 ];
 
 /// Windows hold the moment they are asked for, meet without gap or overlap, and are the same for all their

@@ -609,6 +609,50 @@ fn no_debt_is_longer_than_a_hundred_years() {
 }
 
 #[test]
+fn a_take_that_would_lie_past_the_last_time_is_an_error_and_admits_nothing() {
+    // One in ten years, ten at once, in 2200.
+    let rate = Rate::new(9, 1, MAX_PERIOD_MS / 10).unwrap();
+    let mut key = Key { now_us: 7_258_118_400_000_000, ..Key::new(rate) };
+    assert_eq!(key.take(8).verdict, Verdict::taking(8));
+    let before = key.stored;
+    let ahead = Ask { manner: Manner::Ahead(SECOND_US), ..ask(1) };
+    for take in [ask(1), ask(2), asking(5, true), force(1), ahead] {
+        assert_eq!(key.call(&take), Err(Refused::DebtTooLong), "{take:?}");
+        assert_eq!(key.stored, before);
+    }
+    // What cannot be had is denied as ever, and looking and giving back are not concerned.
+    assert!(matches!(key.take(3).verdict, Verdict::Denied { .. }));
+    assert_eq!(key.take(11).verdict, Verdict::Never);
+    assert_eq!(key.take(0).remaining, 2);
+    assert_eq!(key.take(-1).remaining, 3);
+}
+
+#[test]
+fn a_bucket_is_full_at_the_first_whole_millisecond() {
+    for (ns, attos, ms) in [
+        (1_700_000_000_000_000_000, 0, 1_700_000_000_000),
+        (1_700_000_000_000_000_000, 1, 1_700_000_000_001),
+        (1_700_000_000_000_000_000, 999_999_999, 1_700_000_000_001),
+        (1_700_000_000_000_000_001, 0, 1_700_000_000_001),
+        (1_700_000_000_000_999_999, 1, 1_700_000_000_001),
+        (1_700_000_000_001_000_000, 0, 1_700_000_000_001),
+    ] {
+        assert_eq!(Stored { ns, attos, debt_ns: 0, ban: None }.full_at_ms(), ms, "{ns}.{attos}");
+    }
+}
+
+#[test]
+fn a_value_as_long_as_can_be_is_read_and_a_longer_one_is_refused() {
+    let ban = "!9999999999999~31557600000";
+    let longest = format!("1700000000000000000.123456789+3155760000000000000{ban}");
+    assert_eq!(stored(&longest).encode().as_bytes(), longest.as_bytes());
+    for tail in ["0", "!", "x"] {
+        let long = longest.clone() + &tail.repeat(LONGEST_VALUE);
+        assert_eq!(Stored::decode(long.as_bytes()), None);
+    }
+}
+
+#[test]
 fn debts_are_read_as_they_are_written_and_others_are_refused() {
     for (value, debt_ns) in [
         ("1700000002000000000+1", 1),
@@ -1364,7 +1408,9 @@ proptest! {
             let ask = Ask { quantity, leave, manner };
             let barred = Bucket::read(&rate, stored, now_us).judge(&ask, true);
             let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
-                prop_assert_eq!(manner, Manner::Force);
+                let ahead_us = if let Manner::Ahead(us) = manner { us } else { 0 };
+                let last = (u128::from(now_us) + u128::from(ahead_us)) * ATTOS_PER_US + rate.bucket;
+                prop_assert!(manner == Manner::Force || last > LAST_TAT);
                 return Ok(());
             };
             let barred = barred.unwrap();

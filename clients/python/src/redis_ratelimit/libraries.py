@@ -1,0 +1,116 @@
+"""What is known of the client libraries: which of them a client is of, and what their errors mean."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+LIBRARIES = "redis", "valkey"
+
+
+class Client(Protocol):
+    """A client or cluster client of redis-py or valkey-py."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any: ...
+
+
+Errors = tuple[type[BaseException], ...]
+
+
+class Redirect(NamedTuple):
+    """Where a cluster says that a key is. `asking`: for this one call, after ASKING."""
+
+    slot: int
+    host: str
+    port: int
+    asking: bool
+
+
+class Late(Exception):
+    """The time for a call was over."""
+
+
+class Library:
+    """One of the client libraries, sync or asyncio."""
+
+    def __init__(self, name: str, asynchronous: bool) -> None:
+        self.name = name
+        self.asynchronous = asynchronous
+        self.errors = import_module(f"{name}.exceptions")
+        #: An error reply. The connection that brought it is as good as before.
+        self.reply_error: type[Exception] = self.errors.ResponseError
+        self.timeout_error: type[Exception] = self.errors.TimeoutError
+        self.connection_error: type[Exception] = self.errors.ConnectionError
+        self.no_retry: Any = import_module(f"{name}{'.asyncio' if asynchronous else ''}.retry").Retry(
+            import_module(f"{name}.backoff").NoBackoff(), 0
+        )
+        # To log in with a wrong password is a mistake to be told of, though it is a ConnectionError.
+        self._mistakes = self._classes(
+            "AuthenticationError", "AuthenticationWrongNumberOfArgsError", "AuthorizationError"
+        )
+        self._nobody_served = self._classes("BusyLoadingError", "ClusterDownError", "MasterDownError", "TryAgainError")
+
+    def _classes(self, *names: str) -> Errors:
+        return tuple(getattr(self.errors, name) for name in names if hasattr(self.errors, name))
+
+    def is_late(self, error: BaseException) -> bool:
+        """Whether an error means that time was over."""
+        return isinstance(error, (Late, self.timeout_error, TimeoutError))
+
+    def is_lost(self, error: BaseException) -> bool:
+        """Whether an error means that there is no connection, or no longer."""
+        return isinstance(error, (self.connection_error, OSError)) and not isinstance(
+            error, (*self._mistakes, *self._nobody_served)
+        )
+
+    def is_answer(self, error: BaseException) -> bool:
+        """Whether an error is what the server answered, to a call or to a login."""
+        return isinstance(error, (self.reply_error, *self._mistakes))
+
+    def is_nobody_served(self, error: BaseException) -> bool:
+        """Whether an error reply means that nobody can be served now: a server that loads its data, a replica without its
+        master, a cluster without a slot's master, a slot that moves with only some of a call's keys."""
+        return isinstance(error, self._nobody_served) or (
+            isinstance(error, self.reply_error)
+            and str(error).startswith(("LOADING ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN "))
+        )
+
+    def is_full(self, error: BaseException) -> bool:
+        """Whether the server has no connection to give. It is there, and a flood must not be let through."""
+        return "max number of clients reached" in str(error)
+
+    def is_read_only(self, error: BaseException) -> bool:
+        """Whether the server is a replica now. Connections found by Sentinel turn this reply into a ConnectionError."""
+        read_only: type[BaseException] = self.errors.ReadOnlyError
+        return isinstance(error, read_only) or isinstance(error.__context__, read_only)
+
+    def redirect(self, error: BaseException) -> Redirect | None:
+        """What MOVED and ASK say; None for other errors."""
+        text = {"MovedError": "MOVED ", "AskError": "ASK "}.get(type(error).__name__, "") + str(error)
+        found = re.match(r"(MOVED|ASK) (\d+) (.*):(\d+)", text)
+        return Redirect(int(found[2]), found[3], int(found[4]), found[1] == "ASK") if found else None
+
+
+@cache
+def _library(name: str, asynchronous: bool) -> Library:
+    return Library(name, asynchronous)
+
+
+def library_of(client: Any, *, asynchronous: bool) -> Library:
+    """The library of a client; TypeError for anything but a client of the wanted kind."""
+    if isinstance(client, (str, bytes)):
+        raise TypeError(f"a limiter takes a client, not the URL {client!r}: give it Redis.from_url({client!r})")
+    for base in type(client).__mro__:
+        name = base.__module__.partition(".")[0]
+        if name in LIBRARIES and hasattr(client, "execute_command"):
+            is_asynchronous = base.__module__.startswith(f"{name}.asyncio")
+            if is_asynchronous and not asynchronous:
+                raise TypeError(f"{client!r} is a client for asyncio: use redis_ratelimit.asyncio.Limiter")
+            if asynchronous and not is_asynchronous:
+                raise TypeError(
+                    f"{client!r} is no client for asyncio: use one of {name}.asyncio, or redis_ratelimit.Limiter"
+                )
+            return _library(name, asynchronous)
+    raise TypeError(f"{client!r} must be a client of redis-py or valkey-py")

@@ -1,0 +1,303 @@
+"""Where a call is sent: one server, the master that Sentinel names, or the node of a cluster that has the key's slot."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from .breaker import Breaker
+from .calls import Call
+from .pool import PLACES, Pool
+
+if TYPE_CHECKING:
+    from .core import Attempt, Core
+
+Address = tuple[str, int]
+Make = Callable[..., Any]
+
+
+class Server:
+    """One server, its connections and how it answered before."""
+
+    def __init__(self, name: str, make: Make, places: int) -> None:
+        self.name = name
+        #: Makes a connection that is not connected yet.
+        self.make = make
+        self.pool = Pool(places)
+        self.breaker = Breaker()
+        #: Where the last connection went, if the connection does not know that by itself.
+        self.address: Address | None = None
+        #: When the server said that it has no connection to give.
+        self.full_at = float("-inf")
+
+    def __str__(self) -> str:
+        return self.name if self.address is None else f"{self.name} at {self.address[0]}:{self.address[1]}"
+
+
+class Servers(ABC):
+    """Which server a call is for."""
+
+    @abstractmethod
+    def known(self, call: Call[Any]) -> Server | None:
+        """The server, if it is known without asking anybody."""
+
+    async def find(self, call: Call[Any], attempt: Attempt) -> Server:
+        """The server. Called where known() does not know."""
+        raise NotImplementedError
+
+    async def locate(self, until: float) -> Address | None:
+        """Where a connection is to go; None if it knows."""
+        return None
+
+    def redirected(self, error: Exception, server: Server) -> tuple[Server, bool] | None:
+        """Where to send a call instead that `server` refused, and whether with ASKING."""
+        return None
+
+    def failed(self) -> None:  # noqa: B027
+        """A server did not answer."""
+
+    @abstractmethod
+    def every(self) -> list[Server]:
+        """All servers that are known."""
+
+
+class One(Servers):
+    """A single server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def known(self, call: Call[Any]) -> Server:
+        return self._server
+
+    def every(self) -> list[Server]:
+        return [self._server]
+
+
+class BySentinel(One):
+    """The master of a service. Each new connection asks where it is, as it may have changed. If no Sentinel answers, it goes
+    where the last one went."""
+
+    #: Seconds without asking after no Sentinel answered.
+    PAUSE_SECONDS = 0.5
+
+    def __init__(self, core: Core[Any], server: Server, service: str, sentinels: list[Make]) -> None:
+        super().__init__(server)
+        self._core = core
+        self._service = service
+        self._sentinels = sentinels
+        #: Until then no Sentinel is asked, as none answered.
+        self._silent_until = float("-inf")
+
+    async def locate(self, until: float) -> Address:
+        core = self._core
+        words = "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service
+        known = self._server.address
+        if known is not None:
+            if monotonic() < self._silent_until:
+                return known
+            # Time is left for the way to where the master was before.
+            until = _half(until)
+        error: Exception | None = None
+        for make in tuple(self._sentinels):
+            try:
+                found = await core.ask_once(make, words, _half(until))
+            except Exception as lost:
+                error = lost
+                continue
+            if found:
+                # The one that answered is asked first the next time.
+                self._sentinels = [make, *(other for other in self._sentinels if other is not make)]
+                return _text(found[0]), int(found[1])
+        if known is not None:
+            # A server that is no master any more says so.
+            self._silent_until = monotonic() + self.PAUSE_SECONDS
+            return known
+        raise core.library.connection_error(f"no Sentinel knows the master of {self._service}") from error
+
+    def redirected(self, error: Exception, server: Server) -> tuple[Server, bool] | None:
+        if not self._core.library.is_read_only(error):
+            return None
+        # The master became a replica. It has not carried the call out.
+        server.address = None
+        return server, False
+
+
+class ByCluster(Servers):
+    """The nodes of a cluster. The table of slots is read again when a node says MOVED or does not answer."""
+
+    #: Seconds between two readings of the table.
+    PAUSE_SECONDS = 0.5
+
+    def __init__(self, core: Core[Any], make: Make, startup: Iterable[Address], remap: Any, encode: Any) -> None:
+        self._core = core
+        self._make = make
+        self._startup = list(startup)
+        self._remap = remap
+        self._encode = encode
+        self._slot_of: Callable[[bytes], int] = import_module(f"{core.library.name}.crc").key_slot
+        self._servers: dict[Address, Server] = {}
+        self._slots: list[Server | None] = []
+        self._stale = True
+        self._read_at = float("-inf")
+        self._reading = False
+        self._waiting: list[Any] = []
+        self._lock = Lock()
+        #: For a cluster of which no node answers while its slots are not known yet.
+        self._breaker = Breaker()
+
+    def known(self, call: Call[Any]) -> Server | None:
+        if self._stale or call.key is None:
+            return None
+        return self._slots[self._slot_of(self._encode(call.key))]
+
+    async def find(self, call: Call[Any], attempt: Attempt) -> Server:
+        if self._stale:
+            await self._refresh(attempt)
+        assert call.key is not None
+        slot = self._slot_of(self._encode(call.key))
+        server = self._slots[slot]
+        if server is None:
+            raise self._core.library.connection_error(f"no node of the cluster serves the slot {slot}")
+        return server
+
+    async def all(self, attempt: Attempt) -> list[Server]:
+        """The nodes that serve slots."""
+        if self._stale:
+            await self._refresh(attempt)
+        return list({server.name: server for server in self._slots if server}.values())
+
+    def redirected(self, error: Exception, server: Server) -> tuple[Server, bool] | None:
+        found = self._core.library.redirect(error)
+        if found is None:
+            return None
+        target = self._server(found.host or self._host_of(server), found.port)
+        if not found.asking:
+            with self._lock:
+                if self._slots:
+                    self._slots[found.slot] = target
+            self._stale = True
+        return target, found.asking
+
+    def failed(self) -> None:
+        self._stale = True
+
+    def every(self) -> list[Server]:
+        return list(self._servers.values())
+
+    def _server(self, host: str, port: int) -> Server:
+        address = host, port
+        if self._remap is not None:
+            address = self._remap(address)
+        with self._lock:
+            server = self._servers.get(address)
+            if server is None:
+
+                def make() -> Any:
+                    return self._make(host=address[0], port=address[1])
+
+                server = self._servers[address] = Server(f"{address[0]}:{address[1]}", make, PLACES)
+            return server
+
+    def _host_of(self, server: Server) -> str:
+        return server.name.rpartition(":")[0]
+
+    async def _refresh(self, attempt: Attempt) -> None:
+        """Reads the table of slots, unless another call does. One that has no table yet waits for it."""
+        core, signal = self._core, None
+        with self._lock:
+            if self._slots and (self._reading or monotonic() - self._read_at < self.PAUSE_SECONDS):
+                return
+            if self._reading:
+                signal = core.io.signal()
+                self._waiting.append(signal)
+            elif self._breaker.is_open and not self._breaker.may_probe(monotonic()):
+                raise core.unanswered("the cluster", self._breaker)
+            else:
+                self._reading = True
+        if signal is not None:
+            await core.io.wait(signal, attempt.until)
+            if not self._slots:
+                raise core.unanswered("the cluster", self._breaker)
+            return
+        began = monotonic()
+        try:
+            await self._read(attempt.until)
+            self._breaker.answered(monotonic())
+        except Exception as error:
+            self._breaker.failed(began, monotonic(), error)
+            if not self._slots:
+                raise
+        finally:
+            with self._lock:
+                self._reading = False
+                self._read_at = monotonic()
+                waiting, self._waiting = self._waiting, []
+            self._breaker.probe_ended(monotonic())
+            for signal in waiting:
+                signal.wake()
+
+    async def _read(self, until: float) -> None:
+        core = self._core
+        error: Exception | None = None
+        # Those that answered are asked first.
+        known = sorted(self.every(), key=lambda server: (server.breaker.has_failed, -server.breaker.answered_at))
+        for server in [*known, *(self._server(*address) for address in self._startup)]:
+            try:
+                table = await core.ask_once(server.make, ("CLUSTER", "SLOTS"), _half(until))
+            except Exception as lost:
+                error = lost
+                continue
+            slots: list[Server | None] = [None] * 16384
+            for first, last, (host, port, *_), *_ in table:
+                # A node that does not know its own name means the one that was asked.
+                name = _text(host) if host else self._host_of(server)
+                slots[first : last + 1] = [self._server(name, int(port))] * (last - first + 1)
+            self._slots, self._stale = slots, False
+            return
+        raise error or core.library.connection_error("the cluster has no nodes")
+
+
+def _half(until: float) -> float:
+    """An end for one of several tries: what is left is shared with those that follow."""
+    now = monotonic()
+    return now + (until - now) / 2
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def make_servers(core: Core[Any], client: Any) -> Servers:
+    """The servers of a client, by the settings of its connections."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        return _of_cluster(core, client)
+    places = min(PLACES, int(pool.max_connections))
+    make = core.maker(pool.connection_class, pool.connection_kwargs)
+    settings = pool.connection_kwargs
+    sentinel = getattr(pool, "sentinel_manager", None)
+    if sentinel is None:
+        name = settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
+        return One(Server(str(name), make, places))
+    if not pool.is_master:
+        raise TypeError("a limiter writes, so it needs the master: use Sentinel.master_for")
+    pools = [each.connection_pool for each in sentinel.sentinels]
+    sentinels = [core.maker(each.connection_class, each.connection_kwargs) for each in pools]
+    return BySentinel(core, Server(f"the master of {pool.service_name}", make, places), pool.service_name, sentinels)
+
+
+def _of_cluster(core: Core[Any], client: Any) -> Servers:
+    nodes = list(client.nodes_manager.startup_nodes.values())
+    if core.library.asynchronous:
+        connection_class, settings = nodes[0].connection_class, nodes[0].connection_kwargs
+    else:
+        pool = getattr(client, f"get_{core.library.name}_connection")(nodes[0]).connection_pool
+        connection_class, settings = pool.connection_class, pool.connection_kwargs
+    startup = [(node.host, int(node.port)) for node in nodes]
+    remap = getattr(client.nodes_manager, "address_remap", None)
+    return ByCluster(core, core.maker(connection_class, settings), startup, remap, client.encoder.encode)

@@ -1,0 +1,257 @@
+"""Servers, Sentinels, clusters and a proxy for tests, that can be killed, stopped and started again.
+
+RATELIMIT_SERVER is the program of the server, RATELIMIT_MODULE the module.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+PROGRAM = os.environ.get("RATELIMIT_SERVER", "redis-server")
+MODULE = os.environ.get("RATELIMIT_MODULE", str(Path(__file__).parents[3] / "target/release/libredis_ratelimit.so"))
+#: Seconds for what takes milliseconds on a machine that has nothing else to do.
+PATIENCE = 60
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def until(is_so: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if is_so():
+                return
+        except OSError:
+            pass  # A server that changes its role hangs up.
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+class Wire:
+    """A connection to a server without any client library."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self._file = self._socket.makefile("rb")
+
+    def ask(self, *words: Any) -> Any:
+        self.send(*words)
+        return self.read()
+
+    def send(self, *words: Any) -> None:
+        texts = [str(word).encode() for word in words]
+        head = b"*%d\r\n" % len(texts)
+        self._socket.sendall(head + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts))
+
+    def read(self) -> Any:
+        line = self._file.readline()
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("the server hung up")
+        kind, rest = line[:1], line[1:-2]
+        if kind == b"$":
+            size = int(rest)
+            return None if size < 0 else self._file.read(size + 2)[:-2].decode()
+        if kind == b"*":
+            return [self.read() for _ in range(int(rest))]
+        if kind == b"-":
+            return RuntimeError(rest.decode())
+        return int(rest) if kind == b":" else rest.decode()
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+
+class Server:
+    """A server with the module. It is killed when the block ends."""
+
+    def __init__(self, *arguments: str, module: bool = True) -> None:
+        self.port = free_port()
+        self.folder = tempfile.mkdtemp(prefix="ratelimit-")
+        self._arguments = [*(["--loadmodule", MODULE] if module else []), *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self, *more: str, wait: bool = True) -> None:
+        address = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", ""]
+        with open(Path(self.folder) / "log", "ab") as log:
+            self._process = subprocess.Popen([PROGRAM, *address, *self._arguments, *more], stdout=log, stderr=log)
+        until(self._answers if wait else self._listens, "a server")
+
+    def _listens(self) -> bool:
+        try:
+            Wire(self.port).close()
+        except OSError:
+            return False
+        return True
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.ask("PING") == "PONG")
+        except OSError:
+            return False
+
+    def ask(self, *words: Any) -> Any:
+        wire = Wire(self.port)
+        try:
+            return wire.ask(*words)
+        finally:
+            wire.close()
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def stop(self) -> None:
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def kill_clients(self) -> None:
+        """CLIENT KILL of all connections but the one that says so."""
+        self.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Sentinel(Server):
+    """A Sentinel that watches a master by the name "limits"."""
+
+    def __init__(self, master: Server, quorum: int = 1) -> None:
+        self._master = master
+        self._quorum = quorum
+        super().__init__(module=False)
+
+    def start(self, *more: str, wait: bool = True) -> None:
+        config = Path(self.folder) / "sentinel.conf"
+        if not config.exists():
+            config.write_text(
+                f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\n"
+                f"sentinel monitor limits 127.0.0.1 {self._master.port} {self._quorum}\n"
+                "sentinel down-after-milliseconds limits 1000\nsentinel failover-timeout limits 5000\n"
+            )
+        with open(Path(self.folder) / "log", "ab") as log:
+            self._process = subprocess.Popen([PROGRAM, str(config), "--sentinel"], stdout=log, stderr=log)
+        until(self._answers, "a Sentinel")
+
+
+class Cluster:
+    """Three masters, and a replica of the first."""
+
+    def __init__(self) -> None:
+        options = "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no"
+        self.nodes = [Server(*options) for _ in range(4)]
+        ids = [node.ask("CLUSTER", "MYID") for node in self.nodes]
+        bounds = [0, 5461, 10923, 16384]
+        for at in range(3):
+            self.nodes[at].ask("CLUSTER", "ADDSLOTS", *range(bounds[at], bounds[at + 1]))
+            self.nodes[at].ask("CLUSTER", "SET-CONFIG-EPOCH", at + 1)
+        for node in self.nodes[1:]:
+            self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port)
+        until(
+            lambda: all(node.ask("CLUSTER", "INFO").count("cluster_known_nodes:4") for node in self.nodes), "a cluster"
+        )
+        until(lambda: not isinstance(self.nodes[3].ask("CLUSTER", "REPLICATE", ids[0]), Exception), "a replica")
+        until(lambda: "cluster_state:ok" in self.nodes[3].ask("CLUSTER", "INFO"), "an agreement")
+        for node in self.nodes:
+            until(lambda: "cluster_state:ok" in node.ask("CLUSTER", "INFO"), "an agreement")
+            until(lambda: sum(entry[1] - entry[0] + 1 for entry in node.ask("CLUSTER", "SLOTS")) == 16384, "all slots")
+        until(lambda: "master_link_status:up" in self.nodes[3].ask("INFO", "replication"), "a replica")
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for node in self.nodes:
+            node.__exit__(None, None, None)
+
+
+class Proxy:
+    """A way to a server that can be slow, or drop what goes over it without a word."""
+
+    def __init__(self, port: int, delay: float = 0.0) -> None:
+        self._target = port
+        self.delay = delay
+        self.drops = False
+        #: Bytes of each reply that pass before the rest is dropped.
+        self.cut: int | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets: set[socket.socket] = {self._listener}
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                return
+            for each in near, far:
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sockets |= {near, far}
+            threading.Thread(target=self._pass, args=[near, far, False], daemon=True).start()
+            threading.Thread(target=self._pass, args=[far, near, True], daemon=True).start()
+
+    def _pass(self, here: socket.socket, there: socket.socket, back: bool) -> None:
+        try:
+            while data := here.recv(65536):
+                if back and self.delay:
+                    time.sleep(self.delay)
+                if self.drops:
+                    continue
+                if back and self.cut is not None:
+                    data = data[: self.cut]
+                there.sendall(data)
+        except OSError:
+            pass
+        if not self.drops:
+            for each in here, there:
+                try:
+                    each.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._listener.close()
+        for each in self._sockets:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            each.close()

@@ -1,0 +1,607 @@
+"""What a limiter answers, and after how long, while Redis does not answer: by each client library that is installed, with
+threads and with asyncio, on a single server, behind Sentinel and in a cluster.
+
+It writes the table into the page that OUTAGES_TABLE names, and else looks that clients/README.md has its rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import statistics
+import time
+import unittest
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import redis_ratelimit
+import redis_ratelimit.asyncio
+from redis_ratelimit import Rate, Window, semaphore
+
+from .fixtures import LIBRARIES, make
+from .servers import Cluster, Proxy, Sentinel, Server, Wire, until
+
+DEADLINE = 0.25
+#: In make test-clients; else less of what takes long.
+EVERYTHING = os.environ.get("CLIENTS") == "all"
+#: What a call may take beyond its deadline. RATELIMIT_SLACK is for machines that are busy with other things.
+SLACK = float(os.environ.get("RATELIMIT_SLACK", "0.05"))
+RATE = Rate(10**9, 10**6, 1)
+README = Path(__file__).parents[2] / "README.md"
+
+
+class Answers:
+    """How calls were answered, and after how many seconds."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.seconds: list[float] = []
+
+    def add(self, answer: Any, seconds: float) -> None:
+        if isinstance(answer, BaseException):
+            kind = type(answer).__name__
+        else:
+            kind = "decided" if answer.reachable else "allowed" if answer.allowed else "denied"
+        self.kinds[kind] += 1
+        self.seconds.append(seconds)
+
+    @property
+    def p50(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def max(self) -> float:
+        return max(self.seconds)
+
+    def __repr__(self) -> str:
+        return f"{dict(self.kinds)} p50 {1000 * self.p50:.2f} ms max {1000 * self.max:.2f} ms"
+
+
+class Threads:
+    """A synchronous limiter in as many threads as are wanted."""
+
+    name = "sync"
+    folder = ""
+
+    def __init__(self, client: Any, **options: Any) -> None:
+        self.limiter = redis_ratelimit.Limiter(client, **options)
+
+    def call(self, method: str, *words: Any, **options: Any) -> Any:
+        return getattr(self.limiter, method)(*words, **options)
+
+    def ask(self, answers: Answers, method: str, *words: Any, **options: Any) -> None:
+        begin = time.perf_counter()
+        try:
+            answer = self.call(method, *words, **options)
+        except Exception as error:
+            answer = error
+        answers.add(answer, time.perf_counter() - begin)
+
+    def one_by_one(self, times: int, *words: Any, **options: Any) -> Answers:
+        answers = Answers()
+        for _ in range(times):
+            self.ask(answers, *words, **options)
+        return answers
+
+    def at_once(self, times: int, *words: Any, **options: Any) -> Answers:
+        answers = Answers()
+        with ThreadPoolExecutor(times) as threads:
+            for done in [threads.submit(self.ask, answers, *words, **options) for _ in range(times)]:
+                done.result()
+        return answers
+
+    def each_second(self, times: int, seconds: float, *words: Any) -> Answers:
+        answers = Answers()
+        with ThreadPoolExecutor(times) as threads:
+            begin = time.monotonic()
+            for at in range(int(times * seconds)):
+                time.sleep(max(0.0, begin + at / times - time.monotonic()))
+                threads.submit(self.ask, answers, *words)
+        return answers
+
+    def close(self) -> None:
+        self.limiter.close()
+
+
+class Tasks:
+    """A limiter for asyncio, used from outside of its event loop."""
+
+    name = "asyncio"
+    folder = ".asyncio"
+
+    def __init__(self, client: Any, **options: Any) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.limiter = redis_ratelimit.asyncio.Limiter(client, **options)
+
+    def call(self, method: str, *words: Any, **options: Any) -> Any:
+        return self.loop.run_until_complete(getattr(self.limiter, method)(*words, **options))
+
+    async def ask(self, answers: Answers, method: str, *words: Any, **options: Any) -> None:
+        begin = time.perf_counter()
+        try:
+            answer = await getattr(self.limiter, method)(*words, **options)
+        except Exception as error:
+            answer = error
+        answers.add(answer, time.perf_counter() - begin)
+
+    def one_by_one(self, times: int, *words: Any, **options: Any) -> Answers:
+        answers = Answers()
+
+        async def run() -> None:
+            for _ in range(times):
+                await self.ask(answers, *words, **options)
+
+        self.loop.run_until_complete(run())
+        return answers
+
+    def at_once(self, times: int, *words: Any, **options: Any) -> Answers:
+        answers = Answers()
+
+        async def run() -> None:
+            await asyncio.gather(*(self.ask(answers, *words, **options) for _ in range(times)))
+
+        self.loop.run_until_complete(run())
+        return answers
+
+    def each_second(self, times: int, seconds: float, *words: Any) -> Answers:
+        answers = Answers()
+
+        async def run() -> None:
+            begin, tasks = time.monotonic(), []
+            for at in range(int(times * seconds)):
+                await asyncio.sleep(max(0.0, begin + at / times - time.monotonic()))
+                tasks.append(asyncio.ensure_future(self.ask(answers, *words)))
+            await asyncio.gather(*tasks)
+
+        self.loop.run_until_complete(run())
+        return answers
+
+    def close(self) -> None:
+        self.loop.run_until_complete(self.limiter.aclose())
+        self.loop.close()
+
+
+Kind = type[Threads] | type[Tasks]
+
+
+def sentinel_of(library: str, kind: Kind, ports: list[int], **settings: Any) -> Any:
+    module = import_module(f"{library}{kind.folder}.sentinel")
+    return module.Sentinel([("127.0.0.1", port) for port in ports], **settings).master_for("limits")
+
+
+def kinds() -> Iterator[tuple[str, Kind]]:
+    for library in LIBRARIES if EVERYTHING else LIBRARIES[:1]:
+        yield library, Threads
+        yield library, Tasks
+
+
+def for_each_kind(test: Callable[[Any, str, Kind], None]) -> Callable[[Any], None]:
+    """A test for each library, with threads and with asyncio."""
+
+    @wraps(test)
+    def run(self: Any) -> None:
+        for library, kind in kinds():
+            with self.subTest(library=library, kind=kind.name):
+                test(self, library, kind)
+
+    del run.__wrapped__
+    return run
+
+
+#: The rows of the table: what happens, what a client answers, and the calls by kind of limiter.
+_rows: dict[str, tuple[str, dict[str, Answers]]] = {}
+#: Their order, and with it their names, which are those of the TypeScript client as well.
+ROWS = [
+    "killed",
+    "killed, breaker open",
+    "stopped (SIGSTOP)",
+    "stopped (SIGSTOP), breaker open",
+    "stopped, 200 calls at once",
+    "stopped, 600 calls at once",
+    "packets dropped",
+    "packets dropped, breaker open",
+    "restarted",
+    "idle connections closed (timeout 1)",
+    "CLIENT KILL",
+    "maxclients",
+    "LOADING",
+    "pool full on a slow server",
+    "healthy, 200 calls at once",
+    "healthy, 600 calls at once",
+    "healthy, 600 calls a second",
+]
+
+
+def until_decided(limiter: Any, times: int, key: str) -> None:
+    """Calls until the server decides as many at once. On a machine that is busy some may find no time to connect first."""
+    until(lambda: limiter.at_once(times, "throttle", key, RATE).kinds == {"decided": times}, "decisions")
+
+
+class Outages(unittest.TestCase):
+    @contextmanager
+    def limiter(self, library: str, kind: Kind, port: int, **options: Any) -> Iterator[Any]:
+        own = {"unreachable": "allow", "deadline": DEADLINE}
+        own |= {name: options.pop(name) for name in tuple(options) if name in own}
+        made = kind(make(library, kind.folder, host="127.0.0.1", port=port, **options), **own)
+        try:
+            yield made
+        finally:
+            made.close()
+
+    def row(self, name: str, says: str, library: str, kind: Kind, answers: Answers) -> None:
+        print(f"{name:32} {library:7} {kind.name:8} {answers}", flush=True)
+        if library == LIBRARIES[0]:
+            _rows.setdefault(name, (says, {}))[1][kind.name] = answers
+
+    def assert_unreachable(self, answers: Answers, *, within: float = DEADLINE) -> None:
+        self.assertEqual(set(answers.kinds), {"allowed"}, answers)
+        self.assertLess(answers.max, within + SLACK, answers)
+
+    def assert_decided_again(self, limiter: Any, method: str = "throttle") -> None:
+        """Within 2 seconds, which begin now."""
+        begin = time.monotonic()
+        while not limiter.call(method, "k", RATE).reachable:
+            self.assertLess(time.monotonic() - begin, 2.0 + SLACK)
+            time.sleep(0.01)
+        print(f"  decided again after {time.monotonic() - begin:.3f} s", flush=True)
+
+    def assert_open(self, limiter: Any) -> Answers:
+        """The breaker is open: calls are answered at once, but for those that probe."""
+        answers: Answers = limiter.one_by_one(2000, "throttle", "k", RATE)
+        self.assertEqual(set(answers.kinds), {"allowed"}, answers)
+        self.assertLess(answers.p50, 0.0001, answers)
+        return answers
+
+    def away(
+        self,
+        library: str,
+        kind: Kind,
+        name: str,
+        begin: Callable[[Server, Proxy], None],
+        end: Callable[[Server, Proxy], None],
+    ) -> None:
+        """A server that goes away and comes back, and calls meanwhile."""
+        with Server() as server, Proxy(server.port) as proxy:
+            port = proxy.port if name == "packets dropped" else server.port
+            with self.limiter(library, kind, port) as limiter:
+                until_decided(limiter, 20, "k")
+                begin(server, proxy)
+                answers = limiter.one_by_one(3, "throttle", "k", RATE)
+                self.assert_unreachable(answers)
+                self.row(name, "as `unreachable` says", library, kind, answers)
+                opened = self.assert_open(limiter)
+                self.row(f"{name}, breaker open", "as `unreachable` says, at once", library, kind, opened)
+                for times in 200, 600:
+                    self.assertEqual(set(limiter.at_once(times, "throttle", "k", RATE).kinds), {"allowed"})
+                end(server, proxy)
+                self.assert_decided_again(limiter)
+                until_decided(limiter, 50, "k")
+
+    @for_each_kind
+    def test_killed(self, library: str, kind: Kind) -> None:
+        self.away(library, kind, "killed", lambda server, _: server.kill(), lambda server, _: server.start())
+
+    @for_each_kind
+    def test_stopped(self, library: str, kind: Kind) -> None:
+        self.away(library, kind, "stopped (SIGSTOP)", lambda server, _: server.stop(), lambda server, _: server.go_on())
+
+    @for_each_kind
+    def test_packets_dropped(self, library: str, kind: Kind) -> None:
+        def drop(_: Server, proxy: Proxy) -> None:
+            proxy.drops = True
+
+        def let_pass(_: Server, proxy: Proxy) -> None:
+            proxy.drops = False
+
+        self.away(library, kind, "packets dropped", drop, let_pass)
+
+    @for_each_kind
+    def test_many_calls_at_once_on_a_server_that_stopped(self, library: str, kind: Kind) -> None:
+        for times in 200, 600:
+            with Server() as server, self.limiter(library, kind, server.port) as limiter:
+                limiter.at_once(20, "throttle", "k", RATE)
+                server.stop()
+                answers = limiter.at_once(times, "throttle", "k", RATE)
+                self.row(f"stopped, {times} calls at once", "as `unreachable` says", library, kind, answers)
+                self.assertEqual(set(answers.kinds), {"allowed"}, answers)
+                server.go_on()
+
+    def first_calls(
+        self, library: str, kind: Kind, name: str, happen: Callable[[Server], None], *arguments: str
+    ) -> None:
+        """1,000 first calls after something that closed the idle connections: the server decides each, once."""
+        rounds, each = (20, 50) if EVERYTHING else (4, 50)
+        with Server(*arguments) as server, self.limiter(library, kind, server.port, deadline=5) as limiter:
+            answers = Answers()
+            counted = 0
+            limit = Window(10**6, "1d")
+            for _ in range(rounds):
+                server.ask("DEL", "w")
+                limiter.at_once(each, "throttle", "k", RATE)
+                happen(server)
+                server.ask("DEL", "w")
+                found = limiter.at_once(each, "window", "w", limit)
+                answers.kinds += found.kinds
+                answers.seconds += found.seconds
+                counted += 10**6 - limiter.call("window_ro", "w", limit).remaining
+            self.row(name, "what the server decides", library, kind, answers)
+            self.assertEqual(answers.kinds, {"decided": rounds * each})
+            self.assertEqual(counted, rounds * each)
+
+    @for_each_kind
+    def test_restarted(self, library: str, kind: Kind) -> None:
+        self.first_calls(library, kind, "restarted", lambda server: server.restart())
+
+    @for_each_kind
+    def test_idle_connections_closed(self, library: str, kind: Kind) -> None:
+        def idle(server: Server) -> None:
+            wire = Wire(server.port)
+            until(lambda: wire.ask("CLIENT", "LIST", "TYPE", "normal").count("\n") <= 1, "idle closing")
+            wire.close()
+
+        self.first_calls(library, kind, "idle connections closed (timeout 1)", idle, "--timeout", "1", "--hz", "100")
+
+    @for_each_kind
+    def test_client_kill(self, library: str, kind: Kind) -> None:
+        self.first_calls(library, kind, "CLIENT KILL", lambda server: server.kill_clients())
+
+    @for_each_kind
+    def test_maxclients(self, library: str, kind: Kind) -> None:
+        with Server("--maxclients", "4") as server, self.limiter(library, kind, server.port) as limiter:
+            others = [Wire(server.port) for _ in range(4)]
+            for other in others:
+                other.ask("PING")
+            answers = limiter.one_by_one(4, "throttle", "k", RATE)
+            self.row("maxclients", "raises `Busy`", library, kind, answers)
+            self.assertEqual(set(answers.kinds), {"Busy"}, answers)
+            self.assertLess(answers.max, DEADLINE + SLACK)
+            for other in others:
+                other.close()
+            self.assert_decided_again(limiter)
+
+    @for_each_kind
+    def test_loading(self, library: str, kind: Kind) -> None:
+        with Server("--enable-debug-command", "yes") as server, self.limiter(library, kind, server.port) as limiter:
+            limiter.one_by_one(1, "throttle", "k", RATE)
+            server.ask("DEBUG", "POPULATE", "20000")
+            server.ask("SAVE")
+            server.kill()
+            server.start("--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024", wait=False)
+            until(lambda: "LOADING" in str(server.ask("PING")), "a server that loads")
+            answers = limiter.one_by_one(20, "throttle", "k", RATE)
+            self.row("LOADING", "as `unreachable` says", library, kind, answers)
+            self.assert_unreachable(answers)
+            # It never opens because of error replies: each call asks.
+            self.assertGreater(answers.p50, 0.00002)
+            server.ask("CONFIG", "SET", "key-load-delay", "0")
+            until(lambda: server.ask("PING") == "PONG", "the end of loading")
+            self.assert_decided_again(limiter)
+
+    @for_each_kind
+    def test_pool_full_on_a_slow_server(self, library: str, kind: Kind) -> None:
+        with Server() as server, Proxy(server.port, delay=0.04) as proxy:
+            with self.limiter(library, kind, proxy.port, max_connections=4) as limiter:
+                limiter.one_by_one(1, "throttle", "k", RATE, block=1000)
+                answers = limiter.at_once(200, "throttle", "k", RATE)
+                self.row("pool full on a slow server", "raises `Busy` past the deadline", library, kind, answers)
+                self.assertEqual(set(answers.kinds), {"decided", "Busy"}, answers)
+                self.assertLess(answers.max, DEADLINE + SLACK)
+                # Calls are still decided one by one: the breaker did not open.
+                self.assert_decided_again(limiter)
+
+    @for_each_kind
+    def test_a_healthy_server_that_is_busy_lets_no_flood_through(self, library: str, kind: Kind) -> None:
+        with Server() as server, self.limiter(library, kind, server.port) as limiter:
+            for times in 200, 600:
+                answers = limiter.at_once(times, "throttle", "k", RATE)
+                self.row(f"healthy, {times} calls at once", "decided, or `Busy`", library, kind, answers)
+                self.assertLessEqual(set(answers.kinds), {"decided", "Busy"}, answers)
+            answers = limiter.each_second(600, 2, "throttle", "k", RATE)
+            self.row("healthy, 600 calls a second", "decided, or `Busy`", library, kind, answers)
+            self.assertLessEqual(set(answers.kinds), {"decided", "Busy"}, answers)
+
+    @for_each_kind
+    def test_a_server_so_far_away_that_connecting_takes_longer_than_a_deadline(self, library: str, kind: Kind) -> None:
+        # CLIENT SETNAME, so that there are steps to wait for with each version.
+        with Server() as server, Proxy(server.port, delay=0.1) as proxy:
+            with self.limiter(library, kind, proxy.port, client_name="far") as limiter:
+                answers = limiter.one_by_one(4, "throttle", "k", RATE)
+                self.assert_unreachable(answers)
+                self.assert_decided_again(limiter)
+                self.assertEqual(limiter.one_by_one(5, "throttle", "k", RATE).kinds, {"decided": 5})
+
+    @for_each_kind
+    def test_a_reply_that_stops_in_its_middle(self, library: str, kind: Kind) -> None:
+        with Server() as server, Proxy(server.port) as proxy, self.limiter(library, kind, proxy.port) as limiter:
+            limiter.one_by_one(1, "throttle", "k", RATE)
+            proxy.cut = 7
+            answers = limiter.one_by_one(1, "throttle", "k", RATE)
+            self.assertEqual(answers.kinds, {"allowed": 1})
+            self.assertLess(answers.max, 2 * DEADLINE + SLACK)
+
+    @for_each_kind
+    def test_a_call_that_waits_has_that_much_more_time(self, library: str, kind: Kind) -> None:
+        with Server() as server, self.limiter(library, kind, server.port) as limiter:
+            limiter.call("reserve", "s", semaphore(1))
+            begin = time.monotonic()
+            self.assertEqual(limiter.call("reserve", "s", semaphore(1), block=400).limited, 2)
+            self.assertTrue(0.39 < time.monotonic() - begin < 0.4 + DEADLINE + SLACK)
+            server.stop()
+            begin = time.monotonic()
+            self.assertFalse(limiter.call("reserve", "s", semaphore(1), block=400).reachable)
+            self.assertTrue(0.64 < time.monotonic() - begin < 0.4 + DEADLINE + SLACK)
+            server.go_on()
+
+    @for_each_kind
+    def test_a_call_that_waits_without_end_does_not_wait_so_for_a_connection(self, library: str, kind: Kind) -> None:
+        with Server() as server, self.limiter(library, kind, server.port) as limiter:
+            server.stop()
+            self.assert_unreachable(limiter.one_by_one(1, "reserve", "s", semaphore(1), block=0))
+            server.go_on()
+
+    @for_each_kind
+    def test_the_error_is_raised_or_calls_are_denied_if_that_was_chosen(self, library: str, kind: Kind) -> None:
+        with Server() as server:
+            server.stop()
+            with self.limiter(library, kind, server.port, unreachable="deny") as limiter:
+                self.assertEqual(limiter.one_by_one(5, "throttle", "k", RATE).kinds, {"denied": 5})
+            with self.limiter(library, kind, server.port, unreachable="raise") as limiter:
+                found = limiter.one_by_one(5, "throttle", "k", RATE).kinds
+                self.assertEqual(found, {"TimeoutError": 3, "ConnectionError": 2})
+            server.go_on()
+
+
+class WithSentinel(unittest.TestCase):
+    def test_calls_go_to_the_new_master_after_a_failover(self) -> None:
+        for library, kind in kinds():
+            with self.subTest(library=library, kind=kind.name), Server() as master:
+                with Server("--replicaof", f"127.0.0.1 {master.port}") as replica, Sentinel(master) as sentinel:
+                    until(lambda: "master_link_status:up" in replica.ask("INFO", "replication"), "a replica")
+                    until(
+                        lambda: (
+                            "num-slaves" in str(sentinel.ask("SENTINEL", "REPLICAS", "limits"))
+                            or len(sentinel.ask("SENTINEL", "REPLICAS", "limits")) == 1
+                        ),
+                        "a Sentinel that knows the replica",
+                    )
+                    client = sentinel_of(library, kind, [sentinel.port])
+                    limiter = kind(client, unreachable="allow", deadline=DEADLINE)
+                    try:
+                        until_decided(limiter, 20, "k")
+                        master.stop()
+                        answers = limiter.one_by_one(4, "throttle", "k", RATE)
+                        self.assertEqual(answers.kinds, {"allowed": 4})
+                        self.assertLess(answers.max, DEADLINE + SLACK)
+                        until(lambda: "role:master" in replica.ask("INFO", "replication"), "a failover")
+                        begin = time.monotonic()
+                        while not limiter.call("throttle", "k", RATE).reachable:
+                            self.assertLess(time.monotonic() - begin, 4 + SLACK)
+                            time.sleep(0.01)
+                        print(
+                            f"failover by Sentinel {library} {kind.name} decided after {time.monotonic() - begin:.3f} s"
+                        )
+                        master.go_on()
+                        # Without a Sentinel connections go where they went before.
+                        sentinel.stop()
+                        begin = time.monotonic()
+                        while limiter.at_once(20, "throttle", "k", RATE).kinds != {"decided": 20}:
+                            self.assertLess(time.monotonic() - begin, 2 + SLACK)
+                        sentinel.go_on()
+                    finally:
+                        limiter.close()
+
+    def test_a_sentinel_that_hangs_is_given_up_at_the_deadline(self) -> None:
+        for library, kind in kinds():
+            with self.subTest(library=library, kind=kind.name), Server() as master, Sentinel(master) as sentinel:
+                sentinel.stop()
+                limiter = kind(sentinel_of(library, kind, [sentinel.port]), unreachable="allow", deadline=DEADLINE)
+                answers = limiter.one_by_one(3, "throttle", "k", RATE)
+                self.assertEqual(answers.kinds, {"allowed": 3})
+                self.assertLess(answers.max, DEADLINE + SLACK)
+                sentinel.go_on()
+                limiter.close()
+
+    def test_a_master_that_became_a_replica_is_left(self) -> None:
+        for library, kind in kinds():
+            with self.subTest(library=library, kind=kind.name), Server() as first, Server() as second:
+                with Sentinel(first) as sentinel:
+                    limiter = kind(sentinel_of(library, kind, [sentinel.port]), unreachable="raise", deadline=5)
+                    self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
+                    # As a failover does, but at one moment.
+                    sentinel.ask("SENTINEL", "REMOVE", "limits")
+                    sentinel.ask("SENTINEL", "MONITOR", "limits", "127.0.0.1", second.port, 1)
+                    first.ask("REPLICAOF", "127.0.0.1", second.port)
+                    self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
+                    self.assertEqual(second.ask("EXISTS", "k"), 1)
+                    limiter.close()
+
+
+class InACluster(unittest.TestCase):
+    def test_a_node_that_is_away_takes_no_other_with_it_and_its_replica_takes_over(self) -> None:
+        for library, kind in kinds():
+            with self.subTest(library=library, kind=kind.name), Cluster() as cluster:
+                client = make(library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[1].port)
+                limiter = kind(client, unreachable="allow", deadline=DEADLINE)
+                # "b" lies in the first third of the slots, "a" in the last.
+                for key in "a", "b":
+                    until_decided(limiter, 20, key)
+                cluster.nodes[0].stop()
+                answers = limiter.one_by_one(5, "throttle", "b", RATE)
+                self.assertEqual(answers.kinds, {"allowed": 5})
+                self.assertLess(answers.max, DEADLINE + SLACK)
+                until_decided(limiter, 20, "a")
+                until(lambda: "role:master" in cluster.nodes[3].ask("INFO", "replication"), "a failover")
+                begin = time.monotonic()
+                while not limiter.call("throttle", "b", RATE).reachable:
+                    self.assertLess(time.monotonic() - begin, 4 + SLACK)
+                    time.sleep(0.01)
+                print(f"failover in a cluster {library} {kind.name} decided after {time.monotonic() - begin:.3f} s")
+                cluster.nodes[0].go_on()
+                limiter.close()
+
+    def test_a_slot_that_moved_is_followed_and_no_call_is_lost(self) -> None:
+        for library, kind in kinds():
+            with self.subTest(library=library, kind=kind.name), Cluster() as cluster:
+                client = make(library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[0].port)
+                limiter = kind(client, deadline=5)
+                window = Window(1000, "1d")
+                self.assertEqual(limiter.call("window", "b", window).remaining, 999)
+                source, target = cluster.nodes[0], cluster.nodes[1]
+                slot = source.ask("CLUSTER", "KEYSLOT", "b")
+                ids = [node.ask("CLUSTER", "MYID") for node in (source, target)]
+                target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+                source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+                source.ask("MIGRATE", "127.0.0.1", target.port, "b", 0, 5000)
+                # ASK, by which one call goes to the other node.
+                self.assertEqual(limiter.call("window", "b", window).remaining, 998)
+                for node in target, source:
+                    node.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+                # MOVED.
+                self.assertEqual(limiter.call("window", "b", window).remaining, 997)
+                limiter.close()
+
+
+MARKS = "<!-- outages: python -->\n", "<!-- /outages: python -->"
+
+
+def table() -> str:
+    def times(answers: Answers | None) -> str:
+        if answers is None:
+            return "- | -"
+        return f"{1000 * answers.p50:.2f} ms | {1000 * answers.max:.0f} ms"
+
+    lines = [
+        "| what happens | what a call answers | sync: p50 | max | asyncio: p50 | max |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in ROWS:
+        says, found = _rows[name]
+        lines.append(f"| {name} | {says} | {times(found.get('sync'))} | {times(found.get('asyncio'))} |")
+    return "\n".join(lines) + "\n"
+
+
+class TheTable(unittest.TestCase):
+    """Runs last, by its name's place in the alphabet of this file's classes."""
+
+    def test_stands_in_the_readme(self) -> None:
+        if set(_rows) != set(ROWS):
+            self.skipTest(f"not measured: {', '.join(set(ROWS) - set(_rows))}")
+        page = Path(os.environ.get("OUTAGES_TABLE", README))
+        text = page.read_text("utf-8")
+        before, _, rest = text.partition(MARKS[0])
+        old, _, after = rest.partition(MARKS[1])
+        if "OUTAGES_TABLE" in os.environ:
+            page.write_text(before + MARKS[0] + "\n" + table() + "\n" + MARKS[1] + after, "utf-8")
+            return
+
+        def words(text: str) -> list[list[str]]:
+            return [re.findall(r"[^|]+", line)[:2] for line in text.strip().splitlines()]
+
+        self.assertEqual(sorted(words(old)), sorted(words(table())), "write it: OUTAGES_TABLE=clients/README.md")

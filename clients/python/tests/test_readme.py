@@ -1,0 +1,91 @@
+"""What the README shows runs as it stands there, on the server of RATELIMIT_PORT instead of the usual port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from .fixtures import make
+
+PORT = int(os.environ["RATELIMIT_PORT"])
+CHECKOUT = Path(__file__).parents[3]
+TEXT = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+
+
+class Readme(unittest.TestCase):
+    def setUp(self) -> None:
+        self.plain = make("redis", port=PORT)
+        self.plain.flushall()
+        self.plain.config_set("ratelimit.policies", "free THROTTLE 15 30 60")
+
+    def tearDown(self) -> None:
+        self.plain.config_set("ratelimit.policies", "")
+
+    def run_block(self, block: str) -> dict[str, Any]:
+        """Its names. A client that is given no port takes that of the server of the tests."""
+        names: dict[str, Any] = {"__name__": "readme"}
+        clients = {folder: make("redis", folder, port=PORT) for folder in ("", ".asyncio")}
+        with (
+            mock.patch("redis.Redis", lambda: clients[""]),
+            mock.patch("redis.asyncio.Redis", lambda: clients[".asyncio"]),
+        ):
+            exec(compile(block, "README.md", "exec"), names)
+        return names
+
+    def test_the_first_lines_of_python_run(self) -> None:
+        names = self.run_block(blocks("python")[0])
+        self.assertTrue(names["reply"].allowed and names["reply"].reachable)
+        self.assertEqual(self.plain.exists("user:1"), 0)
+        self.assertEqual(names["limiter"].window_ro("user:1:rename", names["Window"](3, "1d")).remaining, 1)
+        names["limiter"].close()
+
+    def test_the_lines_with_asyncio_run(self) -> None:
+        self.run_block(blocks("python")[1])
+        self.assertEqual(self.plain.exists("user:2:reply", "user:2:rename"), 2)
+
+    def test_the_application_runs(self) -> None:
+        names = self.run_block(blocks("python")[2])
+        statuses = []
+
+        async def send(message: Any) -> None:
+            statuses.append(message.get("status"))
+
+        async def ask() -> None:
+            for _ in range(11):
+                await names["app"]({"type": "http", "client": ("192.0.2.7", 5)}, None, send)
+            await names["limiter"].aclose()
+
+        asyncio.run(ask())
+        self.assertEqual([status for status in statuses if status], [200] * 10 + [429])
+        self.assertEqual(len(blocks("python")), 3, "each block has a test here")
+
+    def test_the_package_is_installed_from_the_checkout(self) -> None:
+        if os.environ.get("CLIENTS") != "all":
+            print("skipped readme: pip install ./clients/python needs a registry: make test-clients", flush=True)
+            self.skipTest("needs a registry")
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            environment = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+            environment.pop("PYTHONPATH", None)
+            for block in blocks("sh"):
+                subprocess.run(["sh", "-ec", block], check=True, cwd=CHECKOUT, env=environment)
+            program = (
+                "import importlib.metadata, redis_ratelimit\n"
+                "print(redis_ratelimit.__version__, importlib.metadata.version('redis-ratelimit-client'))"
+            )
+            command = [f"{folder}/bin/python", "-c", program]
+            shown = subprocess.run(command, check=True, env=environment, cwd=folder, capture_output=True, text=True)
+            versions = shown.stdout.split()
+            self.assertEqual(versions[0], versions[1])

@@ -1,0 +1,93 @@
+/** Remembers whether a server answers, so that calls need not wait for one that does not. */
+
+import { UnreachableError } from "./errors.js";
+
+/** So many calls must fail one after the other before further ones are answered at once. */
+const FAILURES = 3;
+/** The pause between two probes. A server that is back decides again within this and the length of a probe. */
+const PAUSE_MS = 200;
+
+/**
+ * Closed while the server answers. Open after three calls in a row that it did not answer: then a call is answered at once,
+ * without the network, while one probe at a time looks whether the server is back.
+ *
+ * Calls that fail at the same time count as one, as a connection that breaks takes all calls on it along. Three failures in
+ * a row are three calls each of which began after the one before it had failed.
+ */
+export class Breaker {
+  readonly #probe: () => Promise<void>;
+  #failures = 0;
+  #lastFailure = -Infinity;
+  #lastAnswer = -Infinity;
+  #trouble: unknown = undefined;
+  #pause: NodeJS.Timeout | undefined;
+  #probing = false;
+  #open = false;
+
+  /** `probe` resolves once the server answers. */
+  constructor(probe: () => Promise<void>) {
+    this.#probe = probe;
+  }
+
+  get isOpen(): boolean {
+    return this.#open;
+  }
+
+  /** When the server last answered, by performance.now(). */
+  get lastAnswer(): number {
+    return this.#lastAnswer;
+  }
+
+  /** The error of a call that is answered at once. */
+  refusal(): UnreachableError {
+    return new UnreachableError("Redis did not answer the calls before this one", { cause: this.#trouble });
+  }
+
+  /** The server answered: a reply, or an error reply of one that serves. */
+  answered(): void {
+    this.#lastAnswer = performance.now();
+    this.#failures = 0;
+    if (this.#open) this.#close();
+  }
+
+  /** A call that began at `began` was not answered. */
+  failed(began: number, error: unknown): void {
+    this.#trouble = error;
+    if (this.#open || began < this.#lastFailure) return;
+    this.#lastFailure = performance.now();
+    this.#failures += 1;
+    if (this.#failures < FAILURES) return;
+    this.#open = true;
+    this.#look();
+  }
+
+  /** Stops probing. The next call is sent. */
+  reset(): void {
+    this.#failures = 0;
+    this.#close();
+  }
+
+  #close(): void {
+    this.#open = false;
+    clearTimeout(this.#pause);
+    this.#pause = undefined;
+  }
+
+  #look(): void {
+    if (this.#probing) return;
+    this.#probing = true;
+    this.#probe().then(
+      () => {
+        this.#probing = false;
+        this.answered();
+      },
+      (error: unknown) => {
+        this.#probing = false;
+        if (!this.#open) return;
+        this.#trouble = error;
+        // The pause alone does not keep a program running.
+        this.#pause = setTimeout(() => this.#look(), PAUSE_MS).unref();
+      },
+    );
+  }
+}

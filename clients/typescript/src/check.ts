@@ -1,0 +1,54 @@
+/** Checks of what plain JavaScript may pass: what TypeScript would refuse is a TypeError before anything is sent. */
+
+/** How a value is shown in an error. */
+export function shown(value: unknown): string {
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value === "function") return "a function";
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    return String(value);
+  }
+}
+
+/** TypeError unless `given` is an object that has no fields but `allowed`. */
+export function checkOptions(what: string, given: unknown, allowed: readonly string[]): void {
+  if (typeof given !== "object" || given === null || Array.isArray(given)) {
+    throw new TypeError(`the options of ${what} must be an object, not ${shown(given)}`);
+  }
+  for (const name of Object.keys(given)) {
+    if (!allowed.includes(name)) {
+      throw new TypeError(`${what} has no option ${shown(name)}; it has ${allowed.join(", ")}`);
+    }
+  }
+}
+
+/** TypeError unless `given` is a key or an id: a string or bytes. */
+export function checkText(what: string, given: unknown): void {
+  if (typeof given !== "string" && !(given instanceof Uint8Array)) {
+    throw new TypeError(`the ${what} must be a string or a Buffer, not ${shown(given)}`);
+  }
+}
+
+/** TypeError unless `given` is true, false or left out. */
+export function checkFlag(what: string, given: unknown): void {
+  if (given !== undefined && typeof given !== "boolean") {
+    throw new TypeError(`${what} must be true or false, not ${shown(given)}`);
+  }
+}
+
+/** A whole number as it is sent. */
+export function integer(what: string, value: unknown): string {
+  if (typeof value === "bigint") return String(value);
+  if (typeof value !== "number") throw new TypeError(`${what} must be a number or a bigint, not ${shown(value)}`);
+  if (!Number.isSafeInteger(value))
+    throw new RangeError(`${what} must be a whole number, and a bigint beyond 2^53, not ${value}`);
+  return String(value);
+}
+
+/** Milliseconds from `least` on as they are sent. */
+export function milliseconds(what: string, value: unknown, least: number): string {
+  const text = integer(what, value);
+  if (Number(text) < least) throw new RangeError(`${what} must be milliseconds from ${least} on, not ${text}`);
+  return text;
+}

@@ -1,0 +1,436 @@
+/**
+ * Connections of the limiter's own to one server, or to the master that sentinels name. They are made by the client's
+ * duplicate() with settings that are public options of the client library. A connection that breaks is thrown away and
+ * another is opened, so nothing is ever sent twice, and nothing that was given up is sent later.
+ */
+
+import type { Call } from "./calls.js";
+import { Busy, isErrorReply, isServerFull, isUnreachable, UnreachableError } from "./errors.js";
+import type { Word } from "./limits.js";
+
+/** So many calls are under way on a connection at most. Others wait, and are not sent if they are given up. */
+const MOST_UNDER_WAY = 256;
+/** An attempt to connect has as long as a call, but at least so long. */
+const ATTEMPT_MS = 1000;
+/** Without a deadline. */
+const LONG_ATTEMPT_MS = 5000;
+/** The pause before another attempt to connect. */
+const RETRY_MS = 20;
+/** Connections for calls that wait are kept for the next such call, up to so many. */
+const MOST_SPARE = 16;
+
+/** A single client of node-redis, as far as it is used here. */
+export interface NodeRedisClient {
+  readonly isReady: boolean;
+  readonly options?: Record<string, unknown> | undefined;
+  connect(): Promise<unknown>;
+  destroy(): void;
+  duplicate(overrides: object): NodeRedisClient;
+  on(event: string, listener: (error: unknown) => void): unknown;
+  sendCommand(words: Word[]): Promise<unknown>;
+}
+
+/** A single client of ioredis, as far as it is used here. */
+export interface IoredisClient {
+  readonly status: string;
+  readonly options: Record<string, unknown>;
+  call(command: string, ...rest: Word[]): Promise<unknown>;
+  connect(): Promise<unknown>;
+  disconnect(): void;
+  duplicate(overrides: object): IoredisClient;
+  on(event: string, listener: (error: unknown) => void): unknown;
+}
+
+/** What a call's sender is told while it waits. */
+export interface Attempt {
+  /** The caller has its answer already: nothing is to be sent any more. */
+  over: boolean;
+  /** Called when that happens. */
+  abandon?: (() => void) | undefined;
+}
+
+/** A client of either library that connects once. */
+interface Once {
+  connect(): Promise<unknown>;
+  send(words: Word[]): Promise<unknown>;
+  isReady(): boolean;
+  close(): void;
+  /** What an error event said. */
+  trouble: unknown;
+}
+
+function onceOfNodeRedis(client: NodeRedisClient, connectTimeout: number): Once {
+  const socket = { ...(client.options?.["socket"] as object | undefined), connectTimeout };
+  const own = client.duplicate({
+    socket: { ...socket, reconnectStrategy: false, socketTimeout: undefined },
+    commandOptions: undefined,
+    commandsQueueMaxLength: undefined,
+    disableOfflineQueue: false,
+    // Its answer would swallow the error of a server that has no more connections to give.
+    disableClientInfo: true,
+    pingInterval: undefined,
+    clientSideCache: undefined,
+    emitInvalidate: undefined,
+  });
+  const once: Once = {
+    connect: () => own.connect(),
+    send: (words) => own.sendCommand(words),
+    isReady: () => own.isReady,
+    close: () => {
+      try {
+        own.destroy();
+      } catch {
+        // It is closed already.
+      }
+    },
+    trouble: undefined,
+  };
+  own.on("error", (error) => (once.trouble = error));
+  return once;
+}
+
+function onceOfIoredis(client: IoredisClient, connectTimeout: number): Once {
+  const own = client.duplicate({
+    connectTimeout,
+    lazyConnect: true,
+    retryStrategy: () => null,
+    sentinelRetryStrategy: () => null,
+    reconnectOnError: null,
+    autoResendUnfulfilledCommands: false,
+    maxRetriesPerRequest: null,
+    enableOfflineQueue: true,
+    enableAutoPipelining: false,
+    // The limiter asks by itself whether the server serves. By sentinels the client looks whether it found the master.
+    enableReadyCheck: Boolean(client.options["sentinels"]),
+    maxLoadingRetryTime: 200,
+    commandTimeout: undefined,
+    socketTimeout: undefined,
+    blockingTimeout: undefined,
+    disableClientInfo: true,
+    keyPrefix: "",
+  });
+  const once: Once = {
+    connect: () => own.connect(),
+    send: ([command, ...rest]) => own.call(String(command), ...rest),
+    isReady: () => own.status === "ready",
+    close: () => own.disconnect(),
+    trouble: undefined,
+  };
+  own.on("error", (error) => (once.trouble = error));
+  return once;
+}
+
+/** Whether a connection that answered so still serves: an error that is about the command says that it does. */
+const serves = (error: unknown): boolean => isErrorReply(error) && !isUnreachable(error) && !isServerFull(error);
+
+/** An open connection. It is never opened again. */
+class Connection {
+  readonly #once: Once;
+  /** How long a PING took when it was opened. */
+  readonly roundTripMs: number;
+  #lastAnswer = performance.now();
+  #underWay = 0;
+  #isFresh = false;
+  #isClosed = false;
+  #isReplica = false;
+  #check: Promise<boolean> | undefined;
+  #queue: (() => void)[] = [];
+
+  private constructor(once: Once, roundTripMs: number) {
+    this.#once = once;
+    this.roundTripMs = roundTripMs;
+    this.#answered();
+  }
+
+  /** Connects, and asks the server whether it serves. */
+  static async open(once: Once, withinMs: number): Promise<Connection> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new UnreachableError(`no connection within ${withinMs} ms`)), withinMs);
+    });
+    const connected = once.connect();
+    // Sent with the first bytes, so that what the server says when it hangs up at once is the answer to it.
+    const began = performance.now();
+    let roundTripMs = 0;
+    let refusal: unknown;
+    const asked = once.send(["PING"]).then(
+      () => void (roundTripMs = performance.now() - began),
+      (error: unknown) => {
+        if (serves(error)) return;
+        refusal = error;
+        throw error;
+      },
+    );
+    try {
+      await Promise.race([Promise.all([asked, connected]), late]);
+      return new Connection(once, roundTripMs);
+    } catch (error) {
+      asked.catch(() => {});
+      connected.catch(() => {});
+      // What the server said tells more than that the connection was closed, and may come a moment later.
+      await new Promise(setImmediate);
+      once.close();
+      throw (
+        [refusal, error, once.trouble].find((each) => isErrorReply(each) || isServerFull(each)) ?? once.trouble ?? error
+      );
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  get isReady(): boolean {
+    return !this.#isReplica && this.#once.isReady();
+  }
+
+  get lastAnswer(): number {
+    return this.#lastAnswer;
+  }
+
+  get underWay(): number {
+    return this.#underWay;
+  }
+
+  /**
+   * Whether it may have been closed unnoticed: Node tells of that some turns of the event loop later. It is not idle with
+   * calls under way, nor in the turn in which it answered.
+   */
+  get isIdle(): boolean {
+    return this.#underWay === 0 && !this.#isFresh;
+  }
+
+  /** Whether the server answers on it. One that the server closed while it was idle does not. */
+  answers(withinMs: number): Promise<boolean> {
+    this.#check ??= this.#ask(withinMs).finally(() => (this.#check = undefined));
+    return this.#check;
+  }
+
+  async #ask(withinMs: number): Promise<boolean> {
+    const timer = setTimeout(() => this.close(), withinMs);
+    try {
+      await this.#once.send(["PING"]);
+    } catch (error) {
+      if (!isErrorReply(error)) return false;
+      if (!serves(error)) throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+    this.#answered();
+    return true;
+  }
+
+  #answered(): void {
+    this.#lastAnswer = performance.now();
+    if (this.#isFresh) return;
+    this.#isFresh = true;
+    setImmediate(() => (this.#isFresh = false));
+  }
+
+  /** Sends a call, once there is room for it. */
+  send(words: Word[], attempt: Attempt): Promise<unknown> {
+    if (this.#underWay < MOST_UNDER_WAY) return this.#send(words);
+    return new Promise((resolve, reject) => {
+      this.#queue.push(() => {
+        if (attempt.over) this.#next();
+        else this.#send(words).then(resolve, reject);
+      });
+    });
+  }
+
+  #send(words: Word[]): Promise<unknown> {
+    this.#underWay += 1;
+    const reply = this.#once.send(words);
+    reply.then(this.#heard, this.#failed);
+    return reply;
+  }
+
+  readonly #heard = (): void => {
+    this.#answered();
+    this.#underWay -= 1;
+    this.#next();
+  };
+
+  readonly #failed = (error: unknown): void => {
+    if (isErrorReply(error)) {
+      this.#answered();
+      // A master that became a replica: the next connection asks the sentinels anew.
+      this.#isReplica = error.message.startsWith("READONLY ");
+    }
+    this.#underWay -= 1;
+    this.#next();
+  };
+
+  #next(): void {
+    this.#queue.shift()?.();
+  }
+
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#once.close();
+    // What still waits for room fails with the connection.
+    for (const each of this.#queue.splice(0)) each();
+  }
+}
+
+const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+
+/** The connections of a limiter: one for all calls that do not wait, and one for each that does. */
+export class Connections {
+  readonly #source: () => Promise<NodeRedisClient | IoredisClient>;
+  readonly #deadline: number | undefined;
+  /** How long an attempt to connect, or a PING, may take. */
+  readonly #attemptMs: number;
+  /** How many times it was closed. */
+  #closed = 0;
+  #current: Connection | undefined;
+  #opening: Promise<Connection> | undefined;
+  #spare: Connection[] = [];
+  /** What went wrong when a connection was opened last. */
+  trouble: unknown = undefined;
+
+  constructor(source: () => Promise<NodeRedisClient | IoredisClient>, deadline: number | undefined) {
+    this.#source = source;
+    this.#deadline = deadline;
+    this.#attemptMs = deadline === undefined ? LONG_ATTEMPT_MS : Math.max(ATTEMPT_MS, deadline);
+  }
+
+  send(call: Call<unknown>, attempt: Attempt): Promise<unknown> {
+    if (call.blockMs !== undefined) return this.#wait(call, attempt);
+    const connection = this.#current;
+    if (connection?.isReady && !connection.isIdle) return connection.send(call.words, attempt);
+    return this.#connected(attempt).then((found) => found.send(call.words, attempt));
+  }
+
+  /** Opens a connection anew and resolves once the server answers on it. */
+  async probe(): Promise<void> {
+    const before = this.#current;
+    await this.#reopened();
+    if (before !== undefined) this.#retire(before);
+  }
+
+  /** A call that began at `began` had no answer in time. Its connection is not used again if it was silent all the time. */
+  silent(began: number): void {
+    if (this.#current !== undefined && this.#current.lastAnswer < began) this.#retire(this.#current);
+  }
+
+  /** Closes them. The next call opens one again. */
+  close(): void {
+    this.#closed += 1;
+    this.#current?.close();
+    this.#current = undefined;
+    for (const connection of this.#spare.splice(0)) connection.close();
+  }
+
+  #retire(connection: Connection): void {
+    if (this.#current === connection) this.#current = undefined;
+    if (connection.underWay === 0) connection.close();
+    // The calls that are still under way on it have their time.
+    else setTimeout(() => connection.close(), this.#attemptMs).unref();
+  }
+
+  #reopened(): Promise<Connection> {
+    this.#opening ??= this.#open().then(
+      (connection) => {
+        this.#opening = undefined;
+        this.#current = connection;
+        return connection;
+      },
+      async (error: unknown) => {
+        // One pause for all that wait for it.
+        if (this.#mayPass(error)) await sleep(RETRY_MS);
+        this.#opening = undefined;
+        throw error;
+      },
+    );
+    return this.#opening;
+  }
+
+  /** Whether another attempt may go better, as long as the caller waits. */
+  #mayPass(error: unknown): boolean {
+    return this.#deadline !== undefined && (isUnreachable(error) || error instanceof Busy);
+  }
+
+  async #open(): Promise<Connection> {
+    const closed = this.#closed;
+    const withinMs = this.#attemptMs;
+    try {
+      const client = await this.#source();
+      const once = "call" in client ? onceOfIoredis(client, withinMs) : onceOfNodeRedis(client, withinMs);
+      const connection = await Connection.open(once, withinMs);
+      this.trouble = undefined;
+      if (closed === this.#closed) return connection;
+      connection.close();
+      throw new Error("the limiter was closed");
+    } catch (error) {
+      const full = isServerFull(error);
+      this.trouble = full
+        ? new Busy(`the server has no more connections to give: ${error.message}`, { cause: error })
+        : error;
+      throw this.trouble;
+    }
+  }
+
+  async #opened(): Promise<Connection> {
+    try {
+      return await this.#open();
+    } catch (error) {
+      if (this.#mayPass(error)) await sleep(RETRY_MS);
+      throw error;
+    }
+  }
+
+  /** Tries until it has a connection on which the server answers, or the caller has given up. */
+  async #patiently(attempt: Attempt, take: () => Promise<Connection | undefined>): Promise<Connection> {
+    for (;;) {
+      try {
+        const connection = await take();
+        if (connection !== undefined) {
+          if (attempt.over) throw new UnreachableError("the connection came too late");
+          return connection;
+        }
+      } catch (error) {
+        if (attempt.over || !this.#mayPass(error)) throw error;
+      }
+    }
+  }
+
+  #connected(attempt: Attempt): Promise<Connection> {
+    return this.#patiently(attempt, async () => {
+      const connection = this.#current;
+      if (connection === undefined) return this.#reopened();
+      if (connection.isReady && (!connection.isIdle || (await this.#stillThere(connection)))) return connection;
+      this.#retire(connection);
+      return undefined;
+    });
+  }
+
+  async #stillThere(connection: Connection): Promise<boolean> {
+    // Far away a PING would take what the call has.
+    const isNear = this.#deadline === undefined || connection.roundTripMs * 8 < this.#deadline;
+    if (isNear) return connection.answers(this.#attemptMs);
+    // What has arrived from the network is read in one turn of the event loop, and acted on in the next.
+    for (let turn = 0; turn < 3; turn += 1) await new Promise(setImmediate);
+    return connection.isReady;
+  }
+
+  async #wait({ words }: Call<unknown>, attempt: Attempt): Promise<unknown> {
+    const connection = await this.#patiently(attempt, async () => {
+      const spare = this.#spare.pop();
+      if (spare === undefined) return this.#opened();
+      if (spare.isReady && (await spare.answers(this.#attemptMs))) return spare;
+      spare.close();
+      return undefined;
+    });
+    const closed = this.#closed;
+    // A call that is given up hangs up: then it takes nothing.
+    attempt.abandon = () => connection.close();
+    try {
+      return await connection.send(words, attempt);
+    } finally {
+      attempt.abandon = undefined;
+      const isWanted = closed === this.#closed && !attempt.over && this.#spare.length < MOST_SPARE;
+      if (isWanted && connection.isReady) this.#spare.push(connection);
+      else connection.close();
+    }
+  }
+}

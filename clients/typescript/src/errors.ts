@@ -1,0 +1,120 @@
+/** The errors of this library, and which errors of a client library mean that Redis cannot be reached. */
+
+import type { Reply } from "./replies.js";
+
+/** A reservation was denied. `reply` says why, and when to try again. */
+export class Denied extends Error {
+  override readonly name: string = "Denied";
+
+  constructor(readonly reply: Reply) {
+    super(`denied: ${JSON.stringify(reply)}`);
+  }
+}
+
+/** The lease ended before the work did, so there was no reservation left to settle. */
+export class Lapsed extends Error {
+  override readonly name: string = "Lapsed";
+}
+
+/** Redis cannot be reached. `cause` is the last trouble with the connection, if any is known. */
+export class UnreachableError extends Error {
+  override readonly name: string = "UnreachableError";
+}
+
+/** Redis did not answer within the limiter's deadline. */
+export class DeadlineError extends UnreachableError {
+  override readonly name: string = "DeadlineError";
+}
+
+/**
+ * The server answers, but this call had no turn within the deadline: too many calls are under way, or the server accepts no
+ * more connections. `unreachable` does not apply, so that no flood is let through. The answer to a request is 503.
+ */
+export class Busy extends Error {
+  override readonly name: string = "Busy";
+  /** For Express, which answers with the status of an error. */
+  readonly status = 503;
+}
+
+/** The server does not know a command: it has no redis-ratelimit, or one that is too old. */
+export class MissingModule extends Error {
+  override readonly name: string = "MissingModule";
+}
+
+/** The server has no policy of the name that a call gives. */
+export class UnknownPolicyError extends Error {
+  override readonly name: string = "UnknownPolicyError";
+}
+
+const CODES = new Set([
+  ...["ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "ETIMEDOUT", "EPIPE", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH"],
+  ...["ENETUNREACH", "EHOSTDOWN", "ENETDOWN", "ENOENT"],
+]);
+const CLASSES = new Set([
+  "UnreachableError",
+  "DeadlineError",
+  // node-redis
+  "AbortError",
+  "ClientClosedError",
+  "ClientOfflineError",
+  "CommandTimeoutDuringMaintenanceError",
+  "ConnectionTimeoutError",
+  "DisconnectsClientError",
+  "ReconnectStrategyError",
+  "RootNodesUnavailableError",
+  "SocketClosedUnexpectedlyError",
+  "SocketTimeoutDuringMaintenanceError",
+  "SocketTimeoutError",
+  "TimeoutError",
+  // ioredis
+  "ClusterAllFailedError",
+  "MaxRetriesPerRequestError",
+]);
+// The libraries have no classes for these.
+const TEXTS = new RegExp(
+  "^(Connection is closed\\.|Command timed out|Stream isn't writeable|Cluster isn't ready|Cluster is |None of startup nodes" +
+    "|None of the sentinels|All sentinels are unreachable|no valid master node|Socket timeout|connect ETIMEDOUT)",
+);
+// The server answers, but nobody can be served: it loads its data, or lost its master, or a slot's, or only some of a
+// call's keys have moved with their slot.
+const NOBODY_SERVED = /^(LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN) /;
+const NO_MORE_CONNECTIONS = /max number of clients reached/i;
+
+function classNames(error: Error): string[] {
+  const names = [error.name];
+  for (let at: object | null = error; at !== null; at = Object.getPrototypeOf(at) as object | null) {
+    names.push(at.constructor.name);
+  }
+  return names;
+}
+
+const isReplyClass = (name: string): boolean => name === "ErrorReply" || name === "ReplyError";
+
+/** Whether the server answered with an error. */
+export function isErrorReply(error: unknown): error is Error {
+  return error instanceof Error && classNames(error).some(isReplyClass);
+}
+
+/** Whether the server refuses the connection because it has as many as its maxclients. */
+export function isServerFull(error: unknown): error is Error {
+  return error instanceof Error && NO_MORE_CONNECTIONS.test(error.message);
+}
+
+/** Whether the server answers, but cannot serve anybody now. */
+export function servesNobody(error: unknown): boolean {
+  return isErrorReply(error) && NOBODY_SERVED.test(error.message);
+}
+
+/** Whether an error means that Redis cannot be reached. Any other error reply is a mistake in the program or setup. */
+export function isUnreachable(error: unknown): error is Error {
+  if (!(error instanceof Error)) return false;
+  const { message } = error;
+  if (NO_MORE_CONNECTIONS.test(message)) return false;
+  const names = classNames(error);
+  if (names.some(isReplyClass)) return NOBODY_SERVED.test(message);
+  // A pool of node-redis has no client to give: the server is there, and a flood must not be let through.
+  if (message.startsWith("Timeout waiting for a client")) return false;
+  const { code } = error as { code?: unknown };
+  if (typeof code === "string" && CODES.has(code)) return true;
+  return TEXTS.test(message) || names.some((name) => CLASSES.has(name));
+}

@@ -1,0 +1,396 @@
+/**
+ * What calls answer while Redis does not, and after how long. The test measures each row of the table in
+ * clients/README.md, and writes it there if OUTAGES_TABLE is the path of that page. REDIS_SERVER and RATELIMIT_SO are the
+ * server and the module. OUTAGES_CALLS is the number of first calls after idle closing, restart and CLIENT KILL.
+ */
+
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, beforeEach, describe as suite, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Redis } from "ioredis";
+
+import { Busy, Limiter, type Reply } from "../src/index.js";
+import { Proxy, Server, SINGLE, type Opened } from "./servers.js";
+
+const DEADLINE = 250;
+const PAGE = process.env["OUTAGES_TABLE"];
+const CALLS = Number(process.env["OUTAGES_CALLS"] ?? 100);
+const WINDOW = { limit: 1_000_000_000, period: "1d" };
+
+/** For calls that are to be decided: a call that was lost is told at once, one that is only slow is not lost. */
+const PATIENT = 10_000;
+
+/** How late bare timers of the deadline's length are: what a busy machine takes, and no client can give back. */
+class Lateness {
+  /** The most since the test began. */
+  #now = 0;
+  readonly #interval = setInterval(() => {
+    const begin = performance.now();
+    setTimeout(() => {
+      this.#now = Math.max(this.#now, performance.now() - begin - DEADLINE);
+    }, DEADLINE);
+  }, 2);
+
+  /** The deadline, 50 ms, and how late timers were. Only what the page is to say is measured strictly. */
+  get soon(): number {
+    return DEADLINE + (PAGE === undefined ? 1000 : 50) + this.#now;
+  }
+
+  get now(): number {
+    return this.#now;
+  }
+
+  begin(): void {
+    this.#now = 0;
+  }
+
+  end(): void {
+    clearInterval(this.#interval);
+  }
+}
+
+const lateness = new Lateness();
+beforeEach(() => lateness.begin());
+
+/** "decided", "unreachable", "Busy" or another error. */
+type Outcome = string;
+
+interface Told {
+  outcome: Outcome;
+  reply: Reply | undefined;
+  ms: number;
+}
+
+async function told(limiter: Limiter, key = "k"): Promise<Told> {
+  const begin = performance.now();
+  const tell = (outcome: Outcome, reply?: Reply): Told => ({ outcome, reply, ms: performance.now() - begin });
+  try {
+    const reply = await limiter.window(key, WINDOW);
+    return tell(reply.reachable ? "decided" : "unreachable", reply);
+  } catch (error) {
+    return tell(error instanceof Busy ? "Busy" : String(error));
+  }
+}
+
+const atOnce = (limiter: Limiter, count: number): Promise<Told[]> =>
+  Promise.all(Array.from({ length: count }, () => told(limiter)));
+
+/** So many calls in each second. */
+async function aSecond(limiter: Limiter, rate: number, seconds: number): Promise<Told[]> {
+  const begin = performance.now();
+  const calls: Promise<Told>[] = [];
+  while (performance.now() - begin < seconds * 1000) {
+    const due = ((performance.now() - begin) / 1000) * rate;
+    while (calls.length < due) calls.push(told(limiter));
+    await sleep(1);
+  }
+  return Promise.all(calls);
+}
+
+const sorted = (times: number[]): number[] => [...times].sort((one, other) => one - other);
+const middle = (times: number[]): number => sorted(times)[Math.floor(times.length / 2)] ?? 0;
+const most = (times: number[]): number => Math.max(0, ...times);
+const times = (calls: Told[]): number[] => calls.map(({ ms }) => ms);
+const count = (calls: Told[], outcome: Outcome): number => calls.filter((each) => each.outcome === outcome).length;
+
+function all(calls: Told[], outcome: Outcome, withinMs: number): void {
+  const others = new Map<Outcome, number>();
+  for (const each of calls) if (each.outcome !== outcome) others.set(each.outcome, (others.get(each.outcome) ?? 0) + 1);
+  assert.deepEqual([...others], [], `${calls.length} calls should be ${outcome}`);
+  assert.ok(most(times(calls)) <= withinMs, `a call took ${most(times(calls))} ms`);
+}
+
+interface Row {
+  what: string;
+  library: string;
+  answer: string;
+  calls: Told[];
+  then: string;
+  /** How late a bare timer was. */
+  late: number;
+}
+
+const rows: Row[] = [];
+const short = (ms: number): string => (ms < 0.095 ? ms.toFixed(3) : ms < 9.5 ? ms.toFixed(1) : ms.toFixed(0));
+const spans = (calls: Told[]): string => `${short(middle(times(calls)))} / ${short(most(times(calls)))}`;
+
+/** Until the server decides again: how long that took. */
+async function untilDecided(limiter: Limiter): Promise<number> {
+  const begin = performance.now();
+  while ((await told(limiter)).outcome !== "decided") {
+    assert.ok(performance.now() - begin < 20_000, "the server does not decide again");
+    await sleep(5);
+  }
+  return performance.now() - begin;
+}
+
+/** A limiter on a server, or on a proxy before it. */
+async function against(
+  open: (port: number) => Opened,
+  port: number,
+  body: (limiter: Limiter) => Promise<void>,
+  deadline = DEADLINE,
+): Promise<void> {
+  const opened = open(port);
+  const limiter = new Limiter(opened.client, { unreachable: "deny", deadline });
+  try {
+    await body(limiter);
+  } finally {
+    limiter.close();
+    await opened.close();
+  }
+}
+
+/** What is the same for a server that is killed, stopped or cut off. */
+async function outage(
+  what: string,
+  library: string,
+  limiter: Limiter,
+  begin: () => unknown,
+  end: () => unknown,
+): Promise<void> {
+  all(await atOnce(limiter, 100), "decided", 5000);
+  await begin();
+  // Closed: all these wait for their deadline.
+  const waiting = [...(await atOnce(limiter, 200)), ...(await atOnce(limiter, 600))];
+  // Opens meanwhile.
+  const flowing = await aSecond(limiter, 600, 1.5);
+  // Open.
+  const open: Told[] = [];
+  for (let at = 0; at < 1000; at += 1) open.push(await told(limiter));
+  all([...waiting, ...flowing], "unreachable", lateness.soon);
+  all(open, "unreachable", lateness.soon);
+  assert.ok(
+    middle(times(open)) < (PAGE === undefined ? 1 : 0.1),
+    `an open breaker answers after ${middle(times(open))} ms`,
+  );
+  await end();
+  const back = await untilDecided(limiter);
+  assert.ok(back <= 2000, `${back} ms until the server decides again`);
+  const after = await atOnce(limiter, 200);
+  all(after, "decided", 5000);
+  const late = lateness.now;
+  const then = `open: ${short(middle(times(open)))} ms; the server's again after ${short(back)} ms`;
+  rows.push({ what, library, answer: "as `unreachable` says", calls: [...waiting, ...flowing], then, late });
+}
+
+for (const [library, open] of SINGLE) {
+  suite(`${library} in an outage`, () => {
+    test("killed", async () => {
+      const server = await Server.start();
+      await against(open, server.port, (limiter) =>
+        outage(
+          "killed",
+          library,
+          limiter,
+          () => server.kill(),
+          () => server.start(),
+        ),
+      ).finally(() => server.end());
+    });
+
+    test("stopped (SIGSTOP)", async () => {
+      const server = await Server.start();
+      await against(open, server.port, (limiter) =>
+        outage(
+          "stopped (SIGSTOP)",
+          library,
+          limiter,
+          () => server.signal("SIGSTOP"),
+          () => server.signal("SIGCONT"),
+        ),
+      ).finally(() => server.end());
+    });
+
+    test("packets dropped", async () => {
+      const server = await Server.start();
+      const proxy = await Proxy.before(server.port);
+      const drop = (dropping: boolean) => () => void (proxy.dropping = dropping);
+      await against(open, proxy.port, (limiter) =>
+        outage("packets dropped", library, limiter, drop(true), drop(false)),
+      ).finally(() => {
+        proxy.end();
+        return server.end();
+      });
+    });
+
+    /** `rounds` times a first call by each of `many` limiters after what closes their connections. */
+    async function firstCalls(
+      what: string,
+      server: Server,
+      many: number,
+      close: (round: number) => Promise<unknown>,
+      remains: (before: number) => number,
+    ): Promise<void> {
+      const opened = Array.from({ length: many }, () => open(server.port));
+      const limiters = opened.map(({ client }) => new Limiter(client, { unreachable: "deny", deadline: PATIENT }));
+      const calls: Told[] = [];
+      try {
+        for (const [at, limiter] of limiters.entries()) all([await told(limiter, `k${at}`)], "decided", PATIENT + 50);
+        let before = WINDOW.limit - 1;
+        for (let round = 0; round * many < CALLS; round += 1) {
+          await close(round);
+          const found = await Promise.all(limiters.map((limiter, at) => told(limiter, `k${at}`)));
+          all(found, "decided", PATIENT + 50);
+          before = remains(before);
+          for (const { reply } of found) assert.equal(reply?.remaining, before);
+          calls.push(...found);
+        }
+      } finally {
+        for (const limiter of limiters) limiter.close();
+        for (const each of opened) await each.close();
+        await server.end();
+      }
+      const then = `${count(calls, "unreachable")} as unreachable`;
+      rows.push({ what, library, answer: "the server's decision, counted once", calls, then, late: 0 });
+    }
+
+    test("restarted", async () => {
+      const server = await Server.start();
+      const restart = async () => {
+        await server.kill();
+        await server.start();
+      };
+      // The server forgets what was before.
+      await firstCalls("restarted", server, 20, restart, () => WINDOW.limit - 1);
+    });
+
+    test("idle connections closed (timeout 1)", async () => {
+      const server = await Server.start("--timeout", "1");
+      const wait = async (round: number) => {
+        await sleep(1900);
+        // In every other round the program is busy while the server closes them, and sees nothing of it before it calls.
+        const end = performance.now() + 700;
+        while (round % 2 === 1 && performance.now() < end);
+        if (round % 2 === 0) await sleep(700);
+      };
+      await firstCalls("idle connections closed (timeout 1)", server, 50, wait, (before) => before - 1);
+    });
+
+    test("CLIENT KILL", async () => {
+      const server = await Server.start();
+      // The calls follow as soon as the answer to this has come.
+      const kill = () => server.admin.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+      await firstCalls("CLIENT KILL", server, 1, kill, (before) => before - 1);
+    });
+
+    test("maxclients", async () => {
+      const server = await Server.start();
+      await server.admin.config("SET", "maxclients", "1");
+      await against(open, server.port, async (limiter) => {
+        const calls = [...(await atOnce(limiter, 200)), ...(await atOnce(limiter, 600))];
+        all(calls, "Busy", lateness.soon);
+        await server.admin.config("SET", "maxclients", "100");
+        const back = await untilDecided(limiter);
+        assert.ok(back <= 2000);
+        rows.push({
+          what: "maxclients",
+          library,
+          answer: "`Busy`",
+          calls,
+          then: `the server's again after ${short(back)} ms`,
+          late: lateness.now,
+        });
+      }).finally(() => server.end());
+    });
+
+    test("LOADING", async () => {
+      const server = await Server.start();
+      await server.admin.eval("for i = 1, 3000 do redis.call('SET', 'key' .. i, i) end", 0);
+      await server.admin.save();
+      await server.kill();
+      // It answers while it loads for some seconds.
+      server.launch("--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024");
+      await sleep(500);
+      await against(open, server.port, async (limiter) => {
+        const calls = [
+          ...(await atOnce(limiter, 200)),
+          ...(await atOnce(limiter, 600)),
+          ...(await aSecond(limiter, 600, 1)),
+        ];
+        all(calls, "unreachable", lateness.soon);
+        const watcher = new Redis(server.port, "127.0.0.1", { enableReadyCheck: false });
+        while ((await watcher.info("persistence")).includes("\nloading:1")) await sleep(5);
+        watcher.disconnect();
+        const back = await untilDecided(limiter);
+        assert.ok(back <= 2000, `${back} ms until the server decides again`);
+        rows.push({
+          what: "LOADING",
+          library,
+          answer: "as `unreachable` says",
+          calls,
+          then: `the server's again after ${short(back)} ms`,
+          late: lateness.now,
+        });
+      }).finally(() => server.end());
+    });
+
+    test("pool full on a slow server", async () => {
+      const server = await Server.start();
+      const proxy = await Proxy.before(server.port);
+      await against(open, proxy.port, async (limiter) => {
+        await told(limiter);
+        proxy.delayMs = 100;
+        const calls = [
+          ...(await atOnce(limiter, 200)),
+          ...(await atOnce(limiter, 600)),
+          ...(await atOnce(limiter, 2000)),
+        ];
+        calls.push(...(await aSecond(limiter, 600, 2)));
+        assert.equal(count(calls, "unreachable"), 0);
+        assert.equal(count(calls, "decided") + count(calls, "Busy"), calls.length);
+        assert.ok(most(times(calls)) <= lateness.soon, `${most(times(calls))}`);
+        const busy = count(calls, "Busy");
+        assert.ok(0 < busy && busy < calls.length, `${busy} of ${calls.length} are Busy`);
+        const answer = `the server's decision (${calls.length - busy}) or \`Busy\` (${busy})`;
+        rows.push({
+          what: "pool full on a slow server",
+          library,
+          answer,
+          calls,
+          then: "0 as unreachable",
+          late: lateness.now,
+        });
+      }).finally(() => {
+        proxy.end();
+        return server.end();
+      });
+    });
+  });
+}
+
+const MARKS = ["<!-- outages: typescript -->", "<!-- /outages: typescript -->"] as const;
+
+after(() => {
+  lateness.end();
+  const require = createRequire(import.meta.url);
+  const versions = SINGLE.map(([library]) => {
+    const name = library === "ioredis" ? "ioredis" : "redis";
+    return `${library} ${(require(`${name}/package.json`) as { version: string }).version}`;
+  });
+  const lines = [
+    `TypeScript, on ${versions.join(" and ")}, with a deadline of ${DEADLINE} ms, and of ${PATIENT} ms for first calls after`,
+    `restarts, idle closing and CLIENT KILL. Times are in milliseconds. A bare timer of ${DEADLINE} ms was up to`,
+    `${short(most(rows.map(({ late }) => late)))} ms late in the other rows, as the machine had other work.`,
+    "",
+    "| What happens | Client | What a call answers | Calls | After, p50 / max | Then |",
+    "|---|---|---|---|---|---|",
+    ...[...new Set(rows.map(({ what }) => what))].flatMap((what) =>
+      rows
+        .filter((row) => row.what === what)
+        .map(
+          ({ library, answer, calls, then }) =>
+            `| ${what} | ${library} | ${answer} | ${calls.length} | ${spans(calls)} | ${then} |`,
+        ),
+    ),
+  ];
+  console.log(lines.join("\n"));
+  if (PAGE === undefined) return;
+  const text = readFileSync(PAGE, "utf8");
+  const [begin, end] = MARKS.map((mark) => text.indexOf(mark)) as [number, number];
+  assert.ok(0 <= begin && begin < end, `${PAGE} must have the marks ${MARKS.join(" and ")}`);
+  writeFileSync(PAGE, `${text.slice(0, begin + MARKS[0].length)}\n${lines.join("\n")}\n${text.slice(end)}`);
+});

@@ -1,0 +1,203 @@
+/** Servers and proxies of a test's own, and the clients that are tested on them. */
+
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { connect, createServer, type AddressInfo, type Server as TcpServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Redis } from "ioredis";
+import { createClient } from "redis";
+
+import type { Client } from "../src/index.js";
+
+/** A port that nothing listens on. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((closed) => server.close(closed));
+  return port;
+}
+
+/** A server with the module, of REDIS_SERVER and RATELIMIT_SO. It keeps its port and its folder when it is started again. */
+export class Server {
+  readonly #folder = mkdtempSync(join(tmpdir(), "ratelimit-ts-"));
+  #process: ChildProcess | undefined;
+  #admin: Redis | undefined;
+
+  private constructor(readonly port: number) {}
+
+  static async start(...settings: string[]): Promise<Server> {
+    const server = new Server(await freePort());
+    await server.start(...settings);
+    return server;
+  }
+
+  /** Starts it without waiting for its data to be loaded. */
+  launch(...settings: string[]): void {
+    const program = process.env["REDIS_SERVER"] ?? "redis-server";
+    const words = [
+      "--port",
+      `${this.port}`,
+      "--bind",
+      "127.0.0.1",
+      "--dir",
+      this.#folder,
+      "--save",
+      "",
+      "--appendonly",
+      "no",
+    ];
+    const module = process.env["RATELIMIT_SO"];
+    if (module === undefined) throw new Error("RATELIMIT_SO must be the path of the module");
+    this.#process = spawn(program, [...words, "--loadmodule", module, ...settings], { stdio: "ignore" });
+  }
+
+  async start(...settings: string[]): Promise<void> {
+    this.launch(...settings);
+    await this.#connectAdmin();
+  }
+
+  async #connectAdmin(): Promise<void> {
+    this.#admin?.disconnect();
+    this.#admin = new Redis(this.port, "127.0.0.1", { retryStrategy: () => 20, maxRetriesPerRequest: null });
+    this.#admin.on("error", () => {});
+    await this.#admin.ping();
+  }
+
+  /** A connection of the test's own. */
+  get admin(): Redis {
+    return this.#admin as Redis;
+  }
+
+  /** A sentinel that watches a master under the name "limits". */
+  static async sentinelOf(master: Server, quorum: number): Promise<Server> {
+    const server = new Server(await freePort());
+    const config = [
+      `port ${server.port}`,
+      `dir ${server.#folder}`,
+      `sentinel monitor limits 127.0.0.1 ${master.port} ${quorum}`,
+      "sentinel down-after-milliseconds limits 1000",
+      "sentinel failover-timeout limits 10000",
+    ];
+    const file = join(server.#folder, "sentinel.conf");
+    writeFileSync(file, `${config.join("\n")}\n`);
+    server.#process = spawn(process.env["REDIS_SERVER"] ?? "redis-server", [file, "--sentinel"], { stdio: "ignore" });
+    await server.#connectAdmin();
+    return server;
+  }
+
+  /** Three masters of a cluster, and what tells which of them has a slot. */
+  static async cluster(): Promise<{ nodes: Server[]; ofSlot: (slot: number) => Server }> {
+    const settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "60000"];
+    settings.push("--cluster-require-full-coverage", "no");
+    const nodes = [await Server.start(...settings), await Server.start(...settings), await Server.start(...settings)];
+    const ofSlot = (slot: number) => nodes[Math.floor((slot * 3) / 16_384)] as Server;
+    const slots = Array.from({ length: 16_384 }, (_, slot) => slot);
+    for (const node of nodes) {
+      await node.admin.call("CLUSTER", "ADDSLOTS", ...slots.filter((slot) => ofSlot(slot) === node));
+      await node.admin.call("CLUSTER", "MEET", "127.0.0.1", nodes[0]?.port ?? 0);
+    }
+    const agreed = async (node: Server) => {
+      const state = String(await node.admin.call("CLUSTER", "INFO"));
+      return /cluster_state:ok/.test(state) && /cluster_slots_ok:16384/.test(state) && /known_nodes:3/.test(state);
+    };
+    for (const node of nodes) while (!(await agreed(node))) await sleep(50);
+    return { nodes, ofSlot };
+  }
+
+  /** SIGKILL, as a crash would. */
+  async kill(): Promise<void> {
+    const ended = this.#process as ChildProcess;
+    this.#process = undefined;
+    if (ended.exitCode !== null || ended.signalCode !== null) return;
+    ended.kill("SIGKILL");
+    await once(ended, "exit");
+  }
+
+  signal(signal: "SIGSTOP" | "SIGCONT"): void {
+    this.#process?.kill(signal);
+  }
+
+  async end(): Promise<void> {
+    this.#admin?.disconnect();
+    if (this.#process !== undefined) await this.kill();
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
+
+/** A port before a server's, where packets can be dropped or held up. */
+export class Proxy {
+  readonly #sockets = new Set<Socket>();
+  readonly #server: TcpServer;
+  /** What comes is thrown away, in both directions. */
+  dropping = false;
+  /** How long what comes from the server is held up, in milliseconds. */
+  delayMs = 0;
+
+  private constructor(far: number) {
+    this.#server = createServer((near) => {
+      const other = connect(far, "127.0.0.1");
+      this.#join(near, other, () => 0);
+      this.#join(other, near, () => this.delayMs);
+    });
+  }
+
+  static async before(port: number): Promise<Proxy> {
+    const proxy = new Proxy(port);
+    await new Promise<void>((listening) => proxy.#server.listen(0, "127.0.0.1", listening));
+    return proxy;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  #join(one: Socket, other: Socket, delayMs: () => number): void {
+    this.#sockets.add(one);
+    let last = Promise.resolve();
+    one.on("data", (data) => {
+      if (this.dropping) return;
+      if (delayMs() === 0) return void other.write(data);
+      last = last.then(() => sleep(delayMs())).then(() => void other.write(data));
+    });
+    one.on("error", () => {});
+    one.on("close", () => {
+      this.#sockets.delete(one);
+      if (!this.dropping) other.destroy();
+    });
+  }
+
+  end(): void {
+    for (const socket of this.#sockets) socket.destroy();
+    this.#server.close();
+  }
+}
+
+export interface Opened {
+  client: Client;
+  close(): unknown;
+}
+
+/** How each library makes a client of a single server. */
+export const SINGLE: [string, (port: number) => Opened][] = [
+  [
+    "node-redis",
+    (port) => {
+      const client = createClient({ socket: { host: "127.0.0.1", port } });
+      client.on("error", () => {});
+      return { client, close: () => client.isOpen && client.destroy() };
+    },
+  ],
+  [
+    "ioredis",
+    (port) => {
+      const client = new Redis(port, "127.0.0.1", { lazyConnect: true });
+      client.on("error", () => {});
+      return { client, close: () => client.disconnect() };
+    },
+  ],
+];

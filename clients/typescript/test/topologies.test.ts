@@ -1,0 +1,169 @@
+/** Outages behind sentinels and in a cluster. REDIS_SERVER and RATELIMIT_SO are the server and the module. */
+
+import assert from "node:assert/strict";
+import { describe as suite, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Cluster, Redis } from "ioredis";
+import { createCluster, createSentinel } from "redis";
+
+import { Limiter, type Reply } from "../src/index.js";
+import { slotOf } from "../src/slot.js";
+import { Server, type Opened } from "./servers.js";
+
+const DEADLINE = 250;
+/** A machine that runs other tests at the same time is not measured here. */
+const SOON = DEADLINE + 1000;
+const WINDOW = { limit: 1_000_000, period: "1d" };
+
+async function timed(ask: () => Promise<Reply>): Promise<{ reply: Reply; ms: number }> {
+  const begin = performance.now();
+  const reply = await ask();
+  return { reply, ms: performance.now() - begin };
+}
+
+/** Asks until the server decides, for a while. */
+async function decided(ask: () => Promise<Reply>, withinMs: number): Promise<Reply> {
+  const begin = performance.now();
+  for (;;) {
+    const { reply, ms } = await timed(ask);
+    assert.ok(ms <= SOON, `a call took ${ms} ms`);
+    if (reply.reachable) return reply;
+    assert.ok(performance.now() - begin < withinMs, `no decision within ${withinMs} ms`);
+    await sleep(10);
+  }
+}
+
+async function use(opened: Opened, body: (limiter: Limiter) => Promise<void>): Promise<void> {
+  const limiter = new Limiter(opened.client, { unreachable: "deny", deadline: DEADLINE });
+  try {
+    await body(limiter);
+  } finally {
+    limiter.close();
+    await opened.close();
+  }
+}
+
+const SENTINELS: [string, (port: number) => Promise<Opened>][] = [
+  [
+    "node-redis",
+    async (port) => {
+      const client = createSentinel({ name: "limits", sentinelRootNodes: [{ host: "127.0.0.1", port }] });
+      client.on("error", () => {});
+      await client.connect();
+      return { client, close: () => client.destroy() };
+    },
+  ],
+  [
+    "ioredis",
+    async (port) => {
+      const client = new Redis({ name: "limits", sentinels: [{ host: "127.0.0.1", port }] });
+      client.on("error", () => {});
+      await client.ping();
+      return { client, close: () => client.disconnect() };
+    },
+  ],
+];
+
+suite("behind sentinels", () => {
+  for (const [library, open] of SENTINELS) {
+    test(`${library} follows a failover, and a call is counted once`, async () => {
+      const master = await Server.start();
+      const replica = await Server.start("--replicaof", `127.0.0.1 ${master.port}`);
+      const sentinel = await Server.sentinelOf(master, 1);
+      try {
+        const isKnown = async () =>
+          String(await sentinel.admin.call("SENTINEL", "REPLICAS", "limits")).includes(`${replica.port}`);
+        while (!(await isKnown()) || !(await replica.admin.info("replication")).includes("master_link_status:up"))
+          await sleep(50);
+        await use(await open(sentinel.port), async (limiter) => {
+          const ask = () => limiter.window("k", WINDOW);
+          const first = await decided(ask, 10_000);
+          const second = await decided(ask, 10_000);
+          assert.equal(second.remaining, first.remaining - 1);
+          await master.admin.wait(1, 1000);
+          await master.kill();
+          const { reply, ms } = await timed(ask);
+          assert.deepEqual([reply.reachable, reply.limited, ms <= SOON], [false, 1, true]);
+          const last = await decided(ask, 30_000);
+          // Nothing that was given up was sent to the new master.
+          assert.equal(last.remaining, second.remaining - 1);
+        });
+      } finally {
+        await sentinel.end();
+        await replica.end();
+        await master.end();
+      }
+    });
+  }
+});
+
+const CLUSTERS: [string, (port: number) => Promise<Opened>][] = [
+  [
+    "node-redis",
+    async (port) => {
+      const client = createCluster({ rootNodes: [{ url: `redis://127.0.0.1:${port}` }] });
+      client.on("error", () => {});
+      await client.connect();
+      return { client, close: () => client.destroy() };
+    },
+  ],
+  [
+    "ioredis",
+    (port) => {
+      const client = new Cluster([{ host: "127.0.0.1", port }]);
+      client.on("error", () => {});
+      return Promise.resolve({ client, close: () => client.disconnect() });
+    },
+  ],
+];
+
+suite("in a cluster", () => {
+  for (const [library, open] of CLUSTERS) {
+    test(`${library}: a node that is stopped holds up no other node's calls`, async () => {
+      const { nodes, ofSlot } = await Server.cluster();
+      const keyOf = (node: Server): string => {
+        for (let number = 0; ; number += 1) if (ofSlot(slotOf(`k${number}`)) === node) return `k${number}`;
+      };
+      const [one, stopped] = nodes as [Server, Server, Server];
+      try {
+        await use(await open(one.port), async (limiter) => {
+          const [there, away] = [keyOf(one), keyOf(stopped)];
+          const before = await decided(() => limiter.window(away, WINDOW), 10_000);
+          await decided(() => limiter.window(there, WINDOW), 10_000);
+          stopped.signal("SIGSTOP");
+          const open: number[] = [];
+          for (let at = 0; at < 20; at += 1) {
+            const { reply, ms } = await timed(() => limiter.window(away, WINDOW));
+            assert.deepEqual([reply.reachable, ms <= SOON], [false, true]);
+            if (at >= 10) open.push(ms);
+            assert.ok((await limiter.window(there, WINDOW)).reachable);
+          }
+          assert.ok(Math.min(...open) < 5, "the breaker of the node opens");
+          stopped.signal("SIGCONT");
+          const after = await decided(() => limiter.window(away, WINDOW), 5000);
+          assert.ok(after.remaining < before.remaining);
+        });
+      } finally {
+        stopped.signal("SIGCONT");
+        for (const node of nodes) await node.end();
+      }
+    });
+
+    test(`${library}: connections that are killed are opened again`, async () => {
+      const { nodes } = await Server.cluster();
+      const [one] = nodes as [Server, Server, Server];
+      try {
+        await use(await open(one.port), async (limiter) => {
+          for (let round = 0; round < 3; round += 1) {
+            await decided(() => limiter.window(`k${round}`, WINDOW), 10_000);
+            for (const node of nodes) await node.admin.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+            await decided(() => limiter.window(`k${round}`, WINDOW), 5000);
+          }
+        });
+      } finally {
+        for (const node of nodes) await node.end();
+      }
+    });
+  }
+});

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Builds the package of this machine and looks at what is in it: the part of the tests of packages that needs no root and no
+# other system.
+#
+#   scripts/test-package.sh [--if-possible]
+#
+# --if-possible skips, with a line that says so, where a tool is missing and cannot be installed. NO_BUILD=1 takes the package
+# as it is. scripts/test-packages.sh installs it on clean systems.
+set -euo pipefail
+shopt -s inherit_errexit
+cd "$(dirname "$0")/.."
+
+fail() {
+    printf 'FAILED: %s\n' "$*" >&2
+    exit 1
+}
+expect() { # what it is, expected, found
+    [ "$2" = "$3" ] || fail "$1: expected '$2', found '$3'"
+    echo "ok: $1"
+}
+
+tools=(cargo cc libclang python3-venv readelf dpkg-deb redis-server)
+case $(uname -m) in
+x86_64) name=amd64 ;;
+aarch64) name=arm64 ;;
+*) name='' ;;
+esac
+if [ "${1:-}" != --if-possible ]; then
+    scripts/install-tools.sh "${tools[@]}"
+elif [ -z "$name" ]; then
+    echo "skipped test-package: packages are made for amd64 and arm64"
+    exit 0
+elif ! why=$(scripts/install-tools.sh "${tools[@]}" 2>&1); then
+    echo "skipped test-package: ${why##*$'\n'}: make package"
+    exit 0
+fi
+
+[ -n "${NO_BUILD:-}" ] || scripts/package.sh "$name"
+
+dist=${CARGO_TARGET_DIR:-target}/package/dist
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+stem=redis-ratelimit-$version-linux-$name
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+(cd "$dist" && sha256sum --quiet --check SHA256SUMS)
+for file in "libredis_ratelimit-linux-$name.so" "$stem.tar.gz" "$stem.cdx.json" "redis-ratelimit_$version-1_$name.deb" Dockerfile; do
+    expect "checksums of $file" 1 "$(grep -c " $file\$" "$dist/SHA256SUMS")"
+done
+
+tar -C "$work" -xzf "$dist/$stem.tar.gz"
+expect "the module in the archive" "" "$(cmp "$work/$stem/libredis_ratelimit.so" "$dist/libredis_ratelimit-linux-$name.so" 2>&1)"
+dpkg-deb -x "$dist/redis-ratelimit_$version-1_$name.deb" "$work/deb"
+doc=$work/deb/usr/share/doc/redis-ratelimit
+for folder in "$work/$stem" "$doc"; do
+    for file in README.md CHANGELOG.md LICENSE redis.conf.example docs/operations.md examples/metrics; do
+        [ -e "$folder/$file" ] || fail "${folder#"$work/"} has no $file"
+    done
+    expect "the metrics of ${folder##*/}" "" "$(diff -r examples/metrics "$folder/examples/metrics")"
+done
+
+field() { dpkg-deb -f "$dist/redis-ratelimit_$version-1_$name.deb" "$1"; }
+expect "Version" "$version-1" "$(field Version)"
+expect "Homepage" "${HOMEPAGE:-file:///usr/share/doc/redis-ratelimit/README.md}" "$(field Homepage)"
+expect "the changelog's version" "redis-ratelimit ($version-1) unstable; urgency=medium" \
+    "$(gzip -dc "$doc/changelog.Debian.gz" | head -n 1)"
+expect "the changelog" "" "$(gzip -dc "$doc/changelog.gz" | diff - CHANGELOG.md)"
+
+hash=$(sha256sum "$dist/libredis_ratelimit-linux-$name.so" | cut -d' ' -f1)
+expect "the SBOM's hash of the module" "$hash" "$(python3 -c '
+import json, sys
+bom = json.load(open(sys.argv[1]))
+names = {component["bom-ref"] for component in bom["components"]} | {bom["metadata"]["component"]["bom-ref"]}
+for entry in bom["dependencies"]:
+    assert {entry["ref"], *entry["dependsOn"]} <= names, entry
+assert len(names) > 10 and len(bom["dependencies"]) == len(names), names
+[own] = bom["metadata"]["component"]["hashes"]
+print(own["content"])' "$dist/$stem.cdx.json")"
+expect "the image's version" "ARG VERSION=$version" "$(grep '^ARG VERSION=' "$dist/Dockerfile")"
+
+printf '%s\n' '# Changelog' '' '## [Unreleased]' '' '- new' '' '## [1.1.0] - 2026-01-02' '' '- this' '' '## [1.0.0]' '' '- old' >"$work/notes.md"
+expect "the notes of a version" "- this" "$(scripts/release-notes.sh 1.1.0 "$work/notes.md" | grep .)"
+! scripts/release-notes.sh 1.2.0 "$work/notes.md" 2>/dev/null || fail "there are notes of a version that the changelog does not know"
+
+# Loaded and asked.
+module=$dist/libredis_ratelimit-linux-$name.so
+port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+"$(scripts/find-server.sh)" --bind 127.0.0.1 --port "$port" --save '' --dir "$work" --loadmodule "$(realpath "$module")" >"$work/log" 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null; wait; rm -rf "$work"' EXIT
+expect "the first answer" "0 16 15 -1 2" "$(python3 - "$port" <<'END'
+import socket, sys, time
+
+for _ in range(100):
+    try:
+        with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 5) as server:
+            server.sendall(b"RL.THROTTLE user:1 15 30 60 1\r\n")
+            lines = server.makefile("rb")
+            assert lines.readline() == b"*5\r\n"
+            print(*(int(lines.readline()[1:]) for _ in range(5)))
+        break
+    except OSError:
+        time.sleep(0.1)
+END
+)"

@@ -1,0 +1,56 @@
+//! Which build this is, and what it says of itself when it is loaded.
+
+use super::settings;
+use crate::commands::policies;
+use crate::redis::call::Context;
+use crate::redis::guard::note;
+use std::ffi::{c_int, CStr, CString};
+
+/// The version of the module.
+pub const VERSION: &CStr = c_text(concat!(env!("CARGO_PKG_VERSION"), "\0"));
+
+/// The commit that it was built from, in short; `unknown` where the build was not told.
+pub const COMMIT: &CStr = c_text(concat!(env!("RATELIMIT_COMMIT"), "\0"));
+
+/// The version as MODULE LIST shows it: 10000 * major + 100 * minor + patch.
+pub const NUMBER: c_int = number(env!("CARGO_PKG_VERSION_MAJOR"))
+    .saturating_mul(10_000)
+    .saturating_add(number(env!("CARGO_PKG_VERSION_MINOR")).saturating_mul(100))
+    .saturating_add(number(env!("CARGO_PKG_VERSION_PATCH")));
+
+const fn c_text(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"",
+    }
+}
+
+const fn number(digits: &str) -> c_int {
+    match c_int::from_str_radix(digits, 10) {
+        Ok(number) => number,
+        Err(_) => 0,
+    }
+}
+
+/// The longest line that the servers do not cut, with room for what they write before it.
+const LONGEST: usize = 900;
+
+/// Writes a line to the log: which build this is, how many policies there are, and the settings that are not at their
+/// defaults.
+pub fn log_load(ctx: Context) {
+    let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
+    let policies = policies::tell().len();
+    let mut line =
+        format!("redis-ratelimit: version {version}, commit {commit}, {policies} policies");
+    let changed = settings::changed();
+    // The table of policies is long, and told by its number.
+    let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();
+    line.push_str(if changed.is_empty() { ", default settings" } else { ", settings:" });
+    for (name, value) in changed {
+        line.push_str(&format!(" {name} {}", value.escape_ascii()));
+    }
+    line.truncate(LONGEST);
+    if let Ok(line) = CString::new(line) {
+        note(ctx, &line);
+    }
+}

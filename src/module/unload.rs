@@ -1,0 +1,159 @@
+//! MODULE UNLOAD: refused where it would lose settings, with the line in the log that loads the module with them.
+
+use super::settings;
+use crate::config::ALLOW_UNLOAD;
+use crate::redis::call::Context;
+use crate::redis::config::has_settings;
+use crate::redis::guard::warn;
+use crate::redis::load::own_path;
+use std::ffi::CString;
+
+/// The longest piece of a command in one line of the log. Servers cut lines at 1,024 bytes.
+const PIECE: usize = 880;
+
+/// Whether MODULE UNLOAD may go on: if no setting differs from its default, or if the setting `allow-unload` permits it.
+pub fn may_unload(ctx: Context) -> bool {
+    let changed = settings::changed();
+    if changed.is_empty() {
+        return true;
+    }
+    let permitted = ALLOW_UNLOAD.get();
+    let what = match changed.as_slice() {
+        [_] => "a setting that is not at its default".into(),
+        more => format!("{} settings that are not at their defaults", more.len()),
+    };
+    let first = match (permitted, has_settings()) {
+        (true, _) => format!("MODULE UNLOAD loses {what}. The next line loads the module with them"),
+        (false, true) => format!(
+            "MODULE UNLOAD is refused, as it would lose {what}. CONFIG SET ratelimit.allow-unload yes permits it. The next line \
+             then loads the module with them"
+        ),
+        (false, false) => format!(
+            "MODULE UNLOAD is refused, as it would lose {what}. The load arguments 'allow-unload yes' permit it; this server \
+             has to be restarted for that. The next line loads the module with them"
+        ),
+    };
+    log(ctx, &first);
+    let path = own_path().unwrap_or_else(|| b"libredis_ratelimit.so".to_vec());
+    let pieces = pieces(&load_line(&path, &changed, has_settings()));
+    for (at, piece) in pieces.iter().enumerate() {
+        match pieces.len() {
+            1 => log(ctx, piece),
+            all => log(
+                ctx,
+                &format!(
+                    "(part {} of {all}, to be joined by blanks) {piece}",
+                    at.saturating_add(1)
+                ),
+            ),
+        }
+    }
+    permitted
+}
+
+fn log(ctx: Context, text: &str) {
+    if let Ok(line) = CString::new(format!("redis-ratelimit: {text}")) {
+        warn(Some(ctx), &line);
+    }
+}
+
+/// The command that loads the module with these settings: MODULE LOADEX, or, for servers that have no settings of
+/// modules, MODULE LOAD with load arguments, among them the permission without which this line would not be needed.
+fn load_line(path: &[u8], changed: &[(&str, Vec<u8>)], has_settings: bool) -> String {
+    let (command, before, permission) = match has_settings {
+        true => ("MODULE LOADEX", " CONFIG ratelimit.", ""),
+        false => ("MODULE LOAD", " ", " allow-unload yes"),
+    };
+    let mut line = format!("{command} {}{permission}", quoted(path));
+    for (name, value) in changed {
+        line.push_str(before);
+        line.push_str(name);
+        line.push(' ');
+        line.push_str(&quoted(value));
+    }
+    line
+}
+
+/// A word of a command, in quotes where redis-cli needs them.
+fn quoted(word: &[u8]) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
+    let mut text = String::new();
+    if !word.is_empty() && word.iter().all(is_plain) {
+        text.extend(word.iter().map(|byte| char::from(*byte)));
+        return text;
+    }
+    text.push('"');
+    for byte in word {
+        match byte {
+            b'"' | b'\\' => text.extend(['\\', char::from(*byte)]),
+            b' '..=b'~' => text.push(char::from(*byte)),
+            other => text.push_str(&format!("\\x{other:02x}")),
+        }
+    }
+    text.push('"');
+    text
+}
+
+/// A line in pieces that are short enough for the log, cut at blanks.
+fn pieces(line: &str) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    // A longer word is cut. Only a table of policies can have one, of semicolons, where a blank more does no harm.
+    for word in line.split(' ').flat_map(|word| chunks(word, PIECE)) {
+        let Some(piece) = pieces.last_mut() else { continue };
+        if !piece.is_empty() && piece.len().saturating_add(word.len()) >= PIECE {
+            pieces.push(word.to_owned());
+            continue;
+        }
+        if !piece.is_empty() {
+            piece.push(' ');
+        }
+        piece.push_str(word);
+    }
+    pieces
+}
+
+/// A word of ASCII in chunks of at most `most` bytes.
+fn chunks(word: &str, most: usize) -> Vec<&str> {
+    let (mut chunks, mut rest) = (Vec::new(), word);
+    while let Some((chunk, more)) = rest.split_at_checked(most) {
+        chunks.push(chunk);
+        rest = more;
+    }
+    if chunks.is_empty() || !rest.is_empty() {
+        chunks.push(rest);
+    }
+    chunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_keeps_what_was_changed_with_quotes_where_they_are_needed() {
+        let changed =
+            [("lease", b"5".to_vec()), ("policies", b"a WINDOW 5 60;\n\"b\\ \xff".to_vec())];
+        assert_eq!(
+            load_line(b"/a b/c.so", &changed, true),
+            r#"MODULE LOADEX "/a b/c.so" CONFIG ratelimit.lease 5 CONFIG ratelimit.policies "a WINDOW 5 60;\x0a\"b\\ \xff""#
+        );
+        assert_eq!(
+            load_line(b"/c.so", &changed[..1], false),
+            "MODULE LOAD /c.so allow-unload yes lease 5"
+        );
+        assert_eq!(quoted(b""), "\"\"");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_at_blanks_into_pieces_that_a_log_takes() {
+        let line = (0..1_000).map(|number| format!("word{number}")).collect::<Vec<_>>().join(" ");
+        let pieces = pieces(&line);
+        assert!(pieces.len() > 5 && pieces.iter().all(|piece| piece.len() <= PIECE), "{pieces:?}");
+        assert_eq!(pieces.join(" "), line);
+        assert_eq!(super::pieces("MODULE LOAD x"), ["MODULE LOAD x"]);
+        let long = [";".repeat(PIECE * 2), "a  b".into()].join(" ");
+        let pieces = super::pieces(&long);
+        assert_eq!(pieces.join(" ").replace("; ;", ";;"), long);
+        assert!(pieces.iter().all(|piece| piece.len() <= PIECE));
+    }
+}

@@ -1,0 +1,57 @@
+//! Commands over several keys in a cluster.
+//!
+//! A server routes such a command by all its keys only where it asks the module for them. Others know the first one, and
+//! look a key up in the table of the slot of that one, whichever slot the key is in. So the module compares the slots
+//! itself, everywhere, before it opens a key.
+
+use super::api::api;
+use super::call::Call;
+use super::{key, slot};
+use std::ops::Range;
+
+/// How the keys of a call lie in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Together: in one slot, which this node serves for all of them. So it is without a cluster.
+    None,
+    /// In different slots.
+    Slots,
+    /// In one slot, which is moving from node to node, and not all of them are here.
+    Nodes,
+}
+
+/// How the keys lie that are these arguments of a call. The server has let the call pass for the first of them.
+pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
+    let ctx = call.context();
+    if keys.len() < 2 || !ctx.is_in_cluster() {
+        return Spread::None;
+    }
+    let mut slots = keys.clone().filter_map(|at| call.argument(at)).map(slot::of_key);
+    let first = slots.next();
+    if !slots.all(|slot| Some(slot) == first) {
+        return Spread::Slots;
+    }
+    // A key that is here is served here, whether its slot is moving or not.
+    let is_here = |at| call.key_at(at).is_some_and(|name| key::is_here(ctx, name));
+    if keys.clone().all(is_here) || are_served(call, keys) {
+        Spread::None
+    } else {
+        Spread::Nodes
+    }
+}
+
+/// Whether the server would let this client's command over these keys pass. It asks whether the slot is moving, and
+/// whether the client was sent here (ASKING), which the API does not tell.
+fn are_served(call: &Call, keys: Range<usize>) -> bool {
+    let names = call.raw_arguments(keys);
+    let (ctx, command) = (call.context().raw(), c"EXISTS".as_ptr());
+    // SAFETY: the context is live; "v" takes strings, which the running call keeps, and their number.
+    let reply =
+        unsafe { api!(RedisModule_Call(ctx, command, c"v".as_ptr(), names.as_ptr(), names.len())) };
+    // For keys that are not served here there is no reply.
+    if !reply.is_null() {
+        // SAFETY: the reply is ours to free, once.
+        unsafe { api!(RedisModule_FreeCallReply(reply)) };
+    }
+    !reply.is_null()
+}
