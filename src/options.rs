@@ -499,7 +499,9 @@ impl<'a> Options<'a> {
         name: &[u8],
         next: impl FnOnce() -> Option<&'a [u8]>,
     ) -> Result<(), Error> {
-        let row = known.rows().find(|row| name.eq_ignore_ascii_case(row.name.as_bytes()));
+        // Most write it as the documentation does.
+        let is_it = |own: &[u8]| own == name || own.eq_ignore_ascii_case(name);
+        let row = known.rows().find(|row| is_it(row.name.as_bytes()));
         let row = row.ok_or_else(|| Error::UnknownOption(name.into()))?;
         if self.seen.contains(row.option) {
             return Err(Error::Twice(row.name));

@@ -180,6 +180,8 @@ fn of_reserve(table: &Table) -> Vec<Goal> {
         let bound = if others == 0 { 0.6 } else { 0.35 };
         let goal = Goal::beside(table, BARE, &row(reserve::APPLY), &row(reserve::LUA_APPLY), bound);
         goals.push(goal);
+        let counts = row(reserve::APPLY_COUNTLAPSED);
+        goals.push(Goal::beside(table, BARE, &counts, &row(reserve::APPLY), 1.05));
     }
     goals
 }

@@ -36,6 +36,8 @@ pub const APPLIED_BESIDE: [u64; 3] = [0, 10, 100];
 
 pub const RELEASE: &str = "RL.ACQUIRE + RL.RELEASE";
 pub const APPLY: &str = "RL.ACQUIRE + RL.APPLY";
+/// The same with a hold that outlasts its lease, of as much as there is.
+pub const APPLY_COUNTLAPSED: &str = "RL.ACQUIRE ATMOST COUNTLAPSED + RL.APPLY";
 pub const LUA_RELEASE: &str = "semaphore Lua + ZREM";
 pub const LUA_APPLY: &str = "acquire Lua + apply Lua";
 
@@ -72,13 +74,22 @@ pub fn release(others: u64) -> Workload {
 
 /// A reservation that becomes an event, in a full window which an event leaves at each call.
 pub fn apply(others: u64) -> Workload {
+    apply_with(APPLY, "", others)
+}
+
+/// The same with COUNTLAPSED.
+fn apply_countlapsed(others: u64) -> Workload {
+    apply_with(APPLY_COUNTLAPSED, " ATMOST COUNTLAPSED", others)
+}
+
+fn apply_with(name: &str, options: &'static str, others: u64) -> Workload {
     let limit = others + EVENTS + ROOM;
-    let acquire = move |i| format!("RL.ACQUIRE {} {limit} 60", key(i, others));
+    let acquire = move |i| format!("RL.ACQUIRE {} {limit} 60{options}", key(i, others));
     let settle =
         move |i, reply: &Reply| format!("RL.APPLY {} {}", key(i, others), reply.at(5).text());
     let pace_us = PERIOD_US as f64 / (EVENTS * KEYS) as f64;
     let filling = Workload::new("filling", acquire).settled_by(settle).paced(pace_us);
-    Workload::new(row(APPLY, others), acquire)
+    Workload::new(row(name, others), acquire)
         .settled_by(settle)
         .paced(pace_us)
         .led_in_by(filling, (EVENTS * KEYS) as usize)
@@ -164,6 +175,7 @@ pub fn table(decisions: usize, others: &[u64]) -> Result<Table> {
         meter.add(&mut table, &lua, None)?;
         if APPLIED_BESIDE.contains(&others) {
             meter.add(&mut table, &apply(others), Some(row(LUA_APPLY, others)))?;
+            meter.add(&mut table, &apply_countlapsed(others), Some(row(APPLY, others)))?;
             let lua = lua_apply(&meter.host().scripts, others);
             meter.add(&mut table, &lua, None)?;
         }
