@@ -4,7 +4,8 @@ use super::arguments::Arguments;
 use super::{lines, spot};
 use crate::error::Error;
 use crate::options::Known;
-use crate::redis::call::{Call, Context};
+use crate::redis::call::Call;
+use crate::redis::context::Context;
 use crate::state::inspect::{contents, BucketContents, Contents, WindowContents};
 use crate::stats::Replied;
 

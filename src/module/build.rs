@@ -2,7 +2,7 @@
 
 use super::settings;
 use crate::commands::policies;
-use crate::redis::call::Context;
+use crate::redis::context::Context;
 use crate::redis::guard::note;
 use std::ffi::{c_int, CStr, CString};
 

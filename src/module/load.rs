@@ -4,7 +4,7 @@ use super::info::Section;
 use super::{build, callbacks, commands, settings, unload};
 use crate::commands::{observe, policies, waiting};
 use crate::config;
-use crate::redis::call::Context;
+use crate::redis::context::Context;
 use crate::redis::events::{self, Handlers};
 use crate::redis::load::{export, promise, Module, Promises};
 use crate::redis::{blocking, command, info};

@@ -6,8 +6,8 @@ use crate::config::{
     POLICIES_ONLY, TOP_KEYS, WINDOW_ENTRIES,
 };
 use crate::error::Error;
-use crate::redis::call::Context;
 use crate::redis::config::{Number, Refused, Setting, Switch, Text, Value};
+use crate::redis::context::Context;
 use crate::zones::zones;
 use engine::decimal::parse_i64;
 use std::ffi::CStr;

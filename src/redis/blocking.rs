@@ -9,7 +9,8 @@
 //! blocked on a key of a slot that it has lost.
 
 use super::api::api;
-use super::call::{Call, Context};
+use super::call::Call;
+use super::context::Context;
 use super::guard::guard;
 use super::load::tick;
 use super::text::OwnedString;

@@ -1,7 +1,7 @@
 //! Settings of the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on.
 
 use super::api::optional;
-use super::call::Context;
+use super::context::Context;
 use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
 use redis_module::raw;

@@ -2,7 +2,7 @@
 //! with the same effect, so that the two cannot differ.
 
 use super::api::api;
-use super::call::{Context, KeyName};
+use super::context::{Context, KeyName};
 use super::text::OwnedString;
 use engine::text::Text;
 use redis_module::raw;

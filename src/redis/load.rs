@@ -1,7 +1,8 @@
 //! MODULE LOAD and UNLOAD.
 
 use super::api::{api, missing, optional};
-use super::call::{arguments, Context};
+use super::call::arguments;
+use super::context::Context;
 use super::guard::{guard, set_panic_line, warn};
 use super::text::bytes_of;
 use super::{config, key};

@@ -13,6 +13,7 @@ pub mod call;
 pub mod clock;
 pub mod command;
 pub mod config;
+pub mod context;
 pub mod events;
 #[cfg(test)]
 pub mod fake;

@@ -13,7 +13,7 @@
 //! large, large, ...              in no order
 //! ```
 
-use crate::redis::call::Context;
+use crate::redis::context::Context;
 use crate::redis::events;
 use engine::index::Index;
 use foldhash::quality::RandomState;
