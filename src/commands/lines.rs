@@ -8,10 +8,11 @@ use crate::error::Error;
 use crate::redis::blocking::{count_turns, start_timer, stop_timer, turn, Blocked, ClientId};
 use crate::redis::call::CommandNumber;
 use crate::redis::clock::{monotonic_us, wall_time_us};
+use crate::redis::main_thread::MainThread;
 use engine::line::{self, Cause, Gone, LineId, Place, Reply, Step, Ticket, Timer};
 use engine::request::Request;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A call that waits.
 #[derive(Clone, Copy)]
@@ -64,23 +65,22 @@ impl line::Parts for Server {
 
 type Lines = line::Lines<Server>;
 
-static LINES: Mutex<Lines> = Mutex::new(Lines::new());
+static LINES: MainThread<Lines> = MainThread::new(Lines::new());
 
 /// How many lines there are, so that commands pay nothing while there are none.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 fn look<T>(question: impl FnOnce(&Lines) -> T) -> T {
-    question(&LINES.lock().unwrap_or_else(PoisonError::into_inner))
+    LINES.with(|lines| question(lines))
 }
 
 fn change<T>(transition: impl FnOnce(&mut Lines, u64) -> T) -> T {
     let now_us = monotonic_us();
-    let (result, timer) = {
-        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = transition(&mut lines, now_us);
+    let (result, timer) = LINES.with(|lines| {
+        let result = transition(lines, now_us);
         OPEN.store(lines.lines(), Ordering::Relaxed);
         (result, lines.timer(now_us))
-    };
+    });
     match timer {
         Timer::Keep => {}
         Timer::Stop => stop_timer(),
@@ -223,10 +223,8 @@ pub fn clock_stepped_back() {
 }
 
 /// Forgets everything, before the module goes: the server lets it go only when nobody waits.
-pub fn release() {
-    let old =
-        std::mem::replace(&mut *LINES.lock().unwrap_or_else(PoisonError::into_inner), Lines::new());
-    drop(old);
+pub fn unload() {
+    drop(LINES.with(std::mem::take));
     stop_timer();
 }
 

@@ -8,28 +8,29 @@ use crate::options::{Known, Options};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::events::notify;
+use crate::redis::main_thread::MainThread;
 use crate::state::Spot;
 use crate::stats::Replied;
 use engine::heavy::{Key, Recent};
 use engine::request::Request;
-use std::sync::{Mutex, PoisonError};
 
 /// The longest key that RL.TOP shows; longer ones are cut.
 const MAX_KEY: usize = 256;
 
 /// The keys that are denied most, by database and name.
-static TOP: Mutex<Option<Recent>> = Mutex::new(None);
+static TOP: MainThread<Option<Recent>> = MainThread::new(None);
 
 fn top<T>(body: impl FnOnce(&mut Recent) -> T) -> T {
-    let mut top = TOP.lock().unwrap_or_else(PoisonError::into_inner);
-    body(top.get_or_insert_with(|| {
-        Recent::new(usize::try_from(config::TOP_KEYS.get()).unwrap_or(usize::MAX))
-    }))
+    TOP.with(|top| {
+        body(top.get_or_insert_with(|| {
+            Recent::new(usize::try_from(config::TOP_KEYS.get()).unwrap_or(usize::MAX))
+        }))
+    })
 }
 
 /// Forgets which keys were denied: after RESET, where the setting `top-keys` changes, and before the module goes.
 pub fn forget_top() {
-    *TOP.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    drop(TOP.with(Option::take));
 }
 
 /// Notes how a request ended, once it is replied.

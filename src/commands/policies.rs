@@ -4,9 +4,10 @@ use super::limits::{Given, Shape};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
+use crate::redis::main_thread::MainThread;
 use crate::stats::{Counter, Replied};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A limit that has a name.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +72,7 @@ struct Table {
     before: (Vec<u8>, BTreeMap<Vec<u8>, Row>),
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table {
+static TABLE: MainThread<Table> = MainThread::new(Table {
     text: Vec::new(),
     rows: BTreeMap::new(),
     by_id: BTreeMap::new(),
@@ -79,18 +80,14 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
     before: (Vec::new(), BTreeMap::new()),
 });
 
-fn table<T>(body: impl FnOnce(&mut Table) -> T) -> T {
-    body(&mut TABLE.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
 /// The policy of this name.
 pub fn named(name: &[u8]) -> Option<Arc<Policy>> {
-    table(|table| table.rows.get(name).map(|row| Arc::clone(&row.policy)))
+    TABLE.with(|table| table.rows.get(name).map(|row| Arc::clone(&row.policy)))
 }
 
 /// The table as it was given.
 pub fn text() -> Vec<u8> {
-    table(|table| table.text.clone())
+    TABLE.with(|table| table.text.clone())
 }
 
 /// How a call on a policy ended.
@@ -106,7 +103,7 @@ pub enum Ended {
 
 /// Counts a call on the policy of this number. One that is no longer in the table is not counted.
 pub fn count(id: u64, ended: Ended) {
-    table(|table| {
+    TABLE.with(|table| {
         let Some(counts) = table.by_id.get(&id) else { return };
         match ended {
             Ended::Allowed => &counts.allowed,
@@ -120,7 +117,7 @@ pub fn count(id: u64, ended: Ended) {
 /// Replaces the whole table by what `text` defines. The counts of names that stay go on; so do all where this is the
 /// text that was replaced last.
 pub fn replace(text: &[u8], definitions: Definitions) {
-    table(|table| {
+    TABLE.with(|table| {
         let mut rows = BTreeMap::new();
         let (old_text, mut gone) = std::mem::take(&mut table.before);
         if old_text == text {
@@ -145,8 +142,8 @@ pub fn replace(text: &[u8], definitions: Definitions) {
 }
 
 /// Forgets the table, before the module goes.
-pub fn release() {
-    table(|table| {
+pub fn unload() {
+    TABLE.with(|table| {
         table.text = Vec::new();
         table.rows = BTreeMap::new();
         table.by_id = BTreeMap::new();
@@ -166,7 +163,7 @@ pub struct Told {
 
 /// All policies, in the order of the bytes of their names.
 pub fn tell() -> Vec<Told> {
-    table(|table| {
+    TABLE.with(|table| {
         let told = table.rows.iter().map(|(name, row)| {
             let Counts { allowed, denied, shadow_denied } = &*row.counts;
             Told {

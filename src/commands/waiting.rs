@@ -39,7 +39,7 @@ use engine::line::{Cause, LineId, Place, Reply, Step, Ticket};
 use engine::request::Request;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use super::lines::{clock_stepped_back, release, waiting};
+pub use super::lines::{clock_stepped_back, unload, waiting};
 
 /// So many steps are made in a line before it is another line's turn.
 const STEPS_IN_A_ROW: usize = 8;

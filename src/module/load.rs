@@ -51,14 +51,14 @@ impl Module for Ratelimit {
         format!("redis-ratelimit: {why}")
     }
 
-    fn release() {
-        waiting::release();
-        policies::release();
+    fn unload() {
+        waiting::unload();
+        policies::unload();
         observe::forget_top();
         indexes::forget_all();
-        events::release();
+        events::unload();
         settings::reset();
-        config::release();
+        config::unload();
         blocking::stop();
     }
 }

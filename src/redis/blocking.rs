@@ -13,6 +13,7 @@ use super::call::Call;
 use super::context::Context;
 use super::guard::guard;
 use super::load::tick;
+use super::main_thread::MainThread;
 use super::text::OwnedString;
 use super::{clock, random, slot};
 use engine::text::Text;
@@ -20,7 +21,7 @@ use redis_module::raw;
 use std::os::raw::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::OnceLock;
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
@@ -45,16 +46,12 @@ pub struct Handlers {
 }
 
 /// Handed in at load, taken away before the module goes.
-static HANDLERS: RwLock<Option<&'static Handlers>> = RwLock::new(None);
-
-fn handlers() -> Option<&'static Handlers> {
-    *HANDLERS.read().unwrap_or_else(PoisonError::into_inner)
-}
+static HANDLERS: MainThread<Option<&'static Handlers>> = MainThread::new(None);
 
 /// Calls a handler, under the guard.
 fn handle(ctx: Option<Context>, call: impl FnOnce(&Handlers, Context)) {
     guard(ctx, || {
-        if let (Some(handlers), Some(ctx)) = (handlers(), ctx) {
+        if let (Some(handlers), Some(ctx)) = (HANDLERS.get(), ctx) {
             call(handlers, ctx);
         }
     });
@@ -62,7 +59,7 @@ fn handle(ctx: Option<Context>, call: impl FnOnce(&Handlers, Context)) {
 
 /// Begins to serve those who wait, with callbacks that call `handlers`.
 pub fn start(ctx: Context, handlers: &'static Handlers) {
-    *HANDLERS.write().unwrap_or_else(PoisonError::into_inner) = Some(handlers);
+    HANDLERS.set(Some(handlers));
     // SAFETY: the context is live.
     let own = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
     MODULE.store(own, Ordering::Relaxed);
@@ -73,7 +70,7 @@ pub fn start(ctx: Context, handlers: &'static Handlers) {
 
 /// Frees what [`start`] made, before the module goes.
 pub fn stop() {
-    *HANDLERS.write().unwrap_or_else(PoisonError::into_inner) = None;
+    HANDLERS.set(None);
     COUNTED.store(false, Ordering::Relaxed);
     let own = MODULE.swap(null_mut(), Ordering::Relaxed);
     if !own.is_null() {
@@ -103,10 +100,6 @@ impl ClientId {
 /// A client that is blocked.
 #[derive(Debug)]
 pub struct Blocked(*mut raw::RedisModuleBlockedClient);
-
-// SAFETY: only commands, timers and other callbacks of the main thread look at one. INFO of a server that crashes, which
-// may come in another thread, leaves the lines alone.
-unsafe impl Send for Blocked {}
 
 impl Blocked {
     /// Blocks the client of `call`, which waits for something on `key`. It must be one that may be blocked.
@@ -180,7 +173,9 @@ unsafe extern "C" fn answer(
 ) -> c_int {
     // SAFETY: the server keeps the context during the callback.
     let (ctx, ticket) = unsafe { (Context::new(ctx), ticket(ctx)) };
-    let (Some(ctx), Some(handlers)) = (ctx, handlers()) else { return OK };
+    let (Some(ctx), Some(handlers)) = (ctx, guard(ctx, || HANDLERS.get()).flatten()) else {
+        return OK;
+    };
     if guard(Some(ctx), || (handlers.answer)(ctx, ticket)).is_none() {
         (handlers.failed)(ctx);
     }

@@ -3,12 +3,12 @@
 use super::api::optional;
 use super::context::Context;
 use super::guard::guard;
+use super::main_thread::MainThread;
 use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void, CStr, CString};
 use std::ops::RangeInclusive;
 use std::ptr::null_mut;
-use std::sync::Mutex;
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
@@ -246,13 +246,11 @@ unsafe extern "C" fn set_switch(
 }
 
 /// The text that the server asked for last: it copies the text and does not take it over.
-static SHOWN: Mutex<Option<OwnedString>> = Mutex::new(None);
+static SHOWN: MainThread<Option<OwnedString>> = MainThread::new(None);
 
 /// Frees what is kept from call to call, before the module goes.
-pub(super) fn release() {
-    if let Ok(mut shown) = SHOWN.lock() {
-        *shown = None;
-    }
+pub(super) fn unload() {
+    drop(SHOWN.with(Option::take));
 }
 
 unsafe extern "C" fn get_text(
@@ -263,9 +261,11 @@ unsafe extern "C" fn get_text(
     let Value::Text(text) = (unsafe { Setting::of(data) }) else { return null_mut() };
     let shown = guard(None, || {
         let value = OwnedString::new(&text.get());
-        Some(SHOWN.lock().ok()?.insert(value).raw())
+        let raw = value.raw();
+        drop(SHOWN.with(|shown| shown.replace(value)));
+        raw
     });
-    shown.flatten().unwrap_or(null_mut())
+    shown.unwrap_or(null_mut())
 }
 
 unsafe extern "C" fn set_text(

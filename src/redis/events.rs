@@ -23,7 +23,7 @@ pub struct Handlers {
 }
 
 /// Forgets that keys are watched, before the module goes.
-pub fn release() {
+pub fn unload() {
     WATCHING.store(false, Ordering::Relaxed);
 }
 

@@ -482,6 +482,6 @@ fn pxat() -> *mut raw::RedisModuleString {
 }
 
 /// Frees what is kept from call to call, before the module goes.
-pub(super) fn release() {
+pub(super) fn unload() {
     drop(OwnedString::adopt(PXAT.swap(null_mut(), Ordering::Relaxed)));
 }

@@ -21,6 +21,7 @@ pub mod guard;
 pub mod info;
 pub mod key;
 pub mod load;
+pub mod main_thread;
 pub mod random;
 mod server;
 mod slot;

@@ -8,12 +8,6 @@ use std::ptr::{null_mut, NonNull};
 #[derive(Debug)]
 pub struct OwnedString(NonNull<raw::RedisModuleString>);
 
-// SAFETY: only commands, timers and other callbacks of the main thread make or touch one; the two functions that the server
-// may call in another thread (INFO of a server that crashes, and where keys are) do not.
-unsafe impl Send for OwnedString {}
-// SAFETY: as above.
-unsafe impl Sync for OwnedString {}
-
 impl OwnedString {
     /// A new string with these bytes.
     pub fn new(bytes: &[u8]) -> OwnedString {
