@@ -8,22 +8,25 @@
 
 pub mod acceptance;
 mod api;
-pub mod blocking;
+pub mod blocked;
 pub mod call;
 pub mod clock;
 pub mod command;
 pub mod config;
 pub mod context;
+pub mod event_loop;
 pub mod events;
 #[cfg(test)]
 pub mod fake;
 pub mod guard;
+pub mod handlers;
 pub mod info;
 pub mod key;
 pub mod load;
 pub mod main_thread;
 pub mod random;
 mod server;
-mod slot;
+pub mod slot;
 pub mod slots;
 pub mod text;
+pub mod timer;

@@ -1,11 +1,8 @@
 //! Limits by name: the table of policies, and what became of the calls that used it.
 
-use super::limits::{Given, Shape};
-use crate::error::Error;
-use crate::options::Known;
-use crate::redis::call::Call;
+use crate::limits::{Given, Shape};
 use crate::redis::main_thread::MainThread;
-use crate::stats::{Counter, Replied};
+use crate::stats::Counter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -151,8 +148,8 @@ pub fn unload() {
     });
 }
 
-/// What is said of one policy to an operator.
-pub struct Told {
+/// A policy as an operator sees it.
+pub struct Listed {
     /// Its name.
     pub name: String,
     /// Its definition without the name.
@@ -162,17 +159,17 @@ pub struct Told {
 }
 
 /// All policies, in the order of the bytes of their names.
-pub fn tell() -> Vec<Told> {
+pub fn list() -> Vec<Listed> {
     TABLE.with(|table| {
-        let told = table.rows.iter().map(|(name, row)| {
+        let listed = table.rows.iter().map(|(name, row)| {
             let Counts { allowed, denied, shadow_denied } = &*row.counts;
-            Told {
+            Listed {
                 name: String::from_utf8_lossy(name).into_owned(),
                 definition: row.definition.clone(),
                 counts: [allowed.get(), denied.get(), shadow_denied.get()],
             }
         });
-        told.collect()
+        listed.collect()
     })
 }
 
@@ -180,28 +177,11 @@ pub fn tell() -> Vec<Told> {
 pub fn digest() -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let told = tell();
-    if told.is_empty() {
+    let listed = list();
+    if listed.is_empty() {
         return 0;
     }
     let lines =
-        told.iter().flat_map(|one| [&one.name, " ", &one.definition, ";"].concat().into_bytes());
+        listed.iter().flat_map(|one| [&one.name, " ", &one.definition, ";"].concat().into_bytes());
     lines.fold(OFFSET, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(PRIME))
-}
-
-/// `RL.POLICIES`
-pub fn policies(call: &Call, _known: Known) -> Result<Replied, Error> {
-    if call.len() != 1 {
-        return Err(Error::Arity);
-    }
-    let ctx = call.context();
-    let told = tell();
-    ctx.reply_array(told.len());
-    for one in &told {
-        ctx.reply_array(5);
-        ctx.reply_text(one.name.as_bytes());
-        ctx.reply_text(one.definition.as_bytes());
-        one.counts.iter().for_each(|count| ctx.reply_integer(*count));
-    }
-    Ok(Replied::Allowed)
 }
