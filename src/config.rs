@@ -1,6 +1,6 @@
 //! The values of the settings `ratelimit.*`, with their defaults and ranges. Their names are in module/settings.rs.
 
-use crate::redis::main_thread::MainThread;
+use crate::redis::under_lock::UnderLock;
 use crate::zones::{self, zones};
 use engine::calendar::Zone;
 use engine::reservation::YEAR_MS;
@@ -81,7 +81,7 @@ pub static ALLOW_UNLOAD: Switch = Switch::off();
 /// The zone of calendar windows until somebody sets another.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
 
-static ZONE: MainThread<Option<Zone>> = MainThread::new(None);
+static ZONE: UnderLock<Option<Zone>> = UnderLock::new(None);
 
 /// The zone of calendar windows where a call does not say TZ.
 pub fn timezone() -> Option<Zone> {

@@ -3,7 +3,7 @@
 use crate::config;
 use crate::policies::{self, Ended};
 use crate::redis::events::notify;
-use crate::redis::main_thread::MainThread;
+use crate::redis::under_lock::UnderLock;
 use crate::state::Spot;
 use engine::heavy::{Heavy, Key, Recent};
 use engine::request::Request;
@@ -12,7 +12,7 @@ use engine::request::Request;
 const MAX_KEY: usize = 256;
 
 /// The keys that are denied most, by database and name.
-static TOP: MainThread<Option<Recent>> = MainThread::new(None);
+static TOP: UnderLock<Option<Recent>> = UnderLock::new(None);
 
 fn top<T>(body: impl FnOnce(&mut Recent) -> T) -> T {
     TOP.with(|top| {

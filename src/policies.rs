@@ -1,7 +1,7 @@
 //! Limits by name: the table of policies, and what became of the calls that used it.
 
 use crate::limits::{Given, Shape};
-use crate::redis::main_thread::MainThread;
+use crate::redis::under_lock::UnderLock;
 use crate::stats::Counter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ struct Table {
     before: (Vec<u8>, BTreeMap<Vec<u8>, Row>),
 }
 
-static TABLE: MainThread<Table> = MainThread::new(Table {
+static TABLE: UnderLock<Table> = UnderLock::new(Table {
     text: Vec::new(),
     rows: BTreeMap::new(),
     by_id: BTreeMap::new(),

@@ -1,9 +1,9 @@
 //! The time zones that calls and settings named.
 
-use crate::redis::main_thread::MainThread;
+use crate::redis::under_lock::UnderLock;
 use engine::calendar::Zones;
 
-static ZONES: MainThread<Zones> = MainThread::new(Zones::new());
+static ZONES: UnderLock<Zones> = UnderLock::new(Zones::new());
 
 /// Looks zones up. `body` must not call this again.
 pub fn zones<T>(body: impl FnOnce(&mut Zones) -> T) -> T {

@@ -7,8 +7,8 @@ use crate::redis::blocked::{Blocked, ClientId};
 use crate::redis::call::CommandNumber;
 use crate::redis::clock::{monotonic_us, wall_time_us};
 use crate::redis::event_loop::turn;
-use crate::redis::main_thread::MainThread;
 use crate::redis::timer::{start_timer, stop_timer};
+use crate::redis::under_lock::UnderLock;
 use crate::state::Spot;
 use engine::line::{self, Cause, Timer};
 use engine::request::Request;
@@ -65,7 +65,7 @@ impl line::Parts for ServerParts {
 
 type Lines = line::Lines<ServerParts>;
 
-static LINES: MainThread<Lines> = MainThread::new(Lines::new());
+static LINES: UnderLock<Lines> = UnderLock::new(Lines::new());
 
 /// How many lines there are, so that commands pay one look at a number while there are none.
 static OPEN: AtomicUsize = AtomicUsize::new(0);

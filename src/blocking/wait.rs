@@ -8,8 +8,8 @@ use crate::redis::blocked::{Blocked, ClientId};
 use crate::redis::call::{Call, CommandNumber};
 use crate::redis::context::{Context, KeyName};
 use crate::redis::event_loop::count_turns;
-use crate::redis::main_thread::MainThread;
 use crate::redis::text::OwnedString;
+use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
 use crate::state::Spot;
 use crate::stats;
@@ -95,7 +95,7 @@ pub fn forget(ticket: Ticket, cut_off: bool) {
 const SECRET_LEN: usize = 16;
 
 /// The secret, drawn when the first call waits.
-static SECRET: MainThread<Option<[u8; SECRET_LEN]>> = MainThread::new(None);
+static SECRET: UnderLock<Option<[u8; SECRET_LEN]>> = UnderLock::new(None);
 
 /// The key on which those are blocked who wait for something on `key`: in its slot, and never there.
 fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {

@@ -43,6 +43,9 @@ impl ClientId {
 #[derive(Debug)]
 pub struct Blocked(*mut raw::RedisModuleBlockedClient);
 
+// SAFETY: a handle belongs to no thread. The server lets it be used under its lock, and in other threads too.
+unsafe impl Send for Blocked {}
+
 impl Blocked {
     /// Blocks the client of `call` on `key`. It must be one that may be blocked.
     pub fn client(call: &Call, key: &[u8], ticket: Ticket) -> Option<Blocked> {

@@ -3,8 +3,8 @@
 use super::api::optional;
 use super::context::Context;
 use super::guard::guard;
-use super::main_thread::MainThread;
 use super::text::{bytes_of, OwnedString};
+use super::under_lock::UnderLock;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void, CStr, CString};
 use std::ops::RangeInclusive;
@@ -246,7 +246,7 @@ unsafe extern "C" fn set_switch(
 }
 
 /// The text that the server asked for last: it copies the text and does not take it over.
-static SHOWN: MainThread<Option<OwnedString>> = MainThread::new(None);
+static SHOWN: UnderLock<Option<OwnedString>> = UnderLock::new(None);
 
 /// Frees what is kept from call to call, before the module goes.
 pub(super) fn unload() {

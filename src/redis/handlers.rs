@@ -3,7 +3,7 @@
 use super::api::api;
 use super::context::Context;
 use super::guard::guard;
-use super::main_thread::MainThread;
+use super::under_lock::UnderLock;
 use redis_module::raw;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -28,7 +28,7 @@ pub struct WaitHandlers {
 }
 
 /// Handed in at load, taken away before the module goes.
-pub(super) static HANDLERS: MainThread<Option<&'static WaitHandlers>> = MainThread::new(None);
+pub(super) static HANDLERS: UnderLock<Option<&'static WaitHandlers>> = UnderLock::new(None);
 
 /// Calls a handler, under the guard.
 pub(super) fn handle(ctx: Option<Context>, call: impl FnOnce(&WaitHandlers, Context)) {

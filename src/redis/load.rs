@@ -5,7 +5,7 @@ use super::call::arguments;
 use super::context::Context;
 use super::guard::{guard, set_panic_line, warn};
 use super::text::bytes_of;
-use super::{config, key, main_thread};
+use super::{config, key};
 use bitflags::bitflags;
 use redis_module::raw;
 use std::ffi::{c_int, c_void, CStr, CString};
@@ -89,7 +89,7 @@ pub unsafe fn on_load<M: Module>(
     if unsafe { raw::Export_RedisModule_Init(ctx, M::NAME.as_ptr(), M::VERSION, version) } != OK {
         return ERR;
     }
-    main_thread::claim();
+
     set_panic_line(M::PANIC_LINE);
     // SAFETY: the context and the `argc` arguments are live until we return.
     let (ctx, arguments) = unsafe { (Context::new(ctx), arguments(argv, argc)) };

@@ -1,7 +1,7 @@
 //! Unguessable ids.
 
 use super::api::api;
-use super::main_thread::MainThread;
+use super::under_lock::UnderLock;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const CHARACTERS: usize = 16;
@@ -13,8 +13,8 @@ struct Pool {
     used: usize,
 }
 
-static POOL: MainThread<Pool> =
-    MainThread::new(Pool { bytes: [0; 64 * CHARACTERS], used: 64 * CHARACTERS });
+static POOL: UnderLock<Pool> =
+    UnderLock::new(Pool { bytes: [0; 64 * CHARACTERS], used: 64 * CHARACTERS });
 
 impl Pool {
     fn next(&mut self) -> [u8; CHARACTERS] {

@@ -8,6 +8,10 @@ use std::ptr::{null_mut, NonNull};
 #[derive(Debug)]
 pub struct OwnedString(NonNull<raw::RedisModuleString>);
 
+// SAFETY: a string belongs to no thread. The server counts its references without atomics, under its lock; everything that
+// calls this module but INFO of a crash and the question for keys holds that lock, and those two have no such string.
+unsafe impl Send for OwnedString {}
+
 impl OwnedString {
     /// A new string with these bytes.
     pub fn new(bytes: &[u8]) -> OwnedString {

@@ -15,7 +15,7 @@
 
 use crate::redis::context::Context;
 use crate::redis::events;
-use crate::redis::main_thread::MainThread;
+use crate::redis::under_lock::UnderLock;
 use engine::index::Index;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
@@ -81,7 +81,7 @@ struct Indexes {
     bytes: usize,
 }
 
-static INDEXES: MainThread<Option<Indexes>> = MainThread::new(None);
+static INDEXES: UnderLock<Option<Indexes>> = UnderLock::new(None);
 
 /// How many keys have an index, so that commands pay nothing while there are none.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
