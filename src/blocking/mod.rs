@@ -25,8 +25,13 @@ mod wait;
 mod work;
 
 pub use registry::{
-    clock_stepped_back, is_barred, is_waiting, longest_turn_us, oldest_wait_ms, unload, waiting,
-    waiting_on,
+    clock_stepped_back, is_barred, is_waiting, longest_turn_us, oldest_wait_ms, waiting, waiting_on,
 };
 pub use wait::{answer, disconnected, forget, join};
 pub use work::{fired, wake_key};
+
+/// Forgets everything, before the module goes: the server lets it go only when nobody waits.
+pub fn unload() {
+    registry::forget_lines();
+    wait::forget_secret();
+}

@@ -1,6 +1,5 @@
 //! Who waits: the lines of this server, and questions about them.
 
-use super::wait::forget_secret;
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::redis::blocked::{Blocked, ClientId};
@@ -97,12 +96,11 @@ pub fn clock_stepped_back() {
     change(Lines::clock_stepped_back);
 }
 
-/// Forgets everything, before the module goes: the server lets it go only when nobody waits.
-pub fn unload() {
+/// Forgets all lines.
+pub fn forget_lines() {
     drop(LINES.with(std::mem::take));
     OPEN.store(0, Ordering::Relaxed);
     stop_timer();
-    forget_secret();
 }
 
 // ---- Questions ----

@@ -112,7 +112,7 @@ fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
     name
 }
 
-/// Forgets the secret, before the module goes.
+/// Forgets the secret.
 pub fn forget_secret() {
     SECRET.set(None);
 }
