@@ -2,8 +2,11 @@
 # Checks that the layers of src/ point one way: a file may import its own layer and lower ones. From low to high:
 #
 #   redis
-#   shared          what several of the next use: the files answer, config, error, options, stats and zones of src/
+#   shared          what several of the next use: the files answer, config, error, limits, options, policies, stats and zones
+#                   of src/
 #   state
+#   attempt         one call on its keys: the files attempt and observe of src/
+#   blocking
 #   commands
 #   module          and command.rs, the table of commands
 #   lib             src/lib.rs
@@ -18,7 +21,8 @@ export LC_ALL=C
 mapfile -t files < <(find src -name '*.rs' | sort)
 awk '
 function layer(name) {
-    if (name ~ /^(answer|config|error|options|stats|zones)$/) return "shared"
+    if (name ~ /^(answer|config|error|limits|options|policies|stats|zones)$/) return "shared"
+    if (name == "observe") return "attempt"
     if (name == "command") return "module"
     return name
 }
@@ -71,8 +75,8 @@ function check(text, line,    count, at, to) {
     }
 }
 BEGIN {
-    rank["redis"] = 1; rank["shared"] = 2; rank["state"] = 3; rank["commands"] = 4
-    rank["module"] = 5; rank["lib"] = 6; rank["allocation"] = 7
+    rank["redis"] = 1; rank["shared"] = 2; rank["state"] = 3; rank["attempt"] = 4; rank["blocking"] = 5
+    rank["commands"] = 6; rank["module"] = 7; rank["lib"] = 8; rank["allocation"] = 9
 }
 FNR == 1 {
     own = FILENAME

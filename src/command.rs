@@ -1,7 +1,7 @@
 //! The table of commands. A row says what a command is; its arity, key spec, ACL categories and COMMAND DOCS are
 //! derived from that in module/commands.rs.
 
-use crate::commands::{all, inspect, observe, policies, settle, take};
+use crate::commands::{all, inspect, report, settle, take};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
@@ -241,7 +241,7 @@ pub static COMMANDS: [Command; 16] = [
     },
     Command {
         name: c"rl.policies",
-        run: policies::policies,
+        run: report::policies,
         keys: Keys::None,
         nature: Nature::Shows,
         summary: c"Lists the policies, and what became of the calls that used them.",
@@ -252,7 +252,7 @@ pub static COMMANDS: [Command; 16] = [
     },
     Command {
         name: c"rl.top",
-        run: observe::top_keys,
+        run: report::top_keys,
         keys: Keys::None,
         nature: Nature::Shows,
         summary: c"Lists the keys that were denied most in the last 10 to 20 minutes.",

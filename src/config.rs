@@ -1,10 +1,10 @@
 //! The values of the settings `ratelimit.*`, with their defaults and ranges. Their names are in module/settings.rs.
 
+use crate::redis::under_lock::UnderLock;
 use crate::zones::{self, zones};
 use engine::calendar::Zone;
 use engine::reservation::YEAR_MS;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::Mutex;
 
 /// A setting that is a number.
 #[derive(Debug)]
@@ -81,28 +81,26 @@ pub static ALLOW_UNLOAD: Switch = Switch::off();
 /// The zone of calendar windows until somebody sets another.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
 
-static ZONE: Mutex<Option<Zone>> = Mutex::new(None);
+static ZONE: UnderLock<Option<Zone>> = UnderLock::new(None);
 
 /// The zone of calendar windows where a call does not say TZ.
 pub fn timezone() -> Option<Zone> {
-    let zone = *ZONE.lock().ok()?;
-    zone.or_else(|| zones(|zones| zones.named(DEFAULT_TIMEZONE)))
+    ZONE.get().or_else(|| zones(|zones| zones.named(DEFAULT_TIMEZONE)))
 }
 
 /// Changes it; whether there is such a zone.
 pub fn set_timezone(name: &[u8]) -> bool {
     let zone = zones(|zones| zones.named(name));
-    let (Some(zone), Ok(mut setting)) = (zone, ZONE.lock()) else { return false };
-    *setting = Some(zone);
-    true
+    if zone.is_some() {
+        ZONE.set(zone);
+    }
+    zone.is_some()
 }
 
 /// Forgets all zones, before the module goes.
-pub fn release() {
-    if let Ok(mut setting) = ZONE.lock() {
-        *setting = None;
-    }
-    zones::release();
+pub fn unload() {
+    ZONE.set(None);
+    zones::unload();
 }
 
 /// [`WINDOW_ENTRIES`] as windows count them.

@@ -16,12 +16,17 @@
 #[cfg(test)]
 mod allocation;
 mod answer;
+mod attempt;
+mod blocking;
 mod command;
 mod commands;
 mod config;
 mod error;
+mod limits;
 mod module;
+mod observe;
 mod options;
+mod policies;
 mod redis;
 mod state;
 mod stats;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only the main thread writes: no atomic read-modify-write is paid for.
+/// A number that is written under the server's lock, so that no atomic read-modify-write is paid for. A crash report may
+/// read it in another thread.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

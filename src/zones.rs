@@ -1,16 +1,16 @@
 //! The time zones that calls and settings named.
 
+use crate::redis::under_lock::UnderLock;
 use engine::calendar::Zones;
-use std::sync::{Mutex, PoisonError};
 
-static ZONES: Mutex<Zones> = Mutex::new(Zones::new());
+static ZONES: UnderLock<Zones> = UnderLock::new(Zones::new());
 
 /// Looks zones up. `body` must not call this again.
 pub fn zones<T>(body: impl FnOnce(&mut Zones) -> T) -> T {
-    body(&mut ZONES.lock().unwrap_or_else(PoisonError::into_inner))
+    ZONES.with(body)
 }
 
 /// Forgets every zone, before the module goes: no zone may be used any more.
-pub fn release() {
+pub fn unload() {
     zones(|zones| *zones = Zones::new());
 }

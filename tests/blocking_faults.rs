@@ -382,6 +382,31 @@ fn where_another_module_calls_block_is_ignored() {
     });
 }
 
+/// What the module keeps from call to call belongs to whoever holds the server's lock, not to one thread.
+#[test]
+fn another_module_may_call_in_a_thread_of_its_own() {
+    let library = library("caller", include_str!("support/caller.c"));
+    let server = Server::builder().config(format!("loadmodule {library:?}")).start();
+    let mut conn = server.conn();
+    let mut in_thread = |line: &str| conn.cmd(format!("CALLER.THREAD {line}"));
+    for call in ["RL.THROTTLE t 0 1 60", "RL.WINDOW w 1 1d 1 FIXED TZ Asia/Shanghai"] {
+        assert_eq!([0, 1].map(|_| limited(&in_thread(call))), [0, 1], "{call}");
+    }
+    assert!(matches!(in_thread("RL.TOP"), Value::Array(keys) if keys.len() == 2));
+    for number in 0..20 {
+        let call = format!("RL.ACQUIRE s 20 0 1 ID {number} LEASE 600000");
+        assert_eq!(limited(&in_thread(&call)), 0, "{call}");
+    }
+    // A change to a key in a thread drops the key's index.
+    assert_eq!(in_thread("ZREMRANGEBYRANK s 0 -1"), Value::Int(20));
+    assert_eq!(limited(&in_thread("RL.ACQUIRE s 20 0 19 ID x LEASE 600000")), 0);
+    // A release in a thread wakes those who wait.
+    let mut waiter = server.wait_in_line("RL.ACQUIRE s 20 0 2 BLOCK 20000");
+    assert_eq!(in_thread("RL.RELEASE s x"), Value::Int(1));
+    assert_eq!(limited(&waiter.recv()), 0);
+    server.expect_nobody_waits();
+}
+
 // ---- Replication and files ----
 
 #[test]

@@ -9,12 +9,13 @@
 //! ```
 
 use super::arguments::{is_else, Arguments, Clause, Family};
-use super::attempt::{attempt_all, Done, Part};
-use super::observe;
-use super::policies::Ended;
-use super::{now_us, reply, waiting};
+use super::{now_us, reply};
+use crate::attempt::{attempt_all, Done, Part};
+use crate::blocking;
 use crate::error::Error;
+use crate::observe;
 use crate::options::Known;
+use crate::policies::Ended;
 use crate::redis::call::Call;
 use crate::redis::slots::{spread, Spread};
 use crate::state::Spot;
@@ -43,10 +44,10 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
     if mode != Mode::Look {
         // Calls that wait come first.
-        spots.iter().for_each(|spot| waiting::wake_key(*spot));
+        spots.iter().for_each(|spot| blocking::wake_key(*spot));
     }
     let parts: Vec<_> =
-        spots.into_iter().zip(&clauses).map(|(spot, clause)| Part { spot, clause }).collect();
+        spots.into_iter().zip(&clauses).map(|(spot, clause)| part(spot, clause, mode)).collect();
     let (allowed, done) = attempt_all(&parts, mode)?;
     let shares: Vec<_> = parts.iter().zip(&done).map(|(part, done)| part.share(done)).collect();
     if mode != Mode::Look {
@@ -65,6 +66,21 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     Ok(Replied::of(allowed))
 }
 
+/// A clause on its key, and what those who wait on the key mean for it: nothing where it only looks.
+fn part<'c>(spot: Spot<'c>, clause: &'c Clause, mode: Mode) -> Part<'c> {
+    let Clause { request, check, shadow, group } = clause;
+    let writes = mode != Mode::Look;
+    Part {
+        spot,
+        request,
+        check: *check,
+        shadow: *shadow,
+        group: *group,
+        barred: writes && request.takes() && blocking::is_barred(spot, request.leave()),
+        id_waits: writes && request.id().is_some_and(|id| blocking::is_waiting(spot, id)),
+    }
+}
+
 /// Notes how the parts ended: policies count choices, and every clause of a group that denied; of such a group one denial
 /// is noted, on the key of the clause that speaks for it.
 fn note(parts: &[Part], done: &[Done], shares: &[Share], call_allowed: bool) {
@@ -72,7 +88,7 @@ fn note(parts: &[Part], done: &[Done], shares: &[Share], call_allowed: bool) {
         done.iter().zip(shares).any(|(done, share)| done.choice && share.group == group)
     };
     for ((part, done), share) in parts.iter().zip(done).zip(shares) {
-        let request = &part.clause.request;
+        let request = part.request;
         match (done.choice, done.allowed) {
             (true, true) if call_allowed => observe::count(request, Ended::Allowed),
             (true, false) => observe::count(request, Ended::ShadowDenied),
@@ -81,7 +97,7 @@ fn note(parts: &[Part], done: &[Done], shares: &[Share], call_allowed: bool) {
         }
     }
     for (at, ..) in speakers(shares).filter(|(_, share, _)| !has_choice(share.group)) {
-        if let Some(part) = parts.get(at).filter(|part| part.clause.request.takes()) {
+        if let Some(part) = parts.get(at).filter(|part| part.request.takes()) {
             observe::note_denial(part.spot);
         }
     }

@@ -1,10 +1,10 @@
 //! From the arguments of a call to a checked request.
 
-use super::limits::{Given, Shape};
-use super::policies::{self, Policy};
 use crate::config;
 use crate::error::Error;
+use crate::limits::{Given, Shape};
 use crate::options::{Known, LimitForm, Options};
+use crate::policies::{self, Policy};
 use crate::redis::call::Call;
 use engine::decimal::parse_i64;
 use engine::decision::{Ask, Manner, Quantity, TimeUnit};

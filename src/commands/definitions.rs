@@ -6,10 +6,10 @@
 //! ```
 
 use super::arguments::{Arguments, Family};
-use super::limits::{Given, Shape};
-use super::policies::{self, Definition, Definitions};
 use crate::error::Error;
+use crate::limits::{Given, Shape};
 use crate::options::{Known, Options};
+use crate::policies::{self, Definition, Definitions};
 
 /// The most policies of a table.
 const MOST: usize = 1_000;

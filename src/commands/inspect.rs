@@ -1,10 +1,12 @@
 //! RL.INFO: what lies under a key, for a person who asks why it is limited.
 
 use super::arguments::Arguments;
-use super::{lines, spot};
+use super::spot;
+use crate::blocking;
 use crate::error::Error;
 use crate::options::Known;
-use crate::redis::call::{Call, Context};
+use crate::redis::call::Call;
+use crate::redis::context::Context;
 use crate::state::inspect::{contents, BucketContents, Contents, WindowContents};
 use crate::stats::Replied;
 
@@ -15,7 +17,7 @@ pub fn info(call: &Call, _known: Known) -> Result<Replied, Error> {
     }
     let (ctx, spot) = (call.context(), spot(call)?);
     let found = contents(spot)?;
-    let waiting = lines::waiting_on(ctx.db(), spot.name.as_bytes());
+    let waiting = blocking::waiting_on(spot);
     let (fields, kind) = match &found.kind {
         // A key without state may have a line: calls wait for a semaphore of 0.
         Contents::Nothing => {

@@ -1,18 +1,13 @@
-//! The commands: arguments in, reply out. What is decided is in [`crate::limit`], what is stored in [`crate::state`].
+//! The commands: arguments in, reply out. What is decided is in [`engine`], what is stored in [`crate::state`].
 
 pub mod all;
 mod arguments;
-pub mod attempt;
 pub mod definitions;
 pub mod inspect;
-mod limits;
-mod lines;
-pub mod observe;
-pub mod policies;
 pub mod reply;
+pub mod report;
 pub mod settle;
 pub mod take;
-pub mod waiting;
 
 use crate::error::Error;
 use crate::redis::call::Call;

@@ -1,7 +1,8 @@
 //! What commands reply.
 
 use crate::answer::{Answer, Sixth};
-use crate::redis::call::{Call, Context};
+use crate::redis::call::Call;
+use crate::redis::context::Context;
 use crate::stats::Replied;
 use engine::decision::{Decision, TimeUnit, Verdict};
 use engine::reservation::Id;

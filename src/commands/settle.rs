@@ -3,7 +3,7 @@
 use super::arguments::{check_id, checked_id, Arguments};
 use super::reply;
 use super::spot;
-use super::waiting::wake_key;
+use crate::blocking::wake_key;
 use crate::config;
 use crate::error::Error;
 use crate::options::{Known, Options};

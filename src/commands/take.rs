@@ -1,13 +1,16 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
 use super::arguments::{Arguments, Family};
-use super::attempt::{attempt, Terms};
-use super::{reply, waiting};
+use super::reply;
+use crate::attempt::{attempt, Terms};
+use crate::blocking;
 use crate::error::Error;
+use crate::observe;
 use crate::options::{Known, Options};
 use crate::redis::call::Call;
 use crate::stats::Replied;
 use engine::judge::Mode;
+use engine::request::Request;
 
 /// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE]
 /// [BLOCK ms | AHEAD ms | BAN ms] [MS]`
@@ -52,7 +55,44 @@ fn take(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {
     let request = Arguments::after_key(call).request(family, known, &mut options);
     // By reference, as it is large.
     let request = request.as_ref().map_err(|error| *error)?;
-    waiting::serve(call, request, options.number(Known::BLOCK))
+    serve(call, request, options.number(Known::BLOCK))
+}
+
+/// Carries out a call of a taking command: answers it, or makes it wait.
+fn serve(call: &Call, request: &Request, block_ms: Option<u64>) -> Result<Replied, Error> {
+    let spot = super::spot(call)?;
+    let takes = request.takes();
+    if takes {
+        blocking::wake_key(spot);
+    }
+    let barred = takes && blocking::is_barred(spot, request.leave());
+    if request.id().is_some_and(|id| blocking::is_waiting(spot, id)) {
+        return Err(Error::Duplicate);
+    }
+    let block_ms = block_ms.filter(|_| takes && !request.shadow && spot.ctx.may_block());
+    // A denial behind a line is not counted: that would take from those who wait. A denial under SHADOW is not counted:
+    // the caller does not see it.
+    let counts = block_ms.is_none() && !barred && !request.shadow;
+    let mode = if counts { Mode::Final } else { Mode::Try };
+    let mut tried = attempt(spot, request, Terms { barred, mode })?;
+    if let Some(ms) = block_ms.filter(|_| !tried.allowed()) {
+        let last_us =
+            if ms == 0 { u64::MAX } else { spot.now_us.saturating_add(ms.saturating_mul(1_000)) };
+        if tried.alone_us.is_some_and(|alone_us| alone_us <= last_us) {
+            let wait_us = tried.answer.decision.verdict.retry_after_us();
+            return blocking::join(call, spot, request, ms, wait_us).map(|()| Replied::Later);
+        }
+        if request.count_denied && !barred {
+            tried = attempt(spot, request, Terms { barred, mode: Mode::Final })?;
+        }
+    }
+    if !takes {
+        // It may have given back. A call that takes has been barred, or nobody waits before it.
+        blocking::wake_key(spot);
+    }
+    let ended = tried.end(request);
+    observe::note(spot, request, ended);
+    Ok(reply::answer(spot.ctx, &tried.answer))
 }
 
 fn look(call: &Call, family: Family, known: Known) -> Result<Replied, Error> {

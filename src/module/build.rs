@@ -1,8 +1,8 @@
 //! Which build this is, and what it says of itself when it is loaded.
 
 use super::settings;
-use crate::commands::policies;
-use crate::redis::call::Context;
+use crate::policies;
+use crate::redis::context::Context;
 use crate::redis::guard::note;
 use std::ffi::{c_int, CStr, CString};
 
@@ -39,7 +39,7 @@ const LONGEST: usize = 900;
 /// defaults.
 pub fn log_load(ctx: Context) {
     let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
-    let policies = policies::tell().len();
+    let policies = policies::list().len();
     let mut line =
         format!("redis-ratelimit: version {version}, commit {commit}, {policies} policies");
     let changed = settings::changed();

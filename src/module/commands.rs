@@ -1,12 +1,14 @@
 //! The commands as the server knows them: what is derived from the rows of command.rs, and the way from the server's
 //! call to a command's code and back.
 
+use crate::blocking;
 use crate::command::{Command, Nature, Positional, COMMANDS};
-use crate::commands::{reply, waiting};
+use crate::commands::reply;
 use crate::error::Error;
 use crate::options::{Known, Row, Value};
-use crate::redis::call::{entry, Call, CommandNumber, Commands, Context, Entry};
+use crate::redis::call::{entry, Call, CommandNumber, Commands, Entry};
 use crate::redis::command::{self, Argument, Description, Keys};
+use crate::redis::context::Context;
 use crate::redis::guard::warn;
 use crate::stats::Replied;
 use std::ffi::{CStr, CString};
@@ -66,7 +68,7 @@ fn end(ctx: Context, command: &Command, result: Result<Replied, Error>) {
 /// Replies to a call that waited.
 pub fn answer_waiter(ctx: Context, ticket: u64) {
     // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
-    let Some((number, outcome)) = waiting::answer(ctx, ticket) else { return };
+    let Some((number, outcome)) = blocking::answer(ctx, ticket) else { return };
     let Some(command) = find(number) else { return };
     finish(ctx, command, outcome.map(|answer| reply::answer(ctx, &answer)));
 }
@@ -356,7 +358,7 @@ mod tests {
 
     impl Commands for Fires {
         fn run(call: &Call) {
-            waiting::fired(call.context());
+            blocking::fired(call.context());
         }
 
         fn panicked(_: &Call) {}

@@ -1,8 +1,9 @@
 //! INFO ratelimit.
 
 use super::build;
+use crate::blocking;
 use crate::command::COMMANDS;
-use crate::commands::{policies, waiting};
+use crate::policies;
 use crate::redis::info::{Info, Report};
 use crate::state::indexes;
 use crate::stats;
@@ -28,16 +29,16 @@ impl Report for Section {
                 }
             }
         }
-        // A server that crashes while the lines are locked must not wait for them.
+        // A server that crashes asks in the thread that crashed, and the main one may be at work on these.
         if !crashed {
             report_policies(info);
             let indexes = indexes::figures();
             info.number(c"indexes", indexes.keys);
             info.number(c"index_bytes", indexes.bytes);
-            info.number(c"waiting", waiting::waiting());
-            info.number(c"waiting_oldest_ms", waiting::oldest_wait_ms());
+            info.number(c"waiting", blocking::waiting());
+            info.number(c"waiting_oldest_ms", blocking::oldest_wait_ms());
         }
-        info.number(c"waiting_longest_turn_us", waiting::longest_turn_us());
+        info.number(c"waiting_longest_turn_us", blocking::longest_turn_us());
         info.number(c"waited_granted", stats::WAITED_GRANTED.get());
         info.number(c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
         info.number(c"reservations_applied", stats::APPLIED.get());
@@ -53,9 +54,9 @@ fn report_policies(info: &Info) {
         }
     };
     text("policies_digest".into(), format!("{:016x}", policies::digest()));
-    for told in policies::tell() {
-        let [allowed, denied, shadow_denied] = told.counts;
+    for policy in policies::list() {
+        let [allowed, denied, shadow_denied] = policy.counts;
         let value = format!("allowed={allowed},denied={denied},shadow_denied={shadow_denied}");
-        text(format!("policy_{}", told.name), value);
+        text(format!("policy_{}", policy.name), value);
     }
 }

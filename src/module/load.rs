@@ -2,13 +2,14 @@
 
 use super::info::Section;
 use super::{build, callbacks, commands, settings, unload};
-use crate::commands::{observe, policies, waiting};
+use crate::blocking;
 use crate::config;
-use crate::redis::call::Context;
+use crate::redis::context::Context;
 use crate::redis::events::{self, Handlers};
 use crate::redis::load::{export, promise, Module, Promises};
-use crate::redis::{blocking, command, info};
+use crate::redis::{command, event_loop, handlers, info};
 use crate::state::indexes;
+use crate::{observe, policies};
 use std::ffi::{c_int, CStr};
 
 export!(Ratelimit);
@@ -32,7 +33,8 @@ impl Module for Ratelimit {
             commands::register_on_demand(ctx, category)?;
         }
         info::register::<Section>(ctx);
-        blocking::start(ctx, &callbacks::HANDLERS);
+        handlers::start(ctx, &callbacks::HANDLERS);
+        event_loop::start(ctx);
         let (key_changed, all_changed) = (indexes::forget, indexes::forget_all);
         events::register(ctx, Handlers { key_changed, all_changed });
         build::log_load(ctx);
@@ -51,14 +53,15 @@ impl Module for Ratelimit {
         format!("redis-ratelimit: {why}")
     }
 
-    fn release() {
-        waiting::release();
-        policies::release();
+    fn unload() {
+        blocking::unload();
+        policies::unload();
         observe::forget_top();
         indexes::forget_all();
-        events::release();
+        events::unload();
         settings::reset();
-        config::release();
-        blocking::stop();
+        config::unload();
+        event_loop::unload();
+        handlers::unload();
     }
 }

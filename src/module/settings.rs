@@ -1,14 +1,15 @@
 //! The settings `ratelimit.*`. To add one: its value in config.rs, and a row here.
 
-use crate::commands::{definitions, observe, policies};
+use crate::commands::definitions;
 use crate::config::{
     self, ALLOW_UNLOAD, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED,
     POLICIES_ONLY, TOP_KEYS, WINDOW_ENTRIES,
 };
 use crate::error::Error;
-use crate::redis::call::Context;
 use crate::redis::config::{Number, Refused, Setting, Switch, Text, Value};
+use crate::redis::context::Context;
 use crate::zones::zones;
+use crate::{observe, policies};
 use engine::decimal::parse_i64;
 use std::ffi::CStr;
 use std::ops::RangeInclusive;

@@ -2,8 +2,8 @@
 
 use super::settings;
 use crate::config::ALLOW_UNLOAD;
-use crate::redis::call::Context;
 use crate::redis::config::has_settings;
+use crate::redis::context::Context;
 use crate::redis::guard::warn;
 use crate::redis::load::own_path;
 use std::ffi::CString;

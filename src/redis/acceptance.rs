@@ -2,7 +2,7 @@
 //! module does in a timer, nor for what a command without the flag deny-oom writes beside what it was sent for.
 
 use super::api::{api, optional};
-use super::call::{Context, KeyName};
+use super::context::{Context, KeyName};
 use redis_module::raw;
 use std::ffi::c_char;
 use std::io::Error;

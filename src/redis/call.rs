@@ -1,184 +1,15 @@
-//! One call of a command: its arguments and its reply.
+//! One call of a command: its arguments, and the way from the server to the command.
 
 use super::api::{api, optional};
+use super::context::{Context, KeyName};
 use super::guard::guard;
-use super::text::{bytes_of, OwnedString};
+use super::text::bytes_of;
 use redis_module::raw;
-use std::ffi::{c_int, c_long, c_longlong, CString};
-use std::marker::PhantomData;
+use std::ffi::c_int;
 use std::ops::Range;
-use std::ptr::NonNull;
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
-
-/// The server's handle for the running command or callback.
-#[derive(Clone, Copy)]
-pub struct Context<'a> {
-    raw: NonNull<raw::RedisModuleCtx>,
-    lifetime: PhantomData<&'a ()>,
-}
-
-impl Context<'_> {
-    /// `None` for null, which some callbacks are given.
-    ///
-    /// # Safety
-    /// `raw` is null, or a live context for as long as the value is used.
-    pub(super) unsafe fn new(raw: *mut raw::RedisModuleCtx) -> Option<Self> {
-        NonNull::new(raw).map(|raw| Context { raw, lifetime: PhantomData })
-    }
-
-    pub(super) fn raw(self) -> *mut raw::RedisModuleCtx {
-        self.raw.as_ptr()
-    }
-
-    /// The number of the selected database.
-    pub fn db(self) -> i32 {
-        // SAFETY: the context is live.
-        unsafe { api!(RedisModule_GetSelectedDb(self.raw())) }
-    }
-
-    /// Selects a database; whether there is one of this number.
-    pub fn select_db(self, db: i32) -> bool {
-        // SAFETY: the context is live.
-        unsafe { api!(RedisModule_SelectDb(self.raw(), db)) == OK }
-    }
-
-    /// Whether the client may be blocked: not in MULTI, scripts, functions, nor where another module calls; nor on
-    /// a replica, where only its own clients would wake it.
-    pub fn may_block(self) -> bool {
-        let never = raw::REDISMODULE_CTX_FLAGS_MULTI
-            | raw::REDISMODULE_CTX_FLAGS_LUA
-            | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
-        self.flags() & never == 0 && self.is_master()
-    }
-
-    /// Whether CLIENT PAUSE or a failover is in force, when the server asserts that nothing is replicated.
-    pub fn is_paused(self) -> bool {
-        // SAFETY: takes nothing.
-        unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
-    }
-
-    /// Whether this is no replica.
-    pub fn is_master(self) -> bool {
-        self.flags() & raw::REDISMODULE_CTX_FLAGS_MASTER != 0
-    }
-
-    /// Whether this server is a node of a cluster.
-    pub fn is_in_cluster(self) -> bool {
-        self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0
-    }
-
-    /// Whether this node serves the slot of `key`: always, outside of a cluster. While the slot moves away, only
-    /// as long as the key is here.
-    pub fn serves(self, key: KeyName) -> bool {
-        if !self.is_in_cluster() {
-            return true;
-        }
-        let call = c"EXISTS".as_ptr();
-        // SAFETY: the context is live; "s" takes the key.
-        let reply = unsafe { api!(RedisModule_Call(self.raw(), call, c"s".as_ptr(), key.raw())) };
-        // For a key of a foreign slot there is no reply.
-        if !reply.is_null() {
-            // SAFETY: the reply is ours to free, once.
-            unsafe { api!(RedisModule_FreeCallReply(reply)) };
-        }
-        !reply.is_null()
-    }
-
-    pub(super) fn flags(self) -> u32 {
-        // SAFETY: the context is live.
-        unsafe { api!(RedisModule_GetContextFlags(self.raw())) }.unsigned_abs()
-    }
-}
-
-/// Replies. Each writes one element.
-impl Context<'_> {
-    /// Begins an array of `len` elements.
-    pub fn reply_array(self, len: usize) {
-        let len = c_long::try_from(len).unwrap_or(c_long::MAX);
-        // SAFETY: the context is live.
-        unsafe { api!(RedisModule_ReplyWithArray(self.raw(), len)) };
-    }
-
-    /// Begins a map of so many fields: two replies each. Servers before 7.0 know no maps and get an array.
-    pub fn reply_map(self, fields: usize) {
-        let Some(reply) = optional!(RedisModule_ReplyWithMap) else {
-            return self.reply_array(fields.saturating_mul(2));
-        };
-        let fields = c_long::try_from(fields).unwrap_or(c_long::MAX);
-        // SAFETY: the context is live.
-        unsafe { reply(self.raw(), fields) };
-    }
-
-    /// Replies an integer.
-    pub fn reply_signed(self, value: i64) {
-        // SAFETY: the context is live.
-        unsafe { api!(RedisModule_ReplyWithLongLong(self.raw(), value)) };
-    }
-
-    /// Replies an integer; what passes 2^63 - 1 saturates.
-    pub fn reply_integer(self, value: u64) {
-        self.reply_signed(c_longlong::try_from(value).unwrap_or(c_longlong::MAX));
-    }
-
-    /// Replies a string.
-    pub fn reply_text(self, text: &[u8]) {
-        let (start, len) = (text.as_ptr().cast(), text.len());
-        // SAFETY: the context is live; the bytes are copied.
-        unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw(), start, len)) };
-    }
-
-    /// Replies nil.
-    pub fn reply_nil(self) {
-        // SAFETY: the context is live.
-        unsafe { api!(RedisModule_ReplyWithNull(self.raw())) };
-    }
-
-    /// Replies an error. The text begins with the error's code, and has no NUL.
-    pub fn reply_error(self, text: &[u8]) {
-        let text = CString::new(text).unwrap_or_default();
-        // SAFETY: the context is live and the text ends in NUL.
-        unsafe { api!(RedisModule_ReplyWithError(self.raw(), text.as_ptr())) };
-    }
-
-    /// Replies the server's own error for too few or too many arguments.
-    pub fn reply_wrong_arity(self) {
-        // SAFETY: the context is live.
-        unsafe { api!(RedisModule_WrongArity(self.raw())) };
-    }
-}
-
-/// The name of a key, borrowed from the call or from a waiter.
-#[derive(Clone, Copy)]
-pub struct KeyName<'a> {
-    raw: *mut raw::RedisModuleString,
-    /// Whether opening it is no use of the key.
-    is_polled: bool,
-    lifetime: PhantomData<&'a ()>,
-}
-
-impl<'a> KeyName<'a> {
-    /// The key of this name, for a look of our own: opening it leaves alone what the server knows of its use (LRU and
-    /// LFU) and, from 7.2 on, the counts of hits and misses.
-    pub fn polled(name: &'a OwnedString) -> KeyName<'a> {
-        KeyName { raw: name.raw(), is_polled: true, lifetime: PhantomData }
-    }
-
-    pub(super) fn is_polled(self) -> bool {
-        self.is_polled
-    }
-
-    /// Its bytes.
-    pub fn as_bytes(self) -> &'a [u8] {
-        // SAFETY: whoever made the value keeps the string for 'a.
-        unsafe { bytes_of(self.raw) }
-    }
-
-    pub(super) fn raw(self) -> *mut raw::RedisModuleString {
-        self.raw
-    }
-}
 
 /// Which command of the module's table is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +41,8 @@ impl<'a> Call<'a> {
 
     /// Argument `at` as the name of a key.
     pub fn key_at(&self, at: usize) -> Option<KeyName<'a>> {
-        self.arguments.get(at).map(|&raw| KeyName { raw, is_polled: false, lifetime: PhantomData })
+        // SAFETY: the server keeps the arguments of a running command.
+        self.arguments.get(at).map(|&raw| unsafe { KeyName::argument(raw) })
     }
 
     /// Some of the arguments, to hand them on.

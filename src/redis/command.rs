@@ -1,7 +1,8 @@
 //! Registering commands, and what COMMAND INFO, COMMAND DOCS and ACLs are told of them.
 
 use super::api::{api, optional};
-use super::call::{Call, Context, Entry};
+use super::call::{Call, Entry};
+use super::context::Context;
 use super::server::asks_for_keys_on_main_thread;
 use redis_module::raw;
 use std::ffi::{c_int, CStr, CString};

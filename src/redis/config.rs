@@ -1,14 +1,14 @@
 //! Settings of the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on.
 
 use super::api::optional;
-use super::call::Context;
+use super::context::Context;
 use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
+use super::under_lock::UnderLock;
 use redis_module::raw;
 use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void, CStr, CString};
 use std::ops::RangeInclusive;
 use std::ptr::null_mut;
-use std::sync::Mutex;
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
@@ -246,13 +246,11 @@ unsafe extern "C" fn set_switch(
 }
 
 /// The text that the server asked for last: it copies the text and does not take it over.
-static SHOWN: Mutex<Option<OwnedString>> = Mutex::new(None);
+static SHOWN: UnderLock<Option<OwnedString>> = UnderLock::new(None);
 
 /// Frees what is kept from call to call, before the module goes.
-pub(super) fn release() {
-    if let Ok(mut shown) = SHOWN.lock() {
-        *shown = None;
-    }
+pub(super) fn unload() {
+    drop(SHOWN.with(Option::take));
 }
 
 unsafe extern "C" fn get_text(
@@ -263,9 +261,11 @@ unsafe extern "C" fn get_text(
     let Value::Text(text) = (unsafe { Setting::of(data) }) else { return null_mut() };
     let shown = guard(None, || {
         let value = OwnedString::new(&text.get());
-        Some(SHOWN.lock().ok()?.insert(value).raw())
+        let raw = value.raw();
+        drop(SHOWN.with(|shown| shown.replace(value)));
+        raw
     });
-    shown.flatten().unwrap_or(null_mut())
+    shown.unwrap_or(null_mut())
 }
 
 unsafe extern "C" fn set_text(

@@ -1,7 +1,7 @@
 //! What the server tells of changes to keys that others made.
 
 use super::api::api;
-use super::call::{Context, KeyName};
+use super::context::{Context, KeyName};
 use super::guard::guard;
 use super::key::is_calling;
 use super::text::bytes_of;
@@ -23,7 +23,7 @@ pub struct Handlers {
 }
 
 /// Forgets that keys are watched, before the module goes.
-pub fn release() {
+pub fn unload() {
     WATCHING.store(false, Ordering::Relaxed);
 }
 

@@ -1,7 +1,7 @@
 //! The guard around everything that the server calls, and the log.
 
 use super::api::optional;
-use super::call::Context;
+use super::context::Context;
 use std::ffi::CStr;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr::null_mut;

@@ -1,7 +1,7 @@
 //! A section of INFO.
 
 use super::api::api;
-use super::call::Context;
+use super::context::Context;
 use super::guard::guard;
 use redis_module::raw;
 use std::ffi::{c_int, CStr};

@@ -2,7 +2,7 @@
 //! with the same effect, so that the two cannot differ.
 
 use super::api::api;
-use super::call::{Context, KeyName};
+use super::context::{Context, KeyName};
 use super::text::OwnedString;
 use engine::text::Text;
 use redis_module::raw;
@@ -482,6 +482,6 @@ fn pxat() -> *mut raw::RedisModuleString {
 }
 
 /// Frees what is kept from call to call, before the module goes.
-pub(super) fn release() {
+pub(super) fn unload() {
     drop(OwnedString::adopt(PXAT.swap(null_mut(), Ordering::Relaxed)));
 }

@@ -1,7 +1,8 @@
 //! MODULE LOAD and UNLOAD.
 
 use super::api::{api, missing, optional};
-use super::call::{arguments, Context};
+use super::call::arguments;
+use super::context::Context;
 use super::guard::{guard, set_panic_line, warn};
 use super::text::bytes_of;
 use super::{config, key};
@@ -35,8 +36,8 @@ pub trait Module {
     /// The line to log when the module is not loaded.
     fn refused(why: &str) -> String;
 
-    /// Frees what is kept from call to call.
-    fn release();
+    /// Frees what is kept from call to call, before the module goes.
+    fn unload();
 }
 
 /// Exports a [`Module`] to the server.
@@ -88,6 +89,7 @@ pub unsafe fn on_load<M: Module>(
     if unsafe { raw::Export_RedisModule_Init(ctx, M::NAME.as_ptr(), M::VERSION, version) } != OK {
         return ERR;
     }
+
     set_panic_line(M::PANIC_LINE);
     // SAFETY: the context and the `argc` arguments are live until we return.
     let (ctx, arguments) = unsafe { (Context::new(ctx), arguments(argv, argc)) };
@@ -111,7 +113,7 @@ pub unsafe fn on_load<M: Module>(
             warn(Some(ctx), &line);
         }
         // The server asks a module that did not load nothing more.
-        release::<M>();
+        unload::<M>();
     });
     ERR
 }
@@ -130,7 +132,7 @@ pub unsafe fn on_unload<M: Module>(ctx: *mut raw::RedisModuleCtx) -> c_int {
             return ERR;
         }
     }
-    guard(ctx, release::<M>);
+    guard(ctx, unload::<M>);
     OK
 }
 
@@ -178,10 +180,10 @@ pub fn own_path() -> Option<Vec<u8>> {
     Some(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes().to_vec())
 }
 
-fn release<M: Module>() {
-    M::release();
-    key::release();
-    config::release();
+fn unload<M: Module>() {
+    M::unload();
+    key::unload();
+    config::unload();
 }
 
 bitflags! {

@@ -1,27 +1,33 @@
 //! The server's module API, made safe: the only place with `unsafe`. It knows nothing of this module's commands and
 //! settings: they are handed to it.
 //!
-//! The server calls in on its main thread, and nothing here starts another. Two functions may be called elsewhere: a
-//! server that crashes asks for INFO on the thread that crashed, and some servers ask for the keys of a command with the
-//! flag `getkeys-api` in their I/O threads, for which reason they are not given that flag (see `server`).
+//! The server calls in under its lock: on its main thread, or on a thread of another module that has taken the lock. What
+//! is kept from call to call is in an [`under_lock::UnderLock`]. Two functions may be called without the lock: a server
+//! that crashes asks for INFO on the thread that crashed, and some servers ask for the keys of a command with the flag
+//! `getkeys-api` in their I/O threads, for which reason they are not given that flag (see `server`).
 #![allow(unsafe_code)]
 
 pub mod acceptance;
 mod api;
-pub mod blocking;
+pub mod blocked;
 pub mod call;
 pub mod clock;
 pub mod command;
 pub mod config;
+pub mod context;
+pub mod event_loop;
 pub mod events;
 #[cfg(test)]
 pub mod fake;
 pub mod guard;
+pub mod handlers;
 pub mod info;
 pub mod key;
 pub mod load;
 pub mod random;
 mod server;
-mod slot;
+pub mod slot;
 pub mod slots;
 pub mod text;
+pub mod timer;
+pub mod under_lock;

@@ -1,7 +1,7 @@
 //! Unguessable ids.
 
 use super::api::api;
-use std::sync::{Mutex, PoisonError};
+use super::under_lock::UnderLock;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const CHARACTERS: usize = 16;
@@ -13,7 +13,8 @@ struct Pool {
     used: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { bytes: [0; 64 * CHARACTERS], used: 64 * CHARACTERS });
+static POOL: UnderLock<Pool> =
+    UnderLock::new(Pool { bytes: [0; 64 * CHARACTERS], used: 64 * CHARACTERS });
 
 impl Pool {
     fn next(&mut self) -> [u8; CHARACTERS] {
@@ -39,6 +40,6 @@ impl Pool {
 
 /// 16 characters of 6 random bits each.
 pub fn id() -> [u8; CHARACTERS] {
-    let random = POOL.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let random = POOL.with(Pool::next);
     random.map(|byte| ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A'))
 }

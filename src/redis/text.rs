@@ -8,11 +8,9 @@ use std::ptr::{null_mut, NonNull};
 #[derive(Debug)]
 pub struct OwnedString(NonNull<raw::RedisModuleString>);
 
-// SAFETY: only commands, timers and other callbacks of the main thread make or touch one; the two functions that the server
-// may call in another thread (INFO of a server that crashes, and where keys are) do not.
+// SAFETY: a string belongs to no thread. The server counts its references without atomics, under its lock; everything that
+// calls this module but INFO of a crash and the question for keys holds that lock, and those two have no such string.
 unsafe impl Send for OwnedString {}
-// SAFETY: as above.
-unsafe impl Sync for OwnedString {}
 
 impl OwnedString {
     /// A new string with these bytes.

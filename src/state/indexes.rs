@@ -13,14 +13,14 @@
 //! large, large, ...              in no order
 //! ```
 
-use crate::redis::call::Context;
+use crate::redis::context::Context;
 use crate::redis::events;
+use crate::redis::under_lock::UnderLock;
 use engine::index::Index;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// The most reservations of a small index. Reading so many anew takes some 50 microseconds, and one that is larger takes
 /// more than 20 kB, so that no caller makes very many of them without as much in the keyspace.
@@ -81,17 +81,18 @@ struct Indexes {
     bytes: usize,
 }
 
-static INDEXES: Mutex<Option<Indexes>> = Mutex::new(None);
+static INDEXES: UnderLock<Option<Indexes>> = UnderLock::new(None);
 
 /// How many keys have an index, so that commands pay nothing while there are none.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
-    let mut indexes = INDEXES.lock().unwrap_or_else(PoisonError::into_inner);
-    let indexes = indexes.get_or_insert_with(|| Indexes::of(MOST_IN_SMALL));
-    let result = body(indexes);
-    NUMBER.store(indexes.number(), Ordering::Relaxed);
-    result
+    INDEXES.with(|indexes| {
+        let indexes = indexes.get_or_insert_with(|| Indexes::of(MOST_IN_SMALL));
+        let result = body(indexes);
+        NUMBER.store(indexes.number(), Ordering::Relaxed);
+        result
+    })
 }
 
 /// What INFO tells of the indexes.
@@ -139,8 +140,7 @@ pub fn forget(db: i32, key: &[u8]) {
 
 /// Drops all indexes.
 pub fn forget_all() {
-    let mut all = INDEXES.lock().unwrap_or_else(PoisonError::into_inner);
-    *all = None;
+    drop(INDEXES.with(Option::take));
     NUMBER.store(0, Ordering::Relaxed);
 }
 

@@ -18,7 +18,7 @@ mod reservations;
 pub mod window;
 
 use crate::error::Error;
-use crate::redis::call::{Context, KeyName};
+use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{Kind, ReadKey, WriteKey};
 use crate::zones::zones;
 use bucket::BucketKey;

@@ -3,7 +3,7 @@
 use super::entries::{ban, reservation, RESERVATIONS};
 use super::{indexes, Spot};
 use crate::error::Error;
-use crate::redis::call::{Context, KeyName};
+use crate::redis::context::{Context, KeyName};
 use crate::redis::key::ReadKey;
 use crate::redis::text::OwnedString;
 use crate::zones::zones;

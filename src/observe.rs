@@ -1,35 +1,30 @@
 //! What is noted of the calls that take: by policy, the keys that are denied most, and keyspace events.
 
-use super::arguments::Arguments;
-use super::policies::{self, Ended};
 use crate::config;
-use crate::error::Error;
-use crate::options::{Known, Options};
-use crate::redis::call::Call;
-use crate::redis::clock;
+use crate::policies::{self, Ended};
 use crate::redis::events::notify;
+use crate::redis::under_lock::UnderLock;
 use crate::state::Spot;
-use crate::stats::Replied;
-use engine::heavy::{Key, Recent};
+use engine::heavy::{Heavy, Key, Recent};
 use engine::request::Request;
-use std::sync::{Mutex, PoisonError};
 
 /// The longest key that RL.TOP shows; longer ones are cut.
 const MAX_KEY: usize = 256;
 
 /// The keys that are denied most, by database and name.
-static TOP: Mutex<Option<Recent>> = Mutex::new(None);
+static TOP: UnderLock<Option<Recent>> = UnderLock::new(None);
 
 fn top<T>(body: impl FnOnce(&mut Recent) -> T) -> T {
-    let mut top = TOP.lock().unwrap_or_else(PoisonError::into_inner);
-    body(top.get_or_insert_with(|| {
-        Recent::new(usize::try_from(config::TOP_KEYS.get()).unwrap_or(usize::MAX))
-    }))
+    TOP.with(|top| {
+        body(top.get_or_insert_with(|| {
+            Recent::new(usize::try_from(config::TOP_KEYS.get()).unwrap_or(usize::MAX))
+        }))
+    })
 }
 
 /// Forgets which keys were denied: after RESET, where the setting `top-keys` changes, and before the module goes.
 pub fn forget_top() {
-    *TOP.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    drop(TOP.with(Option::take));
 }
 
 /// Notes how a request ended, once it is replied.
@@ -59,26 +54,10 @@ pub fn note_denial(spot: Spot) {
     }
 }
 
-/// `RL.TOP [COUNT n] [RESET]`
-pub fn top_keys(call: &Call, known: Known) -> Result<Replied, Error> {
-    let mut options = Options::new();
-    Arguments::from(call, 1).options(&mut options, known, false)?;
-    let most = usize::try_from(options.number(Known::COUNT).unwrap_or(10)).unwrap_or(usize::MAX);
-    let heaviest = match config::TOP_KEYS.get() {
+/// The keys that are denied most at `now_us`, at most so many, the most denied first.
+pub fn most_denied(now_us: u64, most: usize) -> Vec<Heavy> {
+    match config::TOP_KEYS.get() {
         0 => Vec::new(),
-        _ => top(|top| top.heaviest(clock::command_time_us(), most)),
-    };
-    if options.has(Known::RESET) {
-        forget_top();
+        _ => top(|top| top.heaviest(now_us, most)),
     }
-    let ctx = call.context();
-    ctx.reply_array(heaviest.len());
-    for (db, name, count) in &heaviest {
-        ctx.reply_array(4);
-        ctx.reply_text(name);
-        ctx.reply_signed(i64::from(*db));
-        ctx.reply_integer(count.count);
-        ctx.reply_integer(count.over);
-    }
-    Ok(Replied::Allowed)
 }

@@ -5,11 +5,9 @@
 //! an error here leaves everything as it is  only here is anything written
 //! ```
 
-use super::arguments::Clause;
-use super::policies::Ended;
-use super::waiting;
 use crate::answer::{Answer, Sixth};
 use crate::error::Error;
+use crate::policies::Ended;
 use crate::redis::random;
 use crate::state::window::release_untold;
 use crate::state::{Intent, ServerKey, Spot};
@@ -79,7 +77,17 @@ pub struct Part<'c> {
     /// The key.
     pub spot: Spot<'c>,
     /// What is asked of it.
-    pub clause: &'c Clause,
+    pub request: &'c Request,
+    /// It must be allowed, and takes nothing.
+    pub check: bool,
+    /// It never denies the call.
+    pub shadow: bool,
+    /// The number of its group: parts of which one has to be allowed have the same.
+    pub group: usize,
+    /// Others wait on the key and came before: nothing is granted.
+    pub barred: bool,
+    /// A call waits on the key that will give the same id to its reservation.
+    pub id_waits: bool,
 }
 
 /// What became of a part.
@@ -96,10 +104,9 @@ pub struct Done {
 impl Part<'_> {
     /// The part as it weighs in the answer of the whole call.
     pub fn share(&self, done: &Done) -> Share {
-        let Clause { request, check, shadow, group } = self.clause;
-        let quantity = if *check { 0 } else { request.ask.quantity.wanted() };
-        let decision = done.answer.decision;
-        Share { decision, quantity, shadow: *shadow, group: *group, choice: done.choice }
+        let quantity = if self.check { 0 } else { self.request.ask.quantity.wanted() };
+        let (decision, choice) = (done.answer.decision, done.choice);
+        Share { decision, quantity, shadow: self.shadow, group: self.group, choice }
     }
 }
 
@@ -137,33 +144,28 @@ pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, E
     Ok(Attempt { answer, alone_us })
 }
 
-/// Tries several requests, each on its key, all or nothing; whether the call is allowed, and what became of each. Calls
-/// that wait on one of the keys come first. An error leaves every key as it was.
+/// Tries several requests, each on its key, all or nothing; whether the call is allowed, and what became of each. An error
+/// leaves every key as it was.
 pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Error> {
     let mut calls = Vec::with_capacity(parts.len());
-    for Part { spot, clause } in parts {
-        calls.push(judge::Call::new(
-            ServerKey { spot: *spot, intent: intent(mode) },
-            &clause.request,
-        ));
+    for Part { spot, request, .. } in parts {
+        calls.push(judge::Call::new(ServerKey { spot: *spot, intent: intent(mode) }, request));
     }
     let mut judged = Vec::with_capacity(parts.len());
     let mut choices = Choices::default();
     for (call, part) in calls.iter_mut().zip(parts) {
-        let Part { spot, clause: Clause { request, check, shadow, group } } = *part;
-        let mut terms = judge::Terms { check: *check, ..judge::Terms::of(mode) };
-        let mut barred = false;
+        let Part { check, shadow, group, barred, id_waits, .. } = *part;
+        if id_waits {
+            return Err(Error::Duplicate);
+        }
+        let mut terms = judge::Terms { check, ..judge::Terms::of(mode) };
         if mode != Mode::Look {
-            if request.id().is_some_and(|id| waiting::is_waiting(spot, id)) {
-                return Err(Error::Duplicate);
-            }
-            barred = request.takes() && waiting::is_barred(spot, request.leave());
             // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
-            terms.may_count = !barred && !*shadow;
+            terms.may_count = !barred && !shadow;
             terms.may_ban = terms.may_count;
         }
         let one = call.judge(barred)?;
-        let choice = choices.next(*group, one.verdict(), *shadow);
+        let choice = choices.next(group, one.verdict(), shadow);
         if choice {
             one.check_room()?;
         }
@@ -176,24 +178,24 @@ pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Erro
         .iter()
         .zip(parts)
         .filter(|((.., choice), _)| *choice)
-        .map(|(_, part)| part.clause.group)
+        .map(|(_, part)| part.group)
         .collect();
     for ((_, terms, _), part) in judged.iter_mut().zip(parts) {
-        terms.may_ban &= !groups_with_choice.contains(&part.clause.group);
+        terms.may_ban &= !groups_with_choice.contains(&part.group);
     }
     let mut plans = Vec::with_capacity(parts.len());
     let mut done = Vec::with_capacity(parts.len());
     for ((judged, terms, choice), part) in judged.into_iter().zip(parts) {
         let allowed = judged.verdict().allowed();
         let plan = judged.plan(terms, call_allowed, new_id)?;
-        done.push(Done { answer: answer(&part.clause.request, &plan, None), allowed, choice });
+        done.push(Done { answer: answer(part.request, &plan, None), allowed, choice });
         plans.push(plan);
     }
     plans.into_iter().for_each(write);
     Ok((call_allowed, done))
 }
 
-/// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it could be told.
+/// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it was notified.
 pub fn give_back(
     spot: Spot,
     request: &Request,

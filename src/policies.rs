@@ -1,12 +1,10 @@
 //! Limits by name: the table of policies, and what became of the calls that used it.
 
-use super::limits::{Given, Shape};
-use crate::error::Error;
-use crate::options::Known;
-use crate::redis::call::Call;
-use crate::stats::{Counter, Replied};
+use crate::limits::{Given, Shape};
+use crate::redis::under_lock::UnderLock;
+use crate::stats::Counter;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A limit that has a name.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +69,7 @@ struct Table {
     before: (Vec<u8>, BTreeMap<Vec<u8>, Row>),
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table {
+static TABLE: UnderLock<Table> = UnderLock::new(Table {
     text: Vec::new(),
     rows: BTreeMap::new(),
     by_id: BTreeMap::new(),
@@ -79,18 +77,14 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
     before: (Vec::new(), BTreeMap::new()),
 });
 
-fn table<T>(body: impl FnOnce(&mut Table) -> T) -> T {
-    body(&mut TABLE.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
 /// The policy of this name.
 pub fn named(name: &[u8]) -> Option<Arc<Policy>> {
-    table(|table| table.rows.get(name).map(|row| Arc::clone(&row.policy)))
+    TABLE.with(|table| table.rows.get(name).map(|row| Arc::clone(&row.policy)))
 }
 
 /// The table as it was given.
 pub fn text() -> Vec<u8> {
-    table(|table| table.text.clone())
+    TABLE.with(|table| table.text.clone())
 }
 
 /// How a call on a policy ended.
@@ -106,7 +100,7 @@ pub enum Ended {
 
 /// Counts a call on the policy of this number. One that is no longer in the table is not counted.
 pub fn count(id: u64, ended: Ended) {
-    table(|table| {
+    TABLE.with(|table| {
         let Some(counts) = table.by_id.get(&id) else { return };
         match ended {
             Ended::Allowed => &counts.allowed,
@@ -120,7 +114,7 @@ pub fn count(id: u64, ended: Ended) {
 /// Replaces the whole table by what `text` defines. The counts of names that stay go on; so do all where this is the
 /// text that was replaced last.
 pub fn replace(text: &[u8], definitions: Definitions) {
-    table(|table| {
+    TABLE.with(|table| {
         let mut rows = BTreeMap::new();
         let (old_text, mut gone) = std::mem::take(&mut table.before);
         if old_text == text {
@@ -145,8 +139,8 @@ pub fn replace(text: &[u8], definitions: Definitions) {
 }
 
 /// Forgets the table, before the module goes.
-pub fn release() {
-    table(|table| {
+pub fn unload() {
+    TABLE.with(|table| {
         table.text = Vec::new();
         table.rows = BTreeMap::new();
         table.by_id = BTreeMap::new();
@@ -154,8 +148,8 @@ pub fn release() {
     });
 }
 
-/// What is said of one policy to an operator.
-pub struct Told {
+/// A policy as an operator sees it.
+pub struct Listed {
     /// Its name.
     pub name: String,
     /// Its definition without the name.
@@ -165,17 +159,17 @@ pub struct Told {
 }
 
 /// All policies, in the order of the bytes of their names.
-pub fn tell() -> Vec<Told> {
-    table(|table| {
-        let told = table.rows.iter().map(|(name, row)| {
+pub fn list() -> Vec<Listed> {
+    TABLE.with(|table| {
+        let listed = table.rows.iter().map(|(name, row)| {
             let Counts { allowed, denied, shadow_denied } = &*row.counts;
-            Told {
+            Listed {
                 name: String::from_utf8_lossy(name).into_owned(),
                 definition: row.definition.clone(),
                 counts: [allowed.get(), denied.get(), shadow_denied.get()],
             }
         });
-        told.collect()
+        listed.collect()
     })
 }
 
@@ -183,28 +177,11 @@ pub fn tell() -> Vec<Told> {
 pub fn digest() -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let told = tell();
-    if told.is_empty() {
+    let listed = list();
+    if listed.is_empty() {
         return 0;
     }
     let lines =
-        told.iter().flat_map(|one| [&one.name, " ", &one.definition, ";"].concat().into_bytes());
+        listed.iter().flat_map(|one| [&one.name, " ", &one.definition, ";"].concat().into_bytes());
     lines.fold(OFFSET, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(PRIME))
-}
-
-/// `RL.POLICIES`
-pub fn policies(call: &Call, _known: Known) -> Result<Replied, Error> {
-    if call.len() != 1 {
-        return Err(Error::Arity);
-    }
-    let ctx = call.context();
-    let told = tell();
-    ctx.reply_array(told.len());
-    for one in &told {
-        ctx.reply_array(5);
-        ctx.reply_text(one.name.as_bytes());
-        ctx.reply_text(one.definition.as_bytes());
-        one.counts.iter().for_each(|count| ctx.reply_integer(*count));
-    }
-    Ok(Replied::Allowed)
 }

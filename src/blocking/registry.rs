@@ -1,0 +1,170 @@
+//! Who waits: the lines of this server, and questions about them.
+
+use crate::answer::Answer;
+use crate::error::Error;
+use crate::redis::blocked::{Blocked, ClientId};
+use crate::redis::call::CommandNumber;
+use crate::redis::clock::{monotonic_us, wall_time_us};
+use crate::redis::event_loop::turn;
+use crate::redis::timer::{start_timer, stop_timer};
+use crate::redis::under_lock::UnderLock;
+use crate::state::Spot;
+use engine::line::{self, Cause, Timer};
+use engine::request::Request;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// A call that waits.
+#[derive(Clone, Copy)]
+pub struct WaitingCall {
+    /// What it asks for.
+    pub request: Request,
+    /// By which command.
+    pub command: CommandNumber,
+    /// Whose call it is.
+    pub client: ClientId,
+}
+
+impl line::Call for WaitingCall {
+    fn leave(&self) -> u64 {
+        self.request.leave()
+    }
+
+    fn id(&self) -> Option<&[u8]> {
+        self.request.id()
+    }
+}
+
+/// What a waiter is answered, and when that was decided, in Unix microseconds.
+#[derive(Clone, Copy)]
+pub struct Outcome {
+    /// The answer.
+    pub result: Result<Answer, Error>,
+    /// When.
+    pub at_us: u64,
+}
+
+/// What is to be written because a wait ended where nothing may be written.
+#[derive(Clone, Copy)]
+pub enum LateWrite {
+    /// Give back what was granted, at this time, to a client that was gone before it was notified.
+    GiveBack(Request, Answer, u64),
+    /// Count a denial.
+    CountDenial(Request),
+}
+
+/// What the lines of this server are made of.
+pub struct ServerParts;
+
+impl line::Parts for ServerParts {
+    type Call = WaitingCall;
+    type Handle = Blocked;
+    type Outcome = Outcome;
+    type Write = LateWrite;
+}
+
+type Lines = line::Lines<ServerParts>;
+
+static LINES: UnderLock<Lines> = UnderLock::new(Lines::new());
+
+/// How many lines there are, so that commands pay one look at a number while there are none.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Asks the lines a question.
+pub fn look<T>(question: impl FnOnce(&Lines) -> T) -> T {
+    LINES.with(|lines| question(lines))
+}
+
+/// Makes a transition of the lines, which is given the time, and then starts or stops the timer. A transition has no
+/// context, so it calls no command and ends no wait: the caller does that with what it returns.
+pub fn change<T>(transition: impl FnOnce(&mut Lines, u64) -> T) -> T {
+    let now_us = monotonic_us();
+    let (result, timer) = LINES.with(|lines| {
+        let result = transition(lines, now_us);
+        OPEN.store(lines.lines(), Ordering::Relaxed);
+        (result, lines.timer(now_us))
+    });
+    match timer {
+        Timer::Keep => {}
+        Timer::Stop => stop_timer(),
+        Timer::Start { after_ms } => start_timer(after_ms),
+    }
+    result
+}
+
+/// The wall clock was set back, by which timers live.
+pub fn clock_stepped_back() {
+    change(Lines::clock_stepped_back);
+}
+
+/// Forgets all lines.
+pub fn forget_lines() {
+    drop(LINES.with(std::mem::take));
+    OPEN.store(0, Ordering::Relaxed);
+    stop_timer();
+}
+
+// ---- Questions ----
+
+fn is_empty() -> bool {
+    OPEN.load(Ordering::Relaxed) == 0
+}
+
+/// Whether somebody stands before a call that comes to the key now with this LEAVE.
+pub fn is_barred(spot: Spot, leave: u64) -> bool {
+    !is_empty() && look(|lines| lines.is_barred(spot.ctx.db(), spot.name.as_bytes(), leave))
+}
+
+/// Whether a call waits on the key that will give this id to its reservation.
+pub fn is_waiting(spot: Spot, id: &[u8]) -> bool {
+    !is_empty() && look(|lines| lines.is_waiting(spot.ctx.db(), spot.name.as_bytes(), id))
+}
+
+/// How many calls wait on the key.
+pub fn waiting_on(spot: Spot) -> u64 {
+    let ask = |lines: &Lines| lines.waiting_on(spot.ctx.db(), spot.name.as_bytes());
+    let waiting = if is_empty() { 0 } else { look(ask) };
+    u64::try_from(waiting).unwrap_or(u64::MAX)
+}
+
+/// How many calls wait.
+pub fn waiting() -> u64 {
+    u64::try_from(look(Lines::waiting)).unwrap_or(u64::MAX)
+}
+
+/// For how long the oldest of those who wait has waited, in milliseconds; 0 where nobody waits.
+pub fn oldest_wait_ms() -> u64 {
+    let since_us = look(Lines::oldest_us);
+    since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000
+}
+
+// ---- Turns ----
+
+/// A turn of work on waiters, which ends when this is dropped.
+pub struct Turn(());
+
+/// The longest turn. A server that crashes asks for it in any thread.
+static LONGEST_TURN_US: AtomicU64 = AtomicU64::new(0);
+
+impl Turn {
+    /// Begins one.
+    pub fn begin(cause: Cause) -> Turn {
+        change(|lines, now_us| lines.begin_turn(cause, turn(), wall_time_us(), now_us));
+        Turn(())
+    }
+
+    /// Whether there is time for another step.
+    pub fn has_time(&self) -> bool {
+        look(|lines| lines.has_time(monotonic_us()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        LONGEST_TURN_US.fetch_max(change(Lines::end_turn), Ordering::Relaxed);
+    }
+}
+
+/// The longest time that was spent on waiters at a stretch since the module was loaded, in microseconds.
+pub fn longest_turn_us() -> u64 {
+    LONGEST_TURN_US.load(Ordering::Relaxed)
+}

@@ -1,0 +1,118 @@
+//! One wait: it begins, the server asks for the answer, the server lets the client go.
+
+use super::registry::{change, LateWrite, Outcome, WaitingCall};
+use crate::answer::Answer;
+use crate::attempt::{attempt, Attempt, Terms};
+use crate::error::Error;
+use crate::redis::blocked::{Blocked, ClientId};
+use crate::redis::call::{Call, CommandNumber};
+use crate::redis::context::{Context, KeyName};
+use crate::redis::event_loop::count_turns;
+use crate::redis::text::OwnedString;
+use crate::redis::under_lock::UnderLock;
+use crate::redis::{clock, random, slot};
+use crate::state::Spot;
+use crate::stats;
+use crate::{config, observe};
+use engine::judge::Mode;
+use engine::line::{Reply, Ticket};
+use engine::request::Request;
+use engine::text::Text;
+
+/// Lets a call wait in the line of its key, after it was denied for `wait_us`: for `block_ms` milliseconds, 0 for ever.
+pub fn join(
+    call: &Call,
+    spot: Spot,
+    request: &Request,
+    block_ms: u64,
+    wait_us: Option<u64>,
+) -> Result<(), Error> {
+    let key = spot.name.as_bytes();
+    let admitted = change(|lines, _| lines.admit(config::MAX_WAITERS.get()));
+    let ticket = admitted.ok_or(Error::TooManyWaiters)?;
+    let blocked = Blocked::client(call, blocking_key(key).as_bytes(), ticket);
+    let blocked = blocked.ok_or(Error::internal())?;
+    let waits =
+        WaitingCall { request: *request, command: call.command(), client: ClientId::of(call) };
+    count_turns();
+    let place = (spot.ctx.db(), key);
+    change(|lines, now_us| {
+        let block_us = (block_ms > 0).then(|| block_ms.saturating_mul(1_000));
+        let deadline_us = block_us.map(|block_us| now_us.saturating_add(block_us));
+        lines.join(ticket, place, waits, blocked, deadline_us, wait_us, now_us);
+    });
+    Ok(())
+}
+
+/// The server asks what to answer to a waiter, because we ended its wait or because somebody else did. `None` where it
+/// was answered before: before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
+pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Answer, Error>)> {
+    let reply = change(|lines, now_us| lines.answered(ticket, now_us))?;
+    let (call, place, was_head) = match reply {
+        Reply::Ended { call, outcome } => return Some((call.command, outcome.result)),
+        Reply::Unblocked { call, place, was_head } => (call, place, was_head),
+    };
+    // Answer with a denial. This callback must not write.
+    stats::WAITED_TIMED_OUT.add(1);
+    let key = OwnedString::new(&place.key);
+    let spot = Spot { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
+    let denied = attempt(spot, &call.request, Terms { barred: true, mode: Mode::Look });
+    if denied.is_ok() && was_head && call.request.count_denied {
+        let write = LateWrite::CountDenial(call.request);
+        change(|lines, now_us| lines.write(&place, write, now_us));
+    }
+    let answer = denied.map(|denied| note_end(spot, &call.request, denied));
+    Some((call.command, answer))
+}
+
+/// Notes how a wait ended; what the waiter is answered.
+pub fn note_end(spot: Spot, request: &Request, mut attempt: Attempt) -> Answer {
+    let ended = attempt.end(request);
+    observe::note(spot, request, ended);
+    attempt.answer
+}
+
+/// The client of a waiter is gone, or the server has answered it with something else.
+pub fn disconnected(ticket: Ticket) {
+    change(|lines, now_us| lines.withdraw(ticket, now_us));
+}
+
+/// The server is done with a blocked call. With `cut_off` the server ended the wait, instead of us or after us.
+pub fn forget(ticket: Ticket, cut_off: bool) {
+    let Some(gone) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };
+    let Some(Outcome { result: Ok(answer), at_us }) = gone.outcome else { return };
+    // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its answer.
+    let notified = !cut_off || (gone.answered && gone.call.client.is_connected());
+    if !notified && answer.allowed() {
+        let write = LateWrite::GiveBack(gone.call.request, answer, at_us);
+        change(|lines, now_us| lines.write(&gone.place, write, now_us));
+    }
+}
+
+// ---- The key on which clients are blocked ----
+
+/// The characters of the secret in the names of these keys: 96 random bits.
+const SECRET_LEN: usize = 16;
+
+/// The secret, drawn when the first call waits.
+static SECRET: UnderLock<Option<[u8; SECRET_LEN]>> = UnderLock::new(None);
+
+/// The key on which those are blocked who wait for something on `key`: in its slot, and never there.
+fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
+    let secret = SECRET.get().unwrap_or_else(|| {
+        let drawn = random::id();
+        SECRET.set(Some(drawn));
+        drawn
+    });
+    let mut name = Text::new();
+    name.push(b"{");
+    name.push(&slot::tag(slot::of_key(key)));
+    name.push(b"}");
+    name.push(&secret);
+    name
+}
+
+/// Forgets the secret.
+pub fn forget_secret() {
+    SECRET.set(None);
+}

@@ -1,0 +1,130 @@
+//! Clients that are blocked.
+//!
+//! What works on all servers: block on a key with a reply callback that never replies, so that the server's own
+//! signals wake nobody; to end the wait, store the answer and call RedisModule_UnblockClient, which makes the
+//! server call the timeout callback, and that is the one place where a waiter is answered.
+//!
+//! The key is one that never exists: signalling a key makes the server try all who are blocked on it, so it must be a
+//! key that no client can name. It is in the slot of the limit's key, as in a cluster the server sends those away who are
+//! blocked on a key of a slot that it has lost.
+
+use super::api::api;
+use super::call::Call;
+use super::context::Context;
+use super::guard::guard;
+use super::handlers::{handle, Ticket, HANDLERS};
+use super::text::OwnedString;
+use redis_module::raw;
+use std::os::raw::{c_int, c_void};
+use std::ptr::null_mut;
+
+const OK: c_int = raw::REDISMODULE_OK as c_int;
+const ERR: c_int = raw::REDISMODULE_ERR as c_int;
+
+/// The number of a client, never given to another.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientId(u64);
+
+impl ClientId {
+    /// The client of `call`.
+    pub fn of(call: &Call) -> ClientId {
+        // SAFETY: the context is live.
+        ClientId(unsafe { api!(RedisModule_GetClientId(call.context().raw())) })
+    }
+
+    /// Whether it is still connected, as far as the server knows.
+    pub fn is_connected(self) -> bool {
+        // SAFETY: without a place for what is known about the client, the server only looks for it.
+        unsafe { api!(RedisModule_GetClientInfoById(null_mut(), self.0)) == OK }
+    }
+}
+
+/// A client that is blocked.
+#[derive(Debug)]
+pub struct Blocked(*mut raw::RedisModuleBlockedClient);
+
+// SAFETY: a handle belongs to no thread. The server lets it be used under its lock, and in other threads too.
+unsafe impl Send for Blocked {}
+
+impl Blocked {
+    /// Blocks the client of `call` on `key`. It must be one that may be blocked.
+    pub fn client(call: &Call, key: &[u8], ticket: Ticket) -> Option<Blocked> {
+        let ctx = call.context().raw();
+        let key = OwnedString::new(key);
+        let mut keys = [key.raw()];
+        // SAFETY: the context is a command's; the server keeps its own reference of the key; the private data is a
+        // number and never followed.
+        let blocked = unsafe {
+            api!(RedisModule_BlockClientOnKeys(
+                ctx,
+                Some(not_yet),
+                Some(answer),
+                Some(forget),
+                0,
+                keys.as_mut_ptr(),
+                1,
+                ticket as *mut c_void,
+            ))
+        };
+        if blocked.is_null() {
+            return None;
+        }
+        // SAFETY: the client was just blocked.
+        unsafe { api!(RedisModule_SetDisconnectCallback(blocked, Some(disconnected))) };
+        Some(Blocked(blocked))
+    }
+
+    /// Ends the wait: the server asks for the answer, now or soon.
+    pub fn end(self) {
+        // SAFETY: the client is still blocked. There is one handle for each, which is dropped when the server tells that
+        // it ended the wait by itself.
+        unsafe { api!(RedisModule_UnblockClient(self.0, null_mut())) };
+    }
+}
+
+unsafe extern "C" fn not_yet(
+    _ctx: *mut raw::RedisModuleCtx,
+    _argv: *mut *mut raw::RedisModuleString,
+    _argc: c_int,
+) -> c_int {
+    ERR
+}
+
+/// # Safety
+/// `ctx` is the context of a callback of a blocked client.
+unsafe fn ticket(ctx: *mut raw::RedisModuleCtx) -> Ticket {
+    // SAFETY: the caller's promise. The private data is a ticket.
+    unsafe { api!(RedisModule_GetBlockedClientPrivateData(ctx)) as Ticket }
+}
+
+unsafe extern "C" fn answer(
+    ctx: *mut raw::RedisModuleCtx,
+    _argv: *mut *mut raw::RedisModuleString,
+    _argc: c_int,
+) -> c_int {
+    // SAFETY: the server keeps the context during the callback.
+    let (ctx, ticket) = unsafe { (Context::new(ctx), ticket(ctx)) };
+    let (Some(ctx), Some(handlers)) = (ctx, guard(ctx, || HANDLERS.get()).flatten()) else {
+        return OK;
+    };
+    if guard(Some(ctx), || (handlers.answer)(ctx, ticket)).is_none() {
+        (handlers.failed)(ctx);
+    }
+    OK
+}
+
+unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, ticket: *mut c_void) {
+    // SAFETY: the server keeps the context during the callback.
+    let (ctx, cut_off) =
+        unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
+    handle(ctx, |handlers, _| (handlers.forget)(ticket as Ticket, cut_off));
+}
+
+unsafe extern "C" fn disconnected(
+    ctx: *mut raw::RedisModuleCtx,
+    _blocked: *mut raw::RedisModuleBlockedClient,
+) {
+    // SAFETY: the server keeps the context during the callback, and gives it the private data.
+    let (ctx, ticket) = unsafe { (Context::new(ctx), ticket(ctx)) };
+    handle(ctx, |handlers, _| (handlers.disconnected)(ticket));
+}

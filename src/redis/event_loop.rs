@@ -1,0 +1,73 @@
+//! The turns of the server's event loop, and what is done some times a second.
+
+use super::api::api;
+use super::clock;
+use super::context::Context;
+use super::handlers::{handle, own_context};
+use super::load::tick;
+use redis_module::raw;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Has the server call some times a second.
+pub fn start(ctx: Context) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
+    // SAFETY: the context is live; the function lives as long as the module.
+    unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(cron))) };
+}
+
+/// Forgets that turns are counted, before the module goes.
+pub fn unload() {
+    COUNTED.store(false, Ordering::Relaxed);
+}
+
+/// How many turns of the event loop have begun since they are counted.
+static TURNS: AtomicU64 = AtomicU64::new(0);
+
+static COUNTED: AtomicBool = AtomicBool::new(false);
+
+/// A number that changes with every turn of the event loop, from 7.0 on and after [`count_turns`].
+pub fn turn() -> u64 {
+    TURNS.load(Ordering::Relaxed)
+}
+
+/// Has turns counted from now on. It costs something in every turn, so that servers where nobody ever waits need not pay
+/// it. It is never ended: while another module handles an event, the server's list of subscribers must not shrink.
+pub fn count_turns() {
+    if COUNTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
+    let ctx = own_context();
+    // SAFETY: the context is the one of the module; the function lives as long as it. A server that does not know the
+    // event says so and does nothing.
+    unsafe { api!(RedisModule_SubscribeToServerEvent(ctx, event, Some(looped))) };
+}
+
+/// Before and after the server waits for something to do.
+unsafe extern "C" fn looped(
+    _ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    TURNS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Some times a second. Nothing may be written here.
+unsafe extern "C" fn cron(
+    ctx: *mut raw::RedisModuleCtx,
+    _event: raw::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    // SAFETY: the server keeps the context during the callback.
+    let ctx = unsafe { Context::new(ctx) };
+    tick();
+    handle(ctx, |handlers, _| {
+        if clock::went_back() {
+            // Timers live by the wall clock.
+            (handlers.clock_went_back)();
+        }
+    });
+}

@@ -1,0 +1,66 @@
+//! Who is called back for clients that wait, and the module's own context.
+
+use super::api::api;
+use super::context::Context;
+use super::guard::guard;
+use super::under_lock::UnderLock;
+use redis_module::raw;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The number that a module gave to a call that waits.
+pub type Ticket = u64;
+
+/// Whom the server's callbacks call.
+pub struct WaitHandlers {
+    /// The server asks for the answer to a waiter: reply it, unless it was replied before.
+    pub answer: fn(Context, Ticket),
+    /// The client of a waiter is gone, or the server has answered it with something else.
+    pub disconnected: fn(Ticket),
+    /// The server has let go of a waiter's client, which it had disconnected before the answer where this is true.
+    pub forget: fn(Ticket, bool),
+    /// The timer has fired.
+    pub fired: fn(Context),
+    /// The wall clock was set back.
+    pub clock_went_back: fn(),
+    /// Replies where `answer` panicked: the client must not hang.
+    pub failed: fn(Context),
+}
+
+/// Handed in at load, taken away before the module goes.
+pub(super) static HANDLERS: UnderLock<Option<&'static WaitHandlers>> = UnderLock::new(None);
+
+/// Calls a handler, under the guard.
+pub(super) fn handle(ctx: Option<Context>, call: impl FnOnce(&WaitHandlers, Context)) {
+    guard(ctx, || {
+        if let (Some(handlers), Some(ctx)) = (HANDLERS.get(), ctx) {
+            call(handlers, ctx);
+        }
+    });
+}
+
+/// Begins to serve those who wait, with callbacks that call `handlers`.
+pub fn start(ctx: Context, handlers: &'static WaitHandlers) {
+    HANDLERS.set(Some(handlers));
+    // SAFETY: the context is live.
+    let own = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
+    MODULE.store(own, Ordering::Relaxed);
+}
+
+/// Frees what [`start`] made, before the module goes.
+pub fn unload() {
+    HANDLERS.set(None);
+    let own = MODULE.swap(null_mut(), Ordering::Relaxed);
+    if !own.is_null() {
+        // SAFETY: made by `start`, and no longer used.
+        unsafe { api!(RedisModule_FreeThreadSafeContext(own)) };
+    }
+}
+
+/// The module's own context, for what is begun where no command runs.
+static MODULE: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
+
+/// The module's own context, which outlives what is begun with it.
+pub(super) fn own_context() -> *mut raw::RedisModuleCtx {
+    MODULE.load(Ordering::Relaxed)
+}

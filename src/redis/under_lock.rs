@@ -1,0 +1,123 @@
+//! What belongs to whoever holds the server's lock.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A value that is used under the server's lock. Servers have one lock around all that commands, timers and callbacks of
+/// modules do. The main thread holds it, and lends it to a thread of another module that calls a command or changes a key
+/// (`RedisModule_ThreadSafeContextLock`). So no use waits for another.
+///
+/// Two callbacks come without that lock, and must not use such a value: a server that crashes asks for INFO on the thread
+/// that crashed, and some servers ask for the keys of a command in I/O threads.
+///
+/// A use within a use, or without the lock while another holds it, panics. The guard makes that an error for the client
+/// and a line in the log.
+pub struct UnderLock<T> {
+    in_use: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `with` is the only way to the value, and lets one use at a time pass. As threads follow each other, the value has
+// to be one that may go from thread to thread.
+unsafe impl<T: Send> Sync for UnderLock<T> {}
+
+/// Ends a use when it is dropped, also where the use panics.
+struct Use<'a>(&'a AtomicBool);
+
+impl Drop for Use<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl<T> UnderLock<T> {
+    /// Begins with this value.
+    pub const fn new(value: T) -> UnderLock<T> {
+        UnderLock { in_use: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Uses the value. `body` must not call a function of the server that may call the module back: a command, a change
+    /// to a key, the end of a wait. What is to be done with the server is returned, and done afterwards.
+    #[inline]
+    pub fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
+        #[cfg(test)]
+        let _turn = tests::Turn::take();
+        if self.in_use.swap(true, Ordering::Acquire) {
+            refuse();
+        }
+        let _use = Use(&self.in_use);
+        // SAFETY: nobody else uses the value before `_use` is dropped, and the reference does not outlive `body`.
+        body(unsafe { &mut *self.value.get() })
+    }
+}
+
+impl<T: Copy> UnderLock<T> {
+    /// The value.
+    pub fn get(&self) -> T {
+        self.with(|value| *value)
+    }
+
+    /// Replaces the value.
+    pub fn set(&self, new: T) {
+        self.with(|value| *value = new);
+    }
+}
+
+#[cold]
+#[allow(clippy::panic, reason = "a bug of ours; the guard around each callback catches it")]
+fn refuse() -> ! {
+    panic!("a value was used while it was in use");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+    use std::sync::{Condvar, Mutex, PoisonError};
+    use std::thread::{self, ThreadId};
+
+    /// The turn of a thread. Each unit test has a thread and a server of its own, and no server's lock keeps them apart: they
+    /// take turns. A thread that has the turn may take it again.
+    pub struct Turn;
+
+    /// Which thread has the turn, and how often it took it.
+    static TURN: Mutex<(Option<ThreadId>, usize)> = Mutex::new((None, 0));
+    static NEXT: Condvar = Condvar::new();
+
+    impl Turn {
+        pub fn take() -> Turn {
+            let this = Some(thread::current().id());
+            let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_taken = |turn: &mut (Option<ThreadId>, usize)| turn.1 > 0 && turn.0 != this;
+            let mut turn = NEXT.wait_while(turn, is_taken).unwrap_or_else(PoisonError::into_inner);
+            *turn = (this, turn.1 + 1);
+            Turn
+        }
+    }
+
+    impl Drop for Turn {
+        fn drop(&mut self) {
+            TURN.lock().unwrap_or_else(PoisonError::into_inner).1 -= 1;
+            NEXT.notify_all();
+        }
+    }
+
+    static NUMBER: UnderLock<u64> = UnderLock::new(1);
+
+    #[test]
+    fn a_value_that_is_in_use_is_not_used_again_and_is_free_after_a_panic() {
+        let again = catch_unwind(|| NUMBER.with(|_| NUMBER.get()));
+        assert!(again.is_err());
+        let broken = catch_unwind(AssertUnwindSafe(|| {
+            NUMBER.with(|number| {
+                *number = 2;
+                panic!("as a bug would");
+            })
+        }));
+        assert!(broken.is_err());
+        assert_eq!(NUMBER.get(), 2);
+        NUMBER.set(3);
+        assert_eq!(NUMBER.with(|number| std::mem::replace(number, 4)), 3);
+    }
+}
