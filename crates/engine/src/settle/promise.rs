@@ -43,7 +43,7 @@ enum Step {
     /// Time goes on until a lease ends, or to the microsecond before.
     PassTo { batch: usize, before: bool },
     /// The server's clock steps back.
-    StepBack { us: u64 },
+    TurnBack { us: u64 },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -68,7 +68,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => pass.prop_map(|us| Step::Pass { us }),
         2 => (batch(), any::<bool>()).prop_map(|(batch, before)| Step::PassTo { batch, before }),
         1 => prop_oneof![Just(1u64), 0u64..3_000_000, 0u64..100_000_000]
-            .prop_map(|us| Step::StepBack { us }),
+            .prop_map(|us| Step::TurnBack { us }),
     ];
     proptest::collection::vec(step, 1..120)
 }
@@ -171,10 +171,10 @@ impl World {
                 self.now_us = self.now_us.max(end_us - u64::from(before && end_us > 0));
             }
             // Where the start of a window of the calendar is crossed backwards, it may have more.
-            Step::StepBack { us } if matches!(self.window.rule, Rule::Sliding { .. }) => {
+            Step::TurnBack { us } if matches!(self.window.rule, Rule::Sliding { .. }) => {
                 self.back_us += us;
             }
-            Step::Settle { .. } | Step::Die { .. } | Step::StepBack { .. } => {}
+            Step::Settle { .. } | Step::Die { .. } | Step::TurnBack { .. } => {}
         }
     }
 
