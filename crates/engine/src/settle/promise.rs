@@ -206,7 +206,8 @@ impl World {
 
     /// The most that was ever spent in one period, or in one window of the calendar.
     fn most_spent(&self) -> u64 {
-        let spent: Vec<_> = self.spent.iter().map(|(us, n)| (*us, *n, self.leaves_us(*us))).collect();
+        let spent: Vec<_> =
+            self.spent.iter().map(|(us, n)| (*us, *n, self.leaves_us(*us))).collect();
         if matches!(self.window.rule, Rule::FirstHit(_)) {
             let in_window = |from_us: u64| {
                 let until_us = self.leaves_us(from_us);
