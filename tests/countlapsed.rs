@@ -175,6 +175,10 @@ fn it_holds_until_an_event_at_the_end_of_its_lease_would_have_left() {
         ("1d FIXED", 20_000, TO_MIDNIGHT_MS),
         ("1d FIXED TZ Asia/Shanghai", 20_000, 64_000_000),
         ("1d FIXED TZ Asia/Shanghai", 64_000_001, 64_000_000 + 86_400_000),
+        ("1d FIXED FROM 22:13:30", 9_999, 10_000),
+        ("1d FIXED FROM 22:13:30", 10_000, 86_410_000),
+        // From the first event on: a period after the end of the lease.
+        ("1min FIXED FROM first", 20_000, 80_000),
         // 30 days lie between 14 November and 14 December.
         ("1mo", 20_000, 30 * 86_400_000 + 20_000),
     ] {

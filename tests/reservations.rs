@@ -133,6 +133,25 @@ fn a_renewed_lease_keeps_the_key_also_beside_events_from_the_future() {
     }
 }
 
+/// The TTL became so short that the key went before a lease from the future that nobody had written anew.
+#[test]
+fn a_renewed_lease_keeps_the_key_also_beside_leases_from_the_future() {
+    for others in [0, 9] {
+        let (server, mut conn) = Server::held();
+        at_ms(&server, 10_000);
+        for id in 0..=others {
+            conn.cmd(format!("RL.ACQUIRE k 20 0 ID {id} LEASE 9000"));
+        }
+        conn.cmd("RL.ACQUIRE k 20 0 ID long LEASE 90000");
+        at_ms(&server, 5_000);
+        assert_eq!(conn.int("RL.RENEW k long LEASE 1"), 1);
+        let ttl_ms = conn.int("PTTL k");
+        assert!((14_000..=15_000).contains(&ttl_ms), "{ttl_ms}");
+        at_ms(&server, 9_999);
+        assert_eq!(conn.held("k").len() as i64, 1 + others);
+    }
+}
+
 #[test]
 fn applying_nothing_is_giving_back() {
     let (server, mut conn) = Server::held();

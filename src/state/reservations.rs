@@ -172,6 +172,18 @@ impl<'c> Reservations<'c> {
         }
     }
 
+    /// Until when the key is needed for them. What lies in the future and is not written anew may hold as long as it says,
+    /// wherever the clock goes.
+    pub fn needed_until_us(&self) -> Option<u64> {
+        match self {
+            Reservations::Few(few) => {
+                let future = few.future.iter().flat_map(reservation).map(|one| one.gone_us);
+                few.live.last_end_us().max(future.max())
+            }
+            Reservations::Many(many) => many.index()?.live(many.now_us).last_end_us(),
+        }
+    }
+
     /// Those that have lapsed, and those that are written anew as a clock went back: as they are seen now, in their old
     /// order.
     pub fn clean(&mut self, now_us: u64) -> Cleaning {

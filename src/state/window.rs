@@ -17,7 +17,6 @@ use crate::redis::key::{remove_highest, Kind, ReadKey, Scores};
 use crate::redis::text::OwnedString;
 use engine::ban::Ban;
 use engine::event::{score, Event};
-use engine::held::Leases;
 use engine::reservation::Id;
 use engine::store::{self, Change};
 use foldhash::quality::RandomState;
@@ -177,7 +176,7 @@ impl<'c> store::WindowKey for WindowKey<'c> {
             key.remove(&remove);
         }
         if let Some(expiry) = change.expiry {
-            let expiry = expiry.reaching(self.reservations.last_end_us());
+            let expiry = expiry.reaching(self.reservations.needed_until_us());
             let expiry = expiry.reaching(new_ban.map(|ban| ban.end_us()));
             let current_ms = key.expires_at_ms();
             let moved_ms = match settled_us {

@@ -635,6 +635,12 @@ impl HeldIndex {
         self.index.set_ban(ban);
     }
 
+    /// Until when the key is needed for them. What lies in the future and is not written anew may hold as long as it says,
+    /// wherever the clock goes.
+    pub fn needed_until_us(&self) -> Option<u64> {
+        self.index.live(self.now_us).last_end_us()
+    }
+
     /// How many have a lease that runs.
     pub fn running(&mut self) -> usize {
         self.index.running(self.now_us)

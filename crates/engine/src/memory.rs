@@ -22,7 +22,7 @@ use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
 use crate::event::{score, Event, LAST_US};
 use crate::expiry::GRACE_MS;
-use crate::held::{Leases, Listed};
+use crate::held::Listed;
 use crate::index::{HeldIndex, Index};
 use crate::judge::{self, Mode, Terms};
 use crate::request::{Limit, Request, Reserve, WindowLimit};
@@ -495,7 +495,7 @@ impl WindowKey for MemoryWindow<'_> {
         let ban = change.ban.after(self.ban());
         self.held.set_ban(ban);
         if let Some(expiry) = change.expiry {
-            let expiry = expiry.reaching(self.held.last_end_us());
+            let expiry = expiry.reaching(self.held.needed_until_us());
             let expiry = expiry.reaching(ban.map(|ban| ban.end_us()));
             let current_ms = Some(self.expires_at_ms);
             let moved_ms = match settled {
