@@ -31,7 +31,7 @@ pub struct Limit {
 }
 
 /// 15 a minute, each in its own way.
-pub const LIMITS: [Limit; 8] = [
+pub const LIMITS: [Limit; 9] = [
     Limit { words: "a steady rate with bursts", command: "RL.THROTTLE key 14 15 60", bound: 30 },
     Limit { words: "... wait in line", command: "RL.THROTTLE key 14 15 60 BLOCK 20s", bound: 30 },
     Limit {
@@ -48,6 +48,11 @@ pub const LIMITS: [Limit; 8] = [
     Limit {
         words: "denied calls count too",
         command: "RL.WINDOW key 15 60 COUNTDENIED",
+        bound: 15,
+    },
+    Limit {
+        words: "a denial closes it for 30 s",
+        command: "RL.WINDOW key 15 60 1 BAN 30s",
         bound: 15,
     },
     Limit { words: "each minute of the clock", command: "RL.WINDOW key 15 1min FIXED", bound: 30 },
