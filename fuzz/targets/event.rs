@@ -1,8 +1,8 @@
 //! An entry that is read would be written so, and none is worth more than a key may hold.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use engine::event::{Event, MAX_SUM};
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (f64, u64, &[u8])| {
     let (score, us, member) = input;

@@ -3,8 +3,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use engine::heavy::{Key, Recent, Summary, GENERATION_US};
+use libfuzzer_sys::fuzz_target;
 use std::collections::{HashMap, HashSet};
 
 #[derive(Arbitrary, Debug)]

@@ -2,11 +2,11 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use engine::calendar::Zones;
 use engine::held::Leases;
 use engine::index::Index;
 use engine::reservation::{Reservation, Sight, YEAR_MS};
+use libfuzzer_sys::fuzz_target;
 use std::convert::Infallible;
 
 #[derive(Arbitrary, Debug)]
@@ -103,7 +103,8 @@ fuzz_target!(|input: Input| {
                 let lease_ms = u64::from(lease_ms).clamp(1, YEAR_MS);
                 let (end_us, after_us) = (START_US + u64::from(end_us), u64::from(after_us));
                 let (order_us, end_us) = (end_us, end_us + after_us);
-                let one = Own { id: [id], quantity, lease_ms, end_us, after_us, order_us, rule: [rule] };
+                let one =
+                    Own { id: [id], quantity, lease_ms, end_us, after_us, order_us, rule: [rule] };
                 let held = list.iter().any(|other| other.id == one.id);
                 assert_eq!(index.insert(&one.reservation()), !held);
                 if !held {

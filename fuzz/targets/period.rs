@@ -1,9 +1,9 @@
 //! A period that is read comes back, and what has left it is the inverse of leaving.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use engine::decimal::Text;
 use engine::period::{Length, Period, MAX_PERIOD_MS};
+use libfuzzer_sys::fuzz_target;
 
 /// The year 9999, where calendars end.
 const END_US: u64 = 253_402_207_200_000_000;

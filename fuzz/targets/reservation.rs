@@ -1,10 +1,10 @@
 //! A reservation that is read can be written, and means the same then.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use engine::calendar::Zones;
 use engine::event::MAX_SUM;
 use engine::reservation::{prefix, Reservation, Sight, MAX_ID, YEAR_MS};
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (now_us, member) = input;
@@ -19,7 +19,10 @@ fuzz_target!(|input: (u64, &[u8])| {
 
     // As healing does it, and RENEW.
     let seen = Sight::at(now_us, &mut Zones::new()).seen(&one);
-    assert_eq!(seen.end_us, if one.from_future(now_us) { one.lease_ends_us(now_us) } else { one.end_us });
+    assert_eq!(
+        seen.end_us,
+        if one.from_future(now_us) { one.lease_ends_us(now_us) } else { one.end_us }
+    );
     assert_eq!((seen.live(now_us), seen.counts_lapsed()), (one.live(now_us), one.counts_lapsed()));
     for written in [one, seen] {
         let again = written.member();

@@ -1,8 +1,8 @@
 //! A stored state that is read is written with the same meaning, and in one way only.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use engine::throttle::Stored;
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(stored) = Stored::decode(bytes) else { return };

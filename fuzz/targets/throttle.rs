@@ -3,10 +3,10 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use engine::decision::{Ask, Manner, Quantity, Verdict};
-use engine::throttle::{Bucket, Next, Rate, Stored};
 use engine::memory::{stored_after, throttle};
+use engine::throttle::{Bucket, Next, Rate, Stored};
+use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {

@@ -1,9 +1,9 @@
 //! A zone is one and the same by each of its names, and its windows tile the time.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use engine::calendar::{Calendar, Zones};
 use engine::period::Period;
+use libfuzzer_sys::fuzz_target;
 
 const PERIODS: [&str; 14] = [
     "1s", "30s", "1min", "12min", "30min", "1h", "2h", "6h", "12h", "1d", "1w", "1mo", "6mo", "1y",
