@@ -287,6 +287,74 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
+    def test_a_denial_may_ban_and_info_tells_it(self) -> None:
+        self.need("bans", "RL.INFO")
+
+        async def body(limiter: Any) -> None:
+            for ask, limit in (limiter.throttle, Rate(0, 1, "1s")), (limiter.window, Window(1, "1s")):
+                key = type(limit).__name__
+                self.assertTrue((await ask(key, limit, ban="1min")).allowed)
+                reply = await ask(key, limit, ban="1min")
+                self.assertTrue(not reply.allowed and 59_000 < reply.retry_after_ms <= 60_000, reply)
+                found = await limiter.info(key)
+                self.assertTrue(59_000 < found.ban_ms <= 60_000, found)
+            window = Window(1, "1s")
+            for _ in range(2):
+                await limiter.all([Clause.window("all", window, ban=60_000), Clause.window("other", window)])
+            self.assertTrue((await limiter.info("all")).ban_ms > 59_000)
+            self.assertEqual((await limiter.info("other")).ban_ms, 0)
+
+        self.each(body)
+
+    def test_windows_start_where_they_are_told(self) -> None:
+        async def body(limiter: Any) -> None:
+            for period, start in (
+                ("1d", "09:00"),
+                ("1w", "sun"),
+                ("1mo", "15@09:00"),
+                ("14d", "2026-11-02"),
+                ("3s", "FIRST"),
+            ):
+                window = Window(2, period, fixed=True, start=start)
+                reply = await limiter.window(f"w:{start}", window, 2)
+                self.assertEqual((reply.limited, reply.remaining), (0, 0))
+                reply = await limiter.window(f"w:{start}", window)
+                self.assertEqual(reply.limited, 1)
+                self.assertEqual(reply.retry_after_ms, reply.reset_after_ms)
+            self.assertTrue(0 < reply.retry_after_ms <= 3000, reply)
+            with self.assertRaisesRegex(Exception, "FROM sun must be used with 1w"):
+                await limiter.window("k", Window(2, "1d", fixed=True, start="sun"))
+
+        self.each(body)
+
+    def test_of_a_group_the_first_that_has_room_takes(self) -> None:
+        async def body(limiter: Any) -> None:
+            limit = [
+                Clause.window("{u}:rpm", Window(3, "1min")),
+                [Clause.window("{u}:plan", Window(1, "1h")), Clause.throttle("{u}:credits", Rate(0, 1, "1h"))],
+            ]
+            first, second, third = [await limiter.all(limit) for _ in range(3)]
+            self.assertEqual([answer.limited for answer in first.answers], [0, 0, 0])
+            self.assertEqual([answer.remaining for answer in first.answers], [2, 0, 1])
+            self.assertEqual([answer.limited for answer in second.answers], [0, 1, 0])
+            self.assertEqual((third.limited, third.clause), (1, 2))
+            self.assertEqual((await limiter.all_ro(limit)).limited, 1)
+            self.assertEqual((await limiter.window_ro("{u}:rpm", Window(3, "1min"))).remaining, 1)
+
+        self.each(body)
+
+    def test_a_reservation_that_nobody_settles_may_count(self) -> None:
+        async def body(limiter: Any) -> None:
+            window = Window(5, "1h")
+            reply = await limiter.reserve("k", window, 9, atmost=True, lease=20, count_lapsed=True, id="job")
+            self.assertEqual((reply.limited, reply.granted, reply.reservations, reply.id), (0, 5, 1, "job"))
+            await asyncio.sleep(0.05)
+            self.assertEqual((await limiter.window("k", window)).limited, 1)
+            self.assertTrue(await limiter.apply("k", "job", 2))
+            self.assertEqual((await limiter.window_ro("k", window)).remaining, 3)
+
+        self.each(body)
+
     def test_a_flood_is_not_let_through(self) -> None:
         async def body(limiter: Any) -> None:
             with ThreadPoolExecutor(400) as threads:

@@ -282,6 +282,7 @@ class Limiter:
         *,
         leave: int = 0,
         lease: Duration | None = None,
+        count_lapsed: bool = False,
         id: Id | None = None,
         block: Duration | None = None,
         settle: Settle | None = None,
@@ -289,6 +290,8 @@ class Limiter:
         """RL.ACQUIRE as an asynchronous context manager: reserves when it is entered, or raises Denied. An exception
         gives the reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which."""
         more = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
+        if count_lapsed:
+            more["count_lapsed"] = True
         return Reservation(self._core, key, window, settle, more)
 
 
