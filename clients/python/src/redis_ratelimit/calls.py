@@ -41,6 +41,8 @@ class Call(Generic[T]):
     block_ms: int | None = None
     #: Makes one answer of those of all nodes of a cluster.
     merge: Callable[[list[T]], T] | None = None
+    #: Commands on the same key that are sent with the first.
+    more: tuple[tuple[Word, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,8 @@ def _options(
     return words
 
 
-def _unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool = False, ahead: bool = False) -> Reply:
+def unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool = False, ahead: bool = False) -> Reply:
+    """The answer to a call while Redis cannot be reached."""
     # What Redis would never deny is not denied here either.
     allow = allow or force or quantity <= 0
     return Reply(
@@ -179,7 +182,7 @@ def throttle(
         ("RL.THROTTLE", key, *limit_words(rate, Rate), whole("quantity", quantity), *options, "MS"),
         replies.with_granted if atmost else replies.five if ahead is None else replies.with_wait,
         key,
-        partial(_unreached, quantity=quantity, force=force, atmost=atmost, ahead=ahead is not None),
+        partial(unreached, quantity=quantity, force=force, atmost=atmost, ahead=ahead is not None),
         None if block is None else milliseconds("block", block),
     )
 
@@ -203,7 +206,7 @@ def window(
         ("RL.WINDOW", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
         replies.with_granted if atmost else replies.five,
         key,
-        partial(_unreached, quantity=quantity, force=force, atmost=atmost),
+        partial(unreached, quantity=quantity, force=force, atmost=atmost),
         None if block is None else milliseconds("block", block),
     )
 
@@ -227,7 +230,7 @@ def reserve(
         ("RL.ACQUIRE", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
         replies.with_id_and_granted if atmost else replies.with_id,
         key,
-        partial(_unreached, quantity=quantity, atmost=atmost),
+        partial(unreached, quantity=quantity, atmost=atmost),
         None if block is None else milliseconds("block", block),
     )
 
@@ -237,7 +240,7 @@ def _look(command: str, key: Key, limit: Rate | Window | str, quantity: int, lea
     read = replies.with_id if command == "RL.ACQUIRE_RO" else replies.five
     options = _options(limit, leave=leave)
     words = (command, key, *limit_words(limit, kind), whole("quantity", quantity), *options, "MS")
-    return Call(words, read, key, partial(_unreached, quantity=quantity))
+    return Call(words, read, key, partial(unreached, quantity=quantity))
 
 
 def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
@@ -275,10 +278,10 @@ def _every(command: str, clauses: Sequence[Clause | Sequence[Clause]]) -> Call[A
             words += clause.words
     words.append("MS")
 
-    def unreached(allow: bool) -> AllReply:
-        return AllReply(**vars(_unreached(allow, quantity=1)))
+    def all_unreached(allow: bool) -> AllReply:
+        return AllReply(**vars(unreached(allow, quantity=1)))
 
-    return Call(tuple(words), replies.of_all, flat[0].key, unreached)
+    return Call(tuple(words), replies.of_all, flat[0].key, all_unreached)
 
 
 def _group(clauses: Sequence[Clause]) -> list[Clause]:
