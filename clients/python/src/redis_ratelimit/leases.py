@@ -12,7 +12,7 @@ import secrets
 import time
 from collections import deque
 from datetime import timedelta
-from math import exp
+from math import ceil, exp
 from threading import Lock
 from typing import Any, NamedTuple, Union
 
@@ -375,7 +375,7 @@ class Leases:
             if self._short:
                 self._short = 0
                 return Look(short)
-            quantity, need = max(short, int(most)), short
+            quantity, need = max(short, ceil(most)), short
         else:
             soon = self._ahead_seconds()
             ends = max((batch.until for batch in self._batches), default=now)
@@ -383,7 +383,7 @@ class Leases:
                 return None
             if left > self._rate * soon and ends - now > soon:
                 return None
-            quantity, need = max(1, int(most)), 0
+            quantity, need = max(1, ceil(most)), 0
         if limit is not None:
             quantity = min(quantity, max(1, limit))
         self._made += 1
