@@ -49,8 +49,9 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
             calls.append(moment)
             at(moment, "take", 0 if chance.random() < 0.25 else chance.randrange(1, PROCESSES))
         moment = end
-    admitted = 0
-    counted_from = clock.now + loads[0][0] if len(loads) > 1 else clock.now
+    admitted = commands = 0
+    # By then the processes know their demand.
+    counted_from = clock.now + (loads[0][0] if len(loads) > 1 else 1.0)
 
     def spend(index: int, again: bool) -> None:
         leases = processes[index].leases
@@ -87,6 +88,7 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
         elif what == "look":
             look_at[index] = float("inf")
         elif what == "arrive":
+            commands += len(more.commands) if clock.now >= counted_from else 0
             at(clock.now + ROUND_TRIP / 2, "answer", index, (more, [model.carry_out(words) for words in more.commands]))
         elif what == "answer":
             busy[index] = False
@@ -96,12 +98,11 @@ def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed
                 spend(index, True)
         send(index)
     late = sum(quantity for at_, quantity in spent if at_ >= counted_from)
-    commands = len(model.sent)
     most = most_in_a_period(spent, PERIOD)
-    return 100 * late / admitted, most, 100 * commands / len(calls)
+    return 100 * late / admitted, most, 100 * commands / sum(call >= counted_from for call in calls)
 
 
-LOADS = [[(4.0, 0.8)], [(4.0, 1.0)], [(4.0, 1.5)], [(2.0, 0.1), (2.0, 3.0)]]
+LOADS = [[(5.0, 0.8)], [(5.0, 1.0)], [(5.0, 1.5)], [(2.0, 0.1), (2.0, 3.0)]]
 
 
 def main() -> None:
