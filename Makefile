@@ -91,11 +91,14 @@ advisories: ## Look for known vulnerabilities in the dependencies; needs a netwo
 	@$(install) cargo cargo-deny
 	cargo deny --locked check advisories
 
-soak: ## Everything at once for T seconds: faults, failovers, little memory; the books must balance (T=600 S=seed)
+soak: ## Everything at once for T seconds: faults, failovers, little memory; the books must balance; then leases (T=600 S=seed)
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
 	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${S:-1} \
 		cargo test --test soak -- --ignored --nocapture
+	@scripts/install-clients.sh --if-possible
+	$(with_server) LEASES_SECONDS=$${T:-600} PROOF_SEED=$${S:-1} \
+		cargo test --test helpers never_spend -- --nocapture
 
 clean: ## Remove everything that was built
 	cargo clean

@@ -36,7 +36,8 @@ def limit(case: Any) -> Any:
 def arguments(case: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """What the method takes that the case calls."""
     if "clauses" in case:
-        return [[clause(each) for each in case["clauses"]]], {}
+        clauses = [[*map(clause, each)] if isinstance(each, list) else clause(each) for each in case["clauses"]]
+        return [clauses], {}
     positional = [case["key"]] if "key" in case else []
     if "limit" in case:
         positional.append(limit(case["limit"]))

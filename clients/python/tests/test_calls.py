@@ -25,6 +25,7 @@ from redis_ratelimit import (
     headers,
     semaphore,
 )
+from redis_ratelimit.limits import milliseconds
 
 from .fixtures import CASES, HEADERS, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make
 
@@ -70,17 +71,73 @@ class Calls(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "whole number of milliseconds"):
             limiter.throttle("k", Rate(1, 2, timedelta(microseconds=1)))
 
+    def test_durations_may_be_texts_with_a_unit(self) -> None:
+        recorder = Recorder(ALLOWED, ALLOWED, RESERVED, 1)
+        limiter = recorder.limiter()
+        limiter.throttle("k", Rate(1, 2, 3), ban="10min")
+        limiter.window("k", Window(1, 2), block="5S")
+        limiter.reserve("k", Window(3, 60), lease="1h", block="100ms")
+        limiter.renew("k", "job", "2d")
+        self.assertEqual(
+            recorder.sent,
+            [
+                "RL.THROTTLE k 1 2 3 1 BAN 10min MS",
+                "RL.WINDOW k 1 2 1 BLOCK 5S MS",
+                "RL.ACQUIRE k 3 60 1 LEASE 1h BLOCK 100ms MS",
+                "RL.RENEW k job LEASE 2d",
+            ],
+        )
+        self.assertEqual([milliseconds("block", text) for text in ("5S", "3w")], [5000, 1_814_400_000])
+        for text in "1mo", "1y", "5m", "5", "s", "-5s", "1.5s", "":
+            with self.subTest(text=text), self.assertRaisesRegex(ValueError, "a unit of ms, s, min, h, d, w"):
+                limiter.throttle("k", Rate(1, 2, 3), ban=text)
+        self.assertEqual(len(recorder.sent), 4)
+
+    def test_what_cannot_ban_takes_no_ban(self) -> None:
+        limiter: Any = Recorder().limiter()
+        clause: Any = Clause
+        window = Window(3, 60)
+        for call in (
+            lambda: limiter.throttle_ro("k", Rate(1, 2, 3), ban=5),
+            lambda: limiter.window_ro("k", window, ban=5),
+            lambda: limiter.reserve("k", window, ban=5),
+            lambda: clause.acquire("k", window, ban=5),
+        ):
+            self.assertRaisesRegex(TypeError, "ban", call)
+
     def test_limits_that_say_two_things_are_refused(self) -> None:
         with self.assertRaisesRegex(ValueError, "tz must be used with fixed"):
             Window(1, "1d", tz="UTC")
         with self.assertRaisesRegex(ValueError, "must not be used together"):
             Window(1, "1d", buckets=2, fixed=True)
+        with self.assertRaisesRegex(ValueError, "start must be used with fixed"):
+            Window(1, "1d", start="09:00")
+        with self.assertRaisesRegex(ValueError, "must not be used together"):
+            Window(1, "1d", fixed=True, tz="UTC", start="first")
         with self.assertRaisesRegex(ValueError, "must begin with @"):
             Recorder().limiter().throttle("k", "free")
 
     def test_an_id_that_is_no_text_stays_bytes(self) -> None:
         reply = Recorder([0, 3, 2, -1, 20000, b"\xff"]).limiter().reserve("k", Window(3, 60), id=b"\xff")
         self.assertEqual(reply.id, b"\xff")
+
+    def test_a_reservation_takes_what_there_is_and_counts_when_its_lease_ends(self) -> None:
+        recorder = Recorder([0, 9, 0, -1, 500, b"job", 7, 3], [2, 9, 0, 40, 500, None, 0, 3], RESERVED)
+        limiter = recorder.limiter()
+        reply = limiter.reserve("k", Window(9, 60), 20, atmost=True, lease="50ms", count_lapsed=True, id="job")
+        self.assertEqual((reply.id, reply.granted, reply.reservations), ("job", 7, 3))
+        reply = limiter.reserve("k", Window(9, 60), atmost=True)
+        self.assertEqual((reply.limited, reply.id, reply.granted, reply.reservations), (2, None, 0, 3))
+        with self.assertRaises(IndexError), limiter.acquire("k", Window(9, 60), count_lapsed=True):
+            pass  # The recorder has no answer for RL.APPLY.
+        self.assertEqual(
+            recorder.sent[:3],
+            [
+                "RL.ACQUIRE k 9 60 20 LEASE 50ms COUNTLAPSED ID job ATMOST MS",
+                "RL.ACQUIRE k 9 60 1 ATMOST MS",
+                "RL.ACQUIRE k 9 60 1 COUNTLAPSED MS",
+            ],
+        )
 
     def test_waits_are_timedeltas_as_well(self) -> None:
         reply = Recorder([1, 5, 0, 1500, 2500]).limiter().window("k", Window(5, 60))
@@ -122,10 +179,12 @@ class Calls(unittest.TestCase):
             (lambda limiter: limiter.throttle("k", rate, leave=0.5), "leave must be an integer"),
             (lambda limiter: limiter.throttle("k", rate, block=0.5), "block must be an integer of milliseconds"),
             (lambda limiter: limiter.throttle("k", rate, ahead=0.5), "ahead must be an integer of milliseconds"),
-            (lambda limiter: limiter.reserve("k", window, lease="5s"), "lease must be an integer of milliseconds"),
+            (lambda limiter: limiter.reserve("k", window, lease=0.5), "lease must be an integer of milliseconds"),
             (lambda limiter: limiter.throttle("k", rate, blok=5), "blok"),
             (lambda limiter: limiter.throttle(7, rate), "must be str or bytes"),
             (lambda limiter: limiter.all([window]), "Clause"),
+            (lambda limiter: limiter.all([[window]]), "Clause"),
+            (lambda limiter: limiter.window("k", window, ban=0.5), "ban must be an integer of milliseconds"),
         ]:
             for recorder in Recorder(), AsyncRecorder():
                 with self.subTest(text=text), self.assertRaisesRegex(TypeError, text):
@@ -139,9 +198,11 @@ class Calls(unittest.TestCase):
             (lambda: Clause.acquire("k", rate), "must be a Window"),  # type: ignore[arg-type]
             (lambda: Rate(1.5, 1, 1), "burst must be an integer"),  # type: ignore[arg-type]
             (lambda: Window(3, 0.5), "period must be"),  # type: ignore[arg-type]
+            (lambda: Window(3, "1mo", fixed=True, start=15), "start must be a text"),  # type: ignore[arg-type]
         ]:
             self.assertRaisesRegex(TypeError, text, make_it)
         self.assertRaisesRegex(ValueError, "at least one clause", Recorder().limiter().all, [])
+        self.assertRaisesRegex(ValueError, "a group must have at least one clause", Recorder().limiter().all, [[]])
 
     def test_a_limiter_takes_a_client_of_its_kind_and_options_that_exist(self) -> None:
         for library in LIBRARIES:

@@ -55,8 +55,14 @@ class Readme(unittest.TestCase):
         self.run_block(blocks("python")[1])
         self.assertEqual(self.plain.exists("user:2:reply", "user:2:rename"), 2)
 
-    def test_the_application_runs(self) -> None:
+    def test_the_lines_in_the_process_run(self) -> None:
         names = self.run_block(blocks("python")[2])
+        self.assertEqual(names["limiter"].held("api"), [])
+        self.assertEqual(names["limiter"].info("api").events, 1)
+        names["limiter"].close()
+
+    def test_the_application_runs(self) -> None:
+        names = self.run_block(blocks("python")[3])
         statuses = []
 
         async def send(message: Any) -> None:
@@ -69,7 +75,7 @@ class Readme(unittest.TestCase):
 
         asyncio.run(ask())
         self.assertEqual([status for status in statuses if status], [200] * 10 + [429])
-        self.assertEqual(len(blocks("python")), 3, "each block has a test here")
+        self.assertEqual(len(blocks("python")), 4, "each block has a test here")
 
     def test_the_package_is_installed_from_the_checkout(self) -> None:
         if os.environ.get("CLIENTS") != "all":

@@ -23,6 +23,7 @@ from redis_ratelimit import Busy, Clause, Denied, Lapsed, MissingModule, Rate, W
 from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
 from .fixtures import LIBRARIES, make
+from .servers import Server
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CLUSTER_PORT = int(os.environ["RATELIMIT_CLUSTER_PORT"])
@@ -75,6 +76,10 @@ def knows(command: str) -> bool:
     """Whether the server's module has a command."""
     # From a script, as redis-py changes the replies of COMMAND.
     return command.lower() in str(plain.eval("return cjson.encode(redis.call('COMMAND', 'INFO', ARGV[1]))", 0, command))
+
+
+async def done(answer: Any) -> Any:
+    return await answer if asyncio.iscoroutine(answer) else answer
 
 
 def waiting() -> int:
@@ -287,6 +292,74 @@ class OnAServer(unittest.TestCase):
 
         self.each(body)
 
+    def test_a_denial_may_ban_and_info_tells_it(self) -> None:
+        self.need("bans", "RL.INFO")
+
+        async def body(limiter: Any) -> None:
+            for ask, limit in (limiter.throttle, Rate(0, 1, "1s")), (limiter.window, Window(1, "1s")):
+                key = type(limit).__name__
+                self.assertTrue((await ask(key, limit, ban="1min")).allowed)
+                reply = await ask(key, limit, ban="1min")
+                self.assertTrue(not reply.allowed and 59_000 < reply.retry_after_ms <= 60_000, reply)
+                found = await limiter.info(key)
+                self.assertTrue(59_000 < found.ban_ms <= 60_000, found)
+            window = Window(1, "1s")
+            for _ in range(2):
+                await limiter.all([Clause.window("all", window, ban=60_000), Clause.window("other", window)])
+            self.assertTrue((await limiter.info("all")).ban_ms > 59_000)
+            self.assertEqual((await limiter.info("other")).ban_ms, 0)
+
+        self.each(body)
+
+    def test_windows_start_where_they_are_told(self) -> None:
+        async def body(limiter: Any) -> None:
+            for period, start in (
+                ("1d", "09:00"),
+                ("1w", "sun"),
+                ("1mo", "15@09:00"),
+                ("14d", "2026-11-02"),
+                ("3s", "FIRST"),
+            ):
+                window = Window(2, period, fixed=True, start=start)
+                reply = await limiter.window(f"w:{start}", window, 2)
+                self.assertEqual((reply.limited, reply.remaining), (0, 0))
+                reply = await limiter.window(f"w:{start}", window)
+                self.assertEqual(reply.limited, 1)
+                self.assertEqual(reply.retry_after_ms, reply.reset_after_ms)
+            self.assertTrue(0 < reply.retry_after_ms <= 3000, reply)
+            with self.assertRaisesRegex(Exception, "FROM sun must be used with 1w"):
+                await limiter.window("k", Window(2, "1d", fixed=True, start="sun"))
+
+        self.each(body)
+
+    def test_of_a_group_the_first_that_has_room_takes(self) -> None:
+        async def body(limiter: Any) -> None:
+            limit = [
+                Clause.window("{u}:rpm", Window(3, "1min")),
+                [Clause.window("{u}:plan", Window(1, "1h")), Clause.throttle("{u}:credits", Rate(0, 1, "1h"))],
+            ]
+            first, second, third = [await limiter.all(limit) for _ in range(3)]
+            self.assertEqual([answer.limited for answer in first.answers], [0, 0, 0])
+            self.assertEqual([answer.remaining for answer in first.answers], [2, 0, 1])
+            self.assertEqual([answer.limited for answer in second.answers], [0, 1, 0])
+            self.assertEqual((third.limited, third.clause), (1, 2))
+            self.assertEqual((await limiter.all_ro(limit)).limited, 1)
+            self.assertEqual((await limiter.window_ro("{u}:rpm", Window(3, "1min"))).remaining, 1)
+
+        self.each(body)
+
+    def test_a_reservation_that_nobody_settles_may_count(self) -> None:
+        async def body(limiter: Any) -> None:
+            window = Window(5, "1h")
+            reply = await limiter.reserve("k", window, 9, atmost=True, lease=20, count_lapsed=True, id="job")
+            self.assertEqual((reply.limited, reply.granted, reply.reservations, reply.id), (0, 5, 1, "job"))
+            await asyncio.sleep(0.05)
+            self.assertEqual((await limiter.window("k", window)).limited, 1)
+            self.assertTrue(await limiter.apply("k", "job", 2))
+            self.assertEqual((await limiter.window_ro("k", window)).remaining, 3)
+
+        self.each(body)
+
     def test_a_flood_is_not_let_through(self) -> None:
         async def body(limiter: Any) -> None:
             with ThreadPoolExecutor(400) as threads:
@@ -372,6 +445,91 @@ class OnAServer(unittest.TestCase):
                 self.assertTrue(limiter.throttle("k", Rate(99, 1, "1h")).allowed)
             self.assertEqual(os.waitpid(child, 0)[1], 0)
             self.assertEqual(limiter.throttle_ro("k", Rate(99, 1, "1h")).remaining, 59)
+            limiter.close()
+
+    def test_a_limit_in_the_process_is_that_of_the_server(self) -> None:
+        async def body(limiter: Any) -> None:
+            window = Window(20, "1min")
+            local: Any = (limiter.limiter if isinstance(limiter, Awaited) else limiter).local("k", window)
+            for at in range(25):
+                reply = await done(local.take())
+                self.assertEqual((reply.limited > 0, reply.limit), (at >= 20, 20))
+            self.assertTrue(59_000 < reply.retry_after_ms <= 60_000, reply)
+            await done(local.close() if hasattr(local, "close") else local.aclose())
+            self.assertEqual(await limiter.held("k"), [])
+            self.assertEqual((await limiter.info("k")).events, 20)
+
+        self.each(body)
+
+    def test_threads_share_a_limit_in_the_process(self) -> None:
+        plain.flushall()
+        limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=PORT))
+        with limiter.local("k", Window(1000, "1min")) as local, ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda _: local.take().allowed, range(1500)))
+        self.assertEqual(sum(found), 1000)
+        self.assertEqual(limiter.held("k"), [])
+        limiter.close()
+
+    def test_a_limit_in_the_process_is_used_in_several_event_loops(self) -> None:
+        plain.flushall()
+        limiter = redis_ratelimit.asyncio.Limiter(make(LIBRARIES[0], ".asyncio", port=PORT))
+        local = limiter.local("k", Window(100, "1min"), lease="10s")
+
+        async def take(close: bool) -> None:
+            for _ in range(40):
+                self.assertTrue((await local.take()).allowed)
+            if close:
+                await local.aclose()
+            await limiter.aclose()
+
+        asyncio.run(take(False))
+        asyncio.run(take(True))
+        self.assertEqual(int(redis_ratelimit.Limiter(plain).window_ro("k", Window(100, "1min")).remaining), 20)
+
+    def test_a_forked_child_spends_nothing_of_its_parent(self) -> None:
+        plain.flushall()
+        limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=PORT))
+        with limiter.local("k", Window(10, "1min"), lease="1min") as local:
+            self.assertTrue(local.take(1).allowed)
+            # Nine are left to the server, and three of them are held here.
+            with local._leases.lock:
+                local._leases.want(4)
+            end = time.monotonic() + 30
+            while sum(batch.left for batch in local._leases._batches) < 3:
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.01)
+            held = sum(batch.left for batch in local._leases._batches)
+            child = os.fork()
+            if child == 0:
+                found = sum(local.take().allowed for _ in range(12))
+                local.close()
+                os._exit(found)
+            found = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            self.assertEqual(found, 9 - held)
+            self.assertEqual(sum(local.take().allowed for _ in range(12)), held)
+        limiter.close()
+
+    def test_what_is_held_is_spent_while_the_server_is_away(self) -> None:
+        with Server() as server:
+            limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=server.port), unreachable="deny", deadline=0.2)
+            local = limiter.local("k", Window(100, "1min"), lease="2s")
+            self.assertTrue(local.take(1).allowed)
+            with local._leases.lock:
+                local._leases.want(9)
+            end = time.monotonic() + 30
+            while sum(batch.left for batch in local._leases._batches) < 9:
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.01)
+            server.stop()
+            began = time.monotonic()
+            held = [local.take() for _ in range(9)]
+            if time.monotonic() - began < 1:
+                self.assertTrue(all(reply.allowed and reply.reachable for reply in held))
+            reply = local.take()
+            self.assertEqual((reply.limited, reply.reachable), (1, False))
+            server.go_on()
+            local.close()
+            self.assertEqual(limiter.held("k"), [])
             limiter.close()
 
     def test_a_policy_stands_where_a_limit_stands(self) -> None:

@@ -8,7 +8,7 @@ if not reply.allowed:
 
 from .calls import Clause
 from .headers import headers
-from .limiter import Limiter, Reservation
+from .limiter import Limiter, Local, Reservation
 from .limits import Rate, Window, semaphore
 from .replies import AllReply, Busy, Denied, Held, Info, Lapsed, MissingModule, Policy, Reply, TopKey
 
@@ -23,6 +23,7 @@ __all__ = [
     "Info",
     "Lapsed",
     "Limiter",
+    "Local",
     "MissingModule",
     "Policy",
     "Rate",

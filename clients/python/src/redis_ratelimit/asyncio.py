@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from collections.abc import Callable, Coroutine
 from functools import cache
@@ -13,10 +14,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from . import calls
 from .calls import Call, Key
 from .core import FOREVER, Core, Unreachable, pack
+from .leases import Plan
 from .libraries import Client, Late
 from .limits import Duration, WindowLike, Word
+from .local import InProcess
 from .methods import like
-from .replies import Id
+from .replies import Id, Reply
 from .reservation import Settle, Settling
 from .servers import Address, Servers
 
@@ -166,6 +169,21 @@ class _Awaiting:
         connection.ratelimit_read_at = monotonic()
         return reply
 
+    async def exchange_all(
+        self, connection: Any, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+    ) -> list[Any]:
+        await connection.send_packed_command(
+            [b"".join([pack(words, connection) for words in commands])], check_health=False
+        )
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except errors as error:
+                replies.append(error)
+        connection.ratelimit_read_at = monotonic()
+        return replies
+
     async def drop(self, connection: Any) -> None:
         await connection.disconnect(nowait=True)
 
@@ -274,6 +292,14 @@ class Limiter:
     top = _method(calls.top)
     policies = _method(calls.policies)
 
+    def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:
+        """Decides a window in the process, in microseconds: the process reserves a part of the limit for the time of a
+        lease, spends it by itself, and settles what it spent. All processes together never spend more than the limit.
+
+        A process that dies burns what it holds for a whole period. `lease` is from 20 ms on; `leave` is as elsewhere.
+        """
+        return Local(self._core, key, window, lease, leave)
+
     def acquire(
         self,
         key: Key,
@@ -282,6 +308,7 @@ class Limiter:
         *,
         leave: int = 0,
         lease: Duration | None = None,
+        count_lapsed: bool = False,
         id: Id | None = None,
         block: Duration | None = None,
         settle: Settle | None = None,
@@ -289,7 +316,122 @@ class Limiter:
         """RL.ACQUIRE as an asynchronous context manager: reserves when it is entered, or raises Denied. An exception
         gives the reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which."""
         more = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
+        if count_lapsed:
+            more["count_lapsed"] = True
         return Reservation(self._core, key, window, settle, more)
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Local(InProcess):
+    """A limit in the process, see Limiter.local. It may be used in several event loops, one after the other."""
+
+    _core: _LoopCore
+
+    def _reset(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._due: asyncio.Future[None] | None = None
+        self._plan: Plan | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def _wake(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # Another event loop ended in the middle of it.
+            plan, self._plan = self._plan, None
+            self._task, self._due, self._waiting = None, None, []
+            self._loop = loop
+            if plan is not None:
+                self._leases.failed(plan, ConnectionError("the event loop ended"), True)
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._work())
+        elif self._due is not None:
+            _finish(self._due)
+
+    async def take(self, quantity: int = 1) -> Reply:
+        """Decides like window(), in the process if it can. Where too little is held the server is asked."""
+        leases = self._leases
+        if os.getpid() != leases.pid:
+            self._start_over()
+        if type(quantity) is not int or quantity < 1:
+            self._check(quantity)
+        reply = leases.take(quantity)
+        return await self._ask(quantity) if reply is None else reply
+
+    async def _ask(self, quantity: int) -> Reply:
+        leases = self._leases
+        for _ in range(self.ROUNDS):
+            with leases.lock:
+                awaited = leases.want(quantity)
+            while leases.rounds < awaited:
+                await self._round()
+            error = leases.error
+            reply = leases.take(quantity, again=True)
+            if reply is not None:
+                return reply
+            if error is not None:
+                return await self._unanswered(error, quantity)
+        return leases.outrun()
+
+    async def _round(self) -> None:
+        waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waited)
+        await waited
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            _finish(each)
+
+    async def _work(self) -> None:
+        leases, loop = self._leases, asyncio.get_running_loop()
+        while self._loop is loop:
+            with leases.lock:
+                plan = self._plan = leases.plan()
+                at = leases.next_at() if plan is None else None
+                if plan is None and at is None:
+                    self._task = None
+            if plan is None:
+                self._tell()
+                if at is None:
+                    return
+                due = self._due = loop.create_future()
+                timer = loop.call_later(max(0.0, at - leases.monotonic()), _finish, due)
+                try:
+                    await due
+                finally:
+                    timer.cancel()
+                    self._due = None
+                continue
+            self._core.enter_loop()
+            replies, sent = await self._exchange(plan)
+            with leases.lock:
+                self._plan = None
+                self._came(plan, replies, sent)
+            self._tell()
+
+    async def aclose(self) -> None:
+        """Settles what is held. Raises if that is not possible and `unreachable` says nothing else; what was held then
+        counts when its lease ends."""
+        leases = self._leases
+        if os.getpid() != leases.pid:
+            self._start_over()
+        with leases.lock:
+            leases.close()
+        last = leases.failures + self.TRIES
+        while not leases.is_settled and leases.failures < last:
+            await self._round()
+        self._raise_unsettled()
+
+    async def __aenter__(self) -> Local:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
 
 class Reservation(Settling):

@@ -18,6 +18,7 @@ from .limits import (
     Window,
     WindowLike,
     Word,
+    duration_word,
     limit_words,
     milliseconds,
     whole,
@@ -40,6 +41,8 @@ class Call(Generic[T]):
     block_ms: int | None = None
     #: Makes one answer of those of all nodes of a cluster.
     merge: Callable[[list[T]], T] | None = None
+    #: Commands on the same key that are sent with the first.
+    more: tuple[tuple[Word, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,16 @@ class Clause:
 
     @staticmethod
     def throttle(
-        key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0, check: bool = False, shadow: bool = False
+        key: Key,
+        rate: RateLike,
+        quantity: int = 1,
+        *,
+        leave: int = 0,
+        check: bool = False,
+        shadow: bool = False,
+        ban: Duration | None = None,
     ) -> Clause:
-        options = _options(rate, leave=leave, check=check, shadow=shadow)
+        options = _options(rate, leave=leave, check=check, shadow=shadow, ban=ban)
         return Clause(key, ("THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity), *options))
 
     @staticmethod
@@ -66,8 +76,9 @@ class Clause:
         count_denied: bool = False,
         check: bool = False,
         shadow: bool = False,
+        ban: Duration | None = None,
     ) -> Clause:
-        options = _options(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow)
+        options = _options(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow, ban=ban)
         return Clause(key, ("WINDOW", *limit_words(window, Window), whole("quantity", quantity), *options))
 
     @staticmethod
@@ -78,11 +89,14 @@ class Clause:
         *,
         leave: int = 0,
         lease: Duration | None = None,
+        count_lapsed: bool = False,
         id: Id | None = None,
         check: bool = False,
         shadow: bool = False,
     ) -> Clause:
-        options = _options(window, leave=leave, lease=lease, id=id, check=check, shadow=shadow)
+        options = _options(
+            window, leave=leave, lease=lease, count_lapsed=count_lapsed, id=id, check=check, shadow=shadow
+        )
         return Clause(key, ("ACQUIRE", *limit_words(window, Window), whole("quantity", quantity), *options))
 
 
@@ -94,11 +108,13 @@ def _options(
     force: bool = False,
     count_denied: bool = False,
     lease: Duration | None = None,
+    count_lapsed: bool = False,
     id: Id | None = None,
     ahead: Duration | None = None,
     block: Duration | None = None,
     check: bool = False,
     shadow: bool = False,
+    ban: Duration | None = None,
 ) -> list[Word]:
     """What follows the quantity, MS apart. Only what was asked for is sent."""
     words: list[Word] = []
@@ -107,7 +123,9 @@ def _options(
     if leave:
         words += "LEAVE", whole("leave", leave)
     if lease is not None:
-        words += "LEASE", milliseconds("lease", lease)
+        words += "LEASE", duration_word("lease", lease)
+    if count_lapsed:
+        words.append("COUNTLAPSED")
     if id is not None:
         words += "ID", id
     if atmost:
@@ -120,14 +138,17 @@ def _options(
         words.append("CHECK")
     if shadow:
         words.append("SHADOW")
+    if ban is not None:
+        words += "BAN", duration_word("ban", ban)
     if ahead is not None:
-        words += "AHEAD", milliseconds("ahead", ahead)
+        words += "AHEAD", duration_word("ahead", ahead)
     if block is not None:
-        words += "BLOCK", milliseconds("block", block)
+        words += "BLOCK", duration_word("block", block)
     return words
 
 
-def _unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool = False, ahead: bool = False) -> Reply:
+def unreached(allow: bool, *, quantity: int, force: bool = False, atmost: bool = False, ahead: bool = False) -> Reply:
+    """The answer to a call while Redis cannot be reached."""
     # What Redis would never deny is not denied here either.
     allow = allow or force or quantity <= 0
     return Reply(
@@ -152,14 +173,16 @@ def throttle(
     force: bool = False,
     block: Duration | None = None,
     ahead: Duration | None = None,
+    ban: Duration | None = None,
 ) -> Call[Reply]:
-    """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back."""
-    options = _options(rate, leave=leave, atmost=atmost, force=force, block=block, ahead=ahead)
+    """RL.THROTTLE: a steady rate with bursts. A negative quantity gives back. `ban` closes the key for so long when the
+    call is denied."""
+    options = _options(rate, leave=leave, atmost=atmost, force=force, block=block, ahead=ahead, ban=ban)
     return Call(
         ("RL.THROTTLE", key, *limit_words(rate, Rate), whole("quantity", quantity), *options, "MS"),
         replies.with_granted if atmost else replies.five if ahead is None else replies.with_wait,
         key,
-        partial(_unreached, quantity=quantity, force=force, atmost=atmost, ahead=ahead is not None),
+        partial(unreached, quantity=quantity, force=force, atmost=atmost, ahead=ahead is not None),
         None if block is None else milliseconds("block", block),
     )
 
@@ -174,14 +197,16 @@ def window(
     force: bool = False,
     count_denied: bool = False,
     block: Duration | None = None,
+    ban: Duration | None = None,
 ) -> Call[Reply]:
-    """RL.WINDOW: at most so many in any period. A negative quantity gives back the oldest."""
-    options = _options(window, leave=leave, atmost=atmost, force=force, count_denied=count_denied, block=block)
+    """RL.WINDOW: at most so many in any period. A negative quantity gives back the oldest. `ban` closes the key for so long
+    when the call is denied."""
+    options = _options(window, leave=leave, atmost=atmost, force=force, count_denied=count_denied, block=block, ban=ban)
     return Call(
         ("RL.WINDOW", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
         replies.with_granted if atmost else replies.five,
         key,
-        partial(_unreached, quantity=quantity, force=force, atmost=atmost),
+        partial(unreached, quantity=quantity, force=force, atmost=atmost),
         None if block is None else milliseconds("block", block),
     )
 
@@ -192,17 +217,20 @@ def reserve(
     quantity: int = 1,
     *,
     leave: int = 0,
+    atmost: bool = False,
     lease: Duration | None = None,
+    count_lapsed: bool = False,
     id: Id | None = None,
     block: Duration | None = None,
 ) -> Call[Reply]:
-    """RL.ACQUIRE: reserves, for the caller to settle with apply() or release()."""
-    options = _options(window, leave=leave, lease=lease, id=id, block=block)
+    """RL.ACQUIRE: reserves, for the caller to settle with apply() or release(). With `count_lapsed` a reservation that
+    nobody settles counts when its lease ends."""
+    options = _options(window, leave=leave, atmost=atmost, lease=lease, count_lapsed=count_lapsed, id=id, block=block)
     return Call(
         ("RL.ACQUIRE", key, *limit_words(window, Window), whole("quantity", quantity), *options, "MS"),
-        replies.with_id,
+        replies.with_id_and_granted if atmost else replies.with_id,
         key,
-        partial(_unreached, quantity=quantity),
+        partial(unreached, quantity=quantity, atmost=atmost),
         None if block is None else milliseconds("block", block),
     )
 
@@ -212,7 +240,7 @@ def _look(command: str, key: Key, limit: Rate | Window | str, quantity: int, lea
     read = replies.with_id if command == "RL.ACQUIRE_RO" else replies.five
     options = _options(limit, leave=leave)
     words = (command, key, *limit_words(limit, kind), whole("quantity", quantity), *options, "MS")
-    return Call(words, read, key, partial(_unreached, quantity=quantity))
+    return Call(words, read, key, partial(unreached, quantity=quantity))
 
 
 def throttle_ro(key: Key, rate: RateLike, quantity: int = 1, *, leave: int = 0) -> Call[Reply]:
@@ -230,34 +258,50 @@ def acquire_ro(key: Key, window: WindowLike, quantity: int = 1, *, leave: int = 
     return _look("RL.ACQUIRE_RO", key, window, quantity, leave)
 
 
-def _every(command: str, clauses: Sequence[Clause]) -> Call[AllReply]:
-    clauses = list(clauses)
-    for clause in clauses:
+def _every(command: str, clauses: Sequence[Clause | Sequence[Clause]]) -> Call[AllReply]:
+    groups = [[each] if isinstance(each, Clause) else _group(each) for each in clauses]
+    flat = [clause for group in groups for clause in group]
+    for clause in flat:
         if not isinstance(clause, Clause):
             raise TypeError(
                 f"each clause must be made by Clause.throttle, Clause.window or Clause.acquire, not {clause!r}"
             )
         if not isinstance(clause.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {clause.key!r}")
-    if not clauses:
+    if not flat:
         raise ValueError("there must be at least one clause")
-    words: list[Word] = [command, len(clauses), *(clause.key for clause in clauses)]
-    for clause in clauses:
-        words += clause.words
+    words: list[Word] = [command, len(flat), *(clause.key for clause in flat)]
+    for group in groups:
+        for at, clause in enumerate(group):
+            if at:
+                words.append("ELSE")
+            words += clause.words
     words.append("MS")
 
-    def unreached(allow: bool) -> AllReply:
-        return AllReply(**vars(_unreached(allow, quantity=1)))
+    def all_unreached(allow: bool) -> AllReply:
+        return AllReply(**vars(unreached(allow, quantity=1)))
 
-    return Call(tuple(words), replies.of_all, clauses[0].key, unreached)
+    return Call(tuple(words), replies.of_all, flat[0].key, all_unreached)
 
 
-def every(clauses: Sequence[Clause]) -> Call[AllReply]:
-    """RL.ALL: several limits, all or nothing."""
+def _group(clauses: Sequence[Clause]) -> list[Clause]:
+    if not isinstance(clauses, (list, tuple)):
+        raise TypeError(
+            "each clause must be made by Clause.throttle, Clause.window or Clause.acquire, or be a list of such clauses, "
+            f"not {clauses!r}"
+        )
+    if not clauses:
+        raise ValueError("a group must have at least one clause")
+    return list(clauses)
+
+
+def every(clauses: Sequence[Clause | Sequence[Clause]]) -> Call[AllReply]:
+    """RL.ALL: several limits, all or nothing. A list in the place of a clause is a group, joined by ELSE: the first of its
+    clauses that would be allowed is the one that takes."""
     return _every("RL.ALL", clauses)
 
 
-def every_ro(clauses: Sequence[Clause]) -> Call[AllReply]:
+def every_ro(clauses: Sequence[Clause | Sequence[Clause]]) -> Call[AllReply]:
     """RL.ALL_RO: what all() would answer now."""
     return _every("RL.ALL_RO", clauses)
 
@@ -275,7 +319,7 @@ def release(key: Key, *ids: Id) -> Call[int]:
 
 def renew(key: Key, id: Id, lease: Duration | None = None) -> Call[bool]:
     """RL.RENEW: starts the lease anew; False if the reservation is not held."""
-    words = () if lease is None else ("LEASE", milliseconds("lease", lease))
+    words = () if lease is None else ("LEASE", duration_word("lease", lease))
     return Call(("RL.RENEW", key, id, *words), bool, key)
 
 

@@ -65,6 +65,11 @@ class IO(Protocol):
     async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
         """Sends a command and reads its reply."""
 
+    async def exchange_all(
+        self, connection: Any, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+    ) -> list[Any]:
+        """Sends commands together and reads their replies; errors of the class `errors` are among them."""
+
     async def drop(self, connection: Any) -> None: ...
 
     def abandon(self, connection: Any) -> None:
@@ -84,7 +89,7 @@ IOs = TypeVar("IOs", bound=IO)
 class Attempt:
     """What is known of a call while it is under way."""
 
-    __slots__ = ("began", "full", "server", "until")
+    __slots__ = ("began", "full", "sent", "server", "until")
 
     def __init__(self, began: float, until: float) -> None:
         self.began = began
@@ -92,6 +97,8 @@ class Attempt:
         self.server: Server | None = None
         #: The server said that it has no connection to give.
         self.full = False
+        #: Something was sent.
+        self.sent = False
 
 
 def pack(words: tuple[Word, ...], connection: Any) -> bytes:
@@ -198,6 +205,25 @@ class Core(Generic[IOs]):
             answer = await answer
         return cast(T, replace(answer, reachable=False) if isinstance(answer, Reply) else answer)
 
+    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> tuple[list[Any] | Exception, bool]:
+        """The replies to commands on one key, with error replies among them, or why there are none; and whether the
+        server may have been asked. They are sent together."""
+        call: Call[Any] = Call(commands[0], list, key, more=tuple(commands[1:]))
+        began = monotonic()
+        attempt = Attempt(began, FOREVER if self.deadline is None else began + self.deadline)
+        try:
+            replies = await self.io.bounded(self._ask_all(call, attempt), attempt.until)
+        except Exception as error:
+            return self._judge(error, call, attempt) or error, attempt.sent
+        return [
+            self._told(each, call, attempt.server) if isinstance(each, Exception) else each for each in replies
+        ], True
+
+    def is_away(self, error: Exception) -> bool:
+        """Whether an error means that Redis cannot be reached, so that `unreachable` decides."""
+        library = self.library
+        return library.is_late(error) or library.is_lost(error) or library.is_nobody_served(error)
+
     def _judge(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception | None:
         """What an error is for the caller; None if `unreachable` says what the answer is."""
         library, server = self.library, attempt.server
@@ -278,8 +304,52 @@ class Core(Generic[IOs]):
         attempt.server = server
         return call.read(await self._on(server, call, attempt, asking))
 
-    async def _on(self, server: Server, call: Call[Any], attempt: Attempt, asking: bool = False) -> Any:
-        """The reply of a server."""
+    async def _ask_all(self, call: Call[Any], attempt: Attempt) -> list[Any]:
+        """The replies to the commands of a call. Those that were redirected are sent again, and only those."""
+        servers = self.servers
+        server = servers.known(call) or await servers.find(call, attempt)
+        commands = [call.words, *call.more]
+        replies: list[Any] = [None] * len(commands)
+        left = list(range(len(commands)))
+        asking = False
+        for turn in range(REDIRECTS + 1):
+            attempt.server = server
+            target = None
+            sent = [commands[at] for at in left]
+            again = []
+            try:
+                found = await self._on(server, call, attempt, asking, sent)
+            except Exception as error:
+                redirected = servers.redirected(error, server)
+                if redirected is None or turn == REDIRECTS:
+                    raise
+                server, asking = redirected
+                continue
+            for at, reply in zip(left, found, strict=True):
+                replies[at] = reply
+                if not isinstance(reply, Exception):
+                    continue
+                redirected = servers.redirected(reply, server)
+                if redirected is not None and turn < REDIRECTS:
+                    target = redirected
+                    again.append(at)
+                elif self.library.is_nobody_served(reply) or not isinstance(reply, self.library.reply_error):
+                    raise reply
+            if target is None:
+                break
+            left = again
+            server, asking = target
+        return replies
+
+    async def _on(
+        self,
+        server: Server,
+        call: Call[Any],
+        attempt: Attempt,
+        asking: bool = False,
+        commands: list[tuple[Word, ...]] | None = None,
+    ) -> Any:
+        """The reply of a server, or its replies to several commands."""
         if server.breaker.is_open:
             await self._probe(server, attempt)
         beside = call.block_ms is not None
@@ -291,9 +361,18 @@ class Core(Generic[IOs]):
             connection = await self._connection(server, attempt, beside)
         usable = False
         try:
-            if asking:
-                await self.io.exchange(connection, ("ASKING",), attempt.until)
-            reply = await self.io.exchange(connection, call.words, attempt.until)
+            attempt.sent = True
+            if commands is not None:
+                # ASKING is for one command.
+                each = 2 if asking else 1
+                words = [word for command in commands for word in [("ASKING",), command][-each:]]
+                reply = (await self.io.exchange_all(connection, words, attempt.until, self.library.reply_error))[
+                    each - 1 :: each
+                ]
+            else:
+                if asking:
+                    await self.io.exchange(connection, ("ASKING",), attempt.until)
+                reply = await self.io.exchange(connection, call.words, attempt.until)
             usable = True
         except self.library.reply_error:
             usable = True

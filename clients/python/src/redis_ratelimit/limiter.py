@@ -18,8 +18,9 @@ from .calls import Call, Key
 from .core import FOREVER, Core, Unreachable, pack, run
 from .libraries import Client, Late
 from .limits import Duration, WindowLike, Word
+from .local import InProcess
 from .methods import like
-from .replies import Id
+from .replies import Id, Reply
 from .reservation import Settle, Settling
 from .servers import Address
 
@@ -148,6 +149,19 @@ class _Blocking:
         connection.send_packed_command([pack(words, connection)], check_health=False)
         return connection.read_response()
 
+    async def exchange_all(
+        self, connection: Any, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+    ) -> list[Any]:
+        connection.ratelimit_until = until
+        connection.send_packed_command([b"".join([pack(words, connection) for words in commands])], check_health=False)
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(connection.read_response())
+            except errors as error:
+                replies.append(error)
+        return replies
+
     async def drop(self, connection: Any) -> None:
         connection.disconnect()
 
@@ -177,6 +191,7 @@ def _method(make: Callable[P, Call[T]], name: str | None = None) -> Callable[Con
 
 
 _limiters: weakref.WeakSet[Limiter] = weakref.WeakSet()
+_locals: weakref.WeakSet[Local] = weakref.WeakSet()
 
 
 class Limiter:
@@ -221,6 +236,14 @@ class Limiter:
     top = _method(calls.top)
     policies = _method(calls.policies)
 
+    def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> Local:
+        """Decides a window in the process, in microseconds: the process reserves a part of the limit for the time of a
+        lease, spends it by itself, and settles what it spent. All processes together never spend more than the limit.
+
+        A process that dies burns what it holds for a whole period. `lease` is from 20 ms on; `leave` is as elsewhere.
+        """
+        return Local(self._core, key, window, lease, leave)
+
     def acquire(
         self,
         key: Key,
@@ -229,6 +252,7 @@ class Limiter:
         *,
         leave: int = 0,
         lease: Duration | None = None,
+        count_lapsed: bool = False,
         id: Id | None = None,
         block: Duration | None = None,
         settle: Settle | None = None,
@@ -236,7 +260,93 @@ class Limiter:
         """RL.ACQUIRE as a context manager: reserves when it is entered, or raises Denied. An exception gives the
         reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two."""
         more = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
+        if count_lapsed:
+            more["count_lapsed"] = True
         return Reservation(self._core, key, window, settle, more)
+
+
+class Local(InProcess):
+    """A limit in the process, see Limiter.local. Several threads may use it."""
+
+    #: A background thread without work ends after so long.
+    LINGER_SECONDS = 1.0
+
+    def _reset(self) -> None:
+        self._due = threading.Condition(self._leases.lock)
+        self._answered = threading.Condition(self._leases.lock)
+        self._thread: threading.Thread | None = None
+        _locals.add(self)
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="redis-ratelimit leases", daemon=True)
+            self._thread.start()
+        else:
+            self._due.notify()
+
+    def take(self, quantity: int = 1) -> Reply:
+        """Decides like window(), in the process if it can. Where too little is held the server is asked."""
+        leases = self._leases
+        if os.getpid() != leases.pid:
+            self._start_over()
+        if type(quantity) is not int or quantity < 1:
+            self._check(quantity)
+        reply = leases.take(quantity)
+        return self._ask(quantity) if reply is None else reply
+
+    def _ask(self, quantity: int) -> Reply:
+        leases = self._leases
+        for _ in range(self.ROUNDS):
+            with leases.lock:
+                awaited = leases.want(quantity)
+                while leases.rounds < awaited:
+                    self._answered.wait()
+                error = leases.error
+            reply = leases.take(quantity, again=True)
+            if reply is not None:
+                return reply
+            if error is not None:
+                return run(self._unanswered(error, quantity))
+        return leases.outrun()
+
+    def _work(self) -> None:
+        leases, due, answered = self._leases, self._due, self._answered
+        lingered = False
+        while True:
+            with leases.lock:
+                plan = leases.plan()
+                if plan is None:
+                    answered.notify_all()
+                    at = leases.next_at()
+                    if at is None and lingered:
+                        self._thread = None
+                        return
+                    was_notified = due.wait(self.LINGER_SECONDS if at is None else max(0.0, at - leases.monotonic()))
+                    lingered = at is None and not was_notified
+                    continue
+            replies, sent = run(self._exchange(plan))
+            with leases.lock:
+                self._came(plan, replies, sent)
+                answered.notify_all()
+
+    def close(self) -> None:
+        """Settles what is held. Raises if that is not possible and `unreachable` says nothing else; what was held then
+        counts when its lease ends."""
+        leases = self._leases
+        if os.getpid() != leases.pid:
+            self._start_over()
+        with leases.lock:
+            leases.close()
+            last = leases.failures + self.TRIES
+            while not leases.is_settled and leases.failures < last:
+                self._answered.wait()
+        self._raise_unsettled()
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Reservation(Settling):
@@ -267,6 +377,8 @@ class Reservation(Settling):
 def _forget_inherited_connections() -> None:
     for limiter in list(_limiters):
         limiter._core.renew_servers()
+    for local in list(_locals):
+        local._start_over()
 
 
 if hasattr(os, "register_at_fork"):

@@ -12,8 +12,8 @@ Word = Union[str, bytes, int]
 #: Seconds, a number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y"), or a timedelta.
 Period = Union[int, str, timedelta]
 
-#: Milliseconds, or a timedelta.
-Duration = Union[int, timedelta]
+#: Milliseconds, a number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w"), or a timedelta.
+Duration = Union[int, str, timedelta]
 
 _UNITS = {
     "ms": ("millisecond", "milliseconds"),
@@ -35,19 +35,36 @@ def whole(name: str, value: Any) -> int:
     raise TypeError(f"{name} must be an integer, not {value!r}")
 
 
+_UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
 def milliseconds(name: str, duration: Duration) -> int:
     """A duration in whole milliseconds.
 
-    TypeError if it is neither an int nor a timedelta, ValueError if it is no whole number.
+    TypeError if it is neither an int, a text nor a timedelta, ValueError if it is no whole number or has another unit.
     """
+    if isinstance(duration, str):
+        found = re.fullmatch(r"(\d+)([a-z]+)", duration, re.IGNORECASE | re.ASCII)
+        unit = _UNIT_MS.get(found[2].lower()) if found else None
+        if found is None or unit is None:
+            raise ValueError(f"{name} must be a number with a unit of {', '.join(_UNIT_MS)}, not {duration!r}")
+        return int(found[1]) * unit
     if isinstance(duration, timedelta):
         ms, rest = divmod(duration, timedelta(milliseconds=1))
         if rest:
             raise ValueError(f"{name} must be a whole number of milliseconds, not {duration!r}")
         return ms
     if isinstance(duration, bool) or not isinstance(duration, int):
-        raise TypeError(f"{name} must be an integer of milliseconds or a timedelta, not {duration!r}")
+        raise TypeError(
+            f"{name} must be an integer of milliseconds, a text such as '5s' or a timedelta, not {duration!r}"
+        )
     return duration
+
+
+def duration_word(name: str, duration: Duration) -> Word:
+    """A duration as it is sent: a text as it was written."""
+    ms = milliseconds(name, duration)
+    return duration if isinstance(duration, str) else ms
 
 
 def period_word(period: Period) -> Word:
@@ -113,7 +130,9 @@ class Window:
     """At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it.
 
     `buckets` is the number of entries that the window keeps at most. `fixed` uses the windows of the calendar, in the
-    time zone `tz` if given. The period 0 has no window and is a semaphore, see semaphore().
+    time zone `tz` if given. `start` says where they start: a time of day ("09:00"), a day of the week, the month or the
+    year with one or without ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is
+    counted. The period 0 has no window and is a semaphore, see semaphore().
     """
 
     limit: int
@@ -121,6 +140,7 @@ class Window:
     buckets: int | None = None
     fixed: bool = False
     tz: str | None = None
+    start: str | None = None
 
     def __post_init__(self) -> None:
         whole("limit", self.limit)
@@ -129,14 +149,28 @@ class Window:
             whole("buckets", self.buckets)
         if self.tz is not None and not self.fixed:
             raise ValueError("tz must be used with fixed=True")
+        if self.start is not None:
+            if not isinstance(self.start, str):
+                raise TypeError(f"start must be a text such as '09:00', '15' or 'first', not {self.start!r}")
+            if not self.fixed:
+                raise ValueError("start must be used with fixed=True")
+            if self.start.lower() == "first" and self.tz is not None:
+                raise ValueError("tz and start='first' must not be used together")
         if self.buckets is not None and self.fixed:
             raise ValueError("buckets and fixed must not be used together")
 
     @staticmethod
-    def per(text: str, *, buckets: int | None = None, fixed: bool = False, tz: str | None = None) -> Window:
+    def per(
+        text: str,
+        *,
+        buckets: int | None = None,
+        fixed: bool = False,
+        tz: str | None = None,
+        start: str | None = None,
+    ) -> Window:
         """A window as people say it: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds."""
         limit, period = _per(text)
-        return Window(limit, period, buckets, fixed, tz)
+        return Window(limit, period, buckets, fixed, tz, start)
 
     def words(self) -> tuple[Word, ...]:
         return self.limit, period_word(self.period)
@@ -147,6 +181,8 @@ class Window:
             words += ("BUCKETS", self.buckets)
         if self.fixed:
             words += ("FIXED",)
+        if self.start is not None:
+            words += ("FROM", self.start)
         if self.tz is not None:
             words += ("TZ", self.tz)
         return words

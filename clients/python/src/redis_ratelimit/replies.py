@@ -30,6 +30,8 @@ class Reply:
     reset_after_ms: int
     #: What was taken, with atmost=True.
     granted: int | None = None
+    #: How many reservations whose lease runs the key holds, from reserve() with atmost=True.
+    reservations: int | None = None
     #: The id of the reservation, from acquire() and reserve(); None if nothing was reserved.
     id: Id | None = None
     #: The wait after which the caller may go on, with ahead=; None if denied.
@@ -60,7 +62,8 @@ class AllReply(Reply):
 
     #: The number of the clause that decides, from 1; 0 if Redis could not be reached.
     clause: int = 0
-    #: Each clause's own answer, in their order; empty if Redis could not be reached.
+    #: Each clause's own answer, in their order, those of a group one after the other: the first of a group that says
+    #: limited 0 is the one that took. Empty if Redis could not be reached.
     answers: tuple[Reply, ...] = ()
 
 
@@ -186,6 +189,10 @@ def with_wait(reply: Sequence[Any]) -> Reply:
 
 def with_id(reply: Sequence[Any]) -> Reply:
     return _with(five(reply), id=_id(reply[5]))
+
+
+def with_id_and_granted(reply: Sequence[Any]) -> Reply:
+    return _with(with_id(reply), granted=int(reply[6]), reservations=int(reply[7]))
 
 
 def of_all(reply: Sequence[Any]) -> AllReply:

@@ -1,0 +1,484 @@
+"""What a process holds of a limit, and how it spends and settles it. No I/O is done here.
+
+A batch is a reservation with COUNTLAPSED: the server holds it until it is settled, or counts it when its lease ends. So it
+may be spent bit by bit without a call, as long as the clock is read within the lease.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections import deque
+from datetime import timedelta
+from math import ceil, exp
+from threading import Lock
+from typing import Any, NamedTuple, Union
+
+from . import calls, replies
+from .calls import Key
+from .limits import Duration, Period, Window, WindowLike, Word, limit_words, milliseconds, period_word, whole
+from .replies import Reply
+
+#: The shortest lease: below it too little would be left of it, as it is given up early.
+LEAST_LEASE_MS = 20
+#: The longest that a denial is remembered.
+DENIAL_SECONDS = 0.1
+#: From a settlement that got no answer to the next try.
+RETRY_SECONDS = 0.1
+#: A reservation whose answer was lost is given back at once, and once more so long after its lease: the command may have
+#: been carried out after the first time.
+LOST_SECONDS = 1.0
+#: What is fetched ahead of need is fetched so long before, beside two round trips.
+AHEAD_SECONDS = 0.002
+
+_LEAST_SECONDS = {
+    "ms": 0.001,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+    "mo": 28 * 86400.0,
+    "y": 365 * 86400.0,
+}
+
+
+def _seconds(period: Period) -> float:
+    """A period in seconds, at least; 0 if that cannot be said."""
+    if isinstance(period, timedelta):
+        return period.total_seconds()
+    found = re.fullmatch(r"(\d+)([a-z]*)", str(period_word(period)).lower(), re.ASCII)
+    return int(found[1]) * _LEAST_SECONDS.get(found[2] or "s", 0.0) if found else 0.0
+
+
+class Batch:
+    """What one reservation holds."""
+
+    __slots__ = ("granted", "held_until", "id", "left", "low", "tried", "until", "wall_until")
+
+    def __init__(self, id: str | None, granted: int, until: float, wall_until: float, held_until: float) -> None:
+        #: None: nothing is reserved, as a policy's SHADOW lets everything pass.
+        self.id = id
+        self.granted = granted
+        self.left = granted
+        #: When the process stops to spend it, by the monotonic and by the wall clock.
+        self.until = until
+        self.wall_until = wall_until
+        #: Until then the server still knows it, by the monotonic clock.
+        self.held_until = held_until
+        #: Its settlement was sent and not answered.
+        self.tried = False
+        #: With so much left the next batch is to be fetched.
+        self.low = 0
+
+
+class Lost(NamedTuple):
+    """A reservation that may have been made: its answer was lost."""
+
+    id: str
+    until: float
+
+
+class Asked(NamedTuple):
+    """A reservation that is asked for, and how much of it a take waits for."""
+
+    id: str
+    quantity: int
+    need: int
+
+
+class Look(NamedTuple):
+    """A look at when so much more can be had."""
+
+    quantity: int
+
+
+class Force(NamedTuple):
+    """What was spent of a reservation that the server lost."""
+
+    quantity: int
+
+
+Item = Union[Lost, Batch, Force, Asked, Look]
+
+
+class Plan:
+    """What is sent together."""
+
+    __slots__ = ("commands", "items", "sent_at", "wall_sent_at")
+
+    def __init__(self, sent_at: float, wall_sent_at: float) -> None:
+        self.sent_at = sent_at
+        self.wall_sent_at = wall_sent_at
+        self.items: list[Item] = []
+        self.commands: list[tuple[Word, ...]] = []
+
+
+class Leases:
+    """The batches of one key. All methods but take() are called with the lock held."""
+
+    def __init__(self, key: Key, window: WindowLike, lease: Duration, leave: int) -> None:
+        if not isinstance(key, (str, bytes)):
+            raise TypeError(f"a key must be str or bytes, not {key!r}")
+        limit_words(window, Window)
+        if calls.is_semaphore(window):
+            raise ValueError("a lease is of a window, and not of a semaphore: the period must not be 0")
+        lease_ms = milliseconds("lease", lease)
+        if lease_ms < LEAST_LEASE_MS:
+            raise ValueError(f"lease must be at least {LEAST_LEASE_MS} ms, not {lease!r}")
+        if whole("leave", leave) < 0:
+            raise ValueError(f"leave must be at least 0, not {leave}")
+        self.key = key
+        self.window = window
+        self.leave = leave
+        self.lease_ms = lease_ms
+        self.lease = lease_ms / 1000
+        #: The clocks, which a test may set.
+        self.monotonic = time.monotonic
+        self.wall = time.time
+        #: Is called, with the lock held, when plan() has something to do. It returns at once.
+        self.wake: Any = None
+        self._spendable = self.lease - max(self.lease / 10, 0.002)
+        # Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
+        period = _seconds(window.period) if isinstance(window, Window) else 0.0
+        calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
+        self._held = self.lease + (0.0 if calendar else period)
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Forgets everything: what was held is another process's."""
+        self.lock = Lock()
+        self.pid = os.getpid()
+        self._prefix = secrets.token_hex(12)
+        self._made = 0
+        self._batches: deque[Batch] = deque()
+        #: To be settled.
+        self._done: list[Batch] = []
+        self._lost: list[Lost] = []
+        self._forces: list[Force] = []
+        #: The most that a take needs which waits for the server.
+        self._wanted = 0
+        #: What a take still lacks after the server gave what it had.
+        self._short = 0
+        self._closing = False
+        #: Goes up each time that those who wait should try again, and with each of the plans that failed.
+        self.rounds = 0
+        self.failures = 0
+        #: What went wrong with the last plan.
+        self.error: Exception | None = None
+        self._under_way = False
+        self._retry_at = float("-inf")
+        # Demand.
+        self._asked = 0
+        self._asked_at = float("-inf")
+        self._counted_at = self.monotonic()
+        self._rate = 0.0
+        self._round_trip = 0.001
+        self._others = 1
+        #: Whether the server gave less than was asked for the last time: then nothing is fetched ahead.
+        self._is_full = False
+        # What the server told.
+        self._limit: int | None = None
+        self._beside = 0
+        self._reset_ms = 0
+        #: A denial, for how much more than what is held it is, until when it is remembered, and its moment.
+        self._denial: Reply | None = None
+        self._denied_short = 0
+        self._denied_until = float("-inf")
+        self._denied_at = 0.0
+
+    # Spending.
+
+    def take(self, quantity: int, again: bool = False) -> Reply | None:
+        """Decides; None if the server must be asked."""
+        with self.lock:
+            # Within the lock, so that nothing is settled between the look at the clock and the decision.
+            now = self.monotonic()
+            if not again:
+                self._asked += quantity
+                self._asked_at = now
+            batches = self._batches
+            if batches:
+                batch = batches[0]
+                if quantity <= batch.left and now < batch.until and self.wall() < batch.wall_until:
+                    left = batch.left = batch.left - quantity
+                    if left <= batch.low:
+                        self._run_low(batch)
+                    made = object.__new__(Reply)
+                    made.__dict__.update(
+                        limited=0,
+                        limit=self._limit,
+                        remaining=self._beside + left,
+                        retry_after_ms=None,
+                        reset_after_ms=self._reset_ms,
+                    )
+                    return made
+            return self._take_slowly(quantity, now)
+
+    def _run_low(self, batch: Batch) -> None:
+        # Once when the next is to be fetched, and once when there is nothing left.
+        batch.low = 0
+        if batch.left == 0:
+            self._batches.popleft()
+            self._settle(batch)
+        self.wake()
+
+    def _take_slowly(self, quantity: int, now: float) -> Reply | None:
+        if self._drop_ended(now):
+            self.wake()
+        left = sum(batch.left for batch in self._batches)
+        if quantity <= left:
+            rest = quantity
+            while rest:
+                batch = self._batches[0]
+                part = min(rest, batch.left)
+                batch.left -= part
+                rest -= part
+                if batch.left <= batch.low:
+                    self._run_low(batch)
+            return Reply(0, self._limit or 0, self._beside + left - quantity, None, self._reset_ms)
+        denial = self._denial
+        if denial is not None and now < self._denied_until and quantity - left >= self._denied_short:
+            passed_ms = int((now - self._denied_at) * 1000)
+            retry_ms = denial.retry_after_ms
+            is_never = retry_ms is None or quantity + self.leave > denial.limit
+            told = None if is_never else max(1, (retry_ms or 0) - passed_ms)
+            return Reply(denial.limited, denial.limit, left, told, max(0, denial.reset_after_ms - passed_ms))
+        return None
+
+    def _drop_ended(self, now: float) -> bool:
+        """Stops to spend what has ended. A batch that was asked for later may end earlier by the wall clock."""
+        if not self._batches:
+            return False
+        wall = self.wall()
+        ended = [batch for batch in self._batches if not (now < batch.until and wall < batch.wall_until)]
+        for batch in ended:
+            self._batches.remove(batch)
+            self._settle(batch)
+        return bool(ended)
+
+    def _settle(self, batch: Batch) -> None:
+        if batch.id is not None:
+            self._done.append(batch)
+
+    def want(self, quantity: int) -> int:
+        """A take waits for the server. It tries again when `rounds` is what this answers."""
+        if self._closing:
+            raise RuntimeError("the limit in the process is closed")
+        self._wanted = max(self._wanted, quantity)
+        self.wake()
+        return self.rounds + 1
+
+    def outrun(self) -> Reply:
+        """The answer to a take for which nothing was left each time that something came."""
+        return Reply(2, self._limit or 0, 0, 1, self._reset_ms)
+
+    def close(self) -> None:
+        """What is held is to be settled, and nothing more to be asked for."""
+        if self.is_settled:
+            self._closing = True
+            return
+        self._closing = True
+        self._retry_at = float("-inf")
+        self._tell_that_nothing_is_due()
+        self.wake()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is held, and nothing under way."""
+        return not (self._batches or self._done or self._lost or self._forces or self._under_way)
+
+    # Planning.
+
+    def _count_demand(self, now: float) -> None:
+        passed = now - self._counted_at
+        if passed < 0.001:
+            return
+        weight = 1 - exp(-passed / (2 * self.lease))
+        self._rate += weight * (self._asked / passed - self._rate)
+        self._asked = 0
+        self._counted_at = now
+
+    def _ahead_seconds(self) -> float:
+        return min(2 * self._round_trip + AHEAD_SECONDS, self.lease / 4)
+
+    def plan(self) -> Plan | None:
+        """What to send now, if anything."""
+        now, wall = self.monotonic(), self.wall()
+        self._count_demand(now)
+        self._drop_ended(now)
+        idle = now - self._asked_at >= self.lease
+        if self._closing or (idle and not self._wanted):
+            while self._batches:
+                self._settle(self._batches.popleft())
+        plan = Plan(now, wall)
+        asked = self._next(now, idle)
+        if asked is None and now < self._retry_at:
+            self._tell_that_nothing_is_due()
+            return None
+        for lost in self._lost:
+            # Once soon, and once when it has surely arrived.
+            if lost.until == float("inf") or now >= lost.until or self._closing:
+                plan.items.append(lost)
+                plan.commands.append(("RL.RELEASE", self.key, lost.id))
+        for batch in self._done:
+            spent = batch.granted - batch.left
+            plan.items.append(batch)
+            assert batch.id is not None
+            plan.commands.append(("RL.APPLY", self.key, batch.id, spent))
+        words = limit_words(self.window, Window)
+        options: tuple[Word, ...] = self.window.options() if isinstance(self.window, Window) else ()
+        for force in self._forces:
+            plan.items.append(force)
+            plan.commands.append(("RL.WINDOW", self.key, *words, force.quantity, *options, "FORCE", "MS"))
+        if self.leave:
+            options += "LEAVE", self.leave
+        if isinstance(asked, Look):
+            plan.items.append(asked)
+            plan.commands.append(("RL.ACQUIRE_RO", self.key, *words, asked.quantity, *options, "MS"))
+        elif asked is not None:
+            plan.items.append(asked)
+            lease: tuple[Word, ...] = ("ATMOST", "LEASE", self.lease_ms, "COUNTLAPSED", "ID", asked.id, "MS")
+            plan.commands.append(("RL.ACQUIRE", self.key, *words, asked.quantity, *options, *lease))
+        if not plan.commands:
+            self._tell_that_nothing_is_due()
+            return None
+        self._done = []
+        self._forces = []
+        self._lost = [lost for lost in self._lost if lost not in plan.items]
+        self._wanted = 0
+        self._under_way = True
+        return plan
+
+    def _tell_that_nothing_is_due(self) -> None:
+        # Whoever waits has what it needs by now, or it is not to be had any more.
+        if self._wanted:
+            self._wanted = 0
+            self.error = None
+            self.rounds += 1
+
+    def _next(self, now: float, idle: bool) -> Asked | Look | None:
+        if self._closing:
+            return None
+        left = sum(batch.left for batch in self._batches)
+        expected = self._rate * self.lease / 2
+        limit = self._limit
+        if limit is None and isinstance(self.window, Window):
+            limit = self.window.limit
+        most = expected if limit is None else min(expected, 2 * limit / self._others)
+        if self._wanted > left:
+            short = self._wanted - left
+            if limit is not None and self._wanted + self.leave > limit:
+                return Look(self._wanted)
+            if self._short:
+                self._short = 0
+                return Look(short)
+            quantity, need = max(short, ceil(most)), short
+        else:
+            soon = self._ahead_seconds()
+            ends = max((batch.until for batch in self._batches), default=now)
+            if idle or expected < 1 or self._is_full or now < max(self._denied_until, self._retry_at):
+                return None
+            if left > self._rate * soon and ends - now > soon:
+                return None
+            quantity, need = max(1, ceil(most)), 0
+        if limit is not None:
+            quantity = min(quantity, max(1, limit))
+        self._made += 1
+        return Asked(f"{self._prefix}-{self._made}", quantity, need)
+
+    def next_at(self) -> float | None:
+        """When plan() will have something to do by itself; None if never."""
+        now = self.monotonic()
+        times = [lost.until if lost.until != float("inf") else self._retry_at for lost in self._lost]
+        if self._done or self._forces:
+            times.append(max(now, self._retry_at))
+        if self._batches:
+            # The wall clock may end a batch earlier. Then take() sees it, and nothing more is spent.
+            ends = [batch.until for batch in self._batches]
+            soon = max(ends) - self._ahead_seconds()
+            times += [min(ends), self._asked_at + self.lease, *([soon] if soon > now else [])]
+        return min(times, default=None)
+
+    # What came of a plan.
+
+    def answered(self, plan: Plan, answers: list[Any]) -> None:
+        """The server's replies, exceptions among them."""
+        now = self.monotonic()
+        self._round_trip += (now - plan.sent_at - self._round_trip) / 8
+        self.error = None
+        for item, answer in zip(plan.items, answers, strict=True):
+            if isinstance(answer, Exception):
+                self.error = answer
+                if isinstance(item, Batch) and item.id is not None:
+                    # Such as a policy that turns out to be a semaphore's: then only this gives it back.
+                    self._lost.append(Lost(item.id, float("inf")))
+            elif isinstance(item, Lost):
+                if answer == 0 and item.until == float("inf"):
+                    self._lost.append(Lost(item.id, now + self.lease + LOST_SECONDS))
+            elif isinstance(item, Batch):
+                spent = item.granted - item.left
+                if answer == 0 and spent and not item.tried and now < item.held_until:
+                    self._forces.append(Force(spent))
+            elif isinstance(item, Asked):
+                self._had(plan, item, replies.with_id_and_granted(answer), now)
+            elif isinstance(item, Look):
+                reply = replies.five(answer)
+                if not reply.allowed:
+                    self._deny(reply, item.quantity, now)
+        self._end()
+
+    def _had(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
+        granted = reply.granted or 0
+        self._limit = reply.limit
+        self._others = max(1, reply.reservations or 0)
+        self._beside = reply.remaining
+        self._reset_ms = reply.reset_after_ms
+        self._is_full = granted < asked.quantity
+        # A take that needs more than it got looks when that can be had.
+        self._short = max(0, asked.need - granted) if granted else 0
+        if not reply.allowed:
+            self._deny(reply, 1, now)
+        elif granted:
+            batch = Batch(
+                None if reply.id is None else asked.id,
+                granted,
+                plan.sent_at + self._spendable,
+                plan.wall_sent_at + self._spendable,
+                plan.sent_at + self._held,
+            )
+            batch.low = min(granted - 1, int(self._rate * self._ahead_seconds()))
+            self._batches.append(batch)
+            self._denied_until = float("-inf")
+
+    def _deny(self, reply: Reply, short: int, now: float) -> None:
+        retry = reply.retry_after_ms
+        self._denial = reply
+        self._denied_short = short
+        self._denied_at = now
+        self._denied_until = now + (DENIAL_SECONDS if retry is None else min(DENIAL_SECONDS, retry / 1000))
+
+    def failed(self, plan: Plan, error: Exception, sent: bool) -> None:
+        """There was no answer. `sent` says whether the server may have been asked."""
+        self.error = error
+        self._retry_at = self.monotonic() + RETRY_SECONDS
+        for item in plan.items:
+            if isinstance(item, Batch):
+                item.tried = item.tried or sent
+                self._done.append(item)
+            elif isinstance(item, Lost):
+                self._lost.append(item)
+            elif isinstance(item, Force):
+                # It may have been counted.
+                if not sent:
+                    self._forces.append(item)
+            elif isinstance(item, Asked) and sent:
+                self._lost.append(Lost(item.id, float("inf")))
+        self.failures += 1
+        self._end()
+
+    def _end(self) -> None:
+        self._under_way = False
+        self.rounds += 1

@@ -1,0 +1,77 @@
+"""What both limits in the process share: everything but waiting, and when the server is asked."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+from . import calls
+from .calls import Key
+from .core import Core
+from .leases import Leases, Plan
+from .limits import Duration, WindowLike, whole
+from .replies import Reply
+
+
+class InProcess:
+    """A limit that is decided in the process, by what the process holds of it."""
+
+    #: So often a take waits for the server before it gives up because others spend what comes.
+    ROUNDS = 20
+    #: So often close() tries to settle.
+    TRIES = 3
+
+    def __init__(self, core: Core[Any], key: Key, window: WindowLike, lease: Duration, leave: int) -> None:
+        self._core = core
+        self._leases = Leases(key, window, lease, leave)
+        self._leases.wake = self._wake
+        self._reset()
+
+    def _wake(self) -> None:
+        """There is something to send. Called with the lock held."""
+        raise NotImplementedError
+
+    def _reset(self) -> None:
+        """Forgets what carried the work on in another process."""
+        raise NotImplementedError
+
+    def _start_over(self) -> None:
+        """In a child process after a fork: what its parent holds is not its own."""
+        self._leases.start_over()
+        self._reset()
+
+    def _check(self, quantity: int) -> None:
+        if whole("quantity", quantity) < 1:
+            raise ValueError(f"quantity must be at least 1, not {quantity}")
+
+    async def _exchange(self, plan: Plan) -> tuple[list[Any] | Exception, bool]:
+        try:
+            return await self._core.send_all(self._leases.key, plan.commands)
+        except Exception as error:
+            return error, True
+
+    def _came(self, plan: Plan, replies: list[Any] | Exception, sent: bool) -> None:
+        if isinstance(replies, Exception):
+            self._leases.failed(plan, replies, sent)
+        else:
+            self._leases.answered(plan, replies)
+
+    async def _unanswered(self, error: Exception, quantity: int) -> Reply:
+        """The answer of a take for which the server had none."""
+        core, leases = self._core, self._leases
+        if core.unreachable == "raise" or not core.is_away(error):
+            raise error
+        if isinstance(core.unreachable, str):
+            return calls.unreached(core.unreachable == "allow", quantity=quantity)
+        more: dict[str, Any] = {"leave": leases.leave} if leases.leave else {}
+        answer = core.unreachable.window(leases.key, leases.window, quantity, **more)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        decided: Reply = replace(answer, reachable=False)
+        return decided
+
+    def _raise_unsettled(self) -> None:
+        error = self._leases.error
+        if not self._leases.is_settled and error is not None and not self._core.is_forgiven(error):
+            raise error

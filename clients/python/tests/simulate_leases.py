@@ -1,0 +1,119 @@
+"""Simulates limits in the process: python -m tests.simulate_leases. No machine's noise is in the figures.
+
+16 processes ask for parts of a limit, one of them for a quarter of all calls, with leases of a twentieth of the period and
+round trips of 0.3 ms. The server is the model of the tests.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from typing import Any
+
+from redis_ratelimit.leases import Plan
+
+from .test_leases import Clock, Model, Process, most_in_a_period
+
+PROCESSES = 16
+ROUND_TRIP = 0.0003
+PERIOD = 1.0
+
+
+def simulate(limit: int, loads: list[tuple[float, float]], lease: int = 50, seed: int = 1) -> tuple[float, int, float]:
+    """What was spent of what one key admits, in the last load; the most in a period; commands for 100 calls. `loads` are
+    how long, and what part of the limit is asked for then."""
+    chance = random.Random(seed)
+    clock = Clock()
+    model = Model(clock, limit, PERIOD)
+    own: deque[float] = deque()
+    processes = [Process(model, lease=lease) for _ in range(PROCESSES)]
+    busy: list[bool] = [False] * PROCESSES
+    look_at = [float("inf")] * PROCESSES
+    waiting: list[int] = [0] * PROCESSES
+    spent: list[tuple[float, int]] = []
+    queue: list[tuple[float, int, str, int, Any]] = []
+    number = 0
+
+    def at(moment: float, what: str, process: int, more: Any = None) -> None:
+        nonlocal number
+        number += 1
+        heapq.heappush(queue, (moment, number, what, process, more))
+
+    moment = clock.now
+    calls: list[float] = []
+    for seconds, share in loads:
+        end = moment + seconds
+        while share and moment < end:
+            moment += chance.expovariate(share * limit)
+            calls.append(moment)
+            at(moment, "take", 0 if chance.random() < 0.25 else chance.randrange(1, PROCESSES))
+        moment = end
+    admitted = commands = 0
+    # By then the processes know their demand.
+    counted_from = clock.now + (loads[0][0] if len(loads) > 1 else 1.0)
+
+    def spend(index: int, again: bool) -> None:
+        leases = processes[index].leases
+        reply = leases.take(1, again=again)
+        if reply is None:
+            waiting[index] += 1
+            leases.want(1)
+        elif reply.allowed:
+            spent.append((clock.now, 1))
+
+    def send(index: int) -> None:
+        leases = processes[index].leases
+        if busy[index]:
+            return
+        plan: Plan | None = leases.plan()
+        if plan is None:
+            due = leases.next_at()
+            if due is not None and due < look_at[index]:
+                look_at[index] = max(due, clock.now + 0.0001)
+                at(look_at[index], "look", index)
+        else:
+            busy[index] = True
+            at(clock.now + ROUND_TRIP / 2, "arrive", index, plan)
+
+    while queue and queue[0][0] <= moment:
+        clock.now, _, what, index, more = heapq.heappop(queue)
+        if what == "take":
+            while own and own[0] + PERIOD <= clock.now:
+                own.popleft()
+            if len(own) < limit:
+                own.append(clock.now)
+                admitted += clock.now >= counted_from
+            spend(index, False)
+        elif what == "look":
+            look_at[index] = float("inf")
+        elif what == "arrive":
+            commands += len(more.commands) if clock.now >= counted_from else 0
+            at(clock.now + ROUND_TRIP / 2, "answer", index, (more, [model.carry_out(words) for words in more.commands]))
+        elif what == "answer":
+            busy[index] = False
+            processes[index].leases.answered(*more)
+            turns, waiting[index] = waiting[index], 0
+            for _ in range(turns):
+                spend(index, True)
+        send(index)
+    late = sum(quantity for at_, quantity in spent if at_ >= counted_from)
+    most = most_in_a_period(spent, PERIOD)
+    return 100 * late / admitted, most, 100 * commands / sum(call >= counted_from for call in calls)
+
+
+LOADS = [[(5.0, 0.8)], [(5.0, 1.0)], [(5.0, 1.5)], [(2.0, 0.1), (2.0, 3.0)]]
+
+
+def main() -> None:
+    """The table of docs/operations.md."""
+    for limit, lease in (1000, 50), (1000, 200), (20_000, 50):
+        found = [simulate(limit, loads, lease) for loads in LOADS]
+        shares = " | ".join(f"{share:.1f} %" for share, _, _ in found)
+        most = max(most for _, most, _ in found)
+        commands = " / ".join(f"{commands:.0f}" for _, _, commands in found)
+        print(f"| {limit} a second, {lease} ms | {shares} | {most} | {commands} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
