@@ -5,6 +5,7 @@ import * as calls from "./calls.js";
 import type {
   Call,
   Clause,
+  Group,
   Key,
   LookOptions,
   RenewOptions,
@@ -215,12 +216,12 @@ export class Limiter {
   }
 
   /** RL.ALL: several limits, all or nothing. */
-  all(clauses: readonly Clause[]): Promise<AllReply> {
+  all(clauses: readonly (Clause | Group)[]): Promise<AllReply> {
     return this.#send("all", [clauses], (each) => calls.every("RL.ALL", each));
   }
 
   /** RL.ALL_RO: what all would answer now. */
-  allRo(clauses: readonly Clause[]): Promise<AllReply> {
+  allRo(clauses: readonly (Clause | Group)[]): Promise<AllReply> {
     return this.#send("allRo", [clauses], (each) => calls.every("RL.ALL_RO", each));
   }
 
