@@ -165,6 +165,12 @@ fn the_typescript_client_follows_sentinels_and_clusters() {
     print!("{}", run(&mut node(tools, &["topologies"])));
 }
 
+#[test]
+fn the_leases_of_the_typescript_client_hold() {
+    let Some(tools) = typescript() else { return };
+    print!("{}", run(&mut node(tools, &["local"])));
+}
+
 /// OUTAGES_TABLE=clients/README.md writes what it measures into that page.
 #[test]
 fn the_typescript_client_answers_in_every_outage() {

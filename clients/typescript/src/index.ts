@@ -22,4 +22,5 @@ export { Limiter, Reservation } from "./limiter.js";
 export type { AcquireOptions, LimiterOptions, Limits } from "./limiter.js";
 export { Rate, semaphore, Window } from "./limits.js";
 export type { Duration, Integer, Limit, Period, PerWindowOptions, Policy, RateOptions } from "./limits.js";
+export type { Local, LocalOptions } from "./local.js";
 export type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
