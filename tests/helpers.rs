@@ -175,6 +175,23 @@ fn the_typescript_client_follows_sentinels_and_clusters() {
     print!("{}", run(&mut node(tools, &["topologies"])));
 }
 
+#[test]
+fn the_leases_of_the_typescript_client_hold() {
+    let Some(tools) = typescript() else { return };
+    print!("{}", run(&mut node(tools, &["local"])));
+}
+
+/// Half a minute of it in `make test-clients`, or as long as LEASES_SECONDS says.
+#[test]
+fn no_process_of_the_typescript_client_ever_spends_too_much() {
+    let Some(tools) = typescript() else { return };
+    let mut command = node(tools, &["leases"]);
+    if all_clients() && std::env::var_os("LEASES_SECONDS").is_none() {
+        command.env("LEASES_SECONDS", "30");
+    }
+    print!("{}", run(&mut command));
+}
+
 /// OUTAGES_TABLE=clients/README.md writes what it measures into that page.
 #[test]
 fn the_typescript_client_answers_in_every_outage() {

@@ -1,11 +1,12 @@
 /** Each command as words to send, a reply to read, and an answer for when Redis cannot be reached. No I/O is done here. */
 
-import { checkFlag, checkOptions, checkText, integer, milliseconds, shown } from "./check.js";
+import { checkFlag, checkOptions, checkText, duration, integer, shown, toMilliseconds } from "./check.js";
 import {
   checkRate,
   checkWindow,
   limitOptions,
   limitWords,
+  type Duration,
   type Integer,
   type Limit,
   type Policy,
@@ -60,10 +61,12 @@ export interface ThrottleOptions extends LookOptions {
   atmost?: boolean | undefined;
   /** Counts the quantity even where there is not enough. */
   force?: boolean | undefined;
-  /** Waits up to so many milliseconds to be allowed; 0 is without end. */
-  block?: number | undefined;
-  /** Books what can be had within so many milliseconds, and tells the wait. */
-  ahead?: number | undefined;
+  /** Waits up to so long to be allowed; 0 is without end. */
+  block?: Duration | undefined;
+  /** Books what can be had within so long, and tells the wait. */
+  ahead?: Duration | undefined;
+  /** Closes the key for so long when the call is denied. */
+  ban?: Duration | undefined;
 }
 
 export interface WindowOptions extends LookOptions {
@@ -73,17 +76,19 @@ export interface WindowOptions extends LookOptions {
   force?: boolean | undefined;
   /** Counts the call even if it is denied. */
   countDenied?: boolean | undefined;
-  /** Waits up to so many milliseconds to be allowed; 0 is without end. */
-  block?: number | undefined;
+  /** Closes the key for so long when the call is denied. */
+  ban?: Duration | undefined;
+  /** Waits up to so long to be allowed; 0 is without end. */
+  block?: Duration | undefined;
 }
 
 export interface ReserveOptions extends LookOptions {
-  /** How many milliseconds the reservation is held unless it is settled or renewed. */
-  lease?: number | undefined;
+  /** How long the reservation is held unless it is settled or renewed. */
+  lease?: Duration | undefined;
   /** 1 to 64 bytes; without it the server makes one. */
   id?: string | undefined;
-  /** Waits up to so many milliseconds to be allowed; 0 is without end. */
-  block?: number | undefined;
+  /** Waits up to so long to be allowed; 0 is without end. */
+  block?: Duration | undefined;
 }
 
 interface ClauseOptions extends LookOptions {
@@ -99,9 +104,12 @@ export interface Clause {
   words: Word[];
 }
 
+/** Clauses of which the first takes that would be allowed: "the plan's quota, else credits". */
+export type Group = readonly Clause[];
+
 export interface RenewOptions {
-  /** The length of the lease from now on, in milliseconds. Default: as long as it was. */
-  lease?: number | undefined;
+  /** The length of the lease from now on. Default: as long as it was. */
+  lease?: Duration | undefined;
 }
 
 export interface TopOptions {
@@ -112,8 +120,8 @@ export interface TopOptions {
 }
 
 const LOOK = ["quantity", "leave"];
-const THROTTLE = [...LOOK, "atmost", "force", "block", "ahead"];
-const WINDOW = [...LOOK, "atmost", "force", "countDenied", "block"];
+const THROTTLE = [...LOOK, "atmost", "force", "block", "ahead", "ban"];
+const WINDOW = [...LOOK, "atmost", "force", "countDenied", "block", "ban"];
 const RESERVE = [...LOOK, "lease", "id", "block"];
 const CLAUSE = [...LOOK, "check", "shadow"];
 
@@ -126,8 +134,8 @@ function asked(limit: Limit, quantity: Integer, options: Options): Word[] {
     checkFlag(name, given);
     if (given) words.push(word);
   };
-  const time = (word: string, name: string, given: number | undefined, least: number) => {
-    if (given !== undefined) words.push(word, milliseconds(name, given, least));
+  const time = (word: string, name: string, given: Duration | undefined, least: number) => {
+    if (given !== undefined) words.push(word, duration(name, given, least));
   };
   if (options.leave !== undefined && integer("leave", options.leave) !== "0")
     words.push("LEAVE", String(options.leave));
@@ -141,6 +149,7 @@ function asked(limit: Limit, quantity: Integer, options: Options): Word[] {
   flag("COUNTDENIED", "countDenied", options.countDenied);
   flag("CHECK", "check", options.check);
   flag("SHADOW", "shadow", options.shadow);
+  time("BAN", "ban", options.ban, 1);
   time("AHEAD", "ahead", options.ahead, 1);
   time("BLOCK", "block", options.block, 0);
   return words;
@@ -162,13 +171,17 @@ function clauseOf(
 
 /** The limits of all, one for each key. */
 export const clause = {
-  throttle(key: Key, rate: Rate | Policy, options: ClauseOptions = {}): Clause {
+  throttle(key: Key, rate: Rate | Policy, options: ClauseOptions & Pick<ThrottleOptions, "ban"> = {}): Clause {
     checkRate("clause.throttle", rate);
-    return clauseOf("THROTTLE", "clause.throttle", key, rate, options, CLAUSE);
+    return clauseOf("THROTTLE", "clause.throttle", key, rate, options, [...CLAUSE, "ban"]);
   },
-  window(key: Key, window: Window | Policy, options: ClauseOptions & Pick<WindowOptions, "countDenied"> = {}): Clause {
+  window(
+    key: Key,
+    window: Window | Policy,
+    options: ClauseOptions & Pick<WindowOptions, "countDenied" | "ban"> = {},
+  ): Clause {
     checkWindow("clause.window", window);
-    return clauseOf("WINDOW", "clause.window", key, window, options, [...CLAUSE, "countDenied"]);
+    return clauseOf("WINDOW", "clause.window", key, window, options, [...CLAUSE, "countDenied", "ban"]);
   },
   acquire(
     key: Key,
@@ -197,7 +210,7 @@ function asking(
     read: five,
     // What Redis would never deny is not denied here either.
     unreached: (allow) => unreached(allow || options.force === true || quantity <= 0),
-    blockMs: options.block,
+    blockMs: options.block === undefined ? undefined : toMilliseconds("block", options.block),
     policies: policyOf(limit),
   };
 }
@@ -231,6 +244,43 @@ export function reserve(key: Key, limit: Window | Policy, options: ReserveOption
   return { ...asking("RL.ACQUIRE", key, limit, options), read: withId };
 }
 
+/** What a lease answers, see local.ts. */
+export interface Batch {
+  reply: Reply;
+  /** Null without atmost: all or nothing. */
+  granted: number | null;
+  /** How many reservations whose lease runs the key holds. */
+  reservations: number | null;
+}
+
+/** RL.ACQUIRE COUNTLAPSED: a batch that counts as spent unless it is settled. */
+export function leaseBatch(
+  key: Key,
+  limit: Window | Policy,
+  quantity: number,
+  given: { leave: Integer; leaseMs: number; id: string; atmost: boolean },
+): Call<Batch> {
+  const { leave, leaseMs, id, atmost } = given;
+  const words = [...asked(limit, quantity, { leave, lease: leaseMs, id, atmost }), "COUNTLAPSED", "MS"];
+  const read = (reply: unknown): Batch => {
+    const [granted, reservations] = (reply as unknown[]).slice(6);
+    const number = (value: unknown): number | null => (value === undefined ? null : Number(value));
+    return { reply: withId(reply), granted: number(granted), reservations: number(reservations) };
+  };
+  return { key, words: ["RL.ACQUIRE", key, ...words], readonly: false, read, policies: policyOf(limit) };
+}
+
+/** RL.APPLY of what was spent, or RL.RELEASE; false if it is not held. */
+export function settleBatch(key: Key, id: string, units: number): Call<boolean> {
+  const words = units === 0 ? ["RL.RELEASE", key, id] : ["RL.APPLY", key, id, String(units)];
+  return { key, words, readonly: false, read: toBoolean };
+}
+
+/** RL.WINDOW FORCE: counts what was spent although it is not held any more. */
+export function countSpent(key: Key, limit: Window | Policy, quantity: number): Call<Reply> {
+  return asking("RL.WINDOW", key, limit, { quantity, force: true });
+}
+
 export function throttleRo(key: Key, rate: Rate | Policy, options: LookOptions): Call<Reply> {
   checkRate("throttleRo", rate);
   checkOptions("throttleRo", options, LOOK);
@@ -262,13 +312,23 @@ function notClauses(given: unknown): never {
   throw new TypeError(`all takes an array of clauses, not ${shown(given)}`);
 }
 
-export function every(command: string, given: readonly Clause[]): Call<AllReply> {
-  const clauses: readonly Clause[] = Array.isArray(given) ? (given as readonly Clause[]) : notClauses(given);
+/** A clause by itself is a group of one. */
+function groupOf(given: Clause | Group): Group {
+  if (!Array.isArray(given)) return [given as Clause];
+  if (given.length === 0) throw new TypeError("a group of all has no clauses; it takes one or more");
+  return given as Group;
+}
+
+const withElse = (group: Group): Word[] => group.flatMap(({ words }, at) => (at === 0 ? words : ["ELSE", ...words]));
+
+export function every(command: string, given: readonly (Clause | Group)[]): Call<AllReply> {
+  const groups = Array.isArray(given) ? (given as readonly (Clause | Group)[]).map(groupOf) : notClauses(given);
+  const clauses = groups.flat();
   clauses.forEach(checkClause);
   const keys = clauses.map((each) => each.key);
   return {
     key: keys[0] ?? "",
-    words: [command, String(clauses.length), ...keys, ...clauses.flatMap((each) => each.words), "MS"],
+    words: [command, String(clauses.length), ...keys, ...groups.flatMap(withElse), "MS"],
     readonly: command.endsWith("_RO"),
     read: ofAll,
     unreached: (allow) => ({ ...unreached(allow), clause: 0, answers: [] }),
@@ -300,7 +360,7 @@ export function release(key: Key, ids: readonly string[]): Call<number> {
 
 export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
   checkOptions("renew", options, ["lease"]);
-  const lease = options.lease === undefined ? [] : ["LEASE", milliseconds("lease", options.lease, 1)];
+  const lease = options.lease === undefined ? [] : ["LEASE", duration("lease", options.lease, 1)];
   return { key, words: ["RL.RENEW", ...settling(key, [id]), ...lease], readonly: false, read: toBoolean };
 }
 

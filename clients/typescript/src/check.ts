@@ -46,9 +46,23 @@ export function integer(what: string, value: unknown): string {
   return String(value);
 }
 
-/** Milliseconds from `least` on as they are sent. */
-export function milliseconds(what: string, value: unknown, least: number): string {
-  const text = integer(what, value);
-  if (Number(text) < least) throw new RangeError(`${what} must be milliseconds from ${least} on, not ${text}`);
-  return text;
+const UNIT_MS: Record<string, number> = { ms: 1, s: 1000, min: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+
+/** The milliseconds of a number, or of a number with a unit such as "5s". */
+export function toMilliseconds(what: string, value: unknown): number {
+  if (typeof value !== "string") return Number(integer(what, value));
+  const [, count, unit = "ms"] = /^(\d+)([a-z]*)$/i.exec(value) ?? [];
+  const unitMs = UNIT_MS[unit.toLowerCase() || "ms"];
+  if (count === undefined || unitMs === undefined) {
+    throw new RangeError(`${what} must be milliseconds, or a number with ms, s, min, h, d or w, not ${shown(value)}`);
+  }
+  return Number(count) * unitMs;
+}
+
+/** A length of time from `least` milliseconds on as it is sent. */
+export function duration(what: string, value: unknown, least: number): string {
+  if (toMilliseconds(what, value) < least) {
+    throw new RangeError(`${what} must be milliseconds from ${least} on, not ${String(value)}`);
+  }
+  return String(value);
 }

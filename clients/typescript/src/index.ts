@@ -3,6 +3,7 @@
 export { clause } from "./calls.js";
 export type {
   Clause,
+  Group,
   Key,
   LookOptions,
   RenewOptions,
@@ -20,5 +21,6 @@ export type { HeaderOptions } from "./headers.js";
 export { Limiter, Reservation } from "./limiter.js";
 export type { AcquireOptions, LimiterOptions, Limits } from "./limiter.js";
 export { Rate, semaphore, Window } from "./limits.js";
-export type { Integer, Limit, Period, PerWindowOptions, Policy, RateOptions } from "./limits.js";
+export type { Duration, Integer, Limit, Period, PerWindowOptions, Policy, RateOptions } from "./limits.js";
+export type { Local, LocalOptions } from "./local.js";
 export type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";

@@ -5,6 +5,7 @@ import * as calls from "./calls.js";
 import type {
   Call,
   Clause,
+  Group,
   Key,
   LookOptions,
   RenewOptions,
@@ -28,6 +29,7 @@ import {
   UnknownPolicyError,
 } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
+import { Local, type LocalOptions } from "./local.js";
 import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
 
 /** The methods that ask a server, or an object that answers in its place. */
@@ -97,6 +99,7 @@ export class Limiter {
   readonly #breakers = new Map<string, Breaker>();
   readonly #unreachable: "raise" | "allow" | "deny" | Limits;
   readonly #deadline: number | undefined;
+  readonly #locals = new Set<Local>();
 
   constructor(client: Client, options: LimiterOptions = {}) {
     checkOptions("Limiter", options, ["unreachable", "deadline"]);
@@ -108,8 +111,13 @@ export class Limiter {
     this.#deadline = deadline;
   }
 
-  /** Closes the connections that the limiter opened. They are closed with the client as well. */
+  /**
+   * Closes the connections that the limiter opened. They are closed with the client as well. What a local limit holds counts
+   * as spent unless that was closed before.
+   */
   close(): void {
+    for (const local of this.#locals) local.drop();
+    this.#locals.clear();
     for (const breaker of this.#breakers.values()) breaker.reset();
     this.#transport.close();
   }
@@ -192,6 +200,34 @@ export class Limiter {
     return this.#send("acquireRo", [key, window, options], calls.acquireRo);
   }
 
+  /**
+   * A limit whose takes are decided in the process: a batch is reserved on the server, spent here while its lease lasts, and
+   * settled with what was spent. Over all processes no period has more than the limit, whatever dies.
+   */
+  local(key: Key, window: Window | Policy, options: LocalOptions = {}): Local {
+    const local = new Local(
+      {
+        isAway: () => this.#breakerFor(key).isOpen,
+        ask: (call) => this.#ask(call),
+        closed: (closed) => this.#locals.delete(closed),
+        instead: (quantity, error) => {
+          const given = [key, window, { quantity, leave: options.leave }] as const;
+          return this.#instead<Reply>("window", [...given], calls.window(...given), error).value;
+        },
+      },
+      key,
+      window,
+      options,
+    );
+    this.#locals.add(local);
+    return local;
+  }
+
+  /** One call, answered by the server alone. */
+  async #ask<T>(call: Call<T>): Promise<T> {
+    return call.read(await this.#exchange(call));
+  }
+
   /** RL.APPLY: counts a reservation, or what was really used; false if it is not held. */
   apply(key: Key, id: string, quantity?: Integer): Promise<boolean> {
     return this.#send("apply", [key, id, quantity], calls.apply);
@@ -215,12 +251,12 @@ export class Limiter {
   }
 
   /** RL.ALL: several limits, all or nothing. */
-  all(clauses: readonly Clause[]): Promise<AllReply> {
+  all(clauses: readonly (Clause | Group)[]): Promise<AllReply> {
     return this.#send("all", [clauses], (each) => calls.every("RL.ALL", each));
   }
 
   /** RL.ALL_RO: what all would answer now. */
-  allRo(clauses: readonly Clause[]): Promise<AllReply> {
+  allRo(clauses: readonly (Clause | Group)[]): Promise<AllReply> {
     return this.#send("allRo", [clauses], (each) => calls.every("RL.ALL_RO", each));
   }
 

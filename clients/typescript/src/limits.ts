@@ -11,6 +11,9 @@ export type Integer = number | bigint;
 /** Seconds, or a number with a unit: "500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y". */
 export type Period = number | string;
 
+/** Milliseconds, or a number with a unit: "500ms", "10s", "5min", "2h", "1d", "1w". */
+export type Duration = number | string;
+
 /** The name of a policy of the server, such as "@free". */
 export type Policy = `@${string}`;
 
@@ -23,14 +26,16 @@ export interface Rate {
 
 /**
  * At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it. `buckets` is the number of entries that the window
- * keeps at most. `fixed` uses the windows of the calendar, in the time zone `tz` if given. The period 0 has no window and
- * is a semaphore: at most `limit` held at one time.
+ * keeps at most. `fixed` uses the windows of the calendar, in the time zone `tz` if given. `start` is where they start:
+ * "15@09:00" in a month, "sun" in a week, "04-06" in a year, "2026-11-02" with any period, or "first", with the first call
+ * that is counted. The period 0 has no window and is a semaphore: at most `limit` held at one time.
  */
 export interface Window {
   limit: Integer;
   period: Period;
   buckets?: number | undefined;
   fixed?: boolean | undefined;
+  start?: string | undefined;
   tz?: string | undefined;
 }
 
@@ -78,7 +83,7 @@ export const Rate = {
 export const Window = {
   /** `Window.per("5/min")`: at most 5 in any minute. */
   per(text: string, options: PerWindowOptions = {}): Window {
-    checkOptions("Window.per", options, ["buckets", "fixed", "tz"]);
+    checkOptions("Window.per", options, ["buckets", "fixed", "start", "tz"]);
     const [limit, period] = spoken(text);
     return { limit: plain(limit), period, ...options };
   },
@@ -90,7 +95,7 @@ export function semaphore(limit: Integer): Window {
 }
 
 const RATE_FIELDS = ["burst", "count", "period"];
-const WINDOW_FIELDS = ["limit", "period", "buckets", "fixed", "tz"];
+const WINDOW_FIELDS = ["limit", "period", "buckets", "fixed", "start", "tz"];
 
 function isOfFields(given: object, needed: readonly string[], allowed: readonly string[]): boolean {
   return needed.every((name) => name in given) && Object.keys(given).every((name) => allowed.includes(name));
@@ -118,7 +123,7 @@ export function checkWindow(what: string, given: unknown): void {
   else if (typeof given !== "object" || given === null || !isWindow(given)) {
     const kind = typeof given === "object" && given !== null && isRate(given) ? "the rate " : "";
     throw new TypeError(
-      `${what} takes a window { limit, period, buckets?, fixed?, tz? } or "@policy", not ${kind}${shown(given)}`,
+      `${what} takes a window { limit, period, buckets?, fixed?, start?, tz? } or "@policy", not ${kind}${shown(given)}`,
     );
   }
 }
@@ -138,13 +143,17 @@ export function limitWords(limit: Limit): string[] {
 /** What the limit adds to the options. */
 export function limitOptions(limit: Limit): string[] {
   if (typeof limit === "string" || "burst" in limit) return [];
-  const { buckets, fixed, tz } = limit;
+  const { buckets, fixed, start, tz } = limit;
   checkFlag("fixed", fixed);
-  if (tz !== undefined && typeof tz !== "string") throw new TypeError(`tz must be a string, not ${shown(tz)}`);
-  if (tz !== undefined && !fixed) throw new TypeError("tz must be used with fixed");
+  for (const [name, value] of Object.entries({ start, tz })) {
+    if (value === undefined) continue;
+    if (typeof value !== "string") throw new TypeError(`${name} must be a string, not ${shown(value)}`);
+    if (!fixed) throw new TypeError(`${name} must be used with fixed`);
+  }
   if (buckets !== undefined && fixed) throw new TypeError("buckets and fixed must not be used together");
   const words = buckets === undefined ? [] : ["BUCKETS", integer("buckets", buckets)];
   if (fixed) words.push("FIXED");
+  if (start !== undefined) words.push("FROM", start);
   if (tz !== undefined) words.push("TZ", tz);
   return words;
 }

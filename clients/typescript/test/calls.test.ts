@@ -102,6 +102,7 @@ suite("calls", () => {
   test("limits that say two things are refused", async () => {
     const ask = (window: Window | string) => new Limiter(new Recorder(ALLOWED)).window("k", window as Window);
     await assert.rejects(ask({ limit: 1, period: "1d", tz: "UTC" }), /tz must be used with fixed/);
+    await assert.rejects(ask({ limit: 1, period: "1d", start: "09:00" }), /start must be used with fixed/);
     await assert.rejects(ask({ limit: 1, period: "1d", buckets: 2, fixed: true }), /must not be used together/);
     await assert.rejects(ask("free"), /must begin with @/);
   });
@@ -163,6 +164,14 @@ suite("calls", () => {
       () => limiter.throttle(5 as never, "@free"),
       () => limiter.throttleRo("k", "@free", { atmost: true } as never),
       () => limiter.window("k", "@day", { ahead: 5 } as never),
+      () => limiter.throttleRo("k", "@free", { ban: 5 } as never),
+      () => limiter.windowRo("k", "@day", { ban: 5 } as never),
+      () => limiter.reserve("k", "@day", { ban: 5 } as never),
+      () => clause.acquire("k", "@day", { ban: 5 } as never),
+      () => limiter.window("k", "@day", { ban: true } as never),
+      () => limiter.window("k", { limit: 1, period: "1d", fixed: true, start: 9 } as never),
+      () => limiter.all([[]]),
+      () => limiter.all([[clause.window("k", "@day"), [] as never]]),
       () => limiter.reserve("k", "@day", { settle: "apply" } as never),
       () => limiter.reserve("k", "@day", { id: 5 } as never),
       () => limiter.acquire("k", "@day", { settle: "drop" } as never, () => assert.fail("entered")),
@@ -188,6 +197,9 @@ suite("calls", () => {
     assert.throws(() => new Limiter("redis://127.0.0.1" as never), /make a client of the URL/);
     for (const block of [0.5, -1]) await assert.rejects(limiter.throttle("k", "@free", { block }), RangeError);
     await assert.rejects(limiter.reserve("k", "@day", { lease: 0 }), RangeError);
+    for (const ban of [0, "0s", "1mo", "soon", "", "-5s"]) {
+      await assert.rejects(limiter.window("k", "@day", { ban }), RangeError, `${ban}`);
+    }
     for (const deadline of [0, -1, NaN, Infinity]) assert.throws(() => new Limiter(recorder, { deadline }), RangeError);
     assert.deepEqual(recorder.sent, []);
   });

@@ -17,7 +17,7 @@ export interface Case {
   quantity?: number;
   ids?: string[];
   options?: object;
-  clauses?: Case[];
+  clauses?: (Case | Case[])[];
   words: string;
   reply: unknown;
   means: unknown;
@@ -65,6 +65,8 @@ function asked(given: Case): [string, never, never] {
 }
 
 const clauseOf = (given: Case): Clause => clause[given.clause as "throttle"](...asked(given));
+const clausesOf = (given: Case | Case[]): Clause | Clause[] =>
+  Array.isArray(given) ? given.map(clauseOf) : clauseOf(given);
 
 /** Calls the method that the case is about. */
 export function run(limiter: Limiter, given: Case): Promise<unknown> {
@@ -87,7 +89,7 @@ export function run(limiter: Limiter, given: Case): Promise<unknown> {
       return limiter.held(key);
     case "all":
     case "all_ro":
-      return limiter[camel(given.call) as "all" | "allRo"]((given.clauses ?? []).map(clauseOf));
+      return limiter[camel(given.call) as "all" | "allRo"]((given.clauses ?? []).map(clausesOf));
     default:
       return limiter[camel(given.call) as "throttle"](...asked(given));
   }

@@ -324,6 +324,50 @@ for (const [kind, open] of KINDS) {
       assert.equal(bucket.events, null);
     });
 
+    test("a denied call closes its key for as long as its ban says", async () => {
+      const window = { limit: 1, period: "300ms" };
+      assert.ok((await limiter.window("k", window, { ban: "1min" })).allowed);
+      const denied = await limiter.window("k", window, { ban: "1min" });
+      assert.ok(!denied.allowed && 59_000 < denied.retryAfterMs! && denied.retryAfterMs! <= 60_000);
+      const ban = (await limiter.info("k"))?.banMs ?? 0;
+      assert.ok(59_000 < ban && ban <= 60_000, `${ban}`);
+      const rate = { burst: 0, count: 1, period: "1s" };
+      await limiter.throttle("r", rate);
+      await limiter.all([clause.throttle("r", rate, { ban: 60_000 }), clause.window("w", window, { ban: "60s" })]);
+      assert.ok((await limiter.info("r"))!.banMs > 50_000, "the key of the clause that denied");
+      assert.equal(await limiter.info("w"), null);
+      await assert.rejects(limiter.window("k", window, { ban: 5, force: true }), /BAN/);
+    });
+
+    test("a fixed window starts where it is told", async () => {
+      const first = { limit: 2, period: "1h", fixed: true, start: "first" };
+      const { resetAfterMs } = await limiter.window("first", first, { quantity: 2 });
+      assert.ok(3_590_000 < resetAfterMs && resetAfterMs <= 3_600_000, "an hour from the first call on");
+      assert.ok(!(await limiter.window("first", first)).allowed);
+      const now = new Date();
+      const today = Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), now.getUTCDate(), 9);
+      const end = today > now.getTime() ? today : today + 86_400_000;
+      const day = await limiter.window("day", { limit: 2, period: "1d", fixed: true, start: "09:00", tz: "UTC" });
+      assert.ok(Math.abs(end - now.getTime() - day.resetAfterMs) < 30_000, `${day.resetAfterMs}`);
+      await assert.rejects(limiter.window("k", { limit: 1, period: "60s", fixed: true, start: "sun" }), /FROM/);
+    });
+
+    test("a group takes from the first of its clauses that would be allowed", async () => {
+      const plan = clause.window("{u}plan", { limit: 1, period: "1h" });
+      const credits = clause.window("{u}credits", { limit: 1, period: "1h" });
+      const rpm = clause.window("{u}rpm", { limit: 9, period: "1h" });
+      const first = await limiter.all([rpm, [plan, credits]]);
+      assert.deepEqual(
+        first.answers.map(({ remaining }) => remaining),
+        [8, 0, 1],
+      );
+      const second = await limiter.all([rpm, [plan, credits]]);
+      assert.ok(second.allowed && second.answers[1]?.limited === 1 && second.answers[2]?.remaining === 0);
+      const third = await limiter.all([rpm, [plan, credits]]);
+      assert.deepEqual([third.allowed, third.clause, third.answers[0]?.remaining], [false, 2, 7]);
+      assert.equal((await limiter.allRo([rpm, [plan, credits]])).limited, 1);
+    });
+
     test("a policy stands where a limit stands", async (context) => {
       if (!(await need(context, "policies", "RL.POLICIES"))) return;
       await plain.config("SET", "ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0");

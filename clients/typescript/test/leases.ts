@@ -1,0 +1,323 @@
+/**
+ * The proof of leases: processes share one limit. A third of them are killed with SIGKILL and started again at random
+ * moments, another third are stopped and continued. Each writes down every unit that it spends, with the clock reading on
+ * which tryTake decided. No (t - period, t] may have more than the limit.
+ *
+ *     node leases.js proof SECONDS [SEED]          prints what was spent; fails if a window is over
+ *     node leases.js reach LIMIT PERCENT SECONDS   what is admitted of what one key admits, and what it costs
+ *     node leases.js decide                        how long a decision takes, and a round trip
+ *
+ * RATELIMIT_SO is the module, LEASES_PROCESSES the number of processes (16).
+ */
+
+import { fork, type ChildProcess } from "node:child_process";
+import { closeSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+
+import { Redis } from "ioredis";
+
+import { Limiter } from "../src/index.js";
+import { Server } from "./servers.js";
+
+const PROCESSES = Number(process.env["LEASES_PROCESSES"] ?? 16);
+const PERIOD_MS = 1000;
+const LEASE_MS = 50;
+
+/** The clock that all processes of the machine have in common. */
+const machineMs = (): number => Number(process.hrtime.bigint()) / 1e6;
+
+/** Numbers that a seed repeats (mulberry32). */
+function randomOf(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** A call: when it was decided, and whether it was allowed. */
+export interface Taken {
+  at: number;
+  allowed: boolean;
+}
+
+/** The most that is spent in any (t - period, t]. */
+export function worstWindow(times: readonly number[], periodMs: number): number {
+  const sorted = [...times].sort((one, other) => one - other);
+  let [first, worst] = [0, 0];
+  sorted.forEach((at, last) => {
+    while ((sorted[first] as number) <= at - periodMs) first += 1;
+    worst = Math.max(worst, last - first + 1);
+  });
+  return worst;
+}
+
+/** What one key would allow of the same calls, each decided at once. */
+function oneKey(calls: readonly Taken[], limit: number, periodMs: number, from: number): number {
+  const allowed: number[] = [];
+  let first = 0;
+  for (const { at } of calls) {
+    while (first < allowed.length && (allowed[first] as number) <= at - periodMs) first += 1;
+    if (allowed.length - first < limit) allowed.push(at);
+  }
+  return allowed.filter((at) => at >= from).length;
+}
+
+/** By the machine's clock. */
+interface Span {
+  begin: number;
+  end: number;
+}
+
+interface Settings {
+  port: number;
+  limit: number;
+  /** Calls in a second. */
+  rate: number;
+  seed: number;
+  file: string;
+  /** Asks the server by take, and writes at the end. Else each unit is written at once, and only tryTake decides. */
+  isMeasured: boolean;
+}
+
+/** A process that takes at random moments. */
+async function work(settings: Settings): Promise<void> {
+  const { port, limit, rate, seed, file, isMeasured } = settings;
+  // Each decision reads the monotonic clock and then the wall clock. The first such pair in a tryTake is the decision's.
+  let [last, decided] = [0, 0];
+  const now = Date.now.bind(Date);
+  performance.now = () => (last = machineMs());
+  Date.now = () => {
+    if (decided === 0) decided = last;
+    return now();
+  };
+  const redis = new Redis(port, "127.0.0.1", { lazyConnect: true });
+  redis.on("error", () => {});
+  const limiter = new Limiter(redis, { unreachable: "deny", deadline: 5000 });
+  const local = limiter.local("proof", { limit, period: `${PERIOD_MS}ms` }, { lease: LEASE_MS });
+  const random = randomOf(seed);
+  const records: number[] = [];
+  const out = openSync(file, "a");
+  const record = (at: number, allowed: boolean) => {
+    if (isMeasured) records.push(at, allowed ? 1 : 0);
+    else if (allowed) writeSync(out, Buffer.from(Float64Array.of(at, 1).buffer));
+  };
+  const pending = new Set<Promise<void>>();
+  const { begin, end } = await new Promise<Span>((resolve) => {
+    process.once("message", (span) => resolve(span as Span));
+    process.send?.("ready");
+  });
+  process.disconnect();
+  let next = Math.max(begin, machineMs());
+  while (machineMs() < end) {
+    while (next <= machineMs()) {
+      next += (-Math.log(1 - random()) * 1000) / rate;
+      decided = 0;
+      let reply = local.tryTake();
+      if (reply === undefined && isMeasured) {
+        const at = machineMs();
+        const answer = local.take().then(({ allowed }) => {
+          record(at, allowed);
+          pending.delete(answer);
+        });
+        pending.add(answer);
+        continue;
+      }
+      while (reply === undefined) {
+        await sleep(1);
+        decided = 0;
+        reply = local.tryTake();
+      }
+      record(decided, reply.allowed);
+    }
+    await sleep(1);
+  }
+  await Promise.all(pending);
+  await local.close();
+  if (records.length > 0) writeSync(out, Buffer.from(Float64Array.from(records).buffer));
+  closeSync(out);
+  limiter.close();
+  redis.disconnect();
+}
+
+/** Starts a process. It begins when all are ready. */
+function start(settings: Settings): { child: ChildProcess; isReady: Promise<void>; go: (span: Span) => void } {
+  const child = fork(fileURLToPath(import.meta.url), ["work", JSON.stringify(settings)], { stdio: "inherit" });
+  child.on("error", () => {});
+  const isReady = new Promise<void>((resolve) => {
+    child.once("message", () => resolve());
+    child.once("exit", () => resolve());
+  });
+  return { child, isReady, go: (span) => void (child.connected && child.send(span, () => {})) };
+}
+
+const ended = (child: ChildProcess): Promise<unknown> =>
+  child.exitCode !== null || child.signalCode !== null
+    ? Promise.resolve()
+    : new Promise((resolve) => child.once("exit", resolve));
+
+function readAll(folder: string): Taken[] {
+  const taken: Taken[] = [];
+  for (const name of readdirSync(folder)) {
+    const bytes = readFileSync(join(folder, name));
+    for (let at = 0; at + 16 <= bytes.length; at += 16) {
+      taken.push({ at: bytes.readDoubleLE(at), allowed: bytes.readDoubleLE(at + 8) === 1 });
+    }
+  }
+  return taken.sort((one, other) => one.at - other.at);
+}
+
+export interface Proof {
+  units: number;
+  /** The most in any period. */
+  worst: number;
+  limit: number;
+  kills: number;
+  stops: number;
+}
+
+/** Runs the processes for so many seconds. */
+export async function proof(seconds: number, seed: number): Promise<Proof> {
+  const limit = 400;
+  const folder = mkdtempSync(join(tmpdir(), "ratelimit-leases-"));
+  const server = await Server.start();
+  const random = randomOf(seed);
+  let [kills, stops, files] = [0, 0, 0];
+  const begin = () => {
+    const file = join(folder, `${(files += 1)}`);
+    const rate = (1.5 * limit) / PROCESSES;
+    return start({ port: server.port, limit, rate, seed: seed + files, file, isMeasured: false });
+  };
+  const first = Array.from({ length: PROCESSES }, begin);
+  await Promise.all(first.map(({ isReady }) => isReady));
+  const span: Span = { begin: machineMs(), end: machineMs() + seconds * 1000 };
+  const { end } = span;
+  const lives = first.map(async (started, number) => {
+    started.go(span);
+    let { child } = started;
+    try {
+      while (machineMs() < end) {
+        await sleep(500 + random() * 2500);
+        if (machineMs() > end - 1000 || number % 3 === 2) continue;
+        if (number % 3 === 0) {
+          child.kill("SIGKILL");
+          await ended(child);
+          kills += 1;
+          const again = begin();
+          child = again.child;
+          await again.isReady;
+          again.go(span);
+        } else {
+          child.kill("SIGSTOP");
+          await sleep(random() * 400);
+          child.kill("SIGCONT");
+          stops += 1;
+        }
+      }
+      await ended(child);
+    } finally {
+      child.kill("SIGKILL");
+    }
+  });
+  try {
+    await Promise.all(lives);
+    const times = readAll(folder).map(({ at }) => at);
+    return { units: times.length, worst: worstWindow(times, PERIOD_MS), limit, kills, stops };
+  } finally {
+    await server.end();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function commands(server: Server): Promise<number> {
+  const stats = await server.admin.info("commandstats");
+  return [...stats.matchAll(/cmdstat_rl\.\w+:calls=(\d+)/gi)].reduce((sum, [, count]) => sum + Number(count), 0);
+}
+
+/** What is admitted of what one key admits of the same calls, without the first two seconds. */
+async function reach(limit: number, percent: number, seconds: number): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "ratelimit-leases-"));
+  const server = await Server.start();
+  try {
+    const rate = (limit * percent) / 100 / (PERIOD_MS / 1000) / PROCESSES;
+    const all = Array.from({ length: PROCESSES }, (_, number) =>
+      start({ port: server.port, limit, rate, seed: number, file: join(folder, `${number}`), isMeasured: true }),
+    );
+    await Promise.all(all.map(({ isReady }) => isReady));
+    const begin = machineMs() + 100;
+    const span: Span = { begin, end: begin + 2000 + seconds * 1000 };
+    for (const { go } of all) go(span);
+    await Promise.all(all.map(({ child }) => ended(child)));
+    const calls = readAll(folder);
+    const from = begin + 2000;
+    const counted = calls.filter(({ at }) => at >= from);
+    const allowed = counted.filter((each) => each.allowed).length;
+    const best = oneKey(calls, limit, PERIOD_MS, from);
+    const sent = (await commands(server)) / calls.length;
+    const told = [
+      `limit ${limit}/s, ${percent} %: ${counted.length} calls in ${seconds} s, ${allowed} admitted`,
+      `${((100 * allowed) / best).toFixed(1)} % of one key's ${best}, ${(100 * sent).toFixed(1)} commands for 100 calls`,
+      `worst window ${worstWindow(
+        calls.filter((each) => each.allowed).map(({ at }) => at),
+        PERIOD_MS,
+      )}`,
+    ];
+    console.log(told.join(", "));
+  } finally {
+    await server.end();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const median = (times: number[]): number => times.sort((one, other) => one - other)[times.length >> 1] ?? NaN;
+
+/** The median of a decision in the process, and of a round trip, in microseconds. */
+export async function decide(): Promise<{ decisionUs: number; roundTripUs: number }> {
+  const server = await Server.start();
+  const redis = new Redis(server.port, "127.0.0.1", { lazyConnect: true });
+  const limiter = new Limiter(redis);
+  try {
+    const window = { limit: 1e9, period: "1h" };
+    const local = limiter.local("decide", window, { lease: "1h" });
+    local.tryTake(1e8);
+    while (local.tryTake() === undefined) await sleep(1);
+    const decisions: number[] = [];
+    // A single call is shorter than the clock is exact: ten at a time.
+    for (let round = 0; round < 20_000; round += 1) {
+      const began = process.hrtime.bigint();
+      for (let each = 0; each < 10; each += 1) local.tryTake();
+      decisions.push(Number(process.hrtime.bigint() - began) / 10_000);
+    }
+    const roundTrips: number[] = [];
+    for (let round = 0; round < 2000; round += 1) {
+      const began = process.hrtime.bigint();
+      await limiter.window("round", window);
+      roundTrips.push(Number(process.hrtime.bigint() - began) / 1000);
+    }
+    await local.close();
+    return { decisionUs: median(decisions), roundTripUs: median(roundTrips) };
+  } finally {
+    limiter.close();
+    redis.disconnect();
+    await server.end();
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [what, ...given] = process.argv.slice(2);
+  const [one = 0, two = 0, three = 0] = given.map(Number);
+  if (what === "work") await work(JSON.parse(given[0] as string) as Settings);
+  else if (what === "reach") await reach(one, two, three);
+  else if (what === "decide") console.log(await decide());
+  else if (what === "proof") {
+    const seed = two || Date.now() % 1_000_000;
+    const found = await proof(one, seed);
+    console.log({ seed, ...found });
+    if (found.worst > found.limit) process.exitCode = 1;
+  } else throw new Error("usage: leases.js proof SECONDS [SEED] | reach LIMIT PERCENT SECONDS | decide");
+}

@@ -1,0 +1,437 @@
+/** Leases with a clock and a server of the test's own, and on real servers: RATELIMIT_SO is the module. */
+
+import assert from "node:assert/strict";
+import { describe as suite, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import type { Call } from "../src/calls.js";
+import { DeadlineError, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
+import { Local, type Clock, type LocalOptions } from "../src/local.js";
+import { Server, SINGLE } from "./servers.js";
+
+/** A clock that a test sets. */
+class Held implements Clock {
+  now = 1_000_000;
+  wallAhead = 0;
+  #timers: { at: number; callback: () => void }[] = [];
+
+  monotonic(): number {
+    return this.now;
+  }
+
+  wall(): number {
+    return this.now + this.wallAhead;
+  }
+
+  after(ms: number, callback: () => void): () => void {
+    const timer = { at: this.now + ms, callback };
+    this.#timers.push(timer);
+    return () => (this.#timers = this.#timers.filter((each) => each !== timer));
+  }
+
+  /** Goes on by so much, and calls whom it has to call on the way. */
+  async pass(ms: number): Promise<void> {
+    const end = this.now + ms;
+    for (;;) {
+      const [first] = this.#timers.filter(({ at }) => at <= end).sort((one, other) => one.at - other.at);
+      if (first === undefined) break;
+      this.#timers = this.#timers.filter((each) => each !== first);
+      this.now = Math.max(this.now, first.at);
+      first.callback();
+      await settled();
+    }
+    this.now = end;
+  }
+}
+
+/** Lets what was answered be acted on. */
+const settled = () => new Promise(setImmediate);
+
+/** Answers RL.ACQUIRE from `free` units; or as `answer` says, if it says anything. Each call is written down. */
+class Fake {
+  sent: string[] = [];
+  free = 100;
+  limit = 100;
+  reservations = 1;
+  answer: (words: string[]) => unknown = () => undefined;
+  #before: string[] | undefined;
+  /** What was sent in one turn. */
+  pipelines: string[][] = [];
+
+  async send(words: string[]): Promise<unknown> {
+    this.sent.push(words.slice(2).join(" "));
+    if (this.#before === undefined) {
+      this.pipelines.push((this.#before = []));
+      setImmediate(() => (this.#before = undefined));
+    }
+    this.#before.push(words[0] as string);
+    const answer = await this.answer(words);
+    if (answer instanceof Error) throw answer;
+    return answer ?? this.#decide(words);
+  }
+
+  #decide(words: string[]): unknown {
+    const id = words[words.indexOf("ID") + 1];
+    const quantity = Number(words[words[2]?.startsWith("@") ? 3 : 4]);
+    if (words[0] !== "RL.ACQUIRE") return 1;
+    const granted = words.includes("ATMOST") ? Math.min(quantity, this.free) : quantity <= this.free ? quantity : 0;
+    this.free -= granted;
+    const all = [this.limit, this.free, granted ? -1 : 30, 1000, granted ? id : null];
+    return [granted ? 0 : 1, ...all, ...(words.includes("ATMOST") ? [granted, this.reservations] : [])];
+  }
+}
+
+const WINDOW = { limit: 100, period: "1s" };
+const AWAY: Reply = { allowed: true, reachable: false } as Reply;
+
+function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDOW) {
+  const [clock, server] = [new Held(), new Fake()];
+  const state = { isAway: false };
+  const port = {
+    isAway: () => state.isAway,
+    ask: async <T>(call: Call<T>) => call.read(await server.send(call.words.map(String))),
+    instead: () => AWAY,
+    closed: () => {},
+  };
+  return { clock, server, state, limit: new Local(port, "k", window, options, clock) };
+}
+
+/** The units of each RL.ACQUIRE and RL.APPLY, without ids. */
+const units = (sent: string[]) => sent.map((words) => words.replace(/ ?[\w-]{16}-\d+ ?/, "#"));
+const lost = () => new DeadlineError("no reply");
+
+suite("leases with a held clock", () => {
+  test("the first take asks the server for what it needs, as the contract says", async () => {
+    const { limit, server } = local({ leave: 5, lease: "200ms" });
+    assert.equal(limit.tryTake(3), undefined);
+    const reply = await limit.take(3);
+    assert.deepEqual([reply.allowed, reply.limit, reply.remaining, reply.retryAfterMs], [true, 100, 97, null]);
+    assert.match(server.sent[0]!, /^100 1s 3 LEAVE 5 LEASE 200 ID [\w-]+-1 ATMOST COUNTLAPSED MS$/);
+  });
+
+  test("what is held is spent at once, and settled when it is spent", async () => {
+    const { limit, server } = local();
+    const replies = await Promise.all(Array.from({ length: 20 }, () => limit.take()));
+    assert.ok(replies.every(({ allowed }) => allowed));
+    // One for the first, one for those that came meanwhile.
+    const acquired = server.sent
+      .filter((words) => words.includes("ATMOST"))
+      .map((words) => Number(words.split(" ")[2]));
+    assert.deepEqual(acquired.slice(0, 2), [1, 19]);
+    await settled();
+    const applied = server.sent.filter((words) => !words.includes("MS")).map((words) => Number(words.split(" ")[1]));
+    assert.deepEqual(applied, [1, 19]);
+    assert.ok(limit.tryTake(), "the next was fetched ahead of need");
+    assert.ok(
+      server.pipelines.some((each) => each.join(" ").includes("RL.APPLY RL.ACQUIRE")),
+      JSON.stringify(server.pipelines),
+    );
+  });
+
+  /** A limit that holds so many units, asked for when the clock said 1,000,000. */
+  async function holding(quantity: number, options: LocalOptions = {}, roundTripMs = 0) {
+    const all = local(options);
+    all.server.answer = () => void (all.clock.now += roundTripMs);
+    assert.equal(all.limit.tryTake(quantity), undefined);
+    await settled();
+    all.server.answer = () => undefined;
+    all.server.free = 0;
+    all.server.sent = [];
+    return all;
+  }
+
+  test("a batch is spent until a tenth of its lease is left, from before it was asked for, by both clocks", async () => {
+    const late: [string, (clock: Held, by: number) => void][] = [
+      ["monotonic", (clock, by) => (clock.now += by)],
+      ["wall", (clock, by) => (clock.wallAhead += by)],
+    ];
+    for (const [name, go] of late) {
+      for (const [lease, usable] of [
+        ["100ms", 90],
+        ["20ms", 18],
+        ["1s", 900],
+      ] as const) {
+        const { limit, clock } = await holding(5, { lease }, 10);
+        go(clock, usable - 10 - 0.5);
+        assert.ok(limit.tryTake()?.allowed, `${name} ${lease}`);
+        go(clock, 0.5);
+        assert.equal(limit.tryTake(), undefined, `${name} ${lease}`);
+      }
+    }
+  });
+
+  test("what was not spent at the end is given back, and nothing of it is spent any more", async () => {
+    const { limit, server, clock } = await holding(5);
+    assert.ok(limit.tryTake(2)?.allowed);
+    await clock.pass(90);
+    assert.deepEqual(units(server.sent), ["#2"]);
+    const unused = await holding(5);
+    await unused.clock.pass(90);
+    assert.deepEqual(units(unused.server.sent), ["#"], "released");
+  });
+
+  test("a batch that arrives when its lease is over is given back, and after three of them the take is answered", async () => {
+    const { limit, server, clock } = local();
+    server.answer = (words) => void (clock.now += words[0] === "RL.ACQUIRE" ? 95 : 0);
+    assert.equal(await limit.take(), AWAY);
+    await settled();
+    assert.deepEqual(units(server.sent).filter((words) => words === "#").length, 3);
+  });
+
+  test("a denial is remembered until its retry_after, and no longer than 100 ms", async () => {
+    for (const [retryAfter, remembered] of [
+      [30, 30],
+      [5000, 100],
+      [-1, 100],
+    ] as const) {
+      const { limit, server, clock } = local();
+      server.answer = () => [2, 100, 0, retryAfter, 1000, null, 0, 7];
+      const denied = await limit.take();
+      assert.deepEqual([denied.limited, denied.retryAfterMs], [2, retryAfter < 0 ? null : retryAfter]);
+      clock.now += remembered - 1;
+      const again = limit.tryTake();
+      assert.equal(again?.limited, 2);
+      assert.equal(again.retryAfterMs, retryAfter < 0 ? null : retryAfter - remembered + 1);
+      assert.equal(server.sent.length, 1);
+      clock.now += 1;
+      assert.equal(limit.tryTake(), undefined);
+    }
+  });
+
+  test("a take of more than can be had is told the wait for all of it, and what is held stays for others", async () => {
+    const { limit, server } = local();
+    server.free = 4;
+    server.answer = (words) => (words.includes("ATMOST") ? undefined : [1, 100, 0, 700, 1000, null]);
+    const denied = await limit.take(10);
+    assert.deepEqual([denied.limited, denied.retryAfterMs], [1, 700]);
+    assert.deepEqual(
+      server.sent.map((words) => words.split(" ")[2]),
+      ["10", "6"],
+    );
+    assert.ok(limit.tryTake(4)?.allowed);
+  });
+
+  test("the batch follows demand, and is no more than twice the limit for each reservation", async () => {
+    for (const [reservations, least, most] of [
+      [1, 40, 50],
+      [10, 20, 20],
+      [1000, 1, 1],
+    ] as const) {
+      const { limit, server, clock } = local();
+      server.reservations = reservations;
+      for (let at = 0; at < 500; at += 1) {
+        server.free = 100;
+        await limit.take();
+        clock.now += 1;
+      }
+      const asked = server.sent.filter((words) => words.includes("ATMOST")).map((words) => Number(words.split(" ")[2]));
+      const last = asked.slice(-3);
+      assert.ok(
+        last.every((each) => least <= each && each <= most),
+        `${reservations}: ${last.join(" ")}`,
+      );
+    }
+  });
+
+  test("after a lease without demand nothing is held", async () => {
+    const { limit, server, clock } = local();
+    for (let at = 0; at < 200; at += 1) {
+      server.free = 100;
+      await limit.take();
+      await clock.pass(1);
+    }
+    await clock.pass(300);
+    const before = server.sent.length;
+    await clock.pass(10_000);
+    assert.equal(server.sent.length, before);
+    const ids = (of: (words: string) => boolean) =>
+      server.sent.filter(of).map((words) => /[\w-]{16}-\d+/.exec(words)?.[0] ?? "");
+    const acquired = ids((words) => words.includes("ATMOST"));
+    const settledIds = ids((words) => !words.includes("MS"));
+    assert.deepEqual(settledIds.sort(), acquired.sort(), "each batch is settled once");
+  });
+
+  test("a batch whose answer was lost is released later, once more if its call was late", async () => {
+    const { limit, server, clock } = local();
+    server.answer = (words) => (words[0] === "RL.ACQUIRE" ? lost() : 0);
+    assert.equal(await limit.take(), AWAY);
+    await clock.pass(1000);
+    assert.deepEqual(units(server.sent).slice(1), ["#", "#"]);
+  });
+
+  test("an APPLY is repeated with the same units until it is answered", async () => {
+    const { limit, server, clock } = await holding(5);
+    server.answer = () => lost();
+    limit.tryTake(5);
+    const applied = () => server.sent.filter((words) => units([words])[0] === "#5");
+    await clock.pass(350);
+    assert.ok(applied().length > 2);
+    server.answer = (words) => (words[0] === "RL.APPLY" ? 0 : undefined);
+    await clock.pass(200);
+    const before = applied().length;
+    await clock.pass(2000);
+    assert.equal(applied().length, before);
+    assert.equal(new Set(applied()).size, 1);
+    assert.ok(!server.sent.some((words) => words.includes("FORCE")), "0 after a lost answer is no loss");
+  });
+
+  test("what was spent of a reservation that is gone counts by force", async () => {
+    const { limit, server, clock } = await holding(5);
+    server.answer = (words) => (words[0] === "RL.APPLY" ? 0 : undefined);
+    limit.tryTake(3);
+    await clock.pass(90);
+    assert.deepEqual(units(server.sent), ["#3", "100 1s 3 FORCE MS"]);
+    const other = await holding(5);
+    other.server.answer = () => 0;
+    other.limit.tryTake(3);
+    other.clock.now += 1200;
+    await other.clock.pass(1);
+    assert.deepEqual(units(other.server.sent), ["#3"], "its event has left by itself");
+  });
+
+  test("without Redis what is held is spent, and then unreachable decides", async () => {
+    const { limit, server, state, clock } = await holding(5);
+    state.isAway = true;
+    server.answer = () => lost();
+    for (let at = 0; at < 5; at += 1) assert.ok(limit.tryTake()?.reachable);
+    assert.equal(limit.tryTake(), undefined);
+    for (let at = 0; at < 50; at += 1) assert.equal(await limit.take(), AWAY);
+    state.isAway = false;
+    server.answer = () => undefined;
+    server.free = 100;
+    server.sent = [];
+    assert.ok((await limit.take()).reachable);
+    await clock.pass(200);
+    const released = server.sent.filter((words) => units([words])[0] === "#");
+    assert.ok(
+      released.every((id) => server.sent.some((words) => words.includes(`ID ${id} `))),
+      "what was not sent",
+    );
+    assert.ok(units(server.sent).includes("#5"));
+  });
+
+  test("close settles what is held, and nothing is taken afterwards", async () => {
+    const { limit, server } = await holding(5);
+    limit.tryTake(2);
+    await limit.close();
+    assert.deepEqual(units(server.sent), ["#2"]);
+    assert.throws(() => limit.tryTake(), /closed/);
+    await assert.rejects(limit.take(), /closed/);
+    await limit.close();
+    const busy = local();
+    const taken = busy.limit.take();
+    const closed = busy.limit.close();
+    assert.ok((await taken).allowed, "what was asked for before is answered");
+    await closed;
+    assert.equal(busy.server.sent.length, 2);
+  });
+
+  test("a policy of a semaphore is refused once the server says so", async () => {
+    const { limit, server } = local({}, "@jobs");
+    const answer = Object.assign(new Error("ERR the reservation is a semaphore's"), { name: "ReplyError" });
+    server.answer = (words) => (words[0] === "RL.APPLY" ? answer : undefined);
+    await limit.take();
+    await settled();
+    assert.throws(() => limit.tryTake(), /semaphore/);
+    assert.deepEqual(units(server.sent).slice(1), ["#1", "#"]);
+  });
+
+  test("what a limit cannot be is refused", () => {
+    for (const [window, options, error] of [
+      [{ limit: 5, period: 0 }, {}, RangeError],
+      [{ burst: 1, count: 1, period: 1 } as never, {}, TypeError],
+      [WINDOW, { lease: 19 }, RangeError],
+      [WINDOW, { lease: "soon" }, RangeError],
+      [WINDOW, { quantity: 3 } as never, TypeError],
+      [WINDOW, { leave: 1.5 }, RangeError],
+    ] as [Window, LocalOptions, typeof Error][]) {
+      assert.throws(() => local(options, window), error, JSON.stringify(options));
+    }
+    const { limit } = local();
+    for (const quantity of [0, -1, 1.5, NaN]) assert.throws(() => limit.tryTake(quantity), RangeError);
+  });
+});
+
+for (const [kind, open] of SINGLE) {
+  suite(`leases on a server by ${kind}`, () => {
+    async function on(options: LimiterOptions, body: (server: Server, limiter: Limiter) => Promise<void>) {
+      const server = await Server.start();
+      const opened = open(server.port);
+      const limiter = new Limiter(opened.client, options);
+      try {
+        await body(server, limiter);
+      } finally {
+        limiter.close();
+        await opened.close();
+        await server.end();
+      }
+    }
+
+    test("two of them never have more than the limit, and give back what they do not spend", () =>
+      on({}, async (_, limiter) => {
+        const window = { limit: 50, period: "1h" };
+        const [one, other] = [limiter.local("k", window), limiter.local("k", window)];
+        const replies = await Promise.all(Array.from({ length: 40 }, () => [one.take(), other.take()]).flat());
+        assert.equal(replies.filter(({ allowed }) => allowed).length, 50);
+        const denied = replies.find(({ allowed }) => !allowed);
+        assert.ok(denied!.retryAfterMs! > 0 && denied!.limit === 50);
+        await Promise.all([one.close(), other.close()]);
+        assert.deepEqual(await limiter.held("k"), []);
+        assert.equal((await limiter.info("k"))?.events, 50);
+      }));
+
+    test("a policy, a fixed window and LEAVE", () =>
+      on({}, async (server, limiter) => {
+        await server.admin.config("SET", "ratelimit.policies", "day WINDOW 3 1d FIXED; jobs WINDOW 2 0");
+        const day = limiter.local("d", "@day", { leave: 1 });
+        const allowed = [];
+        for (let at = 0; at < 3; at += 1) allowed.push((await day.take()).allowed);
+        assert.deepEqual(allowed, [true, true, false]);
+        await day.close();
+        const jobs = limiter.local("j", "@jobs");
+        await jobs.take();
+        await sleep(100);
+        await assert.rejects(jobs.take(), /semaphore/);
+        assert.deepEqual(await limiter.held("j"), []);
+        const none = limiter.local("n", "@none");
+        await assert.rejects(none.take(), /no policy has the name none/);
+      }));
+
+    test("a server that was killed: what is held is spent, then unreachable decides, and what was spent counts", () =>
+      on({ unreachable: "allow", deadline: 250 }, async (server, limiter) => {
+        const limit = limiter.local("k", { limit: 50, period: "1h" }, { lease: "30s" });
+        await limit.take();
+        limit.tryTake(10);
+        while (limit.tryTake(4) === undefined) await sleep(5);
+        await server.kill();
+        assert.ok(limit.tryTake(4)?.reachable);
+        assert.equal((await limit.take(10)).reachable, false);
+        await server.start();
+        const end = Date.now() + 20_000;
+        while (!(await limit.take(5)).reachable && Date.now() < end) await sleep(20);
+        await limit.close();
+        // The reservation was lost with the server: what was spent of it is counted by force.
+        assert.ok((await limiter.info("k"))!.events! >= 8);
+      }));
+
+    test("a server that hangs: takes are answered at the deadline, and no reservation is left", () =>
+      on({ unreachable: "deny", deadline: 250 }, async (server, limiter) => {
+        const limit = limiter.local("k", { limit: 50, period: "1h" });
+        await limit.take();
+        await sleep(200);
+        server.signal("SIGSTOP");
+        try {
+          const began = performance.now();
+          assert.deepEqual([(await limit.take()).reachable, (await limit.take()).allowed], [false, false]);
+          assert.ok(performance.now() - began < 3000);
+        } finally {
+          server.signal("SIGCONT");
+        }
+        const end = Date.now() + 20_000;
+        while (!(await limit.take()).reachable && Date.now() < end) await sleep(20);
+        while ((await limiter.held("k")).length > 0 && Date.now() < end) await sleep(20);
+        assert.deepEqual(await limiter.held("k"), []);
+        await limit.close();
+      }));
+  });
+}
