@@ -455,7 +455,7 @@ class OnAServer(unittest.TestCase):
                 reply = await done(local.take())
                 self.assertEqual((reply.limited > 0, reply.limit), (at >= 20, 20))
             self.assertTrue(59_000 < reply.retry_after_ms <= 60_000, reply)
-            await done(local.close() if hasattr(local, "close") else local.aclose())
+            await done(local.close())
             self.assertEqual(await limiter.held("k"), [])
             self.assertEqual((await limiter.info("k")).events, 20)
 

@@ -427,6 +427,9 @@ class Local(InProcess):
             await self._round()
         self._raise_unsettled()
 
+    #: The name that the synchronous one has.
+    close = aclose
+
     async def __aenter__(self) -> Local:
         return self
 
