@@ -7,7 +7,7 @@
  *     node leases.js reach LIMIT PERCENT SECONDS   what is admitted of what one key admits, and what it costs
  *     node leases.js decide                        how long a decision takes, and a round trip
  *
- * RATELIMIT_SO is the module, LEASES_PROCESSES the number of processes (16).
+ * RATELIMIT_SO is the module, LEASES_PROCESSES the number of processes (16), LEASES_LIMIT the limit of the proof (400).
  */
 
 import { fork, type ChildProcess } from "node:child_process";
@@ -183,7 +183,7 @@ export interface Proof {
 
 /** Runs the processes for so many seconds. */
 export async function proof(seconds: number, seed: number): Promise<Proof> {
-  const limit = 400;
+  const limit = Number(process.env["LEASES_LIMIT"] ?? 400);
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-leases-"));
   const server = await Server.start();
   const random = randomOf(seed);
@@ -262,10 +262,6 @@ async function reach(limit: number, percent: number, seconds: number): Promise<v
     const told = [
       `limit ${limit}/s, ${percent} %: ${counted.length} calls in ${seconds} s, ${allowed} admitted`,
       `${((100 * allowed) / best).toFixed(1)} % of one key's ${best}, ${(100 * sent).toFixed(1)} commands for 100 calls`,
-      `worst window ${worstWindow(
-        calls.filter((each) => each.allowed).map(({ at }) => at),
-        PERIOD_MS,
-      )}`,
     ];
     console.log(told.join(", "));
   } finally {
