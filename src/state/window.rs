@@ -77,13 +77,27 @@ impl<'c> store::WindowKey for WindowKey<'c> {
         let reader = self.key.reader();
         match Reservations::indexed(spot, reader, id) {
             Some(reservations) => self.reservations = reservations,
-            None => match reader.lowest(ALL) {
-                Some(element) if element.score == RESERVED => {
-                    self.reservations = Reservations::read(spot, reader, id)?;
+            None => {
+                let mut elements = reader.ascending(ALL);
+                let (mut lowest, mut stored_ban) = (elements.next(), None);
+                if let Some(element) = lowest.as_ref().filter(|one| one.score == RESERVED) {
+                    stored_ban = ban(&element.member)?;
+                    // A ban lies before all else. Mostly nothing is reserved beside it.
+                    if stored_ban.is_some() {
+                        lowest = elements.next();
+                    }
                 }
-                Some(element) => self.events.newest = Some(event(&element)?),
-                None => {}
-            },
+                drop(elements);
+                match lowest {
+                    Some(element) if element.score == RESERVED => {
+                        self.reservations = Reservations::read(spot, reader, id)?;
+                    }
+                    lowest => {
+                        self.reservations.set_ban(stored_ban);
+                        self.events.newest = lowest.as_ref().map(event).transpose()?;
+                    }
+                }
+            }
         }
         self.events.len = reader.len().saturating_sub(self.reservations.elements());
         // The newest event was read, unless there are reservations before it.
