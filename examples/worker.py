@@ -24,21 +24,28 @@ async def place(line, r):
     limited, id = reply[0], reply[5]
     if limited:
         raise TimeoutError(f"no place among {PLACES} within {PATIENCE_MS} ms")
-    renewing = asyncio.create_task(renew(r, id, asyncio.current_task()))
+    job = asyncio.current_task()
+
+    def stop(_):
+        job.cancel(f"lost the place {id}")
+
+    renewing = asyncio.create_task(renew(r, id))
+    renewing.add_done_callback(stop)
     try:
         yield
     finally:
+        # First, as a renewal may be under way that arrives when the place was given back.
+        renewing.remove_done_callback(stop)
         renewing.cancel()
         with contextlib.suppress(redis.RedisError):  # the lease ends anyway
             await r.execute_command("RL.RELEASE", KEY, id)
 
 
-async def renew(r, id, job):
-    """Starts the lease anew well before it ends, and stops the job if the place was lost after all."""
+async def renew(r, id):
+    """Starts the lease anew well before it ends, for as long as the place is held."""
     with contextlib.suppress(redis.RedisError):
         while await r.execute_command("RL.RENEW", KEY, id):
             await asyncio.sleep(LEASE_MS / 3 / 1000)
-    job.cancel(f"lost the place {id}")
 
 
 async def work(line, r, name):

@@ -293,6 +293,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let (ask, limit) = (&self.request.ask, self.window.limit);
         self.request.count_denied
             && ask.quantity.takes()
+            && ask.quantity.wanted() <= limit
             && ask.least(limit).is_some()
             && (self.bans.runs() || !self.used().only_leave_denies(ask))
     }

@@ -155,7 +155,8 @@ fn check(limit: Limit, mut used: Used, acts: Vec<Act>) {
                     if let Some(length_ms) = ban_ms.filter(|_| bans) {
                         ban_us = Some((now_us / 1_000 + length_ms) * 1_000);
                     }
-                    if count_denied && matches!(used, Used::Window(_)) {
+                    let counts = count_denied && quantity <= LIMIT;
+                    if counts && matches!(used, Used::Window(_)) {
                         used.take(now_us, quantity);
                     }
                     let free_us = used.free_from(now_us, least);
