@@ -9,16 +9,12 @@ use crate::redis::text::OwnedString;
 use crate::zones::zones;
 use engine::ban::Ban;
 use engine::held::{FirstEnd, Lease, Leases, Listed};
-use engine::index::{lease, next_order_us, Index};
+use engine::index::{lease, next_order_us, Index, DROP_MOST, HEAL_MOST};
 use engine::reservation::{prefix, Reservation, Sight};
 use engine::store;
 
 /// From this many reservations on a key has an index.
 const INDEX_FROM: usize = 8;
-/// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
-const DROP_MOST: usize = 64;
-/// The most reservations that a call writes anew after a clock went back.
-const HEAL_MOST: usize = 256;
 
 /// What is reserved in a key.
 pub enum Reservations<'c> {
