@@ -80,7 +80,13 @@ fn python_tests(tools: &Path, modules: &[&str], everything: bool) {
 #[test]
 fn the_python_client_works_with_redis_py_and_valkey_py() {
     let Some(tools) = installed("python", "requirements.txt") else { return };
-    python_tests(&tools, &["test_calls", "test_server", "test_readme"], true);
+    python_tests(&tools, &["test_calls", "test_http", "test_server", "test_readme"], true);
+}
+
+#[test]
+fn the_python_client_limits_the_requests_of_frameworks() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    python_tests(&tools, &["test_frameworks"], false);
 }
 
 #[test]
@@ -132,7 +138,7 @@ fn build_typescript() -> Option<PathBuf> {
     for stale in ["src", "test", "dist", "build"] {
         let _ = fs::remove_dir_all(tools.join(stale));
     }
-    for table in ["cases.json", "headers.json", "insight.json", "spoken.json"] {
+    for table in ["cases.json", "headers.json", "http.json", "insight.json", "spoken.json"] {
         copy(&sources().join(table), &clients_dir().join(table));
     }
     let parts = [

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, Union
 
 from . import replies
-from .limits import (
+from .parameters import (
     Duration,
     Rate,
     RateLike,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Union
 
 from . import calls, replies
 from .calls import Key
-from .limits import Duration, Period, Window, WindowLike, Word, limit_words, milliseconds, period_word, whole
+from .parameters import Duration, Period, Window, WindowLike, Word, limit_words, milliseconds, period_word, whole
 from .replies import Reply
 
 #: The shortest lease: below it too little would be left of it, as it is given up early.

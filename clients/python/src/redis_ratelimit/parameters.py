@@ -76,6 +76,15 @@ def period_word(period: Period) -> Word:
     return period
 
 
+def _check_unit(unit: str | None) -> None:
+    if unit is None:
+        return
+    if not isinstance(unit, str):
+        raise TypeError(f"unit must be a text such as 'tokens', not {unit!r}")
+    if not unit or not all(" " <= letter <= "~" for letter in unit):
+        raise ValueError(f"unit must be printable ASCII such as 'tokens', not {unit!r}")
+
+
 def _per(text: str) -> tuple[int, str]:
     """The count and the period of a text such as "30/min"."""
     if not isinstance(text, str):
@@ -132,7 +141,8 @@ class Window:
     `buckets` is the number of entries that the window keeps at most. `fixed` uses the windows of the calendar, in the
     time zone `tz` if given. `start` says where they start: a time of day ("09:00"), a day of the week, the month or the
     year with one or without ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is
-    counted. The period 0 has no window and is a semaphore, see semaphore().
+    counted. The period 0 has no window and is a semaphore, see semaphore(). `unit` says in HTTP headers what is counted,
+    such as "tokens"; requests if it is not given.
     """
 
     limit: int
@@ -141,9 +151,11 @@ class Window:
     fixed: bool = False
     tz: str | None = None
     start: str | None = None
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         whole("limit", self.limit)
+        _check_unit(self.unit)
         period_word(self.period)
         if self.buckets is not None:
             whole("buckets", self.buckets)
@@ -167,10 +179,11 @@ class Window:
         fixed: bool = False,
         tz: str | None = None,
         start: str | None = None,
+        unit: str | None = None,
     ) -> Window:
         """A window as people say it: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds."""
         limit, period = _per(text)
-        return Window(limit, period, buckets, fixed, tz, start)
+        return Window(limit, period, buckets, fixed, tz, start, unit)
 
     def words(self) -> tuple[Word, ...]:
         return self.limit, period_word(self.period)
