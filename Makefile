@@ -7,7 +7,7 @@ rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
 .PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak bench \
-	pictures clean
+	bench-clients pictures clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
@@ -72,6 +72,14 @@ bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section 
 	@$(install) cargo cc libclang redis-server valgrind
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
+
+bench-clients: ## Measure the storage for limits (slowapi, Flask-Limiter) beside its own for Redis; PAGE=docs/python.md writes the table there
+	@$(install) cargo cc libclang redis-server python3-venv
+	@scripts/install-clients.sh --if-possible
+	cargo build --release
+	RATELIMIT_SERVER="$$(scripts/find-server.sh)" RATELIMIT_MODULE="$(realpath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so" \
+		PYTHONPATH=clients/python/src:clients/python PYTHONDONTWRITEBYTECODE=1 \
+		$(clients)/python/bin/python -m tests.measure_limits $(PAGE)
 
 pictures: ## Draw the pictures of docs/choosing.md, and write the tables beside them and in docs/operations.md
 	@$(install) cargo cc libclang redis-server

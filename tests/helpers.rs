@@ -57,7 +57,14 @@ fn the_types_of_the_python_client_hold() {
 /// `make test-clients`.
 #[track_caller]
 fn python_tests(tools: &Path, modules: &[&str], everything: bool) {
+    python_tests_with(tools, modules, everything, &[]);
+}
+
+/// The same, with more in the environment.
+#[track_caller]
+fn python_tests_with(tools: &Path, modules: &[&str], everything: bool, more: &[(&str, &Path)]) {
     let mut command = python(tools, "python");
+    command.envs(more.iter().copied());
     command.args(["-m", "unittest"]).args(modules.iter().map(|name| format!("tests.{name}")));
     let server = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
     command.env("RATELIMIT_SERVER", server).env("RATELIMIT_MODULE", module_path());
@@ -86,7 +93,19 @@ fn the_python_client_works_with_redis_py_and_valkey_py() {
 #[test]
 fn the_python_client_limits_the_requests_of_frameworks() {
     let Some(tools) = installed("python", "requirements.txt") else { return };
-    python_tests(&tools, &["test_frameworks"], false);
+    python_tests(&tools, &["test_frameworks", "test_limits"], true);
+}
+
+/// What the package `limits` tests of its own storage for Redis. It takes four minutes, as most of it sleeps.
+#[test]
+fn the_storage_for_limits_passes_the_tests_of_limits() {
+    if !all_clients() {
+        return skip("the tests of limits", "they take four minutes");
+    }
+    let tools = installed("python", "requirements.txt").unwrap();
+    let archives = fs::read_dir(clients_dir().join("limits")).unwrap();
+    let archive = archives.map(|it| it.unwrap().path()).find(|it| it.extension() == Some("gz".as_ref()));
+    python_tests_with(&tools, &["test_limits_upstream"], true, &[("LIMITS_ARCHIVE", &archive.unwrap())]);
 }
 
 #[test]

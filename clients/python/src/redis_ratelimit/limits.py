@@ -1,0 +1,466 @@
+"""A storage for the package `limits`, and so for slowapi and Flask-Limiter, that lets redis-ratelimit count.
+
+import redis_ratelimit.limits  # makes the URIs known
+
+storage = limits.storage.storage_from_string("ratelimit+redis://localhost:6379")
+
+The URIs are those of the storage for Redis of `limits` with `ratelimit+` before them: ratelimit+redis, ratelimit+rediss,
+ratelimit+redis+unix, ratelimit+redis+sentinel, ratelimit+redis+cluster, the same with valkey for redis, and each of them
+after `async+` for asyncio.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from functools import lru_cache
+from importlib import import_module
+from threading import Lock
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+import limits.aio.storage
+import limits.limits
+import limits.storage
+from limits.errors import ConfigurationError
+
+from . import asyncio
+from .core import Unreachable
+from .limiter import Limiter
+from .parameters import Window
+from .replies import Busy, MissingModule, Reply
+
+__all__ = ["AsyncRateLimitStorage", "RateLimitStorage"]
+
+T = TypeVar("T")
+
+#: A limit that nobody reaches: where the interface asks for a count, and has no limit to give.
+MOST = 10**15
+#: Entries of a window in the place of a sliding window counter: it is exact to a 64th of its period.
+BUCKETS = 64
+#: How many keys are remembered.
+REMEMBERED = 10_000
+#: How often a window that others change meanwhile is looked at for one answer.
+LOOKS = 3
+_SCHEMES = [
+    f"ratelimit+{library}{kind}"
+    for library in ("redis", "valkey")
+    for kind in ("", "s", "+unix", "+sentinel", "+cluster")
+]
+
+
+@lru_cache(1000)
+def _fixed(expiry: int) -> Window:
+    return Window(MOST, expiry, fixed=True, start="first")
+
+
+@lru_cache(1000)
+def _moving(limit: int, expiry: int) -> Window:
+    return Window(limit, expiry)
+
+
+@lru_cache(1000)
+def _counter(limit: int, expiry: int) -> Window:
+    return Window(limit, expiry, buckets=BUCKETS)
+
+
+class _Memory(Generic[T]):
+    """What is known of the keys that were used last."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: OrderedDict[str, T] = OrderedDict()
+
+    def put(self, key: str, value: T) -> None:
+        with self._lock:
+            self._known[key] = value
+            self._known.move_to_end(key)
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+
+    def get(self, key: str) -> T | None:
+        return self._known.get(key)
+
+
+def _period_in(key: str) -> int | None:
+    """The period of a key that an item of `limits` made: its end is amount/multiples/granularity."""
+    parts = key.rsplit("/", 3)
+    item = limits.limits.GRANULARITIES.get(parts[-1])
+    if len(parts) < 3 or item is None or not parts[-2].isdecimal():
+        return None
+    return int(item.GRANULARITY.seconds) * int(parts[-2])
+
+
+def _count(reply: Reply) -> int:
+    if not reply.reachable and reply.limit == 0:
+        return 0 if reply.allowed else MOST
+    return reply.limit - reply.remaining
+
+
+def _is_unknown(reply: Reply) -> bool:
+    return not reply.reachable and reply.limit == 0
+
+
+class _Oldest(NamedTuple):
+    """A window: how many entries it has, and in how many seconds the oldest of them leaves."""
+
+    entries: int
+    leaves_in: float
+
+
+class _Look:
+    """Finds when the oldest event of a window leaves: the wait of a call that asks for one more than there is.
+
+    How much there is was answered by the last call on the key, so that one look will do unless others came between.
+    """
+
+    def __init__(self, window: Window, remaining: int | None) -> None:
+        self.window = window
+        self._guess = window.limit if remaining is None else remaining
+        self._looks = 0
+
+    @property
+    def quantity(self) -> int:
+        return self._guess + 1
+
+    def take(self, reply: Reply) -> _Oldest | None:
+        """The answer; None if the server must be asked for another quantity."""
+        if _is_unknown(reply):
+            return _Oldest(0 if reply.allowed else self.window.limit, 0.0)
+        self._looks += 1
+        count = reply.limit - reply.remaining
+        if count == 0:
+            return _Oldest(0, 0.0)
+        if reply.remaining != self._guess and self._looks < LOOKS:
+            self._guess = reply.remaining
+            return None
+        wait = reply.reset_after_ms if reply.retry_after_ms is None else reply.retry_after_ms
+        return _Oldest(count, wait / 1000)
+
+
+def _parts(uri: str) -> tuple[str, str, SplitResult]:
+    """The library, the kind of server, and the URI without what is ours."""
+    split = urlsplit(uri.removeprefix("async+").removeprefix("ratelimit+"))
+    library = "valkey" if split.scheme.startswith("valkey") else "redis"
+    kind = split.scheme.removeprefix(library).lstrip("+")
+    return library, kind, split
+
+
+def _places(split: SplitResult, uri: str) -> list[tuple[str, int]]:
+    places = []
+    for place in split.netloc.rpartition("@")[2].split(","):
+        found = urlsplit(f"//{place.strip()}")
+        if not found.hostname or not found.port:
+            raise ConfigurationError(f"{uri} must have hosts with ports, such as host:26379, not {place!r}")
+        places.append((found.hostname, found.port))
+    return places
+
+
+def _client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
+    """A client for a URI."""
+    name, kind, split = _parts(uri)
+    folder = f"{name}.asyncio" if asynchronous else name
+    try:
+        library = import_module(folder)
+    except ImportError as error:
+        raise ConfigurationError(f"{uri} needs the package {name}") from error
+    client = {"redis": "Redis", "valkey": "Valkey"}[name]
+    if kind in ("", "s", "unix"):
+        if "connection_pool" in options:
+            return getattr(library, client)(**options)
+        return library.from_url(urlunsplit(split._replace(scheme="unix") if kind == "unix" else split), **options)
+    auth = {
+        setting: unquote(value)
+        for setting, value in (("username", split.username), ("password", split.password))
+        if value
+    }
+    if kind == "cluster":
+        node = import_module(f"{folder}.cluster").ClusterNode
+        startup = {} if "startup_nodes" in options else {"startup_nodes": [node(*it) for it in _places(split, uri)]}
+        return getattr(library, f"{client}Cluster")(**{**startup, **auth, **options})
+    options = dict(options)
+    service = split.path.strip("/") or options.pop("service_name", None)
+    options.pop("service_name", None)
+    # All calls decide or must see the newest decisions: there is nothing to ask replicas.
+    options.pop("use_replicas", None)
+    if not service:
+        raise ConfigurationError(f"{uri} must name the service, such as /mymaster, or service_name must be given")
+    sentinel_options = {**auth, **options.pop("sentinel_kwargs", {})}
+    sentinel = import_module(f"{folder}.sentinel").Sentinel
+    made = sentinel(_places(split, uri), sentinel_kwargs=sentinel_options, **{**auth, **options})
+    return made.master_for(service)
+
+
+def _error_of(uri: str) -> type[Exception]:
+    name = _parts(uri)[0]
+    error: type[Exception] = getattr(import_module(f"{name}.exceptions"), f"{name.capitalize()}Error")
+    return error
+
+
+class _Shared:
+    """What both storages are made of."""
+
+    def __init__(self, uri: str, key_prefix: str) -> None:
+        self.key_prefix = key_prefix
+        self._error = _error_of(uri)
+        self._periods: _Memory[int] = _Memory()
+        self._remaining: _Memory[int] = _Memory()
+
+    def prefixed_key(self, key: str) -> str:
+        """The key in Redis."""
+        return f"{self.key_prefix}:{key}"
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        return self._error, Busy, MissingModule
+
+    def remember(self, key: str, expiry: int) -> None:
+        """Keeps the period of a key that does not tell it by itself."""
+        if _period_in(key) != expiry:
+            self._periods.put(key, expiry)
+
+    def window_of(self, key: str) -> Window:
+        """The fixed window of a key. A look at it has no period to give, but must have it."""
+        period = self._periods.get(key) or _period_in(key)
+        if period is None:
+            raise LookupError(
+                f"the period of {key!r} is not known: it has none in its name, as the keys of rate limit items have, and "
+                "this process has not counted it"
+            )
+        return _fixed(period)
+
+    def took(self, key: str, reply: Reply) -> bool:
+        """Whether an entry was had; what is left is kept for the next look."""
+        if reply.reachable:
+            self._remaining.put(key, reply.remaining)
+        return reply.allowed
+
+    def look(self, key: str, window: Window, remaining: int | None = None) -> _Look:
+        return _Look(window, self._remaining.get(key) if remaining is None else remaining)
+
+    @property
+    def pattern(self) -> str:
+        """All keys of the storage, for SCAN."""
+        prefix = "".join(f"\\{letter}" if letter in "*?[]^\\" else letter for letter in self.key_prefix)
+        return f"{prefix}:*"
+
+
+def _moving_window(found: _Oldest, expiry: int) -> tuple[float, int]:
+    """When the oldest entry came, and how many there are."""
+    now = time.time()
+    return (now + found.leaves_in - expiry, found.entries) if found.entries else (now, 0)
+
+
+def _sliding_window(found: _Oldest, expiry: int) -> tuple[int, float, int, float]:
+    """All that a window counts, as if it were of the current one. The time is that of the oldest, below the period, as
+    whole periods count as nothing in `limits`."""
+    if not found.entries:
+        return 0, 0.0, 0, 0.0
+    return 0, 0.0, found.entries, min(found.leaves_in, expiry - 0.001)
+
+
+# Each name of a method stands in the class itself, as `limits` wraps errors there.
+class RateLimitStorage(
+    limits.storage.Storage, limits.storage.MovingWindowSupport, limits.storage.SlidingWindowCounterSupport
+):
+    """The storage of synchronous programs: fixed windows, moving windows, and moving windows of 64 steps for the sliding
+    window counter.
+
+    `key_prefix` begins all keys. `unreachable` and `deadline` are those of redis_ratelimit.Limiter. All other options are
+    those of the client, such as socket_timeout, connection_pool and, with Sentinel, service_name and sentinel_kwargs.
+    """
+
+    STORAGE_SCHEME = list(_SCHEMES)
+
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
+        *,
+        key_prefix: str = "ratelimit",
+        unreachable: Unreachable = "raise",
+        deadline: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self.storage = _client(uri, options, asynchronous=False)
+        self.limiter = Limiter(self.storage, unreachable=unreachable, deadline=deadline)
+        self._shared = _Shared(uri, key_prefix)
+
+    @property
+    def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
+        """What `limits` wraps if it is asked to."""
+        return self._shared.errors
+
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """Counts in a fixed window that begins with its first hit, and answers how much it has."""
+        shared = self._shared
+        shared.remember(key, expiry)
+        return _count(self.limiter.window(shared.prefixed_key(key), _fixed(expiry), amount))
+
+    def get(self, key: str) -> int:
+        """How much a fixed window has."""
+        shared = self._shared
+        # Of one, as a look of nothing is never denied, not even without Redis.
+        return _count(self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 1))
+
+    def get_expiry(self, key: str) -> float:
+        """When a fixed window ends, in Unix seconds of this machine."""
+        shared = self._shared
+        reply = self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 0)
+        return time.time() + reply.reset_after_ms / 1000
+
+    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window, all or none."""
+        shared = self._shared
+        return shared.took(key, self.limiter.window(shared.prefixed_key(key), _moving(limit, expiry), amount))
+
+    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        return _moving_window(self._look(key, _moving(limit, expiry)), expiry)
+
+    def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window of 64 steps, all or none."""
+        return self.limiter.window(self._shared.prefixed_key(key), _counter(limit, expiry), amount).allowed
+
+    def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """Nothing in the previous window, and all that the last period has in the current one."""
+        return _sliding_window(self._look(key, _counter(MOST, expiry)), expiry)
+
+    def clear_sliding_window(self, key: str, expiry: int) -> None:
+        """Forgets a key."""
+        self.limiter.reset(self._shared.prefixed_key(key))
+
+    def _look(self, key: str, window: Window) -> _Oldest:
+        shared = self._shared
+        look = shared.look(key, window, MOST if window.limit == MOST else None)
+        while True:
+            found = look.take(self.limiter.window_ro(shared.prefixed_key(key), window, look.quantity))
+            if found is not None:
+                return found
+
+    def check(self) -> bool:
+        """Whether the server answers, and has redis-ratelimit."""
+        try:
+            return self.limiter.window_ro(self._shared.prefixed_key("check"), _moving(1, 1), 0).reachable
+        except self._shared.errors:
+            return False
+
+    def reset(self) -> int | None:
+        """Forgets all keys of the storage, and answers how many there were."""
+        count = 0
+        keys: list[Any] = []
+        for key in self.storage.scan_iter(match=self._shared.pattern, count=1000):
+            keys.append(key)
+            if len(keys) == 1000:
+                count += int(self.storage.delete(*keys))
+                keys = []
+        return count + (int(self.storage.delete(*keys)) if keys else 0)
+
+    def clear(self, key: str) -> None:
+        """Forgets a key."""
+        self.limiter.reset(self._shared.prefixed_key(key))
+
+
+class AsyncRateLimitStorage(
+    limits.aio.storage.Storage, limits.aio.storage.MovingWindowSupport, limits.aio.storage.SlidingWindowCounterSupport
+):
+    """The storage of programs with asyncio: RateLimitStorage with methods to be awaited. It may be made when a module is
+    imported, and be used in several event loops, one after the other."""
+
+    STORAGE_SCHEME = [f"async+{scheme}" for scheme in _SCHEMES]
+
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
+        *,
+        key_prefix: str = "ratelimit",
+        unreachable: Unreachable = "raise",
+        deadline: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        # An argument of the storage of `limits`, which has several clients to choose from.
+        options.pop("implementation", None)
+        self._made = uri, options
+        self.limiter = asyncio.Limiter(
+            _client(uri, options, asynchronous=True), unreachable=unreachable, deadline=deadline
+        )
+        self._shared = _Shared(uri, key_prefix)
+
+    @property
+    def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
+        """What `limits` wraps if it is asked to."""
+        return self._shared.errors
+
+    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """Counts in a fixed window that begins with its first hit, and answers how much it has."""
+        shared = self._shared
+        shared.remember(key, expiry)
+        return _count(await self.limiter.window(shared.prefixed_key(key), _fixed(expiry), amount))
+
+    async def get(self, key: str) -> int:
+        """How much a fixed window has."""
+        shared = self._shared
+        # Of one, as a look of nothing is never denied, not even without Redis.
+        return _count(await self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 1))
+
+    async def get_expiry(self, key: str) -> float:
+        """When a fixed window ends, in Unix seconds of this machine."""
+        shared = self._shared
+        reply = await self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 0)
+        return time.time() + reply.reset_after_ms / 1000
+
+    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window, all or none."""
+        shared = self._shared
+        return shared.took(key, await self.limiter.window(shared.prefixed_key(key), _moving(limit, expiry), amount))
+
+    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        return _moving_window(await self._look(key, _moving(limit, expiry)), expiry)
+
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window of 64 steps, all or none."""
+        return (await self.limiter.window(self._shared.prefixed_key(key), _counter(limit, expiry), amount)).allowed
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """Nothing in the previous window, and all that the last period has in the current one."""
+        return _sliding_window(await self._look(key, _counter(MOST, expiry)), expiry)
+
+    async def clear_sliding_window(self, key: str, expiry: int) -> None:
+        """Forgets a key."""
+        await self.limiter.reset(self._shared.prefixed_key(key))
+
+    async def _look(self, key: str, window: Window) -> _Oldest:
+        shared = self._shared
+        look = shared.look(key, window, MOST if window.limit == MOST else None)
+        while True:
+            found = look.take(await self.limiter.window_ro(shared.prefixed_key(key), window, look.quantity))
+            if found is not None:
+                return found
+
+    async def check(self) -> bool:
+        """Whether the server answers, and has redis-ratelimit."""
+        try:
+            return (await self.limiter.window_ro(self._shared.prefixed_key("check"), _moving(1, 1), 0)).reachable
+        except self._shared.errors:
+            return False
+
+    async def reset(self) -> int | None:
+        """Forgets all keys of the storage, and answers how many there were."""
+        uri, options = self._made
+        # A client of its own, as one for asyncio belongs to the event loop that it was first used in.
+        client = _client(uri, options, asynchronous=True)
+        count = 0
+        try:
+            async for key in client.scan_iter(match=self._shared.pattern, count=1000):
+                count += int(await client.delete(key))
+        finally:
+            await client.aclose()
+        return count
+
+    async def clear(self, key: str) -> None:
+        """Forgets a key."""
+        await self.limiter.reset(self._shared.prefixed_key(key))
