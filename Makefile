@@ -7,7 +7,7 @@ rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
 .PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak bench \
-	bench-clients pictures clean
+	bench-clients reference pictures clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
@@ -80,6 +80,10 @@ bench-clients: ## Measure the storage for limits (slowapi, Flask-Limiter) beside
 	RATELIMIT_SERVER="$$(scripts/find-server.sh)" RATELIMIT_MODULE="$(realpath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so" \
 		PYTHONPATH=clients/python/src:clients/python PYTHONDONTWRITEBYTECODE=1 \
 		$(clients)/python/bin/python -m tests.measure_limits $(PAGE)
+
+reference: ## Write docs/python-reference.md from the docstrings of the Python client
+	@scripts/install-clients.sh --if-possible
+	$(clients)/python/bin/python scripts/python-reference.py
 
 pictures: ## Draw the pictures of docs/choosing.md, and write the tables beside them and in docs/operations.md
 	@$(install) cargo cc libclang redis-server

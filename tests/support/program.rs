@@ -38,6 +38,7 @@ impl Language {
             Language::Python => {
                 let mut command = Command::new(clients.join("venv/bin/python"));
                 command.args(["-u", "-B"]).arg(root.join(path));
+                command.env("PYTHONPATH", root.join("clients/python/src"));
                 (clients.join("venv/requirements.txt"), command)
             }
             Language::Node => {

@@ -7,7 +7,8 @@ setup(app)
 async def search(): ...
 """
 
-# Without `from __future__ import annotations`: FastAPI reads the annotations of dependencies.
+# Without `from __future__ import annotations`: FastAPI reads the annotations of dependencies. Others are texts, for
+# docs/python-reference.md.
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -66,13 +67,13 @@ class RateLimit:
     def __init__(
         self,
         limiter: Any,
-        limit: Limit,
+        limit: "Limit",
         *,
-        key: Callable[[HTTPConnection], str | bytes | Awaitable[str | bytes | None] | None],
+        key: "Callable[[HTTPConnection], str | bytes | Awaitable[str | bytes | None] | None]",
         quantity: int = 1,
-        name: str | None = None,
-        kind: str | None = None,
-        pk: PartitionKey | Callable[[HTTPConnection], PartitionKey | None] | None = None,
+        name: "str | None" = None,
+        kind: "str | None" = None,
+        pk: "PartitionKey | Callable[[HTTPConnection], PartitionKey | None] | None" = None,
         version: int = 10,
         standard: bool = True,
         x_ratelimit: bool = True,

@@ -130,6 +130,7 @@ class Rate:
         return Rate(capacity - 1, count, period)
 
     def words(self) -> tuple[Word, ...]:
+        """What stands in the limit's place in a command."""
         words: tuple[Word, ...] = self.__dict__["_words"]
         return words
 
@@ -186,9 +187,11 @@ class Window:
         return Window(limit, period, buckets, fixed, tz, start, unit)
 
     def words(self) -> tuple[Word, ...]:
+        """What stands in the limit's place in a command."""
         return self.limit, period_word(self.period)
 
     def options(self) -> tuple[Word, ...]:
+        """What the window adds to the options of a command."""
         words: tuple[Word, ...] = ()
         if self.buckets is not None:
             words += ("BUCKETS", self.buckets)
