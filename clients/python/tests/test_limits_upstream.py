@@ -42,6 +42,17 @@ markers =
 """
 
 
+def counts(shown: str) -> tuple[int, int]:
+    """How many passed, and how many did anything else, by the last line of pytest."""
+    total = {
+        kind: int(count) for count, kind in re.findall(r"(\d+) (\w+)", shown.splitlines()[-1].partition(" in ")[0])
+    }
+    total.pop("deselected", 0)
+    total.pop("warnings", 0)
+    passed = total.pop("passed", 0)
+    return passed, sum(total.values())
+
+
 class Upstream(unittest.TestCase):
     def test_what_limits_tests_of_its_own_storage_holds_here(self) -> None:
         with tempfile.TemporaryDirectory() as name:
@@ -71,10 +82,15 @@ class Upstream(unittest.TestCase):
                 self.assertIn(test, {each.partition("[")[0] for each in listed})
                 print(f"limits: left out {test}: {why}", flush=True)
             shown = run("-k", f"{KINDS} and not {' and not '.join(LEFT_OUT)}")
-        counts = {
-            kind: int(count)
-            for count, kind in re.findall(r"(\d+) (passed|failed|error|skipped)", shown.splitlines()[-1])
-        }
-        print(f"limits: {shown.splitlines()[-1]}", flush=True)
-        self.assertEqual(set(counts), {"passed"}, shown)
-        self.assertGreaterEqual(counts["passed"], AT_LEAST)
+            passed, failed = counts(shown)
+            # They wait for real, and some have a second of slack: on a machine that stands still for so long they fail. What
+            # fails three times in a row is no matter of time.
+            for _ in range(2):
+                if failed:
+                    print(f"limits: again: {' '.join(re.findall('^FAILED (.*)', shown, re.MULTILINE))}", flush=True)
+                    shown = run("--last-failed")
+                    again, failed = counts(shown)
+                    passed += again
+        print(f"limits: {passed} passed, {failed} failed", flush=True)
+        self.assertEqual(failed, 0, shown)
+        self.assertGreaterEqual(passed, AT_LEAST)
