@@ -6,18 +6,18 @@ use engine::reservation::Id;
 
 /// Five integers, and perhaps more elements.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
+pub struct Reply {
     /// What the integers say.
     pub decision: Decision,
     /// In which unit the times are.
     pub unit: TimeUnit,
     /// What follows them.
-    pub sixth: Sixth,
+    pub sixth: ReplyTail,
 }
 
 /// The sixth element of an answer, and those behind it.
 #[derive(Clone, Copy, Debug)]
-pub enum Sixth {
+pub enum ReplyTail {
     /// There is none.
     Absent,
     /// How much was had, with ATMOST.
@@ -30,27 +30,27 @@ pub enum Sixth {
     IdOfPart(Option<Id>, usize),
 }
 
-impl Answer {
+impl Reply {
     /// The answer to a request, which made a reservation with this id; with ATMOST so many leases ran before it.
     pub fn to(
         request: &Request,
         decision: Decision,
         id: Option<Id>,
         running: Option<usize>,
-    ) -> Answer {
+    ) -> Reply {
         let sixth = match (&request.limit, request.ask.manner) {
             (Limit::Reserve(..), _) => match running {
-                None => Sixth::Id(id),
+                None => ReplyTail::Id(id),
                 Some(number) => {
                     let number = number.saturating_add(usize::from(id.is_some()));
-                    Sixth::IdOfPart(id, number)
+                    ReplyTail::IdOfPart(id, number)
                 }
             },
-            (_, Manner::AtMost) => Sixth::Granted,
-            (_, Manner::Ahead(_)) => Sixth::GoAfter,
-            (_, Manner::Whole | Manner::Force) => Sixth::Absent,
+            (_, Manner::AtMost) => ReplyTail::Granted,
+            (_, Manner::Ahead(_)) => ReplyTail::GoAfter,
+            (_, Manner::Whole | Manner::Force) => ReplyTail::Absent,
         };
-        Answer { decision, unit: request.unit, sixth }
+        Reply { decision, unit: request.unit, sixth }
     }
 
     /// Whether the call got what it asked for.

@@ -1,20 +1,20 @@
 //! The table of commands. A row says what a command is; its arity, key spec, ACL categories and COMMAND DOCS are
-//! derived from that in module/commands.rs.
+//! derived from that in module/registration.rs.
 
 use crate::commands::{all, inspect, report, settle, take};
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
-use crate::redis::command::{Access, Keys};
-use crate::stats::{CommandStats, Replied};
+use crate::redis::declaration::{Access, Keys};
+use crate::stats::{CallResult, CommandStats};
 use std::ffi::CStr;
 
 /// A row of the table.
-pub struct Command {
+pub struct CommandRow {
     /// Its name, in lower case.
     pub name: &'static CStr,
     /// Its code. It is given the options of this row.
-    pub run: fn(&Call, Known) -> Result<Replied, Error>,
+    pub run: fn(&Call, Known) -> Result<CallResult, Error>,
     /// Where its keys are, and what it does with them.
     pub keys: Keys,
     /// What it promises and needs.
@@ -94,8 +94,8 @@ const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
 const FOR_EACH: &CStr = c"What the command of each clause costs on its key";
 
 /// All commands.
-pub static COMMANDS: [Command; 16] = [
-    Command {
+pub static COMMANDS: [CommandRow; 16] = [
+    CommandRow {
         name: c"rl.throttle",
         run: take::throttle,
         keys: UPDATES,
@@ -106,7 +106,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::THROTTLE,
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.throttle_ro",
         run: take::throttle_ro,
         keys: READS,
@@ -117,7 +117,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::THROTTLE_RO,
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.window",
         run: take::window,
         keys: UPDATES,
@@ -129,7 +129,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::WINDOW,
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.window_ro",
         run: take::window_ro,
         keys: READS,
@@ -140,7 +140,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::WINDOW_RO,
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.acquire",
         run: take::acquire,
         keys: UPDATES,
@@ -151,7 +151,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::ACQUIRE,
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.acquire_ro",
         run: take::acquire_ro,
         keys: READS,
@@ -162,7 +162,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::WINDOW_RO,
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.apply",
         run: settle::apply,
         keys: UPDATES,
@@ -173,7 +173,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::empty(),
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.release",
         run: settle::release,
         keys: UPDATES,
@@ -184,7 +184,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::empty(),
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.renew",
         run: settle::renew,
         keys: UPDATES,
@@ -195,7 +195,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::LEASE,
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.held",
         run: settle::held,
         keys: READS,
@@ -206,7 +206,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::empty(),
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.info",
         run: inspect::info,
         keys: READS,
@@ -217,7 +217,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::empty(),
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.all",
         run: all::all,
         keys: Keys::Counted(Access::Update),
@@ -228,7 +228,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::MS,
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.all_ro",
         run: all::all_ro,
         keys: Keys::Counted(Access::Read),
@@ -239,7 +239,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::MS,
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.policies",
         run: report::policies,
         keys: Keys::None,
@@ -250,7 +250,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::empty(),
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"rl.top",
         run: report::top_keys,
         keys: Keys::None,
@@ -261,7 +261,7 @@ pub static COMMANDS: [Command; 16] = [
         options: Known::COUNT.union(Known::RESET),
         stats: CommandStats::new(),
     },
-    Command {
+    CommandRow {
         name: c"cl.throttle",
         run: take::cl_throttle,
         keys: UPDATES,

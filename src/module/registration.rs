@@ -1,23 +1,23 @@
-//! The commands as the server knows them: what is derived from the rows of command.rs, and the way from the server's
+//! The commands as the server knows them: what is derived from the rows of table.rs, and the way from the server's
 //! call to a command's code and back.
 
 use crate::blocking;
-use crate::command::{Command, Nature, Positional, COMMANDS};
 use crate::commands::reply;
 use crate::error::Error;
-use crate::options::{Known, Row, Value};
+use crate::options::{Known, OptionRow, OptionValue};
 use crate::redis::call::{entry, Call, CommandNumber, Commands, Entry};
-use crate::redis::command::{self, Argument, Description, Keys};
 use crate::redis::context::Context;
+use crate::redis::declaration::{Argument, Declaration, Description, Keys};
 use crate::redis::guard::warn;
-use crate::stats::Replied;
+use crate::stats::CallResult;
+use crate::table::{CommandRow, Nature, Positional, COMMANDS};
 use std::ffi::{CStr, CString};
 use std::panic::Location;
 
 /// The table, as the server calls into it.
-pub struct Table;
+pub struct CommandTable;
 
-impl Commands for Table {
+impl Commands for CommandTable {
     // Into each entry, where the command's number is known.
     #[inline(always)]
     fn run(call: &Call) {
@@ -35,19 +35,19 @@ impl Commands for Table {
     }
 }
 
-fn find(CommandNumber(number): CommandNumber) -> Option<&'static Command> {
+fn find(CommandNumber(number): CommandNumber) -> Option<&'static CommandRow> {
     COMMANDS.get(number)
 }
 
 /// Counts the end of a call, and replies its error if it has one. A bug of ours is logged.
-fn finish(ctx: Context, command: &Command, result: Result<Replied, Error>) {
+fn finish(ctx: Context, command: &CommandRow, result: Result<CallResult, Error>) {
     if let Err(Error::Internal(at)) = result {
         log_internal(ctx, command, at);
     }
     end(ctx, command, result);
 }
 
-fn log_internal(ctx: Context, command: &Command, at: &Location) {
+fn log_internal(ctx: Context, command: &CommandRow, at: &Location) {
     let name = command.name.to_string_lossy();
     let line = format!("redis-ratelimit: internal error in {name} at {at}, please report it");
     if let Ok(line) = CString::new(line) {
@@ -56,7 +56,7 @@ fn log_internal(ctx: Context, command: &Command, at: &Location) {
 }
 
 /// Counts the end of a call, and replies its error if it has one.
-fn end(ctx: Context, command: &Command, result: Result<Replied, Error>) {
+fn end(ctx: Context, command: &CommandRow, result: Result<CallResult, Error>) {
     command.stats.count(&result);
     match result {
         Ok(_) => {}
@@ -75,22 +75,22 @@ pub fn answer_waiter(ctx: Context, ticket: u64) {
 
 /// One C function for each row of the table.
 const ENTRIES: [Entry; COMMANDS.len()] = [
-    entry::<Table, 0>,
-    entry::<Table, 1>,
-    entry::<Table, 2>,
-    entry::<Table, 3>,
-    entry::<Table, 4>,
-    entry::<Table, 5>,
-    entry::<Table, 6>,
-    entry::<Table, 7>,
-    entry::<Table, 8>,
-    entry::<Table, 9>,
-    entry::<Table, 10>,
-    entry::<Table, 11>,
-    entry::<Table, 12>,
-    entry::<Table, 13>,
-    entry::<Table, 14>,
-    entry::<Table, 15>,
+    entry::<CommandTable, 0>,
+    entry::<CommandTable, 1>,
+    entry::<CommandTable, 2>,
+    entry::<CommandTable, 3>,
+    entry::<CommandTable, 4>,
+    entry::<CommandTable, 5>,
+    entry::<CommandTable, 6>,
+    entry::<CommandTable, 7>,
+    entry::<CommandTable, 8>,
+    entry::<CommandTable, 9>,
+    entry::<CommandTable, 10>,
+    entry::<CommandTable, 11>,
+    entry::<CommandTable, 12>,
+    entry::<CommandTable, 13>,
+    entry::<CommandTable, 14>,
+    entry::<CommandTable, 15>,
 ];
 
 /// Registers all commands but those on demand; in the ACL category, too, if the server has added it.
@@ -111,12 +111,11 @@ pub fn register_on_demand(ctx: Context, category: Option<&CStr>) -> Result<(), S
     Ok(())
 }
 
-impl Command {
+impl CommandRow {
     /// Registers the command. A name that the server or another module has already is logged and left out.
     fn register(&self, ctx: Context, entry: Entry, category: Option<&CStr>) -> Result<(), String> {
         let name = self.name.to_string_lossy();
-        let create =
-            |flags: &str| command::Command::create(ctx, self.name, entry, flags, self.keys);
+        let create = |flags: &str| Declaration::create(ctx, self.name, entry, flags, self.keys);
         let flags = self.flags();
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
         let created = create(flags).or_else(|| create(&flags.replace(" blocking", "")));
@@ -243,14 +242,14 @@ fn optional(argument: Argument) -> Argument {
 /// The options of a command in the order of their table. Neighbours that exclude each other are one argument, and so
 /// are an option and those that need it.
 fn options(known: Known) -> Vec<Argument> {
-    let mut choices: Vec<Vec<&Row>> = Vec::new();
+    let mut choices: Vec<Vec<&OptionRow>> = Vec::new();
     for row in known.rows().filter(|row| row.needs.is_empty()) {
         match choices.last_mut() {
             Some(choice) if choice.iter().all(|other| row.clashes_with(other)) => choice.push(row),
             _ => choices.push(vec![row]),
         }
     }
-    let one = |choice: Vec<&Row>| {
+    let one = |choice: Vec<&OptionRow>| {
         let first = choice.first()?;
         let name = first.choice.unwrap_or(first.token);
         let mut arguments: Vec<_> = choice.into_iter().map(|row| group(row, known)).collect();
@@ -263,7 +262,7 @@ fn options(known: Known) -> Vec<Argument> {
 }
 
 /// An option, and those of `known` that need it.
-fn group(row: &Row, known: Known) -> Argument {
+fn group(row: &OptionRow, known: Known) -> Argument {
     let needing = known.rows().filter(|other| other.needs == row.option);
     let needing: Vec<_> = needing.map(|other| optional(option(other))).collect();
     match row.group.filter(|_| !needing.is_empty()) {
@@ -272,16 +271,16 @@ fn group(row: &Row, known: Known) -> Argument {
     }
 }
 
-fn option(row: &Row) -> Argument {
+fn option(row: &OptionRow) -> Argument {
     let value = match row.value {
         None => return Argument::Flag(row.token),
-        Some(Value::Integer { name, .. }) => Argument::Integer(name),
+        Some(OptionValue::Integer { name, .. }) => Argument::Integer(name),
         // A length of time with a unit is no integer.
         Some(
-            Value::Duration { name, .. }
-            | Value::Start { name }
-            | Value::Zone { name }
-            | Value::Word { name, .. },
+            OptionValue::Duration { name, .. }
+            | OptionValue::Start { name }
+            | OptionValue::Zone { name }
+            | OptionValue::Word { name, .. },
         ) => Argument::Text(name),
     };
     Argument::Valued(row.token, Box::new(value))
@@ -290,15 +289,15 @@ fn option(row: &Row) -> Argument {
 /// The entry of the command of this name.
 #[cfg(test)]
 pub fn entry_of(name: &str) -> Entry {
-    let named = |row: &Command| row.name.to_bytes() == name.as_bytes();
+    let named = |row: &CommandRow| row.name.to_bytes() == name.as_bytes();
     ENTRIES[COMMANDS.iter().position(named).unwrap()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::command::Access;
-    use crate::redis::fake::{Reply, Server};
+    use crate::redis::declaration::Access;
+    use crate::redis::fake::{FakeServer, ReplyElement};
 
     const NOW_US: i64 = 1_700_000_000_000_000;
 
@@ -311,24 +310,24 @@ mod tests {
         }
 
         fn panicked(call: &Call) {
-            Table::panicked(call);
+            CommandTable::panicked(call);
         }
     }
 
     #[test]
     fn a_panic_becomes_an_error_and_a_line_in_the_log() {
-        let mut server = Server::at(NOW_US);
+        let mut server = FakeServer::at(NOW_US);
         let errors = || COMMANDS[9].stats.errors.get();
         let before = errors();
         let ((), replies) = server.call(entry::<Panics, 9>, &["RL.HELD", "k"], |call| call());
         let text = Error::internal().text();
         let text = std::str::from_utf8(text.as_bytes()).unwrap();
-        assert_eq!(replies, [Reply::Error(text.into())]);
+        assert_eq!(replies, [ReplyElement::Error(text.into())]);
         assert_eq!(server.log().len(), 1);
         assert_eq!(errors(), before + 1);
         // The next call is answered as ever.
         let ((), replies) = server.call(entry_of("rl.held"), &["RL.HELD", "k"], |call| call());
-        assert_eq!(replies, [Reply::Array(0)]);
+        assert_eq!(replies, [ReplyElement::Array(0)]);
     }
 
     /// Fails in each call as a bug would that is noticed.
@@ -344,13 +343,13 @@ mod tests {
 
     #[test]
     fn a_bug_that_is_noticed_is_logged_with_its_place() {
-        let mut server = Server::at(NOW_US);
+        let mut server = FakeServer::at(NOW_US);
         let ((), replies) = server.call(entry::<Fails, 9>, &["RL.HELD", "k"], |call| call());
         let told = "ERR internal error of redis-ratelimit, see the server's log";
-        assert_eq!(replies, [Reply::Error(told.into())]);
+        assert_eq!(replies, [ReplyElement::Error(told.into())]);
         let [line] = server.log().try_into().unwrap();
         assert!(line.starts_with("redis-ratelimit: internal error in rl.held at src/"), "{line}");
-        assert!(line.contains("commands.rs:"), "{line}");
+        assert!(line.contains("registration.rs:"), "{line}");
     }
 
     /// Is called as the timer is.
@@ -366,19 +365,19 @@ mod tests {
 
     #[test]
     fn a_key_that_the_server_has_in_use_is_not_written_and_its_line_waits_on() {
-        let mut server = Server::at(NOW_US);
+        let mut server = FakeServer::at(NOW_US);
         let throttle = entry_of("rl.throttle");
         let words = ["RL.THROTTLE", "in use", "0", "1", "60"];
-        let told = |reply: &[Reply]| reply.get(1).cloned();
+        let told = |reply: &[ReplyElement]| reply.get(1).cloned();
         let call =
-            |server: &mut Server, words: &[&str]| server.call(throttle, words, |call| call()).1;
+            |server: &mut FakeServer, words: &[&str]| server.call(throttle, words, |call| call()).1;
         // Its time is past by the clock that the timer goes by.
-        let fire = |server: &mut Server| {
+        let fire = |server: &mut FakeServer| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             server.call(entry::<Fires, 0>, &["fire"], |call| call());
             server.unblocked()
         };
-        assert_eq!(told(&call(&mut server, &words)), Some(Reply::Integer(0)));
+        assert_eq!(told(&call(&mut server, &words)), Some(ReplyElement::Integer(0)));
         let before = server.get("in use");
         let waits = [&words[..], &["1", "BLOCK", "3600000"]].concat();
         assert_eq!(call(&mut server, &waits), []);
@@ -387,7 +386,7 @@ mod tests {
             assert_eq!(fire(&mut server), 0);
         }
         let text = "TRYAGAIN the server does not let the key be written just now: call again";
-        assert_eq!(call(&mut server, &words), [Reply::Error(text.into())]);
+        assert_eq!(call(&mut server, &words), [ReplyElement::Error(text.into())]);
         assert_eq!((server.get("in use"), server.unblocked()), (before, 0));
         server.use_keys(false);
         assert_eq!(fire(&mut server), 1);
@@ -395,7 +394,7 @@ mod tests {
 
     #[test]
     fn calls_are_counted_once_as_allowed_denied_or_errors() {
-        let mut server = Server::at(NOW_US);
+        let mut server = FakeServer::at(NOW_US);
         let stats = &COMMANDS[2].stats;
         let counts = || [stats.allowed.get(), stats.denied.get(), stats.errors.get()];
         let before = counts();
@@ -405,12 +404,15 @@ mod tests {
             server.call(window, &words, |call| call()).1
         };
         let integers = |values: [i64; 5]| {
-            [Reply::Array(5)].into_iter().chain(values.map(Reply::Integer)).collect::<Vec<_>>()
+            [ReplyElement::Array(5)]
+                .into_iter()
+                .chain(values.map(ReplyElement::Integer))
+                .collect::<Vec<_>>()
         };
         assert_eq!(call("RL.WINDOW k 1 60"), integers([0, 1, 0, -1, 60]));
         assert_eq!(call("RL.WINDOW k 1 60"), integers([1, 1, 0, 60, 60]));
-        assert_eq!(call("RL.WINDOW k 1"), [Reply::WrongArity]);
-        assert!(matches!(call("RL.WINDOW k 1 x").as_slice(), [Reply::Error(_)]));
+        assert_eq!(call("RL.WINDOW k 1"), [ReplyElement::WrongArity]);
+        assert!(matches!(call("RL.WINDOW k 1 x").as_slice(), [ReplyElement::Error(_)]));
         let after = counts();
         assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), [1, 1, 2]);
     }
@@ -439,8 +441,11 @@ mod tests {
             (&["C", "18446744073709551615", "a"], &[]),
             (&["C"], &[]),
         ] {
-            let mut server = Server::at(NOW_US);
-            assert_eq!(server.call(entry::<Several, 0>, words, |call| call()).1, [Reply::Nil]);
+            let mut server = FakeServer::at(NOW_US);
+            assert_eq!(
+                server.call(entry::<Several, 0>, words, |call| call()).1,
+                [ReplyElement::Nil]
+            );
             server.ask_for_keys();
             assert_eq!(server.call(entry::<Several, 0>, words, |call| call()).1, []);
             let told = server.key_positions();
@@ -451,7 +456,7 @@ mod tests {
 
     #[test]
     fn the_arity_is_derived_from_the_arguments() {
-        let arities = COMMANDS.iter().map(Command::arity).collect::<Vec<_>>();
+        let arities = COMMANDS.iter().map(CommandRow::arity).collect::<Vec<_>>();
         assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, 2, -3, -3, 1, -1, -5]);
     }
 

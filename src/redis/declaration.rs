@@ -162,7 +162,7 @@ pub enum Argument {
 }
 
 /// A command that is registered.
-pub struct Command<'c> {
+pub struct Declaration<'c> {
     ctx: Context<'c>,
     name: &'static CStr,
 }
@@ -183,7 +183,7 @@ pub struct Description {
     pub arguments: Vec<Argument>,
 }
 
-impl<'c> Command<'c> {
+impl<'c> Declaration<'c> {
     /// Registers a command; `None` if the server refuses it. `flags` are words as RedisModule_CreateCommand spells
     /// them.
     pub fn create(
@@ -192,7 +192,7 @@ impl<'c> Command<'c> {
         entry: Entry,
         flags: &str,
         keys: Keys,
-    ) -> Option<Command<'c>> {
+    ) -> Option<Declaration<'c>> {
         let flags: Vec<_> = [flags].into_iter().chain(keys.flag()).collect();
         let flags = CString::new(flags.join(" ")).ok()?;
         let [first, last, step] = keys.range();
@@ -208,7 +208,7 @@ impl<'c> Command<'c> {
                 step,
             ))
         };
-        (status == OK).then_some(Command { ctx, name })
+        (status == OK).then_some(Declaration { ctx, name })
     }
 
     /// Tells the server what to say of the command, from 7.0 on; false if the server refuses it.
