@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -42,35 +43,42 @@ fn wait_all(server: &Server, calls: impl Iterator<Item = String>) -> Vec<Conn> {
     line
 }
 
-/// Runs `work` while another connection asks for a PONG all the time. The longest time without one must be short, beside
-/// what the machine itself was late.
+/// Runs `work` while another connection asks for a PONG all the time. The server may be busy for a short time only before
+/// each, and no PONG may come later than that on a busy machine, which gives a server that has much to do an eighth of
+/// its time and is late itself.
 #[track_caller]
 fn nobody_is_kept_waiting<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     let machine = Machine::watch();
-    let (result, longest) = thread::scope(|scope| {
+    let (result, busiest, longest) = thread::scope(|scope| {
         let pings = scope.spawn(|| {
             let mut conn = server.conn();
-            let mut longest = Duration::ZERO;
+            let (mut busiest, mut longest) = (Duration::ZERO, Duration::ZERO);
             while !is_over.load(SeqCst) {
-                let begin = Instant::now();
+                let (begin, before) = (Instant::now(), server.cpu_time());
                 assert_eq!(conn.text("PING"), "PONG");
-                longest = longest.max(begin.elapsed());
+                let (took, busy) = (begin.elapsed(), server.cpu_time() - before);
+                busiest = busiest.max(busy);
+                longest = longest.max(took.saturating_sub(busy * 7));
                 thread::sleep(Duration::from_micros(500));
             }
-            longest
+            (busiest, longest)
         });
         let result = work();
         is_over.store(true, SeqCst);
-        (result, pings.join().unwrap())
+        let (busiest, longest) = pings.join().unwrap();
+        (result, busiest, longest)
     });
     let excuse = machine.worst();
     let turn_us = server.figure("waiting_longest_turn_us");
-    eprintln!(
-        "longest time without a PONG: {longest:?}, longest turn {turn_us} us, the machine was {excuse:?} late"
+    let told = format!(
+        "busy for {busiest:?} before a PONG, {longest:?} without one beside that, longest turn {turn_us} us, \
+         the machine was {excuse:?} late"
     );
+    eprintln!("{told}");
+    assert!(busiest <= LONGEST_SILENCE, "{told}");
     // Three are late: who asks, the server, and who reads.
-    assert!(longest <= LONGEST_SILENCE + excuse * 3, "{longest:?} without a PONG, {excuse:?} late");
+    assert!(longest <= LONGEST_SILENCE + excuse * 3, "{told}");
     result
 }
 
@@ -219,58 +227,64 @@ fn cost_of_releases(
     server: &Server,
     conn: &mut Conn,
     key: &[u8],
-    line: &mut Vec<Conn>,
+    line: &mut VecDeque<Conn>,
 ) -> Duration {
     let before = server.cpu_time();
-    for _ in 0..20 {
+    for _ in 0..10 {
         let ids = held(&conn.cmd([b"RL.HELD", key]));
         assert_eq!(ids.len(), 1, "{}", key.escape_ascii());
         assert_eq!(conn.cmd([b"RL.RELEASE", key, &ids[0].id]), Value::Int(1));
-        assert_eq!(limited(&line.remove(0).recv()), 0, "{}", key.escape_ascii());
+        let mut next = line.pop_front().expect("one who waits");
+        assert_eq!(limited(&next.recv()), 0, "{}", key.escape_ascii());
     }
     server.cpu_time() - before
 }
 
 #[test]
 fn a_release_costs_the_same_whatever_the_key_is_called_and_whoever_writes_others() {
-    const MANY: usize = 3_000;
+    const MANY: usize = 1_500;
+    const KEYS: [&[u8]; 6] = [b"plain", b"", b"a}b", b"{}z", b"{q}x", b"{r}x"];
+    const WRITTEN: usize = 5;
     let _alone = alone();
-    let server = Server::start();
+    let server = Server::builder().config("maxclients 12000").start();
     let mut conn = server.conn();
-    let mut costs = Vec::new();
-    let keys: [&[u8]; 6] = [b"plain", b"", b"a}b", b"{}z", b"{q}x", b"{r}x"];
-    for key in keys {
-        conn.cmd("FLUSHALL");
+    let mut lines = KEYS.map(|key| {
         let hold: [&[u8]; 8] = [b"RL.ACQUIRE", key, b"1", b"0", b"ID", b"x", b"LEASE", b"600000"];
         assert_eq!(limited(&conn.cmd(hold)), 0);
-        let mut line = Vec::new();
+        let waits: [&[u8]; 8] =
+            [b"RL.ACQUIRE", key, b"1", b"0", b"LEASE", b"600000", b"BLOCK", b"0"];
+        let before = server.waiting();
+        let mut line = VecDeque::new();
         for _ in 0..MANY {
             let mut waiter = server.conn();
-            let waits: [&[u8]; 8] =
-                [b"RL.ACQUIRE", key, b"1", b"0", b"LEASE", b"600000", b"BLOCK", b"0"];
             waiter.send(waits);
-            line.push(waiter);
-            if line.len() <= 20 {
-                server.wait_until_waiting(line.len());
+            line.push_back(waiter);
+            // Those who are served are the first; the others may come in any order.
+            if line.len() <= 150 {
+                server.wait_until_waiting(before + line.len());
             }
         }
-        server.wait_until_waiting(MANY);
-        if key == b"{r}x" {
-            // Where waiters were blocked once: each write of it made the server try them all.
-            for _ in 0..20 {
-                conn.cmd(["LPUSH", "{r}\0ratelimit", "x"]);
-                conn.cmd(["DEL", "{r}\0ratelimit"]);
+        server.wait_until_waiting(before + MANY);
+        line
+    });
+    assert_of_least(
+        |which| {
+            if which == WRITTEN {
+                // Where waiters were blocked once: each write of it made the server try them all.
+                for _ in 0..10 {
+                    conn.cmd(["LPUSH", "{r}\0ratelimit", "x"]);
+                    conn.cmd(["DEL", "{r}\0ratelimit"]);
+                }
             }
-        }
-        costs.push(cost_of_releases(&server, &mut conn, key, &mut line));
-        drop(line);
-        server.expect_nobody_waits();
-    }
-    eprintln!("20 releases with {MANY} waiting: {costs:?}");
-    let least = costs.iter().min().unwrap();
-    for (key, cost) in keys.iter().zip(&costs) {
-        assert!(*cost < *least * 4 + ms(5), "{}: {costs:?}", key.escape_ascii());
-    }
+            cost_of_releases(&server, &mut conn, KEYS[which], &mut lines[which])
+        },
+        |costs: [Duration; KEYS.len()]| {
+            let least = costs.iter().min().copied().unwrap_or_default();
+            costs.iter().all(|cost| *cost < least * 4 + ms(5))
+        },
+    );
+    drop(lines);
+    server.expect_nobody_waits();
 }
 
 #[test]
@@ -281,18 +295,18 @@ fn a_key_that_a_client_can_name_wakes_nobody() {
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE q 1 0 LEASE 600000");
     let _line = wait_all(&server, (0..MANY).map(|_| "RL.ACQUIRE q 1 0 BLOCK 0".to_owned()));
-    let cost = |conn: &mut Conn, key: &str| {
-        let before = server.cpu_time();
-        for _ in 0..50 {
-            conn.cmd(["ZADD", key, "1", "x"]);
-            conn.cmd(["DEL", key]);
-        }
-        server.cpu_time() - before
-    };
-    let other = cost(&mut conn, "other");
-    let old = cost(&mut conn, "{q}\0ratelimit");
-    eprintln!("50 writes with {MANY} waiting: {old:?}, of another key {other:?}");
-    assert!(old < other * 4 + ms(5), "{old:?}, of another key {other:?}");
+    // Another key, and the one where waiters were blocked once.
+    assert_of_least(
+        |which| {
+            let before = server.cpu_time();
+            for _ in 0..50 {
+                conn.cmd(["ZADD", ["other", "{q}\0ratelimit"][which], "1", "x"]);
+                conn.cmd(["DEL", ["other", "{q}\0ratelimit"][which]]);
+            }
+            server.cpu_time() - before
+        },
+        |[other, old]| old < other * 4 + ms(5),
+    );
 }
 
 // ---- Many lines in idle ----
@@ -305,9 +319,10 @@ fn lines_in_idle_do_not_fill_the_server_s_time() {
     let mut conn = server.conn();
     conn.pipeline((0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 LEASE 600000")));
     let _line = wait_all(&server, (0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0")));
-    let (begin, before) = (Instant::now(), server.cpu_time());
-    thread::sleep(ms(1_000));
-    let share = (server.cpu_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
-    eprintln!("{MANY} lines in idle take {:.1} % of a core", share * 100.0);
-    assert!(share < 0.25, "{share}");
+    // A quarter of a core.
+    assert_takes(ms(250), || {
+        let (begin, before) = (Instant::now(), server.cpu_time());
+        thread::sleep(ms(1_000));
+        (server.cpu_time() - before).div_f64(begin.elapsed().as_secs_f64())
+    });
 }

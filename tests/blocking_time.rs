@@ -597,21 +597,19 @@ fn a_command_with_an_old_time_does_not_delay_a_head_that_it_finds_denied() {
     let begin = Instant::now();
     conn.cmd(["EVAL", script, "1", "other", "1000000"]);
     let rounds = (60_000_000_u128 * 1_000_000 / begin.elapsed().as_nanos().max(1)).min(30_000_000);
-    let mut late: Vec<_> = (0..7)
-        .map(|_| {
-            conn.cmd("DEL k");
-            let taken = Instant::now();
-            assert_eq!(limited(&conn.cmd("RL.WINDOW k 1 100ms")), 0);
-            let mut waiter = server.conn();
-            waiter.send("RL.WINDOW k 1 100ms 1 BLOCK 0");
-            sleep(ms(25));
-            conn.send(["EVAL", script, "1", "k", &rounds.to_string()]);
-            assert_eq!(limited(&waiter.recv()), 0);
-            let waited = taken.elapsed();
-            conn.recv();
-            waited.saturating_sub(ms(100))
-        })
-        .collect();
-    late.sort();
-    assert!(late[2] < ms(35), "{late:?}");
+    // It would be tried again 60 ms late.
+    assert_median_ms(35, 7, || {
+        conn.cmd("DEL k");
+        let taken = Instant::now();
+        assert_eq!(limited(&conn.cmd("RL.WINDOW k 1 100ms")), 0);
+        let mut waiter = server.conn();
+        waiter.send("RL.WINDOW k 1 100ms 1 BLOCK 0");
+        sleep(ms(25));
+        conn.send(["EVAL", script, "1", "k", &rounds.to_string()]);
+        conn.recv();
+        // On a busy machine the script itself may last beyond the waiter's moment.
+        let due = (taken + ms(100)).max(Instant::now());
+        assert_eq!(limited(&waiter.recv()), 0);
+        since(due)
+    });
 }

@@ -71,22 +71,24 @@ fn buckets_that_fall_out_all_at_once_cost_a_bounded_piece_of_work() {
     let call = "RL.WINDOW k 100000 6s BUCKETS 6000";
     fill(&server, &mut conn, call, 6_000, 1_000);
     assert!(conn.int("ZCARD k") >= 5_900);
-    conn.cmd("PERSIST k");
+    conn.pipeline(["PERSIST k", "COPY k filled"]);
     server.clock().advance_us(60_000_000);
-    let before = server.cpu_time();
-    let mut left = 100_000;
-    for _ in 0..500 {
-        server.clock().advance_us(1_001);
-        let entries = conn.int("ZCARD k");
-        left -= 1;
-        let answer = conn.ints(call);
-        assert_eq!(answer[..3], [0, 100_000, left]);
-        let removed = entries + 1 - conn.int("ZCARD k");
-        assert!((0..=100).contains(&removed), "{removed} entries at once");
-    }
-    assert!(conn.int("ZCARD k") <= 6_002);
-    let cost = server.cpu_time() - before;
-    assert!(cost < Duration::from_millis(500), "{cost:?}");
+    assert_takes(Duration::from_millis(500), || {
+        conn.cmd("COPY filled k REPLACE");
+        let before = server.cpu_time();
+        let mut left = 100_000;
+        for _ in 0..500 {
+            server.clock().advance_us(1_001);
+            let entries = conn.int("ZCARD k");
+            left -= 1;
+            let answer = conn.ints(call);
+            assert_eq!(answer[..3], [0, 100_000, left]);
+            let removed = entries + 1 - conn.int("ZCARD k");
+            assert!((0..=100).contains(&removed), "{removed} entries at once");
+        }
+        assert!(conn.int("ZCARD k") <= 6_002);
+        server.cpu_time() - before
+    });
 }
 
 #[test]
@@ -247,9 +249,12 @@ fn many_events_from_the_future_are_merged_in_milliseconds() {
     let (server, mut conn) = Server::held();
     fill(&server, &mut conn, "RL.WINDOW k 4096 60", 4_096, 1_000);
     server.clock().advance_ms(-3_600_000);
-    let before = server.cpu_time();
-    assert_eq!(conn.ints("RL.WINDOW k 4096 60")[..4], [1, 4_096, 0, 60]);
-    let cost = server.cpu_time() - before;
-    assert!(cost < Duration::from_millis(50), "{cost:?}");
+    conn.cmd("COPY k filled");
+    assert_takes(Duration::from_millis(50), || {
+        conn.cmd("COPY filled k REPLACE");
+        let before = server.cpu_time();
+        assert_eq!(conn.ints("RL.WINDOW k 4096 60")[..4], [1, 4_096, 0, 60]);
+        server.cpu_time() - before
+    });
     assert_eq!(conn.int("ZCARD k"), 1);
 }

@@ -34,7 +34,7 @@ pub use client::{error_line, flat, ints, text, Conn, Words};
 pub use clock::{unix_us, Clock, START_US};
 pub use cluster::{ask, connect, Cluster};
 pub use library::library;
-pub use machine::{assert_median_ms, unless_stalled, Machine};
+pub use machine::{assert_median_ms, assert_of_least, assert_takes, unless_stalled, Machine};
 pub use program::{all_clients, clients_dir, run, skip, Language, Running};
 pub use random::{show_end, Random};
 pub use redis_client::{self as redis, Value};
