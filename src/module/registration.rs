@@ -301,6 +301,18 @@ mod tests {
 
     const NOW_US: i64 = 1_700_000_000_000_000;
 
+    /// The place of RL.HELD in the table, which an entry has as a constant.
+    const HELD: usize = 9;
+
+    fn row_of(name: &CStr) -> &'static CommandRow {
+        COMMANDS.iter().find(|row| row.name == name).unwrap()
+    }
+
+    #[test]
+    fn the_place_of_rl_held_is_the_one_that_the_tests_use() {
+        assert_eq!(COMMANDS[HELD].name, c"rl.held");
+    }
+
     /// Panics in each call, and then replies as the module does.
     struct Panics;
 
@@ -317,9 +329,9 @@ mod tests {
     #[test]
     fn a_panic_becomes_an_error_and_a_line_in_the_log() {
         let mut server = FakeServer::at(NOW_US);
-        let errors = || COMMANDS[9].stats.errors.get();
+        let errors = || row_of(c"rl.held").stats.errors.get();
         let before = errors();
-        let ((), replies) = server.call(entry::<Panics, 9>, &["RL.HELD", "k"], |call| call());
+        let ((), replies) = server.call(entry::<Panics, HELD>, &["RL.HELD", "k"], |call| call());
         let text = Error::internal().text();
         let text = std::str::from_utf8(text.as_bytes()).unwrap();
         assert_eq!(replies, [ReplyElement::Error(text.into())]);
@@ -335,7 +347,7 @@ mod tests {
 
     impl Commands for Fails {
         fn run(call: &Call) {
-            finish(call.context(), &COMMANDS[9], Err(Error::internal()));
+            finish(call.context(), row_of(c"rl.held"), Err(Error::internal()));
         }
 
         fn panicked(_: &Call) {}
@@ -344,7 +356,7 @@ mod tests {
     #[test]
     fn a_bug_that_is_noticed_is_logged_with_its_place() {
         let mut server = FakeServer::at(NOW_US);
-        let ((), replies) = server.call(entry::<Fails, 9>, &["RL.HELD", "k"], |call| call());
+        let ((), replies) = server.call(entry::<Fails, HELD>, &["RL.HELD", "k"], |call| call());
         let told = "ERR internal error of redis-ratelimit, see the server's log";
         assert_eq!(replies, [ReplyElement::Error(told.into())]);
         let [line] = server.log().try_into().unwrap();
@@ -395,7 +407,7 @@ mod tests {
     #[test]
     fn calls_are_counted_once_as_allowed_denied_or_errors() {
         let mut server = FakeServer::at(NOW_US);
-        let stats = &COMMANDS[2].stats;
+        let stats = &row_of(c"rl.window").stats;
         let counts = || [stats.allowed.get(), stats.denied.get(), stats.errors.get()];
         let before = counts();
         let window = entry_of("rl.window");
@@ -456,8 +468,18 @@ mod tests {
 
     #[test]
     fn the_arity_is_derived_from_the_arguments() {
-        let arities = COMMANDS.iter().map(CommandRow::arity).collect::<Vec<_>>();
-        assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, 2, -3, -3, 1, -1, -5]);
+        for (name, arity) in [
+            (c"rl.held", 2),
+            (c"rl.info", 2),
+            (c"rl.policies", 1),
+            (c"rl.top", -1),
+            (c"cl.throttle", -5),
+        ] {
+            assert_eq!(row_of(name).arity(), arity, "{name:?}");
+        }
+        // All others have a key and two arguments at least.
+        let others = COMMANDS.iter().filter(|row| row.arity() == -3);
+        assert_eq!(others.count(), COMMANDS.len() - 5);
     }
 
     #[test]
