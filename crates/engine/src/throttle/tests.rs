@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, RngSeed};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-#[path = "../../../../tests/support/gcra_table.rs"]
+#[path = "../../../../tests/support/src/gcra_table.rs"]
 mod gcra_table;
 
 /// 14 November 2023, 22:13:20 UTC, in microseconds.
