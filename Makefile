@@ -22,7 +22,7 @@ run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 test: ## Build, then run the tests against a real server; the last lines say what was skipped
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
-	@$(with_server) scripts/test.sh
+	@$(with_server) scripts/test.sh --workspace
 
 test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey 8, 9 (SERVERS="redis-7.0 valkey-9.1")
 	@$(install) cargo cc libclang redis-server
@@ -34,7 +34,7 @@ test-clients: ## Run every client and example, and the clients in clients/ with 
 	@scripts/install-clients.sh --versions
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
-	$(with_server) CLIENTS=all cargo test --test clients --test helpers --test examples
+	$(with_server) CLIENTS=all cargo test --test programs
 
 test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query of examples/metrics/ must return a series
 	@$(install) cargo cc libclang redis-server
@@ -107,10 +107,10 @@ soak: ## Everything at once for T seconds: faults, failovers, little memory; the
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
 	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${S:-1} \
-		cargo test --test soak -- --ignored --nocapture
+		cargo test --test server soak:: -- --ignored --nocapture
 	@scripts/install-clients.sh --if-possible
 	$(with_server) LEASES_SECONDS=$${T:-600} PROOF_SEED=$${S:-1} \
-		cargo test --test helpers never_spend -- --nocapture
+		cargo test --test programs never_spend -- --nocapture
 
 clean: ## Remove everything that was built
 	cargo clean

@@ -2,13 +2,13 @@
 # Checks that the layers of src/ point one way: a file may import its own layer and lower ones. From low to high:
 #
 #   redis
-#   shared          what several of the next use: the files answer, config, error, limits, options, policies, stats and zones
+#   shared          what several of the next use: the files reply, config, error, limits, options, policies, stats and zones
 #                   of src/
 #   state
 #   attempt         one call on its keys: the files attempt and observe of src/
 #   blocking
 #   commands
-#   module          and command.rs, the table of commands
+#   module          and table.rs, the table of commands
 #   lib             src/lib.rs
 #
 # The engine is a crate of its own (crates/engine), which the compiler keeps below all of them.
@@ -21,9 +21,9 @@ export LC_ALL=C
 mapfile -t files < <(find src -name '*.rs' | sort)
 awk '
 function layer(name) {
-    if (name ~ /^(answer|config|error|limits|options|policies|stats|zones)$/) return "shared"
+    if (name ~ /^(reply|config|error|limits|options|policies|stats|zones)$/) return "shared"
     if (name == "observe") return "attempt"
-    if (name == "command") return "module"
+    if (name == "table") return "module"
     return name
 }
 # Whether a file of the layer `from` may import the layer `to`.

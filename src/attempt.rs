@@ -5,14 +5,14 @@
 //! an error here leaves everything as it is  only here is anything written
 //! ```
 
-use crate::answer::{Answer, Sixth};
 use crate::error::Error;
-use crate::policies::Ended;
+use crate::policies::PolicyVerdict;
 use crate::redis::random;
+use crate::reply::{Reply, ReplyTail};
 use crate::state::window::release_untold;
-use crate::state::{Intent, ServerKey, Spot};
+use crate::state::{Intent, KeyContext, ServerKey};
 use crate::stats;
-use engine::all::{Choices, Share};
+use engine::all::{Choices, PartDecision};
 use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::judge::{self, Mode};
 use engine::request::{Limit, Request};
@@ -23,7 +23,7 @@ type Plan<'p, 'c> = judge::Plan<'p, 'c, ServerKey<'c>>;
 
 /// How an attempt is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct AttemptTerms {
     /// Others wait on the key and came before: nothing is granted.
     pub barred: bool,
     /// What may be written.
@@ -38,26 +38,26 @@ fn intent(mode: Mode) -> Intent {
 }
 
 /// How an attempt went.
-pub struct Attempt {
+pub struct AttemptReply {
     /// What the caller is told.
-    pub answer: Answer,
+    pub answer: Reply,
     /// When a denied request could be granted if nothing were held and nobody waited, in Unix microseconds; `None`
     /// if never. Only worked out for a call that may wait.
     pub alone_us: Option<u64>,
 }
 
-impl Attempt {
+impl AttemptReply {
     /// Whether the request was granted, or only looked or gave back.
     pub fn allowed(&self) -> bool {
         self.answer.allowed()
     }
 
     /// How it ended, if that is the end of it. Under a policy with SHADOW nobody is told of a denial.
-    pub fn end(&mut self, request: &Request) -> Ended {
+    pub fn end(&mut self, request: &Request) -> PolicyVerdict {
         let ended = match self.allowed() {
-            true => Ended::Allowed,
-            false if request.shadow => Ended::ShadowDenied,
-            false => Ended::Denied,
+            true => PolicyVerdict::Allowed,
+            false if request.shadow => PolicyVerdict::ShadowDenied,
+            false => PolicyVerdict::Denied,
         };
         if request.shadow {
             let verdict = &mut self.answer.decision.verdict;
@@ -75,7 +75,7 @@ impl Attempt {
 #[derive(Clone, Copy)]
 pub struct Part<'c> {
     /// The key.
-    pub spot: Spot<'c>,
+    pub key_ctx: KeyContext<'c>,
     /// What is asked of it.
     pub request: &'c Request,
     /// It must be allowed, and takes nothing.
@@ -92,9 +92,9 @@ pub struct Part<'c> {
 
 /// What became of a part.
 #[derive(Clone, Copy)]
-pub struct Done {
+pub struct PartReply {
     /// What the caller is told of it.
-    pub answer: Answer,
+    pub answer: Reply,
     /// Whether it was allowed, before a denial was counted.
     pub allowed: bool,
     /// Whether it was the choice of its group.
@@ -103,10 +103,10 @@ pub struct Done {
 
 impl Part<'_> {
     /// The part as it weighs in the answer of the whole call.
-    pub fn share(&self, done: &Done) -> Share {
+    pub fn share(&self, done: &PartReply) -> PartDecision {
         let quantity = if self.check { 0 } else { self.request.ask.quantity.wanted() };
         let (decision, choice) = (done.answer.decision, done.choice);
-        Share { decision, quantity, shadow: self.shadow, group: self.group, choice }
+        PartDecision { decision, quantity, shadow: self.shadow, group: self.group, choice }
     }
 }
 
@@ -115,8 +115,8 @@ fn new_id() -> Id {
 }
 
 /// The answer to a request that was planned; with ATMOST on RL.ACQUIRE so many leases ran before it.
-fn answer(request: &Request, plan: &Plan, running: Option<usize>) -> Answer {
-    Answer::to(request, *plan.decision(), plan.id().copied(), running)
+fn answer(request: &Request, plan: &Plan, running: Option<usize>) -> Reply {
+    Reply::to(request, *plan.decision(), plan.id().copied(), running)
 }
 
 /// Writes what was planned.
@@ -128,8 +128,13 @@ fn write(plan: Plan) {
 }
 
 /// Tries a request on its key. Only what takes is ever barred.
-pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, Error> {
-    let mut call = judge::Call::new(ServerKey { spot, intent: intent(terms.mode) }, request);
+pub fn attempt(
+    key_ctx: KeyContext,
+    request: &Request,
+    terms: AttemptTerms,
+) -> Result<AttemptReply, Error> {
+    let mut call =
+        judge::KeyRequest::new(ServerKey { key_ctx, intent: intent(terms.mode) }, request);
     let mut judged = call.judge(terms.barred)?;
     judged.check_room()?;
     let allowed = judged.verdict().allowed();
@@ -141,15 +146,18 @@ pub fn attempt(spot: Spot, request: &Request, terms: Terms) -> Result<Attempt, E
     let plan = judged.plan(on, allowed, new_id)?;
     let answer = answer(request, &plan, running);
     write(plan);
-    Ok(Attempt { answer, alone_us })
+    Ok(AttemptReply { answer, alone_us })
 }
 
 /// Tries several requests, each on its key, all or nothing; whether the call is allowed, and what became of each. An error
 /// leaves every key as it was.
-pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Error> {
+pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<PartReply>), Error> {
     let mut calls = Vec::with_capacity(parts.len());
-    for Part { spot, request, .. } in parts {
-        calls.push(judge::Call::new(ServerKey { spot: *spot, intent: intent(mode) }, request));
+    for Part { key_ctx, request, .. } in parts {
+        calls.push(judge::KeyRequest::new(
+            ServerKey { key_ctx: *key_ctx, intent: intent(mode) },
+            request,
+        ));
     }
     let mut judged = Vec::with_capacity(parts.len());
     let mut choices = Choices::default();
@@ -188,7 +196,7 @@ pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Erro
     for ((judged, terms, choice), part) in judged.into_iter().zip(parts) {
         let allowed = judged.verdict().allowed();
         let plan = judged.plan(terms, call_allowed, new_id)?;
-        done.push(Done { answer: answer(part.request, &plan, None), allowed, choice });
+        done.push(PartReply { answer: answer(part.request, &plan, None), allowed, choice });
         plans.push(plan);
     }
     plans.into_iter().for_each(write);
@@ -197,21 +205,22 @@ pub fn attempt_all(parts: &[Part], mode: Mode) -> Result<(bool, Vec<Done>), Erro
 
 /// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it was notified.
 pub fn give_back(
-    spot: Spot,
+    key_ctx: KeyContext,
     request: &Request,
-    answer: &Answer,
+    answer: &Reply,
     granted_us: u64,
 ) -> Result<(), Error> {
     match (&request.limit, &answer.sixth) {
-        (Limit::Reserve(_, reserve), Sixth::Id(Some(id)) | Sixth::IdOfPart(Some(id), _)) => {
-            release_untold(spot, id.as_bytes(), end_us(granted_us, reserve.lease_ms))
-        }
+        (
+            Limit::Reserve(_, reserve),
+            ReplyTail::Id(Some(id)) | ReplyTail::IdOfPart(Some(id), _),
+        ) => release_untold(key_ctx, id.as_bytes(), end_us(granted_us, reserve.lease_ms)),
         (Limit::Reserve(..), _) => Ok(()),
         (Limit::Bucket(_) | Limit::Window(_), _) => {
             let quantity = Quantity::GiveBack(answer.decision.verdict.taken());
             let ask = Ask { quantity, leave: 0, manner: Manner::Whole };
-            let terms = Terms { barred: false, mode: Mode::Final };
-            attempt(spot, &Request { ask, ..*request }, terms).map(|_| ())
+            let terms = AttemptTerms { barred: false, mode: Mode::Final };
+            attempt(key_ctx, &Request { ask, ..*request }, terms).map(|_| ())
         }
     }
 }

@@ -15,10 +15,8 @@
 
 #[cfg(test)]
 mod allocation;
-mod answer;
 mod attempt;
 mod blocking;
-mod command;
 mod commands;
 mod config;
 mod error;
@@ -28,8 +26,10 @@ mod observe;
 mod options;
 mod policies;
 mod redis;
+mod reply;
 mod state;
 mod stats;
+mod table;
 mod zones;
 
 /// Memory is the server's, so that it shows up in its `used_memory` and counts against `maxmemory`. The tests

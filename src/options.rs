@@ -28,7 +28,7 @@ macro_rules! options {
         }
 
         /// All options, in the order of COMMAND DOCS.
-        pub static TABLE: [Row; [$(stringify!($name)),*].len()] = with_slots([
+        pub static TABLE: [OptionRow; [$(stringify!($name)),*].len()] = with_slots([
             $(named_row(Known::$name, stringify!($name), concat!(stringify!($name), "\0"), $row)),*
         ]);
     };
@@ -36,110 +36,110 @@ macro_rules! options {
 
 options! {
     /// `BUCKETS n`: so many entries at most.
-    BUCKETS = Row {
-        value: Some(Value::Integer { name: c"buckets", least: 1, most: 65_536 }),
+    BUCKETS = OptionRow {
+        value: Some(OptionValue::Integer { name: c"buckets", least: 1, most: 65_536 }),
         says_limit: true,
         period_0: Some(Error::SemaphoreWindow),
         choice: Some(c"kind"),
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `FIXED`: windows of the calendar.
-    FIXED = Row {
+    FIXED = OptionRow {
         excludes: Known::BUCKETS,
         says_limit: true,
         period_0: Some(Error::SemaphoreWindow),
         group: Some(c"calendar"),
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `FROM anchor`: windows start there, or with the first event.
-    FROM = Row {
-        value: Some(Value::Start { name: c"anchor" }),
+    FROM = OptionRow {
+        value: Some(OptionValue::Start { name: c"anchor" }),
         needs: Known::FIXED,
         says_limit: true,
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `TZ zone`: in this zone.
-    TZ = Row {
-        value: Some(Value::Zone { name: c"zone" }),
+    TZ = OptionRow {
+        value: Some(OptionValue::Zone { name: c"zone" }),
         needs: Known::FIXED,
         says_limit: true,
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `LEAVE n`: keep so much for others.
-    LEAVE = Row {
-        value: Some(Value::Integer { name: c"leave", least: 0, most: MOST }),
+    LEAVE = OptionRow {
+        value: Some(OptionValue::Integer { name: c"leave", least: 0, most: MOST }),
         void_at_0: true,
         least_quantity: 0,
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `ATMOST`: take less where there is less.
-    ATMOST = Row { least_quantity: 0, choice: Some(c"manner"), ..Row::PLAIN };
+    ATMOST = OptionRow { least_quantity: 0, choice: Some(c"manner"), ..OptionRow::PLAIN };
     /// `FORCE`: take also where there is not enough.
-    FORCE = Row {
+    FORCE = OptionRow {
         excludes: Known::LEAVE
             .union(Known::ATMOST)
             .union(Known::BLOCK)
             .union(Known::COUNTDENIED)
             .union(Known::AHEAD),
         least_quantity: 0,
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `COUNTDENIED`: denied calls count as well.
-    COUNTDENIED = Row::PLAIN;
+    COUNTDENIED = OptionRow::PLAIN;
     /// `LEASE ms`: how long a reservation lasts.
-    LEASE = Row {
-        value: Some(Value::Duration { name: c"lease-ms", least_ms: 1 }),
-        ..Row::PLAIN
+    LEASE = OptionRow {
+        value: Some(OptionValue::Duration { name: c"lease-ms", least_ms: 1 }),
+        ..OptionRow::PLAIN
     };
     /// `COUNTLAPSED`: a reservation whose lease ends counts as an event of that moment.
-    COUNTLAPSED = Row { period_0: Some(Error::SemaphoreCounts), ..Row::PLAIN };
+    COUNTLAPSED = OptionRow { period_0: Some(Error::SemaphoreCounts), ..OptionRow::PLAIN };
     /// `ID id`: what the caller calls it.
-    ID = Row {
-        value: Some(Value::Word { name: c"id", most_bytes: MAX_ID, error: Error::Id }),
-        ..Row::PLAIN
+    ID = OptionRow {
+        value: Some(OptionValue::Word { name: c"id", most_bytes: MAX_ID, error: Error::Id }),
+        ..OptionRow::PLAIN
     };
     /// `BLOCK ms`: wait so long at most; 0 is for ever.
-    BLOCK = Row {
-        value: Some(Value::Duration { name: c"block-ms", least_ms: 0 }),
+    BLOCK = OptionRow {
+        value: Some(OptionValue::Duration { name: c"block-ms", least_ms: 0 }),
         choice: Some(c"wait"),
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `AHEAD ms`: take what can be had within that time.
-    AHEAD = Row {
-        value: Some(Value::Duration { name: c"ahead-ms", least_ms: 1 }),
+    AHEAD = OptionRow {
+        value: Some(OptionValue::Duration { name: c"ahead-ms", least_ms: 1 }),
         excludes: Known::LEAVE.union(Known::ATMOST).union(Known::BLOCK),
         least_quantity: 0,
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `BAN ms`: a denial closes the key for so long.
-    BAN = Row {
-        value: Some(Value::Duration { name: c"ban-ms", least_ms: 1 }),
+    BAN = OptionRow {
+        value: Some(OptionValue::Duration { name: c"ban-ms", least_ms: 1 }),
         excludes: Known::ATMOST.union(Known::FORCE).union(Known::BLOCK).union(Known::AHEAD),
         least_quantity: 1,
         says_limit: true,
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `CHECK`: must be allowed, and takes nothing.
-    CHECK = Row {
+    CHECK = OptionRow {
         excludes: Known::ID
             .union(Known::LEASE)
             .union(Known::COUNTLAPSED)
             .union(Known::COUNTDENIED)
             .union(Known::BAN)
             .union(Known::SHADOW),
-        ..Row::PLAIN
+        ..OptionRow::PLAIN
     };
     /// `SHADOW`: is told, and never denies the call.
-    SHADOW = Row { excludes: Known::COUNTDENIED, ..Row::PLAIN };
+    SHADOW = OptionRow { excludes: Known::COUNTDENIED, ..OptionRow::PLAIN };
     /// `COUNT n`: so many rows at most.
-    COUNT = Row {
-        value: Some(Value::Integer { name: c"count", least: 1, most: MOST }),
-        ..Row::PLAIN
+    COUNT = OptionRow {
+        value: Some(OptionValue::Integer { name: c"count", least: 1, most: MOST }),
+        ..OptionRow::PLAIN
     };
     /// `RESET`: forget what is shown.
-    RESET = Row::PLAIN;
+    RESET = OptionRow::PLAIN;
     /// `MS`: times in milliseconds.
-    MS = Row::PLAIN;
+    MS = OptionRow::PLAIN;
 }
 
 /// Which options go with which commands.
@@ -194,7 +194,7 @@ impl Known {
     }
 
     /// The rows of these options, in the order of [`TABLE`].
-    pub fn rows(self) -> impl Iterator<Item = &'static Row> {
+    pub fn rows(self) -> impl Iterator<Item = &'static OptionRow> {
         let mut left = self.bits();
         std::iter::from_fn(move || {
             let row = row_of(left)?;
@@ -206,7 +206,7 @@ impl Known {
 
 /// The row of the lowest flag in `bits`.
 #[inline]
-fn row_of(bits: u32) -> Option<&'static Row> {
+fn row_of(bits: u32) -> Option<&'static OptionRow> {
     TABLE.get(usize::try_from(bits.trailing_zeros()).ok()?)
 }
 
@@ -215,7 +215,7 @@ const MOST: u64 = i64::MAX.unsigned_abs();
 
 /// An option: what follows its name, and what may stand beside it.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct OptionRow {
     /// The option.
     pub option: Known,
     /// Its name, in upper case.
@@ -223,7 +223,7 @@ pub struct Row {
     /// The same for COMMAND DOCS.
     pub token: &'static CStr,
     /// What follows its name.
-    pub value: Option<Value>,
+    pub value: Option<OptionValue>,
     /// The error for a wrong value.
     pub error: Error,
     /// The place of its value in [`Options`].
@@ -248,7 +248,7 @@ pub struct Row {
 
 /// What follows the name of an option. The name of the value is that in COMMAND DOCS.
 #[derive(Clone, Copy, Debug)]
-pub enum Value {
+pub enum OptionValue {
     /// An integer in this range.
     Integer {
         /// Its name.
@@ -286,9 +286,9 @@ pub enum Value {
     },
 }
 
-impl Row {
+impl OptionRow {
     /// What is not said in a row: an option without a value, which may stand beside everything.
-    const PLAIN: Row = Row {
+    const PLAIN: OptionRow = OptionRow {
         option: Known::empty(),
         name: "",
         token: c"",
@@ -306,7 +306,7 @@ impl Row {
     };
 
     /// Whether the options of both rows exclude each other.
-    pub fn clashes_with(&self, other: &Row) -> bool {
+    pub fn clashes_with(&self, other: &OptionRow) -> bool {
         self.excludes.contains(other.option) || other.excludes.contains(self.option)
     }
 
@@ -332,25 +332,30 @@ impl Row {
 }
 
 /// Completes a row.
-const fn named_row(option: Known, name: &'static str, token: &'static str, row: Row) -> Row {
+const fn named_row(
+    option: Known,
+    name: &'static str,
+    token: &'static str,
+    row: OptionRow,
+) -> OptionRow {
     let error = match row.value {
-        Some(Value::Integer { least, most, .. }) => Error::OptionInteger(name, least, most),
-        Some(Value::Duration { least_ms, .. }) => Error::OptionDuration(name, least_ms),
-        Some(Value::Start { .. }) => Error::From,
-        Some(Value::Zone { .. }) => Error::Zone,
-        Some(Value::Word { error, .. }) => error,
+        Some(OptionValue::Integer { least, most, .. }) => Error::OptionInteger(name, least, most),
+        Some(OptionValue::Duration { least_ms, .. }) => Error::OptionDuration(name, least_ms),
+        Some(OptionValue::Start { .. }) => Error::From,
+        Some(OptionValue::Zone { .. }) => Error::Zone,
+        Some(OptionValue::Word { error, .. }) => error,
         None => Error::internal(),
     };
     let token = match CStr::from_bytes_with_nul(token.as_bytes()) {
         Ok(token) => token,
         Err(_) => c"",
     };
-    Row { option, name, token, error, ..row }
+    OptionRow { option, name, token, error, ..row }
 }
 
 /// Numbers the rows whose values are kept in the same list of [`Options`].
 #[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
-const fn with_slots<const N: usize>(mut rows: [Row; N]) -> [Row; N] {
+const fn with_slots<const N: usize>(mut rows: [OptionRow; N]) -> [OptionRow; N] {
     let mut at = 0;
     while at < N {
         if let Some(value) = rows[at].value {
@@ -363,7 +368,7 @@ const fn with_slots<const N: usize>(mut rows: [Row; N]) -> [Row; N] {
 
 /// How many of the first `end` rows have values that are kept in the same list as `value`.
 #[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
-const fn slots_before(rows: &[Row], end: usize, value: Value) -> usize {
+const fn slots_before(rows: &[OptionRow], end: usize, value: OptionValue) -> usize {
     let (mut at, mut slots) = (0, 0usize);
     while at < end {
         if let Some(other) = rows[at].value {
@@ -374,22 +379,22 @@ const fn slots_before(rows: &[Row], end: usize, value: Value) -> usize {
     slots
 }
 
-impl Value {
+impl OptionValue {
     /// Whether values of both kinds are kept in the same list.
-    const fn is_kept_as(self, other: Value) -> bool {
+    const fn is_kept_as(self, other: OptionValue) -> bool {
         match self {
-            Value::Integer { .. } | Value::Duration { .. } => {
-                matches!(other, Value::Integer { .. } | Value::Duration { .. })
+            OptionValue::Integer { .. } | OptionValue::Duration { .. } => {
+                matches!(other, OptionValue::Integer { .. } | OptionValue::Duration { .. })
             }
-            Value::Start { .. } => matches!(other, Value::Start { .. }),
-            Value::Zone { .. } => matches!(other, Value::Zone { .. }),
-            Value::Word { .. } => matches!(other, Value::Word { .. }),
+            OptionValue::Start { .. } => matches!(other, OptionValue::Start { .. }),
+            OptionValue::Zone { .. } => matches!(other, OptionValue::Zone { .. }),
+            OptionValue::Word { .. } => matches!(other, OptionValue::Word { .. }),
         }
     }
 
     /// The error for a `word` that is no such value, if it is not that of the row.
     fn special_error(self, word: &[u8]) -> Option<Error> {
-        let special = matches!(self, Value::Start { .. })
+        let special = matches!(self, OptionValue::Start { .. })
             && Start::parse(word) == Err(AnchorError::NoSuchDay);
         special.then_some(Error::NoSuchDay)
     }
@@ -397,17 +402,17 @@ impl Value {
     /// The value that `word` spells.
     fn read(self, word: &[u8]) -> Option<Parsed<'_>> {
         match self {
-            Value::Integer { least, most, .. } => {
+            OptionValue::Integer { least, most, .. } => {
                 let value = u64::try_from(parse_i64(word)?).ok()?;
                 (least..=most).contains(&value).then_some(Parsed::Number(value))
             }
-            Value::Duration { least_ms, .. } => {
+            OptionValue::Duration { least_ms, .. } => {
                 let ms = duration_ms(word)?;
                 (least_ms..=YEAR_MS).contains(&ms).then_some(Parsed::Number(ms))
             }
-            Value::Start { .. } => Start::parse(word).ok().map(Parsed::Start),
-            Value::Zone { .. } => zones(|zones| zones.named(word)).map(Parsed::Zone),
-            Value::Word { most_bytes, .. } => {
+            OptionValue::Start { .. } => Start::parse(word).ok().map(Parsed::Start),
+            OptionValue::Zone { .. } => zones(|zones| zones.named(word)).map(Parsed::Zone),
+            OptionValue::Word { most_bytes, .. } => {
                 (1..=most_bytes).contains(&word.len()).then_some(Parsed::Word(word))
             }
         }
@@ -470,13 +475,13 @@ pub struct Options<'a> {
 }
 
 const NUMBERS: usize =
-    slots_before(&TABLE, TABLE.len(), Value::Integer { name: c"", least: 0, most: 0 });
-const STARTS: usize = slots_before(&TABLE, TABLE.len(), Value::Start { name: c"" });
-const ZONES: usize = slots_before(&TABLE, TABLE.len(), Value::Zone { name: c"" });
+    slots_before(&TABLE, TABLE.len(), OptionValue::Integer { name: c"", least: 0, most: 0 });
+const STARTS: usize = slots_before(&TABLE, TABLE.len(), OptionValue::Start { name: c"" });
+const ZONES: usize = slots_before(&TABLE, TABLE.len(), OptionValue::Zone { name: c"" });
 const WORDS: usize = slots_before(
     &TABLE,
     TABLE.len(),
-    Value::Word { name: c"", most_bytes: 0, error: Error::internal() },
+    OptionValue::Word { name: c"", most_bytes: 0, error: Error::internal() },
 );
 
 impl<'a> Options<'a> {
@@ -537,7 +542,7 @@ impl<'a> Options<'a> {
 
     /// Whether the option might stand beside those that were given, and beside this quantity.
     pub fn permit(&self, option: Known, quantity: i64) -> bool {
-        let clashes = |row: &Row| self.given.rows().any(|other| row.clashes_with(other));
+        let clashes = |row: &OptionRow| self.given.rows().any(|other| row.clashes_with(other));
         option.rows().all(|row| quantity >= row.least_quantity && !clashes(row))
     }
 
@@ -551,10 +556,13 @@ impl<'a> Options<'a> {
     #[inline]
     pub fn number(&self, option: Known) -> Option<u64> {
         match self.place(option)? {
-            (Value::Integer { .. } | Value::Duration { .. }, slot) => {
+            (OptionValue::Integer { .. } | OptionValue::Duration { .. }, slot) => {
                 self.numbers.get(slot).copied()
             }
-            (Value::Start { .. } | Value::Zone { .. } | Value::Word { .. }, _) => None,
+            (
+                OptionValue::Start { .. } | OptionValue::Zone { .. } | OptionValue::Word { .. },
+                _,
+            ) => None,
         }
     }
 
@@ -562,7 +570,7 @@ impl<'a> Options<'a> {
     #[inline]
     pub fn start(&self, option: Known) -> Option<Start> {
         match self.place(option)? {
-            (Value::Start { .. }, slot) => self.starts.get(slot).copied()?,
+            (OptionValue::Start { .. }, slot) => self.starts.get(slot).copied()?,
             _ => None,
         }
     }
@@ -571,7 +579,7 @@ impl<'a> Options<'a> {
     #[inline]
     pub fn zone(&self, option: Known) -> Option<Zone> {
         match self.place(option)? {
-            (Value::Zone { .. }, slot) => self.zones.get(slot).copied()?,
+            (OptionValue::Zone { .. }, slot) => self.zones.get(slot).copied()?,
             _ => None,
         }
     }
@@ -580,14 +588,14 @@ impl<'a> Options<'a> {
     #[inline]
     pub fn word(&self, option: Known) -> Option<&'a [u8]> {
         match self.place(option)? {
-            (Value::Word { .. }, slot) => self.words.get(slot).copied(),
+            (OptionValue::Word { .. }, slot) => self.words.get(slot).copied(),
             _ => None,
         }
     }
 
     /// Where the value of an option is kept, if it was given.
     #[inline]
-    fn place(&self, option: Known) -> Option<(Value, usize)> {
+    fn place(&self, option: Known) -> Option<(OptionValue, usize)> {
         if !self.has(option) {
             return None;
         }
@@ -623,11 +631,12 @@ mod tests {
         let rows = || TABLE.iter().filter(|row| row.value.is_some());
         // An offset of so many minutes is a zone, too, and without its sign a time of day.
         let words: Vec<_> = (10..).take(rows().count()).map(|it| format!("+00:{it}")).collect();
-        let is_number =
-            |row: &Row| matches!(row.value, Some(Value::Integer { .. } | Value::Duration { .. }));
+        let is_number = |row: &OptionRow| {
+            matches!(row.value, Some(OptionValue::Integer { .. } | OptionValue::Duration { .. }))
+        };
         for (row, word) in rows().zip(&words) {
             let word = match row.value {
-                Some(Value::Start { .. }) => &word[1..],
+                Some(OptionValue::Start { .. }) => &word[1..],
                 _ if is_number(row) => &word[4..],
                 _ => word,
             };

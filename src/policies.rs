@@ -50,7 +50,7 @@ pub struct Counts {
 }
 
 /// A row of the table.
-struct Row {
+struct PolicyEntry {
     policy: Arc<Policy>,
     /// The definition without the name, with single blanks.
     definition: String,
@@ -58,18 +58,18 @@ struct Row {
 }
 
 /// A table as it was set.
-struct Table {
+struct PolicyTable {
     /// As it was given.
     text: Vec<u8>,
-    rows: BTreeMap<Vec<u8>, Row>,
+    rows: BTreeMap<Vec<u8>, PolicyEntry>,
     by_id: BTreeMap<u64, Arc<Counts>>,
     last_id: u64,
     /// The text of the table before, and the rows that went with it. A CONFIG SET that fails at another setting sets
     /// the old text again.
-    before: (Vec<u8>, BTreeMap<Vec<u8>, Row>),
+    before: (Vec<u8>, BTreeMap<Vec<u8>, PolicyEntry>),
 }
 
-static TABLE: UnderLock<Table> = UnderLock::new(Table {
+static TABLE: UnderLock<PolicyTable> = UnderLock::new(PolicyTable {
     text: Vec::new(),
     rows: BTreeMap::new(),
     by_id: BTreeMap::new(),
@@ -89,7 +89,7 @@ pub fn text() -> Vec<u8> {
 
 /// How a call on a policy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum PolicyVerdict {
     /// It was allowed.
     Allowed,
     /// It was denied.
@@ -99,13 +99,13 @@ pub enum Ended {
 }
 
 /// Counts a call on the policy of this number. One that is no longer in the table is not counted.
-pub fn count(id: u64, ended: Ended) {
+pub fn count(id: u64, ended: PolicyVerdict) {
     TABLE.with(|table| {
         let Some(counts) = table.by_id.get(&id) else { return };
         match ended {
-            Ended::Allowed => &counts.allowed,
-            Ended::Denied => &counts.denied,
-            Ended::ShadowDenied => &counts.shadow_denied,
+            PolicyVerdict::Allowed => &counts.allowed,
+            PolicyVerdict::Denied => &counts.denied,
+            PolicyVerdict::ShadowDenied => &counts.shadow_denied,
         }
         .add(1);
     });
@@ -130,7 +130,7 @@ pub fn replace(text: &[u8], definitions: Definitions) {
                 }
             };
             let policy = Arc::new(Policy { id, given, shape, ban_ms, shadow });
-            rows.insert(name, Row { policy, definition, counts });
+            rows.insert(name, PolicyEntry { policy, definition, counts });
         }
         table.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
         let gone = std::mem::replace(&mut table.rows, rows);
@@ -149,7 +149,7 @@ pub fn unload() {
 }
 
 /// A policy as an operator sees it.
-pub struct Listed {
+pub struct PolicyRow {
     /// Its name.
     pub name: String,
     /// Its definition without the name.
@@ -159,11 +159,11 @@ pub struct Listed {
 }
 
 /// All policies, in the order of the bytes of their names.
-pub fn list() -> Vec<Listed> {
+pub fn list() -> Vec<PolicyRow> {
     TABLE.with(|table| {
         let listed = table.rows.iter().map(|(name, row)| {
             let Counts { allowed, denied, shadow_denied } = &*row.counts;
-            Listed {
+            PolicyRow {
                 name: String::from_utf8_lossy(name).into_owned(),
                 definition: row.definition.clone(),
                 counts: [allowed.get(), denied.get(), shadow_denied.get()],

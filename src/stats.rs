@@ -42,11 +42,11 @@ impl CommandStats {
     }
 
     /// Counts the end of a call. This is the only place where calls are counted.
-    pub fn count<E>(&self, result: &Result<Replied, E>) {
+    pub fn count<E>(&self, result: &Result<CallResult, E>) {
         match result {
-            Ok(Replied::Allowed) => self.allowed.add(1),
-            Ok(Replied::Denied) => self.denied.add(1),
-            Ok(Replied::Later) => {}
+            Ok(CallResult::Allowed) => self.allowed.add(1),
+            Ok(CallResult::Denied) => self.denied.add(1),
+            Ok(CallResult::Later) => {}
             Err(_) => self.errors.add(1),
         }
     }
@@ -55,7 +55,7 @@ impl CommandStats {
 /// What a call was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Replied {
+pub enum CallResult {
     /// It was allowed, or only looked.
     Allowed,
     /// It was denied.
@@ -64,13 +64,13 @@ pub enum Replied {
     Later,
 }
 
-impl Replied {
+impl CallResult {
     /// Allowed or denied.
-    pub fn of(allowed: bool) -> Replied {
+    pub fn of(allowed: bool) -> CallResult {
         if allowed {
-            Replied::Allowed
+            CallResult::Allowed
         } else {
-            Replied::Denied
+            CallResult::Denied
         }
     }
 }

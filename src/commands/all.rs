@@ -10,17 +10,17 @@
 
 use super::arguments::{is_else, Arguments, Clause, Family};
 use super::{now_us, reply};
-use crate::attempt::{attempt_all, Done, Part};
+use crate::attempt::{attempt_all, Part, PartReply};
 use crate::blocking;
 use crate::error::Error;
 use crate::observe;
 use crate::options::Known;
-use crate::policies::Ended;
+use crate::policies::PolicyVerdict;
 use crate::redis::call::Call;
 use crate::redis::slots::{spread, Spread};
-use crate::state::Spot;
-use crate::stats::Replied;
-use engine::all::{speakers, together, Share};
+use crate::state::KeyContext;
+use crate::stats::CallResult;
+use engine::all::{speakers, together, PartDecision};
 use engine::decision::TimeUnit;
 use engine::judge::Mode;
 
@@ -28,26 +28,29 @@ use engine::judge::Mode;
 const MOST_KEYS: u64 = 64;
 
 /// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
-pub fn all(call: &Call, _known: Known) -> Result<Replied, Error> {
+pub fn all(call: &Call, _known: Known) -> Result<CallResult, Error> {
     run(call, Mode::Final)
 }
 
 /// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
-pub fn all_ro(call: &Call, _known: Known) -> Result<Replied, Error> {
+pub fn all_ro(call: &Call, _known: Known) -> Result<CallResult, Error> {
     run(call, Mode::Look)
 }
 
-fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
-    let (spots, first_clause) = keys(call)?;
+fn run(call: &Call, mode: Mode) -> Result<CallResult, Error> {
+    let (key_ctxs, first_clause) = keys(call)?;
     // All errors of arguments come before those of the keys.
-    let (mut clauses, unit) = clauses(call, spots.len(), first_clause)?;
+    let (mut clauses, unit) = clauses(call, key_ctxs.len(), first_clause)?;
     clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
     if mode != Mode::Look {
         // Calls that wait come first.
-        spots.iter().for_each(|spot| blocking::wake_key(*spot));
+        key_ctxs.iter().for_each(|key_ctx| blocking::wake_key(*key_ctx));
     }
-    let parts: Vec<_> =
-        spots.into_iter().zip(&clauses).map(|(spot, clause)| part(spot, clause, mode)).collect();
+    let parts: Vec<_> = key_ctxs
+        .into_iter()
+        .zip(&clauses)
+        .map(|(key_ctx, clause)| part(key_ctx, clause, mode))
+        .collect();
     let (allowed, done) = attempt_all(&parts, mode)?;
     let shares: Vec<_> = parts.iter().zip(&done).map(|(part, done)| part.share(done)).collect();
     if mode != Mode::Look {
@@ -63,48 +66,50 @@ fn run(call: &Call, mode: Mode) -> Result<Replied, Error> {
     for done in &done {
         let _ = reply::answer(ctx, &done.answer);
     }
-    Ok(Replied::of(allowed))
+    Ok(CallResult::of(allowed))
 }
 
 /// A clause on its key, and what those who wait on the key mean for it: nothing where it only looks.
-fn part<'c>(spot: Spot<'c>, clause: &'c Clause, mode: Mode) -> Part<'c> {
+fn part<'c>(key_ctx: KeyContext<'c>, clause: &'c Clause, mode: Mode) -> Part<'c> {
     let Clause { request, check, shadow, group } = clause;
     let writes = mode != Mode::Look;
     Part {
-        spot,
+        key_ctx,
         request,
         check: *check,
         shadow: *shadow,
         group: *group,
-        barred: writes && request.takes() && blocking::is_barred(spot, request.leave()),
-        id_waits: writes && request.id().is_some_and(|id| blocking::is_waiting(spot, id)),
+        barred: writes && request.takes() && blocking::is_barred(key_ctx, request.leave()),
+        id_waits: writes && request.id().is_some_and(|id| blocking::is_waiting(key_ctx, id)),
     }
 }
 
 /// Notes how the parts ended: policies count choices, and every clause of a group that denied; of such a group one denial
 /// is noted, on the key of the clause that speaks for it.
-fn note(parts: &[Part], done: &[Done], shares: &[Share], call_allowed: bool) {
+fn note(parts: &[Part], done: &[PartReply], shares: &[PartDecision], call_allowed: bool) {
     let has_choice = |group: usize| {
         done.iter().zip(shares).any(|(done, share)| done.choice && share.group == group)
     };
     for ((part, done), share) in parts.iter().zip(done).zip(shares) {
         let request = part.request;
         match (done.choice, done.allowed) {
-            (true, true) if call_allowed => observe::count(request, Ended::Allowed),
-            (true, false) => observe::count(request, Ended::ShadowDenied),
-            (false, _) if !has_choice(share.group) => observe::count(request, Ended::Denied),
+            (true, true) if call_allowed => observe::count(request, PolicyVerdict::Allowed),
+            (true, false) => observe::count(request, PolicyVerdict::ShadowDenied),
+            (false, _) if !has_choice(share.group) => {
+                observe::count(request, PolicyVerdict::Denied)
+            }
             _ => {}
         }
     }
     for (at, ..) in speakers(shares).filter(|(_, share, _)| !has_choice(share.group)) {
         if let Some(part) = parts.get(at).filter(|part| part.request.takes()) {
-            observe::note_denial(part.spot);
+            observe::note_denial(part.key_ctx);
         }
     }
 }
 
 /// The keys of a call, and where its clauses begin.
-fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
+fn keys<'c>(call: &Call<'c>) -> Result<(Vec<KeyContext<'c>>, usize), Error> {
     // Before 7.0 the server does not know the arity.
     if call.len() < 3 {
         return Err(Error::Arity);
@@ -116,17 +121,17 @@ fn keys<'c>(call: &Call<'c>) -> Result<(Vec<Spot<'c>>, usize), Error> {
     }
     // One instant for all, also where the server does not freeze the time of a command.
     let (ctx, now_us) = (call.context(), now_us()?);
-    let mut spots: Vec<Spot> = Vec::new();
+    let mut key_ctxs: Vec<KeyContext> = Vec::new();
     let first_clause = usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
     for at in 2..first_clause {
         let name = call.key_at(at).ok_or(Error::Clauses)?;
-        if spots.iter().any(|other| other.name.as_bytes() == name.as_bytes()) {
+        if key_ctxs.iter().any(|other| other.name.as_bytes() == name.as_bytes()) {
             return Err(Error::KeyTwice);
         }
-        spots.push(Spot { ctx, name, now_us });
+        key_ctxs.push(KeyContext { ctx, name, now_us });
     }
     match spread(call, 2..first_clause) {
-        Spread::None => Ok((spots, first_clause)),
+        Spread::None => Ok((key_ctxs, first_clause)),
         Spread::Slots => Err(Error::CrossSlot),
         Spread::Nodes => Err(Error::TryAgain),
     }

@@ -67,32 +67,32 @@ impl Family {
 
 /// Where words come from.
 #[derive(Clone, Copy)]
-pub enum Words<'c, 'a> {
+pub enum ArgumentWords<'c, 'a> {
     /// The arguments of a call.
     Call(&'c Call<'a>),
     /// A definition.
     List(&'c [&'a [u8]]),
 }
 
-impl<'a> Words<'_, 'a> {
+impl<'a> ArgumentWords<'_, 'a> {
     fn get(&self, at: usize) -> Option<&'a [u8]> {
         match self {
-            Words::Call(call) => call.argument(at),
-            Words::List(words) => words.get(at).copied(),
+            ArgumentWords::Call(call) => call.argument(at),
+            ArgumentWords::List(words) => words.get(at).copied(),
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Words::Call(call) => call.len(),
-            Words::List(words) => words.len(),
+            ArgumentWords::Call(call) => call.len(),
+            ArgumentWords::List(words) => words.len(),
         }
     }
 }
 
 /// Reads arguments one after the other.
 pub struct Arguments<'c, 'a> {
-    words: Words<'c, 'a>,
+    words: ArgumentWords<'c, 'a>,
     next: usize,
 }
 
@@ -104,12 +104,12 @@ impl<'c, 'a> Arguments<'c, 'a> {
 
     /// From argument number `next` on; 0 is the command's name.
     pub fn from(call: &'c Call<'a>, next: usize) -> Self {
-        Arguments { words: Words::Call(call), next }
+        Arguments { words: ArgumentWords::Call(call), next }
     }
 
     /// All words of a definition.
     pub fn of(words: &'c [&'a [u8]]) -> Self {
-        Arguments { words: Words::List(words), next: 0 }
+        Arguments { words: ArgumentWords::List(words), next: 0 }
     }
 
     /// The very last argument, if it comes next and is `word`.
@@ -353,7 +353,7 @@ pub fn check_id(id: &[u8]) -> Result<(), Error> {
 mod tests {
     use super::super::definitions;
     use super::*;
-    use crate::options::{Row, Value, TABLE};
+    use crate::options::{OptionRow, OptionValue, TABLE};
     use engine::reservation::YEAR_MS;
 
     /// Who takes options.
@@ -419,18 +419,22 @@ mod tests {
     }
 
     /// The option with a value that it may have.
-    fn spelled(row: &Row) -> String {
+    fn spelled(row: &OptionRow) -> String {
         match row.value {
             None => row.name.into(),
-            Some(Value::Integer { least, .. }) => format!("{} {}", row.name, least + 1),
-            Some(Value::Duration { least_ms, .. }) => format!("{} {}", row.name, least_ms + 1),
-            Some(Value::Start { .. }) => format!("{} 2026-11-02", row.name),
-            Some(Value::Zone { .. } | Value::Word { .. }) => format!("{} UTC", row.name),
+            Some(OptionValue::Integer { least, .. }) => format!("{} {}", row.name, least + 1),
+            Some(OptionValue::Duration { least_ms, .. }) => {
+                format!("{} {}", row.name, least_ms + 1)
+            }
+            Some(OptionValue::Start { .. }) => format!("{} 2026-11-02", row.name),
+            Some(OptionValue::Zone { .. } | OptionValue::Word { .. }) => {
+                format!("{} UTC", row.name)
+            }
         }
     }
 
     /// The same with what it needs.
-    fn complete(row: &Row) -> String {
+    fn complete(row: &OptionRow) -> String {
         let needed = row.needs.rows().map(spelled);
         needed.chain([spelled(row)]).collect::<Vec<_>>().join(" ")
     }
@@ -464,25 +468,25 @@ mod tests {
         let plus = |value: u64, more: i128| (i128::from(value) + more).to_string();
         for row in &TABLE {
             let (good, bad): (Vec<String>, Vec<String>) = match row.value {
-                Some(Value::Integer { least, most, .. }) => (
+                Some(OptionValue::Integer { least, most, .. }) => (
                     vec![plus(least, 0), plus(most, 0)],
                     [plus(least, -1), plus(most, 1), plus(u64::MAX, 2), "1s".into()]
                         .into_iter()
                         .chain(no_numbers())
                         .collect(),
                 ),
-                Some(Value::Duration { least_ms, .. }) => (
+                Some(OptionValue::Duration { least_ms, .. }) => (
                     vec![plus(least_ms, 0), plus(YEAR_MS, 0), "52w".into(), "5Min".into()],
                     [plus(least_ms, -1), plus(YEAR_MS, 1), "53w".into(), "1y".into()]
                         .into_iter()
                         .chain(no_numbers())
                         .collect(),
                 ),
-                Some(Value::Word { most_bytes, .. }) => {
+                Some(OptionValue::Word { most_bytes, .. }) => {
                     let word = |bytes| "x".repeat(bytes);
                     (vec![word(1), word(most_bytes)], vec![String::new(), word(most_bytes + 1)])
                 }
-                Some(Value::Start { .. }) => (
+                Some(OptionValue::Start { .. }) => (
                     [
                         "first",
                         "FIRST",
@@ -498,7 +502,7 @@ mod tests {
                         .map(String::from)
                         .into(),
                 ),
-                Some(Value::Zone { .. }) => (
+                Some(OptionValue::Zone { .. }) => (
                     vec!["UTC".into(), "+08:00".into()],
                     ["", "1", "Mars"].map(String::from).into(),
                 ),

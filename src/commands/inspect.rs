@@ -1,28 +1,28 @@
 //! RL.INFO: what lies under a key, for a person who asks why it is limited.
 
 use super::arguments::Arguments;
-use super::spot;
+use super::key_ctx;
 use crate::blocking;
 use crate::error::Error;
 use crate::options::Known;
 use crate::redis::call::Call;
 use crate::redis::context::Context;
 use crate::state::inspect::{contents, BucketContents, Contents, WindowContents};
-use crate::stats::Replied;
+use crate::stats::CallResult;
 
 /// `RL.INFO key`
-pub fn info(call: &Call, _known: Known) -> Result<Replied, Error> {
+pub fn info(call: &Call, _known: Known) -> Result<CallResult, Error> {
     if Arguments::after_key(call).remaining() > 0 {
         return Err(Error::Arity);
     }
-    let (ctx, spot) = (call.context(), spot(call)?);
-    let found = contents(spot)?;
-    let waiting = blocking::waiting_on(spot);
+    let (ctx, key_ctx) = (call.context(), key_ctx(call)?);
+    let found = contents(key_ctx)?;
+    let waiting = blocking::waiting_on(key_ctx);
     let (fields, kind) = match &found.kind {
         // A key without state may have a line: calls wait for a semaphore of 0.
         Contents::Nothing => {
             ctx.reply_map(0);
-            return Ok(Replied::Allowed);
+            return Ok(CallResult::Allowed);
         }
         Contents::Bucket(_) => (6, "bucket"),
         Contents::Window(_) => (11, "window"),
@@ -38,7 +38,7 @@ pub fn info(call: &Call, _known: Known) -> Result<Replied, Error> {
     field(ctx, "ban", found.ban_us.div_ceil(1_000));
     field(ctx, "waiting", waiting);
     signed(ctx, "ttl", found.ttl_ms.map(i64::try_from));
-    Ok(Replied::Allowed)
+    Ok(CallResult::Allowed)
 }
 
 fn reply_bucket(ctx: Context, bucket: &BucketContents) {

@@ -12,13 +12,13 @@ pub mod take;
 use crate::error::Error;
 use crate::redis::call::Call;
 use crate::redis::clock;
-use crate::state::Spot;
+use crate::state::KeyContext;
 use engine::event::LAST_US;
 
 /// The key of `call`, which is its first argument, at the time of the command.
-fn spot<'c>(call: &Call<'c>) -> Result<Spot<'c>, Error> {
+fn key_ctx<'c>(call: &Call<'c>) -> Result<KeyContext<'c>, Error> {
     let name = call.key_at(1).ok_or(Error::Arity)?;
-    Ok(Spot { ctx: call.context(), name, now_us: now_us()? })
+    Ok(KeyContext { ctx: call.context(), name, now_us: now_us()? })
 }
 
 /// The time of the running command, in Unix microseconds.

@@ -1,39 +1,39 @@
 //! What commands reply.
 
-use crate::answer::{Answer, Sixth};
 use crate::redis::call::Call;
 use crate::redis::context::Context;
-use crate::stats::Replied;
+use crate::reply::{Reply, ReplyTail};
+use crate::stats::CallResult;
 use engine::decision::{Decision, TimeUnit, Verdict};
 use engine::reservation::Id;
 
 /// Replies an answer: five integers, and perhaps more elements.
-pub fn answer(ctx: Context, answer: &Answer) -> Replied {
+pub fn answer(ctx: Context, answer: &Reply) -> CallResult {
     let decision = &answer.decision;
     let verdict = decision.verdict;
     ctx.reply_array(match answer.sixth {
-        Sixth::Absent => 5,
-        Sixth::Granted | Sixth::GoAfter | Sixth::Id(_) => 6,
-        Sixth::IdOfPart(..) => 8,
+        ReplyTail::Absent => 5,
+        ReplyTail::Granted | ReplyTail::GoAfter | ReplyTail::Id(_) => 6,
+        ReplyTail::IdOfPart(..) => 8,
     });
     integers(ctx, decision, answer.unit, verdict.limited(), verdict.retry_after_us());
     match &answer.sixth {
-        Sixth::Absent => {}
-        Sixth::Granted => ctx.reply_integer(decision.verdict.taken()),
-        Sixth::GoAfter => match decision.verdict {
+        ReplyTail::Absent => {}
+        ReplyTail::Granted => ctx.reply_integer(decision.verdict.taken()),
+        ReplyTail::GoAfter => match decision.verdict {
             Verdict::Allowed { go_after_us, .. } => {
                 ctx.reply_integer(answer.unit.round_up(go_after_us));
             }
             Verdict::Denied { .. } | Verdict::Never => ctx.reply_signed(-1),
         },
-        Sixth::Id(made) => id(ctx, made.as_ref()),
-        Sixth::IdOfPart(made, running) => {
+        ReplyTail::Id(made) => id(ctx, made.as_ref()),
+        ReplyTail::IdOfPart(made, running) => {
             id(ctx, made.as_ref());
             ctx.reply_integer(decision.verdict.taken());
             ctx.reply_integer(u64::try_from(*running).unwrap_or(u64::MAX));
         }
     }
-    Replied::of(answer.allowed())
+    CallResult::of(answer.allowed())
 }
 
 /// Replies the id of a reservation, or nil.
@@ -63,7 +63,7 @@ pub fn integers(
 }
 
 /// Replies how many reservations were settled.
-pub fn settled(call: &Call, settled: u64) -> Replied {
+pub fn settled(call: &Call, settled: u64) -> CallResult {
     call.context().reply_integer(settled);
-    Replied::of(settled > 0)
+    CallResult::of(settled > 0)
 }

@@ -5,11 +5,11 @@ use crate::error::Error;
 use crate::options::{Known, Options};
 use crate::redis::call::Call;
 use crate::redis::clock;
-use crate::stats::Replied;
+use crate::stats::CallResult;
 use crate::{observe, policies};
 
 /// `RL.POLICIES`
-pub fn policies(call: &Call, _known: Known) -> Result<Replied, Error> {
+pub fn policies(call: &Call, _known: Known) -> Result<CallResult, Error> {
     if call.len() != 1 {
         return Err(Error::Arity);
     }
@@ -22,11 +22,11 @@ pub fn policies(call: &Call, _known: Known) -> Result<Replied, Error> {
         ctx.reply_text(one.definition.as_bytes());
         one.counts.iter().for_each(|count| ctx.reply_integer(*count));
     }
-    Ok(Replied::Allowed)
+    Ok(CallResult::Allowed)
 }
 
 /// `RL.TOP [COUNT n] [RESET]`
-pub fn top_keys(call: &Call, known: Known) -> Result<Replied, Error> {
+pub fn top_keys(call: &Call, known: Known) -> Result<CallResult, Error> {
     let mut options = Options::new();
     Arguments::from(call, 1).options(&mut options, known, false)?;
     let most = usize::try_from(options.number(Known::COUNT).unwrap_or(10)).unwrap_or(usize::MAX);
@@ -43,5 +43,5 @@ pub fn top_keys(call: &Call, known: Known) -> Result<Replied, Error> {
         ctx.reply_integer(count.count);
         ctx.reply_integer(count.over);
     }
-    Ok(Replied::Allowed)
+    Ok(CallResult::Allowed)
 }

@@ -1,6 +1,6 @@
 //! What is done when the server calls back for clients that wait, and for timers.
 
-use super::commands::answer_waiter;
+use super::registration::answer_waiter;
 use crate::blocking;
 use crate::error::Error;
 use crate::redis::handlers::WaitHandlers;

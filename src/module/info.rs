@@ -2,11 +2,11 @@
 
 use super::build;
 use crate::blocking;
-use crate::command::COMMANDS;
 use crate::policies;
 use crate::redis::info::{Info, Report};
 use crate::state::indexes;
 use crate::stats;
+use crate::table::COMMANDS;
 use std::ffi::CString;
 
 /// The section of INFO.

@@ -1,8 +1,8 @@
 //! What lies under a key, whatever kind of limit it is.
 
 use super::entries::EventReader;
-use super::window::WindowKey;
-use super::{Intent, Open, ServerKey, Spot};
+use super::window::ServerWindow;
+use super::{Intent, KeyContext, Open, ServerKey};
 use crate::error::Error;
 use crate::redis::key::Kind;
 use engine::ban::Bans;
@@ -58,33 +58,33 @@ pub struct WindowContents {
 }
 
 /// Reads a key. O(entries + reservations).
-pub fn contents(spot: Spot) -> Result<Found, Error> {
-    let mut key = Open::new(spot, Intent::Read)?;
+pub fn contents(key_ctx: KeyContext) -> Result<Found, Error> {
+    let mut key = Open::new(key_ctx, Intent::Read)?;
     let ttl_ms = key.reader().expires_at_ms();
-    let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(spot.now_us / 1_000));
+    let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(key_ctx.now_us / 1_000));
     let mut ban = None;
     let kind = match key.kind() {
         Kind::Empty => Contents::Nothing,
         Kind::String => {
             let stored = Stored::decode(key.reader().string()).ok_or(Error::NotTat)?;
             ban = stored.ban();
-            let full_in_us = stored.full_at_us().saturating_sub(spot.now_us);
+            let full_in_us = stored.full_at_us().saturating_sub(key_ctx.now_us);
             Contents::Bucket(BucketContents { full_in_us, debt_ns: stored.debt_ns() })
         }
         Kind::Zset => {
             drop(key);
-            let mut key = WindowKey::of(ServerKey { spot, intent: Intent::Read });
+            let mut key = ServerWindow::of(ServerKey { key_ctx, intent: Intent::Read });
             key.read(None)?;
             ban = key.ban();
-            Contents::Window(window(spot, &mut key)?)
+            Contents::Window(window(key_ctx, &mut key)?)
         }
         Kind::Other => return Err(Error::NotLimit),
     };
-    let ban_us = Bans::at(ban, spot.now_us).left_us();
+    let ban_us = Bans::at(ban, key_ctx.now_us).left_us();
     Ok(Found { kind, ban_us, ttl_ms })
 }
 
-fn window(spot: Spot, key: &mut WindowKey) -> Result<WindowContents, Error> {
+fn window(key_ctx: KeyContext, key: &mut ServerWindow) -> Result<WindowContents, Error> {
     let mut found = WindowContents::default();
     let (mut events, reservations): (EventReader, _) = key.split();
     found.entries = number(events.len());
@@ -95,7 +95,7 @@ fn window(spot: Spot, key: &mut WindowKey) -> Result<WindowContents, Error> {
         if event.denied {
             found.denied = found.denied.saturating_add(event.weight);
         }
-        let age = |us: u64| Some(spot.now_us.saturating_sub(us));
+        let age = |us: u64| Some(key_ctx.now_us.saturating_sub(us));
         found.oldest_us = found.oldest_us.or(age(event.first_us()));
         found.newest_us = age(event.newest_us);
         true

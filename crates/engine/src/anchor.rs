@@ -78,12 +78,12 @@ pub struct Series {
     /// What the wall shows where one of them begins, in seconds after midnight on 1 January 1970.
     pub start_s: i64,
     /// How far apart they are.
-    pub step: Step,
+    pub step: Spacing,
 }
 
 /// How far apart two windows are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Spacing {
     /// Seconds that pass.
     Seconds(i64),
     /// Days on the wall.
@@ -198,7 +198,7 @@ impl Anchor {
             return Err(unfit);
         }
         let start_s = day.saturating_mul(DAY_S).saturating_add(self.second.into());
-        Ok(Series { start_s, step: Step::of(period, kind) })
+        Ok(Series { start_s, step: Spacing::of(period, kind) })
     }
 }
 
@@ -304,18 +304,18 @@ impl Day {
     }
 }
 
-impl Step {
-    fn of(period: Period, kind: PeriodKind) -> Step {
+impl Spacing {
+    fn of(period: Period, kind: PeriodKind) -> Spacing {
         const DAY_MS: u64 = 86_400_000;
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         match (period.length(), period.unit()) {
-            (Length::Months(months), _) => Step::Months(months.into()),
-            (Length::Ms(ms), Unit::Day | Unit::Week) => Step::Days(signed(ms / DAY_MS)),
+            (Length::Months(months), _) => Spacing::Months(months.into()),
+            (Length::Ms(ms), Unit::Day | Unit::Week) => Spacing::Days(signed(ms / DAY_MS)),
             // Seconds that are a day or a week.
             (Length::Ms(ms), _) if matches!(kind, PeriodKind::Day | PeriodKind::Week) => {
-                Step::Days(signed(ms / DAY_MS))
+                Spacing::Days(signed(ms / DAY_MS))
             }
-            (Length::Ms(ms), _) => Step::Seconds(signed(ms / 1_000)),
+            (Length::Ms(ms), _) => Spacing::Seconds(signed(ms / 1_000)),
         }
     }
 }

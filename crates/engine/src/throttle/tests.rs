@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, RngSeed};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-#[path = "../../../../tests/support/gcra_table.rs"]
+#[path = "../../../../tests/support/src/gcra_table.rs"]
 mod gcra_table;
 
 /// 14 November 2023, 22:13:20 UTC, in microseconds.
@@ -66,15 +66,15 @@ fn look(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> Decision
 }
 
 /// One key and the clock.
-struct Key {
+struct TestKey {
     rate: Rate,
     stored: Option<Stored>,
     now_us: u64,
 }
 
-impl Key {
-    fn new(rate: Rate) -> Key {
-        Key { rate, stored: None, now_us: START_US }
+impl TestKey {
+    fn new(rate: Rate) -> TestKey {
+        TestKey { rate, stored: None, now_us: START_US }
     }
 
     fn call(&mut self, ask: &Ask) -> Result<Decision, Refused> {
@@ -114,7 +114,7 @@ impl Key {
 #[test]
 fn answers_as_throttled_and_redis_cell_do() {
     use gcra_table::{CASES, COUNT, MAX_BURST, PERIOD_MS};
-    let mut key = Key::new(rate(MAX_BURST, COUNT, PERIOD_MS));
+    let mut key = TestKey::new(rate(MAX_BURST, COUNT, PERIOD_MS));
     let ms = |us| i64::try_from(TimeUnit::Milliseconds.round_up(us)).unwrap();
     for (number, case) in CASES.iter().enumerate() {
         key.now_us = START_US.checked_add_signed(case.at_ms * 1000).unwrap();
@@ -200,7 +200,7 @@ fn giving_back_writes_only_where_there_is_a_debt() {
 #[test]
 fn what_was_taken_at_once_can_be_given_back_one_by_one() {
     for count in [3, 7, 999_999_937] {
-        let mut key = Key::new(rate(15, count, 1000));
+        let mut key = TestKey::new(rate(15, count, 1000));
         assert!(key.take(16).verdict.allowed());
         for remaining in 1..=16 {
             assert_eq!(key.take(-1).remaining, remaining);
@@ -225,7 +225,7 @@ fn a_bucket_shorter_than_the_resolution_forgets_a_state_from_the_future() {
 
 #[test]
 fn atmost_takes_what_there_is() {
-    let mut key = Key::new(rate(4, 1, 1000));
+    let mut key = TestKey::new(rate(4, 1, 1000));
     for (quantity, limited, taken, remaining, retry_after_us) in [
         (2, 0, 2, 3, None),
         (0, 0, 0, 3, None),
@@ -253,7 +253,7 @@ fn rates_that_fool_redis_cell_are_kept() {
         (10, 2_000_000_000, 1000),
         (0, 1_000_000_000_000, 1000),
     ] {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let mut admitted = 0;
         // Greedy: all that can be had, every 50 microseconds of one second.
         for _ in 0..=20_000 {
@@ -345,7 +345,7 @@ fn a_value_of_any_other_form_is_none_of_ours() {
 type Row<'a> = (i64, Ask, &'a str, u64, u64, Option<u64>, u64, u64);
 
 fn table(rate: Rate, rows: &[Row]) {
-    let mut key = Key::new(rate);
+    let mut key = TestKey::new(rate);
     for (number, row) in rows.iter().enumerate() {
         let (at_ms, ask, value, limited, remaining, retry, reset, go_after) = *row;
         key.now_us = START_US.checked_add_signed(at_ms * 1000).unwrap();
@@ -508,7 +508,7 @@ fn ahead_books_in_order_and_a_negative_quantity_cancels() {
 #[test]
 fn bookings_stand_to_the_microsecond() {
     // 300 a second: a unit takes 3333 and a third of a microsecond.
-    let mut key = Key::new(rate(0, 300, 1000));
+    let mut key = TestKey::new(rate(0, 300, 1000));
     assert!(key.passes());
     let mut goes = Vec::new();
     for _ in 0..6 {
@@ -552,7 +552,7 @@ fn leave_keeps_a_reserve_for_others() {
 
 #[test]
 fn a_debt_is_a_length_of_time_whatever_limit_wrote_it() {
-    let mut key = Key::new(rate(0, 1, 1000));
+    let mut key = TestKey::new(rate(0, 1, 1000));
     assert!(key.call(&force(4)).is_ok());
     assert_eq!(key.value(), "1700000004000000000+3000000000");
     // A bucket of ten seconds: of that debt none is left, and the next write says so.
@@ -588,7 +588,7 @@ fn no_debt_is_longer_than_a_hundred_years() {
         let told = throttle(&rate, None, START_US, &force(quantity));
         assert_eq!(told.is_ok(), fits, "{quantity}");
     }
-    let mut key = Key::new(rate);
+    let mut key = TestKey::new(rate);
     assert!(key.call(&force(YEARS_S + 1)).is_ok());
     assert_eq!(
         key.value(),
@@ -602,7 +602,7 @@ fn no_debt_is_longer_than_a_hundred_years() {
     assert!(key.call(&force(1)).is_ok());
     assert_eq!(key.call(&force(1)), Err(Refused::DebtTooLong));
     // A time that nineteen digits cannot spell is one too.
-    key = Key { now_us: 7_258_118_400_000_000, ..Key::new(rate) };
+    key = TestKey { now_us: 7_258_118_400_000_000, ..TestKey::new(rate) };
     assert_eq!(key.call(&force(YEARS_S)), Err(Refused::DebtTooLong));
     assert_eq!(key.stored, None);
     assert!(key.call(&force(YEARS_S / 2)).is_ok());
@@ -612,7 +612,7 @@ fn no_debt_is_longer_than_a_hundred_years() {
 fn a_take_that_would_lie_past_the_last_time_is_an_error_and_admits_nothing() {
     // One in ten years, ten at once, in 2200.
     let rate = Rate::new(9, 1, MAX_PERIOD_MS / 10).unwrap();
-    let mut key = Key { now_us: 7_258_118_400_000_000, ..Key::new(rate) };
+    let mut key = TestKey { now_us: 7_258_118_400_000_000, ..TestKey::new(rate) };
     assert_eq!(key.take(8).verdict, Verdict::taking(8));
     let before = key.stored;
     let ahead = Ask { manner: Manner::Ahead(SECOND_US), ..ask(1) };
@@ -845,7 +845,7 @@ fn parameters(most_burst: u64, most_count: u64) -> impl Strategy<Value = (u64, u
 
 /// What a caller does next.
 #[derive(Clone, Debug)]
-enum Step {
+enum CallerStep {
     /// Moves the clock by so many thousandths of the bucket's length, and a few microseconds.
     Clock(i64, i64),
     /// Asks for a number of units.
@@ -883,12 +883,12 @@ fn any_way() -> BoxedStrategy<Way> {
     .boxed()
 }
 
-fn steps(back: i64, give: i64, ways: BoxedStrategy<Way>) -> impl Strategy<Value = Vec<Step>> {
+fn steps(back: i64, give: i64, ways: BoxedStrategy<Way>) -> impl Strategy<Value = Vec<CallerStep>> {
     let step = prop_oneof![
-        2 => (-back..1200i64, -3..=3i64).prop_map(|(part, us)| Step::Clock(part, us)),
-        3 => (-give.min(3)..4i64, ways.clone()).prop_map(|(q, way)| Step::Ask(q, way)),
-        3 => (-give..1100i64, ways).prop_map(|(part, way)| Step::AskPart(part, way)),
-        2 => Just(Step::Wait),
+        2 => (-back..1200i64, -3..=3i64).prop_map(|(part, us)| CallerStep::Clock(part, us)),
+        3 => (-give.min(3)..4i64, ways.clone()).prop_map(|(q, way)| CallerStep::Ask(q, way)),
+        3 => (-give..1100i64, ways).prop_map(|(part, way)| CallerStep::AskPart(part, way)),
+        2 => Just(CallerStep::Wait),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -899,18 +899,18 @@ fn part_of(value: u64, thousandths: i64) -> i64 {
 }
 
 /// A call and a clock that steps: what one wants of a key next.
-impl Key {
+impl TestKey {
     /// What a step asks for; `None` for one that only moves the clock. The time that it goes on is added to `true_us`.
-    fn wants(&mut self, step: &Step, told_us: u64, true_us: &mut u64) -> Option<Ask> {
+    fn wants(&mut self, step: &CallerStep, told_us: u64, true_us: &mut u64) -> Option<Ask> {
         let now_us = match step {
-            Step::Clock(part, us) => {
+            CallerStep::Clock(part, us) => {
                 let by = part_of(self.length_us(), *part) + us;
                 let late_us = START_US + 100 * YEAR_US;
                 self.now_us.saturating_add_signed(by).clamp(START_US / 2, late_us)
             }
-            Step::Wait => self.now_us + told_us,
-            Step::Ask(quantity, way) => return Some(self.ask(*quantity, *way)),
-            Step::AskPart(part, way) => {
+            CallerStep::Wait => self.now_us + told_us,
+            CallerStep::Ask(quantity, way) => return Some(self.ask(*quantity, *way)),
+            CallerStep::AskPart(part, way) => {
                 return Some(self.ask(part_of(self.rate.limit, *part), *way));
             }
         };
@@ -946,7 +946,7 @@ impl Key {
 
 /// Calls both, which must agree in everything. A debt that is a whole number of nanoseconds may be stored as one more
 /// or less, because the stored time is rounded down.
-fn agree(key: &mut Key, model: &mut Model, ask: &Ask) -> Result<u64, TestCaseError> {
+fn agree(key: &mut TestKey, model: &mut Model, ask: &Ask) -> Result<u64, TestCaseError> {
     let got = key.call(ask);
     prop_assert_eq!(got, model.call(key.now_us, ask), "{:?}", ask);
     prop_assert_eq!(key.stored.is_some(), model.tat.is_some());
@@ -975,7 +975,7 @@ proptest! {
         (max_burst, count, period_ms) in parameters(1_000_000, 1_000_000_000),
         steps in steps(1200, 1100, plain()),
     ) {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let mut model = Model::new(max_burst, count, period_ms);
         let (mut told_us, mut true_us) = (0, 0);
         for step in steps {
@@ -990,7 +990,7 @@ proptest! {
         (max_burst, count, period_ms) in parameters(1_000_000, 1_000_000),
         steps in steps(1200, 1100, any_way()),
     ) {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let mut model = Model::new(max_burst, count, period_ms);
         let (mut told_us, mut true_us) = (0, 0);
         for step in steps {
@@ -1006,7 +1006,7 @@ proptest! {
         changes in prop::collection::vec((any::<bool>(), 0..KIN.len()), 60),
     ) {
         let (max_burst, count, period_ms) = KIN[0];
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let mut model = Model::new(max_burst, count, period_ms);
         let (mut told_us, mut true_us) = (0, 0);
         for (step, (changes, other)) in steps.into_iter().zip(changes) {
@@ -1031,7 +1031,7 @@ proptest! {
         quantity_few in -3..=3i64,
         way in any_way(),
     ) {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let now = u128::from(START_US) * ATTOS_PER_US;
         let shift = i128::try_from(key.rate.bucket).unwrap() / 1000 * i128::from(used_part);
         let past_empty = if used_part > 1000 { u128::from(debt_ns) * ATTOS_PER_NS } else { 0 };
@@ -1138,7 +1138,7 @@ proptest! {
             .prop_filter("1e12 a second", |&(_, count, ms)| count <= ms.saturating_mul(1_000_000_000)),
         steps in steps(1200, 0, plain()),
     ) {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let (mut true_us, mut told_us) = (0u64, 0);
         let mut admitted: Vec<(u64, u64)> = Vec::new();
         for step in steps {
@@ -1157,7 +1157,7 @@ proptest! {
             .prop_filter("1e12 a second", |&(_, count, ms)| count <= ms.saturating_mul(1_000_000_000)),
         steps in steps(0, 0, prop_oneof![plain(), (0..2500i64).prop_map(Way::Ahead)].boxed()),
     ) {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let (mut true_us, mut told_us, mut last_us) = (0u64, 0, 0);
         let mut admitted: Vec<(u64, u64)> = Vec::new();
         for step in steps {
@@ -1184,7 +1184,7 @@ proptest! {
         quantity_part in 1..=1000i64,
         ahead_part in 0..2500i64,
     ) {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let debt_ns = key.length_us() * debt_part;
         let used = u128::try_from(used_part).unwrap() * key.rate.bucket / 1000;
         let tat = u128::from(START_US) * ATTOS_PER_US + used;
@@ -1232,7 +1232,7 @@ proptest! {
         quantity_part in 0..=1000i64,
         way in any_way(),
     ) {
-        let mut key = Key { rate: rate(max_burst, count, period_ms), stored: None, now_us };
+        let mut key = TestKey { rate: rate(max_burst, count, period_ms), stored: None, now_us };
         let used = key.rate.bucket / 1000 * u128::try_from(used_part).unwrap() + used_attos;
         let tat = u128::from(now_us) * ATTOS_PER_US + used + u128::from(debt_ns) * ATTOS_PER_NS / 2;
         key.stored = Some(Stored::of(tat.min(LAST_TAT), debt_ns));
@@ -1258,7 +1258,7 @@ proptest! {
         quantity_part in 0..=1000i64,
         forced_part in prop_oneof![Just(0), 0..2000i64],
     ) {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let limit = i64::try_from(key.rate.limit).unwrap();
         let quantity = part_of(key.rate.limit, quantity_part).max(1);
         assert!(key.take(limit).verdict.allowed());
@@ -1292,7 +1292,7 @@ proptest! {
             .prop_filter("1e9 a second", |&(_, count, ms)| count <= ms.saturating_mul(1_000_000)),
         idle_us in 0..YEAR_US,
     ) {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         for _ in 0..2 {
             for left in (0..=max_burst).rev() {
                 let got = key.take(1);
@@ -1308,7 +1308,7 @@ proptest! {
     fn a_full_bucket_passes_one_call_of_max_burst_and_one(
         (max_burst, count, period_ms) in parameters(i64::MAX as u64 - 1, i64::MAX as u64),
     ) {
-        let mut key = Key::new(rate(max_burst, count, period_ms));
+        let mut key = TestKey::new(rate(max_burst, count, period_ms));
         let got = key.take(i64::try_from(key.rate.limit).unwrap());
         prop_assert!(got.verdict.allowed());
         // Beyond 1e18 a second a unit costs less than the resolution.
@@ -1324,7 +1324,7 @@ proptest! {
         rates in prop::collection::vec(parameters(1_000_000, 1_000_000_000), 2..6),
         quantity_part in 1..=1000i64,
     ) {
-        let mut key = Key::new(rate(rates[0].0, rates[0].1, rates[0].2));
+        let mut key = TestKey::new(rate(rates[0].0, rates[0].1, rates[0].2));
         for (max_burst, count, period_ms) in rates {
             key.rate = rate(max_burst, count, period_ms);
             let quantity = part_of(key.rate.limit, quantity_part).max(1);
@@ -1348,7 +1348,7 @@ proptest! {
         let quota = quota.allow_burst(NonZeroU32::new(burst).unwrap());
         let governor = RateLimiter::direct_with_clock(quota, clock.clone());
         // The same rate in milliseconds: 1000 each interval_us milliseconds.
-        let mut key = Key::new(rate(u64::from(burst) - 1, 1000, interval_us));
+        let mut key = TestKey::new(rate(u64::from(burst) - 1, 1000, interval_us));
         for (wait_parts, quantity) in calls {
             let wait_us = interval_us * wait_parts / 1000;
             clock.advance(Duration::from_micros(wait_us));

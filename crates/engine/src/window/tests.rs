@@ -2,8 +2,8 @@
 
 use super::super::calendar::Zones;
 use super::super::event::LAST_US;
-use super::super::held::{Lease, Listed};
-use super::super::memory::{Call, Done, Kind, Zset};
+use super::super::held::{Lease, SortedLeases};
+use super::super::memory::{ModelCall, ModelCommand, ModelReply, Zset};
 use super::super::period::Length;
 use super::super::properties::cases;
 use super::super::rule::Rule;
@@ -94,7 +94,7 @@ impl Reserved {
 }
 
 #[derive(Clone, Debug, Default)]
-struct World {
+struct WindowWorld {
     now_us: u64,
     zset: Zset,
     list: Vec<Counted>,
@@ -122,19 +122,19 @@ fn held_at(leases: &[Reserved], us: u64) -> u64 {
 }
 
 /// A call by whom nobody bars, which heals as much as there is.
-fn plain(moment: Moment, limit: u64, ask: Ask, kind: Kind) -> Call {
+fn plain(moment: Moment, limit: u64, ask: Ask, kind: ModelCommand) -> ModelCall {
     let (most_entries, heal_most) = (MOST_ENTRIES, usize::MAX);
-    Call { moment, limit, most_entries, heal_most, ask, kind, barred: false }
+    ModelCall { moment, limit, most_entries, heal_most, ask, kind, barred: false }
 }
 
-impl World {
-    fn new() -> World {
-        World { now_us: START_US, heal_most: usize::MAX, ..World::default() }
+impl WindowWorld {
+    fn new() -> WindowWorld {
+        WindowWorld { now_us: START_US, heal_most: usize::MAX, ..WindowWorld::default() }
     }
 
     /// One whose totals are about to run around.
-    fn with_total(total: u64) -> World {
-        let mut world = World::new();
+    fn with_total(total: u64) -> WindowWorld {
+        let mut world = WindowWorld::new();
         world.zset.add(&Event { newest_us: 7, span_us: 0, total, weight: 1, denied: false });
         world
     }
@@ -143,38 +143,39 @@ impl World {
         self.now_us = self.now_us.checked_add_signed(us).unwrap();
     }
 
-    fn held(&self, now_us: u64) -> Listed {
+    fn held(&self, now_us: u64) -> SortedLeases {
         let leases = self.leases.iter().map(|lease| lease.seen_from(now_us));
         let live = leases.filter(|lease| lease.end_us > now_us);
         live.map(|lease| Lease { end_us: lease.end_us, quantity: lease.quantity }).collect()
     }
 
-    fn look(&mut self, rule: &Ruled, limit: u64, ask: &Ask, us: u64) -> Done {
+    fn look(&mut self, rule: &Ruled, limit: u64, ask: &Ask, us: u64) -> ModelReply {
         let held = self.held(us);
-        let kind = Kind::Look;
+        let kind = ModelCommand::Look;
         let moment = rule.at(us).unwrap();
-        let call = Call { heal_most: self.heal_most, ..plain(moment, limit, *ask, kind) };
+        let call = ModelCall { heal_most: self.heal_most, ..plain(moment, limit, *ask, kind) };
         let done = call.make(&mut self.zset, &held).unwrap();
         assert_eq!(done.edit, None, "looking writes");
         done
     }
 
     /// A call on the product. What it writes is checked against what it said.
-    fn call(&mut self, rule: &Ruled, limit: u64, ask: &Ask, kind: Kind) -> Done {
+    fn call(&mut self, rule: &Ruled, limit: u64, ask: &Ask, kind: ModelCommand) -> ModelReply {
         let now_us = self.now_us;
         let moment = rule.at(now_us).unwrap();
         let held = self.held(now_us);
         let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
-        let call = Call { heal_most: self.heal_most, ..plain(moment, limit, *ask, kind) };
+        let call = ModelCall { heal_most: self.heal_most, ..plain(moment, limit, *ask, kind) };
         let done = call.make(&mut self.zset, &held).unwrap();
-        if let (Kind::Hold(lease_ms), Verdict::Allowed { taken: quantity @ 1.., .. }) =
+        if let (ModelCommand::Hold(lease_ms), Verdict::Allowed { taken: quantity @ 1.., .. }) =
             (kind, done.decision.verdict)
         {
             let lease_us = lease_ms * 1_000;
             self.leases.push(Reserved { end_us: now_us + lease_us, lease_us, quantity });
         }
         // A denied call writes leases from the future anew, if there is nothing else to write.
-        let heals = matches!(done.decision.verdict, Verdict::Denied { .. }) && kind != Kind::Look;
+        let heals =
+            matches!(done.decision.verdict, Verdict::Denied { .. }) && kind != ModelCommand::Look;
         if done.edit.is_some() || heals {
             for lease in &mut self.leases {
                 *lease = lease.seen_from(now_us);
@@ -186,7 +187,7 @@ impl World {
         }
         let future_leases = self.leases.iter().any(|one| one.seen_from(now_us).end_us < one.end_us);
         let healed = done.edit.is_some_and(|edit| edit.future_until.is_none());
-        if !future_leases && (!done.tally.has_future() || healed) {
+        if !future_leases && (!done.window_count.has_future() || healed) {
             self.waits_are_right(rule, limit, ask, kind, &done.decision);
         }
         done
@@ -199,14 +200,21 @@ impl World {
         self.list.retain(|one| one.at_us > last_us);
     }
 
-    fn written(&mut self, rule: &Ruled, limit: u64, ask: &Ask, kind: Kind, done: &Done) {
+    fn written(
+        &mut self,
+        rule: &Ruled,
+        limit: u64,
+        ask: &Ask,
+        kind: ModelCommand,
+        done: &ModelReply,
+    ) {
         let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
         assert!(times.windows(2).all(|pair| pair[0] < pair[1]), "two entries at one time");
-        let again = Tally::read(&mut self.zset, rule.at(self.now_us).unwrap());
+        let again = WindowCount::read(&mut self.zset, rule.at(self.now_us).unwrap());
         if !matches!(rule.rule, Rule::Semaphore) {
             let again = again.unwrap();
-            assert_eq!(again.counted(), done.tally.counted(), "counted anew");
-            assert_eq!(again.empty_at_us(), done.tally.empty_at_us());
+            assert_eq!(again.counted(), done.window_count.counted(), "counted anew");
+            assert_eq!(again.empty_at_us(), done.window_count.empty_at_us());
             let stays = done.edit.is_some_and(|edit| edit.future_until.is_some());
             assert_eq!(again.has_future(), stays, "from the future");
         }
@@ -223,7 +231,7 @@ impl World {
         rule: &Ruled,
         limit: u64,
         ask: &Ask,
-        kind: Kind,
+        kind: ModelCommand,
         decision: &Decision,
     ) {
         if let Some(wait_us) = decision.verdict.retry_after_us() {
@@ -233,7 +241,7 @@ impl World {
             let before = self.look(rule, limit, ask, then_us - 1).decision.verdict;
             assert!(matches!(before, Verdict::Denied { .. }), "{wait_us} is too long: {before:?}");
         }
-        if kind == Kind::Look {
+        if kind == ModelCommand::Look {
             return;
         }
         let new_us = self.now_us + decision.reset_after_us;
@@ -248,7 +256,7 @@ impl World {
     }
 
     /// The same call on the lists.
-    fn expect(&self, obvious: Obvious, limit: u64, ask: &Ask, kind: Kind) -> Expected {
+    fn expect(&self, obvious: Obvious, limit: u64, ask: &Ask, kind: ModelCommand) -> Expected {
         let now_us = self.now_us;
         let mut list = self.list.clone();
         list.iter_mut().for_each(|event| event.at_us = event.at_us.min(now_us));
@@ -276,16 +284,16 @@ impl World {
                 used + u128::from(held_at(&leases, *us)) + least <= u128::from(limit)
             };
             let then_us = ends.into_iter().filter(|us| *us > now_us).find(fits).unwrap();
-            let only_held =
-                matches!(kind, Kind::Hold(_)) && u128::from(counted) + least <= u128::from(limit);
+            let only_held = matches!(kind, ModelCommand::Hold(_))
+                && u128::from(counted) + least <= u128::from(limit);
             let by = if only_held { Obstacle::Held } else { Obstacle::Counted };
             Verdict::Denied { wait_us: then_us - now_us, by }
         };
-        if kind != Kind::Look {
+        if kind != ModelCommand::Look {
             let quantity = verdict.taken();
             match (ask.quantity, kind) {
                 (Quantity::GiveBack(amount), _) => give_back(&mut list, obvious, now_us, amount),
-                (_, Kind::Hold(lease_ms)) if quantity > 0 => {
+                (_, ModelCommand::Hold(lease_ms)) if quantity > 0 => {
                     let lease_us = lease_ms * 1_000;
                     leases.push(Reserved { end_us: now_us + lease_us, lease_us, quantity });
                 }
@@ -304,14 +312,14 @@ impl World {
     }
 
     /// Writes into the list what the product did.
-    fn note(&mut self, obvious: Obvious, ask: &Ask, kind: Kind, done: &Done) {
+    fn note(&mut self, obvious: Obvious, ask: &Ask, kind: ModelCommand, done: &ModelReply) {
         let at_us = match &done.edit {
             Some(edit) => self.heal(edit),
             None => self.now_us,
         };
         let taken = done.decision.verdict.taken();
         match ask.quantity {
-            _ if kind == Kind::Look || matches!(kind, Kind::Hold(_)) => {}
+            _ if kind == ModelCommand::Look || matches!(kind, ModelCommand::Hold(_)) => {}
             Quantity::GiveBack(amount) => give_back(&mut self.list, obvious, at_us, amount),
             _ if taken > 0 => self.list.push(Counted { at_us, weight: taken, denied: false }),
             Quantity::Take(weight) if done.denial_counted => {
@@ -333,7 +341,14 @@ impl World {
     }
 
     /// A call on both, which must agree in everything.
-    fn agree(&mut self, rule: &Ruled, obvious: Obvious, limit: u64, ask: &Ask, kind: Kind) -> Done {
+    fn agree(
+        &mut self,
+        rule: &Ruled,
+        obvious: Obvious,
+        limit: u64,
+        ask: &Ask,
+        kind: ModelCommand,
+    ) -> ModelReply {
         let expected = self.expect(obvious, limit, ask, kind);
         let done = self.call(rule, limit, ask, kind);
         self.note(obvious, ask, kind, &done);
@@ -358,10 +373,10 @@ impl World {
         if weight > 0 {
             let moment = rule.at(now_us).unwrap();
             let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
-            let mut tally = Tally::read(&mut self.zset, moment).unwrap();
-            tally.record(weight, false, u64::MAX);
-            tally.trim(&mut self.zset, MOST_ENTRIES).unwrap();
-            let edit = *tally.edit(&mut self.zset, self.heal_most).unwrap();
+            let mut window_count = WindowCount::read(&mut self.zset, moment).unwrap();
+            window_count.record(weight, false, u64::MAX);
+            window_count.trim(&mut self.zset, MOST_ENTRIES).unwrap();
+            let edit = *window_count.edit(&mut self.zset, self.heal_most).unwrap();
             self.zset.apply(&edit);
             self.forget_trimmed(&moment, &edit, &times);
             let at_us = self.heal(&edit);
@@ -388,11 +403,11 @@ impl World {
         self.zset.events().map(|one| (since(one.newest_us), one.weight, one.span_us)).collect()
     }
 
-    fn step(&mut self, step: Step, period_us: u64) {
+    fn step(&mut self, step: ClockStep, period_us: u64) {
         let by = |parts: i64, us: i64| parts * (period_us / 8) as i64 + us;
         let us = match step {
-            Step::On(parts, us) => by(parts, us),
-            Step::Back(parts, us) => -by(parts, us),
+            ClockStep::On(parts, us) => by(parts, us),
+            ClockStep::Back(parts, us) => -by(parts, us),
         };
         self.now_us = self.now_us.checked_add_signed(us).unwrap().max(START_US / 2);
     }
@@ -411,26 +426,26 @@ fn give_back(list: &mut Vec<Counted>, obvious: Obvious, now_us: u64, amount: u64
 
 /// How the clock moves between two calls: eighths of a period, and microseconds.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum ClockStep {
     On(i64, i64),
     Back(i64, i64),
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+fn steps() -> impl Strategy<Value = ClockStep> {
     prop_oneof![
-        4 => Just(Step::On(0, 0)),
-        8 => (0i64..40).prop_map(|us| Step::On(0, us)),
-        8 => (0i64..3, -2i64..40).prop_map(|(parts, us)| Step::On(parts, us.max(-2 * parts))),
-        2 => (-2i64..3).prop_map(|us| Step::On(8, us)),
-        1 => Just(Step::On(50, 1)),
-        2 => (0i64..40).prop_map(|us| Step::Back(0, us)),
-        1 => (0i64..12, 0i64..40).prop_map(|(parts, us)| Step::Back(parts, us)),
+        4 => Just(ClockStep::On(0, 0)),
+        8 => (0i64..40).prop_map(|us| ClockStep::On(0, us)),
+        8 => (0i64..3, -2i64..40).prop_map(|(parts, us)| ClockStep::On(parts, us.max(-2 * parts))),
+        2 => (-2i64..3).prop_map(|us| ClockStep::On(8, us)),
+        1 => Just(ClockStep::On(50, 1)),
+        2 => (0i64..40).prop_map(|us| ClockStep::Back(0, us)),
+        1 => (0i64..12, 0i64..40).prop_map(|(parts, us)| ClockStep::Back(parts, us)),
     ]
 }
 
-fn forward() -> impl Strategy<Value = Step> {
+fn forward() -> impl Strategy<Value = ClockStep> {
     steps().prop_map(|step| match step {
-        Step::Back(parts, us) => Step::On(parts, us),
+        ClockStep::Back(parts, us) => ClockStep::On(parts, us),
         on => on,
     })
 }
@@ -439,8 +454,8 @@ fn quantities() -> impl Strategy<Value = u64> {
     prop_oneof![6 => Just(1u64), 4 => 2u64..7, 1 => Just(0u64), 1 => 7u64..30]
 }
 
-fn kinds() -> impl Strategy<Value = Kind> {
-    prop_oneof![6 => Just(Kind::Count), 2 => (1u64..60).prop_map(Kind::Hold), 1 => Just(Kind::Look)]
+fn kinds() -> impl Strategy<Value = ModelCommand> {
+    prop_oneof![6 => Just(ModelCommand::Count), 2 => (1u64..60).prop_map(ModelCommand::Hold), 1 => Just(ModelCommand::Look)]
 }
 
 /// How a call takes; the second is its LEAVE.
@@ -460,21 +475,21 @@ fn ways_with_force() -> impl Strategy<Value = (Manner, u64)> {
 
 /// A call, and what happens before it.
 #[derive(Clone, Debug)]
-struct Act {
-    step: Step,
+struct WindowAct {
+    step: ClockStep,
     limit: u64,
     quantity: u64,
     way: (Manner, u64),
-    kind: Kind,
+    kind: ModelCommand,
     settle: Option<(usize, u64)>,
 }
 
-impl Act {
+impl WindowAct {
     /// A reservation does not go beyond the limit.
     fn ask(&self) -> Ask {
         let quantity = Quantity::from_signed(i64::try_from(self.quantity).unwrap());
         let (manner, leave) = match (self.way, self.kind) {
-            ((Manner::Force, _), Kind::Hold(_)) => (Manner::Whole, 0),
+            ((Manner::Force, _), ModelCommand::Hold(_)) => (Manner::Whole, 0),
             (way, _) => way,
         };
         Ask { quantity, leave, manner }
@@ -482,14 +497,14 @@ impl Act {
 }
 
 fn acts_with(
-    steps: impl Strategy<Value = Step>,
+    steps: impl Strategy<Value = ClockStep>,
     limits: impl Strategy<Value = u64>,
-    kinds: impl Strategy<Value = Kind>,
+    kinds: impl Strategy<Value = ModelCommand>,
     ways: impl Strategy<Value = (Manner, u64)>,
-) -> impl Strategy<Value = Vec<Act>> {
+) -> impl Strategy<Value = Vec<WindowAct>> {
     let settle = proptest::option::weighted(0.1, (0usize..8, 0u64..9));
     let act = (steps, limits, quantities(), ways, kinds, settle).prop_map(
-        |(step, limit, quantity, way, kind, settle)| Act {
+        |(step, limit, quantity, way, kind, settle)| WindowAct {
             step,
             limit,
             quantity,
@@ -502,10 +517,10 @@ fn acts_with(
 }
 
 fn acts(
-    steps: impl Strategy<Value = Step>,
+    steps: impl Strategy<Value = ClockStep>,
     limits: impl Strategy<Value = u64>,
-    kinds: impl Strategy<Value = Kind>,
-) -> impl Strategy<Value = Vec<Act>> {
+    kinds: impl Strategy<Value = ModelCommand>,
+) -> impl Strategy<Value = Vec<WindowAct>> {
     acts_with(steps, limits, kinds, ways())
 }
 
@@ -524,13 +539,15 @@ fn totals() -> impl Strategy<Value = u64> {
     prop_oneof![Just(1u64), Just(u64::MAX - 5), Just(u64::MAX), Just(1 << 63)]
 }
 
-impl Act {
+impl WindowAct {
     /// The same, or a call that gives back.
-    fn or_refund(&self, refund: u64) -> (Ask, Kind) {
+    fn or_refund(&self, refund: u64) -> (Ask, ModelCommand) {
         match (refund, self.kind) {
             (0, kind) => (self.ask(), kind),
-            (refund, Kind::Look) => (ask(-i64::try_from(refund).unwrap()), Kind::Look),
-            (refund, _) => (ask(-i64::try_from(refund).unwrap()), Kind::Count),
+            (refund, ModelCommand::Look) => {
+                (ask(-i64::try_from(refund).unwrap()), ModelCommand::Look)
+            }
+            (refund, _) => (ask(-i64::try_from(refund).unwrap()), ModelCommand::Count),
         }
     }
 }
@@ -547,7 +564,7 @@ proptest! {
         heal_most in heals(),
     ) {
         let (rule, obvious) = exact(period_ms);
-        let mut world = World { heal_most, ..World::with_total(total) };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             if let Some((which, weight)) = act.settle {
@@ -566,7 +583,7 @@ proptest! {
         heal_most in heals(),
     ) {
         let (rule, obvious) = exact(period_ms);
-        let mut world = World { heal_most, ..World::with_total(total) };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             if let Some((which, weight)) = act.settle {
@@ -585,7 +602,7 @@ proptest! {
         total in totals(),
     ) {
         let (rule, obvious) = exact(period_ms);
-        let mut world = World::with_total(total);
+        let mut world = WindowWorld::with_total(total);
         for (act, refund) in acts.into_iter().zip(refunds) {
             world.step(act.step, period_ms * 1_000);
             if let Some((which, weight)) = act.settle {
@@ -603,7 +620,7 @@ proptest! {
         heal_most in heals(),
     ) {
         let (rule, obvious) = (rule(&format!("{months}mo")), Obvious::Months(months));
-        let mut world = World { heal_most, ..World::new() };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
         for act in acts {
             world.step(act.step, u64::from(months) * 30 * 86_400_000_000);
             world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
@@ -617,7 +634,7 @@ proptest! {
         periods in proptest::collection::vec(select(&[1u64, 2, 3, 20][..]), 60),
         heal_most in heals(),
     ) {
-        let mut world = World { heal_most, ..World::new() };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
         for (act, period_ms) in acts.into_iter().zip(periods) {
             let (rule, obvious) = exact(period_ms);
             world.step(act.step, 3_000);
@@ -640,7 +657,7 @@ proptest! {
     ) {
         let obvious = Obvious::Fixed(period_s * 1_000_000, from_s * 1_000_000);
         let rule = rule(text);
-        let mut world = World { heal_most, ..World::with_total(total) };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
         for act in acts {
             world.step(act.step, period_s * 1_000_000);
             if let Some((which, weight)) = act.settle {
@@ -659,7 +676,7 @@ proptest! {
     ) {
         let obvious = Obvious::Fixed(1_000_000, 0);
         let rule = rule("1s@UTC");
-        let mut world = World::with_total(total);
+        let mut world = WindowWorld::with_total(total);
         for (act, refund) in acts.into_iter().zip(refunds) {
             world.step(act.step, 1_000_000);
             let (ask, kind) = act.or_refund(refund);
@@ -677,7 +694,7 @@ proptest! {
         total in totals(),
         heal_most in heals(),
     ) {
-        let mut world = World { heal_most, ..World::with_total(total) };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
         for ((act, refund), text) in acts.into_iter().zip(refunds).zip(periods) {
             world.step(act.step, 2_000);
             let rule = rule(text);
@@ -688,9 +705,9 @@ proptest! {
             let done = world.call(&rule, act.limit, &ask, kind);
             prop_assert!(done.counted >= expected.counted, "{done:?}\n{expected:?}\n{:?}", world.list);
             if let Quantity::GiveBack(amount) = ask.quantity {
-                if kind != Kind::Look {
+                if kind != ModelCommand::Look {
                     prop_assert_eq!(done.edit.is_some(), done.counted > 0);
-                    prop_assert!(done.tally.counted() <= done.counted - amount.min(done.counted));
+                    prop_assert!(done.window_count.counted() <= done.counted - amount.min(done.counted));
                 }
             }
             world.note(obvious, &ask, kind, &done);
@@ -704,18 +721,18 @@ proptest! {
             ("2ms", 2_000u64, false), ("2ms/3", 2_000, false), ("2ms/40", 2_000, false), ("1s@UTC", 1_000_000, true),
         ][..]),
         limit in 1u64..12,
-        acts in acts(forward(), Just(0u64), prop_oneof![2 => Just(Kind::Count), 1 => Just(Kind::CountDenied)]),
+        acts in acts(forward(), Just(0u64), prop_oneof![2 => Just(ModelCommand::Count), 1 => Just(ModelCommand::CountDenied)]),
         refunds in proptest::collection::vec((any::<bool>(), any::<prop::sample::Index>(), 1u64..4), 60),
     ) {
         let rule = rule(text);
-        let mut world = World::new();
+        let mut world = WindowWorld::new();
         let mut kept: Vec<(u64, u64)> = Vec::new();
         for (act, (gives, which, most)) in acts.into_iter().zip(refunds) {
             world.step(act.step, period_us);
             let now_us = world.now_us;
             let done = if gives {
-                let tally = Tally::read(&mut world.zset, rule.at(now_us).unwrap()).unwrap();
-                let since_us = tally.first.map_or(u64::MAX, |first| first.first_us());
+                let window_count = WindowCount::read(&mut world.zset, rule.at(now_us).unwrap()).unwrap();
+                let since_us = window_count.first.map_or(u64::MAX, |first| first.first_us());
                 let mut counting: Vec<&mut (u64, u64)> =
                     kept.iter_mut().filter(|(at_us, weight)| *at_us >= since_us && *weight > 0).collect();
                 if counting.is_empty() {
@@ -724,7 +741,7 @@ proptest! {
                 let meant = which.index(counting.len());
                 let amount = most.min(counting[meant].1);
                 counting[meant].1 -= amount;
-                world.call(&rule, limit, &ask(-i64::try_from(amount).unwrap()), Kind::Count)
+                world.call(&rule, limit, &ask(-i64::try_from(amount).unwrap()), ModelCommand::Count)
             } else {
                 world.call(&rule, limit, &act.ask(), act.kind)
             };
@@ -741,14 +758,14 @@ proptest! {
     /// Sums up to 2^63 - 1, where everything that was ever counted runs around 2^64.
     #[test]
     fn sums_near_the_largest_number_decide_as_the_list_does(
-        acts in acts(forward(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), Just(Kind::Count)),
+        acts in acts(forward(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), Just(ModelCommand::Count)),
         weights in proptest::collection::vec(
             select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, MAX_SUM / 3, 1 << 61, 3, 1][..]), 60),
         refunds in proptest::collection::vec(proptest::bool::weighted(0.2), 60),
         total in totals(),
     ) {
         let (rule, obvious) = exact(1);
-        let mut world = World::with_total(total);
+        let mut world = WindowWorld::with_total(total);
         for ((mut act, weight), refund) in acts.into_iter().zip(weights).zip(refunds) {
             act.quantity = weight;
             world.step(act.step, 1_000);
@@ -760,7 +777,7 @@ proptest! {
     /// Leaps back and forth, longer periods and large sums: nothing that the module wrote is foreign to it.
     #[test]
     fn sums_near_the_largest_number_contradict_nothing_when_the_clock_steps(
-        acts in acts(steps(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), prop_oneof![Just(Kind::Count), Just(Kind::CountDenied)]),
+        acts in acts(steps(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), prop_oneof![Just(ModelCommand::Count), Just(ModelCommand::CountDenied)]),
         weights in proptest::collection::vec(
             select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, MAX_SUM / 3, 1 << 61, 3, 1][..]), 60),
         forces in proptest::collection::vec(proptest::bool::weighted(0.2), 60),
@@ -768,15 +785,15 @@ proptest! {
         total in totals(),
         heal_most in heals(),
     ) {
-        let mut world = World { heal_most, ..World::with_total(total) };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
         for (((act, weight), forces), text) in acts.into_iter().zip(weights).zip(forces).zip(rules) {
             world.step(act.step, 1_000);
             let rule = rule(text);
             let manner = if forces { Manner::Force } else { Manner::Whole };
             let ask = Ask { quantity: Quantity::Take(weight), leave: 0, manner };
             let moment = rule.at(world.now_us).unwrap();
-            let call = Call { heal_most, ..plain(moment, act.limit, ask, act.kind) };
-            match call.make(&mut world.zset, &Listed::default()) {
+            let call = ModelCall { heal_most, ..plain(moment, act.limit, ask, act.kind) };
+            match call.make(&mut world.zset, &SortedLeases::default()) {
                 Ok(_) => {}
                 Err(refused) => prop_assert_eq!((refused, manner), (Refused::SumTooLarge, Manner::Force)),
             }
@@ -788,11 +805,11 @@ proptest! {
     fn buckets_fold_and_never_admit_more_than_the_limit(
         buckets in select(&[1u64, 2, 3, 10, 64][..]),
         limit in 1u64..60,
-        acts in acts(forward(), Just(0u64), Just(Kind::Count)),
+        acts in acts(forward(), Just(0u64), Just(ModelCommand::Count)),
     ) {
         let period_us = 10_000;
         let rule = rule(&format!("10ms/{buckets}"));
-        let mut world = World::new();
+        let mut world = WindowWorld::new();
         for mut act in acts {
             act.limit = limit;
             world.step(act.step, period_us);
@@ -811,7 +828,7 @@ proptest! {
         heal_most in heals(),
     ) {
         let rule = rule(&format!("10ms/{buckets}"));
-        let mut world = World { heal_most, ..World::with_total(total) };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
         for act in acts {
             world.step(act.step, 10_000);
             bounded(&mut world, &rule, &act, (10_000, buckets, buckets));
@@ -824,12 +841,12 @@ proptest! {
         period_ms in select(&[1u64, 40, 400][..]),
         buckets in select(&[0u64, 3, 4_096, 10_000, 65_536][..]),
         acts in acts(
-            steps(), 0u64..12, prop_oneof![Just(Kind::Count), Just(Kind::CountDenied)]),
+            steps(), 0u64..12, prop_oneof![Just(ModelCommand::Count), Just(ModelCommand::CountDenied)]),
         heal_most in heals(),
     ) {
         let text = if buckets == 0 { format!("{period_ms}ms") } else { format!("{period_ms}ms/{buckets}") };
         let fold = if buckets == 0 { u64::MAX } else { buckets };
-        let mut world = World { heal_most, ..World::new() };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
         for act in acts {
             world.step(act.step, period_ms * 1_000);
             let bounds = (period_ms * 1_000, fold, fold.min(4_096));
@@ -841,14 +858,14 @@ proptest! {
     #[test]
     fn rules_may_change_from_call_to_call(
         acts in acts_with(
-            steps(), 0u64..30, prop_oneof![Just(Kind::CountDenied), kinds()], ways_with_force()),
+            steps(), 0u64..30, prop_oneof![Just(ModelCommand::CountDenied), kinds()], ways_with_force()),
         rules in proptest::collection::vec(select(&[
             ("2ms", 2_000), ("1s", 1_000_000), ("10ms/3", 10_000), ("1s/4096", 1_000_000),
             ("1s@UTC", 0), ("1min@UTC", 0), ("1d@Asia/Shanghai", 0), ("1mo", 0), ("-", 0),
         ][..]), 60),
         heal_most in heals(),
     ) {
-        let mut world = World { heal_most, ..World::new() };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
         for (act, (text, period_us)) in acts.into_iter().zip(rules) {
             world.step(act.step, 800_000);
             let rule = rule(text);
@@ -857,10 +874,10 @@ proptest! {
                     world.settle(&rule, which, weight);
                 }
             }
-            let kind = if text == "-" { Kind::Hold(9) } else { act.kind };
-            let act = Act { kind, ..act };
+            let kind = if text == "-" { ModelCommand::Hold(9) } else { act.kind };
+            let act = WindowAct { kind, ..act };
             let now_us = world.now_us;
-            let live = |world: &World| -> u64 {
+            let live = |world: &WindowWorld| -> u64 {
                 let live = world.list.iter().filter(|one| one.at_us.min(now_us) + period_us > now_us);
                 live.map(|one| one.weight).sum()
             };
@@ -868,10 +885,10 @@ proptest! {
             let done = world.call(&rule, act.limit, &act.ask(), kind);
             prop_assert!(done.counted >= before, "{} of {before}", done.counted);
             world.note(Obvious::Sliding(period_us), &act.ask(), kind, &done);
-            if period_us > 0 && kind != Kind::Look && !matches!(kind, Kind::Hold(_)) {
+            if period_us > 0 && kind != ModelCommand::Look && !matches!(kind, ModelCommand::Hold(_)) {
                 let live = live(&world);
-                let tally = Tally::read(&mut world.zset, rule.at(now_us).unwrap()).unwrap();
-                prop_assert!(tally.counted() >= live, "{} of {live}", tally.counted());
+                let window_count = WindowCount::read(&mut world.zset, rule.at(now_us).unwrap()).unwrap();
+                prop_assert!(window_count.counted() >= live, "{} of {live}", window_count.counted());
             }
         }
     }
@@ -899,21 +916,21 @@ proptest! {
         let manner = [Manner::Whole, Manner::AtMost, Manner::Force][manner];
         let quantity = if gives { Quantity::GiveBack(quantity) } else { Quantity::Take(quantity) };
         let ask = Ask { quantity, leave, manner };
-        let leases: Listed =
+        let leases: SortedLeases =
             leases.into_iter().map(|(end_us, quantity)| Lease { end_us, quantity }).collect();
         for now_us in [0, 1, START_US - 5_000, START_US, START_US + 1_000, LAST_US] {
             let Some(moment) = rule(text).at(now_us) else { continue };
-            for kind in [Kind::Count, Kind::CountDenied, Kind::Look, Kind::Hold(7)] {
+            for kind in [ModelCommand::Count, ModelCommand::CountDenied, ModelCommand::Look, ModelCommand::Hold(7)] {
                 let mut zset = zset.clone();
-                let call = Call { barred, heal_most, ..plain(moment, limit, ask, kind) };
+                let call = ModelCall { barred, heal_most, ..plain(moment, limit, ask, kind) };
                 let Ok(_) = call.make(&mut zset, &leases) else { continue };
-                if text == "-" || kind == Kind::Look {
+                if text == "-" || kind == ModelCommand::Look {
                     continue;
                 }
                 // What was written can be read again, unless there was nonsense between what counts.
-                let Ok(mut tally) = Tally::read(&mut zset, moment) else { continue };
-                tally.record(3, denied, limit);
-                if let Ok(edit) = tally.edit(&mut zset, heal_most) {
+                let Ok(mut window_count) = WindowCount::read(&mut zset, moment) else { continue };
+                window_count.record(3, denied, limit);
+                if let Ok(edit) = window_count.edit(&mut zset, heal_most) {
                     zset.apply(edit);
                 }
             }
@@ -928,9 +945,9 @@ fn weights() -> impl Strategy<Value = u64> {
 /// A call whose counted sum lies between that of the list and that of a list whose events leave late: by a
 /// bucket the admitted, by a bucket or a 4096th of the period the denied.
 fn bounded(
-    world: &mut World,
+    world: &mut WindowWorld,
     rule: &Ruled,
-    act: &Act,
+    act: &WindowAct,
     (period_us, buckets, denied_buckets): (u64, u64, u64),
 ) {
     let now_us = world.now_us;
@@ -969,11 +986,11 @@ fn bounded(
 type Row = (u64, i64, u64, u64, Option<u64>, u64);
 
 fn table(rule: &Ruled, limit: u64, rows: &[Row]) {
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     let start_us = START_US - START_US % 1_000_000;
     for (number, (at_us, quantity, limited, remaining, retry, reset)) in rows.iter().enumerate() {
         world.now_us = start_us + at_us;
-        let decision = world.call(rule, limit, &ask(*quantity), Kind::Count).decision;
+        let decision = world.call(rule, limit, &ask(*quantity), ModelCommand::Count).decision;
         let found = (
             decision.verdict.limited(),
             decision.remaining,
@@ -1060,49 +1077,49 @@ fn events_from_the_future_count_as_now() {
 #[test]
 fn many_events_from_the_future_are_merged_by_several_calls() {
     let rule = rule("1s/1000");
-    let mut world = World { heal_most: 3, ..World::new() };
-    let call = |world: &mut World, quantity: i64, kind: Kind| {
+    let mut world = WindowWorld { heal_most: 3, ..WindowWorld::new() };
+    let call = |world: &mut WindowWorld, quantity: i64, kind: ModelCommand| {
         let done = world.call(&rule, 12, &ask(quantity), kind);
         (done.decision.verdict.allowed(), done.counted)
     };
     for part in 0..10 {
         world.now_us = START_US + 500_000 + part * 1_000;
-        assert_eq!(call(&mut world, 1, Kind::Count), (true, part));
+        assert_eq!(call(&mut world, 1, ModelCommand::Count), (true, part));
     }
     // All of them count as happening now. Three become one, the oldest first.
     world.now_us = START_US + 100;
-    assert_eq!(call(&mut world, 3, Kind::Count), (false, 10));
+    assert_eq!(call(&mut world, 3, ModelCommand::Count), (false, 10));
     let later = |at: i64| (500_000 + at * 1_000, 1, 0);
     let stay = |from: i64| (from..10).map(later).collect::<Vec<_>>();
     assert_eq!(world.entries(), [vec![(100, 3, 0)], stay(3)].concat());
     // What is admitted meanwhile joins the newest, and counts for too long rather than too short.
-    assert_eq!(call(&mut world, 1, Kind::Count), (true, 10));
+    assert_eq!(call(&mut world, 1, ModelCommand::Count), (true, 10));
     let last = (509_000, 2, 0);
     assert_eq!(world.entries(), [vec![(100, 6, 0)], stay(6)[..3].to_vec(), vec![last]].concat());
     // So does a denied call that counts, and a given back one takes from the oldest.
     world.pass(1_000);
-    assert_eq!(call(&mut world, 2, Kind::CountDenied), (false, 11));
+    assert_eq!(call(&mut world, 2, ModelCommand::CountDenied), (false, 11));
     let last = (509_000, 4, 0);
     assert_eq!(world.entries(), [(100, 6, 0), (1_100, 3, 0), last]);
-    assert_eq!(call(&mut world, -7, Kind::Count), (true, 13));
+    assert_eq!(call(&mut world, -7, ModelCommand::Count), (true, 13));
     assert_eq!(world.entries(), [(1_100, 6, 0)]);
     // The wait that is told where nothing stays in the future suffices.
-    assert_eq!(call(&mut world, 7, Kind::Count), (false, 6));
+    assert_eq!(call(&mut world, 7, ModelCommand::Count), (false, 6));
     world.pass(1_000_000);
-    assert_eq!(call(&mut world, 7, Kind::Count), (true, 0));
+    assert_eq!(call(&mut world, 7, ModelCommand::Count), (true, 0));
 }
 
 #[test]
 fn what_is_given_back_of_many_events_from_the_future_goes_in_one_piece() {
     for (amount, left) in [(2, 8), (3, 7), (5, 5), (9, 1), (10, 0)] {
         let rule = rule("1s/1000");
-        let mut world = World { heal_most: 3, ..World::new() };
+        let mut world = WindowWorld { heal_most: 3, ..WindowWorld::new() };
         for part in 0..10 {
             world.now_us = START_US + 500_000 + part * 1_000;
-            world.call(&rule, 12, &ask(1), Kind::Count);
+            world.call(&rule, 12, &ask(1), ModelCommand::Count);
         }
         world.now_us = START_US + 100;
-        let done = world.call(&rule, 12, &ask(-amount), Kind::Count);
+        let done = world.call(&rule, 12, &ask(-amount), ModelCommand::Count);
         assert_eq!((done.counted, done.decision.remaining), (10, 12 - left));
         let again = world.look(&rule, 12, &ask(0), world.now_us);
         assert_eq!(again.counted, left, "{amount}: {:?}", world.entries());
@@ -1136,39 +1153,49 @@ fn giving_back_frees_the_oldest_first() {
 #[test]
 fn a_caller_who_hammers_stays_out_and_memory_stays_flat() {
     let rule = rule("41ms");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     for _ in 0..3 {
-        assert!(world.call(&rule, 3, &ask(1), Kind::CountDenied).decision.verdict.allowed());
+        assert!(world
+            .call(&rule, 3, &ask(1), ModelCommand::CountDenied)
+            .decision
+            .verdict
+            .allowed());
     }
     for _ in 0..9_000 {
         world.now_us += 7;
-        let done = plain_call(&mut world, &rule, 3, &ask(1), Kind::CountDenied);
+        let done = plain_call(&mut world, &rule, 3, &ask(1), ModelCommand::CountDenied);
         assert!(!done.decision.verdict.allowed());
         assert!(world.zset.len() <= 4_098 + MOST_DEAD, "{} entries", world.zset.len());
     }
     // A call that can never be allowed does not count.
     let before = world.entries();
-    let beyond = world.call(&rule, 3, &ask(4), Kind::CountDenied);
+    let beyond = world.call(&rule, 3, &ask(4), ModelCommand::CountDenied);
     assert_eq!(beyond.decision.verdict, Verdict::Never);
     assert_eq!(world.entries(), before);
 }
 
 /// A call without the checks that look at every entry.
-fn plain_call(world: &mut World, rule: &Ruled, limit: u64, ask: &Ask, kind: Kind) -> Done {
+fn plain_call(
+    world: &mut WindowWorld,
+    rule: &Ruled,
+    limit: u64,
+    ask: &Ask,
+    kind: ModelCommand,
+) -> ModelReply {
     let moment = rule.at(world.now_us).unwrap();
     let call = plain(moment, limit, *ask, kind);
-    call.make(&mut world.zset, &Listed::default()).unwrap()
+    call.make(&mut world.zset, &SortedLeases::default()).unwrap()
 }
 
 #[test]
 fn admitted_and_denied_in_turns_take_no_more_entries_than_both_alone() {
     let rule = rule("41ms");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     let mut admitted = Vec::new();
     for call in 0..12_000u64 {
         world.now_us += 4;
         let limit = if call % 50 == 0 { MAX_SUM } else { 1 };
-        let done = plain_call(&mut world, &rule, limit, &ask(1), Kind::CountDenied);
+        let done = plain_call(&mut world, &rule, limit, &ask(1), ModelCommand::CountDenied);
         if done.decision.verdict.allowed() {
             admitted.push(world.now_us);
         }
@@ -1187,11 +1214,11 @@ fn a_clock_that_swings_makes_no_more_entries() {
         ("1s@UTC", 11, -9, 1),
     ] {
         let rule = rule(text);
-        let mut world = World::new();
+        let mut world = WindowWorld::new();
         for _ in 0..2_000 {
             for step_us in [on_us, back_us] {
                 world.pass(step_us);
-                plain_call(&mut world, &rule, 1, &ask(1), Kind::CountDenied);
+                plain_call(&mut world, &rule, 1, &ask(1), ModelCommand::CountDenied);
             }
         }
         let entries = world.live_entries(&rule);
@@ -1202,10 +1229,10 @@ fn a_clock_that_swings_makes_no_more_entries() {
 #[test]
 fn admitted_events_from_the_future_between_denied_ones_stay_admitted() {
     let rule = rule("4096ms");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     for (step_us, limit) in [(0, 1), (5_000, 1), (5_000, 9), (5_000, 1), (-11_000, 1), (900, 2)] {
         world.pass(step_us);
-        world.call(&rule, limit, &ask(1), Kind::CountDenied);
+        world.call(&rule, limit, &ask(1), ModelCommand::CountDenied);
     }
     // The three from the future became one at 4,000, an admitted one among them: it leaves on time, while the
     // denied call at 4,900 has an entry of its own.
@@ -1218,15 +1245,15 @@ fn no_sum_passes_the_largest_number() {
     let mut zset = Zset::default();
     for step in 0..5 {
         let now_us = START_US + step;
-        let mut tally = Tally::read(&mut zset, rule.at(now_us).unwrap()).unwrap();
+        let mut window_count = WindowCount::read(&mut zset, rule.at(now_us).unwrap()).unwrap();
         // More than any limit allows, as APPLY may.
-        tally.record(MAX_SUM / 2 + 1, false, u64::MAX);
-        assert!(tally.counted() <= MAX_SUM);
-        let edit = tally.edit(&mut zset, usize::MAX).unwrap();
+        window_count.record(MAX_SUM / 2 + 1, false, u64::MAX);
+        assert!(window_count.counted() <= MAX_SUM);
+        let edit = window_count.edit(&mut zset, usize::MAX).unwrap();
         zset.apply(edit);
     }
-    let tally = Tally::read(&mut zset, rule.at(START_US + 5).unwrap()).unwrap();
-    assert_eq!(tally.counted(), MAX_SUM);
+    let window_count = WindowCount::read(&mut zset, rule.at(START_US + 5).unwrap()).unwrap();
+    assert_eq!(window_count.counted(), MAX_SUM);
     assert_eq!(zset.len(), 2);
 }
 
@@ -1234,17 +1261,20 @@ fn no_sum_passes_the_largest_number() {
 fn one_who_only_has_to_queue_waits_a_millisecond() {
     let rule = rule("1s");
     let moment = rule.at(START_US).unwrap();
-    for (leases, kind, limited) in
-        [(0, Kind::Count, 1), (1, Kind::Count, 1), (0, Kind::Hold(9), 2), (1, Kind::Hold(9), 2)]
-    {
-        let mut world = World::new();
-        world.call(&rule, 5, &ask(1), Kind::Count);
+    for (leases, kind, limited) in [
+        (0, ModelCommand::Count, 1),
+        (1, ModelCommand::Count, 1),
+        (0, ModelCommand::Hold(9), 2),
+        (1, ModelCommand::Hold(9), 2),
+    ] {
+        let mut world = WindowWorld::new();
+        world.call(&rule, 5, &ask(1), ModelCommand::Count);
         let lease = Lease { end_us: START_US + 9_000_000, quantity: 1 };
-        let held: Listed = (0..leases).map(|_| lease).collect();
+        let held: SortedLeases = (0..leases).map(|_| lease).collect();
         let before = world.zset.clone();
         let call = |ask: Ask, barred| {
             let most_entries = MOST_ENTRIES;
-            let call = Call { most_entries, barred, ..plain(moment, 5, ask, kind) };
+            let call = ModelCall { most_entries, barred, ..plain(moment, 5, ask, kind) };
             call.make(&mut world.zset.clone(), &held).unwrap()
         };
         let done = call(ask(1), true);
@@ -1267,14 +1297,14 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
 
 #[test]
 fn judgements_at_the_edges() {
-    use Judgement::{Allowed, Never};
+    use UntimedVerdict::{Allowed, Never};
     const MAX: u64 = MAX_SUM;
-    let wanting = |need: u64, held: bool| Judgement::Wanting {
+    let wanting = |need: u64, held: bool| UntimedVerdict::Wanting {
         need: u128::from(need),
         by: if held { Obstacle::Held } else { Obstacle::Counted },
     };
     let (whole, atmost, force) = (Manner::Whole, Manner::AtMost, Manner::Force);
-    for (limit, quantity, leave, manner, counted, held, judgement) in [
+    for (limit, quantity, leave, manner, counted, held, untimed) in [
         // Zero looks, whatever there is.
         (0, 0, 0, whole, 0, 0, Allowed(0)),
         (5, 0, 9, atmost, 9, 9, Allowed(0)),
@@ -1318,18 +1348,18 @@ fn judgements_at_the_edges() {
     ] {
         let quantity = Quantity::from_signed(i64::try_from(quantity).unwrap());
         let ask = Ask { quantity, leave, manner };
-        let used = Use { limit, counted, held: u128::from(held) };
-        assert_eq!(used.judge(&ask, false), judgement, "{ask:?} {counted} {held}");
+        let used = WindowUse { limit, counted, held: u128::from(held) };
+        assert_eq!(used.judge(&ask, false), untimed, "{ask:?} {counted} {held}");
     }
 }
 
 #[test]
 fn periods_of_a_century_count_from_the_first_event_on() {
     let rule = rule("100y");
-    let mut world = World::new();
-    assert!(world.call(&rule, 1, &ask(1), Kind::Count).decision.verdict.allowed());
+    let mut world = WindowWorld::new();
+    assert!(world.call(&rule, 1, &ask(1), ModelCommand::Count).decision.verdict.allowed());
     world.now_us += 99 * 31_557_600_000_000;
-    let verdict = world.call(&rule, 1, &ask(1), Kind::Count).decision.verdict;
+    let verdict = world.call(&rule, 1, &ask(1), ModelCommand::Count).decision.verdict;
     assert!(!verdict.allowed() && verdict.retry_after_us().is_some());
 }
 
@@ -1338,11 +1368,11 @@ fn periods_of_a_century_count_from_the_first_event_on() {
 #[test]
 fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
     let rule = rule("41ms");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     let mut most = 0;
     for call in 0..20_000u64 {
         world.now_us += 4 + call % 3;
-        let done = plain_call(&mut world, &rule, 5, &force(1), Kind::Count);
+        let done = plain_call(&mut world, &rule, 5, &force(1), ModelCommand::Count);
         assert_eq!(
             (done.decision.verdict, done.decision.remaining.min(1)),
             (Verdict::taking(1), u64::from(call < 4))
@@ -1356,17 +1386,17 @@ fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
     let counted = |us: u64| -> u64 {
         world.list.iter().filter(|one| one.at_us + 41_000 > us).map(|one| one.weight).sum()
     };
-    let tally = Tally::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
-    assert!(tally.counted() >= counted(world.now_us));
-    assert!(tally.counted() <= counted(world.now_us - 11), "{}", tally.counted());
+    let window_count = WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
+    assert!(window_count.counted() >= counted(world.now_us));
+    assert!(window_count.counted() <= counted(world.now_us - 11), "{}", window_count.counted());
     // With fewer entries allowed it folds more coarsely.
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     for _ in 0..2_000 {
         world.now_us += 30;
         let moment = rule.at(world.now_us).unwrap();
-        let (ask, kind) = (force(3), Kind::Count);
-        let call = Call { most_entries: 16, ..plain(moment, 5, ask, kind) };
-        call.make(&mut world.zset, &Listed::default()).unwrap();
+        let (ask, kind) = (force(3), ModelCommand::Count);
+        let call = ModelCall { most_entries: 16, ..plain(moment, 5, ask, kind) };
+        call.make(&mut world.zset, &SortedLeases::default()).unwrap();
     }
     assert!(world.zset.len() <= 5 + 17 + MOST_DEAD, "{} entries", world.zset.len());
 }
@@ -1374,20 +1404,20 @@ fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
 #[test]
 fn what_is_forced_within_the_limit_leaves_on_time() {
     let rule = rule("4096ms");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     // A 4096th is a millisecond: the first five are within the limit, the rest beyond.
     for _ in 0..8 {
-        world.call(&rule, 5, &force(1), Kind::Count);
+        world.call(&rule, 5, &force(1), ModelCommand::Count);
         world.pass(300);
     }
     let entries =
         [(0, 1, 0), (300, 1, 0), (600, 1, 0), (900, 1, 0), (1_200, 1, 0), (2_100, 3, 600)];
     assert_eq!(world.entries(), entries);
     // A denied call beside them folds with what lies beyond the limit only.
-    world.call(&rule, 5, &ask(1), Kind::CountDenied);
+    world.call(&rule, 5, &ask(1), ModelCommand::CountDenied);
     assert_eq!(world.entries()[5], (2_400, 4, 900));
     world.pass(100);
-    world.call(&rule, 5, &ask(1), Kind::CountDenied);
+    world.call(&rule, 5, &ask(1), ModelCommand::CountDenied);
     assert_eq!(world.entries()[6], (2_500, 1, 0));
 }
 
@@ -1414,11 +1444,11 @@ fn a_wait_behind_what_was_forced_is_until_it_is_repaid() {
 type AskRow = (u64, Ask, u64, u64, Option<u64>, u64);
 
 fn table_of(rule: &Ruled, limit: u64, rows: &[AskRow]) {
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     let start_us = START_US - START_US % 1_000_000;
     for (number, (at_us, ask, limited, remaining, retry, reset)) in rows.iter().enumerate() {
         world.now_us = start_us + at_us;
-        let decision = world.call(rule, limit, ask, Kind::Count).decision;
+        let decision = world.call(rule, limit, ask, ModelCommand::Count).decision;
         let verdict = decision.verdict;
         let found = (
             verdict.limited(),
@@ -1433,13 +1463,13 @@ fn table_of(rule: &Ruled, limit: u64, rows: &[AskRow]) {
 #[test]
 fn no_force_passes_the_largest_sum() {
     let rule = rule("1s");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     let moment = rule.at(START_US).unwrap();
     let mut forced = |quantity: u64| {
         let ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Force };
-        let (limit, kind) = (5, Kind::Count);
+        let (limit, kind) = (5, ModelCommand::Count);
         let call = plain(moment, limit, ask, kind);
-        call.make(&mut world.zset, &Listed::default()).map(|done| done.tally.counted())
+        call.make(&mut world.zset, &SortedLeases::default()).map(|done| done.window_count.counted())
     };
     assert_eq!(forced(MAX_SUM - 1), Ok(MAX_SUM - 1));
     assert_eq!(forced(2), Err(Refused::SumTooLarge));
@@ -1477,10 +1507,10 @@ fn a_call_that_only_its_leave_denies_is_not_counted() {
     for (quantity, leave, counts) in
         [(1, 1, false), (2, 0, true), (2, 2, true), (1, 3, false), (3, 3, false)]
     {
-        let mut world = World::new();
-        world.call(&rule, 5, &ask(4), Kind::Count);
+        let mut world = WindowWorld::new();
+        world.call(&rule, 5, &ask(4), ModelCommand::Count);
         world.pass(1);
-        let done = world.call(&rule, 5, &Ask { leave, ..ask(quantity) }, Kind::CountDenied);
+        let done = world.call(&rule, 5, &Ask { leave, ..ask(quantity) }, ModelCommand::CountDenied);
         assert!(!done.decision.verdict.allowed());
         assert_eq!(done.denial_counted, counts, "{quantity} LEAVE {leave}");
         assert_eq!(done.edit.is_some(), counts);
@@ -1490,17 +1520,18 @@ fn a_call_that_only_its_leave_denies_is_not_counted() {
 // ---- Giving back ----
 
 /// Takes each of the quantities a hundredth of a second after the other, denied ones too, then gives back.
-fn given_back(text: &str, limit: u64, quantities: &[i64], amount: i64) -> World {
+fn given_back(text: &str, limit: u64, quantities: &[i64], amount: i64) -> WindowWorld {
     let rule = rule(text);
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     for quantity in quantities {
-        world.call(&rule, limit, &ask(*quantity), Kind::CountDenied);
+        world.call(&rule, limit, &ask(*quantity), ModelCommand::CountDenied);
         world.pass(10_000);
     }
-    let before = Tally::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted();
-    let done = world.call(&rule, limit, &ask(-amount), Kind::Count);
+    let before =
+        WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted();
+    let done = world.call(&rule, limit, &ask(-amount), ModelCommand::Count);
     assert_eq!(done.decision.verdict, Verdict::taking(0));
-    assert_eq!(done.tally.counted(), before.saturating_sub(amount.unsigned_abs()));
+    assert_eq!(done.window_count.counted(), before.saturating_sub(amount.unsigned_abs()));
     world
 }
 
@@ -1561,13 +1592,13 @@ fn giving_back_in_a_calendar_window_takes_from_its_one_entry() {
     }
     // What the window before counted is not touched.
     let rule = rule("1s@UTC");
-    let mut world = World::new();
-    world.call(&rule, 9, &ask(3), Kind::Count);
+    let mut world = WindowWorld::new();
+    world.call(&rule, 9, &ask(3), ModelCommand::Count);
     world.pass(1_000_000);
-    let done = world.call(&rule, 9, &ask(-2), Kind::Count);
+    let done = world.call(&rule, 9, &ask(-2), ModelCommand::Count);
     assert_eq!((done.counted, done.edit), (0, None));
-    world.call(&rule, 9, &ask(2), Kind::Count);
-    world.call(&rule, 9, &ask(-5), Kind::Count);
+    world.call(&rule, 9, &ask(2), ModelCommand::Count);
+    world.call(&rule, 9, &ask(-5), ModelCommand::Count);
     assert_eq!(world.entries(), [(0, 3, 0)]);
 }
 
@@ -1581,14 +1612,14 @@ fn giving_back_counts_events_from_the_future_as_now() {
         (9, vec![]),
     ] {
         let rule = rule("1s");
-        let mut world = World::new();
-        world.call(&rule, 9, &ask(2), Kind::Count);
+        let mut world = WindowWorld::new();
+        world.call(&rule, 9, &ask(2), ModelCommand::Count);
         for (at_us, quantity) in [(700_000, 3), (700_001, 1)] {
             world.now_us = START_US + at_us;
-            world.call(&rule, 9, &ask(quantity), Kind::Count);
+            world.call(&rule, 9, &ask(quantity), ModelCommand::Count);
         }
         world.now_us = START_US + 500_000;
-        let done = world.call(&rule, 9, &ask(-amount), Kind::Count);
+        let done = world.call(&rule, 9, &ask(-amount), ModelCommand::Count);
         assert_eq!(
             (done.counted, done.decision.remaining),
             (6, 9 - (6 - amount.min(6)).unsigned_abs())
@@ -1600,16 +1631,16 @@ fn giving_back_counts_events_from_the_future_as_now() {
 #[test]
 fn giving_back_where_nothing_counts_writes_nothing() {
     let rule = rule("1s");
-    let mut world = World::new();
-    assert_eq!(world.call(&rule, 3, &ask(-1), Kind::Count).edit, None);
-    world.call(&rule, 3, &ask(3), Kind::Count);
+    let mut world = WindowWorld::new();
+    assert_eq!(world.call(&rule, 3, &ask(-1), ModelCommand::Count).edit, None);
+    world.call(&rule, 3, &ask(3), ModelCommand::Count);
     world.pass(1_000_000);
-    let done = world.call(&rule, 3, &ask(-1), Kind::Count);
+    let done = world.call(&rule, 3, &ask(-1), ModelCommand::Count);
     assert_eq!((done.edit, done.decision.remaining), (None, 3));
     assert_eq!(world.entries(), [(0, 3, 0)]);
     // Looking at it, as RL.WINDOW_RO does, gives nothing back either.
-    world.call(&rule, 3, &ask(2), Kind::Count);
-    let done = world.call(&rule, 3, &ask(-1), Kind::Look);
+    world.call(&rule, 3, &ask(2), ModelCommand::Count);
+    let done = world.call(&rule, 3, &ask(-1), ModelCommand::Look);
     assert_eq!((done.edit, done.decision.remaining), (None, 1));
 }
 
@@ -1617,19 +1648,19 @@ fn giving_back_where_nothing_counts_writes_nothing() {
 #[test]
 fn a_longer_period_may_count_again_what_was_uncounted() {
     let (short, long) = (rule("1s"), rule("10s"));
-    let mut world = World::new();
-    world.call(&short, 9, &ask(1), Kind::Count);
+    let mut world = WindowWorld::new();
+    world.call(&short, 9, &ask(1), ModelCommand::Count);
     world.pass(1_000_000);
-    world.call(&short, 9, &ask(5), Kind::Count);
+    world.call(&short, 9, &ask(5), ModelCommand::Count);
     world.pass(1);
-    world.call(&short, 9, &ask(1), Kind::Count);
-    world.call(&short, 9, &ask(-5), Kind::Count);
+    world.call(&short, 9, &ask(1), ModelCommand::Count);
+    world.call(&short, 9, &ask(-5), ModelCommand::Count);
     assert_eq!(world.entries(), [(0, 1, 0), (1_000_001, 1, 0)]);
-    let done = world.call(&long, 9, &ask(0), Kind::Count);
+    let done = world.call(&long, 9, &ask(0), ModelCommand::Count);
     assert_eq!(done.decision.remaining, 2);
     // They leave with the entry behind them.
     world.now_us = START_US + 10_000_000;
-    assert_eq!(world.call(&long, 9, &ask(0), Kind::Count).decision.remaining, 8);
+    assert_eq!(world.call(&long, 9, &ask(0), ModelCommand::Count).decision.remaining, 8);
 }
 
 // ---- Sums near the largest ----
@@ -1646,22 +1677,33 @@ fn a_clock_that_goes_back_over_large_sums_contradicts_nothing() {
         ("1h/1", 0),
         ("1d@UTC", 0),
     ] {
-        let mut world = World::new();
+        let mut world = WindowWorld::new();
         let most = i64::MAX - 1;
         let limit = MAX_SUM - 1;
-        assert!(world.call(&folded, limit, &ask(most), Kind::Count).decision.verdict.allowed());
+        assert!(world
+            .call(&folded, limit, &ask(most), ModelCommand::Count)
+            .decision
+            .verdict
+            .allowed());
         world.pass(25_000);
         for _ in 0..2 {
-            assert!(world.call(&folded, limit, &ask(1), Kind::Count).decision.verdict.allowed());
+            assert!(world
+                .call(&folded, limit, &ask(1), ModelCommand::Count)
+                .decision
+                .verdict
+                .allowed());
         }
         world.pass(back_us);
         // Nothing is forgotten that the call can see, and all leaves in time.
         let rule = rule(text);
-        let done = world.call(&rule, limit, &ask(1), Kind::Count);
+        let done = world.call(&rule, limit, &ask(1), ModelCommand::Count);
         assert!(done.counted >= 2, "{text}");
         let reset_us = done.decision.reset_after_us;
         world.now_us += reset_us;
-        assert_eq!(world.call(&rule, limit, &ask(0), Kind::Count).decision.remaining, limit);
+        assert_eq!(
+            world.call(&rule, limit, &ask(0), ModelCommand::Count).decision.remaining,
+            limit
+        );
     }
 }
 
@@ -1669,14 +1711,18 @@ fn a_clock_that_goes_back_over_large_sums_contradicts_nothing() {
 #[test]
 fn denied_calls_at_the_largest_sum_are_told_a_wait_that_suffices() {
     let rule = rule("1s");
-    let mut world = World::new();
-    assert!(world.call(&rule, MAX_SUM, &ask(1), Kind::Hold(1_500)).decision.verdict.allowed());
+    let mut world = WindowWorld::new();
+    assert!(world
+        .call(&rule, MAX_SUM, &ask(1), ModelCommand::Hold(1_500))
+        .decision
+        .verdict
+        .allowed());
     for step_us in [0, 0, 1, 400_000, 300_000, 299_999] {
         world.pass(step_us);
         // `call` waits as it was told, and a microsecond less.
-        let done = world.call(&rule, MAX_SUM, &ask(i64::MAX), Kind::CountDenied);
+        let done = world.call(&rule, MAX_SUM, &ask(i64::MAX), ModelCommand::CountDenied);
         assert!(done.denial_counted);
-        assert_eq!(done.tally.counted(), MAX_SUM);
+        assert_eq!(done.window_count.counted(), MAX_SUM);
     }
 }
 
@@ -1695,21 +1741,21 @@ fn dead_entries_stay_few_in_busy_use() {
         ("10ms/64", 100_000, 50, 30),
     ] {
         let rule = rule(text);
-        let mut world = World::new();
+        let mut world = WindowWorld::new();
         let mut most = 0;
         for _ in 0..6_000 {
             world.pass(every_us);
             let moment = rule.at(world.now_us).unwrap();
             let live = world.live_entries(&rule);
-            let before = Tally::read(&mut world.zset, moment).unwrap().counted();
-            let done = plain_call(&mut world, &rule, limit, &ask(quantity), Kind::Count);
+            let before = WindowCount::read(&mut world.zset, moment).unwrap().counted();
+            let done = plain_call(&mut world, &rule, limit, &ask(quantity), ModelCommand::Count);
             if done.decision.verdict.allowed() {
                 most = most.max(world.dead_entries(&rule));
             }
             // Nothing that counts is dropped.
             assert!(world.live_entries(&rule) >= live);
             assert_eq!(done.counted, before);
-            let after = Tally::read(&mut world.zset, moment).unwrap().counted();
+            let after = WindowCount::read(&mut world.zset, moment).unwrap().counted();
             assert_eq!(after, before + done.decision.verdict.taken());
         }
         assert!(most <= MOST_DEAD, "{text} {limit}: {most} dead entries");
@@ -1719,17 +1765,17 @@ fn dead_entries_stay_few_in_busy_use() {
 #[test]
 fn many_dead_entries_go_a_bounded_number_at_a_time() {
     let rule = rule("10ms");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     for _ in 0..1_000 {
         world.pass(1);
-        plain_call(&mut world, &rule, 1_000, &ask(1), Kind::Count);
+        plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
     }
     assert_eq!(world.zset.len(), 1_000);
     world.pass(20_000);
     let mut left = 1_000;
     for call in 1..=20 {
         world.pass(1);
-        let done = plain_call(&mut world, &rule, 1_000, &ask(1), Kind::Count);
+        let done = plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
         let trimmed = done.edit.unwrap().trim;
         assert!(trimmed <= trim::MOST);
         left -= trimmed;
@@ -1739,7 +1785,7 @@ fn many_dead_entries_go_a_bounded_number_at_a_time() {
     // A call that takes nothing drops nothing.
     world.pass(20_000);
     for ask in [ask(0), ask(-1), ask(1_001)] {
-        assert_eq!(plain_call(&mut world, &rule, 1_000, &ask, Kind::Count).edit, None);
+        assert_eq!(plain_call(&mut world, &rule, 1_000, &ask, ModelCommand::Count).edit, None);
     }
 }
 
@@ -1747,10 +1793,10 @@ fn many_dead_entries_go_a_bounded_number_at_a_time() {
 #[test]
 fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() {
     let rule = rule("10ms");
-    let mut world = World::new();
-    let call = |world: &mut World| {
+    let mut world = WindowWorld::new();
+    let call = |world: &mut WindowWorld| {
         world.pass(20_000);
-        let done = plain_call(world, &rule, 1_000, &ask(1), Kind::Count);
+        let done = plain_call(world, &rule, 1_000, &ask(1), ModelCommand::Count);
         done.edit.unwrap().trim
     };
     let trimmed: Vec<usize> = (0..10).map(|_| call(&mut world)).collect();
@@ -1758,15 +1804,16 @@ fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() 
     // As many live entries that nothing is removed by their number alone.
     for _ in 0..200 {
         world.pass(1);
-        plain_call(&mut world, &rule, 1_000, &ask(1), Kind::Count);
+        plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
     }
     let live = world.zset.len();
     let mut most_dead = 0;
     for _ in 0..100 {
         world.pass(50);
-        plain_call(&mut world, &rule, 1_000, &ask(1), Kind::Count);
-        let tally = Tally::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
-        most_dead = most_dead.max(world.zset.len() - tally.counted() as usize);
+        plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
+        let window_count =
+            WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
+        most_dead = most_dead.max(world.zset.len() - window_count.counted() as usize);
     }
     assert!(live > trim::SMALL && most_dead < trim::ENOUGH, "{live} {most_dead}");
 }
@@ -1775,21 +1822,21 @@ fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() 
 #[test]
 fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
     let rule = rule("10ms");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     for _ in 0..100 {
         world.pass(1);
         let weight = i64::MAX / 100;
-        assert!(plain_call(&mut world, &rule, MAX_SUM, &ask(weight), Kind::Count)
+        assert!(plain_call(&mut world, &rule, MAX_SUM, &ask(weight), ModelCommand::Count)
             .decision
             .verdict
             .allowed());
     }
     world.pass(20_000);
-    let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), Kind::Count);
+    let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count);
     assert!(done.decision.verdict.allowed());
     assert_eq!((done.edit.unwrap().trim, world.zset.len()), (100, 1));
     assert_eq!(
-        Tally::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted(),
+        WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted(),
         MAX_SUM
     );
 }
@@ -1798,7 +1845,7 @@ fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
 #[test]
 fn a_huge_event_drops_what_died_before_the_total_began_anew() {
     let rule = rule("10ms");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     let dead = |total: u64, weight: u64, us: u64| {
         let newest_us = START_US - us;
         Event { newest_us, span_us: 0, total, weight, denied: false }
@@ -1808,9 +1855,12 @@ fn a_huge_event_drops_what_died_before_the_total_began_anew() {
     world.zset.add(&dead(small - 1, small, 40_000));
     // Not by a call that counts little.
     world.pass(1);
-    assert_eq!(plain_call(&mut world, &rule, MAX_SUM, &ask(1), Kind::Count).edit.unwrap().trim, 0);
+    assert_eq!(
+        plain_call(&mut world, &rule, MAX_SUM, &ask(1), ModelCommand::Count).edit.unwrap().trim,
+        0
+    );
     world.pass(20_000);
-    let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), Kind::Count);
+    let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count);
     assert!(done.decision.verdict.allowed());
     assert_eq!((done.edit.unwrap().trim, world.zset.len()), (3, 1));
 }
@@ -1819,7 +1869,7 @@ fn a_huge_event_drops_what_died_before_the_total_began_anew() {
 #[test]
 fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
     let rule = rule("10ms/10");
-    let mut world = World::new();
+    let mut world = WindowWorld::new();
     for (at_us, entries) in [
         (0, vec![(0, 1, 0)]),
         (900, vec![(900, 2, 900)]),
@@ -1828,7 +1878,7 @@ fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
         (1_000, vec![(999, 4, 999), (1_000, 1, 0)]),
     ] {
         world.now_us = START_US + at_us;
-        world.call(&rule, 20, &ask(1), Kind::Count);
+        world.call(&rule, 20, &ask(1), ModelCommand::Count);
         assert_eq!(world.entries(), entries, "{at_us}");
     }
 }
