@@ -102,8 +102,14 @@ fn the_storage_for_limits_passes_the_tests_of_limits() {
     }
     let tools = installed("python", "requirements.txt").unwrap();
     let archives = fs::read_dir(clients_dir().join("limits")).unwrap();
-    let archive = archives.map(|it| it.unwrap().path()).find(|it| it.extension() == Some("gz".as_ref()));
-    python_tests_with(&tools, &["test_limits_upstream"], true, &[("LIMITS_ARCHIVE", &archive.unwrap())]);
+    let archive =
+        archives.map(|it| it.unwrap().path()).find(|it| it.extension() == Some("gz".as_ref()));
+    python_tests_with(
+        &tools,
+        &["test_limits_upstream"],
+        true,
+        &[("LIMITS_ARCHIVE", &archive.unwrap())],
+    );
 }
 
 #[test]

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import flask
+import flask_limiter
 import limits
 import limits.aio.strategies
 import limits.strategies
@@ -306,6 +308,24 @@ class Switching(unittest.TestCase):
 
     def test_flask_limiter_runs_on_it(self) -> None:
         self.check("flask_limiter", self.with_flask)
+
+    def test_the_fallback_of_flask_limiter_takes_over_while_redis_is_away(self) -> None:
+        with Server() as server:
+            app = flask.Flask("fallback")
+            uri = f"ratelimit+redis://127.0.0.1:{server.port}"
+            flask_limiter.Limiter(
+                lambda: "a",
+                app=app,
+                storage_uri=uri,
+                storage_options={"deadline": 1},
+                default_limits=["5/minute"],
+                in_memory_fallback=["2/minute"],
+            )
+            app.add_url_rule("/", view_func=lambda: "hello")
+            client = app.test_client()
+            self.assertEqual([client.get("/").status_code for _ in range(6)], [200] * 5 + [429])
+            server.kill()
+            self.assertEqual([client.get("/").status_code for _ in range(3)], [200, 200, 429])
 
     def test_incr_and_expire_become_one_call(self) -> None:
         for when in "before", "after":
