@@ -11,6 +11,7 @@ import difflib
 import importlib.util
 import os
 import re
+import tempfile
 import time
 import unittest
 from collections.abc import Awaitable, Callable
@@ -221,13 +222,15 @@ class Uris(unittest.TestCase):
         limiter = limits.strategies.FixedWindowRateLimiter(storage_from_string(uri, **options))
         return [limiter.hit(ITEM, "a") for _ in range(6)]
 
-    def test_sentinels_and_clusters_are_found(self) -> None:
+    def test_passwords_sockets_sentinels_and_clusters_are_found(self) -> None:
         allowed = [True] * 5 + [False]
         with Server() as server:
             server.ask("CONFIG", "SET", "requirepass", "secret")
             self.assertEqual(self.hits(f"ratelimit+redis://:secret@127.0.0.1:{server.port}/3"), allowed)
             with make("redis", port=server.port, password="secret", db=3) as client:
                 self.assertEqual(client.dbsize(), 1)
+        with tempfile.TemporaryDirectory() as folder, Server("--unixsocket", f"{folder}/socket"):
+            self.assertEqual(self.hits(f"ratelimit+redis+unix://{folder}/socket?db=2"), allowed)
         with Server() as server, Sentinel(server) as sentinel:
             for uri, options in (("/limits", {}), ("", {"service_name": "limits", "use_replicas": False})):
                 server.ask("FLUSHALL")
@@ -346,6 +349,14 @@ class Switching(unittest.TestCase):
             changed = [line for line in lines if line.startswith(("+", "-"))]
             if name != "incr":
                 self.assertLessEqual(len(changed), 3, name)
+
+    def test_what_the_page_shows_of_limits_runs(self) -> None:
+        (block,) = re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        names: dict[str, Any] = {}
+        for at in range(6):
+            exec(compile(block.replace("localhost:6379", f"127.0.0.1:{PORT}"), PAGE.name, "exec"), names)
+            names["storage"].limiter.close()
+            self.assertEqual(names["is_allowed"], at < 5)
 
     def test_each_program_is_there_twice(self) -> None:
         names = sorted(each.stem for each in SWITCH.glob("*.py"))

@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib import import_module
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import limits.aio.storage
 import limits.limits
@@ -168,7 +168,8 @@ def _client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
     if kind in ("", "s", "unix"):
         if "connection_pool" in options:
             return getattr(library, client)(**options)
-        return library.from_url(urlunsplit(split._replace(scheme="unix") if kind == "unix" else split), **options)
+        scheme = "unix" if kind == "unix" else split.scheme
+        return library.from_url(f"{scheme}://{uri.partition('://')[2]}", **options)
     auth = {
         setting: unquote(value)
         for setting, value in (("username", split.username), ("password", split.password))
