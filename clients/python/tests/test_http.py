@@ -150,7 +150,7 @@ class SeveralLimits(unittest.TestCase):
 
     def test_they_never_contradict_each_other(self) -> None:
         chance = random.Random(2)
-        limits = [
+        limits: list[Any] = [
             Rate(9, 30, 60),
             Rate(0, 3, "1s"),
             Window(10, "1min"),
