@@ -13,4 +13,21 @@
     )
 )]
 
+mod all;
+pub mod arguments;
+pub mod attempt;
+pub mod call;
+pub mod counter;
+pub mod definitions;
+pub mod environment;
+pub mod error;
+pub mod inspect;
+pub mod limits;
 pub mod memory;
+pub mod options;
+pub mod policies;
+pub mod reply;
+mod report;
+mod settle;
+pub mod table;
+mod take;
