@@ -17,19 +17,16 @@
 mod allocation;
 mod attempt;
 mod blocking;
-mod commands;
+mod call;
 mod config;
-mod error;
-mod limits;
+mod environment;
 mod module;
 mod observe;
-mod options;
 mod policies;
 mod redis;
 mod reply;
 mod state;
 mod stats;
-mod table;
 mod zones;
 
 /// Memory is the server's, so that it shows up in its `used_memory` and counts against `maxmemory`. The tests

@@ -1,10 +1,11 @@
 //! What is noted of the calls that take: by policy, the keys that are denied most, and keyspace events.
 
 use crate::config;
-use crate::policies::{self, PolicyVerdict};
+use crate::policies;
 use crate::redis::events::notify;
 use crate::redis::under_lock::UnderLock;
 use crate::state::KeyContext;
+use commands::policies::PolicyVerdict;
 use engine::heavy::{Heavy, HeavyKey, Recent};
 use engine::request::Request;
 

@@ -1,60 +1,31 @@
-//! An answer to a call that takes: what is replied, at once or after waiting.
+//! The server's context takes the replies of commands.
 
-use engine::decision::{Decision, Manner, TimeUnit};
-use engine::request::{Limit, Request};
-use engine::reservation::Id;
+use crate::redis::context::Context;
+use commands::reply::ReplySink;
 
-/// Five integers, and perhaps more elements.
-#[derive(Clone, Copy, Debug)]
-pub struct Reply {
-    /// What the integers say.
-    pub decision: Decision,
-    /// In which unit the times are.
-    pub unit: TimeUnit,
-    /// What follows them.
-    pub sixth: ReplyTail,
-}
-
-/// The sixth element of an answer, and those behind it.
-#[derive(Clone, Copy, Debug)]
-pub enum ReplyTail {
-    /// There is none.
-    Absent,
-    /// How much was had, with ATMOST.
-    Granted,
-    /// The wait until the caller may go on, with AHEAD.
-    GoAfter,
-    /// The id of the reservation; nil if there is none.
-    Id(Option<Id>),
-    /// The same with ATMOST: behind it how much was had, and how many reservations the key holds whose lease runs.
-    IdOfPart(Option<Id>, usize),
-}
-
-impl Reply {
-    /// The answer to a request, which made a reservation with this id; with ATMOST so many leases ran before it.
-    pub fn to(
-        request: &Request,
-        decision: Decision,
-        id: Option<Id>,
-        running: Option<usize>,
-    ) -> Reply {
-        let sixth = match (&request.limit, request.ask.manner) {
-            (Limit::Reserve(..), _) => match running {
-                None => ReplyTail::Id(id),
-                Some(number) => {
-                    let number = number.saturating_add(usize::from(id.is_some()));
-                    ReplyTail::IdOfPart(id, number)
-                }
-            },
-            (_, Manner::AtMost) => ReplyTail::Granted,
-            (_, Manner::Ahead(_)) => ReplyTail::GoAfter,
-            (_, Manner::Whole | Manner::Force) => ReplyTail::Absent,
-        };
-        Reply { decision, unit: request.unit, sixth }
+impl ReplySink for Context<'_> {
+    #[inline]
+    fn array(&self, len: usize) {
+        self.reply_array(len);
     }
 
-    /// Whether the call got what it asked for.
-    pub fn allowed(&self) -> bool {
-        self.decision.verdict.allowed()
+    #[inline]
+    fn map(&self, fields: usize) {
+        self.reply_map(fields);
+    }
+
+    #[inline]
+    fn signed(&self, value: i64) {
+        self.reply_signed(value);
+    }
+
+    #[inline]
+    fn text(&self, text: &[u8]) {
+        self.reply_text(text);
+    }
+
+    #[inline]
+    fn nil(&self) {
+        self.reply_nil();
     }
 }

@@ -1,14 +1,14 @@
 //! Who waits: the lines of this server, and questions about them.
 
-use crate::error::Error;
 use crate::redis::blocked::{Blocked, ClientId};
 use crate::redis::call::CommandNumber;
 use crate::redis::clock::{monotonic_us, wall_time_us};
 use crate::redis::event_loop::turn;
 use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;
-use crate::reply::Reply;
 use crate::state::KeyContext;
+use commands::error::Error;
+use commands::reply::Reply;
 use engine::line::{self, Cause, Timer};
 use engine::request::Request;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,8 +1,7 @@
 //! One wait: it begins, the server asks for the answer, the server lets the client go.
 
 use super::registry::{change, LateWrite, Outcome, WaitingCall};
-use crate::attempt::{attempt, AttemptReply, AttemptTerms};
-use crate::error::Error;
+use crate::attempt::attempt;
 use crate::redis::blocked::{Blocked, ClientId};
 use crate::redis::call::{Call, CommandNumber};
 use crate::redis::context::{Context, KeyName};
@@ -10,10 +9,13 @@ use crate::redis::event_loop::count_turns;
 use crate::redis::text::OwnedString;
 use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
-use crate::reply::Reply;
 use crate::state::KeyContext;
 use crate::stats;
 use crate::{config, observe};
+use commands::attempt::AttemptReply;
+use commands::error::Error;
+use commands::reply::Reply;
+use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
 use engine::line::{Ticket, WaiterReply};
 use engine::request::Request;

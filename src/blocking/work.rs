@@ -7,18 +7,20 @@
 
 use super::registry::{change, is_barred, look, LateWrite, Outcome, TurnGuard, WaitingCall};
 use super::wait::note_end;
-use crate::attempt::{attempt, give_back, AttemptReply, AttemptTerms};
-use crate::error::Error;
+use crate::attempt::{attempt, give_back};
 use crate::observe;
-use crate::policies::PolicyVerdict;
 use crate::redis::acceptance::{accepts_write_to, accepts_writes, Acceptance};
 use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::reply::Reply;
 use crate::state::KeyContext;
 use crate::stats;
+use commands::attempt::AttemptReply;
+use commands::error::Error;
+use commands::policies::PolicyVerdict;
+use commands::reply::Reply;
+use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
 use engine::line::{Cause, Effect, LineId, Place, Ticket};
 

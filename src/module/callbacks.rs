@@ -2,8 +2,8 @@
 
 use super::registration::answer_waiter;
 use crate::blocking;
-use crate::error::Error;
 use crate::redis::handlers::WaitHandlers;
+use commands::error::Error;
 
 /// What the server's callbacks call.
 pub static HANDLERS: WaitHandlers = WaitHandlers {

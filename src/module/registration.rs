@@ -1,16 +1,17 @@
-//! The commands as the server knows them: what is derived from the rows of table.rs, and the way from the server's
+//! The commands as the server knows them: what is derived from the rows of their table, and the way from the server's
 //! call to a command's code and back.
 
 use crate::blocking;
-use crate::commands::reply;
-use crate::error::Error;
-use crate::options::{Known, OptionRow, OptionValue};
 use crate::redis::call::{entry, Call, CommandNumber, Commands, Entry};
 use crate::redis::context::Context;
-use crate::redis::declaration::{Argument, Declaration, Description, Keys};
+use crate::redis::declaration::{Access, Argument, Declaration, Description, Keys};
 use crate::redis::guard::warn;
-use crate::stats::CallResult;
-use crate::table::{CommandRow, Nature, Positional, COMMANDS};
+use crate::stats::{CommandStats, BY_COMMAND};
+use commands::call::{run, CallResult};
+use commands::error::Error;
+use commands::options::{Known, OptionRow, OptionValue};
+use commands::reply;
+use commands::table::{CommandRow, Nature, Positional, COMMANDS};
 use std::ffi::{CStr, CString};
 use std::panic::Location;
 
@@ -22,10 +23,11 @@ impl Commands for CommandTable {
     #[inline(always)]
     fn run(call: &Call) {
         let Some(command) = find(call.command()) else { return };
-        if command.keys.answer(call) {
+        if command.keys().answer(call) {
             return;
         }
-        finish(call.context(), command, (command.run)(call, command.options));
+        let result = run(command.row.command, command.row.options, call);
+        finish(call.context(), command, result);
     }
 
     fn panicked(call: &Call) {
@@ -35,20 +37,36 @@ impl Commands for CommandTable {
     }
 }
 
-fn find(CommandNumber(number): CommandNumber) -> Option<&'static CommandRow> {
-    COMMANDS.get(number)
+/// A row of the table, as the server knows it.
+#[derive(Clone, Copy)]
+struct ServerCommand {
+    row: &'static CommandRow,
+    /// How its calls ended.
+    stats: &'static CommandStats,
+}
+
+#[inline(always)]
+fn find(CommandNumber(number): CommandNumber) -> Option<ServerCommand> {
+    let (row, stats) = (COMMANDS.get(number)?, BY_COMMAND.get(number)?);
+    Some(ServerCommand { row, stats })
+}
+
+/// All commands with their entries.
+fn all() -> impl Iterator<Item = (ServerCommand, Entry)> {
+    let commands = COMMANDS.iter().zip(&BY_COMMAND);
+    commands.map(|(row, stats)| ServerCommand { row, stats }).zip(ENTRIES)
 }
 
 /// Counts the end of a call, and replies its error if it has one. A bug of ours is logged.
-fn finish(ctx: Context, command: &CommandRow, result: Result<CallResult, Error>) {
+fn finish(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
     if let Err(Error::Internal(at)) = result {
         log_internal(ctx, command, at);
     }
     end(ctx, command, result);
 }
 
-fn log_internal(ctx: Context, command: &CommandRow, at: &Location) {
-    let name = command.name.to_string_lossy();
+fn log_internal(ctx: Context, command: ServerCommand, at: &Location) {
+    let name = command.row.name.to_string_lossy();
     let line = format!("redis-ratelimit: internal error in {name} at {at}, please report it");
     if let Ok(line) = CString::new(line) {
         warn(Some(ctx), &line);
@@ -56,7 +74,7 @@ fn log_internal(ctx: Context, command: &CommandRow, at: &Location) {
 }
 
 /// Counts the end of a call, and replies its error if it has one.
-fn end(ctx: Context, command: &CommandRow, result: Result<CallResult, Error>) {
+fn end(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
     command.stats.count(&result);
     match result {
         Ok(_) => {}
@@ -70,7 +88,7 @@ pub fn answer_waiter(ctx: Context, ticket: u64) {
     // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
     let Some((number, outcome)) = blocking::answer(ctx, ticket) else { return };
     let Some(command) = find(number) else { return };
-    finish(ctx, command, outcome.map(|answer| reply::answer(ctx, &answer)));
+    finish(ctx, command, outcome.map(|answer| reply::answer(&ctx, &answer)));
 }
 
 /// One C function for each row of the table.
@@ -95,27 +113,40 @@ const ENTRIES: [Entry; COMMANDS.len()] = [
 
 /// Registers all commands but those on demand; in the ACL category, too, if the server has added it.
 pub fn register(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
-    let rows = COMMANDS.iter().zip(ENTRIES);
-    for (row, entry) in rows.filter(|(row, _)| row.nature != Nature::TakesOnDemand) {
-        row.register(ctx, entry, category)?;
+    let commands = all();
+    for (command, entry) in commands.filter(|(one, _)| one.row.nature != Nature::TakesOnDemand) {
+        command.register(ctx, entry, category)?;
     }
     Ok(())
 }
 
 /// Registers the commands on demand.
 pub fn register_on_demand(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
-    let rows = COMMANDS.iter().zip(ENTRIES);
-    for (row, entry) in rows.filter(|(row, _)| row.nature == Nature::TakesOnDemand) {
-        row.register(ctx, entry, category)?;
+    let commands = all();
+    for (command, entry) in commands.filter(|(one, _)| one.row.nature == Nature::TakesOnDemand) {
+        command.register(ctx, entry, category)?;
     }
     Ok(())
 }
 
-impl CommandRow {
+impl ServerCommand {
+    /// Where its keys are, and what it does with them.
+    #[inline(always)]
+    fn keys(self) -> Keys {
+        match self.row.nature {
+            Nature::Takes | Nature::Settles | Nature::TakesOnDemand => Keys::First(Access::Update),
+            Nature::Looks | Nature::Lists => Keys::First(Access::Read),
+            Nature::TakesSeveral => Keys::Counted(Access::Update),
+            Nature::LooksSeveral => Keys::Counted(Access::Read),
+            Nature::Shows => Keys::None,
+        }
+    }
+
     /// Registers the command. A name that the server or another module has already is logged and left out.
-    fn register(&self, ctx: Context, entry: Entry, category: Option<&CStr>) -> Result<(), String> {
-        let name = self.name.to_string_lossy();
-        let create = |flags: &str| Declaration::create(ctx, self.name, entry, flags, self.keys);
+    fn register(self, ctx: Context, entry: Entry, category: Option<&CStr>) -> Result<(), String> {
+        let (row, keys) = (self.row, self.keys());
+        let name = row.name.to_string_lossy();
+        let create = |flags: &str| Declaration::create(ctx, row.name, entry, flags, keys);
         let flags = self.flags();
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
         let created = create(flags).or_else(|| create(&flags.replace(" blocking", "")));
@@ -129,11 +160,11 @@ impl CommandRow {
             return Ok(());
         };
         let description = Description {
-            summary: self.summary,
-            complexity: self.complexity,
+            summary: row.summary,
+            complexity: row.complexity,
             since: c"0.1.0",
-            arity: self.arity(),
-            keys: self.keys,
+            arity: row.arity(),
+            keys,
             arguments: self.arguments(),
         };
         if !created.describe(&description) {
@@ -144,8 +175,8 @@ impl CommandRow {
     }
 
     /// Flags as RedisModule_CreateCommand spells them.
-    fn flags(&self) -> &'static str {
-        match self.nature {
+    fn flags(self) -> &'static str {
+        match self.row.nature {
             Nature::Takes => "write deny-oom fast blocking",
             // Without deny-oom: giving back must work when memory is short.
             Nature::Settles => "write fast",
@@ -158,8 +189,8 @@ impl CommandRow {
     }
 
     /// ACL categories, with those that the server would give a command of its own by its flags: `@read`, `@slow` and so on.
-    fn categories(&self, own: Option<&CStr>) -> String {
-        let categories = match self.nature {
+    fn categories(self, own: Option<&CStr>) -> String {
+        let categories = match self.row.nature {
             Nature::Takes => "write fast blocking",
             Nature::Settles => "write fast",
             Nature::Looks => "read fast",
@@ -174,44 +205,17 @@ impl CommandRow {
         }
     }
 
-    /// Arguments with the name: exactly so many, or at least so many if below 0.
-    fn arity(&self) -> i32 {
-        let optional = |argument: &Positional| matches!(argument, Positional::OptionalInteger(_));
-        // A limit may be one word, the name of a policy.
-        let more = |argument: &Positional| {
-            use Positional::{Joined, Limit, Texts};
-            optional(argument) || matches!(argument, Texts(_) | Joined(..) | Limit(_))
-        };
-        let needed = |argument: &Positional| !optional(argument);
-        let keys = match self.keys {
-            Keys::None => 0,
-            Keys::First(_) => 1,
-            // Where there are no keys, RL.ALL itself says how many there may be.
-            Keys::Counted(_) => 1,
-        };
-        let least = self.positional.iter().filter(|argument| needed(argument)).count();
-        let least = i32::try_from(least).unwrap_or(0).saturating_add(keys).saturating_add(1);
-        let open = matches!(self.keys, Keys::Counted(_))
-            || !self.options.is_empty()
-            || self.positional.iter().any(more);
-        if open {
-            least.saturating_neg()
-        } else {
-            least
-        }
-    }
-
     /// All arguments after the name, as COMMAND DOCS shows them.
-    fn arguments(&self) -> Vec<Argument> {
-        let keys = match self.keys {
+    fn arguments(self) -> Vec<Argument> {
+        let keys = match self.keys() {
             Keys::None => vec![],
             Keys::First(_) => vec![Argument::Key],
             Keys::Counted(_) => {
                 vec![Argument::Integer(c"numkeys"), Argument::Multiple(Box::new(Argument::Key))]
             }
         };
-        let positional = self.positional.iter().flat_map(positional);
-        keys.into_iter().chain(positional).chain(options(self.options)).collect()
+        let positional = self.row.positional.iter().flat_map(positional);
+        keys.into_iter().chain(positional).chain(options(self.row.options)).collect()
     }
 }
 
@@ -304,8 +308,8 @@ mod tests {
     /// The place of RL.HELD in the table, which an entry has as a constant.
     const HELD: usize = 9;
 
-    fn row_of(name: &CStr) -> &'static CommandRow {
-        COMMANDS.iter().find(|row| row.name == name).unwrap()
+    fn row_of(name: &CStr) -> ServerCommand {
+        all().map(|(command, _)| command).find(|command| command.row.name == name).unwrap()
     }
 
     #[test]
@@ -464,22 +468,6 @@ mod tests {
             assert_eq!(told.iter().map(|key| key.0).collect::<Vec<_>>(), keys, "{words:?}");
             assert!(told.iter().all(|key| key.1 != 0));
         }
-    }
-
-    #[test]
-    fn the_arity_is_derived_from_the_arguments() {
-        for (name, arity) in [
-            (c"rl.held", 2),
-            (c"rl.info", 2),
-            (c"rl.policies", 1),
-            (c"rl.top", -1),
-            (c"cl.throttle", -5),
-        ] {
-            assert_eq!(row_of(name).arity(), arity, "{name:?}");
-        }
-        // All others have a key and two arguments at least.
-        let others = COMMANDS.iter().filter(|row| row.arity() == -3);
-        assert_eq!(others.count(), COMMANDS.len() - 5);
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! The settings `ratelimit.*`. To add one: its value in config.rs, and a row here.
 
-use crate::commands::definitions;
 use crate::config::{
     self, ALLOW_UNLOAD, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED,
     POLICIES_ONLY, TOP_KEYS, WINDOW_ENTRIES,
 };
-use crate::error::Error;
+use crate::environment::ServerEnvironment;
 use crate::redis::config::{
     NumberSource, Setting, SettingRefused, SettingValue, SwitchSource, TextSource,
 };
 use crate::redis::context::Context;
 use crate::zones::zones;
 use crate::{observe, policies};
+use commands::definitions;
+use commands::error::Error;
 use engine::decimal::parse_i64;
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
@@ -123,7 +124,8 @@ impl TextSource for Policies {
     }
 
     fn set(&self, value: &[u8]) -> Result<(), String> {
-        definitions::set(value)
+        policies::replace(value, definitions::parse(value, &ServerEnvironment)?);
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! A bucket is a string that spells its theoretical arrival time.
 
 use super::{Open, ServerKey};
-use crate::error::Error;
 use crate::redis::key::Kind;
+use commands::error::Error;
 use engine::expiry::GRACE_MS;
 use engine::store;
 use engine::throttle::{Next, Stored};

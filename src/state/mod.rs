@@ -17,11 +17,12 @@ pub mod inspect;
 mod reservations;
 pub mod window;
 
-use crate::error::Error;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{Kind, ReadKey, WriteKey};
 use crate::zones::zones;
 use bucket::ServerBucket;
+use commands::error::Error;
+use engine::judge::Mode;
 use engine::rule::{Moment, Rule, RuleText};
 use engine::store::Store;
 use window::ServerWindow;
@@ -56,9 +57,14 @@ pub struct ServerKey<'c> {
 }
 
 impl<'c> ServerKey<'c> {
-    /// A key that may be written.
-    pub fn to_write(key_ctx: KeyContext<'c>) -> ServerKey<'c> {
-        ServerKey { key_ctx, intent: Intent::Write }
+    /// A key that is judged in this mode.
+    #[inline]
+    pub fn in_mode(key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'c> {
+        let intent = match mode {
+            Mode::Look => Intent::Read,
+            Mode::Try | Mode::Final => Intent::Write,
+        };
+        ServerKey { key_ctx, intent }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::entries::{ban, reservation, RESERVATIONS};
 use super::{indexes, KeyContext};
-use crate::error::Error;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::ReadKey;
 use crate::redis::text::OwnedString;
 use crate::zones::zones;
+use commands::error::Error;
 use engine::ban::Ban;
 use engine::held::{FirstEnd, Lease, Leases, SortedLeases};
 use engine::index::{lease, next_order_us, Index, DROP_MOST, HEAL_MOST};

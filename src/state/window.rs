@@ -12,11 +12,12 @@ use super::entries::{
 };
 use super::reservations::{find_live, ServerReservations};
 use super::{indexes, Intent, KeyContext, Open, ServerKey};
-use crate::error::Error;
 use crate::redis::key::{remove_highest, Kind, ReadKey, Scores};
 use crate::redis::text::OwnedString;
+use commands::error::Error;
 use engine::ban::Ban;
 use engine::event::{score, Event};
+use engine::memory::HeldReservation;
 use engine::reservation::Id;
 use engine::store::{self, Change};
 use foldhash::quality::RandomState;
@@ -303,18 +304,8 @@ pub fn release_untold(key_ctx: KeyContext, id: &[u8], end_us: u64) -> Result<(),
     Ok(())
 }
 
-/// A live reservation, as RL.HELD tells of it.
-pub struct HeldLease {
-    /// Its id.
-    pub id: Id,
-    /// How much it holds.
-    pub quantity: u64,
-    /// Microseconds until its lease ends; 0 where it has ended, and the reservation still holds.
-    pub left_us: u64,
-}
-
 /// The live reservations of a key, the oldest first.
-pub fn held(key_ctx: KeyContext) -> Result<Vec<HeldLease>, Error> {
+pub fn held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
     let mut key = open(key_ctx, Intent::Read)?;
     refuse_foreign(key.reader())?;
     let mut live = Vec::new();
@@ -325,7 +316,7 @@ pub fn held(key_ctx: KeyContext) -> Result<Vec<HeldLease>, Error> {
         let one = reservation(&element.member)?;
         if one.live(key_ctx.now_us) {
             let left_us = one.lease_ends_us(key_ctx.now_us).saturating_sub(key_ctx.now_us);
-            let held = HeldLease { id: Id::from(one.id), quantity: one.quantity, left_us };
+            let held = HeldReservation { id: Id::from(one.id), quantity: one.quantity, left_us };
             live.push((one.order_us, held));
         }
     }

@@ -14,28 +14,35 @@ use super::decision::{Decision, Verdict};
 #[derive(Debug, Default)]
 pub struct Choices {
     group: usize,
-    has_choice: bool,
     /// Whether some group before this one has no choice.
     denied: bool,
     begun: bool,
+    /// The groups that have a choice, in their order.
+    with_choice: Vec<usize>,
 }
 
 impl Choices {
     /// Whether the next limit is the choice of its group. Groups are numbered in their order.
     pub fn next(&mut self, group: usize, verdict: Verdict, shadow: bool) -> bool {
         if self.begun && group != self.group {
-            self.denied |= !self.has_choice;
-            self.has_choice = false;
+            self.denied |= !self.has_choice(self.group);
         }
         (self.begun, self.group) = (true, group);
-        let is_choice = !self.has_choice && (shadow || verdict.allowed());
-        self.has_choice |= is_choice;
+        let is_choice = (shadow || verdict.allowed()) && !self.has_choice(group);
+        if is_choice {
+            self.with_choice.push(group);
+        }
         is_choice
+    }
+
+    /// Whether one of the limits of this group so far is its choice.
+    pub fn has_choice(&self, group: usize) -> bool {
+        self.with_choice.binary_search(&group).is_ok()
     }
 
     /// Whether the call is allowed, after all of its limits.
     pub fn allowed(&self) -> bool {
-        !self.denied && (self.has_choice || !self.begun)
+        !self.denied && (!self.begun || self.has_choice(self.group))
     }
 }
 

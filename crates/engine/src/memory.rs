@@ -17,6 +17,7 @@
 //! assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
 //! ```
 
+use crate::attempt::{attempt, Attempt, AttemptTerms};
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
@@ -182,15 +183,13 @@ pub struct Memory {
     calls: std::cell::Cell<usize>,
 }
 
-/// What a call is told.
-#[derive(Clone, Copy, Debug)]
-pub struct MemoryReply {
-    /// The numbers.
-    pub decision: Decision,
-    /// The id of the reservation that was made.
-    pub id: Option<Id>,
-    /// How many reservations the key holds then whose lease runs, where ATMOST makes one.
-    pub running: Option<usize>,
+/// Which kind of limit a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// A bucket.
+    Bucket,
+    /// Events and reservations.
+    Window,
 }
 
 /// A live reservation.
@@ -216,18 +215,10 @@ impl Memory {
         request: &Request,
         now_us: u64,
         new_id: impl FnOnce() -> Id,
-    ) -> Result<MemoryReply, Refused> {
+    ) -> Result<Attempt, Refused> {
         self.forget_expired(now_us);
-        let mut call = judge::KeyRequest::new(self.key(name, now_us), request);
-        let mut judged = call.judge(false)?;
-        judged.check_room()?;
-        let (allowed, running) = (judged.verdict().allowed(), judged.running());
-        let plan = judged.plan(Terms::of(Mode::Final), allowed, new_id)?;
-        let id = plan.id().copied();
-        let running = running.map(|number| number.saturating_add(usize::from(id.is_some())));
-        let told = MemoryReply { decision: *plan.decision(), id, running };
-        plan.apply();
-        Ok(told)
+        let terms = AttemptTerms { barred: false, mode: Mode::Final };
+        attempt(self.key(name, now_us), request, terms, new_id)
     }
 
     /// What [`Memory::attempt`] would tell; changes nothing.
@@ -286,7 +277,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Refused::WrongType`].
+    /// [`Refused::NotWindow`].
     pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refused> {
         let mut key = self.key(name, now_us).window();
         key.read(None)?;
@@ -322,12 +313,29 @@ impl Memory {
         self.len() == 0
     }
 
-    fn key<'m>(&'m self, name: &'m [u8], now_us: u64) -> MemoryKey<'m> {
+    /// A key, as a store at this time.
+    pub fn key<'m>(&'m self, name: &'m [u8], now_us: u64) -> MemoryKey<'m> {
         MemoryKey { memory: self, name, now_us }
     }
 
-    /// Drops expired keys, in so few calls that each costs little.
-    fn forget_expired(&self, now_us: u64) {
+    /// When a key expires, in Unix milliseconds; `None` where there is none.
+    pub fn expires_at_ms(&self, name: &[u8], now_us: u64) -> Option<u64> {
+        let keys = self.keys.borrow();
+        keys.get(name).map(|entry| entry.expires_at_ms).filter(|at_ms| *at_ms > now_us / 1_000)
+    }
+
+    /// Which kind of limit a key holds; `None` where there is none.
+    pub fn kind(&self, name: &[u8], now_us: u64) -> Option<MemoryKind> {
+        let keys = self.keys.borrow();
+        let entry = keys.get(name).filter(|entry| entry.expires_at_ms > now_us / 1_000)?;
+        Some(match entry.value {
+            MemoryValue::Bucket(_) => MemoryKind::Bucket,
+            MemoryValue::Window(_) => MemoryKind::Window,
+        })
+    }
+
+    /// Drops expired keys, in so few calls that each costs little. To be called once for each call.
+    pub fn forget_expired(&self, now_us: u64) {
         let calls = self.calls.get().saturating_add(1);
         self.calls.set(calls);
         if calls > self.len() {
@@ -349,7 +357,7 @@ impl Memory {
 
 /// A key of a [`Memory`], at one moment.
 #[derive(Clone, Copy)]
-struct MemoryKey<'m> {
+pub struct MemoryKey<'m> {
     memory: &'m Memory,
     name: &'m [u8],
     now_us: u64,
@@ -390,7 +398,8 @@ impl<'m> Store for MemoryKey<'m> {
     }
 }
 
-struct MemoryBucket<'m> {
+/// A bucket in memory, for one call.
+pub struct MemoryBucket<'m> {
     key: MemoryKey<'m>,
 }
 
@@ -402,7 +411,7 @@ impl BucketKey for MemoryBucket<'_> {
         match memory.keys.borrow().get(name) {
             Some(entry) if entry.expires_at_ms <= now_us / 1_000 => Ok(None),
             Some(MemoryEntry { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
-            Some(MemoryEntry { value: MemoryValue::Window(_), .. }) => Err(Refused::WrongType),
+            Some(MemoryEntry { value: MemoryValue::Window(_), .. }) => Err(Refused::NotBucket),
             None => Ok(None),
         }
     }
@@ -423,7 +432,7 @@ impl BucketKey for MemoryBucket<'_> {
 }
 
 /// A window that was taken out for one call, and goes back when that is done.
-struct MemoryWindow<'m> {
+pub struct MemoryWindow<'m> {
     key: MemoryKey<'m>,
     events: Zset,
     held: HeldIndex,
@@ -452,7 +461,7 @@ impl WindowKey for MemoryWindow<'_> {
             }
             MemoryValue::Bucket(_) => {
                 memory.put(name, entry.value, entry.expires_at_ms);
-                Err(Refused::WrongType)
+                Err(Refused::NotWindow)
             }
         }
     }
@@ -714,7 +723,7 @@ impl BucketKey for NoBucket {
     type Error = Refused;
 
     fn read(&mut self) -> Result<Option<Stored>, Refused> {
-        Err(Refused::WrongType)
+        Err(Refused::NotBucket)
     }
 
     fn write(&mut self, _next: Next) {}

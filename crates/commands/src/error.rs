@@ -43,7 +43,8 @@ impl<const N: usize> Repeated<N> {
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Error {
         match refused {
-            Refused::WrongType => Error::NotZset,
+            Refused::NotBucket => Error::NotString,
+            Refused::NotWindow => Error::NotZset,
             Refused::Foreign => Error::NotEntry,
             Refused::Clock => Error::Clock,
             Refused::DebtTooLong => Error::DebtTooLong,
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn every_text_is_in_the_documentation() {
-        let page = include_str!("../docs/commands.md");
+        let page = include_str!("../../../docs/commands.md");
         for text in TEXTS.iter().chain([&INTERNAL]) {
             assert!(page.contains(text.strip_prefix("ERR ").unwrap_or(text)), "{text}");
         }

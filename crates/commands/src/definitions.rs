@@ -5,24 +5,24 @@
 //! name kind     limit     name kind   limit                          name  kind   limit
 //! ```
 
-use super::arguments::{Arguments, Family};
+use crate::arguments::{Arguments, Family};
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::{Given, Shape};
 use crate::options::{Known, Options};
-use crate::policies::{self, Definition, Definitions};
+use crate::policies::{Definition, Definitions};
 
 /// The most policies of a table.
 const MOST: usize = 1_000;
 /// The longest name, in bytes.
 const MAX_NAME: usize = 64;
 
-/// Replaces the table of policies, or says which definition is wrong and why.
-pub fn set(text: &[u8]) -> Result<(), String> {
-    policies::replace(text, parse(text)?);
-    Ok(())
-}
-
-fn parse(text: &[u8]) -> Result<Definitions, String> {
+/// Reads a table of policies.
+///
+/// # Errors
+///
+/// Says which definition is wrong and why.
+pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions, String> {
     let mut definitions = Definitions::new();
     for part in text.split(|byte| *byte == b';') {
         let words: Vec<&[u8]> =
@@ -33,7 +33,7 @@ fn parse(text: &[u8]) -> Result<Definitions, String> {
         if name.len() > MAX_NAME || !name.iter().all(known) {
             return refuse("a name must have 1 to 64 letters, digits, '_', '.' or '-'");
         }
-        let definition = match define(words) {
+        let definition = match define(words, environment) {
             Ok(definition) => definition,
             Err(error) => {
                 let text = error.text();
@@ -52,9 +52,9 @@ fn parse(text: &[u8]) -> Result<Definitions, String> {
 }
 
 /// One definition without its name: a kind, the limit as in that command, and perhaps SHADOW.
-fn define(words: &[&[u8]]) -> Result<Definition, Error> {
-    let mut arguments = Arguments::of(words);
-    let kind = arguments.next().and_then(Family::named);
+fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Definition, Error> {
+    let mut arguments = Arguments::from(words, 0);
+    let kind = arguments.next_word().and_then(Family::named);
     let (family, known) = match kind {
         Some(Family::Throttle) => (Family::Throttle, Known::THROTTLE.in_policy()),
         // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
@@ -66,12 +66,12 @@ fn define(words: &[&[u8]]) -> Result<Definition, Error> {
         other => other,
     })?;
     let mut options = Options::new();
-    arguments.options(&mut options, known, false)?;
+    arguments.options(environment, &mut options, known, false)?;
     // As the options of a call whose quantity is 1.
     options.check(1, given.form())?;
     let shape = Shape::of(&options);
     if let Given::Window { limit, period } = given {
-        shape.window(limit, period)?;
+        shape.window(limit, period, environment)?;
     }
     let text = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
     let (ban_ms, shadow) = (options.number(Known::BAN), options.has(Known::SHADOW));

@@ -1,23 +1,53 @@
-//! The table of commands. A row says what a command is; its arity, key spec, ACL categories and COMMAND DOCS are
-//! derived from that in module/registration.rs.
+//! The table of commands. A row says what a command is. Its arity is derived from that here, and its key spec, ACL categories
+//! and COMMAND DOCS in the module's module/registration.rs.
 
-use crate::commands::{all, inspect, report, settle, take};
-use crate::error::Error;
 use crate::options::Known;
-use crate::redis::call::Call;
-use crate::redis::declaration::{Access, Keys};
-use crate::stats::{CallResult, CommandStats};
 use std::ffi::CStr;
+
+/// A command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// RL.THROTTLE
+    Throttle,
+    /// RL.THROTTLE_RO
+    ThrottleRo,
+    /// RL.WINDOW
+    Window,
+    /// RL.WINDOW_RO
+    WindowRo,
+    /// RL.ACQUIRE
+    Acquire,
+    /// RL.ACQUIRE_RO
+    AcquireRo,
+    /// RL.APPLY
+    Apply,
+    /// RL.RELEASE
+    Release,
+    /// RL.RENEW
+    Renew,
+    /// RL.HELD
+    Held,
+    /// RL.INFO
+    Info,
+    /// RL.ALL
+    All,
+    /// RL.ALL_RO
+    AllRo,
+    /// RL.POLICIES
+    Policies,
+    /// RL.TOP
+    Top,
+    /// CL.THROTTLE
+    ClThrottle,
+}
 
 /// A row of the table.
 pub struct CommandRow {
     /// Its name, in lower case.
     pub name: &'static CStr,
-    /// Its code. It is given the options of this row.
-    pub run: fn(&Call, Known) -> Result<CallResult, Error>,
-    /// Where its keys are, and what it does with them.
-    pub keys: Keys,
-    /// What it promises and needs.
+    /// Which command it is.
+    pub command: Command,
+    /// What it promises and needs, and so where its keys are.
     pub nature: Nature,
     /// One sentence.
     pub summary: &'static CStr,
@@ -27,11 +57,10 @@ pub struct CommandRow {
     pub positional: &'static [Positional],
     /// The options that it knows.
     pub options: Known,
-    /// How its calls ended.
-    pub stats: CommandStats,
 }
 
-/// What a command promises and needs, for its flags and ACL categories.
+/// What a command promises and needs: its flags, ACL categories and keys follow from it. The keys of several limits are
+/// counted, those that show have none, and all others have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
     /// It takes, so that it needs memory, and may wait.
@@ -79,9 +108,6 @@ const WINDOW: &[Positional] =
 /// The clauses of a call over several limits.
 const CLAUSES: &[Positional] = &[Joined(c"ELSE", c"clause")];
 
-const UPDATES: Keys = Keys::First(Access::Update);
-const READS: Keys = Keys::First(Access::Read);
-
 const CONSTANT: &CStr = c"O(1)";
 /// For commands that search a key's events and reservations.
 const SEARCHES: &CStr = c"O(log(N)) with N the entries of events and the reservations in the key";
@@ -97,174 +123,143 @@ const FOR_EACH: &CStr = c"What the command of each clause costs on its key";
 pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
         name: c"rl.throttle",
-        run: take::throttle,
-        keys: UPDATES,
+        command: Command::Throttle,
         nature: Nature::Takes,
         summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
         complexity: CONSTANT,
         positional: RATE,
         options: Known::THROTTLE,
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.throttle_ro",
-        run: take::throttle_ro,
-        keys: READS,
+        command: Command::ThrottleRo,
         nature: Nature::Looks,
         summary: c"Answers what RL.THROTTLE would, and changes nothing.",
         complexity: CONSTANT,
         positional: RATE,
         options: Known::THROTTLE_RO,
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.window",
-        run: take::window,
-        keys: UPDATES,
+        command: Command::Window,
         nature: Nature::Takes,
         summary:
             c"Counts an event, if a window that slides or follows the calendar has room for it.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: Known::WINDOW,
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.window_ro",
-        run: take::window_ro,
-        keys: READS,
+        command: Command::WindowRo,
         nature: Nature::Looks,
         summary: c"Answers what RL.WINDOW would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: Known::WINDOW_RO,
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.acquire",
-        run: take::acquire,
-        keys: UPDATES,
+        command: Command::Acquire,
         nature: Nature::Takes,
         summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: Known::ACQUIRE,
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.acquire_ro",
-        run: take::acquire_ro,
-        keys: READS,
+        command: Command::AcquireRo,
         nature: Nature::Looks,
         summary: c"Answers what RL.ACQUIRE would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
         options: Known::WINDOW_RO,
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.apply",
-        run: settle::apply,
-        keys: UPDATES,
+        command: Command::Apply,
         nature: Nature::Settles,
         summary: c"Turns a reservation into a counted event, of what was really used.",
         complexity: FINDS,
         positional: &[Text(c"id"), OptionalInteger(c"quantity")],
         options: Known::empty(),
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.release",
-        run: settle::release,
-        keys: UPDATES,
+        command: Command::Release,
         nature: Nature::Settles,
         summary: c"Gives reservations back.",
         complexity: FINDS,
         positional: &[Texts(c"id")],
         options: Known::empty(),
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.renew",
-        run: settle::renew,
-        keys: UPDATES,
+        command: Command::Renew,
         nature: Nature::Settles,
         summary: c"Starts the lease of a reservation anew.",
         complexity: FINDS,
         positional: &[Text(c"id")],
         options: Known::LEASE,
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.held",
-        run: settle::held,
-        keys: READS,
+        command: Command::Held,
         nature: Nature::Lists,
         summary: c"Lists the live reservations, oldest first.",
         complexity: LISTS,
         positional: &[],
         options: Known::empty(),
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.info",
-        run: inspect::info,
-        keys: READS,
+        command: Command::Info,
         nature: Nature::Lists,
         summary: c"Tells what lies under a key, whatever kind of limit it is.",
         complexity: c"O(N+M) with N the entries of events and M the reservations in the key",
         positional: &[],
         options: Known::empty(),
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.all",
-        run: all::all,
-        keys: Keys::Counted(Access::Update),
+        command: Command::All,
         nature: Nature::TakesSeveral,
         summary: c"Takes from several limits, all or nothing.",
         complexity: FOR_EACH,
         positional: CLAUSES,
         options: Known::MS,
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.all_ro",
-        run: all::all_ro,
-        keys: Keys::Counted(Access::Read),
+        command: Command::AllRo,
         nature: Nature::LooksSeveral,
         summary: c"Answers what RL.ALL would, and changes nothing.",
         complexity: FOR_EACH,
         positional: CLAUSES,
         options: Known::MS,
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.policies",
-        run: report::policies,
-        keys: Keys::None,
+        command: Command::Policies,
         nature: Nature::Shows,
         summary: c"Lists the policies, and what became of the calls that used them.",
         complexity: c"O(N) with N the policies",
         positional: &[],
         options: Known::empty(),
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"rl.top",
-        run: report::top_keys,
-        keys: Keys::None,
+        command: Command::Top,
         nature: Nature::Shows,
         summary: c"Lists the keys that were denied most in the last 10 to 20 minutes.",
         complexity: c"O(N*log(N)) with N the setting ratelimit.top-keys",
         positional: &[],
         options: Known::COUNT.union(Known::RESET),
-        stats: CommandStats::new(),
     },
     CommandRow {
         name: c"cl.throttle",
-        run: take::cl_throttle,
-        keys: UPDATES,
+        command: Command::ClThrottle,
         nature: Nature::TakesOnDemand,
         summary: c"RL.THROTTLE for the clients of redis-cell.",
         complexity: CONSTANT,
@@ -275,6 +270,46 @@ pub static COMMANDS: [CommandRow; 16] = [
             OptionalInteger(c"quantity"),
         ],
         options: Known::empty(),
-        stats: CommandStats::new(),
     },
 ];
+
+impl CommandRow {
+    /// Words with the name: exactly so many, or at least so many if below 0.
+    pub fn arity(&self) -> i32 {
+        let optional = |argument: &Positional| matches!(argument, OptionalInteger(_));
+        // A limit may be one word, the name of a policy.
+        let more = |argument: &Positional| {
+            optional(argument) || matches!(argument, Texts(_) | Joined(..) | Limit(_))
+        };
+        let needed = |argument: &Positional| !optional(argument);
+        let (keys, counted) = match self.nature {
+            Nature::Shows => (0, false),
+            // Where there are no keys, RL.ALL itself says how many there may be.
+            Nature::TakesSeveral | Nature::LooksSeveral => (1, true),
+            Nature::Takes
+            | Nature::Settles
+            | Nature::Looks
+            | Nature::Lists
+            | Nature::TakesOnDemand => (1, false),
+        };
+        let least = self.positional.iter().filter(|argument| needed(argument)).count();
+        let least = i32::try_from(least).unwrap_or(0).saturating_add(keys).saturating_add(1);
+        let open = counted || !self.options.is_empty() || self.positional.iter().any(more);
+        if open {
+            least.saturating_neg()
+        } else {
+            least
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arity_is_derived_from_the_arguments() {
+        let arities = COMMANDS.iter().map(CommandRow::arity).collect::<Vec<_>>();
+        assert_eq!(arities, [-3, -3, -3, -3, -3, -3, -3, -3, -3, 2, 2, -3, -3, 1, -1, -5]);
+    }
+}

@@ -1,11 +1,11 @@
 //! From the arguments of a call to a checked request.
 
-use crate::config;
+use crate::call::Words;
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::{Given, Shape};
 use crate::options::{Known, LimitForm, Options};
-use crate::policies::{self, Policy};
-use crate::redis::call::Call;
+use crate::policies::Policy;
 use engine::decimal::parse_i64;
 use engine::decision::{Ask, Manner, Quantity, TimeUnit};
 use engine::period::{Length, Period, PeriodError};
@@ -13,6 +13,7 @@ use engine::request::{Limit, Request, Reserve};
 use engine::reservation::{Id, MAX_ID};
 use engine::rule::Rule;
 use engine::throttle::Rate;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Whether a word between two clauses joins them to a group.
@@ -65,57 +66,28 @@ impl Family {
     }
 }
 
-/// Where words come from.
-#[derive(Clone, Copy)]
-pub enum ArgumentWords<'c, 'a> {
-    /// The arguments of a call.
-    Call(&'c Call<'a>),
-    /// A definition.
-    List(&'c [&'a [u8]]),
-}
-
-impl<'a> ArgumentWords<'_, 'a> {
-    fn get(&self, at: usize) -> Option<&'a [u8]> {
-        match self {
-            ArgumentWords::Call(call) => call.argument(at),
-            ArgumentWords::List(words) => words.get(at).copied(),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            ArgumentWords::Call(call) => call.len(),
-            ArgumentWords::List(words) => words.len(),
-        }
-    }
-}
-
 /// Reads arguments one after the other.
-pub struct Arguments<'c, 'a> {
-    words: ArgumentWords<'c, 'a>,
+pub struct Arguments<'c, 'a, W: ?Sized> {
+    words: &'c W,
     next: usize,
+    read: PhantomData<&'a [u8]>,
 }
 
-impl<'c, 'a> Arguments<'c, 'a> {
+impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     /// After the command's name and the key.
-    pub fn after_key(call: &'c Call<'a>) -> Self {
-        Arguments::from(call, 2)
+    pub fn after_key(words: &'c W) -> Self {
+        Arguments::from(words, 2)
     }
 
-    /// From argument number `next` on; 0 is the command's name.
-    pub fn from(call: &'c Call<'a>, next: usize) -> Self {
-        Arguments { words: ArgumentWords::Call(call), next }
-    }
-
-    /// All words of a definition.
-    pub fn of(words: &'c [&'a [u8]]) -> Self {
-        Arguments { words: ArgumentWords::List(words), next: 0 }
+    /// From word number `next` on; of a call 0 is the command's name.
+    pub fn from(words: &'c W, next: usize) -> Self {
+        Arguments { words, next, read: PhantomData }
     }
 
     /// The very last argument, if it comes next and is `word`.
     pub fn take_last(&mut self, word: &[u8]) -> bool {
         let last = self.remaining() == 1
-            && self.words.get(self.next).is_some_and(|last| last.eq_ignore_ascii_case(word));
+            && self.words.word(self.next).is_some_and(|last| last.eq_ignore_ascii_case(word));
         if last {
             self.next = self.next.saturating_add(1);
         }
@@ -123,8 +95,8 @@ impl<'c, 'a> Arguments<'c, 'a> {
     }
 
     /// The next argument.
-    pub fn next(&mut self) -> Option<&'a [u8]> {
-        let argument = self.words.get(self.next)?;
+    pub fn next_word(&mut self) -> Option<&'a [u8]> {
+        let argument = self.words.word(self.next)?;
         self.next = self.next.saturating_add(1);
         Some(argument)
     }
@@ -137,6 +109,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
     /// All that is left, as a call of this family that knows the options `known`, which are read into `options`.
     pub fn request(
         &mut self,
+        environment: &impl Environment,
         family: Family,
         known: Known,
         options: &mut Options<'a>,
@@ -145,13 +118,19 @@ impl<'c, 'a> Arguments<'c, 'a> {
             Family::Acquire => 0,
             Family::Throttle | Family::Window => i64::MIN,
         };
-        self.parts(family, least, known, false, options)
+        self.parts(environment, family, least, known, false, options)
     }
 
     /// A clause of this family and group, after the word that it begins with and up to the next clause.
-    pub fn clause(&mut self, family: Family, group: usize) -> Result<Clause, Error> {
+    pub fn clause(
+        &mut self,
+        environment: &impl Environment,
+        family: Family,
+        group: usize,
+    ) -> Result<Clause, Error> {
         let mut options = Options::new();
-        let mut request = self.parts(family, 0, family.of_clause(), true, &mut options)?;
+        let mut request =
+            self.parts(environment, family, 0, family.of_clause(), true, &mut options)?;
         let check = options.has(Known::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
             // It makes no reservation.
@@ -165,13 +144,14 @@ impl<'c, 'a> Arguments<'c, 'a> {
     /// A limit, the quantity and options. Nothing that is large is moved, as every call comes through here.
     fn parts(
         &mut self,
+        environment: &impl Environment,
         family: Family,
         least: i64,
         known: Known,
         in_clause: bool,
         options: &mut Options<'a>,
     ) -> Result<Request, Error> {
-        let policy = self.policy(family)?;
+        let policy = self.policy(environment, family)?;
         let given = match &policy {
             Some(policy) => policy.given,
             None => self.numbers(family)?,
@@ -179,7 +159,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
         let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
         if self.remaining() > 0 {
-            self.options(options, known, in_clause)?;
+            self.options(environment, options, known, in_clause)?;
             let form = if policy.is_some() { LimitForm::Policy } else { given.form() };
             options.check(quantity, form)?;
         }
@@ -188,9 +168,11 @@ impl<'c, 'a> Arguments<'c, 'a> {
             Given::Window { limit, period } => {
                 let shape =
                     policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
-                let window = shape.window(limit, period)?;
+                let window = shape.window(limit, period, environment)?;
                 match family {
-                    Family::Acquire => Limit::Reserve(window, reserve(options, &window.rule)),
+                    Family::Acquire => {
+                        Limit::Reserve(window, reserve(options, &window.rule, environment))
+                    }
                     Family::Throttle | Family::Window => Limit::Window(window),
                 }
             }
@@ -219,15 +201,19 @@ impl<'c, 'a> Arguments<'c, 'a> {
     }
 
     /// The policy whose name stands in the place of the limit; `None` where numbers do.
-    fn policy(&mut self, family: Family) -> Result<Option<Arc<Policy>>, Error> {
-        let Some([b'@', name @ ..]) = self.words.get(self.next) else {
-            return match config::POLICIES_ONLY.get() {
+    fn policy(
+        &mut self,
+        environment: &impl Environment,
+        family: Family,
+    ) -> Result<Option<Arc<Policy>>, Error> {
+        let Some([b'@', name @ ..]) = self.words.word(self.next) else {
+            return match environment.policies_only() {
                 true => Err(Error::PoliciesOnly),
                 false => Ok(None),
             };
         };
         self.next = self.next.saturating_add(1);
-        let policy = policies::named(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
+        let policy = environment.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         match (family, policy.given) {
             (Family::Throttle, Given::Rate(_)) => Ok(Some(policy)),
             (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
@@ -263,7 +249,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
     /// `limit period`; with `semaphore` the period may be 0, which is no window at all.
     fn window(&mut self, semaphore: bool) -> Result<Given, Error> {
         let limit = self.unsigned(0, Error::Limit)?;
-        if semaphore && self.words.get(self.next) == Some(b"0") {
+        if semaphore && self.words.word(self.next) == Some(b"0") {
             self.next = self.next.saturating_add(1);
             return Ok(Given::Window { limit, period: None });
         }
@@ -272,7 +258,7 @@ impl<'c, 'a> Arguments<'c, 'a> {
     }
 
     fn period(&mut self, error: Error) -> Result<Period, Error> {
-        Period::parse(self.next().ok_or(Error::Arity)?).map_err(|why| match why {
+        Period::parse(self.next_word().ok_or(Error::Arity)?).map_err(|why| match why {
             PeriodError::AmbiguousM => Error::PeriodM,
             PeriodError::Syntax | PeriodError::Range => error,
         })
@@ -280,16 +266,16 @@ impl<'c, 'a> Arguments<'c, 'a> {
 
     /// The next argument as an integer from 0 to 2^63 - 1, but at least `least`, or else `error`.
     pub fn unsigned(&mut self, least: i64, error: Error) -> Result<u64, Error> {
-        let text = self.next().ok_or(Error::Arity)?;
+        let text = self.next_word().ok_or(Error::Arity)?;
         Ok(integer(text, least).ok_or(error)?.unsigned_abs())
     }
 
     /// The quantity, if one comes next: whatever does not begin like the name of an option.
     fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
-        match self.words.get(self.next).map(<[u8]>::first) {
+        match self.words.word(self.next).map(<[u8]>::first) {
             None => Ok(1),
             Some(Some(byte)) if byte.is_ascii_alphabetic() => Ok(1),
-            Some(_) => integer(self.next().unwrap_or_default(), least).ok_or(error),
+            Some(_) => integer(self.next_word().unwrap_or_default(), least).ok_or(error),
         }
     }
 
@@ -297,17 +283,18 @@ impl<'c, 'a> Arguments<'c, 'a> {
     /// most once. In a clause they end where the next clause begins, or with MS as the very last word.
     pub fn options(
         &mut self,
+        environment: &impl Environment,
         options: &mut Options<'a>,
         known: Known,
         in_clause: bool,
     ) -> Result<(), Error> {
-        while let Some(word) = self.words.get(self.next) {
+        while let Some(word) = self.words.word(self.next) {
             let is_last = self.remaining() == 1 && word.eq_ignore_ascii_case(b"MS");
             if in_clause && (is_last || is_else(word) || Family::named(word).is_some()) {
                 break;
             }
             self.next = self.next.saturating_add(1);
-            options.add(known, word, || self.next())?;
+            options.add(environment, known, word, || self.next_word())?;
         }
         Ok(())
     }
@@ -324,12 +311,12 @@ fn manner(options: &Options) -> Manner {
 }
 
 /// The reservation that is made. The period of a policy may be 0: there COUNTLAPSED means nothing.
-fn reserve(options: &Options, rule: &Rule) -> Reserve {
+fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Reserve {
     Reserve {
         count_lapsed: options.has(Known::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),
-        lease_ms: options.number(Known::LEASE).unwrap_or_else(|| config::LEASE_MS.get()),
+        lease_ms: options.number(Known::LEASE).unwrap_or_else(|| environment.lease_ms()),
         id: options.word(Known::ID).map(Id::from),
-        most: config::MAX_RESERVATIONS.get(),
+        most: environment.max_reservations(),
     }
 }
 
@@ -351,8 +338,9 @@ pub fn check_id(id: &[u8]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::definitions;
     use super::*;
+    use crate::definitions;
+    use crate::environment::TestEnvironment;
     use crate::options::{OptionRow, OptionValue, TABLE};
     use engine::reservation::YEAR_MS;
 
@@ -402,13 +390,17 @@ mod tests {
 
         /// What is said of words, apart by single blanks.
         fn read(self, words: &str) -> Result<(), Error> {
+            self.read_in(&TestEnvironment::default(), words)
+        }
+
+        fn read_in(self, environment: &TestEnvironment, words: &str) -> Result<(), Error> {
             let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
-            let mut arguments = Arguments::of(&words);
+            let mut arguments = Arguments::from(&words[..], 0);
             match self {
                 Taker::Command(family, known) => {
-                    arguments.request(family, known, &mut Options::new()).map(|_| ())
+                    arguments.request(environment, family, known, &mut Options::new()).map(|_| ())
                 }
-                Taker::Clause(family) => arguments.clause(family, 0).map(|_| ()),
+                Taker::Clause(family) => arguments.clause(environment, family, 0).map(|_| ()),
             }
         }
 
@@ -509,7 +501,12 @@ mod tests {
                 None => continue,
             };
             let read = |value: &String| {
-                Options::new().add(row.option, row.name.as_bytes(), || Some(value.as_bytes()))
+                Options::new().add(
+                    &TestEnvironment::default(),
+                    row.option,
+                    row.name.as_bytes(),
+                    || Some(value.as_bytes()),
+                )
             };
             for value in &good {
                 assert_eq!(read(value), Ok(()), "{} {value:?}", row.name);
@@ -577,23 +574,25 @@ mod tests {
 
     #[test]
     fn an_option_that_says_the_limit_stands_in_a_policy_and_not_beside_it() {
-        definitions::set(b"rate THROTTLE 5 5 60; window WINDOW 5 60").unwrap();
+        let environment = TestEnvironment::default();
+        let table = b"rate THROTTLE 5 5 60; window WINDOW 5 60";
+        let definitions = definitions::parse(table, &environment).unwrap();
+        environment.policies.borrow_mut().replace(table, definitions);
         for taker in TAKERS {
             let policy = if taker.family() == Family::Throttle { "@rate" } else { "@window" };
             for row in taker.known().rows().filter(|row| row.needs.is_empty()) {
                 let wanted =
                     if row.says_limit { Err(Error::BesidePolicy(row.name)) } else { Ok(()) };
                 let words = format!("{policy} {}", spelled(row));
-                assert_eq!(taker.read(&words), wanted, "{taker:?} {words}");
+                assert_eq!(taker.read_in(&environment, &words), wanted, "{taker:?} {words}");
             }
         }
         for row in &TABLE {
             let in_policy = Known::WINDOW.in_policy().contains(row.option);
             let definition = format!("a WINDOW 5 60 {}", complete(row));
-            let set = definitions::set(definition.as_bytes());
-            assert_eq!(set.is_ok(), in_policy, "{definition}: {set:?}");
+            let read = definitions::parse(definition.as_bytes(), &environment).map(|_| ());
+            assert_eq!(read.is_ok(), in_policy, "{definition}: {read:?}");
         }
-        definitions::set(b"").unwrap();
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //!
 //! To add an option, write its row, and name it in the sets of the commands that take it, which follow the rows.
 
+use crate::environment::Environment;
 use crate::error::Error;
-use crate::zones::zones;
 use bitflags::bitflags;
 use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
@@ -400,7 +400,7 @@ impl OptionValue {
     }
 
     /// The value that `word` spells.
-    fn read(self, word: &[u8]) -> Option<Parsed<'_>> {
+    fn read<'w>(self, word: &'w [u8], environment: &impl Environment) -> Option<Parsed<'w>> {
         match self {
             OptionValue::Integer { least, most, .. } => {
                 let value = u64::try_from(parse_i64(word)?).ok()?;
@@ -411,7 +411,7 @@ impl OptionValue {
                 (least_ms..=YEAR_MS).contains(&ms).then_some(Parsed::Number(ms))
             }
             OptionValue::Start { .. } => Start::parse(word).ok().map(Parsed::Start),
-            OptionValue::Zone { .. } => zones(|zones| zones.named(word)).map(Parsed::Zone),
+            OptionValue::Zone { .. } => environment.zone_named(word).map(Parsed::Zone),
             OptionValue::Word { most_bytes, .. } => {
                 (1..=most_bytes).contains(&word.len()).then_some(Parsed::Word(word))
             }
@@ -484,6 +484,12 @@ const WORDS: usize = slots_before(
     OptionValue::Word { name: c"", most_bytes: 0, error: Error::internal() },
 );
 
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options::new()
+    }
+}
+
 impl<'a> Options<'a> {
     /// No options.
     pub fn new() -> Options<'a> {
@@ -500,6 +506,7 @@ impl<'a> Options<'a> {
     /// Adds the option `name`, if it is one of `known`. Its value, if it has one, is asked from `next`.
     pub fn add(
         &mut self,
+        environment: &impl Environment,
         known: Known,
         name: &[u8],
         next: impl FnOnce() -> Option<&'a [u8]>,
@@ -515,7 +522,7 @@ impl<'a> Options<'a> {
         if let Some(value) = row.value {
             let word = next().ok_or(Error::NoValue(row.name, &row.error))?;
             let wrong = || value.special_error(word).unwrap_or(row.error);
-            let value = value.read(word).ok_or_else(wrong)?;
+            let value = value.read(word, environment).ok_or_else(wrong)?;
             if row.void_at_0 && matches!(value, Parsed::Number(0)) {
                 return Ok(());
             }
@@ -607,6 +614,7 @@ impl<'a> Options<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::TestEnvironment;
 
     #[test]
     fn each_option_is_found_by_its_name_in_any_case_where_it_is_known() {
@@ -614,20 +622,36 @@ mod tests {
             assert_eq!(row.token.to_bytes(), row.name.as_bytes());
             for name in [row.name.to_lowercase(), row.name.to_uppercase()] {
                 let word = || Some(if row.option == Known::TZ { &b"UTC"[..] } else { b"1" });
-                assert_eq!(Options::new().add(row.option, name.as_bytes(), word), Ok(()));
+                assert_eq!(
+                    Options::new().add(
+                        &TestEnvironment::default(),
+                        row.option,
+                        name.as_bytes(),
+                        word
+                    ),
+                    Ok(())
+                );
                 let others = Known::all().difference(row.option);
                 let unknown = Error::UnknownOption(name.as_bytes().into());
-                assert_eq!(Options::new().add(others, name.as_bytes(), word), Err(unknown));
+                assert_eq!(
+                    Options::new().add(&TestEnvironment::default(), others, name.as_bytes(), word),
+                    Err(unknown)
+                );
             }
         }
         for name in ["", "M", "MSS"] {
-            assert!(Options::new().add(Known::all(), name.as_bytes(), || None).is_err(), "{name}");
+            assert!(
+                Options::new()
+                    .add(&TestEnvironment::default(), Known::all(), name.as_bytes(), || None)
+                    .is_err(),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn each_value_is_kept_and_read_back() {
-        let mut options = Options::new();
+        let (mut options, environment) = (Options::new(), TestEnvironment::default());
         let rows = || TABLE.iter().filter(|row| row.value.is_some());
         // An offset of so many minutes is a zone, too, and without its sign a time of day.
         let words: Vec<_> = (10..).take(rows().count()).map(|it| format!("+00:{it}")).collect();
@@ -640,11 +664,13 @@ mod tests {
                 _ if is_number(row) => &word[4..],
                 _ => word,
             };
-            options.add(Known::all(), row.name.as_bytes(), || Some(word.as_bytes())).unwrap();
+            options
+                .add(&environment, Known::all(), row.name.as_bytes(), || Some(word.as_bytes()))
+                .unwrap();
         }
         for (row, word) in rows().zip(&words) {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let zone = |zone| text(zones(|zones| zones.name(zone)).as_bytes());
+            let zone = |zone| text(environment.zones.borrow().name(zone).as_bytes());
             let start = |start| match start {
                 Start::First => panic!("it is an anchor"),
                 Start::Anchor(anchor) => {
@@ -667,12 +693,15 @@ mod tests {
 
     #[test]
     fn leave_0_is_as_if_it_were_not_there_but_is_there_once() {
-        let mut options = Options::new();
+        let (mut options, environment) = (Options::new(), TestEnvironment::default());
         let zero = || Some(&b"0"[..]);
-        assert_eq!(options.add(Known::LEAVE, b"LEAVE", zero), Ok(()));
+        assert_eq!(options.add(&environment, Known::LEAVE, b"LEAVE", zero), Ok(()));
         assert!(!options.has(Known::LEAVE));
         assert_eq!(options.number(Known::LEAVE), None);
-        assert_eq!(options.add(Known::LEAVE, b"LEAVE", zero), Err(Error::Twice("LEAVE")));
+        assert_eq!(
+            options.add(&environment, Known::LEAVE, b"LEAVE", zero),
+            Err(Error::Twice("LEAVE"))
+        );
     }
 
     #[test]
@@ -696,7 +725,7 @@ mod tests {
 
     #[test]
     fn what_a_value_may_be_fits_and_is_in_the_documentation() {
-        let page = include_str!("../docs/commands.md");
+        let page = include_str!("../../../docs/commands.md");
         for row in TABLE.iter().filter(|row| row.value.is_some()) {
             let text = row.error.text();
             let text = std::str::from_utf8(text.as_bytes()).unwrap();

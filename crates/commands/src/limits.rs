@@ -1,6 +1,6 @@
 //! A limit as the arguments of a call or the definition of a policy give it.
 
-use crate::config;
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{Known, LimitForm, Options};
 use engine::anchor::{Anchor, AnchorText, Start};
@@ -63,18 +63,23 @@ impl Shape {
     }
 
     /// How a window of `limit` each `period` counts; without a period it is a semaphore.
-    pub fn window(self, limit: u64, period: Option<Period>) -> Result<WindowLimit, Error> {
+    pub fn window(
+        self,
+        limit: u64,
+        period: Option<Period>,
+        environment: &impl Environment,
+    ) -> Result<WindowLimit, Error> {
         let Some(period) = period else {
             return Ok(WindowLimit { limit, rule: Rule::Semaphore, most_entries: 0 });
         };
         match self {
             Shape::Sliding { buckets } => {
-                let most_entries = buckets.unwrap_or_else(config::window_entries);
+                let most_entries = buckets.unwrap_or_else(|| environment.window_entries());
                 let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
                 Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
             }
             Shape::Fixed { start, zone } => {
-                let rule = fixed(period, start, zone)?;
+                let rule = fixed(period, start, zone, environment)?;
                 Ok(WindowLimit { limit, rule, most_entries: 1 })
             }
         }
@@ -82,8 +87,13 @@ impl Shape {
 }
 
 /// The rule of FIXED, FROM and TZ.
-fn fixed(period: Period, start: Option<Start>, zone: Option<Zone>) -> Result<Rule, Error> {
-    let in_zone = || zone.or_else(config::timezone).ok_or(Error::Zone);
+fn fixed(
+    period: Period,
+    start: Option<Start>,
+    zone: Option<Zone>,
+    environment: &impl Environment,
+) -> Result<Rule, Error> {
+    let in_zone = || zone.or_else(|| environment.timezone()).ok_or(Error::Zone);
     let calendar = match start {
         Some(Start::First) if zone.is_some() => {
             return Err(Error::NotTogether("TZ", "FROM first"));
