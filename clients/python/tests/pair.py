@@ -79,8 +79,8 @@ class Loss(NamedTuple):
 class Pair:
     def __init__(self) -> None:
         # Rewritten by nobody, and all of it in commands.
-        files = "--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"
-        files += "--aof-use-rdb-preamble", "no"
+        files = ["--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"]
+        files += ["--aof-use-rdb-preamble", "no"]
         self.master = Server(*files)
         self._link = Way(self.master.port)
         self.replica = Server(*files, "--replicaof", "127.0.0.1", str(self._link.port))

@@ -259,7 +259,7 @@ class Outages(unittest.TestCase):
             self.assertEqual(set(answers.kinds), {"allowed"}, answers)
             if answers.p50 < 0.0001:
                 return answers
-        self.fail(f"not within 0.1 ms: {answers}")
+        raise AssertionError(f"not within 0.1 ms: {answers}")
 
     def away(
         self,
