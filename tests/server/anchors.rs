@@ -164,38 +164,21 @@ fn a_window_that_started_before_1970_is_a_window() {
     assert_eq!(conn.ints("RL.WINDOW l 2 100y FIXED FROM 1970-02-01"), [0, 2, 1, -1, left]);
 }
 
-/// `period anchor`, and what the error says.
+/// `period anchor`, and what the error says. The engine's tests have each kind of anchor with each kind of period.
 const UNFIT: &[(&str, &str, &str)] = &[
     ("1d", "sun", "1w; with this period FROM must be HH:MM, YYYY-MM-DD or first"),
-    ("2w", "SUN", "1w; with this period FROM must be YYYY-MM-DD or first"),
-    ("7d", "sun@09:00", "1w;"),
-    ("2d", "09:00", "1d; with this period FROM must be YYYY-MM-DD or first"),
-    ("24h", "09:00", "1d;"),
-    ("1440min", "09:00", "1d;"),
-    ("86400000ms", "09:00", "1d; with this period FROM must be first"),
-    ("1w", "09:00", "1d; with this period FROM must be a weekday, YYYY-MM-DD or first"),
     (
         "1mo",
         "09:00",
         "1d; with this period FROM must be a day of the month, MM-DD, YYYY-MM-DD or first",
     ),
-    ("1d", "15", "1mo, or Nmo where N divides 12;"),
-    ("5mo", "15", "1mo, or Nmo where N divides 12;"),
     ("24mo", "31@09:00", "1mo, or Nmo where N divides 12;"),
-    (
-        "1y",
-        "15",
-        "1mo, or Nmo where N divides 12; with this period FROM must be MM-DD, YYYY-MM-DD or first",
-    ),
-    ("2y", "04-06", "1y, or Nmo where N divides 12;"),
     ("5mo", "04-06", "1y, or Nmo where N divides 12;"),
-    ("1w", "04-06", "1y, or Nmo where N divides 12;"),
     (
         "500ms",
         "2026-11-02",
         "a period in s, min, h, d, w, mo or y; with this period FROM must be first",
     ),
-    ("60000ms", "2026-11-02@09:00", "a period in s, min, h, d, w, mo or y;"),
 ];
 
 #[test]
@@ -223,28 +206,9 @@ const WRONG: &[(&str, &str)] = &[
     ("1d FIXED FROM 09:00 TZ Mars/Olympus", "ERR TZ must be an IANA time zone"),
     ("1d FIXED FROM FIXED", "ERR FROM must be first, "),
     ("1d FIXED FROM MS", "ERR FROM must be first, "),
+    // The engine's tests have all that is no anchor.
     ("1d FIXED FROM 24:00", "ERR FROM must be first, "),
-    ("1d FIXED FROM 9:00", "ERR FROM must be first, "),
-    ("1d FIXED FROM 09:60", "ERR FROM must be first, "),
-    ("1d FIXED FROM 09:00:60", "ERR FROM must be first, "),
-    ("1w FIXED FROM sunday", "ERR FROM must be first, "),
-    ("1w FIXED FROM so", "ERR FROM must be first, "),
-    ("1w FIXED FROM sun@", "ERR FROM must be first, "),
-    ("1w FIXED FROM @09:00", "ERR FROM must be first, "),
-    ("1mo FIXED FROM 0", "ERR FROM must be first, "),
-    ("1mo FIXED FROM 32", "ERR FROM must be first, "),
-    ("1mo FIXED FROM 015", "ERR FROM must be first, "),
-    ("1mo FIXED FROM +1", "ERR FROM must be first, "),
-    ("1mo FIXED FROM -1", "ERR FROM must be first, "),
-    ("1y FIXED FROM 4-6", "ERR FROM must be first, "),
     ("1y FIXED FROM 02-30", "ERR FROM must be a day that exists: "),
-    ("1y FIXED FROM 13-01", "ERR FROM must be a day that exists: "),
-    ("1y FIXED FROM 00-10", "ERR FROM must be a day that exists: "),
-    ("1y FIXED FROM 2026-02-29", "ERR FROM must be a day that exists: "),
-    ("1y FIXED FROM 2100-02-29@09:00", "ERR FROM must be a day that exists: "),
-    ("1y FIXED FROM 1969-12-31", "ERR FROM must be first, "),
-    ("1y FIXED FROM 2256-01-01", "ERR FROM must be first, "),
-    ("1y FIXED FROM 2026-01-01T09:00", "ERR FROM must be first, "),
     ("7min FIXED", "ERR FIXED must have a period of 1d, "),
     ("1d FIXED FROM first TZ UTC", "ERR TZ and FROM first must not be used together"),
     ("1d TZ UTC FROM FIRST FIXED", "ERR TZ and FROM first must not be used together"),
