@@ -132,7 +132,7 @@ fn build_typescript() -> Option<PathBuf> {
     for stale in ["src", "test", "dist", "build"] {
         let _ = fs::remove_dir_all(tools.join(stale));
     }
-    for table in ["cases.json", "headers.json", "insight.json", "spoken.json"] {
+    for table in ["cases.json", "headers.json", "http.json", "insight.json", "spoken.json"] {
         copy(&sources().join(table), &clients_dir().join(table));
     }
     let parts = [
@@ -166,7 +166,7 @@ fn node(tools: &Path, tests: &[&str]) -> Command {
 #[test]
 fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
     let Some(tools) = typescript() else { return };
-    on_servers(&mut node(tools, &["calls", "server", "readme"]));
+    on_servers(&mut node(tools, &["calls", "http", "server", "readme"]));
 }
 
 #[test]
