@@ -7,7 +7,7 @@ rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
 .PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak bench \
-	pictures clean
+	bench-adapters pictures clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
@@ -72,6 +72,11 @@ bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section 
 	@$(install) cargo cc libclang redis-server valgrind
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
+
+bench-adapters: ## Measure the stores for express-rate-limit, Nest and rate-limiter-flexible beside theirs; writes clients/typescript/ADAPTERS.md
+	@$(install) cargo cc libclang redis-server node npm
+	cargo build --release
+	$(with_server) scripts/bench-adapters.sh $(or $(BENCH),--write clients/typescript/ADAPTERS.md)
 
 pictures: ## Draw the pictures of docs/choosing.md, and write the tables beside them and in docs/operations.md
 	@$(install) cargo cc libclang redis-server
