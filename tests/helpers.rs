@@ -176,6 +176,12 @@ fn the_typescript_client_follows_sentinels_and_clusters() {
 }
 
 #[test]
+fn the_stores_of_the_typescript_client_count_as_their_interfaces_ask() {
+    let Some(tools) = typescript() else { return };
+    print!("{}", run(&mut node(tools, &["adapters"])));
+}
+
+#[test]
 fn the_leases_of_the_typescript_client_hold() {
     let Some(tools) = typescript() else { return };
     print!("{}", run(&mut node(tools, &["local"])));
