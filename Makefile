@@ -7,10 +7,10 @@ rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
 .PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak bench \
-	bench-clients reference pictures clean
+	bench-adapters reference pictures clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s%s\n", $$1, $$2}' Makefile
 
 build: ## Build target/release/libredis_ratelimit.so
 	@$(install) cargo cc libclang
@@ -73,13 +73,14 @@ bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section 
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
 
-bench-clients: ## Measure the storage for limits (slowapi, Flask-Limiter) beside its own for Redis; PAGE=docs/python.md writes the table there
-	@$(install) cargo cc libclang redis-server python3-venv
-	@scripts/install-clients.sh --if-possible
+bench-adapters: ## Measure the adapters beside the stores that they replace; writes docs/python.md and clients/typescript/ADAPTERS.md
+	@$(install) cargo cc libclang redis-server python3-venv node npm
+	@scripts/install-clients.sh
 	cargo build --release
 	RATELIMIT_SERVER="$$(scripts/find-server.sh)" RATELIMIT_MODULE="$(realpath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so" \
 		PYTHONPATH=clients/python/src:clients/python PYTHONDONTWRITEBYTECODE=1 \
-		$(clients)/python/bin/python -m tests.measure_limits $(PAGE)
+		$(clients)/python/bin/python -m tests.measure_limits docs/python.md
+	$(with_server) scripts/bench-adapters.sh --write clients/typescript/ADAPTERS.md
 
 reference: ## Write docs/python-reference.md from the docstrings of the Python client
 	@scripts/install-clients.sh --if-possible

@@ -2,10 +2,10 @@
 # Installs the clients that the tests run into target/clients, as they are pinned in tests/clients, and what the clients
 # of this repository are tested with, as pinned in clients. What is installed already is left alone.
 #
-#   scripts/install-clients.sh [--if-possible] [--versions]
+#   scripts/install-clients.sh [--if-possible] [--versions | --node-only]
 #
 # --if-possible says what it has to leave out, and why, instead of failing. --versions also installs the older versions of
-# clients/python/versions.txt, and the source archive of limits.
+# clients/python/versions.txt, and the source archive of limits. --node-only leaves Python out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,11 +13,13 @@ pins=$PWD/tests/clients
 clients=${CARGO_TARGET_DIR:-target}/clients
 if_possible=no
 versions=no
+node_only=no
 for option in "$@"; do
     case $option in
     --if-possible) if_possible=yes ;;
     --versions) versions=yes ;;
-    *) echo "usage: $0 [--if-possible] [--versions]" >&2 && exit 2 ;;
+    --node-only) node_only=yes ;;
+    *) echo "usage: $0 [--if-possible] [--versions | --node-only]" >&2 && exit 2 ;;
     esac
 done
 
@@ -75,7 +77,9 @@ install_packages() {
 }
 
 mkdir -p "$clients"
-if ! scripts/install-tools.sh --look python3-venv; then
+if [ $node_only = yes ]; then
+    :
+elif ! scripts/install-tools.sh --look python3-venv; then
     leave_out Python "no python3 with venv and pip"
 else
     install_python "$clients/venv" "$pins/requirements.txt" ||

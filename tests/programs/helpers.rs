@@ -195,13 +195,19 @@ fn node(tools: &Path, tests: &[&str]) -> Command {
 #[test]
 fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
     let Some(tools) = typescript() else { return };
-    on_servers(&mut node(tools, &["calls", "server", "readme"]));
+    on_servers(&mut node(tools, &["calls", "http", "server", "readme"]));
 }
 
 #[test]
 fn the_typescript_client_follows_sentinels_and_clusters() {
     let Some(tools) = typescript() else { return };
     print!("{}", run(&mut node(tools, &["topologies"])));
+}
+
+#[test]
+fn the_stores_of_the_typescript_client_count_as_their_interfaces_ask() {
+    let Some(tools) = typescript() else { return };
+    print!("{}", run(&mut node(tools, &["adapters"])));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 """What a decision of `limits` costs on its own storage for Redis and on ours: decisions a second of one thread, and the
 server's CPU time for each.
 
-    make bench-clients [PAGE=docs/python.md]
+    make bench-adapters
 
 Both storages are asked in turn in each round, on one server, and the figures are medians of the rounds. With the name of a
 page it writes the table there, between its marks. RATELIMIT_SERVER and RATELIMIT_MODULE say what is measured: a release

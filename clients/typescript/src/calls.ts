@@ -24,6 +24,7 @@ import {
   unreached,
   withGranted,
   withId,
+  withIdAndGranted,
   withWait,
   type AllReply,
   type Held,
@@ -83,8 +84,12 @@ export interface WindowOptions extends LookOptions {
 }
 
 export interface ReserveOptions extends LookOptions {
+  /** Reserves as much of the quantity as can be had; the answer has `granted` and `reservations`. */
+  atmost?: boolean | undefined;
   /** How long the reservation is held unless it is settled or renewed. */
   lease?: Duration | undefined;
+  /** A reservation that nobody settles counts when its lease ends. Not with a semaphore. */
+  countLapsed?: boolean | undefined;
   /** 1 to 64 bytes; without it the server makes one. */
   id?: string | undefined;
   /** Waits up to so long to be allowed; 0 is without end. */
@@ -122,7 +127,7 @@ export interface TopOptions {
 const LOOK = ["quantity", "leave"];
 const THROTTLE = [...LOOK, "atmost", "force", "block", "ahead", "ban"];
 const WINDOW = [...LOOK, "atmost", "force", "countDenied", "block", "ban"];
-const RESERVE = [...LOOK, "lease", "id", "block"];
+export const RESERVE = [...LOOK, "atmost", "lease", "countLapsed", "id", "block"];
 const CLAUSE = [...LOOK, "check", "shadow"];
 
 type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity">;
@@ -140,6 +145,7 @@ function asked(limit: Limit, quantity: Integer, options: Options): Word[] {
   if (options.leave !== undefined && integer("leave", options.leave) !== "0")
     words.push("LEAVE", String(options.leave));
   time("LEASE", "lease", options.lease, 1);
+  flag("COUNTLAPSED", "countLapsed", options.countLapsed);
   if (options.id !== undefined) {
     checkText("id", options.id);
     words.push("ID", options.id);
@@ -186,10 +192,10 @@ export const clause = {
   acquire(
     key: Key,
     window: Window | Policy,
-    options: ClauseOptions & Pick<ReserveOptions, "lease" | "id"> = {},
+    options: ClauseOptions & Pick<ReserveOptions, "lease" | "countLapsed" | "id"> = {},
   ): Clause {
     checkWindow("clause.acquire", window);
-    return clauseOf("ACQUIRE", "clause.acquire", key, window, options, [...CLAUSE, "lease", "id"]);
+    return clauseOf("ACQUIRE", "clause.acquire", key, window, options, [...CLAUSE, "lease", "countLapsed", "id"]);
   },
 };
 
@@ -218,10 +224,11 @@ function asking(
 function orGranted(
   call: Call<Reply>,
   { atmost, quantity = 1 }: Pick<ThrottleOptions, "atmost" | "quantity">,
+  read = withGranted,
 ): Call<Reply> {
   if (!atmost) return call;
   const granted = (allow: boolean) => unreached(allow || quantity <= 0, { granted: allow ? Number(quantity) : 0 });
-  return { ...call, read: withGranted, unreached: granted };
+  return { ...call, read, unreached: granted };
 }
 
 export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions): Call<Reply> {
@@ -241,7 +248,8 @@ export function window(key: Key, limit: Window | Policy, options: WindowOptions)
 export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions): Call<Reply> {
   checkWindow("reserve", limit);
   checkOptions("reserve", options, RESERVE);
-  return { ...asking("RL.ACQUIRE", key, limit, options), read: withId };
+  const call = { ...asking("RL.ACQUIRE", key, limit, options), read: withId };
+  return orGranted(call, options, withIdAndGranted);
 }
 
 /** What a lease answers, see local.ts. */

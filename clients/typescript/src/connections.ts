@@ -33,6 +33,7 @@ export interface NodeRedisClient {
 /** A single client of ioredis, as far as it is used here. */
 export interface IoredisClient {
   readonly status: string;
+  readonly stream?: { cork?(): void; uncork?(): void } | undefined;
   readonly options: Record<string, unknown>;
   call(command: string, ...rest: Word[]): Promise<unknown>;
   connect(): Promise<unknown>;
@@ -109,9 +110,24 @@ function onceOfIoredis(client: IoredisClient, connectTimeout: number): Once {
     disableClientInfo: true,
     keyPrefix: "",
   });
+  // ioredis writes each command by itself, and each write wakes the server: those of one turn are written together.
+  let isCorked = false;
+  const cork = (): void => {
+    const { stream } = own;
+    if (isCorked || stream?.cork === undefined) return;
+    isCorked = true;
+    stream.cork();
+    process.nextTick(() => {
+      isCorked = false;
+      stream.uncork?.();
+    });
+  };
   const once: Once = {
     connect: () => own.connect(),
-    send: ([command, ...rest]) => own.call(String(command), ...rest),
+    send: ([command, ...rest]) => {
+      cork();
+      return own.call(String(command), ...rest);
+    },
     isReady: () => own.status === "ready",
     close: () => own.disconnect(),
     trouble: undefined,

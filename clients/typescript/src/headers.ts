@@ -1,21 +1,46 @@
-/** HTTP headers that tell a client how it stands. */
+/** HTTP headers and problems that tell a client how it stands, as draft-ietf-httpapi-ratelimit-headers says. */
 
-import { checkOptions } from "./check.js";
+import { checkFlag, checkOptions, shown } from "./check.js";
 import type { Limit, Period } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
+/** What the headers say beside the answer. */
 export interface HeaderOptions {
-  /** The limits that were asked, for the window of the policy. A policy's name names its item. */
+  /** The limits that were asked, for the quota, the window and the unit of each item. A policy's name names its item. */
   limits?: Limit | readonly (Limit | undefined)[] | undefined;
-  /** The names of the items. */
+  /** The names of the items. A name that comes twice gets a number: "web", "web-2". */
   names?: string | readonly string[] | undefined;
-  /** RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-10. Default true. */
+  /** What each limit is counted by, such as a tenant: the partition key `pk` of the items. Clients see it. */
+  pk?: PartitionKey | readonly (PartitionKey | undefined)[] | undefined;
+  /** RateLimit and RateLimit-Policy. Default true. */
   standard?: boolean | undefined;
+  /** The version of the draft that these two follow. Today there is 10, the default. */
+  version?: 10 | undefined;
   /** X-RateLimit-Limit, -Remaining and -Reset, the last in seconds from now. Default true. */
   xRateLimit?: boolean | undefined;
 }
 
-export const HEADER_OPTIONS = ["limits", "names", "standard", "xRateLimit"];
+/** Bytes, or a text as UTF-8. */
+export type PartitionKey = string | Uint8Array;
+
+/** An answer, and what its headers say beside it. */
+export interface Told extends HeaderOptions {
+  reply: Reply | AllReply;
+}
+
+/** The body of a denial, as RFC 9457 says: application/problem+json. */
+export interface Problem {
+  type: string;
+  title: string;
+  status: 429 | 503;
+  /** The names of the limits that denied; none of a 503. */
+  "violated-policies": string[];
+}
+
+/** The media type of a problem. */
+export const PROBLEM_TYPE = "application/problem+json";
+
+export const HEADER_OPTIONS = ["limits", "names", "pk", "standard", "version", "xRateLimit"];
 
 const UNITS: Record<string, bigint> = {
   ms: 1n,
@@ -27,9 +52,12 @@ const UNITS: Record<string, bigint> = {
   w: 604_800_000n,
 };
 // The largest integer of RFC 9651.
-const MOST = 999_999_999_999_999;
+const MOST = 999_999_999_999_999n;
+const SECOND = 1000n;
 
+const atMost = (value: number | bigint): bigint => (BigInt(value) > MOST ? MOST : BigInt(value));
 const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000));
+const divideUp = (one: bigint, other: bigint): bigint => (one + other - 1n) / other;
 
 /** Undefined for months and years, which have no fixed length. */
 function periodMs(period: Period): bigint | undefined {
@@ -38,38 +66,162 @@ function periodMs(period: Period): bigint | undefined {
   return count === undefined || ms === undefined ? undefined : BigInt(count) * ms;
 }
 
-/** The time in which the whole quota comes back. */
-function windowSeconds(limit: Limit | undefined): bigint | undefined {
-  if (limit === undefined || typeof limit === "string") return undefined;
+/** The quota, and the whole seconds in which it comes back: a client that divides them never finds less than the true rate. */
+function quota(limit: Limit | undefined, reply: Reply): { q: bigint; w?: bigint } {
+  const q = BigInt(reply.limit);
+  if (limit === undefined || typeof limit === "string") return { q };
   const ms = periodMs(limit.period);
-  if (!ms) return undefined;
-  if ("burst" in limit) {
-    const parts = BigInt(limit.count) * 1000n;
-    return ((BigInt(limit.burst) + 1n) * ms + parts - 1n) / parts;
-  }
+  if (!ms) return { q };
   // The draft's windows are whole seconds.
-  return ms % 1000n === 0n ? ms / 1000n : undefined;
+  if (!("burst" in limit)) return ms % SECOND === 0n ? { q, w: ms / SECOND } : { q };
+  // The time in which the whole bucket fills. A bucket of 1 that gets 3 a second is full after a third of a second: "1 in a
+  // second" would be too little.
+  const count = BigInt(limit.count);
+  const w = divideUp((BigInt(limit.burst) + 1n) * ms, count * SECOND);
+  const within = divideUp(count * w * SECOND, ms);
+  return { q: within > q ? within : q, w };
 }
 
-function quoted(text: string): string {
-  if (!/^[ -~]*$/.test(text)) throw new TypeError(`the name ${JSON.stringify(text)} must be printable ASCII`);
+/** The milliseconds until more can be had, as far as the answer tells. */
+function untilMore(limit: Limit | undefined, reply: Reply): number {
+  const { retryAfterMs, resetAfterMs } = reply;
+  // What was denied may have been more than one: then more can be had before it can. In a ban nothing can be had.
+  const isRate = typeof limit === "object" && "burst" in limit;
+  const isBanned = retryAfterMs !== null && reply.remaining === 0 && retryAfterMs >= resetAfterMs;
+  const ms = isRate ? periodMs(limit.period) : undefined;
+  if (!isRate || ms === undefined || isBanned) return retryAfterMs ?? resetAfterMs;
+  // The bucket is full at the end of reset_after, and one less before each interval.
+  const missing = Math.max(0, reply.limit - reply.remaining - 1);
+  const exact = resetAfterMs - (missing * Number(ms)) / Number(limit.count);
+  // Both times are rounded up, so one may be a millisecond behind the other.
+  return Math.min(Math.max(exact, reply.remaining < reply.limit ? 1 : 0), retryAfterMs ?? Infinity);
+}
+
+function quoted(what: string, text: unknown): string {
+  if (typeof text !== "string" || !/^[ -~]*$/.test(text)) {
+    throw new TypeError(`the ${what} ${shown(text)} must be printable ASCII`);
+  }
   return `"${text.replace(/[\\"]/g, "\\$&")}"`;
 }
 
-function policy(name: string, limit: Limit | undefined, reply: Reply): string {
-  const isSemaphore = limit !== undefined && typeof limit !== "string" && String(limit.period) === "0";
-  const window = windowSeconds(limit);
-  const unit = isSemaphore ? ';qu="concurrent-requests"' : "";
-  return `${quoted(name)};q=${Math.min(reply.limit, MOST)}${unit}${window === undefined ? "" : `;w=${window}`}`;
+function partition(pk: PartitionKey | undefined): string {
+  if (pk === undefined) return "";
+  if (typeof pk !== "string" && !(pk instanceof Uint8Array)) {
+    throw new TypeError(`pk must be a string or bytes, not ${shown(pk)}`);
+  }
+  return `;pk=:${Buffer.from(pk as string).toString("base64")}:`;
 }
 
-function serviceLimit(name: string, reply: Reply): string {
-  const wait = seconds(reply.retryAfterMs ?? reply.resetAfterMs);
-  return `${quoted(name)};r=${Math.min(reply.remaining, MOST)}${wait === 0 ? "" : `;t=${wait}`}`;
+/** One limit's part of the headers. */
+interface Item {
+  name: string;
+  limit: Limit | undefined;
+  reply: Reply;
+  pk: PartitionKey | undefined;
+}
+
+function quotaUnit(limit: Limit | undefined): string {
+  if (limit === undefined || typeof limit === "string" || "burst" in limit) return "";
+  if (limit.unit !== undefined) return `;qu=${quoted("unit", limit.unit)}`;
+  return String(limit.period) === "0" ? ';qu="concurrent-requests"' : "";
+}
+
+function policy({ name, limit, reply, pk }: Item): string {
+  const { q, w } = quota(limit, reply);
+  const window = w === undefined ? "" : `;w=${atMost(w)}`;
+  return `${quoted("name", name)};q=${atMost(q)}${quotaUnit(limit)}${window}${partition(pk)}`;
+}
+
+function serviceLimit({ name, limit, reply, pk }: Item): string {
+  const wait = seconds(untilMore(limit, reply));
+  const reset = wait === 0 ? "" : `;t=${atMost(wait)}`;
+  return `${quoted("name", name)};r=${atMost(reply.remaining)}${reset}${partition(pk)}`;
 }
 
 function list<T>(given: T | readonly T[] | undefined): readonly T[] {
   return given === undefined ? [] : Array.isArray(given) ? (given as readonly T[]) : [given as T];
+}
+
+function itemsOf({ reply, ...options }: Told): Item[] {
+  const limits = list<Limit | undefined>(options.limits);
+  const names = list(options.names);
+  const keys = list<PartitionKey | undefined>(options.pk);
+  // One partition key is that of all limits.
+  const keyAt = (at: number) => (Array.isArray(options.pk) ? keys[at] : keys[0]);
+  const answers = "answers" in reply ? reply.answers : [reply];
+  return answers.map((answer, at) => {
+    const limit = limits[at];
+    const made = answers.length === 1 ? "default" : `limit-${at + 1}`;
+    const name = names[at] ?? (typeof limit === "string" ? limit.slice(1) : made);
+    return { name, limit, reply: answer, pk: keyAt(at) };
+  });
+}
+
+/** The items of all answers, no two with one name. */
+function uniqueItems(told: readonly Told[]): Item[][] {
+  const taken = new Set<string>();
+  return told.map((each) =>
+    itemsOf(each).map((item) => {
+      let name = item.name;
+      for (let count = 2; taken.has(name); count += 1) name = `${item.name}-${count}`;
+      taken.add(name);
+      return { ...item, name };
+    }),
+  );
+}
+
+function checkTold(what: string, told: readonly Told[]): readonly Told[] {
+  for (const { reply: _, ...options } of told) {
+    checkOptions(what, options, HEADER_OPTIONS);
+    checkFlag("standard", options.standard);
+    checkFlag("xRateLimit", options.xRateLimit);
+    if (options.version !== undefined && options.version !== 10) {
+      throw new RangeError(`version must be 10, the draft that this package knows, not ${shown(options.version)}`);
+    }
+  }
+  return told.filter(({ reply }) => reply.reachable);
+}
+
+const never = (reply: Reply): number => reply.retryAfterMs ?? Infinity;
+
+/** Of several answers the one that denies the longest; if none denies, the one with the least left. */
+function tightest(told: readonly Told[]): Reply | undefined {
+  const replies = told.map(({ reply }) => reply);
+  const denials = replies.filter(({ allowed }) => !allowed);
+  const pick = (from: Reply[], isTighter: (one: Reply, other: Reply) => boolean): Reply | undefined =>
+    from.reduce<Reply | undefined>(
+      (best, each) => (best === undefined || isTighter(each, best) ? each : best),
+      undefined,
+    );
+  if (denials.length > 0) return pick(denials, (one, other) => never(one) > never(other));
+  return pick(replies, (one, other) => one.remaining < other.remaining);
+}
+
+/**
+ * One set of headers for all limits of a request, such as those of a middleware and of a route: RateLimit and
+ * RateLimit-Policy have an item for each limit, X-RateLimit-* are of the tightest: the one that denies the longest, else the
+ * one with the least left. Retry-After comes with a denial that has an end. An answer from when Redis could not be reached
+ * says nothing.
+ */
+export function mergedHeaders(told: readonly Told[]): Record<string, string> {
+  const reached = checkTold("mergedHeaders", told);
+  const found: Record<string, string> = {};
+  const items = uniqueItems(reached).flatMap((each, at) => ((reached[at]?.standard ?? true) ? each : []));
+  if (items.length > 0) {
+    found["RateLimit-Policy"] = items.map(policy).join(", ");
+    found["RateLimit"] = items.map(serviceLimit).join(", ");
+  }
+  const shownBy = tightest(reached.filter(({ xRateLimit }) => xRateLimit ?? true));
+  if (shownBy !== undefined) {
+    found["X-RateLimit-Limit"] = String(shownBy.limit);
+    found["X-RateLimit-Remaining"] = String(shownBy.remaining);
+    found["X-RateLimit-Reset"] = String(seconds(shownBy.resetAfterMs));
+  }
+  const decides = tightest(reached);
+  if (decides !== undefined && !decides.allowed && decides.retryAfterMs !== null) {
+    found["Retry-After"] = String(seconds(decides.retryAfterMs));
+  }
+  return found;
 }
 
 /**
@@ -78,26 +230,32 @@ function list<T>(given: T | readonly T[] | undefined): readonly T[] {
  */
 export function headers(reply: Reply | AllReply, options: HeaderOptions = {}): Record<string, string> {
   checkOptions("headers", options, HEADER_OPTIONS);
-  if (!reply.reachable) return {};
-  const found: Record<string, string> = {};
-  if (options.standard ?? true) {
-    const limits = list<Limit | undefined>(options.limits);
-    const names = list(options.names);
-    const answers = "answers" in reply ? reply.answers : [reply];
-    const nameAt = (at: number): string => {
-      const limit = limits[at];
-      return (
-        names[at] ?? (typeof limit === "string" ? limit.slice(1) : answers.length === 1 ? "default" : `limit-${at + 1}`)
-      );
-    };
-    found["RateLimit-Policy"] = answers.map((answer, at) => policy(nameAt(at), limits[at], answer)).join(", ");
-    found["RateLimit"] = answers.map((answer, at) => serviceLimit(nameAt(at), answer)).join(", ");
-  }
-  if (options.xRateLimit ?? true) {
-    found["X-RateLimit-Limit"] = String(reply.limit);
-    found["X-RateLimit-Remaining"] = String(reply.remaining);
-    found["X-RateLimit-Reset"] = String(seconds(reply.resetAfterMs));
-  }
-  if (!reply.allowed && reply.retryAfterMs !== null) found["Retry-After"] = String(seconds(reply.retryAfterMs));
-  return found;
+  return mergedHeaders([{ reply, ...options }]);
+}
+
+const PROBLEMS = "https://iana.org/assignments/http-problem-types#";
+
+/** The problem of a call that had no turn, or that no server answered: 503. */
+export const REDUCED_CAPACITY: Problem = {
+  type: `${PROBLEMS}temporary-reduced-capacity`,
+  title: "Request cannot be satisfied due to temporary server capacity constraints",
+  status: 503,
+  "violated-policies": [],
+};
+
+/**
+ * The body of the answer to a denied request, and its status: 429 `quota-exceeded`, or 503 `temporary-reduced-capacity`
+ * where it was denied because Redis could not be reached. Several answers of one request are given as for mergedHeaders.
+ */
+export function problem(denied: Reply | AllReply | readonly Told[], options: HeaderOptions = {}): Problem {
+  const told = Array.isArray(denied) ? (denied as readonly Told[]) : [{ reply: denied as Reply, ...options }];
+  const reached = checkTold("problem", told);
+  if (reached.every(({ reply }) => reply.allowed)) return REDUCED_CAPACITY;
+  const items = uniqueItems(reached).flatMap((each, at) => (reached[at]?.reply.allowed ? [] : each));
+  return {
+    type: `${PROBLEMS}quota-exceeded`,
+    title: "Request cannot be satisfied as assigned quota has been exceeded",
+    status: 429,
+    "violated-policies": items.filter(({ reply }) => !reply.allowed).map(({ name }) => name),
+  };
 }

@@ -28,7 +28,8 @@ export interface Rate {
  * At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it. `buckets` is the number of entries that the window
  * keeps at most. `fixed` uses the windows of the calendar, in the time zone `tz` if given. `start` is where they start:
  * "15@09:00" in a month, "sun" in a week, "04-06" in a year, "2026-11-02" with any period, or "first", with the first call
- * that is counted. The period 0 has no window and is a semaphore: at most `limit` held at one time.
+ * that is counted. The period 0 has no window and is a semaphore: at most `limit` held at one time. `unit` is what is
+ * counted, such as "tokens": HTTP headers tell it, and the server is not told.
  */
 export interface Window {
   limit: Integer;
@@ -37,6 +38,7 @@ export interface Window {
   fixed?: boolean | undefined;
   start?: string | undefined;
   tz?: string | undefined;
+  unit?: string | undefined;
 }
 
 export type Limit = Rate | Window | Policy;
@@ -83,7 +85,7 @@ export const Rate = {
 export const Window = {
   /** `Window.per("5/min")`: at most 5 in any minute. */
   per(text: string, options: PerWindowOptions = {}): Window {
-    checkOptions("Window.per", options, ["buckets", "fixed", "start", "tz"]);
+    checkOptions("Window.per", options, ["buckets", "fixed", "start", "tz", "unit"]);
     const [limit, period] = spoken(text);
     return { limit: plain(limit), period, ...options };
   },
@@ -95,7 +97,7 @@ export function semaphore(limit: Integer): Window {
 }
 
 const RATE_FIELDS = ["burst", "count", "period"];
-const WINDOW_FIELDS = ["limit", "period", "buckets", "fixed", "start", "tz"];
+const WINDOW_FIELDS = ["limit", "period", "buckets", "fixed", "start", "tz", "unit"];
 
 function isOfFields(given: object, needed: readonly string[], allowed: readonly string[]): boolean {
   return needed.every((name) => name in given) && Object.keys(given).every((name) => allowed.includes(name));
@@ -123,7 +125,7 @@ export function checkWindow(what: string, given: unknown): void {
   else if (typeof given !== "object" || given === null || !isWindow(given)) {
     const kind = typeof given === "object" && given !== null && isRate(given) ? "the rate " : "";
     throw new TypeError(
-      `${what} takes a window { limit, period, buckets?, fixed?, start?, tz? } or "@policy", not ${kind}${shown(given)}`,
+      `${what} takes a window { limit, period, buckets?, fixed?, start?, tz?, unit? } or "@policy", not ${kind}${shown(given)}`,
     );
   }
 }
@@ -140,10 +142,18 @@ export function limitWords(limit: Limit): string[] {
   return [integer("limit", limit.limit), periodWord(limit.period)];
 }
 
+/** A unit is not sent. It stands in HTTP headers. */
+function checkUnit(unit: unknown): void {
+  if (unit === undefined) return;
+  if (typeof unit !== "string") throw new TypeError(`unit must be a text such as "tokens", not ${shown(unit)}`);
+  if (!/^[ -~]+$/.test(unit)) throw new RangeError(`unit must be printable ASCII such as "tokens", not ${shown(unit)}`);
+}
+
 /** What the limit adds to the options. */
 export function limitOptions(limit: Limit): string[] {
   if (typeof limit === "string" || "burst" in limit) return [];
   const { buckets, fixed, start, tz } = limit;
+  checkUnit(limit.unit);
   checkFlag("fixed", fixed);
   for (const [name, value] of Object.entries({ start, tz })) {
     if (value === undefined) continue;

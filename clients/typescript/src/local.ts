@@ -268,6 +268,7 @@ export class Local {
       retryAfterMs,
       resetAfterMs: Math.max(0, Math.ceil(this.#resetAt - now)),
       granted: null,
+      reservations: null,
       id: null,
       waitMs: null,
       reachable: true,
@@ -334,12 +335,14 @@ export class Local {
     return (this.#demand * this.#leaseMs) / 2;
   }
 
+  /**
+   * What is expected within half a lease, whoever waits: those who pile up while the server stalls are served batch by batch,
+   * as a batch for all of them would take what others need.
+   */
   #batchSize(needed: number): number {
-    const waiting = this.#waiters.reduce((sum, { quantity }) => sum + quantity, 0);
-    const wanted = Math.max(Math.round(this.#expected()), waiting);
     // The limit is known from the first answer on.
     const most = this.#limit === 0 ? 1 : Math.floor((2 * this.#limit) / Math.max(1, this.#reservations));
-    return Math.max(needed, Math.min(wanted, most), 1);
+    return Math.max(needed, Math.min(Math.round(this.#expected()), most), 1);
   }
 
   /** Asks for a batch unless one is asked for already. `exactly` no less than what is needed. */

@@ -16,6 +16,8 @@ export interface Reply {
   resetAfterMs: number;
   /** What was taken, with atmost. */
   granted: number | null;
+  /** How many reservations whose lease runs the key holds, from reserve and acquire with atmost. */
+  reservations: number | null;
   /** The id of the reservation, from acquire and reserve; null if nothing was reserved. */
   id: string | null;
   /** The wait after which the caller may go on, with ahead; null if denied. */
@@ -96,6 +98,7 @@ export function five(reply: unknown): Reply {
     retryAfterMs: orNull(retryAfter),
     resetAfterMs: Number(resetAfter),
     granted: null,
+    reservations: null,
     id: null,
     waitMs: null,
     reachable: true,
@@ -107,6 +110,11 @@ const sixth = (reply: unknown): unknown => (reply as unknown[])[5];
 export const withGranted = (reply: unknown): Reply => ({ ...five(reply), granted: Number(sixth(reply)) });
 export const withWait = (reply: unknown): Reply => ({ ...five(reply), waitMs: orNull(sixth(reply)) });
 export const withId = (reply: unknown): Reply => ({ ...five(reply), id: text(sixth(reply)) });
+
+export function withIdAndGranted(reply: unknown): Reply {
+  const [granted, reservations] = (reply as unknown[]).slice(6);
+  return { ...withId(reply), granted: Number(granted), reservations: Number(reservations) };
+}
 
 export function ofAll(reply: unknown): AllReply {
   const answers = (reply as unknown[])[6] as unknown[];
@@ -180,6 +188,7 @@ export function unreached(allowed: boolean, more: Partial<Reply> = {}): Reply {
     retryAfterMs: null,
     resetAfterMs: 0,
     granted: null,
+    reservations: null,
     id: null,
     waitMs: null,
     reachable: false,

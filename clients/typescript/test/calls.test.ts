@@ -13,18 +13,18 @@ import {
   headers,
   Lapsed,
   Limiter,
+  problem,
   Rate,
   rateLimit,
   semaphore,
   MissingModule,
   UnknownPolicyError,
   Window,
-  type Limit,
   type Limits,
   type Reply,
   type Reservation,
 } from "../src/index.js";
-import { CASES, HEADERS, SPOKEN, inCamelCase, limit, means, run } from "./fixtures.js";
+import { CASES, SPOKEN, inCamelCase, limit, means, run } from "./fixtures.js";
 
 /** Answers with what it is given, in turn. In the shape of node-redis, or of ioredis. */
 class Recorder {
@@ -465,23 +465,6 @@ suite("without Redis", () => {
   });
 });
 
-suite("headers", () => {
-  test("each reply gives the headers of its case", () => {
-    for (const given of HEADERS) {
-      const reply: Reply = Object.assign({ reachable: true }, inCamelCase(given.reply) as Reply);
-      reply.allowed = reply.limited === 0;
-      const limits: Limit[] = given.limits.map(limit);
-      assert.deepEqual(headers(reply, { limits, names: given.names }), given.headers);
-    }
-  });
-
-  test("each kind can be left out", async () => {
-    const reply = await new Limiter(new Recorder([1, 5, 0, 1500, 2000])).throttle("k", "@free");
-    assert.deepEqual(headers(reply, { standard: false, xRateLimit: false }), { "Retry-After": "2" });
-    assert.throws(() => headers(reply, { names: "ä" }), /printable ASCII/);
-  });
-});
-
 suite("middleware", () => {
   async function handle(reply: Reply | null | Error, options = {}) {
     const seen: Record<string, unknown> = {};
@@ -514,8 +497,9 @@ suite("middleware", () => {
     const found = await handle(denied);
     assert.deepEqual(
       [found["status"], found["Retry-After"], found["body"], found["next"]],
-      [429, "2", "Too many requests\n", undefined],
+      [429, "2", JSON.stringify(problem(denied)), undefined],
     );
+    assert.equal(found["Content-Type"], "application/problem+json");
     const own = await handle(denied, {
       denied: (_: unknown, response: { end(body: string): void }) => response.end("sorry"),
     });
@@ -524,7 +508,8 @@ suite("middleware", () => {
 
   test("a busy server is answered 503", async () => {
     const found = await handle(new Busy("busy"));
-    assert.deepEqual([found["status"], found["body"], found["next"]], [503, "Try again later\n", undefined]);
+    assert.deepEqual([found["status"], found["next"]], [503, undefined]);
+    assert.match(String(found["body"]), /#temporary-reduced-capacity"/);
   });
 
   test("one without a limit goes on, an error is passed on, and 503 says that Redis was not reached", async () => {
@@ -533,9 +518,10 @@ suite("middleware", () => {
     assert.equal((await handle(error))["next"], error);
     const unreached = await new Limiter(new Recorder(refused()), { unreachable: "deny" }).throttle("k", "@free");
     assert.deepEqual(await handle(unreached), {
-      "Content-Type": "text/plain; charset=utf-8",
-      body: "Try again later\n",
+      "Content-Type": "application/problem+json",
+      body: JSON.stringify(problem(unreached)),
       status: 503,
     });
+    assert.equal(problem(unreached).status, 503);
   });
 });

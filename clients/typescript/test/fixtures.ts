@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 
-import { clause, type Clause, type Limit, type Limiter } from "../src/index.js";
+import { clause, type Clause, type Limit, type Limiter, type Reply, type Told } from "../src/index.js";
 
 const load = (name: string) => JSON.parse(readFileSync(new URL(`../../../${name}`, import.meta.url), "utf8"));
 
@@ -34,8 +34,19 @@ export interface SpokenCase {
 
 /** Limits as people say them. */
 export const SPOKEN: SpokenCase[] = load("spoken.json");
-export const HEADERS: { limits: LimitCase[]; names?: string[]; reply: object; headers: object }[] =
-  load("headers.json");
+/** An answer, and what is told beside it. */
+export interface HeadersCase {
+  limits?: LimitCase[];
+  names?: string | string[];
+  pk?: string | string[];
+  reply: object;
+}
+
+/** Answers with their headers. */
+export const HEADERS: (HeadersCase & { headers: Record<string, string> })[] = load("headers.json");
+/** Several answers of one request, with one set of headers, and what it is refused with. */
+export const HTTP: { asked: HeadersCase[]; status: number; violated?: string[]; headers: Record<string, string> }[] =
+  load("http.json");
 
 const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
@@ -54,6 +65,19 @@ export function limit(given: LimitCase): Limit {
   }
   const [most, period, options] = given.window;
   return { limit: most, period, ...options };
+}
+
+/** The reply that a case describes. */
+export function replyOf(given: object): Reply {
+  const reply = Object.assign({ reachable: true }, inCamelCase(given)) as Reply & { answers?: Reply[] };
+  for (const each of [reply, ...(reply.answers ?? [])]) each.allowed = each.limited === 0;
+  return reply;
+}
+
+/** What is told of it. */
+export function toldOf(given: HeadersCase): Told {
+  const { names, pk } = given;
+  return { reply: replyOf(given.reply), limits: (given.limits ?? []).map(limit), names, pk };
 }
 
 function asked(given: Case): [string, never, never] {

@@ -113,14 +113,14 @@ suite("leases with a held clock", () => {
     const { limit, server } = local();
     const replies = await Promise.all(Array.from({ length: 20 }, () => limit.take()));
     assert.ok(replies.every(({ allowed }) => allowed));
-    // One for the first, one for those that came meanwhile.
+    // One for the first, then half a lease's demand for those that came meanwhile.
     const acquired = server.sent
       .filter((words) => words.includes("ATMOST"))
       .map((words) => Number(words.split(" ")[2]));
-    assert.deepEqual(acquired.slice(0, 2), [1, 19]);
+    assert.deepEqual(acquired.slice(0, 2), [1, 10]);
     await settled();
-    const applied = server.sent.filter((words) => !words.includes("MS")).map((words) => Number(words.split(" ")[1]));
-    assert.deepEqual(applied, [1, 19]);
+    const applied = server.sent.filter((words) => !words.endsWith(" MS")).map((words) => Number(words.split(" ")[1]));
+    assert.deepEqual(applied, [1, 10]);
     assert.ok(limit.tryTake(), "the next was fetched ahead of need");
     assert.ok(
       server.pipelines.some((each) => each.join(" ").includes("RL.APPLY RL.ACQUIRE")),
@@ -233,6 +233,30 @@ suite("leases with a held clock", () => {
     }
   });
 
+  test("those who pile up while the server stalls are served by batches of half a lease's demand", async () => {
+    const { limit, server, clock } = local({}, { limit: 10_000, period: "1s" });
+    [server.free, server.limit] = [1e6, 10_000];
+    const takes: Promise<Reply>[] = [];
+    let answered: () => void = () => {};
+    // Two a millisecond, and half a second in which the server does not answer.
+    for (let ms = 0; ms < 1500; ms += 1) {
+      if (ms === 500) server.answer = () => new Promise<void>((go) => (answered = go));
+      if (ms === 1000) {
+        server.answer = () => undefined;
+        answered();
+      }
+      takes.push(limit.take(), limit.take());
+      await settled();
+      clock.now += 1;
+    }
+    assert.equal((await Promise.all(takes)).filter(({ allowed }) => allowed).length, 3000);
+    const asked = server.sent.filter((words) => words.includes("ATMOST")).map((words) => Number(words.split(" ")[2]));
+    // 100 is half a lease's demand. After the stall 1000 wait.
+    assert.ok(Math.max(...asked) <= 120, asked.join(" "));
+    const after = asked.slice(asked.length - 20);
+    assert.ok(Math.min(...after) >= 60, `batches stay large: ${after.join(" ")}`);
+  });
+
   test("after a lease without demand nothing is held", async () => {
     const { limit, server, clock } = local();
     for (let at = 0; at < 200; at += 1) {
@@ -247,7 +271,7 @@ suite("leases with a held clock", () => {
     const ids = (of: (words: string) => boolean) =>
       server.sent.filter(of).map((words) => /[\w-]{16}-\d+/.exec(words)?.[0] ?? "");
     const acquired = ids((words) => words.includes("ATMOST"));
-    const settledIds = ids((words) => !words.includes("MS"));
+    const settledIds = ids((words) => !words.endsWith(" MS"));
     assert.deepEqual(settledIds.sort(), acquired.sort(), "each batch is settled once");
   });
 

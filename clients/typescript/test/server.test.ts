@@ -28,6 +28,7 @@ import {
   UnknownPolicyError,
   type Client,
   type LimiterOptions,
+  type Problem,
 } from "../src/index.js";
 
 const PORT = Number(process.env["RATELIMIT_PORT"]);
@@ -690,9 +691,10 @@ test("the middleware serves, tells how the client stands, and denies with 429", 
     [
       [200, "hello"],
       [200, "hello"],
-      [429, "Too many requests\n"],
+      [429, answers[2]?.body],
     ],
   );
+  assert.deepEqual((JSON.parse(answers[2]?.body ?? "") as Problem)["violated-policies"], ["web"]);
   assert.equal(answers[0]!.headers.get("ratelimit-policy"), '"web";q=2;w=7200');
   assert.match(answers[0]!.headers.get("ratelimit")!, /^"web";r=1;t=3[56]\d\d$/);
   assert.match(answers[2]!.headers.get("retry-after")!, /^3[56]\d\d$/);

@@ -1,0 +1,94 @@
+/**
+ * A store for the package express-rate-limit.
+ *
+ * @module express-rate-limit
+ */
+
+import { checkOptions, shown } from "./check.js";
+import { counting, countOf, limiterOf, type Asked } from "./counting.js";
+import type { Limits } from "./limiter.js";
+import type { Window } from "./limits.js";
+import type { Reply } from "./replies.js";
+
+/** Options of the store. */
+export interface RatelimitStoreOptions {
+  /** What the keys begin with in Redis. Default "erl:". */
+  prefix?: string | undefined;
+}
+
+/** What a key has counted, and when its window ends. */
+export interface HitCount {
+  totalHits: number;
+  resetTime: Date | undefined;
+}
+
+/**
+ * A `Store` of express-rate-limit on a server with redis-ratelimit. Each hit is one RL.WINDOW, which counts in a window that
+ * starts with its first hit.
+ *
+ *     rateLimit({ windowMs: 60_000, limit: 100, store: new RatelimitStore(client) });
+ */
+export class RatelimitStore {
+  /** Other processes count under the same keys. */
+  readonly localKeys = false;
+  readonly prefix: string;
+  readonly #limiter: Limits;
+  #window: Window | undefined;
+
+  /** `client` is one of node-redis or ioredis, or a Limiter. */
+  constructor(client: Asked, options: RatelimitStoreOptions = {}) {
+    checkOptions("RatelimitStore", options, ["prefix"]);
+    const { prefix = "erl:" } = options;
+    if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${shown(prefix)}`);
+    this.prefix = prefix;
+    this.#limiter = limiterOf(client);
+  }
+
+  /** Called by express-rate-limit with its options, of which the store needs the length of the window. */
+  init(options: { windowMs: number }): void {
+    const { windowMs } = options;
+    if (!(Number.isFinite(windowMs) && windowMs > 0)) {
+      throw new RangeError(`windowMs must be milliseconds above 0, not ${shown(windowMs)}`);
+    }
+    this.#window = counting(windowMs);
+  }
+
+  /** What a key has counted in its window; undefined without a hit. Nothing is counted by it. */
+  async get(key: string): Promise<HitCount | undefined> {
+    const reply = await this.#limiter.windowRo(this.#key(key), this.#opened());
+    const totalHits = countOf(reply, 0);
+    return totalHits === 0 ? undefined : this.#found(totalHits, reply);
+  }
+
+  /** Counts a hit. */
+  async increment(key: string): Promise<HitCount> {
+    const reply = await this.#limiter.window(this.#key(key), this.#opened());
+    return this.#found(countOf(reply, 1), reply);
+  }
+
+  /** Takes a hit back, in a window that lasts; never below 0. */
+  async decrement(key: string): Promise<void> {
+    await this.#limiter.window(this.#key(key), this.#opened(), { quantity: -1 });
+  }
+
+  /** Forgets what a key has counted. */
+  async resetKey(key: string): Promise<void> {
+    await this.#limiter.reset(this.#key(key));
+  }
+
+  #found(totalHits: number, reply: Reply): HitCount {
+    return { totalHits, resetTime: new Date(Date.now() + reply.resetAfterMs) };
+  }
+
+  #key(key: string): string {
+    return this.prefix + key;
+  }
+
+  #opened(): Window {
+    if (this.#window === undefined)
+      throw new Error("the store was not initialized: rateLimit() calls init with windowMs");
+    return this.#window;
+  }
+}
+
+export default RatelimitStore;

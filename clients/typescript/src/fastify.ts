@@ -1,0 +1,73 @@
+/**
+ * A plugin for Fastify, and a hook for single routes.
+ *
+ * @module fastify
+ */
+
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+
+import { checkMiddleware, PROBLEM_TYPE, stand, bodyOf, type Checked } from "./http.js";
+import type { HeaderOptions } from "./headers.js";
+import type { Reply } from "./replies.js";
+
+/** Options of rateLimitHook. */
+export interface FastifyHookOptions extends HeaderOptions {
+  /** Answers a denied request instead of a plain 429, or 503 where Redis could not be reached. */
+  denied?: ((request: FastifyRequest, response: FastifyReply, reply: Reply) => unknown) | undefined;
+}
+
+/** Options of the plugin. */
+export interface FastifyRateLimitOptions extends FastifyHookOptions {
+  /** Asks the limiter. It answers a reply, or null for a request without a limit. */
+  check: (request: FastifyRequest) => Promise<Checked> | Checked;
+}
+
+/**
+ * An `onRequest` or `preHandler` hook for single routes. Together with the plugin a request gets one set of headers.
+ *
+ *     app.get("/search", { onRequest: rateLimitHook((request) => limiter.window(`search:${request.ip}`, SEARCH)) }, search);
+ */
+export function rateLimitHook(
+  check: (request: FastifyRequest) => Promise<Checked> | Checked,
+  options: FastifyHookOptions = {},
+): (request: FastifyRequest, response: FastifyReply) => Promise<unknown> {
+  checkMiddleware("rateLimitHook", check, options, ["denied"]);
+  const { denied, ...shown } = options;
+  return async (request, response) => {
+    const { reply, headers, problem } = await stand(response.raw, () => check(request), shown);
+    response.headers(headers);
+    if (problem === undefined) return undefined;
+    if (denied !== undefined && reply !== null) await denied(request, response, reply);
+    else response.code(problem.status).type(PROBLEM_TYPE).send(bodyOf(problem));
+    return response;
+  };
+}
+
+/**
+ * The plugin: asks `check` before each request of the instance that it is registered on, and tells the client how it stands.
+ * A denial is answered 429, and 503 where Redis could not be reached or the call had no turn (Busy), with a problem as JSON.
+ *
+ *     await app.register(rateLimit, { check: (request) => limiter.throttle(`web:${request.ip}`, RATE), limits: RATE });
+ */
+export function rateLimit(
+  instance: FastifyInstance,
+  { check, ...options }: FastifyRateLimitOptions,
+  done: (error?: Error) => void,
+): void {
+  // Fastify adds these to the options of every plugin.
+  const { prefix: _, logLevel: __, logSerializers: ___, ...own } = options as Record<string, unknown>;
+  try {
+    instance.addHook("onRequest", rateLimitHook(check, own));
+    done();
+  } catch (error) {
+    done(error as Error);
+  }
+}
+
+// The hook is for the instance that registers the plugin, as with fastify-plugin.
+Object.assign(rateLimit, {
+  [Symbol.for("skip-override")]: true,
+  [Symbol.for("fastify.display-name")]: "redis-ratelimit-client",
+});
+
+export default rateLimit;

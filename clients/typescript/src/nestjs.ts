@@ -1,0 +1,78 @@
+/**
+ * For NestJS: a guard and a decorator, and a storage for @nestjs/throttler.
+ *
+ * @module nestjs
+ */
+
+import { HttpException, UseGuards } from "@nestjs/common";
+import type { CanActivate, ExecutionContext } from "@nestjs/common";
+
+import { checkMiddleware, PROBLEM_TYPE, stand, type Checked } from "./http.js";
+import type { HeaderOptions, Problem } from "./headers.js";
+
+export { RatelimitThrottlerStorage } from "./throttler-storage.js";
+export type { ThrottlerRecord, ThrottlerStorageOptions } from "./throttler-storage.js";
+
+/** Asks the limiter. It answers a reply, or null for a request without a limit. */
+export type GuardCheck<Request> = (request: Request, context: ExecutionContext) => Promise<Checked> | Checked;
+
+/** What a denied request is answered: 429, or 503 where Redis could not be reached or the call had no turn (Busy). */
+export class RateLimitException extends HttpException {
+  constructor(readonly problem: Problem) {
+    super({ ...problem }, problem.status);
+  }
+}
+
+interface HttpResponse {
+  /** Of Fastify: the response of Node. */
+  raw?: object;
+  header?: (name: string, value: string) => unknown;
+  setHeader?: (name: string, value: string) => unknown;
+}
+
+function setHeader(response: HttpResponse, name: string, value: string): void {
+  if (typeof response.header === "function") response.header(name, value);
+  else response.setHeader?.(name, value);
+}
+
+/**
+ * A guard that asks `check` before each HTTP request, and tells the client how it stands. It throws a RateLimitException,
+ * whose body is a problem as JSON. In contexts that have no HTTP response `check` is asked, and no headers are set.
+ *
+ *     app.useGlobalGuards(new RateLimitGuard((request) => limiter.throttle(`web:${request.ip}`, RATE), { limits: RATE }));
+ */
+export class RateLimitGuard<Request = never> implements CanActivate {
+  readonly #check: GuardCheck<Request>;
+  readonly #options: HeaderOptions;
+
+  constructor(check: GuardCheck<Request>, options: HeaderOptions = {}) {
+    checkMiddleware("RateLimitGuard", check, options);
+    this.#check = check;
+    this.#options = options;
+  }
+
+  /** Called by Nest. */
+  async canActivate(context: ExecutionContext): Promise<boolean> {
+    const http = context.switchToHttp();
+    const isHttp = context.getType() === "http";
+    const response: HttpResponse = isHttp ? http.getResponse<HttpResponse>() : {};
+    const ask = () => this.#check(http.getRequest<Request>(), context);
+    const { headers, problem } = await stand(response.raw ?? response, ask, this.#options);
+    for (const [name, value] of Object.entries(headers)) setHeader(response, name, value);
+    if (problem === undefined) return true;
+    setHeader(response, "Content-Type", PROBLEM_TYPE);
+    throw new RateLimitException(problem);
+  }
+}
+
+/**
+ * A limit for a controller or for one of its methods.
+ *
+ *     @RateLimit((request: Request) => limiter.window(`search:${request.ip}`, SEARCH), { limits: SEARCH, names: "search" })
+ */
+export function RateLimit<Request = never>(
+  check: GuardCheck<Request>,
+  options: HeaderOptions = {},
+): MethodDecorator & ClassDecorator {
+  return UseGuards(new RateLimitGuard(check, options));
+}

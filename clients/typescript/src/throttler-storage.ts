@@ -1,0 +1,71 @@
+/** A storage for the package @nestjs/throttler. */
+
+import { checkOptions, shown } from "./check.js";
+import { limiterOf, type Asked } from "./counting.js";
+import type { Limits } from "./limiter.js";
+import type { Reply } from "./replies.js";
+
+/** Options of the storage. */
+export interface ThrottlerStorageOptions {
+  /** What the keys begin with in Redis. Default "throttler:". */
+  prefix?: string | undefined;
+}
+
+/** How a tracker stands. Times are in seconds, rounded up. */
+export interface ThrottlerRecord {
+  totalHits: number;
+  timeToExpire: number;
+  isBlocked: boolean;
+  timeToBlockExpire: number;
+}
+
+const inSeconds = (ms: number): number => Math.ceil(ms / 1000);
+
+/**
+ * A `ThrottlerStorage` of @nestjs/throttler on a server with redis-ratelimit. Each request is one RL.WINDOW, which counts in
+ * a window that starts with its first hit (FIXED FROM first), and closes the key for the block duration when it denies (BAN).
+ *
+ *     ThrottlerModule.forRoot({ throttlers: [{ ttl: 60_000, limit: 10 }], storage: new RatelimitThrottlerStorage(client) })
+ */
+export class RatelimitThrottlerStorage {
+  readonly #limiter: Limits;
+  readonly #prefix: string;
+
+  /** `client` is one of node-redis or ioredis, or a Limiter. */
+  constructor(client: Asked, options: ThrottlerStorageOptions = {}) {
+    checkOptions("RatelimitThrottlerStorage", options, ["prefix"]);
+    const { prefix = "throttler:" } = options;
+    if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${shown(prefix)}`);
+    this.#prefix = prefix;
+    this.#limiter = limiterOf(client);
+  }
+
+  /** Counts a request unless it is denied. `ttl` and `blockDuration` are milliseconds. */
+  async increment(
+    key: string,
+    ttl: number,
+    limit: number,
+    blockDuration: number,
+    throttlerName: string,
+  ): Promise<ThrottlerRecord> {
+    const most = Math.max(0, Math.floor(limit));
+    const ban = blockDuration > 0 ? Math.ceil(blockDuration) : undefined;
+    const reply = await this.#limiter.window(
+      `${this.#prefix}${key}:${throttlerName}`,
+      { limit: most, period: `${Math.max(1, Math.ceil(ttl))}ms`, fixed: true, start: "first" },
+      { ban },
+    );
+    return recordOf(reply, most, ban ?? 0);
+  }
+}
+
+function recordOf(reply: Reply, limit: number, banMs: number): ThrottlerRecord {
+  const timeToExpire = inSeconds(reply.resetAfterMs);
+  if (reply.allowed) {
+    // An answer that was chosen because Redis could not be reached knows no count.
+    const totalHits = reply.reachable ? limit - reply.remaining : 1;
+    return { totalHits, timeToExpire, isBlocked: false, timeToBlockExpire: 0 };
+  }
+  const timeToBlockExpire = inSeconds(reply.retryAfterMs ?? banMs);
+  return { totalHits: limit + 1, timeToExpire, isBlocked: true, timeToBlockExpire };
+}

@@ -1,0 +1,340 @@
+/** What HTTP responses tell: the tables of clients/, and the middleware of each framework without a server of Redis. */
+
+import "reflect-metadata";
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after, describe as suite, test } from "node:test";
+
+import { Controller, Get, Module, type INestApplication, type Type } from "@nestjs/common";
+import { APP_GUARD, NestFactory } from "@nestjs/core";
+import { ExpressAdapter } from "@nestjs/platform-express";
+import { FastifyAdapter } from "@nestjs/platform-fastify";
+import express from "express";
+import { fastify, type FastifyInstance } from "fastify";
+import { parseList, type Item } from "structured-headers";
+
+import { rateLimit as ofExpress } from "../src/express.js";
+import { rateLimit as ofFastify, rateLimitHook } from "../src/fastify.js";
+import { Busy, headers, mergedHeaders, problem, Rate, Window, type Problem, type Reply } from "../src/index.js";
+import { RateLimit, RateLimitGuard } from "../src/nestjs.js";
+import { HEADERS, HTTP, replyOf, toldOf } from "./fixtures.js";
+
+const allowed = replyOf({ limited: 0, limit: 5, remaining: 4, retryAfterMs: null, resetAfterMs: 2000 });
+const denied = replyOf({ limited: 1, limit: 5, remaining: 0, retryAfterMs: 1500, resetAfterMs: 9000 });
+const unreached = replyOf({ ...denied, retryAfterMs: null, reachable: false });
+
+const isWhole = (value: unknown): value is number => Number.isInteger(value) && Number(value) >= 0;
+
+/** The items as a parser that is not ours reads them, after what each must be. */
+function itemsOf(found: Record<string, string>): [Item, Item][] {
+  const policies = parseList(found["RateLimit-Policy"] ?? "") as Item[];
+  const limits = parseList(found["RateLimit"] ?? "") as Item[];
+  assert.deepEqual(
+    limits.map(([name]) => name),
+    policies.map(([name]) => name),
+  );
+  assert.equal(new Set(policies.map(([name]) => name)).size, policies.length, "names are unique");
+  return policies.map((policy, at) => {
+    const limit = limits[at] as Item;
+    assert.equal(typeof policy[0], "string");
+    assert.ok(isWhole(policy[1].get("q")) && isWhole(limit[1].get("r")), found["RateLimit"]);
+    for (const name of ["w", "t"]) {
+      const value = (name === "w" ? policy : limit)[1].get(name);
+      assert.ok(value === undefined || (isWhole(value) && value > 0), found["RateLimit-Policy"]);
+    }
+    assert.deepEqual(policy[1].get("pk"), limit[1].get("pk"));
+    assert.ok(["string", "undefined"].includes(typeof policy[1].get("qu")));
+    return [policy, limit];
+  });
+}
+
+suite("headers", () => {
+  test("each reply gives the headers of its case, and a parser of structured fields reads them", () => {
+    for (const given of HEADERS) {
+      const { reply, ...options } = toldOf(given);
+      const found = headers(reply, options);
+      assert.deepEqual(found, given.headers);
+      if (reply.reachable) assert.ok(itemsOf(found).length > 0);
+    }
+  });
+
+  test("the limits of one request end in one set of headers and one problem", () => {
+    for (const given of HTTP) {
+      const told = given.asked.map(toldOf);
+      const found = mergedHeaders(told);
+      assert.deepEqual(found, given.headers);
+      itemsOf(found);
+      if (given.status === 200) continue;
+      const unreachable = told.some(({ reply }) => !reply.allowed && !reply.reachable);
+      const body = unreachable ? problem(unreached) : problem(told);
+      assert.equal(body.status, given.status);
+      assert.deepEqual(body["violated-policies"], given.violated);
+    }
+  });
+
+  test("no rate is below the true one", () => {
+    const periods = [1, 7, 60, "1ms", "100ms", "1500ms", "1min", "1h", "1d"];
+    const ms: Record<string, number> = { "1min": 60_000, "1h": 3_600_000, "1d": 86_400_000 };
+    for (const burst of [0, 1, 15, 999]) {
+      for (const count of [1, 3, 7, 30, 1000]) {
+        for (const period of periods) {
+          const full = replyOf({
+            limited: 0,
+            limit: burst + 1,
+            remaining: burst + 1,
+            retryAfterMs: null,
+            resetAfterMs: 0,
+          });
+          const [[policy]] = itemsOf(headers(full, { limits: { burst, count, period } })) as [[Item, Item]];
+          const [q, w] = [Number(policy[1].get("q")), Number(policy[1].get("w"))];
+          const length = typeof period === "number" ? period * 1000 : (ms[period] ?? Number.parseInt(period, 10));
+          assert.ok(q * length >= count * w * 1000, `${burst} ${count} ${period}: ${q} in ${w} s`);
+          assert.ok(q >= burst + 1, "what is left is never more than the quota");
+        }
+      }
+    }
+  });
+
+  test("t of a rate is exact: that many seconds later there is more, and a second before there is not", () => {
+    // 16 at once, one each 2 seconds. missing: milliseconds until the bucket is full.
+    for (let missing = 1; missing <= 32_000; missing += 499) {
+      const remaining = 16 - Math.ceil(missing / 2000);
+      const reply = replyOf({ limited: 0, limit: 16, remaining, retryAfterMs: null, resetAfterMs: missing });
+      const [[, limit]] = itemsOf(headers(reply, { limits: { burst: 15, count: 30, period: 60 } })) as [[Item, Item]];
+      const untilNext = missing - (16 - remaining - 1) * 2000;
+      assert.equal(limit[1].get("t"), Math.ceil(untilNext / 1000), `${missing}`);
+    }
+  });
+
+  test("t of a denied rate is never later than Retry-After, and a ban is waited out", () => {
+    const limits = Rate.per("3/s", { capacity: 5 });
+    const found = headers(replyOf({ limited: 1, limit: 5, remaining: 0, retryAfterMs: 1000, resetAfterMs: 2334 }), {
+      limits,
+    });
+    assert.deepEqual([found["RateLimit"], found["Retry-After"]], ['"default";r=0;t=1', "1"]);
+    const several = headers(
+      replyOf({ limited: 1, limit: 16, remaining: 2, retryAfterMs: 5001, resetAfterMs: 27_001 }),
+      {
+        limits: { burst: 15, count: 30, period: 60 },
+      },
+    );
+    assert.deepEqual([several["RateLimit"], several["Retry-After"]], ['"default";r=2;t=2', "6"]);
+    const banned = headers(
+      replyOf({ limited: 1, limit: 5, remaining: 0, retryAfterMs: 600_000, resetAfterMs: 600_000 }),
+      {
+        limits,
+      },
+    );
+    assert.deepEqual([banned["RateLimit"], banned["Retry-After"]], ['"default";r=0;t=600', "600"]);
+  });
+
+  test("units, partition keys and the version of the draft are told and checked", () => {
+    const limits = Window.per("5/min", { unit: "tokens" });
+    const [[policy, limit]] = itemsOf(headers(allowed, { limits, pk: "käufer", version: 10 })) as [[Item, Item]];
+    assert.equal(policy[1].get("qu"), "tokens");
+    for (const item of [policy, limit]) {
+      assert.equal(Buffer.from(item[1].get("pk") as ArrayBuffer).toString(), "käufer");
+    }
+    assert.match(headers(allowed, { pk: Buffer.from([0, 255]) })["RateLimit"] ?? "", /;pk=:AP8=:$/);
+    assert.throws(() => headers(allowed, { version: 9 as never }), /version must be 10/);
+    assert.throws(() => headers(allowed, { pk: 5 as never }), /pk must be a string or bytes/);
+    assert.throws(() => headers(allowed, { limits: { limit: 5, period: 60, unit: "ä" } }), /printable ASCII/);
+  });
+
+  test("each kind can be left out", () => {
+    assert.deepEqual(headers(denied, { standard: false, xRateLimit: false }), { "Retry-After": "2" });
+    assert.throws(() => headers(denied, { names: "ä" }), /printable ASCII/);
+    const told = [
+      { reply: allowed, names: "a", standard: false },
+      { reply: denied, names: "b", xRateLimit: false },
+    ];
+    assert.deepEqual(mergedHeaders(told), {
+      "RateLimit-Policy": '"b";q=5',
+      RateLimit: '"b";r=0;t=2',
+      "X-RateLimit-Limit": "5",
+      "X-RateLimit-Remaining": "4",
+      "X-RateLimit-Reset": "2",
+      "Retry-After": "2",
+    });
+  });
+});
+
+/** What a framework is asked: the application has one limit, and each route another. */
+interface App {
+  close(): unknown;
+  port: number;
+}
+
+/** Answers of the application's limit and of the route's, by the path. */
+const ROUTE: Record<string, Reply | null | Error> = {
+  "/allowed": { ...allowed, limit: 2, remaining: 1 },
+  "/denied": denied,
+  "/unlimited": null,
+  "/unreached": unreached,
+  "/busy": new Busy("busy"),
+  "/broken": new Error("trouble"),
+};
+const site = () => ({ ...allowed, remaining: 3 });
+const SITE = { limits: Window.per("5/min"), names: "site" };
+const route = (url: string | undefined): Reply | null => {
+  const found = ROUTE[String(url)];
+  if (found instanceof Error) throw found;
+  return found ?? null;
+};
+const ON_ROUTE = { limits: Window.per("2/s"), names: "route" };
+
+async function listening(server: Server): Promise<App> {
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    port: (server.address() as AddressInfo).port,
+    close: () => {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+function expressApp(): Promise<App> {
+  const app = express();
+  app.use(ofExpress(site, SITE));
+  app.use((error: Error, _: express.Request, response: express.Response, __: express.NextFunction) => {
+    response.status(500).send(error.message);
+  });
+  app.get(
+    "/:path",
+    ofExpress((request: express.Request) => route(request.path), ON_ROUTE),
+    (_, response) => void response.send("hello"),
+  );
+  app.use((error: Error, _: express.Request, response: express.Response, __: express.NextFunction) => {
+    response.status(500).send(error.message);
+  });
+  return listening(createServer(app));
+}
+
+async function fastifyApp(): Promise<App> {
+  const app: FastifyInstance = fastify();
+  await app.register(ofFastify, { check: site, ...SITE });
+  app.get("/:path", { onRequest: rateLimitHook(({ url }) => route(url), ON_ROUTE) }, () => "hello");
+  await app.listen({ port: 0, host: "127.0.0.1" });
+  return { port: (app.server.address() as AddressInfo).port, close: () => app.close() };
+}
+
+/** Decorators are called as functions: the tests are compiled without them. */
+function nestModule(): Type {
+  class Hello {
+    hello(): string {
+      return "hello";
+    }
+  }
+  Controller()(Hello);
+  const hello = Object.getOwnPropertyDescriptor(Hello.prototype, "hello") as PropertyDescriptor;
+  Get(":path")(Hello.prototype, "hello", hello);
+  RateLimit((request: { url: string }) => route(request.url), ON_ROUTE)(Hello.prototype, "hello", hello);
+  class App {}
+  const guard = { provide: APP_GUARD, useValue: new RateLimitGuard(site, SITE) };
+  Module({ controllers: [Hello], providers: [guard] })(App);
+  return App;
+}
+
+async function nestApp(adapter: ExpressAdapter | FastifyAdapter): Promise<App> {
+  const app: INestApplication = await NestFactory.create(nestModule(), adapter as never, { logger: false });
+  await app.listen(0, "127.0.0.1");
+  const server = app.getHttpServer() as Server;
+  return { port: (server.address() as AddressInfo).port, close: () => app.close() };
+}
+
+const FRAMEWORKS: [string, () => Promise<App>][] = [
+  ["Express", expressApp],
+  ["Fastify", fastifyApp],
+  ["Nest on Express", () => nestApp(new ExpressAdapter())],
+  ["Nest on Fastify", () => nestApp(new FastifyAdapter())],
+];
+
+for (const [name, start] of FRAMEWORKS) {
+  suite(name, () => {
+    let app: App | undefined;
+    after(() => app?.close());
+    const get = async (path: string) => {
+      app ??= await start();
+      const answer = await fetch(`http://127.0.0.1:${app.port}${path}`);
+      const found = Object.fromEntries(answer.headers);
+      return { status: answer.status, headers: found, body: await answer.text() };
+    };
+
+    test("an application's limit and a route's end in one set of headers, the tightest in X-RateLimit", async () => {
+      const { status, headers: found, body } = await get("/allowed");
+      assert.deepEqual([status, body], [200, "hello"]);
+      assert.equal(found["ratelimit-policy"], '"site";q=5;w=60, "route";q=2;w=1');
+      assert.equal(found["ratelimit"], '"site";r=3;t=2, "route";r=1;t=2');
+      assert.deepEqual([found["x-ratelimit-limit"], found["x-ratelimit-remaining"]], ["2", "1"]);
+      assert.equal(found["retry-after"], undefined);
+    });
+
+    test("a route without a limit tells the application's", async () => {
+      const { status, headers: found } = await get("/unlimited");
+      assert.deepEqual([status, found["ratelimit"], found["x-ratelimit-limit"]], [200, '"site";r=3;t=2', "5"]);
+    });
+
+    test("a denial is 429 with Retry-After and a problem that names the limit", async () => {
+      const { status, headers: found, body } = await get("/denied");
+      assert.deepEqual([status, found["retry-after"], found["x-ratelimit-remaining"]], [429, "2", "0"]);
+      assert.equal(found["ratelimit"], '"site";r=3;t=2, "route";r=0;t=2');
+      assert.match(found["content-type"] ?? "", /^application\/problem\+json/);
+      const expected: Problem = {
+        type: "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        title: "Request cannot be satisfied as assigned quota has been exceeded",
+        status: 429,
+        "violated-policies": ["route"],
+      };
+      assert.deepEqual(JSON.parse(body), expected);
+    });
+
+    test("a denial without an answer of Redis, and a call that had no turn, are 503", async () => {
+      for (const path of ["/unreached", "/busy"]) {
+        const { status, headers: found, body } = await get(path);
+        assert.deepEqual([status, found["retry-after"], found["ratelimit"]], [503, undefined, '"site";r=3;t=2'], path);
+        assert.match(found["content-type"] ?? "", /^application\/problem\+json/);
+        assert.match(body, /"type":"https:\/\/iana.org\/assignments\/http-problem-types#temporary-reduced-capacity"/);
+      }
+    });
+
+    test("another error is the framework's", async () => {
+      assert.equal((await get("/broken")).status, 500);
+    });
+  });
+}
+
+test("one middleware that is asked twice tells one item", async () => {
+  let remaining = 5;
+  const limit = ofExpress(() => ({ ...allowed, remaining: (remaining -= 1) }), { names: "a" });
+  const app = express();
+  app.use(limit);
+  app.get("/", limit, (_, response) => void response.send("hello"));
+  const { port, close } = await listening(createServer(app));
+  const answer = await fetch(`http://127.0.0.1:${port}/`);
+  assert.equal(answer.headers.get("ratelimit"), '"a";r=3;t=2');
+  close();
+});
+
+test("a program can answer denials by itself", async () => {
+  const app = fastify();
+  const options = {
+    denied: (_: unknown, response: { code(status: number): { send(body: string): unknown } }) =>
+      response.code(418).send("no"),
+  };
+  await app.register(ofFastify, { check: () => denied, ...options });
+  app.get("/", () => "hello");
+  const answer = await app.inject("/");
+  assert.deepEqual([answer.statusCode, answer.body, answer.headers["retry-after"]], [418, "no", "2"]);
+  await app.close();
+});
+
+test("what is no option is a TypeError", async () => {
+  assert.throws(() => new RateLimitGuard(site, { limit: 5 } as never), TypeError);
+  assert.throws(() => rateLimitHook("throttle" as never), TypeError);
+  await assert.rejects(async () => fastify().register(ofFastify, { check: site, max: 5 } as never), TypeError);
+});

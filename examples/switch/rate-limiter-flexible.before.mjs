@@ -1,0 +1,20 @@
+// npm install ioredis rate-limiter-flexible && node examples/switch/rate-limiter-flexible.before.mjs
+
+import { createServer } from "node:http";
+
+import { Redis } from "ioredis";
+import { RateLimiterRedis } from "rate-limiter-flexible";
+
+const client = new Redis(process.env.REDIS_URL ?? "redis://127.0.0.1:6379");
+const limiter = new RateLimiterRedis({ storeClient: client, points: 3, duration: 60, blockDuration: 120 });
+
+const server = createServer(async (request, response) => {
+  try {
+    await limiter.consume(request.socket.remoteAddress);
+    response.end("hello\n");
+  } catch (denied) {
+    if (denied instanceof Error) throw denied;
+    response.writeHead(429, { "Retry-After": Math.ceil(denied.msBeforeNext / 1000) }).end("slow down\n");
+  }
+});
+server.listen(process.env.PORT ?? 3000, "127.0.0.1");
