@@ -27,7 +27,7 @@ class Recipes(unittest.TestCase):
         self.client.flushall()
         self.worked: list[Any] = []
         self.names: dict[str, Any] = {
-            "limiter": Limiter(self.client, deadline=5),
+            "limiter": Limiter(self.client, deadline=30),
             "send": lambda request: (200, request),
             "work": self.worked.append,
             "redis": redis,
@@ -63,7 +63,6 @@ class Recipes(unittest.TestCase):
         names = self.run_block(3)
         self.assertEqual(names["forward"]("request"), (200, "request"))
         names["provider"].close()
-        self.assertEqual(names["limiter"].info("provider").events, 1)
 
     def test_the_worker_pool(self) -> None:
         class Slept(Exception):
