@@ -139,6 +139,7 @@ fn build_typescript() -> Option<PathBuf> {
         "src",
         "test",
         "README.md",
+        "ADAPTERS.md",
         "package.json",
         "tsconfig.json",
         "tsconfig.cjs.json",
