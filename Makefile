@@ -7,10 +7,10 @@ rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
 .PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak bench \
-	bench-adapters pictures clean
+	bench-adapters reference pictures clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-14s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s%s\n", $$1, $$2}' Makefile
 
 build: ## Build target/release/libredis_ratelimit.so
 	@$(install) cargo cc libclang
@@ -22,7 +22,7 @@ run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 test: ## Build, then run the tests against a real server; the last lines say what was skipped
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
-	@$(with_server) scripts/test.sh
+	@$(with_server) scripts/test.sh --workspace
 
 test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey 8, 9 (SERVERS="redis-7.0 valkey-9.1")
 	@$(install) cargo cc libclang redis-server
@@ -34,7 +34,7 @@ test-clients: ## Run every client and example, and the clients in clients/ with 
 	@scripts/install-clients.sh --versions
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
-	$(with_server) CLIENTS=all cargo test --test clients --test helpers --test examples
+	$(with_server) CLIENTS=all cargo test --test programs
 
 test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query of examples/metrics/ must return a series
 	@$(install) cargo cc libclang redis-server
@@ -73,10 +73,18 @@ bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section 
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
 
-bench-adapters: ## Measure the stores for express-rate-limit, Nest and rate-limiter-flexible beside theirs; writes clients/typescript/ADAPTERS.md
-	@$(install) cargo cc libclang redis-server node npm
+bench-adapters: ## Measure the adapters beside the stores that they replace; writes docs/python.md and clients/typescript/ADAPTERS.md
+	@$(install) cargo cc libclang redis-server python3-venv node npm
+	@scripts/install-clients.sh
 	cargo build --release
-	$(with_server) scripts/bench-adapters.sh $(or $(BENCH),--write clients/typescript/ADAPTERS.md)
+	RATELIMIT_SERVER="$$(scripts/find-server.sh)" RATELIMIT_MODULE="$(realpath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so" \
+		PYTHONPATH=clients/python/src:clients/python PYTHONDONTWRITEBYTECODE=1 \
+		$(clients)/python/bin/python -m tests.measure_limits docs/python.md
+	$(with_server) scripts/bench-adapters.sh --write clients/typescript/ADAPTERS.md
+
+reference: ## Write docs/python-reference.md from the docstrings of the Python client
+	@scripts/install-clients.sh --if-possible
+	$(clients)/python/bin/python scripts/python-reference.py
 
 pictures: ## Draw the pictures of docs/choosing.md, and write the tables beside them and in docs/operations.md
 	@$(install) cargo cc libclang redis-server
@@ -100,10 +108,10 @@ soak: ## Everything at once for T seconds: faults, failovers, little memory; the
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
 	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${S:-1} \
-		cargo test --test soak -- --ignored --nocapture
+		cargo test --test server soak:: -- --ignored --nocapture
 	@scripts/install-clients.sh --if-possible
 	$(with_server) LEASES_SECONDS=$${T:-600} PROOF_SEED=$${S:-1} \
-		cargo test --test helpers never_spend -- --nocapture
+		cargo test --test programs never_spend -- --nocapture
 
 clean: ## Remove everything that was built
 	cargo clean

@@ -2,16 +2,15 @@
 # Checks that the layers of src/ point one way: a file may import its own layer and lower ones. From low to high:
 #
 #   redis
-#   shared          what several of the next use: the files answer, config, error, limits, options, policies, stats and zones
-#                   of src/
+#   shared          what several of the next use: the files reply, config, environment, policies, stats and zones of src/
 #   state
 #   attempt         one call on its keys: the files attempt and observe of src/
 #   blocking
-#   commands
-#   module          and command.rs, the table of commands
+#   call            src/call.rs, a call of the server as the commands see it
+#   module
 #   lib             src/lib.rs
 #
-# The engine is a crate of its own (crates/engine), which the compiler keeps below all of them.
+# The engine and the commands are crates of their own (crates/), which the compiler keeps below all of them.
 #
 # Prints FILE:LINE and the import where one points up, and fails. A layer that does not exist yet is no error.
 set -euo pipefail
@@ -21,9 +20,8 @@ export LC_ALL=C
 mapfile -t files < <(find src -name '*.rs' | sort)
 awk '
 function layer(name) {
-    if (name ~ /^(answer|config|error|limits|options|policies|stats|zones)$/) return "shared"
+    if (name ~ /^(reply|config|environment|policies|stats|zones)$/) return "shared"
     if (name == "observe") return "attempt"
-    if (name == "command") return "module"
     return name
 }
 # Whether a file of the layer `from` may import the layer `to`.
@@ -76,7 +74,7 @@ function check(text, line,    count, at, to) {
 }
 BEGIN {
     rank["redis"] = 1; rank["shared"] = 2; rank["state"] = 3; rank["attempt"] = 4; rank["blocking"] = 5
-    rank["commands"] = 6; rank["module"] = 7; rank["lib"] = 8; rank["allocation"] = 9
+    rank["call"] = 6; rank["module"] = 7; rank["lib"] = 8; rank["allocation"] = 9
 }
 FNR == 1 {
     own = FILENAME

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Looks at the Python client with ruff: its lints and its format. scripts/install-clients.sh installs it.
+# Looks at the Python client, and the script that writes its reference, with ruff: lints and format. scripts/install-clients.sh installs it.
 #
 #   scripts/check-python.sh [--if-possible | --fix]
 #
@@ -14,10 +14,11 @@ if [ ! -x "$ruff" ]; then
     exit
 fi
 cd clients/python
+files=(. ../../scripts/python-reference.py)
 if [ "${1:-}" = --fix ]; then
-    "$ruff" check --no-cache --quiet --fix .
-    "$ruff" format --no-cache --quiet .
+    "$ruff" check --no-cache --quiet --fix --config pyproject.toml "${files[@]}"
+    "$ruff" format --no-cache --quiet --config pyproject.toml "${files[@]}"
 else
-    "$ruff" check --no-cache --quiet .
-    "$ruff" format --no-cache --quiet --check .
+    "$ruff" check --no-cache --quiet --config pyproject.toml "${files[@]}"
+    "$ruff" format --no-cache --quiet --check --config pyproject.toml "${files[@]}"
 fi

@@ -5,7 +5,7 @@
 #   scripts/install-clients.sh [--if-possible] [--versions | --node-only]
 #
 # --if-possible says what it has to leave out, and why, instead of failing. --versions also installs the older versions of
-# clients/python/versions.txt. --node-only leaves Python out.
+# clients/python/versions.txt, and the source archive of limits. --node-only leaves Python out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -47,6 +47,16 @@ install_versions() {
     done < <(grep -v '^#' clients/python/versions.txt)
 }
 
+# The source archive of limits, whose tests run on our storage for it, in the version that is installed.
+install_limits_tests() {
+    local version
+    version=$(sed -n 's/^limits==//p' clients/python/requirements-test.txt)
+    [ -f "$clients/limits/limits-$version.tar.gz" ] && return
+    rm -rf "$clients/limits"
+    "$clients/python/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary limits \
+        --dest "$clients/limits" "limits==$version"
+}
+
 # Node looks for packages in the folders above the script, so the scripts are linked to from there: see tests/support.
 install_node() {
     ln -sfn "$pins" "$clients/scripts"
@@ -78,6 +88,7 @@ else
         leave_out clients/python "pip could not install clients/python/requirements-test.txt"
     if [ "$versions" = yes ]; then
         install_versions || leave_out clients/python "pip could not install clients/python/versions.txt"
+        install_limits_tests || leave_out clients/python "pip could not download the source archive of limits"
     fi
 fi
 if ! scripts/install-tools.sh --look node || ! scripts/install-tools.sh --look npm; then

@@ -137,7 +137,7 @@ def clock_library():
     """The clock that tests hold, preloaded into a server."""
     library = folder / "clock.so"
     if not library.exists():
-        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, "tests/support/clock.c"], check=True)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, "tests/support/src/clock.c"], check=True)
     return library
 
 

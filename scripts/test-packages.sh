@@ -205,7 +205,7 @@ try_arm64() {
     # The server goes by its name; the package has it as the tool that checks its files.
     ln -sf redis-check-rdb "$arm/root/usr/bin/redis-server"
     # The clock that tests hold is a library preloaded into the server, so it is of the server's kind.
-    "$work/tools/bin/python" -m ziglang cc -target aarch64-linux-gnu.2.28 -shared -fPIC -O2 -o "$arm/clock.so" tests/support/clock.c
+    "$work/tools/bin/python" -m ziglang cc -target aarch64-linux-gnu.2.28 -shared -fPIC -O2 -o "$arm/clock.so" tests/support/src/clock.c
     cat >"$arm/redis-server" <<END
 #!/bin/sh
 clock=\${LD_PRELOAD:+LD_PRELOAD=$arm/clock.so}
@@ -215,7 +215,7 @@ END
     chmod +x "$arm/redis-server"
     file_is_arm64 "$dist/libredis_ratelimit-linux-arm64.so"
     REDIS_SERVER=$arm/redis-server RATELIMIT_SO=$dist/libredis_ratelimit-linux-arm64.so RATELIMIT_TEST_SLOWNESS=5 \
-        cargo test --no-fail-fast --test docs --test throttle --test everywhere -- --test-threads=2
+        cargo test --no-fail-fast --test server -- docs:: throttle:: everywhere:: --test-threads=2
 }
 file_is_arm64() { readelf -h "$1" | grep -q AArch64 || die "$1 is not for arm64"; }
 

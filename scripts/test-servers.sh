@@ -7,7 +7,7 @@
 # once more with `io-threads 4`, by the tests that have the most to do with it; a cluster's are among them.
 #
 # What a server cannot run is counted and listed as scripts/test.sh does it. The output of each run stays in
-# target/servers/NAME.log, and in NAME-threads.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test window').
+# target/servers/NAME.log, and in NAME-threads.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test server window::').
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 servers=${CARGO_TARGET_DIR:-target}/servers
@@ -42,7 +42,7 @@ run() { # server label arguments of cargo test...: one run, and its line in the 
 }
 
 export RATELIMIT_FLOOD_SECONDS=${FLOOD:-20}
-threaded=(--test all --test cluster --test everywhere --test blocking_order)
+threaded=(--test server -- all:: cluster:: everywhere:: blocking_order::)
 [ -z "${CARGO_TEST-}" ] || threaded=("${arguments[@]}")
 for name in "$@"; do
     server=$PWD/$servers/$name/redis-server

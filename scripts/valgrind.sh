@@ -2,14 +2,13 @@
 # Runs the core of the server tests on a server under valgrind, and fails on an invalid access, a value that was never
 # set, or a block that was definitely lost, if the module is anywhere in the stack of it.
 #
-#   scripts/valgrind.sh                  # the core
-#   scripts/valgrind.sh --test config    # these instead, as `cargo test` takes them
+#   scripts/valgrind.sh                # the core
+#   scripts/valgrind.sh config:: top   # these files of tests/server instead, or the tests with such names
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # One of each kind: what is taken, set aside, settled, healed, waited for and thrown away, and a random mixture.
-core=(--test throttle --test window --test reservations --test semaphore --test blocking_exits
-    --test config --test random)
+core=(throttle:: window:: reservations:: semaphore:: blocking_exits:: config:: random::)
 
 scripts/install-tools.sh cargo cc libclang redis-server valgrind
 cargo build --release
@@ -24,7 +23,7 @@ export RATELIMIT_VALGRIND_SERVER
 export REDIS_SERVER=$PWD/scripts/valgrind-server.sh RATELIMIT_TEST_SLOWNESS=10
 status=0
 if [ $# -gt 0 ]; then tests=("$@"); else tests=("${core[@]}"); fi
-cargo test --no-fail-fast "${tests[@]}" -- --test-threads="${THREADS:-2}" || status=$?
+cargo test --no-fail-fast --test server -- "${tests[@]}" --test-threads="${THREADS:-2}" || status=$?
 
 servers=$(find "$VALGRIND_LOGS" -name '*.xml' | wc -l)
 [ "$servers" -gt 0 ] || { echo "No server ran under valgrind." >&2; exit 1; }

@@ -1,8 +1,8 @@
 //! Counts what the tests allocate: a call of RL.THROTTLE or RL.WINDOW must allocate nothing in Rust, allowed or denied.
 #![allow(unsafe_code)]
 
-use crate::module::commands::entry_of;
-use crate::redis::fake::{Reply, Server};
+use crate::module::registration::entry_of;
+use crate::redis::fake::{FakeServer, ReplyElement};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;
@@ -69,7 +69,7 @@ fn a_call_of_rl_throttle_allocates_nothing_in_rust() {
     let throttle = entry_of("rl.throttle");
     // The first call makes what the module keeps from call to call.
     // So does the first denial of a key, for RL.TOP.
-    Server::at(NOW_US).call(throttle, &["RL.THROTTLE", "k", "1", "1", "1", "3"], |call| call());
+    FakeServer::at(NOW_US).call(throttle, &["RL.THROTTLE", "k", "1", "1", "1", "3"], |call| call());
     for (stored, arguments, limited) in [
         (None, "15 3 1s", 0),
         (None, "15 3 1s 17", 1),
@@ -82,13 +82,17 @@ fn a_call_of_rl_throttle_allocates_nothing_in_rust() {
         (Some(future), "15 9223372036854775807 1s", 0),
         (Some(future), "15 7 1s", 1),
     ] {
-        let mut server = Server::at(NOW_US);
+        let mut server = FakeServer::at(NOW_US);
         if let Some(stored) = stored {
             server.set("k", stored);
         }
         let words: Vec<_> = ["RL.THROTTLE", "k"].into_iter().chain(arguments.split(' ')).collect();
         let (allocations, replies) = server.call(throttle, &words, |call| allocations_of(call));
-        assert_eq!(replies.get(1), Some(&Reply::Integer(limited)), "{arguments}: {replies:?}");
+        assert_eq!(
+            replies.get(1),
+            Some(&ReplyElement::Integer(limited)),
+            "{arguments}: {replies:?}"
+        );
         assert_eq!(allocations, 0, "{stored:?} {arguments}");
         // The fake server has seen the whole call: a change is stored, replicated and told.
         let before = stored.map(|stored| String::from_utf8_lossy(stored).into_owned());
@@ -106,14 +110,18 @@ fn a_call_of_rl_window_allocates_nothing_in_rust() {
     // The first call makes what the module keeps from call to call, and so does the first denial of a key.
     // The zone is read once.
     let first = ["RL.WINDOW", "w", "1", "60s", "2", "FIXED"];
-    Server::at(NOW_US).call(window, &first, |call| call());
+    FakeServer::at(NOW_US).call(window, &first, |call| call());
     for options in ["", "BUCKETS 4", "FIXED", "FIXED FROM 2023-11-01@09:00", "FIXED FROM first"] {
-        let mut server = Server::at(NOW_US);
+        let mut server = FakeServer::at(NOW_US);
         for (quantity, limited) in [("2", 0), ("1", 0), ("1", 1), ("9", 1), ("0", 0)] {
             let words = ["RL.WINDOW", "w", "3", "60s", quantity];
             let words: Vec<_> = words.into_iter().chain(options.split_whitespace()).collect();
             let (allocations, replies) = server.call(window, &words, |call| allocations_of(call));
-            assert_eq!(replies.get(1), Some(&Reply::Integer(limited)), "{words:?}: {replies:?}");
+            assert_eq!(
+                replies.get(1),
+                Some(&ReplyElement::Integer(limited)),
+                "{words:?}: {replies:?}"
+            );
             assert_eq!(allocations, 0, "{words:?}");
         }
         let added = server.replicated().iter().filter(|name| *name == "ZADD").count();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// A setting that is a number.
 #[derive(Debug)]
-pub struct Number {
+pub struct NumberSetting {
     /// The lowest value.
     pub min: i64,
     /// The highest value.
@@ -18,9 +18,9 @@ pub struct Number {
     value: AtomicI64,
 }
 
-impl Number {
-    const fn new(default: i64, min: i64, max: i64) -> Number {
-        Number { min, max, default, value: AtomicI64::new(default) }
+impl NumberSetting {
+    const fn new(default: i64, min: i64, max: i64) -> NumberSetting {
+        NumberSetting { min, max, default, value: AtomicI64::new(default) }
     }
 
     /// The present value.
@@ -39,21 +39,21 @@ impl Number {
 }
 
 /// Entries that a sliding window may use where a call does not say BUCKETS.
-pub static WINDOW_ENTRIES: Number = Number::new(4096, 1, 65_536);
+pub static WINDOW_ENTRIES: NumberSetting = NumberSetting::new(4096, 1, 65_536);
 /// How long a reservation lasts where a call does not say LEASE, in milliseconds.
-pub static LEASE_MS: Number = Number::new(20_000, 1, YEAR_MS as i64);
+pub static LEASE_MS: NumberSetting = NumberSetting::new(20_000, 1, YEAR_MS as i64);
 /// The most reservations in one key.
-pub static MAX_RESERVATIONS: Number = Number::new(65_536, 1, 1_048_576);
+pub static MAX_RESERVATIONS: NumberSetting = NumberSetting::new(65_536, 1, 1_048_576);
 /// The most calls that wait at one time, over all keys.
-pub static MAX_WAITERS: Number = Number::new(10_000, 0, 1_000_000);
+pub static MAX_WAITERS: NumberSetting = NumberSetting::new(10_000, 0, 1_000_000);
 
 /// A setting that is on or off.
 #[derive(Debug)]
-pub struct Switch(AtomicBool);
+pub struct SwitchSetting(AtomicBool);
 
-impl Switch {
-    const fn off() -> Switch {
-        Switch(AtomicBool::new(false))
+impl SwitchSetting {
+    const fn off() -> SwitchSetting {
+        SwitchSetting(AtomicBool::new(false))
     }
 
     /// Whether it is on.
@@ -68,15 +68,15 @@ impl Switch {
 }
 
 /// The number of keys that RL.TOP counts; 0 counts none.
-pub static TOP_KEYS: Number = Number::new(128, 0, 10_000);
+pub static TOP_KEYS: NumberSetting = NumberSetting::new(128, 0, 10_000);
 /// Whether limits must be given as policies.
-pub static POLICIES_ONLY: Switch = Switch::off();
+pub static POLICIES_ONLY: SwitchSetting = SwitchSetting::off();
 /// Whether denials are told as keyspace events.
-pub static NOTIFY_DENIED: Switch = Switch::off();
+pub static NOTIFY_DENIED: SwitchSetting = SwitchSetting::off();
 /// Whether the module also answers CL.THROTTLE.
-pub static CL_THROTTLE: Switch = Switch::off();
+pub static CL_THROTTLE: SwitchSetting = SwitchSetting::off();
 /// Whether MODULE UNLOAD goes on where it loses settings.
-pub static ALLOW_UNLOAD: Switch = Switch::off();
+pub static ALLOW_UNLOAD: SwitchSetting = SwitchSetting::off();
 
 /// The zone of calendar windows until somebody sets another.
 pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";

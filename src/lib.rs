@@ -15,19 +15,16 @@
 
 #[cfg(test)]
 mod allocation;
-mod answer;
 mod attempt;
 mod blocking;
-mod command;
-mod commands;
+mod call;
 mod config;
-mod error;
-mod limits;
+mod environment;
 mod module;
 mod observe;
-mod options;
 mod policies;
 mod redis;
+mod reply;
 mod state;
 mod stats;
 mod zones;

@@ -1,11 +1,12 @@
 //! What is noted of the calls that take: by policy, the keys that are denied most, and keyspace events.
 
 use crate::config;
-use crate::policies::{self, Ended};
+use crate::policies;
 use crate::redis::events::notify;
 use crate::redis::under_lock::UnderLock;
-use crate::state::Spot;
-use engine::heavy::{Heavy, Key, Recent};
+use crate::state::KeyContext;
+use commands::policies::PolicyVerdict;
+use engine::heavy::{Heavy, HeavyKey, Recent};
 use engine::request::Request;
 
 /// The longest key that RL.TOP shows; longer ones are cut.
@@ -28,29 +29,29 @@ pub fn forget_top() {
 }
 
 /// Notes how a request ended, once it is replied.
-pub fn note(spot: Spot, request: &Request, ended: Ended) {
+pub fn note(key_ctx: KeyContext, request: &Request, ended: PolicyVerdict) {
     count(request, ended);
-    if request.takes() && ended == Ended::Denied {
-        note_denial(spot);
+    if request.takes() && ended == PolicyVerdict::Denied {
+        note_denial(key_ctx);
     }
 }
 
 /// Counts how a request ended in its policy.
-pub fn count(request: &Request, ended: Ended) {
+pub fn count(request: &Request, ended: PolicyVerdict) {
     if let Some(id) = request.policy.filter(|_| request.takes()) {
         policies::count(id, ended);
     }
 }
 
 /// Notes a denial of a call that takes, for RL.TOP and as a keyspace event.
-pub fn note_denial(spot: Spot) {
+pub fn note_denial(key_ctx: KeyContext) {
     if config::TOP_KEYS.get() > 0 {
-        let name = spot.name.as_bytes();
-        let key = Key { db: spot.ctx.db(), name: name.get(..MAX_KEY).unwrap_or(name) };
-        top(|top| top.add(key, spot.now_us));
+        let name = key_ctx.name.as_bytes();
+        let key = HeavyKey { db: key_ctx.ctx.db(), name: name.get(..MAX_KEY).unwrap_or(name) };
+        top(|top| top.add(key, key_ctx.now_us));
     }
     if config::NOTIFY_DENIED.get() {
-        notify(spot.ctx, c"rl.denied", spot.name);
+        notify(key_ctx.ctx, c"rl.denied", key_ctx.name);
     }
 }
 

@@ -1,28 +1,8 @@
 //! Counters for INFO.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A number that is written under the server's lock, so that no atomic read-modify-write is paid for. A crash report may
-/// read it in another thread.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Zero.
-    pub const fn new() -> Counter {
-        Counter(AtomicU64::new(0))
-    }
-
-    /// Adds `by`.
-    pub fn add(&self, by: u64) {
-        self.0.store(self.get().wrapping_add(by), Ordering::Relaxed);
-    }
-
-    /// The present number.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use commands::call::CallResult;
+use commands::counter::Counter;
+use commands::table::COMMANDS;
 
 /// What became of the calls of one command since the module was loaded.
 #[derive(Debug)]
@@ -42,38 +22,19 @@ impl CommandStats {
     }
 
     /// Counts the end of a call. This is the only place where calls are counted.
-    pub fn count<E>(&self, result: &Result<Replied, E>) {
+    pub fn count<E>(&self, result: &Result<CallResult, E>) {
         match result {
-            Ok(Replied::Allowed) => self.allowed.add(1),
-            Ok(Replied::Denied) => self.denied.add(1),
-            Ok(Replied::Later) => {}
+            Ok(CallResult::Allowed) => self.allowed.add(1),
+            Ok(CallResult::Denied) => self.denied.add(1),
+            Ok(CallResult::Later) => {}
             Err(_) => self.errors.add(1),
         }
     }
 }
 
-/// What a call was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Replied {
-    /// It was allowed, or only looked.
-    Allowed,
-    /// It was denied.
-    Denied,
-    /// Nothing yet: it waits.
-    Later,
-}
-
-impl Replied {
-    /// Allowed or denied.
-    pub fn of(allowed: bool) -> Replied {
-        if allowed {
-            Replied::Allowed
-        } else {
-            Replied::Denied
-        }
-    }
-}
+/// The numbers of each command, by its place in the table.
+pub static BY_COMMAND: [CommandStats; COMMANDS.len()] =
+    [const { CommandStats::new() }; COMMANDS.len()];
 
 /// Reservations that RL.APPLY turned into events.
 pub static APPLIED: Counter = Counter::new();
@@ -85,3 +46,11 @@ pub static LAPSED: Counter = Counter::new();
 pub static WAITED_GRANTED: Counter = Counter::new();
 /// Calls that waited until their time was up, or until CLIENT UNBLOCK.
 pub static WAITED_TIMED_OUT: Counter = Counter::new();
+
+/// Counts lapsed reservations that were dropped.
+#[inline]
+pub fn count_lapsed(number: usize) {
+    if number > 0 {
+        LAPSED.add(u64::try_from(number).unwrap_or(0));
+    }
+}

@@ -159,7 +159,7 @@ impl Lane {
 }
 
 /// Instructions so far, of all threads.
-fn instructions(server: &crate::support::Server) -> Result<f64> {
+fn instructions(server: &support::Server) -> Result<f64> {
     // Now and then callgrind answers nothing.
     for _ in 0..10 {
         let status = monitor(server, "status internal")?;
@@ -178,7 +178,7 @@ fn instructions(server: &crate::support::Server) -> Result<f64> {
 }
 
 /// Gives the callgrind of a server one of its monitor commands.
-fn monitor(server: &crate::support::Server, command: &str) -> Result<String> {
+fn monitor(server: &support::Server, command: &str) -> Result<String> {
     let process = format!("--pid={}", server.pid());
     let output = Command::new("vgdb").args([&process, command]).output()?;
     if output.status.success() {

@@ -84,7 +84,7 @@ fn plans(scripts: &Scripts) -> Vec<(Workload, Option<String>)> {
     // As many events as come in the period, and room for clients that are not quite even.
     let (limit, period_ms) = (EVENTS * 2, EVENTS * 1000 / RATE);
     let command = format!("RL.WINDOW window {limit} {period_ms}ms");
-    let name = window::row(window::KINDS[0].name, EVENTS, "allowed");
+    let name = window::row(window::SLIDING.name, EVENTS, "allowed");
     let window = Workload::new(name, move |_| command.clone()).expecting(allowed);
     let plain = throttle::workloads(scripts).into_iter();
     let plain = plain.filter(|(workload, _)| PLAIN.contains(&workload.name.as_str()));

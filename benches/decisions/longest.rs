@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Batch, Client, Error, Result};
 use crate::report::{Column, Table};
 use crate::server::{Host, Setting, Time, Tool};
-use crate::support::START_US;
+use support::START_US;
 
 /// The default of `ratelimit.max-reservations`.
 const RESERVATIONS: usize = 65_536;

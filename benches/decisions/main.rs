@@ -5,9 +5,6 @@
 //! charts and the figures of README.md as well; any other writes its page to `target/bench/`. Servers are started by
 //! tests/support, which says what it reads from the environment.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 mod block;
 mod callgrind;
 mod chart;

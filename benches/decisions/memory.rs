@@ -7,9 +7,9 @@ use crate::client::{Client, Error, Result};
 use crate::peers::Scripts;
 use crate::report::{Column, Table, SET_EX};
 use crate::server::{info, Host, Setting, Time, Tool};
-use crate::support::START_US;
 use crate::window::PERIOD_US;
 use crate::workload::{allowed, Workload};
+use support::START_US;
 
 /// Keys of the rows about keys.
 const KEYS: u64 = 200_000;

@@ -1,7 +1,7 @@
 //! Lets a held clock move on as decisions are made.
 
 use crate::server::Host;
-use crate::support::Clock;
+use support::Clock;
 
 /// Keeps a pace of so much time for each decision, or barely exceeds it.
 ///

@@ -5,10 +5,10 @@ use crate::client::{Reply, Result};
 use crate::peers::Scripts;
 use crate::report::Table;
 use crate::server::Time;
-use crate::support::START_US;
 use crate::throttle;
 use crate::window::PERIOD_US;
 use crate::workload::{allowed, Workload, PIPELINE};
+use support::START_US;
 
 /// As many as there are decisions in an exchange, so that a key never sees two of them at once.
 const KEYS: u64 = PIPELINE as u64;

@@ -8,7 +8,7 @@ use std::thread;
 use crate::client::{Client, Error, Result};
 use crate::peers::Scripts;
 use crate::report::Environment;
-use crate::support::{wait_for_sync, Builder, Clock, Server, START_US};
+use support::{wait_for_sync, Builder, Clock, Server, START_US};
 
 /// What becomes of the effects of a call.
 #[derive(Clone, Copy, PartialEq)]

@@ -15,7 +15,8 @@ use crate::workload::allowed;
 const WAITS_MS: [u64; 5] = [3, 7, 4, 6, 5];
 
 /// The other load on the server.
-pub const LOADS: [&str; 2] = ["idle", "loaded"];
+pub const LOADS: [&str; 2] = ["idle", LOADED];
+const LOADED: &str = "loaded";
 
 /// A way to wait. `{ms}` stands for how long.
 struct Way {
@@ -174,7 +175,7 @@ pub fn table(rounds: usize, time: Duration) -> Result<Table> {
     let plans: Vec<(&Way, &str)> =
         LOADS.iter().flat_map(|load| WAYS.iter().map(move |way| (way, *load))).collect();
     let subjects = plans.iter().map(|&(way, load)| {
-        let loaded = load == LOADS[1];
+        let loaded = load == LOADED;
         let load = Load::prepare(&set_ex)?;
         let clients = [load.host.connect()?, load.host.connect()?];
         Ok(Subject { way, load, loaded, clients })

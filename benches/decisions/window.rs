@@ -5,9 +5,9 @@ use crate::client::Result;
 use crate::peers::Scripts;
 use crate::report::Table;
 use crate::server::Time;
-use crate::support::START_US;
 use crate::throttle;
 use crate::workload::{allowed, denied, Workload};
+use support::START_US;
 
 /// Every window is this long.
 pub const PERIOD_US: u64 = 60_000_000;
@@ -32,9 +32,12 @@ pub struct Kind {
     slack: f64,
 }
 
+/// Without an option.
+pub const SLIDING: Kind = Kind { name: "RL.WINDOW", options: "", slack: 1.02 };
+
 /// The kinds; the first is the exact one (above 4096 events: exact but for a 4096th of the period).
 pub const KINDS: [Kind; 5] = [
-    Kind { name: "RL.WINDOW", options: "", slack: 1.02 },
+    SLIDING,
     Kind { name: "RL.WINDOW BUCKETS 10", options: "BUCKETS 10", slack: 1.14 },
     Kind { name: "RL.WINDOW FIXED", options: "FIXED", slack: 1.02 },
     Kind { name: "RL.WINDOW FIXED FROM date", options: "FIXED FROM 2026-11-02@09:00", slack: 1.02 },

@@ -3,7 +3,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use engine::heavy::{Key, Recent, Summary, GENERATION_US};
+use engine::heavy::{HeavyKey, Recent, Summary, GENERATION_US};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{HashMap, HashSet};
 
@@ -93,7 +93,7 @@ fuzz_target!(|input: Input| {
         match *step {
             Step::Add { db, name, times } => {
                 let db = i32::from(db % 3);
-                let key = Key { db, name };
+                let key = HeavyKey { db, name };
                 none.add(key);
                 for _ in 0..times {
                     recent.add(key, now_us);

@@ -7,11 +7,11 @@ use arbitrary::Arbitrary;
 use engine::calendar::Zones;
 use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::event::{Event, MAX_SUM};
-use engine::held::{Lease, Leases, Listed};
-use engine::memory::{Call, Done, Kind, Zset};
+use engine::held::{Lease, Leases, SortedLeases};
+use engine::memory::{ModelCall, ModelCommand, ModelReply, Zset};
 use engine::rule::{Moment, Rule};
 use engine::store::Refused;
-use engine::window::{Edit, Tally};
+use engine::window::{Edit, WindowCount};
 use libfuzzer_sys::fuzz_target;
 
 const RULES: [&str; 14] = [
@@ -110,21 +110,27 @@ impl World {
         self.rule.at(now_us, &mut self.zones).expect("a year that the calendar knows")
     }
 
-    fn held(&self, now_us: u64) -> Listed {
+    fn held(&self, now_us: u64) -> SortedLeases {
         let end_us = |one: &Reserved| one.end_us.min(now_us.saturating_add(one.lease_us));
         let live = self.leases.iter().filter(|one| end_us(one) > now_us);
         live.map(|one| Lease { end_us: end_us(one), quantity: one.quantity }).collect()
     }
 
-    fn call(&mut self, now_us: u64, ask: &Ask, kind: Kind, barred: bool) -> Result<Done, Refused> {
+    fn call(
+        &mut self,
+        now_us: u64,
+        ask: &Ask,
+        kind: ModelCommand,
+        barred: bool,
+    ) -> Result<ModelReply, Refused> {
         let (moment, held) = (self.moment(now_us), self.held(now_us));
         let (limit, most_entries, heal_most) = (self.limit, 4096, usize::MAX);
-        let call = Call { moment, limit, most_entries, heal_most, ask: *ask, kind, barred };
+        let call = ModelCall { moment, limit, most_entries, heal_most, ask: *ask, kind, barred };
         call.make(&mut self.zset, &held)
     }
 
-    fn look(&mut self, now_us: u64, ask: &Ask) -> Done {
-        self.call(now_us, ask, Kind::Look, false).expect("no contradiction")
+    fn look(&mut self, now_us: u64, ask: &Ask) -> ModelReply {
+        self.call(now_us, ask, ModelCommand::Look, false).expect("no contradiction")
     }
 
     /// Compares what is counted with the list.
@@ -159,7 +165,7 @@ impl World {
         }
     }
 
-    fn make(&mut self, ask: &Ask, kind: Kind, barred: bool) {
+    fn make(&mut self, ask: &Ask, kind: ModelCommand, barred: bool) {
         let now_us = self.now_us;
         let moment = self.moment(now_us);
         let semaphore = matches!(self.rule, Rule::Semaphore);
@@ -184,9 +190,9 @@ impl World {
                 let left = done.counted.saturating_sub(amount);
                 if self.gave_back && self.stepped_back {
                     // What was given back before, and counted again, goes with the entry before it.
-                    assert!(done.tally.counted() <= left);
+                    assert!(done.window_count.counted() <= left);
                 } else {
-                    assert_eq!(done.tally.counted(), left);
+                    assert_eq!(done.window_count.counted(), left);
                 }
                 self.give_back(amount, first.map_or(u64::MAX, |first| first.first_us()));
             }
@@ -200,13 +206,13 @@ impl World {
                     assert!(after <= u128::from(self.limit));
                 }
                 match kind {
-                    Kind::Look => assert_eq!(done.edit, None),
-                    Kind::Hold(lease_ms) => {
+                    ModelCommand::Look => assert_eq!(done.edit, None),
+                    ModelCommand::Hold(lease_ms) => {
                         let lease_us = lease_ms * 1_000;
                         let end_us = now_us.saturating_add(lease_us);
                         self.leases.push(Reserved { end_us, lease_us, quantity: taken });
                     }
-                    Kind::Count | Kind::CountDenied => {
+                    ModelCommand::Count | ModelCommand::CountDenied => {
                         self.counted.push(Counted { at_us: now_us, weight: taken });
                     }
                 }
@@ -226,18 +232,18 @@ impl World {
             }
         }
         if done.edit.is_some() && !semaphore {
-            let again = Tally::read(&mut self.zset, moment).expect("no contradiction");
+            let again = WindowCount::read(&mut self.zset, moment).expect("no contradiction");
             assert!(!again.has_future());
-            assert_eq!(again.counted(), done.tally.counted());
+            assert_eq!(again.counted(), done.window_count.counted());
             self.compare(&moment, again.counted());
         }
     }
 
-    fn wait_is_right(&mut self, ask: &Ask, kind: Kind, wait_us: u64, barred: bool) {
+    fn wait_is_right(&mut self, ask: &Ask, kind: ModelCommand, wait_us: u64, barred: bool) {
         let then_us = self.now_us.saturating_add(wait_us);
         assert!(wait_us > 0 && (!barred || wait_us >= 1_000));
         // Looking heals nothing.
-        if kind == Kind::Look && self.stepped_back || then_us >= LATE_US {
+        if kind == ModelCommand::Look && self.stepped_back || then_us >= LATE_US {
             return;
         }
         assert!(self.look(then_us, ask).decision.verdict.allowed(), "{wait_us} is too short");
@@ -261,16 +267,16 @@ impl World {
 
     fn apply(&mut self, weight: u64) {
         let moment = self.moment(self.now_us);
-        let mut tally = Tally::read(&mut self.zset, moment).expect("no contradiction");
-        let before = tally.counted();
+        let mut window_count = WindowCount::read(&mut self.zset, moment).expect("no contradiction");
+        let before = window_count.counted();
         self.compare(&moment, before);
-        tally.record(weight, false, u64::MAX);
+        window_count.record(weight, false, u64::MAX);
         // Events that were dead may count again, of a clock that went back, and then it is more.
         let added = weight.min(MAX_SUM.saturating_sub(before));
-        assert_eq!(tally.counted(), before + added);
+        assert_eq!(window_count.counted(), before + added);
         let times: Vec<u64> = self.zset.events().map(|one| one.newest_us).collect();
-        tally.trim(&mut self.zset, 4096).expect("no contradiction");
-        let edit = tally.edit(&mut self.zset, usize::MAX).expect("no contradiction");
+        window_count.trim(&mut self.zset, 4096).expect("no contradiction");
+        let edit = window_count.edit(&mut self.zset, usize::MAX).expect("no contradiction");
         self.zset.apply(edit);
         self.note(&moment, edit, &times);
         if added > 0 {
@@ -325,16 +331,16 @@ fuzz_target!(|input: Input| {
                     Way::Force => (0, Manner::Force),
                 };
                 let kind = match kind {
-                    TakeKind::Count => Kind::Count,
-                    TakeKind::CountDenied => Kind::CountDenied,
+                    TakeKind::Count => ModelCommand::Count,
+                    TakeKind::CountDenied => ModelCommand::CountDenied,
                     TakeKind::Hold { lease_ms, shift } => {
-                        Kind::Hold(small(lease_ms, shift).clamp(1, 31_557_600_000))
+                        ModelCommand::Hold(small(lease_ms, shift).clamp(1, 31_557_600_000))
                     }
-                    TakeKind::Look => Kind::Look,
+                    TakeKind::Look => ModelCommand::Look,
                 };
                 // Only reservations are made in a semaphore, and none is forced.
-                let kind = if semaphore { Kind::Hold(9) } else { kind };
-                let holds = matches!(kind, Kind::Hold(_));
+                let kind = if semaphore { ModelCommand::Hold(9) } else { kind };
+                let holds = matches!(kind, ModelCommand::Hold(_));
                 let whole = if manner == Manner::Force && holds { Manner::Whole } else { manner };
                 world.make(&Ask { quantity, leave, manner: whole }, kind, barred);
             }
@@ -342,7 +348,7 @@ fuzz_target!(|input: Input| {
                 let quantity = Quantity::GiveBack(small(quantity, shift).max(1));
                 let ask = Ask { quantity, leave: 0, manner: Manner::Whole };
                 if !semaphore {
-                    world.make(&ask, Kind::Count, false);
+                    world.make(&ask, ModelCommand::Count, false);
                 }
             }
             Step::Apply { quantity, shift } => {

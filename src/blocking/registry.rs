@@ -1,14 +1,14 @@
 //! Who waits: the lines of this server, and questions about them.
 
-use crate::answer::Answer;
-use crate::error::Error;
 use crate::redis::blocked::{Blocked, ClientId};
 use crate::redis::call::CommandNumber;
 use crate::redis::clock::{monotonic_us, wall_time_us};
 use crate::redis::event_loop::turn;
 use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;
-use crate::state::Spot;
+use crate::state::KeyContext;
+use commands::error::Error;
+use commands::reply::Reply;
 use engine::line::{self, Cause, Timer};
 use engine::request::Request;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ pub struct WaitingCall {
     pub client: ClientId,
 }
 
-impl line::Call for WaitingCall {
+impl line::LineCall for WaitingCall {
     fn leave(&self) -> u64 {
         self.request.leave()
     }
@@ -38,7 +38,7 @@ impl line::Call for WaitingCall {
 #[derive(Clone, Copy)]
 pub struct Outcome {
     /// The answer.
-    pub result: Result<Answer, Error>,
+    pub result: Result<Reply, Error>,
     /// When.
     pub at_us: u64,
 }
@@ -47,7 +47,7 @@ pub struct Outcome {
 #[derive(Clone, Copy)]
 pub enum LateWrite {
     /// Give back what was granted, at this time, to a client that was gone before it was notified.
-    GiveBack(Request, Answer, u64),
+    GiveBack(Request, Reply, u64),
     /// Count a denial.
     CountDenial(Request),
 }
@@ -110,18 +110,18 @@ fn is_empty() -> bool {
 }
 
 /// Whether somebody stands before a call that comes to the key now with this LEAVE.
-pub fn is_barred(spot: Spot, leave: u64) -> bool {
-    !is_empty() && look(|lines| lines.is_barred(spot.ctx.db(), spot.name.as_bytes(), leave))
+pub fn is_barred(key_ctx: KeyContext, leave: u64) -> bool {
+    !is_empty() && look(|lines| lines.is_barred(key_ctx.ctx.db(), key_ctx.name.as_bytes(), leave))
 }
 
 /// Whether a call waits on the key that will give this id to its reservation.
-pub fn is_waiting(spot: Spot, id: &[u8]) -> bool {
-    !is_empty() && look(|lines| lines.is_waiting(spot.ctx.db(), spot.name.as_bytes(), id))
+pub fn is_waiting(key_ctx: KeyContext, id: &[u8]) -> bool {
+    !is_empty() && look(|lines| lines.is_waiting(key_ctx.ctx.db(), key_ctx.name.as_bytes(), id))
 }
 
 /// How many calls wait on the key.
-pub fn waiting_on(spot: Spot) -> u64 {
-    let ask = |lines: &Lines| lines.waiting_on(spot.ctx.db(), spot.name.as_bytes());
+pub fn waiting_on(key_ctx: KeyContext) -> u64 {
+    let ask = |lines: &Lines| lines.waiting_on(key_ctx.ctx.db(), key_ctx.name.as_bytes());
     let waiting = if is_empty() { 0 } else { look(ask) };
     u64::try_from(waiting).unwrap_or(u64::MAX)
 }
@@ -140,16 +140,16 @@ pub fn oldest_wait_ms() -> u64 {
 // ---- Turns ----
 
 /// A turn of work on waiters, which ends when this is dropped.
-pub struct Turn(());
+pub struct TurnGuard(());
 
 /// The longest turn. A server that crashes asks for it in any thread.
 static LONGEST_TURN_US: AtomicU64 = AtomicU64::new(0);
 
-impl Turn {
+impl TurnGuard {
     /// Begins one.
-    pub fn begin(cause: Cause) -> Turn {
+    pub fn begin(cause: Cause) -> TurnGuard {
         change(|lines, now_us| lines.begin_turn(cause, turn(), wall_time_us(), now_us));
-        Turn(())
+        TurnGuard(())
     }
 
     /// Whether there is time for another step.
@@ -158,7 +158,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for TurnGuard {
     fn drop(&mut self) {
         LONGEST_TURN_US.fetch_max(change(Lines::end_turn), Ordering::Relaxed);
     }

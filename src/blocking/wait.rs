@@ -1,9 +1,7 @@
 //! One wait: it begins, the server asks for the answer, the server lets the client go.
 
 use super::registry::{change, LateWrite, Outcome, WaitingCall};
-use crate::answer::Answer;
-use crate::attempt::{attempt, Attempt, Terms};
-use crate::error::Error;
+use crate::attempt::attempt;
 use crate::redis::blocked::{Blocked, ClientId};
 use crate::redis::call::{Call, CommandNumber};
 use crate::redis::context::{Context, KeyName};
@@ -11,23 +9,27 @@ use crate::redis::event_loop::count_turns;
 use crate::redis::text::OwnedString;
 use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
-use crate::state::Spot;
+use crate::state::KeyContext;
 use crate::stats;
 use crate::{config, observe};
+use commands::attempt::AttemptReply;
+use commands::error::Error;
+use commands::reply::Reply;
+use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{Reply, Ticket};
+use engine::line::{Ticket, WaiterReply};
 use engine::request::Request;
 use engine::text::Text;
 
 /// Lets a call wait in the line of its key, after it was denied for `wait_us`: for `block_ms` milliseconds, 0 for ever.
 pub fn join(
     call: &Call,
-    spot: Spot,
+    key_ctx: KeyContext,
     request: &Request,
     block_ms: u64,
     wait_us: Option<u64>,
 ) -> Result<(), Error> {
-    let key = spot.name.as_bytes();
+    let key = key_ctx.name.as_bytes();
     let admitted = change(|lines, _| lines.admit(config::MAX_WAITERS.get()));
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
     let blocked = Blocked::client(call, blocking_key(key).as_bytes(), ticket);
@@ -35,7 +37,7 @@ pub fn join(
     let waits =
         WaitingCall { request: *request, command: call.command(), client: ClientId::of(call) };
     count_turns();
-    let place = (spot.ctx.db(), key);
+    let place = (key_ctx.ctx.db(), key);
     change(|lines, now_us| {
         let block_us = (block_ms > 0).then(|| block_ms.saturating_mul(1_000));
         let deadline_us = block_us.map(|block_us| now_us.saturating_add(block_us));
@@ -46,29 +48,29 @@ pub fn join(
 
 /// The server asks what to answer to a waiter, because we ended its wait or because somebody else did. `None` where it
 /// was answered before: before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
-pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Answer, Error>)> {
+pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Reply, Error>)> {
     let reply = change(|lines, now_us| lines.answered(ticket, now_us))?;
     let (call, place, was_head) = match reply {
-        Reply::Ended { call, outcome } => return Some((call.command, outcome.result)),
-        Reply::Unblocked { call, place, was_head } => (call, place, was_head),
+        WaiterReply::Ended { call, outcome } => return Some((call.command, outcome.result)),
+        WaiterReply::Unblocked { call, place, was_head } => (call, place, was_head),
     };
-    // Answer with a denial. This callback must not write.
+    // Reply with a denial. This callback must not write.
     stats::WAITED_TIMED_OUT.add(1);
     let key = OwnedString::new(&place.key);
-    let spot = Spot { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
-    let denied = attempt(spot, &call.request, Terms { barred: true, mode: Mode::Look });
+    let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
+    let denied = attempt(key_ctx, &call.request, AttemptTerms { barred: true, mode: Mode::Look });
     if denied.is_ok() && was_head && call.request.count_denied {
         let write = LateWrite::CountDenial(call.request);
         change(|lines, now_us| lines.write(&place, write, now_us));
     }
-    let answer = denied.map(|denied| note_end(spot, &call.request, denied));
+    let answer = denied.map(|denied| note_end(key_ctx, &call.request, denied));
     Some((call.command, answer))
 }
 
 /// Notes how a wait ended; what the waiter is answered.
-pub fn note_end(spot: Spot, request: &Request, mut attempt: Attempt) -> Answer {
+pub fn note_end(key_ctx: KeyContext, request: &Request, mut attempt: AttemptReply) -> Reply {
     let ended = attempt.end(request);
-    observe::note(spot, request, ended);
+    observe::note(key_ctx, request, ended);
     attempt.answer
 }
 

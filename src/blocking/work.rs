@@ -5,46 +5,48 @@
 //! for, when somebody's time is up, and at least every [`engine::line::POLL_US`], as the server does not notify of other
 //! changes to the key. A grant is charged in the context of whoever tries, then the client is unblocked.
 
-use super::registry::{change, is_barred, look, LateWrite, Outcome, Turn, WaitingCall};
+use super::registry::{change, is_barred, look, LateWrite, Outcome, TurnGuard, WaitingCall};
 use super::wait::note_end;
-use crate::answer::Answer;
-use crate::attempt::{attempt, give_back, Attempt, Terms};
-use crate::error::Error;
+use crate::attempt::{attempt, give_back};
 use crate::observe;
-use crate::policies::Ended;
 use crate::redis::acceptance::{accepts_write_to, accepts_writes, Acceptance};
 use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::state::Spot;
+use crate::state::KeyContext;
 use crate::stats;
+use commands::attempt::AttemptReply;
+use commands::error::Error;
+use commands::policies::PolicyVerdict;
+use commands::reply::Reply;
+use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{Cause, LineId, Place, Step, Ticket};
+use engine::line::{Cause, Effect, LineId, Place, Ticket};
 
 /// So many steps are made in a line before it is another line's turn.
 const STEPS_IN_A_ROW: usize = 8;
 
 /// Grants to the head of the line on the key, and to the next, as long as they can be had and the turn's budget lasts:
 /// before a command takes, and after one that may have given something back. The timer tries the rest.
-pub fn wake_key(spot: Spot) {
+pub fn wake_key(key_ctx: KeyContext) {
     // With this LEAVE everybody who waits stands before.
-    if !is_barred(spot, u64::MAX) {
+    if !is_barred(key_ctx, u64::MAX) {
         return;
     }
-    let turn = Turn::begin(Cause::Command);
-    let (db, key) = (spot.ctx.db(), spot.name.as_bytes());
+    let turn = TurnGuard::begin(Cause::Command);
+    let (db, key) = (key_ctx.ctx.db(), key_ctx.name.as_bytes());
     let Some(line) = change(|lines, now_us| lines.wake(db, key, now_us)) else { return };
-    if !turn.has_time() || !accepts_writes(spot.ctx) {
+    if !turn.has_time() || !accepts_writes(key_ctx.ctx) {
         return;
     }
-    if accepts_write_to(spot.ctx, spot.name) != Acceptance::Accepted {
+    if accepts_write_to(key_ctx.ctx, key_ctx.name) != Acceptance::Accepted {
         return;
     }
     while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| turn.has_time()) {
         // A command does not end waits that are overdue. Its clock may be frozen in the past (MULTI, Lua), and a waiter
         // could be denied what is free by now.
-        if !try_head(spot, line, ticket, &call, false) {
+        if !try_head(key_ctx, line, ticket, &call, false) {
             return;
         }
     }
@@ -52,47 +54,47 @@ pub fn wake_key(spot: Spot) {
 
 /// Tries the head of a line. Whether its wait is over.
 fn try_head(
-    spot: Spot,
+    key_ctx: KeyContext,
     line: LineId,
     ticket: Ticket,
     call: &WaitingCall,
     is_overdue: bool,
 ) -> bool {
     let mode = if is_overdue { Mode::Final } else { Mode::Try };
-    match attempt(spot, &call.request, Terms { barred: false, mode }) {
-        Ok(Attempt { answer, .. }) if !answer.allowed() && !is_overdue => {
+    match attempt(key_ctx, &call.request, AttemptTerms { barred: false, mode }) {
+        Ok(AttemptReply { answer, .. }) if !answer.allowed() && !is_overdue => {
             // The time of a command may be an old one.
-            let age_us = clock::wall_time_us().saturating_sub(spot.now_us);
+            let age_us = clock::wall_time_us().saturating_sub(key_ctx.now_us);
             let wait_us = answer.decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(age_us));
             change(|lines, now_us| lines.denied(line, wait_us, now_us));
             return false;
         }
-        Ok(Attempt { answer, .. }) => {
+        Ok(AttemptReply { answer, .. }) => {
             let (waited, ended) = match answer.allowed() {
-                true => (&stats::WAITED_GRANTED, Ended::Allowed),
-                false => (&stats::WAITED_TIMED_OUT, Ended::Denied),
+                true => (&stats::WAITED_GRANTED, PolicyVerdict::Allowed),
+                false => (&stats::WAITED_TIMED_OUT, PolicyVerdict::Denied),
             };
             waited.add(1);
-            observe::note(spot, &call.request, ended);
+            observe::note(key_ctx, &call.request, ended);
             if answer.allowed() {
-                touch(spot.ctx, spot.name);
+                touch(key_ctx.ctx, key_ctx.name);
             }
-            end(ticket, Ok(answer), spot);
+            end(ticket, Ok(answer), key_ctx);
         }
         // It waits on, also past its time: the server knows no better.
         Err(Error::InUse) => {
             change(|lines, now_us| lines.postpone(line, now_us));
             return false;
         }
-        Err(error) => end(ticket, Err(error), spot),
+        Err(error) => end(ticket, Err(error), key_ctx),
     }
     true
 }
 
 /// Ends a wait with this result.
-fn end(ticket: Ticket, result: Result<Answer, Error>, spot: Spot) {
-    let outcome = Outcome { result, at_us: spot.now_us };
+fn end(ticket: Ticket, result: Result<Reply, Error>, key_ctx: KeyContext) {
+    let outcome = Outcome { result, at_us: key_ctx.now_us };
     if let Some(blocked) = change(|lines, now_us| lines.end(ticket, outcome, now_us)) {
         blocked.end();
     }
@@ -100,7 +102,7 @@ fn end(ticket: Ticket, result: Result<Answer, Error>, spot: Spot) {
 
 /// The timer has fired.
 pub fn fired(ctx: Context) {
-    let turn = Turn::begin(Cause::Timer);
+    let turn = TurnGuard::begin(Cause::Timer);
     let mut accepted = accepts_writes(ctx);
     if !accepted {
         change(|lines, now_us| lines.refuse(now_us));
@@ -118,16 +120,16 @@ pub fn fired(ctx: Context) {
 
 /// Does what is due in a line, for a while. Returns whether the server accepts writes, of which some are only known
 /// when it is asked for a key.
-fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool) -> bool {
+fn visit(ctx: Context, turn: &TurnGuard, line: LineId, place: &Place, accepted: bool) -> bool {
     let due_us = clock::monotonic_us();
     let key = OwnedString::new(&place.key);
-    let spot = Spot { ctx, name: KeyName::polled(&key), now_us: clock::wall_time_us() };
+    let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::wall_time_us() };
     // Select the database even if writing is refused: dismissed calls are still judged in it.
     let selected = ctx.select_db(place.db);
     let acceptance = match (accepted, selected) {
         (false, _) => Acceptance::Refused,
         (true, false) => Acceptance::Elsewhere,
-        (true, true) => accepts_write_to(ctx, spot.name),
+        (true, true) => accepts_write_to(ctx, key_ctx.name),
     };
     match acceptance {
         Acceptance::Accepted => {}
@@ -147,24 +149,24 @@ fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool)
     for _ in 0..STEPS_IN_A_ROW {
         match change(|lines, _| lines.next_step(line, may_write, due_us)) {
             None => return accepted,
-            Some(Step::Write(write)) => {
-                if carry_out(spot, write) == Err(Error::InUse) {
+            Some(Effect::Write(write)) => {
+                if carry_out(key_ctx, write) == Err(Error::InUse) {
                     change(|lines, now_us| lines.write(place, write, now_us));
                     change(|lines, now_us| lines.postpone(line, now_us));
                     return accepted;
                 }
             }
-            Some(Step::Try { ticket, call, is_overdue }) => {
-                if !try_head(spot, line, ticket, &call, is_overdue) && is_overdue {
+            Some(Effect::Try { ticket, call, is_overdue }) => {
+                if !try_head(key_ctx, line, ticket, &call, is_overdue) && is_overdue {
                     return accepted;
                 }
             }
-            Some(Step::Dismiss { ticket, call }) => {
+            Some(Effect::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
-                let denied = attempt(spot, &call.request, Terms { barred: true, mode });
+                let denied = attempt(key_ctx, &call.request, AttemptTerms { barred: true, mode });
                 stats::WAITED_TIMED_OUT.add(1);
-                let answer = denied.map(|denied| note_end(spot, &call.request, denied));
-                end(ticket, answer, spot);
+                let answer = denied.map(|denied| note_end(key_ctx, &call.request, denied));
+                end(ticket, answer, key_ctx);
             }
         }
         if !turn.has_time() {
@@ -176,13 +178,13 @@ fn visit(ctx: Context, turn: &Turn, line: LineId, place: &Place, accepted: bool)
 
 /// Writes what the end of a wait left to be written. Where the key was changed meanwhile so that it cannot be done, there
 /// is nothing to do any more.
-fn carry_out(spot: Spot, write: LateWrite) -> Result<(), Error> {
+fn carry_out(key_ctx: KeyContext, write: LateWrite) -> Result<(), Error> {
     match write {
         LateWrite::GiveBack(request, answer, granted_us) => {
-            give_back(spot, &request, &answer, granted_us)
+            give_back(key_ctx, &request, &answer, granted_us)
         }
         LateWrite::CountDenial(request) => {
-            attempt(spot, &request, Terms { barred: true, mode: Mode::Final }).map(|_| ())
+            attempt(key_ctx, &request, AttemptTerms { barred: true, mode: Mode::Final }).map(|_| ())
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What is done when the server calls back for clients that wait, and for timers.
 
-use super::commands::answer_waiter;
+use super::registration::answer_waiter;
 use crate::blocking;
-use crate::error::Error;
 use crate::redis::handlers::WaitHandlers;
+use commands::error::Error;
 
 /// What the server's callbacks call.
 pub static HANDLERS: WaitHandlers = WaitHandlers {

@@ -2,11 +2,11 @@
 
 use super::build;
 use crate::blocking;
-use crate::command::COMMANDS;
 use crate::policies;
 use crate::redis::info::{Info, Report};
 use crate::state::indexes;
 use crate::stats;
+use commands::table::COMMANDS;
 use std::ffi::CString;
 
 /// The section of INFO.
@@ -16,14 +16,12 @@ impl Report for Section {
     fn report(info: &Info, crashed: bool) {
         info.text(c"version", build::VERSION);
         info.text(c"commit", build::COMMIT);
-        for command in &COMMANDS {
+        for (command, stats) in COMMANDS.iter().zip(&stats::BY_COMMAND) {
             let name = command.name.to_string_lossy();
             let name = name.trim_start_matches("rl.").replace('.', "_");
-            for (what, counter) in [
-                ("allowed", &command.stats.allowed),
-                ("denied", &command.stats.denied),
-                ("errors", &command.stats.errors),
-            ] {
+            for (what, counter) in
+                [("allowed", &stats.allowed), ("denied", &stats.denied), ("errors", &stats.errors)]
+            {
                 if let Ok(field) = CString::new(format!("{name}_{what}")) {
                     info.number(&field, counter.get());
                 }

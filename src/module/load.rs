@@ -1,13 +1,13 @@
 //! Loading and unloading the module.
 
 use super::info::Section;
-use super::{build, callbacks, commands, settings, unload};
+use super::{build, callbacks, registration, settings, unload};
 use crate::blocking;
 use crate::config;
 use crate::redis::context::Context;
 use crate::redis::events::{self, Handlers};
 use crate::redis::load::{export, promise, Module, Promises};
-use crate::redis::{command, event_loop, handlers, info};
+use crate::redis::{declaration, event_loop, handlers, info};
 use crate::state::indexes;
 use crate::{observe, policies};
 use std::ffi::{c_int, CStr};
@@ -24,13 +24,13 @@ impl Module for Ratelimit {
 
     fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
         promise(ctx, Promises::all());
-        let category = command::add_category(ctx, Self::NAME);
+        let category = declaration::add_category(ctx, Self::NAME);
         let category = category.then_some(Self::NAME);
-        commands::register(ctx, category)?;
+        registration::register(ctx, category)?;
         settings::take_arguments(&settings::SETTINGS, arguments)?;
         settings::register(ctx)?;
         if config::CL_THROTTLE.get() {
-            commands::register_on_demand(ctx, category)?;
+            registration::register_on_demand(ctx, category)?;
         }
         info::register::<Section>(ctx);
         handlers::start(ctx, &callbacks::HANDLERS);

@@ -2,8 +2,8 @@
 
 mod build;
 mod callbacks;
-pub mod commands;
 mod info;
 mod load;
+pub mod registration;
 mod settings;
 mod unload;

@@ -1,21 +1,24 @@
 //! The settings `ratelimit.*`. To add one: its value in config.rs, and a row here.
 
-use crate::commands::definitions;
 use crate::config::{
     self, ALLOW_UNLOAD, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED,
     POLICIES_ONLY, TOP_KEYS, WINDOW_ENTRIES,
 };
-use crate::error::Error;
-use crate::redis::config::{Number, Refused, Setting, Switch, Text, Value};
+use crate::environment::ServerEnvironment;
+use crate::redis::config::{
+    NumberSource, Setting, SettingRefused, SettingValue, SwitchSource, TextSource,
+};
 use crate::redis::context::Context;
 use crate::zones::zones;
 use crate::{observe, policies};
+use commands::definitions;
+use commands::error::Error;
 use engine::decimal::parse_i64;
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
 
 /// A setting, and how load arguments give it.
-pub struct Row {
+pub struct SettingRow {
     setting: Setting,
     /// As a load argument it stands last: all that follows its name, joined with blanks, is its value.
     takes_rest: bool,
@@ -25,37 +28,41 @@ pub struct Row {
 const PERMISSION: &CStr = c"allow-unload";
 
 /// All settings.
-pub static SETTINGS: [Row; 11] = [
-    Row::new(c"window-entries", Value::Number(&WINDOW_ENTRIES)),
-    Row::new(c"lease", Value::Number(&LEASE_MS)),
-    Row::new(c"max-reservations", Value::Number(&MAX_RESERVATIONS)),
-    Row::new(c"max-waiters", Value::Number(&MAX_WAITERS)),
-    Row::new(c"timezone", Value::Text(&Timezone)),
-    Row::new(c"policies-only", Value::Switch(&POLICIES_ONLY)),
-    Row::new(c"top-keys", Value::Number(&TopKeys)),
-    Row::new(c"notify-denied", Value::Switch(&NOTIFY_DENIED)),
-    Row::new(PERMISSION, Value::Switch(&ALLOW_UNLOAD)),
-    Row {
+pub static SETTINGS: [SettingRow; 11] = [
+    SettingRow::new(c"window-entries", SettingValue::Number(&WINDOW_ENTRIES)),
+    SettingRow::new(c"lease", SettingValue::Number(&LEASE_MS)),
+    SettingRow::new(c"max-reservations", SettingValue::Number(&MAX_RESERVATIONS)),
+    SettingRow::new(c"max-waiters", SettingValue::Number(&MAX_WAITERS)),
+    SettingRow::new(c"timezone", SettingValue::Text(&Timezone)),
+    SettingRow::new(c"policies-only", SettingValue::Switch(&POLICIES_ONLY)),
+    SettingRow::new(c"top-keys", SettingValue::Number(&TopKeys)),
+    SettingRow::new(c"notify-denied", SettingValue::Switch(&NOTIFY_DENIED)),
+    SettingRow::new(PERMISSION, SettingValue::Switch(&ALLOW_UNLOAD)),
+    SettingRow {
         setting: Setting {
             name: c"cl-throttle",
             at_load_only: true,
-            value: Value::Switch(&CL_THROTTLE),
+            value: SettingValue::Switch(&CL_THROTTLE),
         },
         takes_rest: false,
     },
-    Row {
-        setting: Setting { name: c"policies", at_load_only: false, value: Value::Text(&Policies) },
+    SettingRow {
+        setting: Setting {
+            name: c"policies",
+            at_load_only: false,
+            value: SettingValue::Text(&Policies),
+        },
         takes_rest: true,
     },
 ];
 
-impl Row {
-    const fn new(name: &'static CStr, value: Value) -> Row {
-        Row { setting: Setting { name, at_load_only: false, value }, takes_rest: false }
+impl SettingRow {
+    const fn new(name: &'static CStr, value: SettingValue) -> SettingRow {
+        SettingRow { setting: Setting { name, at_load_only: false, value }, takes_rest: false }
     }
 }
 
-impl Number for config::Number {
+impl NumberSource for config::NumberSetting {
     fn range(&self) -> RangeInclusive<i64> {
         self.min..=self.max
     }
@@ -65,30 +72,30 @@ impl Number for config::Number {
     }
 
     fn get(&self) -> i64 {
-        i64::try_from(config::Number::get(self)).unwrap_or(self.max)
+        i64::try_from(config::NumberSetting::get(self)).unwrap_or(self.max)
     }
 
     fn set(&self, value: i64) -> bool {
-        config::Number::set(self, value)
+        config::NumberSetting::set(self, value)
     }
 }
 
-impl Switch for config::Switch {
+impl SwitchSource for config::SwitchSetting {
     fn get(&self) -> bool {
-        config::Switch::get(self)
+        config::SwitchSetting::get(self)
     }
 
     fn set(&self, value: bool) {
-        config::Switch::set(self, value);
+        config::SwitchSetting::set(self, value);
     }
 }
 
 /// A new number of keys begins to count anew.
 struct TopKeys;
 
-impl Number for TopKeys {
+impl NumberSource for TopKeys {
     fn range(&self) -> RangeInclusive<i64> {
-        Number::range(&TOP_KEYS)
+        NumberSource::range(&TOP_KEYS)
     }
 
     fn default_value(&self) -> i64 {
@@ -96,18 +103,18 @@ impl Number for TopKeys {
     }
 
     fn get(&self) -> i64 {
-        Number::get(&TOP_KEYS)
+        NumberSource::get(&TOP_KEYS)
     }
 
     fn set(&self, value: i64) -> bool {
         observe::forget_top();
-        Number::set(&TOP_KEYS, value)
+        NumberSource::set(&TOP_KEYS, value)
     }
 }
 
 struct Policies;
 
-impl Text for Policies {
+impl TextSource for Policies {
     fn default_value(&self) -> Vec<u8> {
         Vec::new()
     }
@@ -117,13 +124,14 @@ impl Text for Policies {
     }
 
     fn set(&self, value: &[u8]) -> Result<(), String> {
-        definitions::set(value)
+        policies::replace(value, definitions::parse(value, &ServerEnvironment)?);
+        Ok(())
     }
 }
 
 struct Timezone;
 
-impl Text for Timezone {
+impl TextSource for Timezone {
     fn default_value(&self) -> Vec<u8> {
         config::DEFAULT_TIMEZONE.to_vec()
     }
@@ -147,7 +155,7 @@ impl Text for Timezone {
 /// Registers all settings, and applies redis.conf. What the load arguments said becomes the default.
 pub fn register(ctx: Context) -> Result<(), String> {
     let settings = SETTINGS.iter().map(|row| &row.setting);
-    crate::redis::config::register(ctx, settings).map_err(|Refused(name)| match name {
+    crate::redis::config::register(ctx, settings).map_err(|SettingRefused(name)| match name {
         Some(name) => {
             format!("the server refused the setting ratelimit.{}", name.to_string_lossy())
         }
@@ -168,17 +176,17 @@ pub fn changed() -> Vec<(&'static str, Vec<u8>)> {
 pub fn reset() {
     for row in &SETTINGS {
         match &row.setting.value {
-            Value::Number(number) => {
+            SettingValue::Number(number) => {
                 number.set(number.default_value());
             }
-            Value::Switch(switch) => switch.set(false),
-            Value::Text(_) => {}
+            SettingValue::Switch(switch) => switch.set(false),
+            SettingValue::Text(_) => {}
         }
     }
 }
 
 /// Takes load arguments `name value ...`, with or without `ratelimit.` before a name.
-pub fn take_arguments(rows: &[Row], mut arguments: &[&[u8]]) -> Result<(), String> {
+pub fn take_arguments(rows: &[SettingRow], mut arguments: &[&[u8]]) -> Result<(), String> {
     while let [name, rest @ ..] = arguments {
         let [value, after @ ..] = rest else {
             return Err("load arguments come in pairs of a setting's name and its value".into());
@@ -211,15 +219,15 @@ pub fn take_arguments(rows: &[Row], mut arguments: &[&[u8]]) -> Result<(), Strin
 }
 
 /// Sets a value that is given as text, or says why not.
-fn take(setting: &Value, value: &[u8]) -> Result<(), String> {
+fn take(setting: &SettingValue, value: &[u8]) -> Result<(), String> {
     match setting {
-        Value::Number(number) => {
+        SettingValue::Number(number) => {
             let (least, most) = number.range().into_inner();
             let taken = parse_i64(value).is_some_and(|value| number.set(value));
             taken.then_some(()).ok_or_else(|| format!("must be an integer from {least} to {most}"))
         }
-        Value::Text(text) => text.set(value),
-        Value::Switch(switch) => {
+        SettingValue::Text(text) => text.set(value),
+        SettingValue::Switch(switch) => {
             let on = value.eq_ignore_ascii_case(b"yes");
             if !on && !value.eq_ignore_ascii_case(b"no") {
                 return Err("must be yes or no".into());
@@ -237,7 +245,7 @@ mod tests {
 
     struct Kept(Mutex<Vec<u8>>);
 
-    impl Text for Kept {
+    impl TextSource for Kept {
         fn default_value(&self) -> Vec<u8> {
             Vec::new()
         }
@@ -252,9 +260,9 @@ mod tests {
         }
     }
 
-    impl Switch for Kept {
+    impl SwitchSource for Kept {
         fn get(&self) -> bool {
-            Text::get(self) == b"on"
+            TextSource::get(self) == b"on"
         }
 
         fn set(&self, value: bool) {
@@ -268,18 +276,21 @@ mod tests {
         static SWITCH: Kept = Kept(Mutex::new(Vec::new()));
         let setting = |name, value| Setting { name, at_load_only: false, value };
         let rows = [
-            Row { setting: setting(c"switch", Value::Switch(&SWITCH)), takes_rest: false },
-            Row { setting: setting(c"all", Value::Text(&REST)), takes_rest: true },
+            SettingRow {
+                setting: setting(c"switch", SettingValue::Switch(&SWITCH)),
+                takes_rest: false,
+            },
+            SettingRow { setting: setting(c"all", SettingValue::Text(&REST)), takes_rest: true },
         ];
         let take = |line: &str| {
             let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
             take_arguments(&rows, &words)
         };
         assert_eq!(take("switch YES ratelimit.all a 1 2; switch no"), Ok(()));
-        assert_eq!(Text::get(&REST), b"a 1 2; switch no");
-        assert!(Switch::get(&SWITCH));
+        assert_eq!(TextSource::get(&REST), b"a 1 2; switch no");
+        assert!(SwitchSource::get(&SWITCH));
         assert_eq!(take("switch no"), Ok(()));
-        assert!(!Switch::get(&SWITCH));
+        assert!(!SwitchSource::get(&SWITCH));
         assert!(take("switch").is_err());
         assert!(take("switch 1").is_err());
         assert!(take("all").is_err());

@@ -55,7 +55,7 @@ impl<'a> Call<'a> {
         self.command
     }
 
-    /// Whether the server only asks where the keys are, of a command that [`super::command::Keys::Counted`]
+    /// Whether the server only asks where the keys are, of a command that [`super::declaration::Keys::Counted`]
     /// describes.
     pub fn asks_for_keys(&self) -> bool {
         // SAFETY: the context is live.

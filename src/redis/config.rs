@@ -20,21 +20,21 @@ pub struct Setting {
     /// Whether CONFIG SET refuses it, so that only redis.conf and load arguments set it.
     pub at_load_only: bool,
     /// How it is read and changed.
-    pub value: Value,
+    pub value: SettingValue,
 }
 
 /// The value of a setting.
-pub enum Value {
+pub enum SettingValue {
     /// A number.
-    Number(&'static dyn Number),
+    Number(&'static dyn NumberSource),
     /// A text.
-    Text(&'static dyn Text),
+    Text(&'static dyn TextSource),
     /// `yes` or `no`.
-    Switch(&'static dyn Switch),
+    Switch(&'static dyn SwitchSource),
 }
 
 /// A setting that is a number.
-pub trait Number: Sync {
+pub trait NumberSource: Sync {
     /// The values that it takes.
     fn range(&self) -> RangeInclusive<i64>;
     /// The value where nobody set another.
@@ -46,7 +46,7 @@ pub trait Number: Sync {
 }
 
 /// A setting that is a text.
-pub trait Text: Sync {
+pub trait TextSource: Sync {
     /// The value where nobody set another.
     fn default_value(&self) -> Vec<u8>;
     /// The present value.
@@ -56,29 +56,29 @@ pub trait Text: Sync {
 }
 
 /// A setting that is `yes` or `no`, and `no` where nobody set it.
-pub trait Switch: Sync {
+pub trait SwitchSource: Sync {
     /// The present value.
     fn get(&self) -> bool;
     /// Changes it.
     fn set(&self, value: bool);
 }
 
-impl Value {
+impl SettingValue {
     /// The present value, as CONFIG GET shows it.
     pub fn shown(&self) -> Vec<u8> {
         match self {
-            Value::Number(number) => number.get().to_string().into_bytes(),
-            Value::Text(text) => text.get(),
-            Value::Switch(switch) => if switch.get() { b"yes" } else { &b"no"[..] }.to_vec(),
+            SettingValue::Number(number) => number.get().to_string().into_bytes(),
+            SettingValue::Text(text) => text.get(),
+            SettingValue::Switch(switch) => if switch.get() { b"yes" } else { &b"no"[..] }.to_vec(),
         }
     }
 
     /// Whether the present value is the default of the module, which load arguments do not change.
     pub fn is_default(&self) -> bool {
         match self {
-            Value::Number(number) => number.get() == number.default_value(),
-            Value::Text(text) => text.get() == text.default_value(),
-            Value::Switch(switch) => !switch.get(),
+            SettingValue::Number(number) => number.get() == number.default_value(),
+            SettingValue::Text(text) => text.get() == text.default_value(),
+            SettingValue::Switch(switch) => !switch.get(),
         }
     }
 }
@@ -89,25 +89,25 @@ pub fn has_settings() -> bool {
 }
 
 /// A setting that the server refused, or all of them together.
-pub struct Refused(pub Option<&'static CStr>);
+pub struct SettingRefused(pub Option<&'static CStr>);
 
 /// Registers the settings where the server knows settings of modules, and applies redis.conf. The present values
 /// become the defaults.
 pub fn register(
     ctx: Context,
     settings: impl Iterator<Item = &'static Setting>,
-) -> Result<(), Refused> {
+) -> Result<(), SettingRefused> {
     let Some(load) = optional!(RedisModule_LoadConfigs) else { return Ok(()) };
     for setting in settings {
         if !setting.register(ctx) {
-            return Err(Refused(Some(setting.name)));
+            return Err(SettingRefused(Some(setting.name)));
         }
     }
     // SAFETY: the context is live.
     if unsafe { load(ctx.raw()) } == OK {
         Ok(())
     } else {
-        Err(Refused(None))
+        Err(SettingRefused(None))
     }
 }
 
@@ -118,9 +118,9 @@ impl Setting {
             false => raw::REDISMODULE_CONFIG_DEFAULT,
         };
         let registered = match &self.value {
-            Value::Number(number) => self.register_number(ctx, flags, *number),
-            Value::Text(text) => self.register_text(ctx, flags, *text),
-            Value::Switch(switch) => self.register_switch(ctx, flags, *switch),
+            SettingValue::Number(number) => self.register_number(ctx, flags, *number),
+            SettingValue::Text(text) => self.register_text(ctx, flags, *text),
+            SettingValue::Switch(switch) => self.register_switch(ctx, flags, *switch),
         };
         registered == Some(OK)
     }
@@ -129,7 +129,7 @@ impl Setting {
         &'static self,
         ctx: Context,
         flags: c_uint,
-        number: &dyn Number,
+        number: &dyn NumberSource,
     ) -> Option<c_int> {
         let (least, most) = number.range().into_inner();
         let register = optional!(RedisModule_RegisterNumericConfig)?;
@@ -150,7 +150,12 @@ impl Setting {
         })
     }
 
-    fn register_text(&'static self, ctx: Context, flags: c_uint, text: &dyn Text) -> Option<c_int> {
+    fn register_text(
+        &'static self,
+        ctx: Context,
+        flags: c_uint,
+        text: &dyn TextSource,
+    ) -> Option<c_int> {
         let default = CString::new(text.get()).ok()?;
         let register = optional!(RedisModule_RegisterStringConfig)?;
         // SAFETY: the context is live; name and default are copied; the functions and the setting are static.
@@ -172,7 +177,7 @@ impl Setting {
         &'static self,
         ctx: Context,
         flags: c_uint,
-        switch: &dyn Switch,
+        switch: &dyn SwitchSource,
     ) -> Option<c_int> {
         let register = optional!(RedisModule_RegisterBoolConfig)?;
         // SAFETY: the context is live; the name is copied; the functions and the setting are static.
@@ -196,7 +201,7 @@ impl Setting {
 
     /// # Safety
     /// `data` is what [`Setting::data`] returned.
-    unsafe fn of(data: *mut c_void) -> &'static Value {
+    unsafe fn of(data: *mut c_void) -> &'static SettingValue {
         // SAFETY: the caller's promise; nothing changes a setting's description.
         unsafe { &(*data.cast::<Setting>()).value }
     }
@@ -205,8 +210,8 @@ impl Setting {
 unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
     // SAFETY: the server hands back what was registered.
     match unsafe { Setting::of(data) } {
-        Value::Number(number) => guard(None, || number.get()).unwrap_or(0),
-        Value::Text(_) | Value::Switch(_) => 0,
+        SettingValue::Number(number) => guard(None, || number.get()).unwrap_or(0),
+        SettingValue::Text(_) | SettingValue::Switch(_) => 0,
     }
 }
 
@@ -219,7 +224,7 @@ unsafe extern "C" fn set_number(
     // SAFETY: the server hands back what was registered.
     match unsafe { Setting::of(data) } {
         // The server has checked the range, and words what is wrong.
-        Value::Number(number) if guard(None, || number.set(value)) == Some(true) => OK,
+        SettingValue::Number(number) if guard(None, || number.set(value)) == Some(true) => OK,
         _ => ERR,
     }
 }
@@ -227,8 +232,8 @@ unsafe extern "C" fn set_number(
 unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
     // SAFETY: the server hands back what was registered.
     match unsafe { Setting::of(data) } {
-        Value::Switch(switch) => c_int::from(guard(None, || switch.get()).unwrap_or(false)),
-        Value::Number(_) | Value::Text(_) => 0,
+        SettingValue::Switch(switch) => c_int::from(guard(None, || switch.get()).unwrap_or(false)),
+        SettingValue::Number(_) | SettingValue::Text(_) => 0,
     }
 }
 
@@ -240,7 +245,7 @@ unsafe extern "C" fn set_switch(
 ) -> c_int {
     // SAFETY: the server hands back what was registered.
     match unsafe { Setting::of(data) } {
-        Value::Switch(switch) if guard(None, || switch.set(value != 0)).is_some() => OK,
+        SettingValue::Switch(switch) if guard(None, || switch.set(value != 0)).is_some() => OK,
         _ => ERR,
     }
 }
@@ -258,7 +263,7 @@ unsafe extern "C" fn get_text(
     data: *mut c_void,
 ) -> *mut raw::RedisModuleString {
     // SAFETY: the server hands back what was registered.
-    let Value::Text(text) = (unsafe { Setting::of(data) }) else { return null_mut() };
+    let SettingValue::Text(text) = (unsafe { Setting::of(data) }) else { return null_mut() };
     let shown = guard(None, || {
         let value = OwnedString::new(&text.get());
         let raw = value.raw();
@@ -275,7 +280,7 @@ unsafe extern "C" fn set_text(
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     // SAFETY: the server hands back what was registered.
-    let Value::Text(text) = (unsafe { Setting::of(data) }) else { return ERR };
+    let SettingValue::Text(text) = (unsafe { Setting::of(data) }) else { return ERR };
     // SAFETY: the server keeps the value during the call.
     let value = unsafe { bytes_of(value) };
     let why = match guard(None, || text.set(value)) {

@@ -3,7 +3,7 @@
 use super::api::{api, optional};
 use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
-use std::ffi::{c_int, c_long, c_longlong, CString};
+use std::ffi::{c_int, c_long, CString};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -112,11 +112,6 @@ impl Context<'_> {
     pub fn reply_signed(self, value: i64) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithLongLong(self.raw(), value)) };
-    }
-
-    /// Replies an integer; what passes 2^63 - 1 saturates.
-    pub fn reply_integer(self, value: u64) {
-        self.reply_signed(c_longlong::try_from(value).unwrap_or(c_longlong::MAX));
     }
 
     /// Replies a string.

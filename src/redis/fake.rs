@@ -15,8 +15,8 @@ const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 type Ctx = *mut raw::RedisModuleCtx;
-type Key = *mut raw::RedisModuleKey;
-type Text = *mut raw::RedisModuleString;
+type KeyHandle = *mut raw::RedisModuleKey;
+type TextHandle = *mut raw::RedisModuleString;
 
 /// Bytes in a fixed place.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ impl Bytes {
 
 /// An element of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum ReplyElement {
     Array(i64),
     Integer(i64),
     Text(String),
@@ -66,7 +66,7 @@ enum Written {
 
 #[expect(clippy::large_enum_variant, reason = "the elements lie in a fixed place")]
 #[derive(Clone, Copy)]
-enum Value {
+enum FakeValue {
     Missing,
     String(Bytes),
     /// The elements in order, and how many there are.
@@ -74,9 +74,9 @@ enum Value {
 }
 
 #[derive(Clone, Copy)]
-struct Slot {
+struct FakeSlot {
     name: Bytes,
-    value: Value,
+    value: FakeValue,
     expires_at: i64,
 }
 
@@ -100,8 +100,8 @@ impl<T: Copy, const N: usize> List<T, N> {
 }
 
 /// The server. A context points to it.
-pub struct Server {
-    keys: [Slot; 4],
+pub struct FakeServer {
+    keys: [FakeSlot; 4],
     replies: List<Written, 64>,
     replicated: List<Bytes, 16>,
     log: List<Bytes, 4>,
@@ -114,7 +114,7 @@ pub struct Server {
 
 /// An open key.
 struct OpenKey {
-    slot: *mut Slot,
+    slot: *mut FakeSlot,
     /// The element that a search has come to.
     at: usize,
     /// The highest score of the search.
@@ -126,13 +126,13 @@ thread_local! {
     static UNBLOCKED: Cell<usize> = const { Cell::new(0) };
 }
 
-impl Server {
+impl FakeServer {
     /// A server without keys, at this time.
-    pub fn at(now_us: i64) -> Box<Server> {
+    pub fn at(now_us: i64) -> Box<FakeServer> {
         install();
         NOW_US.set(now_us);
-        let missing = Slot { name: Bytes::EMPTY, value: Value::Missing, expires_at: -1 };
-        Box::new(Server {
+        let missing = FakeSlot { name: Bytes::EMPTY, value: FakeValue::Missing, expires_at: -1 };
+        Box::new(FakeServer {
             keys: [missing; 4],
             replies: List::EMPTY,
             replicated: List::EMPTY,
@@ -159,15 +159,15 @@ impl Server {
     pub fn set(&mut self, key: &str, value: &[u8]) {
         let slot = self.keys.iter_mut().find(|slot| slot.name.len == 0).unwrap();
         slot.name = Bytes::of(key.as_bytes());
-        slot.value = Value::String(Bytes::of(value));
+        slot.value = FakeValue::String(Bytes::of(value));
     }
 
     /// The string under a key.
     pub fn get(&self, key: &str) -> Option<String> {
         let slot = self.keys.iter().find(|slot| slot.name.as_slice() == key.as_bytes())?;
         match &slot.value {
-            Value::String(value) => Some(value.text()),
-            Value::Missing | Value::Zset(..) => None,
+            FakeValue::String(value) => Some(value.text()),
+            FakeValue::Missing | FakeValue::Zset(..) => None,
         }
     }
 
@@ -202,9 +202,10 @@ impl Server {
         entry: Entry,
         words: &[&str],
         around: impl FnOnce(&mut dyn FnMut()) -> T,
-    ) -> (T, Vec<Reply>) {
+    ) -> (T, Vec<ReplyElement>) {
         self.replies = List::EMPTY;
-        let mut arguments: Vec<Text> = words.iter().map(|word| string(word.as_bytes())).collect();
+        let mut arguments: Vec<TextHandle> =
+            words.iter().map(|word| string(word.as_bytes())).collect();
         let ctx: Ctx = std::ptr::from_mut(self).cast();
         let mut work = || {
             let argc = c_int::try_from(arguments.len()).unwrap();
@@ -219,12 +220,12 @@ impl Server {
             unsafe { free_string(ctx, argument) };
         }
         let replies = self.replies.iter().map(|reply| match reply {
-            Written::Array(len) => Reply::Array(len),
-            Written::Integer(value) => Reply::Integer(value),
-            Written::Text(text) => Reply::Text(text.text()),
-            Written::Error(text) => Reply::Error(text.text()),
-            Written::Nil => Reply::Nil,
-            Written::WrongArity => Reply::WrongArity,
+            Written::Array(len) => ReplyElement::Array(len),
+            Written::Integer(value) => ReplyElement::Integer(value),
+            Written::Text(text) => ReplyElement::Text(text.text()),
+            Written::Error(text) => ReplyElement::Error(text.text()),
+            Written::Nil => ReplyElement::Nil,
+            Written::WrongArity => ReplyElement::WrongArity,
         });
         (result, replies.collect())
     }
@@ -289,15 +290,15 @@ fn install() {
 }
 
 /// # Safety
-/// `ctx` is the context of [`Server::call`], and nobody else uses the server now.
-unsafe fn server<'a>(ctx: Ctx) -> &'a mut Server {
+/// `ctx` is the context of [`FakeServer::call`], and nobody else uses the server now.
+unsafe fn server<'a>(ctx: Ctx) -> &'a mut FakeServer {
     // SAFETY: the caller's promise.
-    unsafe { &mut *ctx.cast::<Server>() }
+    unsafe { &mut *ctx.cast::<FakeServer>() }
 }
 
 /// # Safety
 /// `key` came from [`open_key`] and is not null.
-unsafe fn opened<'a>(key: Key) -> (&'a mut OpenKey, &'a mut Slot) {
+unsafe fn opened<'a>(key: KeyHandle) -> (&'a mut OpenKey, &'a mut FakeSlot) {
     // SAFETY: the caller's promise; the slot lives in the server.
     unsafe {
         let key = &mut *key.cast::<OpenKey>();
@@ -316,7 +317,7 @@ fn allocate<T>(value: T) -> *mut T {
     place
 }
 
-fn string(text: &[u8]) -> Text {
+fn string(text: &[u8]) -> TextHandle {
     allocate(Bytes::of(text)).cast()
 }
 
@@ -366,12 +367,12 @@ unsafe extern "C" fn key_at(ctx: Ctx, at: c_int, flags: c_int) {
     unsafe { server(ctx) }.key_positions.push((at, flags));
 }
 
-unsafe extern "C" fn create_string(_ctx: Ctx, start: *const c_char, len: usize) -> Text {
+unsafe extern "C" fn create_string(_ctx: Ctx, start: *const c_char, len: usize) -> TextHandle {
     // SAFETY: the module passes `len` bytes.
     string(unsafe { std::slice::from_raw_parts(start.cast(), len) })
 }
 
-unsafe extern "C" fn free_string(_ctx: Ctx, text: Text) {
+unsafe extern "C" fn free_string(_ctx: Ctx, text: TextHandle) {
     // SAFETY: made by `string`.
     unsafe { libc::free(text.cast()) };
 }
@@ -449,7 +450,7 @@ unsafe extern "C" fn random_bytes(to: *mut u8, len: usize) {
     unsafe { std::ptr::write_bytes(to, 7, len) };
 }
 
-type Blocked = *mut raw::RedisModuleBlockedClient;
+type BlockedHandle = *mut raw::RedisModuleBlockedClient;
 
 unsafe extern "C" fn block_client(
     _ctx: Ctx,
@@ -457,20 +458,20 @@ unsafe extern "C" fn block_client(
     _timeout: raw::RedisModuleCmdFunc,
     _free: Option<unsafe extern "C" fn(Ctx, *mut c_void)>,
     _timeout_ms: c_longlong,
-    _keys: *mut Text,
+    _keys: *mut TextHandle,
     _number: c_int,
     _data: *mut c_void,
-) -> Blocked {
+) -> BlockedHandle {
     NonNull::<u64>::dangling().as_ptr().cast()
 }
 
 unsafe extern "C" fn set_disconnect_callback(
-    _blocked: Blocked,
+    _blocked: BlockedHandle,
     _callback: raw::RedisModuleDisconnectFunc,
 ) {
 }
 
-unsafe extern "C" fn unblock_client(_blocked: Blocked, _data: *mut c_void) -> c_int {
+unsafe extern "C" fn unblock_client(_blocked: BlockedHandle, _data: *mut c_void) -> c_int {
     UNBLOCKED.set(UNBLOCKED.get() + 1);
     OK
 }
@@ -500,15 +501,15 @@ unsafe extern "C" fn subscribe(
     OK
 }
 
-unsafe extern "C" fn open_key(ctx: Ctx, name: Text, mode: c_int) -> Key {
+unsafe extern "C" fn open_key(ctx: Ctx, name: TextHandle, mode: c_int) -> KeyHandle {
     // SAFETY: the module passes its context and a string.
     let (server, name) = unsafe { (server(ctx), bytes(name)) };
     if server.in_use && mode & raw::REDISMODULE_WRITE as c_int != 0 {
         return null_mut();
     }
-    let named = |slot: &&mut Slot| slot.name.as_slice() == name.as_slice();
+    let named = |slot: &&mut FakeSlot| slot.name.as_slice() == name.as_slice();
     if let Some(slot) = server.keys.iter_mut().find(named) {
-        let missing = matches!(slot.value, Value::Missing);
+        let missing = matches!(slot.value, FakeValue::Missing);
         if missing && mode & raw::REDISMODULE_WRITE as c_int == 0 {
             return null_mut();
         }
@@ -522,76 +523,76 @@ unsafe extern "C" fn open_key(ctx: Ctx, name: Text, mode: c_int) -> Key {
     allocate(OpenKey { slot, at: 0, max: 0.0 }).cast()
 }
 
-unsafe extern "C" fn close_key(key: Key) {
+unsafe extern "C" fn close_key(key: KeyHandle) {
     // SAFETY: made by `open_key`.
     unsafe { libc::free(key.cast()) };
 }
 
-unsafe extern "C" fn key_type(key: Key) -> c_int {
+unsafe extern "C" fn key_type(key: KeyHandle) -> c_int {
     if key.is_null() {
         return raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
     }
     // SAFETY: made by `open_key`.
     let kind = match unsafe { opened(key) }.1.value {
-        Value::Missing => raw::REDISMODULE_KEYTYPE_EMPTY,
-        Value::String(_) => raw::REDISMODULE_KEYTYPE_STRING,
-        Value::Zset(..) => raw::REDISMODULE_KEYTYPE_ZSET,
+        FakeValue::Missing => raw::REDISMODULE_KEYTYPE_EMPTY,
+        FakeValue::String(_) => raw::REDISMODULE_KEYTYPE_STRING,
+        FakeValue::Zset(..) => raw::REDISMODULE_KEYTYPE_ZSET,
     };
     kind as c_int
 }
 
-unsafe extern "C" fn delete_key(key: Key) -> c_int {
+unsafe extern "C" fn delete_key(key: KeyHandle) -> c_int {
     // SAFETY: made by `open_key`.
-    unsafe { opened(key) }.1.value = Value::Missing;
+    unsafe { opened(key) }.1.value = FakeValue::Missing;
     OK
 }
 
-unsafe extern "C" fn value_length(key: Key) -> usize {
+unsafe extern "C" fn value_length(key: KeyHandle) -> usize {
     if key.is_null() {
         return 0;
     }
     // SAFETY: made by `open_key`.
     match unsafe { opened(key) }.1.value {
-        Value::Missing => 0,
-        Value::String(value) => value.len,
-        Value::Zset(_, len) => len,
+        FakeValue::Missing => 0,
+        FakeValue::String(value) => value.len,
+        FakeValue::Zset(_, len) => len,
     }
 }
 
-unsafe extern "C" fn string_dma(key: Key, len: *mut usize, _mode: c_int) -> *mut c_char {
+unsafe extern "C" fn string_dma(key: KeyHandle, len: *mut usize, _mode: c_int) -> *mut c_char {
     // SAFETY: made by `open_key`; the module passes a place for the length.
     unsafe {
         match &mut opened(key).1.value {
-            Value::String(value) => {
+            FakeValue::String(value) => {
                 *len = value.len;
                 value.bytes.as_mut_ptr().cast()
             }
-            Value::Missing => {
+            FakeValue::Missing => {
                 *len = 0;
                 c"".as_ptr().cast_mut()
             }
-            Value::Zset(..) => null_mut(),
+            FakeValue::Zset(..) => null_mut(),
         }
     }
 }
 
-unsafe extern "C" fn string_truncate(key: Key, len: usize) -> c_int {
+unsafe extern "C" fn string_truncate(key: KeyHandle, len: usize) -> c_int {
     // SAFETY: made by `open_key`.
     let slot = unsafe { opened(key) }.1;
     match &mut slot.value {
-        Value::String(value) => value.len = len,
-        Value::Missing => slot.value = Value::String(Bytes { len, ..Bytes::EMPTY }),
-        Value::Zset(..) => return ERR,
+        FakeValue::String(value) => value.len = len,
+        FakeValue::Missing => slot.value = FakeValue::String(Bytes { len, ..Bytes::EMPTY }),
+        FakeValue::Zset(..) => return ERR,
     }
     OK
 }
 
-unsafe extern "C" fn get_abs_expire(key: Key) -> c_longlong {
+unsafe extern "C" fn get_abs_expire(key: KeyHandle) -> c_longlong {
     // SAFETY: made by `open_key`.
     unsafe { opened(key) }.1.expires_at
 }
 
-unsafe extern "C" fn set_abs_expire(key: Key, at_ms: c_longlong) -> c_int {
+unsafe extern "C" fn set_abs_expire(key: KeyHandle, at_ms: c_longlong) -> c_int {
     // SAFETY: made by `open_key`.
     unsafe { opened(key) }.1.expires_at = at_ms;
     OK
@@ -601,19 +602,24 @@ unsafe extern "C" fn selected_db(_ctx: Ctx) -> c_int {
     0
 }
 
-unsafe extern "C" fn signal_modified_key(ctx: Ctx, _name: Text) -> c_int {
+unsafe extern "C" fn signal_modified_key(ctx: Ctx, _name: TextHandle) -> c_int {
     // SAFETY: the module passes its context.
     unsafe { server(ctx) }.modified += 1;
     OK
 }
 
-unsafe extern "C" fn zset_add(key: Key, score: f64, member: Text, _flags: *mut c_int) -> c_int {
+unsafe extern "C" fn zset_add(
+    key: KeyHandle,
+    score: f64,
+    member: TextHandle,
+    _flags: *mut c_int,
+) -> c_int {
     // SAFETY: made by `open_key` and `string`.
     let (slot, member) = unsafe { (opened(key).1, *bytes(member)) };
-    if let Value::Missing = slot.value {
-        slot.value = Value::Zset([(0.0, Bytes::EMPTY); 16], 0);
+    if let FakeValue::Missing = slot.value {
+        slot.value = FakeValue::Zset([(0.0, Bytes::EMPTY); 16], 0);
     }
-    let Value::Zset(elements, len) = &mut slot.value else { return ERR };
+    let FakeValue::Zset(elements, len) = &mut slot.value else { return ERR };
     let same = |old: &(f64, Bytes)| old.1.as_slice() == member.as_slice();
     if let Some(at) = elements[..*len].iter().position(same) {
         elements[at..*len].rotate_left(1);
@@ -627,10 +633,14 @@ unsafe extern "C" fn zset_add(key: Key, score: f64, member: Text, _flags: *mut c
     OK
 }
 
-unsafe extern "C" fn zset_remove(key: Key, member: Text, _deleted: *mut c_int) -> c_int {
+unsafe extern "C" fn zset_remove(
+    key: KeyHandle,
+    member: TextHandle,
+    _deleted: *mut c_int,
+) -> c_int {
     // SAFETY: made by `open_key` and `string`.
     let (slot, member) = unsafe { (opened(key).1, *bytes(member)) };
-    let Value::Zset(elements, len) = &mut slot.value else { return ERR };
+    let FakeValue::Zset(elements, len) = &mut slot.value else { return ERR };
     if let Some(at) = elements[..*len].iter().position(|one| one.1.as_slice() == member.as_slice())
     {
         elements[at..*len].rotate_left(1);
@@ -639,46 +649,52 @@ unsafe extern "C" fn zset_remove(key: Key, member: Text, _deleted: *mut c_int) -
     OK
 }
 
-unsafe extern "C" fn zset_first(key: Key, min: f64, max: f64, exclusive: c_int, _: c_int) -> c_int {
+unsafe extern "C" fn zset_first(
+    key: KeyHandle,
+    min: f64,
+    max: f64,
+    exclusive: c_int,
+    _: c_int,
+) -> c_int {
     // SAFETY: made by `open_key`.
     let (key, slot) = unsafe { opened(key) };
-    let Value::Zset(elements, len) = &slot.value else { return ERR };
+    let FakeValue::Zset(elements, len) = &slot.value else { return ERR };
     let from = |score: f64| score > min || (exclusive == 0 && score == min);
     key.at = elements[..*len].iter().position(|one| from(one.0)).unwrap_or(*len);
     key.max = max;
     OK
 }
 
-unsafe extern "C" fn zset_last(key: Key, _min: f64, max: f64, _: c_int, _: c_int) -> c_int {
+unsafe extern "C" fn zset_last(key: KeyHandle, _min: f64, max: f64, _: c_int, _: c_int) -> c_int {
     // SAFETY: made by `open_key`.
     let (key, slot) = unsafe { opened(key) };
-    let Value::Zset(elements, len) = &slot.value else { return ERR };
+    let FakeValue::Zset(elements, len) = &slot.value else { return ERR };
     key.at = elements[..*len].iter().rposition(|one| one.0 <= max).unwrap_or(*len);
     key.max = max;
     OK
 }
 
-unsafe extern "C" fn zset_stop(_key: Key) {}
+unsafe extern "C" fn zset_stop(_key: KeyHandle) {}
 
-unsafe extern "C" fn zset_end_reached(key: Key) -> c_int {
+unsafe extern "C" fn zset_end_reached(key: KeyHandle) -> c_int {
     // SAFETY: made by `open_key`.
     let (key, slot) = unsafe { opened(key) };
-    let Value::Zset(elements, len) = &slot.value else { return 1 };
+    let FakeValue::Zset(elements, len) = &slot.value else { return 1 };
     c_int::from(!elements[..*len].get(key.at).is_some_and(|one| one.0 <= key.max))
 }
 
-unsafe extern "C" fn zset_next(key: Key) -> c_int {
+unsafe extern "C" fn zset_next(key: KeyHandle) -> c_int {
     // SAFETY: made by `open_key`.
     unsafe { opened(key) }.0.at += 1;
     // SAFETY: as above.
     c_int::from(unsafe { zset_end_reached(key) } == 0)
 }
 
-unsafe extern "C" fn zset_current(key: Key, score: *mut f64) -> Text {
+unsafe extern "C" fn zset_current(key: KeyHandle, score: *mut f64) -> TextHandle {
     // SAFETY: made by `open_key`; the module passes a place for the score.
     unsafe {
         let (key, slot) = opened(key);
-        let Value::Zset(elements, _) = &slot.value else { return null_mut() };
+        let FakeValue::Zset(elements, _) = &slot.value else { return null_mut() };
         let (of, member) = elements[key.at];
         *score = of;
         string(member.as_slice())

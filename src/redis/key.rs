@@ -265,7 +265,7 @@ impl<'c> WriteKey<'c> {
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
         // Text that we write and a word that is kept cost the server two allocations less than numbers and C
         // strings do.
-        let at = Number::new(expire_at_ms);
+        let at = NumberText::new(expire_at_ms);
         let mut len = 0;
         // SAFETY: the key is open for writing and holds a string or nothing. The pointer is good for `len` bytes
         // until the key is touched again.
@@ -371,7 +371,7 @@ impl<'c> WriteKey<'c> {
     /// `PEXPIREAT key at_ms`. Nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
         let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
-        let text = Number::new(at_ms);
+        let text = NumberText::new(at_ms);
         // SAFETY: the key is open for writing; on a missing one this fails.
         if unsafe { api!(RedisModule_SetAbsExpire(self.raw, at)) } != OK {
             return;
@@ -442,13 +442,13 @@ impl Drop for WriteKey<'_> {
 }
 
 /// A number as text.
-struct Number(Text<20>);
+struct NumberText(Text<20>);
 
-impl Number {
-    fn new(number: u64) -> Number {
+impl NumberText {
+    fn new(number: u64) -> NumberText {
         let mut text = Text::new();
         text.push_number(number, 1);
-        Number(text)
+        NumberText(text)
     }
 
     fn as_ptr(&self) -> *const u8 {

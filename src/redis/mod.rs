@@ -12,9 +12,9 @@ mod api;
 pub mod blocked;
 pub mod call;
 pub mod clock;
-pub mod command;
 pub mod config;
 pub mod context;
+pub mod declaration;
 pub mod event_loop;
 pub mod events;
 #[cfg(test)]

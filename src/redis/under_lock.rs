@@ -22,9 +22,9 @@ pub struct UnderLock<T> {
 unsafe impl<T: Send> Sync for UnderLock<T> {}
 
 /// Ends a use when it is dropped, also where the use panics.
-struct Use<'a>(&'a AtomicBool);
+struct InUse<'a>(&'a AtomicBool);
 
-impl Drop for Use<'_> {
+impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
@@ -42,11 +42,11 @@ impl<T> UnderLock<T> {
     #[inline]
     pub fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(test)]
-        let _turn = tests::Turn::take();
+        let _turn = tests::ThreadTurn::take();
         if self.in_use.swap(true, Ordering::Acquire) {
             refuse();
         }
-        let _use = Use(&self.in_use);
+        let _use = InUse(&self.in_use);
         // SAFETY: nobody else uses the value before `_use` is dropped, and the reference does not outlive `body`.
         body(unsafe { &mut *self.value.get() })
     }
@@ -79,24 +79,24 @@ mod tests {
 
     /// The turn of a thread. Each unit test has a thread and a server of its own, and no server's lock keeps them apart: they
     /// take turns. A thread that has the turn may take it again.
-    pub struct Turn;
+    pub struct ThreadTurn;
 
     /// Which thread has the turn, and how often it took it.
     static TURN: Mutex<(Option<ThreadId>, usize)> = Mutex::new((None, 0));
     static NEXT: Condvar = Condvar::new();
 
-    impl Turn {
-        pub fn take() -> Turn {
+    impl ThreadTurn {
+        pub fn take() -> ThreadTurn {
             let this = Some(thread::current().id());
             let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
             let is_taken = |turn: &mut (Option<ThreadId>, usize)| turn.1 > 0 && turn.0 != this;
             let mut turn = NEXT.wait_while(turn, is_taken).unwrap_or_else(PoisonError::into_inner);
             *turn = (this, turn.1 + 1);
-            Turn
+            ThreadTurn
         }
     }
 
-    impl Drop for Turn {
+    impl Drop for ThreadTurn {
         fn drop(&mut self) {
             TURN.lock().unwrap_or_else(PoisonError::into_inner).1 -= 1;
             NEXT.notify_all();

@@ -1,30 +1,30 @@
 //! A bucket is a string that spells its theoretical arrival time.
 
 use super::{Open, ServerKey};
-use crate::error::Error;
 use crate::redis::key::Kind;
+use commands::error::Error;
 use engine::expiry::GRACE_MS;
 use engine::store;
 use engine::throttle::{Next, Stored};
 
 /// The bucket under a key, for one call.
-pub struct BucketKey<'c> {
+pub struct ServerBucket<'c> {
     at: ServerKey<'c>,
     key: Open<'c>,
 }
 
-impl<'c> BucketKey<'c> {
+impl<'c> ServerBucket<'c> {
     /// A key that is yet to be read.
-    pub fn of(at: ServerKey<'c>) -> BucketKey<'c> {
-        BucketKey { at, key: Open::closed(at.spot) }
+    pub fn of(at: ServerKey<'c>) -> ServerBucket<'c> {
+        ServerBucket { at, key: Open::closed(at.key_ctx) }
     }
 }
 
-impl store::BucketKey for BucketKey<'_> {
+impl store::BucketKey for ServerBucket<'_> {
     type Error = Error;
 
     fn read(&mut self) -> Result<Option<Stored>, Error> {
-        self.key = Open::new(self.at.spot, self.at.intent)?;
+        self.key = Open::new(self.at.key_ctx, self.at.intent)?;
         match self.key.kind() {
             Kind::Empty => Ok(None),
             Kind::String => {

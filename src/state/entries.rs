@@ -1,8 +1,8 @@
 //! Reading the events of a key's sorted set, which lie behind its reservations, newest first.
 
-use crate::error::Error;
 use crate::redis::key::{Element, ReadKey, Scores};
 use crate::redis::text::OwnedString;
+use commands::error::Error;
 use engine::ban::{Ban, MARK};
 use engine::event::{score, Event, LAST_US};
 use engine::reservation::Reservation;

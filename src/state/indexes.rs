@@ -30,19 +30,19 @@ const SMALL: usize = 128;
 const MOST_IN_SMALL: usize = 1 << 20;
 
 /// What an entry takes beside its key and its index.
-const PER_KEY: usize = size_of::<Option<Entry>>();
+const PER_KEY: usize = size_of::<Option<IndexEntry>>();
 
 /// So few entries keep their memory.
 const FEW_ENTRIES: usize = 32;
 
 /// The place of an entry.
-type Slot = u32;
+type EntrySlot = u32;
 
 /// No entry.
-const NONE: Slot = Slot::MAX;
+const NONE: EntrySlot = EntrySlot::MAX;
 
 /// The index of one key.
-struct Entry {
+struct IndexEntry {
     db: i32,
     key: Box<[u8]>,
     /// The hash of both.
@@ -55,11 +55,11 @@ struct Entry {
     bytes: usize,
     /// Whether it is in the list of small ones, and its neighbours there.
     is_linked: bool,
-    older: Slot,
-    newer: Slot,
+    older: EntrySlot,
+    newer: EntrySlot,
 }
 
-impl Entry {
+impl IndexEntry {
     fn is_of(&self, db: i32, key: &[u8]) -> bool {
         self.db == db && *self.key == *key
     }
@@ -67,14 +67,14 @@ impl Entry {
 
 /// All indexes.
 struct Indexes {
-    entries: Vec<Option<Entry>>,
-    free: Vec<Slot>,
+    entries: Vec<Option<IndexEntry>>,
+    free: Vec<EntrySlot>,
     /// By the hash of the database and the key, which has a secret: clients choose keys.
-    by_key: HashTable<Slot>,
+    by_key: HashTable<EntrySlot>,
     secret: RandomState,
     /// The ends of the list of small ones.
-    oldest: Slot,
-    newest: Slot,
+    oldest: EntrySlot,
+    newest: EntrySlot,
     small_reservations: usize,
     /// The most of those.
     most_in_small: usize,
@@ -164,16 +164,16 @@ impl Indexes {
         self.by_key.len()
     }
 
-    fn entry(&self, slot: Slot) -> Option<&Entry> {
+    fn entry(&self, slot: EntrySlot) -> Option<&IndexEntry> {
         self.entries.get(slot as usize)?.as_ref()
     }
 
-    fn entry_mut(&mut self, slot: Slot) -> Option<&mut Entry> {
+    fn entry_mut(&mut self, slot: EntrySlot) -> Option<&mut IndexEntry> {
         self.entries.get_mut(slot as usize)?.as_mut()
     }
 
-    fn find(&self, db: i32, key: &[u8]) -> Option<Slot> {
-        let is_it = |slot: &Slot| self.entry(*slot).is_some_and(|entry| entry.is_of(db, key));
+    fn find(&self, db: i32, key: &[u8]) -> Option<EntrySlot> {
+        let is_it = |slot: &EntrySlot| self.entry(*slot).is_some_and(|entry| entry.is_of(db, key));
         self.by_key.find(self.secret.hash_one((db, key)), is_it).copied()
     }
 
@@ -214,18 +214,19 @@ impl Indexes {
     }
 
     /// An entry without an index for a key that has none. `None` if there are more than can be numbered.
-    fn add(&mut self, db: i32, key: &[u8]) -> Option<Slot> {
+    fn add(&mut self, db: i32, key: &[u8]) -> Option<EntrySlot> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
-                let slot = Slot::try_from(self.entries.len()).ok().filter(|slot| *slot != NONE)?;
+                let slot =
+                    EntrySlot::try_from(self.entries.len()).ok().filter(|slot| *slot != NONE)?;
                 self.entries.push(None);
                 slot
             }
         };
         let hash = self.secret.hash_one((db, key));
         let Indexes { entries, by_key, .. } = self;
-        *entries.get_mut(slot as usize)? = Some(Entry {
+        *entries.get_mut(slot as usize)? = Some(IndexEntry {
             db,
             key: key.into(),
             hash,
@@ -247,7 +248,7 @@ impl Indexes {
         }
     }
 
-    fn remove(&mut self, slot: Slot) {
+    fn remove(&mut self, slot: EntrySlot) {
         self.unlink(slot);
         let Some(entry) = self.entries.get_mut(slot as usize).and_then(Option::take) else {
             return;
@@ -263,7 +264,7 @@ impl Indexes {
     }
 
     /// Makes an entry the newest of the small ones.
-    fn link(&mut self, slot: Slot) {
+    fn link(&mut self, slot: EntrySlot) {
         let older = self.newest;
         let Some(entry) = self.entry_mut(slot) else { return };
         (entry.is_linked, entry.older, entry.newer) = (true, older, NONE);
@@ -277,10 +278,10 @@ impl Indexes {
     }
 
     /// Takes an entry out of the list, if it is there.
-    fn unlink(&mut self, slot: Slot) {
+    fn unlink(&mut self, slot: EntrySlot) {
         let Some(entry) = self.entry_mut(slot).filter(|entry| entry.is_linked) else { return };
         entry.is_linked = false;
-        let Entry { older, newer, reservations, .. } = *entry;
+        let IndexEntry { older, newer, reservations, .. } = *entry;
         self.small_reservations = self.small_reservations.saturating_sub(reservations);
         match self.entry_mut(older) {
             Some(older) => older.newer = newer,
@@ -298,11 +299,11 @@ impl Indexes {
         let mut kept = Vec::with_capacity(self.number());
         for (place, entry) in places.iter_mut().zip(self.entries.drain(..)) {
             if entry.is_some() {
-                *place = Slot::try_from(kept.len()).unwrap_or(NONE);
+                *place = EntrySlot::try_from(kept.len()).unwrap_or(NONE);
                 kept.push(entry);
             }
         }
-        let place = |slot: Slot| places.get(slot as usize).copied().unwrap_or(NONE);
+        let place = |slot: EntrySlot| places.get(slot as usize).copied().unwrap_or(NONE);
         for entry in kept.iter_mut().flatten() {
             (entry.older, entry.newer) = (place(entry.older), place(entry.newer));
         }
@@ -315,7 +316,7 @@ impl Indexes {
 }
 
 /// The hash of the entry in a slot.
-fn hash_at(entries: &[Option<Entry>], slot: Slot) -> u64 {
+fn hash_at(entries: &[Option<IndexEntry>], slot: EntrySlot) -> u64 {
     entries.get(slot as usize).and_then(Option::as_ref).map_or(0, |entry| entry.hash)
 }
 
@@ -353,7 +354,7 @@ mod tests {
 
     /// The entries of the list, the oldest first, there and back.
     fn listed(all: &Indexes) -> Vec<Vec<u8>> {
-        let walk = |from: Slot, next: fn(&Entry) -> Slot| {
+        let walk = |from: EntrySlot, next: fn(&IndexEntry) -> EntrySlot| {
             let (mut found, mut at) = (Vec::new(), from);
             while let Some(entry) = all.entry(at) {
                 found.push(entry.key.to_vec());

@@ -17,18 +17,19 @@ pub mod inspect;
 mod reservations;
 pub mod window;
 
-use crate::error::Error;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{Kind, ReadKey, WriteKey};
 use crate::zones::zones;
-use bucket::BucketKey;
+use bucket::ServerBucket;
+use commands::error::Error;
+use engine::judge::Mode;
 use engine::rule::{Moment, Rule, RuleText};
 use engine::store::Store;
-use window::WindowKey;
+use window::ServerWindow;
 
 /// Where and when something is tried: on which key, and at which time of the wall clock.
 #[derive(Clone, Copy)]
-pub struct Spot<'c> {
+pub struct KeyContext<'c> {
     /// The running command or callback.
     pub ctx: Context<'c>,
     /// The key, in the database that is selected.
@@ -50,29 +51,34 @@ pub enum Intent {
 #[derive(Clone, Copy)]
 pub struct ServerKey<'c> {
     /// Which, and when.
-    pub spot: Spot<'c>,
+    pub key_ctx: KeyContext<'c>,
     /// What may be done with it.
     pub intent: Intent,
 }
 
 impl<'c> ServerKey<'c> {
-    /// A key that may be written.
-    pub fn to_write(spot: Spot<'c>) -> ServerKey<'c> {
-        ServerKey { spot, intent: Intent::Write }
+    /// A key that is judged in this mode.
+    #[inline]
+    pub fn in_mode(key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'c> {
+        let intent = match mode {
+            Mode::Look => Intent::Read,
+            Mode::Try | Mode::Final => Intent::Write,
+        };
+        ServerKey { key_ctx, intent }
     }
 }
 
 impl<'c> Store for ServerKey<'c> {
     type Error = Error;
-    type Bucket = BucketKey<'c>;
-    type Window = WindowKey<'c>;
+    type Bucket = ServerBucket<'c>;
+    type Window = ServerWindow<'c>;
 
     fn now_us(&self) -> u64 {
-        self.spot.now_us
+        self.key_ctx.now_us
     }
 
     fn moment(&self, rule: &Rule) -> Option<Moment> {
-        zones(|zones| rule.at(self.spot.now_us, zones))
+        zones(|zones| rule.at(self.key_ctx.now_us, zones))
     }
 
     fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
@@ -87,12 +93,12 @@ impl<'c> Store for ServerKey<'c> {
         zones(|zones| Rule::parse(text, zones))
     }
 
-    fn bucket(self) -> BucketKey<'c> {
-        BucketKey::of(self)
+    fn bucket(self) -> ServerBucket<'c> {
+        ServerBucket::of(self)
     }
 
-    fn window(self) -> WindowKey<'c> {
-        WindowKey::of(self)
+    fn window(self) -> ServerWindow<'c> {
+        ServerWindow::of(self)
     }
 }
 
@@ -103,23 +109,23 @@ enum Open<'c> {
 }
 
 impl<'c> Open<'c> {
-    fn new(spot: Spot<'c>, intent: Intent) -> Result<Open<'c>, Error> {
+    fn new(key_ctx: KeyContext<'c>, intent: Intent) -> Result<Open<'c>, Error> {
         match intent {
-            Intent::Read => Ok(Open::Read(ReadKey::open(spot.ctx, spot.name))),
+            Intent::Read => Ok(Open::Read(ReadKey::open(key_ctx.ctx, key_ctx.name))),
             Intent::Write => {
-                WriteKey::open(spot.ctx, spot.name).map(Open::Write).ok_or(Error::InUse)
+                WriteKey::open(key_ctx.ctx, key_ctx.name).map(Open::Write).ok_or(Error::InUse)
             }
         }
     }
 
     /// No key: closed again, or not open yet.
-    fn closed(spot: Spot<'c>) -> Open<'c> {
-        Open::Read(ReadKey::closed(spot.ctx, spot.name))
+    fn closed(key_ctx: KeyContext<'c>) -> Open<'c> {
+        Open::Read(ReadKey::closed(key_ctx.ctx, key_ctx.name))
     }
 
     /// Takes a key that is open for writing, and leaves a closed one.
-    fn take(&mut self, spot: Spot<'c>) -> Option<WriteKey<'c>> {
-        match std::mem::replace(self, Open::closed(spot)) {
+    fn take(&mut self, key_ctx: KeyContext<'c>) -> Option<WriteKey<'c>> {
+        match std::mem::replace(self, Open::closed(key_ctx)) {
             Open::Write(key) => Some(key),
             Open::Read(_) => None,
         }

@@ -1,14 +1,14 @@
 //! The reservations of a key, read for one call: from the sorted set where they are few, else from an index in memory.
 
 use super::entries::{ban, reservation, RESERVATIONS};
-use super::{indexes, Spot};
-use crate::error::Error;
+use super::{indexes, KeyContext};
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::ReadKey;
 use crate::redis::text::OwnedString;
 use crate::zones::zones;
+use commands::error::Error;
 use engine::ban::Ban;
-use engine::held::{FirstEnd, Lease, Leases, Listed};
+use engine::held::{FirstEnd, Lease, Leases, SortedLeases};
 use engine::index::{lease, next_order_us, Index, DROP_MOST, HEAL_MOST};
 use engine::reservation::{prefix, Reservation, Sight};
 use engine::store;
@@ -17,18 +17,18 @@ use engine::store;
 const INDEX_FROM: usize = 8;
 
 /// What is reserved in a key.
-pub enum Reservations<'c> {
+pub enum ServerReservations<'c> {
     /// Read from the set.
     Few(Few),
     /// In an index, which is kept for the next call.
     Many(Many<'c>),
 }
 
-/// Reservations that were read for this call alone.
+/// ServerReservations that were read for this call alone.
 #[derive(Default)]
 pub struct Few {
     ban: Option<Ban>,
-    live: Listed,
+    live: SortedLeases,
     len: usize,
     /// How many have a lease that runs.
     running: usize,
@@ -50,7 +50,7 @@ pub struct Many<'c> {
     /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
     lapsed_id: Option<OwnedString>,
     /// The live leases, where some are from the future: those as ending one lease from now, written anew or not.
-    listed: Option<Listed>,
+    listed: Option<SortedLeases>,
     /// How many elements the set has.
     len: usize,
 }
@@ -66,32 +66,32 @@ pub struct Cleaning {
     pub lapsed: usize,
 }
 
-impl<'c> Reservations<'c> {
+impl<'c> ServerReservations<'c> {
     /// Nothing reserved.
-    pub fn none() -> Reservations<'c> {
-        Reservations::Few(Few::default())
+    pub fn none() -> ServerReservations<'c> {
+        ServerReservations::Few(Few::default())
     }
 
     /// The index of the key, if there is one.
     pub fn indexed(
-        spot: Spot<'c>,
+        key_ctx: KeyContext<'c>,
         key: &mut ReadKey<'c>,
         id: Option<&[u8]>,
-    ) -> Option<Reservations<'c>> {
+    ) -> Option<ServerReservations<'c>> {
         if indexes::are_none() {
             return None;
         }
         let len = key.len();
-        let index = indexes::take(spot.ctx.db(), spot.name.as_bytes(), len)?;
-        Some(Reservations::Many(Many::new(index, spot, len, id)))
+        let index = indexes::take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len)?;
+        Some(ServerReservations::Many(Many::new(index, key_ctx, len, id)))
     }
 
     /// Reads all reservations in `key`, and whether `id` is held.
     pub fn read(
-        spot: Spot<'c>,
+        key_ctx: KeyContext<'c>,
         key: &mut ReadKey<'c>,
         id: Option<&[u8]>,
-    ) -> Result<Reservations<'c>, Error> {
+    ) -> Result<ServerReservations<'c>, Error> {
         let len = key.len();
         let (mut few, mut members) = (Few::default(), Vec::new());
         let mut index: Option<Box<Index>> = None;
@@ -104,7 +104,7 @@ impl<'c> Reservations<'c> {
                 unique &= index.insert(&reservation(&element.member)?);
                 continue;
             }
-            few.add(&reservation(&element.member)?, spot.now_us, id);
+            few.add(&reservation(&element.member)?, key_ctx.now_us, id);
             members.push(element.member);
             if members.len() >= INDEX_FROM {
                 let mut all = Box::<Index>::default();
@@ -115,29 +115,29 @@ impl<'c> Reservations<'c> {
             }
         }
         if !unique {
-            return Ok(Reservations::Few(Few::read_all(spot, key, id)?));
+            return Ok(ServerReservations::Few(Few::read_all(key_ctx, key, id)?));
         }
         if let Some(mut index) = index {
             index.set_ban(few.ban);
-            return Ok(Reservations::Many(Many::new(index, spot, len, id)));
+            return Ok(ServerReservations::Many(Many::new(index, key_ctx, len, id)));
         }
-        few.sort_out(members, spot.now_us)?;
-        Ok(Reservations::Few(few))
+        few.sort_out(members, key_ctx.now_us)?;
+        Ok(ServerReservations::Few(few))
     }
 
     /// The ban beside them.
     pub fn ban(&self) -> Option<Ban> {
         match self {
-            Reservations::Few(few) => few.ban,
-            Reservations::Many(many) => many.index().and_then(Index::ban),
+            ServerReservations::Few(few) => few.ban,
+            ServerReservations::Many(many) => many.index().and_then(Index::ban),
         }
     }
 
     /// Notes what became of the ban.
     pub fn set_ban(&mut self, ban: Option<Ban>) {
         match self {
-            Reservations::Few(few) => few.ban = ban,
-            Reservations::Many(Many { index, .. }) => {
+            ServerReservations::Few(few) => few.ban = ban,
+            ServerReservations::Many(Many { index, .. }) => {
                 if let Some(index) = index {
                     index.set_ban(ban);
                 }
@@ -153,16 +153,16 @@ impl<'c> Reservations<'c> {
     /// How many there are, dead and alive.
     pub fn len(&self) -> usize {
         match self {
-            Reservations::Few(few) => few.len,
-            Reservations::Many(many) => many.index().map_or(0, Index::len),
+            ServerReservations::Few(few) => few.len,
+            ServerReservations::Many(many) => many.index().map_or(0, Index::len),
         }
     }
 
     /// How many have a lease that runs.
     pub fn running(&mut self, now_us: u64) -> usize {
         match self {
-            Reservations::Few(few) => few.running,
-            Reservations::Many(many) => {
+            ServerReservations::Few(few) => few.running,
+            ServerReservations::Many(many) => {
                 many.index.as_mut().map_or(0, |index| index.running(now_us))
             }
         }
@@ -172,11 +172,11 @@ impl<'c> Reservations<'c> {
     /// wherever the clock goes.
     pub fn needed_until_us(&self) -> Option<u64> {
         match self {
-            Reservations::Few(few) => {
+            ServerReservations::Few(few) => {
                 let future = few.future.iter().flat_map(reservation).map(|one| one.gone_us);
                 few.live.last_end_us().max(future.max())
             }
-            Reservations::Many(many) => many.index()?.live(many.now_us).last_end_us(),
+            ServerReservations::Many(many) => many.index()?.live(many.now_us).last_end_us(),
         }
     }
 
@@ -185,7 +185,7 @@ impl<'c> Reservations<'c> {
     pub fn clean(&mut self, now_us: u64) -> Cleaning {
         let mut cleaning = Cleaning::default();
         match self {
-            Reservations::Few(few) => {
+            ServerReservations::Few(few) => {
                 for one in few.future.iter().flat_map(reservation) {
                     let one = seen(&one, now_us).member();
                     cleaning.add.push(OwnedString::new(one.as_bytes()));
@@ -194,7 +194,7 @@ impl<'c> Reservations<'c> {
                 cleaning.remove.append(&mut few.lapsed);
                 cleaning.remove.append(&mut few.future);
             }
-            Reservations::Many(many) => many.clean(&mut cleaning),
+            ServerReservations::Many(many) => many.clean(&mut cleaning),
         }
         cleaning
     }
@@ -202,12 +202,12 @@ impl<'c> Reservations<'c> {
     /// Notes that a reservation was removed.
     pub fn removed(&mut self, one: &Reservation, now_us: u64) {
         match self {
-            Reservations::Few(few) => {
+            ServerReservations::Few(few) => {
                 few.live.remove(lease(&seen(one, now_us)));
                 let member = one.member();
                 few.future.retain(|old| old.as_bytes() != member.as_bytes());
             }
-            Reservations::Many(many) => {
+            ServerReservations::Many(many) => {
                 if let Some(listed) = &mut many.listed {
                     listed.remove(lease(&seen(one, now_us)));
                 }
@@ -218,7 +218,7 @@ impl<'c> Reservations<'c> {
 
     /// Notes that a reservation was removed, where the key has an index.
     pub fn removed_from_index(&mut self, id: &[u8]) {
-        if let Reservations::Many(Many { index: Some(index), .. }) = self {
+        if let ServerReservations::Many(Many { index: Some(index), .. }) = self {
             index.remove(id);
         }
     }
@@ -226,7 +226,9 @@ impl<'c> Reservations<'c> {
     /// Removes the live reservations of these ids, where the key has an index; returns their members. An id may be there
     /// more than once.
     pub fn take_live(&mut self, ids: &[&[u8]], now_us: u64) -> Vec<OwnedString> {
-        let Reservations::Many(Many { index: Some(index), .. }) = self else { return Vec::new() };
+        let ServerReservations::Many(Many { index: Some(index), .. }) = self else {
+            return Vec::new();
+        };
         let mut members = Vec::new();
         for id in ids {
             let Some(one) = index.get(id).filter(|one| one.live(now_us)) else { continue };
@@ -239,10 +241,10 @@ impl<'c> Reservations<'c> {
     /// Notes that a reservation was added.
     pub fn added(&mut self, one: &Reservation) {
         match self {
-            Reservations::Few(few) => {
+            ServerReservations::Few(few) => {
                 few.live.add(lease(one));
             }
-            Reservations::Many(many) => {
+            ServerReservations::Many(many) => {
                 if let Some(index) = &mut many.index {
                     index.insert(one);
                 }
@@ -255,7 +257,7 @@ impl<'c> Reservations<'c> {
 
     /// Notes how many elements the set has after the call: the index is right for so many.
     pub fn keep(&mut self, elements: usize) {
-        if let Reservations::Many(many) = self {
+        if let ServerReservations::Many(many) = self {
             many.len = elements;
         }
     }
@@ -263,17 +265,17 @@ impl<'c> Reservations<'c> {
 
 impl Few {
     /// Reads all reservations, however many, where somebody wrote an id a second time: an index knows each id once.
-    fn read_all(spot: Spot, key: &mut ReadKey, id: Option<&[u8]>) -> Result<Few, Error> {
+    fn read_all(key_ctx: KeyContext, key: &mut ReadKey, id: Option<&[u8]>) -> Result<Few, Error> {
         let (mut few, mut members, mut leases) = (Few::default(), Vec::new(), Vec::new());
         for element in key.ascending(RESERVATIONS) {
             if few.note_ban(&element.member)? {
                 continue;
             }
-            leases.extend(few.note(&reservation(&element.member)?, spot.now_us, id));
+            leases.extend(few.note(&reservation(&element.member)?, key_ctx.now_us, id));
             members.push(element.member);
         }
         few.live = leases.into_iter().collect();
-        few.sort_out(members, spot.now_us)?;
+        few.sort_out(members, key_ctx.now_us)?;
         Ok(few)
     }
 
@@ -318,13 +320,13 @@ impl Few {
 }
 
 impl<'c> Many<'c> {
-    fn new(index: Box<Index>, spot: Spot<'c>, len: usize, id: Option<&[u8]>) -> Many<'c> {
-        let now_us = spot.now_us;
+    fn new(index: Box<Index>, key_ctx: KeyContext<'c>, len: usize, id: Option<&[u8]>) -> Many<'c> {
+        let now_us = key_ctx.now_us;
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
         let lapsed_id = found.filter(|one| !one.live(now_us));
         let lapsed_id = lapsed_id.map(|one| OwnedString::new(one.member().as_bytes()));
-        let (ctx, name) = (spot.ctx, spot.name);
+        let (ctx, name) = (key_ctx.ctx, key_ctx.name);
         let listed = index.may_have_future(now_us);
         let listed = listed.then(|| zones(|zones| index.listed(now_us, zones)));
         Many { index: Some(index), ctx, name, now_us, has_id, lapsed_id, listed, len }
@@ -391,36 +393,36 @@ impl Drop for Many<'_> {
     }
 }
 
-impl store::Reservations for Reservations<'_> {
+impl store::Reservations for ServerReservations<'_> {
     /// Whether as many are live as `most`.
     fn reach(&self, most: u64) -> bool {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         match self {
-            Reservations::Few(few) => few.live.len() >= most,
-            Reservations::Many(many) => many.reach(most),
+            ServerReservations::Few(few) => few.live.len() >= most,
+            ServerReservations::Many(many) => many.reach(most),
         }
     }
 
     /// Whether the id that was asked for is held.
     fn has_id(&self) -> bool {
         match self {
-            Reservations::Few(few) => few.has_id,
-            Reservations::Many(many) => many.has_id,
+            ServerReservations::Few(few) => few.has_id,
+            ServerReservations::Many(many) => many.has_id,
         }
     }
 
     fn live_len(&self) -> usize {
         match self {
-            Reservations::Few(few) => few.live.len(),
-            Reservations::Many(many) => many.live_len(),
+            ServerReservations::Few(few) => few.live.len(),
+            ServerReservations::Many(many) => many.live_len(),
         }
     }
 
     /// The place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64 {
         match self {
-            Reservations::Few(few) => next_order_us(few.newest_order_us, now_us),
-            Reservations::Many(many) => {
+            ServerReservations::Few(few) => next_order_us(few.newest_order_us, now_us),
+            ServerReservations::Many(many) => {
                 many.index().map_or(now_us, |index| index.next_order_us(now_us))
             }
         }
@@ -429,8 +431,8 @@ impl store::Reservations for Reservations<'_> {
     /// Whether some must be written anew, as a clock went back, or many have lapsed.
     fn must_write(&self) -> bool {
         match self {
-            Reservations::Few(few) => !few.future.is_empty(),
-            Reservations::Many(many) => {
+            ServerReservations::Few(few) => !few.future.is_empty(),
+            ServerReservations::Many(many) => {
                 many.listed.is_some()
                     || many.index().is_some_and(|index| {
                         index.lapsed(many.now_us, DROP_MOST).len() >= DROP_MOST
@@ -440,12 +442,12 @@ impl store::Reservations for Reservations<'_> {
     }
 }
 
-impl Leases for Reservations<'_> {
+impl Leases for ServerReservations<'_> {
     fn total(&self) -> u128 {
         match self {
-            Reservations::Few(few) => few.live.total(),
-            Reservations::Many(Many { listed: Some(listed), .. }) => listed.total(),
-            Reservations::Many(many) => {
+            ServerReservations::Few(few) => few.live.total(),
+            ServerReservations::Many(Many { listed: Some(listed), .. }) => listed.total(),
+            ServerReservations::Many(many) => {
                 many.index().map_or(0, |index| index.live(many.now_us).total())
             }
         }
@@ -453,9 +455,9 @@ impl Leases for Reservations<'_> {
 
     fn last_end_us(&self) -> Option<u64> {
         match self {
-            Reservations::Few(few) => few.live.last_end_us(),
-            Reservations::Many(Many { listed: Some(listed), .. }) => listed.last_end_us(),
-            Reservations::Many(many) => many.index()?.live(many.now_us).last_end_us(),
+            ServerReservations::Few(few) => few.live.last_end_us(),
+            ServerReservations::Many(Many { listed: Some(listed), .. }) => listed.last_end_us(),
+            ServerReservations::Many(many) => many.index()?.live(many.now_us).last_end_us(),
         }
     }
 
@@ -464,9 +466,9 @@ impl Leases for Reservations<'_> {
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<FirstEnd, E> {
         match self {
-            Reservations::Few(few) => few.live.first_end(enough),
-            Reservations::Many(Many { listed: Some(listed), .. }) => listed.first_end(enough),
-            Reservations::Many(many) => match many.index() {
+            ServerReservations::Few(few) => few.live.first_end(enough),
+            ServerReservations::Many(Many { listed: Some(listed), .. }) => listed.first_end(enough),
+            ServerReservations::Many(many) => match many.index() {
                 Some(index) => index.live(many.now_us).first_end(enough),
                 None => Ok((None, 0)),
             },
@@ -484,12 +486,12 @@ fn seen<'m>(one: &Reservation<'m>, now_us: u64) -> Reservation<'m> {
 
 /// The member of the reservation `id`, if it is live: from the index, if the key has one, else from the open key.
 pub fn find_live(
-    known: Option<&Reservations>,
+    known: Option<&ServerReservations>,
     key: &mut ReadKey,
     id: &[u8],
     now_us: u64,
 ) -> Result<Option<OwnedString>, Error> {
-    if let Some(Reservations::Many(many)) = known {
+    if let Some(ServerReservations::Many(many)) = known {
         let one = many.index().and_then(|index| index.get(id)).filter(|one| one.live(now_us));
         return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
     }

@@ -10,13 +10,14 @@
 use super::entries::{
     after, ban, event, reservation, EventReader, Seen, FOREIGN, RESERVATIONS, RESERVED,
 };
-use super::reservations::{find_live, Reservations};
-use super::{indexes, Intent, Open, ServerKey, Spot};
-use crate::error::Error;
+use super::reservations::{find_live, ServerReservations};
+use super::{indexes, Intent, KeyContext, Open, ServerKey};
 use crate::redis::key::{remove_highest, Kind, ReadKey, Scores};
 use crate::redis::text::OwnedString;
+use commands::error::Error;
 use engine::ban::Ban;
 use engine::event::{score, Event};
+use engine::memory::HeldReservation;
 use engine::reservation::Id;
 use engine::store::{self, Change};
 use foldhash::quality::RandomState;
@@ -26,21 +27,21 @@ use std::collections::HashMap;
 const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
 /// A sorted set of events and reservations, for one call.
-pub struct WindowKey<'c> {
+pub struct ServerWindow<'c> {
     at: ServerKey<'c>,
     key: Open<'c>,
-    reservations: Reservations<'c>,
+    reservations: ServerReservations<'c>,
     /// What is known of its events.
     events: Seen,
 }
 
-fn open(spot: Spot, intent: Intent) -> Result<Open, Error> {
-    let mut key = Open::new(spot, intent)?;
+fn open(key_ctx: KeyContext, intent: Intent) -> Result<Open, Error> {
+    let mut key = Open::new(key_ctx, intent)?;
     match key.kind() {
         Kind::Empty | Kind::Zset => Ok(key),
         Kind::String | Kind::Other => {
             // The server does not tell of every value that takes a set's place.
-            indexes::forget(spot.ctx.db(), spot.name.as_bytes());
+            indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
             Err(Error::NotZset)
         }
     }
@@ -54,28 +55,28 @@ fn refuse_foreign(key: &mut ReadKey) -> Result<(), Error> {
     }
 }
 
-impl<'c> WindowKey<'c> {
+impl<'c> ServerWindow<'c> {
     /// A key that is yet to be read.
-    pub fn of(at: ServerKey<'c>) -> WindowKey<'c> {
-        let key = Open::closed(at.spot);
-        WindowKey { at, key, reservations: Reservations::none(), events: Seen::default() }
+    pub fn of(at: ServerKey<'c>) -> ServerWindow<'c> {
+        let key = Open::closed(at.key_ctx);
+        ServerWindow { at, key, reservations: ServerReservations::none(), events: Seen::default() }
     }
 }
 
-impl<'c> store::WindowKey for WindowKey<'c> {
+impl<'c> store::WindowKey for ServerWindow<'c> {
     type Error = Error;
     type Events<'k>
         = EventReader<'k, 'c>
     where
         Self: 'k;
-    type Reservations = Reservations<'c>;
+    type Reservations = ServerReservations<'c>;
     type Member = OwnedString;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        let ServerKey { spot, intent } = self.at;
-        self.key = open(spot, intent)?;
+        let ServerKey { key_ctx, intent } = self.at;
+        self.key = open(key_ctx, intent)?;
         let reader = self.key.reader();
-        match Reservations::indexed(spot, reader, id) {
+        match ServerReservations::indexed(key_ctx, reader, id) {
             Some(reservations) => self.reservations = reservations,
             None => {
                 let mut elements = reader.ascending(ALL);
@@ -90,7 +91,7 @@ impl<'c> store::WindowKey for WindowKey<'c> {
                 drop(elements);
                 match lowest {
                     Some(element) if element.score == RESERVED => {
-                        self.reservations = Reservations::read(spot, reader, id)?;
+                        self.reservations = ServerReservations::read(key_ctx, reader, id)?;
                     }
                     lowest => {
                         self.reservations.set_ban(stored_ban);
@@ -108,7 +109,7 @@ impl<'c> store::WindowKey for WindowKey<'c> {
         Ok(())
     }
 
-    fn reservations(&self) -> &Reservations<'c> {
+    fn reservations(&self) -> &ServerReservations<'c> {
         &self.reservations
     }
 
@@ -116,21 +117,21 @@ impl<'c> store::WindowKey for WindowKey<'c> {
         self.reservations.ban()
     }
 
-    fn split(&mut self) -> (EventReader<'_, 'c>, &Reservations<'c>) {
+    fn split(&mut self) -> (EventReader<'_, 'c>, &ServerReservations<'c>) {
         (EventReader::new(self.key.reader(), self.events), &self.reservations)
     }
 
     fn running(&mut self) -> usize {
-        self.reservations.running(self.at.spot.now_us)
+        self.reservations.running(self.at.key_ctx.now_us)
     }
 
     fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
-        find_live(Some(&self.reservations), self.key.reader(), id, self.at.spot.now_us)
+        find_live(Some(&self.reservations), self.key.reader(), id, self.at.key_ctx.now_us)
     }
 
     fn write(&mut self, change: Change<'_, OwnedString>) -> usize {
-        let Some(mut key) = self.key.take(self.at.spot) else { return 0 };
-        let Spot { ctx, name, now_us } = self.at.spot;
+        let Some(mut key) = self.key.take(self.at.key_ctx) else { return 0 };
+        let KeyContext { ctx, name, now_us } = self.at.key_ctx;
         let edit = change.edit;
         let (mut remove, mut lapsed, mut settled_us) = (Vec::new(), 0, None);
         // Before what heals: a reservation that is settled is not written anew.
@@ -216,20 +217,20 @@ fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
 }
 
 /// Gives the live reservations of these ids back; returns how many there were. An id may be there more than once.
-pub fn release(spot: Spot, ids: &[&[u8]]) -> Result<usize, Error> {
-    let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(0) };
+pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
+    let Open::Write(mut key) = open(key_ctx, Intent::Write)? else { return Ok(0) };
     let len = key.len();
     if len == 0 {
         return Ok(0);
     }
     refuse_foreign(&mut key)?;
-    let mut index = Reservations::indexed(spot, &mut key, None);
+    let mut index = ServerReservations::indexed(key_ctx, &mut key, None);
     let members = match &mut index {
-        Some(index) => index.take_live(ids, spot.now_us),
+        Some(index) => index.take_live(ids, key_ctx.now_us),
         None if ids.len() <= SEARCHED_MOST.max(len / READ_PER_SEARCH) => {
-            search(spot, &mut key, ids)?
+            search(key_ctx, &mut key, ids)?
         }
-        None => pick(spot, &mut key, ids)?,
+        None => pick(key_ctx, &mut key, ids)?,
     };
     key.remove(&members);
     if let Some(index) = &mut index {
@@ -245,19 +246,23 @@ const SEARCHED_MOST: usize = 8;
 const READ_PER_SEARCH: usize = 16;
 
 /// The members of the live reservations of these ids, each found in O(log n).
-fn search(spot: Spot, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<OwnedString>, Error> {
+fn search(
+    key_ctx: KeyContext,
+    key: &mut ReadKey,
+    ids: &[&[u8]],
+) -> Result<Vec<OwnedString>, Error> {
     let mut ids = ids.to_vec();
     ids.sort_unstable();
     ids.dedup();
     let mut members = Vec::with_capacity(ids.len());
     for id in ids {
-        members.extend(find_live(None, key, id, spot.now_us)?);
+        members.extend(find_live(None, key, id, key_ctx.now_us)?);
     }
     Ok(members)
 }
 
 /// The same by reading all reservations once: for many ids beside a few reservations.
-fn pick(spot: Spot, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<OwnedString>, Error> {
+fn pick(key_ctx: KeyContext, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<OwnedString>, Error> {
     let all: Vec<OwnedString> = key.ascending(RESERVATIONS).map(|element| element.member).collect();
     let mut places = HashMap::<&[u8], usize, RandomState>::default();
     for (place, member) in all.iter().enumerate() {
@@ -274,7 +279,7 @@ fn pick(spot: Spot, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<OwnedString>
     }
     let mut members = Vec::new();
     for (member, is_named) in all.into_iter().zip(is_named) {
-        if is_named && reservation(&member)?.live(spot.now_us) {
+        if is_named && reservation(&member)?.live(key_ctx.now_us) {
             members.push(member);
         }
     }
@@ -283,11 +288,11 @@ fn pick(spot: Spot, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<OwnedString>
 
 /// Gives the reservation `id` back if it is the one that ends at `end_us`: it may have been released, and the id taken
 /// by somebody else.
-pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
-    let Open::Write(mut key) = open(spot, Intent::Write)? else { return Ok(()) };
+pub fn release_untold(key_ctx: KeyContext, id: &[u8], end_us: u64) -> Result<(), Error> {
+    let Open::Write(mut key) = open(key_ctx, Intent::Write)? else { return Ok(()) };
     refuse_foreign(&mut key)?;
-    let mut index = Reservations::indexed(spot, &mut key, None);
-    let found = find_live(index.as_ref(), &mut key, id, spot.now_us)?;
+    let mut index = ServerReservations::indexed(key_ctx, &mut key, None);
+    let found = find_live(index.as_ref(), &mut key, id, key_ctx.now_us)?;
     let Some(member) = found else { return Ok(()) };
     if reservation(&member)?.end_us == end_us {
         key.remove(&[member]);
@@ -299,19 +304,9 @@ pub fn release_untold(spot: Spot, id: &[u8], end_us: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// A live reservation, as RL.HELD tells of it.
-pub struct Held {
-    /// Its id.
-    pub id: Id,
-    /// How much it holds.
-    pub quantity: u64,
-    /// Microseconds until its lease ends; 0 where it has ended, and the reservation still holds.
-    pub left_us: u64,
-}
-
 /// The live reservations of a key, the oldest first.
-pub fn held(spot: Spot) -> Result<Vec<Held>, Error> {
-    let mut key = open(spot, Intent::Read)?;
+pub fn held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
+    let mut key = open(key_ctx, Intent::Read)?;
     refuse_foreign(key.reader())?;
     let mut live = Vec::new();
     for element in key.reader().ascending(RESERVATIONS) {
@@ -319,9 +314,9 @@ pub fn held(spot: Spot) -> Result<Vec<Held>, Error> {
             continue;
         }
         let one = reservation(&element.member)?;
-        if one.live(spot.now_us) {
-            let left_us = one.lease_ends_us(spot.now_us).saturating_sub(spot.now_us);
-            let held = Held { id: Id::from(one.id), quantity: one.quantity, left_us };
+        if one.live(key_ctx.now_us) {
+            let left_us = one.lease_ends_us(key_ctx.now_us).saturating_sub(key_ctx.now_us);
+            let held = HeldReservation { id: Id::from(one.id), quantity: one.quantity, left_us };
             live.push((one.order_us, held));
         }
     }

@@ -1,7 +1,7 @@
 //! One limit that is hotter than a core: sharded over several keys, or taken in batches by each process. How far either
 //! admits more or less than one key would.
 
-use crate::support::{limited, Conn, Random, Server, START_US};
+use support::{limited, Conn, Random, Server, START_US};
 
 use super::markdown_row;
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::iter::once;
 use std::time::Duration;
 
-use crate::support::{ints, limited, unix_us, Conn, Server, Value};
+use support::{ints, limited, unix_us, Conn, Server, Value};
 
 /// How finely the clock is moved while calls wait. All that happens here falls on such steps.
 const STEP_MS: i64 = 100;

@@ -7,11 +7,11 @@ import json
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
-from redis_ratelimit import Clause, Rate, Window
+from redis_ratelimit import AllReply, Clause, Rate, Reply, Window
 
 #: The client libraries that are installed; the tests use what is there.
 LIBRARIES = [name for name in ("redis", "valkey") if find_spec(name)]
@@ -22,6 +22,8 @@ CASES: list[dict[str, Any]] = [
 ]
 HEADERS: list[dict[str, Any]] = json.loads((FOLDER / "headers.json").read_text("utf-8"))
 SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
+#: Several limits that one request was held against, and the headers of its response.
+HTTP: list[dict[str, Any]] = json.loads((FOLDER / "http.json").read_text("utf-8"))
 
 
 def limit(case: Any) -> Any:
@@ -31,6 +33,20 @@ def limit(case: Any) -> Any:
         return Rate(*case["rate"])
     amount, period, options = case["window"]
     return Window(amount, period, **options)
+
+
+def reply(fields: dict[str, Any]) -> Reply:
+    """The reply that a case describes."""
+    if "answers" in fields:
+        return AllReply(**{**fields, "answers": tuple(map(reply, fields["answers"]))})
+    return Reply(**fields)
+
+
+def as_list(value: str) -> list[Any]:
+    """A structured field as a parser reads it that is not ours."""
+    import http_sf  # Not there with older versions of client libraries.
+
+    return cast("list[Any]", http_sf.parse(value.encode("ascii"), tltype="list"))
 
 
 def arguments(case: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -244,6 +244,17 @@ class Proxy:
                 except OSError:
                     pass
 
+    def lead_to(self, port: int) -> None:
+        """Hangs up, and leads to another port from now on."""
+        self._target = port
+        for each in self._sockets - {self._listener}:
+            self._sockets.discard(each)
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            each.close()
+
     def __enter__(self) -> Proxy:
         return self
 

@@ -11,7 +11,9 @@ import random
 import struct
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
@@ -19,15 +21,28 @@ from redis_ratelimit import Window
 
 from .fixtures import LIBRARIES, make
 
-#: The clock reading in seconds, and what was spent; a quantity of 0 ends the list.
-RECORD = struct.Struct("<dq")
+#: The readings of the monotonic and of the wall clock in seconds, and what was spent; a quantity of 0 ends the list.
+RECORD = struct.Struct("<ddq")
 RECORDS = 1 << 18
 
+#: How many calls a second there are at a reading of the monotonic clock.
+Pace = Callable[[float], float]
 
-def read(path: str) -> list[tuple[float, int]]:
+
+#: What a call raises that may be tried again: READONLY comes from a server that has just become a replica.
+NOT_NOW = redis_ratelimit.Busy, import_module(f"{LIBRARIES[0]}.exceptions").ReadOnlyError
+
+
+class Spent(NamedTuple):
+    at: float
+    wall: float
+    quantity: int
+
+
+def read(path: str) -> list[Spent]:
     with open(path, "rb") as file:
-        records = list(RECORD.iter_unpack(file.read()))
-    return [record for record in records if record[1]]
+        records = [Spent(*record) for record in RECORD.iter_unpack(file.read())]
+    return [record for record in records if record.quantity]
 
 
 class Book:
@@ -37,11 +52,11 @@ class Book:
             self._map = mmap.mmap(file.fileno(), 0)
         self._count = 0
         self._thread = threading.get_ident()
-        self._at = 0.0
+        self._at = self._wall_at = 0.0
         self._take = leases.take
-        self._clock = leases.monotonic
+        self._clock, self._wall = leases.monotonic, leases.wall
         self._is_taking = False
-        leases.monotonic, leases.take = self._look, self._watch
+        leases.monotonic, leases.wall, leases.take = self._look, self._look_at_the_wall, self._watch
 
     def _watch(self, *words: Any, **options: Any) -> Any:
         self._is_taking = True
@@ -57,46 +72,64 @@ class Book:
             self._at = now
         return now
 
+    def _look_at_the_wall(self) -> float:
+        now: float = self._wall()
+        if self._is_taking and threading.get_ident() == self._thread:
+            self._wall_at = now
+        return now
+
     def spent(self, quantity: int) -> None:
-        RECORD.pack_into(self._map, self._count * RECORD.size, self._at, quantity)
+        RECORD.pack_into(self._map, self._count * RECORD.size, self._at, self._wall_at, quantity)
         self._count += 1
+
+
+def wait(chance: random.Random, pace: Pace) -> float:
+    """How long it is to the next call; not longer than a moment, as the pace may change."""
+    per_second = pace(time.monotonic())
+    return min(chance.expovariate(per_second), 0.1) if per_second else 0.0
 
 
 def quantity(chance: random.Random) -> int:
     return chance.choice([1, 1, 1, 1, 1, 1, 1, 2, 3])
 
 
-def spend(port: int, path: str, window: Window, lease: int, per_second: float, until: float) -> None:
+def spend(port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
     limiter = redis_ratelimit.Limiter(make(LIBRARIES[0], port=port), unreachable="deny", deadline=0.5)
     chance = random.Random()
     with limiter.local("proof", window, lease=lease) as local:
         book = Book(path, local._leases)
         while time.monotonic() < until:
+            if not pace(time.monotonic()):
+                time.sleep(0.01)
+                continue
             asked = quantity(chance)
             try:
                 if local.take(asked).allowed:
                     book.spent(asked)
-            except redis_ratelimit.Busy:
+            except NOT_NOW:
                 pass
-            time.sleep(chance.expovariate(per_second))
+            time.sleep(wait(chance, pace))
 
 
-def spend_soon(port: int, path: str, window: Window, lease: int, per_second: float, until: float) -> None:
-    asyncio.run(_spend_soon(port, path, window, lease, per_second, until))
+def spend_soon(port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
+    asyncio.run(_spend_soon(port, path, window, lease, pace, until))
 
 
-async def _spend_soon(port: int, path: str, window: Window, lease: int, per_second: float, until: float) -> None:
+async def _spend_soon(port: int, path: str, window: Window, lease: int, pace: Pace, until: float) -> None:
     client = make(LIBRARIES[0], ".asyncio", port=port)
     limiter = redis_ratelimit.asyncio.Limiter(client, unreachable="deny", deadline=0.5)
     chance = random.Random()
     async with limiter.local("proof", window, lease=lease) as local:
         book = Book(path, local._leases)
         while time.monotonic() < until:
+            if not pace(time.monotonic()):
+                await asyncio.sleep(0.01)
+                continue
             asked = quantity(chance)
             try:
                 if (await local.take(asked)).allowed:
                     book.spent(asked)
-            except redis_ratelimit.Busy:
+            except NOT_NOW:
                 pass
-            await asyncio.sleep(chance.expovariate(per_second))
+            await asyncio.sleep(wait(chance, pace))
     await limiter.aclose()

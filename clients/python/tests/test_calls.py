@@ -22,12 +22,11 @@ from redis_ratelimit import (
     Reply,
     TopKey,
     Window,
-    headers,
     semaphore,
 )
-from redis_ratelimit.limits import milliseconds
+from redis_ratelimit.parameters import milliseconds
 
-from .fixtures import CASES, HEADERS, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make
+from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make
 
 errors = import_module(f"{LIBRARIES[0]}.exceptions")
 ConnectionError = errors.ConnectionError
@@ -486,25 +485,3 @@ class OutOfReach(unittest.TestCase):
             lambda limiter: limiter.held("k"),
         ):
             self.assertRaises(ConnectionError, self.ask, ConnectionError(), "allow", call)
-
-
-class Headers(unittest.TestCase):
-    def test_each_reply_gives_the_headers_of_its_case(self) -> None:
-        def reply(fields: dict[str, Any]) -> Reply:
-            fields = dict(fields)
-            if "answers" in fields:
-                fields["answers"] = tuple(map(reply, fields["answers"]))
-                return redis_ratelimit.AllReply(**fields)
-            return Reply(**fields)
-
-        for case in HEADERS:
-            with self.subTest(case=case):
-                found = headers(reply(case["reply"]), [limit(each) for each in case["limits"]], case.get("names", ()))
-                self.assertEqual(found, case["headers"])
-
-    def test_each_kind_can_be_left_out(self) -> None:
-        reply = Reply(1, 5, 0, 1500, 2000)
-        self.assertEqual(headers(reply, standard=False, x_ratelimit=False), {"Retry-After": "2"})
-        self.assertEqual(headers(reply, Rate(4, 1, timedelta(seconds=2)), "a")["RateLimit-Policy"], '"a";q=5;w=10')
-        with self.assertRaisesRegex(ValueError, "printable ASCII"):
-            headers(reply, names="ä")

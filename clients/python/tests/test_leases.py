@@ -421,6 +421,25 @@ class InTheProcess(unittest.TestCase):
         self.assertLessEqual(most_in_a_period(spent, period), limit)
         return sum(quantity for _, quantity in spent)
 
+    def test_a_settlement_that_is_refused_gives_back_nothing_that_was_spent(self) -> None:
+        process = self.process()
+        self.assertTrue(process.take(3).allowed)
+        plan = process.leases.plan()
+        assert plan is not None
+        # Such as by a server that has just become a replica. Its reservation is known to the new master.
+        process.leases.answered(plan, [Exception("READONLY") for _ in plan.commands])
+        for _ in range(3):
+            self.clock.now += 0.2
+            process.exchange()
+        self.assertEqual((process.model.counted(), process.model.hold()), (3, 0))
+        # One that is refused for as long as the server may know it is not asked for any more: it has lapsed.
+        self.assertTrue(process.take(3).allowed)
+        for _ in range(20):
+            if (plan := process.leases.plan()) is not None:
+                process.leases.answered(plan, [Exception("READONLY") for _ in plan.commands])
+            self.clock.now += 0.2
+        self.assertTrue(process.leases.is_settled)
+
 
 class Answering(unittest.TestCase):
     """How the limiters carry it."""

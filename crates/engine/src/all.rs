@@ -14,34 +14,41 @@ use super::decision::{Decision, Verdict};
 #[derive(Debug, Default)]
 pub struct Choices {
     group: usize,
-    has_choice: bool,
     /// Whether some group before this one has no choice.
     denied: bool,
     begun: bool,
+    /// The groups that have a choice, in their order.
+    with_choice: Vec<usize>,
 }
 
 impl Choices {
     /// Whether the next limit is the choice of its group. Groups are numbered in their order.
     pub fn next(&mut self, group: usize, verdict: Verdict, shadow: bool) -> bool {
         if self.begun && group != self.group {
-            self.denied |= !self.has_choice;
-            self.has_choice = false;
+            self.denied |= !self.has_choice(self.group);
         }
         (self.begun, self.group) = (true, group);
-        let is_choice = !self.has_choice && (shadow || verdict.allowed());
-        self.has_choice |= is_choice;
+        let is_choice = (shadow || verdict.allowed()) && !self.has_choice(group);
+        if is_choice {
+            self.with_choice.push(group);
+        }
         is_choice
+    }
+
+    /// Whether one of the limits of this group so far is its choice.
+    pub fn has_choice(&self, group: usize) -> bool {
+        self.with_choice.binary_search(&group).is_ok()
     }
 
     /// Whether the call is allowed, after all of its limits.
     pub fn allowed(&self) -> bool {
-        !self.denied && (self.has_choice || !self.begun)
+        !self.denied && (!self.begun || self.has_choice(self.group))
     }
 }
 
 /// One limit of a call over several.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct PartDecision {
     /// What it decided, as the call leaves it.
     pub decision: Decision,
     /// How much was asked of it; 0 where it only looks, or only checks.
@@ -56,7 +63,7 @@ pub struct Share {
 
 /// The answer of all limits together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Together {
+pub struct WholeReply {
     /// 0 allowed, 1 denied, 2 denied only because others hold.
     pub limited: u64,
     /// The limit that decides, counted from 0.
@@ -66,18 +73,18 @@ pub struct Together {
 }
 
 /// Puts the answer of a call over `shares` together; `allowed` is what it was before a denial was counted.
-pub fn together(shares: &[Share], allowed: bool) -> Together {
+pub fn together(shares: &[PartDecision], allowed: bool) -> WholeReply {
     if allowed {
         let choices = || shares.iter().enumerate().filter(|(_, share)| share.choice);
         let all_shadows = choices().all(|(_, share)| share.shadow);
         let enforced = choices().filter(|(_, share)| all_shadows || !share.shadow);
         let decides = enforced.min_by_key(|(_, share)| room(share)).map_or(0, |(at, _)| at);
-        return Together { limited: 0, decides, retry_after_us: None };
+        return WholeReply { limited: 0, decides, retry_after_us: None };
     }
     // The first of the longest: `min_by_key` takes the first of equals.
     let longest = speakers(shares).min_by_key(|(_, share, _)| std::cmp::Reverse(wait(share)));
     let all_held = speakers(shares).all(|(_, _, held)| held);
-    Together {
+    WholeReply {
         limited: if all_held { 2 } else { 1 },
         decides: longest.map_or(0, |(at, ..)| at),
         retry_after_us: longest.and_then(|(_, share, _)| share.decision.verdict.retry_after_us()),
@@ -86,7 +93,7 @@ pub fn together(shares: &[Share], allowed: bool) -> Together {
 
 /// Of each group that denies, the limit that speaks for it: the first of those with the shortest wait. With it, where it
 /// stands among all, and whether the group is denied only because others hold.
-pub fn speakers(shares: &[Share]) -> impl Iterator<Item = (usize, &Share, bool)> {
+pub fn speakers(shares: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDecision, bool)> {
     let groups =
         shares.chunk_by(|one, other| one.group == other.group).scan(0usize, |begin, group| {
             let first = *begin;
@@ -94,7 +101,7 @@ pub fn speakers(shares: &[Share]) -> impl Iterator<Item = (usize, &Share, bool)>
             Some((first, group))
         });
     groups.filter_map(|(first, group)| {
-        let denies = |share: &Share| !share.shadow && !share.decision.verdict.allowed();
+        let denies = |share: &PartDecision| !share.shadow && !share.decision.verdict.allowed();
         if !group.iter().all(denies) {
             return None;
         }
@@ -105,7 +112,7 @@ pub fn speakers(shares: &[Share]) -> impl Iterator<Item = (usize, &Share, bool)>
 }
 
 /// How many more such calls there is room for; limits of which nothing was asked come last.
-fn room(share: &Share) -> (bool, u64) {
+fn room(share: &PartDecision) -> (bool, u64) {
     match share.decision.remaining.checked_div(share.quantity) {
         Some(calls) => (false, calls),
         None => (true, 0),
@@ -113,7 +120,7 @@ fn room(share: &Share) -> (bool, u64) {
 }
 
 /// The wait of a denied share; never is the longest.
-fn wait(share: &Share) -> (bool, u64) {
+fn wait(share: &PartDecision) -> (bool, u64) {
     match share.decision.verdict.retry_after_us() {
         Some(us) => (false, us),
         None => (true, 0),
@@ -125,13 +132,13 @@ mod tests {
     use super::super::decision::Obstacle;
     use super::*;
 
-    fn share(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> Share {
+    fn share(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
         let decision = Decision { verdict, limit: 100, remaining, reset_after_us: 0 };
-        Share { decision, quantity, shadow, group: 0, choice: false }
+        PartDecision { decision, quantity, shadow, group: 0, choice: false }
     }
 
     /// The answer where these limits stand in groups of so many.
-    fn together_in(groups: &[usize], mut shares: Vec<Share>, allowed: bool) -> Together {
+    fn together_in(groups: &[usize], mut shares: Vec<PartDecision>, allowed: bool) -> WholeReply {
         let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
         let mut choices = Choices::default();
         for (share, group) in shares.iter_mut().zip(numbers) {
@@ -143,7 +150,7 @@ mod tests {
     }
 
     /// The same where each limit is a group by itself.
-    fn alone(shares: Vec<Share>, allowed: bool) -> Together {
+    fn alone(shares: Vec<PartDecision>, allowed: bool) -> WholeReply {
         together_in(&vec![1; shares.len()], shares, allowed)
     }
 
@@ -167,7 +174,7 @@ mod tests {
             (vec![share(YES, 9, 1, true), share(Verdict::Never, 0, 1, true)], 1),
         ] {
             let answer = alone(shares.clone(), true);
-            let expected = Together { limited: 0, decides, retry_after_us: None };
+            let expected = WholeReply { limited: 0, decides, retry_after_us: None };
             assert_eq!(answer, expected, "{shares:?}");
         }
     }
@@ -203,7 +210,7 @@ mod tests {
             ),
         ] {
             let answer = alone(shares.clone(), false);
-            let expected = Together { limited, decides, retry_after_us };
+            let expected = WholeReply { limited, decides, retry_after_us };
             assert_eq!(answer, expected, "{shares:?}");
         }
     }
@@ -265,7 +272,7 @@ mod tests {
             ),
             (&[2], vec![share(denied(5, counted), 0, 1, true), share(YES, 1, 1, false)], 0),
         ] {
-            let expected = Together { limited: 0, decides, retry_after_us: None };
+            let expected = WholeReply { limited: 0, decides, retry_after_us: None };
             assert_eq!(together_in(groups, shares.clone(), true), expected, "{shares:?}");
         }
     }
@@ -290,7 +297,7 @@ mod tests {
             // A group with a shadow denies nothing.
             (&[1, 2], vec![no(6), no(9), share(Verdict::Never, 0, 1, true)], 1, 0, Some(6)),
         ] {
-            let expected = Together { limited, decides, retry_after_us };
+            let expected = WholeReply { limited, decides, retry_after_us };
             assert_eq!(together_in(groups, shares.clone(), false), expected, "{shares:?}");
         }
     }

@@ -78,12 +78,12 @@ pub struct Series {
     /// What the wall shows where one of them begins, in seconds after midnight on 1 January 1970.
     pub start_s: i64,
     /// How far apart they are.
-    pub step: Step,
+    pub step: Spacing,
 }
 
 /// How far apart two windows are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Spacing {
     /// Seconds that pass.
     Seconds(i64),
     /// Days on the wall.
@@ -198,7 +198,7 @@ impl Anchor {
             return Err(unfit);
         }
         let start_s = day.saturating_mul(DAY_S).saturating_add(self.second.into());
-        Ok(Series { start_s, step: Step::of(period, kind) })
+        Ok(Series { start_s, step: Spacing::of(period, kind) })
     }
 }
 
@@ -304,18 +304,18 @@ impl Day {
     }
 }
 
-impl Step {
-    fn of(period: Period, kind: PeriodKind) -> Step {
+impl Spacing {
+    fn of(period: Period, kind: PeriodKind) -> Spacing {
         const DAY_MS: u64 = 86_400_000;
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         match (period.length(), period.unit()) {
-            (Length::Months(months), _) => Step::Months(months.into()),
-            (Length::Ms(ms), Unit::Day | Unit::Week) => Step::Days(signed(ms / DAY_MS)),
+            (Length::Months(months), _) => Spacing::Months(months.into()),
+            (Length::Ms(ms), Unit::Day | Unit::Week) => Spacing::Days(signed(ms / DAY_MS)),
             // Seconds that are a day or a week.
             (Length::Ms(ms), _) if matches!(kind, PeriodKind::Day | PeriodKind::Week) => {
-                Step::Days(signed(ms / DAY_MS))
+                Spacing::Days(signed(ms / DAY_MS))
             }
-            (Length::Ms(ms), _) => Step::Seconds(signed(ms / 1_000)),
+            (Length::Ms(ms), _) => Spacing::Seconds(signed(ms / 1_000)),
         }
     }
 }
@@ -414,6 +414,7 @@ mod tests {
             ("sun@09:00@09:00", Syntax),
             ("sunday", Syntax),
             ("su", Syntax),
+            ("so", Syntax),
             ("abc", Syntax),
             ("first", Syntax),
             ("9:00", Syntax),
@@ -429,6 +430,7 @@ mod tests {
             ("0", Syntax),
             ("00", Syntax),
             ("01", Syntax),
+            ("015", Syntax),
             ("32", Syntax),
             ("-1", Syntax),
             ("+1", Syntax),
@@ -439,6 +441,7 @@ mod tests {
             ("04/06", Syntax),
             ("ab-cd", Syntax),
             ("00-01", NoSuchDay),
+            ("00-10", NoSuchDay),
             ("01-00", NoSuchDay),
             ("13-01", NoSuchDay),
             ("02-30", NoSuchDay),
@@ -446,6 +449,7 @@ mod tests {
             ("06-31@09:00", NoSuchDay),
             ("2026-02-29", NoSuchDay),
             ("2100-02-29", NoSuchDay),
+            ("2100-02-29@09:00", NoSuchDay),
             ("2026-02-30", NoSuchDay),
             ("2026-13-01", NoSuchDay),
             ("1969-12-31", Syntax),
@@ -486,9 +490,27 @@ mod tests {
                 assert!(!unfit.periods().is_empty() && unfit.anchors().ends_with("first"));
             }
         }
-        let period = Period::parse(b"1d").unwrap();
-        let unfit = Anchor::parse(b"sun").unwrap().series(period).unwrap_err();
-        assert_eq!((unfit.periods(), unfit.anchors()), ("1w", "HH:MM, YYYY-MM-DD or first"));
+        let (day, week) = ("1d", "1w");
+        let (month, year) = ("1mo, or Nmo where N divides 12", "1y, or Nmo where N divides 12");
+        let units = "a period in s, min, h, d, w, mo or y";
+        for (period, anchor, periods, anchors) in [
+            ("1d", "sun", week, "HH:MM, YYYY-MM-DD or first"),
+            ("2w", "sun", week, "YYYY-MM-DD or first"),
+            ("2d", "09:00", day, "YYYY-MM-DD or first"),
+            ("86400000ms", "09:00", day, "first"),
+            ("1w", "09:00", day, "a weekday, YYYY-MM-DD or first"),
+            ("1mo", "09:00", day, "a day of the month, MM-DD, YYYY-MM-DD or first"),
+            ("1d", "15", month, "HH:MM, YYYY-MM-DD or first"),
+            ("1y", "15", month, "MM-DD, YYYY-MM-DD or first"),
+            ("2y", "04-06", year, "YYYY-MM-DD or first"),
+            ("1w", "04-06", year, "a weekday, YYYY-MM-DD or first"),
+            ("500ms", "2026-11-02", units, "first"),
+            ("60000ms", "2026-11-02@09:00", units, "first"),
+        ] {
+            let period = Period::parse(period.as_bytes()).unwrap();
+            let unfit = Anchor::parse(anchor.as_bytes()).unwrap().series(period).unwrap_err();
+            assert_eq!((unfit.periods(), unfit.anchors()), (periods, anchors), "{anchor}");
+        }
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! Windows of the calendar: minutes, hours, days, weeks, months and years as the clock on the wall of a time
 //! zone shows them. The rules of the zones are those of the IANA database that the crate jiff carries.
 
-use super::anchor::{Anchor, Series, Step, Unfit};
+use super::anchor::{Anchor, Series, Spacing, Unfit};
 use super::decimal::Text;
 use super::period::{Length, Period, Unit};
 use jiff::civil::{DateTime, Time};
@@ -318,7 +318,7 @@ impl Division {
 
 /// The window of a series that holds `now`. Where clocks skip a whole day, a window may be empty: then it is none.
 fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
-    if let Step::Seconds(seconds) = series.step {
+    if let Spacing::Seconds(seconds) = series.step {
         let anchor = first_shown(zone, shown(series.start_s)?)?.as_second();
         let since = now.as_second().checked_sub(anchor)?.checked_rem_euclid(seconds)?;
         let start = now.as_second().checked_sub(since)?;
@@ -348,29 +348,29 @@ fn shown(second: i64) -> Option<DateTime> {
 
 /// What the wall shows at the start of window `number`; that of the anchor is 0. Each is counted from the anchor, so a day
 /// that a shorter month lacks comes back in the next.
-fn on_wall(start: DateTime, step: Step, number: i64) -> Option<DateTime> {
+fn on_wall(start: DateTime, step: Spacing, number: i64) -> Option<DateTime> {
     let since = |step: i64| number.checked_mul(step);
     let span = match step {
-        Step::Seconds(seconds) => Span::new().try_seconds(since(seconds)?),
-        Step::Days(days) => Span::new().try_days(since(days)?),
-        Step::Months(months) => Span::new().try_months(since(months)?),
+        Spacing::Seconds(seconds) => Span::new().try_seconds(since(seconds)?),
+        Spacing::Days(days) => Span::new().try_days(since(days)?),
+        Spacing::Months(months) => Span::new().try_months(since(months)?),
     };
     start.checked_add(span.ok()?).ok()
 }
 
 /// The number of the window in which the wall shows `wall`, or one of its neighbours'.
-fn guess(start: DateTime, step: Step, wall: DateTime) -> Option<i64> {
+fn guess(start: DateTime, step: Spacing, wall: DateTime) -> Option<i64> {
     let second = |wall: DateTime| Some(Offset::UTC.to_timestamp(wall).ok()?.as_second());
     let month = |wall: DateTime| {
         i64::from(wall.year()).checked_mul(12)?.checked_add(i64::from(wall.month()))
     };
     let (since, step) = match step {
-        Step::Seconds(seconds) => (second(wall)?.checked_sub(second(start)?)?, seconds),
-        Step::Days(days) => {
+        Spacing::Seconds(seconds) => (second(wall)?.checked_sub(second(start)?)?, seconds),
+        Spacing::Days(days) => {
             let seconds = days.checked_mul(DAY_S.into())?;
             (second(wall)?.checked_sub(second(start)?)?, seconds)
         }
-        Step::Months(months) => (month(wall)?.checked_sub(month(start)?)?, months),
+        Spacing::Months(months) => (month(wall)?.checked_sub(month(start)?)?, months),
     };
     since.checked_div_euclid(step)
 }

@@ -17,7 +17,7 @@ use std::hash::BuildHasher;
 
 /// How often a key occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Count {
+pub struct HeavyCount {
     /// At least as often as it did.
     pub count: u64,
     /// By at most how much `count` is too large.
@@ -26,7 +26,7 @@ pub struct Count {
 
 /// What is counted: a name in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key<'k> {
+pub struct HeavyKey<'k> {
     /// The number of the database.
     pub db: i32,
     /// Its name.
@@ -34,7 +34,7 @@ pub struct Key<'k> {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct HeavyEntry {
     db: i32,
     name: Vec<u8>,
     hash: u64,
@@ -42,9 +42,9 @@ struct Entry {
     over: u64,
 }
 
-impl Entry {
-    fn key(&self) -> Key<'_> {
-        Key { db: self.db, name: &self.name }
+impl HeavyEntry {
+    fn key(&self) -> HeavyKey<'_> {
+        HeavyKey { db: self.db, name: &self.name }
     }
 }
 
@@ -52,7 +52,7 @@ impl Entry {
 #[derive(Debug)]
 pub struct Summary {
     most: usize,
-    entries: Vec<Entry>,
+    entries: Vec<HeavyEntry>,
     /// Places of entries by the hash of their key, so that a key that takes the place of another allocates nothing. The
     /// hash has a secret: clients choose keys.
     by_hash: HashTable<usize>,
@@ -73,13 +73,13 @@ impl Summary {
         }
     }
 
-    fn find(&self, key: Key, hash: u64) -> Option<usize> {
+    fn find(&self, key: HeavyKey, hash: u64) -> Option<usize> {
         let is_it = |at: &usize| self.entries.get(*at).is_some_and(|entry| entry.key() == key);
         self.by_hash.find(hash, is_it).copied()
     }
 
     /// Counts an occurrence of `key`.
-    pub fn add(&mut self, key: Key) {
+    pub fn add(&mut self, key: HeavyKey) {
         let hash = self.secret.hash_one(key);
         let found = self.find(key, hash).and_then(|at| self.entries.get_mut(at));
         if let Some(entry) = found {
@@ -88,8 +88,8 @@ impl Summary {
         }
         if self.entries.len() < self.most {
             let at = self.entries.len();
-            let Key { db, name } = key;
-            self.entries.push(Entry { db, name: name.into(), hash, count: 1, over: 0 });
+            let HeavyKey { db, name } = key;
+            self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, over: 0 });
             self.note(hash, at);
             self.least.push(Reverse((1, at)));
             return;
@@ -132,17 +132,17 @@ impl Summary {
     }
 
     /// How often `key` occurred, where `least` is [`Summary::least`].
-    fn estimate(&self, key: Key, least: u64) -> Count {
+    fn estimate(&self, key: HeavyKey, least: u64) -> HeavyCount {
         let hash = self.secret.hash_one(key);
         match self.find(key, hash).and_then(|at| self.entries.get(at)) {
-            Some(entry) => Count { count: entry.count, over: entry.over },
-            None => Count { count: least, over: least },
+            Some(entry) => HeavyCount { count: entry.count, over: entry.over },
+            None => HeavyCount { count: least, over: least },
         }
     }
 }
 
 /// A key among the heaviest.
-pub type Heavy = (i32, Box<[u8]>, Count);
+pub type Heavy = (i32, Box<[u8]>, HeavyCount);
 
 /// How long a generation lasts, in microseconds: 10 minutes.
 pub const GENERATION_US: u64 = 600_000_000;
@@ -164,7 +164,7 @@ impl Recent {
     }
 
     /// Counts an occurrence of `key` at `now_us`.
-    pub fn add(&mut self, key: Key, now_us: u64) {
+    pub fn add(&mut self, key: HeavyKey, now_us: u64) {
         self.turn(now_us);
         self.now.add(key);
     }
@@ -172,7 +172,7 @@ impl Recent {
     /// The heaviest keys at `now_us`, the heaviest first.
     pub fn heaviest(&mut self, now_us: u64, most: usize) -> Vec<Heavy> {
         self.turn(now_us);
-        let is_new = |entry: &&Entry| {
+        let is_new = |entry: &&HeavyEntry| {
             let hash = self.now.secret.hash_one(entry.key());
             self.now.find(entry.key(), hash).is_none()
         };
@@ -184,7 +184,7 @@ impl Recent {
                 let before = self.before.estimate(entry.key(), least.1);
                 let count = now.count.saturating_add(before.count);
                 let over = now.over.saturating_add(before.over);
-                (entry.db, entry.name.as_slice().into(), Count { count, over })
+                (entry.db, entry.name.as_slice().into(), HeavyCount { count, over })
             })
             .collect();
         heavy.sort_by(|one, other| {
@@ -221,8 +221,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn named(name: &[u8]) -> Key<'_> {
-        Key { db: 0, name }
+    fn named(name: &[u8]) -> HeavyKey<'_> {
+        HeavyKey { db: 0, name }
     }
 
     proptest! {
@@ -245,7 +245,7 @@ mod tests {
             prop_assert!(summary.entries.len() <= most);
             prop_assert!(summary.least.len() == summary.entries.len());
             for (key, times) in &exact {
-                let Count { count, over } = summary.estimate(named(&[*key]), summary.least());
+                let HeavyCount { count, over } = summary.estimate(named(&[*key]), summary.least());
                 prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");
                 if times * most as u64 > keys.len() as u64 {
                     let hash = summary.secret.hash_one(named(&[*key]));
@@ -264,7 +264,7 @@ mod tests {
                 now_us += step_us;
                 recent.add(named(&[key]), now_us);
                 seen.push((key, now_us));
-                for (_, key, Count { count, over }) in recent.heaviest(now_us, 64) {
+                for (_, key, HeavyCount { count, over }) in recent.heaviest(now_us, 64) {
                     let within = |us: u64| {
                         let young = |(other, at): &&(u8, u64)| *other == key[0] && now_us - at < us;
                         seen.iter().filter(young).count() as u64

@@ -27,11 +27,11 @@ pub trait Leases {
 
 /// Leases in a sorted list: for the few that most keys hold.
 #[derive(Debug, Default)]
-pub struct Listed {
+pub struct SortedLeases {
     leases: Vec<Lease>,
 }
 
-impl Listed {
+impl SortedLeases {
     /// Adds a lease.
     pub fn add(&mut self, lease: Lease) {
         let at = self.leases.partition_point(|other| *other <= lease);
@@ -56,15 +56,15 @@ impl Listed {
     }
 }
 
-impl FromIterator<Lease> for Listed {
-    fn from_iter<T: IntoIterator<Item = Lease>>(leases: T) -> Listed {
+impl FromIterator<Lease> for SortedLeases {
+    fn from_iter<T: IntoIterator<Item = Lease>>(leases: T) -> SortedLeases {
         let mut leases: Vec<Lease> = leases.into_iter().collect();
         leases.sort_unstable();
-        Listed { leases }
+        SortedLeases { leases }
     }
 }
 
-impl Leases for Listed {
+impl Leases for SortedLeases {
     fn total(&self) -> u128 {
         self.leases.iter().map(|lease| u128::from(lease.quantity)).sum()
     }

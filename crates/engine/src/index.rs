@@ -14,7 +14,7 @@
 
 use super::ban::Ban;
 use super::calendar::Zones;
-use super::held::{FirstEnd, Lease, Leases, Listed};
+use super::held::{FirstEnd, Lease, Leases, SortedLeases};
 use super::reservation::{Member, Reservation, Sight};
 use super::store::Reservations;
 use foldhash::quality::RandomState;
@@ -53,7 +53,7 @@ struct Node {
     sum: u128,
 }
 
-/// On which side of a node a subtree hangs.
+/// On which side of its parent a subtree is.
 #[derive(Clone, Copy)]
 enum Side {
     Left,
@@ -214,7 +214,7 @@ impl Index {
             Some(place) => *place = Some(node),
             None => self.nodes.push(Some(node)),
         }
-        self.hang(slot);
+        self.insert_node(slot);
         let key = (one.gone_us, slot);
         if self.key(self.first).is_none_or(|first| key < first) {
             self.first = slot;
@@ -225,9 +225,9 @@ impl Index {
         true
     }
 
-    /// Hangs a node without children into the tree: in the place of the first node on its way that has a lower priority,
+    /// Inserts a node without children into the tree, in the place of the first node on its way that has a lower priority,
     /// whose subtree it parts. That is a small one but for one in log n.
-    fn hang(&mut self, slot: Slot) {
+    fn insert_node(&mut self, slot: Slot) {
         let Some(new) = self.node(slot) else { return };
         let (key, priority, quantity) = ((new.end_us, slot), new.priority, new.sum);
         let (mut parent, mut at) = (None, self.root);
@@ -245,8 +245,8 @@ impl Index {
         self.set_child(parent, slot);
     }
 
-    /// Takes a node out of the tree: its children take its place.
-    fn unhang(&mut self, slot: Slot) {
+    /// Removes a node from the tree. Its children take its place.
+    fn remove_node(&mut self, slot: Slot) {
         let Some(old) = self.node(slot) else { return };
         let (key, quantity) = ((old.end_us, slot), u128::from(old.quantity));
         let (left, right) = (old.left, old.right);
@@ -279,7 +279,7 @@ impl Index {
         let found = by_id.find_entry(secret.hash_one(id), |slot| id_at(nodes, *slot) == id);
         let Ok(found) = found else { return false };
         let (slot, _) = found.remove();
-        self.unhang(slot);
+        self.remove_node(slot);
         if slot == self.first {
             self.first = self.outermost(Side::Left);
         }
@@ -378,7 +378,7 @@ impl Index {
     }
 
     /// The same as a list, as they are seen from now. O(n).
-    pub fn listed(&self, now_us: u64, zones: &mut Zones) -> Listed {
+    pub fn listed(&self, now_us: u64, zones: &mut Zones) -> SortedLeases {
         let mut sight = Sight::at(now_us, zones);
         let live = self.iter().filter(|one| one.live(now_us));
         live.map(|one| lease(&sight.seen(&one))).collect()
@@ -599,7 +599,7 @@ pub struct HeldIndex {
     /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
     lapsed_id: Option<Member>,
     /// The live leases, where some are from the future: those as ending one lease from now, written anew or not.
-    listed: Option<Listed>,
+    listed: Option<SortedLeases>,
 }
 
 /// A reservation that goes, and what takes its place: nothing where it has lapsed, itself where it is healed.

@@ -2,22 +2,22 @@
 //! looked at, which gives a plan; then written.
 //!
 //! ```text
-//! Call --judge--> Judged --grant | deny | count_denial | look--> Plan --apply-->
+//! KeyRequest --judge--> Judged --grant | deny | count_denial | look--> Plan --apply-->
 //!      may fail            may fail                                    cannot fail
 //! ```
 //!
-//! Each step consumes the one before. What is large stays in [`Call`], which the others borrow: moving it from step to
+//! Each step consumes the one before. What is large stays in [`KeyRequest`], which the others borrow: moving it from step to
 //! step costs as much as deciding.
 
 use super::ban::{Ban, Bans};
 use super::decision::{Decision, Manner, Quantity, Verdict};
 use super::event::{LAST_US, MAX_SUM};
-use super::held::{Leases, Listed};
+use super::held::{Leases, SortedLeases};
 use super::request::{Limit, Request, Reserve, WindowLimit};
 use super::reservation::{end_us, Id, Reservation};
 use super::store::{BanEdit, BucketKey, Change, Refused, Reservations, Store, WindowKey};
 use super::throttle::{Bucket, Next};
-use super::window::{decision, freed_at_us, verdict, Judgement, Tally, Use};
+use super::window::{decision, freed_at_us, verdict, UntimedVerdict, WindowCount, WindowUse};
 
 /// What a call may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Terms {
 
 /// A request and its key.
 #[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
-pub enum Call<'r, S: Store> {
+pub enum KeyRequest<'r, S: Store> {
     /// On a bucket.
     Bucket(BucketCall<'r, S>),
     /// On a window, or a semaphore.
@@ -74,7 +74,7 @@ pub struct WindowCall<'r, S: Store> {
     reserve: Option<&'r Reserve>,
     store: S,
     key: S::Window,
-    count: Tally,
+    count: WindowCount,
     bans: Bans,
     barred: bool,
 }
@@ -90,10 +90,10 @@ pub enum Judged<'c, 'r, S: Store> {
 /// What is to be written, and what the caller is told.
 pub struct Plan<'c, 'r, S: Store> {
     decision: Decision,
-    write: Write<'c, 'r, S>,
+    write: PlannedWrite<'c, 'r, S>,
 }
 
-enum Write<'c, 'r, S: Store> {
+enum PlannedWrite<'c, 'r, S: Store> {
     Nothing,
     Bucket(&'c mut BucketCall<'r, S>, Next),
     Window(&'c mut WindowCall<'r, S>, WindowWrite),
@@ -130,20 +130,20 @@ impl WindowWrite {
         WindowWrite { reserve: None, ban: BanEdit::Keep, clean: false, keep_ttl: true };
 }
 
-impl<'r, S: Store> Call<'r, S> {
+impl<'r, S: Store> KeyRequest<'r, S> {
     /// A request on a key that is yet to be read.
-    pub fn new(store: S, request: &'r Request) -> Call<'r, S> {
+    pub fn new(store: S, request: &'r Request) -> KeyRequest<'r, S> {
         let (window, reserve) = match &request.limit {
             Limit::Bucket(rate) => {
                 let (key, bucket) = (store.bucket(), Bucket::read(rate, None, store.now_us()));
-                return Call::Bucket(BucketCall { request, key, bucket });
+                return KeyRequest::Bucket(BucketCall { request, key, bucket });
             }
             Limit::Window(window) => (window, None),
             Limit::Reserve(window, reserve) => (window, Some(reserve)),
         };
-        let (key, count, bans) = (store.window(), Tally::default(), Bans::default());
+        let (key, count, bans) = (store.window(), WindowCount::default(), Bans::default());
         let barred = false;
-        Call::Window(WindowCall { request, window, reserve, store, key, count, bans, barred })
+        KeyRequest::Window(WindowCall { request, window, reserve, store, key, count, bans, barred })
     }
 
     /// Opens the key, reads it and judges the request. With `barred` others wait in line before it.
@@ -153,12 +153,12 @@ impl<'r, S: Store> Call<'r, S> {
     /// The key's own, [`Refused::Foreign`], [`Refused::Clock`], [`Refused::DebtTooLong`] and [`Refused::Duplicate`].
     pub fn judge(&mut self, barred: bool) -> Result<Judged<'_, 'r, S>, S::Error> {
         match self {
-            Call::Bucket(call) => {
+            KeyRequest::Bucket(call) => {
                 let barred = is_barred(call.request, barred);
                 let verdict = call.read(barred)?;
                 Ok(Judged::Bucket(call, verdict))
             }
-            Call::Window(call) => {
+            KeyRequest::Window(call) => {
                 call.barred = is_barred(call.request, barred);
                 let verdict = call.read()?;
                 Ok(Judged::Window(call, verdict))
@@ -202,23 +202,23 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if let Some(ban) = self.key.ban() {
             self.bans = Bans::at(Some(ban), moment.now_us());
         }
-        self.count = Tally::nothing(moment);
+        self.count = WindowCount::nothing(moment);
         if moment.counts() {
             self.count.count(&mut self.key.events())?;
         }
-        let judgement = self.used().judge(&self.request.ask, self.barred);
-        self.verdict(judgement)
+        let untimed = self.used().judge(&self.request.ask, self.barred);
+        self.verdict(untimed)
     }
 
-    fn used(&self) -> Use {
+    fn used(&self) -> WindowUse {
         let held = self.key.reservations().total();
-        Use { limit: self.window.limit, counted: self.count.counted(), held }
+        WindowUse { limit: self.window.limit, counted: self.count.counted(), held }
     }
 
-    /// The verdict of a judgement. Only a reservation tells what is held from what is counted.
-    fn verdict(&mut self, judgement: Judgement) -> Result<Verdict, S::Error> {
+    /// The verdict with its times. Only a reservation tells what is held from what is counted.
+    fn verdict(&mut self, untimed: UntimedVerdict) -> Result<Verdict, S::Error> {
         let (mut events, reservations) = self.key.split();
-        let verdict = verdict(&mut events, &self.count, reservations, judgement, self.barred)?;
+        let verdict = verdict(&mut events, &self.count, reservations, untimed, self.barred)?;
         let verdict = if self.reserve.is_none() { verdict.as_counted() } else { verdict };
         let takes = self.request.takes() && self.request.ask.manner != Manner::Force;
         Ok(if takes { verdict.closed_for(self.bans.left_us()) } else { verdict })
@@ -301,10 +301,10 @@ impl<'r, S: Store> WindowCall<'r, S> {
     /// When the request could be granted if nothing were held and nobody waited; `None` if never.
     fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
         match self.used().judge_alone(&self.request.ask) {
-            Judgement::Never => Ok(None),
-            Judgement::Allowed(_) => Ok(Some(self.open_at_us())),
-            Judgement::Wanting { need, .. } => {
-                let held = Listed::default();
+            UntimedVerdict::Never => Ok(None),
+            UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
+            UntimedVerdict::Wanting { need, .. } => {
+                let held = SortedLeases::default();
                 let freed_us = freed_at_us(&mut self.key.events(), &self.count, &held, need)?;
                 Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))
             }
@@ -405,7 +405,7 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     }
 
     /// What the window counts; `None` for a bucket.
-    pub fn count(&self) -> Option<&Tally> {
+    pub fn count(&self) -> Option<&WindowCount> {
         match self {
             Judged::Bucket(..) => None,
             Judged::Window(call, _) => Some(&call.count),
@@ -458,7 +458,7 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
             Judged::Bucket(call, verdict) => call.bucket.look(verdict),
             Judged::Window(call, verdict) => call.decision(verdict, None),
         };
-        Plan { decision, write: Write::Nothing }
+        Plan { decision, write: PlannedWrite::Nothing }
     }
 
     /// Grants an allowed call. `new_id` makes the id of a reservation that the caller did not name.
@@ -470,7 +470,7 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
         let (call, verdict) = match self {
             Judged::Bucket(call, verdict) => {
                 let (decision, next) = call.bucket.grant(&call.request.ask, verdict);
-                return Ok(Plan { decision, write: Write::Bucket(call, next) });
+                return Ok(Plan { decision, write: PlannedWrite::Bucket(call, next) });
             }
             Judged::Window(call, verdict) => (call, verdict),
         };
@@ -502,11 +502,11 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
                 let made = Made { id, quantity, lease_ms, end_us, gone_us, order_us };
                 let ban = call.ban_edit();
                 let write = WindowWrite { reserve: Some(made), ban, ..WindowWrite::USUAL };
-                return Ok(Plan { decision, write: Write::Window(call, write) });
+                return Ok(Plan { decision, write: PlannedWrite::Window(call, write) });
             }
         };
         let decision = call.decision(verdict, None);
-        Ok(Plan { decision, write: Write::Window(call, write) })
+        Ok(Plan { decision, write: PlannedWrite::Window(call, write) })
     }
 
     /// Denies a call: heals what a clock that went back left, and drops what lies in the way of every call. With `ban_ms` the
@@ -526,7 +526,7 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
                     None => call.bucket.deny(verdict),
                     Some(ms) => call.bucket.deny_and_ban(&call.request.ask, verdict, ms),
                 };
-                return Ok(Plan { decision, write: Write::Bucket(call, next) });
+                return Ok(Plan { decision, write: PlannedWrite::Bucket(call, next) });
             }
             Judged::Window(call, verdict) => (call, verdict),
         };
@@ -543,9 +543,9 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
         if heals && writes {
             call.plan(false)?;
             let write = WindowWrite { ban, ..WindowWrite::USUAL };
-            return Ok(Plan { decision, write: Write::Window(call, write) });
+            return Ok(Plan { decision, write: PlannedWrite::Window(call, write) });
         }
-        Ok(Plan { decision, write: Write::Nothing })
+        Ok(Plan { decision, write: PlannedWrite::Nothing })
     }
 
     /// Denies a call that counts though it is denied. With `ban_ms` the denial may close the key for so long.
@@ -562,12 +562,12 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
             ban = BanEdit::Put(began);
         }
         call.count.record(ask.quantity.wanted(), true, call.window.limit);
-        let judgement = call.used().judge(ask, call.barred);
+        let untimed = call.used().judge(ask, call.barred);
         call.plan(true)?;
-        let verdict = call.verdict(judgement)?;
+        let verdict = call.verdict(untimed)?;
         let decision = call.decision(verdict, None);
         let write = WindowWrite { ban, ..WindowWrite::USUAL };
-        Ok(Plan { decision, write: Write::Window(call, write) })
+        Ok(Plan { decision, write: PlannedWrite::Window(call, write) })
     }
 }
 
@@ -578,30 +578,30 @@ impl<S: Store> Plan<'_, '_, S> {
     }
 
     /// What the window counts after the call; `None` for a bucket, and where nothing is written.
-    pub fn count(&self) -> Option<&Tally> {
+    pub fn count(&self) -> Option<&WindowCount> {
         match &self.write {
-            Write::Window(call, _) => Some(&call.count),
-            Write::Bucket(..) | Write::Nothing => None,
+            PlannedWrite::Window(call, _) => Some(&call.count),
+            PlannedWrite::Bucket(..) | PlannedWrite::Nothing => None,
         }
     }
 
     /// The id of the reservation that a grant makes.
     pub fn id(&self) -> Option<&Id> {
         match &self.write {
-            Write::Window(_, WindowWrite { reserve: Some(made), .. }) => Some(&made.id),
-            Write::Window(..) | Write::Bucket(..) | Write::Nothing => None,
+            PlannedWrite::Window(_, WindowWrite { reserve: Some(made), .. }) => Some(&made.id),
+            PlannedWrite::Window(..) | PlannedWrite::Bucket(..) | PlannedWrite::Nothing => None,
         }
     }
 
     /// Writes and replicates what was planned; returns how many lapsed reservations were dropped.
     pub fn apply(self) -> usize {
         match self.write {
-            Write::Nothing => 0,
-            Write::Bucket(call, next) => {
+            PlannedWrite::Nothing => 0,
+            PlannedWrite::Bucket(call, next) => {
                 call.key.write(next);
                 0
             }
-            Write::Window(call, write) => call.write(write),
+            PlannedWrite::Window(call, write) => call.write(write),
         }
     }
 }

@@ -15,6 +15,7 @@
 
 pub mod all;
 pub mod anchor;
+pub mod attempt;
 pub mod ban;
 pub mod calendar;
 pub mod decimal;

@@ -40,7 +40,7 @@ const BUDGET_EACH_US: u64 = 20_000;
 /// What the lines keep for their owner.
 pub trait Parts {
     /// What waits.
-    type Call: Call;
+    type Call: LineCall;
     /// Ends one wait, once.
     type Handle;
     /// What a waiter is answered.
@@ -50,7 +50,7 @@ pub trait Parts {
 }
 
 /// What a line asks of a call that waits.
-pub trait Call: Clone {
+pub trait LineCall: Clone {
     /// The call's LEAVE: smaller ones stand before larger ones.
     fn leave(&self) -> u64;
     /// The id that the call will give to its reservation.
@@ -81,7 +81,7 @@ pub struct Lines<P: Parts> {
     refused_until_us: Option<u64>,
     /// When the timer fires that was started last.
     timer_us: Option<u64>,
-    turn: Option<Turn>,
+    turn: Option<TurnOfWork>,
     /// How far the wall clock was ahead of the one of all times here.
     ahead_us: u64,
     last_yield_us: u64,
@@ -129,13 +129,13 @@ pub enum Cause {
     Timer,
 }
 
-struct Turn {
+struct TurnOfWork {
     cause: Cause,
     began_us: u64,
 }
 
 /// What to do next in a line.
-pub enum Step<P: Parts> {
+pub enum Effect<P: Parts> {
     /// Write this to the key.
     Write(P::Write),
     /// Try the head, then tell [`Lines::denied`] or [`Lines::end`]. Where `is_overdue`, end its wait also if it is
@@ -158,7 +158,7 @@ pub enum Step<P: Parts> {
 }
 
 /// What to answer to a waiter when the server asks.
-pub enum Reply<P: Parts> {
+pub enum WaiterReply<P: Parts> {
     /// The wait was ended with this outcome.
     Ended {
         /// What waited.
@@ -328,19 +328,19 @@ impl<P: Parts> Lines<P> {
     }
 
     /// The server asks what to answer. `None` if it has asked before.
-    pub fn answered(&mut self, ticket: Ticket, now_us: u64) -> Option<Reply<P>> {
+    pub fn answered(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<P>> {
         let waiter = self.waiters.get_mut(&ticket)?;
         if std::mem::replace(&mut waiter.answered, true) {
             return None;
         }
         let call = waiter.call.clone();
         if let Some(outcome) = waiter.outcome.clone() {
-            return Some(Reply::Ended { call, outcome });
+            return Some(WaiterReply::Ended { call, outcome });
         }
         let (place, line) = (Arc::clone(&waiter.place), waiter.line);
         let was_head = self.head(line).is_some_and(|(head, _)| head == ticket);
         self.step_out(ticket, now_us);
-        Some(Reply::Unblocked { call, place, was_head })
+        Some(WaiterReply::Unblocked { call, place, was_head })
     }
 
     /// The server has let go of the client: nothing more is heard of this waiter.
@@ -381,7 +381,7 @@ impl<P: Parts> Lines<P> {
                 }
             }
         }
-        self.turn = Some(Turn { cause, began_us: now_us });
+        self.turn = Some(TurnOfWork { cause, began_us: now_us });
     }
 
     /// Whether the turn's budget leaves time for another step.
@@ -468,26 +468,26 @@ impl<P: Parts> Lines<P> {
     /// What to do next in a line at `now_us`; `None` where nothing is due. A head that could be had is granted before
     /// those behind it whose time is up are dismissed. Without `may_write` only waiters whose time is up are
     /// dismissed.
-    pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<Step<P>> {
+    pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<Effect<P>> {
         let line = self.lines.get_mut(&id)?;
         let overdue = line.deadlines.first().copied().filter(|(due_us, _)| *due_us <= now_us);
         if may_write {
             if let Some(write) = line.writes.pop_front() {
                 self.schedule(id);
-                return Some(Step::Write(write));
+                return Some(Effect::Write(write));
             }
             let untried = overdue.is_some_and(|(due_us, _)| line.denied_us < Some(due_us));
             if line.try_us <= now_us || untried {
                 if let Some((_, ticket)) = line.order.first().copied() {
                     let waiter = self.waiters.get(&ticket)?;
                     let is_overdue = waiter.deadline_us.is_some_and(|due_us| due_us <= now_us);
-                    return Some(Step::Try { ticket, call: waiter.call.clone(), is_overdue });
+                    return Some(Effect::Try { ticket, call: waiter.call.clone(), is_overdue });
                 }
             }
         }
         let (_, ticket) = overdue?;
         let call = self.waiters.get(&ticket)?.call.clone();
-        Some(Step::Dismiss { ticket, call })
+        Some(Effect::Dismiss { ticket, call })
     }
 
     /// Leaves a line for now. What is still due there comes after all that is due elsewhere.

@@ -17,12 +17,13 @@
 //! assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
 //! ```
 
+use crate::attempt::{attempt, Attempt, AttemptTerms};
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
 use crate::event::{score, Event, LAST_US};
 use crate::expiry::GRACE_MS;
-use crate::held::Listed;
+use crate::held::SortedLeases;
 use crate::index::{HeldIndex, Index};
 use crate::judge::{self, Mode, Terms};
 use crate::request::{Limit, Request, Reserve, WindowLimit};
@@ -31,7 +32,7 @@ use crate::rule::{Moment, Rule, RuleText};
 use crate::settle::{self, Applied};
 use crate::store::{BucketKey, Change, Entries, Refused, Reservations, Store, WindowKey};
 use crate::throttle::{Bucket, Next, Rate, Stored};
-use crate::window::{Edit, Tally};
+use crate::window::{Edit, WindowCount};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
@@ -161,14 +162,14 @@ struct Set {
 
 /// What lies under a key.
 #[derive(Debug)]
-enum Value {
+enum MemoryValue {
     Bucket(Stored),
     Window(Set),
 }
 
 #[derive(Debug)]
-struct Entry {
-    value: Value,
+struct MemoryEntry {
+    value: MemoryValue,
     /// The key is gone from then on, in Unix milliseconds.
     expires_at_ms: u64,
 }
@@ -176,21 +177,19 @@ struct Entry {
 /// Keys by their names.
 #[derive(Default)]
 pub struct Memory {
-    keys: RefCell<HashMap<Box<[u8]>, Entry>>,
+    keys: RefCell<HashMap<Box<[u8]>, MemoryEntry>>,
     zones: RefCell<Zones>,
     /// Calls since expired keys were looked for.
     calls: std::cell::Cell<usize>,
 }
 
-/// What a call is told.
-#[derive(Clone, Copy, Debug)]
-pub struct Told {
-    /// The numbers.
-    pub decision: Decision,
-    /// The id of the reservation that was made.
-    pub id: Option<Id>,
-    /// How many reservations the key holds then whose lease runs, where ATMOST makes one.
-    pub running: Option<usize>,
+/// Which kind of limit a key holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// A bucket.
+    Bucket,
+    /// Events and reservations.
+    Window,
 }
 
 /// A live reservation.
@@ -216,18 +215,10 @@ impl Memory {
         request: &Request,
         now_us: u64,
         new_id: impl FnOnce() -> Id,
-    ) -> Result<Told, Refused> {
+    ) -> Result<Attempt, Refused> {
         self.forget_expired(now_us);
-        let mut call = judge::Call::new(self.key(name, now_us), request);
-        let mut judged = call.judge(false)?;
-        judged.check_room()?;
-        let (allowed, running) = (judged.verdict().allowed(), judged.running());
-        let plan = judged.plan(Terms::of(Mode::Final), allowed, new_id)?;
-        let id = plan.id().copied();
-        let running = running.map(|number| number.saturating_add(usize::from(id.is_some())));
-        let told = Told { decision: *plan.decision(), id, running };
-        plan.apply();
-        Ok(told)
+        let terms = AttemptTerms { barred: false, mode: Mode::Final };
+        attempt(self.key(name, now_us), request, terms, new_id)
     }
 
     /// What [`Memory::attempt`] would tell; changes nothing.
@@ -236,7 +227,7 @@ impl Memory {
     ///
     /// The same.
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
-        let mut call = judge::Call::new(self.key(name, now_us), request);
+        let mut call = judge::KeyRequest::new(self.key(name, now_us), request);
         let judged = call.judge(false)?;
         judged.check_room()?;
         Ok(*judged.look().decision())
@@ -286,7 +277,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Refused::WrongType`].
+    /// [`Refused::NotWindow`].
     pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refused> {
         let mut key = self.key(name, now_us).window();
         key.read(None)?;
@@ -322,12 +313,29 @@ impl Memory {
         self.len() == 0
     }
 
-    fn key<'m>(&'m self, name: &'m [u8], now_us: u64) -> MemoryKey<'m> {
+    /// A key, as a store at this time.
+    pub fn key<'m>(&'m self, name: &'m [u8], now_us: u64) -> MemoryKey<'m> {
         MemoryKey { memory: self, name, now_us }
     }
 
-    /// Drops expired keys, in so few calls that each costs little.
-    fn forget_expired(&self, now_us: u64) {
+    /// When a key expires, in Unix milliseconds; `None` where there is none.
+    pub fn expires_at_ms(&self, name: &[u8], now_us: u64) -> Option<u64> {
+        let keys = self.keys.borrow();
+        keys.get(name).map(|entry| entry.expires_at_ms).filter(|at_ms| *at_ms > now_us / 1_000)
+    }
+
+    /// Which kind of limit a key holds; `None` where there is none.
+    pub fn kind(&self, name: &[u8], now_us: u64) -> Option<MemoryKind> {
+        let keys = self.keys.borrow();
+        let entry = keys.get(name).filter(|entry| entry.expires_at_ms > now_us / 1_000)?;
+        Some(match entry.value {
+            MemoryValue::Bucket(_) => MemoryKind::Bucket,
+            MemoryValue::Window(_) => MemoryKind::Window,
+        })
+    }
+
+    /// Drops expired keys, in so few calls that each costs little. To be called once for each call.
+    pub fn forget_expired(&self, now_us: u64) {
         let calls = self.calls.get().saturating_add(1);
         self.calls.set(calls);
         if calls > self.len() {
@@ -337,19 +345,19 @@ impl Memory {
     }
 
     /// Takes a key's value out, unless it has expired.
-    fn take(&self, name: &[u8], now_us: u64) -> Option<Entry> {
+    fn take(&self, name: &[u8], now_us: u64) -> Option<MemoryEntry> {
         let entry = self.keys.borrow_mut().remove(name)?;
         Some(entry).filter(|entry| entry.expires_at_ms > now_us / 1_000)
     }
 
-    fn put(&self, name: &[u8], value: Value, expires_at_ms: u64) {
-        self.keys.borrow_mut().insert(name.into(), Entry { value, expires_at_ms });
+    fn put(&self, name: &[u8], value: MemoryValue, expires_at_ms: u64) {
+        self.keys.borrow_mut().insert(name.into(), MemoryEntry { value, expires_at_ms });
     }
 }
 
 /// A key of a [`Memory`], at one moment.
 #[derive(Clone, Copy)]
-struct MemoryKey<'m> {
+pub struct MemoryKey<'m> {
     memory: &'m Memory,
     name: &'m [u8],
     now_us: u64,
@@ -390,7 +398,8 @@ impl<'m> Store for MemoryKey<'m> {
     }
 }
 
-struct MemoryBucket<'m> {
+/// A bucket in memory, for one call.
+pub struct MemoryBucket<'m> {
     key: MemoryKey<'m>,
 }
 
@@ -401,8 +410,8 @@ impl BucketKey for MemoryBucket<'_> {
         let MemoryKey { memory, name, now_us } = self.key;
         match memory.keys.borrow().get(name) {
             Some(entry) if entry.expires_at_ms <= now_us / 1_000 => Ok(None),
-            Some(Entry { value: Value::Bucket(stored), .. }) => Ok(Some(*stored)),
-            Some(Entry { value: Value::Window(_), .. }) => Err(Refused::WrongType),
+            Some(MemoryEntry { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
+            Some(MemoryEntry { value: MemoryValue::Window(_), .. }) => Err(Refused::NotBucket),
             None => Ok(None),
         }
     }
@@ -413,7 +422,7 @@ impl BucketKey for MemoryBucket<'_> {
             Next::Keep => {}
             Next::Store(stored) => {
                 let expires_at_ms = stored.void_at_ms().saturating_add(GRACE_MS);
-                memory.put(name, Value::Bucket(stored), expires_at_ms);
+                memory.put(name, MemoryValue::Bucket(stored), expires_at_ms);
             }
             Next::Delete => {
                 memory.reset(name);
@@ -423,7 +432,7 @@ impl BucketKey for MemoryBucket<'_> {
 }
 
 /// A window that was taken out for one call, and goes back when that is done.
-struct MemoryWindow<'m> {
+pub struct MemoryWindow<'m> {
     key: MemoryKey<'m>,
     events: Zset,
     held: HeldIndex,
@@ -443,16 +452,16 @@ impl WindowKey for MemoryWindow<'_> {
         let MemoryKey { memory, name, now_us } = self.key;
         let Some(entry) = memory.take(name, now_us) else { return Ok(()) };
         match entry.value {
-            Value::Window(set) => {
+            MemoryValue::Window(set) => {
                 self.events = set.events;
                 let held = |zones: &mut _| HeldIndex::at(set.reservations, now_us, id, zones);
                 self.held = memory.zones(held);
                 self.expires_at_ms = entry.expires_at_ms;
                 Ok(())
             }
-            Value::Bucket(_) => {
+            MemoryValue::Bucket(_) => {
                 memory.put(name, entry.value, entry.expires_at_ms);
-                Err(Refused::WrongType)
+                Err(Refused::NotWindow)
             }
         }
     }
@@ -516,7 +525,7 @@ impl Drop for MemoryWindow<'_> {
         if events.is_empty() && reservations.is_empty() && reservations.ban().is_none() {
             return;
         }
-        let value = Value::Window(Set { events, reservations });
+        let value = MemoryValue::Window(Set { events, reservations });
         self.key.memory.put(self.key.name, value, self.expires_at_ms);
     }
 }
@@ -550,7 +559,7 @@ pub fn stored_after(stored: Option<Stored>, next: Next) -> Option<Stored> {
 
 /// Which command calls, and with which options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ModelCommand {
     /// RL.WINDOW
     Count,
     /// RL.WINDOW COUNTDENIED
@@ -563,7 +572,7 @@ pub enum Kind {
 
 /// A call on the events of a window, beside leases that a model keeps by itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub struct ModelCall {
     /// The rule, and when.
     pub moment: Moment,
     /// The most that there may be at one time.
@@ -575,44 +584,46 @@ pub struct Call {
     /// What is asked.
     pub ask: Ask,
     /// The command.
-    pub kind: Kind,
+    pub kind: ModelCommand,
     /// Whether others wait in line before the call.
     pub barred: bool,
 }
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Done {
+pub struct ModelReply {
     /// What it is told.
     pub decision: Decision,
     /// What the window counted before it.
     pub counted: u64,
     /// What counts after it.
-    pub tally: Tally,
+    pub window_count: WindowCount,
     /// What was written; `None` for nothing.
     pub edit: Option<Edit>,
     /// Whether it was counted though denied.
     pub denial_counted: bool,
 }
 
-impl Call {
+impl ModelCall {
     /// Makes the call on the events in `zset` and the `leases` beside them.
     ///
     /// # Errors
     ///
     /// [`Refused::Foreign`] and [`Refused::SumTooLarge`].
-    pub fn make(&self, zset: &mut Zset, leases: &Listed) -> Result<Done, Refused> {
-        let Call { moment, limit, most_entries, heal_most, ask, kind, barred } = *self;
+    pub fn make(&self, zset: &mut Zset, leases: &SortedLeases) -> Result<ModelReply, Refused> {
+        let ModelCall { moment, limit, most_entries, heal_most, ask, kind, barred } = *self;
         // The rule and the period of the lease are the model's.
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
         let limit = match kind {
-            Kind::Hold(lease_ms) => {
+            ModelCommand::Hold(lease_ms) => {
                 let reserve = Reserve { lease_ms, count_lapsed: false, id: None, most: u64::MAX };
                 Limit::Reserve(window, reserve)
             }
-            Kind::Count | Kind::CountDenied | Kind::Look => Limit::Window(window),
+            ModelCommand::Count | ModelCommand::CountDenied | ModelCommand::Look => {
+                Limit::Window(window)
+            }
         };
-        let count_denied = kind == Kind::CountDenied;
+        let count_denied = kind == ModelCommand::CountDenied;
         let request = Request { ask, count_denied, ..Request::of(limit) };
         let set = RefCell::new(std::mem::take(zset));
         let done =
@@ -621,26 +632,31 @@ impl Call {
         done
     }
 
-    fn make_on(&self, key: ModelKey, request: &Request, barred: bool) -> Result<Done, Refused> {
-        let mut call = judge::Call::new(key, request);
+    fn make_on(
+        &self,
+        key: ModelKey,
+        request: &Request,
+        barred: bool,
+    ) -> Result<ModelReply, Refused> {
+        let mut call = judge::KeyRequest::new(key, request);
         let judged = call.judge(barred)?;
         judged.check_room()?;
         let before = judged.count().copied().unwrap_or_default();
         let denial_counted = !judged.verdict().allowed()
-            && self.kind != Kind::Look
+            && self.kind != ModelCommand::Look
             && !barred
             && judged.counts_denial();
-        let mode = if self.kind == Kind::Look { Mode::Look } else { Mode::Final };
+        let mode = if self.kind == ModelCommand::Look { Mode::Look } else { Mode::Final };
         let terms = Terms { may_count: !barred, ..Terms::of(mode) };
         let allowed = judged.verdict().allowed();
         let plan = judged.plan(terms, allowed, || Id::from(&b"model"[..]))?;
         let after = plan.count().copied();
         let decision = *plan.decision();
         plan.apply();
-        Ok(Done {
+        Ok(ModelReply {
             decision,
             counted: before.counted(),
-            tally: after.unwrap_or(before),
+            window_count: after.unwrap_or(before),
             edit: after.map(|after| *after.planned()),
             denial_counted,
         })
@@ -653,13 +669,13 @@ struct ModelKey<'m> {
     moment: Moment,
     heal_most: usize,
     set: &'m RefCell<Zset>,
-    leases: &'m Listed,
+    leases: &'m SortedLeases,
 }
 
 /// A window whose reservations are a model's.
 struct ModelWindow<'m> {
     set: std::cell::RefMut<'m, Zset>,
-    leases: &'m Listed,
+    leases: &'m SortedLeases,
 }
 
 /// A model of windows has no bucket.
@@ -707,7 +723,7 @@ impl BucketKey for NoBucket {
     type Error = Refused;
 
     fn read(&mut self) -> Result<Option<Stored>, Refused> {
-        Err(Refused::WrongType)
+        Err(Refused::NotBucket)
     }
 
     fn write(&mut self, _next: Next) {}
@@ -719,14 +735,14 @@ impl WindowKey for ModelWindow<'_> {
         = &'k mut Zset
     where
         Self: 'k;
-    type Reservations = Listed;
+    type Reservations = SortedLeases;
     type Member = Vec<u8>;
 
     fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refused> {
         Ok(())
     }
 
-    fn reservations(&self) -> &Listed {
+    fn reservations(&self) -> &SortedLeases {
         self.leases
     }
 
@@ -734,7 +750,7 @@ impl WindowKey for ModelWindow<'_> {
         None
     }
 
-    fn split(&mut self) -> (&mut Zset, &Listed) {
+    fn split(&mut self) -> (&mut Zset, &SortedLeases) {
         (&mut self.set, self.leases)
     }
 
@@ -753,7 +769,7 @@ impl WindowKey for ModelWindow<'_> {
 }
 
 /// Leases without names, as models keep them.
-impl Reservations for Listed {
+impl Reservations for SortedLeases {
     fn has_id(&self) -> bool {
         false
     }

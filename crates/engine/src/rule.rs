@@ -105,25 +105,21 @@ impl Rule {
 
     /// The rule as it stands at `now_us`. `None` only outside of the years that a calendar knows.
     pub fn at(&self, now_us: u64, zones: &mut Zones) -> Option<Moment> {
-        let stretch = match self {
+        let span = match self {
             Rule::Sliding { period, buckets } => {
                 let length = period.length();
-                Stretch::Sliding {
-                    length,
-                    horizon_us: length.horizon_us(now_us),
-                    buckets: *buckets,
-                }
+                Span::Sliding { length, horizon_us: length.horizon_us(now_us), buckets: *buckets }
             }
             Rule::Calendar(calendar) => {
                 let frame = zones.frame(calendar, now_us)?;
-                Stretch::Calendar { start_us: frame.start_us, end_us: frame.end_us }
+                Span::Calendar { start_us: frame.start_us, end_us: frame.end_us }
             }
             Rule::FirstHit(period) => {
-                Stretch::FirstHit { length: period.length(), open: None, horizon_us: None }
+                Span::FirstHit { length: period.length(), open: None, horizon_us: None }
             }
-            Rule::Semaphore => Stretch::Nothing,
+            Rule::Semaphore => Span::Nothing,
         };
-        Some(Moment { now_us, stretch, coarse_entries: MOST_COARSE_ENTRIES })
+        Some(Moment { now_us, span, coarse_entries: MOST_COARSE_ENTRIES })
     }
 
     /// When an event that happens at `event_us` leaves, where nothing else is counted then. `None` only outside of the years
@@ -147,12 +143,12 @@ fn split_at_mark(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moment {
     now_us: u64,
-    stretch: Stretch,
+    span: Span,
     coarse_entries: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum Stretch {
+enum Span {
     Sliding {
         length: Length,
         horizon_us: Option<u64>,
@@ -182,15 +178,15 @@ impl Moment {
 
     /// Whether only a key's newest entry counts: where its first event opens the window.
     pub fn counts_newest_alone(&self) -> bool {
-        matches!(self.stretch, Stretch::FirstHit { .. })
+        matches!(self.span, Span::FirstHit { .. })
     }
 
     /// Learns from the newest entry whether its window is still open, where the first event opens one. The entries before
     /// `stored_until_us` lie behind it. Returns whether the entry counts.
     pub fn follow(&mut self, newest: &Event, stored_until_us: u64) -> bool {
         let now_us = self.now_us;
-        match &mut self.stretch {
-            Stretch::FirstHit { length, open, horizon_us } => {
+        match &mut self.span {
+            Span::FirstHit { length, open, horizon_us } => {
                 let end_us = length.expiry_us(newest.first_us());
                 *open = Some(end_us).filter(|end_us| now_us < *end_us);
                 *horizon_us = stored_until_us.checked_sub(1);
@@ -207,67 +203,63 @@ impl Moment {
 
     /// The horizon: the latest event time that no longer counts; `None` if all do.
     pub fn horizon_us(&self) -> Option<u64> {
-        match self.stretch {
-            Stretch::Sliding { horizon_us, .. } => horizon_us,
-            Stretch::Calendar { start_us, .. } => start_us.checked_sub(1),
-            Stretch::FirstHit { horizon_us, .. } => horizon_us,
-            Stretch::Nothing => Some(u64::MAX),
+        match self.span {
+            Span::Sliding { horizon_us, .. } => horizon_us,
+            Span::Calendar { start_us, .. } => start_us.checked_sub(1),
+            Span::FirstHit { horizon_us, .. } => horizon_us,
+            Span::Nothing => Some(u64::MAX),
         }
     }
 
     /// The horizon at a later time, among the events that count now.
     pub fn horizon_us_at(&self, then_us: u64) -> Option<u64> {
-        match self.stretch {
-            Stretch::Sliding { length, .. } => length.horizon_us(then_us),
-            Stretch::Calendar { end_us, .. } if then_us < end_us => None,
-            Stretch::FirstHit { .. } if then_us < self.expiry_us(self.now_us) => None,
-            Stretch::Calendar { .. } | Stretch::FirstHit { .. } | Stretch::Nothing => {
-                Some(u64::MAX)
-            }
+        match self.span {
+            Span::Sliding { length, .. } => length.horizon_us(then_us),
+            Span::Calendar { end_us, .. } if then_us < end_us => None,
+            Span::FirstHit { .. } if then_us < self.expiry_us(self.now_us) => None,
+            Span::Calendar { .. } | Span::FirstHit { .. } | Span::Nothing => Some(u64::MAX),
         }
     }
 
     /// When an event of `event_us`, which counts now, stops counting. Where the first event opens a window and none is open,
     /// the event opens it.
     pub fn expiry_us(&self, event_us: u64) -> u64 {
-        match self.stretch {
-            Stretch::Sliding { length, .. } => length.expiry_us(event_us),
-            Stretch::Calendar { end_us, .. } => end_us,
-            Stretch::FirstHit { length, open, .. } => {
+        match self.span {
+            Span::Sliding { length, .. } => length.expiry_us(event_us),
+            Span::Calendar { end_us, .. } => end_us,
+            Span::FirstHit { length, open, .. } => {
                 open.unwrap_or_else(|| length.expiry_us(event_us))
             }
-            Stretch::Nothing => self.now_us,
+            Span::Nothing => self.now_us,
         }
     }
 
     /// Whether events are counted at all.
     pub fn counts(&self) -> bool {
-        !matches!(self.stretch, Stretch::Nothing)
+        !matches!(self.span, Span::Nothing)
     }
 
     /// The length of a sliding window in microseconds; 0 for other rules.
     pub fn period_us(&self) -> u64 {
-        match self.stretch {
-            Stretch::Sliding { horizon_us, .. } => {
-                self.now_us.saturating_sub(horizon_us.unwrap_or(0))
-            }
-            Stretch::Calendar { .. } | Stretch::FirstHit { .. } | Stretch::Nothing => 0,
+        match self.span {
+            Span::Sliding { horizon_us, .. } => self.now_us.saturating_sub(horizon_us.unwrap_or(0)),
+            Span::Calendar { .. } | Span::FirstHit { .. } | Span::Nothing => 0,
         }
     }
 
     /// The most entries that live events need under this rule; `None` where it depends on the limit.
     pub fn most_entries(&self) -> Option<u32> {
-        match self.stretch {
-            Stretch::Sliding { buckets, .. } => buckets,
-            Stretch::Calendar { .. } | Stretch::FirstHit { .. } => Some(1),
-            Stretch::Nothing => Some(0),
+        match self.span {
+            Span::Sliding { buckets, .. } => buckets,
+            Span::Calendar { .. } | Span::FirstHit { .. } => Some(1),
+            Span::Nothing => Some(0),
         }
     }
 
     /// The most entries that live at one time where events are folded into about `entries`: in a sliding window the oldest
     /// of them has begun to leave.
     pub fn most_live(&self, entries: u32) -> usize {
-        let whole = matches!(self.stretch, Stretch::Calendar { .. } | Stretch::FirstHit { .. });
+        let whole = matches!(self.span, Span::Calendar { .. } | Span::FirstHit { .. });
         let leaving = u32::from(!whole);
         usize::try_from(entries.saturating_add(leaving)).unwrap_or(usize::MAX)
     }
@@ -278,15 +270,15 @@ impl Moment {
     /// Under an exact rule an admitted event must leave on time, so it never shares. What is coarse shares within
     /// period / 4096. Where entries are folded anyway, all share, and what is coarse no more finely than that.
     pub fn shares(&self, first_us: u64, coarse: bool) -> bool {
-        let buckets = match self.stretch {
-            Stretch::Nothing => return false,
-            Stretch::Calendar { start_us, .. } => return first_us >= start_us,
-            Stretch::FirstHit { open, .. } => return open.is_some(),
-            Stretch::Sliding { buckets: None, .. } if !coarse => return false,
-            Stretch::Sliding { buckets, .. } if coarse => {
+        let buckets = match self.span {
+            Span::Nothing => return false,
+            Span::Calendar { start_us, .. } => return first_us >= start_us,
+            Span::FirstHit { open, .. } => return open.is_some(),
+            Span::Sliding { buckets: None, .. } if !coarse => return false,
+            Span::Sliding { buckets, .. } if coarse => {
                 buckets.unwrap_or(u32::MAX).min(self.coarse_entries)
             }
-            Stretch::Sliding { buckets, .. } => buckets.unwrap_or(u32::MAX),
+            Span::Sliding { buckets, .. } => buckets.unwrap_or(u32::MAX),
         };
         let since = u128::from(self.now_us.saturating_sub(first_us));
         since.saturating_mul(u128::from(buckets)) < u128::from(self.period_us())

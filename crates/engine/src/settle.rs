@@ -3,7 +3,7 @@
 use super::reservation::{end_us, Id, Reservation};
 use super::rule::Rule;
 use super::store::{BanEdit, Change, Entries, Refused, Store, WindowKey};
-use super::window::{Edit, Tally};
+use super::window::{Edit, WindowCount};
 
 /// What RL.APPLY did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub fn apply<S: Store>(
     }
     let moment = store.moment(&rule).ok_or(Refused::Clock)?;
     let most_entries = moment.most_entries().unwrap_or(most_entries);
-    let mut count = Tally::read(&mut key.events(), moment.with_entries(most_entries))?;
+    let mut count = WindowCount::read(&mut key.events(), moment.with_entries(most_entries))?;
     // The limit is not known here. Who applies has reserved, so that few events can lie beyond it.
     count.record(quantity, false, u64::MAX);
     count.trim(&mut key.events(), most_entries)?;
@@ -113,7 +113,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     }
     let new = Reservation::decode(text.as_bytes()).ok_or(Refused::Foreign)?;
     let moment = store.moment(&rule).ok_or(Refused::Clock)?;
-    let mut count = Tally::nothing(moment);
+    let mut count = WindowCount::nothing(moment);
     if moment.counts() {
         count.count(&mut key.events())?;
     }

@@ -20,8 +20,10 @@ use super::window::Edit;
 /// Why a call is an error, apart from its arguments. Nothing changes then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The key holds another kind of limit.
-    WrongType,
+    /// The key holds something else than a bucket.
+    NotBucket,
+    /// The key holds something else than events and reservations.
+    NotWindow,
     /// The value or an entry was not written by this module, or entries contradict each other.
     Foreign,
     /// The clock lies outside of the years that scores and calendars know.

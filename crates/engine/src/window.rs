@@ -10,7 +10,7 @@
 //! moment at which enough has left a bisection over time.
 //!
 //! ```text
-//! Tally::read --> judge --> record | uncount --> decide --> trim --> Edit
+//! WindowCount::read --> judge --> record | uncount --> decide --> trim --> Edit
 //! what counts     verdict   in memory            times      the dead  what is to be written
 //! ```
 
@@ -63,7 +63,7 @@ const SCAN_MOST: u64 = 64;
 
 /// What counts at one moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct WindowCount {
     moment: Moment,
     /// The oldest entry that counts.
     first: Option<Event>,
@@ -79,10 +79,10 @@ pub struct Tally {
     edit: Edit,
 }
 
-impl Tally {
+impl WindowCount {
     /// Counts nothing, whatever lies there: a semaphore.
-    pub fn nothing(moment: Moment) -> Tally {
-        Tally {
+    pub fn nothing(moment: Moment) -> WindowCount {
+        WindowCount {
             moment,
             first: None,
             tail: None,
@@ -95,10 +95,10 @@ impl Tally {
     }
 
     /// Counts. Events from the future, of a clock that went back, count as happening now.
-    pub fn read<E: Entries>(entries: &mut E, moment: Moment) -> Result<Tally, E::Error> {
-        let mut tally = Tally::nothing(moment);
-        tally.count(entries)?;
-        Ok(tally)
+    pub fn read<E: Entries>(entries: &mut E, moment: Moment) -> Result<WindowCount, E::Error> {
+        let mut window_count = WindowCount::nothing(moment);
+        window_count.count(entries)?;
+        Ok(window_count)
     }
 
     /// The same in its place, where nothing was counted yet.
@@ -483,7 +483,7 @@ impl Tally {
     }
 
     /// Until when the key is needed. What stays in the future counts until another call merges it, so that is later than
-    /// [`Tally::empty_at_us`], which the answer tells.
+    /// [`WindowCount::empty_at_us`], which the answer tells.
     pub fn needed_until_us(&self) -> Option<u64> {
         let stays_until_us = self.stays_us.map(|us| self.moment.expiry_us(us).max(us));
         self.empty_at_us().max(stays_until_us)
@@ -503,7 +503,7 @@ fn most_counted(newest: &Event) -> u64 {
 
 /// The limit of a window, and what uses it up at one moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Use {
+pub struct WindowUse {
     /// The most that there may be at one time.
     pub limit: u64,
     /// What is counted in the window.
@@ -512,9 +512,9 @@ pub struct Use {
     pub held: u128,
 }
 
-/// A judgement on an [`Ask`], before its times are worked out.
+/// A verdict on an [`Ask`], before its times are worked out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum UntimedVerdict {
     /// Allowed, and this much to be taken.
     Allowed(u64),
     /// Beyond what the limit could ever allow.
@@ -528,34 +528,34 @@ pub enum Judgement {
     },
 }
 
-impl Use {
+impl WindowUse {
     /// Judges what is asked. With `barred` others wait in line before the call.
-    pub fn judge(&self, ask: &Ask, barred: bool) -> Judgement {
-        let Quantity::Take(wanted) = ask.quantity else { return Judgement::Allowed(0) };
+    pub fn judge(&self, ask: &Ask, barred: bool) -> UntimedVerdict {
+        let Quantity::Take(wanted) = ask.quantity else { return UntimedVerdict::Allowed(0) };
         if ask.manner == Manner::Force {
-            return Judgement::Allowed(wanted);
+            return UntimedVerdict::Allowed(wanted);
         }
-        let Some(least) = ask.least(self.limit) else { return Judgement::Never };
+        let Some(least) = ask.least(self.limit) else { return UntimedVerdict::Never };
         let free = self.remaining();
         if least <= free && !barred {
-            return Judgement::Allowed(wanted.min(free.saturating_sub(ask.leave)));
+            return UntimedVerdict::Allowed(wanted.min(free.saturating_sub(ask.leave)));
         }
         let used = u128::from(self.counted).saturating_add(self.held);
         let need = used.saturating_add(u128::from(least)).saturating_sub(u128::from(self.limit));
         let without_held = self.limit.saturating_sub(self.counted);
         let by = if least <= without_held { Obstacle::Held } else { Obstacle::Counted };
-        Judgement::Wanting { need, by }
+        UntimedVerdict::Wanting { need, by }
     }
 
     /// The same with nothing held, and nobody in line.
-    pub fn judge_alone(&self, ask: &Ask) -> Judgement {
-        Use { held: 0, ..*self }.judge(ask, false)
+    pub fn judge_alone(&self, ask: &Ask) -> UntimedVerdict {
+        WindowUse { held: 0, ..*self }.judge(ask, false)
     }
 
     /// Whether only its LEAVE denies the call.
     pub fn only_leave_denies(&self, ask: &Ask) -> bool {
         self.judge(&Ask { leave: 0, ..*ask }, false) != self.judge(ask, false)
-            && matches!(self.judge(&Ask { leave: 0, ..*ask }, false), Judgement::Allowed(_))
+            && matches!(self.judge(&Ask { leave: 0, ..*ask }, false), UntimedVerdict::Allowed(_))
     }
 
     /// What could be had now.
@@ -568,38 +568,39 @@ impl Use {
 /// When `need` will have left by itself: events that leave, leases that lapse. `None` if so much is not there.
 pub fn freed_at_us<E: Entries>(
     entries: &mut E,
-    tally: &Tally,
+    window_count: &WindowCount,
     held: &impl Leases,
     need: u128,
 ) -> Result<Option<u64>, E::Error> {
     if need == 0 {
-        return Ok(Some(tally.moment.now_us()));
+        return Ok(Some(window_count.moment.now_us()));
     }
     let (lapse_us, lapsed_before) = held.first_end(|end_us, lapsed| -> Result<bool, E::Error> {
-        let left = tally.left_until(entries, end_us)?;
+        let left = window_count.left_until(entries, end_us)?;
         Ok(lapsed.saturating_add(u128::from(left)) >= need)
     })?;
-    let event_us = tally.left_at_us(entries, need.saturating_sub(lapsed_before))?;
+    let event_us = window_count.left_at_us(entries, need.saturating_sub(lapsed_before))?;
     Ok(match (lapse_us, event_us) {
         (Some(lapse), Some(event)) => Some(lapse.min(event)),
         (lapse, event) => lapse.or(event),
     })
 }
 
-/// The verdict on a judgement, with its wait.
+/// The verdict with its wait.
 pub fn verdict<E: Entries>(
     entries: &mut E,
-    tally: &Tally,
+    window_count: &WindowCount,
     held: &impl Leases,
-    judgement: Judgement,
+    untimed: UntimedVerdict,
     barred: bool,
 ) -> Result<Verdict, E::Error> {
-    Ok(match judgement {
-        Judgement::Allowed(taken) => Verdict::taking(taken),
-        Judgement::Never => Verdict::Never,
-        Judgement::Wanting { need, by } => {
-            let freed_us = freed_at_us(entries, tally, held, need)?;
-            let wait_us = freed_us.map_or(0, |then| then.saturating_sub(tally.moment.now_us()));
+    Ok(match untimed {
+        UntimedVerdict::Allowed(taken) => Verdict::taking(taken),
+        UntimedVerdict::Never => Verdict::Never,
+        UntimedVerdict::Wanting { need, by } => {
+            let freed_us = freed_at_us(entries, window_count, held, need)?;
+            let wait_us =
+                freed_us.map_or(0, |then| then.saturating_sub(window_count.moment.now_us()));
             let verdict = Verdict::Denied { wait_us: wait_us.max(1), by };
             if barred {
                 verdict.in_line(by)
@@ -611,7 +612,12 @@ pub fn verdict<E: Entries>(
 }
 
 /// Puts a decision together from a verdict and what is there after it.
-pub fn decision(verdict: Verdict, after: &Use, now_us: u64, empty_at_us: Option<u64>) -> Decision {
+pub fn decision(
+    verdict: Verdict,
+    after: &WindowUse,
+    now_us: u64,
+    empty_at_us: Option<u64>,
+) -> Decision {
     Decision {
         verdict,
         limit: after.limit,

@@ -7,9 +7,9 @@ if not reply.allowed:
 """
 
 from .calls import Clause
-from .headers import headers
+from .headers import headers, problem
 from .limiter import Limiter, Local, Reservation
-from .limits import Rate, Window, semaphore
+from .parameters import Rate, Window, semaphore
 from .replies import AllReply, Busy, Denied, Held, Info, Lapsed, MissingModule, Policy, Reply, TopKey
 
 __version__ = "0.1.0"
@@ -33,5 +33,6 @@ __all__ = [
     "Window",
     "__version__",
     "headers",
+    "problem",
     "semaphore",
 ]

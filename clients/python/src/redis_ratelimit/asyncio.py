@@ -16,9 +16,9 @@ from .calls import Call, Key
 from .core import FOREVER, Core, Unreachable, pack
 from .leases import Plan
 from .libraries import Client, Late
-from .limits import Duration, WindowLike, Word
 from .local import InProcess
 from .methods import like
+from .parameters import Duration, WindowLike, Word
 from .replies import Id, Reply
 from .reservation import Settle, Settling
 from .servers import Address, Servers

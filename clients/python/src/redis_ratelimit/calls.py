@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, Union
 
 from . import replies
-from .limits import (
+from .parameters import (
     Duration,
     Rate,
     RateLike,
@@ -63,6 +63,7 @@ class Clause:
         shadow: bool = False,
         ban: Duration | None = None,
     ) -> Clause:
+        """A rate. `check` must be allowed and takes nothing; `shadow` is judged and told, and never denies the call."""
         options = _options(rate, leave=leave, check=check, shadow=shadow, ban=ban)
         return Clause(key, ("THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity), *options))
 
@@ -78,6 +79,7 @@ class Clause:
         shadow: bool = False,
         ban: Duration | None = None,
     ) -> Clause:
+        """A window. `check` must be allowed and takes nothing; `shadow` is judged and told, and never denies the call."""
         options = _options(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow, ban=ban)
         return Clause(key, ("WINDOW", *limit_words(window, Window), whole("quantity", quantity), *options))
 
@@ -94,6 +96,7 @@ class Clause:
         check: bool = False,
         shadow: bool = False,
     ) -> Clause:
+        """A reservation in a window, or of a semaphore. It is settled with the limiter's apply() and release()."""
         options = _options(
             window, leave=leave, lease=lease, count_lapsed=count_lapsed, id=id, check=check, shadow=shadow
         )

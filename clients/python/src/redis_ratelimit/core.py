@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, Union, cast
 from .breaker import Breaker
 from .calls import Call
 from .libraries import Late, library_of
-from .limits import Word
+from .parameters import Word
 from .pool import Signal, Turn
 from .replies import Busy, MissingModule, Reply
 from .servers import Address, ByCluster, Server, Servers, make_servers

@@ -1,23 +1,32 @@
-"""HTTP headers that tell a client how it stands."""
+"""HTTP headers that tell a client how it stands, and the problem details that tell it why it was denied."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 from math import ceil
+from typing import Any, Union
 
-from .limits import Period, Rate, Window, milliseconds
+from .parameters import Period, Rate, Window, milliseconds
 from .replies import AllReply, Reply
 
-Limit = Rate | Window | str
+Limit = Union[Rate, Window, str]
+#: A partition key: who or what the quota is kept for.
+PartitionKey = Union[str, bytes]
+#: The versions of draft-ietf-httpapi-ratelimit-headers that can be chosen.
+VERSIONS = (10,)
 _UNITS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 # The largest integer of RFC 9651.
 _MOST = 999_999_999_999_999
+_PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 
 
-def _seconds(ms: int | Fraction) -> int:
+def seconds(ms: int | Fraction) -> int:
+    """Whole seconds, rounded up: who waits them has waited long enough."""
     return max(0, ceil(Fraction(ms) / 1000))
 
 
@@ -30,52 +39,133 @@ def _period_ms(period: Period) -> int | None:
     return int(found[1]) * unit if found and unit else None
 
 
-def _window_seconds(limit: Limit | None) -> int | None:
-    """The time in which the whole quota comes back."""
-    if limit is None or isinstance(limit, str):
-        return None
-    ms = _period_ms(limit.period)
+def _is_semaphore(limit: Limit | None) -> bool:
+    return isinstance(limit, Window) and limit.words()[1] in (0, "0")
+
+
+def _quota(limit: Limit | None, reply: Reply) -> tuple[int, int | None]:
+    """How much in how many seconds. A client that divides the two never finds a rate below the true one."""
+    ms = None if limit is None or isinstance(limit, str) else _period_ms(limit.period)
     if not ms:
-        return None
-    if isinstance(limit, Rate):
-        return _seconds(Fraction((limit.burst + 1) * ms, limit.count))
-    # The draft's windows are whole seconds.
-    return None if ms % 1000 else ms // 1000
+        return reply.limit, None
+    if isinstance(limit, Window):
+        # The draft's windows are whole seconds.
+        return reply.limit, None if ms % 1000 else ms // 1000
+    assert isinstance(limit, Rate)
+    # The time in which the whole bucket fills. A bucket of 1 that gets 3 a second is full after a third of a second:
+    # "1 in a second" would be too little.
+    window = seconds(Fraction((limit.burst + 1) * ms, limit.count))
+    return max(reply.limit, ceil(Fraction(limit.count * window * 1000, ms))), window
 
 
-def _string(text: str) -> str:
+def _more_in_ms(limit: Limit | None, reply: Reply) -> int | Fraction:
+    """The wait until more can be had, as far as the answer tells; 0 if there is no more to be had."""
+    retry, reset = reply.retry_after_ms, reply.reset_after_ms
+    # A ban is a long wait for everything.
+    is_banned = retry is not None and reply.remaining == 0 and retry >= reset
+    ms = _period_ms(limit.period) if isinstance(limit, Rate) else None
+    if not isinstance(limit, Rate) or ms is None or is_banned:
+        return reset if retry is None else retry
+    if reply.remaining >= reply.limit:
+        return 0
+    # The bucket is full in reset_after. The next unit is there when all but the others that are missing have come. Both
+    # times are rounded up, so one may be a millisecond behind the other.
+    others = reply.limit - reply.remaining - 1
+    exact = max(Fraction(1), reset - Fraction(others * ms, limit.count))
+    # What was denied may have been more than one.
+    return exact if retry is None or exact < retry else retry
+
+
+def structured_string(text: str) -> str:
+    """A String of RFC 9651."""
     if not all(" " <= letter <= "~" for letter in text):
         raise ValueError(f"the name {text!r} must be printable ASCII")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _policy(name: str, limit: Limit | None, reply: Reply) -> str:
-    item = f"{_string(name)};q={min(reply.limit, _MOST)}"
-    if isinstance(limit, Window) and limit.words()[1] in (0, "0"):
-        item += ';qu="concurrent-requests"'
-    window = _window_seconds(limit)
-    return item if window is None else f"{item};w={window}"
+def _bytes(pk: PartitionKey) -> str:
+    return ":" + b64encode(pk.encode() if isinstance(pk, str) else pk).decode("ascii") + ":"
 
 
-def _service_limit(name: str, reply: Reply) -> str:
-    item = f"{_string(name)};r={min(reply.remaining, _MOST)}"
-    wait = reply.reset_after_ms if reply.retry_after_ms is None else reply.retry_after_ms
-    return f"{item};t={_seconds(wait)}" if wait else item
+@dataclass(frozen=True)
+class Item:
+    """One limit in the headers, and how it stands."""
+
+    name: str
+    limit: Limit | None
+    reply: Reply
+    pk: PartitionKey | None = None
+
+    def policy(self) -> str:
+        """What RateLimit-Policy has of it."""
+        quota, window = _quota(self.limit, self.reply)
+        unit = self.limit.unit if isinstance(self.limit, Window) else None
+        if unit is None and _is_semaphore(self.limit):
+            unit = "concurrent-requests"
+        text = f"{structured_string(self.name)};q={min(quota, _MOST)}"
+        if unit is not None:
+            text += f";qu={structured_string(unit)}"
+        if window is not None:
+            text += f";w={min(window, _MOST)}"
+        return text if self.pk is None else f"{text};pk={_bytes(self.pk)}"
+
+    def service_limit(self) -> str:
+        """What RateLimit has of it."""
+        text = f"{structured_string(self.name)};r={min(self.reply.remaining, _MOST)}"
+        wait = min(seconds(_more_in_ms(self.limit, self.reply)), _MOST)
+        if wait:
+            text += f";t={wait}"
+        return text if self.pk is None else f"{text};pk={_bytes(self.pk)}"
 
 
-def _named(reply: Reply, limits: Sequence[Limit | None], names: Sequence[str]) -> list[tuple[str, Limit | None, Reply]]:
+def _list(given: Any, *single: type) -> list[Any]:
+    return [given] if isinstance(given, single) else list(given)
+
+
+def items_of(
+    reply: Reply,
+    limits: Limit | Sequence[Limit | None] | None = None,
+    names: str | Sequence[str] = (),
+    pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
+) -> list[Item]:
+    """The limits that a reply tells of, with names that are not yet unique."""
+    of_limits = [] if limits is None else _list(limits, str, Rate, Window)
+    of_names = _list(names, str)
+    of_keys = [] if pk is None else _list(pk, str, bytes)
     answers = reply.answers if isinstance(reply, AllReply) else (reply,)
-    named = []
+    if isinstance(pk, (str, bytes)):
+        of_keys = [pk] * len(answers)
+    items = []
     for at, answer in enumerate(answers):
-        limit = limits[at] if at < len(limits) else None
-        if at < len(names):
-            name = names[at]
+        limit = of_limits[at] if at < len(of_limits) else None
+        if at < len(of_names):
+            name = of_names[at]
         elif isinstance(limit, str):
             name = limit.removeprefix("@")
         else:
             name = "default" if len(answers) == 1 else f"limit-{at + 1}"
-        named.append((name, limit, answer))
+        items.append(Item(name, limit, answer, of_keys[at] if at < len(of_keys) else None))
+    return items
+
+
+def with_unique_names(items: Sequence[Item], taken: Sequence[str] = ()) -> list[Item]:
+    """The second of a name is called name-2, and so on."""
+    used = set(taken)
+    named = []
+    for item in items:
+        name, number = item.name, 1
+        while name in used:
+            number += 1
+            name = f"{item.name}-{number}"
+        used.add(name)
+        named.append(Item(name, item.limit, item.reply, item.pk))
     return named
+
+
+def check_version(version: int) -> None:
+    """ValueError for a version of the draft that is not known."""
+    if version not in VERSIONS:
+        raise ValueError(f"version must be one of {', '.join(map(str, VERSIONS))}, not {version!r}")
 
 
 def headers(
@@ -83,28 +173,82 @@ def headers(
     limits: Limit | Sequence[Limit | None] | None = None,
     names: str | Sequence[str] = (),
     *,
+    pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
+    version: int = 10,
     standard: bool = True,
     x_ratelimit: bool = True,
 ) -> dict[str, str]:
     """The headers for an answer; none if Redis could not be reached.
 
-    RateLimit and RateLimit-Policy are those of draft-ietf-httpapi-ratelimit-headers-10 (`standard`), with one
+    RateLimit and RateLimit-Policy (`standard`) are those of draft-ietf-httpapi-ratelimit-headers in `version`, with one
     item for each limit; X-RateLimit-Limit, -Remaining and -Reset (`x_ratelimit`) are of the limit that decides, the last
     in seconds from now. Retry-After comes with a denial that has an end. `limits` are those that were asked, for the
-    window of the policy; a policy's name names its item, or `names` do.
+    window and the unit of the policy; a policy's name names its item, or `names` do, and the second of a name is called
+    name-2. `pk` is the partition key: who or what the quota is kept for. Everybody who gets the response can read it.
     """
+    check_version(version)
     if not reply.reachable:
         return {}
     found: dict[str, str] = {}
     if standard:
-        of_limits = [limits] if limits is None or isinstance(limits, (str, Rate, Window)) else list(limits)
-        named = _named(reply, of_limits, [names] if isinstance(names, str) else list(names))
-        found["RateLimit-Policy"] = ", ".join(_policy(*each) for each in named)
-        found["RateLimit"] = ", ".join(_service_limit(name, answer) for name, _, answer in named)
+        found = standard_headers(with_unique_names(items_of(reply, limits, names, pk)))
     if x_ratelimit:
-        found["X-RateLimit-Limit"] = str(reply.limit)
-        found["X-RateLimit-Remaining"] = str(reply.remaining)
-        found["X-RateLimit-Reset"] = str(_seconds(reply.reset_after_ms))
+        found |= x_headers(reply)
     if not reply.allowed and reply.retry_after_ms is not None:
-        found["Retry-After"] = str(_seconds(reply.retry_after_ms))
+        found["Retry-After"] = str(seconds(reply.retry_after_ms))
     return found
+
+
+def standard_headers(items: Sequence[Item]) -> dict[str, str]:
+    """RateLimit-Policy and RateLimit."""
+    if not items:
+        return {}
+    return {
+        "RateLimit-Policy": ", ".join(item.policy() for item in items),
+        "RateLimit": ", ".join(item.service_limit() for item in items),
+    }
+
+
+def x_headers(reply: Reply) -> dict[str, str]:
+    """X-RateLimit-Limit, -Remaining and -Reset."""
+    return {
+        "X-RateLimit-Limit": str(reply.limit),
+        "X-RateLimit-Remaining": str(reply.remaining),
+        "X-RateLimit-Reset": str(seconds(reply.reset_after_ms)),
+    }
+
+
+def problem(
+    reply: Reply | None = None,
+    limits: Limit | Sequence[Limit | None] | None = None,
+    names: str | Sequence[str] = (),
+) -> dict[str, Any]:
+    """The problem details (RFC 9457) of a denial, to be sent as application/problem+json with their status.
+
+    A denial by a limit is 429 and quota-exceeded, with the names of the limits that deny in violated-policies. Where Redis
+    could not be reached, and for Busy (no reply), it is 503 and temporary-reduced-capacity. The arguments are those of
+    headers().
+    """
+    if reply is None or not reply.reachable:
+        return reduced_capacity()
+    return quota_exceeded(with_unique_names(items_of(reply, limits, names)))
+
+
+def quota_exceeded(items: Sequence[Item]) -> dict[str, Any]:
+    """The problem of a request that these limits deny."""
+    return {
+        "type": f"{_PROBLEM_TYPES}quota-exceeded",
+        "title": "Request cannot be satisfied as assigned quota has been exceeded",
+        "status": 429,
+        "violated-policies": [item.name for item in items if not item.reply.allowed],
+    }
+
+
+def reduced_capacity() -> dict[str, Any]:
+    """The problem of a request that nobody decides."""
+    return {
+        "type": f"{_PROBLEM_TYPES}temporary-reduced-capacity",
+        "title": "Request cannot be satisfied due to temporary server capacity constraints",
+        "status": 503,
+        "violated-policies": [],
+    }

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Union
 
 from . import calls, replies
 from .calls import Key
-from .limits import Duration, Period, Window, WindowLike, Word, limit_words, milliseconds, period_word, whole
+from .parameters import Duration, Period, Window, WindowLike, Word, limit_words, milliseconds, period_word, whole
 from .replies import Reply
 
 #: The shortest lease: below it too little would be left of it, as it is given up early.
@@ -412,9 +412,8 @@ class Leases:
         for item, answer in zip(plan.items, answers, strict=True):
             if isinstance(answer, Exception):
                 self.error = answer
-                if isinstance(item, Batch) and item.id is not None:
-                    # Such as a policy that turns out to be a semaphore's: then only this gives it back.
-                    self._lost.append(Lost(item.id, float("inf")))
+                if isinstance(item, Batch):
+                    self._refused(item, now)
             elif isinstance(item, Lost):
                 if answer == 0 and item.until == float("inf"):
                     self._lost.append(Lost(item.id, now + self.lease + LOST_SECONDS))
@@ -429,6 +428,18 @@ class Leases:
                 if not reply.allowed:
                     self._deny(reply, item.quantity, now)
         self._end()
+
+    def _refused(self, batch: Batch, now: float) -> None:
+        """An error came instead of a settlement."""
+        if batch.left == batch.granted:
+            # Such as of a policy that turns out to be a semaphore's: then only this gives it back.
+            assert batch.id is not None
+            self._lost.append(Lost(batch.id, float("inf")))
+        elif now < batch.held_until and not self._closing:
+            # Such as by a server that has just become a replica. What was spent is not given back: it is settled
+            # later, or counted when the server finds its lease over.
+            self._done.append(batch)
+            self._retry_at = now + RETRY_SECONDS
 
     def _had(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
         granted = reply.granted or 0

@@ -17,9 +17,9 @@ from . import calls
 from .calls import Call, Key
 from .core import FOREVER, Core, Unreachable, pack, run
 from .libraries import Client, Late
-from .limits import Duration, WindowLike, Word
 from .local import InProcess
 from .methods import like
+from .parameters import Duration, WindowLike, Word
 from .replies import Id, Reply
 from .reservation import Settle, Settling
 from .servers import Address

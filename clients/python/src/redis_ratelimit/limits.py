@@ -1,210 +1,467 @@
-"""Limits, and how they are written in a command."""
+"""A storage for the package `limits`, and so for slowapi and Flask-Limiter, that lets redis-ratelimit count.
+
+import redis_ratelimit.limits  # makes the URIs known
+
+storage = limits.storage.storage_from_string("ratelimit+redis://localhost:6379")
+
+The URIs are those of the storage for Redis of `limits` with `ratelimit+` before them: ratelimit+redis, ratelimit+rediss,
+ratelimit+redis+unix, ratelimit+redis+sentinel, ratelimit+redis+cluster, the same with valkey for redis, and each of them
+after `async+` for asyncio.
+"""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Union
+import time
+from collections import OrderedDict
+from functools import lru_cache
+from importlib import import_module
+from threading import Lock
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
 
-Word = Union[str, bytes, int]
+import limits.aio.storage
+import limits.limits
+import limits.storage
+from limits.errors import ConfigurationError
 
-#: Seconds, a number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y"), or a timedelta.
-Period = Union[int, str, timedelta]
+from . import asyncio
+from .core import Unreachable
+from .limiter import Limiter
+from .parameters import Window
+from .replies import Busy, MissingModule, Reply
 
-#: Milliseconds, a number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w"), or a timedelta.
-Duration = Union[int, str, timedelta]
+__all__ = ["AsyncRateLimitStorage", "RateLimitStorage"]
 
-_UNITS = {
-    "ms": ("millisecond", "milliseconds"),
-    "s": ("sec", "second", "seconds"),
-    "min": ("minute", "minutes"),
-    "h": ("hour", "hours"),
-    "d": ("day", "days"),
-    "w": ("week", "weeks"),
-    "mo": ("month", "months"),
-    "y": ("year", "years"),
-}
-_UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in (unit, *words)}
+T = TypeVar("T")
 
-
-def whole(name: str, value: Any) -> int:
-    """An integer; TypeError if it is none, such as 0.5 or True."""
-    if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise TypeError(f"{name} must be an integer, not {value!r}")
-
-
-_UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
-
-def milliseconds(name: str, duration: Duration) -> int:
-    """A duration in whole milliseconds.
-
-    TypeError if it is neither an int, a text nor a timedelta, ValueError if it is no whole number or has another unit.
-    """
-    if isinstance(duration, str):
-        found = re.fullmatch(r"(\d+)([a-z]+)", duration, re.IGNORECASE | re.ASCII)
-        unit = _UNIT_MS.get(found[2].lower()) if found else None
-        if found is None or unit is None:
-            raise ValueError(f"{name} must be a number with a unit of {', '.join(_UNIT_MS)}, not {duration!r}")
-        return int(found[1]) * unit
-    if isinstance(duration, timedelta):
-        ms, rest = divmod(duration, timedelta(milliseconds=1))
-        if rest:
-            raise ValueError(f"{name} must be a whole number of milliseconds, not {duration!r}")
-        return ms
-    if isinstance(duration, bool) or not isinstance(duration, int):
-        raise TypeError(
-            f"{name} must be an integer of milliseconds, a text such as '5s' or a timedelta, not {duration!r}"
-        )
-    return duration
+#: A limit that nobody reaches: where the interface asks for a count, and has no limit to give.
+MOST = 10**15
+#: Entries of a window in the place of a sliding window counter: it is exact to a 64th of its period.
+BUCKETS = 64
+#: How many keys are remembered.
+REMEMBERED = 10_000
+#: How often a window that others change meanwhile is looked at for one answer.
+LOOKS = 3
+_SCHEMES = [
+    f"ratelimit+{library}{kind}"
+    for library in ("redis", "valkey")
+    for kind in ("", "s", "+unix", "+sentinel", "+cluster")
+]
 
 
-def duration_word(name: str, duration: Duration) -> Word:
-    """A duration as it is sent: a text as it was written."""
-    ms = milliseconds(name, duration)
-    return duration if isinstance(duration, str) else ms
+@lru_cache(1000)
+def _fixed(expiry: int) -> Window:
+    return Window(MOST, expiry, fixed=True, start="first")
 
 
-def period_word(period: Period) -> Word:
-    if isinstance(period, timedelta):
-        ms = milliseconds("period", period)
-        return f"{ms}ms" if ms % 1000 else ms // 1000
-    if isinstance(period, bool) or not isinstance(period, (int, str)):
-        raise TypeError(f"period must be an integer of seconds, a text such as '5min' or a timedelta, not {period!r}")
-    return period
+@lru_cache(1000)
+def _moving(limit: int, expiry: int) -> Window:
+    return Window(limit, expiry)
 
 
-def _per(text: str) -> tuple[int, str]:
-    """The count and the period of a text such as "30/min"."""
-    if not isinstance(text, str):
-        raise TypeError(f"a limit must be a text such as '30/min', not {text!r}")
-    found = re.fullmatch(r"\s*(\d+)\s*(?:/|\s+per\s+)\s*(\d*)\s*([a-z]+)\s*", text, re.IGNORECASE | re.ASCII)
-    unit = _UNIT_OF.get(found[3].lower()) if found else None
-    if found is None or unit is None:
-        hint = ", and not m, which may be min or mo" if found and found[3].lower() == "m" else ""
-        raise ValueError(
-            f"{text!r} must be a count, / and a period, such as '30/min' or '5/10s', with a unit of "
-            f"{', '.join(_UNITS)}{hint}"
-        )
-    return int(found[1]), f"{int(found[2] or 1)}{unit}"
+@lru_cache(1000)
+def _counter(limit: int, expiry: int) -> Window:
+    return Window(limit, expiry, buckets=BUCKETS)
 
 
-@dataclass(frozen=True)
-class Rate:
-    """`count` for each `period` in the long run, and up to `burst` + 1 at once. RL.THROTTLE takes it."""
+class _Memory(Generic[T]):
+    """What is known of the keys that were used last."""
 
-    burst: int
-    count: int
-    period: Period
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: OrderedDict[str, T] = OrderedDict()
 
-    def __post_init__(self) -> None:
-        whole("burst", self.burst)
-        whole("count", self.count)
-        # Kept, as a rate is made once and asked often.
-        object.__setattr__(self, "_words", (self.burst, self.count, period_word(self.period)))
+    def put(self, key: str, value: T) -> None:
+        with self._lock:
+            self._known[key] = value
+            self._known.move_to_end(key)
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
 
-    @staticmethod
-    def per(text: str, *, capacity: int | None = None) -> Rate:
-        """A rate as people say it: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds.
-
-        `capacity`, from 1, is what can be had at once; as much as the count if it is not given.
-        """
-        count, period = _per(text)
-        if count < 1:
-            raise ValueError(f"the count of a rate must be at least 1, not {text!r}")
-        if capacity is None:
-            capacity = count
-        if whole("capacity", capacity) < 1:
-            raise ValueError(f"capacity must be at least 1, not {capacity}")
-        return Rate(capacity - 1, count, period)
-
-    def words(self) -> tuple[Word, ...]:
-        words: tuple[Word, ...] = self.__dict__["_words"]
-        return words
+    def get(self, key: str) -> T | None:
+        return self._known.get(key)
 
 
-@dataclass(frozen=True)
-class Window:
-    """At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it.
+def _period_in(key: str) -> int | None:
+    """The period of a key that an item of `limits` made: its end is amount/multiples/granularity."""
+    parts = key.rsplit("/", 3)
+    item = limits.limits.GRANULARITIES.get(parts[-1])
+    if len(parts) < 3 or item is None or not parts[-2].isdecimal():
+        return None
+    return int(item.GRANULARITY.seconds) * int(parts[-2])
 
-    `buckets` is the number of entries that the window keeps at most. `fixed` uses the windows of the calendar, in the
-    time zone `tz` if given. `start` says where they start: a time of day ("09:00"), a day of the week, the month or the
-    year with one or without ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is
-    counted. The period 0 has no window and is a semaphore, see semaphore().
+
+def _count(reply: Reply) -> int:
+    if not reply.reachable and reply.limit == 0:
+        return 0 if reply.allowed else MOST
+    return reply.limit - reply.remaining
+
+
+def _is_unknown(reply: Reply) -> bool:
+    return not reply.reachable and reply.limit == 0
+
+
+class _Oldest(NamedTuple):
+    """A window: how many entries it has, and in how many seconds the oldest of them leaves."""
+
+    entries: int
+    leaves_in: float
+
+
+class _Look:
+    """Finds when the oldest event of a window leaves: the wait of a call that asks for one more than there is.
+
+    How much there is was answered by the last call on the key, so that one look will do unless others came between.
     """
 
-    limit: int
-    period: Period
-    buckets: int | None = None
-    fixed: bool = False
-    tz: str | None = None
-    start: str | None = None
+    def __init__(self, window: Window, remaining: int | None) -> None:
+        self.window = window
+        self._guess = window.limit if remaining is None else remaining
+        self._looks = 0
 
-    def __post_init__(self) -> None:
-        whole("limit", self.limit)
-        period_word(self.period)
-        if self.buckets is not None:
-            whole("buckets", self.buckets)
-        if self.tz is not None and not self.fixed:
-            raise ValueError("tz must be used with fixed=True")
-        if self.start is not None:
-            if not isinstance(self.start, str):
-                raise TypeError(f"start must be a text such as '09:00', '15' or 'first', not {self.start!r}")
-            if not self.fixed:
-                raise ValueError("start must be used with fixed=True")
-            if self.start.lower() == "first" and self.tz is not None:
-                raise ValueError("tz and start='first' must not be used together")
-        if self.buckets is not None and self.fixed:
-            raise ValueError("buckets and fixed must not be used together")
+    @property
+    def quantity(self) -> int:
+        return self._guess + 1
 
-    @staticmethod
-    def per(
-        text: str,
+    def take(self, reply: Reply) -> _Oldest | None:
+        """The answer; None if the server must be asked for another quantity."""
+        if _is_unknown(reply):
+            return _Oldest(0 if reply.allowed else self.window.limit, 0.0)
+        self._looks += 1
+        count = reply.limit - reply.remaining
+        if count == 0:
+            return _Oldest(0, 0.0)
+        if reply.remaining != self._guess and self._looks < LOOKS:
+            self._guess = reply.remaining
+            return None
+        wait = reply.reset_after_ms if reply.retry_after_ms is None else reply.retry_after_ms
+        return _Oldest(count, wait / 1000)
+
+
+def _parts(uri: str) -> tuple[str, str, SplitResult]:
+    """The library, the kind of server, and the URI without what is ours."""
+    split = urlsplit(uri.removeprefix("async+").removeprefix("ratelimit+"))
+    library = "valkey" if split.scheme.startswith("valkey") else "redis"
+    kind = split.scheme.removeprefix(library).lstrip("+")
+    return library, kind, split
+
+
+def _places(split: SplitResult, uri: str) -> list[tuple[str, int]]:
+    places = []
+    for place in split.netloc.rpartition("@")[2].split(","):
+        found = urlsplit(f"//{place.strip()}")
+        if not found.hostname or not found.port:
+            raise ConfigurationError(f"{uri} must have hosts with ports, such as host:26379, not {place!r}")
+        places.append((found.hostname, found.port))
+    return places
+
+
+def _client(uri: str, options: dict[str, Any], *, asynchronous: bool) -> Any:
+    """A client for a URI."""
+    name, kind, split = _parts(uri)
+    folder = f"{name}.asyncio" if asynchronous else name
+    try:
+        library = import_module(folder)
+    except ImportError as error:
+        raise ConfigurationError(f"{uri} needs the package {name}") from error
+    client = {"redis": "Redis", "valkey": "Valkey"}[name]
+    if kind in ("", "s", "unix"):
+        if "connection_pool" in options:
+            return getattr(library, client)(**options)
+        scheme = "unix" if kind == "unix" else split.scheme
+        return library.from_url(f"{scheme}://{uri.partition('://')[2]}", **options)
+    auth = {
+        setting: unquote(value)
+        for setting, value in (("username", split.username), ("password", split.password))
+        if value
+    }
+    if kind == "cluster":
+        node = import_module(f"{folder}.cluster").ClusterNode
+        startup = {} if "startup_nodes" in options else {"startup_nodes": [node(*it) for it in _places(split, uri)]}
+        return getattr(library, f"{client}Cluster")(**{**startup, **auth, **options})
+    options = dict(options)
+    service = split.path.strip("/") or options.pop("service_name", None)
+    options.pop("service_name", None)
+    # All calls decide or must see the newest decisions: there is nothing to ask replicas.
+    options.pop("use_replicas", None)
+    if not service:
+        raise ConfigurationError(f"{uri} must name the service, such as /mymaster, or service_name must be given")
+    sentinel_options = {**auth, **options.pop("sentinel_kwargs", {})}
+    sentinel = import_module(f"{folder}.sentinel").Sentinel
+    made = sentinel(_places(split, uri), sentinel_kwargs=sentinel_options, **{**auth, **options})
+    return made.master_for(service)
+
+
+def _error_of(uri: str) -> type[Exception]:
+    name = _parts(uri)[0]
+    error: type[Exception] = getattr(import_module(f"{name}.exceptions"), f"{name.capitalize()}Error")
+    return error
+
+
+class _Shared:
+    """What both storages are made of."""
+
+    def __init__(self, uri: str, key_prefix: str) -> None:
+        self.key_prefix = key_prefix
+        self._error = _error_of(uri)
+        self._periods: _Memory[int] = _Memory()
+        self._remaining: _Memory[int] = _Memory()
+
+    def prefixed_key(self, key: str) -> str:
+        """The key in Redis."""
+        return f"{self.key_prefix}:{key}"
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        return self._error, Busy, MissingModule
+
+    def remember(self, key: str, expiry: int) -> None:
+        """Keeps the period of a key that does not tell it by itself."""
+        if _period_in(key) != expiry:
+            self._periods.put(key, expiry)
+
+    def window_of(self, key: str) -> Window:
+        """The fixed window of a key. A look at it has no period to give, but must have it."""
+        period = self._periods.get(key) or _period_in(key)
+        if period is None:
+            raise LookupError(
+                f"the period of {key!r} is not known: it has none in its name, as the keys of rate limit items have, and "
+                "this process has not counted it"
+            )
+        return _fixed(period)
+
+    def took(self, key: str, reply: Reply) -> bool:
+        """Whether an entry was had; what is left is kept for the next look."""
+        if reply.reachable:
+            self._remaining.put(key, reply.remaining)
+        return reply.allowed
+
+    def look(self, key: str, window: Window, remaining: int | None = None) -> _Look:
+        return _Look(window, self._remaining.get(key) if remaining is None else remaining)
+
+    @property
+    def pattern(self) -> str:
+        """All keys of the storage, for SCAN."""
+        prefix = "".join(f"\\{letter}" if letter in "*?[]^\\" else letter for letter in self.key_prefix)
+        return f"{prefix}:*"
+
+
+def _moving_window(found: _Oldest, expiry: int) -> tuple[float, int]:
+    """When the oldest entry came, and how many there are."""
+    now = time.time()
+    return (now + found.leaves_in - expiry, found.entries) if found.entries else (now, 0)
+
+
+def _sliding_window(found: _Oldest, expiry: int) -> tuple[int, float, int, float]:
+    """All that a window counts, as if it were of the current one. The time is that of the oldest, below the period, as
+    whole periods count as nothing in `limits`."""
+    if not found.entries:
+        return 0, 0.0, 0, 0.0
+    return 0, 0.0, found.entries, min(found.leaves_in, expiry - 0.001)
+
+
+# Each name of a method stands in the class itself, as `limits` wraps errors there.
+class RateLimitStorage(
+    limits.storage.Storage, limits.storage.MovingWindowSupport, limits.storage.SlidingWindowCounterSupport
+):
+    """The storage of synchronous programs: fixed windows, moving windows, and moving windows of 64 steps for the sliding
+    window counter.
+
+    `key_prefix` begins all keys. `unreachable` and `deadline` are those of redis_ratelimit.Limiter. All other options are
+    those of the client, such as socket_timeout, connection_pool and, with Sentinel, service_name and sentinel_kwargs.
+    """
+
+    STORAGE_SCHEME = list(_SCHEMES)
+
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
         *,
-        buckets: int | None = None,
-        fixed: bool = False,
-        tz: str | None = None,
-        start: str | None = None,
-    ) -> Window:
-        """A window as people say it: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds."""
-        limit, period = _per(text)
-        return Window(limit, period, buckets, fixed, tz, start)
+        key_prefix: str = "ratelimit",
+        unreachable: Unreachable = "raise",
+        deadline: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        self.storage = _client(uri, options, asynchronous=False)
+        self.limiter = Limiter(self.storage, unreachable=unreachable, deadline=deadline)
+        self._shared = _Shared(uri, key_prefix)
 
-    def words(self) -> tuple[Word, ...]:
-        return self.limit, period_word(self.period)
+    @property
+    def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
+        """What `limits` wraps if it is asked to."""
+        return self._shared.errors
 
-    def options(self) -> tuple[Word, ...]:
-        words: tuple[Word, ...] = ()
-        if self.buckets is not None:
-            words += ("BUCKETS", self.buckets)
-        if self.fixed:
-            words += ("FIXED",)
-        if self.start is not None:
-            words += ("FROM", self.start)
-        if self.tz is not None:
-            words += ("TZ", self.tz)
-        return words
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """Counts in a fixed window that begins with its first hit, and answers how much it has."""
+        shared = self._shared
+        shared.remember(key, expiry)
+        return _count(self.limiter.window(shared.prefixed_key(key), _fixed(expiry), amount))
+
+    def get(self, key: str) -> int:
+        """How much a fixed window has."""
+        shared = self._shared
+        # Of one, as a look of nothing is never denied, not even without Redis.
+        return _count(self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 1))
+
+    def get_expiry(self, key: str) -> float:
+        """When a fixed window ends, in Unix seconds of this machine."""
+        shared = self._shared
+        reply = self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 0)
+        return time.time() + reply.reset_after_ms / 1000
+
+    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window, all or none."""
+        shared = self._shared
+        return shared.took(key, self.limiter.window(shared.prefixed_key(key), _moving(limit, expiry), amount))
+
+    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        return _moving_window(self._look(key, _moving(limit, expiry)), expiry)
+
+    def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window of 64 steps, all or none."""
+        return self.limiter.window(self._shared.prefixed_key(key), _counter(limit, expiry), amount).allowed
+
+    def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """Nothing in the previous window, and all that the last period has in the current one."""
+        return _sliding_window(self._look(key, _counter(MOST, expiry)), expiry)
+
+    def clear_sliding_window(self, key: str, expiry: int) -> None:
+        """Forgets a key."""
+        self.limiter.reset(self._shared.prefixed_key(key))
+
+    def _look(self, key: str, window: Window) -> _Oldest:
+        shared = self._shared
+        look = shared.look(key, window, MOST if window.limit == MOST else None)
+        while True:
+            found = look.take(self.limiter.window_ro(shared.prefixed_key(key), window, look.quantity))
+            if found is not None:
+                return found
+
+    def check(self) -> bool:
+        """Whether the server answers, and has redis-ratelimit."""
+        try:
+            return self.limiter.window_ro(self._shared.prefixed_key("check"), _moving(1, 1), 0).reachable
+        except self._shared.errors:
+            return False
+
+    def reset(self) -> int | None:
+        """Forgets all keys of the storage, and answers how many there were."""
+        count = 0
+        keys: list[Any] = []
+        for key in self.storage.scan_iter(match=self._shared.pattern, count=1000):
+            keys.append(key)
+            if len(keys) == 1000:
+                count += int(self.storage.delete(*keys))
+                keys = []
+        return count + (int(self.storage.delete(*keys)) if keys else 0)
+
+    def clear(self, key: str) -> None:
+        """Forgets a key."""
+        self.limiter.reset(self._shared.prefixed_key(key))
 
 
-def semaphore(limit: int) -> Window:
-    """At most `limit` held at one time."""
-    return Window(limit, 0)
+class AsyncRateLimitStorage(
+    limits.aio.storage.Storage, limits.aio.storage.MovingWindowSupport, limits.aio.storage.SlidingWindowCounterSupport
+):
+    """The storage of programs with asyncio: RateLimitStorage with methods to be awaited. It may be made when a module is
+    imported, and be used in several event loops, one after the other."""
 
+    STORAGE_SCHEME = [f"async+{scheme}" for scheme in _SCHEMES]
 
-#: A rate, or the name of a policy of the server with its "@", such as "@free".
-RateLike = Union[Rate, str]
-#: A window, or the name of a policy of the server with its "@".
-WindowLike = Union[Window, str]
+    def __init__(
+        self,
+        uri: str,
+        wrap_exceptions: bool = False,
+        *,
+        key_prefix: str = "ratelimit",
+        unreachable: Unreachable = "raise",
+        deadline: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(uri, wrap_exceptions=wrap_exceptions)
+        # An argument of the storage of `limits`, which has several clients to choose from.
+        options.pop("implementation", None)
+        self._made = uri, options
+        self.limiter = asyncio.Limiter(
+            _client(uri, options, asynchronous=True), unreachable=unreachable, deadline=deadline
+        )
+        self._shared = _Shared(uri, key_prefix)
 
+    @property
+    def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
+        """What `limits` wraps if it is asked to."""
+        return self._shared.errors
 
-def limit_words(limit: Rate | Window | str, kind: type[Rate] | type[Window]) -> tuple[Word, ...]:
-    """What stands in the limit's place. TypeError if the limit is not of the kind that the command takes."""
-    if isinstance(limit, kind):
-        return limit.words()
-    if isinstance(limit, str):
-        if not limit.startswith("@"):
-            raise ValueError(f"the policy {limit!r} must begin with @")
-        return (limit,)
-    raise TypeError(f"the limit must be a {kind.__name__} or the name of a policy, such as '@free', not {limit!r}")
+    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """Counts in a fixed window that begins with its first hit, and answers how much it has."""
+        shared = self._shared
+        shared.remember(key, expiry)
+        return _count(await self.limiter.window(shared.prefixed_key(key), _fixed(expiry), amount))
+
+    async def get(self, key: str) -> int:
+        """How much a fixed window has."""
+        shared = self._shared
+        # Of one, as a look of nothing is never denied, not even without Redis.
+        return _count(await self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 1))
+
+    async def get_expiry(self, key: str) -> float:
+        """When a fixed window ends, in Unix seconds of this machine."""
+        shared = self._shared
+        reply = await self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 0)
+        return time.time() + reply.reset_after_ms / 1000
+
+    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window, all or none."""
+        shared = self._shared
+        return shared.took(key, await self.limiter.window(shared.prefixed_key(key), _moving(limit, expiry), amount))
+
+    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        return _moving_window(await self._look(key, _moving(limit, expiry)), expiry)
+
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window of 64 steps, all or none."""
+        return (await self.limiter.window(self._shared.prefixed_key(key), _counter(limit, expiry), amount)).allowed
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """Nothing in the previous window, and all that the last period has in the current one."""
+        return _sliding_window(await self._look(key, _counter(MOST, expiry)), expiry)
+
+    async def clear_sliding_window(self, key: str, expiry: int) -> None:
+        """Forgets a key."""
+        await self.limiter.reset(self._shared.prefixed_key(key))
+
+    async def _look(self, key: str, window: Window) -> _Oldest:
+        shared = self._shared
+        look = shared.look(key, window, MOST if window.limit == MOST else None)
+        while True:
+            found = look.take(await self.limiter.window_ro(shared.prefixed_key(key), window, look.quantity))
+            if found is not None:
+                return found
+
+    async def check(self) -> bool:
+        """Whether the server answers, and has redis-ratelimit."""
+        try:
+            return (await self.limiter.window_ro(self._shared.prefixed_key("check"), _moving(1, 1), 0)).reachable
+        except self._shared.errors:
+            return False
+
+    async def reset(self) -> int | None:
+        """Forgets all keys of the storage, and answers how many there were."""
+        uri, options = self._made
+        # A client of its own, as one for asyncio belongs to the event loop that it was first used in.
+        client = _client(uri, options, asynchronous=True)
+        count = 0
+        try:
+            async for key in client.scan_iter(match=self._shared.pattern, count=1000):
+                count += int(await client.delete(key))
+        finally:
+            await client.aclose()
+        return count
+
+    async def clear(self, key: str) -> None:
+        """Forgets a key."""
+        await self.limiter.reset(self._shared.prefixed_key(key))

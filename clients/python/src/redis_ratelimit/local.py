@@ -10,7 +10,7 @@ from . import calls
 from .calls import Key
 from .core import Core
 from .leases import Leases, Plan
-from .limits import Duration, WindowLike, whole
+from .parameters import Duration, WindowLike, whole
 from .replies import Reply
 
 

@@ -14,6 +14,8 @@ def like(method: Any, make: Callable[..., Any], name: str) -> None:
     method.__doc__ = make.__doc__
     signature = inspect.signature(make)
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    # The method answers what the call reads.
+    answers = str(signature.return_annotation).removeprefix("Call[").removesuffix("]")
     method.__signature__ = signature.replace(
-        parameters=[itself, *signature.parameters.values()], return_annotation=inspect.Signature.empty
+        parameters=[itself, *signature.parameters.values()], return_annotation=answers
     )

@@ -41,18 +41,22 @@ class Reply:
 
     @property
     def allowed(self) -> bool:
+        """Whether `limited` is 0."""
         return self.limited == 0
 
     @property
     def retry_after(self) -> timedelta | None:
+        """`retry_after_ms` as a timedelta."""
         return _timedelta(self.retry_after_ms)
 
     @property
     def reset_after(self) -> timedelta:
+        """`reset_after_ms` as a timedelta."""
         return timedelta(milliseconds=self.reset_after_ms)
 
     @property
     def wait(self) -> timedelta | None:
+        """`wait_ms` as a timedelta."""
         return _timedelta(self.wait_ms)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from . import calls
 from .calls import Call, Key
 from .core import Core
-from .limits import Duration, WindowLike
+from .parameters import Duration, WindowLike
 from .replies import Denied, Id, Lapsed, Reply
 
 Settle = Literal["apply", "release"]

@@ -17,14 +17,14 @@ const LIMIT: u64 = 5;
 const PERIOD_MS: u64 = 5;
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum BanAct {
     Pass(u64),
     Take { quantity: u64, ban_ms: Option<u64>, manner: Manner, count_denied: bool },
     GiveBack(u64),
     Look,
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn acts() -> impl Strategy<Value = Vec<BanAct>> {
     let ban = prop_oneof![Just(None), select(vec![1u64, 3, 10, 40]).prop_map(Some)];
     let take = (1..=LIMIT + 1, ban, 0..8, any::<bool>()).prop_map(
         |(quantity, ban_ms, manner, count_denied)| {
@@ -35,15 +35,15 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
             };
             let plain = manner == Manner::Whole;
             let count_denied = count_denied && manner != Manner::Force;
-            Act::Take { quantity, ban_ms: ban_ms.filter(|_| plain), manner, count_denied }
+            BanAct::Take { quantity, ban_ms: ban_ms.filter(|_| plain), manner, count_denied }
         },
     );
     let pass = prop_oneof![0u64..2_000, 0u64..30_000];
     let one = prop_oneof![
-        4 => pass.prop_map(Act::Pass),
+        4 => pass.prop_map(BanAct::Pass),
         8 => take,
-        1 => (1..=3u64).prop_map(Act::GiveBack),
-        1 => Just(Act::Look),
+        1 => (1..=3u64).prop_map(BanAct::GiveBack),
+        1 => Just(BanAct::Look),
     ];
     proptest::collection::vec(one, 1..60)
 }
@@ -113,7 +113,7 @@ impl Used {
     }
 }
 
-fn check(limit: Limit, mut used: Used, acts: Vec<Act>) {
+fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
     let memory = Memory::default();
     let mut now_us = START_US;
     // When the last ban ends; `None` once something was granted.
@@ -125,13 +125,13 @@ fn check(limit: Limit, mut used: Used, acts: Vec<Act>) {
         let runs = ban_us.is_some_and(|end_us| end_us > now_us);
         let free = used.free_at(now_us);
         match act {
-            Act::Pass(us) => {
+            BanAct::Pass(us) => {
                 now_us += us;
                 continue;
             }
-            Act::Look => request.ask.quantity = Quantity::Look,
-            Act::GiveBack(quantity) => request.ask.quantity = Quantity::GiveBack(quantity),
-            Act::Take { quantity, ban_ms, manner, count_denied } => {
+            BanAct::Look => request.ask.quantity = Quantity::Look,
+            BanAct::GiveBack(quantity) => request.ask.quantity = Quantity::GiveBack(quantity),
+            BanAct::Take { quantity, ban_ms, manner, count_denied } => {
                 request.ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner };
                 (request.ban_ms, request.count_denied) = (ban_ms, count_denied);
             }
@@ -139,10 +139,10 @@ fn check(limit: Limit, mut used: Used, acts: Vec<Act>) {
         let told = memory.attempt(b"k", &request, now_us, || unreachable!()).unwrap().decision;
         let mut expected: Option<u64> = None;
         match act {
-            Act::Pass(_) | Act::Look => {}
-            Act::GiveBack(quantity) => used.give_back(now_us, quantity),
-            Act::Take { quantity, manner: Manner::Force, .. } => used.take(now_us, quantity),
-            Act::Take { quantity, ban_ms, manner, count_denied } => {
+            BanAct::Pass(_) | BanAct::Look => {}
+            BanAct::GiveBack(quantity) => used.give_back(now_us, quantity),
+            BanAct::Take { quantity, manner: Manner::Force, .. } => used.take(now_us, quantity),
+            BanAct::Take { quantity, ban_ms, manner, count_denied } => {
                 let least = if manner == Manner::AtMost { 1 } else { quantity };
                 let taken = quantity.min(u64::try_from(free).unwrap_or(0));
                 if !runs && free >= i128::from(least) {

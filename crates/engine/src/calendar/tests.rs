@@ -534,7 +534,7 @@ proptest! {
 
 /// Takes minutes: every zone, every transition up to 2040.
 #[test]
-#[ignore = "slow: cargo test --lib -- --ignored"]
+#[ignore = "slow: cargo test -p redis-ratelimit-engine -- --ignored"]
 fn windows_tile_the_time_around_every_transition_there_is() {
     let end = Timestamp::from_second(2_208_988_800).unwrap();
     for name in jiff::tz::db().available() {

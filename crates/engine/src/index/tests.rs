@@ -143,7 +143,7 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
 
 /// What is done to both.
 #[derive(Clone, Debug)]
-enum Step {
+enum IndexStep {
     Insert {
         id: u64,
         quantity: u64,
@@ -160,7 +160,7 @@ enum Step {
     Heal,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<IndexStep>> {
     let quantity =
         prop_oneof![8 => 1u64..9, 1 => (1u64 << 60)..(1 << 63), 1 => Just(i64::MAX as u64)];
     let lease_ms = prop_oneof![8 => 1u64..5, 1 => 1..=YEAR_MS];
@@ -168,14 +168,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let insert = (0u64..60, quantity, lease_ms, end_us, 0u64..4, any::<bool>()).prop_map(
         |(id, quantity, lease_ms, end_us, rule, counts)| {
             let end_us = START_US - 10_000 + end_us;
-            Step::Insert { id, quantity, lease_ms, end_us, rule, counts }
+            IndexStep::Insert { id, quantity, lease_ms, end_us, rule, counts }
         },
     );
     let step = prop_oneof![
         12 => insert,
-        6 => (0u64..60).prop_map(Step::Remove),
-        1 => (0usize..10).prop_map(Step::RemoveMany),
-        1 => Just(Step::Heal),
+        6 => (0u64..60).prop_map(IndexStep::Remove),
+        1 => (0usize..10).prop_map(IndexStep::RemoveMany),
+        1 => Just(IndexStep::Heal),
     ];
     proptest::collection::vec(step, 1..150)
 }
@@ -193,7 +193,7 @@ proptest! {
         let (mut index, mut list) = (Index::default(), Vec::<Own>::new());
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                Step::Insert { id, quantity, lease_ms, end_us, rule, counts } => {
+                IndexStep::Insert { id, quantity, lease_ms, end_us, rule, counts } => {
                     let after_us = if counts { (rule + 1) * 1_000 } else { 0 };
                     let rule = format!("{}ms", rule + 1).into_bytes();
                     let order_us = START_US + number as u64;
@@ -206,19 +206,19 @@ proptest! {
                         list.push(one);
                     }
                 }
-                Step::Remove(id) => {
+                IndexStep::Remove(id) => {
                     let id = id.to_string().into_bytes();
                     let held = list.iter().any(|one| one.id == id);
                     prop_assert_eq!(index.remove(&id), held);
                     prop_assert!(index.get(&id).is_none());
                     list.retain(|one| one.id != id);
                 }
-                Step::RemoveMany(kept) => {
+                IndexStep::RemoveMany(kept) => {
                     for one in list.drain(kept.min(list.len())..) {
                         prop_assert!(index.remove(&one.id));
                     }
                 }
-                Step::Heal => {
+                IndexStep::Heal => {
                     let zones = &mut Zones::new();
                     for one in list.iter_mut().filter(|one| one.reservation().from_future(now_us)) {
                         *one = Own::of(&Sight::at(now_us, zones).seen(&one.reservation()));

@@ -14,7 +14,7 @@ struct Wants {
     id: Option<[u8; 1]>,
 }
 
-impl Call for Wants {
+impl LineCall for Wants {
     fn leave(&self) -> u64 {
         self.leave
     }
@@ -57,7 +57,7 @@ struct Waiting {
     deadline_us: Option<u64>,
 }
 
-struct World {
+struct LineWorld {
     lines: Lines<Test>,
     now_us: u64,
     /// When the timer fires.
@@ -74,7 +74,7 @@ struct World {
 }
 
 #[derive(Clone, Debug)]
-enum Event {
+enum LineEvent {
     Join { at: At, wants: Wants, block_us: Option<u64> },
     Gone(usize),
     Unblock(usize),
@@ -85,29 +85,29 @@ enum Event {
     StepBack,
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = LineEvent> {
     let at = (0..2i32, 0..3u8);
     let wants = (0..3u64, 1..4u64, proptest::option::of(any::<[u8; 1]>()))
         .prop_map(|(leave, quantity, id)| Wants { leave, quantity, id });
     let block_us = proptest::option::of(1..400_000u64);
     prop_oneof![
         5 => (at.clone(), wants, block_us)
-            .prop_map(|(at, wants, block_us)| Event::Join { at, wants, block_us }),
-        1 => any::<usize>().prop_map(Event::Gone),
-        1 => any::<usize>().prop_map(Event::Unblock),
+            .prop_map(|(at, wants, block_us)| LineEvent::Join { at, wants, block_us }),
+        1 => any::<usize>().prop_map(LineEvent::Gone),
+        1 => any::<usize>().prop_map(LineEvent::Unblock),
         2 => (any::<usize>(), any::<bool>())
-            .prop_map(|(which, untold)| Event::Forget { which, untold }),
+            .prop_map(|(which, untold)| LineEvent::Forget { which, untold }),
         4 => (at, 1..6u64, any::<bool>())
-            .prop_map(|(at, quantity, told)| Event::Release { at, quantity, told }),
-        6 => (1..120_000u64, 1..20usize).prop_map(|(us, steps)| Event::Pass { us, steps }),
-        1 => any::<bool>().prop_map(Event::MayWrite),
-        1 => Just(Event::StepBack),
+            .prop_map(|(at, quantity, told)| LineEvent::Release { at, quantity, told }),
+        6 => (1..120_000u64, 1..20usize).prop_map(|(us, steps)| LineEvent::Pass { us, steps }),
+        1 => any::<bool>().prop_map(LineEvent::MayWrite),
+        1 => Just(LineEvent::StepBack),
     ]
 }
 
-impl World {
-    fn new() -> World {
-        World {
+impl LineWorld {
+    fn new() -> LineWorld {
+        LineWorld {
             lines: Lines::new(),
             now_us: 1_000_000,
             timer_us: None,
@@ -127,10 +127,10 @@ impl World {
         line
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: LineEvent) {
         match event {
-            Event::Join { at, wants, block_us } => self.join(at, wants, block_us),
-            Event::Gone(which) => {
+            LineEvent::Join { at, wants, block_us } => self.join(at, wants, block_us),
+            LineEvent::Gone(which) => {
                 if let Some(one) = self.pick(which) {
                     self.lines.withdraw(one.ticket, self.now_us);
                     self.waiting.retain(|other| other.ticket != one.ticket);
@@ -138,11 +138,11 @@ impl World {
                     assert_eq!((gone.outcome, gone.answered), (None, false));
                 }
             }
-            Event::Unblock(which) => {
+            LineEvent::Unblock(which) => {
                 if let Some(one) = self.pick(which) {
                     let head = self.line(one.at)[0].ticket;
                     match self.lines.answered(one.ticket, self.now_us) {
-                        Some(Reply::Unblocked { call, was_head, .. }) => {
+                        Some(WaiterReply::Unblocked { call, was_head, .. }) => {
                             assert_eq!((call, was_head), (one.wants, head == one.ticket));
                         }
                         _ => panic!("it waits"),
@@ -152,16 +152,16 @@ impl World {
                     assert!(self.lines.forgotten(one.ticket, self.now_us).is_some());
                 }
             }
-            Event::Forget { which, untold } => self.forget(which, untold),
-            Event::Release { at, quantity, told } => {
+            LineEvent::Forget { which, untold } => self.forget(which, untold),
+            LineEvent::Release { at, quantity, told } => {
                 *self.free.entry(at).or_default() += quantity;
                 if told {
                     self.command(at);
                 }
             }
-            Event::Pass { us, steps } => self.pass(us, steps),
-            Event::MayWrite(may_write) => self.may_write = may_write,
-            Event::StepBack => {
+            LineEvent::Pass { us, steps } => self.pass(us, steps),
+            LineEvent::MayWrite(may_write) => self.may_write = may_write,
+            LineEvent::StepBack => {
                 self.timer_us = None;
                 self.lines.clock_stepped_back(self.now_us);
             }
@@ -205,7 +205,9 @@ impl World {
         let (ticket, at, outcome) = self.ended.remove(which % self.ended.len());
         if !untold {
             let reply = self.lines.answered(ticket, self.now_us);
-            assert!(matches!(reply, Some(Reply::Ended { outcome: told, .. }) if told == outcome));
+            assert!(
+                matches!(reply, Some(WaiterReply::Ended { outcome: told, .. }) if told == outcome)
+            );
         }
         let gone = self.lines.forgotten(ticket, self.now_us).unwrap();
         assert_eq!((gone.outcome, gone.answered), (Some(outcome), !untold));
@@ -267,18 +269,18 @@ impl World {
         self.lines.end_turn(self.now_us);
     }
 
-    fn carry_out(&mut self, line: LineId, at: At, step: Step<Test>) {
+    fn carry_out(&mut self, line: LineId, at: At, step: Effect<Test>) {
         match step {
-            Step::Write(GiveBack(quantity)) => {
+            Effect::Write(GiveBack(quantity)) => {
                 assert!(self.may_write);
                 self.given_back -= quantity;
                 *self.free.entry(at).or_default() += quantity;
             }
-            Step::Try { ticket, call, is_overdue } => {
+            Effect::Try { ticket, call, is_overdue } => {
                 assert!(self.may_write);
                 self.try_head(line, ticket, &call, is_overdue);
             }
-            Step::Dismiss { ticket, call } => {
+            Effect::Dismiss { ticket, call } => {
                 let line = self.line(at);
                 let one = line.iter().find(|one| one.ticket == ticket).unwrap();
                 assert_eq!(one.wants, call);
@@ -362,7 +364,7 @@ proptest! {
 
     #[test]
     fn the_lines_do_what_the_model_does(events in prop::collection::vec(event(), 1..80)) {
-        let mut world = World::new();
+        let mut world = LineWorld::new();
         for event in events {
             world.happen(event);
         }
@@ -444,7 +446,8 @@ fn lines_take_turns() {
     for now_us in 100..104 {
         let (line, place) = lines.next_line(now_us).unwrap();
         visited.push(place.key[0]);
-        let Some(Step::Try { ticket, is_overdue, .. }) = lines.next_step(line, true, now_us) else {
+        let Some(Effect::Try { ticket, is_overdue, .. }) = lines.next_step(line, true, now_us)
+        else {
             panic!("the head is tried first");
         };
         assert!(is_overdue);

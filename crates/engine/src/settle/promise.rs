@@ -28,7 +28,7 @@ const RULES: [(&str, u32); 9] = [
 ];
 
 #[derive(Clone, Debug)]
-enum Step {
+enum PromiseStep {
     /// Takes a batch.
     Acquire { quantity: u64, atmost: bool, lease_ms: u64 },
     /// Spends so many units of a batch, as far as its lease and its rest last.
@@ -49,7 +49,7 @@ enum Step {
     TurnBack { us: u64 },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<PromiseStep>> {
     let lease_ms = || prop_oneof![Just(1u64), Just(300), Just(2_000), Just(9_000), Just(70_000)];
     let batch = || 0usize..6;
     let pass = prop_oneof![
@@ -61,23 +61,23 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let step = prop_oneof![
         6 => (1u64..12, any::<bool>(), lease_ms())
-            .prop_map(|(quantity, atmost, lease_ms)| Step::Acquire { quantity, atmost, lease_ms }),
-        9 => (batch(), 1u64..9).prop_map(|(batch, units)| Step::Spend { batch, units }),
-        3 => batch().prop_map(|batch| Step::Settle { batch }),
+            .prop_map(|(quantity, atmost, lease_ms)| PromiseStep::Acquire { quantity, atmost, lease_ms }),
+        9 => (batch(), 1u64..9).prop_map(|(batch, units)| PromiseStep::Spend { batch, units }),
+        3 => batch().prop_map(|batch| PromiseStep::Settle { batch }),
         2 => (batch(), proptest::option::of(lease_ms()))
-            .prop_map(|(batch, lease_ms)| Step::Renew { batch, lease_ms }),
-        1 => batch().prop_map(|batch| Step::Die { batch }),
-        1 => (1u64..6).prop_map(|quantity| Step::Window { quantity }),
-        5 => pass.prop_map(|us| Step::Pass { us }),
-        2 => (batch(), any::<bool>()).prop_map(|(batch, before)| Step::PassTo { batch, before }),
+            .prop_map(|(batch, lease_ms)| PromiseStep::Renew { batch, lease_ms }),
+        1 => batch().prop_map(|batch| PromiseStep::Die { batch }),
+        1 => (1u64..6).prop_map(|quantity| PromiseStep::Window { quantity }),
+        5 => pass.prop_map(|us| PromiseStep::Pass { us }),
+        2 => (batch(), any::<bool>()).prop_map(|(batch, before)| PromiseStep::PassTo { batch, before }),
         1 => prop_oneof![Just(1u64), 0u64..3_000_000, 0u64..100_000_000]
-            .prop_map(|us| Step::TurnBack { us }),
+            .prop_map(|us| PromiseStep::TurnBack { us }),
     ];
     proptest::collection::vec(step, 1..120)
 }
 
 /// What a holder knows of its batch. Its clock never steps.
-struct Batch {
+struct PromiseBatch {
     id: Id,
     granted: u64,
     spent: u64,
@@ -86,14 +86,14 @@ struct Batch {
     end_us: u64,
 }
 
-struct World {
+struct PromiseWorld {
     memory: Memory,
     window: WindowLimit,
     /// The time that passes, which nobody can set.
     now_us: u64,
     /// By how much the server's clock was set back.
     back_us: u64,
-    batches: Vec<Batch>,
+    batches: Vec<PromiseBatch>,
     made: u64,
     /// When units were spent, and how many.
     spent: Vec<(u64, u64)>,
@@ -101,7 +101,7 @@ struct World {
     opened: Vec<u64>,
 }
 
-impl World {
+impl PromiseWorld {
     fn server_us(&self) -> u64 {
         self.now_us - self.back_us
     }
@@ -125,10 +125,10 @@ impl World {
         Request { ask, ..Request::of(limit) }
     }
 
-    fn step(&mut self, step: &Step, count_lapsed: bool) {
+    fn step(&mut self, step: &PromiseStep, count_lapsed: bool) {
         let server_us = self.server_us();
         match *step {
-            Step::Acquire { quantity, atmost, lease_ms } => {
+            PromiseStep::Acquire { quantity, atmost, lease_ms } => {
                 self.made += 1;
                 let id = Id::from(self.made.to_string().as_bytes());
                 let reserve = Reserve { lease_ms, count_lapsed, id: Some(id), most: u64::MAX };
@@ -140,10 +140,10 @@ impl World {
                 assert!(granted == quantity || granted == 0 || atmost);
                 if granted > 0 {
                     let end_us = self.now_us + lease_ms * 1_000;
-                    self.batches.push(Batch { id, granted, spent: 0, lease_ms, end_us });
+                    self.batches.push(PromiseBatch { id, granted, spent: 0, lease_ms, end_us });
                 }
             }
-            Step::Spend { batch, units } => {
+            PromiseStep::Spend { batch, units } => {
                 let now_us = self.now_us;
                 let Some(batch) = self.batches.get_mut(batch) else { return };
                 if now_us < batch.end_us {
@@ -152,7 +152,7 @@ impl World {
                     self.spent.push((now_us, units));
                 }
             }
-            Step::Settle { batch } if batch < self.batches.len() => {
+            PromiseStep::Settle { batch } if batch < self.batches.len() => {
                 let batch = self.batches.remove(batch);
                 let (id, spent) = (&batch.id, batch.spent);
                 let settled = match spent {
@@ -169,7 +169,7 @@ impl World {
                 };
                 assert!(settled || self.now_us >= batch.end_us, "it is held while its lease runs");
             }
-            Step::Renew { batch, lease_ms } => {
+            PromiseStep::Renew { batch, lease_ms } => {
                 let now_us = self.now_us;
                 let Some(batch) = self.batches.get_mut(batch) else { return };
                 let renewed = self.memory.renew(KEY, &batch.id, lease_ms, server_us).unwrap();
@@ -179,10 +179,10 @@ impl World {
                     batch.end_us = now_us + batch.lease_ms * 1_000;
                 }
             }
-            Step::Die { batch } if batch < self.batches.len() => {
+            PromiseStep::Die { batch } if batch < self.batches.len() => {
                 self.batches.remove(batch);
             }
-            Step::Window { quantity } => {
+            PromiseStep::Window { quantity } => {
                 let request = self.ask(Limit::Window(self.window), quantity, true);
                 let told = self.memory.attempt(KEY, &request, server_us, || unreachable!());
                 let taken = told.unwrap().decision.verdict.taken();
@@ -191,16 +191,17 @@ impl World {
                     self.count();
                 }
             }
-            Step::Pass { us } => self.now_us += us,
-            Step::PassTo { batch, before } => {
+            PromiseStep::Pass { us } => self.now_us += us,
+            PromiseStep::PassTo { batch, before } => {
                 let end_us = self.batches.get(batch).map_or(0, |batch| batch.end_us);
                 self.now_us = self.now_us.max(end_us - u64::from(before && end_us > 0));
             }
             // Where the start of a window of the calendar is crossed backwards, it may have more.
-            Step::TurnBack { us } if matches!(self.window.rule, Rule::Sliding { .. }) => {
+            PromiseStep::TurnBack { us } if matches!(self.window.rule, Rule::Sliding { .. }) => {
                 self.back_us += us;
             }
-            Step::Settle { .. } | Step::Die { .. } | Step::TurnBack { .. } => {}
+            PromiseStep::Settle { .. } | PromiseStep::Die { .. } | PromiseStep::TurnBack { .. } => {
+            }
         }
     }
 
@@ -225,7 +226,7 @@ impl World {
     }
 }
 
-fn most_spent(rule: usize, limit: u64, steps: &[Step], count_lapsed: bool) -> u64 {
+fn most_spent(rule: usize, limit: u64, steps: &[PromiseStep], count_lapsed: bool) -> u64 {
     let memory = Memory::default();
     let (rule, most_entries) = RULES[rule];
     let mut rule = memory.zones(|zones| Rule::parse(rule.as_bytes(), zones)).unwrap();
@@ -233,7 +234,7 @@ fn most_spent(rule: usize, limit: u64, steps: &[Step], count_lapsed: bool) -> u6
         *buckets = (limit > u64::from(most_entries)).then_some(most_entries);
     }
     let window = WindowLimit { limit, rule, most_entries };
-    let mut world = World {
+    let mut world = PromiseWorld {
         memory,
         window,
         now_us: START_US,
@@ -265,13 +266,13 @@ proptest! {
 /// Without COUNTLAPSED the same test fails: a holder that dies took what others take again.
 #[test]
 fn without_it_what_a_dead_holder_spent_is_taken_again() {
-    let acquire = || Step::Acquire { quantity: 3, atmost: true, lease_ms: 300 };
-    let spend = || Step::Spend { batch: 0, units: 3 };
+    let acquire = || PromiseStep::Acquire { quantity: 3, atmost: true, lease_ms: 300 };
+    let spend = || PromiseStep::Spend { batch: 0, units: 3 };
     let steps = [
         acquire(),
         spend(),
-        Step::Die { batch: 0 },
-        Step::Pass { us: 300_000 },
+        PromiseStep::Die { batch: 0 },
+        PromiseStep::Pass { us: 300_000 },
         acquire(),
         spend(),
     ];

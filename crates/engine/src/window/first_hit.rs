@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::calendar::Zones;
-use crate::held::{Lease, Listed};
-use crate::memory::{Call, Done, Kind, Zset};
+use crate::held::{Lease, SortedLeases};
+use crate::memory::{ModelCall, ModelCommand, ModelReply, Zset};
 use crate::period::{Length, Period};
 use crate::properties::cases;
 use crate::rule::Rule;
@@ -13,10 +13,10 @@ const START_US: u64 = 1_795_223_799_544_558;
 const MOST_ENTRIES: u32 = 1;
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum HitStep {
     Pass(u64),
     GoBack(u64),
-    Take { quantity: u64, leave: u64, manner: Manner, kind: Kind },
+    Take { quantity: u64, leave: u64, manner: Manner, kind: ModelCommand },
     GiveBack(u64),
     Apply { nth: usize, quantity: u64 },
     Release { nth: usize },
@@ -24,26 +24,26 @@ enum Step {
 
 /// A window as the words say it: when its first event came, and how much was counted since.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct HitWindow {
     start_us: u64,
     counted: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Reserved {
+struct HitReserved {
     end_us: u64,
     lease_us: u64,
     quantity: u64,
 }
 
-struct World {
+struct HitWorld {
     rule: Rule,
     length: Length,
     limit: u64,
     now_us: u64,
     zset: Zset,
-    window: Window,
-    reserved: Vec<Reserved>,
+    window: HitWindow,
+    reserved: Vec<HitReserved>,
     went_back: bool,
 }
 
@@ -51,42 +51,42 @@ fn moment(rule: &Rule, now_us: u64) -> Moment {
     rule.at(now_us, &mut Zones::new()).unwrap()
 }
 
-impl World {
-    fn new(period: &str, limit: u64) -> World {
+impl HitWorld {
+    fn new(period: &str, limit: u64) -> HitWorld {
         let text = format!("{period}^first");
-        World {
+        HitWorld {
             rule: Rule::parse(text.as_bytes(), &mut Zones::new()).unwrap(),
             length: Period::parse(period.as_bytes()).unwrap().length(),
             limit,
             now_us: START_US,
             zset: Zset::default(),
-            window: Window::default(),
+            window: HitWindow::default(),
             reserved: Vec::new(),
             went_back: false,
         }
     }
 
     /// The window as a call sees it: it did not begin in the future, and it may have ended.
-    fn seen(&self) -> Window {
+    fn seen(&self) -> HitWindow {
         let start_us = self.window.start_us.min(self.now_us);
         let over = self.length.expiry_us(start_us) <= self.now_us;
-        Window { start_us, counted: if over { 0 } else { self.window.counted } }
+        HitWindow { start_us, counted: if over { 0 } else { self.window.counted } }
     }
 
-    fn ends_us(&self, window: Window) -> u64 {
+    fn ends_us(&self, window: HitWindow) -> u64 {
         self.length.expiry_us(window.start_us)
     }
 
     fn count(&mut self, quantity: u64) {
         let seen = self.seen();
         self.window = match seen.counted {
-            0 => Window { start_us: self.now_us, counted: quantity },
-            counted => Window { counted: counted + quantity, ..seen },
+            0 => HitWindow { start_us: self.now_us, counted: quantity },
+            counted => HitWindow { counted: counted + quantity, ..seen },
         };
     }
 
     fn live(&self) -> Vec<Lease> {
-        let end_us = |one: &Reserved| one.end_us.min(self.now_us + one.lease_us);
+        let end_us = |one: &HitReserved| one.end_us.min(self.now_us + one.lease_us);
         let live = self.reserved.iter().filter(|one| end_us(one) > self.now_us);
         live.map(|one| Lease { end_us: end_us(one), quantity: one.quantity }).collect()
     }
@@ -108,10 +108,10 @@ impl World {
         moments.into_iter().find(|us| free(*us)).unwrap()
     }
 
-    fn call(&mut self, ask: &Ask, kind: Kind) -> Done {
-        let leases: Listed = self.live().into_iter().collect();
+    fn call(&mut self, ask: &Ask, kind: ModelCommand) -> ModelReply {
+        let leases: SortedLeases = self.live().into_iter().collect();
         let moment = moment(&self.rule, self.now_us);
-        let call = Call {
+        let call = ModelCall {
             moment,
             limit: self.limit,
             most_entries: MOST_ENTRIES,
@@ -138,28 +138,28 @@ impl World {
         assert_eq!(*told, expected, "{:?}", self.window);
     }
 
-    fn take(&mut self, quantity: u64, leave: u64, manner: Manner, kind: Kind) {
+    fn take(&mut self, quantity: u64, leave: u64, manner: Manner, kind: ModelCommand) {
         let ask = Ask { quantity: Quantity::Take(quantity), leave, manner };
         let seen = self.seen();
         let free = self.limit.saturating_sub(seen.counted + self.held_at(self.now_us));
-        if kind != Kind::Look {
+        if kind != ModelCommand::Look {
             self.heal_reserved();
         }
         let least = leave + if manner == Manner::AtMost { 1 } else { quantity };
         let forced = manner == Manner::Force;
         let done = self.call(&ask, kind);
-        let look = kind == Kind::Look;
+        let look = kind == ModelCommand::Look;
         if forced || least <= free {
             let taken =
                 if manner == Manner::AtMost { quantity.min(free - leave) } else { quantity };
             match kind {
-                Kind::Count | Kind::CountDenied => self.count(taken),
-                Kind::Look => {}
-                Kind::Hold(lease_ms) => {
+                ModelCommand::Count | ModelCommand::CountDenied => self.count(taken),
+                ModelCommand::Look => {}
+                ModelCommand::Hold(lease_ms) => {
                     self.window.start_us = self.window.start_us.min(self.now_us);
                     let lease_us = lease_ms * 1_000;
                     let end_us = self.now_us + lease_us;
-                    self.reserved.push(Reserved { end_us, lease_us, quantity: taken });
+                    self.reserved.push(HitReserved { end_us, lease_us, quantity: taken });
                 }
             }
             return self.compare(&done.decision, Verdict::taking(taken));
@@ -171,12 +171,12 @@ impl World {
             self.window.start_us = self.window.start_us.min(self.now_us);
         }
         let enough_without_leave = least - leave <= free;
-        if kind == Kind::CountDenied && !enough_without_leave && quantity <= self.limit {
+        if kind == ModelCommand::CountDenied && !enough_without_leave && quantity <= self.limit {
             self.count(quantity);
         }
         let wait_us = self.free_at_us(least) - self.now_us;
         let by = match kind {
-            Kind::Hold(_) if least + self.seen().counted <= self.limit => Obstacle::Held,
+            ModelCommand::Hold(_) if least + self.seen().counted <= self.limit => Obstacle::Held,
             _ => Obstacle::Counted,
         };
         self.compare(&done.decision, Verdict::Denied { wait_us, by });
@@ -198,18 +198,19 @@ impl World {
         let now_us = self.now_us;
         for (us, allowed) in [(now_us + wait_us, true), (now_us + wait_us - 1, false)] {
             self.now_us = us;
-            assert_eq!(self.call(ask, Kind::Look).decision.verdict.allowed(), allowed);
+            assert_eq!(self.call(ask, ModelCommand::Look).decision.verdict.allowed(), allowed);
         }
         self.now_us = now_us;
     }
 
     fn give_back(&mut self, amount: u64) {
         let quantity = Quantity::GiveBack(amount);
-        let done = self.call(&Ask { quantity, leave: 0, manner: Manner::Whole }, Kind::Count);
+        let done =
+            self.call(&Ask { quantity, leave: 0, manner: Manner::Whole }, ModelCommand::Count);
         let seen = self.seen();
         assert_eq!(done.edit.is_some(), seen.counted > 0);
         if seen.counted > 0 {
-            self.window = Window { counted: seen.counted.saturating_sub(amount), ..seen };
+            self.window = HitWindow { counted: seen.counted.saturating_sub(amount), ..seen };
         }
         self.compare(&done.decision, Verdict::taking(0));
     }
@@ -219,29 +220,30 @@ impl World {
             return;
         }
         self.reserved.remove(nth % self.reserved.len());
-        let mut tally = Tally::read(&mut self.zset, moment(&self.rule, self.now_us)).unwrap();
-        tally.record(quantity, false, u64::MAX);
-        tally.trim(&mut self.zset, MOST_ENTRIES).unwrap();
-        let edit = *tally.edit(&mut self.zset, 64).unwrap();
+        let mut window_count =
+            WindowCount::read(&mut self.zset, moment(&self.rule, self.now_us)).unwrap();
+        window_count.record(quantity, false, u64::MAX);
+        window_count.trim(&mut self.zset, MOST_ENTRIES).unwrap();
+        let edit = *window_count.edit(&mut self.zset, 64).unwrap();
         self.zset.apply(&edit);
         self.count(quantity);
     }
 
-    fn make(&mut self, step: Step) {
+    fn make(&mut self, step: HitStep) {
         match step {
-            Step::Pass(us) => self.now_us += us,
-            Step::GoBack(us) => {
+            HitStep::Pass(us) => self.now_us += us,
+            HitStep::GoBack(us) => {
                 self.now_us -= us;
                 self.went_back = true;
             }
-            Step::Take { quantity, leave, manner, kind } => {
+            HitStep::Take { quantity, leave, manner, kind } => {
                 let forced = manner == Manner::Force;
-                let kind = if forced { Kind::Count } else { kind };
+                let kind = if forced { ModelCommand::Count } else { kind };
                 self.take(quantity, if forced { 0 } else { leave }, manner, kind);
             }
-            Step::GiveBack(amount) => self.give_back(amount),
-            Step::Apply { nth, quantity } => self.apply(nth, quantity),
-            Step::Release { nth } => {
+            HitStep::GiveBack(amount) => self.give_back(amount),
+            HitStep::Apply { nth, quantity } => self.apply(nth, quantity),
+            HitStep::Release { nth } => {
                 if !self.reserved.is_empty() {
                     self.reserved.remove(nth % self.reserved.len());
                 }
@@ -251,7 +253,7 @@ impl World {
     }
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<HitStep>> {
     let us = || prop_oneof![0..3u64, 0..2_000_000u64, 900_000..1_100_000u64];
     let manner = prop_oneof![
         4 => Just(Manner::Whole),
@@ -259,20 +261,21 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Manner::Force),
     ];
     let kind = prop_oneof![
-        Just(Kind::Count),
-        Just(Kind::CountDenied),
-        Just(Kind::Look),
-        (1..1_500u64).prop_map(Kind::Hold),
+        Just(ModelCommand::Count),
+        Just(ModelCommand::CountDenied),
+        Just(ModelCommand::Look),
+        (1..1_500u64).prop_map(ModelCommand::Hold),
     ];
-    let take = (1..6u64, prop_oneof![2 => Just(0), 1 => 0..3u64], manner, kind)
-        .prop_map(|(quantity, leave, manner, kind)| Step::Take { quantity, leave, manner, kind });
+    let take = (1..6u64, prop_oneof![2 => Just(0), 1 => 0..3u64], manner, kind).prop_map(
+        |(quantity, leave, manner, kind)| HitStep::Take { quantity, leave, manner, kind },
+    );
     let step = prop_oneof![
-        3 => us().prop_map(Step::Pass),
-        1 => us().prop_map(Step::GoBack),
+        3 => us().prop_map(HitStep::Pass),
+        1 => us().prop_map(HitStep::GoBack),
         6 => take,
-        1 => (1..4u64).prop_map(Step::GiveBack),
-        1 => (0..9usize, 1..4u64).prop_map(|(nth, quantity)| Step::Apply { nth, quantity }),
-        1 => (0..9usize).prop_map(|nth| Step::Release { nth }),
+        1 => (1..4u64).prop_map(HitStep::GiveBack),
+        1 => (0..9usize, 1..4u64).prop_map(|(nth, quantity)| HitStep::Apply { nth, quantity }),
+        1 => (0..9usize).prop_map(|nth| HitStep::Release { nth }),
     ];
     proptest::collection::vec(step, 1..60)
 }
@@ -286,7 +289,7 @@ proptest! {
         limit in 0..7u64,
         steps in steps(),
     ) {
-        let mut world = World::new(period, limit);
+        let mut world = HitWorld::new(period, limit);
         for step in steps {
             world.make(step);
         }
@@ -296,7 +299,7 @@ proptest! {
 /// Steps on the clock of one window of 3 in 10 s: after so many ms, a call of that quantity, and what counts after it.
 #[test]
 fn a_window_ends_one_period_after_its_first_event_whatever_comes_in_between() {
-    let mut world = World::new("10s", 3);
+    let mut world = HitWorld::new("10s", 3);
     for (after_ms, quantity, allowed, counted, reset_ms) in [
         (0, 1, true, 1, 10_000),
         (9_000, 2, true, 3, 1_000),
@@ -312,7 +315,8 @@ fn a_window_ends_one_period_after_its_first_event_whatever_comes_in_between() {
     ] {
         world.now_us += after_ms * 1_000;
         let quantity = Quantity::from_signed(quantity);
-        let done = world.call(&Ask { quantity, leave: 0, manner: Manner::Whole }, Kind::Count);
+        let done =
+            world.call(&Ask { quantity, leave: 0, manner: Manner::Whole }, ModelCommand::Count);
         let told = done.decision;
         let found = (told.verdict.allowed(), 3 - told.remaining, told.reset_after_us / 1_000);
         assert_eq!(found, (allowed, counted, reset_ms), "after {after_ms} ms: {quantity:?}");
@@ -323,7 +327,7 @@ fn a_window_ends_one_period_after_its_first_event_whatever_comes_in_between() {
 #[test]
 fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
     for quantity in [1, -1, -9] {
-        let mut world = World::new("10s", 5);
+        let mut world = HitWorld::new("10s", 5);
         for nth in 0..300 {
             let newest_us = START_US + 1_000 + nth;
             world.zset.add(&Event {
@@ -338,7 +342,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
             let quantity = Quantity::from_signed(quantity);
             Ask { quantity, leave: 0, manner: Manner::Whole }
         };
-        let told = world.call(&ask(quantity), Kind::Count).decision;
+        let told = world.call(&ask(quantity), ModelCommand::Count).decision;
         let counted = u64::try_from((2 + quantity).max(0)).unwrap();
         assert_eq!(told.remaining, 5 - counted, "{quantity}");
         assert_eq!(told.reset_after_us, if counted > 0 { 10_000_000 } else { 0 }, "{quantity}");
@@ -350,9 +354,9 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
         world.now_us += 4_000_000;
         world.now_us -= 3_999_500;
         for left in [172, 108, 44, 1] {
-            let told = world.call(&ask(9), Kind::CountDenied).decision;
+            let told = world.call(&ask(9), ModelCommand::CountDenied).decision;
             assert_eq!((told.verdict, told.remaining), (Verdict::Never, 5 - counted));
-            let denied = world.call(&ask(5), Kind::Count).decision;
+            let denied = world.call(&ask(5), ModelCommand::Count).decision;
             assert_eq!(denied.remaining, 5 - counted);
             assert_eq!(denied.reset_after_us, 9_999_500, "{left}");
             assert_eq!(world.zset.events().count(), left);
@@ -362,7 +366,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
 
 #[test]
 fn of_a_key_from_another_rule_the_newest_entry_alone_counts() {
-    let mut world = World::new("10s", 5);
+    let mut world = HitWorld::new("10s", 5);
     let mut total = 0;
     for (ago_us, weight) in (0..300).map(|nth| (9_000_000 - nth * 10_000, 1)) {
         total += weight;
@@ -370,12 +374,12 @@ fn of_a_key_from_another_rule_the_newest_entry_alone_counts() {
         world.zset.add(&Event { newest_us, span_us: 0, total, weight, denied: false });
     }
     let ask = Ask { quantity: Quantity::Take(1), leave: 0, manner: Manner::Whole };
-    let told = world.call(&ask, Kind::Count).decision;
+    let told = world.call(&ask, ModelCommand::Count).decision;
     // Its first event came 6.01 s ago.
     assert_eq!((told.remaining, told.reset_after_us), (3, 3_990_000));
     // The others go, a bounded number with each call.
     for left in [236, 172, 108, 44, 1, 1] {
-        world.call(&Ask { manner: Manner::Force, ..ask }, Kind::Count);
+        world.call(&Ask { manner: Manner::Force, ..ask }, ModelCommand::Count);
         assert!(world.zset.events().count() <= left + 64, "{left}");
     }
     assert_eq!(world.zset.events().count(), 1);

@@ -1,0 +1,113 @@
+"""Limits of views for Django: a decorator, which is a middleware as well.
+
+@RateLimit(limiter, Rate.per("30/min"), key=lambda request: f"search:{client_address(request)}")
+def search(request): ...
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from django.http import HttpRequest, HttpResponse
+
+from . import asyncio
+from .headers import Limit, PartitionKey
+from .http import PROBLEM, Exchange, Options, Rule
+from .replies import Busy
+
+__all__ = ["RateLimit", "client_address"]
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+def client_address(request: HttpRequest) -> str:
+    """The address of the peer. Behind a proxy that is the proxy: read what it says of the client in the key instead."""
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
+def _tell(exchange: Exchange, response: HttpResponse) -> HttpResponse:
+    present = {name.lower(): value for name, value in response.items()}
+    for name, value in exchange.headers(present).items():
+        response[name] = value
+    return response
+
+
+class RateLimit:
+    """A decorator that asks a limit before a view, also with method_decorator; a middleware where MIDDLEWARE names it.
+
+    `limiter` is a redis_ratelimit.Limiter; for views that are coroutine functions one of redis_ratelimit.asyncio. `limit`
+    is a Rate, a Window or the name of a policy, with `kind` "throttle" or "window". `key` makes the key in Redis of the
+    request: limits with one key share what is counted. It answers None for a request without a limit. `quantity` is how
+    much a request takes. `name` names the limit in the headers, `pk` is the partition key or makes it of the request.
+
+    A denied request is answered 429, or 503 if nobody could decide.
+    """
+
+    #: As a middleware it is asked before the views run in a thread of theirs.
+    async_capable = False
+    sync_capable = True
+
+    def __init__(
+        self,
+        limiter: Any,
+        limit: Limit,
+        *,
+        key: Callable[[HttpRequest], str | bytes | None],
+        quantity: int = 1,
+        name: str | None = None,
+        kind: str | None = None,
+        pk: PartitionKey | Callable[[HttpRequest], PartitionKey | None] | None = None,
+        version: int = 10,
+        standard: bool = True,
+        x_ratelimit: bool = True,
+    ) -> None:
+        self._rule = Rule(limiter, limit, key, quantity, name, kind, pk, Options(standard, x_ratelimit, version))
+
+    def _denied(self, exchange: Exchange) -> HttpResponse | None:
+        if exchange.status == 200:
+            return None
+        return _tell(exchange, HttpResponse(exchange.body(), content_type=PROBLEM, status=exchange.status))
+
+    def __call__(self, view: View) -> View:
+        rule = self._rule
+        is_asynchronous = isinstance(rule.limiter, asyncio.Limiter)
+        if inspect.iscoroutinefunction(view):
+            if not is_asynchronous:
+                raise TypeError("the limiter of a view with async def must be one of redis_ratelimit.asyncio")
+
+            @wraps(view)
+            async def limited_soon(request: HttpRequest, *words: Any, **options: Any) -> Any:
+                exchange = Exchange.of(request.META)
+                key = rule.key(request)
+                if key is not None:
+                    try:
+                        rule.note(exchange, key, await rule.ask(key), request)
+                    except Busy:
+                        exchange.is_busy = True
+                    denied = self._denied(exchange)
+                    if denied is not None:
+                        return denied
+                return _tell(exchange, await view(request, *words, **options))
+
+            return cast(View, limited_soon)
+        if is_asynchronous:
+            raise TypeError("the limiter must be a redis_ratelimit.Limiter, as the view is no coroutine function")
+
+        @wraps(view)
+        def limited(request: HttpRequest, *words: Any, **options: Any) -> Any:
+            exchange = Exchange.of(request.META)
+            key = rule.key(request)
+            if key is not None:
+                try:
+                    rule.note(exchange, key, rule.ask(key), request)
+                except Busy:
+                    exchange.is_busy = True
+                denied = self._denied(exchange)
+                if denied is not None:
+                    return denied
+            return _tell(exchange, view(request, *words, **options))
+
+        return cast(View, limited)

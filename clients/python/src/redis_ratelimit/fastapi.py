@@ -1,0 +1,107 @@
+"""Limits of routes for FastAPI: a dependency.
+
+app = FastAPI()
+setup(app)
+
+@app.get("/search", dependencies=[Depends(RateLimit(limiter, Rate.per("30/min"), key=by_address))])
+async def search(): ...
+"""
+
+# Without `from __future__ import annotations`: FastAPI reads the annotations of dependencies. Others are texts, for
+# docs/python-reference.md.
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response, WebSocket, WebSocketException
+from fastapi.requests import HTTPConnection
+
+from . import limiter as synchronous
+from .asgi import RateLimitMiddleware
+from .headers import Limit, PartitionKey
+from .http import PROBLEM, Exchange, Options, Rule
+from .replies import Busy
+
+__all__ = ["RateLimit", "RateLimited", "client_address", "setup"]
+
+
+def client_address(request: HTTPConnection) -> str:
+    """The address of the peer. Behind a proxy let the server put the real one there, such as uvicorn --proxy-headers."""
+    return request.client.host if request.client else ""
+
+
+class RateLimited(HTTPException):
+    """A request was denied. Without setup() FastAPI answers it with the status and the headers; `detail` is the problem."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        super().__init__(exchange.status, exchange.problem(), exchange.headers())
+
+
+async def answer_denied(request: Request, denied: Exception) -> Response:
+    """The handler of RateLimited: problem details with the headers."""
+    assert isinstance(denied, RateLimited)
+    exchange = denied.exchange
+    return Response(exchange.body(), exchange.status, exchange.headers(), media_type=PROBLEM)
+
+
+def setup(app: FastAPI) -> None:
+    """Denials of `app` become problem details, and all of its responses tell how the client stands, whatever they are made
+    by. Call it once, when the application is made."""
+    app.add_exception_handler(RateLimited, answer_denied)
+    app.add_middleware(RateLimitMiddleware)
+
+
+class RateLimit:
+    """A dependency that asks a limit, for a route, a router or the whole application.
+
+    `limiter` is one of redis_ratelimit.asyncio. `limit` is a Rate, a Window or the name of a policy, with `kind`
+    "throttle" or "window". `key` makes the key in Redis of the request: limits with one key share what is counted. It may
+    be a coroutine function, and answers None for a request without a limit. `quantity` is how much a request takes. `name`
+    names the limit in the headers, `pk` is the partition key or makes it of the request.
+
+    A denied request is answered 429, or 503 if nobody could decide; a WebSocket connection is closed with 1008 or 1013.
+    """
+
+    def __init__(
+        self,
+        limiter: Any,
+        limit: "Limit",
+        *,
+        key: "Callable[[HTTPConnection], str | bytes | Awaitable[str | bytes | None] | None]",
+        quantity: int = 1,
+        name: "str | None" = None,
+        kind: "str | None" = None,
+        pk: "PartitionKey | Callable[[HTTPConnection], PartitionKey | None] | None" = None,
+        version: int = 10,
+        standard: bool = True,
+        x_ratelimit: bool = True,
+    ) -> None:
+        if isinstance(limiter, synchronous.Limiter):
+            raise TypeError("the limiter must be one of redis_ratelimit.asyncio: another would stop the event loop")
+        self._rule = Rule(limiter, limit, key, quantity, name, kind, pk, Options(standard, x_ratelimit, version))
+
+    async def __call__(self, request: HTTPConnection, response: Response) -> None:
+        """Asks the limit of a request; raises RateLimited if it is denied."""
+        rule = self._rule
+        key = rule.key(request)
+        if inspect.isawaitable(key):
+            key = await key
+        if key is None:
+            return
+        exchange = Exchange.of(request.scope)
+        try:
+            reply = rule.ask(key)
+            if inspect.isawaitable(reply):
+                reply = await reply
+        except Busy:
+            exchange.is_busy = True
+        else:
+            rule.note(exchange, key, reply, request)
+        if exchange.status == 200:
+            response.headers.update(exchange.headers(dict(response.headers)))
+        elif isinstance(request, WebSocket):
+            raise WebSocketException(1008 if exchange.status == 429 else 1013, exchange.problem()["title"])
+        else:
+            raise RateLimited(exchange)

@@ -1,0 +1,246 @@
+"""What one HTTP request was asked to pass: several limits, one set of headers. The adapters of frameworks share this."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .headers import (
+    Item,
+    Limit,
+    PartitionKey,
+    check_version,
+    items_of,
+    quota_exceeded,
+    reduced_capacity,
+    seconds,
+    standard_headers,
+    structured_string,
+    with_unique_names,
+    x_headers,
+)
+from .parameters import Rate, Window
+from .replies import Reply
+
+#: The content type of problem details.
+PROBLEM = "application/problem+json"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which headers are written, see headers()."""
+
+    standard: bool = True
+    x_ratelimit: bool = True
+    version: int = 10
+
+    def __post_init__(self) -> None:
+        check_version(self.version)
+
+
+@dataclass
+class _Asked:
+    reply: Reply
+    items: list[Item]
+    options: Options
+    #: Two calls with the same identity are about the same limit of the same key.
+    identity: object
+
+
+@dataclass
+class Exchange:
+    """The limits that a request was held against, in their order, and what its response was told of them."""
+
+    #: Where the exchange is kept, in an ASGI scope, a WSGI environment or the META of a Django request.
+    NAME = "redis_ratelimit.exchange"
+
+    _asked: list[_Asked] = field(default_factory=list)
+    #: What was written last, and what of it a handler wrote by itself.
+    _written: dict[str, str] = field(default_factory=dict)
+    _foreign: dict[str, str] = field(default_factory=dict)
+    #: Nobody could decide: the limiter raised Busy.
+    is_busy: bool = False
+
+    @staticmethod
+    def of(kept: Any) -> Exchange:
+        """The exchange that is kept in a mapping; a new one if there is none."""
+        exchange = kept.get(Exchange.NAME)
+        if exchange is None:
+            exchange = kept[Exchange.NAME] = Exchange()
+        return exchange  # type: ignore[no-any-return]
+
+    def add(
+        self,
+        reply: Reply,
+        limits: Limit | Sequence[Limit | None] | None = None,
+        names: str | Sequence[str] = (),
+        *,
+        pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
+        options: Options | None = None,
+        identity: object = None,
+    ) -> None:
+        """Notes an answer. One about the same limit of the same key takes the place of an earlier one."""
+        items = items_of(reply, limits, names, pk)
+        asked = _Asked(reply, items, options or Options(), object() if identity is None else identity)
+        for at, other in enumerate(self._asked):
+            if other.identity == asked.identity:
+                self._asked[at] = asked
+                return
+        self._asked.append(asked)
+
+    @property
+    def status(self) -> int:
+        """200, or how the request is denied: 429 by a limit, 503 where nobody could decide."""
+        denied = [asked.reply for asked in self._asked if not asked.reply.allowed]
+        if self.is_busy or any(not reply.reachable for reply in denied):
+            return 503
+        return 429 if denied else 200
+
+    def headers(self, present: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The headers to be set on a response instead of those of the same name. `present` are those that it has, with
+        names in lower case: what a handler wrote by itself is kept beside."""
+        reached = [asked for asked in self._asked if asked.reply.reachable]
+        foreign = {}
+        for name, value in (present or {}).items():
+            theirs = self._foreign.get(name) if self._written.get(name) == value else value
+            if theirs:
+                foreign[name] = theirs
+        self._foreign = foreign
+        found: dict[str, str] = {}
+        named = self._named()
+        if told := [item for asked, item in named if asked.options.standard]:
+            beside = {name: _split(foreign.get(name.lower(), "")) for name in ("RateLimit-Policy", "RateLimit")}
+            renamed = _renamed(beside, {item.name for _, item in named})
+            for name, value in standard_headers(told).items():
+                found[name] = ", ".join([value, *renamed[name]])
+        if decided := [asked.reply for asked in reached if asked.options.x_ratelimit]:
+            found |= _tighter(x_headers(_tightest(decided)), foreign)
+        waits = [asked.reply.retry_after_ms for asked in reached if not asked.reply.allowed]
+        if waits and None not in waits:
+            wait = max(seconds(each) for each in waits if each is not None)
+            other = foreign.get("retry-after", "")
+            found["Retry-After"] = str(max(wait, int(other))) if other.isdecimal() else str(wait)
+        self._written = {name.lower(): value for name, value in found.items()}
+        return found
+
+    def problem(self) -> dict[str, Any]:
+        """The problem details of a denial."""
+        if self.status != 429:
+            return reduced_capacity()
+        # An answer to several limits that allows tells of no denial, whatever those say that only watch.
+        return quota_exceeded([item for asked, item in self._named() if not asked.reply.allowed])
+
+    def _named(self) -> list[tuple[_Asked, Item]]:
+        """The limits of which there are answers, no two with one name."""
+        found = [(asked, item) for asked in self._asked if asked.reply.reachable for item in asked.items]
+        names = with_unique_names([item for _, item in found])
+        return [(asked, item) for (asked, _), item in zip(found, names, strict=True)]
+
+    def body(self) -> bytes:
+        """The problem details as they are sent."""
+        return json.dumps(self.problem()).encode()
+
+
+def _tightest(replies: list[Reply]) -> Reply:
+    """The one that a client has to go by: what denies longest, or else what has the least left."""
+    denied = [reply for reply in replies if not reply.allowed]
+    if denied:
+        return max(denied, key=lambda reply: float("inf") if reply.retry_after_ms is None else reply.retry_after_ms)
+    return min(replies, key=lambda reply: reply.remaining)
+
+
+def _tighter(ours: dict[str, str], foreign: Mapping[str, str]) -> dict[str, str]:
+    names = list(ours)
+    theirs = [foreign.get(name.lower(), "") for name in names]
+    if not all(value.isdecimal() for value in theirs):
+        return ours
+    mine = [int(value) for value in ours.values()]
+    other = [int(value) for value in theirs]
+    return dict(zip(names, theirs, strict=True)) if other[1] < mine[1] else ours
+
+
+_MEMBER = re.compile(r'\s*((?:"(?:[^"\\]|\\.)*"|[^",])+)\s*(?:,|$)')
+_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+def _split(text: str) -> list[str]:
+    """The members of a list of structured fields."""
+    return [member.strip() for member in _MEMBER.findall(text) if member.strip()]
+
+
+def _renamed(beside: dict[str, list[str]], taken: set[str]) -> dict[str, list[str]]:
+    """The members that a handler wrote, under names that ours do not have."""
+    names: dict[str, str] = {}
+    used = set(taken)
+    found: dict[str, list[str]] = {}
+    for header, members in beside.items():
+        found[header] = []
+        for member in members:
+            quoted = _NAME.match(member)
+            if quoted is None:
+                found[header].append(member)
+                continue
+            old = re.sub(r"\\(.)", r"\1", quoted[1])
+            if old not in names:
+                new, number = old, 1
+                while new in used:
+                    number += 1
+                    new = f"{old}-{number}"
+                names[old] = new
+                used.add(new)
+            found[header].append(structured_string(names[old]) + member[quoted.end() :])
+    return found
+
+
+def kind_of(limit: Limit, kind: str | None) -> str:
+    """Which method asks a limit. Of a policy only the caller knows."""
+    if kind is not None and kind not in ("throttle", "window"):
+        raise ValueError(f"kind must be 'throttle' or 'window', not {kind!r}")
+    if isinstance(limit, Rate):
+        found = "throttle"
+    elif isinstance(limit, Window):
+        found = "window"
+    elif not isinstance(limit, str):
+        raise TypeError(f"the limit must be a Rate, a Window or the name of a policy, not {limit!r}")
+    elif kind is None:
+        raise TypeError(f"kind must be 'throttle' or 'window' with the policy {limit!r}")
+    else:
+        return kind
+    if kind not in (None, found):
+        raise TypeError(f"a {type(limit).__name__} is asked by {found}, not by {kind}")
+    return found
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A limit, and how it is asked for a request: what the decorators and dependencies have in common."""
+
+    limiter: Any
+    limit: Limit
+    key: Any
+    quantity: int = 1
+    name: str | None = None
+    kind: str | None = None
+    #: The partition key, or a function that makes it of what `key` takes.
+    pk: Any = None
+    options: Options = Options()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", kind_of(self.limit, self.kind))
+        if not callable(getattr(self.limiter, str(self.kind), None)):
+            raise TypeError(f"the limiter must be one of redis_ratelimit, not {self.limiter!r}")
+        if not callable(self.key):
+            raise TypeError(f"key must be a function that makes a key, not {self.key!r}")
+
+    def ask(self, key: Any) -> Any:
+        """The reply to a request of this key, or what becomes it when it is awaited."""
+        return getattr(self.limiter, str(self.kind))(key, self.limit, self.quantity)
+
+    def note(self, exchange: Exchange, key: Any, reply: Reply, *request: Any) -> None:
+        """Keeps the reply for the headers. `request` is what `key` takes."""
+        names = () if self.name is None else self.name
+        pk = self.pk(*request) if callable(self.pk) else self.pk
+        exchange.add(reply, self.limit, names, pk=pk, options=self.options, identity=(self.name, key, self.limit))

@@ -1,0 +1,226 @@
+"""Limits, and how they are written in a command."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Union
+
+Word = Union[str, bytes, int]
+
+#: Seconds, a number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w", "1mo", "1y"), or a timedelta.
+Period = Union[int, str, timedelta]
+
+#: Milliseconds, a number with a unit ("500ms", "10s", "5min", "2h", "1d", "1w"), or a timedelta.
+Duration = Union[int, str, timedelta]
+
+_UNITS = {
+    "ms": ("millisecond", "milliseconds"),
+    "s": ("sec", "second", "seconds"),
+    "min": ("minute", "minutes"),
+    "h": ("hour", "hours"),
+    "d": ("day", "days"),
+    "w": ("week", "weeks"),
+    "mo": ("month", "months"),
+    "y": ("year", "years"),
+}
+_UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in (unit, *words)}
+
+
+def whole(name: str, value: Any) -> int:
+    """An integer; TypeError if it is none, such as 0.5 or True."""
+    if type(value) is int or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"{name} must be an integer, not {value!r}")
+
+
+_UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def milliseconds(name: str, duration: Duration) -> int:
+    """A duration in whole milliseconds.
+
+    TypeError if it is neither an int, a text nor a timedelta, ValueError if it is no whole number or has another unit.
+    """
+    if isinstance(duration, str):
+        found = re.fullmatch(r"(\d+)([a-z]+)", duration, re.IGNORECASE | re.ASCII)
+        unit = _UNIT_MS.get(found[2].lower()) if found else None
+        if found is None or unit is None:
+            raise ValueError(f"{name} must be a number with a unit of {', '.join(_UNIT_MS)}, not {duration!r}")
+        return int(found[1]) * unit
+    if isinstance(duration, timedelta):
+        ms, rest = divmod(duration, timedelta(milliseconds=1))
+        if rest:
+            raise ValueError(f"{name} must be a whole number of milliseconds, not {duration!r}")
+        return ms
+    if isinstance(duration, bool) or not isinstance(duration, int):
+        raise TypeError(
+            f"{name} must be an integer of milliseconds, a text such as '5s' or a timedelta, not {duration!r}"
+        )
+    return duration
+
+
+def duration_word(name: str, duration: Duration) -> Word:
+    """A duration as it is sent: a text as it was written."""
+    ms = milliseconds(name, duration)
+    return duration if isinstance(duration, str) else ms
+
+
+def period_word(period: Period) -> Word:
+    if isinstance(period, timedelta):
+        ms = milliseconds("period", period)
+        return f"{ms}ms" if ms % 1000 else ms // 1000
+    if isinstance(period, bool) or not isinstance(period, (int, str)):
+        raise TypeError(f"period must be an integer of seconds, a text such as '5min' or a timedelta, not {period!r}")
+    return period
+
+
+def _check_unit(unit: str | None) -> None:
+    if unit is None:
+        return
+    if not isinstance(unit, str):
+        raise TypeError(f"unit must be a text such as 'tokens', not {unit!r}")
+    if not unit or not all(" " <= letter <= "~" for letter in unit):
+        raise ValueError(f"unit must be printable ASCII such as 'tokens', not {unit!r}")
+
+
+def _per(text: str) -> tuple[int, str]:
+    """The count and the period of a text such as "30/min"."""
+    if not isinstance(text, str):
+        raise TypeError(f"a limit must be a text such as '30/min', not {text!r}")
+    found = re.fullmatch(r"\s*(\d+)\s*(?:/|\s+per\s+)\s*(\d*)\s*([a-z]+)\s*", text, re.IGNORECASE | re.ASCII)
+    unit = _UNIT_OF.get(found[3].lower()) if found else None
+    if found is None or unit is None:
+        hint = ", and not m, which may be min or mo" if found and found[3].lower() == "m" else ""
+        raise ValueError(
+            f"{text!r} must be a count, / and a period, such as '30/min' or '5/10s', with a unit of "
+            f"{', '.join(_UNITS)}{hint}"
+        )
+    return int(found[1]), f"{int(found[2] or 1)}{unit}"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """`count` for each `period` in the long run, and up to `burst` + 1 at once. RL.THROTTLE takes it."""
+
+    burst: int
+    count: int
+    period: Period
+
+    def __post_init__(self) -> None:
+        whole("burst", self.burst)
+        whole("count", self.count)
+        # Kept, as a rate is made once and asked often.
+        object.__setattr__(self, "_words", (self.burst, self.count, period_word(self.period)))
+
+    @staticmethod
+    def per(text: str, *, capacity: int | None = None) -> Rate:
+        """A rate as people say it: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds.
+
+        `capacity`, from 1, is what can be had at once; as much as the count if it is not given.
+        """
+        count, period = _per(text)
+        if count < 1:
+            raise ValueError(f"the count of a rate must be at least 1, not {text!r}")
+        if capacity is None:
+            capacity = count
+        if whole("capacity", capacity) < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        return Rate(capacity - 1, count, period)
+
+    def words(self) -> tuple[Word, ...]:
+        """What stands in the limit's place in a command."""
+        words: tuple[Word, ...] = self.__dict__["_words"]
+        return words
+
+
+@dataclass(frozen=True)
+class Window:
+    """At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it.
+
+    `buckets` is the number of entries that the window keeps at most. `fixed` uses the windows of the calendar, in the
+    time zone `tz` if given. `start` says where they start: a time of day ("09:00"), a day of the week, the month or the
+    year with one or without ("sun", "15@09:00", "04-06"), a date ("2026-11-02"), or "first", the first event that is
+    counted. The period 0 has no window and is a semaphore, see semaphore(). `unit` says in HTTP headers what is counted,
+    such as "tokens"; requests if it is not given.
+    """
+
+    limit: int
+    period: Period
+    buckets: int | None = None
+    fixed: bool = False
+    tz: str | None = None
+    start: str | None = None
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        whole("limit", self.limit)
+        _check_unit(self.unit)
+        period_word(self.period)
+        if self.buckets is not None:
+            whole("buckets", self.buckets)
+        if self.tz is not None and not self.fixed:
+            raise ValueError("tz must be used with fixed=True")
+        if self.start is not None:
+            if not isinstance(self.start, str):
+                raise TypeError(f"start must be a text such as '09:00', '15' or 'first', not {self.start!r}")
+            if not self.fixed:
+                raise ValueError("start must be used with fixed=True")
+            if self.start.lower() == "first" and self.tz is not None:
+                raise ValueError("tz and start='first' must not be used together")
+        if self.buckets is not None and self.fixed:
+            raise ValueError("buckets and fixed must not be used together")
+
+    @staticmethod
+    def per(
+        text: str,
+        *,
+        buckets: int | None = None,
+        fixed: bool = False,
+        tz: str | None = None,
+        start: str | None = None,
+        unit: str | None = None,
+    ) -> Window:
+        """A window as people say it: "5/min" is at most 5 in any minute, "3/10s" at most 3 in any 10 seconds."""
+        limit, period = _per(text)
+        return Window(limit, period, buckets, fixed, tz, start, unit)
+
+    def words(self) -> tuple[Word, ...]:
+        """What stands in the limit's place in a command."""
+        return self.limit, period_word(self.period)
+
+    def options(self) -> tuple[Word, ...]:
+        """What the window adds to the options of a command."""
+        words: tuple[Word, ...] = ()
+        if self.buckets is not None:
+            words += ("BUCKETS", self.buckets)
+        if self.fixed:
+            words += ("FIXED",)
+        if self.start is not None:
+            words += ("FROM", self.start)
+        if self.tz is not None:
+            words += ("TZ", self.tz)
+        return words
+
+
+def semaphore(limit: int) -> Window:
+    """At most `limit` held at one time."""
+    return Window(limit, 0)
+
+
+#: A rate, or the name of a policy of the server with its "@", such as "@free".
+RateLike = Union[Rate, str]
+#: A window, or the name of a policy of the server with its "@".
+WindowLike = Union[Window, str]
+
+
+def limit_words(limit: Rate | Window | str, kind: type[Rate] | type[Window]) -> tuple[Word, ...]:
+    """What stands in the limit's place. TypeError if the limit is not of the kind that the command takes."""
+    if isinstance(limit, kind):
+        return limit.words()
+    if isinstance(limit, str):
+        if not limit.startswith("@"):
+            raise ValueError(f"the policy {limit!r} must begin with @")
+        return (limit,)
+    raise TypeError(f"the limit must be a {kind.__name__} or the name of a policy, such as '@free', not {limit!r}")

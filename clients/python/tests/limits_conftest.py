@@ -1,0 +1,78 @@
+"""Stands in the place of conftest.py in the tests of `limits`: their servers are those of RATELIMIT_PORT and
+RATELIMIT_CLUSTER_PORT, and what their storages for Redis are is ours. The tests themselves are as they were released."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import limits.aio.storage
+import limits.storage
+import pytest
+import redis
+import valkey
+from limits._storage_scheme import SCHEMES
+
+import redis_ratelimit.limits
+
+PORTS = {"": int(os.environ["RATELIMIT_PORT"]), "+cluster": int(os.environ["RATELIMIT_CLUSTER_PORT"])}
+
+
+def here(uri: str) -> str:
+    """The URI of our server of the same kind."""
+    return re.sub(r"(async\+)?(redis|valkey)(\+cluster)?://.*", _ours, uri)
+
+
+def _ours(found: re.Match[str]) -> str:
+    prefix, library, kind = (each or "" for each in found.groups())
+    return f"{prefix}ratelimit+{library}{kind}://127.0.0.1:{PORTS[kind]}"
+
+
+def storage(base: Any) -> Any:
+    class Storage(base):  # type: ignore[misc]
+        STORAGE_SCHEME = None
+
+        def __init__(self, uri: str, *words: Any, **options: Any) -> None:
+            super().__init__(here(uri), *words, **options)
+
+    return Storage
+
+
+NOW, SOON = storage(redis_ratelimit.limits.RateLimitStorage), storage(redis_ratelimit.limits.AsyncRateLimitStorage)
+for scheme in "redis", "redis+cluster", "valkey", "valkey+cluster":
+    SCHEMES[scheme] = NOW
+    SCHEMES[f"async+{scheme}"] = SOON
+for name in "RedisStorage", "RedisClusterStorage":
+    setattr(limits.storage, name, NOW)
+    setattr(limits.aio.storage, name, SOON)
+
+
+def flushed(client: Any) -> Any:
+    client.flushall()
+    return client
+
+
+@pytest.fixture
+def redis_basic() -> Iterator[Any]:
+    with redis.Redis(port=PORTS[""]) as client:
+        yield flushed(client)
+
+
+@pytest.fixture
+def redis_cluster() -> Iterator[Any]:
+    with redis.RedisCluster(port=PORTS["+cluster"], host="127.0.0.1") as client:
+        yield flushed(client)
+
+
+@pytest.fixture
+def valkey_basic() -> Iterator[Any]:
+    with valkey.Valkey(port=PORTS[""]) as client:
+        yield flushed(client)
+
+
+@pytest.fixture
+def valkey_cluster() -> Iterator[Any]:
+    with valkey.ValkeyCluster(port=PORTS["+cluster"], host="127.0.0.1") as client:
+        yield flushed(client)

@@ -1,0 +1,170 @@
+"""A master and its replica behind one address, which moves when the replica takes over.
+
+What goes to the replica can be dropped, so that the death of the master loses something. How much that was is read from
+the append-only files of both.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from .servers import Proxy, Server, until
+
+#: Commands that each file has for itself.
+OWN = b"SELECT", b"PING"
+#: So many of the last commands of the replica are looked for in the master's file.
+KNOWN_BY = 20
+
+
+class Way:
+    """A proxy in a process of its own: whoever forks has no threads then."""
+
+    def __init__(self, port: int) -> None:
+        self._control, there = socket.socketpair()
+        self._process = os.fork()
+        if self._process == 0:
+            outcome = 1
+            try:
+                self._control.close()
+                _serve(Proxy(port), there)
+                outcome = 0
+            finally:
+                os._exit(outcome)
+        there.close()
+        self.port = int(self._control.recv(64))
+
+    def _tell(self, word: str) -> None:
+        self._control.sendall(word.encode())
+        assert self._control.recv(64)
+
+    def lead_to(self, port: int) -> None:
+        """Hangs up, and leads to another port from now on."""
+        self._tell(f"to {port}")
+
+    def drop(self) -> None:
+        """Loses everything from now on."""
+        self._tell("drop")
+
+    def close(self) -> None:
+        # Not by hanging up, as whoever was forked since then holds this end as well.
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+        self._control.close()
+
+
+def _serve(proxy: Proxy, control: socket.socket) -> None:
+    control.sendall(str(proxy.port).encode())
+    while words := control.recv(64).decode().split():
+        if words[0] == "to":
+            proxy.lead_to(int(words[1]))
+        else:
+            proxy.drops = True
+        control.sendall(b"done")
+
+
+class Loss(NamedTuple):
+    """What a master carried out and its replica never had."""
+
+    commands: int
+    #: What was reserved by them: the replica gives it away once more.
+    units: int
+
+
+class Pair:
+    def __init__(self) -> None:
+        # Rewritten by nobody, and all of it in commands.
+        files = ["--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0"]
+        files += ["--aof-use-rdb-preamble", "no"]
+        self.master = Server(*files)
+        self._link = Way(self.master.port)
+        self.replica = Server(*files, "--replicaof", "127.0.0.1", str(self._link.port))
+        self._wait_for_the_copy()
+        self._address = Way(self.master.port)
+        self.port = self._address.port
+
+    def _wait_for_the_copy(self) -> None:
+        until(lambda: "master_link_status:up" in self.replica.ask("INFO", "replication"), "a replica")
+        until(lambda: "aof_rewrite_in_progress:0" in self.replica.ask("INFO", "persistence"), "its file")
+
+    def fail_over(self) -> None:
+        """The two change their roles. Nothing is lost."""
+        answer = self.master.ask("FAILOVER", "TO", "127.0.0.1", self.replica.port, "TIMEOUT", 20_000)
+        assert answer == "OK", answer
+        until(lambda: "role:master" in self.replica.ask("INFO", "replication"), "a failover")
+        self.master, self.replica = self.replica, self.master
+        self._address.lead_to(self.master.port)
+
+    def lose_the_master(self, lag: Callable[[], None]) -> Loss:
+        """The master is killed, and the replica takes over without what came within the lag."""
+        self._link.drop()
+        lag()
+        self.master.kill()
+        assert self.replica.ask("REPLICAOF", "NO", "ONE") == "OK"
+        lost = loss(Path(self.master.folder), Path(self.replica.folder))
+        self._address.lead_to(self.replica.port)
+        return lost
+
+    def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for way in self._address, self._link:
+            way.close()
+        for server in self.master, self.replica:
+            server.__exit__(None, None, None)
+
+
+def commands(folder: Path) -> list[list[bytes]]:
+    """What a server has written since its file began anew."""
+    parts = sorted(folder.glob("appendonlydir/*.incr.aof"), key=lambda path: int(path.name.split(".")[-3]))
+    written = b"".join(path.read_bytes() for path in parts or [folder / "appendonly.aof"])
+    return [words for words in _read(written) if words[0].upper() not in OWN]
+
+
+def _read(written: bytes) -> Iterator[list[bytes]]:
+    at = 0
+
+    def number(kind: bytes) -> int:
+        nonlocal at
+        end = written.index(b"\r\n", at)
+        assert written[at : at + 1] == kind, written[at:end]
+        found, at = int(written[at + 1 : end]), end + 2
+        return found
+
+    while at < len(written):
+        words = []
+        for _ in range(number(b"*")):
+            size = number(b"$")
+            words.append(written[at : at + size])
+            at += size + 2
+        yield words
+
+
+def loss(master: Path, replica: Path) -> Loss:
+    """What is in the file of a master behind the last that its replica has."""
+    there, here = commands(master), commands(replica)
+    last = here[-KNOWN_BY:]
+    assert last, "the replica has nothing"
+    end = next(at for at in range(len(there), 0, -1) if there[max(0, at - len(last)) : at] == last)
+    lost = there[end:]
+    known = {name for words in there[:end] for name, _ in _reserved(words)}
+    made = {name: quantity for words in lost for name, quantity in _reserved(words) if name not in known}
+    return Loss(len(lost), sum(made.values()))
+
+
+def _reserved(words: list[bytes]) -> Iterator[tuple[bytes, int]]:
+    """The id and the quantity of each reservation that a command writes: #LENGTH:ID:QUANTITY:... An id may be written more
+    than once, such as by RL.RENEW."""
+    if words[0].upper() == b"ZADD":
+        for member in words[3::2]:
+            if member.startswith(b"#"):
+                _, name, quantity = member.split(b":")[:3]
+                yield name, int(quantity)

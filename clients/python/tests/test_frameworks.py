@@ -1,0 +1,484 @@
+"""Limits of HTTP requests in real applications of each framework, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import unittest
+from typing import Any
+
+import django
+import django.conf
+import flask
+from django.core.asgi import get_asgi_application
+from django.http import Http404, HttpResponse
+from django.test import AsyncClient, Client, RequestFactory
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Response, WebSocket
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+import redis_ratelimit
+import redis_ratelimit.asyncio
+import redis_ratelimit.django
+import redis_ratelimit.fastapi
+import redis_ratelimit.flask
+from redis_ratelimit import Busy, Rate, Reply, Window, headers
+from redis_ratelimit.asgi import RateLimitMiddleware, client_address
+
+from .fixtures import as_list, make
+
+PORT = int(os.environ["RATELIMIT_PORT"])
+RATE = Rate.per("2/h")
+SITE = Window.per("100/h")
+
+plain = make("redis", port=PORT)
+
+
+def limiter_now(**options: Any) -> redis_ratelimit.Limiter:
+    return redis_ratelimit.Limiter(make("redis", port=PORT), deadline=5, **options)
+
+
+def limiter_soon(**options: Any) -> redis_ratelimit.asyncio.Limiter:
+    return redis_ratelimit.asyncio.Limiter(make("redis", ".asyncio", port=PORT), deadline=5, **options)
+
+
+class Fixed:
+    """A limiter that answers what it is told to."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+
+    def throttle(self, key: Any, rate: Any, quantity: int = 1) -> Reply:
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        assert isinstance(reply, Reply)
+        return reply
+
+    window = throttle
+
+
+class FixedSoon(Fixed):
+    async def throttle(self, key: Any, rate: Any, quantity: int = 1) -> Reply:  # type: ignore[override]
+        return super().throttle(key, rate, quantity)
+
+    window = throttle  # type: ignore[assignment]
+
+
+AWAY = Reply(1, 0, 0, None, 0, reachable=False)
+
+
+def names(value: str) -> list[str]:
+    return [name for name, _ in as_list(value)]
+
+
+class OnAServer(unittest.TestCase):
+    def setUp(self) -> None:
+        plain.flushall()
+
+    def check_denied(self, status: int, fields: Any, body: bytes, violated: list[str]) -> None:
+        fields = {name.lower(): value for name, value in dict(fields).items()}
+        self.assertEqual((status, fields["content-type"]), (429, "application/problem+json"))
+        problem = json.loads(body)
+        self.assertTrue(problem["type"].endswith("#quota-exceeded"))
+        self.assertEqual((problem["status"], problem["violated-policies"]), (429, violated))
+        self.assertTrue(0 < int(fields["retry-after"]) <= 3600)
+        self.assertEqual(fields["x-ratelimit-remaining"], "0")
+        self.assertEqual(names(fields["ratelimit"]), names(fields["ratelimit-policy"]))
+
+    def check_unavailable(self, status: int, fields: Any, body: bytes) -> None:
+        fields = {name.lower(): value for name, value in dict(fields).items()}
+        self.assertEqual((status, fields["content-type"]), (503, "application/problem+json"))
+        self.assertTrue(json.loads(body)["type"].endswith("#temporary-reduced-capacity"))
+
+
+class WithFastapi(OnAServer):
+    def app(self, **options: Any) -> FastAPI:
+        limiter = limiter_soon(**options)
+        app = FastAPI()
+
+        async def by_user(request: Any) -> str | None:
+            user = request.headers.get("x-user")
+            return None if user is None else f"search:{user}"
+
+        search = redis_ratelimit.fastapi.RateLimit(limiter, RATE, key=by_user, name="search")
+
+        @app.get("/search", dependencies=[Depends(search)])
+        async def searched() -> str:
+            return "found"
+
+        @app.get("/raw", dependencies=[Depends(search)])
+        async def raw() -> Response:
+            return Response("raw", headers={"x-own": "1"})
+
+        @app.get("/error", dependencies=[Depends(search)])
+        async def error() -> None:
+            raise HTTPException(418, "teapot")
+
+        @app.websocket("/ws")
+        async def ws(websocket: WebSocket, _: None = Depends(search)) -> None:
+            await websocket.accept()
+            await websocket.send_text("hello")
+            await websocket.close()
+
+        api = APIRouter(
+            prefix="/api",
+            dependencies=[Depends(redis_ratelimit.fastapi.RateLimit(limiter, SITE, key=lambda _: "site", name="site"))],
+        )
+
+        @api.get("/search", dependencies=[Depends(search)])
+        def both() -> str:
+            return "both"
+
+        app.include_router(api)
+        return app
+
+    def test_a_route_has_its_limit(self) -> None:
+        app = self.app()
+        redis_ratelimit.fastapi.setup(app)
+        with TestClient(app) as client:
+            for remaining in "1", "0":
+                answer = client.get("/search", headers={"x-user": "a"})
+                self.assertEqual((answer.status_code, answer.json()), (200, "found"))
+                self.assertEqual(answer.headers["x-ratelimit-remaining"], remaining)
+                self.assertEqual(answer.headers["ratelimit-policy"], '"search";q=2;w=3600')
+                self.assertEqual(len(answer.headers.get_list("ratelimit")), 1)
+            answer = client.get("/search", headers={"x-user": "a"})
+            self.check_denied(answer.status_code, answer.headers, answer.content, ["search"])
+            self.assertEqual(client.get("/search", headers={"x-user": "b"}).status_code, 200)
+            self.assertNotIn("ratelimit", client.get("/search").headers)
+
+    def test_without_setup_the_status_and_the_headers_are_there_as_well(self) -> None:
+        with TestClient(self.app()) as client:
+            answers = [client.get("/search", headers={"x-user": "a"}) for _ in range(3)]
+            self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
+            self.assertEqual([answer.headers["x-ratelimit-remaining"] for answer in answers], ["1", "0", "0"])
+            self.assertIn("retry-after", answers[2].headers)
+
+    def test_responses_that_are_made_by_hand_and_errors_tell_it_too(self) -> None:
+        app = self.app()
+        redis_ratelimit.fastapi.setup(app)
+        with TestClient(app) as client:
+            answer = client.get("/raw", headers={"x-user": "a"})
+            self.assertEqual((answer.headers["x-own"], answer.headers["x-ratelimit-remaining"]), ("1", "1"))
+            answer = client.get("/error", headers={"x-user": "a"})
+            self.assertEqual((answer.status_code, answer.headers["x-ratelimit-remaining"]), (418, "0"))
+
+    def test_a_middleware_a_router_and_a_route_end_in_one_set_of_headers(self) -> None:
+        app = self.app()
+        redis_ratelimit.fastapi.setup(app)
+        limiter = limiter_soon()
+
+        async def check(scope: Any) -> Any:
+            return await limiter.window(f"all:{client_address(scope)}", SITE)
+
+        app.add_middleware(RateLimitMiddleware, check=check, limits=SITE, names="site")
+        with TestClient(app) as client:
+            answer = client.get("/api/search", headers={"x-user": "a"})
+            self.assertEqual(answer.status_code, 200)
+            for name in "ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining":
+                self.assertEqual(len(answer.headers.get_list(name)), 1, name)
+            self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "site-2", "search"])
+            self.assertEqual((answer.headers["x-ratelimit-limit"], answer.headers["x-ratelimit-remaining"]), ("2", "1"))
+            client.get("/api/search", headers={"x-user": "a"})
+            answer = client.get("/api/search", headers={"x-user": "a"})
+            self.check_denied(answer.status_code, answer.headers, answer.content, ["search"])
+            self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "site-2", "search"])
+            self.assertEqual(answer.headers["x-ratelimit-limit"], "2")
+
+    def test_a_websocket_route_is_closed(self) -> None:
+        app = self.app()
+        with TestClient(app) as client:
+            for _ in range(2):
+                with client.websocket_connect("/ws", headers={"x-user": "a"}) as websocket:
+                    self.assertEqual(websocket.receive_text(), "hello")
+            with self.assertRaises(WebSocketDisconnect) as closed:
+                with client.websocket_connect("/ws", headers={"x-user": "a"}):
+                    self.fail("let through")
+            self.assertEqual(closed.exception.code, 1008)
+
+    def test_nobody_who_can_decide_is_503(self) -> None:
+        for answer in AWAY, Busy("busy"):
+            app = FastAPI()
+            redis_ratelimit.fastapi.setup(app)
+            limit = redis_ratelimit.fastapi.RateLimit(FixedSoon(answer), "@free", kind="throttle", key=lambda _: "k")
+
+            @app.get("/", dependencies=[Depends(limit)])
+            def hello() -> None:
+                self.fail("let through")
+
+            with TestClient(app) as client:
+                found = client.get("/")
+                self.check_unavailable(found.status_code, found.headers, found.content)
+
+    def test_what_cannot_be_a_limit_is_refused(self) -> None:
+        limiter = limiter_soon()
+        of = redis_ratelimit.fastapi.RateLimit
+        self.assertRaises(TypeError, of, limiter_now(), RATE, key=str)
+        self.assertRaises(TypeError, of, limiter, "@free", key=str)
+        self.assertRaises(TypeError, of, limiter, RATE, key="k")
+        self.assertRaises(TypeError, of, limiter, RATE, key=str, kind="window")
+        self.assertRaises(ValueError, of, limiter, "@free", key=str, kind="acquire")
+        self.assertRaises(TypeError, of, "redis://", RATE, key=str)
+        self.assertRaises(ValueError, of, limiter, RATE, key=str, version=3)
+
+
+class WithTheMiddleware(OnAServer):
+    def app(self, **options: Any) -> FastAPI:
+        app = FastAPI()
+        limiter = limiter_soon()
+
+        async def check(scope: Any) -> Any:
+            return await limiter.throttle(f"web:{client_address(scope)}", RATE)
+
+        app.add_middleware(RateLimitMiddleware, **{"check": check, "limits": RATE, "names": "web", **options})
+
+        @app.websocket("/ws")
+        async def ws(websocket: WebSocket) -> None:
+            await websocket.accept(headers=[(b"x-own", b"1")])
+            await websocket.close()
+
+        @app.get("/by-hand")
+        async def by_hand() -> Response:
+            return Response("", headers=headers(Reply(0, 9, 0, None, 5000), Window(9, 5), "web"))
+
+        return app
+
+    def test_websocket_connections_are_counted_and_told(self) -> None:
+        with TestClient(self.app(pk=client_address)) as client:
+            with client.websocket_connect("/ws") as websocket:
+                told = {name.decode(): value.decode() for name, value in websocket.extra_headers or []}
+            self.assertEqual(told["x-own"], "1")
+            self.assertEqual(told["x-ratelimit-remaining"], "1")
+            self.assertEqual(told["ratelimit-policy"], '"web";q=2;w=3600;pk=:dGVzdGNsaWVudA==:')
+            client.get("/none")
+            with self.assertRaises(WebSocketDenialResponse) as denied:
+                with client.websocket_connect("/ws"):
+                    self.fail("let through")
+            answer = denied.exception
+            self.check_denied(answer.status_code, answer.headers, answer.content, ["web"])
+
+    def websocket_without_responses(self, app: Any) -> list[Any]:
+        sent: list[Any] = []
+
+        async def run() -> None:
+            received = [{"type": "websocket.connect"}]
+
+            async def receive() -> Any:
+                return received.pop(0)
+
+            async def send(message: Any) -> None:
+                sent.append(message)
+
+            await app({"type": "websocket", "path": "/ws", "client": ("192.0.2.7", 5), "headers": []}, receive, send)
+
+        asyncio.run(run())
+        return sent
+
+    def test_a_server_that_cannot_answer_a_websocket_closes_it(self) -> None:
+        async def denied(scope: Any) -> Any:
+            return Reply(1, 5, 0, 1500, 2000)
+
+        async def away(scope: Any) -> Any:
+            return AWAY
+
+        async def busy(scope: Any) -> Any:
+            raise Busy("busy")
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            self.fail("let through")
+
+        for check, code in (denied, 1008), (away, 1013), (busy, 1013):
+            (closed,) = self.websocket_without_responses(RateLimitMiddleware(app, check))
+            self.assertEqual((closed["type"], closed["code"]), ("websocket.close", code))
+
+    def test_what_a_route_tells_by_hand_is_kept(self) -> None:
+        with TestClient(self.app()) as client:
+            answer = client.get("/by-hand")
+            self.assertEqual(answer.headers["ratelimit-policy"], '"web";q=2;w=3600, "web-2";q=9;w=5')
+            self.assertEqual(len(answer.headers.get_list("x-ratelimit-limit")), 1)
+            self.assertEqual(answer.headers["x-ratelimit-limit"], "9")
+
+
+class WithFlask(OnAServer):
+    def app(self, limiter: Any, limit: Any = RATE, **options: Any) -> flask.Flask:
+        app = flask.Flask("tests")
+        of = redis_ratelimit.flask.RateLimit
+
+        def by_user() -> str | None:
+            user = flask.request.headers.get("x-user")
+            return None if user is None else f"search:{user}"
+
+        @app.get("/search")
+        @of(limiter, limit, key=by_user, name="search", **options)
+        def search() -> str:
+            """Searches."""
+            return "found"
+
+        self.assertEqual((search.__name__, search.__doc__), ("search", "Searches."))
+
+        @app.get("/missing")
+        @of(limiter, limit, key=by_user, name="search", **options)
+        def missing() -> str:
+            flask.abort(404)
+
+        @app.get("/soon")
+        @of(limiter, limit, key=by_user, name="search", **options)
+        async def soon() -> str:
+            return "soon"
+
+        return app
+
+    def test_a_view_has_its_limit(self) -> None:
+        client = self.app(limiter_now()).test_client()
+        for remaining in "1", "0":
+            answer = client.get("/search", headers={"x-user": "a"})
+            self.assertEqual((answer.status_code, answer.text), (200, "found"))
+            self.assertEqual(answer.headers["x-ratelimit-remaining"], remaining)
+        answer = client.get("/search", headers={"x-user": "a"})
+        self.check_denied(answer.status_code, answer.headers, answer.data, ["search"])
+        self.assertNotIn("ratelimit", client.get("/search").headers)
+
+    def test_errors_and_coroutines_tell_it_too(self) -> None:
+        client = self.app(limiter_now()).test_client()
+        answer = client.get("/missing", headers={"x-user": "a"})
+        self.assertEqual((answer.status_code, answer.headers["x-ratelimit-remaining"]), (404, "1"))
+        answer = client.get("/soon", headers={"x-user": "a"})
+        self.assertEqual((answer.text, answer.headers["x-ratelimit-remaining"]), ("soon", "0"))
+
+    def test_a_limit_before_every_view_and_one_of_the_view_end_in_one_set_of_headers(self) -> None:
+        limiter = limiter_now()
+        app = self.app(limiter)
+        site = redis_ratelimit.flask.RateLimit(limiter, SITE, key=lambda: "site", name="site", pk=lambda: b"all")
+        app.before_request(site.check)
+        client = app.test_client()
+        answer = client.get("/search", headers={"x-user": "a"})
+        self.assertEqual(len(answer.headers.getlist("ratelimit")), 1)
+        self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "search"])
+        self.assertEqual(answer.headers["x-ratelimit-limit"], "2")
+        self.assertIn("pk=:YWxs:", answer.headers["ratelimit"])
+        client.get("/search", headers={"x-user": "a"})
+        answer = client.get("/search", headers={"x-user": "a"})
+        self.check_denied(answer.status_code, answer.headers, answer.data, ["search"])
+        self.assertEqual(names(answer.headers["ratelimit"]), ["site", "search"])
+        # Each request has its own.
+        self.assertEqual(names(client.get("/search").headers["ratelimit"]), ["site"])
+
+    def test_nobody_who_can_decide_is_503(self) -> None:
+        for answer in AWAY, Busy("busy"):
+            client = self.app(Fixed(answer), "@free", kind="throttle").test_client()
+            found = client.get("/search", headers={"x-user": "a"})
+            self.check_unavailable(found.status_code, found.headers, found.data)
+
+    def test_a_limiter_for_asyncio_is_refused(self) -> None:
+        self.assertRaises(TypeError, redis_ratelimit.flask.RateLimit, limiter_soon(), RATE, key=str)
+
+
+def by_user(request: Any) -> str | None:
+    user = request.headers.get("x-user")
+    return None if user is None else f"search:{user}"
+
+
+site_limit = redis_ratelimit.django.RateLimit(limiter_now(), SITE, key=lambda _: "site", name="site")
+django.conf.settings.configure(
+    ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, MIDDLEWARE=[f"{__name__}.site_limit"], SECRET_KEY="tests", DATABASES={}
+)
+django.setup()
+of_django = redis_ratelimit.django.RateLimit
+
+
+@of_django(limiter_now(), RATE, key=by_user, name="search")
+def search(request: Any) -> HttpResponse:
+    if "missing" in request.GET:
+        raise Http404
+    return HttpResponse("found")
+
+
+@method_decorator(of_django(limiter_now(), RATE, key=by_user, name="search"), name="dispatch")
+class Search(View):  # type: ignore[misc]
+    def get(self, request: Any) -> HttpResponse:
+        return HttpResponse("found by a class")
+
+
+soon_limiter = limiter_soon()
+
+
+@of_django(soon_limiter, RATE, key=by_user, name="search")
+async def search_soon(request: Any) -> HttpResponse:
+    return HttpResponse("found soon")
+
+
+urlpatterns = [path("search", search), path("class", Search.as_view()), path("soon", search_soon)]
+
+
+class WithDjango(OnAServer):
+    def test_a_view_has_its_limit(self) -> None:
+        client = Client()
+        for remaining in "1", "0":
+            answer = client.get("/search", headers={"x-user": "a"})
+            self.assertEqual((answer.status_code, answer.content), (200, b"found"))
+            self.assertEqual(answer.headers["x-ratelimit-remaining"], remaining)
+            self.assertEqual(names(answer.headers["ratelimit-policy"]), ["site", "search"])
+        answer = client.get("/search", headers={"x-user": "a"})
+        self.check_denied(answer.status_code, answer.headers, answer.content, ["search"])
+        self.assertEqual(names(answer.headers["ratelimit"]), ["site", "search"])
+        self.assertEqual(names(client.get("/search").headers["ratelimit"]), ["site"])
+
+    def test_a_middleware_tells_it_on_errors_as_well(self) -> None:
+        answer = Client().get("/search?missing=1", headers={"x-user": "a"})
+        self.assertEqual((answer.status_code, answer.headers["x-ratelimit-remaining"]), (404, "1"))
+        self.assertEqual(names(Client().get("/nowhere").headers["ratelimit"]), ["site"])
+
+    def test_a_class_of_views_has_its_limit(self) -> None:
+        client = Client()
+        answers = [client.get("/class", headers={"x-user": "a"}) for _ in range(3)]
+        self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
+
+    def test_a_view_that_is_a_coroutine_function_has_its_limit(self) -> None:
+        async def run() -> list[Any]:
+            client = AsyncClient()
+            found = [await client.get("/soon", headers={"x-user": "a"}) for _ in range(3)]
+            await soon_limiter.aclose()
+            return found
+
+        answers = asyncio.run(run())
+        self.assertEqual([answer.status_code for answer in answers], [200, 200, 429])
+        self.check_denied(429, answers[2].headers, answers[2].content, ["search"])
+        self.assertIsNotNone(get_asgi_application())
+
+    def test_nobody_who_can_decide_is_503(self) -> None:
+        for answer in AWAY, Busy("busy"):
+            view: Any = of_django(Fixed(answer), "@free", kind="throttle", key=lambda _: "k")(self.fail)
+            found = view(RequestFactory().get("/"))
+            self.check_unavailable(found.status_code, found.headers, found.content)
+
+    def test_a_limiter_of_the_wrong_kind_is_refused(self) -> None:
+        async def view(request: Any) -> None: ...
+
+        self.assertRaises(TypeError, of_django(limiter_now(), RATE, key=str), view)
+        self.assertRaises(TypeError, of_django(limiter_soon(), RATE, key=str), print)
+
+
+class Waits(OnAServer):
+    def test_more_of_a_rate_can_be_had_when_the_headers_say(self) -> None:
+        """`t` against what the server says of one unit more than there is."""
+        limiter = limiter_now()
+        for rate in Rate(9, 3, "100s"), Rate(0, 1, "7s"), Rate(4, 7, "1h"):
+            plain.flushall()
+            for quantity in 1, 3, 1:
+                reply = limiter.throttle("k", rate, quantity)
+                truth = limiter.throttle_ro("k", rate, reply.remaining + 1).retry_after_ms
+                if truth is None:
+                    continue
+                ((_, stands),) = as_list(headers(reply, rate)["RateLimit"])
+                # The server was asked a moment later.
+                self.assertTrue(truth <= 1000 * stands["t"] <= truth + 2000, (rate, reply, truth, stands))
+        limiter.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

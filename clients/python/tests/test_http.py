@@ -1,0 +1,234 @@
+"""What HTTP responses tell: the headers and problem details of the tables, and several limits on one request."""
+
+from __future__ import annotations
+
+import json
+import random
+import unittest
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+
+from redis_ratelimit import Rate, Reply, Window, headers, problem
+from redis_ratelimit.http import Exchange, Options
+
+from .fixtures import HEADERS, HTTP, as_list, limit, reply
+
+
+def limits_of(case: dict[str, Any]) -> list[Any]:
+    return [limit(each) for each in case.get("limits", ())]
+
+
+def exchange(case: dict[str, Any]) -> Exchange:
+    made = Exchange()
+    for asked in case["asked"]:
+        made.add(reply(asked["reply"]), limits_of(asked), asked.get("names", ()), pk=asked.get("pk"))
+    return made
+
+
+class Headers(unittest.TestCase):
+    def test_each_reply_gives_the_headers_of_its_case(self) -> None:
+        for case in HEADERS:
+            with self.subTest(case=case):
+                options = {name: case[name] for name in ("pk",) if name in case}
+                found = headers(reply(case["reply"]), limits_of(case), case.get("names", ()), **options)
+                self.assertEqual(found, case["headers"])
+
+    def test_a_parser_of_structured_fields_reads_them(self) -> None:
+        for case in [*HEADERS, *HTTP]:
+            if "RateLimit" not in case["headers"]:
+                continue
+            with self.subTest(case=case):
+                policies = as_list(case["headers"]["RateLimit-Policy"])
+                standing = as_list(case["headers"]["RateLimit"])
+                names = [name for name, _ in policies]
+                self.assertEqual([name for name, _ in standing], names)
+                self.assertEqual(len(set(names)), len(names))
+                for (name, policy), (_, stands) in zip(policies, standing):
+                    self.assertIs(type(name), str)
+                    self.assertTrue(set(policy) <= {"q", "qu", "w", "pk"} and set(stands) <= {"r", "t", "pk"})
+                    self.assertEqual(policy.get("pk"), stands.get("pk"))
+                    self.assertIs(type(policy.get("qu", "")), str)
+                    for value in (policy["q"], policy.get("w", 1), stands["r"], stands.get("t", 0)):
+                        self.assertIs(type(value), int)
+                        self.assertTrue(0 <= value < 10**15)
+                    self.assertLessEqual(stands["r"], policy["q"])
+                    self.assertGreater(policy.get("w", 1), 0)
+
+    def test_each_kind_can_be_left_out(self) -> None:
+        denied = Reply(1, 5, 0, 1500, 2000)
+        self.assertEqual(headers(denied, standard=False, x_ratelimit=False), {"Retry-After": "2"})
+        self.assertEqual(headers(denied, Rate(4, 1, timedelta(seconds=2)), "a")["RateLimit-Policy"], '"a";q=5;w=10')
+        with self.assertRaisesRegex(ValueError, "printable ASCII"):
+            headers(denied, names="ä")
+
+    def test_the_version_of_the_draft_can_be_chosen(self) -> None:
+        stands = Reply(0, 5, 4, None, 1000)
+        self.assertEqual(headers(stands, version=10), headers(stands))
+        with self.assertRaisesRegex(ValueError, "version must be one of 10, not 7"):
+            headers(stands, version=7)
+        self.assertRaises(ValueError, Options, version=9)
+
+    def test_a_unit_and_a_partition_key_are_told(self) -> None:
+        stands = Reply(0, 500, 499, None, 60_000)
+        found = headers(stands, Window(500, "1min", unit="tokens"), pk=b"\x00\xff")
+        self.assertEqual(
+            as_list(found["RateLimit-Policy"]), [("default", {"q": 500, "qu": "tokens", "w": 60, "pk": b"\x00\xff"})]
+        )
+        self.assertEqual(as_list(found["RateLimit"]), [("default", {"r": 499, "t": 60, "pk": b"\x00\xff"})])
+        found = headers(stands, Window.per("500/min", unit='a "b"'), pk="käufer")
+        self.assertEqual(as_list(found["RateLimit-Policy"])[0][1]["qu"], 'a "b"')
+        self.assertEqual(as_list(found["RateLimit"])[0][1]["pk"], "käufer".encode())
+        self.assertNotIn("pk=", headers(stands)["RateLimit"])
+        self.assertRaises(TypeError, Window, 5, 60, unit=5)
+        self.assertRaises(ValueError, Window, 5, 60, unit="ü")
+        self.assertRaises(ValueError, Window, 5, 60, unit="")
+        # The server is not told.
+        self.assertEqual(Window(5, 60, unit="tokens").options(), ())
+
+    def test_what_can_be_had_and_its_rate_are_never_understated(self) -> None:
+        chance = random.Random(1)
+        for _ in range(2000):
+            rate = Rate(chance.choice([0, 1, 9, 99]), chance.randint(1, 200), f"{chance.randint(1, 90_000)}ms")
+            full = Reply(0, rate.burst + 1, rate.burst + 1, None, 0)
+            ((_, policy),) = as_list(headers(full, rate)["RateLimit-Policy"])
+            true = Fraction(rate.count * 1000, int(str(rate.period)[:-2]))
+            self.assertGreaterEqual(Fraction(policy["q"], policy["w"]), true, rate)
+            self.assertGreaterEqual(policy["q"], rate.burst + 1, rate)
+            # No more than one unit or one second away from it.
+            most = max(Fraction(policy["q"] - 1, policy["w"]), Fraction(rate.burst + 1, max(1, policy["w"] - 1)))
+            self.assertLessEqual(min(most, Fraction(policy["q"] - 1, policy["w"])), true, rate)
+
+    def test_the_wait_for_more_of_a_rate_is_that_of_one_unit(self) -> None:
+        # A bucket of ten that gets one every two seconds, and has lacked five for a second.
+        found = headers(Reply(0, 10, 5, None, 9000), Rate(9, 30, 60))
+        self.assertEqual(found["RateLimit"], '"default";r=5;t=1')
+        self.assertEqual(headers(Reply(0, 10, 10, None, 0), Rate(9, 30, 60))["RateLimit"], '"default";r=10')
+        # With a debt of ten more.
+        self.assertEqual(headers(Reply(0, 10, 0, None, 40_000), Rate(9, 30, 60))["RateLimit"], '"default";r=0;t=22')
+        # Seven were asked for.
+        self.assertEqual(headers(Reply(1, 10, 5, 3000, 9000), Rate(9, 30, 60))["RateLimit"], '"default";r=5;t=1')
+        # Banned for ten minutes.
+        self.assertEqual(
+            headers(Reply(1, 10, 0, 600_000, 600_000), Rate(9, 30, 60))["RateLimit"], '"default";r=0;t=600'
+        )
+
+    def test_a_denial_has_problem_details(self) -> None:
+        denied = Reply(1, 5, 0, 1500, 2000)
+        self.assertEqual(
+            problem(denied, "@free"),
+            {
+                "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                "title": "Request cannot be satisfied as assigned quota has been exceeded",
+                "status": 429,
+                "violated-policies": ["free"],
+            },
+        )
+        for nobody in problem(), problem(Reply(1, 0, 0, None, 0, reachable=False)):
+            self.assertEqual(
+                nobody["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+            )
+            self.assertEqual(nobody["status"], 503)
+
+
+class SeveralLimits(unittest.TestCase):
+    def test_they_end_in_one_set_of_headers(self) -> None:
+        for case in HTTP:
+            with self.subTest(case=case):
+                made = exchange(case)
+                self.assertEqual(made.headers(), case["headers"])
+                self.assertEqual(made.status, case["status"])
+                if case["status"] != 200:
+                    self.assertEqual(made.problem()["violated-policies"], case["violated"])
+                    self.assertEqual(json.loads(made.body())["status"], case["status"])
+
+    def test_one_limit_that_is_asked_twice_is_told_once(self) -> None:
+        made = Exchange()
+        for remaining in 9, 8:
+            made.add(Reply(0, 10, remaining, None, 1000), Window(10, 1), "a", identity=("k", "a"))
+        self.assertEqual(made.headers()["RateLimit"], '"a";r=8;t=1')
+
+    def test_they_never_contradict_each_other(self) -> None:
+        chance = random.Random(2)
+        limits: list[Any] = [
+            Rate(9, 30, 60),
+            Rate(0, 3, "1s"),
+            Window(10, "1min"),
+            Window(5, "1d", fixed=True),
+            Window(2, 0),
+            "@free",
+        ]
+        seen = set()
+        for _ in range(3000):
+            made = Exchange()
+            replies = []
+            for at in range(chance.randint(1, 4)):
+                limited = chance.choice([0, 0, 1])
+                quota = chance.randint(1, 20)
+                remaining = chance.randint(0, quota)
+                reset = chance.randint(1, 90_000)
+                retry = chance.choice([None, chance.randint(1, reset)]) if limited else None
+                is_there = chance.random() < 0.9
+                replies.append(Reply(limited, quota, remaining, retry, reset, reachable=is_there))
+                made.add(replies[-1], chance.choice(limits), chance.choice(["a", "b", "a-2"]), identity=at)
+            told = made.headers()
+            seen.add(made.status)
+            reached = [reply for reply in replies if reply.reachable]
+            denied = [reply for reply in reached if reply.limited]
+            self.assertEqual(made.status == 200, not any(reply.limited for reply in replies))
+            self.assertEqual(made.status == 429, made.status != 200 and all(r.reachable for r in replies if r.limited))
+            if not reached:
+                self.assertEqual(told, {})
+                continue
+            policies, standing = as_list(told["RateLimit-Policy"]), as_list(told["RateLimit"])
+            names = [name for name, _ in policies]
+            self.assertEqual(names, [name for name, _ in standing])
+            self.assertEqual(len(names), len(set(names)))
+            self.assertEqual([stands["r"] for _, stands in standing], [reply.remaining for reply in reached])
+            # What the old headers say is what the new ones say of one limit, and no limit is tighter.
+            old = tuple(int(told[f"X-RateLimit-{name}"]) for name in ("Limit", "Remaining"))
+            self.assertIn(old, [(reply.limit, reply.remaining) for reply in denied or reached])
+            if not denied:
+                self.assertEqual(old[1], min(reply.remaining for reply in reached))
+            # Who waits for as long as Retry-After finds no limit that still denies.
+            self.assertEqual("Retry-After" in told, bool(denied) and all(r.retry_after_ms is not None for r in denied))
+            if "Retry-After" in told:
+                waits = [reply.retry_after_ms or 0 for reply in denied]
+                self.assertEqual(int(told["Retry-After"]), -(-max(waits) // 1000))
+                for (_, stands), reply in zip(standing, reached):
+                    if reply.limited:
+                        self.assertLessEqual(stands.get("t", 0), int(told["Retry-After"]))
+            if made.status == 429:
+                violated = made.problem()["violated-policies"]
+                self.assertEqual(violated, [name for name, reply in zip(names, reached) if reply.limited])
+        self.assertEqual(seen, {200, 429, 503})
+
+    def test_a_busy_limiter_is_503_whatever_others_say(self) -> None:
+        made = Exchange()
+        made.add(Reply(1, 10, 0, 500, 1000), identity=1)
+        made.is_busy = True
+        self.assertEqual((made.status, made.problem()["status"]), (503, 503))
+
+    def test_what_a_handler_wrote_by_itself_is_kept_beside(self) -> None:
+        made = Exchange()
+        made.add(Reply(0, 100, 40, None, 60_000), Window(100, 60))
+        theirs = headers(Reply(1, 10, 0, 1500, 9000), Window(10, 9))
+        present = {name.lower(): value for name, value in theirs.items()}
+        found = made.headers(present)
+        self.assertEqual(found["RateLimit-Policy"], '"default";q=100;w=60, "default-2";q=10;w=9')
+        self.assertEqual(found["RateLimit"], '"default";r=40;t=60, "default-2";r=0;t=2')
+        self.assertEqual((found["X-RateLimit-Limit"], found["X-RateLimit-Remaining"]), ("10", "0"))
+        self.assertNotIn("Retry-After", found)
+        # A second middleware finds that, and adds nothing.
+        self.assertEqual(made.headers({name.lower(): value for name, value in found.items()}), found)
+
+    def test_names_with_commas_and_quotes_are_not_torn(self) -> None:
+        made = Exchange()
+        made.add(Reply(0, 100, 40, None, 60_000), names='a, "b"')
+        theirs = headers(Reply(0, 10, 3, None, 9000), names='a, "b"')
+        found = made.headers({name.lower(): value for name, value in theirs.items()})
+        self.assertEqual([name for name, _ in as_list(found["RateLimit"])], ['a, "b"', 'a, "b"-2'])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,368 @@
+"""The storage for `limits` on a real server, and slowapi and Flask-Limiter on it: the programs of examples/switch.
+
+Each of them runs before and after the switch. What `limits` itself tests is in test_limits_upstream.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import difflib
+import importlib.util
+import os
+import re
+import tempfile
+import time
+import unittest
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import flask
+import flask_limiter
+import limits
+import limits.aio.strategies
+import limits.strategies
+from limits.errors import ConfigurationError, StorageError
+from limits.storage import storage_from_string
+from starlette.testclient import TestClient
+
+import redis_ratelimit.limits
+from redis_ratelimit import Limiter, MissingModule, Reply
+
+from .fixtures import LIBRARIES, make
+from .servers import Cluster, Sentinel, Server
+
+PORT = int(os.environ["RATELIMIT_PORT"])
+CHECKOUT = Path(__file__).parents[3]
+SWITCH = CHECKOUT / "examples" / "switch"
+PAGE = CHECKOUT / "docs" / "python.md"
+ITEM = limits.RateLimitItemPerMinute(5)
+
+plain = make("redis", port=PORT)
+
+
+class Awaited:
+    """A synchronous storage whose methods can be awaited, so that one test is for both."""
+
+    def __init__(self, storage: Any) -> None:
+        self.storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*words: Any, **options: Any) -> Any:
+            return getattr(self.storage, name)(*words, **options)
+
+        return call
+
+
+class Storages(unittest.TestCase):
+    def each(self, body: Callable[[Any], Awaitable[None]], port: int = PORT, **options: Any) -> None:
+        for library in LIBRARIES:
+            for prefix in "", "async+":
+                uri = f"{prefix}ratelimit+{library}://127.0.0.1:{port}"
+                with self.subTest(uri=uri):
+                    plain.flushall()
+
+                    async def run() -> None:
+                        storage: Any = storage_from_string(uri, **options)
+                        try:
+                            await body(storage if prefix else Awaited(storage))
+                        finally:
+                            if prefix:
+                                await storage.limiter.aclose()
+                            else:
+                                storage.limiter.close()
+
+                    asyncio.run(run())
+
+    def test_a_fixed_window_begins_with_its_first_hit_and_counts_denied_ones(self) -> None:
+        async def body(storage: Any) -> None:
+            key = limits.RateLimitItemPerSecond(5, 3).key_for("a")
+            began = time.time()
+            self.assertEqual([await storage.incr(key, 3) for _ in range(7)], [1, 2, 3, 4, 5, 6, 7])
+            self.assertEqual(await storage.incr(key, 3, amount=5), 12)
+            self.assertEqual(await storage.get(key), 12)
+            now = time.time()
+            self.assertTrue(began + 3 - 0.1 <= await storage.get_expiry(key) <= now + 3 + 0.1)
+            await storage.clear(key)
+            self.assertEqual(await storage.get(key), 0)
+            self.assertLess(abs(await storage.get_expiry(key) - time.time()), 1)
+
+        self.each(body)
+
+    def test_a_moving_window_tells_its_oldest_entry(self) -> None:
+        async def body(storage: Any) -> None:
+            began = time.time()
+            self.assertEqual(await storage.get_moving_window("k", 3, 60), (mock.ANY, 0))
+            taken = [await storage.acquire_entry("k", 3, 60, amount) for amount in (1, 3, 1, 1, 1)]
+            self.assertEqual(taken, [True, False, True, True, False])
+            start, count = await storage.get_moving_window("k", 3, 60)
+            self.assertEqual(count, 3)
+            self.assertTrue(began - 0.1 <= start <= time.time() + 0.1)
+            # Another process took, so what this one knows is wrong.
+            limiter = Limiter(make("redis", port=PORT))
+            limiter.window("ratelimit:k", redis_ratelimit.Window(3, 60), -2)
+            self.assertEqual((await storage.get_moving_window("k", 3, 60))[1], 1)
+            limiter.close()
+
+        self.each(body)
+
+    def test_a_sliding_window_counter_is_a_moving_window_of_few_steps(self) -> None:
+        async def body(storage: Any) -> None:
+            self.assertEqual(await storage.get_sliding_window("k", 60), (0, 0.0, 0, 0.0))
+            taken = [await storage.acquire_sliding_window_entry("k", 3, 60) for _ in range(4)]
+            self.assertEqual(taken, [True, True, True, False])
+            before, _, now, leaves_in = await storage.get_sliding_window("k", 60)
+            self.assertEqual((before, now), (0, 3))
+            self.assertTrue(50 < leaves_in < 60)
+            for _ in range(300):
+                await storage.acquire_sliding_window_entry("many", 100_000, 60)
+                self.assertLessEqual(plain.zcard("ratelimit:many"), 66)
+            await storage.clear_sliding_window("k", 60)
+            self.assertEqual((await storage.get_sliding_window("k", 60))[2], 0)
+
+        self.each(body)
+
+    def test_a_look_without_a_period_needs_a_key_that_tells_it(self) -> None:
+        async def body(storage: Any) -> None:
+            with self.assertRaisesRegex(LookupError, "the period of 'mine' is not known"):
+                await storage.get("mine")
+            await storage.incr("mine", 60)
+            self.assertEqual(await storage.get("mine"), 1)
+            self.assertTrue(time.time() + 58 < await storage.get_expiry("mine") < time.time() + 62)
+            # What was said counts more than what a key looks like.
+            await storage.incr("mine/5/1/second", 60)
+            self.assertTrue(time.time() + 58 < await storage.get_expiry("mine/5/1/second") < time.time() + 62)
+            # Another process, which has counted nothing.
+            self.assertEqual(await storage.get(ITEM.key_for("never")), 0)
+
+        self.each(body)
+
+    def test_a_reset_forgets_all_keys_of_the_storage_and_no_other(self) -> None:
+        async def body(storage: Any) -> None:
+            for number in range(1200):
+                plain.set(f"a*[b:{number}", "x")
+            plain.set("axxb:1", "x")
+            self.assertEqual(await storage.reset(), 1200)
+            self.assertEqual(plain.dbsize(), 1)
+
+        self.each(body, key_prefix="a*[b")
+
+    def test_it_says_whether_the_server_can_be_used(self) -> None:
+        async def healthy(storage: Any) -> None:
+            self.assertTrue(await storage.check())
+
+        async def sick(storage: Any) -> None:
+            self.assertFalse(await storage.check())
+
+        self.each(healthy)
+        with Server(module=False) as server:
+            self.each(sick, port=server.port)
+            server.kill()
+            self.each(sick, port=server.port, deadline=0.5)
+            self.each(sick, port=server.port, deadline=0.5, unreachable="allow")
+
+    def test_errors_are_wrapped_if_that_is_asked(self) -> None:
+        async def body(storage: Any) -> None:
+            plain.lpush("ratelimit:k", "x")
+            with self.assertRaises(StorageError) as raised:
+                await storage.incr("k", 60)
+            self.assertIn("WRONGTYPE", str(raised.exception.storage_error))
+
+        self.each(body, wrap_exceptions=True)
+
+        async def bare(storage: Any) -> None:
+            with self.assertRaises(MissingModule):
+                await storage.acquire_entry("k", 5, 60)
+
+        with Server(module=False) as server:
+            self.each(bare, port=server.port)
+
+    def test_without_redis_it_answers_as_was_chosen(self) -> None:
+        with Server() as server:
+            server.kill()
+            for unreachable, is_allowed in ("allow", True), ("deny", False):
+
+                async def body(storage: Any) -> None:
+                    key = ITEM.key_for("a")
+                    self.assertEqual(await storage.incr(key, 60) <= 5, is_allowed)
+                    self.assertEqual(await storage.get(key) < 5, is_allowed)
+                    self.assertEqual(await storage.acquire_entry(key, 5, 60), is_allowed)
+                    self.assertEqual((await storage.get_moving_window(key, 5, 60))[1] < 5, is_allowed)
+                    self.assertEqual(await storage.acquire_sliding_window_entry(key, 5, 60), is_allowed)
+
+                self.each(body, port=server.port, unreachable=unreachable, deadline=0.5)
+
+    def test_another_limiter_may_decide_without_redis(self) -> None:
+        class Local:
+            def window(self, key: Any, window: Any, quantity: int = 1) -> Reply:
+                return Reply(0, window.limit, window.limit - 3, None, 1000)
+
+            throttle = reserve = window_ro = window
+
+        async def body(storage: Any) -> None:
+            self.assertEqual(await storage.incr(ITEM.key_for("a"), 60), 3)
+            self.assertEqual((await storage.get_moving_window("k", 5, 60))[1], 3)
+
+        with Server() as server:
+            server.kill()
+            self.each(body, port=server.port, unreachable=Local(), deadline=0.5)
+
+    def test_a_storage_for_asyncio_is_used_in_several_event_loops(self) -> None:
+        plain.flushall()
+        storage: Any = storage_from_string(f"async+ratelimit+redis://127.0.0.1:{PORT}")
+        limiter = limits.aio.strategies.MovingWindowRateLimiter(storage)
+        self.assertEqual([asyncio.run(limiter.hit(ITEM, "a")) for _ in range(6)], [True] * 5 + [False])
+        self.assertEqual([asyncio.run(storage.reset()) for _ in range(2)], [1, 0])
+
+
+class Uris(unittest.TestCase):
+    def hits(self, uri: str, **options: Any) -> list[bool]:
+        limiter = limits.strategies.FixedWindowRateLimiter(storage_from_string(uri, **options))
+        return [limiter.hit(ITEM, "a") for _ in range(6)]
+
+    def test_passwords_sockets_sentinels_and_clusters_are_found(self) -> None:
+        allowed = [True] * 5 + [False]
+        with Server() as server:
+            server.ask("CONFIG", "SET", "requirepass", "secret")
+            self.assertEqual(self.hits(f"ratelimit+redis://:secret@127.0.0.1:{server.port}/3"), allowed)
+            with make("redis", port=server.port, password="secret", db=3) as client:
+                self.assertEqual(client.dbsize(), 1)
+        with tempfile.TemporaryDirectory() as folder, Server("--unixsocket", f"{folder}/socket"):
+            self.assertEqual(self.hits(f"ratelimit+redis+unix://{folder}/socket?db=2"), allowed)
+        with Server() as server, Sentinel(server) as sentinel:
+            for uri, options in (("/limits", {}), ("", {"service_name": "limits", "use_replicas": False})):
+                server.ask("FLUSHALL")
+                self.assertEqual(
+                    self.hits(f"ratelimit+redis+sentinel://127.0.0.1:{sentinel.port}{uri}", **options), allowed
+                )
+        with Cluster() as cluster:
+            port = cluster.nodes[0].port
+            storage: Any = storage_from_string(f"ratelimit+redis+cluster://127.0.0.1:{port}")
+            limiter = limits.strategies.MovingWindowRateLimiter(storage)
+            for user in "abcdefgh":
+                self.assertEqual([limiter.hit(ITEM, user) for _ in range(6)], allowed)
+            self.assertEqual(storage.reset(), 8)
+
+    def test_a_uri_that_says_too_little_is_refused(self) -> None:
+        for uri in (
+            "ratelimit+redis+sentinel://127.0.0.1:26379",
+            "ratelimit+redis+cluster://127.0.0.1",
+            "ratelimit+foo://",
+        ):
+            with self.assertRaises(ConfigurationError):
+                storage_from_string(uri)
+
+    def test_a_client_may_be_given_by_its_pool(self) -> None:
+        plain.flushall()
+        self.assertTrue(self.hits("ratelimit+redis://", connection_pool=plain.connection_pool)[0])
+        self.assertEqual(plain.dbsize(), 1)
+
+
+def load(name: str, scheme: str) -> Any:
+    """A program of examples/switch, on the server of the tests."""
+    spec = importlib.util.spec_from_file_location(name, SWITCH / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with mock.patch.dict(os.environ, {"REDIS_URL": f"{scheme}://127.0.0.1:{PORT}"}):
+        spec.loader.exec_module(module)
+    return module
+
+
+def code(name: str) -> list[str]:
+    """The lines of a program without what it says of itself."""
+    text = (SWITCH / f"{name}.py").read_text("utf-8")
+    first = ast.parse(text).body[0]
+    assert first.end_lineno is not None
+    return text.splitlines()[first.end_lineno :]
+
+
+class Switching(unittest.TestCase):
+    def setUp(self) -> None:
+        plain.flushall()
+
+    def check(self, name: str, statuses: Callable[[Any], list[tuple[int, Any]]]) -> None:
+        """What six requests are answered before and after the switch."""
+        told = []
+        for when in "before", "after":
+            plain.flushall()
+            answers = statuses(load(f"{name}_{when}", "redis").app)
+            self.assertEqual([status for status, _ in answers], [200] * 5 + [429], when)
+            is_ours = [key.startswith(b"ratelimit:") for key in plain.keys()]
+            self.assertEqual(is_ours, [when == "after"])
+            told.append([fields.get("X-RateLimit-Remaining") for _, fields in answers])
+            reset = float(answers[-1][1].get("X-RateLimit-Reset", "0"))
+            self.assertTrue(not reset or time.time() + 50 < reset < time.time() + 65, reset)
+        self.assertEqual(*told)
+
+    def with_flask(self, app: Any) -> list[tuple[int, Any]]:
+        client = app.test_client()
+        found = [client.get("/search?q=x") for _ in range(6)]
+        self.assertEqual(found[0].text, "found x")
+        return [(answer.status_code, answer.headers) for answer in found]
+
+    def with_starlette(self, app: Any) -> list[tuple[int, Any]]:
+        with TestClient(app) as client:
+            return [(answer.status_code, answer.headers) for answer in [client.get("/search?q=x") for _ in range(6)]]
+
+    def test_slowapi_runs_on_it(self) -> None:
+        self.check("slowapi", self.with_starlette)
+
+    def test_flask_limiter_runs_on_it(self) -> None:
+        self.check("flask_limiter", self.with_flask)
+
+    def test_the_fallback_of_flask_limiter_takes_over_while_redis_is_away(self) -> None:
+        with Server() as server:
+            app = flask.Flask("fallback")
+            uri = f"ratelimit+redis://127.0.0.1:{server.port}"
+            flask_limiter.Limiter(
+                lambda: "a",
+                app=app,
+                storage_uri=uri,
+                storage_options={"deadline": 1},
+                default_limits=["5/minute"],
+                in_memory_fallback=["2/minute"],
+            )
+            app.add_url_rule("/", view_func=lambda: "hello")
+            client = app.test_client()
+            self.assertEqual([client.get("/").status_code for _ in range(6)], [200] * 5 + [429])
+            server.kill()
+            self.assertEqual([client.get("/").status_code for _ in range(3)], [200, 200, 429])
+
+    def test_incr_and_expire_become_one_call(self) -> None:
+        for when in "before", "after":
+            plain.flushall()
+            answers = self.with_flask(load(f"incr_{when}", "redis").app)
+            self.assertEqual([status for status, _ in answers], [200] * 5 + [429], when)
+            self.assertTrue(0 < plain.pttl("search:127.0.0.1") <= 62_000)
+
+    def test_the_page_shows_what_changes(self) -> None:
+        page = PAGE.read_text("utf-8")
+        shown = re.findall(r"^```diff\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        self.assertEqual(len(shown), 3)
+        for name, block in zip(("slowapi", "flask_limiter", "incr"), shown):
+            made = list(difflib.unified_diff(code(f"{name}_before"), code(f"{name}_after"), n=1, lineterm=""))[2:]
+            lines = [line for line in made if not line.startswith("@@")]
+            self.assertEqual(block.splitlines(), lines, f"{name}:\n" + "\n".join(lines))
+            self.assertIn(f"examples/switch/{name}_after.py", page)
+            changed = [line for line in lines if line.startswith(("+", "-"))]
+            if name != "incr":
+                self.assertLessEqual(len(changed), 3, name)
+
+    def test_what_the_page_shows_of_limits_runs(self) -> None:
+        (block,) = re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+        names: dict[str, Any] = {}
+        for at in range(6):
+            exec(compile(block.replace("localhost:6379", f"127.0.0.1:{PORT}"), PAGE.name, "exec"), names)
+            names["storage"].limiter.close()
+            self.assertEqual(names["is_allowed"], at < 5)
+
+    def test_each_program_is_there_twice(self) -> None:
+        names = sorted(each.stem for each in SWITCH.glob("*.py"))
+        both = [f"{name}_{when}" for name in ("flask_limiter", "incr", "slowapi") for when in ("after", "before")]
+        self.assertEqual(names, both)
+
+
+if __name__ == "__main__":
+    unittest.main()

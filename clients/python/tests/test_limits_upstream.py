@@ -1,0 +1,96 @@
+"""The tests of `limits` for its storages for Redis, on ours: those of the source archive that CI has in LIMITS_ARCHIVE.
+
+limits_conftest.py stands in the place of their conftest.py; the tests are as they were released. It takes four minutes, as
+most of them sleep, so only `make test-clients` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+from pathlib import Path
+
+#: What is left out, and why: docs/python.md has the same.
+LEFT_OUT = {
+    "test_custom_prefix": "reads the raw value of the key, which is a counter there and a sorted set here",
+    "test_sliding_window_counter_previous_window": "looks at the estimate that two counters make",
+}
+MARKS = ("redis", "redis_cluster", "valkey", "valkey_cluster")
+#: There is neither a password nor TLS nor a Unix socket; these reach the server in other ways, and no other tests.
+KINDS = "not auth and not ssl and not uds"
+#: All of them, for no test may go missing without a word.
+AT_LEAST = 200
+SETTINGS = """[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+markers =
+    integration
+    memory
+    mongodb
+    memcached
+    flaky
+    redis
+    redis_sentinel
+    redis_cluster
+    valkey
+    valkey_cluster
+"""
+
+
+def counts(shown: str) -> tuple[int, int]:
+    """How many passed, and how many did anything else, by the last line of pytest."""
+    total = {
+        kind: int(count) for count, kind in re.findall(r"(\d+) (\w+)", shown.splitlines()[-1].partition(" in ")[0])
+    }
+    total.pop("deselected", 0)
+    total.pop("warnings", 0)
+    passed = total.pop("passed", 0)
+    return passed, sum(total.values())
+
+
+class Upstream(unittest.TestCase):
+    def test_what_limits_tests_of_its_own_storage_holds_here(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            with tarfile.open(os.environ["LIMITS_ARCHIVE"]) as archive:
+                archive.extractall(folder, filter="data")
+            (tests,) = folder.glob("limits-*/tests")
+            # They measure, and need more packages.
+            subprocess.run(["rm", "-r", str(tests / "benchmarks")], check=True)
+            (tests / "conftest.py").write_text((Path(__file__).parent / "limits_conftest.py").read_text("utf-8"))
+            # Away from the package in the archive: that which is installed is tested with.
+            place = folder / "here"
+            place.mkdir()
+            tests.rename(place / "tests")
+            (place / "pytest.ini").write_text(SETTINGS)
+            source = Path(__file__).parents[1] / "src"
+            command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-m", " or ".join(MARKS), "-k", KINDS]
+            environment = {**os.environ, "PYTHONPATH": str(source)}
+
+            def run(*more: str) -> str:
+                done = subprocess.run([*command, *more], cwd=place, env=environment, capture_output=True, text=True)
+                self.assertIn(done.returncode, (0, 1), done.stdout + done.stderr)
+                return done.stdout
+
+            listed = [line.split("::")[-1] for line in run("--collect-only").splitlines() if "::" in line]
+            for test, why in LEFT_OUT.items():
+                self.assertIn(test, {each.partition("[")[0] for each in listed})
+                print(f"limits: left out {test}: {why}", flush=True)
+            shown = run("-k", f"{KINDS} and not {' and not '.join(LEFT_OUT)}")
+            passed, failed = counts(shown)
+            # They wait for real, and some have a second of slack: on a machine that stands still for so long they fail. What
+            # fails three times in a row is no matter of time.
+            for _ in range(2):
+                if failed:
+                    print(f"limits: again: {' '.join(re.findall('^FAILED (.*)', shown, re.MULTILINE))}", flush=True)
+                    shown = run("--last-failed")
+                    again, failed = counts(shown)
+                    passed += again
+        print(f"limits: {passed} passed, {failed} failed", flush=True)
+        self.assertEqual(failed, 0, shown)
+        self.assertGreaterEqual(passed, AT_LEAST)

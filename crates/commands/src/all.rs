@@ -1,0 +1,173 @@
+//! RL.ALL and RL.ALL_RO: several limits, all or nothing.
+//!
+//! ```text
+//! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [BAN ms] [CHECK | SHADOW]
+//!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [COUNTDENIED]
+//!          [BAN ms] [CHECK | SHADOW]
+//!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
+//!          [CHECK | SHADOW]
+//! ```
+
+use crate::arguments::{is_else, Arguments, Clause, Family};
+use crate::call::{command_us, count, CallResult, ServerCall};
+use crate::error::Error;
+use crate::policies::PolicyVerdict;
+use crate::reply::{self, Reply, ReplySink};
+use engine::all::{speakers, together};
+use engine::attempt::{attempt_all, Part, WholeAttempt};
+use engine::decision::TimeUnit;
+use engine::judge::Mode;
+
+/// The most keys of a call.
+const MOST_KEYS: u64 = 64;
+
+/// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
+pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
+    run(call, Mode::Final)
+}
+
+/// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
+pub(crate) fn all_ro<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
+    run(call, Mode::Look)
+}
+
+fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
+    let (keys, first_clause) = keys(call)?;
+    // All errors of arguments come before those of the keys.
+    let (mut clauses, unit) = clauses(call, keys.len(), first_clause)?;
+    clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
+    if mode != Mode::Look {
+        // Calls that wait come first.
+        keys.iter().for_each(|key| call.wake(*key));
+    }
+    let parts: Vec<_> =
+        keys.iter().zip(&clauses).map(|(key, clause)| part(call, *key, clause, mode)).collect();
+    let whole = attempt_all(&parts, mode, || call.new_id()).map_err(Into::into)?;
+    call.count_lapsed(whole.lapsed);
+    if mode != Mode::Look {
+        note(call, &keys, &clauses, &whole);
+    }
+    let answer = together(&whole.shares, whole.allowed);
+    let decides = whole.shares.get(answer.decides).ok_or(Error::internal())?;
+    let sink = &call.sink();
+    sink.array(7);
+    reply::integers(sink, &decides.decision, unit, answer.limited, answer.retry_after_us);
+    sink.integer(u64::try_from(answer.decides).unwrap_or(u64::MAX).saturating_add(1));
+    sink.array(whole.shares.len());
+    for ((clause, share), done) in clauses.iter().zip(&whole.shares).zip(&whole.parts) {
+        let _ = reply::answer(sink, &Reply::to(&clause.request, share.decision, done.id, None));
+    }
+    Ok(CallResult::of(whole.allowed))
+}
+
+/// A clause on its key, and what those who wait on the key mean for it: nothing where it only looks.
+fn part<'a, 'r, C: ServerCall<'a>>(
+    call: &C,
+    key: C::Key,
+    clause: &'r Clause,
+    mode: Mode,
+) -> Part<'r, C::Store> {
+    let Clause { request, check, shadow, group } = clause;
+    let writes = mode != Mode::Look;
+    Part {
+        store: call.store(key, mode),
+        request,
+        check: *check,
+        shadow: *shadow,
+        group: *group,
+        barred: writes && request.takes() && call.is_barred(key, request.leave()),
+        id_waits: writes && request.id().is_some_and(|id| call.is_waiting(key, id)),
+    }
+}
+
+/// Notes how the clauses ended: policies count choices, and every clause of a group that denied; of such a group one denial
+/// is noted, on the key of the clause that speaks for it.
+fn note<'a, C: ServerCall<'a>>(
+    call: &C,
+    keys: &[C::Key],
+    clauses: &[Clause],
+    whole: &WholeAttempt,
+) {
+    for ((clause, share), done) in clauses.iter().zip(&whole.shares).zip(&whole.parts) {
+        let ended = match (share.choice, done.allowed) {
+            (true, true) if whole.allowed => PolicyVerdict::Allowed,
+            (true, false) => PolicyVerdict::ShadowDenied,
+            (false, _) if !whole.choices.has_choice(share.group) => PolicyVerdict::Denied,
+            _ => continue,
+        };
+        count(call, &clause.request, ended);
+    }
+    let denying = |group| !whole.choices.has_choice(group);
+    for (at, ..) in speakers(&whole.shares).filter(|(_, share, _)| denying(share.group)) {
+        if let (Some(key), Some(clause)) = (keys.get(at), clauses.get(at)) {
+            if clause.request.takes() {
+                call.note_denial(*key);
+            }
+        }
+    }
+}
+
+/// The keys of a call, and where its clauses begin.
+fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<(Vec<C::Key>, usize), Error> {
+    // Before 7.0 the server does not know the arity.
+    if call.len() < 3 {
+        return Err(Error::Arity);
+    }
+    let mut arguments = Arguments::from(call, 1);
+    let number = arguments.unsigned(1, Error::NumKeys)?;
+    if number > MOST_KEYS {
+        return Err(Error::NumKeys);
+    }
+    // One instant for all, also where the server does not freeze the time of a command.
+    let now_us = command_us(call)?;
+    let mut keys: Vec<C::Key> = Vec::new();
+    let first_clause = usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
+    for at in 2..first_clause {
+        let key = call.key(at, now_us).ok_or(Error::Clauses)?;
+        if (2..at).any(|other| call.word(other) == call.word(at)) {
+            return Err(Error::KeyTwice);
+        }
+        keys.push(key);
+    }
+    call.check_keys(2..first_clause)?;
+    Ok((keys, first_clause))
+}
+
+/// The clauses of a call, one for each of `keys` keys, and the unit of its times.
+fn clauses<'a, C: ServerCall<'a>>(
+    call: &C,
+    keys: usize,
+    first: usize,
+) -> Result<(Vec<Clause>, TimeUnit), Error> {
+    let environment = call.environment();
+    let mut arguments = Arguments::from(call, first);
+    let mut clauses = Vec::with_capacity(keys);
+    let mut unit = TimeUnit::Seconds;
+    let mut group: usize = 0;
+    loop {
+        if arguments.take_last(b"MS") {
+            unit = TimeUnit::Milliseconds;
+        }
+        let Some(mut word) = arguments.next_word() else { break };
+        match (is_else(word), clauses.is_empty()) {
+            (true, true) => return Err(Error::Else),
+            (true, false) => {
+                let next = arguments.next_word().filter(|next| Family::named(next).is_some());
+                word = next.ok_or(Error::Else)?;
+            }
+            (false, true) => {}
+            (false, false) => group = group.saturating_add(1),
+        }
+        let family = Family::named(word).ok_or(Error::NoClause)?;
+        let clause = arguments.clause(&environment, family, group)?;
+        // What follows one too many is not read, however much it is.
+        if clauses.len() >= keys {
+            return Err(Error::Clauses);
+        }
+        clauses.push(clause);
+    }
+    if clauses.len() != keys {
+        return Err(Error::Clauses);
+    }
+    Ok((clauses, unit))
+}

@@ -1,0 +1,608 @@
+//! From the arguments of a call to a checked request.
+
+use crate::call::Words;
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::limits::{Given, Shape};
+use crate::options::{Known, LimitForm, Options};
+use crate::policies::Policy;
+use engine::decimal::parse_i64;
+use engine::decision::{Ask, Manner, Quantity, TimeUnit};
+use engine::period::{Length, Period, PeriodError};
+use engine::request::{Limit, Request, Reserve};
+use engine::reservation::{Id, MAX_ID};
+use engine::rule::Rule;
+use engine::throttle::Rate;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Whether a word between two clauses joins them to a group.
+pub fn is_else(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"ELSE")
+}
+
+/// A command that takes, or looks at what it would take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// RL.THROTTLE
+    Throttle,
+    /// RL.WINDOW
+    Window,
+    /// RL.ACQUIRE
+    Acquire,
+}
+
+/// A clause of RL.ALL.
+#[derive(Clone, Copy, Debug)]
+pub struct Clause {
+    /// What it asks for.
+    pub request: Request,
+    /// It must be allowed, and takes nothing.
+    pub check: bool,
+    /// It is told, and never denies the call.
+    pub shadow: bool,
+    /// The number of its group: clauses that ELSE joins have the same.
+    pub group: usize,
+}
+
+impl Family {
+    const NAMES: [(&'static str, Family); 3] =
+        [("THROTTLE", Family::Throttle), ("WINDOW", Family::Window), ("ACQUIRE", Family::Acquire)];
+
+    /// The family whose clauses begin with `word`.
+    pub fn named(word: &[u8]) -> Option<Family> {
+        let found =
+            Family::NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
+        found.map(|(_, family)| *family)
+    }
+
+    /// The options of a clause.
+    fn of_clause(self) -> Known {
+        match self {
+            Family::Throttle => const { Known::THROTTLE.in_clause() },
+            Family::Window => const { Known::WINDOW.in_clause() },
+            Family::Acquire => const { Known::ACQUIRE.in_clause() },
+        }
+    }
+}
+
+/// Reads arguments one after the other.
+pub struct Arguments<'c, 'a, W: ?Sized> {
+    words: &'c W,
+    next: usize,
+    read: PhantomData<&'a [u8]>,
+}
+
+impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
+    /// After the command's name and the key.
+    pub fn after_key(words: &'c W) -> Self {
+        Arguments::from(words, 2)
+    }
+
+    /// From word number `next` on; of a call 0 is the command's name.
+    pub fn from(words: &'c W, next: usize) -> Self {
+        Arguments { words, next, read: PhantomData }
+    }
+
+    /// The very last argument, if it comes next and is `word`.
+    pub fn take_last(&mut self, word: &[u8]) -> bool {
+        let last = self.remaining() == 1
+            && self.words.word(self.next).is_some_and(|last| last.eq_ignore_ascii_case(word));
+        if last {
+            self.next = self.next.saturating_add(1);
+        }
+        last
+    }
+
+    /// The next argument.
+    pub fn next_word(&mut self) -> Option<&'a [u8]> {
+        let argument = self.words.word(self.next)?;
+        self.next = self.next.saturating_add(1);
+        Some(argument)
+    }
+
+    /// How many are left.
+    pub fn remaining(&self) -> usize {
+        self.words.len().saturating_sub(self.next)
+    }
+
+    /// All that is left, as a call of this family that knows the options `known`, which are read into `options`.
+    pub fn request(
+        &mut self,
+        environment: &impl Environment,
+        family: Family,
+        known: Known,
+        options: &mut Options<'a>,
+    ) -> Result<Request, Error> {
+        let least = match family {
+            Family::Acquire => 0,
+            Family::Throttle | Family::Window => i64::MIN,
+        };
+        self.parts(environment, family, least, known, false, options)
+    }
+
+    /// A clause of this family and group, after the word that it begins with and up to the next clause.
+    pub fn clause(
+        &mut self,
+        environment: &impl Environment,
+        family: Family,
+        group: usize,
+    ) -> Result<Clause, Error> {
+        let mut options = Options::new();
+        let mut request =
+            self.parts(environment, family, 0, family.of_clause(), true, &mut options)?;
+        let check = options.has(Known::CHECK);
+        if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
+            // It makes no reservation.
+            reserve.most = u64::MAX;
+        }
+        // A policy may be a shadow by itself.
+        let shadow = options.has(Known::SHADOW) || request.shadow;
+        Ok(Clause { request, check, shadow, group })
+    }
+
+    /// A limit, the quantity and options. Nothing that is large is moved, as every call comes through here.
+    fn parts(
+        &mut self,
+        environment: &impl Environment,
+        family: Family,
+        least: i64,
+        known: Known,
+        in_clause: bool,
+        options: &mut Options<'a>,
+    ) -> Result<Request, Error> {
+        let policy = self.policy(environment, family)?;
+        let given = match &policy {
+            Some(policy) => policy.given,
+            None => self.numbers(family)?,
+        };
+        let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
+        let quantity = self.quantity(least, error)?;
+        if self.remaining() > 0 {
+            self.options(environment, options, known, in_clause)?;
+            let form = if policy.is_some() { LimitForm::Policy } else { given.form() };
+            options.check(quantity, form)?;
+        }
+        let limit = match given {
+            Given::Rate(rate) => Limit::Bucket(rate),
+            Given::Window { limit, period } => {
+                let shape =
+                    policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
+                let window = shape.window(limit, period, environment)?;
+                match family {
+                    Family::Acquire => {
+                        Limit::Reserve(window, reserve(options, &window.rule, environment))
+                    }
+                    Family::Throttle | Family::Window => Limit::Window(window),
+                }
+            }
+        };
+        let ask = Ask {
+            quantity: Quantity::from_signed(quantity),
+            leave: options.number(Known::LEAVE).unwrap_or(0),
+            manner: manner(options),
+        };
+        let in_ms = options.has(Known::MS);
+        Ok(Request {
+            limit,
+            ask,
+            count_denied: options.has(Known::COUNTDENIED),
+            ban_ms: match policy.as_deref() {
+                None => options.number(Known::BAN),
+                // A policy's is void where the call must not have one.
+                Some(policy) => policy
+                    .ban_ms
+                    .filter(|_| known.contains(Known::BAN) && options.permit(Known::BAN, quantity)),
+            },
+            unit: if in_ms { TimeUnit::Milliseconds } else { TimeUnit::Seconds },
+            policy: policy.as_ref().map(|policy| policy.id),
+            shadow: policy.is_some_and(|policy| policy.shadow),
+        })
+    }
+
+    /// The policy whose name stands in the place of the limit; `None` where numbers do.
+    fn policy(
+        &mut self,
+        environment: &impl Environment,
+        family: Family,
+    ) -> Result<Option<Arc<Policy>>, Error> {
+        let Some([b'@', name @ ..]) = self.words.word(self.next) else {
+            return match environment.policies_only() {
+                true => Err(Error::PoliciesOnly),
+                false => Ok(None),
+            };
+        };
+        self.next = self.next.saturating_add(1);
+        let policy = environment.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
+        match (family, policy.given) {
+            (Family::Throttle, Given::Rate(_)) => Ok(Some(policy)),
+            (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
+            (Family::Window | Family::Acquire, Given::Window { .. }) => Ok(Some(policy)),
+            (Family::Throttle, Given::Window { .. }) => Err(Error::WindowPolicy),
+            (Family::Window | Family::Acquire, Given::Rate(_)) => Err(Error::RatePolicy),
+        }
+    }
+
+    /// A limit in numbers.
+    pub fn numbers(&mut self, family: Family) -> Result<Given, Error> {
+        match family {
+            Family::Throttle => Ok(Given::Rate(self.rate()?)),
+            Family::Window => self.window(false),
+            Family::Acquire => self.window(true),
+        }
+    }
+
+    /// `max_burst count period`
+    fn rate(&mut self) -> Result<Rate, Error> {
+        let max_burst = self.unsigned(0, Error::MaxBurst)?;
+        if max_burst == i64::MAX.unsigned_abs() {
+            return Err(Error::MaxBurst);
+        }
+        let count = self.unsigned(1, Error::Count)?;
+        let period_ms = match self.period(Error::PlainPeriod)?.length() {
+            Length::Ms(ms) => ms,
+            Length::Months(_) => return Err(Error::PlainPeriod),
+        };
+        Rate::new(max_burst, count, period_ms).map_err(|_| Error::BucketTooLong)
+    }
+
+    /// `limit period`; with `semaphore` the period may be 0, which is no window at all.
+    fn window(&mut self, semaphore: bool) -> Result<Given, Error> {
+        let limit = self.unsigned(0, Error::Limit)?;
+        if semaphore && self.words.word(self.next) == Some(b"0") {
+            self.next = self.next.saturating_add(1);
+            return Ok(Given::Window { limit, period: None });
+        }
+        let error = if semaphore { Error::PeriodOrZero } else { Error::Period };
+        Ok(Given::Window { limit, period: Some(self.period(error)?) })
+    }
+
+    fn period(&mut self, error: Error) -> Result<Period, Error> {
+        Period::parse(self.next_word().ok_or(Error::Arity)?).map_err(|why| match why {
+            PeriodError::AmbiguousM => Error::PeriodM,
+            PeriodError::Syntax | PeriodError::Range => error,
+        })
+    }
+
+    /// The next argument as an integer from 0 to 2^63 - 1, but at least `least`, or else `error`.
+    pub fn unsigned(&mut self, least: i64, error: Error) -> Result<u64, Error> {
+        let text = self.next_word().ok_or(Error::Arity)?;
+        Ok(integer(text, least).ok_or(error)?.unsigned_abs())
+    }
+
+    /// The quantity, if one comes next: whatever does not begin like the name of an option.
+    fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
+        match self.words.word(self.next).map(<[u8]>::first) {
+            None => Ok(1),
+            Some(Some(byte)) if byte.is_ascii_alphabetic() => Ok(1),
+            Some(_) => integer(self.next_word().unwrap_or_default(), least).ok_or(error),
+        }
+    }
+
+    /// Reads all that is left as options of which the command knows `known`. They come in any order and case, each at
+    /// most once. In a clause they end where the next clause begins, or with MS as the very last word.
+    pub fn options(
+        &mut self,
+        environment: &impl Environment,
+        options: &mut Options<'a>,
+        known: Known,
+        in_clause: bool,
+    ) -> Result<(), Error> {
+        while let Some(word) = self.words.word(self.next) {
+            let is_last = self.remaining() == 1 && word.eq_ignore_ascii_case(b"MS");
+            if in_clause && (is_last || is_else(word) || Family::named(word).is_some()) {
+                break;
+            }
+            self.next = self.next.saturating_add(1);
+            options.add(environment, known, word, || self.next_word())?;
+        }
+        Ok(())
+    }
+}
+
+/// How the quantity is taken.
+fn manner(options: &Options) -> Manner {
+    match options.number(Known::AHEAD) {
+        Some(ms) => Manner::Ahead(ms.saturating_mul(1_000)),
+        None if options.has(Known::FORCE) => Manner::Force,
+        None if options.has(Known::ATMOST) => Manner::AtMost,
+        None => Manner::Whole,
+    }
+}
+
+/// The reservation that is made. The period of a policy may be 0: there COUNTLAPSED means nothing.
+fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Reserve {
+    Reserve {
+        count_lapsed: options.has(Known::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),
+        lease_ms: options.number(Known::LEASE).unwrap_or_else(|| environment.lease_ms()),
+        id: options.word(Known::ID).map(Id::from),
+        most: environment.max_reservations(),
+    }
+}
+
+/// An integer of at least `least`.
+fn integer(text: &[u8], least: i64) -> Option<i64> {
+    parse_i64(text).filter(|value| *value >= least)
+}
+
+/// An id of 1 to 64 bytes.
+pub fn checked_id(id: &[u8]) -> Result<Id, Error> {
+    check_id(id).map(|()| Id::from(id))
+}
+
+/// Refuses what is no id.
+pub fn check_id(id: &[u8]) -> Result<(), Error> {
+    let is_one = (1..=MAX_ID).contains(&id.len());
+    is_one.then_some(()).ok_or(Error::Id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definitions;
+    use crate::environment::TestEnvironment;
+    use crate::options::{OptionRow, OptionValue, TABLE};
+    use engine::reservation::YEAR_MS;
+
+    /// Who takes options.
+    #[derive(Clone, Copy, Debug)]
+    enum Taker {
+        Command(Family, Known),
+        Clause(Family),
+    }
+
+    const TAKERS: [Taker; 9] = [
+        Taker::Command(Family::Throttle, Known::THROTTLE),
+        Taker::Command(Family::Throttle, Known::THROTTLE_RO),
+        Taker::Command(Family::Window, Known::WINDOW),
+        Taker::Command(Family::Window, Known::WINDOW_RO),
+        Taker::Command(Family::Acquire, Known::ACQUIRE),
+        Taker::Command(Family::Acquire, Known::WINDOW_RO),
+        Taker::Clause(Family::Throttle),
+        Taker::Clause(Family::Window),
+        Taker::Clause(Family::Acquire),
+    ];
+
+    impl Taker {
+        fn family(self) -> Family {
+            match self {
+                Taker::Command(family, _) | Taker::Clause(family) => family,
+            }
+        }
+
+        fn known(self) -> Known {
+            match self {
+                Taker::Command(_, known) => known,
+                Taker::Clause(family) => family.of_clause(),
+            }
+        }
+
+        fn takes_negative(self) -> bool {
+            matches!(self, Taker::Command(Family::Throttle | Family::Window, _))
+        }
+
+        fn limit(self) -> &'static str {
+            match self.family() {
+                Family::Throttle => "5 5 60",
+                Family::Window | Family::Acquire => "5 60",
+            }
+        }
+
+        /// What is said of words, apart by single blanks.
+        fn read(self, words: &str) -> Result<(), Error> {
+            self.read_in(&TestEnvironment::default(), words)
+        }
+
+        fn read_in(self, environment: &TestEnvironment, words: &str) -> Result<(), Error> {
+            let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+            let mut arguments = Arguments::from(&words[..], 0);
+            match self {
+                Taker::Command(family, known) => {
+                    arguments.request(environment, family, known, &mut Options::new()).map(|_| ())
+                }
+                Taker::Clause(family) => arguments.clause(environment, family, 0).map(|_| ()),
+            }
+        }
+
+        /// What is said of these options after a limit.
+        fn options(self, options: &str) -> Result<(), Error> {
+            self.read(&format!("{} {options}", self.limit()))
+        }
+    }
+
+    /// The option with a value that it may have.
+    fn spelled(row: &OptionRow) -> String {
+        match row.value {
+            None => row.name.into(),
+            Some(OptionValue::Integer { least, .. }) => format!("{} {}", row.name, least + 1),
+            Some(OptionValue::Duration { least_ms, .. }) => {
+                format!("{} {}", row.name, least_ms + 1)
+            }
+            Some(OptionValue::Start { .. }) => format!("{} 2026-11-02", row.name),
+            Some(OptionValue::Zone { .. } | OptionValue::Word { .. }) => {
+                format!("{} UTC", row.name)
+            }
+        }
+    }
+
+    /// The same with what it needs.
+    fn complete(row: &OptionRow) -> String {
+        let needed = row.needs.rows().map(spelled);
+        needed.chain([spelled(row)]).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn an_option_is_taken_once_with_a_value_and_by_no_other_command() {
+        for taker in TAKERS {
+            for row in taker.known().rows() {
+                let (name, once) = (row.name, spelled(row));
+                assert_eq!(taker.options(&complete(row)), Ok(()), "{taker:?} {name}");
+                let twice = taker.options(&format!("{once} {once}"));
+                assert_eq!(twice, Err(Error::Twice(name)), "{taker:?} {name}");
+                let wanted = match row.value {
+                    Some(_) => Err(Error::NoValue(name, &row.error)),
+                    None => taker.options(&complete(row)),
+                };
+                assert_eq!(taker.options(name), wanted, "{taker:?} {name}");
+            }
+            // MS as the last word is the end of a clause.
+            let others = Known::all().difference(taker.known()).difference(Known::MS);
+            for row in others.rows() {
+                let unknown = Error::UnknownOption(row.name.as_bytes().into());
+                assert_eq!(taker.options(&spelled(row)), Err(unknown), "{taker:?} {}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_its_range_is_an_error_that_says_the_range() {
+        let no_numbers = || ["", "x", "+1", "01", "1.5", "-1", "1m", "1mo"].map(String::from);
+        let plus = |value: u64, more: i128| (i128::from(value) + more).to_string();
+        for row in &TABLE {
+            let (good, bad): (Vec<String>, Vec<String>) = match row.value {
+                Some(OptionValue::Integer { least, most, .. }) => (
+                    vec![plus(least, 0), plus(most, 0)],
+                    [plus(least, -1), plus(most, 1), plus(u64::MAX, 2), "1s".into()]
+                        .into_iter()
+                        .chain(no_numbers())
+                        .collect(),
+                ),
+                Some(OptionValue::Duration { least_ms, .. }) => (
+                    vec![plus(least_ms, 0), plus(YEAR_MS, 0), "52w".into(), "5Min".into()],
+                    [plus(least_ms, -1), plus(YEAR_MS, 1), "53w".into(), "1y".into()]
+                        .into_iter()
+                        .chain(no_numbers())
+                        .collect(),
+                ),
+                Some(OptionValue::Word { most_bytes, .. }) => {
+                    let word = |bytes| "x".repeat(bytes);
+                    (vec![word(1), word(most_bytes)], vec![String::new(), word(most_bytes + 1)])
+                }
+                Some(OptionValue::Start { .. }) => (
+                    [
+                        "first",
+                        "FIRST",
+                        "09:00",
+                        "sun@09:00:30",
+                        "31",
+                        "02-29",
+                        "2255-12-31@23:59:59",
+                    ]
+                    .map(String::from)
+                    .into(),
+                    ["", "0", "32", "9:00", "firs", "sun@", "1969-12-31", "2256-01-01"]
+                        .map(String::from)
+                        .into(),
+                ),
+                Some(OptionValue::Zone { .. }) => (
+                    vec!["UTC".into(), "+08:00".into()],
+                    ["", "1", "Mars"].map(String::from).into(),
+                ),
+                None => continue,
+            };
+            let read = |value: &String| {
+                Options::new().add(
+                    &TestEnvironment::default(),
+                    row.option,
+                    row.name.as_bytes(),
+                    || Some(value.as_bytes()),
+                )
+            };
+            for value in &good {
+                assert_eq!(read(value), Ok(()), "{} {value:?}", row.name);
+            }
+            for value in &bad {
+                assert_eq!(read(value), Err(row.error), "{} {value:?}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn options_stand_together_unless_one_excludes_the_other() {
+        for taker in TAKERS {
+            let known = taker.known();
+            for (one, other) in known.rows().flat_map(|one| known.rows().map(move |it| (one, it))) {
+                // What one of them needs may exclude the other.
+                let mut needed = one.needs.rows().chain(other.needs.rows());
+                if one.option == other.option
+                    || needed.any(|row| row.clashes_with(one) || row.clashes_with(other))
+                {
+                    continue;
+                }
+                let mut words = vec![spelled(one), spelled(other)];
+                let missing = one.needs.union(other.needs).difference(one.option | other.option);
+                words.extend(missing.rows().map(spelled));
+                let wanted = match (one.excludes.contains(other.option), one.clashes_with(other)) {
+                    (true, _) => Err(Error::NotTogether(other.name, one.name)),
+                    (false, true) => Err(Error::NotTogether(one.name, other.name)),
+                    (false, false) => Ok(()),
+                };
+                let words = words.join(" ");
+                assert_eq!(taker.options(&words), wanted, "{taker:?} {words}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_needs_what_its_row_says() {
+        for taker in TAKERS {
+            for row in taker.known().rows() {
+                for needed in row.needs.rows() {
+                    let error = Err(Error::Needs(row.name, needed.name));
+                    assert_eq!(taker.options(&spelled(row)), error, "{taker:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_stands_beside_the_quantities_that_its_row_allows() {
+        for taker in TAKERS {
+            let least = if taker.takes_negative() { -1 } else { 0 };
+            for (row, quantity) in
+                taker.known().rows().flat_map(|row| (least..=1).map(move |it| (row, it)))
+            {
+                let wanted = match quantity < row.least_quantity {
+                    true => Err(Error::QuantityBelow(row.name, row.least_quantity)),
+                    false => Ok(()),
+                };
+                let options = format!("{quantity} {}", complete(row));
+                assert_eq!(taker.options(&options), wanted, "{taker:?} {options}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_that_says_the_limit_stands_in_a_policy_and_not_beside_it() {
+        let environment = TestEnvironment::default();
+        let table = b"rate THROTTLE 5 5 60; window WINDOW 5 60";
+        let definitions = definitions::parse(table, &environment).unwrap();
+        environment.policies.borrow_mut().replace(table, definitions);
+        for taker in TAKERS {
+            let policy = if taker.family() == Family::Throttle { "@rate" } else { "@window" };
+            for row in taker.known().rows().filter(|row| row.needs.is_empty()) {
+                let wanted =
+                    if row.says_limit { Err(Error::BesidePolicy(row.name)) } else { Ok(()) };
+                let words = format!("{policy} {}", spelled(row));
+                assert_eq!(taker.read_in(&environment, &words), wanted, "{taker:?} {words}");
+            }
+        }
+        for row in &TABLE {
+            let in_policy = Known::WINDOW.in_policy().contains(row.option);
+            let definition = format!("a WINDOW 5 60 {}", complete(row));
+            let read = definitions::parse(definition.as_bytes(), &environment).map(|_| ());
+            assert_eq!(read.is_ok(), in_policy, "{definition}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_needs_a_window_does_not_stand_beside_period_0() {
+        for taker in TAKERS.into_iter().filter(|taker| taker.family() == Family::Acquire) {
+            for row in taker.known().rows().filter(|row| row.needs.is_empty()) {
+                let wanted = row.period_0.map_or(Ok(()), Err);
+                let words = format!("5 0 {}", spelled(row));
+                assert_eq!(taker.read(&words), wanted, "{taker:?} {words}");
+            }
+        }
+    }
+}

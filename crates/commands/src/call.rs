@@ -1,0 +1,199 @@
+//! A call of a command, and the server that it came to, as the commands see them.
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::inspect::KeyContents;
+use crate::options::Known;
+use crate::policies::{PolicyRow, PolicyVerdict};
+use crate::reply::ReplySink;
+use crate::table::Command;
+use crate::{all, inspect, report, settle, take};
+use engine::event::LAST_US;
+use engine::heavy::Heavy;
+use engine::judge::Mode;
+use engine::memory::HeldReservation;
+use engine::request::Request;
+use engine::reservation::Id;
+use engine::settle::Applied;
+use engine::store::Store;
+use std::ops::Range;
+
+/// Words: the arguments of a call with the command's name before them, or a definition.
+pub trait Words<'a> {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The word at `at`, counted from 0.
+    fn word(&self, at: usize) -> Option<&'a [u8]>;
+}
+
+impl<'a> Words<'a> for [&'a [u8]] {
+    fn len(&self) -> usize {
+        <[_]>::len(self)
+    }
+
+    fn word(&self, at: usize) -> Option<&'a [u8]> {
+        self.get(at).copied()
+    }
+}
+
+/// A call, and what it needs of its server. Nothing here decides anything.
+pub trait ServerCall<'a>: Words<'a> {
+    /// What its arguments mean.
+    type Environment: Environment;
+    /// What takes its reply.
+    type Sink: ReplySink;
+    /// Names a key, at the time of the call.
+    type Key: Copy;
+    /// A key, opened to read or to write.
+    type Store: Store<Error: Into<Error>>;
+
+    /// What its arguments mean.
+    fn environment(&self) -> Self::Environment;
+    /// What takes its reply.
+    fn sink(&self) -> Self::Sink;
+    /// The time, in Unix microseconds.
+    fn now_us(&self) -> u64;
+    /// The key that the word at `at` names, at this time.
+    fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
+    /// Refuses a call over the keys that these words name where the server cannot hold all of them.
+    fn check_keys(&self, keys: Range<usize>) -> Result<(), Error>;
+    /// A key, to be judged in this mode.
+    fn store(&self, key: Self::Key, mode: Mode) -> Self::Store;
+    /// The id of a reservation that its caller did not name.
+    fn new_id(&self) -> Id;
+
+    /// Gives the live reservations of these ids back; returns how many there were.
+    fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<usize, Error>;
+    /// The live reservations of a key, the oldest first.
+    fn held(&self, key: Self::Key) -> Result<Vec<HeldReservation>, Error>;
+    /// What lies under a key.
+    fn contents(&self, key: Self::Key) -> Result<KeyContents, Error>;
+
+    /// Grants to those who wait on the key, as far as that is possible.
+    fn wake(&self, key: Self::Key);
+    /// Whether somebody stands before a call that comes to the key now with this LEAVE.
+    fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
+    /// Whether a call waits on the key that will give this id to its reservation.
+    fn is_waiting(&self, key: Self::Key, id: &[u8]) -> bool;
+    /// How many calls wait on the key.
+    fn waiting_on(&self, key: Self::Key) -> u64;
+    /// Whether the call may wait.
+    fn may_block(&self) -> bool;
+    /// Lets the call wait in the line of its key, after it was denied for `wait_us`: for `block_ms` milliseconds, 0 for ever.
+    fn join(
+        &self,
+        key: Self::Key,
+        request: &Request,
+        block_ms: u64,
+        wait_us: Option<u64>,
+    ) -> Result<(), Error>;
+
+    /// Counts how a call on the policy of this number ended.
+    fn count_policy(&self, id: u64, ended: PolicyVerdict);
+    /// Notes a denial of a call that takes.
+    fn note_denial(&self, key: Self::Key);
+    /// Counts lapsed reservations that were dropped.
+    fn count_lapsed(&self, number: usize);
+    /// Counts reservations that were settled so.
+    fn count_settled(&self, how: Applied, number: u64);
+    /// All policies, in the order of the bytes of their names.
+    fn policies(&self) -> Vec<PolicyRow>;
+    /// The keys that are denied most, at most so many, the most denied first.
+    fn most_denied(&self, most: usize) -> Vec<Heavy>;
+    /// Forgets which keys were denied.
+    fn forget_denied(&self);
+}
+
+/// What a call was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum CallResult {
+    /// It was allowed, or only looked.
+    Allowed,
+    /// It was denied.
+    Denied,
+    /// Nothing yet: it waits.
+    Later,
+}
+
+impl CallResult {
+    /// Allowed or denied.
+    pub fn of(allowed: bool) -> CallResult {
+        if allowed {
+            CallResult::Allowed
+        } else {
+            CallResult::Denied
+        }
+    }
+}
+
+/// Carries out a call of a command that knows the options `known`: replies to it, lets it wait, or returns the error to reply.
+///
+/// # Errors
+///
+/// What the client is to be told.
+#[inline(always)]
+pub fn run<'a, C: ServerCall<'a>>(
+    command: Command,
+    known: Known,
+    call: &C,
+) -> Result<CallResult, Error> {
+    match command {
+        Command::Throttle => take::throttle(call, known),
+        Command::ThrottleRo => take::throttle_ro(call, known),
+        Command::Window => take::window(call, known),
+        Command::WindowRo => take::window_ro(call, known),
+        Command::Acquire => take::acquire(call, known),
+        Command::AcquireRo => take::acquire_ro(call, known),
+        Command::ClThrottle => take::cl_throttle(call, known),
+        Command::Apply => settle::apply(call),
+        Command::Release => settle::release(call),
+        Command::Renew => settle::renew(call, known),
+        Command::Held => settle::held(call),
+        Command::All => all::all(call),
+        Command::AllRo => all::all_ro(call),
+        Command::Info => inspect::info(call),
+        Command::Policies => report::policies(call),
+        Command::Top => report::top_keys(call, known),
+    }
+}
+
+/// The key of a call, which is its first argument, and the time.
+pub(crate) fn first_key<'a, C: ServerCall<'a>>(call: &C) -> Result<(C::Key, u64), Error> {
+    let now_us = command_us(call)?;
+    Ok((call.key(1, now_us).ok_or(Error::Arity)?, now_us))
+}
+
+/// The time of a call, in Unix microseconds.
+pub(crate) fn command_us<'a, C: ServerCall<'a>>(call: &C) -> Result<u64, Error> {
+    let now_us = call.now_us();
+    // Later times are no exact scores.
+    if now_us > LAST_US {
+        return Err(Error::Clock);
+    }
+    Ok(now_us)
+}
+
+/// Notes how a request on a key ended, where that is known.
+pub(crate) fn note<'a, C: ServerCall<'a>>(
+    call: &C,
+    key: C::Key,
+    request: &Request,
+    ended: PolicyVerdict,
+) {
+    count(call, request, ended);
+    if request.takes() && ended == PolicyVerdict::Denied {
+        call.note_denial(key);
+    }
+}
+
+/// Counts how a request ended in its policy.
+pub(crate) fn count<'a, C: ServerCall<'a>>(call: &C, request: &Request, ended: PolicyVerdict) {
+    if let Some(id) = request.policy.filter(|_| request.takes()) {
+        call.count_policy(id, ended);
+    }
+}

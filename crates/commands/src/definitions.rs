@@ -1,0 +1,79 @@
+//! The setting `ratelimit.policies`: the definitions of limits that have a name.
+//!
+//! ```text
+//! free THROTTLE 15 30 60; day WINDOW 1000 1d FIXED TZ Asia/Shanghai; burst WINDOW 5 1s SHADOW
+//! name kind     limit     name kind   limit                          name  kind   limit
+//! ```
+
+use crate::arguments::{Arguments, Family};
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::limits::{Given, Shape};
+use crate::options::{Known, Options};
+use crate::policies::{Definition, Definitions};
+
+/// The most policies of a table.
+const MOST: usize = 1_000;
+/// The longest name, in bytes.
+const MAX_NAME: usize = 64;
+
+/// Reads a table of policies.
+///
+/// # Errors
+///
+/// Says which definition is wrong and why.
+pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions, String> {
+    let mut definitions = Definitions::new();
+    for part in text.split(|byte| *byte == b';') {
+        let words: Vec<&[u8]> =
+            part.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
+        let [name, words @ ..] = words.as_slice() else { continue };
+        let refuse = |why: &str| Err(format!("policy {}: {why}", name.escape_ascii()));
+        let known = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
+        if name.len() > MAX_NAME || !name.iter().all(known) {
+            return refuse("a name must have 1 to 64 letters, digits, '_', '.' or '-'");
+        }
+        let definition = match define(words, environment) {
+            Ok(definition) => definition,
+            Err(error) => {
+                let text = error.text();
+                let text = String::from_utf8_lossy(text.as_bytes());
+                return refuse(text.strip_prefix("ERR ").unwrap_or(&text));
+            }
+        };
+        if definitions.insert(name.to_vec(), definition).is_some() {
+            return refuse("the name is given twice");
+        }
+        if definitions.len() > MOST {
+            return Err(format!("there must be at most {MOST} policies"));
+        }
+    }
+    Ok(definitions)
+}
+
+/// One definition without its name: a kind, the limit as in that command, and perhaps SHADOW.
+fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Definition, Error> {
+    let mut arguments = Arguments::from(words, 0);
+    let kind = arguments.next_word().and_then(Family::named);
+    let (family, known) = match kind {
+        Some(Family::Throttle) => (Family::Throttle, Known::THROTTLE.in_policy()),
+        // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
+        Some(Family::Window) => (Family::Acquire, Known::WINDOW.in_policy()),
+        Some(Family::Acquire) | None => return Err(Error::PolicyKind),
+    };
+    let given = arguments.numbers(family).map_err(|error| match error {
+        Error::Arity => Error::PolicyLimit,
+        other => other,
+    })?;
+    let mut options = Options::new();
+    arguments.options(environment, &mut options, known, false)?;
+    // As the options of a call whose quantity is 1.
+    options.check(1, given.form())?;
+    let shape = Shape::of(&options);
+    if let Given::Window { limit, period } = given {
+        shape.window(limit, period, environment)?;
+    }
+    let text = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+    let (ban_ms, shadow) = (options.number(Known::BAN), options.has(Known::SHADOW));
+    Ok(Definition { given, shape, ban_ms, shadow, text })
+}

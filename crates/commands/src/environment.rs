@@ -1,0 +1,64 @@
+//! What arguments mean on a server: its settings, policies and time zones.
+
+use crate::policies::Policy;
+use engine::calendar::Zone;
+use std::sync::Arc;
+
+/// What the arguments of a call mean where it came to.
+pub trait Environment {
+    /// Entries that a sliding window may use where a call does not say BUCKETS.
+    fn window_entries(&self) -> u32;
+    /// How long a reservation lasts where a call does not say LEASE, in milliseconds.
+    fn lease_ms(&self) -> u64;
+    /// The most reservations in one key.
+    fn max_reservations(&self) -> u64;
+    /// Whether limits must be given as policies.
+    fn policies_only(&self) -> bool;
+    /// The zone of calendar windows where a call does not say TZ.
+    fn timezone(&self) -> Option<Zone>;
+    /// The zone of this name, if there is one.
+    fn zone_named(&self, name: &[u8]) -> Option<Zone>;
+    /// The policy of this name.
+    fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
+}
+
+/// The defaults of a server, for tests of arguments.
+#[cfg(test)]
+#[derive(Default)]
+pub struct TestEnvironment {
+    /// The zones that were named.
+    pub zones: std::cell::RefCell<engine::calendar::Zones>,
+    /// The table of policies.
+    pub policies: std::cell::RefCell<crate::policies::PolicyTable>,
+}
+
+#[cfg(test)]
+impl Environment for TestEnvironment {
+    fn window_entries(&self) -> u32 {
+        4096
+    }
+
+    fn lease_ms(&self) -> u64 {
+        20_000
+    }
+
+    fn max_reservations(&self) -> u64 {
+        65_536
+    }
+
+    fn policies_only(&self) -> bool {
+        false
+    }
+
+    fn timezone(&self) -> Option<Zone> {
+        self.zone_named(b"UTC")
+    }
+
+    fn zone_named(&self, name: &[u8]) -> Option<Zone> {
+        self.zones.borrow_mut().named(name)
+    }
+
+    fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
+        self.policies.borrow().named(name)
+    }
+}

@@ -1,0 +1,339 @@
+//! Every error that a client can be told, in one list.
+
+use engine::anchor::Unfit;
+use engine::reservation::YEAR_MS;
+use engine::store::Refused;
+use engine::text::Text;
+use std::panic::Location;
+
+/// The longest text of an error.
+pub type ErrorText = Text<256>;
+
+/// A word of a client, as an error repeats it: cut after `N` bytes, and with `?` for what is not printable ASCII, which
+/// might end the reply's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeated<const N: usize> {
+    bytes: [u8; N],
+    len: u8,
+}
+
+/// The name of an option.
+pub type Word = Repeated<24>;
+/// The name of a policy.
+pub type Name = Repeated<64>;
+
+impl<const N: usize> From<&[u8]> for Repeated<N> {
+    fn from(word: &[u8]) -> Repeated<N> {
+        let mut bytes = [0; N];
+        let mut len: u8 = 0;
+        for (place, byte) in bytes.iter_mut().zip(word) {
+            *place = if byte.is_ascii_graphic() { *byte } else { b'?' };
+            len = len.saturating_add(1);
+        }
+        Repeated { bytes, len }
+    }
+}
+
+impl<const N: usize> Repeated<N> {
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Error {
+        match refused {
+            Refused::NotBucket => Error::NotString,
+            Refused::NotWindow => Error::NotZset,
+            Refused::Foreign => Error::NotEntry,
+            Refused::Clock => Error::Clock,
+            Refused::DebtTooLong => Error::DebtTooLong,
+            Refused::SumTooLarge => Error::SumTooLarge,
+            Refused::Duplicate => Error::Duplicate,
+            Refused::TooManyReservations => Error::TooManyReservations,
+            Refused::Semaphore => Error::ApplySemaphore,
+        }
+    }
+}
+
+/// Makes the enum and the texts of the errors that need no more than a text.
+macro_rules! errors {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)*) => {
+        /// Why a call was refused. Nothing was changed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Error {
+            /// Too few or too many arguments; the server words it.
+            Arity,
+            /// A word that is no option here.
+            UnknownOption(Word),
+            /// An option without the value that must follow it, and the error for a wrong one.
+            NoValue(&'static str, &'static Error),
+            /// The value of an option is no integer in this range.
+            OptionInteger(&'static str, u64, u64),
+            /// The value of an option is no length of time from so many milliseconds to a year.
+            OptionDuration(&'static str, u64),
+            /// An option given twice.
+            Twice(&'static str),
+            /// Two options that exclude each other.
+            NotTogether(&'static str, &'static str),
+            /// An option without another that it needs.
+            Needs(&'static str, &'static str),
+            /// An option beside a quantity below the least that it may stand beside.
+            QuantityBelow(&'static str, i64),
+            /// An anchor that does not fit the period.
+            Unfit(Word, Unfit),
+            /// An option that says what a policy says.
+            BesidePolicy(&'static str),
+            /// No policy has this name.
+            NoPolicy(Name),
+            /// A bug of ours, caught, and where.
+            Internal(&'static Location<'static>),
+            $($(#[doc = $doc])+ $name,)*
+        }
+
+        /// The texts of the errors that have no words of their own.
+        #[cfg(test)]
+        const TEXTS: &[&str] = &[$($text,)*];
+
+        impl Error {
+            fn plain(self) -> &'static str {
+                match self {
+                    $(Error::$name => $text,)*
+                    _ => "ERR wrong number of arguments",
+                }
+            }
+        }
+    };
+}
+
+errors! {
+    /// max_burst is no number of its range.
+    MaxBurst = "ERR max_burst must be an integer from 0 to 9223372036854775806",
+    /// count is no number of its range.
+    Count = "ERR count must be an integer from 1 to 9223372036854775807",
+    /// limit is no number of its range.
+    Limit = "ERR limit must be an integer from 0 to 9223372036854775807",
+    /// quantity is not an integer from 0 on, where it may not be below 0.
+    Quantity = "ERR quantity must be an integer from 0 to 9223372036854775807",
+    /// quantity is not an integer, where it may be below 0.
+    SignedQuantity = "ERR quantity must be an integer from -9223372036854775808 to 9223372036854775807",
+    /// Not a period.
+    Period = "ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y",
+    /// Not a period, where 0 is one.
+    PeriodOrZero = "ERR period must be 0 for a semaphore, a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, from 1ms to 100y",
+    /// Not a period of a fixed length.
+    PlainPeriod = "ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms to 36525d",
+    /// `1m`.
+    PeriodM = "ERR period has the unit m, which may mean 1min or 1mo: say which",
+    /// The bucket would take longer than 100 years to fill.
+    BucketTooLong = "ERR (max_burst + 1) * period / count must be at most 100 years of 365.25 days",
+    /// FORCE would leave a debt that is too long, or a take a time that 19 digits cannot spell.
+    DebtTooLong = "ERR a take must not leave a debt of more than 100 years of 365.25 days, nor a time past the year 2286",
+    /// FORCE would count too much in one key.
+    SumTooLarge = "ERR FORCE must not count more than 9223372036854775807 in one key",
+    /// As many calls wait as the setting allows.
+    TooManyWaiters = "ERR BLOCK must not be used while as many calls wait as ratelimit.max-waiters allows",
+    /// An id is empty or too long.
+    Id = "ERR an id must have 1 to 64 bytes",
+    /// Not a time zone.
+    Zone = "ERR TZ must be an IANA time zone such as Asia/Shanghai, or an offset such as +08:00",
+    /// Neither `first` nor an anchor.
+    From = "ERR FROM must be first, HH:MM, a weekday (mon), a day of the month (15), MM-DD, or YYYY-MM-DD from 1970 to 2255; a day may have @HH:MM, a time :SS",
+    /// A day of no year, or not of that year.
+    NoSuchDay = "ERR FROM must be a day that exists: 02-29 is one, 2026-02-29 and 02-30 are none",
+    /// BUCKETS or FIXED for a semaphore.
+    SemaphoreWindow = "ERR BUCKETS and FIXED must not be used with period 0, which has no window",
+    /// COUNTLAPSED for a semaphore.
+    SemaphoreCounts = "ERR COUNTLAPSED must not be used with period 0, which has no window",
+    /// The period does not divide the calendar.
+    Calendar = "ERR FIXED must have a period of 1d, 1w, 1y, N seconds or N minutes where N divides 60, Nh where N divides 24, or Nmo where N divides 12; FROM YYYY-MM-DD and FROM first take others",
+    /// The id is held or waiting.
+    Duplicate = "DUPLICATE the id is held or waiting: it must be another, or applied or released first",
+    /// As many reservations as are allowed in one key.
+    TooManyReservations = "ERR the key holds as many reservations as ratelimit.max-reservations allows",
+    /// RL.APPLY on a semaphore's reservation.
+    ApplySemaphore = "ERR the reservation is a semaphore's and must be given back with RL.RELEASE",
+    /// The key is no sorted set.
+    NotZset = "WRONGTYPE the key holds no sorted set, which is what RL.WINDOW and RL.ACQUIRE keep",
+    /// The key is neither a string nor a sorted set.
+    NotLimit = "WRONGTYPE the key holds neither a string nor a sorted set, which are what RL.THROTTLE and RL.WINDOW keep",
+    /// An entry of the sorted set is none of ours.
+    NotEntry = "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write",
+    /// The key is no string.
+    NotString = "WRONGTYPE the key holds no string, which is what RL.THROTTLE keeps",
+    /// The string is no time of ours.
+    NotTat = "ERR the key holds a string that RL.THROTTLE did not write: it must be 19 digits of Unix nanoseconds",
+    /// The server's clock shows a time that cannot be counted with.
+    Clock = "ERR the server's clock must be between 1970 and 2255",
+    /// numkeys is no number of its range.
+    NumKeys = "ERR numkeys must be an integer from 1 to 64",
+    /// ELSE without a clause on each side.
+    Else = "ERR syntax error: ELSE must stand between two clauses",
+    /// A key of RL.ALL is given twice.
+    KeyTwice = "ERR a key must be given once",
+    /// The keys of RL.ALL are in different slots of a cluster.
+    CrossSlot = "CROSSSLOT the keys of one call must be in one slot: give them the same hash tag",
+    /// Some keys of RL.ALL are on another node, or nobody knows, as their slot is on its way.
+    TryAgain = "TRYAGAIN the keys of one call must be on one node, and their slot is moving: ask again when it has moved",
+    /// A clause of RL.ALL begins with another word.
+    NoClause = "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",
+    /// RL.ALL has more or fewer clauses than keys.
+    Clauses = "ERR there must be one clause for each key",
+    /// Limits in numbers are refused.
+    PoliciesOnly = "NOPOLICY limits must be given as @policy",
+    /// A policy of the kind WINDOW in RL.THROTTLE.
+    WindowPolicy = "ERR the policy is of the kind WINDOW, and RL.THROTTLE takes those of the kind THROTTLE",
+    /// A policy of the kind THROTTLE in RL.WINDOW or RL.ACQUIRE.
+    RatePolicy = "ERR the policy is of the kind THROTTLE, and RL.WINDOW and RL.ACQUIRE take those of the kind WINDOW",
+    /// A policy with period 0 in RL.WINDOW.
+    SemaphorePolicy = "ERR the policy has period 0, a semaphore, which only RL.ACQUIRE takes",
+    /// A policy begins with another word than a kind.
+    PolicyKind = "ERR a policy must be a name, THROTTLE or WINDOW, and a limit",
+    /// A policy lacks a part of its limit.
+    PolicyLimit = "ERR its limit must be max_burst, count and period, or limit and period",
+    /// The server has the key in use, and does not let it be written.
+    InUse = "TRYAGAIN the server does not let the key be written just now: call again",
+}
+
+/// What is told of a bug of ours. The rest is in the server's log.
+const INTERNAL: &str = "ERR internal error of redis-ratelimit, see the server's log";
+
+impl Error {
+    /// A bug of ours, here.
+    #[track_caller]
+    pub const fn internal() -> Error {
+        Error::Internal(Location::caller())
+    }
+
+    /// The text, which begins with the error's code.
+    pub fn text(self) -> ErrorText {
+        let mut text = ErrorText::new();
+        let mut say = |parts: &[&str]| parts.iter().for_each(|part| text.push(part.as_bytes()));
+        match self {
+            Error::UnknownOption(word) => {
+                say(&["ERR syntax error: unknown option "]);
+                text.push(word.as_bytes());
+            }
+            Error::NoValue(option, wrong) => {
+                say(&["ERR ", option, " needs a value: "]);
+                let wrong = wrong.text();
+                let wrong = wrong.as_bytes();
+                text.push(wrong.strip_prefix(b"ERR ").unwrap_or(wrong));
+            }
+            Error::OptionInteger(option, least, most) => {
+                say(&["ERR ", option, " must be an integer from "]);
+                text.push_number(least, 1);
+                text.push(b" to ");
+                text.push_number(most, 1);
+            }
+            Error::OptionDuration(option, least_ms) => {
+                say(&["ERR ", option, " must be whole milliseconds, or a number with a unit of "]);
+                text.push(b"ms, s, min, h, d or w, from ");
+                text.push_number(least_ms, 1);
+                text.push(if least_ms == 0 { b"" } else { b"ms" });
+                text.push(b" to a year (");
+                text.push_number(YEAR_MS, 1);
+                text.push(b"ms)");
+            }
+            Error::Twice(option) => say(&["ERR syntax error: ", option, " may be given once"]),
+            Error::NotTogether(one, other) => {
+                say(&["ERR ", one, " and ", other, " must not be used together"]);
+            }
+            Error::Needs(option, other) => say(&["ERR ", option, " must be used with ", other]),
+            Error::QuantityBelow(option, least) => {
+                say(&["ERR ", option, " must not be used with a quantity below "]);
+                text.push_number(least.unsigned_abs(), 1);
+            }
+            Error::Unfit(anchor, unfit) => {
+                text.push(b"ERR FROM ");
+                text.push(anchor.as_bytes());
+                text.push(b" must be used with ");
+                text.push(unfit.periods().as_bytes());
+                text.push(b"; with this period FROM must be ");
+                text.push(unfit.anchors().as_bytes());
+            }
+            Error::BesidePolicy(option) => {
+                say(&["ERR ", option, " must not be used beside a policy"]);
+            }
+            Error::NoPolicy(name) => {
+                say(&["NOPOLICY no policy has the name "]);
+                text.push(name.as_bytes());
+            }
+            Error::Internal(_) => say(&[INTERNAL]),
+            plain => say(&[plain.plain()]),
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_fits_and_begins_with_its_code() {
+        for text in TEXTS {
+            assert!(text.len() <= 256, "{text}");
+            let code = text.split(' ').next().unwrap();
+            let codes = ["ERR", "DUPLICATE", "WRONGTYPE", "NOPOLICY", "CROSSSLOT", "TRYAGAIN"];
+            assert!(codes.contains(&code), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_text_is_in_the_documentation() {
+        let page = include_str!("../../../docs/commands.md");
+        for text in TEXTS.iter().chain([&INTERNAL]) {
+            assert!(page.contains(text.strip_prefix("ERR ").unwrap_or(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_option_at_fault() {
+        let long = [b'x'; 99];
+        for (error, text) in [
+            (
+                Error::UnknownOption(Word::from(&b"FO\r\n-O"[..])),
+                "ERR syntax error: unknown option FO??-O",
+            ),
+            (
+                Error::UnknownOption(Word::from(&long[..])),
+                "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
+            ),
+            (
+                Error::NoPolicy(Name::from(&[b'x'; 70][..])),
+                &format!("NOPOLICY no policy has the name {}", "x".repeat(64)),
+            ),
+            (Error::NoPolicy(Name::from(&b"a\r b"[..])), "NOPOLICY no policy has the name a??b"),
+            (
+                Error::NoValue("BUCKETS", &Error::OptionInteger("BUCKETS", 1, 65_536)),
+                "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",
+            ),
+            (
+                Error::NoValue("ID", &Error::Id),
+                "ERR ID needs a value: an id must have 1 to 64 bytes",
+            ),
+            (
+                Error::OptionDuration("BLOCK", 0),
+                "ERR BLOCK must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 0 to a year (31557600000ms)",
+            ),
+            (
+                Error::OptionDuration("LEASE", 1),
+                "ERR LEASE must be whole milliseconds, or a number with a unit of ms, s, min, h, d or w, from 1ms to a year (31557600000ms)",
+            ),
+            (Error::Twice("MS"), "ERR syntax error: MS may be given once"),
+            (
+                Error::NotTogether("BUCKETS", "FIXED"),
+                "ERR BUCKETS and FIXED must not be used together",
+            ),
+            (
+                Error::QuantityBelow("ATMOST", 0),
+                "ERR ATMOST must not be used with a quantity below 0",
+            ),
+            (Error::Needs("TZ", "FIXED"), "ERR TZ must be used with FIXED"),
+            (Error::Limit, "ERR limit must be an integer from 0 to 9223372036854775807"),
+        ] {
+            assert_eq!(error.text().as_bytes(), text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The commands of redis-ratelimit without a server: arguments in, a decision of [`engine`], a reply out. The module gives
+//! them the server's keys, and [`memory::MemoryServer`] keys in memory.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod all;
+pub mod arguments;
+pub mod attempt;
+pub mod call;
+pub mod counter;
+pub mod definitions;
+pub mod environment;
+pub mod error;
+pub mod inspect;
+pub mod limits;
+pub mod memory;
+pub mod options;
+pub mod policies;
+pub mod reply;
+mod report;
+mod settle;
+pub mod table;
+mod take;

@@ -1,0 +1,760 @@
+//! The options of all commands: one row for each, and what follows from the rows. Reading an option, its errors, the
+//! checks of what may stand together and COMMAND DOCS use the rows and know no option by name.
+//!
+//! To add an option, write its row, and name it in the sets of the commands that take it, which follow the rows.
+
+use crate::environment::Environment;
+use crate::error::Error;
+use bitflags::bitflags;
+use engine::anchor::{AnchorError, Start};
+use engine::calendar::Zone;
+use engine::decimal::{parse_i64, Text};
+use engine::period::{Length, Period};
+use engine::reservation::{MAX_ID, YEAR_MS};
+use std::ffi::CStr;
+
+/// Makes a flag of [`Known`] and a row of [`TABLE`] of each option, in the same order. The option's name is the flag's.
+macro_rules! options {
+    ($($(#[doc = $doc:literal])+ $name:ident = $row:expr;)*) => {
+        #[expect(clippy::upper_case_acronyms, reason = "these are the names of the options")]
+        enum Position { $($name),* }
+
+        bitflags! {
+            /// A set of options.
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+            pub struct Known: u32 {
+                $($(#[doc = $doc])+ const $name = 1 << Position::$name as u32;)*
+            }
+        }
+
+        /// All options, in the order of COMMAND DOCS.
+        pub static TABLE: [OptionRow; [$(stringify!($name)),*].len()] = with_slots([
+            $(named_row(Known::$name, stringify!($name), concat!(stringify!($name), "\0"), $row)),*
+        ]);
+    };
+}
+
+options! {
+    /// `BUCKETS n`: so many entries at most.
+    BUCKETS = OptionRow {
+        value: Some(OptionValue::Integer { name: c"buckets", least: 1, most: 65_536 }),
+        says_limit: true,
+        period_0: Some(Error::SemaphoreWindow),
+        choice: Some(c"kind"),
+        ..OptionRow::PLAIN
+    };
+    /// `FIXED`: windows of the calendar.
+    FIXED = OptionRow {
+        excludes: Known::BUCKETS,
+        says_limit: true,
+        period_0: Some(Error::SemaphoreWindow),
+        group: Some(c"calendar"),
+        ..OptionRow::PLAIN
+    };
+    /// `FROM anchor`: windows start there, or with the first event.
+    FROM = OptionRow {
+        value: Some(OptionValue::Start { name: c"anchor" }),
+        needs: Known::FIXED,
+        says_limit: true,
+        ..OptionRow::PLAIN
+    };
+    /// `TZ zone`: in this zone.
+    TZ = OptionRow {
+        value: Some(OptionValue::Zone { name: c"zone" }),
+        needs: Known::FIXED,
+        says_limit: true,
+        ..OptionRow::PLAIN
+    };
+    /// `LEAVE n`: keep so much for others.
+    LEAVE = OptionRow {
+        value: Some(OptionValue::Integer { name: c"leave", least: 0, most: MOST }),
+        void_at_0: true,
+        least_quantity: 0,
+        ..OptionRow::PLAIN
+    };
+    /// `ATMOST`: take less where there is less.
+    ATMOST = OptionRow { least_quantity: 0, choice: Some(c"manner"), ..OptionRow::PLAIN };
+    /// `FORCE`: take also where there is not enough.
+    FORCE = OptionRow {
+        excludes: Known::LEAVE
+            .union(Known::ATMOST)
+            .union(Known::BLOCK)
+            .union(Known::COUNTDENIED)
+            .union(Known::AHEAD),
+        least_quantity: 0,
+        ..OptionRow::PLAIN
+    };
+    /// `COUNTDENIED`: denied calls count as well.
+    COUNTDENIED = OptionRow::PLAIN;
+    /// `LEASE ms`: how long a reservation lasts.
+    LEASE = OptionRow {
+        value: Some(OptionValue::Duration { name: c"lease-ms", least_ms: 1 }),
+        ..OptionRow::PLAIN
+    };
+    /// `COUNTLAPSED`: a reservation whose lease ends counts as an event of that moment.
+    COUNTLAPSED = OptionRow { period_0: Some(Error::SemaphoreCounts), ..OptionRow::PLAIN };
+    /// `ID id`: what the caller calls it.
+    ID = OptionRow {
+        value: Some(OptionValue::Word { name: c"id", most_bytes: MAX_ID, error: Error::Id }),
+        ..OptionRow::PLAIN
+    };
+    /// `BLOCK ms`: wait so long at most; 0 is for ever.
+    BLOCK = OptionRow {
+        value: Some(OptionValue::Duration { name: c"block-ms", least_ms: 0 }),
+        choice: Some(c"wait"),
+        ..OptionRow::PLAIN
+    };
+    /// `AHEAD ms`: take what can be had within that time.
+    AHEAD = OptionRow {
+        value: Some(OptionValue::Duration { name: c"ahead-ms", least_ms: 1 }),
+        excludes: Known::LEAVE.union(Known::ATMOST).union(Known::BLOCK),
+        least_quantity: 0,
+        ..OptionRow::PLAIN
+    };
+    /// `BAN ms`: a denial closes the key for so long.
+    BAN = OptionRow {
+        value: Some(OptionValue::Duration { name: c"ban-ms", least_ms: 1 }),
+        excludes: Known::ATMOST.union(Known::FORCE).union(Known::BLOCK).union(Known::AHEAD),
+        least_quantity: 1,
+        says_limit: true,
+        ..OptionRow::PLAIN
+    };
+    /// `CHECK`: must be allowed, and takes nothing.
+    CHECK = OptionRow {
+        excludes: Known::ID
+            .union(Known::LEASE)
+            .union(Known::COUNTLAPSED)
+            .union(Known::COUNTDENIED)
+            .union(Known::BAN)
+            .union(Known::SHADOW),
+        ..OptionRow::PLAIN
+    };
+    /// `SHADOW`: is told, and never denies the call.
+    SHADOW = OptionRow { excludes: Known::COUNTDENIED, ..OptionRow::PLAIN };
+    /// `COUNT n`: so many rows at most.
+    COUNT = OptionRow {
+        value: Some(OptionValue::Integer { name: c"count", least: 1, most: MOST }),
+        ..OptionRow::PLAIN
+    };
+    /// `RESET`: forget what is shown.
+    RESET = OptionRow::PLAIN;
+    /// `MS`: times in milliseconds.
+    MS = OptionRow::PLAIN;
+}
+
+/// Which options go with which commands.
+impl Known {
+    /// Those that say how a window moves.
+    const MOVES: Known = Known::BUCKETS.union(Known::FIXED).union(Known::FROM).union(Known::TZ);
+
+    /// Of RL.THROTTLE.
+    pub const THROTTLE: Known = Known::THROTTLE_RO
+        .union(Known::ATMOST)
+        .union(Known::FORCE)
+        .union(Known::BLOCK)
+        .union(Known::AHEAD)
+        .union(Known::BAN);
+
+    /// Of RL.THROTTLE_RO.
+    pub const THROTTLE_RO: Known = Known::LEAVE.union(Known::MS);
+
+    /// Of RL.WINDOW.
+    pub const WINDOW: Known = Known::WINDOW_RO
+        .union(Known::ATMOST)
+        .union(Known::FORCE)
+        .union(Known::COUNTDENIED)
+        .union(Known::BLOCK)
+        .union(Known::BAN);
+
+    /// Of RL.WINDOW_RO and RL.ACQUIRE_RO.
+    pub const WINDOW_RO: Known = Known::MOVES.union(Known::LEAVE).union(Known::MS);
+
+    /// Of RL.ACQUIRE.
+    pub const ACQUIRE: Known = Known::WINDOW_RO
+        .union(Known::ATMOST)
+        .union(Known::LEASE)
+        .union(Known::COUNTLAPSED)
+        .union(Known::ID)
+        .union(Known::BLOCK);
+
+    /// Of the clauses of RL.ALL whose command takes these.
+    pub const fn in_clause(self) -> Known {
+        const OF_WHOLE_CALL: Known = Known::ATMOST
+            .union(Known::FORCE)
+            .union(Known::BLOCK)
+            .union(Known::AHEAD)
+            .union(Known::MS);
+        self.difference(OF_WHOLE_CALL).union(Known::CHECK).union(Known::SHADOW)
+    }
+
+    /// Of the definitions of policies that stand for the limit of a command with these.
+    pub fn in_policy(self) -> Known {
+        let says_limit = self.rows().filter(|row| row.says_limit).map(|row| row.option);
+        says_limit.chain([Known::SHADOW]).collect()
+    }
+
+    /// The rows of these options, in the order of [`TABLE`].
+    pub fn rows(self) -> impl Iterator<Item = &'static OptionRow> {
+        let mut left = self.bits();
+        std::iter::from_fn(move || {
+            let row = row_of(left)?;
+            left &= left.wrapping_sub(1);
+            Some(row)
+        })
+    }
+}
+
+/// The row of the lowest flag in `bits`.
+#[inline]
+fn row_of(bits: u32) -> Option<&'static OptionRow> {
+    TABLE.get(usize::try_from(bits.trailing_zeros()).ok()?)
+}
+
+/// The largest integer that Redis knows.
+const MOST: u64 = i64::MAX.unsigned_abs();
+
+/// An option: what follows its name, and what may stand beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionRow {
+    /// The option.
+    pub option: Known,
+    /// Its name, in upper case.
+    pub name: &'static str,
+    /// The same for COMMAND DOCS.
+    pub token: &'static CStr,
+    /// What follows its name.
+    pub value: Option<OptionValue>,
+    /// The error for a wrong value.
+    pub error: Error,
+    /// The place of its value in [`Options`].
+    slot: usize,
+    /// Its value 0 is as if the option were not there.
+    pub void_at_0: bool,
+    /// The options that it must not stand beside. Of two that exclude each other one says so.
+    pub excludes: Known,
+    /// The option that it must stand beside, if any.
+    pub needs: Known,
+    /// The least quantity that it may stand beside.
+    pub least_quantity: i64,
+    /// It says a part of the limit. So it may stand in the definition of a policy, and not beside `@policy`.
+    pub says_limit: bool,
+    /// The error beside period 0, a semaphore; `None` where it may stand there.
+    pub period_0: Option<Error>,
+    /// The first of neighbours that exclude each other gives their choice this name in COMMAND DOCS.
+    pub choice: Option<&'static CStr>,
+    /// The name in COMMAND DOCS of the option together with those that need it.
+    pub group: Option<&'static CStr>,
+}
+
+/// What follows the name of an option. The name of the value is that in COMMAND DOCS.
+#[derive(Clone, Copy, Debug)]
+pub enum OptionValue {
+    /// An integer in this range.
+    Integer {
+        /// Its name.
+        name: &'static CStr,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Milliseconds, or a number with a unit, up to a year.
+    Duration {
+        /// Its name.
+        name: &'static CStr,
+        /// The least, in milliseconds.
+        least_ms: u64,
+    },
+    /// Where windows start.
+    Start {
+        /// Its name.
+        name: &'static CStr,
+    },
+    /// A time zone.
+    Zone {
+        /// Its name.
+        name: &'static CStr,
+    },
+    /// A word that is not empty, which its use reads.
+    Word {
+        /// Its name.
+        name: &'static CStr,
+        /// How long it may be.
+        most_bytes: usize,
+        /// The error for a wrong one, which says what it may be.
+        error: Error,
+    },
+}
+
+impl OptionRow {
+    /// What is not said in a row: an option without a value, which may stand beside everything.
+    const PLAIN: OptionRow = OptionRow {
+        option: Known::empty(),
+        name: "",
+        token: c"",
+        value: None,
+        error: Error::internal(),
+        slot: usize::MAX,
+        void_at_0: false,
+        excludes: Known::empty(),
+        needs: Known::empty(),
+        least_quantity: i64::MIN,
+        says_limit: false,
+        period_0: None,
+        choice: None,
+        group: None,
+    };
+
+    /// Whether the options of both rows exclude each other.
+    pub fn clashes_with(&self, other: &OptionRow) -> bool {
+        self.excludes.contains(other.option) || other.excludes.contains(self.option)
+    }
+
+    /// Refuses the option beside `others`, this quantity, or a limit of this form.
+    fn check(&self, others: Known, quantity: i64, form: LimitForm) -> Result<(), Error> {
+        if quantity < self.least_quantity {
+            return Err(Error::QuantityBelow(self.name, self.least_quantity));
+        }
+        if self.says_limit && form == LimitForm::Policy {
+            return Err(Error::BesidePolicy(self.name));
+        }
+        if let Some(excluded) = self.excludes.intersection(others).rows().next() {
+            return Err(Error::NotTogether(excluded.name, self.name));
+        }
+        if let Some(needed) = self.needs.difference(others).rows().next() {
+            return Err(Error::Needs(self.name, needed.name));
+        }
+        match self.period_0 {
+            Some(error) if form == LimitForm::PeriodZero => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Completes a row.
+const fn named_row(
+    option: Known,
+    name: &'static str,
+    token: &'static str,
+    row: OptionRow,
+) -> OptionRow {
+    let error = match row.value {
+        Some(OptionValue::Integer { least, most, .. }) => Error::OptionInteger(name, least, most),
+        Some(OptionValue::Duration { least_ms, .. }) => Error::OptionDuration(name, least_ms),
+        Some(OptionValue::Start { .. }) => Error::From,
+        Some(OptionValue::Zone { .. }) => Error::Zone,
+        Some(OptionValue::Word { error, .. }) => error,
+        None => Error::internal(),
+    };
+    let token = match CStr::from_bytes_with_nul(token.as_bytes()) {
+        Ok(token) => token,
+        Err(_) => c"",
+    };
+    OptionRow { option, name, token, error, ..row }
+}
+
+/// Numbers the rows whose values are kept in the same list of [`Options`].
+#[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
+const fn with_slots<const N: usize>(mut rows: [OptionRow; N]) -> [OptionRow; N] {
+    let mut at = 0;
+    while at < N {
+        if let Some(value) = rows[at].value {
+            rows[at].slot = slots_before(&rows, at, value);
+        }
+        at = at.saturating_add(1);
+    }
+    rows
+}
+
+/// How many of the first `end` rows have values that are kept in the same list as `value`.
+#[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
+const fn slots_before(rows: &[OptionRow], end: usize, value: OptionValue) -> usize {
+    let (mut at, mut slots) = (0, 0usize);
+    while at < end {
+        if let Some(other) = rows[at].value {
+            slots = slots.saturating_add(other.is_kept_as(value) as usize);
+        }
+        at = at.saturating_add(1);
+    }
+    slots
+}
+
+impl OptionValue {
+    /// Whether values of both kinds are kept in the same list.
+    const fn is_kept_as(self, other: OptionValue) -> bool {
+        match self {
+            OptionValue::Integer { .. } | OptionValue::Duration { .. } => {
+                matches!(other, OptionValue::Integer { .. } | OptionValue::Duration { .. })
+            }
+            OptionValue::Start { .. } => matches!(other, OptionValue::Start { .. }),
+            OptionValue::Zone { .. } => matches!(other, OptionValue::Zone { .. }),
+            OptionValue::Word { .. } => matches!(other, OptionValue::Word { .. }),
+        }
+    }
+
+    /// The error for a `word` that is no such value, if it is not that of the row.
+    fn special_error(self, word: &[u8]) -> Option<Error> {
+        let special = matches!(self, OptionValue::Start { .. })
+            && Start::parse(word) == Err(AnchorError::NoSuchDay);
+        special.then_some(Error::NoSuchDay)
+    }
+
+    /// The value that `word` spells.
+    fn read<'w>(self, word: &'w [u8], environment: &impl Environment) -> Option<Parsed<'w>> {
+        match self {
+            OptionValue::Integer { least, most, .. } => {
+                let value = u64::try_from(parse_i64(word)?).ok()?;
+                (least..=most).contains(&value).then_some(Parsed::Number(value))
+            }
+            OptionValue::Duration { least_ms, .. } => {
+                let ms = duration_ms(word)?;
+                (least_ms..=YEAR_MS).contains(&ms).then_some(Parsed::Number(ms))
+            }
+            OptionValue::Start { .. } => Start::parse(word).ok().map(Parsed::Start),
+            OptionValue::Zone { .. } => environment.zone_named(word).map(Parsed::Zone),
+            OptionValue::Word { most_bytes, .. } => {
+                (1..=most_bytes).contains(&word.len()).then_some(Parsed::Word(word))
+            }
+        }
+    }
+}
+
+/// Milliseconds, or a number with a unit.
+fn duration_ms(text: &[u8]) -> Option<u64> {
+    if let Some(ms) = parse_i64(text) {
+        return u64::try_from(ms).ok();
+    }
+    let with_unit = |text| match Period::parse(text).ok()?.length() {
+        Length::Ms(ms) => Some(ms),
+        Length::Months(_) => None,
+    };
+    match text {
+        // No period is 0, but a wait may be.
+        [b'0', unit @ ..] if unit.first().is_some_and(u8::is_ascii_alphabetic) => {
+            let mut one = Text::<8>::from(&b"1"[..]);
+            one.push(unit);
+            // A longer word does not fit, and is no unit.
+            let fits = one.as_bytes().len() == text.len();
+            with_unit(one.as_bytes()).filter(|_| fits).map(|_| 0)
+        }
+        text => with_unit(text),
+    }
+}
+
+/// A value that was given.
+#[derive(Clone, Copy, Debug)]
+enum Parsed<'a> {
+    Number(u64),
+    Start(Start),
+    Zone(Zone),
+    Word(&'a [u8]),
+}
+
+/// In which form a call gives its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitForm {
+    /// In numbers.
+    Numbers,
+    /// In numbers, with period 0.
+    PeriodZero,
+    /// By the name of a policy.
+    Policy,
+}
+
+/// The options of a call. It is small, as each call has one.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// Those that were read.
+    seen: Known,
+    /// Of these, those that matter: without `LEAVE 0`.
+    given: Known,
+    numbers: [u64; NUMBERS],
+    starts: [Option<Start>; STARTS],
+    zones: [Option<Zone>; ZONES],
+    words: [&'a [u8]; WORDS],
+}
+
+const NUMBERS: usize =
+    slots_before(&TABLE, TABLE.len(), OptionValue::Integer { name: c"", least: 0, most: 0 });
+const STARTS: usize = slots_before(&TABLE, TABLE.len(), OptionValue::Start { name: c"" });
+const ZONES: usize = slots_before(&TABLE, TABLE.len(), OptionValue::Zone { name: c"" });
+const WORDS: usize = slots_before(
+    &TABLE,
+    TABLE.len(),
+    OptionValue::Word { name: c"", most_bytes: 0, error: Error::internal() },
+);
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options::new()
+    }
+}
+
+impl<'a> Options<'a> {
+    /// No options.
+    pub fn new() -> Options<'a> {
+        Options {
+            seen: Known::empty(),
+            given: Known::empty(),
+            numbers: [0; NUMBERS],
+            starts: [None; STARTS],
+            zones: [None; ZONES],
+            words: [b""; WORDS],
+        }
+    }
+
+    /// Adds the option `name`, if it is one of `known`. Its value, if it has one, is asked from `next`.
+    pub fn add(
+        &mut self,
+        environment: &impl Environment,
+        known: Known,
+        name: &[u8],
+        next: impl FnOnce() -> Option<&'a [u8]>,
+    ) -> Result<(), Error> {
+        // Most write it as the documentation does.
+        let is_it = |own: &[u8]| own == name || own.eq_ignore_ascii_case(name);
+        let row = known.rows().find(|row| is_it(row.name.as_bytes()));
+        let row = row.ok_or_else(|| Error::UnknownOption(name.into()))?;
+        if self.seen.contains(row.option) {
+            return Err(Error::Twice(row.name));
+        }
+        self.seen |= row.option;
+        if let Some(value) = row.value {
+            let word = next().ok_or(Error::NoValue(row.name, &row.error))?;
+            let wrong = || value.special_error(word).unwrap_or(row.error);
+            let value = value.read(word, environment).ok_or_else(wrong)?;
+            if row.void_at_0 && matches!(value, Parsed::Number(0)) {
+                return Ok(());
+            }
+            self.keep(row.slot, value).ok_or(Error::internal())?;
+        }
+        self.given |= row.option;
+        Ok(())
+    }
+
+    fn keep(&mut self, slot: usize, value: Parsed<'a>) -> Option<()> {
+        match value {
+            Parsed::Number(number) => *self.numbers.get_mut(slot)? = number,
+            Parsed::Start(start) => *self.starts.get_mut(slot)? = Some(start),
+            Parsed::Zone(zone) => *self.zones.get_mut(slot)? = Some(zone),
+            Parsed::Word(word) => *self.words.get_mut(slot)? = word,
+        }
+        Some(())
+    }
+
+    /// Refuses options that must not stand together, or not beside this quantity or a limit of this form.
+    pub fn check(&self, quantity: i64, form: LimitForm) -> Result<(), Error> {
+        self.given.rows().try_for_each(|row| row.check(self.given, quantity, form))
+    }
+
+    /// Whether the option might stand beside those that were given, and beside this quantity.
+    pub fn permit(&self, option: Known, quantity: i64) -> bool {
+        let clashes = |row: &OptionRow| self.given.rows().any(|other| row.clashes_with(other));
+        option.rows().all(|row| quantity >= row.least_quantity && !clashes(row))
+    }
+
+    /// Whether this option was given.
+    #[inline]
+    pub fn has(&self, option: Known) -> bool {
+        self.given.contains(option)
+    }
+
+    /// The number that was given with this option; of a length of time the milliseconds.
+    #[inline]
+    pub fn number(&self, option: Known) -> Option<u64> {
+        match self.place(option)? {
+            (OptionValue::Integer { .. } | OptionValue::Duration { .. }, slot) => {
+                self.numbers.get(slot).copied()
+            }
+            (
+                OptionValue::Start { .. } | OptionValue::Zone { .. } | OptionValue::Word { .. },
+                _,
+            ) => None,
+        }
+    }
+
+    /// The start of windows that was given with this option.
+    #[inline]
+    pub fn start(&self, option: Known) -> Option<Start> {
+        match self.place(option)? {
+            (OptionValue::Start { .. }, slot) => self.starts.get(slot).copied()?,
+            _ => None,
+        }
+    }
+
+    /// The time zone that was given with this option.
+    #[inline]
+    pub fn zone(&self, option: Known) -> Option<Zone> {
+        match self.place(option)? {
+            (OptionValue::Zone { .. }, slot) => self.zones.get(slot).copied()?,
+            _ => None,
+        }
+    }
+
+    /// The word that was given with this option.
+    #[inline]
+    pub fn word(&self, option: Known) -> Option<&'a [u8]> {
+        match self.place(option)? {
+            (OptionValue::Word { .. }, slot) => self.words.get(slot).copied(),
+            _ => None,
+        }
+    }
+
+    /// Where the value of an option is kept, if it was given.
+    #[inline]
+    fn place(&self, option: Known) -> Option<(OptionValue, usize)> {
+        if !self.has(option) {
+            return None;
+        }
+        let row = row_of(option.bits())?;
+        Some((row.value?, row.slot))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::TestEnvironment;
+
+    #[test]
+    fn each_option_is_found_by_its_name_in_any_case_where_it_is_known() {
+        for row in &TABLE {
+            assert_eq!(row.token.to_bytes(), row.name.as_bytes());
+            for name in [row.name.to_lowercase(), row.name.to_uppercase()] {
+                let word = || Some(if row.option == Known::TZ { &b"UTC"[..] } else { b"1" });
+                assert_eq!(
+                    Options::new().add(
+                        &TestEnvironment::default(),
+                        row.option,
+                        name.as_bytes(),
+                        word
+                    ),
+                    Ok(())
+                );
+                let others = Known::all().difference(row.option);
+                let unknown = Error::UnknownOption(name.as_bytes().into());
+                assert_eq!(
+                    Options::new().add(&TestEnvironment::default(), others, name.as_bytes(), word),
+                    Err(unknown)
+                );
+            }
+        }
+        for name in ["", "M", "MSS"] {
+            assert!(
+                Options::new()
+                    .add(&TestEnvironment::default(), Known::all(), name.as_bytes(), || None)
+                    .is_err(),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_value_is_kept_and_read_back() {
+        let (mut options, environment) = (Options::new(), TestEnvironment::default());
+        let rows = || TABLE.iter().filter(|row| row.value.is_some());
+        // An offset of so many minutes is a zone, too, and without its sign a time of day.
+        let words: Vec<_> = (10..).take(rows().count()).map(|it| format!("+00:{it}")).collect();
+        let is_number = |row: &OptionRow| {
+            matches!(row.value, Some(OptionValue::Integer { .. } | OptionValue::Duration { .. }))
+        };
+        for (row, word) in rows().zip(&words) {
+            let word = match row.value {
+                Some(OptionValue::Start { .. }) => &word[1..],
+                _ if is_number(row) => &word[4..],
+                _ => word,
+            };
+            options
+                .add(&environment, Known::all(), row.name.as_bytes(), || Some(word.as_bytes()))
+                .unwrap();
+        }
+        for (row, word) in rows().zip(&words) {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let zone = |zone| text(environment.zones.borrow().name(zone).as_bytes());
+            let start = |start| match start {
+                Start::First => panic!("it is an anchor"),
+                Start::Anchor(anchor) => {
+                    let mut text = Text::<8>::from(&b"+"[..]);
+                    anchor.write(&mut text);
+                    String::from_utf8_lossy(text.as_bytes()).into_owned()
+                }
+            };
+            let read = [
+                options.start(row.option).map(start),
+                options.number(row.option).map(|number| format!("+00:{number}")),
+                options.zone(row.option).map(zone),
+                options.word(row.option).map(text),
+            ];
+            assert_eq!(read.iter().flatten().collect::<Vec<_>>(), [word], "{}", row.name);
+        }
+        assert_eq!(options.number(Known::MS), None);
+        assert_eq!(Options::new().number(Known::LEAVE), None);
+    }
+
+    #[test]
+    fn leave_0_is_as_if_it_were_not_there_but_is_there_once() {
+        let (mut options, environment) = (Options::new(), TestEnvironment::default());
+        let zero = || Some(&b"0"[..]);
+        assert_eq!(options.add(&environment, Known::LEAVE, b"LEAVE", zero), Ok(()));
+        assert!(!options.has(Known::LEAVE));
+        assert_eq!(options.number(Known::LEAVE), None);
+        assert_eq!(
+            options.add(&environment, Known::LEAVE, b"LEAVE", zero),
+            Err(Error::Twice("LEAVE"))
+        );
+    }
+
+    #[test]
+    fn of_two_options_that_exclude_each_other_one_says_so() {
+        for row in &TABLE {
+            assert!(!row.excludes.contains(row.option), "{}", row.name);
+            for other in row.excludes.rows() {
+                assert!(!other.excludes.contains(row.option), "{} and {}", row.name, other.name);
+            }
+        }
+    }
+
+    #[test]
+    fn an_option_that_others_need_names_the_group_of_them() {
+        for row in &TABLE {
+            for needed in row.needs.rows() {
+                assert!(needed.group.is_some() && needed.needs.is_empty(), "{}", needed.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_value_may_be_fits_and_is_in_the_documentation() {
+        let page = include_str!("../../../docs/commands.md");
+        for row in TABLE.iter().filter(|row| row.value.is_some()) {
+            let text = row.error.text();
+            let text = std::str::from_utf8(text.as_bytes()).unwrap();
+            assert!(page.contains(&format!("`{text}`")), "{text}");
+            let missing = Error::NoValue(row.name, &row.error).text();
+            assert!(missing.as_bytes().ends_with(&text.as_bytes()[4..]), "{missing:?}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_time_are_milliseconds_or_carry_a_unit() {
+        for (text, ms) in [
+            ("0", Some(0)),
+            ("0s", Some(0)),
+            ("0MIN", Some(0)),
+            ("1500", Some(1_500)),
+            ("5s", Some(5_000)),
+            ("2Min", Some(120_000)),
+            ("0mo", None),
+            ("1y", None),
+            ("0m", None),
+            ("0 s", None),
+            ("0millisecondsandmore", None),
+            ("00s", None),
+            ("-1", None),
+            ("", None),
+            ("s", None),
+        ] {
+            assert_eq!(duration_ms(text.as_bytes()), ms, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What commands reply: answers to calls that take, and how a reply is written, row by row.
+
+use crate::call::CallResult;
+use engine::decision::{Decision, Manner, TimeUnit, Verdict};
+use engine::request::{Limit, Request};
+use engine::reservation::Id;
+
+/// Five integers, and perhaps more elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    /// What the integers say.
+    pub decision: Decision,
+    /// In which unit the times are.
+    pub unit: TimeUnit,
+    /// What follows them.
+    pub sixth: ReplyTail,
+}
+
+/// The sixth element of an answer, and those behind it.
+#[derive(Clone, Copy, Debug)]
+pub enum ReplyTail {
+    /// There is none.
+    Absent,
+    /// How much was had, with ATMOST.
+    Granted,
+    /// The wait until the caller may go on, with AHEAD.
+    GoAfter,
+    /// The id of the reservation; nil if there is none.
+    Id(Option<Id>),
+    /// The same with ATMOST: behind it how much was had, and how many reservations the key holds whose lease runs.
+    IdOfPart(Option<Id>, usize),
+}
+
+impl Reply {
+    /// The answer to a request, which made a reservation with this id; with ATMOST so many leases run then.
+    pub fn to(
+        request: &Request,
+        decision: Decision,
+        id: Option<Id>,
+        running: Option<usize>,
+    ) -> Reply {
+        let sixth = match (&request.limit, request.ask.manner) {
+            (Limit::Reserve(..), _) => match running {
+                None => ReplyTail::Id(id),
+                Some(number) => ReplyTail::IdOfPart(id, number),
+            },
+            (_, Manner::AtMost) => ReplyTail::Granted,
+            (_, Manner::Ahead(_)) => ReplyTail::GoAfter,
+            (_, Manner::Whole | Manner::Force) => ReplyTail::Absent,
+        };
+        Reply { decision, unit: request.unit, sixth }
+    }
+
+    /// Whether the call got what it asked for.
+    pub fn allowed(&self) -> bool {
+        self.decision.verdict.allowed()
+    }
+}
+
+/// Takes a reply, element by element.
+pub trait ReplySink {
+    /// Begins an array of `len` elements, which follow.
+    fn array(&self, len: usize);
+    /// Begins a map of so many fields: two elements each, which follow.
+    fn map(&self, fields: usize);
+    /// An integer.
+    fn signed(&self, value: i64);
+    /// A string.
+    fn text(&self, text: &[u8]);
+    /// Nil.
+    fn nil(&self);
+
+    /// An integer; what passes 2^63 - 1 saturates.
+    #[inline]
+    fn integer(&self, value: u64) {
+        self.signed(i64::try_from(value).unwrap_or(i64::MAX));
+    }
+}
+
+/// Replies an answer: five integers, and perhaps more elements.
+pub fn answer(sink: &impl ReplySink, answer: &Reply) -> CallResult {
+    let decision = &answer.decision;
+    let verdict = decision.verdict;
+    sink.array(match answer.sixth {
+        ReplyTail::Absent => 5,
+        ReplyTail::Granted | ReplyTail::GoAfter | ReplyTail::Id(_) => 6,
+        ReplyTail::IdOfPart(..) => 8,
+    });
+    integers(sink, decision, answer.unit, verdict.limited(), verdict.retry_after_us());
+    match &answer.sixth {
+        ReplyTail::Absent => {}
+        ReplyTail::Granted => sink.integer(decision.verdict.taken()),
+        ReplyTail::GoAfter => match decision.verdict {
+            Verdict::Allowed { go_after_us, .. } => {
+                sink.integer(answer.unit.round_up(go_after_us));
+            }
+            Verdict::Denied { .. } | Verdict::Never => sink.signed(-1),
+        },
+        ReplyTail::Id(made) => id(sink, made.as_ref()),
+        ReplyTail::IdOfPart(made, running) => {
+            id(sink, made.as_ref());
+            sink.integer(decision.verdict.taken());
+            sink.integer(u64::try_from(*running).unwrap_or(u64::MAX));
+        }
+    }
+    CallResult::of(answer.allowed())
+}
+
+/// Replies the id of a reservation, or nil.
+fn id(sink: &impl ReplySink, id: Option<&Id>) {
+    match id {
+        Some(id) => sink.text(id.as_bytes()),
+        None => sink.nil(),
+    }
+}
+
+/// Replies the five integers of a decision, with these two in the places of its own.
+pub(crate) fn integers(
+    sink: &impl ReplySink,
+    decision: &Decision,
+    unit: TimeUnit,
+    limited: u64,
+    retry_after_us: Option<u64>,
+) {
+    sink.integer(limited);
+    sink.integer(decision.limit);
+    sink.integer(decision.remaining);
+    match retry_after_us {
+        Some(us) => sink.integer(unit.round_up(us)),
+        None => sink.signed(-1),
+    }
+    sink.integer(unit.round_up(decision.reset_after_us));
+}
+
+/// Replies how many reservations were settled.
+pub(crate) fn settled(sink: &impl ReplySink, settled: u64) -> CallResult {
+    sink.integer(settled);
+    CallResult::of(settled > 0)
+}

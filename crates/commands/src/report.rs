@@ -1,0 +1,44 @@
+//! RL.POLICIES and RL.TOP: what an operator asks of the whole server.
+
+use crate::arguments::Arguments;
+use crate::call::{CallResult, ServerCall};
+use crate::error::Error;
+use crate::options::{Known, Options};
+use crate::reply::ReplySink;
+
+/// `RL.POLICIES`
+pub(crate) fn policies<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
+    if call.len() != 1 {
+        return Err(Error::Arity);
+    }
+    let (sink, listed) = (call.sink(), call.policies());
+    sink.array(listed.len());
+    for one in &listed {
+        sink.array(5);
+        sink.text(one.name.as_bytes());
+        sink.text(one.definition.as_bytes());
+        one.counts.iter().for_each(|count| sink.integer(*count));
+    }
+    Ok(CallResult::Allowed)
+}
+
+/// `RL.TOP [COUNT n] [RESET]`
+pub(crate) fn top_keys<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+    let mut options = Options::new();
+    Arguments::from(call, 1).options(&call.environment(), &mut options, known, false)?;
+    let most = usize::try_from(options.number(Known::COUNT).unwrap_or(10)).unwrap_or(usize::MAX);
+    let heaviest = call.most_denied(most);
+    if options.has(Known::RESET) {
+        call.forget_denied();
+    }
+    let sink = call.sink();
+    sink.array(heaviest.len());
+    for (db, name, count) in &heaviest {
+        sink.array(4);
+        sink.text(name);
+        sink.signed(i64::from(*db));
+        sink.integer(count.count);
+        sink.integer(count.over);
+    }
+    Ok(CallResult::Allowed)
+}

@@ -1,0 +1,78 @@
+//! RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD: what becomes of a reservation.
+
+use crate::arguments::{check_id, checked_id, Arguments};
+use crate::call::{first_key, CallResult, ServerCall};
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::options::{Known, Options};
+use crate::reply::{self, ReplySink};
+use engine::judge::Mode;
+use engine::settle::{self, Applied};
+
+/// `RL.APPLY key id [quantity]`
+pub(crate) fn apply<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
+    let mut arguments = Arguments::after_key(call);
+    let id = checked_id(arguments.next_word().ok_or(Error::Arity)?)?;
+    let quantity = match arguments.remaining() {
+        0 => None,
+        1 => Some(arguments.unsigned(0, Error::Quantity)?),
+        _ => return Err(Error::Arity),
+    };
+    let (key, _) = first_key(call)?;
+    let most_entries = call.environment().window_entries();
+    let store = call.store(key, Mode::Final);
+    let applied = settle::apply(store, &id, quantity, most_entries).map_err(Into::into)?;
+    call.count_settled(applied, 1);
+    call.wake(key);
+    Ok(reply::settled(&call.sink(), u64::from(applied != Applied::NotHeld)))
+}
+
+/// `RL.RELEASE key id [id ...]`
+pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
+    let mut arguments = Arguments::after_key(call);
+    if arguments.remaining() == 0 {
+        return Err(Error::Arity);
+    }
+    let mut ids = Vec::with_capacity(arguments.remaining());
+    while let Some(id) = arguments.next_word() {
+        check_id(id)?;
+        ids.push(id);
+    }
+    let (key, _) = first_key(call)?;
+    let released = call.release(key, &ids)?;
+    call.wake(key);
+    let released = u64::try_from(released).unwrap_or(u64::MAX);
+    call.count_settled(Applied::Released, released);
+    Ok(reply::settled(&call.sink(), released))
+}
+
+/// `RL.RENEW key id [LEASE ms]`
+pub(crate) fn renew<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+    let mut arguments = Arguments::after_key(call);
+    let id = checked_id(arguments.next_word().ok_or(Error::Arity)?)?;
+    let mut options = Options::new();
+    arguments.options(&call.environment(), &mut options, known, false)?;
+    let (key, _) = first_key(call)?;
+    let store = call.store(key, Mode::Final);
+    let renewed = settle::renew(store, &id, options.number(Known::LEASE)).map_err(Into::into)?;
+    call.wake(key);
+    Ok(reply::settled(&call.sink(), u64::from(renewed)))
+}
+
+/// `RL.HELD key`
+pub(crate) fn held<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
+    if Arguments::after_key(call).remaining() > 0 {
+        return Err(Error::Arity);
+    }
+    let (key, _) = first_key(call)?;
+    let reservations = call.held(key)?;
+    let sink = call.sink();
+    sink.array(reservations.len());
+    for one in &reservations {
+        sink.array(3);
+        sink.text(one.id.as_bytes());
+        sink.integer(one.quantity);
+        sink.integer(one.left_us.div_ceil(1_000));
+    }
+    Ok(CallResult::Allowed)
+}

@@ -1,0 +1,142 @@
+//! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
+
+use crate::arguments::{Arguments, Family};
+use crate::attempt::{attempt, AttemptReply};
+use crate::call::{first_key, note, CallResult, ServerCall};
+use crate::error::Error;
+use crate::options::{Known, Options};
+use crate::reply;
+use engine::attempt::AttemptTerms;
+use engine::judge::Mode;
+use engine::request::Request;
+
+/// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE]
+/// [BLOCK ms | AHEAD ms | BAN ms] [MS]`
+pub(crate) fn throttle<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+    take(call, Family::Throttle, known)
+}
+
+/// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
+pub(crate) fn throttle_ro<'a, C: ServerCall<'a>>(
+    call: &C,
+    known: Known,
+) -> Result<CallResult, Error> {
+    look(call, Family::Throttle, known)
+}
+
+/// `RL.WINDOW key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST | FORCE]
+/// [COUNTDENIED] [BLOCK ms | BAN ms] [MS]`
+pub(crate) fn window<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+    take(call, Family::Window, known)
+}
+
+/// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
+pub(crate) fn window_ro<'a, C: ServerCall<'a>>(
+    call: &C,
+    known: Known,
+) -> Result<CallResult, Error> {
+    look(call, Family::Window, known)
+}
+
+/// `RL.ACQUIRE key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
+/// [BLOCK ms] [MS]`
+pub(crate) fn acquire<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+    take(call, Family::Acquire, known)
+}
+
+/// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
+pub(crate) fn acquire_ro<'a, C: ServerCall<'a>>(
+    call: &C,
+    known: Known,
+) -> Result<CallResult, Error> {
+    look(call, Family::Acquire, known)
+}
+
+/// `CL.THROTTLE key max_burst count period [quantity]`
+pub(crate) fn cl_throttle<'a, C: ServerCall<'a>>(
+    call: &C,
+    known: Known,
+) -> Result<CallResult, Error> {
+    take(call, Family::Throttle, known)
+}
+
+fn take<'a, C: ServerCall<'a>>(
+    call: &C,
+    family: Family,
+    known: Known,
+) -> Result<CallResult, Error> {
+    let mut options = Options::new();
+    let environment = call.environment();
+    let request = Arguments::after_key(call).request(&environment, family, known, &mut options);
+    // By reference, as it is large.
+    let request = request.as_ref().map_err(|error| *error)?;
+    serve(call, request, options.number(Known::BLOCK))
+}
+
+/// Carries out a call of a taking command: answers it, or makes it wait.
+fn serve<'a, C: ServerCall<'a>>(
+    call: &C,
+    request: &Request,
+    block_ms: Option<u64>,
+) -> Result<CallResult, Error> {
+    let (key, now_us) = first_key(call)?;
+    let takes = request.takes();
+    if takes {
+        call.wake(key);
+    }
+    let barred = takes && call.is_barred(key, request.leave());
+    if request.id().is_some_and(|id| call.is_waiting(key, id)) {
+        return Err(Error::Duplicate);
+    }
+    let block_ms = block_ms.filter(|_| takes && !request.shadow && call.may_block());
+    // A denial behind a line is not counted: that would take from those who wait. A denial under SHADOW is not counted:
+    // the caller does not see it.
+    let counts = block_ms.is_none() && !barred && !request.shadow;
+    let mode = if counts { Mode::Final } else { Mode::Try };
+    let mut tried = try_on(call, key, request, AttemptTerms { barred, mode })?;
+    if let Some(ms) = block_ms.filter(|_| !tried.allowed()) {
+        let last_us =
+            if ms == 0 { u64::MAX } else { now_us.saturating_add(ms.saturating_mul(1_000)) };
+        if tried.alone_us.is_some_and(|alone_us| alone_us <= last_us) {
+            let wait_us = tried.answer.decision.verdict.retry_after_us();
+            return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
+        }
+        if request.count_denied && !barred {
+            tried = try_on(call, key, request, AttemptTerms { barred, mode: Mode::Final })?;
+        }
+    }
+    if !takes {
+        // It may have given back. A call that takes has been barred, or nobody waits before it.
+        call.wake(key);
+    }
+    let ended = tried.end(request);
+    note(call, key, request, ended);
+    Ok(reply::answer(&call.sink(), &tried.answer))
+}
+
+fn look<'a, C: ServerCall<'a>>(
+    call: &C,
+    family: Family,
+    known: Known,
+) -> Result<CallResult, Error> {
+    let (mut options, environment) = (Options::new(), call.environment());
+    let request = Arguments::after_key(call).request(&environment, family, known, &mut options)?;
+    let (key, _) = first_key(call)?;
+    let terms = AttemptTerms { barred: false, mode: Mode::Look };
+    let mut looked = try_on(call, key, &request, terms)?;
+    looked.end(&request);
+    Ok(reply::answer(&call.sink(), &looked.answer))
+}
+
+/// Tries a request on a key of the server.
+#[inline]
+fn try_on<'a, C: ServerCall<'a>>(
+    call: &C,
+    key: C::Key,
+    request: &Request,
+    terms: AttemptTerms,
+) -> Result<AttemptReply, Error> {
+    let tried = attempt(call.store(key, terms.mode), request, terms, || call.new_id())?;
+    call.count_lapsed(tried.lapsed);
+    Ok(tried)
+}

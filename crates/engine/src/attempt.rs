@@ -1,0 +1,161 @@
+//! The order of work of every call that takes or looks, over one limit or many.
+//!
+//! ```text
+//! open, read and judge all --> plan all --> write all
+//! an error here leaves everything as it is  only here is anything written
+//! ```
+
+use super::all::{Choices, PartDecision};
+use super::decision::Decision;
+use super::judge::{KeyRequest, Mode, Terms};
+use super::request::Request;
+use super::reservation::Id;
+use super::store::{Refused, Store};
+
+/// How an attempt is made.
+#[derive(Clone, Copy, Debug)]
+pub struct AttemptTerms {
+    /// Others wait on the key and came before: nothing is granted.
+    pub barred: bool,
+    /// What may be written.
+    pub mode: Mode,
+}
+
+/// How an attempt went.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt {
+    /// What was decided.
+    pub decision: Decision,
+    /// The id of the reservation that was made.
+    pub id: Option<Id>,
+    /// How many reservations of the key then have a lease that runs, where ATMOST makes one.
+    pub running: Option<usize>,
+    /// When a denied request could be granted if nothing were held and nobody waited, in Unix microseconds; `None`
+    /// if never. Only worked out for a call that may wait.
+    pub alone_us: Option<u64>,
+    /// How many lapsed reservations were dropped.
+    pub lapsed: usize,
+}
+
+/// Tries a request on its key. Only what takes is ever barred. `new_id` makes the id of a reservation that the caller did
+/// not name.
+///
+/// # Errors
+///
+/// The key's own, and every [`Refused`] but that of a semaphore.
+#[inline]
+pub fn attempt<S: Store>(
+    store: S,
+    request: &Request,
+    terms: AttemptTerms,
+    new_id: impl FnOnce() -> Id,
+) -> Result<Attempt, S::Error> {
+    let mut call = KeyRequest::new(store, request);
+    let mut judged = call.judge(terms.barred)?;
+    judged.check_room()?;
+    let allowed = judged.verdict().allowed();
+    let tries = terms.mode == Mode::Try && !allowed;
+    let alone_us = if tries { judged.earliest_grant_us()? } else { None };
+    let running = judged.running();
+    let may_ban = !terms.barred && !request.shadow;
+    let on = Terms { may_ban, ..Terms::of(terms.mode) };
+    let plan = judged.plan(on, allowed, new_id)?;
+    let (decision, id) = (*plan.decision(), plan.id().copied());
+    let running = running.map(|number| number.saturating_add(usize::from(id.is_some())));
+    Ok(Attempt { decision, id, running, alone_us, lapsed: plan.apply() })
+}
+
+/// One limit of a call over several.
+#[derive(Clone, Copy)]
+pub struct Part<'r, S> {
+    /// Its key.
+    pub store: S,
+    /// What is asked of it.
+    pub request: &'r Request,
+    /// It must be allowed, and takes nothing.
+    pub check: bool,
+    /// It never denies the call.
+    pub shadow: bool,
+    /// The number of its group: parts of which one has to be allowed have the same.
+    pub group: usize,
+    /// Others wait on the key and came before: nothing is granted.
+    pub barred: bool,
+    /// A call waits on the key that will give the same id to its reservation.
+    pub id_waits: bool,
+}
+
+/// How an attempt at several limits went.
+#[derive(Debug)]
+pub struct WholeAttempt {
+    /// Whether the call is allowed, before a denial was counted.
+    pub allowed: bool,
+    /// What became of each part, as it weighs in the answer of the whole call.
+    pub shares: Vec<PartDecision>,
+    /// The same, for itself.
+    pub parts: Vec<PartAttempt>,
+    /// Which groups have a choice.
+    pub choices: Choices,
+    /// How many lapsed reservations were dropped.
+    pub lapsed: usize,
+}
+
+/// What became of a part.
+#[derive(Clone, Copy, Debug)]
+pub struct PartAttempt {
+    /// The id of the reservation that was made.
+    pub id: Option<Id>,
+    /// Whether it was allowed, before a denial was counted.
+    pub allowed: bool,
+}
+
+/// Tries several requests, each on its key, all or nothing. An error leaves every key as it was.
+///
+/// # Errors
+///
+/// Those of [`attempt`].
+pub fn attempt_all<S: Store>(
+    parts: &[Part<S>],
+    mode: Mode,
+    mut new_id: impl FnMut() -> Id,
+) -> Result<WholeAttempt, S::Error> {
+    let mut calls = Vec::with_capacity(parts.len());
+    calls.extend(parts.iter().map(|part| KeyRequest::new(part.store, part.request)));
+    let mut judged = Vec::with_capacity(parts.len());
+    let mut choices = Choices::default();
+    for (call, part) in calls.iter_mut().zip(parts) {
+        let Part { check, shadow, group, barred, id_waits, .. } = *part;
+        if id_waits {
+            return Err(Refused::Duplicate.into());
+        }
+        let mut terms = Terms { check, ..Terms::of(mode) };
+        if mode != Mode::Look {
+            // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
+            terms.may_count = !barred && !shadow;
+            terms.may_ban = terms.may_count;
+        }
+        let one = call.judge(barred)?;
+        let choice = choices.next(group, one.verdict(), shadow);
+        if choice {
+            one.check_room()?;
+        }
+        terms.check |= !choice;
+        judged.push((one, terms, choice));
+    }
+    let allowed = choices.allowed();
+    let mut plans = Vec::with_capacity(parts.len());
+    let mut shares = Vec::with_capacity(parts.len());
+    let mut done = Vec::with_capacity(parts.len());
+    for ((judged, mut terms, choice), part) in judged.into_iter().zip(parts) {
+        let Part { check, shadow, group, .. } = *part;
+        // Only a group that denies the call closes its keys: one without a choice.
+        terms.may_ban &= !choices.has_choice(group);
+        let one_allowed = judged.verdict().allowed();
+        let plan = judged.plan(terms, allowed, &mut new_id)?;
+        let quantity = if check { 0 } else { part.request.ask.quantity.wanted() };
+        shares.push(PartDecision { decision: *plan.decision(), quantity, shadow, group, choice });
+        done.push(PartAttempt { id: plan.id().copied(), allowed: one_allowed });
+        plans.push(plan);
+    }
+    let lapsed = plans.into_iter().fold(0usize, |sum, plan| sum.saturating_add(plan.apply()));
+    Ok(WholeAttempt { allowed, shares, parts: done, choices, lapsed })
+}

@@ -1,0 +1,575 @@
+//! Random calls: the product says what the lists say.
+
+use super::super::super::properties::cases;
+use super::*;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// How the clock moves between two calls: eighths of a period, and microseconds.
+#[derive(Clone, Copy, Debug)]
+enum ClockStep {
+    On(i64, i64),
+    Back(i64, i64),
+}
+
+impl WindowWorld {
+    fn step(&mut self, step: ClockStep, period_us: u64) {
+        let by = |parts: i64, us: i64| parts * (period_us / 8) as i64 + us;
+        let us = match step {
+            ClockStep::On(parts, us) => by(parts, us),
+            ClockStep::Back(parts, us) => -by(parts, us),
+        };
+        self.now_us = self.now_us.checked_add_signed(us).unwrap().max(START_US / 2);
+    }
+}
+
+fn steps() -> impl Strategy<Value = ClockStep> {
+    prop_oneof![
+        4 => Just(ClockStep::On(0, 0)),
+        8 => (0i64..40).prop_map(|us| ClockStep::On(0, us)),
+        8 => (0i64..3, -2i64..40).prop_map(|(parts, us)| ClockStep::On(parts, us.max(-2 * parts))),
+        2 => (-2i64..3).prop_map(|us| ClockStep::On(8, us)),
+        1 => Just(ClockStep::On(50, 1)),
+        2 => (0i64..40).prop_map(|us| ClockStep::Back(0, us)),
+        1 => (0i64..12, 0i64..40).prop_map(|(parts, us)| ClockStep::Back(parts, us)),
+    ]
+}
+
+fn forward() -> impl Strategy<Value = ClockStep> {
+    steps().prop_map(|step| match step {
+        ClockStep::Back(parts, us) => ClockStep::On(parts, us),
+        on => on,
+    })
+}
+
+fn quantities() -> impl Strategy<Value = u64> {
+    prop_oneof![6 => Just(1u64), 4 => 2u64..7, 1 => Just(0u64), 1 => 7u64..30]
+}
+
+fn kinds() -> impl Strategy<Value = ModelCommand> {
+    prop_oneof![6 => Just(ModelCommand::Count), 2 => (1u64..60).prop_map(ModelCommand::Hold), 1 => Just(ModelCommand::Look)]
+}
+
+/// How a call takes; the second is its LEAVE.
+fn ways() -> impl Strategy<Value = (Manner, u64)> {
+    prop_oneof![
+        16 => Just((Manner::Whole, 0)),
+        2 => Just((Manner::AtMost, 0)),
+        2 => (0u64..9).prop_map(|leave| (Manner::Whole, leave)),
+        1 => (0u64..9).prop_map(|leave| (Manner::AtMost, leave)),
+    ]
+}
+
+/// The same, and FORCE.
+fn ways_with_force() -> impl Strategy<Value = (Manner, u64)> {
+    prop_oneof![4 => ways(), 1 => Just((Manner::Force, 0))]
+}
+
+/// A call, and what happens before it.
+#[derive(Clone, Debug)]
+struct WindowAct {
+    step: ClockStep,
+    limit: u64,
+    quantity: u64,
+    way: (Manner, u64),
+    kind: ModelCommand,
+    settle: Option<(usize, u64)>,
+}
+
+impl WindowAct {
+    /// A reservation does not go beyond the limit.
+    fn ask(&self) -> Ask {
+        let quantity = Quantity::from_signed(i64::try_from(self.quantity).unwrap());
+        let (manner, leave) = match (self.way, self.kind) {
+            ((Manner::Force, _), ModelCommand::Hold(_)) => (Manner::Whole, 0),
+            (way, _) => way,
+        };
+        Ask { quantity, leave, manner }
+    }
+}
+
+fn acts_with(
+    steps: impl Strategy<Value = ClockStep>,
+    limits: impl Strategy<Value = u64>,
+    kinds: impl Strategy<Value = ModelCommand>,
+    ways: impl Strategy<Value = (Manner, u64)>,
+) -> impl Strategy<Value = Vec<WindowAct>> {
+    let settle = proptest::option::weighted(0.1, (0usize..8, 0u64..9));
+    let act = (steps, limits, quantities(), ways, kinds, settle).prop_map(
+        |(step, limit, quantity, way, kind, settle)| WindowAct {
+            step,
+            limit,
+            quantity,
+            way,
+            kind,
+            settle,
+        },
+    );
+    proptest::collection::vec(act, 1..60)
+}
+
+fn acts(
+    steps: impl Strategy<Value = ClockStep>,
+    limits: impl Strategy<Value = u64>,
+    kinds: impl Strategy<Value = ModelCommand>,
+) -> impl Strategy<Value = Vec<WindowAct>> {
+    acts_with(steps, limits, kinds, ways())
+}
+
+/// Sixty quantities that are given back; 0 is a call that takes.
+fn refunds() -> impl Strategy<Value = Vec<u64>> {
+    let refund = prop_oneof![3 => Just(0u64), 2 => 1u64..5, 1 => 5u64..40];
+    proptest::collection::vec(refund, 60)
+}
+
+/// How many entries from the future a call merges: mostly too few.
+fn heals() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(usize::MAX), 0usize..4]
+}
+
+fn totals() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1u64), Just(u64::MAX - 5), Just(u64::MAX), Just(1 << 63)]
+}
+
+impl WindowAct {
+    /// The same, or a call that gives back.
+    fn or_refund(&self, refund: u64) -> (Ask, ModelCommand) {
+        match (refund, self.kind) {
+            (0, kind) => (self.ask(), kind),
+            (refund, ModelCommand::Look) => {
+                (ask(-i64::try_from(refund).unwrap()), ModelCommand::Look)
+            }
+            (refund, _) => (ask(-i64::try_from(refund).unwrap()), ModelCommand::Count),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(150))]
+
+    /// Limits raised and lowered, weights, LEAVE, leases, settling, trimming, and a clock that steps both ways.
+    #[test]
+    fn the_exact_kind_decides_as_the_list_does(
+        period_ms in select(&[1u64, 7, 100][..]),
+        acts in acts(steps(), 0u64..12, kinds()),
+        total in totals(),
+        heal_most in heals(),
+    ) {
+        let (rule, obvious) = exact(period_ms);
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        for act in acts {
+            world.step(act.step, period_ms * 1_000);
+            if let Some((which, weight)) = act.settle {
+                world.settle(&rule, which, weight);
+            }
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+        }
+    }
+
+    /// FORCE folds what lies beyond the limit by less than a microsecond here: the list is exact.
+    #[test]
+    fn force_counts_beyond_the_limit_as_the_list_does(
+        period_ms in 1u64..=4,
+        acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
+        total in totals(),
+        heal_most in heals(),
+    ) {
+        let (rule, obvious) = exact(period_ms);
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        for act in acts {
+            world.step(act.step, period_ms * 1_000);
+            if let Some((which, weight)) = act.settle {
+                world.settle(&rule, which, weight);
+            }
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+        }
+    }
+
+    /// Giving back uncounts the oldest, while the clock goes on.
+    #[test]
+    fn giving_back_decides_as_the_list_does(
+        period_ms in 1u64..=4,
+        acts in acts_with(forward(), 0u64..12, kinds(), ways_with_force()),
+        refunds in refunds(),
+        total in totals(),
+    ) {
+        let (rule, obvious) = exact(period_ms);
+        let mut world = WindowWorld::with_total(total);
+        for (act, refund) in acts.into_iter().zip(refunds) {
+            world.step(act.step, period_ms * 1_000);
+            if let Some((which, weight)) = act.settle {
+                world.settle(&rule, which, weight);
+            }
+            let (ask, kind) = act.or_refund(refund);
+            world.agree(&rule, obvious, act.limit, &ask, kind);
+        }
+    }
+
+    #[test]
+    fn months_decide_as_the_list_does(
+        months in select(&[1u32, 3, 12][..]),
+        acts in acts(steps(), 0u64..12, kinds()),
+        heal_most in heals(),
+    ) {
+        let (rule, obvious) = (rule(&format!("{months}mo")), Obvious::Months(months));
+        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
+        for act in acts {
+            world.step(act.step, u64::from(months) * 30 * 86_400_000_000);
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+        }
+    }
+
+    /// Each call with a period of its own, on one log.
+    #[test]
+    fn another_period_counts_the_same_events(
+        acts in acts(steps(), 0u64..12, kinds()),
+        periods in proptest::collection::vec(select(&[1u64, 2, 3, 20][..]), 60),
+        heal_most in heals(),
+    ) {
+        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
+        for (act, period_ms) in acts.into_iter().zip(periods) {
+            let (rule, obvious) = exact(period_ms);
+            world.step(act.step, 3_000);
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+        }
+    }
+
+    #[test]
+    fn calendar_windows_decide_as_the_list_does(
+        (text, period_s, from_s) in select(&[
+            ("1s@UTC", 1u64, 0u64),
+            ("15min@+05:45", 900, 0),
+            ("1h@+05:45", 3_600, 900),
+            ("1d@Asia/Shanghai", 86_400, 57_600),
+            ("1w@UTC", 604_800, 345_600),
+        ][..]),
+        acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
+        total in totals(),
+        heal_most in heals(),
+    ) {
+        let obvious = Obvious::Fixed(period_s * 1_000_000, from_s * 1_000_000);
+        let rule = rule(text);
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        for act in acts {
+            world.step(act.step, period_s * 1_000_000);
+            if let Some((which, weight)) = act.settle {
+                world.settle(&rule, which, weight);
+            }
+            world.agree(&rule, obvious, act.limit, &act.ask(), act.kind);
+            prop_assert!(world.live_entries(&rule) <= 1, "{:?}", world.zset);
+        }
+    }
+
+    #[test]
+    fn giving_back_in_calendar_windows_decides_as_the_list_does(
+        acts in acts_with(forward(), 0u64..12, kinds(), ways_with_force()),
+        refunds in refunds(),
+        total in totals(),
+    ) {
+        let obvious = Obvious::Fixed(1_000_000, 0);
+        let rule = rule("1s@UTC");
+        let mut world = WindowWorld::with_total(total);
+        for (act, refund) in acts.into_iter().zip(refunds) {
+            world.step(act.step, 1_000_000);
+            let (ask, kind) = act.or_refund(refund);
+            world.agree(&rule, obvious, act.limit, &ask, kind);
+            prop_assert!(world.live_entries(&rule) <= 1, "{:?}", world.zset);
+        }
+    }
+
+    /// Where the clock goes back, or the period gets longer, what was uncounted may count again: never less than the list.
+    #[test]
+    fn giving_back_forgets_nothing_else_when_the_clock_steps_and_the_period_changes(
+        acts in acts_with(steps(), 0u64..12, kinds(), ways_with_force()),
+        refunds in refunds(),
+        periods in proptest::collection::vec(select(&["1ms", "2ms", "3ms"][..]), 60),
+        total in totals(),
+        heal_most in heals(),
+    ) {
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        for ((act, refund), text) in acts.into_iter().zip(refunds).zip(periods) {
+            world.step(act.step, 2_000);
+            let rule = rule(text);
+            let period_us = rule.at(world.now_us).unwrap().period_us();
+            let (ask, kind) = act.or_refund(refund);
+            let obvious = Obvious::Sliding(period_us);
+            let expected = world.expect(obvious, act.limit, &ask, kind);
+            let done = world.call(&rule, act.limit, &ask, kind);
+            prop_assert!(done.counted >= expected.counted, "{done:?}\n{expected:?}\n{:?}", world.list);
+            if let Quantity::GiveBack(amount) = ask.quantity {
+                if kind != ModelCommand::Look {
+                    prop_assert_eq!(done.edit.is_some(), done.counted > 0);
+                    prop_assert!(done.window_count.counted() <= done.counted - amount.min(done.counted));
+                }
+            }
+            world.note(obvious, &ask, kind, &done);
+        }
+    }
+
+    /// Whichever of the events that still count a refund was meant for, no more than the limit were kept in any period.
+    #[test]
+    fn whatever_is_given_back_no_more_than_the_limit_is_kept(
+        (text, period_us, calendar) in select(&[
+            ("2ms", 2_000u64, false), ("2ms/3", 2_000, false), ("2ms/40", 2_000, false), ("1s@UTC", 1_000_000, true),
+        ][..]),
+        limit in 1u64..12,
+        acts in acts(forward(), Just(0u64), prop_oneof![2 => Just(ModelCommand::Count), 1 => Just(ModelCommand::CountDenied)]),
+        refunds in proptest::collection::vec((any::<bool>(), any::<prop::sample::Index>(), 1u64..4), 60),
+    ) {
+        let rule = rule(text);
+        let mut world = WindowWorld::new();
+        let mut kept: Vec<(u64, u64)> = Vec::new();
+        for (act, (gives, which, most)) in acts.into_iter().zip(refunds) {
+            world.step(act.step, period_us);
+            let now_us = world.now_us;
+            let done = if gives {
+                let window_count = WindowCount::read(&mut world.zset, rule.at(now_us).unwrap()).unwrap();
+                let since_us = window_count.first.map_or(u64::MAX, |first| first.first_us());
+                let mut counting: Vec<&mut (u64, u64)> =
+                    kept.iter_mut().filter(|(at_us, weight)| *at_us >= since_us && *weight > 0).collect();
+                if counting.is_empty() {
+                    continue;
+                }
+                let meant = which.index(counting.len());
+                let amount = most.min(counting[meant].1);
+                counting[meant].1 -= amount;
+                world.call(&rule, limit, &ask(-i64::try_from(amount).unwrap()), ModelCommand::Count)
+            } else {
+                world.call(&rule, limit, &act.ask(), act.kind)
+            };
+            kept.push((now_us, done.decision.verdict.taken()));
+            let window = |us: u64| if calendar { us / period_us } else { 0 };
+            let recent = kept.iter().filter(|(at_us, _)| {
+                (calendar || at_us + period_us > now_us) && window(*at_us) == window(now_us)
+            });
+            let sum: u64 = recent.map(|(_, weight)| *weight).sum();
+            prop_assert!(sum <= limit, "{sum} were kept: {kept:?}");
+        }
+    }
+
+    /// Sums up to 2^63 - 1, where everything that was ever counted runs around 2^64.
+    #[test]
+    fn sums_near_the_largest_number_decide_as_the_list_does(
+        acts in acts(forward(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), Just(ModelCommand::Count)),
+        weights in proptest::collection::vec(
+            select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, MAX_SUM / 3, 1 << 61, 3, 1][..]), 60),
+        refunds in proptest::collection::vec(proptest::bool::weighted(0.2), 60),
+        total in totals(),
+    ) {
+        let (rule, obvious) = exact(1);
+        let mut world = WindowWorld::with_total(total);
+        for ((mut act, weight), refund) in acts.into_iter().zip(weights).zip(refunds) {
+            act.quantity = weight;
+            world.step(act.step, 1_000);
+            let (ask, kind) = act.or_refund(if refund { weight } else { 0 });
+            world.agree(&rule, obvious, act.limit, &ask, kind);
+        }
+    }
+
+    /// Leaps back and forth, longer periods and large sums: nothing that the module wrote is foreign to it.
+    #[test]
+    fn sums_near_the_largest_number_contradict_nothing_when_the_clock_steps(
+        acts in acts(steps(), select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, 3][..]), prop_oneof![Just(ModelCommand::Count), Just(ModelCommand::CountDenied)]),
+        weights in proptest::collection::vec(
+            select(&[MAX_SUM, MAX_SUM - 1, MAX_SUM / 2, MAX_SUM / 3, 1 << 61, 3, 1][..]), 60),
+        forces in proptest::collection::vec(proptest::bool::weighted(0.2), 60),
+        rules in proptest::collection::vec(select(&["1ms", "1ms/1", "10ms/1", "1s", "1s@UTC", "1h@UTC"][..]), 60),
+        total in totals(),
+        heal_most in heals(),
+    ) {
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        for (((act, weight), forces), text) in acts.into_iter().zip(weights).zip(forces).zip(rules) {
+            world.step(act.step, 1_000);
+            let rule = rule(text);
+            let manner = if forces { Manner::Force } else { Manner::Whole };
+            let ask = Ask { quantity: Quantity::Take(weight), leave: 0, manner };
+            let moment = rule.at(world.now_us).unwrap();
+            let call = ModelCall { heal_most, ..plain(moment, act.limit, ask, act.kind) };
+            match call.make(&mut world.zset, &SortedLeases::default()) {
+                Ok(_) => {}
+                Err(refused) => prop_assert_eq!((refused, manner), (Refused::SumTooLarge, Manner::Force)),
+            }
+        }
+    }
+
+    /// BUCKETS n: never more than limit in any window, too early a denial by one bucket at most, n + 1 entries.
+    #[test]
+    fn buckets_fold_and_never_admit_more_than_the_limit(
+        buckets in select(&[1u64, 2, 3, 10, 64][..]),
+        limit in 1u64..60,
+        acts in acts(forward(), Just(0u64), Just(ModelCommand::Count)),
+    ) {
+        let period_us = 10_000;
+        let rule = rule(&format!("10ms/{buckets}"));
+        let mut world = WindowWorld::new();
+        for mut act in acts {
+            act.limit = limit;
+            world.step(act.step, period_us);
+            bounded(&mut world, &rule, &act, (period_us, buckets, buckets));
+            let now_us = world.now_us;
+            let recent = world.list.iter().filter(|one| one.at_us + period_us > now_us);
+            prop_assert!(recent.map(|one| one.weight).sum::<u64>() <= limit);
+        }
+    }
+
+    #[test]
+    fn buckets_stay_as_many_when_the_clock_steps_and_limits_change(
+        buckets in select(&[1u64, 2, 3, 10, 64][..]),
+        acts in acts_with(steps(), 0u64..60, kinds(), ways_with_force()),
+        total in totals(),
+        heal_most in heals(),
+    ) {
+        let rule = rule(&format!("10ms/{buckets}"));
+        let mut world = WindowWorld { heal_most, ..WindowWorld::with_total(total) };
+        for act in acts {
+            world.step(act.step, 10_000);
+            bounded(&mut world, &rule, &act, (10_000, buckets, buckets));
+        }
+    }
+
+    /// COUNTDENIED: denied calls may be late by a 4096th of the period, admitted ones not at all.
+    #[test]
+    fn denied_calls_that_count_leave_admitted_ones_alone(
+        period_ms in select(&[1u64, 40, 400][..]),
+        buckets in select(&[0u64, 3, 4_096, 10_000, 65_536][..]),
+        acts in acts(
+            steps(), 0u64..12, prop_oneof![Just(ModelCommand::Count), Just(ModelCommand::CountDenied)]),
+        heal_most in heals(),
+    ) {
+        let text = if buckets == 0 { format!("{period_ms}ms") } else { format!("{period_ms}ms/{buckets}") };
+        let fold = if buckets == 0 { u64::MAX } else { buckets };
+        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
+        for act in acts {
+            world.step(act.step, period_ms * 1_000);
+            let bounds = (period_ms * 1_000, fold, fold.min(4_096));
+            bounded(&mut world, &rule(&text), &act, bounds);
+        }
+    }
+
+    /// Any rules on one log: nothing is forgotten, and every wait that is told is right.
+    #[test]
+    fn rules_may_change_from_call_to_call(
+        acts in acts_with(
+            steps(), 0u64..30, prop_oneof![Just(ModelCommand::CountDenied), kinds()], ways_with_force()),
+        rules in proptest::collection::vec(select(&[
+            ("2ms", 2_000), ("1s", 1_000_000), ("10ms/3", 10_000), ("1s/4096", 1_000_000),
+            ("1s@UTC", 0), ("1min@UTC", 0), ("1d@Asia/Shanghai", 0), ("1mo", 0), ("-", 0),
+        ][..]), 60),
+        heal_most in heals(),
+    ) {
+        let mut world = WindowWorld { heal_most, ..WindowWorld::new() };
+        for (act, (text, period_us)) in acts.into_iter().zip(rules) {
+            world.step(act.step, 800_000);
+            let rule = rule(text);
+            if let Some((which, weight)) = act.settle {
+                if text != "-" {
+                    world.settle(&rule, which, weight);
+                }
+            }
+            let kind = if text == "-" { ModelCommand::Hold(9) } else { act.kind };
+            let act = WindowAct { kind, ..act };
+            let now_us = world.now_us;
+            let live = |world: &WindowWorld| -> u64 {
+                let live = world.list.iter().filter(|one| one.at_us.min(now_us) + period_us > now_us);
+                live.map(|one| one.weight).sum()
+            };
+            let before = live(&world);
+            let done = world.call(&rule, act.limit, &act.ask(), kind);
+            prop_assert!(done.counted >= before, "{} of {before}", done.counted);
+            world.note(Obvious::Sliding(period_us), &act.ask(), kind, &done);
+            if period_us > 0 && kind != ModelCommand::Look && !matches!(kind, ModelCommand::Hold(_)) {
+                let live = live(&world);
+                let window_count = WindowCount::read(&mut world.zset, rule.at(now_us).unwrap()).unwrap();
+                prop_assert!(window_count.counted() >= live, "{} of {live}", window_count.counted());
+            }
+        }
+    }
+
+    /// Whatever lies in the sorted set, reading and counting neither panics nor writes what cannot be read.
+    #[test]
+    fn no_entries_make_it_panic(
+        entries in proptest::collection::vec(
+            ((START_US - 3_000)..(START_US + 3_000), any::<u64>(), weights(), 0u64..2_000, any::<bool>()),
+            0..6,
+        ),
+        small in any::<bool>(),
+        text in select(&["1ms", "2ms/3", "100y", "1mo", "1s@UTC", "1y@Asia/Shanghai", "-"][..]),
+        (limit, quantity, manner, leave, barred) in (weights(), weights(), 0usize..3, weights(), any::<bool>()),
+        gives in any::<bool>(),
+        leases in proptest::collection::vec((any::<u64>(), any::<u64>()), 0..4),
+        denied in any::<bool>(),
+        heal_most in heals(),
+    ) {
+        let mut zset = Zset::default();
+        for (newest_us, total, weight, span_us, denied) in entries {
+            let total = if small { total % 16 } else { total };
+            zset.add(&Event { newest_us, span_us, total, weight, denied });
+        }
+        let manner = [Manner::Whole, Manner::AtMost, Manner::Force][manner];
+        let quantity = if gives { Quantity::GiveBack(quantity) } else { Quantity::Take(quantity) };
+        let ask = Ask { quantity, leave, manner };
+        let leases: SortedLeases =
+            leases.into_iter().map(|(end_us, quantity)| Lease { end_us, quantity }).collect();
+        for now_us in [0, 1, START_US - 5_000, START_US, START_US + 1_000, LAST_US] {
+            let Some(moment) = rule(text).at(now_us) else { continue };
+            for kind in [ModelCommand::Count, ModelCommand::CountDenied, ModelCommand::Look, ModelCommand::Hold(7)] {
+                let mut zset = zset.clone();
+                let call = ModelCall { barred, heal_most, ..plain(moment, limit, ask, kind) };
+                let Ok(_) = call.make(&mut zset, &leases) else { continue };
+                if text == "-" || kind == ModelCommand::Look {
+                    continue;
+                }
+                // What was written can be read again, unless there was nonsense between what counts.
+                let Ok(mut window_count) = WindowCount::read(&mut zset, moment) else { continue };
+                window_count.record(3, denied, limit);
+                if let Ok(edit) = window_count.edit(&mut zset, heal_most) {
+                    zset.apply(edit);
+                }
+            }
+        }
+    }
+}
+
+fn weights() -> impl Strategy<Value = u64> {
+    prop_oneof![1u64..9, 1u64..=MAX_SUM, Just(MAX_SUM), Just(MAX_SUM - 1)]
+}
+
+/// A call whose counted sum lies between that of the list and that of a list whose events leave late: by a
+/// bucket the admitted, by a bucket or a 4096th of the period the denied.
+fn bounded(
+    world: &mut WindowWorld,
+    rule: &Ruled,
+    act: &WindowAct,
+    (period_us, buckets, denied_buckets): (u64, u64, u64),
+) {
+    let now_us = world.now_us;
+    let sum = |late_us: &dyn Fn(bool) -> u64| -> u64 {
+        let live =
+            |one: &&Counted| one.at_us.min(now_us) + period_us + late_us(one.denied) > now_us;
+        world.list.iter().filter(live).map(|one| one.weight).sum()
+    };
+    let least = sum(&|_| 0);
+    let most = sum(&|denied| {
+        // Less than a period / n, in whole microseconds.
+        let buckets = if denied { denied_buckets } else { buckets };
+        period_us.div_ceil(buckets) - 1
+    });
+    let done = world.call(rule, act.limit, &act.ask(), act.kind);
+    world.note(Obvious::Sliding(period_us), &act.ask(), act.kind, &done);
+    let counted = done.counted;
+    assert!(counted >= least, "{counted} of {least} counted\n{:?}\n{:?}", world.zset, world.list);
+    assert!(
+        counted <= most,
+        "{counted} counted, at most {most}\n{:?}\n{:?}",
+        world.zset,
+        world.list
+    );
+    let live = world.live_entries(rule);
+    if buckets <= 65_536 {
+        assert!(
+            live as u64 <= buckets + 1,
+            "{live} entries in {buckets} buckets\n{:?}",
+            world.zset
+        );
+    }
+}

@@ -1,0 +1,904 @@
+//! Single sentences of the contract, most of them as a table.
+
+use super::*;
+
+/// now in microseconds after the start, quantity, and limited, remaining, retry_after, reset_after.
+type Row = (u64, i64, u64, u64, Option<u64>, u64);
+
+fn table(rule: &Ruled, limit: u64, rows: &[Row]) {
+    let mut world = WindowWorld::new();
+    let start_us = START_US - START_US % 1_000_000;
+    for (number, (at_us, quantity, limited, remaining, retry, reset)) in rows.iter().enumerate() {
+        world.now_us = start_us + at_us;
+        let decision = world.call(rule, limit, &ask(*quantity), ModelCommand::Count).decision;
+        let found = (
+            decision.verdict.limited(),
+            decision.remaining,
+            decision.verdict.retry_after_us(),
+            decision.reset_after_us,
+        );
+        assert_eq!(found, (*limited, *remaining, *retry, *reset), "row {number} at {at_us}");
+    }
+}
+
+#[test]
+fn an_event_leaves_one_period_after_it_came_and_no_microsecond_sooner() {
+    table(
+        &rule("1s"),
+        3,
+        &[
+            (0, 1, 0, 2, None, 1_000_000),
+            // The same microsecond counts again.
+            (0, 1, 0, 1, None, 1_000_000),
+            (400_000, 1, 0, 0, None, 1_000_000),
+            (400_001, 1, 1, 0, Some(599_999), 999_999),
+            (999_999, 1, 1, 0, Some(1), 400_001),
+            // Both of the first have left.
+            (1_000_000, 3, 1, 2, Some(400_000), 400_000),
+            (1_000_000, 2, 0, 0, None, 1_000_000),
+            (1_400_000, 1, 0, 0, None, 1_000_000),
+            // Never.
+            (1_400_000, 4, 1, 0, None, 1_000_000),
+            // Looks.
+            (1_400_000, 0, 0, 0, None, 1_000_000),
+            (2_400_000, 0, 0, 3, None, 0),
+        ],
+    );
+}
+
+#[test]
+fn a_calendar_window_empties_at_its_end() {
+    table(
+        &rule("1s@UTC"),
+        2,
+        &[
+            (900_000, 1, 0, 1, None, 100_000),
+            (999_999, 1, 0, 0, None, 1),
+            (999_999, 1, 1, 0, Some(1), 1),
+            (1_000_000, 2, 0, 0, None, 1_000_000),
+            (1_500_000, 1, 1, 0, Some(500_000), 500_000),
+        ],
+    );
+}
+
+#[test]
+fn a_folded_entry_leaves_when_its_newest_event_does() {
+    table(
+        &rule("1s/10"),
+        3,
+        &[
+            (0, 1, 0, 2, None, 1_000_000),
+            (99_999, 1, 0, 1, None, 1_000_000),
+            // A new entry: a bucket has passed since the first event of the last.
+            (100_000, 1, 0, 0, None, 1_000_000),
+            (1_000_000, 1, 1, 0, Some(99_999), 100_000),
+            (1_099_999, 2, 0, 0, None, 1_000_000),
+        ],
+    );
+}
+
+#[test]
+fn events_from_the_future_count_as_now() {
+    table(
+        &rule("1s"),
+        2,
+        &[
+            (5_000_000, 1, 0, 1, None, 1_000_000),
+            (5_500_000, 1, 0, 0, None, 1_000_000),
+            // Nobody is locked out for longer than one period from here.
+            (100, 1, 1, 0, Some(1_000_000), 1_000_000),
+            (1_000_099, 1, 1, 0, Some(1), 1),
+            (1_000_100, 2, 0, 0, None, 1_000_000),
+        ],
+    );
+}
+
+/// Events in 65,536 buckets took 21 ms to merge in one call.
+#[test]
+fn many_events_from_the_future_are_merged_by_several_calls() {
+    let rule = rule("1s/1000");
+    let mut world = WindowWorld { heal_most: 3, ..WindowWorld::new() };
+    let call = |world: &mut WindowWorld, quantity: i64, kind: ModelCommand| {
+        let done = world.call(&rule, 12, &ask(quantity), kind);
+        (done.decision.verdict.allowed(), done.counted)
+    };
+    for part in 0..10 {
+        world.now_us = START_US + 500_000 + part * 1_000;
+        assert_eq!(call(&mut world, 1, ModelCommand::Count), (true, part));
+    }
+    // All of them count as happening now. Three become one, the oldest first.
+    world.now_us = START_US + 100;
+    assert_eq!(call(&mut world, 3, ModelCommand::Count), (false, 10));
+    let later = |at: i64| (500_000 + at * 1_000, 1, 0);
+    let stay = |from: i64| (from..10).map(later).collect::<Vec<_>>();
+    assert_eq!(world.entries(), [vec![(100, 3, 0)], stay(3)].concat());
+    // What is admitted meanwhile joins the newest, and counts for too long rather than too short.
+    assert_eq!(call(&mut world, 1, ModelCommand::Count), (true, 10));
+    let last = (509_000, 2, 0);
+    assert_eq!(world.entries(), [vec![(100, 6, 0)], stay(6)[..3].to_vec(), vec![last]].concat());
+    // So does a denied call that counts, and a given back one takes from the oldest.
+    world.pass(1_000);
+    assert_eq!(call(&mut world, 2, ModelCommand::CountDenied), (false, 11));
+    let last = (509_000, 4, 0);
+    assert_eq!(world.entries(), [(100, 6, 0), (1_100, 3, 0), last]);
+    assert_eq!(call(&mut world, -7, ModelCommand::Count), (true, 13));
+    assert_eq!(world.entries(), [(1_100, 6, 0)]);
+    // The wait that is told where nothing stays in the future suffices.
+    assert_eq!(call(&mut world, 7, ModelCommand::Count), (false, 6));
+    world.pass(1_000_000);
+    assert_eq!(call(&mut world, 7, ModelCommand::Count), (true, 0));
+}
+
+#[test]
+fn what_is_given_back_of_many_events_from_the_future_goes_in_one_piece() {
+    for (amount, left) in [(2, 8), (3, 7), (5, 5), (9, 1), (10, 0)] {
+        let rule = rule("1s/1000");
+        let mut world = WindowWorld { heal_most: 3, ..WindowWorld::new() };
+        for part in 0..10 {
+            world.now_us = START_US + 500_000 + part * 1_000;
+            world.call(&rule, 12, &ask(1), ModelCommand::Count);
+        }
+        world.now_us = START_US + 100;
+        let done = world.call(&rule, 12, &ask(-amount), ModelCommand::Count);
+        assert_eq!((done.counted, done.decision.remaining), (10, 12 - left));
+        let again = world.look(&rule, 12, &ask(0), world.now_us);
+        assert_eq!(again.counted, left, "{amount}: {:?}", world.entries());
+        assert_eq!(again.decision.reset_after_us, if left > 0 { 1_000_000 } else { 0 });
+    }
+}
+
+#[test]
+fn giving_back_frees_the_oldest_first() {
+    table(
+        &rule("1s"),
+        3,
+        &[
+            // Nothing to give back.
+            (0, -1, 0, 3, None, 0),
+            (0, 2, 0, 1, None, 1_000_000),
+            (100_000, 1, 0, 0, None, 1_000_000),
+            // One of the first two goes; the other leaves in time.
+            (200_000, -1, 0, 1, None, 900_000),
+            (200_000, 2, 1, 1, Some(800_000), 900_000),
+            (300_000, 1, 0, 0, None, 1_000_000),
+            // The rest of the first, and the second.
+            (300_000, -2, 0, 2, None, 1_000_000),
+            (300_000, -9, 0, 3, None, 0),
+            (300_000, -9, 0, 3, None, 0),
+            (300_000, 4, 1, 3, None, 0),
+        ],
+    );
+}
+
+#[test]
+fn a_caller_who_hammers_stays_out_and_memory_stays_flat() {
+    let rule = rule("41ms");
+    let mut world = WindowWorld::new();
+    for _ in 0..3 {
+        assert!(world
+            .call(&rule, 3, &ask(1), ModelCommand::CountDenied)
+            .decision
+            .verdict
+            .allowed());
+    }
+    for _ in 0..9_000 {
+        world.now_us += 7;
+        let done = plain_call(&mut world, &rule, 3, &ask(1), ModelCommand::CountDenied);
+        assert!(!done.decision.verdict.allowed());
+        assert!(world.zset.len() <= 4_098 + MOST_DEAD, "{} entries", world.zset.len());
+    }
+    // A call that can never be allowed does not count.
+    let before = world.entries();
+    let beyond = world.call(&rule, 3, &ask(4), ModelCommand::CountDenied);
+    assert_eq!(beyond.decision.verdict, Verdict::Never);
+    assert_eq!(world.entries(), before);
+}
+
+/// A call without the checks that look at every entry.
+fn plain_call(
+    world: &mut WindowWorld,
+    rule: &Ruled,
+    limit: u64,
+    ask: &Ask,
+    kind: ModelCommand,
+) -> ModelReply {
+    let moment = rule.at(world.now_us).unwrap();
+    let call = plain(moment, limit, *ask, kind);
+    call.make(&mut world.zset, &SortedLeases::default()).unwrap()
+}
+
+#[test]
+fn admitted_and_denied_in_turns_take_no_more_entries_than_both_alone() {
+    let rule = rule("41ms");
+    let mut world = WindowWorld::new();
+    let mut admitted = Vec::new();
+    for call in 0..12_000u64 {
+        world.now_us += 4;
+        let limit = if call % 50 == 0 { MAX_SUM } else { 1 };
+        let done = plain_call(&mut world, &rule, limit, &ask(1), ModelCommand::CountDenied);
+        if done.decision.verdict.allowed() {
+            admitted.push(world.now_us);
+        }
+        let live = admitted.iter().filter(|at| **at + 41_000 > world.now_us).count();
+        assert!(world.zset.len() <= live + 4_098 + MOST_DEAD, "{live} live admitted");
+    }
+}
+
+#[test]
+fn a_clock_that_swings_makes_no_more_entries() {
+    for (text, on_us, back_us, most) in [
+        ("10ms/10", 1_001, -999, 11),
+        ("10ms/10", 11, -9, 11),
+        // 4 ms, and a denied call's entry spans 10 us.
+        ("41ms", 11, -9, 402),
+        ("1s@UTC", 11, -9, 1),
+    ] {
+        let rule = rule(text);
+        let mut world = WindowWorld::new();
+        for _ in 0..2_000 {
+            for step_us in [on_us, back_us] {
+                world.pass(step_us);
+                plain_call(&mut world, &rule, 1, &ask(1), ModelCommand::CountDenied);
+            }
+        }
+        let entries = world.live_entries(&rule);
+        assert!(entries <= most, "{text} {on_us}: {entries}");
+    }
+}
+
+#[test]
+fn admitted_events_from_the_future_between_denied_ones_stay_admitted() {
+    let rule = rule("4096ms");
+    let mut world = WindowWorld::new();
+    for (step_us, limit) in [(0, 1), (5_000, 1), (5_000, 9), (5_000, 1), (-11_000, 1), (900, 2)] {
+        world.pass(step_us);
+        world.call(&rule, limit, &ask(1), ModelCommand::CountDenied);
+    }
+    // The three from the future became one at 4,000, an admitted one among them: it leaves on time, while the
+    // denied call at 4,900 has an entry of its own.
+    assert_eq!(world.entries(), [(0, 1, 0), (4_000, 4, 0), (4_900, 1, 0)]);
+}
+
+#[test]
+fn no_sum_passes_the_largest_number() {
+    let rule = rule("1s");
+    let mut zset = Zset::default();
+    for step in 0..5 {
+        let now_us = START_US + step;
+        let mut window_count = WindowCount::read(&mut zset, rule.at(now_us).unwrap()).unwrap();
+        // More than any limit allows, as APPLY may.
+        window_count.record(MAX_SUM / 2 + 1, false, u64::MAX);
+        assert!(window_count.counted() <= MAX_SUM);
+        let edit = window_count.edit(&mut zset, usize::MAX).unwrap();
+        zset.apply(edit);
+    }
+    let window_count = WindowCount::read(&mut zset, rule.at(START_US + 5).unwrap()).unwrap();
+    assert_eq!(window_count.counted(), MAX_SUM);
+    assert_eq!(zset.len(), 2);
+}
+
+#[test]
+fn one_who_only_has_to_queue_waits_a_millisecond() {
+    let rule = rule("1s");
+    let moment = rule.at(START_US).unwrap();
+    for (leases, kind, limited) in [
+        (0, ModelCommand::Count, 1),
+        (1, ModelCommand::Count, 1),
+        (0, ModelCommand::Hold(9), 2),
+        (1, ModelCommand::Hold(9), 2),
+    ] {
+        let mut world = WindowWorld::new();
+        world.call(&rule, 5, &ask(1), ModelCommand::Count);
+        let lease = Lease { end_us: START_US + 9_000_000, quantity: 1 };
+        let held: SortedLeases = (0..leases).map(|_| lease).collect();
+        let before = world.zset.clone();
+        let call = |ask: Ask, barred| {
+            let most_entries = MOST_ENTRIES;
+            let call = ModelCall { most_entries, barred, ..plain(moment, 5, ask, kind) };
+            call.make(&mut world.zset.clone(), &held).unwrap()
+        };
+        let done = call(ask(1), true);
+        let verdict = done.decision.verdict;
+        assert_eq!(
+            (verdict.limited(), verdict.retry_after_us()),
+            (limited, Some(1_000)),
+            "{leases}"
+        );
+        assert_eq!(done.edit, None);
+        // It would be allowed without the line, and what does not stand in line is.
+        assert!(call(ask(1), false).decision.verdict.allowed());
+        for free in [ask(0), ask(-1), force(9)] {
+            assert!(call(free, true).decision.verdict.allowed(), "{free:?}");
+        }
+        assert_eq!(call(ask(6), true).decision.verdict, Verdict::Never);
+        assert_eq!(before.len(), 1);
+    }
+}
+
+#[test]
+fn judgements_at_the_edges() {
+    use UntimedVerdict::{Allowed, Never};
+    const MAX: u64 = MAX_SUM;
+    let wanting = |need: u64, held: bool| UntimedVerdict::Wanting {
+        need: u128::from(need),
+        by: if held { Obstacle::Held } else { Obstacle::Counted },
+    };
+    let (whole, atmost, force) = (Manner::Whole, Manner::AtMost, Manner::Force);
+    for (limit, quantity, leave, manner, counted, held, untimed) in [
+        // Zero looks, whatever there is.
+        (0, 0, 0, whole, 0, 0, Allowed(0)),
+        (5, 0, 9, atmost, 9, 9, Allowed(0)),
+        // A limit of zero shuts everybody out, but FORCE.
+        (0, 1, 0, whole, 0, 0, Never),
+        (0, 1, 0, atmost, 0, 0, Never),
+        (0, 7, 0, force, 3, 3, Allowed(7)),
+        (5, 6, 0, whole, 0, 0, Never),
+        (5, 6, 0, whole, 5, 5, Never),
+        // ATMOST takes what there is.
+        (5, 6, 0, atmost, 0, 0, Allowed(5)),
+        (5, 6, 0, atmost, 3, 1, Allowed(1)),
+        (5, 6, 0, atmost, 3, 2, wanting(1, true)),
+        (5, 6, 0, atmost, 5, 0, wanting(1, false)),
+        // Counted and held are told apart.
+        (5, 5, 0, whole, 0, 0, Allowed(5)),
+        (5, 5, 0, whole, 1, 0, wanting(1, false)),
+        (5, 5, 0, whole, 0, 1, wanting(1, true)),
+        (5, 3, 0, whole, 3, 1, wanting(2, false)),
+        // LEAVE asks for more, and takes no more.
+        (5, 2, 3, whole, 0, 0, Allowed(2)),
+        (5, 2, 3, whole, 1, 0, wanting(1, false)),
+        (5, 2, 3, whole, 0, 1, wanting(1, true)),
+        (5, 2, 4, whole, 0, 0, Never),
+        (5, 9, 3, atmost, 0, 0, Allowed(2)),
+        (5, 9, 3, atmost, 1, 0, Allowed(1)),
+        (5, 9, 3, atmost, 1, 1, wanting(1, true)),
+        (5, 9, 4, atmost, 0, 0, Allowed(1)),
+        (5, 9, 5, atmost, 0, 0, Never),
+        (5, 1, u64::MAX, whole, 0, 0, Never),
+        // A limit lowered below what is used.
+        (5, 1, 0, whole, 9, 0, wanting(5, false)),
+        (5, 1, 0, whole, 4, 9, wanting(9, true)),
+        // The largest numbers.
+        (MAX, MAX, 0, whole, 0, 0, Allowed(MAX)),
+        (MAX, MAX, 0, whole, 1, 0, wanting(1, false)),
+        (MAX, MAX, 0, whole, MAX, 0, wanting(MAX, false)),
+        (MAX, 1, 0, whole, MAX, MAX, wanting(MAX + 1, false)),
+        (MAX, 1, MAX, whole, 0, 0, Never),
+        (MAX, 1, MAX - 1, whole, MAX, MAX, wanting(2 * MAX, false)),
+    ] {
+        let quantity = Quantity::from_signed(i64::try_from(quantity).unwrap());
+        let ask = Ask { quantity, leave, manner };
+        let used = WindowUse { limit, counted, held: u128::from(held) };
+        assert_eq!(used.judge(&ask, false), untimed, "{ask:?} {counted} {held}");
+    }
+}
+
+#[test]
+fn periods_of_a_century_count_from_the_first_event_on() {
+    let rule = rule("100y");
+    let mut world = WindowWorld::new();
+    assert!(world.call(&rule, 1, &ask(1), ModelCommand::Count).decision.verdict.allowed());
+    world.now_us += 99 * 31_557_600_000_000;
+    let verdict = world.call(&rule, 1, &ask(1), ModelCommand::Count).decision.verdict;
+    assert!(!verdict.allowed() && verdict.retry_after_us().is_some());
+}
+
+// ---- FORCE ----
+
+#[test]
+fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
+    let rule = rule("41ms");
+    let mut world = WindowWorld::new();
+    let mut most = 0;
+    for call in 0..20_000u64 {
+        world.now_us += 4 + call % 3;
+        let done = plain_call(&mut world, &rule, 5, &force(1), ModelCommand::Count);
+        assert_eq!(
+            (done.decision.verdict, done.decision.remaining.min(1)),
+            (Verdict::taking(1), u64::from(call < 4))
+        );
+        world.list.push(Counted { at_us: world.now_us, weight: 1, denied: false });
+        most = most.max(world.zset.len());
+    }
+    // Five, one for each 4096th of the period, and a few dead ones.
+    assert!((1_000..=5 + 4_097 + MOST_DEAD).contains(&most), "{most} entries");
+    // Those that are counted late are late by less than a 4096th of the period.
+    let counted = |us: u64| -> u64 {
+        world.list.iter().filter(|one| one.at_us + 41_000 > us).map(|one| one.weight).sum()
+    };
+    let window_count = WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
+    assert!(window_count.counted() >= counted(world.now_us));
+    assert!(window_count.counted() <= counted(world.now_us - 11), "{}", window_count.counted());
+    // With fewer entries allowed it folds more coarsely.
+    let mut world = WindowWorld::new();
+    for _ in 0..2_000 {
+        world.now_us += 30;
+        let moment = rule.at(world.now_us).unwrap();
+        let (ask, kind) = (force(3), ModelCommand::Count);
+        let call = ModelCall { most_entries: 16, ..plain(moment, 5, ask, kind) };
+        call.make(&mut world.zset, &SortedLeases::default()).unwrap();
+    }
+    assert!(world.zset.len() <= 5 + 17 + MOST_DEAD, "{} entries", world.zset.len());
+}
+
+#[test]
+fn what_is_forced_within_the_limit_leaves_on_time() {
+    let rule = rule("4096ms");
+    let mut world = WindowWorld::new();
+    // A 4096th is a millisecond: the first five are within the limit, the rest beyond.
+    for _ in 0..8 {
+        world.call(&rule, 5, &force(1), ModelCommand::Count);
+        world.pass(300);
+    }
+    let entries =
+        [(0, 1, 0), (300, 1, 0), (600, 1, 0), (900, 1, 0), (1_200, 1, 0), (2_100, 3, 600)];
+    assert_eq!(world.entries(), entries);
+    // A denied call beside them folds with what lies beyond the limit only.
+    world.call(&rule, 5, &ask(1), ModelCommand::CountDenied);
+    assert_eq!(world.entries()[5], (2_400, 4, 900));
+    world.pass(100);
+    world.call(&rule, 5, &ask(1), ModelCommand::CountDenied);
+    assert_eq!(world.entries()[6], (2_500, 1, 0));
+}
+
+#[test]
+fn a_wait_behind_what_was_forced_is_until_it_is_repaid() {
+    table_of(
+        &rule("1s"),
+        2,
+        &[
+            (0, force(1), 0, 1, None, 1_000_000),
+            (100_000, force(4), 0, 0, None, 1_000_000),
+            // Five are counted, and four of them must leave.
+            (200_000, ask(1), 1, 0, Some(900_000), 900_000),
+            (1_000_000, ask(1), 1, 0, Some(100_000), 100_000),
+            // Giving back repays it.
+            (1_000_000, ask(-3), 0, 1, None, 100_000),
+            (1_000_000, ask(1), 0, 0, None, 1_000_000),
+            (1_000_000, force(0), 0, 0, None, 1_000_000),
+        ],
+    );
+}
+
+/// The same as [`Row`], with all that can be asked.
+type AskRow = (u64, Ask, u64, u64, Option<u64>, u64);
+
+fn table_of(rule: &Ruled, limit: u64, rows: &[AskRow]) {
+    let mut world = WindowWorld::new();
+    let start_us = START_US - START_US % 1_000_000;
+    for (number, (at_us, ask, limited, remaining, retry, reset)) in rows.iter().enumerate() {
+        world.now_us = start_us + at_us;
+        let decision = world.call(rule, limit, ask, ModelCommand::Count).decision;
+        let verdict = decision.verdict;
+        let found = (
+            verdict.limited(),
+            decision.remaining,
+            verdict.retry_after_us(),
+            decision.reset_after_us,
+        );
+        assert_eq!(found, (*limited, *remaining, *retry, *reset), "row {number} at {at_us}");
+    }
+}
+
+#[test]
+fn no_force_passes_the_largest_sum() {
+    let rule = rule("1s");
+    let mut world = WindowWorld::new();
+    let moment = rule.at(START_US).unwrap();
+    let mut forced = |quantity: u64| {
+        let ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Force };
+        let (limit, kind) = (5, ModelCommand::Count);
+        let call = plain(moment, limit, ask, kind);
+        call.make(&mut world.zset, &SortedLeases::default()).map(|done| done.window_count.counted())
+    };
+    assert_eq!(forced(MAX_SUM - 1), Ok(MAX_SUM - 1));
+    assert_eq!(forced(2), Err(Refused::SumTooLarge));
+    assert_eq!(forced(1), Ok(MAX_SUM));
+    assert_eq!(forced(1), Err(Refused::SumTooLarge));
+}
+
+// ---- LEAVE ----
+
+#[test]
+fn leave_keeps_a_reserve_for_others() {
+    let leaving = |quantity: i64, leave: u64| Ask { leave, ..ask(quantity) };
+    let atmost =
+        |quantity: i64, leave: u64| Ask { manner: Manner::AtMost, ..leaving(quantity, leave) };
+    table_of(
+        &rule("1s"),
+        5,
+        &[
+            (0, leaving(1, 5), 1, 5, None, 0),
+            (0, leaving(2, 3), 0, 3, None, 1_000_000),
+            (100_000, leaving(1, 3), 1, 3, Some(900_000), 900_000),
+            (100_000, atmost(9, 2), 0, 2, None, 1_000_000),
+            (200_000, atmost(9, 2), 1, 2, Some(800_000), 900_000),
+            (200_000, leaving(1, 1), 0, 1, None, 1_000_000),
+            (200_000, leaving(1, 1), 1, 1, Some(800_000), 1_000_000),
+            (200_000, leaving(0, 9), 0, 1, None, 1_000_000),
+            (200_000, ask(1), 0, 0, None, 1_000_000),
+        ],
+    );
+}
+
+#[test]
+fn a_call_that_only_its_leave_denies_is_not_counted() {
+    let rule = rule("1s");
+    for (quantity, leave, counts) in
+        [(1, 1, false), (2, 0, true), (2, 2, true), (1, 3, false), (3, 3, false)]
+    {
+        let mut world = WindowWorld::new();
+        world.call(&rule, 5, &ask(4), ModelCommand::Count);
+        world.pass(1);
+        let done = world.call(&rule, 5, &Ask { leave, ..ask(quantity) }, ModelCommand::CountDenied);
+        assert!(!done.decision.verdict.allowed());
+        assert_eq!(done.denial_counted, counts, "{quantity} LEAVE {leave}");
+        assert_eq!(done.edit.is_some(), counts);
+    }
+}
+
+// ---- Giving back ----
+
+/// Takes each of the quantities a hundredth of a second after the other, denied ones too, then gives back.
+fn given_back(text: &str, limit: u64, quantities: &[i64], amount: i64) -> WindowWorld {
+    let rule = rule(text);
+    let mut world = WindowWorld::new();
+    for quantity in quantities {
+        world.call(&rule, limit, &ask(*quantity), ModelCommand::CountDenied);
+        world.pass(10_000);
+    }
+    let before =
+        WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted();
+    let done = world.call(&rule, limit, &ask(-amount), ModelCommand::Count);
+    assert_eq!(done.decision.verdict, Verdict::taking(0));
+    assert_eq!(done.window_count.counted(), before.saturating_sub(amount.unsigned_abs()));
+    world
+}
+
+#[test]
+fn giving_back_uncounts_the_oldest_entries_and_a_part_of_the_next() {
+    for (amount, left) in [
+        (1, vec![(0, 1, 0), (10_000, 3, 0), (20_000, 1, 0)]),
+        (2, vec![(10_000, 3, 0), (20_000, 1, 0)]),
+        (3, vec![(10_000, 2, 0), (20_000, 1, 0)]),
+        (4, vec![(10_000, 1, 0), (20_000, 1, 0)]),
+        (5, vec![(20_000, 1, 0)]),
+        (6, vec![]),
+        (7, vec![]),
+        (i64::MAX, vec![]),
+    ] {
+        assert_eq!(given_back("1s", 9, &[2, 3, 1], amount).entries(), left, "{amount}");
+    }
+}
+
+#[test]
+fn giving_back_takes_denied_calls_in_their_turn() {
+    // Two are admitted, the third and the fourth denied, and each counts.
+    for (amount, left) in [
+        (1, vec![(0, 1, 0), (10_000, 1, 0), (20_000, 2, 0)]),
+        (2, vec![(10_000, 1, 0), (20_000, 2, 0)]),
+        (3, vec![(20_000, 2, 0)]),
+        (4, vec![(20_000, 1, 0)]),
+        (5, vec![]),
+    ] {
+        let world = given_back("1s", 2, &[2, 1, 2], amount);
+        assert_eq!(world.entries(), left, "{amount}");
+        assert!(world.zset.events().all(|event| event.denied == (event.newest_us > START_US)));
+    }
+}
+
+#[test]
+fn giving_back_from_a_folded_entry_leaves_its_time() {
+    // A bucket of 100 ms holds all three.
+    for (amount, left) in
+        [(1, vec![(20_000, 5, 20_000)]), (5, vec![(20_000, 1, 20_000)]), (6, vec![])]
+    {
+        assert_eq!(given_back("1s/10", 9, &[2, 3, 1], amount).entries(), left, "{amount}");
+    }
+    // Three folded, and three more beside them.
+    for (amount, left) in [
+        (2, vec![(10_000, 1, 10_000), (30_000, 3, 10_000)]),
+        (3, vec![(30_000, 3, 10_000)]),
+        (4, vec![(30_000, 2, 10_000)]),
+    ] {
+        assert_eq!(given_back("1s/50", 9, &[2, 1, 1, 2], amount).entries(), left, "{amount}");
+    }
+}
+
+#[test]
+fn giving_back_in_a_calendar_window_takes_from_its_one_entry() {
+    for (amount, left) in [(1, vec![(20_000, 5, 20_000)]), (6, vec![])] {
+        assert_eq!(given_back("1d@UTC", 9, &[2, 3, 1], amount).entries(), left, "{amount}");
+    }
+    // What the window before counted is not touched.
+    let rule = rule("1s@UTC");
+    let mut world = WindowWorld::new();
+    world.call(&rule, 9, &ask(3), ModelCommand::Count);
+    world.pass(1_000_000);
+    let done = world.call(&rule, 9, &ask(-2), ModelCommand::Count);
+    assert_eq!((done.counted, done.edit), (0, None));
+    world.call(&rule, 9, &ask(2), ModelCommand::Count);
+    world.call(&rule, 9, &ask(-5), ModelCommand::Count);
+    assert_eq!(world.entries(), [(0, 3, 0)]);
+}
+
+#[test]
+fn giving_back_counts_events_from_the_future_as_now() {
+    for (amount, left) in [
+        (1, vec![(0, 1, 0), (500_000, 4, 0)]),
+        (2, vec![(500_000, 4, 0)]),
+        (3, vec![(500_000, 3, 0)]),
+        (6, vec![]),
+        (9, vec![]),
+    ] {
+        let rule = rule("1s");
+        let mut world = WindowWorld::new();
+        world.call(&rule, 9, &ask(2), ModelCommand::Count);
+        for (at_us, quantity) in [(700_000, 3), (700_001, 1)] {
+            world.now_us = START_US + at_us;
+            world.call(&rule, 9, &ask(quantity), ModelCommand::Count);
+        }
+        world.now_us = START_US + 500_000;
+        let done = world.call(&rule, 9, &ask(-amount), ModelCommand::Count);
+        assert_eq!(
+            (done.counted, done.decision.remaining),
+            (6, 9 - (6 - amount.min(6)).unsigned_abs())
+        );
+        assert_eq!(world.entries(), left, "{amount}");
+    }
+}
+
+#[test]
+fn giving_back_where_nothing_counts_writes_nothing() {
+    let rule = rule("1s");
+    let mut world = WindowWorld::new();
+    assert_eq!(world.call(&rule, 3, &ask(-1), ModelCommand::Count).edit, None);
+    world.call(&rule, 3, &ask(3), ModelCommand::Count);
+    world.pass(1_000_000);
+    let done = world.call(&rule, 3, &ask(-1), ModelCommand::Count);
+    assert_eq!((done.edit, done.decision.remaining), (None, 3));
+    assert_eq!(world.entries(), [(0, 3, 0)]);
+    // Looking at it, as RL.WINDOW_RO does, gives nothing back either.
+    world.call(&rule, 3, &ask(2), ModelCommand::Count);
+    let done = world.call(&rule, 3, &ask(-1), ModelCommand::Look);
+    assert_eq!((done.edit, done.decision.remaining), (None, 1));
+}
+
+/// What was uncounted lies between entries that count again: sums must not pass what a key may hold.
+#[test]
+fn a_longer_period_may_count_again_what_was_uncounted() {
+    let (short, long) = (rule("1s"), rule("10s"));
+    let mut world = WindowWorld::new();
+    world.call(&short, 9, &ask(1), ModelCommand::Count);
+    world.pass(1_000_000);
+    world.call(&short, 9, &ask(5), ModelCommand::Count);
+    world.pass(1);
+    world.call(&short, 9, &ask(1), ModelCommand::Count);
+    world.call(&short, 9, &ask(-5), ModelCommand::Count);
+    assert_eq!(world.entries(), [(0, 1, 0), (1_000_001, 1, 0)]);
+    let done = world.call(&long, 9, &ask(0), ModelCommand::Count);
+    assert_eq!(done.decision.remaining, 2);
+    // They leave with the entry behind them.
+    world.now_us = START_US + 10_000_000;
+    assert_eq!(world.call(&long, 9, &ask(0), ModelCommand::Count).decision.remaining, 8);
+}
+
+// ---- Sums near the largest ----
+
+/// RL.WINDOW k 2^63-2 10ms 2^63-2 BUCKETS 1; after 25 ms two single calls; then the clock goes back by an hour.
+#[test]
+fn a_clock_that_goes_back_over_large_sums_contradicts_nothing() {
+    let folded = rule("10ms/1");
+    for (text, back_us) in [
+        ("10ms/1", -3_600_000_000),
+        ("10ms/1", -20_000),
+        ("10ms", -20_000),
+        ("1h", 0),
+        ("1h/1", 0),
+        ("1d@UTC", 0),
+    ] {
+        let mut world = WindowWorld::new();
+        let most = i64::MAX - 1;
+        let limit = MAX_SUM - 1;
+        assert!(world
+            .call(&folded, limit, &ask(most), ModelCommand::Count)
+            .decision
+            .verdict
+            .allowed());
+        world.pass(25_000);
+        for _ in 0..2 {
+            assert!(world
+                .call(&folded, limit, &ask(1), ModelCommand::Count)
+                .decision
+                .verdict
+                .allowed());
+        }
+        world.pass(back_us);
+        // Nothing is forgotten that the call can see, and all leaves in time.
+        let rule = rule(text);
+        let done = world.call(&rule, limit, &ask(1), ModelCommand::Count);
+        assert!(done.counted >= 2, "{text}");
+        let reset_us = done.decision.reset_after_us;
+        world.now_us += reset_us;
+        assert_eq!(
+            world.call(&rule, limit, &ask(0), ModelCommand::Count).decision.remaining,
+            limit
+        );
+    }
+}
+
+/// COUNTDENIED at a limit and a quantity of 2^63 - 1 beside a reservation: the sum saturates, and the wait stays right.
+#[test]
+fn denied_calls_at_the_largest_sum_are_told_a_wait_that_suffices() {
+    let rule = rule("1s");
+    let mut world = WindowWorld::new();
+    assert!(world
+        .call(&rule, MAX_SUM, &ask(1), ModelCommand::Hold(1_500))
+        .decision
+        .verdict
+        .allowed());
+    for step_us in [0, 0, 1, 400_000, 300_000, 299_999] {
+        world.pass(step_us);
+        // `call` waits as it was told, and a microsecond less.
+        let done = world.call(&rule, MAX_SUM, &ask(i64::MAX), ModelCommand::CountDenied);
+        assert!(done.denial_counted);
+        assert_eq!(done.window_count.counted(), MAX_SUM);
+    }
+}
+
+// ---- Trimming ----
+
+#[test]
+fn dead_entries_stay_few_in_busy_use() {
+    // The limit, how often a call comes, and what it asks for.
+    for (text, limit, every_us, quantity) in [
+        ("10ms", 5, 300, 1),
+        ("10ms", 40, 230, 1),
+        ("10ms", 500, 19, 1),
+        ("10ms", 1_000_000, 301, 4_000),
+        ("10ms", 1_000, 97, 7),
+        ("10ms/10", 1_000, 97, 1),
+        ("10ms/64", 100_000, 50, 30),
+    ] {
+        let rule = rule(text);
+        let mut world = WindowWorld::new();
+        let mut most = 0;
+        for _ in 0..6_000 {
+            world.pass(every_us);
+            let moment = rule.at(world.now_us).unwrap();
+            let live = world.live_entries(&rule);
+            let before = WindowCount::read(&mut world.zset, moment).unwrap().counted();
+            let done = plain_call(&mut world, &rule, limit, &ask(quantity), ModelCommand::Count);
+            if done.decision.verdict.allowed() {
+                most = most.max(world.dead_entries(&rule));
+            }
+            // Nothing that counts is dropped.
+            assert!(world.live_entries(&rule) >= live);
+            assert_eq!(done.counted, before);
+            let after = WindowCount::read(&mut world.zset, moment).unwrap().counted();
+            assert_eq!(after, before + done.decision.verdict.taken());
+        }
+        assert!(most <= MOST_DEAD, "{text} {limit}: {most} dead entries");
+    }
+}
+
+#[test]
+fn many_dead_entries_go_a_bounded_number_at_a_time() {
+    let rule = rule("10ms");
+    let mut world = WindowWorld::new();
+    for _ in 0..1_000 {
+        world.pass(1);
+        plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
+    }
+    assert_eq!(world.zset.len(), 1_000);
+    world.pass(20_000);
+    let mut left = 1_000;
+    for call in 1..=20 {
+        world.pass(1);
+        let done = plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
+        let trimmed = done.edit.unwrap().trim;
+        assert!(trimmed <= trim::MOST);
+        left -= trimmed;
+        assert_eq!(world.zset.len(), left + call);
+    }
+    assert!(left <= MOST_DEAD, "{left} dead entries");
+    // A call that takes nothing drops nothing.
+    world.pass(20_000);
+    for ask in [ask(0), ask(-1), ask(1_001)] {
+        assert_eq!(plain_call(&mut world, &rule, 1_000, &ask, ModelCommand::Count).edit, None);
+    }
+}
+
+/// Each entry is dead when the next comes.
+#[test]
+fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() {
+    let rule = rule("10ms");
+    let mut world = WindowWorld::new();
+    let call = |world: &mut WindowWorld| {
+        world.pass(20_000);
+        let done = plain_call(world, &rule, 1_000, &ask(1), ModelCommand::Count);
+        done.edit.unwrap().trim
+    };
+    let trimmed: Vec<usize> = (0..10).map(|_| call(&mut world)).collect();
+    assert_eq!(trimmed, [0, 0, 0, 0, 4, 0, 0, 0, 4, 0]);
+    // As many live entries that nothing is removed by their number alone.
+    for _ in 0..200 {
+        world.pass(1);
+        plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
+    }
+    let live = world.zset.len();
+    let mut most_dead = 0;
+    for _ in 0..100 {
+        world.pass(50);
+        plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
+        let window_count =
+            WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap();
+        most_dead = most_dead.max(world.zset.len() - window_count.counted() as usize);
+    }
+    assert!(live > trim::SMALL && most_dead < trim::ENOUGH, "{live} {most_dead}");
+}
+
+/// Dead entries whose sum leaves no room for what is counted go at once, however many they are.
+#[test]
+fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
+    let rule = rule("10ms");
+    let mut world = WindowWorld::new();
+    for _ in 0..100 {
+        world.pass(1);
+        let weight = i64::MAX / 100;
+        assert!(plain_call(&mut world, &rule, MAX_SUM, &ask(weight), ModelCommand::Count)
+            .decision
+            .verdict
+            .allowed());
+    }
+    world.pass(20_000);
+    let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count);
+    assert!(done.decision.verdict.allowed());
+    assert_eq!((done.edit.unwrap().trim, world.zset.len()), (100, 1));
+    assert_eq!(
+        WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted(),
+        MAX_SUM
+    );
+}
+
+/// The total has passed 2^64 since a huge entry died, and so has the sum of all with the one that comes.
+#[test]
+fn a_huge_event_drops_what_died_before_the_total_began_anew() {
+    let rule = rule("10ms");
+    let mut world = WindowWorld::new();
+    let dead = |total: u64, weight: u64, us: u64| {
+        let newest_us = START_US - us;
+        Event { newest_us, span_us: 0, total, weight, denied: false }
+    };
+    let small = trim::WATCHED - 1;
+    world.zset.add(&dead(0u64.wrapping_sub(1), MAX_SUM, 50_000));
+    world.zset.add(&dead(small - 1, small, 40_000));
+    // Not by a call that counts little.
+    world.pass(1);
+    assert_eq!(
+        plain_call(&mut world, &rule, MAX_SUM, &ask(1), ModelCommand::Count).edit.unwrap().trim,
+        0
+    );
+    world.pass(20_000);
+    let done = plain_call(&mut world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count);
+    assert!(done.decision.verdict.allowed());
+    assert_eq!((done.edit.unwrap().trim, world.zset.len()), (3, 1));
+}
+
+/// An entry that began before now and ended after it lost its beginning, and took another bucket's events in.
+#[test]
+fn an_entry_that_a_clock_goes_back_into_keeps_its_beginning() {
+    let rule = rule("10ms/10");
+    let mut world = WindowWorld::new();
+    for (at_us, entries) in [
+        (0, vec![(0, 1, 0)]),
+        (900, vec![(900, 2, 900)]),
+        (100, vec![(100, 3, 100)]),
+        (999, vec![(999, 4, 999)]),
+        (1_000, vec![(999, 4, 999), (1_000, 1, 0)]),
+    ] {
+        world.now_us = START_US + at_us;
+        world.call(&rule, 20, &ask(1), ModelCommand::Count);
+        assert_eq!(world.entries(), entries, "{at_us}");
+    }
+}

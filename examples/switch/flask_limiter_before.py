@@ -1,0 +1,26 @@
+"""A search that each address may use five times a minute, with Flask-Limiter.
+
+    pip install Flask-Limiter redis
+    flask --app flask_limiter_before run
+"""
+
+import os
+
+from flask import Flask, request
+from flask_limiter import Limiter
+from flask_limiter.util import get_remote_address
+
+app = Flask(__name__)
+limiter = Limiter(
+    get_remote_address,
+    app=app,
+    strategy="fixed-window",
+    storage_uri=os.environ.get("REDIS_URL", "redis://localhost:6379"),
+    headers_enabled=True,
+)
+
+
+@app.get("/search")
+@limiter.limit("5/minute")
+def search():
+    return f"found {request.args.get('q', '')}"

@@ -1,0 +1,26 @@
+"""A search that each address may use five times a minute, with redis-ratelimit.
+
+    pip install Flask redis ./clients/python
+    flask --app incr_after run
+"""
+
+import os
+
+import redis
+from flask import Flask, request
+from redis_ratelimit import Limiter, Window
+
+app = Flask(__name__)
+limiter = Limiter(redis.Redis.from_url(os.environ.get("REDIS_URL", "redis://localhost:6379")))
+WINDOW = Window(5, 60, fixed=True, start="first")
+
+
+def is_allowed(key):
+    return limiter.window(key, WINDOW).allowed
+
+
+@app.get("/search")
+def search():
+    if not is_allowed(f"search:{request.remote_addr}"):
+        return "slow down\n", 429
+    return f"found {request.args.get('q', '')}"

@@ -1,0 +1,29 @@
+"""A search that each address may use five times a minute, with slowapi.
+
+    pip install fastapi slowapi redis uvicorn
+    uvicorn slowapi_before:app
+"""
+
+import os
+
+from fastapi import FastAPI, Request, Response
+from slowapi import Limiter, _rate_limit_exceeded_handler
+from slowapi.errors import RateLimitExceeded
+from slowapi.util import get_remote_address
+
+limiter = Limiter(
+    key_func=get_remote_address,
+    strategy="moving-window",
+    storage_uri=os.environ.get("REDIS_URL", "redis://localhost:6379"),
+    headers_enabled=True,
+)
+
+app = FastAPI()
+app.state.limiter = limiter
+app.add_exception_handler(RateLimitExceeded, _rate_limit_exceeded_handler)
+
+
+@app.get("/search")
+@limiter.limit("5/minute")
+def search(request: Request, response: Response, q: str = "") -> str:
+    return f"found {q}"

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Writes the reference of the Python client, docs/python-reference.md, from its docstrings.
+
+    make reference
+
+It needs what scripts/install-clients.sh installs into target/clients/python. A public item without a docstring is an error,
+and so is a module of the client that neither MODULES nor INTERNAL names. A test of the client checks that the page is up to
+date.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "clients" / "python" / "src"
+PAGE = ROOT / "docs" / "python-reference.md"
+#: What programs import, and what of it is told where: names of a module without __all__.
+MODULES: dict[str, list[str]] = {
+    "redis_ratelimit": [],
+    "redis_ratelimit.asyncio": ["Limiter", "Local", "Reservation"],
+    "redis_ratelimit.asgi": ["RateLimitMiddleware", "client_address"],
+    "redis_ratelimit.fastapi": [],
+    "redis_ratelimit.flask": [],
+    "redis_ratelimit.django": [],
+    "redis_ratelimit.limits": [],
+}
+INTERNAL = {
+    "breaker",
+    "calls",
+    "core",
+    "headers",
+    "http",
+    "leases",
+    "libraries",
+    "limiter",
+    "local",
+    "methods",
+    "parameters",
+    "pool",
+    "replies",
+    "reservation",
+    "servers",
+}
+HEAD = """# Reference of the Python client
+
+Written by `make reference` from the docstrings of [clients/python](../clients/python). How things are used is in
+[its README](../clients/python/README.md).
+"""
+
+
+class Undocumented(Exception):
+    """A public item has no docstring."""
+
+
+def text_of(item: Any, name: str) -> str:
+    text = inspect.getdoc(item)
+    if not text:
+        raise Undocumented(f"{name} has no docstring")
+    # Code that is indented, or that stands at the end after a line that ends with a sentence, is a block.
+    lines, found, is_code = text.splitlines(), [], False
+    for line in lines:
+        if line.startswith("    ") and not is_code:
+            found.append("```python")
+            is_code = True
+        elif is_code and line and not line.startswith("    "):
+            while not found[-1]:
+                found.pop()
+            found += ["```", ""]
+            is_code = False
+        found.append(line[4:] if is_code else line)
+    return "\n".join(found + (["```"] if is_code else []))
+
+
+class Plain(str):
+    """An annotation as it stands in the source."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def annotation_of(annotation: Any) -> Any:
+    text = getattr(annotation, "__forward_arg__", annotation)
+    if isinstance(text, type) and text is not inspect.Signature.empty and not hasattr(text, "__args__"):
+        text = text.__name__
+    return Plain(text) if isinstance(text, str) else text
+
+
+def signature_of(item: Any) -> str:
+    signature = inspect.signature(item)
+    parameters = [
+        each.replace(annotation=annotation_of(each.annotation))
+        for each in signature.parameters.values()
+        if each.name not in ("self", "cls")
+    ]
+    answers = signature.empty if inspect.isclass(item) else annotation_of(signature.return_annotation)
+    return str(signature.replace(parameters=parameters, return_annotation=answers))
+
+
+def comments_of(cls: type) -> dict[str, str]:
+    """The `#:` comments above the fields of a class."""
+    lines = inspect.getsource(cls).splitlines()
+    found: dict[str, str] = {}
+    told: list[str] = []
+    for line in lines:
+        stripped = line.strip()
+        if stripped.startswith("#: "):
+            told.append(stripped[3:])
+        elif told and (name := re.match(r"(\w+)\s*(:|=)", stripped)):
+            found[name[1]] = " ".join(told)
+            told = []
+        else:
+            told = []
+    return found
+
+
+def fields_of(cls: type) -> list[str]:
+    names = [field.name for field in fields(cls)] if is_dataclass(cls) else list(getattr(cls, "_fields", ()))
+    comments: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("redis_ratelimit"):
+            comments |= comments_of(base)
+    own = [name for name in names if not name.startswith("_")]
+    return [f"- `{name}`: {comments[name]}" if name in comments else f"- `{name}`" for name in own]
+
+
+def members_of(cls: type, name: str) -> list[str]:
+    lines: list[str] = []
+    for member, value in sorted(vars(cls).items(), key=lambda each: order_of(cls, each[0])):
+        if member.startswith("_") or not (callable(value) or isinstance(value, (property, staticmethod))):
+            continue
+        if isinstance(value, property):
+            lines += [f"#### `{name}.{member}`", "", text_of(value, f"{name}.{member}"), ""]
+            continue
+        function = value.__func__ if isinstance(value, staticmethod) else value
+        prefix = "await " if inspect.iscoroutinefunction(function) else ""
+        shown = f"{prefix}{name}.{member}{signature_of(function)}"
+        lines += [
+            f"#### `{name}.{member}`",
+            "",
+            "```python",
+            shown,
+            "```",
+            "",
+            text_of(function, f"{name}.{member}"),
+            "",
+        ]
+    return lines
+
+
+def order_of(cls: type, member: str) -> int:
+    return list(vars(cls)).index(member)
+
+
+def is_made_by_programs(value: Any) -> bool:
+    """Not so are errors, and what methods of a limiter make."""
+    if inspect.isclass(value):
+        return not issubclass(value, BaseException) and "core" not in inspect.signature(value).parameters
+    return callable(value)
+
+
+def item(module: str, name: str, value: Any) -> list[str]:
+    if isinstance(value, str):
+        return []
+    lines = [f"### `{name}`", ""]
+    if is_made_by_programs(value):
+        lines += ["```python", f"{name}{signature_of(value)}", "```", ""]
+    lines += [text_of(value, f"{module}.{name}"), ""]
+    if inspect.isclass(value):
+        lines += [*fields_of(value), ""] if fields_of(value) else []
+        lines += [] if issubclass(value, BaseException) else members_of(value, name)
+    return lines
+
+
+def page() -> str:
+    files = {path.stem for path in (SOURCE / "redis_ratelimit").glob("*.py")} - {"__init__"}
+    told = {module.partition(".")[2] for module in MODULES} - {""}
+    if files != told | INTERNAL:
+        raise Undocumented(f"modules that are neither told nor internal, or are not there: {files ^ (told | INTERNAL)}")
+    parts = [HEAD]
+    for module, names in MODULES.items():
+        imported = importlib.import_module(module)
+        public = names or [name for name in imported.__all__ if not name.startswith("__")]
+        parts.append(f"## {module}\n")
+        parts.append(text_of_module(imported) + "\n")
+        for name in public:
+            parts += item(module, name, getattr(imported, name))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
+
+
+def text_of_module(module: Any) -> str:
+    """The docstring of a module; after its first paragraph code may stand without an indentation."""
+    text = inspect.getdoc(module)
+    if not text:
+        raise Undocumented(f"{module.__name__} has no docstring")
+    found = []
+    for paragraph in text.split("\n\n"):
+        is_code = False
+        try:
+            ast.parse(paragraph)
+            is_code = bool(re.search(r"[=@(]", paragraph))
+        except SyntaxError:
+            # What a decorator stands above, without its body.
+            is_code = paragraph.startswith("@")
+        found.append(f"```python\n{paragraph}\n```" if is_code else paragraph)
+    return "\n\n".join(found).replace("```\n\n```python\n", "\n")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(SOURCE))
+    PAGE.write_text(page(), "utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")

@@ -1,0 +1,157 @@
+//! A call of the server, as the commands see it.
+
+use crate::attempt::new_id;
+use crate::blocking;
+use crate::environment::ServerEnvironment;
+use crate::redis::call::Call;
+use crate::redis::clock;
+use crate::redis::context::Context;
+use crate::redis::slots::{spread, Spread};
+use crate::state::{inspect, window, KeyContext, ServerKey};
+use crate::{observe, policies, stats};
+use commands::call::{ServerCall, Words};
+use commands::error::Error;
+use commands::inspect::KeyContents;
+use commands::policies::{PolicyRow, PolicyVerdict};
+use engine::heavy::Heavy;
+use engine::judge::Mode;
+use engine::memory::HeldReservation;
+use engine::request::Request;
+use engine::reservation::Id;
+use engine::settle::Applied;
+use std::ops::Range;
+
+impl<'a> Words<'a> for Call<'a> {
+    #[inline]
+    fn len(&self) -> usize {
+        Call::len(self)
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> Option<&'a [u8]> {
+        self.argument(at)
+    }
+}
+
+impl<'a> ServerCall<'a> for Call<'a> {
+    type Environment = ServerEnvironment;
+    type Sink = Context<'a>;
+    type Key = KeyContext<'a>;
+    type Store = ServerKey<'a>;
+
+    #[inline]
+    fn environment(&self) -> ServerEnvironment {
+        ServerEnvironment
+    }
+
+    #[inline]
+    fn sink(&self) -> Context<'a> {
+        self.context()
+    }
+
+    #[inline]
+    fn now_us(&self) -> u64 {
+        clock::command_time_us()
+    }
+
+    #[inline]
+    fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
+        Some(KeyContext { ctx: self.context(), name: self.key_at(at)?, now_us })
+    }
+
+    fn check_keys(&self, keys: Range<usize>) -> Result<(), Error> {
+        match spread(self, keys) {
+            Spread::None => Ok(()),
+            Spread::Slots => Err(Error::CrossSlot),
+            Spread::Nodes => Err(Error::TryAgain),
+        }
+    }
+
+    #[inline]
+    fn store(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a> {
+        ServerKey::in_mode(key, mode)
+    }
+
+    fn new_id(&self) -> Id {
+        new_id()
+    }
+
+    fn release(&self, key: KeyContext<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
+        window::release(key, ids)
+    }
+
+    fn held(&self, key: KeyContext<'a>) -> Result<Vec<HeldReservation>, Error> {
+        window::held(key)
+    }
+
+    fn contents(&self, key: KeyContext<'a>) -> Result<KeyContents, Error> {
+        inspect::contents(key)
+    }
+
+    #[inline]
+    fn wake(&self, key: KeyContext<'a>) {
+        blocking::wake_key(key);
+    }
+
+    #[inline]
+    fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
+        blocking::is_barred(key, leave)
+    }
+
+    #[inline]
+    fn is_waiting(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
+        blocking::is_waiting(key, id)
+    }
+
+    fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
+        blocking::waiting_on(key)
+    }
+
+    fn may_block(&self) -> bool {
+        self.context().may_block()
+    }
+
+    fn join(
+        &self,
+        key: KeyContext<'a>,
+        request: &Request,
+        block_ms: u64,
+        wait_us: Option<u64>,
+    ) -> Result<(), Error> {
+        blocking::join(self, key, request, block_ms, wait_us)
+    }
+
+    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
+        policies::count(id, ended);
+    }
+
+    #[inline]
+    fn note_denial(&self, key: KeyContext<'a>) {
+        observe::note_denial(key);
+    }
+
+    #[inline]
+    fn count_lapsed(&self, number: usize) {
+        stats::count_lapsed(number);
+    }
+
+    fn count_settled(&self, how: Applied, number: u64) {
+        match how {
+            Applied::NotHeld => {}
+            Applied::Released => stats::RELEASED.add(number),
+            Applied::Counted => stats::APPLIED.add(number),
+        }
+    }
+
+    fn policies(&self) -> Vec<PolicyRow> {
+        policies::list()
+    }
+
+    fn most_denied(&self, most: usize) -> Vec<Heavy> {
+        observe::most_denied(clock::command_time_us(), most)
+    }
+
+    fn forget_denied(&self) {
+        observe::forget_top();
+    }
+}

@@ -1,0 +1,502 @@
+//! The commands as the server knows them: what is derived from the rows of their table, and the way from the server's
+//! call to a command's code and back.
+
+use crate::blocking;
+use crate::redis::call::{entry, Call, CommandNumber, Commands, Entry};
+use crate::redis::context::Context;
+use crate::redis::declaration::{Access, Argument, Declaration, Description, Keys};
+use crate::redis::guard::warn;
+use crate::stats::{CommandStats, BY_COMMAND};
+use commands::call::{run, CallResult};
+use commands::error::Error;
+use commands::options::{Known, OptionRow, OptionValue};
+use commands::reply;
+use commands::table::{CommandRow, Nature, Positional, COMMANDS};
+use std::ffi::{CStr, CString};
+use std::panic::Location;
+
+/// The table, as the server calls into it.
+pub struct CommandTable;
+
+impl Commands for CommandTable {
+    // Into each entry, where the command's number is known.
+    #[inline(always)]
+    fn run(call: &Call) {
+        let Some(command) = find(call.command()) else { return };
+        if command.keys().answer(call) {
+            return;
+        }
+        let result = run(command.row.command, command.row.options, call);
+        finish(call.context(), command, result);
+    }
+
+    fn panicked(call: &Call) {
+        let Some(command) = find(call.command()) else { return };
+        // The guard has logged it.
+        end(call.context(), command, Err(Error::internal()));
+    }
+}
+
+/// A row of the table, as the server knows it.
+#[derive(Clone, Copy)]
+struct ServerCommand {
+    row: &'static CommandRow,
+    /// How its calls ended.
+    stats: &'static CommandStats,
+}
+
+#[inline(always)]
+fn find(CommandNumber(number): CommandNumber) -> Option<ServerCommand> {
+    let (row, stats) = (COMMANDS.get(number)?, BY_COMMAND.get(number)?);
+    Some(ServerCommand { row, stats })
+}
+
+/// All commands with their entries.
+fn all() -> impl Iterator<Item = (ServerCommand, Entry)> {
+    let commands = COMMANDS.iter().zip(&BY_COMMAND);
+    commands.map(|(row, stats)| ServerCommand { row, stats }).zip(ENTRIES)
+}
+
+/// Counts the end of a call, and replies its error if it has one. A bug of ours is logged.
+fn finish(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
+    if let Err(Error::Internal(at)) = result {
+        log_internal(ctx, command, at);
+    }
+    end(ctx, command, result);
+}
+
+fn log_internal(ctx: Context, command: ServerCommand, at: &Location) {
+    let name = command.row.name.to_string_lossy();
+    let line = format!("redis-ratelimit: internal error in {name} at {at}, please report it");
+    if let Ok(line) = CString::new(line) {
+        warn(Some(ctx), &line);
+    }
+}
+
+/// Counts the end of a call, and replies its error if it has one.
+fn end(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
+    command.stats.count(&result);
+    match result {
+        Ok(_) => {}
+        Err(Error::Arity) => ctx.reply_wrong_arity(),
+        Err(error) => ctx.reply_error(error.text().as_bytes()),
+    }
+}
+
+/// Replies to a call that waited.
+pub fn answer_waiter(ctx: Context, ticket: u64) {
+    // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
+    let Some((number, outcome)) = blocking::answer(ctx, ticket) else { return };
+    let Some(command) = find(number) else { return };
+    finish(ctx, command, outcome.map(|answer| reply::answer(&ctx, &answer)));
+}
+
+/// One C function for each row of the table.
+const ENTRIES: [Entry; COMMANDS.len()] = [
+    entry::<CommandTable, 0>,
+    entry::<CommandTable, 1>,
+    entry::<CommandTable, 2>,
+    entry::<CommandTable, 3>,
+    entry::<CommandTable, 4>,
+    entry::<CommandTable, 5>,
+    entry::<CommandTable, 6>,
+    entry::<CommandTable, 7>,
+    entry::<CommandTable, 8>,
+    entry::<CommandTable, 9>,
+    entry::<CommandTable, 10>,
+    entry::<CommandTable, 11>,
+    entry::<CommandTable, 12>,
+    entry::<CommandTable, 13>,
+    entry::<CommandTable, 14>,
+    entry::<CommandTable, 15>,
+];
+
+/// Registers all commands but those on demand; in the ACL category, too, if the server has added it.
+pub fn register(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
+    let commands = all();
+    for (command, entry) in commands.filter(|(one, _)| one.row.nature != Nature::TakesOnDemand) {
+        command.register(ctx, entry, category)?;
+    }
+    Ok(())
+}
+
+/// Registers the commands on demand.
+pub fn register_on_demand(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
+    let commands = all();
+    for (command, entry) in commands.filter(|(one, _)| one.row.nature == Nature::TakesOnDemand) {
+        command.register(ctx, entry, category)?;
+    }
+    Ok(())
+}
+
+impl ServerCommand {
+    /// Where its keys are, and what it does with them.
+    #[inline(always)]
+    fn keys(self) -> Keys {
+        match self.row.nature {
+            Nature::Takes | Nature::Settles | Nature::TakesOnDemand => Keys::First(Access::Update),
+            Nature::Looks | Nature::Lists => Keys::First(Access::Read),
+            Nature::TakesSeveral => Keys::Counted(Access::Update),
+            Nature::LooksSeveral => Keys::Counted(Access::Read),
+            Nature::Shows => Keys::None,
+        }
+    }
+
+    /// Registers the command. A name that the server or another module has already is logged and left out.
+    fn register(self, ctx: Context, entry: Entry, category: Option<&CStr>) -> Result<(), String> {
+        let (row, keys) = (self.row, self.keys());
+        let name = row.name.to_string_lossy();
+        let create = |flags: &str| Declaration::create(ctx, row.name, entry, flags, keys);
+        let flags = self.flags();
+        // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
+        let created = create(flags).or_else(|| create(&flags.replace(" blocking", "")));
+        let Some(created) = created else {
+            let line = format!(
+                "redis-ratelimit: the server refused the command {name}, which another module may have; it is left out"
+            );
+            if let Ok(line) = CString::new(line) {
+                warn(Some(ctx), &line);
+            }
+            return Ok(());
+        };
+        let description = Description {
+            summary: row.summary,
+            complexity: row.complexity,
+            since: c"0.1.0",
+            arity: row.arity(),
+            keys,
+            arguments: self.arguments(),
+        };
+        if !created.describe(&description) {
+            return Err(format!("the server refused the description of {name}"));
+        }
+        created.categorize(&self.categories(category));
+        Ok(())
+    }
+
+    /// Flags as RedisModule_CreateCommand spells them.
+    fn flags(self) -> &'static str {
+        match self.row.nature {
+            Nature::Takes => "write deny-oom fast blocking",
+            // Without deny-oom: giving back must work when memory is short.
+            Nature::Settles => "write fast",
+            Nature::Looks => "readonly fast",
+            Nature::TakesSeveral => "write deny-oom",
+            Nature::Lists | Nature::LooksSeveral => "readonly",
+            Nature::Shows => "readonly admin",
+            Nature::TakesOnDemand => "write deny-oom fast",
+        }
+    }
+
+    /// ACL categories, with those that the server would give a command of its own by its flags: `@read`, `@slow` and so on.
+    fn categories(self, own: Option<&CStr>) -> String {
+        let categories = match self.row.nature {
+            Nature::Takes => "write fast blocking",
+            Nature::Settles => "write fast",
+            Nature::Looks => "read fast",
+            Nature::TakesSeveral => "write slow",
+            Nature::Lists | Nature::LooksSeveral => "read slow",
+            Nature::Shows => return "admin dangerous slow".into(),
+            Nature::TakesOnDemand => "write fast",
+        };
+        match own {
+            Some(own) => format!("{categories} {}", own.to_string_lossy()),
+            None => categories.into(),
+        }
+    }
+
+    /// All arguments after the name, as COMMAND DOCS shows them.
+    fn arguments(self) -> Vec<Argument> {
+        let keys = match self.keys() {
+            Keys::None => vec![],
+            Keys::First(_) => vec![Argument::Key],
+            Keys::Counted(_) => {
+                vec![Argument::Integer(c"numkeys"), Argument::Multiple(Box::new(Argument::Key))]
+            }
+        };
+        let positional = self.row.positional.iter().flat_map(positional);
+        keys.into_iter().chain(positional).chain(options(self.row.options)).collect()
+    }
+}
+
+/// What COMMAND DOCS shows of an argument.
+fn positional(argument: &Positional) -> Vec<Argument> {
+    vec![match argument {
+        Positional::Integer(name) => Argument::Integer(name),
+        Positional::Text(name) => Argument::Text(name),
+        Positional::OptionalInteger(name) => optional(Argument::Integer(name)),
+        Positional::Texts(name) => Argument::Multiple(Box::new(Argument::Text(name))),
+        Positional::Limit(numbers) => {
+            let numbers = numbers.iter().flat_map(positional).collect();
+            let choices = vec![Argument::Group(c"numbers", numbers), Argument::Text(c"policy")];
+            Argument::OneOf(c"rate-or-window", choices)
+        }
+        Positional::Joined(word, name) => {
+            let joined = vec![optional(Argument::Flag(word)), Argument::Text(name)];
+            let more = Argument::Multiple(Box::new(Argument::Group(c"more", joined)));
+            return vec![Argument::Text(name), optional(more)];
+        }
+    }]
+}
+
+fn optional(argument: Argument) -> Argument {
+    Argument::Optional(Box::new(argument))
+}
+
+/// The options of a command in the order of their table. Neighbours that exclude each other are one argument, and so
+/// are an option and those that need it.
+fn options(known: Known) -> Vec<Argument> {
+    let mut choices: Vec<Vec<&OptionRow>> = Vec::new();
+    for row in known.rows().filter(|row| row.needs.is_empty()) {
+        match choices.last_mut() {
+            Some(choice) if choice.iter().all(|other| row.clashes_with(other)) => choice.push(row),
+            _ => choices.push(vec![row]),
+        }
+    }
+    let one = |choice: Vec<&OptionRow>| {
+        let first = choice.first()?;
+        let name = first.choice.unwrap_or(first.token);
+        let mut arguments: Vec<_> = choice.into_iter().map(|row| group(row, known)).collect();
+        match arguments.len() {
+            0 | 1 => arguments.pop().map(optional),
+            _ => Some(optional(Argument::OneOf(name, arguments))),
+        }
+    };
+    choices.into_iter().filter_map(one).collect()
+}
+
+/// An option, and those of `known` that need it.
+fn group(row: &OptionRow, known: Known) -> Argument {
+    let needing = known.rows().filter(|other| other.needs == row.option);
+    let needing: Vec<_> = needing.map(|other| optional(option(other))).collect();
+    match row.group.filter(|_| !needing.is_empty()) {
+        Some(name) => Argument::Group(name, [vec![option(row)], needing].concat()),
+        None => option(row),
+    }
+}
+
+fn option(row: &OptionRow) -> Argument {
+    let value = match row.value {
+        None => return Argument::Flag(row.token),
+        Some(OptionValue::Integer { name, .. }) => Argument::Integer(name),
+        // A length of time with a unit is no integer.
+        Some(
+            OptionValue::Duration { name, .. }
+            | OptionValue::Start { name }
+            | OptionValue::Zone { name }
+            | OptionValue::Word { name, .. },
+        ) => Argument::Text(name),
+    };
+    Argument::Valued(row.token, Box::new(value))
+}
+
+/// The entry of the command of this name.
+#[cfg(test)]
+pub fn entry_of(name: &str) -> Entry {
+    let named = |row: &CommandRow| row.name.to_bytes() == name.as_bytes();
+    ENTRIES[COMMANDS.iter().position(named).unwrap()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::declaration::Access;
+    use crate::redis::fake::{FakeServer, ReplyElement};
+
+    const NOW_US: i64 = 1_700_000_000_000_000;
+
+    /// The place of RL.HELD in the table, which an entry has as a constant.
+    const HELD: usize = 9;
+
+    fn row_of(name: &CStr) -> ServerCommand {
+        all().map(|(command, _)| command).find(|command| command.row.name == name).unwrap()
+    }
+
+    #[test]
+    fn the_place_of_rl_held_is_the_one_that_the_tests_use() {
+        assert_eq!(COMMANDS[HELD].name, c"rl.held");
+    }
+
+    /// Panics in each call, and then replies as the module does.
+    struct Panics;
+
+    impl Commands for Panics {
+        fn run(_: &Call) {
+            panic!("as a bug would");
+        }
+
+        fn panicked(call: &Call) {
+            CommandTable::panicked(call);
+        }
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_and_a_line_in_the_log() {
+        let mut server = FakeServer::at(NOW_US);
+        let errors = || row_of(c"rl.held").stats.errors.get();
+        let before = errors();
+        let ((), replies) = server.call(entry::<Panics, HELD>, &["RL.HELD", "k"], |call| call());
+        let text = Error::internal().text();
+        let text = std::str::from_utf8(text.as_bytes()).unwrap();
+        assert_eq!(replies, [ReplyElement::Error(text.into())]);
+        assert_eq!(server.log().len(), 1);
+        assert_eq!(errors(), before + 1);
+        // The next call is answered as ever.
+        let ((), replies) = server.call(entry_of("rl.held"), &["RL.HELD", "k"], |call| call());
+        assert_eq!(replies, [ReplyElement::Array(0)]);
+    }
+
+    /// Fails in each call as a bug would that is noticed.
+    struct Fails;
+
+    impl Commands for Fails {
+        fn run(call: &Call) {
+            finish(call.context(), row_of(c"rl.held"), Err(Error::internal()));
+        }
+
+        fn panicked(_: &Call) {}
+    }
+
+    #[test]
+    fn a_bug_that_is_noticed_is_logged_with_its_place() {
+        let mut server = FakeServer::at(NOW_US);
+        let ((), replies) = server.call(entry::<Fails, HELD>, &["RL.HELD", "k"], |call| call());
+        let told = "ERR internal error of redis-ratelimit, see the server's log";
+        assert_eq!(replies, [ReplyElement::Error(told.into())]);
+        let [line] = server.log().try_into().unwrap();
+        assert!(line.starts_with("redis-ratelimit: internal error in rl.held at src/"), "{line}");
+        assert!(line.contains("registration.rs:"), "{line}");
+    }
+
+    /// Is called as the timer is.
+    struct Fires;
+
+    impl Commands for Fires {
+        fn run(call: &Call) {
+            blocking::fired(call.context());
+        }
+
+        fn panicked(_: &Call) {}
+    }
+
+    #[test]
+    fn a_key_that_the_server_has_in_use_is_not_written_and_its_line_waits_on() {
+        let mut server = FakeServer::at(NOW_US);
+        let throttle = entry_of("rl.throttle");
+        let words = ["RL.THROTTLE", "in use", "0", "1", "60"];
+        let told = |reply: &[ReplyElement]| reply.get(1).cloned();
+        let call =
+            |server: &mut FakeServer, words: &[&str]| server.call(throttle, words, |call| call()).1;
+        // Its time is past by the clock that the timer goes by.
+        let fire = |server: &mut FakeServer| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            server.call(entry::<Fires, 0>, &["fire"], |call| call());
+            server.unblocked()
+        };
+        assert_eq!(told(&call(&mut server, &words)), Some(ReplyElement::Integer(0)));
+        let before = server.get("in use");
+        let waits = [&words[..], &["1", "BLOCK", "3600000"]].concat();
+        assert_eq!(call(&mut server, &waits), []);
+        server.use_keys(true);
+        for _ in 0..3 {
+            assert_eq!(fire(&mut server), 0);
+        }
+        let text = "TRYAGAIN the server does not let the key be written just now: call again";
+        assert_eq!(call(&mut server, &words), [ReplyElement::Error(text.into())]);
+        assert_eq!((server.get("in use"), server.unblocked()), (before, 0));
+        server.use_keys(false);
+        assert_eq!(fire(&mut server), 1);
+    }
+
+    #[test]
+    fn calls_are_counted_once_as_allowed_denied_or_errors() {
+        let mut server = FakeServer::at(NOW_US);
+        let stats = &row_of(c"rl.window").stats;
+        let counts = || [stats.allowed.get(), stats.denied.get(), stats.errors.get()];
+        let before = counts();
+        let window = entry_of("rl.window");
+        let mut call = |words: &str| {
+            let words: Vec<_> = words.split(' ').collect();
+            server.call(window, &words, |call| call()).1
+        };
+        let integers = |values: [i64; 5]| {
+            [ReplyElement::Array(5)]
+                .into_iter()
+                .chain(values.map(ReplyElement::Integer))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(call("RL.WINDOW k 1 60"), integers([0, 1, 0, -1, 60]));
+        assert_eq!(call("RL.WINDOW k 1 60"), integers([1, 1, 0, 60, 60]));
+        assert_eq!(call("RL.WINDOW k 1"), [ReplyElement::WrongArity]);
+        assert!(matches!(call("RL.WINDOW k 1 x").as_slice(), [ReplyElement::Error(_)]));
+        let after = counts();
+        assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), [1, 1, 2]);
+    }
+
+    /// A command over several keys.
+    struct Several;
+
+    impl Commands for Several {
+        fn run(call: &Call) {
+            if !Keys::Counted(Access::Update).answer(call) {
+                call.context().reply_nil();
+            }
+        }
+
+        fn panicked(_: &Call) {}
+    }
+
+    #[test]
+    fn a_command_over_counted_keys_tells_where_they_are() {
+        for (words, keys) in [
+            (&["C", "2", "a", "b", "c"][..], &[2, 3][..]),
+            (&["C", "1", "a"], &[2]),
+            (&["C", "3", "a", "b"], &[]),
+            (&["C", "-1", "a"], &[]),
+            (&["C", "x", "a"], &[]),
+            (&["C", "18446744073709551615", "a"], &[]),
+            (&["C"], &[]),
+        ] {
+            let mut server = FakeServer::at(NOW_US);
+            assert_eq!(
+                server.call(entry::<Several, 0>, words, |call| call()).1,
+                [ReplyElement::Nil]
+            );
+            server.ask_for_keys();
+            assert_eq!(server.call(entry::<Several, 0>, words, |call| call()).1, []);
+            let told = server.key_positions();
+            assert_eq!(told.iter().map(|key| key.0).collect::<Vec<_>>(), keys, "{words:?}");
+            assert!(told.iter().all(|key| key.1 != 0));
+        }
+    }
+
+    #[test]
+    fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
+        let known =
+            Known::BUCKETS | Known::FIXED | Known::FROM | Known::TZ | Known::BLOCK | Known::MS;
+        let shown = options(known);
+        let [Argument::Optional(window), Argument::Optional(block), Argument::Optional(ms)] =
+            shown.as_slice()
+        else {
+            panic!("{shown:?}")
+        };
+        let Argument::OneOf(_, choices) = &**window else { panic!("{window:?}") };
+        assert!(matches!(
+            choices.as_slice(),
+            [Argument::Valued(..), Argument::Group(_, group)] if group.len() == 3
+        ));
+        assert!(matches!(**block, Argument::Valued(..)) && matches!(**ms, Argument::Flag(_)));
+    }
+
+    #[test]
+    fn each_choice_of_options_has_a_name() {
+        for command in &COMMANDS {
+            for argument in options(command.options) {
+                let Argument::Optional(argument) = argument else { panic!("{argument:?}") };
+                let Argument::OneOf(name, _) = *argument else { continue };
+                let is_name = |byte: &u8| byte.is_ascii_lowercase();
+                assert!(name.to_bytes().iter().all(is_name), "{:?}: {name:?}", command.name);
+            }
+        }
+    }
+}

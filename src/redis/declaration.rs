@@ -1,0 +1,363 @@
+//! Registering commands, and what COMMAND INFO, COMMAND DOCS and ACLs are told of them.
+
+use super::api::{api, optional};
+use super::call::{Call, Entry};
+use super::context::Context;
+use super::server::asks_for_keys_on_main_thread;
+use redis_module::raw;
+use std::ffi::{c_int, CStr, CString};
+use std::ptr::{null, null_mut};
+
+const OK: c_int = raw::REDISMODULE_OK as c_int;
+
+/// What a command does with its keys, for key specs and ACL rules such as `%R~`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only reads them.
+    Read,
+    /// Reads and may change them.
+    Update,
+}
+
+/// Where the keys are among a command's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Nowhere.
+    None,
+    /// The first argument is the only key.
+    First(Access),
+    /// The first argument is the number of the keys that follow it.
+    Counted(Access),
+}
+
+impl Access {
+    fn flags(self) -> u32 {
+        match self {
+            Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+            Access::Update => {
+                raw::REDISMODULE_CMD_KEY_RW
+                    | raw::REDISMODULE_CMD_KEY_ACCESS
+                    | raw::REDISMODULE_CMD_KEY_UPDATE
+            }
+        }
+    }
+}
+
+impl Keys {
+    /// The flag of a command whose keys the server has to ask the module for. Where the server cannot look for them by
+    /// key specs (6.2), or looks only for what [`Keys::range`] says when it routes (7.x, 8.0), that is the way to have
+    /// all keys in one slot and on this node. Servers that would ask in other threads are not told to.
+    fn flag(self) -> Option<&'static str> {
+        match self {
+            Keys::Counted(_) if asks_for_keys_on_main_thread() => Some("getkeys-api"),
+            Keys::Counted(_) | Keys::First(_) | Keys::None => None,
+        }
+    }
+
+    /// The first key, the last key and the step between keys, as servers before 7.0 ask. 0 is nowhere, or nowhere fixed.
+    fn range(self) -> [c_int; 3] {
+        match self {
+            Keys::None => [0, 0, 0],
+            Keys::First(_) => [1, 1, 1],
+            Keys::Counted(_) if self.flag().is_some() => [0, 0, 0],
+            // The first of them, which is enough to find the node.
+            Keys::Counted(_) => [2, 2, 1],
+        }
+    }
+
+    /// Where the keys are, as servers from 7.0 on ask. The first spec is what ACLs and COMMAND GETKEYS go by.
+    fn specs(self) -> Vec<raw::RedisModuleCommandKeySpec> {
+        match self {
+            Keys::None => vec![],
+            Keys::First(access) => vec![one_key(1, access.flags())],
+            Keys::Counted(access) if self.flag().is_some() => vec![counted_keys(access)],
+            // Clusters route, and CLIENT TRACKING remembers, by ranges alone. As it is no key, it is none for ACLs.
+            Keys::Counted(access) => {
+                let no_key = access.flags() | raw::REDISMODULE_CMD_KEY_NOT_KEY;
+                vec![counted_keys(access), one_key(2, no_key)]
+            }
+        }
+    }
+
+    /// Answers a server that only asks where the keys of `call` are; whether it did.
+    #[inline]
+    pub fn answer(self, call: &Call) -> bool {
+        match self {
+            Keys::Counted(access) if call.asks_for_keys() => {
+                tell_counted_keys(call, access);
+                true
+            }
+            Keys::Counted(_) | Keys::First(_) | Keys::None => false,
+        }
+    }
+}
+
+/// A key spec that finds nothing yet, from argument `at` on.
+fn spec_from(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
+    // SAFETY: all zero is how the header initialises this structure; it holds integers, pointers and unions of both.
+    let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
+    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    spec.bs.index.pos = at;
+    spec.flags = u64::from(flags);
+    spec
+}
+
+/// Argument `at` is a key.
+fn one_key(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
+    let mut spec = spec_from(at, flags);
+    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    spec.fk.range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+        lastkey: 0,
+        keystep: 1,
+        limit: 0,
+    };
+    spec
+}
+
+/// Argument 1 is the number of the keys that follow it.
+fn counted_keys(access: Access) -> raw::RedisModuleCommandKeySpec {
+    let mut spec = spec_from(1, access.flags());
+    spec.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+    spec.fk.keynum = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+        keynumidx: 0,
+        firstkey: 1,
+        keystep: 1,
+    };
+    spec
+}
+
+fn tell_counted_keys(call: &Call, access: Access) {
+    let count = call.argument(1).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+    let last = count.and_then(|count: usize| count.checked_add(1)).unwrap_or(0);
+    // Without all its keys the call is an error, and has none.
+    if last < call.len() {
+        let flags = c_int::try_from(access.flags()).unwrap_or(0);
+        (2..=last).filter_map(|at| c_int::try_from(at).ok()).for_each(|at| {
+            call.key_is_at(at, flags);
+        });
+    }
+}
+
+/// An argument as COMMAND DOCS shows it.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    /// The key.
+    Key,
+    /// A number.
+    Integer(&'static CStr),
+    /// Any text.
+    Text(&'static CStr),
+    /// A bare word, such as `MS`.
+    Flag(&'static CStr),
+    /// A word and a value, such as `LEASE ms`.
+    Valued(&'static CStr, Box<Argument>),
+    /// One of several.
+    OneOf(&'static CStr, Vec<Argument>),
+    /// Several in a row.
+    Group(&'static CStr, Vec<Argument>),
+    /// One that may be left out.
+    Optional(Box<Argument>),
+    /// One that may be repeated.
+    Multiple(Box<Argument>),
+}
+
+/// A command that is registered.
+pub struct Declaration<'c> {
+    ctx: Context<'c>,
+    name: &'static CStr,
+}
+
+/// What COMMAND INFO and COMMAND DOCS say of a command.
+pub struct Description {
+    /// One sentence.
+    pub summary: &'static CStr,
+    /// What a call costs.
+    pub complexity: &'static CStr,
+    /// The version that the command came with.
+    pub since: &'static CStr,
+    /// Arguments with the name: exactly so many, or at least so many if below 0.
+    pub arity: c_int,
+    /// Where the keys are.
+    pub keys: Keys,
+    /// All arguments after the name.
+    pub arguments: Vec<Argument>,
+}
+
+impl<'c> Declaration<'c> {
+    /// Registers a command; `None` if the server refuses it. `flags` are words as RedisModule_CreateCommand spells
+    /// them.
+    pub fn create(
+        ctx: Context<'c>,
+        name: &'static CStr,
+        entry: Entry,
+        flags: &str,
+        keys: Keys,
+    ) -> Option<Declaration<'c>> {
+        let flags: Vec<_> = [flags].into_iter().chain(keys.flag()).collect();
+        let flags = CString::new(flags.join(" ")).ok()?;
+        let [first, last, step] = keys.range();
+        // SAFETY: the texts end in NUL and are copied; the entry lives as long as the module.
+        let status = unsafe {
+            api!(RedisModule_CreateCommand(
+                ctx.raw(),
+                name.as_ptr(),
+                Some(entry),
+                flags.as_ptr(),
+                first,
+                last,
+                step,
+            ))
+        };
+        (status == OK).then_some(Declaration { ctx, name })
+    }
+
+    /// Tells the server what to say of the command, from 7.0 on; false if the server refuses it.
+    pub fn describe(&self, description: &Description) -> bool {
+        let Some(set) = optional!(RedisModule_SetCommandInfo) else { return true };
+        let Some(command) = self.handle() else { return false };
+        let mut keys = description.keys.specs();
+        // SAFETY: all zero ends the list of key specs.
+        keys.push(unsafe { std::mem::zeroed() });
+        let mut arguments = RawArguments::of(&description.arguments);
+        let info = raw::RedisModuleCommandInfo {
+            version: &VERSION,
+            summary: description.summary.as_ptr(),
+            complexity: description.complexity.as_ptr(),
+            since: description.since.as_ptr(),
+            history: null_mut(),
+            tips: null(),
+            arity: description.arity,
+            key_specs: keys.as_mut_ptr(),
+            args: arguments.raw.as_mut_ptr(),
+        };
+        // SAFETY: the command is live. The structures are the ones of the version that we name, and the server
+        // copies them before this returns.
+        unsafe { set(command, &info) == OK }
+    }
+
+    /// Puts the command into these ACL categories, where the server has such a function (7.2).
+    pub fn categorize(&self, categories: &str) {
+        let Some(set) = optional!(RedisModule_SetCommandACLCategories) else { return };
+        if let (Some(command), Ok(categories)) = (self.handle(), CString::new(categories)) {
+            // SAFETY: the command is live; the text ends in NUL and is copied.
+            unsafe { set(command, categories.as_ptr()) };
+        }
+    }
+
+    fn handle(&self) -> Option<*mut raw::RedisModuleCommand> {
+        let get = optional!(RedisModule_GetCommand)?;
+        // SAFETY: the context is live; the name ends in NUL.
+        let command = unsafe { get(self.ctx.raw(), self.name.as_ptr()) };
+        (!command.is_null()).then_some(command)
+    }
+}
+
+/// Adds an ACL category; false where the server cannot, or has no way to put commands into it.
+pub fn add_category(ctx: Context, name: &CStr) -> bool {
+    let (Some(add), Some(_)) =
+        (optional!(RedisModule_AddACLCategory), optional!(RedisModule_SetCommandACLCategories))
+    else {
+        return false;
+    };
+    // SAFETY: the context is live; the name is copied.
+    unsafe { add(ctx.raw(), name.as_ptr()) == OK }
+}
+
+static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
+    version: 1,
+    sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+    sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+    sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
+};
+
+/// A zero-terminated array of arguments, and what its elements point to.
+struct RawArguments {
+    raw: Vec<raw::RedisModuleCommandArg>,
+    nested: Vec<RawArguments>,
+    names: Vec<CString>,
+}
+
+impl RawArguments {
+    fn of(arguments: &[Argument]) -> RawArguments {
+        let mut all = RawArguments { raw: Vec::new(), nested: Vec::new(), names: Vec::new() };
+        for argument in arguments {
+            let raw = all.convert(argument);
+            all.raw.push(raw);
+        }
+        all.raw.push(empty());
+        all
+    }
+
+    fn convert(&mut self, argument: &Argument) -> raw::RedisModuleCommandArg {
+        use raw::{
+            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK as BLOCK,
+            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER as INTEGER,
+            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY as KEY,
+            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF as ONE_OF,
+            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN as PURE_TOKEN,
+            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING as STRING,
+        };
+        let named = |name: &CStr, kind| raw::RedisModuleCommandArg {
+            name: name.as_ptr(),
+            type_: kind,
+            ..empty()
+        };
+        match argument {
+            Argument::Key => raw::RedisModuleCommandArg { key_spec_index: 0, ..named(c"key", KEY) },
+            Argument::Integer(name) => named(name, INTEGER),
+            Argument::Text(name) => named(name, STRING),
+            Argument::Flag(token) => {
+                let name = CString::new(token.to_bytes().to_ascii_lowercase()).unwrap_or_default();
+                let arg = raw::RedisModuleCommandArg {
+                    token: token.as_ptr(),
+                    ..named(&name, PURE_TOKEN)
+                };
+                // The bytes stay where they are when the CString moves.
+                self.names.push(name);
+                arg
+            }
+            Argument::Valued(token, value) => {
+                raw::RedisModuleCommandArg { token: token.as_ptr(), ..self.convert(value) }
+            }
+            Argument::OneOf(name, choices) => {
+                raw::RedisModuleCommandArg { subargs: self.nest(choices), ..named(name, ONE_OF) }
+            }
+            Argument::Group(name, parts) => {
+                raw::RedisModuleCommandArg { subargs: self.nest(parts), ..named(name, BLOCK) }
+            }
+            Argument::Optional(argument) => {
+                let mut arg = self.convert(argument);
+                arg.flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
+                arg
+            }
+            Argument::Multiple(argument) => {
+                let mut arg = self.convert(argument);
+                arg.flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE as c_int;
+                arg
+            }
+        }
+    }
+
+    fn nest(&mut self, arguments: &[Argument]) -> *mut raw::RedisModuleCommandArg {
+        let mut nested = RawArguments::of(arguments);
+        // The elements stay where they are when the Vec moves.
+        let start = nested.raw.as_mut_ptr();
+        self.nested.push(nested);
+        start
+    }
+}
+
+fn empty() -> raw::RedisModuleCommandArg {
+    raw::RedisModuleCommandArg {
+        name: null(),
+        type_: 0,
+        key_spec_index: -1,
+        token: null(),
+        summary: null(),
+        since: null(),
+        flags: 0,
+        deprecated_since: null(),
+        subargs: null_mut(),
+        display_text: null(),
+    }
+}

@@ -1,0 +1,200 @@
+//! Every command by the clients that people use: one by one, pipelined, in a transaction, from a script, waiting; over
+//! RESP2 and RESP3. The cases are in tests/clients/cases.json, the same for all. `make test-clients` runs all of it;
+//! without what it installs, the rest is skipped by name.
+
+#[path = "../clients/cases.rs"]
+mod cases;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use cases::{calls, calls_from_scripts, check};
+use serde_json::{json, Value as Json};
+use support::redis::{cmd, pipe, Client, Cmd, Connection, RedisError};
+use support::*;
+
+/// As docs/commands.md.
+const NOW_US: i64 = 1_795_238_388_000_000;
+
+/// A server whose clock stands still, for the cases, and one that lives by real time, for what waits.
+fn servers() -> [Server; 2] {
+    let held = Server::builder().clock(true).start();
+    held.clock().set_us(NOW_US);
+    [held, Server::start()]
+}
+
+/// Gives the servers' ports to a program that checks its client by itself.
+fn pass(command: &mut Command) {
+    let servers = servers();
+    command.args(servers.iter().map(|server| server.port().to_string()));
+    print!("{}", run(command));
+}
+
+#[test]
+fn redis_py_runs_every_command_and_waits() {
+    Language::Python.script("tests/clients/redis_py.py").iter_mut().for_each(pass);
+}
+
+#[test]
+fn redis_py_with_asyncio_runs_every_command_and_waits() {
+    Language::Python.script("tests/clients/redis_py_asyncio.py").iter_mut().for_each(pass);
+}
+
+#[test]
+fn node_redis_runs_every_command_and_waits() {
+    Language::Node.script("tests/clients/node_redis.mjs").iter_mut().for_each(pass);
+}
+
+#[test]
+fn ioredis_runs_every_command_and_waits() {
+    Language::Node.script("tests/clients/ioredis.mjs").iter_mut().for_each(pass);
+}
+
+#[test]
+fn cluster_clients_of_node_and_python_find_the_node_of_each_key() {
+    let scripts = [
+        Language::Node.script("tests/clients/cluster.mjs"),
+        Language::Python.script("tests/clients/cluster.py"),
+    ];
+    if scripts.iter().all(Option::is_none) {
+        return;
+    }
+    let cluster = Cluster::of(3, 0);
+    for mut script in scripts.into_iter().flatten() {
+        print!("{}", run(script.arg(cluster.node(0).port().to_string())));
+    }
+}
+
+/// They are a crate of their own: what they depend on is more than all other tests do.
+#[test]
+fn fred_and_redis_rs_with_tokio_run_every_command_and_wait() {
+    if !all_clients() {
+        return skip("fred, redis-rs with tokio", "not built");
+    }
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/rust/Cargo.toml");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["run", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
+    cargo.arg("--target-dir").arg(clients_dir().join("cargo")).arg("--");
+    pass(&mut cargo);
+}
+
+/// A crate that was written for redis-cell, a crate of its own as well.
+#[test]
+fn a_client_of_redis_cell_understands_cl_throttle() {
+    if !all_clients() {
+        return skip("redis-cell-rs", "not built");
+    }
+    let crate_dir = "tests/clients/redis_cell/Cargo.toml";
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(crate_dir);
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["run", "--quiet", "--locked", "--manifest-path"]).arg(manifest);
+    cargo.arg("--target-dir").arg(clients_dir().join("cargo")).arg("--");
+    let (server, _conn) = Server::builder().module_args(["cl-throttle", "yes"]).held();
+    print!("{}", run(cargo.arg(server.port().to_string())));
+}
+
+/// A reply as the cases have it.
+fn as_json(reply: Result<Value, RedisError>) -> Json {
+    match reply {
+        Ok(Value::Nil) => Json::Null,
+        Ok(Value::Int(number)) => json!(number),
+        Ok(Value::Array(values)) => values.into_iter().map(|value| as_json(Ok(value))).collect(),
+        Ok(Value::ServerError(error)) => json!({"error": error_line(&Value::ServerError(error))}),
+        Ok(other) => json!(text(&other)),
+        Err(error) => match (error.code(), error.detail()) {
+            (Some(code), Some(detail)) => json!({"error": format!("{code} {detail}")}),
+            _ => json!({"error": error.to_string()}),
+        },
+    }
+}
+
+fn command(words: &[String]) -> Cmd {
+    let mut command = cmd(&words[0]);
+    command.arg(&words[1..]);
+    command
+}
+
+/// redis-rs, which this repository's tests depend on anyway, without an executor.
+#[test]
+fn redis_rs_runs_every_command() {
+    let server = Server::builder().clock(true).start();
+    server.clock().set_us(NOW_US);
+    for protocol in ["resp2", "resp3"] {
+        let url = format!("{}?protocol={protocol}", server.url());
+        let mut conn = Client::open(url).unwrap().get_connection().unwrap();
+        let one_by_one = |conn: &mut Connection, calls: Vec<Vec<String>>| -> Vec<Json> {
+            calls.iter().map(|words| as_json(command(words).query(conn))).collect()
+        };
+        let at_once = |conn: &mut Connection, atomic: bool| -> Vec<Json> {
+            let mut pipe = pipe();
+            calls().iter().for_each(|words| {
+                pipe.add_command(command(words));
+            });
+            if atomic {
+                pipe.atomic();
+            }
+            let replies: Vec<Value> = pipe.ignore_errors().query(conn).unwrap();
+            replies.into_iter().map(|reply| as_json(Ok(reply))).collect()
+        };
+        for mode in ["plain", "pipelined", "in a transaction", "from a script"] {
+            cmd("FLUSHALL").exec(&mut conn).unwrap();
+            let replies = match mode {
+                "plain" => one_by_one(&mut conn, calls()),
+                "pipelined" => at_once(&mut conn, false),
+                "in a transaction" => at_once(&mut conn, true),
+                _ => one_by_one(&mut conn, calls_from_scripts()),
+            };
+            check(&format!("{protocol} {mode}"), &replies);
+        }
+    }
+}
+
+#[test]
+fn redis_rs_waits() {
+    let server = Server::start();
+    for protocol in ["resp2", "resp3"] {
+        let client = Client::open(format!("{}?protocol={protocol}", server.url())).unwrap();
+        let mut conn = client.get_connection().unwrap();
+        let connect = || client.get_connection().unwrap();
+        let call = |conn: &mut Connection, line: &str| {
+            let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            as_json(command(&words).query(conn))
+        };
+        cmd("FLUSHALL").exec(&mut conn).unwrap();
+
+        // Granted when its turn comes.
+        let reply = at_least(100, || {
+            call(&mut conn, "RL.THROTTLE mail 0 10 1");
+            call(&mut conn, "RL.THROTTLE mail 0 10 1 BLOCK 60000")
+        });
+        assert_eq!(reply[0], 0, "{reply}");
+
+        // Denied when its time is up.
+        assert_eq!(call(&mut conn, "RL.ACQUIRE job 1 0 ID first")[5], "first");
+        let reply = at_least(200, || call(&mut conn, "RL.ACQUIRE job 1 0 BLOCK 200"));
+        assert_eq!((&reply[0], &reply[5]), (&json!(2), &Json::Null));
+
+        // Granted as soon as somebody gives back.
+        let mut own = connect();
+        let second =
+            thread::spawn(move || call(&mut own, "RL.ACQUIRE job 1 0 ID second BLOCK 60000"));
+        let waiting = |count: &str| {
+            let is = || server.info("ratelimit_waiting").as_deref() == Some(count);
+            eventually(Duration::from_secs(20), is);
+        };
+        waiting("1");
+        assert_eq!(call(&mut conn, "RL.RELEASE job first"), 1);
+        assert_eq!(second.join().unwrap()[5], "second");
+
+        // The client is the first to lose patience. When it hangs up it takes nothing.
+        let mut hasty = connect();
+        hasty.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let reply = at_least(200, || call(&mut hasty, "RL.ACQUIRE job 1 0 BLOCK 60000"));
+        assert!(reply.is_object(), "{reply}");
+        drop(hasty);
+        waiting("0");
+        assert_eq!(call(&mut conn, "RL.RELEASE job second"), 1);
+        assert_eq!(call(&mut conn, "RL.HELD job"), json!([]));
+    }
+}

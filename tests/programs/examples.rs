@@ -1,0 +1,593 @@
+//! The programs in examples/ do what they say. Those in Python and Node need what `make test-clients` installs, and are
+//! skipped by name without it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::*;
+
+const NOW_US: i64 = 1_795_238_388_000_000;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn held() -> Server {
+    let server = Server::builder().clock(true).start();
+    server.clock().set_us(NOW_US);
+    server
+}
+
+#[test]
+fn each_is_short_and_begins_with_how_to_run_it() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if !path.is_file() {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.lines().count() < 100, "{name}");
+        let head: String = text.lines().take(9).collect();
+        let run = name.strip_suffix(".rs").map(|example| format!("cargo run --example {example}"));
+        assert!(head.contains(&run.unwrap_or(format!("examples/{name}"))), "{name}");
+        names.push(name);
+    }
+    names.sort();
+    let all = ["crawler.py", "llm_caller.mjs", "login.py", "shaper.rs", "web.py", "worker.py"];
+    assert_eq!(names, all, "each has a test here");
+}
+
+/// What the web handler answers: the status, and headers and body in lower case.
+fn get(port: u16) -> (u16, String) {
+    get_with(port, "")
+}
+
+/// The same, with header lines in the request.
+fn get_with(port: u16, headers: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(format!("GET / HTTP/1.0\r\n{headers}\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    (answer[9..12].parse().unwrap(), answer.to_lowercase())
+}
+
+/// The web handler, and the port that it listens on.
+fn start_web(server: &Server) -> Option<(Running, u16)> {
+    let mut web = Language::Python.script("examples/web.py")?;
+    web.env("REDIS_URL", server.url()).env("PORT", "0").stdout(Stdio::piped());
+    let mut web = Running::start(web.stderr(Stdio::null()));
+    let mut lines = BufReader::new(web.0.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    // It must not stop because nobody reads what it prints.
+    thread::spawn(move || lines.for_each(drop));
+    Some((web, first.trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap()))
+}
+
+/// How many calls a flood has.
+const FLOOD: usize = 400;
+
+/// Many requests at once: how many were answered with each status.
+fn flood(port: u16) -> BTreeMap<u16, usize> {
+    let answers: Vec<_> = (0..FLOOD).map(|_| thread::spawn(move || get(port).0)).collect();
+    let mut statuses = BTreeMap::new();
+    for answer in answers {
+        *statuses.entry(answer.join().unwrap()).or_default() += 1;
+    }
+    statuses
+}
+
+/// Whether exactly ten of a flood passed. On a busy machine some may be refused because they waited for too long, with
+/// the status of trouble instead of 429.
+#[track_caller]
+fn assert_ten_pass(statuses: &BTreeMap<u16, usize>, trouble: u16, what: &str) {
+    assert_eq!(statuses[&200], 10, "{what}: {statuses:?}");
+    let refused: usize = [429, trouble].iter().filter_map(|status| statuses.get(status)).sum();
+    assert!(statuses[&429] > 0 && refused == FLOOD - 10, "{what}: {statuses:?}");
+}
+
+#[test]
+fn web_lets_no_more_than_the_limit_through_in_a_flood() {
+    // Where the machine itself stands still for half a second, Redis cannot be reached in time.
+    unless_stalled(Duration::from_millis(200), || {
+        let server = held();
+        let Some((_web, port)) = start_web(&server) else { return };
+        assert_ten_pass(&flood(port), 503, "web.py");
+    });
+}
+
+#[test]
+fn web_refuses_what_its_connections_cannot_carry_while_redis_hangs() {
+    let server = held();
+    let Some((_web, port)) = start_web(&server) else { return };
+    // 50 at a time wait for half a second each, and the others for a connection, for two seconds at most.
+    let paused = server.pid();
+    assert!(Command::new("kill").args(["-STOP", &paused.to_string()]).status().unwrap().success());
+    let statuses = flood(port);
+    assert!(Command::new("kill").args(["-CONT", &paused.to_string()]).status().unwrap().success());
+    assert!(statuses.keys().all(|status| [200, 503].contains(status)), "{statuses:?}");
+    assert!(statuses.contains_key(&200) && statuses.contains_key(&503), "{statuses:?}");
+    // It limits again as soon as Redis goes on.
+    let (_, head) = get(port);
+    assert!(head.contains("ratelimit-limit: 10\r\n"), "{head}");
+}
+
+#[test]
+fn web_refuses_everybody_when_redis_answers_an_error() {
+    let server = held();
+    let Some((_web, port)) = start_web(&server) else { return };
+    server.conn().cmd("LPUSH web:{visitors}:127.0.0.1 x");
+    let (status, head) = get(port);
+    assert!(status == 503 && head.contains("retry-after: 1\r\n"), "{head}");
+}
+
+#[test]
+fn web_answers_429_with_retry_after_and_the_ratelimit_headers() {
+    let mut server = held();
+    let Some((_web, port)) = start_web(&server) else { return };
+    for left in (0..10).rev() {
+        let (status, head) = get(port);
+        let reset = 2 * (10 - left);
+        assert_eq!(status, 200);
+        for line in [
+            "ratelimit-limit: 10\r\n".to_owned(),
+            format!("ratelimit-remaining: {left}\r\n"),
+            format!("ratelimit-reset: {reset}\r\n"),
+        ] {
+            assert!(head.contains(&line), "{line:?} in {head}");
+        }
+        assert!(!head.contains("retry-after"), "{head}");
+    }
+    let (status, head) = get(port);
+    assert!(status == 429 && head.contains("retry-after: 2\r\n"), "{head}");
+    assert!(head.contains("ratelimit-remaining: 0\r\n"), "{head}");
+    server.clock().advance_ms(1_999);
+    assert_eq!(get(port).0, 429);
+    server.clock().advance_ms(1);
+    assert_eq!(get(port).0, 200);
+    // Without Redis everybody is let through.
+    server.stop(Stop::Kill);
+    let (status, head) = get(port);
+    assert!(status == 200 && !head.contains("ratelimit"), "{head}");
+}
+
+#[test]
+fn web_tells_of_the_limit_that_decides_and_counts_in_none_what_one_of_them_denies() {
+    let server = held();
+    let Some((_web, port)) = start_web(&server) else { return };
+    let mut conn = server.conn();
+    let acme = |headers: &str| get_with(port, &format!("X-Api-Key: acme-1\r\n{headers}"));
+    // Other addresses have left the tenant three in this minute.
+    conn.cmd("RL.WINDOW web:{acme}:minute 200 1min 197");
+    for left in [2, 1, 0] {
+        let (status, head) = acme("");
+        assert_eq!(status, 200);
+        for line in [
+            "ratelimit-limit: 200\r\n".to_owned(),
+            format!("ratelimit-remaining: {left}\r\n"),
+            "ratelimit-reset: 60\r\n".to_owned(),
+        ] {
+            assert!(head.contains(&line), "{line:?} in {head}");
+        }
+    }
+    let (status, head) = acme("");
+    assert!(status == 429 && head.contains("retry-after: 60\r\n"), "{head}");
+    assert!(head.ends_with("slow down: 200 in a minute\n"), "{head}");
+    // The address and the day know nothing of the request that the minute denied.
+    assert_eq!(conn.ints("RL.THROTTLE_RO web:{acme}:127.0.0.1 9 30 1min")[2], 7);
+    assert_eq!(conn.ints("RL.WINDOW_RO web:{acme}:day 5000 1d FIXED")[2], 4_997);
+    // Another tenant and the visitors have limits of their own.
+    for headers in ["X-Api-Key: zebra-1\r\n", "X-Api-Key: guessed\r\n", ""] {
+        let (status, head) = get_with(port, headers);
+        assert!(status == 200 && head.contains("ratelimit-limit: 10\r\n"), "{head}");
+    }
+    // A minute later the day is the limit that decides.
+    server.clock().advance_ms(60_000);
+    conn.cmd("RL.WINDOW web:{acme}:day 5000 1d 4997 FIXED");
+    let (status, head) = acme("");
+    assert_eq!(status, 429);
+    assert!(head.contains("ratelimit-limit: 5000\r\n"), "{head}");
+    assert!(head.ends_with("slow down: 5000 a day\n"), "{head}");
+    // NOW_US is 05:19:48 UTC, and a minute has passed.
+    let midnight = 86_400 - (5 * 3_600 + 19 * 60 + 48) - 60;
+    assert!(head.contains(&format!("retry-after: {midnight}\r\n")), "{head}");
+}
+
+/// Writes a program of docs/recipes.md to target/clients, and answers how to start it.
+fn recipe(language: Language, fence: &str, name: &str) -> Option<Command> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/recipes.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, program) = page.split_once(&format!("```{fence}\n")).unwrap();
+    let (program, rest) = program.split_once("```\n").unwrap();
+    assert!(!rest.contains(&format!("```{fence}\n")), "there are two, and which is {name}?");
+    let folder = clients_dir().join("recipes");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(name), program).unwrap();
+    match language {
+        Language::Python => language.script(folder.join(name).to_str().unwrap()),
+        Language::Node => language.script(&format!("recipes/{name}")),
+    }
+}
+
+#[test]
+fn the_recipes_of_fastapi_and_express_let_ten_of_a_flood_through() {
+    // A request that had to wait too long is answered as the client library says.
+    for (language, fence, name, trouble) in [
+        (Language::Python, "python", "fastapi_app.py", 503),
+        (Language::Node, "js", "express_app.mjs", 500),
+    ] {
+        let Some(mut program) = recipe(language, fence, name) else { continue };
+        let mut server = held();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        program.env("REDIS_URL", server.url()).env("PORT", port.to_string());
+        let _running = Running::start(program.stdout(Stdio::null()).stderr(Stdio::null()));
+        eventually(PATIENCE, || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        assert_ten_pass(&flood(port), trouble, name);
+        let (_, head) = get(port);
+        assert!(head.contains("retry-after: 60\r\n"), "{name}: {head}");
+        // An error of Redis lets nobody through.
+        server.clock().advance_ms(60_000);
+        server.conn().cmd("FLUSHALL");
+        for kind in ["fastapi", "express"] {
+            server.conn().cmd(format!("SET {kind}:127.0.0.1 x"));
+        }
+        assert_eq!(get(port).0, 500, "{name}");
+        server.stop(Stop::Kill);
+        assert_eq!(get(port).0, 500, "{name}");
+    }
+}
+
+#[test]
+fn login_counts_denied_tries_so_that_hammering_keeps_the_door_shut() {
+    let Some(mut login) = Language::Python.script("examples/login.py") else { return };
+    let server = held();
+    login.env("REDIS_URL", server.url()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut login = Running::start(&mut login);
+    let mut stdin = login.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(login.0.stdout.take().unwrap()).lines();
+    let mut try_it = |password: &str| {
+        writeln!(stdin, "alice {password}").unwrap();
+        lines.next().unwrap().unwrap()
+    };
+    for left in (0..5).rev() {
+        assert_eq!(try_it("guess"), format!("wrong: {left} tries left"));
+    }
+    assert_eq!(try_it("wonderland"), "locked: try again in 900 s");
+    // One try a minute keeps it shut, long after the five tries that shut it have left the window.
+    for minute in 1..=30 {
+        server.clock().advance_ms(60_000);
+        let answer = try_it("wonderland");
+        assert!(answer.starts_with("locked: "), "{answer} after {minute} minutes");
+    }
+    server.clock().advance_ms(15 * 60_000);
+    assert_eq!(try_it("guess"), "wrong: 4 tries left");
+    assert_eq!(try_it("wonderland"), "welcome, alice");
+    assert_eq!(try_it("guess"), "wrong: 4 tries left");
+}
+
+#[test]
+fn login_looks_at_no_more_passwords_than_the_limit_in_a_flood() {
+    let Some(mut flood) = Language::Python.script("tests/clients/flood.py") else { return };
+    let server = held();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let answers = run(flood.arg(examples).env("REDIS_URL", server.url()));
+    let count = |begin: &str| answers.lines().filter(|line| line.starts_with(begin)).count();
+    assert_eq!((count("wrong: "), count("locked: ")), (5, FLOOD - 5), "{answers}");
+}
+
+#[test]
+fn login_lets_nobody_in_while_redis_does_not_answer() {
+    let Some(mut login) = Language::Python.script("examples/login.py") else { return };
+    let mut server = held();
+    login.env("REDIS_URL", server.url()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut login = Running::start(login.stderr(Stdio::null()));
+    let mut stdin = login.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(login.0.stdout.take().unwrap()).lines();
+    writeln!(stdin, "alice guess").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "wrong: 4 tries left");
+    server.stop(Stop::Kill);
+    writeln!(stdin, "alice wonderland").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "try again later");
+}
+
+#[test]
+fn workers_run_two_of_many_jobs_at_a_time() {
+    let Some(mut worker) = Language::Python.script("examples/worker.py") else { return };
+    let server = Server::start();
+    let jobs: Vec<_> = (0..FLOOD).map(|job| job.to_string()).collect();
+    let lines = run(worker.args(&jobs).env("REDIS_URL", server.url()).env("JOB_SECONDS", "0.001"));
+    let (mut now, mut done) = (0, 0);
+    for line in lines.lines() {
+        if line.ends_with(" begins") {
+            now += 1;
+        } else {
+            assert!(line.ends_with(" ends"), "{line}");
+            (now, done) = (now - 1, done + 1);
+        }
+        assert!((0..=2).contains(&now), "{lines}");
+    }
+    assert_eq!((now, done), (0, FLOOD));
+}
+
+/// Runs a program to its end, which must be an error that names what is missing; returns what it printed before.
+fn fails_without_the_module(program: &mut Command) -> String {
+    let output = program.stdin(Stdio::null()).output().unwrap();
+    let [printed, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    assert!(!output.status.success(), "{program:?} printed {printed}");
+    assert!(error.to_lowercase().contains("unknown command"), "{program:?}: {error}");
+    printed
+}
+
+#[test]
+fn without_the_module_each_ends_with_an_error_and_lets_nobody_through() {
+    let server = Server::builder().module(false).start();
+    let programs: [(_, _, &[&str]); 5] = [
+        (Language::Python, "examples/web.py", &[]),
+        (Language::Python, "examples/login.py", &[]),
+        (Language::Python, "examples/worker.py", &["job"]),
+        (Language::Python, "examples/crawler.py", &["http://127.0.0.1:1/"]),
+        (Language::Node, "examples/llm_caller.mjs", &["Why is the sky blue?"]),
+    ];
+    let mut ran = vec![shaper(&server, &["anna"])];
+    for (language, path, args) in programs {
+        let Some(mut program) = language.script(path) else { continue };
+        program.args(args).env("REDIS_URL", server.url()).env("PORT", "0");
+        // Nobody answers there: a call of the model would be another error.
+        program.env("LLM_URL", "http://127.0.0.1:1/v1");
+        ran.push(program);
+    }
+    for mut program in ran {
+        assert_eq!(fails_without_the_module(&mut program), "", "{program:?}");
+    }
+}
+
+#[test]
+fn workers_run_two_jobs_at_a_time_and_survive_one_that_dies() {
+    let Some(_) = Language::Python.script("examples/worker.py") else { return };
+    let server = Server::start();
+    let mut conn = server.conn();
+    let worker = |jobs: &[&str], seconds: &str| {
+        let mut worker = Language::Python.script("examples/worker.py").unwrap();
+        worker.args(jobs).env("REDIS_URL", server.url()).env("JOB_SECONDS", seconds);
+        worker
+    };
+    // One is killed while it holds both places.
+    let mut dying = Running::start(worker(&["a", "b"], "1000").stdout(Stdio::null()));
+    eventually(PATIENCE, || held_count(&mut conn) == 2);
+    let first = thread::spawn({
+        let mut worker = worker(&["c", "d", "e"], "0.3");
+        move || run(&mut worker)
+    });
+    let second = thread::spawn({
+        let mut worker = worker(&["f", "g"], "0.3");
+        move || run(&mut worker)
+    });
+    // The leases are renewed: for longer than a lease nobody else gets a place.
+    eventually(PATIENCE, || server.info("ratelimit_waiting").as_deref() == Some("5"));
+    let Value::Array(before) = conn.cmd("RL.HELD jobs") else { panic!() };
+    thread::sleep(Duration::from_millis(2_500));
+    let Value::Array(after) = conn.cmd("RL.HELD jobs") else { panic!() };
+    let id = |held: &Value| match held {
+        Value::Array(held) => text(&held[0]),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(before.iter().map(id).collect::<Vec<_>>(), after.iter().map(id).collect::<Vec<_>>());
+    dying.kill();
+    let mut most = 0;
+    eventually(PATIENCE, || {
+        most = most.max(held_count(&mut conn));
+        first.is_finished() && second.is_finished()
+    });
+    assert_eq!(most, 2);
+    let mut lines = format!("{}{}", first.join().unwrap(), second.join().unwrap());
+    for job in ["c", "d", "e", "f", "g"] {
+        for what in ["begins", "ends"] {
+            let line = format!("{job} {what}\n");
+            assert!(lines.contains(&line), "{line}");
+            lines = lines.replacen(&line, "", 1);
+        }
+    }
+    assert_eq!((lines.as_str(), held_count(&mut conn)), ("", 0));
+}
+
+fn held_count(conn: &mut Conn) -> usize {
+    match conn.cmd("RL.HELD jobs") {
+        Value::Array(held) => held.len(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A model that answers these statuses in turn, having used 300 tokens each time.
+fn model(statuses: &'static [u16]) -> String {
+    model_after(statuses, || {})
+}
+
+/// The same, but it first does something each time.
+fn model_after(statuses: &'static [u16], mut first: impl FnMut() + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for status in statuses {
+            let mut stream = BufReader::new(listener.accept().unwrap().0);
+            let (mut line, mut length) = (String::new(), 0);
+            while stream.read_line(&mut line).unwrap() > 2 {
+                let header = line.to_lowercase();
+                if let Some(value) = header.strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            stream.read_exact(&mut vec![0; length]).unwrap();
+            first();
+            let body = r#"{"choices": [{"message": {"content": "blue"}}], "usage": {"total_tokens": 300}}"#;
+            let length = body.len();
+            let head =
+                format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {length}");
+            stream.get_mut().write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+        }
+    });
+    url
+}
+
+#[test]
+fn llm_caller_counts_what_was_used_and_nothing_for_a_call_that_fails() {
+    let Some(mut caller) = Language::Node.script("examples/llm_caller.mjs") else { return };
+    let server = Server::start();
+    let mut conn = server.conn();
+    caller.env("REDIS_URL", server.url()).env("LLM_MODEL", "test");
+    let remaining = |conn: &mut Conn| conn.ints("RL.WINDOW_RO {llm}:tokens 10000 1min")[2];
+    let requests = |conn: &mut Conn| conn.ints("RL.WINDOW_RO {llm}:requests 60 1min")[2];
+
+    // Two that succeed.
+    let prompts = ["Why is the sky blue?", "And the sea?"];
+    let output_of_two =
+        "blue\n(300 tokens of 1010 reserved)\nblue\n(300 tokens of 1006 reserved)\n";
+    assert_eq!(run(caller.env("LLM_URL", model(&[200, 200])).args(prompts)), output_of_two);
+    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 600, 58));
+    // One that fails.
+    let output = caller.env("LLM_URL", model(&[503])).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error == "the model answered 503\n", "{error}");
+    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 600, 58));
+    // One that asks again until somebody else settles for less, and one until there is a place.
+    conn.cmd("RL.ACQUIRE {llm}:tokens 10000 1min 9000 LEASE 600000 ID other");
+    conn.cmd("RL.ACQUIRE {llm}:calls 4 0 4 LEASE 600000 ID others");
+    let waiting = thread::spawn(move || run(caller.env("LLM_URL", model(&[200, 200]))));
+    let denied_more = |server: &Server, than: u64| {
+        let denied = || server.info("ratelimit_all_denied").unwrap().parse::<u64>().unwrap();
+        eventually(PATIENCE, || denied() > than);
+        denied()
+    };
+    let denied = denied_more(&server, 0);
+    assert_eq!(conn.int("RL.APPLY {llm}:tokens other 10"), 1);
+    denied_more(&server, denied + 1);
+    // Nothing is counted of a call that is denied.
+    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 610, 58));
+    assert_eq!(conn.int("RL.RELEASE {llm}:calls others"), 1);
+    assert_eq!(waiting.join().unwrap(), output_of_two);
+    assert_eq!((remaining(&mut conn), requests(&mut conn)), (10_000 - 1_210, 56));
+    assert!(conn.held("{llm}:calls").is_empty() && conn.held("{llm}:tokens").is_empty());
+}
+
+#[test]
+fn llm_caller_tells_what_it_could_not_count() {
+    let Some(mut caller) = Language::Node.script("examples/llm_caller.mjs") else { return };
+    let server = Server::start();
+    let mut conn = server.conn();
+    caller.env("REDIS_URL", server.url()).env("LLM_MODEL", "test").arg("Why is the sky blue?");
+    // The reservation is gone before the model answers, as if its lease had ended.
+    caller.env("LLM_URL", model_after(&[200], move || drop(conn.cmd("DEL {llm}:tokens"))));
+    let output = caller.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && error.ends_with(": 300 tokens are not counted\n"),
+        "{error}"
+    );
+}
+
+/// The shaper with these addresses.
+fn shaper(server: &Server, addresses: &[&str]) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["run", "--quiet", "--locked", "--example", "shaper", "--"]).args(addresses);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).env("REDIS_URL", server.url());
+    cargo
+}
+
+#[test]
+fn shaper_lets_mails_out_evenly() {
+    let server = Server::start();
+    let output = run(&mut shaper(&server, &["anna", "bert", "carl", "dora", "emil"]));
+    // "0.000 s: to anna"
+    let (times, names): (Vec<f64>, Vec<&str>) = output
+        .lines()
+        .map(|line| {
+            let (time, name) = line.split_once(" s: to ").unwrap();
+            (time.trim().parse::<f64>().unwrap(), name)
+        })
+        .unzip();
+    assert_eq!(names, ["anna", "bert", "carl", "dora", "emil"]);
+    for (turn, time) in (0..).zip(&times) {
+        let due = 0.1 * f64::from(turn);
+        assert!(*time > due - 0.001, "{output}");
+    }
+}
+
+/// A host that answers every request with five bytes, and its address.
+fn host() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let mut line = String::new();
+            while stream.read_line(&mut line).unwrap() > 2 {
+                line.clear();
+            }
+            let answer = b"HTTP/1.1 200 x\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello";
+            stream.get_mut().write_all(answer).unwrap();
+        }
+    });
+    address
+}
+
+#[test]
+fn crawlers_take_turns_at_each_host_and_sleep_as_long_as_they_are_told() {
+    let Some(_) = Language::Python.script("examples/crawler.py") else { return };
+    // The server's clock stands still, so each turn is told its distance from the first.
+    let server = held();
+    let (one, other) = (host(), host());
+    let crawl = |urls: Vec<String>| {
+        let mut crawler = Language::Python.script("examples/crawler.py").unwrap();
+        crawler.args(urls).env("REDIS_URL", server.url()).env("PAUSE", "300ms");
+        thread::spawn(move || run(&mut crawler))
+    };
+    let url = |host: &str, page: usize| format!("http://{host}/{page}");
+    let begin = Instant::now();
+    let crawlers = [
+        crawl((0..4).map(|page| url(&one, page)).collect()),
+        crawl((4..6).map(|page| url(&one, page)).chain([url(&other, 0), url(&other, 1)]).collect()),
+    ];
+    let output: String = crawlers.into_iter().map(|crawler| crawler.join().unwrap()).collect();
+    let took = begin.elapsed();
+    let sleeps = |host: &str| {
+        let mut sleeps: Vec<u64> = output
+            .lines()
+            .filter(|line| line.starts_with(&format!("http://{host}/")))
+            .map(|line| {
+                let (_, slept) = line.split_once(": 5 bytes after ").unwrap();
+                slept.strip_suffix(" ms").unwrap().parse().unwrap()
+            })
+            .collect();
+        sleeps.sort_unstable();
+        sleeps
+    };
+    assert_eq!(sleeps(&one), [0, 300, 600, 900, 1_200, 1_500], "{output}");
+    assert_eq!(sleeps(&other), [0, 300], "{output}");
+    assert!((Duration::from_millis(1_500)..PATIENCE).contains(&took), "{took:?}");
+}
+
+#[test]
+fn crawlers_ask_again_when_the_turns_of_a_minute_are_taken() {
+    let Some(mut crawler) = Language::Python.script("examples/crawler.py") else { return };
+    let server = held();
+    let host = host();
+    // The next turn is 60.5 seconds away.
+    let book = format!("RL.THROTTLE crawl:{host} 0 2 1s 1 AHEAD 2min");
+    (0..121).for_each(|_| assert_eq!(server.conn().ints(&book)[0], 0));
+    crawler.arg(format!("http://{host}/")).env("REDIS_URL", server.url()).env("PAUSE", "500ms");
+    let mut crawler = Running::start(crawler.stdout(Stdio::null()));
+    let counts = |field: &str| server.info(field).unwrap().parse::<u64>().unwrap();
+    // It is told to ask again half a second later, and does, but the server's clock stands still.
+    eventually(PATIENCE, || counts("ratelimit_throttle_denied") >= 2);
+    assert_eq!(counts("ratelimit_throttle_allowed"), 121);
+    server.clock().advance_ms(500);
+    eventually(PATIENCE, || counts("ratelimit_throttle_allowed") == 122);
+    // The turn is a minute away, so nothing has been fetched yet.
+    assert!(crawler.0.try_wait().unwrap().is_none());
+}

@@ -1,0 +1,240 @@
+//! The clients in clients/: their types hold, they send what clients/cases.json says, and they work on a real server and
+//! a real cluster. `make test-clients` runs all of it; without what it installs, the rest is skipped by name.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use support::*;
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// Where a client's tools are installed; none, which is said, if they are not.
+fn installed(client: &str, mark: &str) -> Option<PathBuf> {
+    let folder = clients_dir().join(client);
+    if folder.join(mark).exists() {
+        return Some(folder);
+    }
+    skip(&format!("clients/{client}"), "not installed in target/clients: make test-clients");
+    None
+}
+
+/// Runs a client's tests on a server and a cluster of their own. What they skip is said on the terminal.
+#[track_caller]
+fn on_servers(command: &mut Command) {
+    let server = Server::start();
+    let cluster = Cluster::of(3, 0);
+    command.env("RATELIMIT_PORT", server.port().to_string());
+    command.env("RATELIMIT_CLUSTER_PORT", cluster.node(0).port().to_string());
+    let output = run(command);
+    for line in output.lines().filter(|line| line.starts_with("skipped ")) {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+    print!("{output}");
+}
+
+fn python(tools: &Path, program: &str) -> Command {
+    let mut command = Command::new(tools.join("bin").join(program));
+    command.current_dir(sources().join("python"));
+    command.env("PYTHONPATH", "src").env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+#[test]
+fn the_types_of_the_python_client_hold() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    let cache = clients_dir().join("mypy");
+    run(python(&tools, "mypy").arg("--cache-dir").arg(cache));
+}
+
+/// Runs test modules of the Python client with what is installed in a folder. `everything` is what takes long as well, in
+/// `make test-clients`.
+#[track_caller]
+fn python_tests(tools: &Path, modules: &[&str], everything: bool) {
+    python_tests_with(tools, modules, everything, &[]);
+}
+
+/// The same, with more in the environment.
+#[track_caller]
+fn python_tests_with(tools: &Path, modules: &[&str], everything: bool, more: &[(&str, &Path)]) {
+    let mut command = python(tools, "python");
+    command.envs(more.iter().copied());
+    command.args(["-m", "unittest"]).args(modules.iter().map(|name| format!("tests.{name}")));
+    let server = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    command.env("RATELIMIT_SERVER", server).env("RATELIMIT_MODULE", module_path());
+    if !everything {
+        command.env_remove("CLIENTS").env_remove("OUTAGES_TABLE");
+    } else if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
+        command.env("OUTAGES_TABLE", Path::new(env!("CARGO_MANIFEST_DIR")).join(page));
+    }
+    // The tests of a machine that does other things as well. By hand the slack is 50 ms.
+    // In `make soak` it says itself for how long.
+    if std::env::var_os("LEASES_SECONDS").is_none() {
+        command.env("LEASES_SECONDS", if all_clients() { "30" } else { "6" });
+    }
+    if std::env::var_os("RATELIMIT_SLACK").is_none() {
+        command.env("RATELIMIT_SLACK", "1");
+    }
+    on_servers(&mut command);
+}
+
+#[test]
+fn the_python_client_works_with_redis_py_and_valkey_py() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    python_tests(&tools, &["test_calls", "test_http", "test_server", "test_readme"], true);
+}
+
+#[test]
+fn the_python_client_limits_the_requests_of_frameworks() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    python_tests(&tools, &["test_frameworks", "test_limits", "test_recipes"], true);
+}
+
+/// What the package `limits` tests of its own storage for Redis. It takes four minutes, as most of it sleeps.
+#[test]
+fn the_storage_for_limits_passes_the_tests_of_limits() {
+    if !all_clients() {
+        return skip("the tests of limits", "they take four minutes");
+    }
+    let tools = installed("python", "requirements.txt").unwrap();
+    let archives = fs::read_dir(clients_dir().join("limits")).unwrap();
+    let archive =
+        archives.map(|it| it.unwrap().path()).find(|it| it.extension() == Some("gz".as_ref()));
+    python_tests_with(
+        &tools,
+        &["test_limits_upstream"],
+        true,
+        &[("LIMITS_ARCHIVE", &archive.unwrap())],
+    );
+}
+
+#[test]
+fn the_python_client_answers_in_every_outage_as_its_table_says() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    python_tests(&tools, &["test_outages"], true);
+}
+
+#[test]
+fn the_processes_of_the_python_client_never_spend_more_than_the_limit() {
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    python_tests(&tools, &["test_leases", "test_proof"], true);
+}
+
+/// The oldest versions that the package allows, and the last of each major one.
+#[test]
+fn the_python_client_works_with_older_versions_of_its_libraries() {
+    if !all_clients() {
+        return skip("older versions of redis-py and valkey-py", "not installed");
+    }
+    let versions = fs::read_to_string(sources().join("python/versions.txt")).unwrap();
+    for version in versions.lines().filter(|line| !line.starts_with('#')) {
+        let tools = installed(&format!("python-versions/{version}"), "requirements.txt").unwrap();
+        python_tests(&tools, &["test_calls", "test_server", "test_outages"], false);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    } else {
+        fs::copy(from, to).unwrap();
+    }
+}
+
+/// Builds the TypeScript client below target/clients: the compiler looks for packages in the folders above a source file.
+/// It is built once, for all tests.
+fn typescript() -> Option<&'static PathBuf> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(build_typescript).as_ref()
+}
+
+fn build_typescript() -> Option<PathBuf> {
+    let tools = installed("typescript", "node_modules/installed.json")?;
+    for stale in ["src", "test", "dist", "build"] {
+        let _ = fs::remove_dir_all(tools.join(stale));
+    }
+    for table in ["cases.json", "headers.json", "http.json", "insight.json", "spoken.json"] {
+        copy(&sources().join(table), &clients_dir().join(table));
+    }
+    let parts = [
+        "src",
+        "test",
+        "README.md",
+        "ADAPTERS.md",
+        "package.json",
+        "tsconfig.json",
+        "tsconfig.cjs.json",
+        "tsconfig.test.json",
+    ];
+    for part in parts {
+        copy(&sources().join("typescript").join(part), &tools.join(part));
+    }
+    for script in ["build", "check"] {
+        run(Command::new("npm").args(["run", "--silent", script]).current_dir(&tools));
+    }
+    Some(tools)
+}
+
+/// Node's test runner on files of the TypeScript client.
+fn node(tools: &Path, tests: &[&str]) -> Command {
+    let mut command = Command::new("node");
+    command.args(["--test", "--test-reporter=spec"]);
+    command.args(tests.iter().map(|test| format!("build/test/{test}.test.js")));
+    // For the servers that the tests start by themselves.
+    command.env("RATELIMIT_SO", module_path()).current_dir(tools);
+    command
+}
+
+#[test]
+fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
+    let Some(tools) = typescript() else { return };
+    on_servers(&mut node(tools, &["calls", "http", "server", "readme"]));
+}
+
+#[test]
+fn the_typescript_client_follows_sentinels_and_clusters() {
+    let Some(tools) = typescript() else { return };
+    print!("{}", run(&mut node(tools, &["topologies"])));
+}
+
+#[test]
+fn the_stores_of_the_typescript_client_count_as_their_interfaces_ask() {
+    let Some(tools) = typescript() else { return };
+    print!("{}", run(&mut node(tools, &["adapters"])));
+}
+
+#[test]
+fn the_leases_of_the_typescript_client_hold() {
+    let Some(tools) = typescript() else { return };
+    print!("{}", run(&mut node(tools, &["local"])));
+}
+
+/// Half a minute of it in `make test-clients`, or as long as LEASES_SECONDS says.
+#[test]
+fn no_process_of_the_typescript_client_ever_spends_too_much() {
+    let Some(tools) = typescript() else { return };
+    let mut command = node(tools, &["leases"]);
+    if all_clients() && std::env::var_os("LEASES_SECONDS").is_none() {
+        command.env("LEASES_SECONDS", "30");
+    }
+    print!("{}", run(&mut command));
+}
+
+/// OUTAGES_TABLE=clients/README.md writes what it measures into that page.
+#[test]
+fn the_typescript_client_answers_in_every_outage() {
+    let Some(tools) = typescript() else { return };
+    let mut command = node(tools, &["outages"]);
+    if let Some(page) = std::env::var_os("OUTAGES_TABLE") {
+        command.env("OUTAGES_TABLE", Path::new(env!("CARGO_MANIFEST_DIR")).join(page));
+    }
+    print!("{}", run(&mut command));
+}

@@ -1,0 +1,124 @@
+//! The users that docs/commands.md tells to make are enough for the clients that people use, and no more than that: each
+//! client does all that it does by itself, such as health checks and finding the nodes of a cluster, and no server notes a
+//! refusal but of what the scripts in tests/clients try on purpose.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use support::*;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What the scripts try on purpose, as ACL LOG names it.
+const REFUSED: [&str; 3] = ["other", "del", "get"];
+
+/// The line of the page that begins a block marked `<!-- user: NAME -->`, as this server takes it.
+fn user(name: &str, version: Version) -> String {
+    let page =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md")).unwrap();
+    let (_, after) = page.split_once(&format!("<!-- user: {name} -->\n```text\n")).unwrap();
+    let line = after.lines().next().unwrap().to_owned();
+    assert!(line.starts_with("ACL SETUSER app "), "{line}");
+    // As the page says.
+    let has_category = if version.is_valkey { (8, 0) } else { (7, 4) } <= version.release;
+    let (_, names) = page.split_once("<!-- names -->\n```text\n").unwrap();
+    let names = names.lines().next().unwrap();
+    let line = if has_category { line } else { line.replace("+@ratelimit", names) };
+    let has_setinfo = version.is_from(7, 2) || !version.is_from(7, 0);
+    if has_setinfo {
+        line
+    } else {
+        line.replace(" +client|setinfo", "")
+    }
+}
+
+/// Runs the scripts of both languages and fails if a server refused anything else than they tried.
+fn run_scripts(how: &str, port: u16, servers: &[&Server]) {
+    let scripts =
+        [(Language::Python, "tests/clients/acl.py"), (Language::Node, "tests/clients/acl.mjs")];
+    for (language, path) in scripts {
+        let Some(mut script) = language.script(path) else { continue };
+        print!("{}", run(script.args([how, &port.to_string()])));
+        for server in servers {
+            let mut conn = server.conn();
+            let Value::Array(entries) = conn.cmd("ACL LOG") else { panic!("no ACL LOG") };
+            for entry in &entries {
+                let fields = flat(entry);
+                let object = fields.iter().position(|field| field == "object").unwrap();
+                let object = &fields[object + 1];
+                // Before 7.0 it is not told which CLIENT it was. Clients try some that only newer servers know.
+                let is_newer = object == "client" && !server.version().is_from(7, 0);
+                let is_meant = REFUSED.contains(&object.as_str()) || is_newer;
+                assert!(is_meant, "{path} was refused {object}: {fields:?}");
+            }
+            conn.cmd("ACL LOG RESET");
+        }
+    }
+}
+
+fn make_user(name: &str, server: &Server) {
+    let line = user(name, server.version());
+    assert_eq!(server.conn().text(&line), "OK", "{line}");
+}
+
+#[test]
+fn the_user_for_one_server_is_enough_for_redis_py_node_redis_and_ioredis() {
+    let server = Server::start();
+    make_user("one server", &server);
+    run_scripts("one", server.port(), &[&server]);
+}
+
+#[test]
+fn the_user_for_a_cluster_is_enough_for_their_cluster_clients() {
+    let cluster = Cluster::start();
+    let nodes: Vec<_> = (0..6).map(|index| cluster.node(index)).collect();
+    nodes.iter().for_each(|node| make_user("cluster", node));
+    run_scripts("cluster", cluster.node(0).port(), &nodes);
+}
+
+#[test]
+fn the_users_for_sentinel_are_enough_for_them() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, true);
+    let servers = [&master, &replica];
+    servers.iter().for_each(|server| make_user("one server", server));
+
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = master.dir().join("sentinel.conf");
+    let lines = format!(
+        "bind 127.0.0.1\nport {port}\ndir {:?}\nsentinel monitor limits 127.0.0.1 {} 1\n",
+        master.dir(),
+        master.port()
+    );
+    fs::write(&config, lines).unwrap();
+    let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let mut command = Command::new(binary);
+    command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
+    let _sentinel = Running::start(&mut command);
+    let ask = |line: &str| -> Option<Value> {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+        let mut conn = client.get_connection().ok()?;
+        let mut words = line.split(' ');
+        let mut command = redis::cmd(words.next()?);
+        words.for_each(|word| {
+            command.arg(word);
+        });
+        command.query(&mut conn).ok()
+    };
+    eventually(DEADLINE, || {
+        let known = ask("SENTINEL REPLICAS limits");
+        matches!(known, Some(Value::Array(replicas)) if replicas.len() == 1)
+    });
+    let line = user("on Sentinels", master.version());
+    assert_eq!(ask(&line), Some(Value::Okay), "{line}");
+    let outcome = std::panic::catch_unwind(|| run_scripts("sentinel", port, &servers));
+    let Some(Value::Array(entries)) = ask("ACL LOG") else { panic!("no ACL LOG of Sentinel") };
+    let mut refused: Vec<_> = entries.iter().map(flat).collect();
+    refused.retain(|fields| {
+        master.version().is_from(7, 0) || !fields.iter().any(|field| field == "client")
+    });
+    assert!(refused.is_empty(), "Sentinel refused: {refused:?}");
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}

@@ -1,0 +1,116 @@
+//! AHEAD: what can be had within some time is taken now, and the answer tells when to go on.
+
+use support::*;
+
+#[test]
+fn bookings_follow_each_other_and_tell_when_to_go_on() {
+    let (server, mut conn) = Server::held();
+    // One a second, two at once.
+    let call = "RL.THROTTLE k 1 1 1 1 AHEAD 3s MS";
+    assert_eq!(conn.ints(call), [0, 2, 1, -1, 1_000, 0]);
+    assert_eq!(conn.ints(call), [0, 2, 0, -1, 2_000, 0]);
+    assert_eq!(conn.ints(call), [0, 2, 0, -1, 3_000, 1_000]);
+    assert_eq!(conn.ints(call), [0, 2, 0, -1, 4_000, 2_000]);
+    assert_eq!(conn.ints(call), [0, 2, 0, -1, 5_000, 3_000]);
+    // Not within three seconds: the wait is until it can be booked.
+    assert_eq!(conn.ints(call), [1, 2, 0, 1_000, 5_000, -1]);
+    server.clock().advance_ms(999);
+    assert_eq!(conn.ints(call), [1, 2, 0, 1, 4_001, -1]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints(call), [0, 2, 0, -1, 5_000, 3_000]);
+    // Without AHEAD it is as if those had been taken.
+    assert_eq!(conn.ints("RL.THROTTLE k 1 1 1 1 MS"), [1, 2, 0, 4_000, 5_000]);
+}
+
+#[test]
+fn whole_seconds_are_rounded_up() {
+    let (_server, mut conn) = Server::held();
+    let call = "RL.THROTTLE k 0 1 700ms 1 AHEAD 2000";
+    assert_eq!(conn.ints(call), [0, 1, 0, -1, 1, 0]);
+    assert_eq!(conn.ints(call), [0, 1, 0, -1, 2, 1]);
+    assert_eq!(conn.ints(call), [0, 1, 0, -1, 3, 2]);
+    assert_eq!(conn.ints(call), [1, 1, 0, 1, 3, -1]);
+}
+
+#[test]
+fn a_negative_quantity_cancels_a_booking() {
+    let (_server, mut conn) = Server::held();
+    let call = "RL.THROTTLE k 0 1 1 1 AHEAD 10s MS";
+    for wait in [0, 1_000, 2_000] {
+        assert_eq!(conn.ints(call)[5], wait);
+    }
+    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1 -1 MS"), [0, 1, 0, -1, 2_000]);
+    assert_eq!(conn.ints(call)[5], 2_000);
+}
+
+#[test]
+fn quantity_0_looks_and_beyond_the_limit_is_denied_for_good() {
+    let (_server, mut conn) = Server::held();
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 0 AHEAD 5s MS"), [0, 5, 5, -1, 0, 0]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 6 AHEAD 60s MS"), [1, 5, 5, -1, 0, -1]);
+    assert_eq!(conn.int("EXISTS k"), 0);
+    conn.cmd("RL.THROTTLE k 4 1 1 5");
+    let before = conn.cmd("DUMP k");
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 0 AHEAD 5s MS"), [0, 5, 0, -1, 5_000, 0]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 6 AHEAD 1h MS"), [1, 5, 0, -1, 5_000, -1]);
+    assert_eq!(conn.cmd("DUMP k"), before);
+}
+
+#[test]
+fn it_works_in_transactions_and_scripts_and_outlives_a_restart() {
+    let mut server = Server::builder().aof().clock(true).start();
+    server.clock().set_us(START_US);
+    let mut conn = server.conn();
+    conn.pipeline(["MULTI", "RL.THROTTLE k 0 1 1 1 AHEAD 5s", "RL.THROTTLE k 0 1 1 1 AHEAD 5s"]);
+    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+    assert_eq!(replies.iter().map(ints).map(|told| told[5]).collect::<Vec<_>>(), [0, 1]);
+    let script = "return redis.call('RL.THROTTLE', KEYS[1], 0, 1, 1, 1, 'AHEAD', '5s')";
+    assert_eq!(conn.ints(["EVAL", script, "1", "k"])[5], 2);
+    server.restart(Stop::Kill);
+    assert_eq!(server.conn().ints("RL.THROTTLE k 0 1 1 1 AHEAD 5s")[5], 3);
+}
+
+#[test]
+fn while_others_wait_it_is_denied() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.THROTTLE k 0 1 1h");
+    let mut waiter = server.wait_in_line("RL.THROTTLE k 0 1 1h 1 BLOCK 0");
+    let answer = conn.ints("RL.THROTTLE k 0 1 1h 1 AHEAD 2h MS");
+    assert_eq!((answer[0], answer[5]), (1, -1));
+    assert!(answer[3] >= 1, "{answer:?}");
+    conn.cmd("DEL k");
+    assert_eq!(limited(&waiter.recv()), 0);
+    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1h 1 AHEAD 2h MS")[0], 0);
+}
+
+#[test]
+fn ahead_is_refused_beside_what_it_contradicts_and_where_it_makes_no_sense() {
+    let (_server, mut conn) = Server::held();
+    for length in ["1", "5", "5s", "2MIN", "31557600000", "365d"] {
+        assert_eq!(conn.ints(format!("RL.THROTTLE k 4 1 1 1 AHEAD {length}"))[0], 0, "{length}");
+        conn.cmd("DEL k");
+    }
+    for call in [
+        "RL.THROTTLE k 4 1 1 1 AHEAD",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 0",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 0s",
+        "RL.THROTTLE k 4 1 1 1 AHEAD -1",
+        "RL.THROTTLE k 4 1 1 1 AHEAD x",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 1m",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 1mo",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 366d",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 5 AHEAD 5",
+        "RL.THROTTLE k 4 1 1 -1 AHEAD 5",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 5 ATMOST",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 5 BLOCK 5",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 5 LEAVE 1",
+        "RL.THROTTLE k 4 1 1 1 AHEAD 5 FORCE",
+        "RL.THROTTLE_RO k 4 1 1 1 AHEAD 5",
+        "RL.WINDOW k 4 60 1 AHEAD 5",
+        "RL.ACQUIRE k 4 60 1 AHEAD 5",
+    ] {
+        assert!(conn.err(call).starts_with("ERR "), "{call}");
+    }
+    assert_eq!(conn.int("EXISTS k"), 0);
+}

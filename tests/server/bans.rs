@@ -1,0 +1,349 @@
+//! BAN: a denial closes the key for a while.
+
+use std::time::Duration;
+use support::*;
+
+/// Ten minutes in milliseconds.
+const BAN: i64 = 600_000;
+
+#[test]
+fn a_denial_closes_the_key_until_the_ban_is_over() {
+    let (server, mut conn) = Server::held();
+    for (take, left) in [
+        ("RL.WINDOW w 1 1s 1 BAN 10min MS", "ZRANGE w 0 0"),
+        ("RL.THROTTLE b 0 1 1s 1 BAN 10min MS", "GET b"),
+    ] {
+        let look = take.replace(" 1 BAN 10min", "").replacen(' ', "_RO ", 1);
+        assert_eq!(conn.ints(take), [0, 1, 0, -1, 1_000], "{take}");
+        // The denying call tells it already. The ban's end is a whole millisecond, rounded down.
+        assert_eq!(conn.ints(take), [1, 1, 0, BAN, BAN], "{take}");
+        let stored = conn.cmd(left);
+        server.clock().advance_ms(1_000);
+        // What was counted has left, and the key stays closed. Denials do not prolong it, and write nothing.
+        assert_eq!(conn.ints(take), [1, 1, 0, BAN - 1_000, BAN - 1_000], "{take}");
+        assert_eq!(conn.ints(&look), [1, 1, 0, BAN - 1_000, BAN - 1_000], "{look}");
+        assert_eq!(conn.cmd(left), stored, "{take}");
+        server.clock().advance_ms(BAN - 1_001);
+        assert_eq!(conn.ints(take), [1, 1, 0, 1, 1], "{take}");
+        server.clock().advance_ms(1);
+        assert_eq!(conn.ints(&look), [0, 1, 1, -1, 0], "{look}");
+        assert_eq!(conn.ints(take), [0, 1, 0, -1, 1_000], "{take}");
+        // Nothing of the ban is left.
+        assert!(!flat(&conn.cmd(left)).concat().contains('!'), "{take}");
+    }
+}
+
+#[test]
+fn it_lies_in_plain_values_and_a_deletion_lifts_it() {
+    let (server, mut conn) = Server::held();
+    let end_ms = (server.clock().now_us() + BAN * 1_000) / 1_000;
+    for _ in 0..2 {
+        conn.cmd("RL.WINDOW w 1 1s 1 BAN 10min");
+        conn.cmd("RL.THROTTLE b 0 1 1s 1 BAN 10min");
+    }
+    assert_eq!(flat(&conn.cmd("ZRANGE w 0 0 WITHSCORES")), [&format!("!{end_ms}~{BAN}"), "-inf"]);
+    assert!(conn.text("GET b").ends_with(&format!("!{end_ms}~{BAN}")), "{}", conn.text("GET b"));
+    for key in ["w", "b"] {
+        let ttl = conn.int(["PTTL", key]);
+        assert!((BAN..=BAN + 1_000).contains(&ttl), "{key}: {ttl}");
+        assert!(flat(&conn.cmd(["RL.INFO", key])).join(" ").contains(&format!("ban {BAN} ")));
+    }
+    conn.cmd("DEL w b");
+    assert_eq!(conn.ints("RL.WINDOW w 1 1s")[0], 0);
+    assert_eq!(conn.ints("RL.THROTTLE b 0 1 1s")[0], 0);
+}
+
+#[test]
+fn only_a_denial_by_what_is_counted_bans() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE held 3 60 2 LEASE 1h");
+    for call in [
+        // It can never be.
+        "RL.WINDOW never 0 60 1 BAN 1h MS",
+        "RL.WINDOW never 5 60 6 BAN 1h MS",
+        "RL.THROTTLE never2 5 1 1s 7 BAN 1h MS",
+        // Only LEAVE denies.
+        "RL.WINDOW leave 2 60 1 LEAVE 2 BAN 1h MS",
+        // Only what others hold denies.
+        "RL.WINDOW held 3 60 2 BAN 1h MS",
+    ] {
+        let key = call.split(' ').nth(1).unwrap();
+        assert_eq!(conn.ints(call)[0], 1, "{call}");
+        let info = flat(&conn.cmd(["RL.INFO", key])).join(" ");
+        assert!(info.is_empty() || info.contains("ban 0 "), "{call}: {info}");
+    }
+    // With LEAVE it bans where what is counted leaves less than the quantity.
+    conn.cmd("RL.WINDOW leave 2 60 2");
+    assert_eq!(conn.ints("RL.WINDOW leave 2 60 1 LEAVE 1 BAN 1h MS")[3], 3_600_000);
+}
+
+#[test]
+fn while_it_is_closed_giving_back_looking_and_force_work() {
+    let (_server, mut conn) = Server::held();
+    for (name, numbers) in [("WINDOW", "2 1min"), ("THROTTLE", "1 1 1min")] {
+        let mut call = |rest: &str| conn.ints(format!("RL.{name} {name} {numbers} {rest} MS"));
+        call("2");
+        assert_eq!(call("1 BAN 10min")[..4], [1, 2, 0, BAN], "{name}");
+        assert_eq!(call("0")[..4], [0, 2, 0, -1], "{name}");
+        assert_eq!(call("1 FORCE")[..4], [0, 2, 0, -1], "{name}");
+        assert_eq!(call("1")[..4], [1, 2, 0, BAN], "{name}");
+        assert_eq!(call("1 ATMOST")[..4], [1, 2, 0, BAN], "{name}");
+        // Giving back, as often as one likes, does not move the ban.
+        assert_eq!(call("-5")[..4], [0, 2, 0, -1], "{name}");
+        assert_eq!(call("-5")[..4], [0, 2, 0, -1], "{name}");
+        assert_eq!(call("1")[..], [1, 2, 0, BAN, BAN], "{name}");
+        // What can never be can never be.
+        assert_eq!(call("3")[..4], [1, 2, 0, -1], "{name}");
+        // Other parameters do not move it either.
+        let other = if name == "WINDOW" { "100 1s" } else { "99 1 1ms" };
+        assert_eq!(conn.ints(format!("RL.{name} {name} {other} 1 MS"))[..4], [1, 100, 0, BAN]);
+    }
+}
+
+#[test]
+fn nobody_is_banned_again_before_something_was_granted() {
+    let (server, mut conn) = Server::held();
+    for (name, numbers) in [("WINDOW", "1 1min"), ("THROTTLE", "0 1 1min")] {
+        let mut call = |rest: &str| conn.ints(format!("RL.{name} {name} {numbers} {rest} MS"));
+        call("1");
+        assert_eq!(call("1 BAN 1s")[3], 60_000);
+        server.clock().advance_ms(1_000);
+        // The ban is over, and what is counted still denies: no second ban, whoever asks.
+        assert_eq!(call("1 BAN 10min")[3], 59_000, "{name}");
+        assert_eq!(call("1 FORCE")[0], 0);
+        let wait = call("1 BAN 10min")[3];
+        assert!(wait <= 120_000, "{name}: FORCE is no grant: {wait}");
+        server.clock().advance_ms(wait);
+        assert_eq!(call("1 BAN 10min")[0], 0, "{name}");
+        // It was granted, so it bans.
+        assert_eq!(call("1 BAN 10min")[3], BAN, "{name}");
+    }
+}
+
+#[test]
+fn reservations_go_on_while_the_key_is_closed() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID x");
+    conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID y");
+    conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID z");
+    conn.cmd("RL.APPLY k x");
+    // The wait without the ban is longer here: until the reservations lapse.
+    assert_eq!(conn.ints("RL.WINDOW k 1 1min 1 BAN 10min MS")[3], 1_200_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 9 1min 1 MS").numbers, [1, 9, 0, BAN, 1_200_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 9 0 1 MS").numbers[..4], [1, 9, 0, BAN]);
+    let ids = |conn: &mut Conn| held(&conn.cmd("RL.HELD k")).len();
+    assert_eq!(ids(&mut conn), 2);
+    assert_eq!(conn.int("RL.RENEW k y"), 1);
+    assert_eq!(conn.int("RL.APPLY k y"), 1);
+    assert_eq!(conn.int("RL.RELEASE k z"), 1);
+    assert_eq!(ids(&mut conn), 0);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 9 1min 1 MS").numbers[3], BAN);
+    server.clock().advance_ms(BAN);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 9 1min 1 MS").limited(), 0);
+}
+
+/// From eight reservations on the module keeps an index of them, and the ban with it.
+#[test]
+fn a_ban_stands_beside_many_reservations() {
+    let (server, mut conn) = Server::builder().module_args(["max-reservations", "20"]).held();
+    for id in 0..20 {
+        conn.cmd(format!("RL.ACQUIRE k 100 1min 1 LEASE 20min ID {id}"));
+    }
+    conn.cmd("RL.WINDOW k 100 1min 1");
+    assert_eq!(conn.ints("RL.WINDOW k 1 1min 1 BAN 10min MS")[3], 1_200_000);
+    for call in ["RL.ACQUIRE_RO k 100 1min 1 MS", "RL.ACQUIRE_RO k 100 1min 1 MS"] {
+        assert_eq!(conn.acquire(call).numbers[3], BAN);
+    }
+    assert_eq!(held(&conn.cmd("RL.HELD k")).len(), 20);
+    // A change by hand: the index is read anew, the ban with it.
+    conn.cmd("ZREM k no");
+    conn.cmd("ZADD k -1 5");
+    conn.cmd("ZREM k 5");
+    assert_eq!(conn.acquire("RL.ACQUIRE_RO k 100 1min 1 MS").numbers[3], BAN);
+    // It is no reservation: one that goes makes room for one.
+    server.clock().advance_ms(BAN);
+    conn.cmd("RL.RELEASE k 7");
+    assert_eq!(conn.acquire("RL.ACQUIRE k 100 1min 1 ID new").limited(), 0);
+    assert!(conn.err("RL.ACQUIRE k 100 1min 1 ID more").starts_with("ERR the key holds as many"));
+    assert_eq!(held(&conn.cmd("RL.HELD k")).len(), 20);
+}
+
+#[test]
+fn ahead_books_in_a_ban_that_ends_in_time() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.THROTTLE k 0 1 1s");
+    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 BAN 5s MS")[3], 5_000);
+    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 AHEAD 4s MS"), [1, 1, 0, 1_000, 5_000, -1]);
+    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 AHEAD 5s MS"), [0, 1, 0, -1, 5_000, 5_000]);
+    // The ban stays; the booking comes after the first.
+    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 MS")[..4], [1, 1, 0, 5_000]);
+    server.clock().advance_ms(4_999);
+    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 AHEAD 1s MS")[..4], [0, 1, 0, -1]);
+}
+
+#[test]
+fn countdenied_counts_what_the_ban_denies() {
+    let (server, mut conn) = Server::held();
+    let call = "RL.WINDOW k 1 1min 1 COUNTDENIED BAN 2min MS";
+    conn.cmd(call);
+    assert_eq!(conn.ints(call)[3], 120_000);
+    server.clock().advance_ms(90_000);
+    // Room otherwise, but for the ban.
+    assert_eq!(conn.ints(call)[3], 60_000);
+    server.clock().advance_ms(30_000);
+    // The ban is over; the denied call of 30 seconds ago still counts. No second ban.
+    assert_eq!(conn.ints(call)[3], 60_000);
+    server.clock().advance_ms(60_000);
+    assert_eq!(conn.ints(call)[0], 0);
+}
+
+#[test]
+fn a_clock_that_went_back_keeps_nobody_out_for_longer_than_the_ban() {
+    let (server, mut conn) = Server::held();
+    for call in ["RL.WINDOW w 1 1s 1 BAN 10min MS", "RL.THROTTLE b 0 1 1s 1 BAN 10min MS"] {
+        conn.cmd(call);
+        assert_eq!(conn.ints(call)[3], BAN);
+        server.clock().advance_ms(-3_600_000);
+        assert_eq!(conn.ints(call)[3], BAN, "{call}");
+        server.clock().advance_ms(BAN - 1);
+        assert_eq!(conn.ints(call)[3], 1, "{call}");
+        server.clock().advance_ms(1);
+        assert_eq!(conn.ints(call)[0], 0, "{call}");
+    }
+}
+
+#[test]
+fn those_who_wait_wait_it_out() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW k 1 1s");
+    conn.cmd("RL.WINDOW k 1 1s 1 BAN 700ms");
+    // It cannot be within that time because of the ban.
+    assert_eq!(conn.ints("RL.WINDOW k 9 1s 1 BLOCK 300 MS")[0], 1);
+    at_least(200, || assert_eq!(conn.ints("RL.WINDOW k 9 1s 1 BLOCK 5s MS")[0], 0));
+    let mut throttle = |rest: &str| conn.ints(format!("RL.THROTTLE b 0 1 10ms {rest}"));
+    throttle("1");
+    assert_eq!(throttle("1 BAN 700ms MS")[0], 1);
+    assert_eq!(throttle("1 BLOCK 300 MS")[0], 1);
+    at_least(500, || assert_eq!(throttle("1 BLOCK 5s MS")[0], 0));
+}
+
+#[test]
+fn a_call_behind_a_line_does_not_ban() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW k 1 1h");
+    let mut waits = server.conn();
+    waits.send("RL.WINDOW k 1 1h 1 BLOCK 0");
+    eventually(Duration::from_secs(10), || {
+        server.info("ratelimit_waiting").as_deref() == Some("1")
+    });
+    assert_eq!(conn.ints("RL.WINDOW k 1 1h 1 BAN 1h MS")[0], 1);
+    assert!(flat(&conn.cmd("RL.INFO k")).join(" ").contains("ban 0 "));
+}
+
+#[test]
+fn clauses_of_groups_that_deny_ban_their_keys() {
+    let (_server, mut conn) = Server::held();
+    let ban = |conn: &mut Conn, key: &str| {
+        let info = flat(&conn.cmd(["RL.INFO", key])).join(" ");
+        info.contains("ban ") && !info.contains("ban 0 ")
+    };
+    for key in ["{u}:a", "{u}:b", "{u}:c"] {
+        conn.cmd(["RL.WINDOW", key, "1", "60"]);
+    }
+    // A group that is allowed bans nothing; SHADOW bans nothing.
+    conn.cmd("RL.ALL 2 {u}:a {u}:free WINDOW 1 60 BAN 1h ELSE WINDOW 5 60");
+    conn.cmd("RL.ALL 2 {u}:a {u}:free WINDOW 1 60 BAN 1h SHADOW WINDOW 5 60");
+    conn.cmd("RL.ALL_RO 1 {u}:a WINDOW 1 60 BAN 1h");
+    // Denied by another clause: the first would be allowed.
+    conn.cmd("RL.ALL 2 {u}:free {u}:c WINDOW 9 60 BAN 1h WINDOW 1 60");
+    assert!(["{u}:a", "{u}:c", "{u}:free"].iter().all(|key| !ban(&mut conn, key)));
+    let denied = told(&conn.cmd(
+        "RL.ALL 3 {u}:a {u}:b {u}:c WINDOW 1 60 BAN 1h ELSE WINDOW 1 60 BAN 2h WINDOW 1 60 MS",
+    ));
+    assert_eq!(denied.clauses[0][..4], [1, 1, 0, 3_600_000]);
+    assert_eq!(denied.clauses[1][..4], [1, 1, 0, 7_200_000]);
+    assert_eq!(denied.clauses[2][..4], [1, 1, 0, 60_000]);
+    assert_eq!(denied.numbers, [1, 1, 0, 3_600_000, 3_600_000, 1]);
+    assert_eq!(["{u}:a", "{u}:b", "{u}:c"].map(|key| ban(&mut conn, key)), [true, true, false]);
+}
+
+#[test]
+fn a_policy_may_bring_it() {
+    let policies = "login WINDOW 1 1min BAN 10min; tried WINDOW 1 1min BAN 10min SHADOW";
+    let (_server, mut conn) = Server::builder().module_args(["policies", policies]).held();
+    conn.cmd("RL.WINDOW k @login");
+    // Where the call may not have it, the policy's is void.
+    for call in [
+        "RL.WINDOW k @login 1 ATMOST MS",
+        "RL.WINDOW k @login 1 BLOCK 1 MS",
+        "RL.WINDOW_RO k @login MS",
+        "RL.ALL 1 k WINDOW @login CHECK MS",
+        "RL.WINDOW k @tried MS",
+    ] {
+        conn.cmd(call);
+        assert!(flat(&conn.cmd("RL.INFO k")).join(" ").contains("ban 0 "), "{call}");
+    }
+    assert_eq!(conn.acquire("RL.ACQUIRE k @login 1 MS").numbers[3], 60_000);
+    assert_eq!(conn.ints("RL.WINDOW k @login 1 MS")[3], BAN);
+    assert_eq!(conn.err("RL.WINDOW k @login 1 BAN 1s"), "ERR BAN must not be used beside a policy");
+}
+
+#[test]
+fn wrong_uses_are_errors_that_change_nothing() {
+    let (_server, mut conn) = Server::held();
+    for call in [
+        "RL.WINDOW k 1 60 0 BAN 1s",
+        "RL.WINDOW k 1 60 -1 BAN 1s",
+        "RL.WINDOW k 1 60 1 BAN 0",
+        "RL.WINDOW k 1 60 1 BAN",
+        "RL.WINDOW k 1 60 1 BAN 1mo",
+        "RL.WINDOW k 1 60 1 BAN 1s BAN 1s",
+        "RL.WINDOW k 1 60 1 BAN 1s ATMOST",
+        "RL.WINDOW k 1 60 1 BAN 1s FORCE",
+        "RL.WINDOW k 1 60 1 BLOCK 1 BAN 1s",
+        "RL.THROTTLE k 1 1 60 1 BAN 1s AHEAD 1s",
+        "RL.THROTTLE k 1 1 60 0 BAN 1s",
+        "RL.WINDOW_RO k 1 60 1 BAN 1s",
+        "RL.ACQUIRE k 1 60 1 BAN 1s",
+        "RL.ALL 1 k WINDOW 1 60 1 BAN 1s CHECK",
+        "RL.ALL 1 k ACQUIRE 1 60 1 BAN 1s",
+    ] {
+        assert!(conn.err(call).starts_with("ERR "), "{call}");
+    }
+    assert_eq!(conn.int("EXISTS k"), 0);
+    // What somebody else wrote there is no ban.
+    for write in ["ZADD k -inf !1~0", "ZADD k -inf !", "SET k 1795223799544558000!1~"] {
+        conn.cmd("DEL k");
+        conn.cmd(write);
+        let name = if write.starts_with("SET") { "RL.THROTTLE k 1 1 1" } else { "RL.WINDOW k 1 1" };
+        assert!(conn.err(name).starts_with("ERR the key"), "{write}: {}", conn.err(name));
+    }
+}
+
+#[test]
+fn a_replica_and_a_restart_know_it() {
+    let master = Server::builder().aof().start();
+    let replica = Server::builder().replica_of(&master).start();
+    let mut conn = master.conn();
+    wait_for_sync(&master, &replica);
+    for _ in 0..2 {
+        conn.cmd("RL.WINDOW w 1 1s 1 BAN 10min");
+        conn.cmd("RL.THROTTLE b 0 1 1s 1 BAN 10min");
+    }
+    wait_for_sync(&master, &replica);
+    let mut reader = replica.conn();
+    let looks = ["RL.WINDOW_RO w 1 1s 1 MS", "RL.THROTTLE_RO b 0 1 1s 1 MS"];
+    for look in looks {
+        let told = reader.ints(look);
+        assert!(told[0] == 1 && told[3] > 500_000, "{look}: {told:?}");
+    }
+    let mut master = master;
+    master.restart(Stop::Kill);
+    let mut conn = master.conn();
+    for look in looks {
+        let told = conn.ints(look);
+        assert!(told[0] == 1 && told[3] > 500_000, "{look}: {told:?}");
+    }
+}

@@ -1,0 +1,424 @@
+//! BLOCK: every way in which a wait ends other than by a grant or by its time.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use support::*;
+
+const SOON: Duration = Duration::from_secs(20);
+const A_WHILE: Duration = Duration::from_millis(120);
+
+fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+fn hold(conn: &mut Conn) {
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000").limited(), 0);
+}
+
+fn waits(id: &str) -> String {
+    format!("RL.ACQUIRE k 1 0 1 ID {id} LEASE 600000 BLOCK 0")
+}
+
+/// The first of three leaves by `leave`; the slot then goes to the second, and after it to the third.
+#[track_caller]
+fn one_leaves(leave: impl FnOnce(&Server, Conn, i64)) {
+    let server = Server::start();
+    let mut conn = server.conn();
+    hold(&mut conn);
+    let mut first = server.conn();
+    let id = first.id();
+    let first = server.wait_on(first, waits("a"));
+    let mut second = server.wait_in_line(waits("b"));
+    let mut third = server.wait_in_line(waits("c"));
+    leave(&server, first, id);
+    server.wait_until_waiting(2);
+    assert_eq!(conn.int("RL.RELEASE k holder"), 1);
+    assert_eq!(acquired(&second.recv()).id(), "b");
+    assert_eq!(conn.held_ids("k"), ["b"]);
+    assert!(third.silent_for(A_WHILE));
+    assert_eq!(conn.int("RL.RELEASE k b"), 1);
+    assert_eq!(acquired(&third.recv()).id(), "c");
+    server.expect_nobody_waits();
+    assert_eq!(conn.int("RL.RELEASE k c"), 1);
+    assert_eq!(conn.int("EXISTS k"), 0);
+    can_be_unloaded(&server);
+}
+
+/// Neither clients nor timers are left.
+#[track_caller]
+fn can_be_unloaded(server: &Server) {
+    let mut conn = server.conn();
+    eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
+    assert_eq!(text(&conn.cmd("PING")), "PONG");
+}
+
+#[test]
+fn a_closed_connection_leaves_the_line() {
+    one_leaves(|_, first, _| drop(first));
+}
+
+#[test]
+fn a_connection_closed_on_one_side_leaves_the_line() {
+    one_leaves(|_, mut first, _| {
+        first.half_close();
+        first.expect_closed();
+    });
+}
+
+#[test]
+fn client_kill_leaves_the_line() {
+    one_leaves(|server, mut first, id| {
+        assert_eq!(server.conn().int(format!("CLIENT KILL ID {id}")), 1);
+        first.expect_closed();
+    });
+}
+
+#[test]
+fn client_unblock_timeout_answers_the_denial() {
+    one_leaves(|server, mut first, id| {
+        assert_eq!(server.conn().int(format!("CLIENT UNBLOCK {id} TIMEOUT")), 1);
+        let denial = acquired(&first.recv());
+        assert_eq!((denial.numbers[..3].to_vec(), denial.id), (vec![2, 1, 0], None));
+        assert!((500..=600).contains(&denial.numbers[3]), "{:?}", denial.numbers);
+        // The connection goes on, and may wait again.
+        assert_eq!(text(&first.cmd("PING")), "PONG");
+        assert_eq!(limited(&first.cmd("RL.ACQUIRE k 1 0 BLOCK 5")), 2);
+    });
+}
+
+#[test]
+fn client_unblock_error_answers_an_error() {
+    one_leaves(|server, mut first, id| {
+        assert_eq!(server.conn().int(format!("CLIENT UNBLOCK {id} ERROR")), 1);
+        assert!(error_line(&first.recv()).starts_with("UNBLOCKED "));
+        assert_eq!(text(&first.cmd("PING")), "PONG");
+        assert_eq!(limited(&first.cmd("RL.ACQUIRE k 1 0 BLOCK 5")), 2);
+    });
+}
+
+#[test]
+fn client_unblock_tells_each_command_s_denial() {
+    let server = Server::builder().clock(true).start();
+    server.clock().set_us(1_700_000_000_000_000);
+    let mut conn = server.conn();
+    conn.cmd("RL.THROTTLE t 4 1 1h 4");
+    conn.cmd("RL.WINDOW w 5 1h 4");
+    for (call, told) in [
+        ("RL.THROTTLE t 4 1 1h 2 BLOCK 0", vec![1, 5, 1, 3600, 14400]),
+        ("RL.THROTTLE t 4 1 1h 5 ATMOST BLOCK 0", vec![]),
+        ("RL.WINDOW w 5 1h 2 BLOCK 0", vec![1, 5, 1, 3600, 3600]),
+    ] {
+        let mut waiter = server.conn();
+        let id = waiter.id();
+        if told.is_empty() {
+            assert_eq!(waiter.ints(call), [0, 5, 0, -1, 18000, 1]);
+            continue;
+        }
+        let mut waiter = server.wait_on(waiter, call);
+        assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
+        assert_eq!(ints(&waiter.recv()), told, "{call}");
+        // Nothing was taken by it.
+        let looks =
+            if call.contains("THROTTLE") { "RL.THROTTLE t 4 1 1h 0" } else { "RL.WINDOW w 5 1h 0" };
+        assert_eq!(conn.ints(looks)[2], 1);
+    }
+}
+
+#[test]
+fn a_denial_by_client_unblock_is_counted_like_any_other() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW k 3 1h 3");
+    let mut waiter = server.conn();
+    let id = waiter.id();
+    let mut waiter = server.wait_on(waiter, "RL.WINDOW k 3 1h 2 COUNTDENIED BLOCK 0");
+    conn.cmd(format!("CLIENT UNBLOCK {id}"));
+    assert_eq!(limited(&waiter.recv()), 1);
+    eventually(SOON, || conn.ints("RL.WINDOW_RO k 1000 1h 0")[2] == 995);
+    assert_eq!(server.figure("waited_timed_out"), 1);
+    can_be_unloaded(&server);
+}
+
+#[test]
+fn when_the_master_becomes_a_replica_its_waiters_are_told() {
+    let server = Server::start();
+    let master = Server::start();
+    let mut conn = server.conn();
+    hold(&mut conn);
+    conn.cmd("RL.THROTTLE t 0 1 1h");
+    let mut line = [
+        server.wait_in_line(waits("a")),
+        server.wait_in_line(waits("b")),
+        server.wait_in_line("RL.THROTTLE t 0 1 1h 1 BLOCK 0"),
+    ];
+    let become_replica = format!("REPLICAOF 127.0.0.1 {}", master.port());
+    assert_eq!(conn.text(become_replica), "OK");
+    for waiter in &mut line {
+        assert!(error_line(&waiter.recv()).starts_with("UNBLOCKED "));
+    }
+    server.expect_nobody_waits();
+    wait_for_sync(&master, &server);
+    assert!(conn.err(waits("a")).starts_with("READONLY "));
+    // And back.
+    assert_eq!(conn.text("REPLICAOF NO ONE"), "OK");
+    hold(&mut conn);
+    let mut waiter = server.wait_in_line(waits("a"));
+    conn.cmd("RL.RELEASE k holder");
+    assert_eq!(acquired(&waiter.recv()).id(), "a");
+    can_be_unloaded(&server);
+}
+
+#[test]
+fn on_a_replica_that_may_be_written_to_a_wait_ends_too() {
+    let master = Server::start();
+    let replica = Server::builder().config("replica-read-only no").replica_of(&master).start();
+    wait_for_sync(&master, &replica);
+    let mut conn = replica.conn();
+    hold(&mut conn);
+    let begin = Instant::now();
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1 0 BLOCK 50").limited(), 2);
+    assert!(begin.elapsed() < SOON);
+    replica.expect_nobody_waits();
+}
+
+#[test]
+fn on_a_replica_that_may_be_written_to_a_call_does_not_wait() {
+    let master = Server::start();
+    let replica = Server::builder().config("replica-read-only no").replica_of(&master).start();
+    wait_for_sync(&master, &replica);
+    let mut conn = replica.conn();
+    hold(&mut conn);
+    for block in ["0", "1h"] {
+        let denied = conn.acquire(format!("RL.ACQUIRE k 1 0 BLOCK {block}"));
+        assert_eq!(denied.limited(), 2);
+    }
+    assert_eq!(replica.figure("waited_timed_out"), 0);
+}
+
+#[test]
+fn a_server_with_waiters_shuts_down() {
+    let mut server = Server::builder().aof().start();
+    let mut conn = server.conn();
+    hold(&mut conn);
+    let mut line = [waits("a"), waits("b")].map(|call| server.wait_in_line(call));
+    server.stop(Stop::Save);
+    for waiter in &mut line {
+        waiter.expect_closed();
+    }
+    let log = server.log();
+    assert!(!log.contains("BUG REPORT") && !log.contains("ASSERT"), "{log}");
+}
+
+#[test]
+fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
+    let mut master = Server::builder().start();
+    if master.version().lacks("SHUTDOWN that waits for replicas", (7, 0)) {
+        return;
+    }
+    let replica = Server::replica_of(&master, true);
+    let mut conn = master.conn();
+    conn.cmd("CONFIG SET shutdown-timeout 60");
+    let mut waiter = master.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    waiter.send(waits("a"));
+    master.wait_until_waiting(1);
+    // SAFETY: stops and continues a process that this test started.
+    unsafe { libc::kill(replica.pid(), libc::SIGSTOP) };
+    conn.cmd("SET lag 1");
+    let mut shutdown = master.conn();
+    shutdown.send("RL.RENEW k holder LEASE 500");
+    shutdown.send("SHUTDOWN NOSAVE");
+    assert_eq!(shutdown.recv(), Value::Int(1));
+    // The lease lapses meanwhile.
+    assert!(waiter.silent_for(ms(700)));
+    assert!(master.is_running());
+    assert_eq!(text(&conn.cmd("SHUTDOWN ABORT")), "OK");
+    assert!(error_line(&shutdown.recv()).starts_with("ERR "));
+    // SAFETY: as above.
+    unsafe { libc::kill(replica.pid(), libc::SIGCONT) };
+    assert_eq!(acquired(&waiter.recv()).id(), "a");
+    wait_for_sync(&master, &replica);
+    assert_eq!(replica.conn().held_ids("k"), ["a"]);
+}
+
+#[test]
+fn the_module_is_unloaded_when_nobody_waits_and_not_before() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    hold(&mut conn);
+    let mut waiter = server.wait_in_line(waits("a"));
+    let refused = conn.err("MODULE UNLOAD ratelimit");
+    assert!(refused.starts_with("ERR "), "{refused}");
+    // The wait goes on as if nothing had been asked.
+    assert!(waiter.silent_for(A_WHILE));
+    conn.cmd("RL.RELEASE k holder");
+    assert_eq!(acquired(&waiter.recv()).id(), "a");
+    can_be_unloaded(&server);
+    assert!(conn.err(waits("b")).starts_with("ERR unknown command"));
+    // What was granted is plain data, and good for the next who loads.
+    assert_eq!(conn.text(["MODULE", "LOAD", &module_path()]), "OK");
+    assert_eq!(conn.held_ids("k"), ["a"]);
+    let mut waiter = server.wait_in_line(waits("b"));
+    conn.cmd("RL.RELEASE k a");
+    assert_eq!(acquired(&waiter.recv()).id(), "b");
+}
+
+// ---- Slots that move ----
+
+/// Two nodes that know each other: the first has all slots, the second none.
+fn two_nodes() -> (Server, Server, String) {
+    let node = || Server::builder().config("cluster-node-timeout 1000");
+    let first = node().cluster().start();
+    let second = node().config("cluster-enabled yes").start();
+    let mut there = second.conn();
+    there.cmd(format!("CLUSTER MEET 127.0.0.1 {}", first.port()));
+    let id = there.text("CLUSTER MYID");
+    let mut here = first.conn();
+    let first_id = here.text("CLUSTER MYID");
+    eventually(SOON, || {
+        let linked = |conn: &mut Conn, id: &str| {
+            let nodes = conn.text("CLUSTER NODES");
+            nodes.lines().any(|line| {
+                line.contains(id)
+                    && line.contains("master")
+                    && line.contains(" connected")
+                    && !line.contains("handshake")
+            })
+        };
+        linked(&mut here, &id)
+            && linked(&mut there, &first_id)
+            && there.text("CLUSTER INFO").contains("cluster_state:ok")
+    });
+    // So short that they come together soon; from now on none is to be missed.
+    for conn in [&mut here, &mut there] {
+        conn.cmd("CONFIG SET cluster-node-timeout 60000");
+    }
+    (first, second, id)
+}
+
+#[test]
+fn in_a_cluster_all_that_wakes_elsewhere_wakes() {
+    let server = Server::builder().cluster().start();
+    let mut conn = server.conn();
+    for key in ["k", "{tag}k", ""] {
+        let call = |rest: &str| -> Vec<Vec<u8>> {
+            let mut words = rest.words();
+            words[1] = key.into();
+            words
+        };
+        // A lease that lapses, a change from outside, and a wait that times out.
+        conn.cmd(call("RL.ACQUIRE k 1 0 ID x LEASE 60"));
+        let mut waiter = server.conn();
+        waiter.send(call("RL.ACQUIRE k 1 0 ID y LEASE 600000 BLOCK 60000"));
+        assert!(!waiter.silent_for(SOON), "{key:?}");
+        assert_eq!(acquired(&waiter.recv()).id(), "y");
+        let begin = Instant::now();
+        assert_eq!(limited(&conn.cmd(call("RL.ACQUIRE k 1 0 BLOCK 40"))), 2);
+        assert!((ms(40)..SOON).contains(&begin.elapsed()));
+        let mut waiter =
+            server.wait_in_line(call("RL.ACQUIRE k 1 0 ID z LEASE 600000 BLOCK 60000"));
+        conn.cmd(["DEL", key]);
+        assert!(!waiter.silent_for(SOON), "{key:?}");
+        assert_eq!(acquired(&waiter.recv()).id(), "z");
+    }
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn a_slot_that_moves_away_takes_its_waiters_along() {
+    let (first, second, second_id) = two_nodes();
+    let first_id = first.conn().text("CLUSTER MYID");
+    let (mut here, mut there) = (first.conn(), second.conn());
+    let slot = here.int("CLUSTER KEYSLOT k");
+    // A lease that lapses while the key is on its way: nobody may have it here.
+    here.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    let mut line = [
+        first.wait_in_line(waits("a")),
+        first.wait_in_line("RL.ACQUIRE k 1 0 1 ID b LEASE 600000 BLOCK 60000"),
+    ];
+    let mut times_out = first.wait_in_line("RL.ACQUIRE k 1 0 1 ID c LEASE 600000 BLOCK 3000");
+    let import = format!("CLUSTER SETSLOT {slot} IMPORTING {first_id}");
+    assert_eq!(there.text(import), "OK");
+    let replies = here.pipeline([
+        "RL.RENEW k holder LEASE 600".to_owned(),
+        format!("CLUSTER SETSLOT {slot} MIGRATING {second_id}"),
+        format!("MIGRATE 127.0.0.1 {} k 0 5000", second.port()),
+    ]);
+    assert_eq!(replies, [Value::Int(1), Value::Okay, Value::Okay]);
+    sleep(ms(800));
+    // It is neither granted nor made here.
+    assert_eq!(limited(&times_out.recv()), 2);
+    assert_eq!(here.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
+    for waiter in &mut line {
+        assert!(waiter.silent_for(ms(1)));
+    }
+    assert_eq!(there.text(format!("CLUSTER SETSLOT {slot} NODE {second_id}")), "OK");
+    assert_eq!(here.text(format!("CLUSTER SETSLOT {slot} NODE {second_id}")), "OK");
+    for waiter in &mut line {
+        let moved = error_line(&waiter.recv());
+        assert_eq!(moved, format!("MOVED {slot} 127.0.0.1:{}", second.port()));
+    }
+    first.expect_nobody_waits();
+    assert_eq!(here.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
+    // There it goes on.
+    there.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    let mut waiter = second.wait_in_line(waits("a"));
+    there.cmd("RL.RELEASE k holder");
+    assert_eq!(acquired(&waiter.recv()).id(), "a");
+    can_be_unloaded(&first);
+}
+
+#[test]
+fn whoever_waits_on_a_key_of_any_name_is_sent_after_its_slot() {
+    let (first, second, second_id) = two_nodes();
+    let (mut here, mut there) = (first.conn(), second.conn());
+    let first_id = here.text("CLUSTER MYID");
+    for key in ["plain", "", "a}b", "{}z", "{q}x", "x{w}y", "{", "}{"] {
+        let slot = here.int(["CLUSTER", "KEYSLOT", key]);
+        let hold = ["RL.ACQUIRE", key, "1", "0", "ID", "x", "LEASE", "600000"];
+        assert_eq!(limited(&here.cmd(hold)), 0, "{key:?}");
+        let waits = ["RL.ACQUIRE", key, "1", "0", "LEASE", "600000", "BLOCK", "0"];
+        let mut line = [first.wait_in_line(waits), first.wait_in_line(waits)];
+        here.cmd(["DEL", key]);
+        assert_eq!(limited(&line[0].recv()), 0, "{key:?}");
+        let import = format!("CLUSTER SETSLOT {slot} IMPORTING {first_id}");
+        assert_eq!(there.text(import), "OK");
+        let migrating = format!("CLUSTER SETSLOT {slot} MIGRATING {second_id}");
+        assert_eq!(here.text(migrating), "OK");
+        let port = second.port().to_string();
+        let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", key];
+        assert_eq!(here.text(migrate), "OK", "{key:?}");
+        for conn in [&mut there, &mut here] {
+            assert_eq!(conn.text(format!("CLUSTER SETSLOT {slot} NODE {second_id}")), "OK");
+        }
+        let moved = error_line(&line[1].recv());
+        assert_eq!(moved, format!("MOVED {slot} 127.0.0.1:{}", second.port()), "{key:?}");
+        first.expect_nobody_waits();
+    }
+}
+
+/// Whoever died was granted the id and never told; meanwhile it was released, and somebody else has it now.
+#[test]
+fn what_a_dead_client_was_granted_is_not_given_back_for_somebody_else() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    let mut dies = server.conn();
+    let id = dies.id();
+    let _dies = server.wait_on(dies, "RL.ACQUIRE k 1 0 1 ID x LEASE 600000 BLOCK 0");
+    conn.cmd("MULTI");
+    for line in [
+        "RL.RELEASE k holder".to_owned(),
+        format!("CLIENT KILL ID {id}"),
+        "RL.RELEASE k x".to_owned(),
+        "RL.ACQUIRE k 1 0 1 ID x LEASE 500000".to_owned(),
+    ] {
+        conn.cmd(line);
+    }
+    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+    assert_eq!(acquired(&replies[3]).id(), "x");
+    sleep(ms(50));
+    assert_eq!(conn.held_ids("k"), ["x"]);
+    server.expect_nobody_waits();
+}

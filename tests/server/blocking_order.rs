@@ -1,0 +1,640 @@
+//! BLOCK: who waits, who does not, and who is served first.
+
+use std::time::{Duration, Instant};
+
+use support::*;
+
+const SOON: Duration = Duration::from_secs(20);
+const A_WHILE: Duration = Duration::from_millis(120);
+
+/// A call that is denied because another holds the only slot of `key`, in milliseconds.
+fn acquire(key: &str, id: &str) -> String {
+    format!("RL.ACQUIRE {key} 1 0 1 ID {id} LEASE 600000 MS")
+}
+
+fn acquire_block(key: &str, id: &str) -> String {
+    acquire(key, id) + " BLOCK 0"
+}
+
+#[track_caller]
+fn ids(held: &[Held]) -> Vec<String> {
+    held.iter().map(|one| String::from_utf8_lossy(&one.id).into_owned()).collect()
+}
+
+// ---- First come, first served ----
+
+#[test]
+fn five_waiters_on_one_slot_are_served_in_order_of_arrival() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    assert_eq!(conn.acquire(acquire("k", "holder")).limited(), 0);
+    let names = ["a", "b", "c", "d", "e"];
+    let mut line: Vec<_> =
+        names.iter().map(|name| server.wait_in_line(acquire_block("k", name))).collect();
+    let mut holder = "holder";
+    for at in 0..line.len() {
+        // One without BLOCK is denied while others wait, whether the slot is held or not.
+        let denied = conn.acquire(acquire("k", "sixth"));
+        assert_eq!((denied.limited(), denied.id.is_none()), (2, true));
+        assert!(denied.numbers[3] >= 1, "{denied:?}");
+        let release = format!("RL.RELEASE k {holder}");
+        let replies = conn.pipeline([release, acquire("k", "sixth")]);
+        assert_eq!(replies[0], Value::Int(1));
+        assert_eq!(limited(&replies[1]), 2, "{replies:?}");
+        let granted = acquired(&line[at].recv());
+        assert_eq!((granted.limited(), granted.id()), (0, names[at].to_owned()));
+        assert_eq!(granted.numbers[..4], [0, 1, 0, -1]);
+        assert_eq!(server.waiting(), line.len() - at - 1);
+        assert_eq!(conn.held_ids("k"), [names[at]]);
+        for later in &mut line[at + 1..] {
+            assert!(later.silent_for(Duration::from_millis(1)));
+        }
+        holder = names[at];
+    }
+    assert_eq!(conn.cmd("RL.RELEASE k e"), Value::Int(1));
+    assert_eq!(conn.acquire(acquire("k", "sixth")).limited(), 0);
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn every_taking_command_is_denied_while_others_wait_even_where_there_is_room() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    // The first in line asks for more than there is; two would be had at once.
+    for (fill, waits, asks, denial) in [
+        (
+            "RL.THROTTLE t 4 1 1h 3",
+            "RL.THROTTLE t 4 1 1h 5 BLOCK 0",
+            "RL.THROTTLE t 4 1 1h 2 MS",
+            1,
+        ),
+        ("RL.WINDOW w 5 1h 3", "RL.WINDOW w 5 1h 5 BLOCK 0", "RL.WINDOW w 5 1h 2 MS", 1),
+        ("RL.ACQUIRE s 5 0 3", "RL.ACQUIRE s 5 0 5 BLOCK 0", "RL.ACQUIRE s 5 0 2 MS", 2),
+        ("RL.ACQUIRE a 5 1h 3", "RL.ACQUIRE a 5 1h 5 BLOCK 0", "RL.ACQUIRE a 5 1h 2 MS", 2),
+    ] {
+        assert_eq!(limited(&conn.cmd(fill)), 0);
+        let mut waiter = server.wait_in_line(waits);
+        for _ in 0..3 {
+            let Value::Array(parts) = conn.cmd(asks) else { panic!("{asks}") };
+            let Value::Int(retry_ms) = parts[3] else { panic!("{parts:?}") };
+            assert_eq!(parts[0], Value::Int(denial), "{asks}: {parts:?}");
+            assert!(retry_ms >= 1, "{asks}: {parts:?}");
+        }
+        // In whole seconds as well.
+        let Value::Array(parts) = conn.cmd(asks.trim_end_matches(" MS")) else { panic!("{asks}") };
+        assert!(matches!(parts[3], Value::Int(1..)), "{asks}: {parts:?}");
+        // Another key does not care.
+        assert_eq!(limited(&conn.cmd(asks.replacen(' ', " other", 1))), 0);
+        let key = fill.split(' ').nth(1).unwrap();
+        conn.cmd(["DEL", key]);
+        assert_eq!(limited(&waiter.recv()), 0);
+    }
+}
+
+#[test]
+fn giving_back_and_looking_never_wait_and_ignore_waiters() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.THROTTLE t 4 1 1h 5");
+    conn.cmd("RL.WINDOW w 5 1h 3");
+    conn.cmd("RL.ACQUIRE a 5 1h 2 ID x LEASE 600000");
+    conn.cmd("RL.ACQUIRE a 5 1h 1 ID y LEASE 600000");
+    let _lines = [
+        "RL.THROTTLE t 4 1 1h 5 BLOCK 0",
+        "RL.WINDOW w 5 1h 5 BLOCK 0",
+        "RL.ACQUIRE a 5 1h 5 BLOCK 0",
+    ]
+    .map(|waits| server.wait_in_line(waits));
+    for looks in [
+        "RL.THROTTLE t 4 1 1h 0 BLOCK 0",
+        "RL.WINDOW w 5 1h 0 BLOCK 0",
+        "RL.WINDOW w 1 1h 0 BLOCK 0 ATMOST COUNTDENIED",
+        "RL.ACQUIRE a 5 1h 0 BLOCK 0",
+        "RL.WINDOW_RO w 5 1h 2",
+        "RL.ACQUIRE_RO a 5 1h 2",
+    ] {
+        let Value::Array(parts) = conn.cmd(looks) else { panic!("{looks}") };
+        assert_eq!((&parts[0], &parts[3]), (&Value::Int(0), &Value::Int(-1)), "{looks}: {parts:?}");
+    }
+    assert_eq!(conn.ints("RL.THROTTLE t 4 1 1h -3 BLOCK 0")[..4], [0, 5, 3, -1]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO t 4 1 1h 3")[..4], [0, 5, 3, -1]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO t 4 1 1h 4")[0], 1);
+    assert_eq!(conn.held_ids("a"), ["x", "y"]);
+    assert_eq!(conn.int("RL.RENEW a x LEASE 700000"), 1);
+    assert_eq!(conn.int("RL.RELEASE a x none"), 1);
+    assert_eq!(conn.int("RL.APPLY a y"), 1);
+    assert_eq!(server.waiting(), 3);
+}
+
+/// Calls without BLOCK, over and over from two connections, until the waiter has its answer: none may have been
+/// allowed before.
+#[track_caller]
+fn nobody_barges(server: &Server, mut waiter: Conn, call: &str) {
+    let mut others = [server.conn(), server.conn()];
+    let mut barged = 0;
+    let mut calls = 0;
+    let begin = Instant::now();
+    while waiter.silent_for(Duration::from_micros(50)) {
+        assert!(begin.elapsed() < SOON, "it is never granted beside {calls} calls of {call}");
+        for other in &mut others {
+            for reply in other.pipeline([call; 20]) {
+                barged += usize::from(limited(&reply) == 0);
+                calls += 1;
+            }
+        }
+    }
+    assert_eq!(limited(&waiter.recv()), 0);
+    assert_eq!(barged, 0, "of {calls} calls of {call}");
+}
+
+/// The waiter has to stand in the line long before its moment.
+const MARGIN: Duration = Duration::from_millis(200);
+
+#[test]
+fn nobody_barges_when_a_lease_lapses() {
+    let server = Server::start();
+    for key in ["k1", "k2", "k3"] {
+        let mut conn = server.conn();
+        conn.cmd(format!("RL.ACQUIRE {key} 1 0 ID holder LEASE 600000"));
+        let waiter = server.wait_in_line(format!("RL.ACQUIRE {key} 1 0 BLOCK 0 LEASE 600000"));
+        assert_eq!(conn.int(format!("RL.RENEW {key} holder LEASE 300")), 1);
+        nobody_barges(&server, waiter, &format!("RL.ACQUIRE {key} 1 0"));
+    }
+}
+
+#[test]
+fn nobody_barges_when_an_event_slides_out() {
+    for command in ["WINDOW", "ACQUIRE"] {
+        unless_stalled(MARGIN, || {
+            let server = Server::start();
+            server.conn().cmd("RL.WINDOW k 1 1s");
+            let waiter = server.wait_shortly(format!("RL.{command} k 1 1s BLOCK 0"));
+            nobody_barges(&server, waiter, &format!("RL.{command} k 1 1s"));
+        });
+    }
+}
+
+#[test]
+fn nobody_barges_when_the_bucket_drains() {
+    for _ in 0..2 {
+        unless_stalled(MARGIN, || {
+            let server = Server::start();
+            // The waiter wants three at once while single ones would be had every 400 ms.
+            server.conn().cmd("RL.THROTTLE k 2 5 2s 3");
+            let waiter = server.wait_shortly("RL.THROTTLE k 2 5 2s 3 BLOCK 0");
+            nobody_barges(&server, waiter, "RL.THROTTLE k 2 5 2s");
+        });
+    }
+}
+
+#[test]
+fn a_late_small_call_does_not_overtake_an_early_large_one() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 3 0 1 ID x LEASE 600000");
+    conn.cmd("RL.ACQUIRE k 3 0 1 ID y LEASE 600000");
+    let mut large = server.wait_in_line("RL.ACQUIRE k 3 0 3 ID large BLOCK 0 LEASE 600000");
+    let mut small = server.wait_in_line("RL.ACQUIRE k 3 0 1 ID small BLOCK 0 LEASE 600000");
+    assert!(small.silent_for(A_WHILE));
+    conn.cmd("RL.RELEASE k x");
+    assert!(small.silent_for(A_WHILE) && large.silent_for(Duration::from_millis(1)));
+    conn.cmd("RL.RELEASE k y");
+    assert_eq!(limited(&large.recv()), 0);
+    assert!(small.silent_for(A_WHILE));
+    conn.cmd("RL.RELEASE k large");
+    assert_eq!(limited(&small.recv()), 0);
+}
+
+#[test]
+fn what_comes_free_at_once_serves_as_many_as_it_is_enough_for() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 4 0 4 ID x LEASE 600000");
+    let mut line = [1, 2, 1, 2].map(|quantity| {
+        let call = format!("RL.ACQUIRE k 4 0 {quantity} BLOCK 0 LEASE 600000");
+        server.wait_in_line(call)
+    });
+    conn.cmd("RL.RELEASE k x");
+    for waiter in &mut line[..3] {
+        assert_eq!(limited(&waiter.recv()), 0);
+    }
+    assert!(line[3].silent_for(A_WHILE));
+    let held = conn.held("k");
+    assert_eq!(held.iter().map(|one| one.quantity).collect::<Vec<_>>(), [1, 2, 1]);
+    // In the order in which they came, and the ids are all different.
+    let mut ids = ids(&held);
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 3);
+}
+
+#[test]
+fn all_commands_on_a_key_stand_in_one_line() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 1h ID x LEASE 600000");
+    let mut window = server.wait_in_line("RL.WINDOW k 1 1h BLOCK 0");
+    let mut acquire = server.wait_in_line("RL.ACQUIRE k 1 1h BLOCK 0 LEASE 600000");
+    let mut last = server.wait_in_line("RL.WINDOW k 1 1h BLOCK 0");
+    conn.cmd("RL.RELEASE k x");
+    assert_eq!(limited(&window.recv()), 0);
+    assert!(acquire.silent_for(A_WHILE) && last.silent_for(Duration::from_millis(1)));
+    conn.cmd("DEL k");
+    assert_eq!(limited(&acquire.recv()), 0);
+    assert!(last.silent_for(A_WHILE));
+    conn.cmd("DEL k");
+    assert_eq!(limited(&last.recv()), 0);
+}
+
+#[test]
+fn a_call_in_a_pipeline_waits_before_the_next_is_carried_out() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd(acquire("k", "x"));
+    let mut piped = server.conn();
+    piped.send("SET first 1");
+    let mut piped = server.wait_on(piped, acquire_block("k", "y"));
+    piped.send("RL.HELD k");
+    piped.send("SET later 1");
+    assert_eq!(text(&piped.recv()), "OK");
+    assert!(piped.silent_for(A_WHILE));
+    assert_eq!(conn.int("EXISTS later"), 0);
+    conn.cmd("RL.RELEASE k x");
+    assert_eq!(acquired(&piped.recv()).id(), "y");
+    assert_eq!(ids(&held(&piped.recv())), ["y"]);
+    assert_eq!(text(&piped.recv()), "OK");
+}
+
+// ---- Lines are apart ----
+
+#[test]
+fn the_same_key_of_two_databases_has_two_lines() {
+    let server = Server::start();
+    let (mut zero, mut one) = (server.conn(), server.conn());
+    one.cmd("SELECT 1");
+    for conn in [&mut zero, &mut one] {
+        assert_eq!(limited(&conn.cmd(acquire("k", "x"))), 0);
+    }
+    let mut waits_in_zero = server.wait_in_line(acquire_block("k", "y"));
+    let mut other = server.conn();
+    other.cmd("SELECT 1");
+    let mut waits_in_one = server.wait_on(other, acquire_block("k", "y"));
+    one.cmd("RL.RELEASE k x");
+    assert_eq!(limited(&waits_in_one.recv()), 0);
+    assert!(waits_in_zero.silent_for(A_WHILE));
+    assert_eq!(zero.held_ids("k"), ["x"]);
+    assert_eq!(one.held_ids("k"), ["y"]);
+    // By a timer too, which belongs to no client.
+    assert_eq!(one.int("RL.RENEW k y LEASE 30"), 1);
+    let mut third = server.conn();
+    third.cmd("SELECT 1");
+    third.send(acquire_block("k", "z"));
+    assert_eq!(limited(&third.recv()), 0);
+    assert_eq!(one.held_ids("k"), ["z"]);
+    assert_eq!(zero.held_ids("k"), ["x"]);
+    zero.cmd("RL.RELEASE k x");
+    assert_eq!(limited(&waits_in_zero.recv()), 0);
+}
+
+#[test]
+fn a_key_may_have_any_name() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let odd: [&[u8]; 13] = [
+        b"",
+        b"\0",
+        b"a\0b",
+        b"{",
+        b"}",
+        b"{}",
+        b"{}x",
+        b"{tag}x",
+        b"x{tag}y{z}",
+        b"}{",
+        b"a}b",
+        b"\xff\xfe",
+        b"{a\0b}c",
+    ];
+    let mut lines = Vec::new();
+    for key in odd {
+        let hold: [&[u8]; 6] = [b"RL.ACQUIRE", key, b"1", b"0", b"ID", b"x"];
+        assert_eq!(limited(&conn.cmd(hold)), 0, "{}", key.escape_ascii());
+        let wait: [&[u8]; 8] = [b"RL.ACQUIRE", key, b"1", b"0", b"ID", b"y", b"BLOCK", b"0"];
+        lines.push(server.wait_in_line(wait));
+    }
+    for (key, waiter) in odd.iter().zip(&mut lines).rev() {
+        let release: [&[u8]; 3] = [b"RL.RELEASE", key, b"x"];
+        assert_eq!(conn.cmd(release), Value::Int(1));
+        assert_eq!(limited(&waiter.recv()), 0, "{}", key.escape_ascii());
+        assert_eq!(ids(&held(&conn.cmd([&b"RL.HELD"[..], key]))), ["y"]);
+    }
+    // Nothing was made beside them.
+    assert_eq!(conn.int("DBSIZE"), odd.len() as i64);
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn grants_denials_and_errors_come_over_resp3_too() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd(acquire("k", "x"));
+    let mut granted = server.wait_on(server.conn_resp3(), acquire_block("k", "y"));
+    conn.cmd("RL.RELEASE k x");
+    assert_eq!(acquired(&granted.recv()).id(), "y");
+    let mut denied = server.conn_resp3();
+    let denial = denied.acquire("RL.ACQUIRE k 1 0 BLOCK 5 MS");
+    assert_eq!((denial.limited(), denial.id), (2, None));
+    let mut wrong = server.wait_on(server.conn_resp3(), acquire_block("k", "z"));
+    conn.cmd("SET k v");
+    assert!(error_line(&wrong.recv()).starts_with("WRONGTYPE "));
+}
+
+// ---- Options beside BLOCK ----
+
+#[test]
+fn an_id_that_waits_is_a_duplicate_until_its_wait_is_over() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd(acquire("k", "x"));
+    let waiter = server.wait_in_line(acquire_block("k", "y"));
+    for call in [
+        acquire("k", "y"),
+        acquire_block("k", "y"),
+        // Whatever else it would have met.
+        "RL.ACQUIRE k 1 0 0 ID y".into(),
+        "RL.ACQUIRE k 1 0 2 ID y BLOCK 0".into(),
+        "RL.ACQUIRE k 0 1h ID y".into(),
+        acquire("k", "x"),
+        acquire_block("k", "x"),
+    ] {
+        assert!(conn.err(&call).starts_with("DUPLICATE "), "{call}");
+    }
+    // It is not held: there is nothing to settle.
+    for settles in ["RL.RELEASE k y", "RL.APPLY k y", "RL.RENEW k y"] {
+        assert_eq!(conn.int(settles), 0);
+    }
+    // Another key, another id: no duplicate.
+    assert_eq!(limited(&conn.cmd(acquire("other", "y"))), 0);
+    assert_eq!(limited(&conn.cmd(acquire("k", "Y"))), 2);
+    assert_eq!(server.waiting(), 1);
+    drop(waiter);
+    server.wait_until_waiting(0);
+    assert_eq!(limited(&conn.cmd(acquire("k", "y"))), 2);
+    // A wait that timed out lets go of it as well.
+    assert_eq!(limited(&conn.cmd(acquire("k", "y") + " BLOCK 5")), 2);
+    assert_eq!(limited(&conn.cmd(acquire("k", "y") + " BLOCK 5")), 2);
+    conn.cmd("RL.RELEASE k x");
+    assert_eq!(conn.acquire(acquire_block("k", "y")).id(), "y");
+    assert!(conn.err(acquire_block("k", "y")).starts_with("DUPLICATE "));
+}
+
+#[test]
+fn atmost_waits_for_one_and_takes_what_there_is() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW w 5 1h 4");
+    // There is one: no wait.
+    assert_eq!(conn.ints("RL.WINDOW w 5 1h 9 ATMOST BLOCK 0")[..4], [0, 5, 0, -1]);
+    let mut waiter = server.wait_in_line("RL.WINDOW w 5 1h 9 ATMOST BLOCK 0");
+    conn.pipeline(["MULTI", "DEL w", "RL.WINDOW w 5 1h 0", "ZADD w 1 x", "ZREM w x", "EXEC"]);
+    let answer = ints(&waiter.recv());
+    assert_eq!((&answer[..4], answer[5]), (&[0, 5, 0, -1][..], 5));
+
+    conn.cmd("RL.THROTTLE t 4 1 1h 5");
+    let mut waiter = server.wait_in_line("RL.THROTTLE t 4 1 1h 9 ATMOST BLOCK 0");
+    assert!(waiter.silent_for(A_WHILE));
+    assert_eq!(conn.ints("RL.THROTTLE t 4 1 1h -2")[..3], [0, 5, 2]);
+    let answer = ints(&waiter.recv());
+    assert_eq!((&answer[..4], answer[5]), (&[0, 5, 0, -1][..], 2));
+    // Denied at the end: nothing was granted.
+    let answer = conn.ints("RL.THROTTLE t 4 1 1s 9 ATMOST BLOCK 5");
+    assert_eq!((answer[0], answer[5]), (1, 0));
+}
+
+#[test]
+fn countdenied_counts_a_wait_once_and_only_when_it_ends_in_a_denial() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000");
+    let counted = |conn: &mut Conn| {
+        let looks = conn.acquire("RL.ACQUIRE_RO k 1000 1h 0");
+        1000 - looks.numbers[2] - conn.held("k").iter().map(|one| one.quantity).sum::<i64>()
+    };
+    // The denial could only come later: the wait itself counts nothing.
+    let mut waiter = server.wait_in_line("RL.WINDOW k 3 1h 2 COUNTDENIED BLOCK 0");
+    for _ in 0..3 {
+        conn.cmd("RL.RENEW k x");
+        assert_eq!(counted(&mut conn), 0);
+    }
+    assert!(waiter.silent_for(A_WHILE));
+    assert_eq!(counted(&mut conn), 0);
+    conn.cmd("RL.RELEASE k x");
+    assert_eq!(limited(&waiter.recv()), 0);
+    assert_eq!(counted(&mut conn), 2);
+    conn.cmd("RL.ACQUIRE k 3 1h 1 ID x LEASE 600000");
+    // Once at the end of the wait, or at once where waiting is of no use; never what is beyond the limit.
+    assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 1 COUNTDENIED BLOCK 30")), 1);
+    assert_eq!(counted(&mut conn), 3);
+    assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 2 COUNTDENIED BLOCK 30")), 1);
+    assert_eq!(counted(&mut conn), 5);
+    assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 4 COUNTDENIED BLOCK 30")), 1);
+    assert_eq!(counted(&mut conn), 5);
+}
+
+#[test]
+fn countdenied_does_not_count_whose_time_is_up_behind_the_head() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW k 3 1h 2");
+    let counted = |conn: &mut Conn| 1000 - conn.ints("RL.WINDOW_RO k 1000 1h 0")[2];
+    let head = server.wait_in_line("RL.WINDOW k 3 1h 3 COUNTDENIED BLOCK 0");
+    // One could be had, and another waits for it.
+    let call = "RL.WINDOW k 3 1h 1 COUNTDENIED BLOCK 50";
+    let lines = [(); 3].map(|()| {
+        let mut conn = server.conn();
+        conn.send(call);
+        conn
+    });
+    for mut behind in lines {
+        assert_eq!(limited(&behind.recv()), 1);
+        assert_eq!(counted(&mut conn), 2);
+    }
+    assert_eq!(server.figure("waited_timed_out"), 3);
+    // The head's own denial counts.
+    drop(head);
+    server.wait_until_waiting(0);
+    assert_eq!(limited(&conn.cmd("RL.WINDOW k 3 1h 3 COUNTDENIED BLOCK 50")), 1);
+    assert_eq!(counted(&mut conn), 5);
+}
+
+#[test]
+fn a_bad_block_is_an_error() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for call in
+        ["RL.THROTTLE k 1 1 1h", "RL.WINDOW k 1 1h", "RL.ACQUIRE k 1 1h", "RL.ACQUIRE k 1 0"]
+    {
+        for block in [
+            "BLOCK",
+            "BLOCK -1",
+            "BLOCK x",
+            "BLOCK 1.5",
+            "BLOCK +1",
+            "BLOCK 01",
+            "BLOCK 1mo",
+            "BLOCK 31557600001",
+            "BLOCK 9223372036854775808",
+            "BLOCK -9223372036854775808",
+            "BLOCK MS",
+            "BLOCK 1 BLOCK 1",
+            "BLOCK 1 block 2",
+            "1 BLOCK",
+            "1 MS BLOCK",
+        ] {
+            let line = format!("{call} {block}");
+            assert!(conn.err(&line).starts_with("ERR "), "{line}");
+        }
+        let said = conn.err(format!("{call} BLOCK -1"));
+        assert!(said.contains("BLOCK") && said.contains("0") && said.contains("31557600000"));
+        for blank in ["", " 1", "1 ", "1\0"] {
+            let mut words = call.words();
+            words.extend([b"BLOCK".to_vec(), blank.as_bytes().to_vec()]);
+            assert!(conn.err(words).starts_with("ERR "), "{blank:?}");
+        }
+        assert_eq!(conn.int("EXISTS k"), 0);
+        assert_eq!(limited(&conn.cmd(format!("{call} bLoCk 31557600000"))), 0);
+        conn.cmd("DEL k");
+    }
+    for call in ["RL.THROTTLE_RO k 1 1 1h", "RL.WINDOW_RO k 1 1h", "RL.ACQUIRE_RO k 1 1h"] {
+        assert!(conn.err(format!("{call} BLOCK 1")).starts_with("ERR "), "{call}");
+    }
+    for call in ["RL.APPLY k x BLOCK 1", "RL.RENEW k x BLOCK 1", "RL.HELD k BLOCK 1"] {
+        assert!(conn.err(call).starts_with("ERR "), "{call}");
+    }
+    server.expect_nobody_waits();
+}
+
+// ---- How many may wait ----
+
+#[test]
+fn past_max_waiters_a_call_that_would_wait_is_an_error() {
+    // Before 7.0 the setting is an argument of the module.
+    let builder = Server::builder();
+    let server = builder.module_args(["max-waiters", "2"]).start();
+    let mut conn = server.conn();
+    for key in ["k", "l", "m"] {
+        conn.cmd(acquire(key, "x"));
+    }
+    let first = server.wait_in_line(acquire_block("k", "a"));
+    let mut second = server.wait_in_line(acquire_block("l", "b"));
+    // Over all keys; and only what would wait.
+    for key in ["k", "l", "m"] {
+        assert!(conn.err(acquire_block(key, "c")).starts_with("ERR "), "{key}");
+        assert_eq!(limited(&conn.cmd(acquire(key, "c"))), 2);
+    }
+    assert!(conn.err(acquire_block("k", "c")).contains("max-waiters"));
+    assert_eq!(limited(&conn.cmd(acquire_block("free", "c"))), 0);
+    assert_eq!(limited(&conn.cmd("RL.WINDOW w 0 1h BLOCK 0")), 1);
+    assert_eq!(server.waiting(), 2);
+    drop(first);
+    server.wait_until_waiting(1);
+    let mut third = server.wait_in_line(acquire_block("k", "c"));
+    conn.cmd("RL.RELEASE k x");
+    assert_eq!(acquired(&third.recv()).id(), "c");
+    conn.cmd("RL.RELEASE l x");
+    assert_eq!(acquired(&second.recv()).id(), "b");
+}
+
+#[test]
+fn with_max_waiters_0_no_call_may_wait() {
+    let server = Server::builder().module_args(["max-waiters", "0"]).start();
+    let mut conn = server.conn();
+    assert_eq!(limited(&conn.cmd(acquire_block("k", "x"))), 0);
+    assert!(conn.err(acquire_block("k", "y")).contains("max-waiters"));
+    assert_eq!(limited(&conn.cmd(acquire("k", "y"))), 2);
+    if server.version().is_from(7, 0) {
+        assert_eq!(conn.text("CONFIG SET ratelimit.max-waiters 1"), "OK");
+        let _waiter = server.wait_in_line(acquire_block("k", "y"));
+        assert!(conn.err(acquire_block("k", "z")).contains("max-waiters"));
+        // Those who wait go on waiting.
+        assert_eq!(conn.text("CONFIG SET ratelimit.max-waiters 0"), "OK");
+        assert_eq!(server.waiting(), 1);
+    }
+}
+
+#[test]
+fn a_denial_does_not_count_while_others_wait_for_the_room() {
+    const CALL: &str = "RL.WINDOW k 1 2 1 COUNTDENIED";
+    let (server, mut conn) = Server::held();
+    conn.cmd(CALL);
+    let mut head = server.conn();
+    let head_id = head.id();
+    let mut head = server.wait_on(head, format!("{CALL} BLOCK 60000"));
+    // They stay connected: on some servers a timer that a disconnection sets would wait for the held clock.
+    let mut gone = Vec::new();
+    for _ in 0..4 {
+        server.clock().advance_ms(450);
+        assert_eq!(limited(&conn.cmd(CALL)), 1);
+        let mut behind = server.conn();
+        let id = behind.id();
+        let mut behind = server.wait_on(behind, format!("{CALL} BLOCK 60000"));
+        assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
+        assert_eq!(limited(&behind.recv()), 1);
+        gone.push(behind);
+    }
+    server.clock().advance_ms(200);
+    // A timer that was cut short on a busy machine is set again, and waits for the held clock. A command does not.
+    conn.cmd("RL.APPLY k nobody");
+    assert_eq!(limited(&head.recv()), 0);
+    // Whoever is first in line takes from nobody.
+    let newest = conn.cmd("ZRANGE k 0 0 WITHSCORES");
+    let mut next = server.wait_on(head, format!("{CALL} BLOCK 60000"));
+    assert_eq!(conn.int(format!("CLIENT UNBLOCK {head_id}")), 1);
+    assert_eq!(limited(&next.recv()), 1);
+    server.clock().advance_ms(100);
+    eventually(Duration::from_secs(20), || {
+        server.clock().advance_ms(1);
+        conn.cmd("ZRANGE k 0 0 WITHSCORES") != newest
+    });
+}
+
+/// Somebody else may have made room: any command on the key lets the head in.
+#[test]
+fn a_command_that_settles_nothing_lets_the_head_in_too() {
+    for command in ["RL.APPLY k nobody", "RL.RENEW k nobody", "RL.RELEASE k nobody"] {
+        let server = Server::start();
+        let mut conn = server.conn();
+        conn.cmd("RL.ACQUIRE k 1 0 ID first LEASE 600000");
+        let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 ID second LEASE 600000 BLOCK 0");
+        let remove =
+            "local all = redis.call('ZRANGE', KEYS[1], 0, -1) redis.call('ZREM', KEYS[1], all[1])";
+        conn.pipeline(["MULTI"]);
+        conn.cmd(["EVAL", remove, "1", "k"]);
+        conn.cmd(command);
+        conn.cmd("RL.HELD k");
+        let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+        let ids: Vec<_> = held(&replies[2]).into_iter().map(|one| one.id).collect();
+        assert_eq!(ids, [b"second"], "{command}");
+        assert_eq!(limited(&waiter.recv()), 0, "{command}");
+    }
+}
+
+#[test]
+fn an_id_for_which_somebody_waits_is_taken_for_several_limits_too() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder");
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 ID x BLOCK 0");
+    for call in [
+        "RL.ALL 1 k ACQUIRE 9 0 1 ID x",
+        "RL.ALL 2 a k ACQUIRE 9 0 ACQUIRE 9 0 1 ID x SHADOW",
+        "RL.ACQUIRE k 9 0 1 ID x",
+    ] {
+        assert!(conn.err(call).starts_with("DUPLICATE "), "{call}");
+    }
+    assert_eq!(conn.int("EXISTS a"), 0);
+    // Under another key it is free.
+    assert_eq!(limited(&conn.cmd("RL.ALL 1 a ACQUIRE 9 0 1 ID x")), 0);
+    assert_eq!(conn.int("RL.RELEASE k holder"), 1);
+    assert_eq!(limited(&waiter.recv()), 0);
+}

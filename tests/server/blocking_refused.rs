@@ -1,0 +1,251 @@
+//! BLOCK: nobody is granted anything where the server would refuse the same call.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use support::*;
+
+const SOON: Duration = Duration::from_secs(20);
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// Three calls that wait for what comes free by itself after a second, and two whose time is up before the server accepts
+/// writes again. `refuse` and `accept` tell the server to refuse and to accept writes; a call is answered `code` meanwhile.
+#[track_caller]
+fn nothing_is_granted_while(
+    server: &Server,
+    code: &str,
+    refuse: impl FnOnce(&mut Conn),
+    accept: impl FnOnce(&mut Conn),
+) {
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE a 1 0 1 ID holder LEASE 1000");
+    conn.cmd("RL.WINDOW w 1 1s");
+    conn.cmd("RL.THROTTLE t 0 1 1s");
+    conn.cmd("RL.ACQUIRE f 1 1h 1 ID z LEASE 600000");
+    let waits = [
+        "RL.ACQUIRE a 1 0 1 ID x LEASE 600000 BLOCK 0",
+        "RL.WINDOW w 1 1s 1 BLOCK 0",
+        "RL.THROTTLE t 0 1 1s 1 BLOCK 0",
+    ];
+    let mut line = waits.map(|call| server.wait_shortly(call));
+    let mut behind = server.wait_shortly("RL.ACQUIRE a 1 0 1 BLOCK 1500 MS");
+    // Its denial counts nothing.
+    let mut counted = server.wait_shortly("RL.WINDOW f 1 1h 1 COUNTDENIED BLOCK 1500 MS");
+    refuse(&mut conn);
+    let begin = Instant::now();
+    while begin.elapsed() < ms(1_200) {
+        for waiter in &mut line {
+            assert!(waiter.silent_for(ms(10)), "granted while writes are refused");
+        }
+    }
+    let refused = conn.err("RL.WINDOW other 1 1h");
+    assert!(refused.starts_with(code), "{refused}");
+    // Time is up all the same.
+    assert_eq!(limited(&behind.recv()), 2);
+    assert_eq!(limited(&counted.recv()), 1);
+    for waiter in &mut line {
+        assert!(waiter.silent_for(ms(1)), "granted while writes are refused");
+    }
+    accept(&mut conn);
+    for waiter in &mut line {
+        assert!(!waiter.silent_for(SOON), "not granted after writes are accepted again");
+        assert_eq!(limited(&waiter.recv()), 0);
+    }
+    // One is reserved and nothing is counted.
+    assert_eq!(conn.ints("RL.WINDOW_RO f 1000 1h 0")[2], 999);
+    assert_eq!(conn.held_ids("a"), ["x"]);
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn where_replicas_are_missing_a_waiter_waits_on() {
+    let server = Server::start();
+    if server.version().lacks("the check of RM_Call for replicas", (7, 0)) {
+        return;
+    }
+    nothing_is_granted_while(
+        &server,
+        "NOREPLICAS",
+        |conn| assert_eq!(conn.text("CONFIG SET min-replicas-to-write 1"), "OK"),
+        |conn| assert_eq!(conn.text("CONFIG SET min-replicas-to-write 0"), "OK"),
+    );
+}
+
+#[test]
+fn after_a_failed_save_a_waiter_waits_on() {
+    let server = Server::builder().config("save 3600 1000000").start();
+    if server.version().lacks("the check of RM_Call for the disk", (7, 0)) {
+        return;
+    }
+    let dir = server.dir().to_owned();
+    let blocker = dir.join("dump.rdb");
+    nothing_is_granted_while(
+        &server,
+        "MISCONF",
+        |conn| {
+            // A directory where the file should be.
+            std::fs::create_dir(&blocker).unwrap();
+            conn.cmd("BGSAVE");
+            eventually(SOON, || server.info("rdb_last_bgsave_status").as_deref() == Some("err"));
+        },
+        |conn| assert_eq!(conn.text("CONFIG SET stop-writes-on-bgsave-error no"), "OK"),
+    );
+}
+
+#[test]
+fn where_memory_is_short_a_waiter_waits_on() {
+    let server = Server::start();
+    nothing_is_granted_while(
+        &server,
+        "OOM",
+        |conn| assert_eq!(conn.text("CONFIG SET maxmemory 1"), "OK"),
+        |conn| assert_eq!(conn.text("CONFIG SET maxmemory 0"), "OK"),
+    );
+}
+
+#[test]
+fn giving_back_works_where_memory_is_short_and_wakes_nobody_until_it_is_not() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    conn.cmd("RL.ACQUIRE w 2 1h 2 ID holder LEASE 600000");
+    let mut released = server.wait_in_line("RL.ACQUIRE k 1 0 1 ID x BLOCK 0 LEASE 600000");
+    let mut applied = server.wait_in_line("RL.WINDOW w 2 1h 1 BLOCK 0");
+    assert_eq!(conn.text("CONFIG SET maxmemory 1"), "OK");
+    assert_eq!(conn.int("RL.RELEASE k holder"), 1);
+    assert_eq!(conn.int("RL.APPLY w holder 1"), 1);
+    assert!(released.silent_for(A_WHILE) && applied.silent_for(ms(1)));
+    assert_eq!(server.waiting(), 2);
+    assert_eq!(conn.held_ids("k"), Vec::<String>::new());
+    assert_eq!(conn.text("CONFIG SET maxmemory 0"), "OK");
+    assert_eq!(acquired(&released.recv()).id(), "x");
+    assert_eq!(limited(&applied.recv()), 0);
+}
+
+#[test]
+fn where_the_server_evicts_for_room_waiters_are_granted() {
+    let server = Server::builder().config("maxmemory-policy allkeys-random").start();
+    let mut conn = server.conn();
+    let used: u64 = server.info("used_memory").unwrap().parse().unwrap();
+    conn.cmd(format!("CONFIG SET maxmemory {}", used + 3_000_000));
+    let fill = "for i = 1, 40 do redis.call('SET', i .. ARGV[1], string.rep('x', 100000)) end";
+    conn.cmd(["EVAL", fill, "0", "a"]);
+    assert_eq!(limited(&conn.cmd("RL.THROTTLE k 0 1 200ms")), 0);
+    let mut waiter = server.conn();
+    waiter.send("RL.THROTTLE k 0 1 200ms 1 BLOCK 0");
+    // As much over the limit as a command left it.
+    conn.cmd(["EVAL", fill, "0", "b"]);
+    assert!(!waiter.silent_for(SOON));
+    assert_eq!(limited(&waiter.recv()), 0);
+}
+
+#[test]
+fn while_clients_are_paused_time_is_up_all_the_same() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 BLOCK 600");
+    let begin = Instant::now();
+    assert_eq!(conn.text("CLIENT PAUSE 60000 WRITE"), "OK");
+    assert_eq!(limited(&waiter.recv()), 2);
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    conn.cmd("CLIENT UNPAUSE");
+    sleep(ms(10));
+    server.expect_nobody_waits();
+}
+
+/// Calls that wait for what comes free by itself in 500 ms, on a node whose cluster goes down before that. `None` where the
+/// machine was too slow for it. What those were told whom the server did not let wait on.
+fn told_where_the_cluster_is_down(reads: &str) -> Option<Vec<Value>> {
+    let config = format!("cluster-allow-reads-when-down {reads}");
+    let server = Server::builder().cluster().config(config).start();
+    let mut conn = server.conn();
+    // The server looks after its clients in a row that takes a second, so that it sends one of the three away late.
+    let mut idle = Vec::new();
+    let calls =
+        ["RL.THROTTLE {k}t 0 1 500ms", "RL.WINDOW {k}w 1 500ms", "RL.ACQUIRE {k}a 1 0 1 LEASE 500"];
+    let mut waiters = calls.map(|call| {
+        assert_eq!(limited(&conn.cmd(call)), 0);
+        let call = call.replace("500ms", "500ms 1");
+        idle.extend((0..50).map(|_| server.conn()));
+        server.wait_shortly(format!("{call} BLOCK 0"))
+    });
+    let lost = i64::from(conn.int("CLUSTER KEYSLOT {k}") == 0);
+    assert_eq!(conn.text(format!("CLUSTER DELSLOTS {lost}")), "OK");
+    eventually(SOON, || conn.text("CLUSTER INFO").contains("cluster_state:fail"));
+    if server.figure("waited_granted") > 0 {
+        return None;
+    }
+    assert!(conn.err("RL.WINDOW {k}w 1 500ms").starts_with("CLUSTERDOWN "));
+    // Within a second the server sends those away who wait.
+    sleep(ms(1_500));
+    let told = waiters.iter_mut().filter_map(|waiter| match waiter.silent_for(ms(1)) {
+        true => None,
+        false => Some(waiter.recv()),
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(server.figure("waited_granted"), 0, "{told:?}");
+    drop(idle);
+    Some(told)
+}
+
+#[test]
+fn while_the_cluster_is_down_a_waiter_is_granted_nothing_also_where_reads_are_allowed() {
+    for reads in ["yes", "no"] {
+        let told = (0..10).find_map(|_| told_where_the_cluster_is_down(reads));
+        let told = told.expect("a cluster that goes down within 500 ms");
+        let is_refused = |reply: &Value| matches!(reply, Value::ServerError(_));
+        assert!(told.iter().all(is_refused), "reads {reads}: {told:?}");
+    }
+}
+
+/// Errors that the server has counted, and keys that were found or not. OBJECT FREQ counts as well.
+fn counts(server: &Server) -> Vec<Option<String>> {
+    ["total_error_replies", "keyspace_hits", "keyspace_misses"].map(|it| server.info(it)).to_vec()
+}
+
+#[test]
+fn waiting_is_no_use_of_the_key_and_no_error_of_the_server() {
+    for cluster in [false, true] {
+        let mut builder = Server::builder();
+        // Each use counts one more.
+        for line in ["maxmemory-policy allkeys-lfu", "lfu-log-factor 0", "lfu-decay-time 0"] {
+            builder = builder.config(line);
+        }
+        let server = if cluster { builder.cluster() } else { builder }.start();
+        let mut conn = server.conn();
+        let calls =
+            ["RL.THROTTLE t 0 1 1h 1", "RL.WINDOW w 1 1h 1", "RL.ACQUIRE a 1 0 1 LEASE 3600000"];
+        let waiters = calls.map(|call| {
+            assert_eq!(limited(&conn.cmd(call)), 0);
+            server.wait_in_line(format!("{call} BLOCK 0"))
+        });
+        let used =
+            |conn: &mut Conn| ["t", "w", "a"].map(|key| conn.int(format!("OBJECT FREQ {key}")));
+        let (before, counted) = (used(&mut conn), counts(&server));
+        sleep(ms(600));
+        assert_eq!(counts(&server), counted, "in a cluster: {cluster}");
+        assert_eq!(used(&mut conn), before, "in a cluster: {cluster}");
+        // A call of a client is one.
+        conn.cmd("RL.WINDOW_RO w 1 1h");
+        assert!(used(&mut conn)[1] > before[1]);
+        drop(waiters);
+    }
+}
+
+#[test]
+fn a_grant_after_waiting_is_a_use_of_the_key() {
+    let config = ["maxmemory-policy allkeys-lfu", "lfu-log-factor 0", "lfu-decay-time 0"];
+    let builder = config.iter().fold(Server::builder(), |builder, line| builder.config(*line));
+    let server = builder.start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW w 1 700ms");
+    let mut waiter = server.wait_in_line("RL.WINDOW w 1 700ms 1 BLOCK 0");
+    let before = conn.int("OBJECT FREQ w");
+    assert_eq!(limited(&waiter.recv()), 0);
+    assert_eq!(conn.int("OBJECT FREQ w"), before + 1);
+}

@@ -1,0 +1,88 @@
+//! Which build a server runs: MODULE LIST, INFO and the log tell it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use support::*;
+
+#[test]
+fn a_server_tells_the_version_and_the_commit_of_its_module() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let version = env!("CARGO_PKG_VERSION");
+    let number = version.split('.').fold(0, |sum, part| sum * 100 + part.parse::<i64>().unwrap());
+    let list = flat(&conn.cmd("MODULE LIST"));
+    let at = list.iter().position(|word| word == "ratelimit").unwrap();
+    assert_eq!(list[at + 1..at + 3], ["ver".to_owned(), number.to_string()]);
+    assert_eq!(server.info("ratelimit_version").as_deref(), Some(version));
+    let commit = server.info("ratelimit_commit").unwrap();
+    let is_short = commit.len() == 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(is_short || commit.ends_with("-modified") || commit == "unknown", "{commit}");
+    let line = format!(
+        "redis-ratelimit: version {version}, commit {commit}, 0 policies, default settings\n"
+    );
+    assert!(server.log().contains(&line), "{}", server.log());
+}
+
+#[test]
+fn the_log_tells_the_number_of_policies_and_what_was_set() {
+    let arguments =
+        ["lease", "5", "policies-only", "yes", "policies", "a WINDOW 5 60; b WINDOW 1 1"];
+    let server = Server::builder().module_args(arguments).start();
+    let line = ", 2 policies, settings: lease 5 policies-only yes\n";
+    assert!(server.log().contains(line), "{}", server.log());
+}
+
+/// What build.rs prints for the package in `folder`, with this `RATELIMIT_COMMIT`.
+fn told(script: &Path, folder: &Path, commit: Option<&str>, path: &str) -> String {
+    let mut command = Command::new(script);
+    command.env("CARGO_MANIFEST_DIR", folder).env("PATH", path).current_dir(folder);
+    match commit {
+        Some(commit) => command.env("RATELIMIT_COMMIT", commit),
+        None => command.env_remove("RATELIMIT_COMMIT"),
+    };
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let line = printed.lines().find_map(|it| it.strip_prefix("cargo:rustc-env=RATELIMIT_COMMIT="));
+    line.unwrap().to_owned()
+}
+
+#[test]
+fn the_commit_is_that_of_the_environment_or_of_git_and_else_unknown() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("commit");
+    let _ = fs::remove_dir_all(&dir);
+    let inner = dir.join("archive");
+    fs::create_dir_all(&inner).unwrap();
+    let script = dir.join("script");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/build.rs");
+    let built =
+        Command::new("rustc").args(["--edition", "2021", source, "-o"]).arg(&script).status();
+    assert!(built.unwrap().success());
+    let path = std::env::var("PATH").unwrap();
+    let full = "0123456789abcdef0123456789abcdef01234567";
+    for (given, shown) in [
+        (full, "0123456789ab"),
+        (&format!("{full}-modified"), "0123456789ab-modified"),
+        ("0123", "0123"),
+        ("", "unknown"),
+        ("unknown", "unknown"),
+        ("a b\nc", "unknown"),
+    ] {
+        assert_eq!(told(&script, &inner, Some(given), &path), shown);
+    }
+    // Neither git nor a repository.
+    assert_eq!(told(&script, &inner, None, "/nowhere"), "unknown");
+    let git = |words: &str| {
+        let words = words.split(' ');
+        let output = Command::new("git").args(words).current_dir(&dir).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    git("init -q");
+    git("-c user.name=a -c user.email=a@b commit -q --allow-empty -m x");
+    assert_eq!(told(&script, &dir, None, &path), git("rev-parse HEAD")[..12]);
+    // An archive that was unpacked there is not of that commit.
+    assert_eq!(told(&script, &inner, None, &path), "unknown");
+}

@@ -1,0 +1,270 @@
+//! CL.THROTTLE: RL.THROTTLE under the name that redis-cell's clients send.
+
+use std::fs;
+
+use support::*;
+
+/// A server that answers CL.THROTTLE, with a held clock.
+fn cell() -> (Server, Conn) {
+    Server::builder().module_args(["cl-throttle", "yes"]).held()
+}
+
+/// A module that has a command CL.THROTTLE of its own.
+fn other_module() -> String {
+    library("cell", include_str!("../support/src/cell.c")).into_os_string().into_string().unwrap()
+}
+
+#[test]
+fn it_is_unknown_unless_the_setting_says_so() {
+    for words in [&[][..], &["cl-throttle", "no"]] {
+        let server = Server::builder().module_args(words.iter().copied()).start();
+        let mut conn = server.conn();
+        assert!(conn.err("CL.THROTTLE k 15 30 60 1").contains("unknown command"));
+        assert_eq!(conn.ints("RL.THROTTLE k 15 30 60 1")[0], 0);
+        if server.version().is_from(7, 0) {
+            let Value::Array(pair) = conn.cmd("CONFIG GET ratelimit.cl-throttle") else { panic!() };
+            assert_eq!(text(&pair[1]), "no");
+        }
+    }
+    // Nobody sets it later.
+    let server = Server::start();
+    if server.version().is_from(7, 0) {
+        let mut conn = server.conn();
+        let error = conn.err("CONFIG SET ratelimit.cl-throttle yes");
+        assert!(error.contains("immutable"), "{error}");
+        assert!(conn.err("CL.THROTTLE k 15 30 60 1").contains("unknown command"));
+    }
+    let path = module_path();
+    let server = Server::builder().module(false).start();
+    let mut conn = server.conn();
+    for value in ["", "1", "maybe", "y"] {
+        assert!(conn.err(format!("MODULE LOAD {path} cl-throttle {value}")).starts_with("ERR "));
+    }
+    assert_eq!(
+        conn.text(format!("MODULE LOAD {path} ratelimit.cl-throttle YES allow-unload yes")),
+        "OK"
+    );
+    assert_eq!(conn.ints("CL.THROTTLE k 15 30 60 1"), [0, 16, 15, -1, 2]);
+    assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    assert!(conn.err("CL.THROTTLE k 15 30 60 1").contains("unknown command"));
+}
+
+#[test]
+fn a_line_of_redis_conf_turns_it_on_and_outlives_config_rewrite() {
+    let mut server = match Version::under_test().lacks("CONFIG for modules", (7, 0)) {
+        true => return,
+        false => Server::builder().config("ratelimit.cl-throttle yes").start(),
+    };
+    for _ in 0..2 {
+        let mut conn = server.conn();
+        assert_eq!(conn.ints("CL.THROTTLE k 15 30 60 0"), [0, 16, 16, -1, 0]);
+        assert_eq!(conn.text("CONFIG SET ratelimit.lease 5"), "OK");
+        assert_eq!(conn.text("CONFIG REWRITE"), "OK");
+        server.restart(Stop::NoSave);
+    }
+    // The load argument as well, whose line stays.
+    let mut server = Server::builder().module_args(["cl-throttle", "yes"]).start();
+    server.conn().cmd("CONFIG SET ratelimit.lease 5");
+    assert_eq!(server.conn().text("CONFIG REWRITE"), "OK");
+    let file = fs::read_to_string(server.dir().join("server.conf")).unwrap();
+    assert!(file.contains("cl-throttle"), "{file}");
+    server.restart(Stop::NoSave);
+    assert_eq!(server.conn().ints("CL.THROTTLE k 15 30 60 1"), [0, 16, 15, -1, 2]);
+}
+
+#[test]
+fn it_answers_and_stores_what_rl_throttle_does() {
+    let (server, mut conn) = cell();
+    for seed in 0..3 {
+        let mut random = Random::new(seed);
+        let max = i64::MAX.to_string();
+        for _ in 0..800 {
+            if random.one_in(2) {
+                server.clock().advance_ms(random.below(3_000) - 300);
+            }
+            let burst = random.pick(&["0", "1", "15", "15", "1000000", &max, "-1", "x", ""]);
+            let count = random.pick(&["1", "30", "7", "1000000000", &max, "0", "x"]);
+            let period = random.pick(&["60", "1", "10s", "500ms", "86400", "0", "1m", "1mo"]);
+            let quantity = random.pick(&[
+                None,
+                Some("1"),
+                Some("1"),
+                Some("0"),
+                Some("3"),
+                Some("-2"),
+                Some("17"),
+                Some(max.as_str()),
+                Some("x"),
+                Some("1.5"),
+            ]);
+            let call = |name: &str, key: &str| {
+                let mut words = vec![name.to_owned(), key.into(), burst.into(), count.into()];
+                words.push(period.into());
+                words.extend(quantity.map(str::to_owned));
+                words
+            };
+            let (one, other) = (call("CL.THROTTLE", "cl"), call("RL.THROTTLE", "rl"));
+            assert_eq!(conn.cmd(&one), conn.cmd(&other), "{one:?}");
+            assert_eq!(conn.cmd("GET cl"), conn.cmd("GET rl"), "{one:?}");
+            assert_eq!(conn.cmd("PTTL cl"), conn.cmd("PTTL rl"), "{one:?}");
+        }
+        conn.cmd("FLUSHALL");
+    }
+    // The two share a key.
+    assert_eq!(conn.ints("CL.THROTTLE k 4 1 60 3"), [0, 5, 2, -1, 180]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 60 3"), [1, 5, 2, 60, 180]);
+    assert_eq!(conn.ints("CL.THROTTLE k 4 1 60 3"), [1, 5, 2, 60, 180]);
+    assert!(server.figure("cl_throttle_errors") > 0);
+    assert!(server.figure("cl_throttle_denied") > 0);
+}
+
+#[test]
+fn it_has_no_options() {
+    let (_server, mut conn) = cell();
+    for options in
+        ["MS", "ATMOST", "FORCE", "BLOCK 5", "AHEAD 5", "LEAVE 1", "COUNTDENIED", "1", "x"]
+    {
+        let error = conn.err(format!("CL.THROTTLE k 15 30 60 1 {options}"));
+        assert!(error.starts_with("ERR "), "{options}: {error}");
+    }
+    for call in ["CL.THROTTLE k 15 30 60 MS", "CL.THROTTLE k 15 30 60 ATMOST"] {
+        assert!(conn.err(call).starts_with("ERR "), "{call}");
+    }
+    for call in ["CL.THROTTLE", "CL.THROTTLE k", "CL.THROTTLE k 15", "CL.THROTTLE k 15 30"] {
+        // Before 7.0 the server says the name as the client wrote it.
+        let error = conn.err(call).to_lowercase();
+        assert_eq!(error, "err wrong number of arguments for 'cl.throttle' command", "{call}");
+    }
+    conn.cmd("RL.WINDOW w 5 60");
+    assert!(conn.err("CL.THROTTLE w 15 30 60").starts_with("WRONGTYPE "));
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn scripts_transactions_and_any_key_work() {
+    let (server, mut conn) = cell();
+    let script = "return redis.call('cl.throttle', KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4])";
+    assert_eq!(conn.ints(["EVAL", script, "1", "lua", "15", "30", "60", "1"]), [0, 16, 15, -1, 2]);
+    let numbers = "return redis.call('Cl.Throttle', KEYS[1], 15, 30, 60)";
+    assert_eq!(conn.ints(["EVAL", numbers, "1", "lua"]), [0, 16, 14, -1, 4]);
+    assert_eq!(conn.ints(["CL.THROTTLE", "", "15", "30", "60", "1"]), [0, 16, 15, -1, 2]);
+    assert_eq!(conn.ints(["CL.THROTTLE", "", "15", "30", "60"]), [0, 16, 14, -1, 4]);
+    assert_eq!(conn.int(["EXISTS", ""]), 1);
+    assert_eq!(conn.ints(["cl.throttle", "\0\r\n@x", "15", "30", "60"]), [0, 16, 15, -1, 2]);
+    conn.cmd("MULTI");
+    conn.cmd("CL.THROTTLE m 0 1 60");
+    conn.cmd("CL.THROTTLE m 0 1 60");
+    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+    assert_eq!([limited(&replies[0]), limited(&replies[1])], [0, 1]);
+    let mut resp3 = server.conn_resp3();
+    assert_eq!(resp3.ints("CL.THROTTLE r 15 30 60"), [0, 16, 15, -1, 2]);
+}
+
+#[test]
+fn what_redis_cell_stored_goes_on() {
+    let (server, mut conn) = cell();
+    // Its value is the theoretical arrival time in nanoseconds.
+    let tat = (server.clock().now_us() + 4_000_000) * 1_000;
+    conn.cmd(format!("SET k {tat} PX 5000"));
+    assert_eq!(conn.ints("CL.THROTTLE k 15 30 60 1"), [0, 16, 13, -1, 6]);
+}
+
+#[test]
+fn effects_are_replicated_and_not_the_command() {
+    let (server, mut conn) = Server::builder().module_args(["cl-throttle", "yes"]).aof().held();
+    let mut written = server.aof_grows_by(|| {
+        conn.cmd("CL.THROTTLE k 0 1 60");
+        conn.cmd("CL.THROTTLE k 0 1 60");
+    });
+    // Before 7.0 the server puts a transaction around what a module writes.
+    written.retain(|line| line != "MULTI" && line != "EXEC");
+    assert_eq!(written.len(), 1, "{written:?}");
+    assert!(written[0].starts_with("SET k "), "{written:?}");
+}
+
+#[test]
+fn command_info_tells_its_flags_and_its_key() {
+    let (server, mut conn) = cell();
+    let Value::Array(infos) = conn.cmd("COMMAND INFO cl.throttle") else { panic!("no array") };
+    let Value::Array(parts) = &infos[0] else { panic!("{infos:?}") };
+    assert_eq!(text(&parts[0]), "cl.throttle");
+    assert_eq!([&parts[3], &parts[4], &parts[5]], [&Value::Int(1); 3]);
+    let flags = flat(&parts[2]);
+    for flag in ["write", "denyoom", "fast"] {
+        assert!(flags.iter().any(|word| word == flag), "{flags:?} lacks {flag}");
+    }
+    for flag in ["blocking", "readonly", "admin", "movablekeys", "noscript"] {
+        assert!(!flags.iter().any(|word| word == flag), "{flags:?} has {flag}");
+    }
+    assert_eq!(flat(&conn.cmd("COMMAND GETKEYS CL.THROTTLE key 15 30 60 1")), ["key"]);
+    if server.version().is_from(7, 0) {
+        assert_eq!(parts[1], Value::Int(-5));
+        let docs = flat(&conn.cmd("COMMAND DOCS cl.throttle"));
+        for word in ["max-burst", "count", "period", "quantity"] {
+            assert!(docs.iter().any(|other| other == word), "{docs:?} lacks {word}");
+        }
+    }
+    let Version { is_valkey, release } = server.version();
+    if release >= if is_valkey { (8, 0) } else { (7, 4) } {
+        assert!(flat(&conn.cmd("ACL CAT ratelimit")).contains(&"cl.throttle".to_owned()));
+    }
+    // An ACL by keys holds.
+    conn.cmd("ACL SETUSER mine on nopass +@all ~mine:*");
+    let mut other = server.conn();
+    other.cmd("AUTH mine x");
+    assert!(other.err("CL.THROTTLE k 15 30 60").starts_with("NOPERM"));
+    assert_eq!(other.ints("CL.THROTTLE mine:k 15 30 60")[0], 0);
+}
+
+#[test]
+fn it_never_waits_and_is_denied_behind_a_line() {
+    let (server, mut conn) = cell();
+    conn.cmd("RL.THROTTLE k 9 1 1 9");
+    let waits = server.wait_in_line("RL.THROTTLE k 9 1 1 5 BLOCK 0");
+    assert_eq!(conn.ints("CL.THROTTLE k 9 1 1")[..3], [1, 10, 1]);
+    drop(waits);
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn a_name_that_another_module_has_is_logged_and_left_out() {
+    let server = Server::builder()
+        .module(false)
+        .config(format!("loadmodule {:?}", other_module()))
+        .config(format!("loadmodule {:?} cl-throttle yes", module_path()))
+        .start();
+    let mut conn = server.conn();
+    assert_eq!(conn.text("CL.THROTTLE k 15 30 60"), "another module");
+    assert_eq!(conn.ints("RL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2]);
+    assert!(matches!(conn.cmd("RL.TOP"), Value::Array(_)));
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("redis-ratelimit:"));
+    assert!(
+        line.is_some_and(|line| line.contains("cl.throttle") && line.contains("left out")),
+        "{log}"
+    );
+    // Without the setting there is nothing to say.
+    let server = Server::builder()
+        .module(false)
+        .config(format!("loadmodule {:?}", other_module()))
+        .config(format!("loadmodule {:?}", module_path()))
+        .start();
+    assert_eq!(server.conn().text("CL.THROTTLE k 15 30 60"), "another module");
+    assert!(!server.log().contains("left out"));
+}
+
+#[test]
+fn the_module_takes_the_name_over_when_the_other_one_is_gone() {
+    let (path, other) = (module_path(), other_module());
+    let server = Server::builder().module(false).start();
+    let mut conn = server.conn();
+    assert_eq!(conn.text(["MODULE", "LOAD", &other]), "OK");
+    let words = ["MODULE", "LOAD", &path, "cl-throttle", "yes", "allow-unload", "yes"];
+    assert_eq!(conn.text(words), "OK");
+    assert_eq!(conn.text("CL.THROTTLE k 15 30 60"), "another module");
+    for line in ["MODULE UNLOAD ratelimit", "MODULE UNLOAD cell"] {
+        assert_eq!(conn.text(line), "OK");
+    }
+    assert_eq!(conn.text(["MODULE", "LOAD", &path, "cl-throttle", "yes"]), "OK");
+    assert_eq!(conn.ints("CL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2]);
+}

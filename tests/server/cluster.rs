@@ -1,0 +1,1041 @@
+//! A real cluster, driven by a real cluster client: the books balance while slots move and masters die.
+//!
+//! docs/servers.md restates what is asserted here: a move admits exactly the limit; a master that dies takes with it what
+//! it had admitted and not yet replicated; with WAIT 1 nothing that was confirmed is lost.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::thread::{self, sleep};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use support::redis::cluster::{ClusterClient, ClusterConnection};
+use support::redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
+use support::redis::RedisResult;
+use support::*;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const LIMIT: i64 = 30;
+
+/// A key for each kind of limit in each of these slots.
+fn keys_in(slots: std::ops::Range<i64>, cluster: &Cluster) -> Vec<String> {
+    let mut conn = cluster.node(0).conn();
+    let mut tags = BTreeMap::new();
+    for number in 0.. {
+        let names: Vec<_> =
+            (number * 1000..number * 1000 + 1000).map(|n| format!("{{{n}}}")).collect();
+        let slot_of = conn.pipeline(names.iter().map(|name| ["CLUSTER", "KEYSLOT", name]));
+        for (name, slot) in names.into_iter().zip(slot_of) {
+            if let Value::Int(slot) = slot {
+                tags.entry(slot).or_insert(name);
+            }
+        }
+        if slots.clone().all(|slot| tags.contains_key(&slot)) {
+            break;
+        }
+    }
+    slots.map(|slot| tags[&slot].clone()).collect()
+}
+
+/// What clients were told, for each key.
+#[derive(Default)]
+struct Books {
+    throttle: BTreeMap<String, i64>,
+    window: BTreeMap<String, i64>,
+    applied: BTreeMap<String, i64>,
+    held: BTreeMap<String, Vec<String>>,
+}
+
+impl Books {
+    fn add(&mut self, other: Books) {
+        for (mine, theirs) in [
+            (&mut self.throttle, other.throttle),
+            (&mut self.window, other.window),
+            (&mut self.applied, other.applied),
+        ] {
+            theirs.into_iter().for_each(|(tag, count)| *mine.entry(tag).or_default() += count);
+        }
+        other.held.into_iter().for_each(|(tag, ids)| self.held.entry(tag).or_default().extend(ids));
+    }
+
+    /// Every command on the keys of a tag, once. Whether anything was still to be had.
+    fn call_all(&mut self, conn: &mut ClusterConnection, tag: &str, random: &mut Random) -> bool {
+        let mut answer = |line: String| match ask(conn, &line) {
+            Ok(reply) => reply,
+            Err(error) => panic!("{line}: {error}"),
+        };
+        let throttle = format!("{tag}t {} 1 1d", LIMIT - 1);
+        let window = format!("{tag}w {LIMIT} 1d");
+        let acquire = format!("{tag}a {LIMIT} 1d");
+        let took = ints(&answer(format!("RL.THROTTLE {throttle}")))[0] == 0;
+        *self.throttle.entry(tag.into()).or_default() += i64::from(took);
+        let counted = ints(&answer(format!("RL.WINDOW {window}")))[0] == 0;
+        *self.window.entry(tag.into()).or_default() += i64::from(counted);
+        let had = acquired(&answer(format!("RL.ACQUIRE {acquire} LEASE 600000")));
+        for look in [
+            format!("RL.THROTTLE_RO {throttle}"),
+            format!("RL.WINDOW_RO {window}"),
+            format!("RL.ACQUIRE_RO {acquire}"),
+        ] {
+            let Value::Array(shown) = answer(look) else { panic!("no array") };
+            assert_eq!(shown[1], Value::Int(LIMIT));
+        }
+        if had.limited() == 0 {
+            let id = had.id();
+            assert!(held(&answer(format!("RL.HELD {tag}a")))
+                .iter()
+                .any(|one| one.id == id.as_bytes()));
+            match random.below(3) {
+                0 => {
+                    assert_eq!(answer(format!("RL.APPLY {tag}a {id}")), Value::Int(1));
+                    *self.applied.entry(tag.into()).or_default() += 1;
+                }
+                1 => assert_eq!(answer(format!("RL.RELEASE {tag}a {id}")), Value::Int(1)),
+                _ => {
+                    let renew = format!("RL.RENEW {tag}a {id} LEASE 900000");
+                    assert_eq!(answer(renew), Value::Int(1));
+                    self.held.entry(tag.into()).or_default().push(id);
+                }
+            }
+        }
+        took || counted || had.limited() == 0
+    }
+
+    /// Takes what is left and asserts that each key admitted its limit, not one more or less.
+    #[track_caller]
+    fn close(mut self, cluster: &Cluster, tags: &[String]) {
+        let mut conn = cluster.client();
+        let mut random = Random::new(7);
+        for tag in tags {
+            while self.call_all(&mut conn, tag, &mut random) {}
+            let mut listed = held(&ask(&mut conn, format!("RL.HELD {tag}a")).unwrap());
+            listed.sort_by(|one, two| one.id.cmp(&two.id));
+            let mut told = self.held.remove(tag).unwrap_or_default();
+            told.sort();
+            assert!(listed
+                .iter()
+                .map(|one| one.id.as_slice())
+                .eq(told.iter().map(|id| id.as_bytes())));
+            let reserved = self.applied.get(tag).copied().unwrap_or(0) + told.len() as i64;
+            assert_eq!([self.throttle[tag], self.window[tag], reserved], [LIMIT; 3], "{tag}");
+        }
+    }
+}
+
+/// Runs `work` while clients send all commands to all keys.
+fn under_load(cluster: &Cluster, tags: &[String], work: impl FnOnce()) -> Books {
+    let over = AtomicBool::new(false);
+    let mut books = Books::default();
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..2)
+            .map(|seed| {
+                let over = &over;
+                scope.spawn(move || {
+                    let (mut conn, mut random) = (cluster.client(), Random::new(seed));
+                    let mut books = Books::default();
+                    while !over.load(SeqCst) {
+                        let tag = &tags[random.below(tags.len() as i64) as usize];
+                        books.call_all(&mut conn, tag, &mut random);
+                    }
+                    books
+                })
+            })
+            .collect();
+        // Also when the work fails, or the clients never end.
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        over.store(true, SeqCst);
+        clients.into_iter().for_each(|client| books.add(client.join().expect("a client failed")));
+        ended.expect("the work failed");
+    });
+    books
+}
+
+/// Workers who wait for a semaphore of one, while `work` runs and then gives it back: each has it once, no two at a time.
+fn while_workers_wait(cluster: &mut Cluster, key: &str, work: impl FnOnce(&mut Cluster)) {
+    let clients = cluster.clients(16);
+    let mut holder = cluster.client();
+    let holds = format!("RL.ACQUIRE {key} 1 0 ID holder LEASE 600000");
+    assert_eq!(acquired(&ask(&mut holder, holds).unwrap()).limited(), 0);
+    let (inside, served) = (AtomicI64::new(1), AtomicI64::new(0));
+    thread::scope(|scope| {
+        for worker in 0..3 {
+            let (inside, served, clients) = (&inside, &served, &clients);
+            scope.spawn(move || {
+                let id = format!("worker{worker}");
+                let call = format!("RL.ACQUIRE {key} 1 0 ID {id} LEASE 600000 BLOCK 50000");
+                let (mut conn, had) = until_answered(clients, &call);
+                assert_eq!(acquired(&had).id(), id);
+                assert_eq!(inside.fetch_add(1, SeqCst), 0, "two at a time");
+                sleep(Duration::from_millis(20));
+                inside.fetch_sub(1, SeqCst);
+                let back = ask(&mut conn, format!("RL.RELEASE {key} {id}")).unwrap();
+                assert_eq!(back, Value::Int(1));
+                served.fetch_add(1, SeqCst);
+            });
+        }
+        cluster.node(cluster.master_of(key)).wait_until_waiting(3);
+        work(cluster);
+        cluster.node(cluster.master_of(key)).wait_until_waiting(3);
+        assert_eq!(served.load(SeqCst), 0);
+        inside.fetch_sub(1, SeqCst);
+        let release = format!("RL.RELEASE {key} holder");
+        assert_eq!(until_answered(&clients, &release).1, Value::Int(1));
+    });
+    assert_eq!(served.load(SeqCst), 3);
+    for node in cluster.living() {
+        cluster.node(node).expect_nobody_waits();
+    }
+}
+
+/// Asks until there is a reply. What a client does not do by itself: ask again when its master died, when that became a
+/// replica (-UNBLOCKED), and when the nodes have long sent it from one to the other (-MOVED), as they do not agree yet.
+fn until_answered(clients: &ClusterClient, call: &str) -> (ClusterConnection, Value) {
+    let mut answered = None;
+    eventually(DEADLINE, || {
+        answered = match connect(clients) {
+            Ok(mut conn) => match ask(&mut conn, call) {
+                Ok(reply) => Some((conn, reply)),
+                Err(error) if error.is_io_error() => None,
+                Err(error) if matches!(error.code(), Some("UNBLOCKED" | "MOVED")) => None,
+                Err(error) => panic!("{call}: {error}"),
+            },
+            Err(_) => None,
+        };
+        answered.is_some()
+    });
+    answered.unwrap()
+}
+
+#[test]
+fn every_limit_holds_while_its_slot_is_resharded() {
+    let mut cluster = Cluster::start();
+    // The slots that redis-cli moves first, and some that stay.
+    let tags = keys_in(0..80, &cluster);
+    let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
+    assert_ne!(from, to);
+    let waits = format!("{}sem", tags[30]);
+    let mut books = Books::default();
+    while_workers_wait(&mut cluster, &waits, |cluster| {
+        books = under_load(cluster, &tags, || cluster.reshard(from, to, 60));
+        cluster.wait_until_agreed();
+        assert_eq!(cluster.master_of(&waits), to);
+    });
+    assert_eq!(cluster.master_of(&tags[70]), from);
+    books.close(&cluster, &tags);
+}
+
+#[test]
+fn a_waiter_is_not_served_where_its_key_has_left_and_is_sent_after_it() {
+    let cluster = Cluster::start();
+    let (from, to) = (cluster.master_of("{bar}"), cluster.master_of("{foo}"));
+    assert_ne!(from, to);
+    let (mut source, mut target) = (cluster.node(from).conn(), cluster.node(to).conn());
+    let slot = source.int("CLUSTER KEYSLOT {bar}");
+    let calls = [
+        "RL.THROTTLE {bar}t 0 1 10s 1 BLOCK 60000",
+        "RL.WINDOW {bar}w 1 10s 1 BLOCK 60000",
+        "RL.ACQUIRE {bar}a 1 0 1 LEASE 10000 BLOCK 60000",
+    ];
+    let mut waiters: Vec<_> = calls
+        .iter()
+        .map(|call| {
+            source.cmd(call);
+            cluster.node(from).wait_in_line(call)
+        })
+        .collect();
+    let (from_id, to_id, port) = (cluster.id(from), cluster.id(to), cluster.node(to).port());
+    assert_eq!(target.text(format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")), "OK");
+    assert_eq!(source.text(format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")), "OK");
+    let migrate = format!("MIGRATE 127.0.0.1 {port} \"\" 0 5000 KEYS {{bar}}t {{bar}}w {{bar}}a");
+    let words: Vec<_> = migrate.split(' ').map(|word| word.trim_matches('"')).collect();
+    assert_eq!(source.text(words), "OK");
+    // The source has no such keys now: full buckets and empty windows, were they its own.
+    for waiter in &mut waiters {
+        assert!(waiter.silent_for(Duration::from_millis(300)));
+    }
+    assert_eq!(source.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 0);
+    assert_eq!(target.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 3);
+    for conn in [&mut target, &mut source] {
+        assert_eq!(conn.text(format!("CLUSTER SETSLOT {slot} NODE {to_id}")), "OK");
+    }
+    for (waiter, call) in waiters.iter_mut().zip(calls) {
+        let reply = waiter.recv();
+        assert_eq!(error_line(&reply), format!("MOVED {slot} 127.0.0.1:{port}"));
+        let denied = target.cmd(call.split(" BLOCK").next().unwrap());
+        assert!(limited(&denied) > 0, "{call}: {denied:?}");
+    }
+    cluster.node(from).expect_nobody_waits();
+}
+
+// ---- Slots that move as a whole ----
+
+#[test]
+fn every_limit_holds_while_its_slots_move_as_a_whole() {
+    if Version::under_test().lacks_atomic_migration() {
+        return;
+    }
+    let mut cluster = Cluster::start();
+    let tags = keys_in(0..80, &cluster);
+    let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
+    let waits = format!("{}sem", tags[30]);
+    let mut books = Books::default();
+    while_workers_wait(&mut cluster, &waits, |cluster| {
+        books = under_load(cluster, &tags, || {
+            sleep(Duration::from_millis(200));
+            cluster.migrate(from, to, 0..=59);
+        });
+        assert_eq!(cluster.master_of(&waits), to);
+    });
+    assert_eq!(cluster.master_of(&tags[70]), from);
+    expect_empty(&cluster, from, 0..60);
+    books.close(&cluster, &tags);
+}
+
+/// Waits until a node has no key left in these slots.
+#[track_caller]
+fn expect_empty(cluster: &Cluster, node: usize, slots: std::ops::Range<i64>) {
+    let mut conn = cluster.node(node).conn();
+    eventually(DEADLINE, || {
+        slots.clone().all(|slot| conn.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")) == 0)
+    });
+}
+
+/// The slot of `{bar}` on its way between two masters, which goes on when the test says so.
+struct Migration {
+    cluster: Cluster,
+    from: usize,
+    to: usize,
+    slot: i64,
+}
+
+impl Migration {
+    /// Nothing, if this server cannot do that.
+    #[track_caller]
+    fn prepare() -> Option<Migration> {
+        if Version::under_test().lacks_held_migration() {
+            return None;
+        }
+        let cluster = Cluster::of(3, 0);
+        let (from, to) = (cluster.master_of("{bar}"), cluster.master_of("{foo}"));
+        assert_ne!(from, to);
+        let slot = cluster.node(from).conn().int("CLUSTER KEYSLOT {bar}");
+        Some(Migration { cluster, from, to, slot })
+    }
+
+    fn source(&self) -> &Server {
+        self.cluster.node(self.from)
+    }
+
+    fn target(&self) -> &Server {
+        self.cluster.node(self.to)
+    }
+
+    /// Lets the slot go on its way, up to the moment before the source stands still: what it writes now has been copied
+    /// or follows the copy.
+    #[track_caller]
+    fn begin(&self) {
+        self.hold("PREVENT-PAUSE", true);
+        self.cluster.begin_migration(self.from, self.to, self.slot as u32..=self.slot as u32);
+        self.wait_until("waiting-to-pause");
+    }
+
+    #[track_caller]
+    fn hold(&self, where_: &str, on: bool) {
+        for node in [self.source(), self.target()] {
+            let hold = format!("DEBUG SLOTMIGRATION {where_} {}", i32::from(on));
+            assert_eq!(node.conn().text(hold), "OK");
+        }
+    }
+
+    #[track_caller]
+    fn wait_until(&self, state: &str) {
+        eventually(DEADLINE, || self.cluster.migration(self.from, self.to) == state);
+    }
+
+    /// Lets it come to its end, after which the source has no such keys and nobody who waits for them.
+    #[track_caller]
+    fn end(&self, waiters: &mut [Conn]) {
+        self.hold("PREVENT-PAUSE", false);
+        self.hold("PREVENT-FAILOVER", false);
+        self.cluster.wait_until_migrated(self.from, self.to);
+        let moved = format!("MOVED {} 127.0.0.1:{}", self.slot, self.target().port());
+        for waiter in waiters {
+            assert_eq!(error_line(&waiter.recv()), moved);
+        }
+        expect_empty(&self.cluster, self.from, self.slot..self.slot + 1);
+    }
+}
+
+#[test]
+fn a_slot_that_moves_as_a_whole_takes_along_what_happens_meanwhile() {
+    let Some(migration) = Migration::prepare() else { return };
+    let (source, target) = (migration.source(), migration.target());
+    let mut here = source.conn();
+    let mut there = target.conn();
+    // Another slot of the source, which stays.
+    let stays = format!("{}s", keys_in(0..1, &migration.cluster)[0]);
+    assert_eq!(migration.cluster.master_of(&stays), migration.from);
+    let hold = |key: &str| format!("RL.ACQUIRE {key} 1 0 1 ID holder LEASE 600000");
+    let wait = |key: &str, id: &str| format!("RL.ACQUIRE {key} 1 0 1 ID {id} LEASE 600000 BLOCK 0");
+    for call in [
+        "RL.THROTTLE {bar}t 4 7 1h 3",
+        "RL.WINDOW {bar}w 5 1h 2",
+        "RL.ACQUIRE {bar}a 3 1h 1 ID x LEASE 600000",
+        "RL.THROTTLE {bar}drains 0 1 1h",
+        "RL.ACQUIRE {bar}slides 1 1h 1 ID holder LEASE 600000",
+        "RL.WINDOW {bar}counts 9 1h 9",
+        &hold("{bar}lapses"),
+        &hold("{bar}dies"),
+        &hold("{bar}left"),
+        &hold(&stays),
+    ] {
+        assert_eq!(limited(&here.cmd(call)), 0, "{call}");
+    }
+    let mut served = [
+        source.wait_in_line(wait("{bar}lapses", "next")),
+        source.wait_in_line("RL.THROTTLE {bar}drains 0 1 1h 1 BLOCK 0"),
+        source.wait_in_line("RL.WINDOW {bar}slides 1 1h 1 BLOCK 0"),
+        source.wait_in_line(wait(&stays, "next")),
+    ];
+    let mut unblocked = source.conn();
+    let unblocked_id = unblocked.id();
+    let call = "RL.WINDOW {bar}counts 9 1h 2 COUNTDENIED BLOCK 0";
+    let mut unblocked = source.wait_on(unblocked, call);
+    let mut killed = source.conn();
+    let killed_id = killed.id();
+    let mut killed = source.wait_on(killed, wait("{bar}dies", "dead"));
+    let mut after_it = source.wait_in_line(wait("{bar}dies", "living"));
+    let mut left = [
+        source.wait_in_line("RL.THROTTLE {bar}t 4 7 1h 5 BLOCK 0"),
+        source.wait_in_line("RL.WINDOW {bar}w 5 1h 5 BLOCK 0"),
+        source.wait_in_line("RL.ACQUIRE {bar}a 3 1h 3 BLOCK 0"),
+        source.wait_in_line(wait("{bar}left", "next")),
+    ];
+
+    migration.begin();
+    // Calls.
+    assert_eq!(here.acquire("RL.ACQUIRE {bar}new 3 1h 1 ID y LEASE 600000").limited(), 0);
+    assert_eq!(here.int("RL.APPLY {bar}new y"), 1);
+    assert_eq!(here.int("RL.RENEW {bar}a x LEASE 700000"), 1);
+    // Timers: what they write has no command to tell its slot.
+    let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(100);
+    let replies = here.pipeline([
+        "RL.RENEW {bar}lapses holder LEASE 100".to_owned(),
+        format!("SET {{bar}}drains {} EX 10000", soon.as_nanos()),
+        "RL.RENEW {bar}slides holder LEASE 100".to_owned(),
+        format!("RL.RENEW {stays} holder LEASE 100"),
+    ]);
+    assert_eq!(replies, [Value::Int(1), Value::Okay, Value::Int(1), Value::Int(1)]);
+    for waiter in &mut served {
+        assert_eq!(limited(&waiter.recv()), 0);
+    }
+    // A grant whose client dies before it is told is given back by a timer, and goes to the next.
+    let kill = format!("CLIENT KILL ID {killed_id}");
+    here.pipeline(["MULTI", "RL.RELEASE {bar}dies holder", &kill, "EXEC"]);
+    killed.expect_closed();
+    assert_eq!(acquired(&after_it.recv()).id(), "living");
+    // A denial that counts.
+    here.cmd(format!("CLIENT UNBLOCK {unblocked_id}"));
+    assert_eq!(limited(&unblocked.recv()), 1);
+    eventually(DEADLINE, || here.ints("RL.WINDOW_RO {bar}counts 1000 1h 0")[2] == 989);
+
+    let keys = ["t", "w", "a", "drains", "slides", "counts", "lapses", "dies", "left", "new"];
+    let keys = keys.map(|key| format!("{{bar}}{key}"));
+    let before = keys.clone().map(|key| state(&mut here, &key));
+    let stayed = state(&mut here, &stays);
+    assert!(there.err("RL.HELD {bar}lapses").starts_with("MOVED "));
+    migration.end(&mut left);
+    assert_eq!(keys.clone().map(|key| state(&mut there, &key)), before);
+    assert_eq!(there.int(format!("CLUSTER COUNTKEYSINSLOT {}", migration.slot)), 10);
+    assert_eq!(state(&mut here, &stays), stayed);
+    assert_eq!(here.int("DBSIZE"), 1);
+    for (key, id) in [("lapses", "next"), ("dies", "living"), ("left", "holder"), ("a", "x")] {
+        assert_eq!(there.held_ids(&format!("{{bar}}{key}")), [id]);
+    }
+    source.expect_nobody_waits();
+    // There they wait again, and are served.
+    let mut again = target.wait_in_line(wait("{bar}left", "next"));
+    assert_eq!(there.int("RL.RELEASE {bar}left holder"), 1);
+    assert_eq!(acquired(&again.recv()).id(), "next");
+    assert_eq!(here.text("MODULE UNLOAD ratelimit"), "OK");
+}
+
+#[test]
+fn while_a_slot_stands_still_before_it_moves_nothing_is_granted() {
+    let Some(migration) = Migration::prepare() else { return };
+    let (source, target) = (migration.source(), migration.target());
+    let (mut here, mut there) = (source.conn(), target.conn());
+    let wait = |id: &str| format!("RL.ACQUIRE {{bar}} 1 0 1 ID {id} LEASE 600000 BLOCK 0");
+    here.cmd("RL.ACQUIRE {bar} 1 0 1 ID holder LEASE 600000");
+    let mut first = source.wait_in_line(wait("a"));
+    let dropped = source.wait_in_line(wait("b"));
+    let mut unblocked = source.conn();
+    let id = unblocked.id();
+    let mut unblocked = source.wait_on(unblocked, wait("c"));
+    let mut last = source.wait_in_line(wait("d"));
+    let mut overdue = source.wait_in_line("RL.ACQUIRE {bar} 1 0 1 BLOCK 1000");
+    migration.begin();
+    migration.hold("PREVENT-FAILOVER", true);
+    assert_eq!(here.int("RL.RENEW {bar} holder LEASE 2000"), 1);
+    migration.hold("PREVENT-PAUSE", false);
+    migration.wait_until("failover-granted");
+    // The lease lapses here, if it has not before that on a machine that was busy with something else.
+    let granted = !first.silent_for(Duration::from_millis(2500));
+    drop(dropped);
+    here.cmd(format!("CLIENT UNBLOCK {id}"));
+    assert_eq!(limited(&unblocked.recv()), 2);
+    assert!(last.silent_for(Duration::from_millis(100)));
+    if granted {
+        assert_eq!(acquired(&first.recv()).id(), "a");
+        migration.end(&mut [last]);
+        assert_eq!(there.held_ids("{bar}"), ["a"]);
+    } else {
+        migration.end(&mut [first, last]);
+        assert_eq!(there.held("{bar}"), []);
+        assert_eq!(there.acquire("RL.ACQUIRE {bar} 1 0 1 ID e").limited(), 0);
+    }
+    // Its time was up meanwhile, or before.
+    match overdue.recv() {
+        error @ Value::ServerError(_) => assert!(error_line(&error).starts_with("MOVED ")),
+        denial => assert_eq!(limited(&denial), 2),
+    }
+    source.expect_nobody_waits();
+    assert_eq!(here.text("MODULE UNLOAD ratelimit"), "OK");
+}
+
+#[test]
+fn a_slot_that_stays_after_all_keeps_its_waiters() {
+    let Some(migration) = Migration::prepare() else { return };
+    let source = migration.source();
+    let mut here = source.conn();
+    let wait = |id: &str| format!("RL.ACQUIRE {{bar}} 1 0 1 ID {id} LEASE 600000 BLOCK 0");
+    here.cmd("RL.ACQUIRE {bar} 1 0 1 ID holder LEASE 600000");
+    let mut line = ["a", "b"].map(|id| source.wait_in_line(wait(id)));
+    migration.begin();
+    assert_eq!(here.int("RL.RELEASE {bar} holder"), 1);
+    assert_eq!(acquired(&line[0].recv()).id(), "a");
+    assert_eq!(here.text("CLUSTER CANCELSLOTMIGRATIONS"), "OK");
+    migration.wait_until("cancelled");
+    expect_empty(&migration.cluster, migration.to, migration.slot..migration.slot + 1);
+    assert!(line[1].silent_for(Duration::from_millis(200)));
+    assert_eq!(here.held_ids("{bar}"), ["a"]);
+    assert_eq!(here.int("RL.RELEASE {bar} a"), 1);
+    assert_eq!(acquired(&line[1].recv()).id(), "b");
+    source.expect_nobody_waits();
+}
+
+// ---- Masters that go ----
+
+#[test]
+fn a_failover_that_was_asked_for_loses_nothing() {
+    let mut cluster = Cluster::start();
+    let tags = keys_in(0..40, &cluster);
+    let master = cluster.master_of(&tags[0]);
+    let replica = cluster.replica_of(master);
+    let waits = format!("{}sem", tags[30]);
+    let mut books = Books::default();
+    while_workers_wait(&mut cluster, &waits, |cluster| {
+        books = under_load(cluster, &tags, || {
+            sleep(Duration::from_millis(200));
+            assert_eq!(cluster.node(replica).conn().text("CLUSTER FAILOVER"), "OK");
+            eventually(DEADLINE, || cluster.is_master(replica) && !cluster.is_master(master));
+            cluster.wait_until_agreed();
+        });
+    });
+    books.close(&cluster, &tags);
+}
+
+/// What a key has counted, as RL.WINDOW_RO shows it.
+fn counted(conn: &mut ClusterConnection, key: &str, limit: i64) -> i64 {
+    limit - ints(&ask(conn, format!("RL.WINDOW_RO {key} {limit} 1d")).unwrap())[2]
+}
+
+#[test]
+fn a_killed_master_takes_with_it_only_what_it_had_not_replicated() {
+    const LIMIT: i64 = 200;
+    let mut cluster = Cluster::start();
+    let master = cluster.master_of("{bar}");
+    let replica = cluster.replica_of(master);
+    let call = format!("RL.WINDOW {{bar}}w {LIMIT} 1d");
+    let admit = |client: &mut ClusterConnection, calls: i64| -> i64 {
+        let limited = |_| limited(&ask(client, &call).unwrap());
+        (0..calls).map(limited).filter(|limited| *limited == 0).count() as i64
+    };
+    let mut client = cluster.client();
+    let replicated = admit(&mut client, 70);
+    wait_for_sync(cluster.node(master), cluster.node(replica));
+    cluster.notice_the_dead();
+    // The replica stands still and its link is cut, so nothing of what follows can reach it.
+    let frozen = cluster.node(replica).freeze();
+    cluster.node(master).conn().cmd("CLIENT KILL TYPE replica");
+    let lost = admit(&mut client, 50);
+    assert_eq!((replicated, lost), (70, 50));
+    cluster.kill(master);
+    drop(frozen);
+    eventually(DEADLINE, || cluster.is_master(replica));
+    cluster.wait_until_agreed();
+    let mut client = cluster.client();
+    assert_eq!(counted(&mut client, "{bar}w", LIMIT), replicated);
+    let after = admit(&mut client, LIMIT + 1);
+    assert_eq!(replicated + lost + after, LIMIT + lost);
+}
+
+/// Waits until the replica has all that was written on this connection to the master of `slot`. False if it cannot be
+/// known: the master died, and what it had said may be lost.
+fn confirmed(conn: &mut ClusterConnection, slot: u16) -> bool {
+    let master = SingleNodeRoutingInfo::SpecificNode(Route::new(slot, SlotAddr::Master));
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(1).arg(500);
+    loop {
+        match conn.route_command(&wait, RoutingInfo::SingleNode(master.clone())) {
+            Ok(Value::Int(0)) => {}
+            Ok(Value::Int(_)) => return true,
+            Ok(other) => panic!("WAIT: {other:?}"),
+            Err(_) => return false,
+        }
+    }
+}
+
+/// What a careful client did.
+#[derive(Default)]
+struct Careful {
+    /// Calls of RL.WINDOW that were allowed and confirmed.
+    counted: i64,
+    /// Calls of RL.WINDOW of which it is not known whether they count.
+    doubtful: i64,
+    /// Ids of reservations that were confirmed.
+    ids: Vec<String>,
+}
+
+/// Takes until nothing is left. It counts only what WAIT 1 confirmed, and asks again for the same id when in doubt.
+fn take_with_care(clients: &ClusterClient, slot: u16, worker: u32, so_far: &AtomicI64) -> Careful {
+    let mut careful = Careful::default();
+    let mut conn = None;
+    let (mut window_is_open, mut semaphore_is_open) = (true, true);
+    while window_is_open || semaphore_is_open {
+        let Some(open) = conn.as_mut() else {
+            // Not connected to the master of the slot until it answers.
+            conn = connect(clients).ok();
+            conn =
+                conn.and_then(|mut conn| ask(&mut conn, "EXISTS {bar}w").is_ok().then_some(conn));
+            sleep(Duration::from_millis(10));
+            continue;
+        };
+        let mut is_sound = true;
+        if window_is_open {
+            match ask(open, format!("RL.WINDOW {{bar}}w {CAREFUL} 1d")) {
+                Ok(reply) if limited(&reply) != 0 => window_is_open = false,
+                Ok(_) if confirmed(open, slot) => careful.counted += 1,
+                Ok(_) => {
+                    careful.doubtful += 1;
+                    is_sound = false;
+                }
+                Err(error) => {
+                    // -CLUSTERDOWN and -MOVED are certain; a lost connection is not.
+                    careful.doubtful += i64::from(error.is_io_error());
+                    is_sound = false;
+                }
+            }
+        }
+        if semaphore_is_open && is_sound {
+            let id = format!("{worker}-{}", careful.ids.len());
+            let reply = ask(open, format!("RL.ACQUIRE {{bar}}a {CAREFUL} 0 ID {id} LEASE 600000"));
+            let had = match reply {
+                Ok(reply) => limited(&reply) == 0,
+                // Ours: it was had, and its answer lost. A write on this connection is what WAIT waits for.
+                Err(error) if error.code() == Some("DUPLICATE") => {
+                    ask(open, format!("RL.RENEW {{bar}}a {id}"))
+                        .is_ok_and(|reply| reply == Value::Int(1))
+                }
+                Err(_) => {
+                    is_sound = false;
+                    false
+                }
+            };
+            if had && confirmed(open, slot) {
+                careful.ids.push(id);
+            } else if had {
+                is_sound = false;
+            } else if is_sound {
+                semaphore_is_open = false;
+            }
+        }
+        so_far.fetch_add(1, SeqCst);
+        if !is_sound {
+            conn = None;
+        }
+    }
+    careful
+}
+
+const CAREFUL: i64 = 600;
+
+#[test]
+fn what_a_replica_confirmed_outlives_a_killed_master() {
+    let mut cluster = Cluster::start();
+    let master = cluster.master_of("{bar}");
+    let replica = cluster.replica_of(master);
+    let slot = cluster.node(0).conn().int("CLUSTER KEYSLOT {bar}") as u16;
+    let clients = cluster.clients(0);
+    let so_far = AtomicI64::new(0);
+    let mut all = Careful::default();
+    while_workers_wait(&mut cluster, "{bar}sem", |cluster| {
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..3)
+                .map(|worker| {
+                    let (clients, so_far) = (&clients, &so_far);
+                    scope.spawn(move || take_with_care(clients, slot, worker, so_far))
+                })
+                .collect();
+            eventually(DEADLINE, || so_far.load(SeqCst) >= CAREFUL / 3);
+            cluster.notice_the_dead();
+            cluster.kill(master);
+            eventually(DEADLINE, || cluster.is_master(replica));
+            // Not before: it would come back empty, and as a master.
+            cluster.start_again(master);
+            for worker in workers {
+                let one = worker.join().expect("a worker failed");
+                all.counted += one.counted;
+                all.doubtful += one.doubtful;
+                all.ids.extend(one.ids);
+            }
+        });
+        cluster.wait_until_agreed();
+    });
+    let mut client = cluster.client();
+    assert_eq!(counted(&mut client, "{bar}w", CAREFUL), CAREFUL);
+    // An event has no name, so of three calls that were under way when the master died nobody can tell.
+    assert!(all.doubtful <= 3, "{} calls in doubt", all.doubtful);
+    let known = all.counted..=all.counted + all.doubtful;
+    assert!(known.contains(&CAREFUL), "{known:?}");
+    // A reservation has, and may be asked for again: exactly the limit.
+    let mut held: Vec<_> = held(&ask(&mut client, "RL.HELD {bar}a").unwrap())
+        .into_iter()
+        .map(|one| String::from_utf8(one.id).unwrap())
+        .collect();
+    held.sort();
+    all.ids.sort();
+    assert_eq!(all.ids.len() as i64, CAREFUL);
+    assert_eq!(held, all.ids);
+}
+
+// ---- RL.ALL ----
+
+/// Three limits of one slot. The window is the tightest, so the others show what only some of the clauses took.
+fn all_of(tag: &str) -> String {
+    let (rate, place) = (LIMIT + 10, LIMIT + 5);
+    let clauses =
+        format!("THROTTLE {} 1 1d WINDOW {LIMIT} 1d ACQUIRE {place} 0 1 LEASE 600000", rate - 1);
+    format!("RL.ALL 3 {tag}t {tag}w {tag}a {clauses} MS")
+}
+
+/// Sends a command straight to the master of a key, as its caller names the key. redis-rs takes the first argument of a
+/// command that it does not know for the key.
+fn ask_by_key(conn: &mut ClusterConnection, key: &str, call: &str) -> RedisResult<Value> {
+    let (name, arguments) = call.split_once(' ').unwrap();
+    let mut command = redis::cmd(name);
+    command.arg(arguments.split(' ').collect::<Vec<_>>());
+    let route = Route::with_key(key, SlotAddr::Master);
+    let node = SingleNodeRoutingInfo::SpecificNode(route);
+    conn.route_command(&command, RoutingInfo::SingleNode(node))
+}
+
+/// What RL.ALL told of its third clause: the id, if the call was allowed.
+#[track_caller]
+fn allowed_id(reply: &Value) -> Option<String> {
+    let Value::Array(parts) = reply else { panic!("{reply:?}") };
+    let Value::Array(clauses) = &parts[6] else { panic!("{reply:?}") };
+    let Value::Array(place) = &clauses[2] else { panic!("{reply:?}") };
+    assert_eq!(parts[0] == Value::Int(0), place[5] != Value::Nil, "{reply:?}");
+    (place[5] != Value::Nil).then(|| text(&place[5]))
+}
+
+#[test]
+fn several_limits_admit_what_the_tightest_does_while_their_slot_is_resharded() {
+    let cluster = Cluster::of(3, 0);
+    let tags = keys_in(0..40, &cluster);
+    let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
+    let over = AtomicBool::new(false);
+    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let ask_one = |conn: &mut ClusterConnection, tag: &str, by_key: bool| {
+        let call = all_of(tag);
+        let reply = if by_key { ask_by_key(conn, tag, &call) } else { ask(conn, &call) };
+        allowed_id(&reply.unwrap_or_else(|error| panic!("{call}: {error}")))
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = [true, false]
+            .into_iter()
+            .map(|by_key| {
+                let (over, cluster, tags) = (&over, &cluster, &tags);
+                scope.spawn(move || {
+                    let (mut conn, mut random) = (cluster.client(), Random::new(by_key.into()));
+                    let mut told = Vec::new();
+                    while !over.load(SeqCst) {
+                        let tag = &tags[random.below(tags.len() as i64) as usize];
+                        let id = ask_one(&mut conn, tag, by_key);
+                        told.extend(id.map(|id| (tag.clone(), id)));
+                    }
+                    told
+                })
+            })
+            .collect();
+        cluster.reshard(from, to, 30);
+        over.store(true, SeqCst);
+        for client in clients {
+            for (tag, id) in client.join().expect("a client failed") {
+                told.entry(tag).or_default().push(id);
+            }
+        }
+    });
+    cluster.wait_until_agreed();
+    assert_eq!((cluster.master_of(&tags[0]), cluster.master_of(&tags[35])), (to, from));
+    let mut conn = cluster.client();
+    for tag in &tags {
+        let told = told.entry(tag.clone()).or_default();
+        assert!(told.len() <= LIMIT as usize, "{tag}: {}", told.len());
+        while let Some(id) = ask_one(&mut conn, tag, true) {
+            told.push(id);
+        }
+        // Each limit has counted what was admitted, and nothing that was denied.
+        let left = |conn: &mut ClusterConnection, look: String| {
+            let reply = ask(conn, look).unwrap();
+            let Value::Array(numbers) = &reply else { panic!("{reply:?}") };
+            numbers[2].clone()
+        };
+        let place = format!("RL.ACQUIRE_RO {tag}a {} 0", LIMIT + 5);
+        assert_eq!(
+            [
+                left(&mut conn, format!("RL.THROTTLE_RO {tag}t {} 1 1d", LIMIT + 9)),
+                left(&mut conn, format!("RL.WINDOW_RO {tag}w {LIMIT} 1d")),
+                left(&mut conn, place),
+            ],
+            [10, 0, 5].map(Value::Int),
+            "{tag}"
+        );
+        let mut listed: Vec<_> = held(&ask(&mut conn, format!("RL.HELD {tag}a")).unwrap())
+            .into_iter()
+            .map(|one| String::from_utf8(one.id).unwrap())
+            .collect();
+        listed.sort();
+        told.sort();
+        assert_eq!((listed.len(), &listed), (LIMIT as usize, &*told), "{tag}");
+    }
+}
+
+#[test]
+fn several_limits_are_asked_to_come_back_while_only_some_of_their_keys_have_moved() {
+    let cluster = Cluster::of(3, 0);
+    let (from, to) = (cluster.master_of("{bar}"), cluster.master_of("{foo}"));
+    let (mut source, mut target) = (cluster.node(from).conn(), cluster.node(to).conn());
+    let slot = source.int("CLUSTER KEYSLOT {bar}");
+    let call = "RL.ALL 2 {bar}a {bar}b WINDOW 5 1h THROTTLE 4 1 1d";
+    assert_eq!(flat(&source.cmd(call))[0], "0");
+    let (from_id, to_id, port) = (cluster.id(from), cluster.id(to), cluster.node(to).port());
+    assert_eq!(target.text(format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")), "OK");
+    assert_eq!(source.text(format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")), "OK");
+    let asking = |target: &mut Conn, call: &str| {
+        target.cmd("ASKING");
+        target.cmd(call)
+    };
+    let move_key = |source: &mut Conn, key: &str| {
+        let port = port.to_string();
+        assert_eq!(source.text(["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]), "OK");
+    };
+    // While all of them are here, this node answers.
+    assert_eq!(flat(&source.cmd(call))[2], "3");
+    move_key(&mut source, "{bar}a");
+    let before = [target.cmd("DUMP {bar}a"), source.cmd("DUMP {bar}b")];
+    // Redis 6.2 and Valkey send to the other node, which answers the same as newer Redis does at once.
+    let told = source.err(call);
+    assert!(told.starts_with("TRYAGAIN ") || told.starts_with("ASK "), "{told}");
+    assert!(error_line(&asking(&mut target, call)).starts_with("TRYAGAIN "));
+    assert_eq!([target.cmd("DUMP {bar}a"), source.cmd("DUMP {bar}b")], before);
+    move_key(&mut source, "{bar}b");
+    assert_eq!(source.err(call), format!("ASK {slot} 127.0.0.1:{port}"));
+    assert_eq!(flat(&asking(&mut target, call))[2], "2");
+    // Keys that are nowhere yet have to wait for the end, as the target cannot know that the source has them not.
+    let new = call.replace("{bar}a {bar}b", "{bar}c {bar}d");
+    assert_eq!(source.err(&new), format!("ASK {slot} 127.0.0.1:{port}"));
+    assert!(error_line(&asking(&mut target, &new)).starts_with("TRYAGAIN "));
+    for conn in [&mut target, &mut source] {
+        assert_eq!(conn.text(format!("CLUSTER SETSLOT {slot} NODE {to_id}")), "OK");
+    }
+    assert_eq!(flat(&target.cmd(&new))[2], "4");
+    assert_eq!(flat(&target.cmd(call))[2], "1");
+}
+
+/// What the module says where the server does not.
+const MOVING: &str =
+    "TRYAGAIN the keys of one call must be on one node, and their slot is moving: ask again when it has moved";
+const APART: &str =
+    "CROSSSLOT the keys of one call must be in one slot: give them the same hash tag";
+
+/// The names of the keys end in where the two of a call are, each at the source or the target of the slot's way.
+#[test]
+fn several_limits_are_taken_nowhere_while_their_keys_are_on_two_nodes() {
+    let cluster = Cluster::of(3, 0);
+    let (from, to) = (cluster.master_of("{bar}"), cluster.master_of("{foo}"));
+    let (mut source, mut target) = (cluster.node(from).conn(), cluster.node(to).conn());
+    let slot = source.int("CLUSTER KEYSLOT {bar}");
+    let port = cluster.node(to).port().to_string();
+    for key in ["1st", "2st", "1ts", "2ts", "1ss", "2ss", "1tt", "2tt"] {
+        source.cmd(format!("RL.WINDOW {{bar}}{key} 5 1h"));
+    }
+    let (from_id, to_id) = (cluster.id(from), cluster.id(to));
+    assert_eq!(target.text(format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")), "OK");
+    assert_eq!(source.text(format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")), "OK");
+    for key in ["2st", "1ts", "1tt", "2tt"] {
+        let key = format!("{{bar}}{key}");
+        assert_eq!(source.text(["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]), "OK");
+    }
+    let version = cluster.node(from).version();
+    for (name, left) in [("RL.ALL_RO", "4"), ("RL.ALL", "3")] {
+        let call =
+            |keys: &str| format!("{name} 2 {{bar}}1{keys} {{bar}}2{keys} WINDOW 5 1h WINDOW 5 1h");
+        for keys in ["st", "ts"] {
+            let error = source.err(call(keys));
+            // Redis 6.2 sends to the other node where others ask to come back, and so does Valkey, which looks at the first
+            // key alone, if that one has left.
+            let sends_on = !version.is_from(7, 0) || version.is_valkey && keys == "ts";
+            let code = if sends_on { "ASK " } else { "TRYAGAIN " };
+            assert!(error.starts_with(code), "{name} {keys}: {error}");
+            target.cmd("ASKING");
+            let error = target.err(call(keys));
+            // Valkey leaves it to the module.
+            let told = if version.is_valkey { MOVING } else { "TRYAGAIN " };
+            assert!(error.starts_with(told), "{name} {keys}: {error}");
+            // From a script that was sent to the node for the key that it has.
+            let script = format!("return redis.call('{}')", call(keys).replace(' ', "', '"));
+            let here = format!("{{bar}}1{keys}");
+            let (node, is_asking) =
+                if keys == "st" { (&mut source, false) } else { (&mut target, true) };
+            if is_asking {
+                node.cmd("ASKING");
+            }
+            assert!(
+                matches!(node.cmd(["EVAL", &script, "1", &here]), Value::ServerError(_)),
+                "{script}"
+            );
+        }
+        assert_eq!(flat(&source.cmd(call("ss")))[2], left, "{name}");
+        assert!(source.err(call("tt")).starts_with("ASK "), "{name}");
+        target.cmd("ASKING");
+        assert_eq!(flat(&target.cmd(call("tt")))[2], left, "{name}");
+        assert!(target.err(call("tt")).starts_with("MOVED "), "{name}");
+    }
+    // What was refused was counted nowhere.
+    for (key, is_here, counted) in [
+        ("1st", true, 1),
+        ("2st", false, 1),
+        ("1ts", false, 1),
+        ("2ts", true, 1),
+        ("1tt", false, 2),
+    ] {
+        let conn = if is_here { &mut source } else { &mut target };
+        conn.cmd("ASKING");
+        let left = conn.ints(format!("RL.WINDOW_RO {{bar}}{key} 5 1h"))[2];
+        assert_eq!(5 - left, counted, "{key}");
+    }
+}
+
+#[test]
+fn several_limits_in_different_slots_are_refused_and_take_nothing_anywhere() {
+    let cluster = Cluster::of(3, 0);
+    let call = "RL.ALL 2 foo bar WINDOW 5 60 WINDOW 5 60";
+    let (first, port) = (cluster.master_of("foo"), cluster.node(cluster.master_of("foo")).port());
+    for node in 0..3 {
+        let error = cluster.node(node).conn().err(call);
+        // Valkey looks at the first key alone, and the module of that one's node at the others.
+        let is_sent_on = node != first;
+        match cluster.node(node).version().is_valkey {
+            true if is_sent_on => {
+                assert!(
+                    error.starts_with("MOVED ") && error.ends_with(&format!(":{port}")),
+                    "{error}"
+                );
+            }
+            true => assert_eq!(error, APART),
+            false => assert!(error.starts_with("CROSSSLOT "), "{node}: {error}"),
+        }
+        assert_eq!(cluster.node(node).conn().int("DBSIZE"), 0);
+    }
+    let mut conn = cluster.client();
+    let one_slot = call.replace("foo bar", "{u}foo {u}bar");
+    for left in [4, 3] {
+        let reply = ask_by_key(&mut conn, "{u}", &one_slot).unwrap();
+        assert_eq!(flat(&reply)[2], left.to_string());
+    }
+}
+
+/// As docs/recipes.md shows it for keys that cannot share a slot.
+#[test]
+fn reserving_on_every_node_and_then_applying_keeps_limits_of_different_slots() {
+    let cluster = Cluster::of(3, 0);
+    let key_on = |node: usize| {
+        let mut keys = (0..).map(|number| format!("key:{number}"));
+        keys.find(|key| cluster.master_of(key) == node).unwrap()
+    };
+    let limits = [(key_on(0), 12), (key_on(1), 20), (key_on(2), 30)];
+    // Takes one of each limit, or none of any.
+    let take = |conn: &mut ClusterConnection, id: &str| -> bool {
+        let mut reserved = Vec::new();
+        for (key, limit) in &limits {
+            let call = format!("RL.ACQUIRE {key} {limit} 1d LEASE 600000 ID {id}");
+            match acquired(&ask(conn, call).unwrap()).limited() {
+                0 => reserved.push(key),
+                _ => break,
+            }
+        }
+        let all = reserved.len() == limits.len();
+        let settle = if all { "RL.APPLY" } else { "RL.RELEASE" };
+        for key in reserved {
+            let settled = ask(conn, format!("{settle} {key} {id}")).unwrap();
+            assert_eq!(settled, Value::Int(1), "{settle} {key}");
+        }
+        all
+    };
+    let admitted: usize = thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let (cluster, take) = (&cluster, &take);
+                scope.spawn(move || {
+                    let mut conn = cluster.client();
+                    (0..20).filter(|turn| take(&mut conn, &format!("{worker}-{turn}"))).count()
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    let mut conn = cluster.client();
+    // Reservations of calls that were denied may have denied others, but nobody is left without a place at the end.
+    let rest = (0..20).filter(|turn| take(&mut conn, &format!("rest-{turn}"))).count();
+    assert_eq!(admitted + rest, 12);
+    for (key, limit) in &limits {
+        assert_eq!(counted(&mut conn, key, *limit), 12, "{key}");
+        assert!(held(&ask(&mut conn, format!("RL.HELD {key}")).unwrap()).is_empty(), "{key}");
+    }
+}
+
+#[test]
+fn redis_rs_follows_a_redirection_to_several_limits_unless_it_is_told_a_key() {
+    let cluster = Cluster::of(3, 0);
+    let moved = || -> i64 {
+        let count = |node: usize| {
+            let told = cluster.node(node).conn().text("INFO errorstats");
+            let count = told.split_once("errorstat_MOVED:count=").map(|(_, rest)| rest);
+            count.map_or(0, |rest| rest.lines().next().unwrap().parse::<i64>().unwrap())
+        };
+        (0..3).map(count).sum()
+    };
+    let mut conn = cluster.client();
+    for (by_key, redirections) in [(true, 0), (false, 1)] {
+        // Not on the node of the key "2", for which redis-rs takes the number of keys.
+        let two = cluster.master_of("2");
+        let mut tags = (0..).map(|user| format!("{{{by_key}:{user}}}"));
+        let tag = tags.find(|tag| cluster.master_of(tag) != two).unwrap();
+        let before = moved();
+        let call = format!("RL.ALL 2 {tag}a {tag}b WINDOW 5 1h ACQUIRE 9 0");
+        let reply = if by_key { ask_by_key(&mut conn, &tag, &call) } else { ask(&mut conn, &call) };
+        assert_eq!(flat(&reply.unwrap())[..3], ["0", "5", "4"]);
+        assert_eq!(moved() - before, redirections, "by key: {by_key}");
+    }
+}

@@ -1,0 +1,341 @@
+//! The settings `ratelimit.*`: CONFIG GET, SET and REWRITE, redis.conf, and load arguments.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use support::*;
+
+/// Name, default, least and most.
+const NUMBERS: [(&str, i64, i64, i64); 5] = [
+    ("window-entries", 4_096, 1, 65_536),
+    ("lease", 20_000, 1, 31_557_600_000),
+    ("max-reservations", 65_536, 1, 1_048_576),
+    ("max-waiters", 10_000, 0, 1_000_000),
+    ("top-keys", 128, 0, 10_000),
+];
+
+fn get(conn: &mut Conn, name: &str) -> String {
+    match conn.cmd(format!("CONFIG GET ratelimit.{name}")) {
+        Value::Array(pair) if pair.len() == 2 => text(&pair[1]),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// Whether there are settings of modules; without, there are load arguments alone.
+fn has_settings() -> bool {
+    !Version::under_test().lacks("CONFIG for modules", (7, 0))
+}
+
+/// Whether windows of the calendar are those of Shanghai where a call does not say.
+fn is_in_shanghai(conn: &mut Conn) -> bool {
+    conn.cmd("DEL a b");
+    let left = |conn: &mut Conn, call| conn.ints(call)[4];
+    left(conn, "RL.WINDOW a 1 1d FIXED") == left(conn, "RL.WINDOW b 1 1d FIXED TZ Asia/Shanghai")
+}
+
+#[test]
+fn config_get_lists_all_settings_with_their_defaults() {
+    let server = Server::start();
+    if !has_settings() {
+        return;
+    }
+    let mut conn = server.conn();
+    for (name, default, _, _) in NUMBERS {
+        assert_eq!(get(&mut conn, name), default.to_string());
+    }
+    let others = [("timezone", "UTC"), ("policies", "")];
+    let switches = ["policies-only", "notify-denied", "cl-throttle", "allow-unload"];
+    let switches = switches.map(|name| (name, "no"));
+    for (name, default) in others.into_iter().chain(switches) {
+        assert_eq!(get(&mut conn, name), default, "{name}");
+    }
+    let Value::Array(all) = conn.cmd("CONFIG GET ratelimit.*") else { panic!("no array") };
+    assert_eq!(all.len(), 2 * 11);
+}
+
+#[test]
+fn config_set_takes_the_whole_range_and_nothing_beyond() {
+    let server = Server::start();
+    if !has_settings() {
+        return;
+    }
+    let mut conn = server.conn();
+    for (name, _, least, most) in NUMBERS {
+        for value in [least, most] {
+            assert_eq!(conn.text(format!("CONFIG SET ratelimit.{name} {value}")), "OK", "{name}");
+            assert_eq!(get(&mut conn, name), value.to_string());
+        }
+        let outside = [(least - 1).to_string(), (most + 1).to_string(), i64::MIN.to_string()];
+        for value in outside.iter().map(String::as_str).chain(["x", "1x", "9223372036854775808"]) {
+            let error = conn.err(format!("CONFIG SET ratelimit.{name} {value}"));
+            assert!(error.starts_with("ERR "), "{name} {value}: {error}");
+            assert_eq!(get(&mut conn, name), most.to_string(), "{name} {value}");
+        }
+    }
+}
+
+#[test]
+fn a_zone_is_set_by_name_or_offset_and_a_bad_one_refused() {
+    let server = Server::start();
+    if !has_settings() {
+        return;
+    }
+    let mut conn = server.conn();
+    for (given, shown) in [
+        ("Asia/Shanghai", "Asia/Shanghai"),
+        ("europe/BERLIN", "Europe/Berlin"),
+        ("+08:00", "+08:00"),
+        ("-03:30", "-03:30"),
+        ("UTC", "UTC"),
+        ("America/Argentina/Buenos_Aires", "America/Argentina/Buenos_Aires"),
+    ] {
+        assert_eq!(conn.text(format!("CONFIG SET ratelimit.timezone {given}")), "OK");
+        assert_eq!(get(&mut conn, "timezone"), shown);
+    }
+    for zone in ["Mars/Olympus", "", "+8", "+25:00", "Asia/Shanghai ", "\0", "UTC\0"] {
+        let error = conn.err(["CONFIG", "SET", "ratelimit.timezone", zone]);
+        assert!(error.contains("must be an IANA time zone"), "{zone:?}: {error}");
+        assert_eq!(get(&mut conn, "timezone"), "America/Argentina/Buenos_Aires", "{zone:?}");
+    }
+}
+
+#[test]
+fn a_setting_works_from_the_next_call_on() {
+    let server = Server::builder().clock(true).start();
+    if !has_settings() {
+        return;
+    }
+    server.clock().set_us(1_700_000_000_000_000);
+    let mut conn = server.conn();
+    conn.cmd("CONFIG SET ratelimit.window-entries 4");
+    for _ in 0..100 {
+        server.clock().advance_ms(10);
+        conn.cmd("RL.WINDOW k 1000 1s");
+        assert!(conn.int("ZCARD k") <= 6);
+    }
+    conn.cmd("CONFIG SET ratelimit.window-entries 1000");
+    for _ in 0..100 {
+        server.clock().advance_ms(1);
+        conn.cmd("RL.WINDOW other 1000 1s");
+    }
+    assert_eq!(conn.int("ZCARD other"), 100);
+    assert!(!is_in_shanghai(&mut conn));
+    conn.cmd("CONFIG SET ratelimit.timezone Asia/Shanghai");
+    assert!(is_in_shanghai(&mut conn));
+}
+
+#[test]
+fn config_rewrite_keeps_what_was_set() {
+    if !has_settings() {
+        return;
+    }
+    let mut server = Server::builder().config("ratelimit.lease 5").start();
+    let mut conn = server.conn();
+    for line in [
+        "CONFIG SET ratelimit.window-entries 77",
+        "CONFIG SET ratelimit.timezone Asia/Shanghai",
+        "CONFIG SET ratelimit.max-waiters 0",
+        "CONFIG REWRITE",
+    ] {
+        assert_eq!(conn.text(line), "OK");
+    }
+    let file = fs::read_to_string(server.dir().join("server.conf")).unwrap();
+    assert!(!file.contains("ratelimit.max-reservations"), "a default is written: {file}");
+    server.restart(Stop::NoSave);
+    let mut conn = server.conn();
+    assert_eq!(get(&mut conn, "window-entries"), "77");
+    assert_eq!(get(&mut conn, "timezone"), "Asia/Shanghai");
+    assert_eq!(get(&mut conn, "max-waiters"), "0");
+    assert_eq!(get(&mut conn, "lease"), "5");
+    assert!(is_in_shanghai(&mut conn));
+}
+
+#[test]
+fn lines_of_redis_conf_are_taken() {
+    if !has_settings() {
+        return;
+    }
+    let server = Server::builder()
+        .config("ratelimit.window-entries 8")
+        .config("ratelimit.timezone \"asia/shanghai\"")
+        .config("ratelimit.max-reservations 3")
+        .start();
+    let mut conn = server.conn();
+    assert_eq!(get(&mut conn, "window-entries"), "8");
+    assert_eq!(get(&mut conn, "timezone"), "Asia/Shanghai");
+    assert_eq!(get(&mut conn, "max-reservations"), "3");
+    assert_eq!(get(&mut conn, "lease"), "20000");
+    assert!(is_in_shanghai(&mut conn));
+}
+
+#[test]
+fn load_arguments_are_taken_with_and_without_the_prefix() {
+    for arguments in [
+        ["window-entries", "8", "timezone", "Asia/Shanghai", "lease", "31557600000"],
+        [
+            "ratelimit.lease",
+            "31557600000",
+            "ratelimit.timezone",
+            "asia/shanghai",
+            "Window-Entries",
+            "8",
+        ],
+    ] {
+        let server = Server::builder().clock(true).module_args(arguments).start();
+        let mut conn = server.conn();
+        assert!(is_in_shanghai(&mut conn));
+        server.clock().set_us(1_700_000_000_000_000);
+        for _ in 0..100 {
+            server.clock().advance_ms(10);
+            conn.cmd("RL.WINDOW k 1000 1s");
+        }
+        assert!(conn.int("ZCARD k") <= 10);
+        if server.version().is_from(7, 0) {
+            assert_eq!(get(&mut conn, "window-entries"), "8");
+            assert_eq!(get(&mut conn, "timezone"), "Asia/Shanghai");
+            assert_eq!(get(&mut conn, "lease"), "31557600000");
+            assert_eq!(get(&mut conn, "max-waiters"), "10000");
+        }
+    }
+}
+
+#[test]
+fn a_line_of_redis_conf_beats_a_load_argument() {
+    if !has_settings() {
+        return;
+    }
+    let server = Server::builder()
+        .module_args(["window-entries", "8", "lease", "5"])
+        .config("ratelimit.window-entries 9")
+        .start();
+    assert_eq!(get(&mut server.conn(), "window-entries"), "9");
+    assert_eq!(get(&mut server.conn(), "lease"), "5");
+}
+
+#[test]
+fn bad_load_arguments_are_refused_with_a_line_in_the_log() {
+    let server = Server::builder().module(false).start();
+    let path = module_path();
+    let mut conn = server.conn();
+    for arguments in [
+        "window-entries",
+        "window-entries 0",
+        "window-entries 65537",
+        "window-entries 8x",
+        "window-entries +8",
+        "window-entries 08",
+        "window-entries -1",
+        "window-entries 9223372036854775808",
+        "lease 0",
+        "lease 31557600001",
+        "max-reservations 0",
+        "max-waiters -1",
+        "timezone Mars/Olympus",
+        "timezone +8",
+        "nonsense 8",
+        "ratelimit. 8",
+        "ratelimit.ratelimit.lease 8",
+        "lease 8 timezone",
+    ] {
+        let error = conn.err(format!("MODULE LOAD {path} {arguments}"));
+        assert!(error.starts_with("ERR "), "{arguments}: {error}");
+        let log = server.log();
+        let line = log.lines().rfind(|line| line.contains("redis-ratelimit: load argument"));
+        assert!(line.is_some(), "{arguments}: {log}");
+    }
+    assert_eq!(conn.text(format!("MODULE LOAD {path} lease 8")), "OK");
+    assert_eq!(conn.ints("RL.WINDOW k 1 60")[0], 0);
+}
+
+#[test]
+fn a_bad_line_of_redis_conf_keeps_the_server_from_starting() {
+    let other = Server::start();
+    if !has_settings() {
+        return;
+    }
+    for line in ["window-entries 0", "window-entries x", "timezone Mars/Olympus", "lease 0"] {
+        let loads = format!("loadmodule {}", module_path());
+        let log = log_of_a_start_that_fails(&other, &format!("{loads}\nratelimit.{line}\n"));
+        assert!(log.contains("ratelimit."), "{line}: {log}");
+    }
+}
+
+/// Starts a server with these lines in its file, beside another one; it must end by itself.
+#[track_caller]
+fn log_of_a_start_that_fails(other: &Server, lines: &str) -> String {
+    let config = other.dir().join("bad.conf");
+    let log = other.dir().join("bad.log");
+    fs::write(&config, format!("port 0\nunixsocket bad.socket\n{lines}")).unwrap();
+    let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let mut server = Command::new(binary)
+        .arg(&config)
+        .current_dir(other.dir())
+        .stdout(fs::File::create(&log).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    while server.try_wait().unwrap().is_none() && begin.elapsed() < Duration::from_secs(20) {
+        sleep(Duration::from_millis(10));
+    }
+    let _ = server.kill();
+    assert!(!server.wait().unwrap().success(), "{lines}");
+    fs::read_to_string(&log).unwrap()
+}
+
+#[test]
+fn a_misspelled_setting_is_told_as_docs_operations_says() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md"));
+    let page = page.unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = |message: &str, found: &str| {
+        assert!(page.contains(message), "docs/operations.md does not have: {message}");
+        assert!(found.contains(message), "not told: {message}: {found}");
+    };
+    let server = Server::start();
+    let mut conn = server.conn();
+    let path = module_path();
+    conn.err(format!("MODULE LOAD {path} lesae 1"));
+    assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    conn.err(format!("MODULE LOAD {path} lesae 1"));
+    told("load argument lesae 1: no such setting", &server.log());
+    if !has_settings() {
+        return;
+    }
+    let loads = format!("loadmodule {path}\n");
+    for lines in [format!("{loads}ratelimit.lesae 1\n"), "ratelimit.lease 1\n".to_owned()] {
+        let log = log_of_a_start_that_fails(&server, &lines);
+        told(
+            "Module Configuration detected without loadmodule directive or no ApplyConfig call: aborting",
+            &log,
+        );
+        if server.version().is_valkey && lines.starts_with(&loads) {
+            told("Unused Module Configuration: ratelimit.lesae", &log);
+        }
+    }
+    let refused = conn.err(format!("MODULE LOADEX {path} CONFIG ratelimit.lesae 1"));
+    told("Error loading the extension", &refused);
+    told("Loadex configurations were not applied, likely due to invalid arguments", &server.log());
+    assert_eq!(conn.text(format!("MODULE LOAD {path}")), "OK");
+    told(
+        "Unknown option or number of arguments for CONFIG SET - 'ratelimit.lesae'",
+        &conn.err("CONFIG SET ratelimit.lesae 1"),
+    );
+}
+
+#[test]
+fn the_module_is_unloaded_and_loaded_again_with_its_keys_intact() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for _ in 0..3 {
+        conn.cmd("RL.WINDOW k 3 1h");
+    }
+    assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    assert!(conn.err("RL.WINDOW k 3 1h").contains("unknown command"));
+    assert_eq!(conn.text(format!("MODULE LOAD {}", module_path())), "OK");
+    assert_eq!(conn.ints("RL.WINDOW k 3 1h")[..3], [1, 3, 0]);
+    if server.version().is_from(7, 0) {
+        assert_eq!(get(&mut conn, "lease"), "20000");
+    }
+}

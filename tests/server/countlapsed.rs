@@ -1,0 +1,683 @@
+//! ATMOST and COUNTLAPSED on RL.ACQUIRE: as much as there is, and reservations that count when their lease ends unsettled.
+
+use std::time::Duration;
+
+use support::*;
+
+const SECOND_US: i64 = 1_000_000;
+/// The clock begins 22:13:20 UTC, 14 November 2023.
+const TO_MIDNIGHT_MS: i64 = 6_400_000;
+
+/// Holds the clock so many milliseconds after the start.
+fn at_ms(server: &Server, ms: i64) {
+    server.clock().set_us(START_US + ms * 1_000);
+}
+
+/// The ids of RL.HELD with the milliseconds that are left.
+fn left(conn: &mut Conn, key: &str) -> Vec<(String, i64)> {
+    let text = |one: Held| (String::from_utf8_lossy(&one.id).into_owned(), one.ms_left);
+    conn.held(key).into_iter().map(text).collect()
+}
+
+#[track_caller]
+fn assert_err(conn: &mut Conn, words: impl Words, begin: &str) {
+    let error = conn.err(words);
+    assert!(error.starts_with(begin), "{error:?} does not begin with {begin:?}");
+}
+
+// ---- ATMOST ----
+
+#[test]
+fn atmost_reserves_as_much_as_can_be_had_and_tells_how_many_leases_run() {
+    let (server, mut conn) = Server::held();
+    for period in ["60", "0"] {
+        let key = format!("k{period}");
+        let call = |quantity: i64, rest: &str| {
+            format!("RL.ACQUIRE {key} 10 {period} {quantity} ATMOST {rest} MS")
+        };
+        let first = conn.acquire_part(call(7, "ID a"));
+        assert_eq!(first.numbers, [0, 10, 3, -1, 20_000]);
+        assert_eq!((first.id, first.granted, first.running), (Some(b"a".to_vec()), 7, 1));
+        let part = conn.acquire_part(call(7, "ID b"));
+        assert_eq!(part.numbers, [0, 10, 0, -1, 20_000]);
+        assert_eq!((part.id, part.granted, part.running), (Some(b"b".to_vec()), 3, 2));
+        let none = conn.acquire_part(call(7, "ID c"));
+        assert_eq!(none.numbers, [2, 10, 0, 20_000, 20_000]);
+        assert_eq!((none.id, none.granted, none.running), (None, 0, 2));
+        let look = conn.acquire_part(call(0, ""));
+        assert_eq!(look.numbers, [0, 10, 0, -1, 20_000]);
+        assert_eq!((look.id, look.granted, look.running), (None, 0, 2));
+        assert_eq!(conn.held(&key).iter().map(|one| one.quantity).collect::<Vec<_>>(), [7, 3]);
+        assert_eq!(conn.int(["RL.RELEASE", &key, "b"]), 1);
+        // Beyond the limit, and more than there could ever be.
+        let most = conn.acquire_part(call(i64::MAX, "LEAVE 1"));
+        assert_eq!((most.numbers[..3].to_vec(), most.granted), (vec![0, 10, 1], 2));
+        let none = conn.acquire_part(call(1, "LEAVE 1"));
+        assert_eq!((none.numbers[..3].to_vec(), none.granted), (vec![2, 10, 1], 0));
+        let never = conn.acquire_part(call(1, "LEAVE 10"));
+        assert_eq!((never.numbers[..4].to_vec(), never.running), (vec![1, 10, 1, -1], 2));
+    }
+    // What is counted denies with 1.
+    assert_eq!(conn.int("RL.APPLY k60 a 10"), 1);
+    let none = conn.acquire_part("RL.ACQUIRE k60 10 60 5 ATMOST MS");
+    assert_eq!((none.numbers, none.granted, none.running), ([1, 10, 0, 60_000, 60_000], 0, 1));
+    at_ms(&server, 60_000);
+    let all = conn.acquire_part("RL.ACQUIRE k60 10 60 12 ATMOST MS");
+    assert_eq!((all.numbers, all.granted, all.running), ([0, 10, 0, -1, 20_000], 10, 1));
+    assert!(all.id.is_some_and(|id| id.len() >= 16));
+    // A limit of 0 gives nothing, ever.
+    let never = conn.acquire_part("RL.ACQUIRE zero 0 60 1 ATMOST");
+    assert_eq!((never.numbers, never.granted, never.running), ([1, 0, 0, -1, 0], 0, 0));
+    assert_eq!(conn.int("EXISTS zero"), 0);
+}
+
+#[test]
+fn the_eighth_element_counts_leases_that_run_of_every_kind() {
+    for others in [0, 20] {
+        let (server, mut conn) = Server::held();
+        let running = |conn: &mut Conn| {
+            let look = conn.acquire_part("RL.ACQUIRE k 100 60 0 ATMOST");
+            let denied = conn.acquire_part("RL.ACQUIRE k 0 60 1 ATMOST");
+            assert_eq!((denied.granted, denied.running), (0, look.running));
+            look.running - others
+        };
+        for other in 0..others {
+            conn.cmd(format!("RL.ACQUIRE k 100 60 ID other:{other} LEASE 1d"));
+        }
+        assert_eq!(running(&mut conn), 0);
+        conn.cmd("RL.ACQUIRE k 100 60 ID short LEASE 1000");
+        conn.cmd("RL.ACQUIRE k 100 60 ID counts LEASE 2000 COUNTLAPSED");
+        conn.cmd("RL.ACQUIRE k 100 0 ID place LEASE 3000");
+        conn.cmd("RL.ACQUIRE k 100 60 ID settled LEASE 4000 COUNTLAPSED");
+        for (ms, runs) in [(0, 4), (999, 4), (1_000, 3), (1_999, 3), (2_000, 2), (3_000, 1)] {
+            at_ms(&server, ms);
+            assert_eq!(running(&mut conn), runs, "{ms}");
+        }
+        // Back again: what was not cleared away runs again.
+        at_ms(&server, 1_500);
+        assert_eq!(running(&mut conn), 3);
+        assert_eq!(conn.int("RL.RENEW k counts LEASE 9000"), 1);
+        assert_eq!(conn.int("RL.APPLY k settled"), 1);
+        at_ms(&server, 3_000);
+        assert_eq!(running(&mut conn), 1);
+        let made = conn.acquire_part("RL.ACQUIRE k 100 60 2 ATMOST COUNTLAPSED ID last");
+        assert_eq!((made.granted, made.running), (2, 2 + others));
+        assert_eq!(conn.int("RL.RELEASE k counts last"), 2);
+        assert_eq!(running(&mut conn), 0);
+    }
+}
+
+#[test]
+fn a_call_with_atmost_waits_only_while_there_is_nothing() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 5 60 3 ID a LEASE 60000");
+    let part = conn.acquire_part("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID b LEASE 60000");
+    assert_eq!((part.granted, part.running), (2, 2));
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID c LEASE 60000");
+    let mut late = server.conn();
+    let id = late.id();
+    let mut late = server.wait_on(late, "RL.ACQUIRE k 5 60 4 ATMOST BLOCK 0 ID d LEASE 60000");
+    assert_eq!(conn.int("RL.RELEASE k a"), 1);
+    let part = acquired_part(&waiter.recv());
+    assert_eq!((part.numbers[..3].to_vec(), part.granted, part.running), (vec![0, 5, 0], 3, 2));
+    assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
+    let denied = acquired_part(&late.recv());
+    assert_eq!((denied.numbers[0], denied.granted, denied.running), (2, 0, 2));
+    assert_eq!(denied.id, None);
+}
+
+#[test]
+fn a_policy_that_only_shadows_answers_the_quantity_as_granted() {
+    let policies = "policies s WINDOW 5 60 SHADOW; p WINDOW 5 60 BAN 1s; z WINDOW 5 0";
+    let (server, mut conn) = Server::builder().module_args(policies.split(' ')).held();
+    let part = conn.acquire_part("RL.ACQUIRE k @s 3 ATMOST COUNTLAPSED ID a MS");
+    assert_eq!((part.numbers, part.granted, part.running), ([0, 5, 2, -1, 80_000], 3, 1));
+    // It takes what there is.
+    let part = conn.acquire_part("RL.ACQUIRE k @s 9 ATMOST COUNTLAPSED ID b MS");
+    assert_eq!((part.numbers, part.granted, part.running), ([0, 5, 0, -1, 80_000], 9, 2));
+    assert_eq!(conn.held("k").iter().map(|one| one.quantity).collect::<Vec<_>>(), [3, 2]);
+    let none = conn.acquire_part("RL.ACQUIRE k @s 9 ATMOST COUNTLAPSED ID c MS");
+    assert_eq!((none.numbers, none.granted, none.running), ([0, 5, 0, -1, 80_000], 9, 2));
+    assert_eq!(none.id, None);
+    let counts = conn.cmd("RL.POLICIES");
+    let Value::Array(rows) = &counts else { panic!("{counts:?}") };
+    let Value::Array(row) = &rows[1] else { panic!("{counts:?}") };
+    assert_eq!(ints(&Value::Array(row[2..].to_vec())), [2, 0, 1]);
+
+    // A ban of the policy is void for RL.ACQUIRE, and COUNTLAPSED beside a policy of period 0.
+    conn.cmd("RL.WINDOW p @p 5");
+    assert_eq!(conn.acquire_part("RL.ACQUIRE p @p 1 ATMOST MS").numbers[..4], [1, 5, 0, 60_000]);
+    assert_eq!(
+        conn.acquire("RL.ACQUIRE z @z 2 COUNTLAPSED ID x MS").numbers,
+        [0, 5, 3, -1, 20_000]
+    );
+    at_ms(&server, 20_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE z @z 0 COUNTLAPSED MS").numbers, [0, 5, 5, -1, 0]);
+}
+
+// ---- COUNTLAPSED: until when it holds ----
+
+#[test]
+fn it_holds_until_an_event_at_the_end_of_its_lease_would_have_left() {
+    // What is said after the limit, the lease, and when it is gone.
+    for (window, lease_ms, gone_ms) in [
+        ("60", 20_000, 80_000),
+        ("500ms", 100, 600),
+        ("60 BUCKETS 3", 20_000, 80_000),
+        // To the end of the window that the end of the lease lies in.
+        ("1min FIXED", 30_000, 40_000),
+        ("1min FIXED", 39_999, 40_000),
+        ("1min FIXED", 40_000, 100_000),
+        ("1min FIXED", 50_000, 100_000),
+        ("1d FIXED", 20_000, TO_MIDNIGHT_MS),
+        ("1d FIXED TZ Asia/Shanghai", 20_000, 64_000_000),
+        ("1d FIXED TZ Asia/Shanghai", 64_000_001, 64_000_000 + 86_400_000),
+        ("1d FIXED FROM 22:13:30", 9_999, 10_000),
+        ("1d FIXED FROM 22:13:30", 10_000, 86_410_000),
+        // From the first event on: a period after the end of the lease.
+        ("1min FIXED FROM first", 20_000, 80_000),
+        // 30 days lie between 14 November and 14 December.
+        ("1mo", 20_000, 30 * 86_400_000 + 20_000),
+    ] {
+        // Beside none, and where the key has an index.
+        for others in [0, 9] {
+            let (server, mut conn) = Server::held();
+            let limit = 4 + others;
+            let call = |rest: &str| {
+                let mut words = window.split(' ');
+                let period = words.next().unwrap();
+                let shape: Vec<_> = words.collect();
+                format!("RL.ACQUIRE k {limit} {period} {rest} {} MS", shape.join(" "))
+            };
+            for other in 0..others {
+                conn.cmd(call(&format!("1 ID other:{other} LEASE 365d")));
+            }
+            let lease = format!("LEASE {lease_ms} COUNTLAPSED");
+            let had = conn.acquire(call(&format!("4 ID a {lease}"))).numbers;
+            let reset_ms = |ms: i64| if others > 0 { 365 * 86_400_000 - ms } else { gone_ms - ms };
+            assert_eq!(had, [0, limit, 0, -1, reset_ms(0)], "{window} {lease_ms}");
+            for ms in [0, lease_ms - 1, lease_ms, gone_ms - 1] {
+                at_ms(&server, ms);
+                let denied = conn.acquire(call("1 ID b")).numbers;
+                let wanted = [2, limit, 0, gone_ms - ms, reset_ms(ms)];
+                assert_eq!(denied, wanted, "{window} {lease_ms}: {ms}");
+                let held = left(&mut conn, "k");
+                assert_eq!(held.len() as i64, 1 + others);
+                assert_eq!(held[others as usize], ("a".into(), (lease_ms - ms).max(0)));
+                assert_err(&mut conn, call("1 ID a"), "DUPLICATE ");
+                assert_eq!(server.info("ratelimit_reservations_lapsed").unwrap(), "0");
+            }
+            server.clock().set_us(START_US + gone_ms * 1_000 - 1);
+            assert_eq!(conn.acquire(call("1 ID b")).numbers[..4], [2, limit, 0, 1]);
+            assert_eq!(conn.int("RL.RENEW k a"), 0);
+            at_ms(&server, gone_ms);
+            assert_eq!(left(&mut conn, "k").len() as i64, others);
+            assert_eq!(conn.acquire(call("4 ID a")).numbers[..4], [0, limit, 0, -1]);
+            assert_eq!(server.info("ratelimit_reservations_lapsed").unwrap(), "1");
+        }
+    }
+}
+
+#[test]
+fn without_it_a_lease_lapses_as_ever() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 5 60 2 ID plain");
+    conn.cmd("RL.ACQUIRE k 5 60 3 ID counts COUNTLAPSED");
+    at_ms(&server, 20_000);
+    assert_eq!(left(&mut conn, "k"), [("counts".into(), 0)]);
+    assert_eq!(conn.ints("RL.WINDOW k 5 60 2 MS"), [0, 5, 0, -1, 60_000]);
+    // RL.WINDOW does not tell what is held from what is counted.
+    assert_eq!(conn.ints("RL.WINDOW k 5 60 3 MS"), [1, 5, 0, 60_000, 60_000]);
+    assert_eq!(conn.ints("RL.WINDOW_RO k 5 60 1 MS"), [1, 5, 0, 60_000, 60_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE_RO k 5 60 1 MS").numbers, [2, 5, 0, 60_000, 60_000]);
+    at_ms(&server, 79_999);
+    assert_eq!(conn.ints("RL.WINDOW k 5 60 3 MS"), [1, 5, 0, 1, 1]);
+    at_ms(&server, 80_000);
+    assert_eq!(conn.ints("RL.WINDOW k 5 60 5 MS"), [0, 5, 0, -1, 60_000]);
+}
+
+#[test]
+fn a_denial_is_a_2_unless_what_is_counted_leaves_too_little() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.WINDOW k 5 60 3");
+    conn.cmd("RL.ACQUIRE k 5 60 2 ID a LEASE 1000 COUNTLAPSED");
+    at_ms(&server, 1_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 2 MS").numbers, [2, 5, 0, 59_000, 60_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 3 MS").numbers, [1, 5, 0, 59_000, 60_000]);
+    // The event leaves first, then the hold.
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 4 MS").numbers, [1, 5, 0, 60_000, 60_000]);
+}
+
+// ---- Settling, before the end of the lease and after it ----
+
+#[test]
+fn late_apply_counts_from_its_moment_and_late_release_gives_back() {
+    for others in [0, 9] {
+        let (server, mut conn) = Server::held();
+        for other in 0..others {
+            conn.cmd(format!("RL.ACQUIRE k 19 60 ID other:{other} LEASE 1d"));
+        }
+        let limit = 10 + others;
+        for id in ["a", "b", "c", "d", "e"] {
+            conn.cmd(format!("RL.ACQUIRE k {limit} 60 2 ID {id} LEASE 1000 COUNTLAPSED"));
+        }
+        assert_eq!(conn.int("RL.APPLY k a 1"), 1);
+        at_ms(&server, 30_000);
+        assert_eq!(conn.int("RL.RENEW k b"), 0);
+        assert_eq!(conn.int("RL.RENEW k b LEASE 5000"), 0);
+        assert_eq!(conn.int("RL.APPLY k b 1"), 1);
+        assert_eq!(conn.int("RL.APPLY k b 1"), 0);
+        assert_eq!(conn.int("RL.RELEASE k c nobody c"), 1);
+        assert_eq!(conn.int("RL.APPLY k d 0"), 1);
+        let look = format!("RL.WINDOW k {limit} 60 0 MS");
+        assert_eq!(conn.ints(&look)[..4], [0, limit, 6, -1]);
+        // Settled ids are free.
+        conn.cmd(format!("RL.ACQUIRE k {limit} 60 ID b"));
+        assert_eq!(conn.int("RL.RELEASE k b"), 1);
+        at_ms(&server, 60_000);
+        assert_eq!(conn.ints(&look)[..4], [0, limit, 7, -1]);
+        assert_eq!(conn.int("RL.APPLY k e"), 1);
+        at_ms(&server, 61_000);
+        assert_eq!(conn.ints(&look)[..4], [0, limit, 7, -1]);
+        at_ms(&server, 89_999);
+        assert_eq!(conn.ints(&look)[2], 7);
+        at_ms(&server, 90_000);
+        assert_eq!(conn.ints(&look)[2], 8);
+        at_ms(&server, 120_000);
+        assert_eq!(conn.ints(&look)[2], 10);
+        for (name, number) in [("applied", "3"), ("released", "3"), ("lapsed", "0")] {
+            let field = format!("ratelimit_reservations_{name}");
+            assert_eq!(server.info(&field).unwrap(), number, "{name}");
+        }
+    }
+}
+
+#[test]
+fn nothing_settles_it_once_the_event_would_have_left() {
+    let (server, mut conn) = Server::held();
+    for id in ["a", "b", "c"] {
+        conn.cmd(format!("RL.ACQUIRE k 10 60 2 ID {id} LEASE 1000 COUNTLAPSED"));
+    }
+    server.clock().set_us(START_US + 61 * SECOND_US - 1);
+    assert_eq!(conn.int("RL.APPLY k a 1"), 1);
+    at_ms(&server, 61_000);
+    assert_eq!(conn.int("RL.APPLY k b"), 0);
+    assert_eq!(conn.int("RL.RELEASE k b c"), 0);
+    assert_eq!(conn.int("RL.RENEW k c"), 0);
+    assert_eq!(conn.ints("RL.WINDOW k 10 60 0")[2], 9);
+}
+
+#[test]
+fn renew_moves_both_ends_and_keeps_that_it_counts() {
+    for (period, shape, gone_ms) in [("60", "", 75_000), ("1min", "FIXED", 40_000)] {
+        let (server, mut conn) = Server::held();
+        let look = format!("RL.ACQUIRE k 1 {period} {shape} ID x MS");
+        conn.cmd(format!("RL.ACQUIRE k 1 {period} {shape} ID a LEASE 10000 COUNTLAPSED"));
+        at_ms(&server, 9_999);
+        assert_eq!(conn.int("RL.RENEW k a LEASE 1"), 1);
+        at_ms(&server, 9_999);
+        assert_eq!(conn.int("RL.RENEW k a LEASE 5001"), 1);
+        assert_eq!(left(&mut conn, "k"), [("a".into(), 5_001)]);
+        assert_eq!(conn.acquire(&look).numbers[..4], [2, 1, 0, gone_ms - 9_999]);
+        at_ms(&server, 15_000);
+        assert_eq!(conn.int("RL.RENEW k a"), 0);
+        assert_eq!(left(&mut conn, "k"), [("a".into(), 0)]);
+        assert_eq!(conn.acquire(&look).numbers[..4], [2, 1, 0, gone_ms - 15_000]);
+        at_ms(&server, gone_ms);
+        assert_eq!(conn.acquire(&look).numbers[0], 0);
+    }
+}
+
+#[test]
+fn in_a_fixed_window_it_counts_in_the_window_of_each_moment() {
+    let (server, mut conn) = Server::held();
+    // 40 seconds of this minute are left.
+    conn.cmd("RL.ACQUIRE k 4 1min 3 FIXED ID a LEASE 50000 COUNTLAPSED");
+    at_ms(&server, 40_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 4 1min 2 FIXED MS").numbers, [2, 4, 1, 60_000, 60_000]);
+    at_ms(&server, 60_000);
+    assert_eq!(conn.int("RL.APPLY k a 1"), 1);
+    assert_eq!(conn.ints("RL.WINDOW k 4 1min 0 FIXED MS"), [0, 4, 3, -1, 40_000]);
+    at_ms(&server, 100_000);
+    assert_eq!(conn.ints("RL.WINDOW k 4 1min 0 FIXED MS"), [0, 4, 4, -1, 0]);
+}
+
+// ---- What else it is ----
+
+#[test]
+fn it_counts_for_max_reservations_until_it_is_gone() {
+    for most in [3, 12] {
+        let (server, mut conn) =
+            Server::builder().module_args(["max-reservations", &most.to_string()]).held();
+        for id in 0..most {
+            conn.cmd(format!("RL.ACQUIRE k 99 60 ID {id} LEASE 1000 COUNTLAPSED"));
+        }
+        for ms in [0, 1_000, 60_999] {
+            at_ms(&server, ms);
+            assert_err(&mut conn, "RL.ACQUIRE k 99 60 ID x", "ERR ");
+        }
+        at_ms(&server, 61_000);
+        assert_eq!(conn.acquire("RL.ACQUIRE k 99 60 ID x").limited(), 0);
+    }
+}
+
+#[test]
+fn info_tells_of_it_until_it_is_gone() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 9 60 3 ID a LEASE 1000 COUNTLAPSED");
+    let field = |conn: &mut Conn, name: &str| {
+        let fields = flat(&conn.cmd("RL.INFO k"));
+        let at = fields.iter().position(|field| field == name).expect("a field of RL.INFO");
+        fields[at + 1].clone()
+    };
+    for (ms, held, reservations) in [(0, "3", "1"), (60_999, "3", "1"), (61_000, "0", "0")] {
+        at_ms(&server, ms);
+        assert_eq!(field(&mut conn, "held"), held, "{ms}");
+        assert_eq!(field(&mut conn, "reservations"), reservations, "{ms}");
+    }
+}
+
+#[test]
+fn the_key_lives_until_it_is_gone() {
+    for (period, shape, gone_ms) in
+        [("60", "", 61_000), ("1min", "FIXED", 40_000), ("1d", "FIXED", TO_MIDNIGHT_MS)]
+    {
+        let (server, mut conn) = Server::held();
+        conn.cmd(format!("RL.ACQUIRE k 9 {period} {shape} ID a LEASE 1000 COUNTLAPSED"));
+        let ttl_ms = conn.int("PTTL k");
+        assert!((gone_ms..=gone_ms + 1_000).contains(&ttl_ms), "{ttl_ms} for {gone_ms}");
+        assert_eq!(conn.int("RL.RENEW k a LEASE 2000"), 1);
+        let gone_ms = if shape.is_empty() { gone_ms + 1_000 } else { gone_ms };
+        let ttl_ms = conn.int("PTTL k");
+        assert!((gone_ms..=gone_ms + 1_000).contains(&ttl_ms), "{ttl_ms} for {gone_ms}");
+        at_ms(&server, 5_000);
+        assert_eq!(conn.int("RL.APPLY k a"), 1);
+        let needed_ms = if shape.is_empty() { 60_000 } else { gone_ms - 5_000 };
+        let ttl_ms = conn.int("PTTL k");
+        assert!((needed_ms..=needed_ms + 1_000).contains(&ttl_ms), "{ttl_ms} for {needed_ms}");
+    }
+}
+
+#[test]
+fn a_member_tells_the_end_of_the_lease_and_how_much_longer_it_holds() {
+    let (server, mut conn) = Server::held();
+    let members = |conn: &mut Conn| flat(&conn.cmd("ZRANGE k 0 -1"));
+    conn.cmd("RL.ACQUIRE k 9 60 2 ID a COUNTLAPSED");
+    assert_eq!(members(&mut conn), ["#01:a:2:20000:1700000020000000+60000000::60s"]);
+    conn.cmd("DEL k");
+    conn.cmd("RL.ACQUIRE k 9 60 2 ID a");
+    assert_eq!(members(&mut conn), ["#01:a:2:20000:1700000020000000::60s"]);
+    // What was written before there was COUNTLAPSED goes on.
+    at_ms(&server, 20_000);
+    assert_eq!(conn.int("RL.RELEASE k a"), 0);
+    // What nobody writes so is an error.
+    conn.cmd("DEL k");
+    conn.cmd("ZADD k -inf #01:a:2:20000:1700000020000000+0::60s");
+    assert_err(&mut conn, "RL.ACQUIRE k 9 60", "ERR ");
+}
+
+// ---- Clocks that go back ----
+
+#[test]
+fn where_a_clock_goes_back_before_the_end_the_lease_runs_again() {
+    for others in [0, 9] {
+        let (server, mut conn) = Server::held();
+        for other in 0..others {
+            conn.cmd(format!("RL.ACQUIRE k 99 60 ID other:{other} LEASE 1d"));
+        }
+        conn.cmd("RL.ACQUIRE k 99 60 2 ID a LEASE 10000 COUNTLAPSED");
+        at_ms(&server, 50_000);
+        assert_eq!(conn.held("k").last().unwrap().ms_left, 0);
+        assert_eq!(conn.int("RL.RENEW k a"), 0);
+        at_ms(&server, 9_000);
+        assert_eq!(conn.held("k").last().unwrap().ms_left, 1_000);
+        assert_eq!(conn.int("RL.RENEW k a LEASE 2000"), 1);
+        at_ms(&server, 11_000);
+        assert_eq!(conn.int("RL.RENEW k a"), 0);
+        at_ms(&server, 70_999);
+        assert_eq!(conn.held("k").len() as i64, 1 + others);
+        at_ms(&server, 71_000);
+        assert_eq!(conn.held("k").len() as i64, others);
+    }
+}
+
+#[test]
+fn a_clock_that_went_back_locks_nobody_out_for_longer_than_lease_and_period() {
+    for (period, shape, back_ms) in [
+        ("60", "", 1_000_000),
+        ("1min", "FIXED", 600_000),
+        // The lease now ends in the minute after the one that it begins in.
+        ("1min", "FIXED", 630_000 - 60_000),
+        ("1h", "FIXED TZ Asia/Kolkata", 7_200_000),
+    ] {
+        for others in [0, 9] {
+            let (server, mut conn) = Server::held();
+            let limit = 2 + others;
+            for other in 0..others {
+                let plain = format!("ID other:{other} LEASE 365d");
+                conn.cmd(format!("RL.ACQUIRE k {limit} {period} {shape} {plain}"));
+            }
+            let call = format!("RL.ACQUIRE k {limit} {period} 2 {shape} LEASE 20000 COUNTLAPSED");
+            assert_eq!(conn.acquire(format!("{call} ID a")).limited(), 0);
+            at_ms(&server, -back_ms);
+            let gone_ms = gone_ms(period, shape, -back_ms);
+            assert_eq!(conn.held("k").last().unwrap().ms_left, 20_000);
+            let denied = conn.acquire(format!("{call} MS")).numbers;
+            assert_eq!(denied[..4], [2, limit, 0, gone_ms], "{period} {shape} {back_ms}");
+            at_ms(&server, -back_ms + gone_ms - 1);
+            assert_eq!(conn.acquire(format!("{call} MS")).numbers[..4], [2, limit, 0, 1]);
+            at_ms(&server, -back_ms + gone_ms);
+            assert_eq!(conn.acquire(format!("{call} MS")).numbers[..4], [0, limit, 0, -1]);
+        }
+    }
+}
+
+/// How long after `ms` a reservation is gone whose lease of 20 seconds begins there: by the rule, from the end of the lease
+/// on.
+fn gone_ms(period: &str, shape: &str, ms: i64) -> i64 {
+    // Hours in Kolkata begin half an hour after those of UTC.
+    let (length_ms, offset_ms) = match (period, shape) {
+        ("1min", "FIXED") => (60_000, 0),
+        ("1h", _) => (3_600_000, 1_800_000),
+        _ => return 80_000,
+    };
+    let end_ms = START_US / 1_000 + ms + 20_000 + offset_ms;
+    20_000 + length_ms - end_ms.rem_euclid(length_ms)
+}
+
+// ---- Those who wait ----
+
+#[test]
+fn those_who_wait_are_woken_when_it_is_gone_or_settled_late() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    // Of 600 ms, 100 of which a busy machine may take before it is waited for.
+    let (least, most) = (Duration::from_millis(480), Duration::from_millis(1_200));
+    unless_stalled(Duration::from_millis(50), || {
+        server.conn().cmd("DEL k");
+        server.conn().cmd("RL.ACQUIRE k 1 400ms ID a LEASE 200 COUNTLAPSED");
+        let mut waiter = server.wait_shortly("RL.WINDOW k 1 400ms BLOCK 0");
+        let (took, reply) = time_to_reply(&mut waiter);
+        assert_eq!(limited(&reply), 0);
+        assert!((least..most).contains(&took), "{took:?}");
+    });
+
+    // Whoever cannot have it within ms by what is counted waits all the same: it may be given back.
+    for settle in ["RL.RELEASE k b", "RL.APPLY k b 0"] {
+        conn.cmd("DEL k");
+        conn.cmd("RL.ACQUIRE k 1 60 ID b LEASE 1 COUNTLAPSED");
+        let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 60 ID c BLOCK 30000");
+        assert_eq!(conn.held("k")[0].ms_left, 0);
+        assert_eq!(conn.int(settle), 1);
+        assert_eq!(limited(&waiter.recv()), 0, "{settle}");
+    }
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn the_reservation_of_a_waiter_counts_when_it_lapses() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 60 ID a LEASE 60000");
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 60 ID b LEASE 1 COUNTLAPSED BLOCK 0 MS");
+    assert_err(&mut conn, "RL.ACQUIRE k 1 60 ID b", "DUPLICATE ");
+    assert_eq!(conn.int("RL.RELEASE k a"), 1);
+    assert_eq!(acquired(&waiter.recv()).numbers, [0, 1, 0, -1, 60_001]);
+    std::thread::sleep(Duration::from_millis(5));
+    let held = conn.held("k");
+    assert_eq!((held.len(), held[0].ms_left), (1, 0));
+    // A waiter that is gone before it is told gives back.
+    let gone = server.wait_in_line("RL.ACQUIRE k 1 60 ID c LEASE 60000 COUNTLAPSED ATMOST BLOCK 0");
+    drop(gone);
+    eventually(Duration::from_secs(20), || server.waiting() == 0);
+    assert_eq!(conn.int("RL.RELEASE k b"), 1);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1 60 ID d").limited(), 0);
+}
+
+// ---- RL.ALL, MULTI, Lua ----
+
+#[test]
+fn a_clause_of_rl_all_counts_when_it_lapses() {
+    let (server, mut conn) = Server::held();
+    let all = "RL.ALL 2 a b WINDOW 9 60 ACQUIRE 3 60 2 LEASE 1000 COUNTLAPSED ID x MS";
+    let Value::Array(answer) = conn.cmd(all) else { panic!("no answer") };
+    let Value::Array(clauses) = &answer[6] else { panic!("{answer:?}") };
+    let had = acquired(&clauses[1]);
+    assert_eq!((had.numbers, had.id), ([0, 3, 1, -1, 61_000], Some(b"x".to_vec())));
+    at_ms(&server, 1_000);
+    assert_eq!(left(&mut conn, "b"), [("x".into(), 0)]);
+    let denied = "RL.ALL 2 a b WINDOW 9 60 ACQUIRE 3 60 2 ID y MS";
+    let looked = denied.replace("RL.ALL", "RL.ALL_RO");
+    for call in [denied, &looked] {
+        let Value::Array(parts) = conn.cmd(call) else { panic!("{call}") };
+        assert_eq!(ints(&Value::Array(parts[..6].to_vec())), [2, 3, 1, 60_000, 60_000, 2]);
+    }
+    let duplicate = "RL.ALL 2 a b WINDOW 9 60 ACQUIRE 3 60 1 ID x COUNTLAPSED";
+    assert_err(&mut conn, duplicate, "DUPLICATE ");
+    assert_err(&mut conn, duplicate.replace("RL.ALL", "RL.ALL_RO"), "DUPLICATE ");
+    assert_eq!(conn.int("RL.APPLY b x 1"), 1);
+    assert_eq!(limited(&conn.cmd(denied)), 0);
+    // COUNTLAPSED beside _RO and SHADOW changes nothing, or holds.
+    let shadow = "RL.ALL 1 c ACQUIRE 3 60 3 LEASE 1000 COUNTLAPSED SHADOW ID z";
+    assert_eq!(limited(&conn.cmd(shadow.replace("RL.ALL", "RL.ALL_RO"))), 0);
+    assert_eq!(conn.int("EXISTS c"), 0);
+    assert_eq!(limited(&conn.cmd(shadow)), 0);
+    at_ms(&server, 61_999);
+    assert_eq!(left(&mut conn, "c"), [("z".into(), 0)]);
+    at_ms(&server, 62_000);
+    assert_eq!(left(&mut conn, "c"), []);
+}
+
+#[test]
+fn scripts_and_transactions_settle_it_late() {
+    let (server, mut conn) = Server::held();
+    let script = "local had = redis.call('RL.ACQUIRE', KEYS[1], 9, 60, 20, 'ATMOST', 'ID', 'a', \
+        'COUNTLAPSED', 'LEASE', 1000, 'MS'); return {had[1], had[7], had[8], had[5]}";
+    let had = conn.cmd(["EVAL", script, "1", "k"]);
+    assert_eq!(ints(&had), [0, 9, 1, 61_000]);
+    at_ms(&server, 1_000);
+    conn.cmd("MULTI");
+    conn.cmd("RL.RENEW k a");
+    conn.cmd("RL.APPLY k a 4");
+    conn.cmd("RL.ACQUIRE k 9 60 9 ATMOST BLOCK 0 COUNTLAPSED ID b MS");
+    conn.cmd("RL.ACQUIRE k 9 60 9 ATMOST BLOCK 0 COUNTLAPSED ID c MS");
+    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("no replies") };
+    assert_eq!((&replies[0], &replies[1]), (&Value::Int(0), &Value::Int(1)));
+    let had = acquired_part(&replies[2]);
+    assert_eq!((had.numbers, had.granted, had.running), ([0, 9, 0, -1, 80_000], 5, 1));
+    let none = acquired_part(&replies[3]);
+    assert_eq!((none.numbers, none.granted, none.running), ([2, 9, 0, 60_000, 80_000], 0, 1));
+}
+
+// ---- Crashes, restarts, failovers ----
+
+#[test]
+fn a_crash_a_restart_and_a_failover_keep_it_as_long_and_no_longer() {
+    let aof = || Server::builder().clock(true).aof().config("appendfsync always");
+    for (how, mut server) in
+        [(Stop::Kill, aof().start()), (Stop::Save, Server::builder().clock(true).start())]
+    {
+        server.clock().set_us(START_US);
+        let mut conn = server.conn();
+        conn.cmd("RL.ACQUIRE k 5 60 2 ID a LEASE 1000 COUNTLAPSED");
+        conn.cmd("RL.ACQUIRE k 5 60 3 ID b LEASE 9000 COUNTLAPSED");
+        assert_eq!(conn.int("RL.RENEW k b"), 1);
+        let before = (flat(&conn.cmd("ZRANGE k 0 -1 WITHSCORES")), conn.int("PTTL k"));
+        at_ms(&server, 5_000);
+        server.restart(how);
+        let mut conn = server.conn();
+        let after = (flat(&conn.cmd("ZRANGE k 0 -1 WITHSCORES")), conn.int("PTTL k") + 5_000);
+        assert_eq!(after, before, "{how:?}");
+        assert_eq!(left(&mut conn, "k"), [("a".into(), 0), ("b".into(), 4_000)]);
+        assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 MS").numbers, [2, 5, 0, 56_000, 64_000]);
+        assert_eq!(conn.int("RL.RENEW k a"), 0);
+
+        let replica = Server::replica_of(&server, true);
+        at_ms(&server, 20_000);
+        let mut promoted = replica.conn();
+        assert_eq!(left(&mut promoted, "k"), [("a".into(), 0), ("b".into(), 0)]);
+        assert_eq!(promoted.text("REPLICAOF NO ONE"), "OK");
+        assert_eq!(promoted.int("RL.APPLY k a 1"), 1);
+        assert_eq!(promoted.acquire("RL.ACQUIRE k 5 60 MS").numbers[..3], [0, 5, 0]);
+        at_ms(&server, 69_000);
+        assert_eq!(promoted.int("RL.RELEASE k b"), 0);
+        assert_eq!(conn.int("RL.RELEASE k b"), 0);
+    }
+}
+
+#[test]
+fn the_effects_are_plain_commands_and_nothing_happens_at_the_end_of_a_lease() {
+    let server = Server::builder().clock(true).aof().start();
+    server.clock().set_us(START_US);
+    let mut conn = server.conn();
+    let lines = server.aof_grows_by(|| {
+        conn.cmd("RL.ACQUIRE k 5 60 9 ATMOST ID a LEASE 1000 COUNTLAPSED");
+    });
+    assert!(lines.iter().all(|line| !line.contains("RL.")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("ZADD k -inf #01:a:5:")), "{lines:?}");
+    at_ms(&server, 1_000);
+    let lines = server.aof_grows_by(|| {
+        assert_eq!(conn.int("RL.RENEW k a"), 0);
+        assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 ID b").limited(), 2);
+        assert_eq!(conn.held("k").len(), 1);
+    });
+    assert_eq!(lines, [""; 0]);
+    let lines = server.aof_grows_by(|| assert_eq!(conn.int("RL.APPLY k a 3"), 1));
+    assert!(lines.iter().any(|line| line.starts_with("ZREM k #01:a:5:")), "{lines:?}");
+}
+
+// ---- Errors ----
+
+#[test]
+fn it_is_refused_where_it_means_nothing() {
+    let (_server, mut conn) = Server::held();
+    let period = "ERR COUNTLAPSED must not be used with period 0, which has no window";
+    for (call, error) in [
+        ("RL.ACQUIRE k 5 0 COUNTLAPSED", period),
+        ("RL.ACQUIRE k 5 0 0 COUNTLAPSED", period),
+        ("RL.ALL 1 k ACQUIRE 5 0 COUNTLAPSED", period),
+        ("RL.ALL_RO 1 k ACQUIRE 5 0 COUNTLAPSED", period),
+        ("RL.ALL 1 k ACQUIRE 5 60 COUNTLAPSED CHECK", "ERR COUNTLAPSED and CHECK "),
+        ("RL.ALL 1 k ACQUIRE 5 60 CHECK COUNTLAPSED", "ERR COUNTLAPSED and CHECK "),
+        ("RL.ACQUIRE k 5 60 COUNTLAPSED COUNTLAPSED", "ERR "),
+        ("RL.ACQUIRE k 5 60 ATMOST ATMOST", "ERR "),
+        ("RL.ACQUIRE k 5 60 COUNTLAPSED 1", "ERR "),
+        ("RL.ACQUIRE k 5 60 FORCE", "ERR "),
+        ("RL.ACQUIRE k 5 60 COUNTDENIED", "ERR "),
+        ("RL.ACQUIRE k 5 60 -1 ATMOST", "ERR "),
+        ("RL.ACQUIRE_RO k 5 60 COUNTLAPSED", "ERR "),
+        ("RL.ACQUIRE_RO k 5 60 ATMOST", "ERR "),
+        ("RL.WINDOW k 5 60 COUNTLAPSED", "ERR "),
+        ("RL.THROTTLE k 5 5 60 COUNTLAPSED", "ERR "),
+        ("RL.RENEW k a COUNTLAPSED", "ERR "),
+        ("RL.ALL 1 k ACQUIRE 5 60 ATMOST", "ERR "),
+        ("RL.ALL 1 k WINDOW 5 60 COUNTLAPSED", "ERR "),
+    ] {
+        assert_err(&mut conn, call, error);
+        assert_eq!(conn.int("EXISTS k"), 0, "{call}");
+    }
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 countlapsed lease 5s id x").limited(), 0);
+    let looks = conn.acquire("RL.ACQUIRE k 5 60 0 COUNTLAPSED MS");
+    assert_eq!((looks.numbers, looks.id), ([0, 5, 4, -1, 65_000], None));
+}

@@ -1,0 +1,827 @@
+//! README.md, docs/ and redis.conf.example say what is so: every example is run and compared with what is printed
+//! there, every error is met, and every syntax, INFO field, setting and link is looked up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use support::*;
+
+/// 21 November 2026, 05:19:48 UTC, which is 13:19:48 in Shanghai: docs/commands.md says so.
+const NOW_US: i64 = 1_795_238_388_000_000;
+/// How long to wait for a reply before the clock of a call that waits is moved on.
+const TURN: Duration = Duration::from_millis(20);
+const PROMPT: &str = "127.0.0.1:6379> ";
+/// README.md, CONTRIBUTING.md, SECURITY.md and all pages in docs/.
+fn pages() -> Vec<String> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let names =
+        fs::read_dir(docs).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    let mut pages: Vec<_> =
+        names.filter(|it| it.ends_with(".md")).map(|name| format!("docs/{name}")).collect();
+    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned));
+    pages.sort();
+    pages
+}
+
+/// The pages whose examples a reader may paste one after the other. On all others each example starts from an empty
+/// database.
+const PASTED: [&str; 2] = ["README.md", "docs/recipes.md"];
+
+/// What stands between two fences.
+struct Block {
+    /// File and line, for messages.
+    place: String,
+    language: String,
+    lines: Vec<String>,
+}
+
+/// A command of a block, and what is printed under it.
+struct Step {
+    command: Vec<String>,
+    printed: Vec<String>,
+}
+
+impl Block {
+    fn waits(&self) -> bool {
+        self.lines.iter().any(|line| line.starts_with(PROMPT) && line.contains(" BLOCK "))
+    }
+}
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
+}
+
+fn blocks(page: &str, text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(language), None) => {
+                let (place, language) = (format!("{page}:{number}"), language.to_owned());
+                open = Some(Block { place, language, lines: Vec::new() });
+            }
+            (Some(rest), Some(_)) => {
+                assert_eq!(rest, "", "{page}:{number}: a block begins inside another");
+                blocks.extend(open.take());
+            }
+            (None, Some(block)) => block.lines.push(line.to_owned()),
+            (None, None) => assert!(!line.trim_start().starts_with("```"), "{page}:{number}"),
+        }
+    }
+    assert!(open.is_none(), "{page}: a block has no end");
+    blocks
+}
+
+fn steps(block: &Block) -> Result<Vec<Step>, String> {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in &block.lines {
+        match (line.strip_prefix(PROMPT), steps.last_mut()) {
+            (Some(command), _) => {
+                steps.push(Step { command: split(command)?, printed: Vec::new() });
+            }
+            (None, Some(step)) => step.printed.push(line.clone()),
+            (None, None) => return Err(format!("{line:?} is under no command")),
+        }
+    }
+    match steps.iter().find(|step| step.printed.is_empty() || step.command.is_empty()) {
+        Some(step) => Err(format!("nothing is printed under {:?}", step.command)),
+        None if steps.is_empty() => Err("it has no command".into()),
+        None => Ok(steps),
+    }
+}
+
+/// The arguments of a line as redis-cli takes it: split on blanks, but not within quotes.
+fn split(line: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for character in line.chars() {
+        match (character, quote) {
+            ('"' | '\'', None) => {
+                quote = Some(character);
+                word.get_or_insert_default();
+            }
+            (_, Some(open)) if character == open => quote = None,
+            ('\\', _) => return Err(format!("escapes are not understood: {line}")),
+            (' ', None) => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(character),
+        }
+    }
+    words.extend(word);
+    quote.map_or(Ok(words), |_| Err(format!("a quote is left open: {line}")))
+}
+
+/// A reply as redis-cli prints it.
+fn print(reply: &Value) -> Vec<String> {
+    match reply {
+        Value::Nil => vec!["(nil)".into()],
+        Value::Okay => vec!["OK".into()],
+        Value::Int(number) => vec![format!("(integer) {number}")],
+        Value::SimpleString(text) => vec![text.clone()],
+        Value::BulkString(bytes) => vec![format!("\"{}\"", bytes.escape_ascii())],
+        Value::ServerError(_) => vec![format!("(error) {}", error_line(reply))],
+        Value::Array(values) if values.is_empty() => vec!["(empty array)".into()],
+        Value::Array(values) => {
+            let width = values.len().to_string().len();
+            let item = |(index, value): (usize, &Value)| {
+                let head = format!("{:width$}) ", index + 1);
+                let lines = print(value).into_iter().enumerate();
+                let blank = " ".repeat(head.len());
+                lines
+                    .map(|(at, line)| format!("{}{line}", if at == 0 { &head } else { &blank }))
+                    .collect::<Vec<_>>()
+            };
+            values.iter().enumerate().flat_map(item).collect()
+        }
+        other => panic!("redis-cli over RESP2 does not print {other:?}"),
+    }
+}
+
+/// Whether it can be an id that the server made.
+fn is_made_id(text: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    text.len() == 16 && text.bytes().all(known)
+}
+
+/// Who reads an example.
+#[derive(Clone, Copy, PartialEq)]
+enum Reader {
+    /// Types it, with the ids that the server made.
+    Types,
+    /// Pastes it as it stands.
+    Pastes,
+}
+
+/// Runs a block on a connection; how many commands it has.
+fn run(block: &Block, reader: Reader, server: &Server, conn: &mut Conn) -> Result<usize, String> {
+    // The ids that are printed, and those that the server made instead.
+    let mut ids: BTreeMap<String, String> = BTreeMap::new();
+    let steps = steps(block)?;
+    for Step { command, printed } in &steps {
+        let made = |word: &String| (reader == Reader::Types).then(|| ids.get(word)).flatten();
+        let word = |word: &String| made(word).unwrap_or(word).clone();
+        conn.send(command.iter().map(word).collect::<Vec<_>>());
+        // A call that waits lives by timers, and those by the wall clock. Less than a second passes here, so times in
+        // seconds stay what they are, rounded up.
+        let mut turns = 0;
+        while conn.silent_for(TURN) {
+            turns += 1;
+            if turns == 1_500 {
+                return Err(format!("{}: no reply", command.join(" ")));
+            }
+            if block.waits() {
+                server.clock().advance_us(TURN.as_micros() as i64);
+            }
+        }
+        let reply = conn.recv();
+        let has = |name: &str| command.iter().any(|word| word.eq_ignore_ascii_case(name));
+        let mut shown = print(&reply);
+        if let (true, false, Value::Array(elements)) = (has("RL.ACQUIRE"), has("ID"), &reply) {
+            if let (Some(Value::BulkString(id)), Some(last)) = (elements.last(), printed.last()) {
+                let id = String::from_utf8_lossy(id).into_owned();
+                let known = last.strip_prefix("6) \"").and_then(|rest| rest.strip_suffix('"'));
+                if let Some(known) = known.filter(|known| is_made_id(known) && is_made_id(&id)) {
+                    if ids.insert(known.to_owned(), id).is_some() {
+                        return Err(format!("the id {known} is printed twice"));
+                    }
+                }
+            }
+        }
+        for (known, made) in &ids {
+            shown.iter_mut().for_each(|line| *line = line.replace(made, known));
+        }
+        if shown != *printed {
+            let (printed, shown) = (printed.join("\n"), shown.join("\n"));
+            let command = command.join(" ");
+            return Err(format!(
+                "{command}\n--- is said to answer\n{printed}\n--- but does\n{shown}"
+            ));
+        }
+    }
+    Ok(steps.len())
+}
+
+/// A server whose clock is held, with the settings that docs/commands.md says its examples use.
+fn server() -> Server {
+    let page = read("docs/commands.md");
+    let block = blocks("docs/commands.md", &page).into_iter().find(|it| it.language == "conf");
+    // `policies` takes all arguments that follow it.
+    let mut settings: Vec<_> = block
+        .unwrap()
+        .lines
+        .iter()
+        .flat_map(|it| it.split_once(' '))
+        .map(|(name, value)| [name.replace("ratelimit.", ""), value.trim_matches('"').to_owned()])
+        .collect();
+    settings.sort_by_key(|[name, _]| name == "policies");
+    let server = Server::builder().clock(true).module_args(settings.concat()).start();
+    server.clock().set_us(NOW_US);
+    server
+}
+
+/// Starts a page, or an example of a page whose examples stand alone.
+fn start_anew(server: &Server, conn: &mut Conn) {
+    server.clock().set_us(NOW_US);
+    conn.cmd("FLUSHALL");
+}
+
+#[test]
+fn every_example_answers_what_is_printed_under_it() {
+    let mut server = server();
+    let mut conn = server.conn();
+    let (mut run_blocks, mut commands, mut failures) = (0, 0, Vec::new());
+    let mut names = BTreeSet::new();
+    for page in &pages() {
+        let reader = if PASTED.contains(&page.as_str()) { Reader::Pastes } else { Reader::Types };
+        start_anew(&server, &mut conn);
+        for block in blocks(page, &read(page)) {
+            match block.language.as_str() {
+                "console" => {
+                    // What these count is no data.
+                    let lasts = |line: &String| {
+                        ["RL.TOP", "RL.POLICIES"].iter().any(|it| line.contains(it))
+                    };
+                    if block.lines.iter().any(lasts) {
+                        server = self::server();
+                        conn = server.conn();
+                    }
+                    if reader == Reader::Types {
+                        start_anew(&server, &mut conn);
+                    }
+                    match run(&block, reader, &server, &mut conn) {
+                        Ok(count) => commands += count,
+                        Err(why) => failures.push(format!("{}: {why}", block.place)),
+                    }
+                    run_blocks += 1;
+                    names.extend(
+                        steps(&block).into_iter().flatten().map(|step| step.command[0].clone()),
+                    );
+                }
+                // What is not run must not look as if it were.
+                "" => panic!("{}: in which language?", block.place),
+                _ => {
+                    let looks = block.lines.iter().any(|line| line.contains(PROMPT.trim_end()));
+                    assert!(!looks, "{}: an example that is not run", block.place);
+                }
+            }
+        }
+        // Times in seconds are what they are on paper only if no second passes on a page.
+        assert!(server.clock().now_us() - NOW_US < 1_000_000, "{page} waits for too long");
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    assert!(run_blocks >= 30 && commands >= 80, "{run_blocks} blocks of {commands} commands");
+    for name in command_names() {
+        assert!(names.contains(&name), "{name} has no example");
+    }
+}
+
+#[test]
+fn an_id_that_the_server_made_cannot_be_pasted() {
+    let server = server();
+    let mut conn = server.conn();
+    let page = format!(
+        "```console\n{PROMPT}RL.ACQUIRE k 2 0\n1) (integer) 0\n2) (integer) 2\n3) (integer) 1\n4) (integer) -1\n\
+         5) (integer) 20\n6) \"AbCdEfGhIjKl-_09\"\n{PROMPT}RL.RELEASE k AbCdEfGhIjKl-_09\n(integer) 1\n```\n"
+    );
+    let blocks = blocks("page", &page);
+    assert_eq!(run(&blocks[0], Reader::Types, &server, &mut conn), Ok(2));
+    conn.cmd("FLUSHALL");
+    assert!(run(&blocks[0], Reader::Pastes, &server, &mut conn).is_err());
+}
+
+#[test]
+fn an_example_that_is_wrong_fails() {
+    let server = server();
+    let mut conn = server.conn();
+    let mut result = |text: &str| {
+        conn.cmd("FLUSHALL");
+        let text = text.replace("> ", PROMPT);
+        let page = format!("```console\n{text}\n```\n");
+        let blocks = blocks("page", &page);
+        assert_eq!(blocks.len(), 1);
+        run(&blocks[0], Reader::Types, &server, &mut conn)
+    };
+    let five = "> RL.WINDOW k 5 60\n1) (integer) 0\n2) (integer) 5\n3) (integer) 4\n4) (integer) -1\n5) (integer) 60";
+    let acquire = "> RL.ACQUIRE k 2 0\n1) (integer) 0\n2) (integer) 2\n3) (integer) 1\n4) (integer) -1\n5) (integer) 20\n6) \"AbCdEfGhIjKl-_09\"";
+    let held = "> RL.HELD k\n1) 1) \"AbCdEfGhIjKl-_09\"\n   2) (integer) 1\n   3) (integer) 20000";
+    let release = "> RL.RELEASE k AbCdEfGhIjKl-_09\n(integer) 1";
+    let right = [
+        (five.to_owned(), 1),
+        (format!("{acquire}\n{held}\n{release}\n> RL.HELD k\n(empty array)"), 4),
+        ("> SET k \"a b\"\nOK\n> GET k\n\"a b\"\n> GET l\n(nil)\n> TYPE k\nstring".into(), 4),
+        (
+            "> RL.THROTTLE k 1 1 0\n(error) ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d or w, from 1ms to 36525d".into(),
+            1,
+        ),
+    ];
+    for (text, commands) in &right {
+        assert_eq!(result(text), Ok(*commands), "{text}");
+        // Any line that is changed, missing or too much is noticed.
+        let lines: Vec<&str> = text.lines().collect();
+        for at in 0..lines.len() {
+            let mut more = lines.clone();
+            more.insert(at + 1, "(integer) 1");
+            assert!(result(&more.join("\n")).is_err(), "{more:?}");
+            if !lines[at].starts_with("> ") && !lines[at].starts_with("6) ") {
+                let mut fewer = lines.clone();
+                fewer.remove(at);
+                assert!(result(&fewer.join("\n")).is_err(), "{fewer:?}");
+                let changed = format!("{}x", lines[at]);
+                let mut other = lines.clone();
+                other[at] = &changed;
+                assert!(result(&other.join("\n")).is_err(), "{other:?}");
+            }
+        }
+    }
+    for wrong in [
+        "".to_owned(),
+        "(integer) 1".into(),
+        "> PING".into(),
+        "> \nPONG".into(),
+        "> GET \"k\n(nil)".into(),
+        five.replace("-1", "0"),
+        five.replace("5) (integer) 60", "5) (integer) 60 "),
+        acquire.replace("_09", "_0"),
+        acquire.replace("_09", ".09"),
+        acquire.replace("(integer) 20", "(integer) 21"),
+        // An id of the caller's is no wildcard, and neither is another string.
+        acquire.replace("k 2 0", "k 2 0 ID ABCDEFGHIJKLMNOP"),
+        "> SET k ABCDEFGHIJKLMNOP\nOK\n> GET k\n\"AbCdEfGhIjKl-_09\"".into(),
+        format!("{acquire}\n{}", held.replace("AbCd", "AbCe")),
+        format!("{acquire}\n{}", release.replace("AbCd", "AbCe")),
+        format!("{acquire}\n{acquire}"),
+    ] {
+        assert!(result(&wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn replies_are_printed_as_redis_cli_does() {
+    let bulk = |text: &str| Value::BulkString(text.into());
+    let pair = Value::Array(vec![bulk("a"), Value::Array(vec![Value::Int(1), Value::Nil])]);
+    let mut values = vec![pair, Value::Array(vec![])];
+    assert_eq!(
+        print(&Value::Array(values.clone())),
+        ["1) 1) \"a\"", "   2) 1) (integer) 1", "      2) (nil)", "2) (empty array)"],
+    );
+    values.resize(10, Value::Okay);
+    let lines = print(&Value::Array(values));
+    assert_eq!(
+        [&*lines[0], &*lines[1], &*lines[11]],
+        [" 1) 1) \"a\"", "    2) 1) (integer) 1", "10) OK"]
+    );
+}
+
+/// The syntax of each command, as docs/commands.md lists it at its head. A line that begins with a blank goes on with the
+/// one before it.
+fn head() -> Vec<String> {
+    let head = blocks("docs/commands.md", &read("docs/commands.md")).swap_remove(0);
+    let mut syntaxes: Vec<String> = Vec::new();
+    for line in head.lines {
+        let words = line.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        match syntaxes.last_mut().filter(|_| line.starts_with(' ')) {
+            Some(syntax) => *syntax = format!("{syntax} {words}"),
+            None => syntaxes.push(words),
+        }
+    }
+    syntaxes
+}
+
+/// The names of the commands in that list.
+fn command_names() -> Vec<String> {
+    head().iter().map(|syntax| syntax.split(' ').next().unwrap().to_owned()).collect()
+}
+
+/// An argument as COMMAND DOCS describes it, in the words of docs/commands.md.
+fn syntax(argument: &Value) -> String {
+    let fields = map(argument);
+    let field = |name: &str| fields.get(name).map(text).unwrap_or_default();
+    let parts = |between: &str| {
+        let Some(Value::Array(parts)) = fields.get("arguments") else { panic!("{argument:?}") };
+        parts.iter().map(syntax).collect::<Vec<_>>().join(between)
+    };
+    let (name, token) = (field("name"), field("token"));
+    let value = match name.as_str() {
+        "leave" | "buckets" => "n".into(),
+        "count" if !token.is_empty() => "n".into(),
+        "policy" => "@policy".into(),
+        name if name.ends_with("-ms") => "ms".into(),
+        name => name.replace('-', "_"),
+    };
+    let is_flagged = |flag: &str| match fields.get("flags") {
+        Some(Value::Array(flags)) => flags.iter().any(|it| text(it) == flag),
+        _ => false,
+    };
+    let mut shown = match field("type").as_str() {
+        "pure-token" => token,
+        "oneof" if is_flagged("optional") => parts(" | "),
+        "oneof" => format!("<{}>", parts(" | ")),
+        "block" => parts(" "),
+        _ if token.is_empty() => value,
+        _ => format!("{token} {value}"),
+    };
+    match (is_flagged("multiple"), is_flagged("optional")) {
+        (true, true) => shown = format!("[{shown} ...]"),
+        (true, false) => shown = format!("{shown} [{shown} ...]"),
+        (false, true) => shown = format!("[{shown}]"),
+        (false, false) => {}
+    }
+    shown
+}
+
+/// A reply that is a list of names and values.
+fn map(reply: &Value) -> BTreeMap<String, Value> {
+    let Value::Array(pairs) = reply else { panic!("{reply:?}") };
+    pairs.chunks(2).map(|pair| (text(&pair[0]), pair[1].clone())).collect()
+}
+
+#[test]
+fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
+    let server = server();
+    if server.version().lacks("COMMAND DOCS", (7, 0)) {
+        return;
+    }
+    let mut conn = server.conn();
+    let Value::Array(ours) = conn.cmd("COMMAND LIST FILTERBY MODULE ratelimit") else { panic!() };
+    let ours: BTreeSet<_> = ours.iter().map(|name| text(name).to_uppercase()).collect();
+    assert_eq!(command_names().into_iter().collect::<BTreeSet<_>>(), ours);
+    let page = read("docs/commands.md");
+    for (told, name) in head().into_iter().zip(command_names()) {
+        let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
+        let docs = map(docs.values().next().unwrap());
+        let arguments = match docs.get("arguments") {
+            Some(Value::Array(arguments)) => arguments.iter().map(syntax).collect(),
+            _ => vec![],
+        };
+        let shown = [vec![name.clone()], arguments].concat().join(" ");
+        assert_eq!(told, shown);
+        let section = page.split(&format!("\n## {name}\n\n```text\n")).nth(1);
+        let section = section.unwrap_or_else(|| panic!("{name} has no section"));
+        let above = section.split("\n```").next().unwrap().split_ascii_whitespace();
+        assert_eq!(above.collect::<Vec<_>>().join(" "), shown);
+    }
+}
+
+/// Calls that end with an error, one after the other on a server with the load arguments of [`REFUSING`]. The clock
+/// stands in 2256 for the last one.
+const REFUSED: &[&str] = &[
+    "RL.WINDOW k 5 60 1 BAN 0",
+    "RL.ALL 1 k WINDOW 5 60 ELSE",
+    "RPUSH list x",
+    "RL.INFO list",
+    "RL.WINDOW k",
+    "RL.WINDOW k 5 60 SOON",
+    "RL.THROTTLE k 1 1 1 COUNTDENIED",
+    "RL.WINDOW k 5 60 BUCKETS",
+    "RL.WINDOW k 5 60 MS MS",
+    "RL.WINDOW k 5 60 BUCKETS 9 FIXED",
+    "RL.WINDOW k 5 60 LEAVE 1 FORCE",
+    "RL.THROTTLE k 1 1 1 BLOCK 1 AHEAD 1",
+    "RL.ALL 1 k WINDOW 5 60 CHECK SHADOW",
+    "RL.THROTTLE k x 1 1",
+    "RL.THROTTLE k 1 0 1",
+    "RL.THROTTLE k 999999999 1 1d",
+    "RL.THROTTLE k 1 1 1mo",
+    "RL.WINDOW k -1 60",
+    "RL.WINDOW k 5 0",
+    "RL.ACQUIRE k 5 00",
+    "RL.WINDOW k 5 1m",
+    "RL.WINDOW k 5 60 1.5",
+    "RL.ACQUIRE k 5 60 -1",
+    "RL.WINDOW k 5 60 LEAVE -1",
+    "RL.WINDOW k 5 60 -1 ATMOST",
+    "RL.THROTTLE k 0 1 20000d 3 FORCE",
+    "RL.WINDOW sum 5 60 9223372036854775807 FORCE",
+    "RL.WINDOW sum 5 60 FORCE",
+    "RL.THROTTLE k 1 1 1 AHEAD 0",
+    "RL.WINDOW k 5 60 BUCKETS 0",
+    "RL.WINDOW k 5 7min FIXED",
+    "RL.WINDOW k 5 1d FIXED TZ Here",
+    "RL.WINDOW k 5 1d FIXED FROM noon",
+    "RL.WINDOW k 5 1y FIXED FROM 02-30",
+    "RL.WINDOW k 5 1d FIXED FROM sun",
+    "RL.WINDOW k 5 1d FROM 09:00",
+    "RL.WINDOW k 5 1d TZ UTC",
+    "RL.ACQUIRE k 5 0 FIXED",
+    "RL.ACQUIRE k 5 0 COUNTLAPSED",
+    "RL.ACQUIRE k 5 60 LEASE 0",
+    "RL.RELEASE k \"\"",
+    "RL.ACQUIRE one 5 0 ID a",
+    "RL.ACQUIRE one 5 0 ID a",
+    "RL.ACQUIRE one 5 0 ID b",
+    "RL.APPLY one a",
+    "RL.WINDOW k 5 60 BLOCK 2y",
+    "RL.ACQUIRE one 1 0 BLOCK 1",
+    "RL.ALL 65 k WINDOW 5 60",
+    "RL.ALL 2 k k WINDOW 5 60 WINDOW 5 60",
+    "RL.ALL 1 k HELD",
+    "RL.ALL 2 k l WINDOW 5 60",
+    "RL.WINDOW k @none",
+    "RL.WINDOW k @free",
+    "RL.THROTTLE k @day",
+    "RL.WINDOW k @jobs",
+    "RL.WINDOW k @day BUCKETS 5",
+    "RL.TOP COUNT 0",
+    "RL.TOP COUNT",
+    "SET text x",
+    "RL.THROTTLE text 1 1 1",
+    "RL.WINDOW text 5 60",
+    "ZADD set 1 x",
+    "RL.THROTTLE set 1 1 1",
+    "RL.WINDOW set 5 60",
+    "RL.WINDOW k 5 60",
+];
+
+/// At most one reservation, nobody who waits, and a policy of each kind.
+const REFUSING: [&str; 6] = [
+    "max-reservations",
+    "1",
+    "max-waiters",
+    "0",
+    "policies",
+    "free THROTTLE 1 1 1; day WINDOW 5 60; jobs WINDOW 5 0",
+];
+
+/// Whether `pattern` is `text`, where `<...>` in the pattern stands for any characters.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('<') {
+        None => pattern == text,
+        Some((before, rest)) => {
+            let (_, after) = rest.split_once('>').unwrap();
+            let rest = text.strip_prefix(before);
+            rest.is_some_and(|rest| (0..=rest.len()).any(|at| matches(after, &rest[at..])))
+        }
+    }
+}
+
+#[test]
+fn every_error_that_is_told_can_be_met_and_no_other() {
+    let page = read("docs/commands.md");
+    let table = page.split("The module's are:").nth(1).unwrap().split("\n#").next().unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let told: Vec<_> = rows.map(|row| row.split('`').nth(1).unwrap()).collect();
+    let server = Server::builder().clock(true).module_args(REFUSING).start();
+    server.clock().set_us(NOW_US);
+    let mut conn = server.conn();
+    let mut met = BTreeSet::new();
+    for (number, call) in (1..).zip(REFUSED) {
+        if number == REFUSED.len() {
+            server.clock().set_us(unix_us("2256-01-01T00:00:00"));
+        }
+        let reply = conn.cmd(split(call).unwrap());
+        if let Value::ServerError(_) = reply {
+            let error = error_line(&reply);
+            let found: Vec<_> = told.iter().filter(|told| matches(told, &error)).collect();
+            assert_eq!(found.len(), 1, "{call} answers {error}, which is told as {found:?}");
+            assert!(!error.contains("internal error"), "{call} answers {error}");
+            met.insert(*found[0]);
+        }
+    }
+    let strict = Server::builder().module_args(["policies-only", "yes"]).start();
+    let error = strict.conn().err("RL.WINDOW k 5 60");
+    met.extend(told.iter().filter(|told| **told == error));
+    let unmet: Vec<_> = told.iter().filter(|told| !met.contains(*told)).collect();
+    // No server has a key in use as yet.
+    let never = [
+        "TRYAGAIN the server does not let the key be written just now: call again",
+        "ERR internal error of redis-ratelimit, see the server's log",
+    ];
+    assert_eq!(unmet, never.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn every_reason_to_refuse_policies_that_is_told_can_be_met() {
+    let server = Server::start();
+    if server.version().lacks("CONFIG for modules", (7, 0)) {
+        return;
+    }
+    let page = read("docs/commands.md");
+    let table = page.split("\n| reason | where |\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let mut told: BTreeSet<_> = table.split('`').skip(1).step_by(2).collect();
+    let many: String = (0..=1_000).map(|number| format!("n{number} WINDOW 1 1;")).collect();
+    for wrong in ["a! WINDOW 5 60", "a WINDOW 5 60; a WINDOW 5 60", "a", "a WINDOW 5", &many] {
+        let error = server.conn().err(["CONFIG", "SET", "ratelimit.policies", wrong]);
+        let found = told.iter().copied().find(|told| error.ends_with(*told));
+        assert!(found.is_some_and(|found| told.remove(found)), "{wrong}: {error}");
+    }
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[test]
+fn every_field_of_info_is_told_and_no_other() {
+    let mut told = BTreeSet::new();
+    let page = read("docs/commands.md");
+    for field in page.split('`').filter(|code| code.starts_with("ratelimit_")) {
+        for name in command_names() {
+            let name = name.to_lowercase().replace("rl.", "").replace('.', "_");
+            for policy in ["free", "day", "trial", "jobs"] {
+                told.insert(field.replace("<command>", &name).replace("<name>", policy));
+            }
+        }
+    }
+    let info = server().conn().text("INFO ratelimit");
+    let fields = info.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned()));
+    assert_eq!(fields.collect::<BTreeSet<_>>(), told);
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let anchor = |heading: &str| {
+        let plain = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        plain.chars().filter(|it| it.is_alphanumeric() || "-_".contains(*it)).collect::<String>()
+    };
+    let mut links = 0;
+    for page in &pages() {
+        for link in read(page).split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            if link.starts_with("https://") {
+                continue;
+            }
+            links += 1;
+            let (file, part) = link.split_once('#').unwrap_or((link, ""));
+            let folder = Path::new(page).parent().unwrap();
+            let file = if file.is_empty() { page.into() } else { folder.join(file) };
+            if part.is_empty() {
+                let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+                assert!(path.exists(), "{page}: {link}");
+                continue;
+            }
+            let text = read(file.to_str().unwrap());
+            let found = text.lines().any(|line| line.starts_with('#') && anchor(line) == part);
+            assert!(found, "{page}: {link}");
+        }
+    }
+    assert!(links >= 20);
+}
+
+/// A setting of redis.conf.example: its default, and its range if it is a number.
+struct Setting {
+    name: String,
+    default: String,
+    range: Option<(i64, i64)>,
+}
+
+fn settings() -> Vec<Setting> {
+    let file = read("redis.conf.example");
+    let mut settings = Vec::new();
+    let mut comment = String::new();
+    for line in file.lines() {
+        let text = line.trim_start_matches('#').trim();
+        let Some((name, default)) =
+            line.strip_prefix("# ratelimit.").and_then(|it| it.split_once(' '))
+        else {
+            comment = if line.is_empty() { String::new() } else { format!("{comment} {text}") };
+            continue;
+        };
+        let default = default.trim_matches('"');
+        // "From 1 to 65536."
+        let range = comment.rsplit_once("From ").map(|(_, range)| {
+            let mut words = range.split([' ', '.']);
+            let least = words.next().unwrap().parse().unwrap();
+            assert_eq!(words.next(), Some("to"), "{comment}");
+            (least, words.next().unwrap().parse().unwrap())
+        });
+        settings.push(Setting { name: name.to_owned(), default: default.to_owned(), range });
+        comment.clear();
+    }
+    settings
+}
+
+fn config(conn: &mut Conn, pattern: &str) -> BTreeMap<String, String> {
+    let Value::Array(pairs) = conn.cmd(format!("CONFIG GET {pattern}")) else {
+        panic!("{pattern}")
+    };
+    pairs.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
+}
+
+#[test]
+fn a_server_starts_with_the_example_file_whether_its_settings_are_comments_or_not() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("redis.conf.example");
+    let server = Server::builder().config(format!("include {}", own.to_str().unwrap())).start();
+    assert_eq!(server.conn().ints("RL.THROTTLE user:1 15 30 60 1"), [0, 16, 15, -1, 2]);
+    if server.version().lacks("CONFIG for modules", (7, 0)) {
+        return;
+    }
+    let before = config(&mut server.conn(), "*");
+    let all = read("redis.conf.example").replace("# ratelimit.", "ratelimit.");
+    let file = server.dir().join("all.conf");
+    fs::write(&file, all).unwrap();
+    let other = Server::builder().config(format!("include {}", file.to_str().unwrap())).start();
+    let after = config(&mut other.conn(), "*");
+    let set = |config: &BTreeMap<String, String>| {
+        let ours = |(name, _): &(&String, &String)| name.starts_with("ratelimit.");
+        config
+            .iter()
+            .filter(ours)
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(set(&before), set(&after));
+    assert_eq!(set(&after).len(), 11);
+}
+
+#[test]
+fn each_setting_has_the_default_and_range_that_are_told() {
+    let server = Server::start();
+    if server.version().lacks("CONFIG for modules", (7, 0)) {
+        return;
+    }
+    let mut conn = server.conn();
+    let page = read("docs/commands.md");
+    let all = config(&mut conn, "ratelimit.*");
+    let settings = settings();
+    assert_eq!(all.len(), settings.len());
+    for Setting { name, default, range } in settings {
+        let name = format!("ratelimit.{name}");
+        assert_eq!(all[&name], default, "{name}");
+        let told = if default.is_empty() { "`\"\"`" } else { &default };
+        let row = page.lines().find(|line| line.starts_with(&format!("| {name} | {told}")));
+        let row = row.unwrap_or_else(|| panic!("{name} is not in the table of docs/commands.md"));
+        let Some((least, most)) = range else {
+            match name.as_str() {
+                "ratelimit.timezone" | "ratelimit.policies" => {}
+                "ratelimit.cl-throttle" => assert!(row.ends_with("| yes or no, at start only |")),
+                _ => {
+                    assert!(row.ends_with("| yes or no |"), "{row}");
+                    for value in ["yes", "no"] {
+                        assert_eq!(conn.text(format!("CONFIG SET {name} {value}")), "OK");
+                    }
+                }
+            }
+            continue;
+        };
+        assert!(row.ends_with(&format!("| {least} to {most} |")), "{row}");
+        for value in [least, most] {
+            assert_eq!(conn.text(format!("CONFIG SET {name} {value}")), "OK");
+        }
+        for value in [least - 1, most + 1] {
+            assert!(conn.err(format!("CONFIG SET {name} {value}")).starts_with("ERR "), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_server_short_of_memory_takes_back_what_is_not_in_a_multi() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for id in ["a", "b", "c", "d"] {
+        assert_eq!(conn.acquire(format!("RL.ACQUIRE k 5 60 ID {id}")).limited(), 0);
+    }
+    conn.cmd("CONFIG SET maxmemory 1");
+    assert!(conn.err("RL.ACQUIRE k 5 60 ID e").starts_with("OOM "));
+    assert_eq!(conn.int("RL.RELEASE k a"), 1);
+    assert_eq!(conn.pipeline(["RL.RENEW k b", "RL.APPLY k b"]), [Value::Int(1), Value::Int(1)]);
+    assert_eq!(conn.int(["EVAL", "return redis.call('RL.RELEASE', KEYS[1], 'c')", "1", "k"]), 1);
+    conn.cmd("MULTI");
+    let queued = conn.cmd("RL.RELEASE k d");
+    if server.version().is_from(7, 2) {
+        assert_eq!(text(&queued), "QUEUED");
+        assert_eq!(conn.cmd("EXEC"), Value::Array(vec![Value::Int(1)]));
+    } else {
+        assert!(error_line(&queued).starts_with("OOM "), "{queued:?}");
+        assert!(conn.err("EXEC").starts_with("EXECABORT "));
+        conn.cmd("MULTI");
+        assert!(conn.err("DEL other").starts_with("OOM "));
+        conn.cmd("DISCARD");
+        assert_eq!(conn.int("RL.RELEASE k d"), 1);
+    }
+}
+
+/// docs/recipes.md, about redis-cell, which aborts the server on a fraction.
+#[test]
+fn rates_that_divide_never_store_a_fraction() {
+    let server = server();
+    let mut conn = server.conn();
+    let mut stored = |count: i64, period: &str| {
+        conn.cmd("DEL k");
+        // A clock that shows microseconds, and calls that are allowed and denied.
+        for call in 0..20 {
+            server.clock().advance_us(1_234_567);
+            conn.cmd(format!("RL.THROTTLE k 3 {count} {period} {}", call % 4));
+        }
+        conn.cmd(format!("RL.THROTTLE k 3 {count} {period} 3"));
+        text(&conn.cmd("GET k"))
+    };
+    let page = read("docs/recipes.md");
+    let told = page.split("in nanoseconds: ").nth(1).unwrap().replace('\n', " ");
+    let (divide, rest) = told.split_once(" and others in 60 seconds, but not ").unwrap();
+    let (not, rest) = rest.split_once(". In an hour ").unwrap();
+    let (in_an_hour, _) = rest.split_once(" divide too").unwrap();
+    let numbers = |text: &str| {
+        let text = text.replace(" and ", ", ").replace(" or ", ", ");
+        text.split(", ").map(|number| number.parse::<i64>().unwrap()).collect::<Vec<_>>()
+    };
+    let [divide, not, in_an_hour] = [divide, not, in_an_hour].map(numbers);
+    assert!(divide.len() > 20 && not.len() == 5 && in_an_hour.len() == 3);
+    for (counts, period, is_whole) in
+        [(divide, "60", true), (not, "60", false), (in_an_hour, "3600", true)]
+    {
+        for count in counts {
+            let stored = stored(count, period);
+            assert_eq!(stored.len() == 19, is_whole, "{count} in {period} s stores {stored}");
+        }
+    }
+}

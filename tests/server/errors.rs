@@ -1,0 +1,159 @@
+//! What is an error, in which order errors come, and what they name.
+
+use support::*;
+
+const NOT_OURS: &str =
+    "ERR the key's sorted set has an entry that RL.WINDOW or RL.ACQUIRE did not write";
+
+#[test]
+fn a_sorted_set_of_somebody_else_is_an_error_in_every_command_until_it_is_deleted() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for members in [
+        &["1 x"][..],
+        &["1 x", "2 y"],
+        &["0.5 #01:a:1:1:1::", "-5 1"],
+        &["inf x"],
+        &["ours", "7 x"],
+    ] {
+        conn.cmd("DEL k");
+        for member in members {
+            match *member {
+                "ours" => assert_eq!(limited(&conn.cmd("RL.ACQUIRE k 9 0 1 ID a")), 0),
+                other => assert_eq!(conn.int(format!("ZADD k {other}")), 1),
+            }
+        }
+        let before = conn.cmd("DUMP k");
+        for call in [
+            "RL.HELD k",
+            "RL.RELEASE k a",
+            "RL.RELEASE k a b c",
+            "RL.APPLY k a",
+            "RL.APPLY k none",
+            "RL.APPLY k a 0",
+            "RL.RENEW k a",
+            "RL.RENEW k none",
+            "RL.WINDOW k 5 60",
+            "RL.WINDOW k 5 60 -1",
+            "RL.WINDOW k 5 60 0",
+            "RL.WINDOW_RO k 5 60",
+            "RL.ACQUIRE k 5 60",
+            "RL.ACQUIRE k 5 0",
+            "RL.ACQUIRE k 5 0 0",
+            "RL.ACQUIRE_RO k 5 0",
+            "RL.ALL 1 k ACQUIRE 5 0",
+            "RL.ALL_RO 1 k ACQUIRE 5 0",
+        ] {
+            assert_eq!(conn.err(call), NOT_OURS, "{members:?}: {call}");
+        }
+        assert_eq!(conn.cmd("DUMP k"), before, "{members:?}");
+    }
+    assert_eq!(conn.int("DEL k"), 1);
+    assert_eq!(conn.int("RL.RELEASE k a"), 0);
+    assert_eq!(conn.cmd("RL.HELD k"), Value::Array(vec![]));
+}
+
+#[test]
+fn a_set_with_many_reservations_is_refused_as_well() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for id in 0..20 {
+        assert_eq!(limited(&conn.cmd(format!("RL.ACQUIRE k 99 0 1 ID r{id}"))), 0);
+    }
+    conn.cmd("ZADD k 3 x");
+    for call in
+        ["RL.HELD k", "RL.RELEASE k r1", "RL.APPLY k r1", "RL.RENEW k r1", "RL.ACQUIRE k 99 0"]
+    {
+        assert_eq!(conn.err(call), NOT_OURS, "{call}");
+    }
+    conn.cmd("ZREM k x");
+    assert_eq!(conn.int("RL.RELEASE k r1"), 1);
+}
+
+#[test]
+fn in_several_limits_errors_of_arguments_come_before_errors_of_what_is_stored() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("SET text x");
+    conn.cmd("ZADD foreign 1 x");
+    conn.cmd("RL.ACQUIRE held 5 0 1 ID a");
+    for (clause, error) in [
+        ("WINDOW x 60", "ERR limit must be an integer from 0 to 9223372036854775807"),
+        ("WINDOW 5 60 NONSENSE", "ERR syntax error: unknown option NONSENSE"),
+        ("WINDOW @none", "NOPOLICY no policy has the name none"),
+        ("WINDOW 5 60 WINDOW 5 60", "ERR there must be one clause for each key"),
+        ("", "ERR there must be one clause for each key"),
+    ] {
+        for (key, first) in [
+            ("text", "WINDOW 5 60"),
+            ("foreign", "WINDOW 5 60"),
+            ("foreign", "THROTTLE 1 1 1"),
+            ("held", "ACQUIRE 5 0 1 ID a"),
+        ] {
+            for command in ["RL.ALL", "RL.ALL_RO"] {
+                let call = format!("{command} 2 {key} other {first} {clause}");
+                assert_eq!(conn.err(call.as_str()), error, "{call}");
+            }
+        }
+    }
+    // Of arguments that are wrong the first counts, and so of keys.
+    let error = conn.err("RL.ALL 2 a b WINDOW 5 60 LEAVE -1 WINDOW x 60");
+    assert_eq!(error, "ERR LEAVE must be an integer from 0 to 9223372036854775807");
+    assert!(conn.err("RL.ALL 2 text foreign WINDOW 5 60 WINDOW 5 60").starts_with("WRONGTYPE "));
+    assert_eq!(conn.err("RL.ALL 2 foreign text WINDOW 5 60 WINDOW 5 60"), NOT_OURS);
+    assert!(conn
+        .err("RL.ALL 2 held text ACQUIRE 5 0 1 ID a WINDOW 5 60")
+        .starts_with("DUPLICATE "));
+}
+
+#[test]
+fn a_number_of_keys_that_may_not_be_is_told_with_those_that_may() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let error = "ERR numkeys must be an integer from 1 to 64";
+    for command in ["RL.ALL", "RL.ALL_RO"] {
+        for rest in ["0 x", "0 x WINDOW 5 60", "-1 x", "65 x", "x y", "1.5 x", "+1 x WINDOW 5 60"] {
+            assert_eq!(conn.err(format!("{command} {rest}")), error, "{rest}");
+        }
+        for rest in ["1 x", "2 x y", "3 x y"] {
+            let error = "ERR there must be one clause for each key";
+            assert_eq!(conn.err(format!("{command} {rest}")), error, "{rest}");
+        }
+        assert!(conn.err(format!("{command} 1")).contains("wrong number of arguments"));
+    }
+}
+
+#[test]
+fn an_unknown_policy_is_named_up_to_64_bytes_of_it() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (name, shown) in [
+        ("gold".to_owned(), "gold".to_owned()),
+        ("n".repeat(64), "n".repeat(64)),
+        ("n".repeat(65), "n".repeat(64)),
+        ("a\r\nb c\u{e9}".into(), "a??b?c??".into()),
+    ] {
+        let error = conn.err(["RL.WINDOW", "k", &format!("@{name}")]);
+        assert_eq!(error, format!("NOPOLICY no policy has the name {shown}"));
+    }
+}
+
+#[test]
+fn a_take_past_2286_is_an_error_and_writes_nothing() {
+    let (server, mut conn) = Server::held();
+    server.clock().set_us(unix_us("2250-01-01T00:00:00"));
+    // One in ten years, ten at once.
+    let rate = "9 1 3652d";
+    assert_eq!(conn.ints(format!("RL.THROTTLE k {rate} 3"))[..3], [0, 10, 7]);
+    let before = conn.text("GET k");
+    let error = "ERR a take must not leave a debt of more than 100 years of 365.25 days, nor a time past the year 2286";
+    for options in ["1", "5 ATMOST", "1 FORCE", "1 AHEAD 5", "1 BLOCK 100"] {
+        assert_eq!(conn.err(format!("RL.THROTTLE k {rate} {options}")), error, "{options}");
+        assert_eq!(conn.text("GET k"), before);
+    }
+    assert_eq!(conn.err(format!("RL.THROTTLE_RO k {rate}")), error);
+    assert_eq!(conn.err(format!("RL.ALL 2 k other THROTTLE {rate} WINDOW 5 60")), error);
+    assert_eq!(conn.int("EXISTS other"), 0);
+    assert_eq!(conn.ints(format!("RL.THROTTLE k {rate} 0"))[..3], [0, 10, 7]);
+    assert_eq!(conn.ints(format!("RL.THROTTLE k {rate} -1"))[..3], [0, 10, 8]);
+}

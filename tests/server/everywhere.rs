@@ -1,0 +1,400 @@
+//! The commands in transactions, scripts, clusters and under short memory, by any client and with few rights, and what
+//! the server tells about them.
+
+use std::time::Duration;
+
+use support::*;
+
+/// For each family: a taking call on the key `k` that is allowed once, the call that looks, and a call that is an error.
+const FAMILIES: [[&str; 3]; 3] = [
+    ["RL.THROTTLE k 0 1 60", "RL.THROTTLE_RO k 0 1 60", "RL.THROTTLE k 1 0 60"],
+    ["RL.WINDOW k 1 60", "RL.WINDOW_RO k 1 60", "RL.WINDOW k x 60"],
+    ["RL.ACQUIRE k 1 60", "RL.ACQUIRE_RO k 1 60", "RL.ACQUIRE k 1 x"],
+];
+
+// ---- Transactions and scripts ----
+
+#[test]
+fn it_works_in_multi() {
+    let (server, mut conn) = Server::held();
+    let calls = ["MULTI", "RL.THROTTLE k 1 1 1", "RL.THROTTLE k 1 1 1", "RL.THROTTLE k 1 1 1"];
+    conn.pipeline(calls);
+    conn.pipeline(["RL.THROTTLE_RO k 1 1 1", "SET counter 5", "RL.THROTTLE counter 1 1 1"]);
+    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("EXEC") };
+    let told = [[0, 2, 1, -1, 1], [0, 2, 0, -1, 2], [1, 2, 0, 1, 2], [1, 2, 0, 1, 2]];
+    for (reply, told) in replies.iter().zip(told) {
+        assert_eq!(ints(reply), told);
+    }
+    assert!(error_line(&replies[5]).starts_with("ERR the key holds "));
+    // A bad arity is refused when it is queued, where the server is told the arity.
+    if server.version().is_from(7, 0) {
+        conn.cmd("MULTI");
+        assert!(conn.err("RL.THROTTLE k").starts_with("ERR wrong number"));
+        assert!(conn.err("EXEC").starts_with("EXECABORT "));
+    }
+}
+
+#[test]
+fn watch_sees_a_call_that_changed_something_and_no_other() {
+    let (server, mut conn) = Server::held();
+    let mut other = server.conn();
+    conn.cmd("RL.THROTTLE k 1 1 1");
+    for (call, changes) in [
+        ("RL.THROTTLE k 1 1 1 0", false),
+        ("RL.THROTTLE_RO k 1 1 1", false),
+        ("RL.THROTTLE k 1 1 1 2", false),
+        ("RL.THROTTLE k 1 1 1 3", false),
+        ("RL.THROTTLE k 1 1 1", true),
+        ("RL.THROTTLE k 1 1 1", false),
+        ("RL.THROTTLE k 1 1 1 -1", true),
+        ("RL.THROTTLE k 1 1 1 -1", true),
+        ("RL.THROTTLE k 1 1 1 -1", false),
+    ] {
+        conn.cmd("WATCH k");
+        other.cmd(call);
+        conn.pipeline(["MULTI", "PING"]);
+        assert_eq!(conn.cmd("EXEC") == Value::Nil, changes, "{call}");
+    }
+}
+
+#[test]
+fn it_works_in_lua_and_in_functions() {
+    let (server, mut conn) = Server::held();
+    let script = "local r = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1); \
+                  r[#r + 1] = redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1)[1]; return r";
+    assert_eq!(conn.ints(["EVAL", script, "1", "k"]), [0, 2, 1, -1, 1, 0]);
+    assert_eq!(conn.ints(["EVAL", script, "1", "k"]), [1, 2, 0, 1, 2, 1]);
+    let caught = "local r = redis.pcall('RL.THROTTLE', KEYS[1], 1, 0, 1); return r.err";
+    assert!(conn.text(["EVAL", caught, "1", "k"]).contains("count must be"));
+    if server.version().is_from(7, 0) {
+        let looks = "return redis.call('RL.THROTTLE_RO', KEYS[1], 1, 1, 1)";
+        assert_eq!(conn.ints(["EVAL_RO", looks, "1", "k"]), [1, 2, 0, 1, 2]);
+        let writes = "return redis.call('RL.THROTTLE', KEYS[1], 1, 1, 1)";
+        assert!(conn.err(["EVAL_RO", writes, "1", "k"]).contains("Write commands are not allowed"));
+        let library = "#!lua name=limits\nredis.register_function('take', function(keys) \
+                       return redis.call('RL.THROTTLE', keys[1], 4, 1, 1) end)";
+        assert_eq!(conn.text(["FUNCTION", "LOAD", library]), "limits");
+        assert_eq!(conn.ints("FCALL take 1 f"), [0, 5, 4, -1, 1]);
+    }
+}
+
+#[test]
+fn it_works_pipelined_and_over_resp3() {
+    let (server, mut conn) = Server::held();
+    for [take, look, wrong] in FAMILIES {
+        conn.cmd("DEL k");
+        let replies = conn.pipeline([take, take, look, wrong, take]);
+        let denied = [0, 1, 2, 4].map(|at| limited(&replies[at]) > 0);
+        assert_eq!(denied, [false, true, true, true], "{take}");
+        assert!(error_line(&replies[3]).starts_with("ERR "), "{wrong}");
+    }
+    let mut conn = server.conn_resp3();
+    assert_eq!(conn.ints("RL.THROTTLE bucket 15 30 60 1"), [0, 16, 15, -1, 2]);
+    assert_eq!(conn.ints("RL.THROTTLE bucket 15 30 60 99 ATMOST"), [0, 16, 0, -1, 32, 15]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO bucket 15 30 60 1"), [1, 16, 0, 2, 32]);
+    assert!(conn.err("RL.THROTTLE bucket 15 0 60").starts_with("ERR count"));
+    assert_eq!(conn.ints("RL.WINDOW window 5 60"), [0, 5, 4, -1, 60]);
+    assert_eq!(conn.ints("RL.WINDOW window 5 60 9 ATMOST"), [0, 5, 0, -1, 60, 4]);
+    assert_eq!(conn.ints("RL.WINDOW_RO window 5 60"), [1, 5, 0, 60, 60]);
+    assert!(conn.err("RL.WINDOW window x 60").starts_with("ERR limit"));
+    let had = conn.acquire("RL.ACQUIRE pool 2 0 1 ID job MS");
+    assert_eq!((had.numbers, had.id()), ([0, 2, 1, -1, 20_000], "job".to_owned()));
+    assert_eq!(conn.held_ids("pool"), ["job"]);
+}
+
+#[test]
+fn databases_are_apart() {
+    let (_server, mut conn) = Server::held();
+    for [take, _, _] in FAMILIES {
+        conn.pipeline(["SELECT 0", "FLUSHALL"]);
+        assert_eq!(limited(&conn.cmd(take)), 0, "{take}");
+        conn.cmd("SELECT 3");
+        assert_eq!(limited(&conn.cmd(take)), 0, "{take}");
+        assert_ne!(limited(&conn.cmd(take)), 0, "{take}");
+    }
+}
+
+// ---- Cluster ----
+
+/// Calls on a key with a hash tag.
+const CALLS: [&str; 11] = [
+    "RL.THROTTLE {user}:1 15 30 60 1",
+    "RL.THROTTLE_RO {user}:1 15 30 60 1",
+    "RL.WINDOW {user}:2 5 60 1 FIXED TZ UTC",
+    "RL.WINDOW_RO {user}:2 5 60 1 FIXED TZ UTC",
+    "RL.ACQUIRE {user}:3 5 0 1 ID x",
+    "RL.ACQUIRE_RO {user}:3 5 0",
+    "RL.RENEW {user}:3 x",
+    "RL.HELD {user}:3",
+    "RL.INFO {user}:3",
+    "RL.APPLY {user}:3 y",
+    "RL.RELEASE {user}:3 x y z",
+];
+
+#[test]
+fn a_cluster_routes_each_command_by_its_one_key() {
+    let server = Server::builder().clock(true).cluster().start();
+    server.clock().set_us(START_US);
+    let mut conn = server.conn();
+    for call in CALLS {
+        let key = call.split(' ').nth(1).unwrap();
+        assert_eq!(flat(&conn.cmd(format!("COMMAND GETKEYS {call}"))), [key]);
+        assert!(!matches!(conn.cmd(call), Value::ServerError(_)), "{call}");
+    }
+    let slot = conn.int("CLUSTER KEYSLOT user");
+    assert_eq!(conn.int(format!("CLUSTER COUNTKEYSINSLOT {slot}")), 2);
+
+    let second = Server::builder().cluster().start();
+    let mut there = second.conn();
+    // It gives up the slots it was started with, to join with none.
+    if server.version().is_from(7, 0) {
+        there.cmd("CLUSTER FLUSHSLOTS");
+    } else {
+        there.cmd("CLUSTER RESET");
+    }
+    let id = there.text("CLUSTER MYID");
+    conn.cmd(format!("CLUSTER MEET 127.0.0.1 {}", second.port()));
+    eventually(Duration::from_secs(20), || conn.text("CLUSTER NODES").contains(&id));
+    let empty = conn.int("CLUSTER KEYSLOT other");
+    let give = format!("CLUSTER SETSLOT {empty} NODE {id}");
+    eventually(Duration::from_secs(20), || matches!(conn.cmd(&give), Value::Okay));
+    let several = ["RL.ALL", "RL.ALL_RO"]
+        .map(|name| format!("{name} 2 {{user}}:4 {{user}}:5 WINDOW 5 60 WINDOW 5 60"));
+    assert!(several.iter().all(|call| matches!(conn.cmd(call), Value::Array(_))));
+    for call in CALLS.into_iter().chain(several.iter().map(String::as_str)) {
+        let told = conn.err(call.replace("{user}", "{other}"));
+        assert_eq!(told, format!("MOVED {empty} 127.0.0.1:{}", second.port()), "{call}");
+    }
+    assert_eq!(conn.ints("RL.THROTTLE {user}:1 15 30 60 1")[2], 14);
+}
+
+// ---- Short memory and rights ----
+
+#[test]
+fn short_of_memory_taking_is_an_oom_error_and_nothing_is_written() {
+    let (_server, mut conn) = Server::held();
+    conn.pipeline(["RL.THROTTLE t 4 1 1", "RL.WINDOW w 5 60", "RL.ACQUIRE a 5 60 1 ID x"]);
+    let dumps = |conn: &mut Conn| ["DUMP t", "DUMP w", "DUMP a"].map(|line| conn.cmd(line));
+    let before = dumps(&mut conn);
+    conn.cmd("CONFIG SET maxmemory 1");
+    for call in [
+        "RL.THROTTLE t 4 1 1",
+        "RL.THROTTLE t 4 1 1 0",
+        "RL.THROTTLE t 4 1 1 -1",
+        "RL.THROTTLE new 4 1 1",
+        "RL.WINDOW w 5 60",
+        "RL.WINDOW w 5 60 0",
+        "RL.WINDOW new 5 1d FIXED",
+        "RL.ACQUIRE a 5 60",
+        "RL.ACQUIRE new 5 0",
+    ] {
+        assert!(conn.err(call).starts_with("OOM "), "{call}");
+    }
+    assert_eq!(conn.ints("RL.THROTTLE_RO t 4 1 1"), [0, 5, 4, -1, 1]);
+    assert_eq!(conn.ints("RL.WINDOW_RO w 5 60"), [0, 5, 4, -1, 60]);
+    assert_eq!((dumps(&mut conn), conn.int("DBSIZE")), (before, 3));
+    conn.cmd("CONFIG SET maxmemory 0");
+    assert_eq!(conn.ints("RL.THROTTLE t 4 1 1"), [0, 5, 3, -1, 2]);
+    assert_eq!(conn.ints("RL.WINDOW w 5 60"), [0, 5, 3, -1, 60]);
+}
+
+#[test]
+fn a_user_who_may_only_read_may_look() {
+    let (server, mut conn) = Server::held();
+    for [take, look, _] in FAMILIES {
+        conn.cmd("DEL k");
+        conn.cmd(take);
+        let name = look.split(' ').next().unwrap().to_lowercase();
+        for (rule, mut reader) in server.readers(&name) {
+            assert_ne!(limited(&reader.cmd(look)), 0, "{rule}: {look}");
+            assert!(reader.err(take).starts_with("NOPERM "), "{rule}: {take}");
+            let nothing = format!("{take} 0");
+            assert!(reader.err(nothing).starts_with("NOPERM "), "{rule}: {take} 0");
+        }
+    }
+}
+
+#[test]
+fn a_user_needs_the_right_to_the_key() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("ACL SETUSER elsewhere on nopass +@all ~mine:*");
+    let mut elsewhere = server.conn();
+    elsewhere.cmd("AUTH elsewhere x");
+    for [take, look, _] in FAMILIES {
+        assert_eq!(limited(&elsewhere.cmd(take.replacen(" k ", " mine:k ", 1))), 0, "{take}");
+        elsewhere.cmd("DEL mine:k");
+        assert!(elsewhere.err(take).starts_with("NOPERM "), "{take}");
+        assert!(elsewhere.err(look).starts_with("NOPERM "), "{look}");
+    }
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn the_acl_categories_are_told_where_the_server_has_them() {
+    let (server, mut conn) = Server::held();
+    let can = if server.version().is_valkey { (8, 0) } else { (7, 4) };
+    let has_own = server.version().release >= can;
+    for (command, categories) in [
+        ("rl.throttle", "write fast blocking"),
+        ("rl.window", "write fast blocking"),
+        ("rl.acquire", "write fast blocking"),
+        ("rl.throttle_ro", "read fast"),
+        ("rl.window_ro", "read fast"),
+        ("rl.acquire_ro", "read fast"),
+        ("rl.apply", "write fast"),
+        ("rl.release", "write fast"),
+        ("rl.renew", "write fast"),
+        ("rl.held", "read slow"),
+        ("rl.all", "write slow"),
+        ("rl.all_ro", "read slow"),
+        ("rl.policies", "admin dangerous slow"),
+        ("rl.top", "admin dangerous slow"),
+    ] {
+        let is_own = has_own && !categories.contains("admin");
+        let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {command}")) else {
+            panic!("{command}")
+        };
+        let Value::Array(parts) = &infos[0] else { panic!("{command}: {infos:?}") };
+        let mut told = flat(&parts[6]);
+        told.sort();
+        let mut expected: Vec<_> = categories.split(' ').map(|name| format!("@{name}")).collect();
+        expected.extend(is_own.then(|| "@ratelimit".to_owned()));
+        expected.sort();
+        // Before 7.2 a module's command is in none.
+        let has_any = server.version().is_from(7, 2);
+        assert_eq!(told, if has_any { expected } else { vec![] }, "{command}");
+        let all = ["read", "write", "fast", "slow", "blocking", "admin", "dangerous"];
+        for category in all.into_iter().chain(has_own.then_some("ratelimit")) {
+            let listed = flat(&conn.cmd(format!("ACL CAT {category}")));
+            let is_in = told.contains(&format!("@{category}"));
+            assert_eq!(listed.iter().any(|name| name == command), is_in, "{command}: {category}");
+        }
+    }
+}
+
+// ---- What the server tells ----
+
+/// Name, arity, flags, and every word of the syntax in its order.
+const COMMANDS: [(&str, i64, &str, &str); 11] = [
+    (
+        "rl.throttle",
+        -3,
+        "write denyoom fast blocking",
+        "key max-burst count period policy quantity LEAVE ATMOST FORCE BLOCK AHEAD MS",
+    ),
+    ("rl.throttle_ro", -3, "readonly fast", "key max-burst count period policy quantity LEAVE MS"),
+    (
+        "rl.window",
+        -3,
+        "write denyoom fast blocking",
+        "key limit period policy quantity BUCKETS FIXED FROM TZ LEAVE ATMOST FORCE COUNTDENIED BLOCK MS",
+    ),
+    (
+        "rl.window_ro",
+        -3,
+        "readonly fast",
+        "key limit period policy quantity BUCKETS FIXED FROM TZ LEAVE MS",
+    ),
+    (
+        "rl.acquire",
+        -3,
+        "write denyoom fast blocking",
+        "key limit period policy quantity BUCKETS FIXED FROM TZ LEAVE LEASE ID BLOCK MS",
+    ),
+    (
+        "rl.acquire_ro",
+        -3,
+        "readonly fast",
+        "key limit period policy quantity BUCKETS FIXED FROM TZ LEAVE MS",
+    ),
+    ("rl.apply", -3, "write fast", "key id quantity"),
+    ("rl.release", -3, "write fast", "key id"),
+    ("rl.renew", -3, "write fast", "key id LEASE"),
+    ("rl.held", 2, "readonly", "key"),
+    ("rl.info", 2, "readonly", "key"),
+];
+
+#[test]
+fn command_info_tells_flags_and_keys() {
+    let (server, mut conn) = Server::held();
+    for (name, arity, flags, _) in COMMANDS {
+        let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {name}")) else {
+            panic!("{name}")
+        };
+        let Value::Array(parts) = &infos[0] else { panic!("{name}: {infos:?}") };
+        assert_eq!(text(&parts[0]), name);
+        assert_eq!([&parts[3], &parts[4], &parts[5]], [&Value::Int(1); 3], "{name}");
+        let told = flat(&parts[2]);
+        let writes = flags.starts_with("write");
+        for flag in flags.split(' ').filter(|flag| *flag != "blocking") {
+            assert!(told.iter().any(|word| word == flag), "{name}: {told:?} lacks {flag}");
+        }
+        let slow = if flags.contains("fast") { "" } else { "fast" };
+        let wrong = if writes { "readonly" } else { "write" };
+        for not in ["movablekeys", "admin", "noscript", wrong, slow] {
+            assert!(!told.iter().any(|word| word == not), "{name}: {told:?} has {not}");
+        }
+        assert_eq!(told.iter().any(|word| word == "denyoom"), flags.contains("denyoom"), "{name}");
+        if server.version().is_from(7, 0) {
+            assert_eq!(told.iter().any(|word| word == "blocking"), flags.contains("blocking"));
+            assert_eq!(parts[1], Value::Int(arity), "{name}");
+            let specs = flat(&parts[8]);
+            let access: &[&str] =
+                if writes { &["RW", "access", "update"] } else { &["RO", "access"] };
+            for flag in access {
+                assert!(specs.iter().any(|word| word == flag), "{name}: {specs:?} lacks {flag}");
+            }
+            assert!(!specs.iter().any(|word| word == "incomplete"), "{name}: {specs:?}");
+        }
+    }
+}
+
+#[test]
+fn command_docs_tell_every_argument() {
+    let (server, mut conn) = Server::held();
+    if server.version().lacks("COMMAND DOCS", (7, 0)) {
+        return;
+    }
+    for (name, _, _, arguments) in COMMANDS {
+        let docs = flat(&conn.cmd(format!("COMMAND DOCS {name}")));
+        for word in ["summary", "complexity", "since"] {
+            assert!(docs.iter().any(|told| told == word), "{name}: {docs:?} lacks {word}");
+        }
+        let mut rest = docs.iter();
+        for argument in arguments.split(' ') {
+            assert!(rest.any(|word| word == argument), "{name}: {docs:?} lacks {argument}");
+        }
+    }
+}
+
+#[test]
+fn info_counts_what_became_of_the_calls() {
+    let (server, mut conn) = Server::held();
+    conn.pipeline(["RL.THROTTLE k 1 1 1"; 5]);
+    conn.pipeline(["RL.THROTTLE k 1 1 1 0", "RL.THROTTLE k 1 1 1 -1", "RL.THROTTLE k 1 0 1"]);
+    conn.pipeline(["RL.THROTTLE_RO k 1 1 1", "RL.THROTTLE_RO k 1 1 1 9"]);
+    conn.pipeline(["RL.THROTTLE_RO k 1 1 x", "SET c 5", "RL.THROTTLE_RO c 1 1 1"]);
+    conn.pipeline(["RL.WINDOW w 2 60"; 5]);
+    conn.pipeline(["RL.WINDOW w 2 60 0", "RL.WINDOW w 2 60 9", "RL.WINDOW w 2 60 COUNTDENIED"]);
+    conn.pipeline(["RL.WINDOW w x 60", "RL.WINDOW_RO w 2 60", "RL.WINDOW_RO w 9 60"]);
+    conn.pipeline(["RL.WINDOW c 2 60", "RL.WINDOW_RO c 2 60"]);
+    for (field, number) in [
+        ("throttle_allowed", "4"),
+        ("throttle_denied", "3"),
+        ("throttle_errors", "1"),
+        ("throttle_ro_allowed", "1"),
+        ("throttle_ro_denied", "1"),
+        ("throttle_ro_errors", "2"),
+        ("window_allowed", "3"),
+        ("window_denied", "5"),
+        ("window_errors", "2"),
+        ("window_ro_allowed", "1"),
+        ("window_ro_denied", "1"),
+        ("window_ro_errors", "1"),
+    ] {
+        let told = server.info(&format!("ratelimit_{field}"));
+        assert_eq!(told.as_deref(), Some(number), "{field}");
+    }
+    let section = conn.text("INFO ratelimit");
+    assert!(section.contains("ratelimit_throttle_allowed:4"), "{section}");
+}

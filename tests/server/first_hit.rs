@@ -1,0 +1,376 @@
+//! `RL.WINDOW ... FIXED FROM first`, on a clock that the test holds. reservations_model.rs compares random calls.
+
+use std::time::Duration;
+
+use support::*;
+
+/// After so many milliseconds a call, and its answer.
+type Steps<'a> = &'a [(i64, &'a str, &'a [i64])];
+
+fn follow(server: &Server, conn: &mut Conn, steps: Steps) {
+    conn.cmd("DEL k");
+    for (after_ms, call, answer) in steps {
+        server.clock().advance_ms(*after_ms);
+        assert_eq!(conn.ints(*call), *answer, "after {after_ms} ms: {call}");
+    }
+}
+
+#[test]
+fn a_window_starts_with_its_first_event_and_lasts_one_period() {
+    let (server, mut conn) = Server::held();
+    let steps: Steps = &[
+        (0, "RL.WINDOW_RO k 3 10s FIXED FROM first MS", &[0, 3, 3, -1, 0]),
+        (0, "RL.WINDOW k 3 10s FIXED FROM first MS", &[0, 3, 2, -1, 10_000]),
+        (9_000, "RL.WINDOW k 3 10s 2 FIXED FROM FIRST MS", &[0, 3, 0, -1, 1_000]),
+        (0, "RL.WINDOW k 3 10s FIXED FROM first MS", &[1, 3, 0, 1_000, 1_000]),
+        (999, "RL.WINDOW k 3 10s 4 FIXED FROM first MS", &[1, 3, 0, -1, 1]),
+        (0, "RL.WINDOW_RO k 3 10s FIXED FROM first MS", &[1, 3, 0, 1, 1]),
+        // Its end is exclusive. A look starts nothing, the next event does.
+        (1, "RL.WINDOW k 3 10s 0 FIXED FROM first MS", &[0, 3, 3, -1, 0]),
+        (5_000, "RL.WINDOW k 3 10s FIXED FROM first", &[0, 3, 2, -1, 10]),
+        // ATMOST, LEAVE and FORCE as ever.
+        (1_000, "RL.WINDOW k 3 10s 2 LEAVE 1 FIXED FROM first MS", &[1, 3, 2, 9_000, 9_000]),
+        (0, "RL.WINDOW k 3 10s 9 ATMOST LEAVE 1 FIXED FROM first MS", &[0, 3, 1, -1, 9_000, 1]),
+        (0, "RL.WINDOW k 3 10s 9 FORCE FIXED FROM first MS", &[0, 3, 0, -1, 9_000]),
+        (0, "RL.WINDOW k 12 10s FIXED FROM first MS", &[0, 12, 0, -1, 9_000]),
+    ];
+    follow(&server, &mut conn, steps);
+    assert_eq!(conn.int("ZCARD k"), 1);
+}
+
+#[test]
+fn denied_calls_count_in_the_window_and_do_not_prolong_it() {
+    let (server, mut conn) = Server::held();
+    let steps: Steps = &[
+        (0, "RL.WINDOW k 2 10s 2 FIXED FROM first MS", &[0, 2, 0, -1, 10_000]),
+        (9_000, "RL.WINDOW k 2 10s FIXED FROM first COUNTDENIED MS", &[1, 2, 0, 1_000, 1_000]),
+        (0, "RL.WINDOW_RO k 9 10s FIXED FROM first MS", &[0, 9, 6, -1, 1_000]),
+        (1_000, "RL.WINDOW k 2 10s FIXED FROM first COUNTDENIED MS", &[0, 2, 1, -1, 10_000]),
+    ];
+    follow(&server, &mut conn, steps);
+    // What others hold denies: the call is the first that is counted.
+    conn.cmd("DEL k");
+    conn.cmd("RL.ACQUIRE k 1 10s FIXED FROM first LEASE 5000");
+    let told = conn.ints("RL.WINDOW k 1 10s FIXED FROM first COUNTDENIED MS");
+    assert_eq!(told, [1, 1, 0, 10_000, 10_000]);
+}
+
+#[test]
+fn what_is_given_back_leaves_the_window_where_it_started() {
+    let (server, mut conn) = Server::held();
+    let steps: Steps = &[
+        (0, "RL.WINDOW k 5 10s -1 FIXED FROM first MS", &[0, 5, 5, -1, 0]),
+        (0, "RL.WINDOW k 5 10s 3 FIXED FROM first MS", &[0, 5, 2, -1, 10_000]),
+        (4_000, "RL.WINDOW k 5 10s 2 FIXED FROM first MS", &[0, 5, 0, -1, 6_000]),
+        (1_000, "RL.WINDOW k 5 10s -4 FIXED FROM first MS", &[0, 5, 4, -1, 5_000]),
+        (1_000, "RL.WINDOW k 5 10s FIXED FROM first MS", &[0, 5, 3, -1, 4_000]),
+        // Nothing is counted any more: the next event starts one.
+        (0, "RL.WINDOW k 5 10s -9 FIXED FROM first MS", &[0, 5, 5, -1, 0]),
+        (1_000, "RL.WINDOW k 5 10s FIXED FROM first MS", &[0, 5, 4, -1, 10_000]),
+        (10_000, "RL.WINDOW k 5 10s -1 FIXED FROM first MS", &[0, 5, 5, -1, 0]),
+    ];
+    follow(&server, &mut conn, steps);
+}
+
+#[test]
+fn any_period_will_do() {
+    let (server, mut conn) = Server::held();
+    for (period, start, end) in [
+        ("1ms", "2026-11-21T12:00:00", "2026-11-21T12:00:00.001"),
+        ("1500ms", "2026-11-21T12:00:00", "2026-11-21T12:00:01.5"),
+        ("7", "2026-11-21T12:00:00", "2026-11-21T12:00:07"),
+        ("5h", "2026-11-21T12:00:00", "2026-11-21T17:00:00"),
+        ("30d", "2026-11-21T12:00:00", "2026-12-21T12:00:00"),
+        // As in a sliding window: in UTC, and where the day does not exist, from the month after on.
+        ("1mo", "2026-11-21T12:00:00", "2026-12-21T12:00:00"),
+        ("1mo", "2026-01-31T12:00:00", "2026-03-01T00:00:00"),
+        ("5mo", "2026-08-31T12:00:00", "2027-01-31T12:00:00"),
+        ("1y", "2024-02-29T12:00:00", "2025-03-01T00:00:00"),
+        ("100y", "2026-11-21T12:00:00", "2126-11-21T12:00:00"),
+    ] {
+        let us = |text: &str| match text.split_once('.') {
+            Some((whole, part)) => {
+                unix_us(whole) + part.parse::<i64>().unwrap() * 10i64.pow(6 - part.len() as u32)
+            }
+            None => unix_us(text),
+        };
+        let (start_us, end_us) = (us(start), us(end));
+        conn.cmd("DEL k");
+        server.clock().set_us(start_us);
+        let long_ms = (end_us - start_us) / 1_000;
+        let call = format!("RL.WINDOW k 1 {period} FIXED FROM first MS");
+        assert_eq!(conn.ints(&call), [0, 1, 0, -1, long_ms], "{period} {start}");
+        assert!((long_ms..=long_ms + 1_000).contains(&conn.int("PTTL k")), "{period} {start}");
+        server.clock().set_us(end_us - 1);
+        assert_eq!(conn.ints(&call), [1, 1, 0, 1, 1], "{period} {start}");
+        server.clock().set_us(end_us);
+        assert_eq!(conn.ints(&call)[..4], [0, 1, 0, -1], "{period} {start}");
+    }
+}
+
+#[test]
+fn it_is_what_incr_with_expire_counts() {
+    let (server, mut conn) = Server::held();
+    let mut random = Random::new(7);
+    let (mut count, mut ends_us) = (0, 0);
+    for _ in 0..300 {
+        server.clock().advance_us(random.below(1_500_000));
+        let now_us = server.clock().now_us();
+        if now_us >= ends_us {
+            (count, ends_us) = (0, now_us + 10_000_000);
+        }
+        let allowed = count < 5;
+        count += i64::from(allowed);
+        let left_ms = (ends_us - now_us + 999) / 1_000;
+        let retry_ms = if allowed { -1 } else { left_ms };
+        let reply = conn.ints("RL.WINDOW k 5 10s FIXED FROM first MS");
+        assert_eq!(reply, [i64::from(!allowed), 5, 5 - count, retry_ms, left_ms]);
+        assert_eq!(conn.int("ZCARD k"), 1);
+        assert!((left_ms..=left_ms + 1_000).contains(&conn.int("PTTL k")));
+    }
+}
+
+#[test]
+fn a_reservation_starts_no_window_and_counts_in_that_of_its_moment() {
+    let (server, mut conn) = Server::held();
+    let call = "RL.ACQUIRE k 3 10s FIXED FROM first LEASE 30000 MS";
+    assert_eq!(conn.acquire(format!("{call} ID a")).numbers, [0, 3, 2, -1, 30_000]);
+    server.clock().advance_ms(5_000);
+    conn.cmd(format!("{call} ID b"));
+    conn.cmd(format!("{call} ID c"));
+    assert_eq!(conn.acquire(format!("{call} ID d")).numbers, [2, 3, 0, 25_000, 30_000]);
+    // The first that is applied starts the window.
+    assert_eq!(conn.int("RL.APPLY k b"), 1);
+    server.clock().advance_ms(9_000);
+    assert_eq!(conn.int("RL.APPLY k a"), 1);
+    assert_eq!(conn.acquire(format!("{call} ID d")).numbers, [2, 3, 0, 1_000, 21_000]);
+    assert_eq!(conn.int("ZCARD k"), 2);
+    // The third is held across the window's end, and starts the next one.
+    server.clock().advance_ms(2_000);
+    assert_eq!(conn.int("RL.RENEW k c"), 1);
+    assert_eq!(conn.int("RL.APPLY k c 2"), 1);
+    let told = conn.ints("RL.WINDOW k 3 10s 2 FIXED FROM first MS");
+    assert_eq!(told, [1, 3, 1, 10_000, 10_000]);
+    assert_eq!((conn.int("ZCARD k"), conn.int("RL.APPLY k c")), (1, 0));
+    assert!((10_000..=11_000).contains(&conn.int("PTTL k")));
+}
+
+#[test]
+fn what_lapsed_unsettled_counts_for_a_period_after_its_lease() {
+    let (server, mut conn) = Server::held();
+    let call = "RL.ACQUIRE k 2 10s FIXED FROM first LEASE 1000 COUNTLAPSED MS";
+    conn.cmd(format!("{call} ID a"));
+    // A window that opens and ends meanwhile is not its own.
+    server.clock().advance_ms(500);
+    conn.cmd("RL.WINDOW k 2 10s FIXED FROM first");
+    server.clock().advance_ms(9_999);
+    assert_eq!(conn.acquire(format!("{call} ID b")).numbers[..4], [2, 2, 0, 1]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.acquire(format!("{call} ID b LEAVE 1")).numbers[..4], [2, 2, 1, 500]);
+    server.clock().advance_ms(499);
+    assert_eq!(conn.ints("RL.WINDOW k 2 10s 2 FIXED FROM first MS"), [1, 2, 1, 1, 1]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints("RL.WINDOW k 2 10s 2 FIXED FROM first MS"), [0, 2, 0, -1, 10_000]);
+    assert_eq!(conn.int("RL.APPLY k a"), 0);
+}
+
+#[test]
+fn of_a_key_from_another_rule_the_newest_entry_counts() {
+    let (server, mut conn) = Server::held();
+    for _ in 0..4 {
+        server.clock().advance_ms(1_000);
+        conn.cmd("RL.WINDOW k 9 60 2");
+    }
+    // Four entries: the last event came just now.
+    assert_eq!(conn.ints("RL.WINDOW k 5 10s FIXED FROM first MS"), [0, 5, 2, -1, 10_000]);
+    assert_eq!(conn.ints("RL.WINDOW k 5 10s FIXED FROM first MS"), [0, 5, 1, -1, 10_000]);
+    assert_eq!(conn.int("ZCARD k"), 1);
+    // And to another rule: all of it counts from its newest event on.
+    server.clock().advance_ms(1_000);
+    conn.cmd("RL.WINDOW k 5 10s FIXED FROM first MS");
+    assert_eq!(conn.ints("RL.WINDOW k 9 60 MS"), [0, 9, 3, -1, 60_000]);
+}
+
+#[test]
+fn after_a_step_of_the_clock_nobody_waits_longer_than_a_period() {
+    let (server, mut conn) = Server::held();
+    let call = "RL.WINDOW k 2 10s FIXED FROM first MS";
+    for back_ms in [1, 4_000, 5_000, 5_001, 60_000, 3_600_000] {
+        conn.cmd("DEL k");
+        conn.cmd(call);
+        server.clock().advance_ms(5_000);
+        conn.cmd(call);
+        server.clock().advance_ms(-back_ms);
+        // Up to its first event the window is where it was; before, it starts now.
+        let left_ms = (5_000 + back_ms).min(10_000);
+        let look = "RL.WINDOW k 2 10s 0 FIXED FROM first MS";
+        assert_eq!(conn.ints(look), [0, 2, 0, -1, left_ms], "{back_ms}");
+        assert_eq!(conn.ints(call), [1, 2, 0, left_ms, left_ms], "{back_ms}");
+        server.clock().advance_ms(left_ms - 1);
+        assert_eq!(conn.ints(call), [1, 2, 0, 1, 1], "{back_ms}");
+        server.clock().advance_ms(1);
+        assert_eq!(conn.ints(call), [0, 2, 1, -1, 10_000], "{back_ms}");
+        // Forward it ends early.
+        server.clock().advance_ms(3_600_000);
+        assert_eq!(conn.ints(call), [0, 2, 1, -1, 10_000], "{back_ms}");
+        assert_eq!(conn.int("ZCARD k"), 1, "{back_ms}");
+    }
+}
+
+#[test]
+fn it_waits_for_the_end_of_the_window() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let call = "RL.WINDOW k 1 2s FIXED FROM first MS";
+    conn.cmd(call);
+    // Not within 100 ms: denied at once.
+    assert_eq!(conn.ints(format!("{call} BLOCK 100"))[..3], [1, 1, 0]);
+    let (waited, reply) = {
+        conn.send(format!("{call} BLOCK 60s"));
+        time_to_reply(&mut conn)
+    };
+    assert_eq!(ints(&reply)[..4], [0, 1, 0, -1]);
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
+}
+
+// ---- Everywhere ----
+
+/// Calls with their answers, at START_US.
+const CALLS: [(&str, [i64; 5]); 4] = [
+    ("RL.WINDOW {u}f 2 10s FIXED FROM first MS", [0, 2, 1, -1, 10_000]),
+    ("RL.WINDOW {u}f 2 10s 2 FIXED FROM first MS", [1, 2, 1, 10_000, 10_000]),
+    ("RL.WINDOW {u}a 2 1d FIXED FROM 2026-11-21@12:00 TZ +08:00", [0, 2, 1, -1, 81_612]),
+    ("RL.WINDOW_RO {u}a 2 1d FIXED FROM 12:00 TZ +08:00", [0, 2, 1, -1, 81_612]),
+];
+
+fn started() -> (Server, Conn) {
+    let (server, conn) = Server::held();
+    // 13:19:48 in Shanghai.
+    server.clock().set_us(unix_us("2026-11-21T05:19:48"));
+    (server, conn)
+}
+
+#[test]
+fn it_works_in_multi_and_in_lua_and_over_resp3() {
+    let (server, mut conn) = started();
+    conn.cmd("MULTI");
+    for (call, _) in CALLS {
+        assert_eq!(text(&conn.cmd(call)), "QUEUED");
+    }
+    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("EXEC") };
+    for (reply, (call, answer)) in replies.iter().zip(CALLS) {
+        assert_eq!(ints(reply), answer, "{call}");
+    }
+    let mut third = server.conn_resp3();
+    for mut conn in [server.conn(), server.conn_resp3()] {
+        third.cmd("FLUSHALL");
+        for (call, answer) in CALLS {
+            let words: Vec<String> = call.split(' ').map(|word| format!("'{word}'")).collect();
+            let script = format!("return redis.call({})", words.join(", "));
+            assert_eq!(conn.ints(["EVAL", &script, "0"]), answer, "{call}");
+        }
+        third.cmd("FLUSHALL");
+        for (call, answer) in CALLS {
+            assert_eq!(conn.ints(call), answer, "{call}");
+        }
+    }
+    // One moment rules the whole of it, also at a window's end.
+    let call = "RL.WINDOW {u}f 2 10s FIXED FROM first MS";
+    server.clock().advance_ms(10_000);
+    conn.pipeline(["MULTI", call, call, call]);
+    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("EXEC") };
+    let told: Vec<_> = replies.iter().map(|reply| ints(reply)[2]).collect();
+    assert_eq!(told, [1, 0, 0]);
+}
+
+#[test]
+fn rl_all_takes_of_all_kinds_at_once_or_of_none() {
+    let (_server, mut conn) = started();
+    let call =
+        "RL.ALL 3 {u}f {u}a {u}r WINDOW 2 10s FIXED FROM first ACQUIRE 2 1w FIXED FROM sun ID x \
+                WINDOW 2 1mo FIXED FROM 31 MS";
+    let Value::Array(parts) = conn.cmd(call) else { panic!("{call}") };
+    let Value::Array(answers) = &parts[6] else { panic!("{call}") };
+    assert_eq!(ints(&answers[0]), [0, 2, 1, -1, 10_000]);
+    assert_eq!(acquired(&answers[1]).numbers[..4], [0, 2, 1, -1]);
+    assert_eq!(ints(&answers[2])[..4], [0, 2, 1, -1]);
+    // Only to look, and with a denial that takes nothing of the others.
+    let denied =
+        "RL.ALL 2 {u}f {u}r WINDOW 2 10s 2 FIXED FROM first WINDOW 2 1mo 1 FIXED FROM 31 MS";
+    let Value::Array(parts) = conn.cmd(denied) else { panic!("{denied}") };
+    assert_eq!((parts[0].clone(), parts[3].clone()), (Value::Int(1), Value::Int(10_000)));
+    assert_eq!(conn.ints("RL.WINDOW_RO {u}r 2 1mo FIXED FROM 31")[2], 1);
+    let Value::Array(parts) = conn.cmd(denied.replacen("RL.ALL", "RL.ALL_RO", 1)) else { panic!() };
+    assert_eq!((parts[0].clone(), parts[3].clone()), (Value::Int(1), Value::Int(10_000)));
+    assert_eq!(conn.int("RL.APPLY {u}a x"), 1);
+}
+
+#[test]
+fn a_cluster_routes_it_by_its_key() {
+    let server = Server::builder().clock(true).cluster().start();
+    server.clock().set_us(unix_us("2026-11-21T05:19:48"));
+    let mut conn = server.conn();
+    for (call, answer) in CALLS {
+        let key = call.split(' ').nth(1).unwrap();
+        assert_eq!(flat(&conn.cmd(format!("COMMAND GETKEYS {call}"))), [key]);
+        assert_eq!(conn.ints(call), answer, "{call}");
+    }
+}
+
+#[test]
+fn a_replica_the_aof_and_the_rdb_have_what_was_decided() {
+    let mut server = Server::builder().aof().clock(true).start();
+    server.clock().set_us(unix_us("2026-11-21T05:19:48"));
+    let replica = Server::replica_of(&server, false);
+    let mut conn = server.conn();
+    let written = server.aof_grows_by(|| {
+        for _ in 0..3 {
+            server.clock().advance_ms(400);
+            conn.cmd("RL.WINDOW f 9 1s FIXED FROM first");
+            conn.cmd("RL.WINDOW a 9 1mo FIXED FROM 31@09:00 TZ Asia/Tokyo");
+        }
+        // The next window of the one, and a clock that goes back for both.
+        server.clock().advance_ms(400);
+        conn.cmd("RL.WINDOW f 9 1s FIXED FROM first");
+        server.clock().advance_ms(-900);
+        conn.cmd("RL.WINDOW f 9 1s FIXED FROM first");
+        conn.cmd("RL.WINDOW a 9 1mo FIXED FROM 31@09:00 TZ Asia/Tokyo");
+        conn.cmd("RL.WINDOW f 9 1s -1 FIXED FROM first");
+        conn.cmd("RL.ACQUIRE a 9 1mo FIXED FROM 31@09:00 TZ Asia/Tokyo ID x");
+    });
+    assert!(written.iter().all(|line| !line.to_uppercase().contains("RL.")), "{written:?}");
+    assert_eq!(conn.int("WAIT 1 20000"), 1);
+    let keys = |conn: &mut Conn| ["f", "a"].map(|key| state(conn, key));
+    let before = keys(&mut conn);
+    assert_eq!(conn.int("ZCARD f"), 1);
+    assert_eq!(keys(&mut replica.conn()), before);
+    server.restart(Stop::Kill);
+    assert_eq!(keys(&mut server.conn()), before);
+    server.conn().cmd("DEBUG RELOAD");
+    let mut conn = server.conn();
+    assert_eq!(keys(&mut conn), before);
+    assert_eq!(conn.ints("RL.WINDOW_RO f 9 1s FIXED FROM first MS")[2], 8);
+    assert_eq!(conn.int("RL.APPLY a x"), 1);
+    assert_eq!(conn.ints("RL.WINDOW_RO a 9 1mo FIXED FROM 31@09:00 TZ Asia/Tokyo")[2], 4);
+}
+
+#[test]
+fn foreign_entries_are_errors_and_stay() {
+    let (_server, mut conn) = Server::held();
+    for entry in ["-1 x", "-1 1x1", "5 x", "nan 1"] {
+        conn.cmd("DEL k");
+        if matches!(conn.cmd(format!("ZADD k {entry}")), Value::ServerError(_)) {
+            continue;
+        }
+        let before = conn.cmd("DUMP k");
+        for call in ["RL.WINDOW k 2 10s FIXED FROM first", "RL.WINDOW k 2 10s -1 FIXED FROM first"]
+        {
+            assert!(conn.err(call).starts_with("ERR the key's sorted set has an entry"), "{entry}");
+        }
+        assert_eq!(conn.cmd("DUMP k"), before);
+    }
+    // A rule that a reservation cannot have.
+    conn.cmd("DEL k");
+    conn.cmd("ZADD k -inf #01:a:1:20000:1795238408000000::60s^noon");
+    assert!(conn.err("RL.APPLY k a").starts_with("ERR the key's sorted set has an entry"));
+}

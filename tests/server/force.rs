@@ -1,0 +1,229 @@
+//! FORCE: what was used counts although there is not enough.
+
+use support::*;
+
+const MAX: i64 = i64::MAX;
+
+#[test]
+fn a_bucket_goes_into_debt_and_later_calls_wait_until_it_is_repaid() {
+    let (server, mut conn) = Server::held();
+    // One a second, five at once.
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 3 FORCE MS"), [0, 5, 2, -1, 3_000]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 7 FORCE MS"), [0, 5, 0, -1, 10_000]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS"), [1, 5, 0, 6_000, 10_000]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1 5 MS"), [1, 5, 0, 10_000, 10_000]);
+    server.clock().advance_ms(5_999);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS")[..4], [1, 5, 0, 1]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS"), [0, 5, 0, -1, 5_000]);
+    // What is given back repays.
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 4 FORCE MS"), [0, 5, 0, -1, 9_000]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 -6 MS"), [0, 5, 2, -1, 3_000]);
+}
+
+#[test]
+fn the_debt_is_stored_beside_the_time_and_only_while_there_is_one() {
+    let (server, mut conn) = Server::held();
+    let tat = |seconds: i64| (START_US + seconds * 1_000_000) * 1_000;
+    conn.cmd("RL.THROTTLE k 4 1 1 5 FORCE");
+    assert_eq!(conn.text("GET k"), tat(5).to_string());
+    conn.cmd("RL.THROTTLE k 4 1 1 3 FORCE");
+    assert_eq!(conn.text("GET k"), format!("{}+3000000000", tat(8)));
+    server.clock().advance_ms(1_000);
+    // Every write stores the debt as it then is.
+    conn.cmd("RL.THROTTLE k 4 1 1 1 FORCE");
+    assert_eq!(conn.text("GET k"), format!("{}+3000000000", tat(9)));
+    conn.cmd("RL.THROTTLE k 4 1 1 -3");
+    assert_eq!(conn.text("GET k"), tat(6).to_string());
+    // A fraction, and whole nanoseconds of debt, rounded up.
+    conn.cmd("DEL k");
+    conn.cmd("RL.THROTTLE k 0 3 1 2 FORCE");
+    let value = conn.text("GET k");
+    let (time, debt) = value.split_once('+').expect("a debt");
+    let whole = (server.clock().now_us() * 1_000 + 666_666_666).to_string();
+    assert!(time.starts_with(&whole), "{value}");
+    assert_eq!(debt, "333333334");
+}
+
+#[test]
+fn a_clock_that_steps_back_locks_out_for_one_bucket_and_the_debt_at_most() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.THROTTLE k 4 1 1 12 FORCE");
+    server.clock().advance_ms(-3_600_000);
+    let answer = conn.ints("RL.THROTTLE k 4 1 1 1 MS");
+    assert_eq!(answer, [1, 5, 0, 8_000, 12_000]);
+    server.clock().advance_ms(7_999);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS")[3], 1);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 1 MS")[0], 0);
+}
+
+#[test]
+fn a_debt_above_100_years_is_an_error_and_changes_nothing() {
+    let (_server, mut conn) = Server::held();
+    // A year each.
+    assert_eq!(conn.ints("RL.THROTTLE k 0 1 365d 99 FORCE")[0], 0);
+    let before = conn.cmd("DUMP k");
+    for quantity in [5, 1_000, MAX] {
+        let error = conn.err(format!("RL.THROTTLE k 0 1 365d {quantity} FORCE"));
+        assert!(error.starts_with("ERR ") && error.contains("100 years"), "{error}");
+        let error = conn.err(format!("RL.THROTTLE new 0 1 365d {MAX} FORCE"));
+        assert!(error.starts_with("ERR "), "{error}");
+    }
+    assert_eq!(conn.cmd("DUMP k"), before);
+    assert_eq!(conn.int("EXISTS new"), 0);
+}
+
+#[test]
+fn a_stored_debt_that_the_module_cannot_have_written_is_an_error_and_stays() {
+    let (_server, mut conn) = Server::held();
+    let tat = START_US * 1_000;
+    for value in [
+        format!("{tat}+"),
+        format!("{tat}+0"),
+        format!("{tat}+-1"),
+        format!("{tat}++1"),
+        format!("{tat}+1+1"),
+        format!("{tat}+01"),
+        format!("{tat}+1.5"),
+        format!("{tat}+1 "),
+        format!("{tat}+x"),
+        format!("+{tat}"),
+        format!("{tat}+99999999999999999999"),
+        // 101 years.
+        format!("{tat}+{}", 101 * 31_557_600_i64 * 1_000_000_000),
+    ] {
+        conn.cmd(["SET", "k", &value]);
+        for call in ["RL.THROTTLE k 4 1 1", "RL.THROTTLE k 4 1 1 1 FORCE", "RL.THROTTLE_RO k 4 1 1"]
+        {
+            assert!(conn.err(call).starts_with("ERR the key holds"), "{value}: {call}");
+        }
+        assert_eq!(conn.text("GET k"), value);
+    }
+}
+
+#[test]
+fn a_window_counts_beyond_its_limit_and_later_calls_wait() {
+    for options in ["", "BUCKETS 10", "FIXED"] {
+        let (server, mut conn) = Server::held();
+        // 22:13:20; a calendar window ends at 22:14:00.
+        let period_ms = if options == "FIXED" { 40_000 } else { 60_000 };
+        assert_eq!(conn.ints(format!("RL.WINDOW k 5 60 3 {options}"))[..3], [0, 5, 2]);
+        let forced = conn.ints(format!("RL.WINDOW k 5 60 7 FORCE MS {options}"));
+        assert_eq!(forced[..4], [0, 5, 0, -1], "{options}");
+        let denied = conn.ints(format!("RL.WINDOW k 5 60 1 MS {options}"));
+        assert_eq!(denied[..3], [1, 5, 0], "{options}");
+        let bucket_ms = if options == "BUCKETS 10" { 6_000 } else { 0 };
+        assert!((period_ms..=period_ms + bucket_ms).contains(&denied[3]), "{options}: {denied:?}");
+        server.clock().advance_ms(denied[3] - 1);
+        assert_eq!(conn.ints(format!("RL.WINDOW_RO k 5 60 1 {options}"))[0], 1, "{options}");
+        server.clock().advance_ms(1);
+        assert_eq!(conn.ints(format!("RL.WINDOW_RO k 5 60 1 {options}"))[0], 0, "{options}");
+    }
+}
+
+#[test]
+fn a_limit_of_0_admits_nobody_and_counts_what_is_forced() {
+    let (_server, mut conn) = Server::held();
+    assert_eq!(conn.ints("RL.WINDOW k 0 60")[..4], [1, 0, 0, -1]);
+    assert_eq!(conn.ints("RL.WINDOW k 0 60 3 FORCE"), [0, 0, 0, -1, 60]);
+    assert_eq!(conn.ints("RL.WINDOW_RO k 5 60 2")[..3], [0, 5, 2]);
+    assert_eq!(conn.ints("RL.WINDOW_RO k 5 60 3")[..3], [1, 5, 2]);
+}
+
+#[test]
+fn a_key_counts_up_to_the_largest_number_and_then_answers_an_error() {
+    for options in ["", "BUCKETS 3", "FIXED"] {
+        let (_server, mut conn) = Server::held();
+        let call = |quantity: i64| format!("RL.WINDOW k 5 60 {quantity} FORCE {options}");
+        assert_eq!(conn.ints(call(MAX - 3))[..4], [0, 5, 0, -1], "{options}");
+        assert_eq!(conn.ints(call(3))[0], 0, "{options}");
+        let before = conn.cmd("DUMP k");
+        for quantity in [1, 4, MAX] {
+            assert!(conn.err(call(quantity)).starts_with("ERR "), "{options}: {quantity}");
+        }
+        assert_eq!(conn.ints(call(0))[..3], [0, 5, 0], "{options}");
+        assert_eq!(conn.cmd("DUMP k"), before, "{options}");
+    }
+}
+
+#[test]
+fn twenty_thousand_forced_events_stay_bounded_in_entries() {
+    let (server, mut conn) = Server::held();
+    for _ in 0..20_000 / 50 {
+        for reply in conn.pipeline(["RL.WINDOW k 5 1h 1 FORCE"; 50]) {
+            assert_eq!(limited(&reply), 0);
+        }
+        server.clock().advance_ms(4);
+    }
+    assert!(conn.int("ZCARD k") <= 4_096 + 64, "{} entries", conn.int("ZCARD k"));
+    assert_eq!(conn.ints("RL.WINDOW_RO k 30000 1h")[2], 10_000);
+}
+
+#[test]
+fn force_is_refused_beside_what_it_contradicts() {
+    let (_server, mut conn) = Server::held();
+    for call in ["RL.THROTTLE k 4 1 1 force MS", "RL.WINDOW k 4 60 1 MS FORCE BUCKETS 5"] {
+        assert_eq!(conn.ints(call)[0], 0, "{call}");
+        conn.cmd("DEL k");
+    }
+    for call in [
+        "RL.THROTTLE k 4 1 1 -1 FORCE",
+        "RL.THROTTLE k 4 1 1 1 FORCE LEAVE 1",
+        "RL.THROTTLE k 4 1 1 1 FORCE ATMOST",
+        "RL.THROTTLE k 4 1 1 1 FORCE BLOCK 5",
+        "RL.THROTTLE k 4 1 1 1 FORCE AHEAD 5",
+        "RL.THROTTLE k 4 1 1 1 FORCE FORCE",
+        "RL.THROTTLE_RO k 4 1 1 1 FORCE",
+        "RL.WINDOW k 4 60 -1 FORCE",
+        "RL.WINDOW k 4 60 1 FORCE LEAVE 1",
+        "RL.WINDOW k 4 60 1 ATMOST FORCE",
+        "RL.WINDOW k 4 60 1 BLOCK 5 FORCE",
+        "RL.WINDOW k 4 60 1 COUNTDENIED FORCE",
+        "RL.WINDOW k 4 60 1 FORCE AHEAD 5",
+        "RL.WINDOW_RO k 4 60 1 FORCE",
+        "RL.ACQUIRE k 4 60 1 FORCE",
+    ] {
+        assert!(conn.err(call).starts_with("ERR "), "{call}");
+    }
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn force_passes_those_who_wait() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.pipeline(["RL.THROTTLE t 0 1 1h", "RL.WINDOW w 1 1h"]);
+    let _waiters = [
+        server.wait_in_line("RL.THROTTLE t 0 1 1h 1 BLOCK 0"),
+        server.wait_in_line("RL.WINDOW w 1 1h 1 BLOCK 0"),
+    ];
+    assert_eq!(conn.ints("RL.THROTTLE t 0 1 1h 2 FORCE")[..4], [0, 1, 0, -1]);
+    assert_eq!(conn.ints("RL.WINDOW w 1 1h 2 FORCE")[..4], [0, 1, 0, -1]);
+    assert_eq!(server.waiting(), 2);
+}
+
+#[test]
+fn debts_and_forced_events_survive_a_crash_and_reach_a_replica_without_the_module() {
+    let mut server = Server::builder().aof().clock(true).start();
+    server.clock().set_us(START_US);
+    let replica = Server::replica_of(&server, false);
+    let mut conn = server.conn();
+    let grown = server.aof_grows_by(|| {
+        conn.cmd("RL.THROTTLE t 4 1 1 9 FORCE");
+        conn.cmd("RL.WINDOW w 4 60 9 FORCE");
+    });
+    assert!(!grown.iter().any(|line| line.to_uppercase().contains("RL.")), "{grown:?}");
+    wait_for_sync(&server, &replica);
+    let before = ["t", "w"].map(|key| state(&mut conn, key));
+    let mut copy = replica.conn();
+    assert_eq!(["t", "w"].map(|key| state(&mut copy, key)), before);
+    server.restart(Stop::Kill);
+    let mut conn = server.conn();
+    assert_eq!(["t", "w"].map(|key| state(&mut conn, key)), before);
+    assert_eq!(conn.ints("RL.THROTTLE_RO t 4 1 1 1 MS"), [1, 5, 0, 5_000, 9_000]);
+    assert_eq!(conn.ints("RL.WINDOW_RO w 4 60 1 MS"), [1, 4, 0, 60_000, 60_000]);
+    let Value::BulkString(dump) = conn.cmd("DUMP t") else { panic!("no dump") };
+    conn.cmd([&b"RESTORE"[..], b"copy", b"0", &dump]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO copy 4 1 1 1 MS"), [1, 5, 0, 5_000, 9_000]);
+}

@@ -1,0 +1,876 @@
+//! The index of reservations that a key has in memory, compared with a fresh reading after every change by others.
+//!
+//! A fresh reading is the same value, restored into a second server that never saw the key, and a third opinion comes
+//! from ZRANGE alone.
+
+use std::time::{Duration, Instant};
+use support::*;
+
+/// A server whose key is tampered with, and one that reads each state for the first time.
+struct Lab {
+    server: Server,
+    conn: Conn,
+    /// Only to live as long.
+    _fresh: Server,
+    fresh_conn: Conn,
+    /// The window of the calls: 0 is a semaphore.
+    window: &'static str,
+    /// Checks that began while the key had an index.
+    warm: u32,
+    new_ids: u32,
+    history: String,
+}
+
+/// A reservation, as its member spells it.
+#[derive(Clone, Debug)]
+struct Member {
+    id: String,
+    quantity: i64,
+    lease_ms: i64,
+    end_us: i64,
+    rule: String,
+}
+
+impl Member {
+    fn read(text: &str) -> Member {
+        let id_len: usize = text[1..3].parse().unwrap();
+        let fields: Vec<_> = text[5 + id_len..].splitn(5, ':').collect();
+        Member {
+            id: text[4..4 + id_len].into(),
+            quantity: fields[0].parse().unwrap(),
+            lease_ms: fields[1].parse().unwrap(),
+            end_us: fields[2].parse().unwrap(),
+            rule: fields[4].into(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let Member { id, quantity, lease_ms, end_us, rule } = self;
+        format!("#{:02}:{id}:{quantity}:{lease_ms}:{end_us}::{rule}", id.len())
+    }
+
+    fn lapses_us(&self, now_us: i64) -> i64 {
+        self.end_us.min(now_us + self.lease_ms * 1_000)
+    }
+}
+
+impl Lab {
+    fn new(window: &'static str) -> Lab {
+        let (server, conn) = Server::held();
+        Lab::of(server, conn, window)
+    }
+
+    fn of(server: Server, conn: Conn, window: &'static str) -> Lab {
+        let fresh = Server::builder().clock_of(&server).start();
+        let fresh_conn = fresh.conn();
+        let history = String::new();
+        Lab { server, conn, _fresh: fresh, fresh_conn, window, warm: 0, new_ids: 0, history }
+    }
+
+    fn new_id(&mut self) -> String {
+        self.new_ids += 1;
+        format!("n{}", self.new_ids)
+    }
+
+    /// Reserves `number` times in the key, with ids from `from` on.
+    fn fill(&mut self, key: &str, from: u32, number: u32) {
+        let acquire = |n: u32| {
+            let (quantity, lease) = (1 + n % 3, 20_000 + 500 * (n % 40));
+            let window = self.window;
+            format!("RL.ACQUIRE {key} 1000000 {window} {quantity} LEASE {lease} ID r{n}")
+        };
+        for reply in self.conn.pipeline((from..from + number).map(acquire)) {
+            assert_eq!(acquired(&reply).limited(), 0);
+        }
+    }
+
+    /// A key of as many elements as `key`, one of them another one.
+    fn twin(&mut self, key: &str, twin: &str) {
+        let mut member = self.members(key).swap_remove(0);
+        self.conn.int(["COPY", key, twin, "REPLACE"]);
+        let text = member.text_of(&mut self.conn, twin);
+        self.conn.int(["ZREM", twin, &text]);
+        member.id = self.new_id();
+        member.quantity += 7;
+        self.conn.int(["ZADD", twin, "-inf", &member.text()]);
+    }
+
+    fn texts(&mut self, key: &str) -> Vec<String> {
+        flat(&self.conn.cmd(["ZRANGEBYSCORE", key, "-inf", "-inf"]))
+    }
+
+    /// The reservations of the key.
+    fn members(&mut self, key: &str) -> Vec<Member> {
+        self.texts(key).iter().map(|text| Member::read(text)).collect()
+    }
+
+    /// Puts a fresh copy of the key into the other server.
+    fn copy(&mut self, key: &str) {
+        let dump = self.conn.cmd(["DUMP", key]);
+        let ttl = self.conn.int(["PTTL", key]).max(0).to_string();
+        self.fresh_conn.int(["DEL", key]);
+        if let Value::BulkString(dump) = dump {
+            let restore = [b"RESTORE", key.as_bytes(), ttl.as_bytes(), &dump];
+            assert_eq!(self.fresh_conn.cmd(restore), Value::Okay);
+        }
+    }
+
+    /// Runs the command on the key and on a fresh copy; both must answer and leave the same.
+    #[track_caller]
+    fn compare(&mut self, key: &str, command: &str) {
+        self.copy(key);
+        let left = [
+            words(command),
+            words(&format!("ZRANGE {key} 0 -1 WITHSCORES")),
+            words(&format!("PTTL {key}")),
+        ];
+        let answers = self.conn.pipeline(&left);
+        let fresh = self.fresh_conn.pipeline(&left);
+        assert_eq!(answers, fresh, "{command}\n{}", self.last_steps());
+    }
+
+    fn last_steps(&self) -> String {
+        let lines: Vec<_> = self.history.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
+    /// Looks at the key in every way.
+    #[track_caller]
+    fn check(&mut self, key: &str) {
+        self.look(key);
+        // An id that went, one that came, and one that never was.
+        let ids = self.conn_ids(key);
+        for id in ids.first().into_iter().chain(ids.last()) {
+            self.compare(key, &format!("RL.RENEW {key} {id} LEASE 45s"));
+        }
+        self.compare(key, &format!("RL.RENEW {key} nobody"));
+        self.look(key);
+    }
+
+    /// Looks at the key and changes nothing.
+    #[track_caller]
+    fn look(&mut self, key: &str) {
+        self.warm += u32::from(self.indexes() > 0);
+        self.copy(key);
+        let held = self.held_sum(key);
+        let mut commands = vec![format!("RL.HELD {key}")];
+        let mut asked = vec![];
+        for limit in [1, held.max(1), held + 1, held + 5, 10_000_000] {
+            for quantity in [1, 2] {
+                let window = self.window;
+                commands.push(format!("RL.ACQUIRE_RO {key} {limit} {window} {quantity} MS"));
+                asked.push((limit, quantity));
+            }
+        }
+        let answers = self.conn.pipeline(&commands);
+        let fresh = self.fresh_conn.pipeline(&commands);
+        assert_eq!(answers, fresh, "{commands:?}\n{}", self.last_steps());
+        if self.window != "0" {
+            return;
+        }
+        for ((limit, quantity), answer) in asked.into_iter().zip(&answers[1..]) {
+            if !matches!(answer, Value::ServerError(_)) {
+                let expected = self.computed(key, limit, quantity);
+                let steps = self.last_steps();
+                assert_eq!(acquired(answer).numbers, expected, "{limit} {quantity}\n{steps}");
+            }
+        }
+    }
+
+    fn indexes(&mut self) -> i64 {
+        self.figure("ratelimit_indexes")
+    }
+
+    /// A number in INFO ratelimit.
+    fn figure(&mut self, name: &str) -> i64 {
+        let info = self.conn.text("INFO ratelimit");
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(':')?.parse().ok();
+        info.lines().find_map(value).expect("a field of INFO ratelimit")
+    }
+
+    fn now_us(&self) -> i64 {
+        self.server.clock().now_us()
+    }
+
+    fn live(&mut self, key: &str) -> Vec<Member> {
+        if self.conn.text(["TYPE", key]) != "zset" {
+            return vec![];
+        }
+        let now_us = self.now_us();
+        let texts = self.texts(key);
+        let ours = texts.iter().filter(|text| text.starts_with('#'));
+        ours.map(|text| Member::read(text)).filter(|one| one.lapses_us(now_us) > now_us).collect()
+    }
+
+    fn conn_ids(&mut self, key: &str) -> Vec<String> {
+        self.live(key).into_iter().map(|one| one.id).collect()
+    }
+
+    fn held_sum(&mut self, key: &str) -> i64 {
+        self.live(key).iter().map(|one| one.quantity).sum()
+    }
+
+    /// What a semaphore answers to a call that only looks, from its members alone.
+    fn computed(&mut self, key: &str, limit: i64, quantity: i64) -> [i64; 5] {
+        let now_us = self.now_us();
+        let mut leases: Vec<_> =
+            self.live(key).iter().map(|one| (one.lapses_us(now_us), one.quantity)).collect();
+        leases.sort();
+        let held: i64 = leases.iter().map(|(_, quantity)| quantity).sum();
+        let ms = |us: i64| (us - now_us + 999) / 1_000;
+        let reset = leases.last().map_or(0, |(end_us, _)| ms(*end_us));
+        let remaining = (limit - held).max(0);
+        if quantity > limit {
+            return [1, limit, remaining, -1, reset];
+        }
+        if held + quantity <= limit {
+            return [0, limit, remaining, -1, reset];
+        }
+        let mut left = held;
+        let freed = leases.iter().find(|(_, given_back)| {
+            left -= given_back;
+            left + quantity <= limit
+        });
+        [2, limit, remaining, ms(freed.unwrap().0), reset]
+    }
+
+    /// Carries commands out as they are, in a transaction, or in a script.
+    fn carry_out(&mut self, how: &str, commands: &[Vec<String>]) {
+        self.history += &format!(
+            "{how}: {}\n",
+            commands.iter().map(|c| c.join(" ")).collect::<Vec<_>>().join(" ; ")
+        );
+        match how {
+            "MULTI" => {
+                self.conn.text("MULTI");
+                commands.iter().for_each(|command| drop(self.conn.cmd(command)));
+                self.conn.cmd("EXEC");
+            }
+            "EVAL" => {
+                for command in commands {
+                    let script = "return redis.pcall(unpack(ARGV))";
+                    let words = ["EVAL", script, "0"].map(str::to_owned);
+                    self.conn.cmd(words.iter().chain(command).collect::<Vec<_>>());
+                }
+            }
+            _ => commands.iter().for_each(|command| drop(self.conn.cmd(command))),
+        }
+    }
+}
+
+impl Member {
+    /// The member of this id as the server has it, with its order of arrival.
+    fn text_of(&self, conn: &mut Conn, key: &str) -> String {
+        let begin = format!("#{:02}:{}:", self.id.len(), self.id);
+        let texts = flat(&conn.cmd(["ZRANGEBYSCORE", key, "-inf", "-inf"]));
+        texts.into_iter().find(|text| text.starts_with(&begin)).expect("a reservation of this id")
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+const WAYS: [&str; 3] = ["plain", "MULTI", "EVAL"];
+
+/// Ways to put the set `t`, of as many elements and another content, where `k` is.
+const TWINS: [&str; 12] = [
+    "COPY t k REPLACE",
+    "RENAME t k",
+    "ZUNIONSTORE k 1 t",
+    "ZINTERSTORE k 1 t",
+    "ZRANGESTORE k t 0 -1",
+    "ZDIFFSTORE k 1 t",
+    "COPY k b;RENAME t k;DEL b",
+    "RENAME k b;RENAME t k",
+    "UNLINK k;COPY t k",
+    "PEXPIRE k 0;RENAME t k",
+    "SET k x;RENAME t k",
+    "MOVE k 7;RENAME t k",
+];
+
+#[test]
+fn a_set_that_takes_the_place_of_another_is_read_anew() {
+    for window in ["0", "60"] {
+        let mut lab = Lab::new(window);
+        for how in if window == "0" { &WAYS[..] } else { &WAYS[2..] } {
+            for line in TWINS {
+                lab.conn.text("FLUSHALL");
+                lab.fill("k", 0, 20);
+                lab.twin("k", "t");
+                lab.look("k");
+                assert_eq!(lab.indexes(), 1);
+                let commands: Vec<_> = line.split(';').map(words).collect();
+                lab.carry_out(how, &commands);
+                assert_eq!(lab.conn.int("ZCARD k"), 20, "{line}");
+                lab.check("k");
+            }
+        }
+    }
+}
+
+#[test]
+fn members_that_are_changed_by_hand_are_read_anew() {
+    let lines = [
+        "ZREM k FIRST;ZADD k -inf OTHER",
+        "ZPOPMIN k;ZADD k -inf OTHER",
+        "ZREMRANGEBYRANK k 3 3;ZADD k -inf OTHER",
+        "ZREMRANGEBYRANK k 0 9",
+        "ZREMRANGEBYLEX k [FIRST [FIRST",
+        "ZREMRANGEBYSCORE k -inf -inf",
+        "ZADD k -inf OTHER",
+        "ZADD k -inf OTHER;ZPOPMIN k 1",
+        "ZINCRBY k -5 FIRST",
+        "ZINCRBY k inf 1",
+        "ZADD k 5 FIRST",
+        "ZADD k -1 FIRST",
+        "ZPOPMAX k 3;ZADD k -inf OTHER",
+        "ZPOPMAX k 30",
+        "ZMPOP 1 k MIN COUNT 5",
+        "BZPOPMIN k 0;ZADD k -inf OTHER",
+        "ZREM k FIRST;ZADD k -inf FIRST",
+        "RENAME k a;RENAME a k",
+        "COPY k a;ZREM k FIRST;RENAME a k",
+        "SET k x;DEL k",
+        "EXPIRE k 100",
+        "PERSIST k",
+        "DEL k",
+        "SWAPDB 0 3",
+        "SWAPDB 0 3;SWAPDB 0 3",
+        "FLUSHDB",
+        "FLUSHALL ASYNC",
+    ];
+    for window in ["0", "60"] {
+        let mut lab = Lab::new(window);
+        for how in if window == "0" { &WAYS[..] } else { &WAYS[2..] } {
+            for line in lines {
+                lab.conn.text("FLUSHALL");
+                lab.fill("k", 0, 20);
+                lab.look("k");
+                let mut other = lab.members("k").swap_remove(3);
+                let first = other.text_of(&mut lab.conn, "k");
+                other.id = "another".into();
+                other.quantity = 9;
+                let line = line.replace("FIRST", &first).replace("OTHER", &other.text());
+                let commands: Vec<_> = line.split(';').map(words).collect();
+                lab.carry_out(how, &commands);
+                lab.check("k");
+                // A search by member finds nothing reliably where members are out of order.
+                if !line.starts_with("ZADD k 5") && !line.starts_with("ZADD k -1") {
+                    let first = Member::read(&first).id;
+                    lab.compare("k", &format!("RL.RELEASE k {first} another r3 r4"));
+                    lab.look("k");
+                }
+                lab.compare("k", "RL.APPLY k r7 5");
+                lab.look("k");
+            }
+        }
+        assert!(lab.warm > 60, "{}", lab.warm);
+    }
+}
+
+#[test]
+fn an_id_that_somebody_wrote_twice_counts_twice() {
+    for held in [3, 20] {
+        let mut lab = Lab::new("0");
+        lab.fill("k", 0, held);
+        let mut copy = lab.members("k").swap_remove(1);
+        copy.quantity += 100;
+        lab.conn.int(["ZADD", "k", "-inf", &copy.text()]);
+        lab.look("k");
+        let id = copy.id.clone();
+        assert_eq!(lab.conn.int(format!("RL.RELEASE k {id}")), 1);
+        lab.look("k");
+        lab.check("k");
+        assert_eq!(lab.conn.int(format!("RL.RELEASE k {id}")), 1);
+        lab.look("k");
+        assert_eq!(lab.conn.int(format!("RL.RELEASE k {id}")), 0);
+    }
+}
+
+/// One change by hand, in words that `carry_out` takes, which mostly keeps the number of elements.
+fn tampering(lab: &mut Lab, random: &mut Random) -> Vec<Vec<String>> {
+    let members = if lab.live("k").is_empty() { vec![] } else { lab.texts("k") };
+    let Some(one) = members.get(random.below(members.len().max(1) as i64) as usize).cloned() else {
+        return vec![words("RENAME b k")];
+    };
+    let mut copy = Member::read(&one);
+    if !random.one_in(4) {
+        copy.id = lab.new_id();
+    }
+    copy.quantity = 1 + random.below(9);
+    copy.lease_ms = 1_000 + random.below(50_000);
+    copy.end_us = lab.now_us() + random.below(copy.lease_ms * 1_500) - copy.lease_ms * 250;
+    let copy = copy.text();
+    let id = Member::read(&one).id;
+    let (new_id, rank) = (lab.new_id(), random.below(members.len() as i64));
+    let window = lab.window;
+    let lines = [
+        format!("ZREM k {one};ZADD k -inf {copy}"),
+        format!("ZADD k -inf {copy};ZPOPMIN k"),
+        format!("ZREMRANGEBYRANK k {rank} {rank};ZADD k -inf {copy}"),
+        "ZREMRANGEBYRANK k 0 3".to_owned(),
+        format!("ZADD k -inf {copy}"),
+        format!("ZINCRBY k -3 {one}"),
+        "COPY k b REPLACE".to_owned(),
+        format!("COPY k b REPLACE;ZREM k {one};ZADD k -inf {copy}"),
+        "COPY b k REPLACE".to_owned(),
+        "RENAME b k;COPY k b".to_owned(),
+        "RENAME k c;RENAME b k;RENAME c b".to_owned(),
+        "ZUNIONSTORE k 1 b".to_owned(),
+        "ZRANGESTORE k b 0 -1".to_owned(),
+        format!("MOVE k 5;SELECT 5;ZREM k {one};ZADD k -inf {copy};MOVE k 0;SELECT 0"),
+        format!("SWAPDB 0 5;SELECT 5;ZREM k {one};ZADD k -inf {copy};SELECT 0;SWAPDB 0 5"),
+        format!("SWAPDB 0 5;RL.ACQUIRE k 1000 {window} 2 ID {new_id};SWAPDB 0 5"),
+        format!("RL.RELEASE k {id};RL.ACQUIRE k 100000 {window} 2 ID {new_id}"),
+        format!("RL.ACQUIRE k 100000 {window} 3 ID {new_id} LEASE 3s"),
+        format!("RL.RENEW k {id} LEASE 9s"),
+        format!("RL.RELEASE k {id} {new_id};RENAME k c;RL.ACQUIRE k 5 {window};RENAME c k"),
+        format!("RL.APPLY k {id} 4;ZADD k -inf {copy}"),
+        "RL.WINDOW k 10000 60 3".to_owned(),
+        "EXPIRE k 1000".to_owned(),
+        "PERSIST k".to_owned(),
+        "SET k x;RENAME b k;COPY k b".to_owned(),
+        "DEBUG RELOAD".to_owned(),
+    ];
+    let line = &lines[random.below(lines.len() as i64) as usize];
+    line.split(';').map(words).collect()
+}
+
+#[test]
+fn no_sequence_of_changes_by_hand_leaves_an_index_that_is_wrong() {
+    let seed = seed_from("RATELIMIT_TEST_SEED");
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    for window in ["0", "60", "0"] {
+        let mut lab = Lab::new(window);
+        let number = 8 + random.below(120) as u32;
+        lab.fill("k", 0, number);
+        lab.twin("k", "b");
+        lab.history = format!("seed {seed}, {number} reservations\n");
+        for _ in 0..60 {
+            let commands = tampering(&mut lab, &mut random);
+            // SELECT in a script and DEBUG in either would change nothing here.
+            let plain =
+                commands.iter().any(|command| ["SELECT", "DEBUG"].contains(&command[0].as_str()));
+            let how = if plain { "plain" } else { random.pick(&WAYS) };
+            lab.carry_out(how, &commands);
+            if random.one_in(3) {
+                let us = random.below(4_000_000) - 500_000;
+                lab.server.clock().advance_us(us);
+                lab.history += &format!("clock {us}\n");
+            }
+            lab.look("k");
+            if let Some(id) = lab.conn_ids("k").first() {
+                let id = id.clone();
+                let new_id = lab.new_id();
+                let write = match random.below(5) {
+                    0 => format!("RL.RELEASE k {id}"),
+                    1 => format!("RL.RENEW k {id}"),
+                    2 => format!("RL.APPLY k {id} 2"),
+                    3 => format!("RL.ACQUIRE k 100000 {window} 2 ID {id}"),
+                    _ => format!("RL.ACQUIRE k 100000 {window} 2 ID {new_id}"),
+                };
+                lab.history += &format!("{write}\n");
+                lab.compare("k", &write);
+                lab.look("k");
+            }
+            if lab.live("k").len() < 8 {
+                lab.conn.cmd("DEL k");
+                let from = lab.new_ids * 1_000;
+                lab.fill("k", from, number);
+                lab.new_id();
+                lab.twin("k", "b");
+            }
+        }
+        assert!(lab.warm > 50, "{}", lab.warm);
+    }
+}
+
+/// A seed from the environment, or a fixed one.
+fn seed_from(name: &str) -> u64 {
+    std::env::var(name).map_or(12, |seed| seed.parse().expect("a seed is a number"))
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn an_index_does_not_outlive_a_reload() {
+    // The second one replaces keys and empties no database.
+    for reload in ["DEBUG RELOAD NOSAVE", "DEBUG RELOAD NOSAVE NOFLUSH MERGE"] {
+        let mut lab = Lab::new("0");
+        lab.fill("k", 0, 30);
+        lab.conn.text("SAVE");
+        let first = lab.members("k").swap_remove(0);
+        // As many as before: no change by others, nor in number, tells that the file has another set.
+        lab.conn.int(format!("RL.RELEASE k {}", first.id));
+        lab.conn.acquire("RL.ACQUIRE k 1000000 0 77 ID other");
+        lab.look("k");
+        assert_eq!(lab.indexes(), 1);
+        lab.conn.text(reload);
+        lab.look("k");
+        let again = lab.conn.err(format!("RL.ACQUIRE k 1000000 0 ID {}", first.id));
+        assert!(again.starts_with("DUPLICATE "), "{again}");
+        assert_eq!(lab.conn.int("RL.RELEASE k other"), 0);
+        lab.check("k");
+    }
+}
+
+#[test]
+fn an_index_does_not_outlive_the_role_of_its_server() {
+    let mut lab = Lab::new("0");
+    lab.fill("k", 0, 30);
+    lab.look("k");
+    let other = Server::builder().clock_of(&lab.server).start();
+    let mut theirs = other.conn();
+    for n in 0..30 {
+        theirs.acquire(format!("RL.ACQUIRE k 1000000 0 5 ID t{n} LEASE 40s"));
+    }
+    lab.conn.text(format!("REPLICAOF 127.0.0.1 {}", other.port()));
+    wait_for_sync(&other, &lab.server);
+    lab.look("k");
+    assert_eq!(lab.held_sum("k"), 150);
+    // What the master decides comes as ZADD and ZREM.
+    theirs.pipeline([
+        "RL.RELEASE k t7",
+        "RL.ACQUIRE k 1000000 0 9 ID u7",
+        "RL.RENEW k t8 LEASE 50s",
+    ]);
+    wait_for_sync(&other, &lab.server);
+    lab.look("k");
+    lab.conn.text("REPLICAOF NO ONE");
+    lab.look("k");
+    assert_eq!(lab.conn.int("RL.RELEASE k u7 t7 r1"), 1);
+    lab.check("k");
+    // The old master becomes a replica of this one.
+    theirs.text(format!("REPLICAOF 127.0.0.1 {}", lab.server.port()));
+    wait_for_sync(&lab.server, &other);
+    lab.conn.pipeline(["RL.RELEASE k t1", "RL.ACQUIRE k 1000000 0 4 ID v1"]);
+    wait_for_sync(&lab.server, &other);
+    let looks = ["RL.HELD k", "RL.ACQUIRE_RO k 150 0 1 MS"];
+    assert_eq!(theirs.pipeline(looks), lab.conn.pipeline(looks));
+    theirs.text("REPLICAOF NO ONE");
+    assert_eq!(theirs.int("RL.RELEASE k v1 t1 t2"), 2);
+}
+
+#[test]
+fn an_index_does_not_outlive_its_module() {
+    let mut lab = Lab::new("0");
+    lab.fill("k", 0, 30);
+    lab.look("k");
+    let first = lab.members("k").swap_remove(0);
+    let text = first.text_of(&mut lab.conn, "k");
+    for _ in 0..3 {
+        eventually(PATIENCE, || lab.conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
+        let mut other = first.clone();
+        (other.id, other.quantity) = (lab.new_id(), 50);
+        lab.conn.int(["ZREM", "k", &text]);
+        lab.conn.int(["ZADD", "k", "-inf", &other.text()]);
+        lab.conn.text(["MODULE", "LOAD", &module_path()]);
+        lab.look("k");
+        assert_eq!(lab.indexes(), 1);
+        // The new module is told of changes too.
+        lab.conn.int(["ZREM", "k", &other.text()]);
+        lab.conn.int(["ZADD", "k", "-inf", &text]);
+        lab.check("k");
+    }
+}
+
+#[test]
+fn a_key_that_expires_under_an_index_begins_anew() {
+    let mut lab = Lab::new("0");
+    for step_ms in [15_000, 25_000, 39_000, 60_000] {
+        lab.fill("k", 0, 30);
+        lab.look("k");
+        lab.server.clock().advance_us(step_ms * 1_000);
+        lab.check("k");
+        lab.conn.int("PEXPIRE k 1");
+        lab.server.clock().advance_us(2_000);
+        for n in 0..30 {
+            lab.compare("k", &format!("RL.ACQUIRE k 1000 0 3 ID r{n} LEASE 9s"));
+        }
+        lab.check("k");
+        lab.conn.int("DEL k");
+    }
+}
+
+#[test]
+fn the_memory_of_indexes_goes_with_their_keys() {
+    let (server, conn) = Server::held();
+    let mut lab = Lab::of(server, conn, "0");
+    assert_eq!((lab.indexes(), lab.figure("ratelimit_index_bytes")), (0, 0));
+    let all: Vec<_> = (0..400).map(|n| format!("r{n}")).collect();
+    let release = format!("RL.RELEASE k {}", all.join(" "));
+    let ends = [
+        "DEL k",
+        "UNLINK k",
+        "RENAME k z",
+        "PEXPIRE k 0",
+        "FLUSHALL",
+        "SWAPDB 0 1",
+        "MOVE k 2",
+        &release,
+    ];
+    for end in ends {
+        lab.conn.text("FLUSHALL");
+        lab.fill("k", 0, 400);
+        lab.conn.acquire("RL.ACQUIRE_RO k 1 0");
+        assert_eq!(lab.indexes(), 1, "{end}");
+        let bytes = lab.figure("ratelimit_index_bytes");
+        assert!((400 * 60..400 * 400).contains(&bytes), "{bytes}");
+        lab.conn.cmd(end);
+        assert_eq!((lab.indexes(), lab.figure("ratelimit_index_bytes")), (0, 0), "{end}");
+    }
+    lab.conn.text("FLUSHALL");
+    lab.fill("k", 0, 400);
+    lab.server.clock().advance_us(100_000_000);
+    eventually(PATIENCE, || lab.indexes() == 0 && lab.figure("ratelimit_index_bytes") == 0);
+}
+
+#[test]
+fn an_index_counts_what_it_allocates() {
+    let (server, mut conn) = Server::builder().config("slowlog-log-slower-than -1").held();
+    let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
+    let acquire =
+        |n: i64, period: i64| format!("RL.ACQUIRE k 1000000 {period}ms 1 ID r{n} LEASE 1h");
+    for n in 0..500 {
+        conn.acquire(acquire(n, 60_000));
+    }
+    // An id comes and another one goes, under a limit that never was before.
+    let mut turn = |from: i64, to: i64| {
+        for n in from..to {
+            conn.pipeline([acquire(n, 60_000 + n), format!("RL.RELEASE k r{}", n - 500)]);
+        }
+    };
+    turn(500, 1_500);
+    let before = used();
+    turn(1_500, 6_500);
+    let grown = used() - before;
+    assert!(grown < 100_000, "{grown} bytes for as many reservations as before");
+}
+
+/// Fills a key with reservations, in pieces, and returns all of their ids.
+fn crowd(conn: &mut Conn, key: &str, number: u32, lease: &str) {
+    let acquire = |n: u32| format!("RL.ACQUIRE {key} 1000000 0 1 LEASE {lease} ID r{n}");
+    for from in (0..number).step_by(1_000) {
+        for reply in conn.pipeline((from..number.min(from + 1_000)).map(acquire)) {
+            assert_eq!(acquired(&reply).limited(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_went_back_is_healed_in_pieces_however_many_hold() {
+    const HELD: u32 = 20_000;
+    const LIMIT: i64 = HELD as i64 + 5;
+    let (server, mut conn) = Server::held();
+    crowd(&mut conn, "k", HELD, "20s");
+    let replica = Server::replica_of(&server, true);
+    server.clock().advance_us(-3_600_000_000);
+    // Each lease ends at most its own length from now.
+    let call = format!("RL.ACQUIRE k {LIMIT} 0 6 MS");
+    let healed = |conn: &mut Conn| {
+        let end_us = server.clock().now_us() + 20_000_000;
+        let members = flat(&conn.cmd("ZRANGE k 0 -1"));
+        members.iter().filter(|text| Member::read(text).end_us <= end_us).count()
+    };
+    assert_eq!(conn.acquire(&call).numbers, [2, LIMIT, 5, 20_000, 20_000]);
+    let piece = healed(&mut conn);
+    assert!((1..=1_024).contains(&piece), "{piece} in one call");
+    let mut times: Vec<_> = (0..80)
+        .map(|_| {
+            let begin = server.cpu_time();
+            assert_eq!(conn.acquire(&call).numbers, [2, LIMIT, 5, 20_000, 20_000]);
+            server.cpu_time() - begin
+        })
+        .collect();
+    times.sort();
+    println!("calls that heal: {times:?}");
+    assert_eq!(healed(&mut conn), HELD as usize);
+    assert_eq!(conn.int("ZCARD k"), HELD as i64);
+    wait_for_sync(&server, &replica);
+    let look = format!("RL.ACQUIRE_RO k {LIMIT} 0 6 MS");
+    assert_eq!(replica.conn().acquire(&look).numbers, [2, LIMIT, 5, 20_000, 20_000]);
+    server.clock().advance_us(19_999_000);
+    assert_eq!(conn.acquire(&look).numbers, [2, LIMIT, 5, 1, 1]);
+    server.clock().advance_us(1_000);
+    assert_eq!(conn.acquire(&look).numbers, [0, LIMIT, LIMIT, -1, 0]);
+}
+
+/// The TTL must reach to the end of the lease that is made, however many others are written anew at the same time.
+#[test]
+fn a_lease_that_is_made_after_a_clock_went_back_keeps_its_key() {
+    for others in [3, 9, 40] {
+        let (server, mut conn) = Server::held();
+        for n in 0..others {
+            conn.acquire(format!("RL.ACQUIRE k 100 60 1 ID r{n} LEASE 1000"));
+        }
+        server.clock().advance_ms(-3_600_000);
+        conn.acquire("RL.ACQUIRE k 100 60 1 ID new LEASE 60000");
+        let ttl_ms = conn.int("PTTL k");
+        assert!((60_000..=61_000).contains(&ttl_ms), "{ttl_ms} beside {others}");
+        assert_eq!(conn.int("RL.RENEW k new LEASE 90000"), 1);
+        let ttl_ms = conn.int("PTTL k");
+        assert!((90_000..=91_000).contains(&ttl_ms), "{ttl_ms} beside {others}");
+    }
+}
+
+#[test]
+fn leases_that_lapse_together_are_dropped_in_pieces() {
+    const HELD: u32 = 20_000;
+    let (server, mut conn) = Server::held();
+    crowd(&mut conn, "k", HELD, "20s");
+    conn.acquire("RL.ACQUIRE k 1000000 0 1 LEASE 1h ID last");
+    server.clock().advance_us(20_000_000);
+    let before = conn.int("ZCARD k");
+    let mut worst = Duration::ZERO;
+    for n in 0..50 {
+        let begin = Instant::now();
+        let answer = conn.acquire(format!("RL.ACQUIRE k 100 0 1 LEASE 1h ID n{n}"));
+        worst = worst.max(begin.elapsed());
+        assert_eq!(answer.numbers, [0, 100, 98 - n, -1, 3_600]);
+    }
+    println!("the longest call that drops what has lapsed: {worst:?}");
+    let dropped = before + 50 - conn.int("ZCARD k");
+    assert!((50 * 8..=50 * 64).contains(&dropped), "{dropped}");
+    // An id that lapsed and still lies there is free, once.
+    assert_eq!(conn.int("RL.RELEASE k r19999"), 0);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 100 0 1 ID r19999").limited(), 0);
+    assert_eq!(conn.err("RL.ACQUIRE k 100 0 1 ID r19999")[..9], *"DUPLICATE");
+    assert_eq!(conn.held("k").len(), 52);
+}
+
+#[test]
+fn seventy_thousand_that_hold_are_tampered_with() {
+    let (server, conn) = Server::builder().module_args(["max-reservations", "100000"]).held();
+    let mut lab = Lab::of(server, conn, "0");
+    crowd(&mut lab.conn, "k", 70_000, "60s");
+    let changes =
+        ["ZPOPMIN k 3", "ZREM k FIRST", "ZADD k -inf OTHER", "COPY k b;ZREM k FIRST;RENAME b k"];
+    for change in changes {
+        let begin = Instant::now();
+        lab.conn.acquire("RL.ACQUIRE_RO k 1000000 0");
+        let first = flat(&lab.conn.cmd("ZRANGE k 5 5")).remove(0);
+        let mut other = Member::read(&first);
+        (other.id, other.quantity) = (lab.new_id(), 40);
+        let line = change.replace("FIRST", &first).replace("OTHER", &other.text());
+        let commands: Vec<_> = line.split(';').map(words).collect();
+        lab.carry_out("MULTI", &commands);
+        let ids = lab.conn.int("ZCARD k");
+        let added = if change.contains("OTHER") { 39 } else { 0 };
+        let extra = if lab.history.contains(":40:") { 39 } else { 0 };
+        assert!(added <= extra);
+        let answer = lab.conn.acquire("RL.ACQUIRE_RO k 1000000 0 1 MS");
+        assert_eq!(answer.numbers[2], 1_000_000 - ids - extra, "{line}");
+        println!("{change}: {:?}", begin.elapsed());
+    }
+    let bytes = lab.figure("ratelimit_index_bytes");
+    assert!((4_000_000..30_000_000).contains(&bytes), "{bytes}");
+    lab.conn.int("UNLINK k");
+    assert_eq!(lab.figure("ratelimit_index_bytes"), 0);
+}
+
+#[test]
+fn a_slot_that_goes_and_comes_back_is_read_anew() {
+    let cluster = Cluster::of(3, 0);
+    let mut at = cluster.master_of("k");
+    let mut to = (at + 1) % 3;
+    let slot = cluster.node(at).conn().int("CLUSTER KEYSLOT k");
+    let mut conn = cluster.node(at).conn();
+    let mut expected = 0;
+    for n in 0..20 {
+        let quantity = 1 + n % 3;
+        conn.acquire(format!("RL.ACQUIRE k 1000000 0 {quantity} LEASE 1h ID r{n}"));
+        expected += quantity;
+    }
+    for round in 0..4 {
+        let (mut from, mut into) = (cluster.node(at).conn(), cluster.node(to).conn());
+        from.acquire("RL.ACQUIRE_RO k 1000000 0");
+        assert_eq!(from.int("RL.RENEW k r1"), 1);
+        into.text(format!("CLUSTER SETSLOT {slot} IMPORTING {}", cluster.id(at)));
+        from.text(format!("CLUSTER SETSLOT {slot} MIGRATING {}", cluster.id(to)));
+        from.text(format!("MIGRATE 127.0.0.1 {} k 0 10000", cluster.node(to).port()));
+        for node in [&mut into, &mut from] {
+            node.text(format!("CLUSTER SETSLOT {slot} NODE {}", cluster.id(to)));
+        }
+        let info = from.text("INFO ratelimit");
+        assert!(info.contains("ratelimit_indexes:0\r"), "the key is gone: {info}");
+        // As many as before, but others.
+        assert_eq!(into.int("ZCARD k"), 20);
+        assert_eq!(into.int(format!("RL.RELEASE k r{}", round + 4)), 1);
+        into.acquire(format!("RL.ACQUIRE k 1000000 0 10 LEASE 1h ID new{round}"));
+        expected += 10 - (1 + (round + 4) % 3);
+        let answer = into.acquire(format!("RL.ACQUIRE_RO k {expected} 0"));
+        assert_eq!((answer.limited(), answer.numbers[2]), (2, 0));
+        assert_eq!(into.acquire(format!("RL.ACQUIRE_RO k {} 0", expected + 1)).limited(), 0);
+        assert_eq!(into.held("k").iter().map(|one| one.quantity).sum::<i64>(), expected);
+        (at, to) = (to, at);
+    }
+}
+
+#[test]
+fn a_replica_takes_an_expired_key_for_gone_before_its_master_deletes_it() {
+    let (server, mut conn) = Server::held();
+    conn.text("DEBUG SET-ACTIVE-EXPIRE 0");
+    crowd(&mut conn, "k", 20, "1h");
+    conn.int("PEXPIRE k 1000");
+    let replica = Server::replica_of(&server, true);
+    let mut reader = replica.conn();
+    let look = "RL.ACQUIRE_RO k 20 0";
+    for _ in 0..2 {
+        assert_eq!(reader.acquire(look).numbers, [2, 20, 0, 3_600, 3_600]);
+    }
+    server.clock().advance_us(1_500_000);
+    assert_eq!(reader.acquire(look).numbers, [0, 20, 20, -1, 0]);
+    assert_eq!(reader.held("k"), []);
+    // The master finds it out when it is asked.
+    assert_eq!(conn.acquire("RL.ACQUIRE k 20 0 ID r1").numbers[..3], [0, 20, 19]);
+    wait_for_sync(&server, &replica);
+    assert_eq!(reader.acquire(look).numbers[..3], [0, 20, 19]);
+}
+
+#[test]
+fn a_denied_call_drops_leases_where_many_have_lapsed() {
+    let (server, mut conn) = Server::held();
+    crowd(&mut conn, "k", 200, "10ms");
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1000000 0 900000 LEASE 1h ID long").limited(), 0);
+    server.clock().advance_us(20_000);
+    let mut left = 201;
+    for dropped in [64, 64, 64, 0, 0] {
+        assert_eq!(conn.acquire("RL.ACQUIRE k 1000000 0 900000").limited(), 2);
+        left -= dropped;
+        assert_eq!(conn.int("ZCARD k"), left);
+    }
+}
+
+/// A number in INFO ratelimit.
+fn figure(server: &Server, name: &str) -> i64 {
+    server.info(name).unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_index_of_a_key_that_became_another_type_is_forgotten() {
+    let (server, mut conn) = Server::held();
+    crowd(&mut conn, "k", 20, "1h");
+    assert_eq!(figure(&server, "ratelimit_indexes"), 1);
+    // The server does not tell of this change.
+    assert_eq!(conn.text("SET k x"), "OK");
+    for call in ["RL.ACQUIRE k 20 0", "RL.HELD k"] {
+        assert!(conn.err(call).starts_with("WRONGTYPE "));
+    }
+    assert_eq!(figure(&server, "ratelimit_indexes"), 0);
+    assert_eq!(figure(&server, "ratelimit_index_bytes"), 0);
+}
+
+#[test]
+fn the_bytes_of_indexes_have_the_names_of_their_keys() {
+    let (server, mut conn) = Server::held();
+    crowd(&mut conn, "k", 20, "1h");
+    let short = figure(&server, "ratelimit_index_bytes");
+    let name = "n".repeat(100_000);
+    crowd(&mut conn, &name, 20, "1h");
+    let both = figure(&server, "ratelimit_index_bytes");
+    assert!(both - 2 * short >= 99_999, "{short} {both}");
+    assert_eq!(conn.int(format!("DEL {name}")), 1);
+    assert_eq!(figure(&server, "ratelimit_index_bytes"), short);
+}

@@ -1,0 +1,104 @@
+//! RL.INFO: what lies under a key.
+
+use std::time::Duration;
+use support::*;
+
+/// The fields of a reply, as `name=value` in their order.
+fn info(conn: &mut Conn, key: &str) -> String {
+    let fields = flat(&conn.cmd(["RL.INFO", key]));
+    fields.chunks(2).map(|pair| pair.join("=")).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_missing_key_has_nothing_to_tell() {
+    let (server, mut conn) = Server::held();
+    assert_eq!(info(&mut conn, "none"), "");
+    assert_eq!(conn.cmd("RL.INFO none"), Value::Array(vec![]));
+    if !server.version().lacks("maps in replies of modules", (7, 0)) {
+        assert_eq!(server.conn_resp3().cmd("RL.INFO none"), Value::Map(vec![]));
+    }
+}
+
+#[test]
+fn a_bucket_tells_when_it_is_full_and_its_debt() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.THROTTLE b 4 1 1s 2");
+    assert_eq!(info(&mut conn, "b"), "kind=bucket full_in=2000 debt=0 ban=0 waiting=0 ttl=2900");
+    conn.cmd("RL.THROTTLE b 4 1 1s 5 FORCE");
+    server.clock().advance_ms(500);
+    // What is owed does not shrink between two writes.
+    assert_eq!(info(&mut conn, "b"), "kind=bucket full_in=6500 debt=2000 ban=0 waiting=0 ttl=7400");
+    server.clock().advance_ms(7_399);
+    assert_eq!(info(&mut conn, "b"), "kind=bucket full_in=0 debt=2000 ban=0 waiting=0 ttl=1");
+}
+
+#[test]
+fn a_window_tells_what_is_counted_and_held() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.WINDOW w 5 60 3");
+    server.clock().advance_ms(1_500);
+    conn.cmd("RL.WINDOW w 5 60 2");
+    // A denied call of the same microsecond would share the entry, and no longer be told apart.
+    server.clock().advance_ms(100);
+    conn.cmd("RL.WINDOW w 5 60 2 COUNTDENIED");
+    server.clock().advance_ms(1_000);
+    assert_eq!(
+        info(&mut conn, "w"),
+        "kind=window events=7 denied=2 entries=3 oldest=2600 newest=1000 held=0 reservations=0 \
+         ban=0 waiting=0 ttl=61300"
+    );
+    conn.cmd("RL.ACQUIRE s 9 0 4 LEASE 5000");
+    conn.cmd("RL.ACQUIRE s 9 0 1 LEASE 1000");
+    server.clock().advance_ms(1_000);
+    // What has lapsed is not held any more.
+    assert_eq!(
+        info(&mut conn, "s"),
+        "kind=window events=0 denied=0 entries=0 oldest=-1 newest=-1 held=4 reservations=1 ban=0 \
+         waiting=0 ttl=4900"
+    );
+}
+
+#[test]
+fn those_who_wait_are_counted() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0");
+    let mut waiters = [server.conn(), server.conn()];
+    waiters.iter_mut().for_each(|one| one.send("RL.ACQUIRE k 1 0 1 BLOCK 0"));
+    eventually(Duration::from_secs(10), || info(&mut conn, "k").contains(" waiting=2 "));
+}
+
+#[test]
+fn a_foreign_value_is_an_error() {
+    let (_server, mut conn) = Server::held();
+    for (write, error) in [
+        ("SET k 7", "ERR the key holds a string that RL.THROTTLE did not write"),
+        ("ZADD k 5 member", "ERR the key's sorted set has an entry"),
+        ("ZADD k -5 member", "ERR the key's sorted set has an entry"),
+        ("ZADD k -inf member", "ERR the key's sorted set has an entry"),
+        ("RPUSH k x", "WRONGTYPE the key holds neither a string nor a sorted set"),
+    ] {
+        conn.cmd("DEL k");
+        conn.cmd(write);
+        let before = conn.cmd("DUMP k");
+        assert!(conn.err("RL.INFO k").starts_with(error), "{write}: {}", conn.err("RL.INFO k"));
+        assert_eq!(conn.cmd("DUMP k"), before);
+    }
+    for call in ["RL.INFO", "RL.INFO k x"] {
+        assert!(conn.err(call).starts_with("ERR wrong number of arguments"), "{call}");
+    }
+}
+
+#[test]
+fn it_changes_nothing_and_a_reader_may_call_it() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.WINDOW k 5 60");
+    let state = |conn: &mut Conn| (conn.cmd("DUMP k"), conn.cmd("PTTL k"));
+    let before = state(&mut conn);
+    conn.cmd("RL.INFO k");
+    assert_eq!(state(&mut conn), before);
+    conn.cmd("ACL SETUSER reader on nopass %R~k +rl.info");
+    conn.cmd("AUTH reader x");
+    assert!(conn.cmd("RL.INFO k") != Value::Nil);
+    assert!(conn.err("RL.INFO other").starts_with("NOPERM "));
+}

@@ -1,0 +1,173 @@
+//! LEAVE: some is kept in reserve for others.
+
+use support::*;
+
+#[test]
+fn a_call_is_allowed_only_if_so_much_would_remain() {
+    let (server, mut conn) = Server::held();
+    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 4 LEAVE 6 MS"), [0, 10, 6, -1, 4_000]);
+    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 1 LEAVE 6 MS"), [1, 10, 6, 1_000, 4_000]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO t 9 1 1 1 LEAVE 6 MS"), [1, 10, 6, 1_000, 4_000]);
+    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 1 LEAVE 5 MS"), [0, 10, 5, -1, 5_000]);
+    server.clock().advance_ms(1_999);
+    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 1 LEAVE 6 MS")[..4], [1, 10, 6, 1]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 1 LEAVE 6 MS")[..4], [0, 10, 6, -1]);
+
+    assert_eq!(conn.ints("RL.WINDOW w 5 60 3 LEAVE 2 MS"), [0, 5, 2, -1, 60_000]);
+    assert_eq!(conn.ints("RL.WINDOW w 5 60 1 LEAVE 2 MS"), [1, 5, 2, 60_000, 60_000]);
+    assert_eq!(conn.ints("RL.WINDOW_RO w 5 60 1 LEAVE 2 MS"), [1, 5, 2, 60_000, 60_000]);
+    assert_eq!(conn.ints("RL.WINDOW w 5 60 1 LEAVE 0")[0], 0);
+}
+
+#[test]
+fn more_than_the_limit_with_what_is_left_can_never_be_had() {
+    let (_server, mut conn) = Server::held();
+    for (call, limit) in [
+        ("RL.THROTTLE k 9 1 1 5 LEAVE 6", 10),
+        ("RL.THROTTLE k 9 1 1 1 LEAVE 9223372036854775807", 10),
+        ("RL.WINDOW k 5 60 3 LEAVE 3", 5),
+        ("RL.WINDOW k 5 60 1 LEAVE 9223372036854775807 COUNTDENIED", 5),
+        ("RL.WINDOW k 5 60 1 LEAVE 5 ATMOST", 5),
+    ] {
+        assert_eq!(conn.ints(call)[..4], [1, limit, limit, -1], "{call}");
+    }
+    let told = conn.acquire("RL.ACQUIRE k 5 60 3 LEAVE 3");
+    assert_eq!((told.numbers, told.id), ([1, 5, 5, -1, 0], None));
+    // A semaphore says 1 to more than its limit, LEAVE included.
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 0 3 LEAVE 3").limited(), 1);
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn atmost_takes_no_more_than_leaves_so_much() {
+    let (_server, mut conn) = Server::held();
+    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 99 ATMOST LEAVE 7 MS"), [0, 10, 7, -1, 3_000, 3]);
+    assert_eq!(conn.ints("RL.THROTTLE t 9 1 1 99 ATMOST LEAVE 7 MS"), [1, 10, 7, 1_000, 3_000, 0]);
+    assert_eq!(conn.ints("RL.WINDOW w 5 60 9 ATMOST LEAVE 1 MS"), [0, 5, 1, -1, 60_000, 4]);
+    assert_eq!(conn.ints("RL.WINDOW w 5 60 9 ATMOST LEAVE 1 MS"), [1, 5, 1, 60_000, 60_000, 0]);
+}
+
+#[test]
+fn a_reservation_leaves_so_much_and_says_who_is_in_the_way() {
+    let (_server, mut conn) = Server::held();
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 3 LEAVE 2 ID x").numbers[..3], [0, 5, 2]);
+    // Only the reservation is in the way.
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 1 LEAVE 2").limited(), 2);
+    assert_eq!(conn.acquire("RL.ACQUIRE_RO k 5 60 1 LEAVE 2").limited(), 2);
+    assert_eq!(conn.int("RL.APPLY k x"), 1);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 1 LEAVE 2").limited(), 1);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 1 LEAVE 1").limited(), 0);
+}
+
+#[test]
+fn what_only_leave_denies_is_not_counted_by_countdenied() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.WINDOW k 5 60 2");
+    let before = conn.cmd("DUMP k");
+    assert_eq!(conn.ints("RL.WINDOW k 5 60 2 LEAVE 2 COUNTDENIED")[..3], [1, 5, 3]);
+    assert_eq!(conn.cmd("DUMP k"), before);
+    // This is denied without LEAVE as well.
+    assert_eq!(conn.ints("RL.WINDOW k 5 60 4 LEAVE 1 COUNTDENIED")[..3], [1, 5, 0]);
+}
+
+#[test]
+fn leave_is_refused_beside_what_it_contradicts_and_out_of_range() {
+    let (_server, mut conn) = Server::held();
+    for call in ["RL.THROTTLE k 4 1 1 leave 4 MS", "RL.WINDOW k 4 60 1 MS LEAVE 3 ATMOST"] {
+        assert_eq!(conn.ints(call)[0], 0, "{call}");
+        conn.cmd("DEL k");
+    }
+    for options in ["LEAVE", "LEAVE -1", "LEAVE +1", "LEAVE x", "LEAVE 1.5", "LEAVE 1 LEAVE 1"] {
+        for call in [
+            "RL.THROTTLE k 4 1 1 1",
+            "RL.THROTTLE_RO k 4 1 1 1",
+            "RL.WINDOW k 4 60 1",
+            "RL.WINDOW_RO k 4 60 1",
+            "RL.ACQUIRE k 4 60 1",
+            "RL.ACQUIRE_RO k 4 60 1",
+        ] {
+            assert!(conn.err(format!("{call} {options}")).starts_with("ERR "), "{call} {options}");
+        }
+    }
+    for call in ["RL.THROTTLE k 4 1 1 -1 LEAVE 1", "RL.WINDOW k 4 60 -1 LEAVE 1"] {
+        assert!(conn.err(call).starts_with("ERR "), "{call}");
+    }
+    // The word after LEAVE is its value, whatever it says.
+    assert!(conn.err("RL.WINDOW k 4 60 1 LEAVE MS").starts_with("ERR "));
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+/// A call with LEAVE answers what a look at quantity + n does, and takes what the plain call takes.
+#[test]
+fn a_call_with_leave_is_decided_as_one_of_more_and_takes_as_one_of_its_own() {
+    let (server, mut conn) = Server::held();
+    let clock = server.clock();
+    // A failure names its seed; RATELIMIT_SEED tries that or another one alone.
+    let seeds = match std::env::var("RATELIMIT_SEED") {
+        Ok(seed) => vec![seed.parse().expect("a number")],
+        Err(_) => (1..=60).collect::<Vec<u64>>(),
+    };
+    for seed in seeds {
+        let mut random = Random::new(seed);
+        conn.cmd("FLUSHALL");
+        clock.set_us(START_US);
+        let (command, limit) = random.pick(&[
+            ("RL.THROTTLE", "9 3 7"),
+            ("RL.THROTTLE", "30 1 1"),
+            ("RL.WINDOW", "10 60"),
+            ("RL.WINDOW", "10 60 BUCKETS 4"),
+            ("RL.WINDOW", "10 1min FIXED"),
+        ]);
+        let (limit, options) = match limit.find(|c: char| c.is_ascii_uppercase()) {
+            Some(at) => limit.split_at(at),
+            None => (limit, ""),
+        };
+        for step in 0..150 {
+            clock.advance_us(random.below(6_000_000));
+            let (quantity, leave) = (1 + random.below(4), random.below(9));
+            let more = quantity + leave;
+            let look = conn.ints(format!("{command}_RO plain {limit} {more} MS {options}"));
+            let call = format!("{limit} {quantity} MS {options}");
+            let told = conn.ints(format!("{command} leaves {call} LEAVE {leave}"));
+            let context = format!("seed {seed}, step {step}: {command} {call} LEAVE {leave}");
+            assert_eq!((told[0], told[3]), (look[0], look[3]), "{context}");
+            // Denied calls may drop what is dead, so the other key gets one as well.
+            let taken = if look[0] == 0 { quantity } else { more };
+            let plain = conn.ints(format!("{command} plain {limit} {taken} MS {options}"));
+            assert_eq!(told, plain, "{context}");
+            assert_eq!(conn.cmd("DUMP leaves"), conn.cmd("DUMP plain"), "{context}");
+        }
+    }
+}
+
+#[test]
+fn a_line_is_in_the_order_of_leave_and_then_of_arrival() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 3 0 3 ID all LEASE 600000");
+    let wait = |leave: i64, id: &str| {
+        server
+            .wait_in_line(format!("RL.ACQUIRE k 3 0 1 LEAVE {leave} ID {id} LEASE 600000 BLOCK 0"))
+    };
+    let mut batch = [wait(2, "batch-1"), wait(2, "batch-2")];
+    let mut middle = wait(1, "middle");
+    let mut important = [wait(0, "first"), wait(0, "second")];
+    assert_eq!(conn.int("RL.RELEASE k all"), 1);
+    // Two of the three places go to those who leave none; then not enough remains for the others.
+    for (waiter, id) in important.iter_mut().zip(["first", "second"]) {
+        assert_eq!(acquired(&waiter.recv()).id(), id);
+    }
+    server.wait_until_waiting(3);
+    // One who leaves none is not barred by those behind him.
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 1 ID third LEASE 600000").limited(), 0);
+    assert_eq!(conn.int("RL.RELEASE k first second"), 2);
+    assert_eq!(acquired(&middle.recv()).id(), "middle");
+    server.wait_until_waiting(2);
+    assert_eq!(conn.int("RL.RELEASE k third middle"), 2);
+    assert_eq!(acquired(&batch[0].recv()).id(), "batch-1");
+    server.wait_until_waiting(1);
+    assert_eq!(conn.int("RL.RELEASE k batch-1"), 1);
+    assert_eq!(acquired(&batch[1].recv()).id(), "batch-2");
+    server.expect_nobody_waits();
+}

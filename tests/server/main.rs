@@ -1,0 +1,63 @@
+//! The tests on real servers, one crate so that there is one thing to link. A file is a module:
+//! `cargo test --test server window::` runs tests/server/window.rs.
+//!
+//! Tests of different files run at the same time. One that measures time, or that needs the machine for itself, is in
+//! tests/timing; one that runs a program of another language is in tests/programs.
+
+mod acl;
+mod ahead;
+mod all;
+mod anchors;
+mod anchors_zoneinfo;
+mod bans;
+mod blocking_exits;
+mod blocking_faults;
+mod blocking_order;
+mod blocking_refused;
+mod build;
+mod calendar;
+mod cl_throttle;
+mod cluster;
+mod config;
+mod countlapsed;
+mod dead_waiters;
+mod debts_model;
+mod denied_events;
+mod docs;
+mod errors;
+mod everywhere;
+mod extremes;
+mod first_hit;
+mod force;
+mod groups;
+mod harness;
+mod index;
+mod info;
+mod io_threads;
+mod leave;
+mod metrics;
+mod pictures;
+mod policies;
+mod previous_release;
+mod random;
+mod redis_cell;
+mod replica_load;
+mod reservations;
+mod reservations_durability;
+mod reservations_model;
+mod rewrite;
+mod scripts;
+mod semaphore;
+mod soak;
+mod soak_findings;
+mod throttle;
+mod throttle_durability;
+mod top;
+mod units;
+mod unload;
+mod window;
+mod window_arguments;
+mod window_bounds;
+mod window_durability;
+mod window_give_back;
+mod window_model;

@@ -1,0 +1,887 @@
+//! Policies: limits by name, SHADOW, policies-only, RL.POLICIES and its counters.
+
+use std::fs;
+
+use support::*;
+
+/// Whether there are settings of modules; without, there are load arguments alone.
+fn has_settings() -> bool {
+    !Version::under_test().lacks("CONFIG for modules", (7, 0))
+}
+
+/// A server with this table and a held clock. A load argument works on every server.
+#[track_caller]
+fn with(table: &str) -> (Server, Conn) {
+    Server::builder().module_args(["policies", table]).held()
+}
+
+#[track_caller]
+fn set(conn: &mut Conn, table: &str) {
+    assert_eq!(conn.text(["CONFIG", "SET", "ratelimit.policies", table]), "OK");
+}
+
+/// The table as CONFIG GET shows it.
+fn shown(conn: &mut Conn) -> String {
+    match conn.cmd("CONFIG GET ratelimit.policies") {
+        Value::Array(pair) if pair.len() == 2 => text(&pair[1]),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A row of RL.POLICIES.
+#[derive(Debug, PartialEq)]
+struct Row {
+    name: String,
+    definition: String,
+    /// allowed, denied, shadow_denied.
+    counts: Vec<i64>,
+}
+
+#[track_caller]
+fn rows(conn: &mut Conn) -> Vec<Row> {
+    let Value::Array(rows) = conn.cmd("RL.POLICIES") else { panic!("no array") };
+    let row = |row: &Value| match row {
+        Value::Array(parts) if parts.len() == 5 => Row {
+            name: text(&parts[0]),
+            definition: text(&parts[1]),
+            counts: ints(&Value::Array(parts[2..].to_vec())),
+        },
+        other => panic!("no row: {other:?}"),
+    };
+    rows.iter().map(row).collect()
+}
+
+/// The counts of one policy, which RL.POLICIES and INFO must show alike.
+#[track_caller]
+fn counts(server: &Server, name: &str) -> Vec<i64> {
+    let row = rows(&mut server.conn()).into_iter().find(|row| row.name == name);
+    let counts = row.unwrap_or_else(|| panic!("no policy {name}")).counts;
+    let [allowed, denied, shadow_denied] = counts[..] else { panic!("{counts:?}") };
+    assert_eq!(
+        server.info(&format!("ratelimit_policy_{name}")),
+        Some(format!("allowed={allowed},denied={denied},shadow_denied={shadow_denied}"))
+    );
+    counts
+}
+
+// ---- The table ----
+
+#[test]
+fn a_table_is_refused_as_a_whole_with_the_name_and_the_reason() {
+    let server = Server::start();
+    if !has_settings() {
+        return;
+    }
+    let mut conn = server.conn();
+    let good = "good THROTTLE 15 30 60";
+    set(&mut conn, good);
+    let long = "n".repeat(65);
+    for (part, why) in [
+        ("bad", "policy bad: a policy must be a name, THROTTLE or WINDOW, and a limit"),
+        ("bad ACQUIRE 5 60", "policy bad: a policy must be a name, THROTTLE or WINDOW"),
+        ("bad 5 60", "policy bad: a policy must be a name, THROTTLE or WINDOW"),
+        ("bad BUCKET 1 1 1", "policy bad: a policy must be a name, THROTTLE or WINDOW"),
+        ("bad THROTTLE", "policy bad: its limit must be max_burst, count and period"),
+        ("bad THROTTLE 15 30", "policy bad: its limit must be max_burst, count and period"),
+        ("bad WINDOW 5", "policy bad: its limit must be max_burst, count and period, or limit"),
+        ("bad THROTTLE -1 30 60", "policy bad: max_burst must be an integer from 0"),
+        ("bad THROTTLE 15 0 60", "policy bad: count must be an integer from 1"),
+        ("bad THROTTLE 15 30 0", "policy bad: period must be"),
+        ("bad THROTTLE 15 30 1mo", "policy bad: period must be"),
+        ("bad THROTTLE 15 30 1m", "policy bad: period has the unit m"),
+        ("bad THROTTLE 9223372036854775806 1 1", "policy bad: (max_burst + 1) * period / count"),
+        ("bad WINDOW x 60", "policy bad: limit must be an integer from 0"),
+        ("bad WINDOW +5 60", "policy bad: limit must be an integer from 0"),
+        ("bad WINDOW 5 60x", "policy bad: period must be"),
+        ("bad WINDOW 5 7d FIXED", "policy bad: FIXED must have a period"),
+        ("bad WINDOW 5 0 FIXED", "policy bad: BUCKETS and FIXED must not be used with period 0"),
+        ("bad WINDOW 5 1d FIXED TZ Mars/Olympus", "policy bad: TZ must be an IANA time zone"),
+        ("bad WINDOW 5 1d FIXED TZ", "policy bad: "),
+        ("bad WINDOW 5 1d TZ UTC", "policy bad: TZ must be used with FIXED"),
+        ("bad WINDOW 5 60 BUCKETS 0", "policy bad: BUCKETS must be an integer from 1 to 65536"),
+        ("bad WINDOW 5 1d BUCKETS 3 FIXED", "policy bad: BUCKETS and FIXED"),
+        ("bad WINDOW 5 60 SHADOW SHADOW", "policy bad: syntax error: SHADOW may be given once"),
+        ("bad WINDOW 5 60 MS", "policy bad: "),
+        ("bad WINDOW 5 60 LEAVE 1", "policy bad: "),
+        ("bad WINDOW 5 60 1", "policy bad: "),
+        ("bad THROTTLE 15 30 60 BUCKETS 3", "policy bad: "),
+        ("good WINDOW 5 60", "policy good: the name is given twice"),
+        ("@bad WINDOW 5 60", "policy @bad: a name must have 1 to 64 letters, digits"),
+        ("b@d WINDOW 5 60", "policy b@d: a name must have 1 to 64 letters"),
+        ("b/d WINDOW 5 60", "policy b/d: a name must have 1 to 64 letters"),
+        ("b:d WINDOW 5 60", "policy b:d: a name must have 1 to 64 letters"),
+        ("b\u{e4}d WINDOW 5 60", "policy b\\xc3\\xa4d: a name must have 1 to 64 letters"),
+        ("\"bad\" WINDOW 5 60", "policy \\\"bad\\\": a name must have 1 to 64 letters"),
+        (&format!("{long} WINDOW 5 60"), &format!("policy {long}: a name must have 1 to 64")),
+    ] {
+        for table in
+            [format!("{good} SHADOW; {part}; last WINDOW 1 1"), format!("{part};{good} SHADOW")]
+        {
+            let error = conn.err(["CONFIG", "SET", "ratelimit.policies", &table]);
+            assert!(error.contains(why), "{part}: {error}");
+            assert_eq!(shown(&mut conn), good, "{part}");
+            assert_eq!(rows(&mut conn).len(), 1, "{part}");
+        }
+    }
+    // A kind and options are words in any case, a name is not.
+    set(&mut conn, "a throttle 15 30 60 shadow; A Window 5 1D fixed tz asia/shanghai");
+    assert_eq!(rows(&mut conn).len(), 2);
+}
+
+#[test]
+fn a_thousand_policies_are_taken_and_one_more_is_refused() {
+    let table = |number: usize| {
+        let one = |number| format!("p{number:04} WINDOW {} 60", number + 1);
+        (0..number).map(one).collect::<Vec<_>>().join("; ")
+    };
+    let (server, mut conn) = with(&table(1_000));
+    let names: Vec<_> = rows(&mut conn).into_iter().map(|row| row.name).collect();
+    assert_eq!(names, (0..1_000).map(|number| format!("p{number:04}")).collect::<Vec<_>>());
+    assert_eq!(conn.ints("RL.WINDOW k @p0999 3 MS"), [0, 1_000, 997, -1, 60_000]);
+    assert_eq!(counts(&server, "p0999"), [1, 0, 0]);
+    if server.version().is_from(7, 0) {
+        let error = conn.err(["CONFIG", "SET", "ratelimit.policies", &table(1_001)]);
+        assert!(error.contains("at most 1000 policies"), "{error}");
+        assert_eq!(rows(&mut conn).len(), 1_000);
+        set(&mut conn, &table(1_000).replace(" 60", " 61"));
+        assert_eq!(rows(&mut conn)[999].definition, "WINDOW 1000 61");
+    }
+}
+
+#[test]
+fn empty_parts_are_skipped_and_an_empty_text_is_an_empty_table() {
+    for table in [
+        ";; a  WINDOW\t5   60 ;;\t; b THROTTLE 1 1 1 SHADOW ;",
+        "b THROTTLE 1 1 1 SHADOW;a WINDOW 5 60",
+    ] {
+        let (_server, mut conn) = with(table);
+        let row = |name: &str, definition: &str| Row {
+            name: name.into(),
+            definition: definition.into(),
+            counts: vec![0, 0, 0],
+        };
+        let both = [row("a", "WINDOW 5 60"), row("b", "THROTTLE 1 1 1 SHADOW")];
+        assert_eq!(rows(&mut conn), both, "{table}");
+    }
+    if !has_settings() {
+        return;
+    }
+    let (_server, mut conn) = with("a WINDOW 5 60");
+    for empty in ["", ";", " ; ;; "] {
+        set(&mut conn, "a WINDOW 5 60");
+        assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
+        set(&mut conn, empty);
+        assert_eq!(rows(&mut conn), []);
+        assert_eq!(shown(&mut conn), empty);
+        assert_eq!(conn.err("RL.WINDOW k @a 0"), "NOPOLICY no policy has the name a");
+    }
+}
+
+#[test]
+fn the_order_is_that_of_the_bytes_and_the_definition_is_as_it_was_written() {
+    let longest = "n".repeat(64);
+    let table = format!("{longest} WINDOW 1 1; b WINDOW 05s1 1; ");
+    // A limit is a number as Redis parses it.
+    let server = Server::builder().module(false).start();
+    let error = server.conn().err(format!("MODULE LOAD {} policies {table}", module_path()));
+    assert!(error.starts_with("ERR "));
+    let table = format!(
+        "{longest} WINDOW 1 1; b Window 5 60S; a.b throttle 0 1 1000MS; _ WINDOW 3 0 shadow; B WINDOW 1 1; 9 WINDOW 1 1; - WINDOW 1 1"
+    );
+    let (_server, mut conn) = with(&table);
+    let found: Vec<_> =
+        rows(&mut conn).into_iter().map(|row| format!("{} {}", row.name, row.definition)).collect();
+    assert_eq!(
+        found,
+        [
+            "- WINDOW 1 1".to_owned(),
+            "9 WINDOW 1 1".into(),
+            "B WINDOW 1 1".into(),
+            "_ WINDOW 3 0 shadow".into(),
+            "a.b throttle 0 1 1000MS".into(),
+            "b Window 5 60S".into(),
+            format!("{longest} WINDOW 1 1"),
+        ]
+    );
+    assert_eq!(conn.ints(format!("RL.WINDOW k @{longest}"))[1], 1);
+    // Before 7.0 the server says the name as the client wrote it.
+    let error = conn.err("RL.POLICIES x").to_lowercase();
+    assert_eq!(error, "err wrong number of arguments for 'rl.policies' command");
+}
+
+#[test]
+fn a_table_outlives_config_rewrite_and_a_restart() {
+    if !has_settings() {
+        return;
+    }
+    for table in [
+        "free THROTTLE 15 30 60; day WINDOW 1000 1d FIXED TZ Asia/Shanghai; burst WINDOW 5 1s SHADOW",
+        "a WINDOW 5 60;\tb WINDOW 1 1d FIXED TZ +08:00 ;;\n c.d_e-f THROTTLE 1 1 1\r\n",
+        "  a WINDOW 5 60  ",
+    ] {
+        let mut server = Server::start();
+        let mut conn = server.conn();
+        set(&mut conn, table);
+        let before = rows(&mut conn);
+        for _ in 0..2 {
+            assert_eq!(server.conn().text("CONFIG REWRITE"), "OK");
+            server.restart(Stop::NoSave);
+            assert_eq!(shown(&mut server.conn()), table);
+            assert_eq!(rows(&mut server.conn()), before);
+        }
+        // An empty table is kept as well as another one.
+        set(&mut server.conn(), "");
+        assert_eq!(server.conn().text("CONFIG REWRITE"), "OK");
+        server.restart(Stop::NoSave);
+        assert_eq!(rows(&mut server.conn()), []);
+    }
+}
+
+#[test]
+fn a_table_of_redis_conf_is_taken_and_replaced_by_config_rewrite() {
+    if !has_settings() {
+        return;
+    }
+    let table = "a WINDOW 5 60; b THROTTLE 1 1 1 SHADOW";
+    for line in [
+        format!("ratelimit.policies \"{table}\""),
+        format!("ratelimit.policies '{table}'"),
+        format!("ratelimit.policies {table}"),
+    ] {
+        let mut server = Server::builder().config(&line).start();
+        let mut conn = server.conn();
+        assert_eq!(shown(&mut conn), table, "{line}");
+        assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
+        set(&mut conn, "c WINDOW 7 60");
+        conn.cmd("CONFIG SET ratelimit.policies-only yes");
+        assert_eq!(conn.text("CONFIG REWRITE"), "OK");
+        server.restart(Stop::NoSave);
+        assert_eq!(shown(&mut server.conn()), "c WINDOW 7 60");
+        let error = server.conn().err("RL.WINDOW k 5 60");
+        assert_eq!(error, "NOPOLICY limits must be given as @policy");
+        assert_eq!(server.conn().ints("RL.WINDOW k @c 0")[1], 7);
+    }
+}
+
+#[test]
+fn as_a_load_argument_the_table_stands_last_with_or_without_quotes() {
+    let table = "a WINDOW 5 60; b THROTTLE 1 1 1 SHADOW";
+    for name in ["policies", "ratelimit.policies", "Policies"] {
+        for value in [table.to_owned(), format!("\"{table}\""), format!("'{table}'")] {
+            // A line of redis.conf.
+            let words = ["lease", "77", "policies-only", "yes", name, &value];
+            let mut server = Server::builder().module_args(words).start();
+            let mut conn = server.conn();
+            let names: Vec<_> = rows(&mut conn).into_iter().map(|row| row.name).collect();
+            assert_eq!(names, ["a", "b"], "{name} {value}");
+            assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
+            assert!(conn.err("RL.WINDOW k 5 60").starts_with("NOPOLICY "));
+            // The server writes the line anew, without the quotes.
+            assert_eq!(conn.text("CONFIG REWRITE"), "OK");
+            server.restart(Stop::NoSave);
+            assert_eq!(rows(&mut server.conn()).len(), 2, "{name} {value}");
+        }
+    }
+    // By MODULE LOAD and by the command line, as words or as one.
+    let server = Server::builder().module(false).start();
+    let mut conn = server.conn();
+    let path = module_path();
+    for words in
+        [vec!["policies", table], [&["policies"], &*table.split(' ').collect::<Vec<_>>()].concat()]
+    {
+        let load = [&["MODULE", "LOAD", &path, "allow-unload", "yes"], words.as_slice()].concat();
+        assert_eq!(conn.text(load), "OK");
+        assert_eq!(rows(&mut conn).len(), 2);
+        assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    }
+    assert_eq!(conn.text(format!("MODULE LOAD {}", module_path())), "OK");
+    assert_eq!(rows(&mut conn), []);
+}
+
+#[test]
+fn a_load_argument_that_is_no_table_is_refused_with_the_name_and_the_reason() {
+    let server = Server::builder().module(false).start();
+    let mut conn = server.conn();
+    for (table, why) in [
+        ("a WINDOW 5 60; b WINDOW x 60", "policy b: limit must be an integer from 0"),
+        ("a WINDOW 5 60; a WINDOW 5 60", "policy a: the name is given twice"),
+        ("a THROTTLE 5 60 lease 8", "policy a: period must be"),
+    ] {
+        let error = conn.err(format!("MODULE LOAD {} lease 7 policies {table}", module_path()));
+        assert!(error.starts_with("ERR "), "{table}: {error}");
+        let log = server.log();
+        let line = log.lines().rfind(|line| line.contains("redis-ratelimit: load argument"));
+        assert!(line.is_some_and(|line| line.contains(why)), "{table}: {line:?}");
+    }
+    let error = conn.err(format!("MODULE LOAD {} policies", module_path()));
+    assert!(error.starts_with("ERR "), "{error}");
+}
+
+#[test]
+fn a_bad_table_of_redis_conf_keeps_the_server_from_starting_and_says_why() {
+    if !has_settings() {
+        return;
+    }
+    let server = Server::builder().module(false).start();
+    let config = server.dir().join("bad.conf");
+    let lines = format!(
+        "port 0\nunixsocket bad.socket\nloadmodule {}\nratelimit.policies \"a WINDOW 5 60; b WINDOW x 60\"\n",
+        module_path()
+    );
+    fs::write(&config, lines).unwrap();
+    let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let output =
+        std::process::Command::new(binary).arg(&config).current_dir(server.dir()).output().unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("policy b: limit must be an integer from 0"), "{said}");
+}
+
+// ---- Names in calls ----
+
+const KINDS: &str =
+    "rate THROTTLE 9 1 1; win WINDOW 5 60; day WINDOW 3 1d FIXED TZ Asia/Shanghai; \
+                     four WINDOW 100 60 BUCKETS 4; sem WINDOW 2 0; Win WINDOW 6 60";
+
+#[test]
+fn a_name_stands_where_the_limit_stands() {
+    let (_server, mut conn) = with(KINDS);
+    for (call, numbers) in [
+        ("RL.THROTTLE r @rate 3 MS", "RL.THROTTLE r2 9 1 1 3 MS"),
+        ("RL.THROTTLE r @rate", "RL.THROTTLE r2 9 1 1"),
+        ("RL.THROTTLE r @rate -1 MS", "RL.THROTTLE r2 9 1 1 -1 MS"),
+        ("RL.THROTTLE r @rate 99 ATMOST LEAVE 2 MS", "RL.THROTTLE r2 9 1 1 99 ATMOST LEAVE 2 MS"),
+        ("RL.THROTTLE r @rate 4 AHEAD 1h MS", "RL.THROTTLE r2 9 1 1 4 AHEAD 1h MS"),
+        ("RL.THROTTLE r @rate 20 FORCE MS", "RL.THROTTLE r2 9 1 1 20 FORCE MS"),
+        ("RL.THROTTLE_RO r @rate 2 MS", "RL.THROTTLE_RO r2 9 1 1 2 MS"),
+        ("RL.WINDOW w @win 2 MS", "RL.WINDOW w2 5 60 2 MS"),
+        ("RL.WINDOW w @Win MS", "RL.WINDOW w2 6 60 MS"),
+        ("RL.WINDOW w @win 9 ATMOST MS", "RL.WINDOW w2 5 60 9 ATMOST MS"),
+        ("RL.WINDOW w @win 1 COUNTDENIED MS", "RL.WINDOW w2 5 60 1 COUNTDENIED MS"),
+        ("RL.WINDOW_RO w @win 1 MS", "RL.WINDOW_RO w2 5 60 1 MS"),
+        ("RL.WINDOW d @day MS", "RL.WINDOW d2 3 1d FIXED TZ Asia/Shanghai MS"),
+        ("RL.WINDOW_RO d @day MS", "RL.WINDOW_RO d2 3 1d FIXED TZ Asia/Shanghai MS"),
+        ("RL.WINDOW f @four 30 MS", "RL.WINDOW f2 100 60 30 BUCKETS 4 MS"),
+        ("RL.ACQUIRE d @day ID x MS", "RL.ACQUIRE d2 3 1d FIXED TZ Asia/Shanghai ID x MS"),
+        ("RL.ACQUIRE s @sem 2 LEASE 5s ID x MS", "RL.ACQUIRE s2 2 0 2 LEASE 5s ID x MS"),
+        ("RL.ACQUIRE s @sem ID y MS", "RL.ACQUIRE s2 2 0 1 ID y MS"),
+        ("RL.ACQUIRE_RO s @sem 1 MS", "RL.ACQUIRE_RO s2 2 0 1 MS"),
+        ("RL.APPLY d x 2", "RL.APPLY d2 x 2"),
+        ("RL.RELEASE s x", "RL.RELEASE s2 x"),
+        (
+            "RL.ALL 3 r w s THROTTLE @rate 1 WINDOW @Win 1 CHECK ACQUIRE @sem 1 ID z MS",
+            "RL.ALL 3 r2 w2 s2 THROTTLE 9 1 1 1 WINDOW 6 60 1 CHECK ACQUIRE 2 0 1 ID z MS",
+        ),
+        (
+            "RL.ALL_RO 2 r s THROTTLE @rate LEAVE 3 ACQUIRE @sem SHADOW MS",
+            "RL.ALL_RO 2 r2 s2 THROTTLE 9 1 1 LEAVE 3 ACQUIRE 2 0 SHADOW MS",
+        ),
+    ] {
+        assert_eq!(conn.cmd(call), conn.cmd(numbers), "{call}");
+        for key in ["r", "w", "d", "f", "s"] {
+            let twin = format!("{key}2");
+            let (one, other) = (conn.cmd(["DUMP", key]), conn.cmd(["DUMP", &twin]));
+            assert_eq!(one, other, "{call}");
+            assert_eq!(conn.int(["PTTL", key]), conn.int(["PTTL", &twin]), "{call}");
+        }
+        conn.cmd("PING");
+    }
+}
+
+#[test]
+fn a_policy_of_another_kind_is_refused_and_the_error_says_so() {
+    let (_server, mut conn) = with(KINDS);
+    let throttle =
+        "ERR the policy is of the kind WINDOW, and RL.THROTTLE takes those of the kind THROTTLE";
+    let window = "ERR the policy is of the kind THROTTLE, and RL.WINDOW and RL.ACQUIRE take those of the kind WINDOW";
+    let semaphore = "ERR the policy has period 0, a semaphore, which only RL.ACQUIRE takes";
+    let none = "NOPOLICY no policy has the name none";
+    for (call, error) in [
+        ("RL.THROTTLE k @win", throttle),
+        ("RL.THROTTLE_RO k @win", throttle),
+        ("RL.THROTTLE k @sem", throttle),
+        ("RL.ALL 1 k THROTTLE @day", throttle),
+        ("RL.WINDOW k @rate", window),
+        ("RL.WINDOW_RO k @rate", window),
+        ("RL.ACQUIRE k @rate", window),
+        ("RL.ACQUIRE_RO k @rate", window),
+        ("RL.ALL_RO 1 k ACQUIRE @rate", window),
+        ("RL.WINDOW k @sem", semaphore),
+        ("RL.WINDOW_RO k @sem", semaphore),
+        ("RL.ALL 1 k WINDOW @sem", semaphore),
+        ("RL.THROTTLE k @none", none),
+        ("RL.THROTTLE k @RATE", "NOPOLICY no policy has the name RATE"),
+        ("RL.THROTTLE k @", "NOPOLICY no policy has the name "),
+        ("RL.WINDOW k @rate2 1 NONSENSE", "NOPOLICY no policy has the name rate2"),
+        ("RL.ACQUIRE k @none", none),
+        ("RL.ACQUIRE_RO k @none", none),
+        ("RL.ALL 1 k THROTTLE @none", none),
+        ("RL.ALL_RO 1 k WINDOW @none", none),
+    ] {
+        assert_eq!(conn.err(call), error, "{call}");
+    }
+    assert_eq!(conn.int("DBSIZE"), 0);
+    assert!(rows(&mut conn).iter().all(|row| row.counts == [0, 0, 0]));
+}
+
+#[test]
+fn what_a_policy_says_must_not_be_said_beside_its_name() {
+    let (_server, mut conn) = with(KINDS);
+    for (call, word) in [
+        ("RL.WINDOW k @win BUCKETS 3", "BUCKETS"),
+        ("RL.WINDOW k @win 1 FIXED", "FIXED"),
+        ("RL.WINDOW k @day 1 FIXED TZ UTC", "FIXED"),
+        ("RL.WINDOW_RO k @win BUCKETS 3", "BUCKETS"),
+        ("RL.ACQUIRE k @day TZ UTC", "TZ"),
+        ("RL.ACQUIRE k @sem FIXED", "FIXED"),
+        ("RL.ALL 1 k WINDOW @win BUCKETS 3", "BUCKETS"),
+        ("RL.ALL 1 k ACQUIRE @day FIXED", "FIXED"),
+    ] {
+        let error = conn.err(call);
+        assert!(error.starts_with("ERR "), "{call}: {error}");
+        assert!(error.contains(word) || error.contains("TZ"), "{call}: {error}");
+    }
+    // The name stands only where the limit stands.
+    for call in [
+        "RL.THROTTLE k 9 @rate 1",
+        "RL.THROTTLE k @rate @rate",
+        "RL.WINDOW k 5 @win",
+        "RL.WINDOW k @win 1 @win",
+    ] {
+        assert!(conn.err(call).starts_with("ERR "), "{call}");
+    }
+    assert_eq!(conn.int("DBSIZE"), 0);
+    // A key, and the value of an option, may say anything.
+    assert_eq!(conn.ints("RL.WINDOW @win @win 1")[..3], [0, 5, 4]);
+    assert_eq!(conn.acquire("RL.ACQUIRE @none @sem ID @rate").id(), "@rate");
+    assert_eq!(
+        conn.cmd("RL.ALL 2 @rate WINDOW THROTTLE @rate WINDOW @win"),
+        conn.cmd("RL.ALL 2 @a @b THROTTLE @rate WINDOW @win")
+    );
+}
+
+#[test]
+fn with_policies_only_limits_in_numbers_are_refused_in_every_command() {
+    let builder = Server::builder().module_args([
+        "cl-throttle",
+        "yes",
+        "policies-only",
+        "yes",
+        "policies",
+        KINDS,
+    ]);
+    let (server, mut conn) = builder.held();
+    for call in [
+        "RL.THROTTLE k 9 1 1",
+        "RL.THROTTLE k 9 1 1 0",
+        "RL.THROTTLE k 9 1 1 -1",
+        "RL.THROTTLE k x y z",
+        "RL.THROTTLE_RO k 9 1 1",
+        "RL.WINDOW k 5 60",
+        "RL.WINDOW k 5 60 1 FORCE",
+        "RL.WINDOW_RO k 5 60",
+        "RL.ACQUIRE k 5 60",
+        "RL.ACQUIRE k 5 0",
+        "RL.ACQUIRE_RO k 5 0",
+        "RL.ALL 1 k THROTTLE 9 1 1",
+        "RL.ALL 2 k l WINDOW @win WINDOW 5 60",
+        "RL.ALL 1 k ACQUIRE 5 0 CHECK",
+        "RL.ALL 1 k WINDOW 5 60 SHADOW",
+        "RL.ALL_RO 1 k WINDOW 5 60",
+        "CL.THROTTLE k 9 1 1",
+        "CL.THROTTLE k 9 1 1 1",
+    ] {
+        assert_eq!(conn.err(call), "NOPOLICY limits must be given as @policy", "{call}");
+    }
+    assert_eq!(conn.int("DBSIZE"), 0);
+    assert_eq!(conn.ints("RL.THROTTLE r @rate")[0], 0);
+    assert_eq!(conn.ints("RL.WINDOW w @win")[0], 0);
+    assert_eq!(conn.acquire("RL.ACQUIRE s @sem ID x").limited(), 0);
+    // What names no limit is as ever.
+    assert_eq!(conn.int("RL.RENEW s x"), 1);
+    assert_eq!(conn.held_ids("s"), ["x"]);
+    assert_eq!(conn.int("RL.RELEASE s x"), 1);
+    if server.version().is_from(7, 0) {
+        // The table itself has limits in numbers.
+        set(&mut conn, "win WINDOW 8 60");
+        assert_eq!(conn.ints("RL.WINDOW w @win 0")[1], 8);
+        assert_eq!(conn.text("CONFIG SET ratelimit.policies-only no"), "OK");
+        assert_eq!(conn.ints("RL.WINDOW w 5 60 0")[1], 5);
+    }
+}
+
+// ---- SHADOW ----
+
+/// What a call under SHADOW answers where the same call without it is denied.
+fn waved_through(denied: &Value, sixth: Option<Value>) -> Value {
+    let Value::Array(parts) = denied else { panic!("no answer: {denied:?}") };
+    let mut parts = parts.clone();
+    parts[0] = Value::Int(0);
+    parts[3] = Value::Int(-1);
+    if let Some(sixth) = sixth {
+        parts[5] = sixth;
+    }
+    Value::Array(parts)
+}
+
+#[test]
+fn shadow_counts_exactly_what_its_twin_denies_and_leaves_the_same_state() {
+    let table = "rs THROTTLE 9 10 1 SHADOW; re THROTTLE 9 10 1; ws WINDOW 8 1s SHADOW; we WINDOW 8 1s; \
+                 fs WINDOW 20 1s FIXED SHADOW; fe WINDOW 20 1s FIXED; \
+                 bs WINDOW 30 2s BUCKETS 5 SHADOW; be WINDOW 30 2s BUCKETS 5; ss WINDOW 4 0 SHADOW; se WINDOW 4 0";
+    let (server, mut conn) = with(table);
+    for seed in 0..4 {
+        let mut random = Random::new(seed);
+        let mut history = format!("seed {seed}");
+        let mut denied_in_all = 0;
+        for step in 0..700 {
+            match random.below(20) {
+                0 => server.clock().advance_ms(-random.below(1_500)),
+                1..=9 => server.clock().advance_ms(random.below(400)),
+                _ => {}
+            }
+            let (command, policy) = random.pick(&[
+                ("RL.THROTTLE", "r"),
+                ("RL.THROTTLE", "r"),
+                ("RL.WINDOW", "w"),
+                ("RL.WINDOW", "f"),
+                ("RL.WINDOW", "b"),
+                ("RL.ACQUIRE", "w"),
+                ("RL.ACQUIRE", "f"),
+                ("RL.ACQUIRE", "s"),
+            ]);
+            let least = if command == "RL.ACQUIRE" { 0 } else { -3 };
+            let quantity = least + random.below(14);
+            let mut options = String::new();
+            let mut sixth = None;
+            if command == "RL.ACQUIRE" {
+                options = format!(" ID x{step} LEASE {}ms", 1 + random.below(3_000));
+                sixth = Some(Value::Nil);
+            } else if quantity > 0 {
+                match random.below(5) {
+                    0 => {
+                        options = " ATMOST".into();
+                        sixth = Some(Value::Int(quantity));
+                    }
+                    1 => options = " FORCE".into(),
+                    2 if command == "RL.THROTTLE" => {
+                        options = format!(" AHEAD {}ms", 1 + random.below(900));
+                        sixth = Some(Value::Int(0));
+                    }
+                    _ => {}
+                }
+            }
+            let alone = options.contains("FORCE") || options.contains("AHEAD");
+            if quantity > 0 && !alone && random.one_in(4) {
+                options += &format!(" LEAVE {}", random.below(4));
+            }
+            // Options that only the shadow is given, as they must do nothing there.
+            let mut ignored = String::new();
+            if !alone && random.one_in(3) {
+                ignored += " BLOCK 1h";
+            }
+            if command == "RL.WINDOW" && !alone && random.one_in(3) {
+                ignored += " COUNTDENIED";
+            }
+            let call = |suffix: &str, extra: &str| {
+                format!(
+                    "{command} {policy}{suffix} @{policy}{suffix} {quantity}{options}{extra} MS"
+                )
+            };
+            history += &format!("\n{} at {}", call("s", &ignored), server.clock().now_us());
+            let enforced = conn.cmd(call("e", ""));
+            let shadow = conn.cmd(call("s", &ignored));
+            let denied = !matches!(enforced, Value::ServerError(_)) && limited(&enforced) != 0;
+            let expected = match (denied, &enforced) {
+                (true, _) => waved_through(&enforced, sixth),
+                // ATMOST takes what there is, and says that all was had.
+                (false, Value::Array(_)) if options.contains("ATMOST") => {
+                    waved_through(&enforced, sixth)
+                }
+                (false, _) => enforced.clone(),
+            };
+            denied_in_all += i32::from(denied);
+            let last = || history.lines().rev().take(6).collect::<Vec<_>>().join("\n");
+            assert_eq!(shadow, expected, "enforced {enforced:?}\n{}", last());
+            let (of, twin) = (format!("{policy}s"), format!("{policy}e"));
+            assert_eq!(conn.cmd(["DUMP", &of]), conn.cmd(["DUMP", &twin]), "{}", last());
+            assert_eq!(conn.int(["PTTL", &of]), conn.int(["PTTL", &twin]), "{}", last());
+            if command == "RL.ACQUIRE" && random.one_in(3) {
+                let id = format!("x{}", random.below(step + 1));
+                for suffix in ["s", "e"] {
+                    conn.cmd(format!("RL.RELEASE {policy}{suffix} {id}"));
+                }
+            }
+        }
+        assert!(denied_in_all > 100, "{denied_in_all}");
+        for policy in ["r", "w", "f", "b", "s"] {
+            let shadow = counts(&server, &format!("{policy}s"));
+            let enforced = counts(&server, &format!("{policy}e"));
+            assert_eq!(shadow, [enforced[0], 0, enforced[1]], "{policy} {seed}");
+            assert!(enforced[0] > 10 && enforced[1] > 5, "{policy} {enforced:?}");
+        }
+        conn.cmd("FLUSHALL");
+    }
+    // Nobody waits, and nothing was denied but by the twins.
+    assert_eq!(server.waiting(), 0);
+}
+
+#[test]
+fn a_shadow_is_answered_as_allowed_with_the_state_as_it_stands() {
+    let table = "r THROTTLE 4 1 1 SHADOW; w WINDOW 3 60 SHADOW; s WINDOW 1 0 SHADOW";
+    let (server, mut conn) = with(table);
+    assert_eq!(conn.ints("RL.THROTTLE r @r 3 MS"), [0, 5, 2, -1, 3_000]);
+    let before = conn.cmd("DUMP r");
+    for (call, answer) in [
+        ("RL.THROTTLE r @r 3 MS", vec![0, 5, 2, -1, 3_000]),
+        ("RL.THROTTLE r @r 99 MS", vec![0, 5, 2, -1, 3_000]),
+        ("RL.THROTTLE r @r 3 BLOCK 1h MS", vec![0, 5, 2, -1, 3_000]),
+        ("RL.THROTTLE r @r 3 AHEAD 1ms MS", vec![0, 5, 2, -1, 3_000, 0]),
+        ("RL.THROTTLE r @r 3 ATMOST LEAVE 2 MS", vec![0, 5, 2, -1, 3_000, 3]),
+    ] {
+        assert_eq!(conn.ints(call), answer, "{call}");
+        assert_eq!(conn.cmd("DUMP r"), before, "{call}");
+    }
+    assert_eq!(counts(&server, "r"), [1, 0, 5]);
+    // ATMOST takes what there is, and says that all was had.
+    assert_eq!(conn.ints("RL.THROTTLE r @r 7 ATMOST MS"), [0, 5, 0, -1, 5_000, 7]);
+    // FORCE, a negative quantity and 0 work as ever; what only looks is not counted.
+    assert_eq!(conn.ints("RL.THROTTLE r @r 2 FORCE MS"), [0, 5, 0, -1, 7_000]);
+    assert_eq!(conn.ints("RL.THROTTLE r @r -3 MS"), [0, 5, 1, -1, 4_000]);
+    assert_eq!(conn.ints("RL.THROTTLE r @r 0 MS"), [0, 5, 1, -1, 4_000]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO r @r 3 MS"), [0, 5, 1, -1, 4_000]);
+    assert_eq!(counts(&server, "r"), [3, 0, 5]);
+
+    conn.cmd("RL.WINDOW w @w 3");
+    let before = conn.cmd("DUMP w");
+    assert_eq!(conn.ints("RL.WINDOW w @w 1 COUNTDENIED MS"), [0, 3, 0, -1, 60_000]);
+    assert_eq!(conn.ints("RL.WINDOW w @w 1 COUNTDENIED BLOCK 1h MS"), [0, 3, 0, -1, 60_000]);
+    assert_eq!(conn.ints("RL.WINDOW_RO w @w 1 MS"), [0, 3, 0, -1, 60_000]);
+    assert_eq!(conn.cmd("DUMP w"), before);
+    assert_eq!(counts(&server, "w"), [1, 0, 2]);
+
+    assert_eq!(conn.acquire("RL.ACQUIRE s @s 1 ID x MS").id(), "x");
+    let told = conn.acquire("RL.ACQUIRE s @s 1 ID y BLOCK 1h MS");
+    assert_eq!((told.numbers, told.id), ([0, 1, 0, -1, 20_000], None));
+    let told = conn.acquire("RL.ACQUIRE_RO s @s 1 MS");
+    assert_eq!((told.numbers, told.id), ([0, 1, 0, -1, 20_000], None));
+    assert_eq!(conn.held_ids("s"), ["x"]);
+    // An error stays an error.
+    assert!(conn.err("RL.ACQUIRE s @s 1 ID x").starts_with("DUPLICATE "));
+    conn.cmd("SET w x");
+    assert!(conn.err("RL.WINDOW w @w").starts_with("WRONGTYPE "));
+    assert_eq!(counts(&server, "s"), [1, 0, 1]);
+    // The command itself counts what its callers were told.
+    assert_eq!(server.figure("acquire_denied"), 0);
+    assert_eq!(server.figure("window_denied"), 0);
+}
+
+#[test]
+fn a_shadow_behind_a_line_is_answered_at_once_and_takes_nothing() {
+    let (server, mut conn) = with("s WINDOW 9 60 SHADOW; e WINDOW 9 60; r THROTTLE 9 1 1 SHADOW");
+    conn.cmd("RL.WINDOW w 5 60 5");
+    let waits = server.wait_in_line("RL.WINDOW w 5 60 BLOCK 0");
+    for call in ["RL.WINDOW w @s MS", "RL.WINDOW w @s 1 BLOCK 0 MS"] {
+        assert_eq!(conn.ints(call), [0, 9, 4, -1, 60_000], "{call}");
+    }
+    assert_eq!(conn.ints("RL.WINDOW w @s 3 ATMOST MS"), [0, 9, 4, -1, 60_000, 3]);
+    assert_eq!(conn.acquire("RL.ACQUIRE w @s MS").id, None);
+    assert_eq!(counts(&server, "s"), [0, 0, 4]);
+    assert_eq!(conn.ints("RL.WINDOW w @e MS")[0], 1);
+    assert_eq!(counts(&server, "e"), [0, 1, 0]);
+    conn.cmd("RL.THROTTLE t 0 1 60");
+    let others = server.wait_in_line("RL.THROTTLE t 0 1 60 BLOCK 0");
+    assert_eq!(conn.ints("RL.THROTTLE t @r 1 AHEAD 1h MS")[..4], [0, 10, 0, -1]);
+    assert_eq!(counts(&server, "r"), [0, 0, 1]);
+    drop((waits, others));
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn a_shadow_in_rl_all_is_as_the_word_shadow() {
+    let table = "new WINDOW 1 60 SHADOW; old WINDOW 2 60; off WINDOW 1 0 SHADOW";
+    let (server, mut conn) = with(table);
+    for clauses in ["WINDOW @new WINDOW @old", "WINDOW @new SHADOW WINDOW @old"] {
+        let call = format!("RL.ALL 2 a b {clauses} MS");
+        let numbers = "RL.ALL 2 c d WINDOW 1 60 SHADOW WINDOW 2 60 MS";
+        for _ in 0..3 {
+            assert_eq!(conn.cmd(&call), conn.cmd(numbers), "{clauses}");
+            assert_eq!(conn.cmd("DUMP a"), conn.cmd("DUMP c"));
+            assert_eq!(conn.cmd("DUMP b"), conn.cmd("DUMP d"));
+        }
+        conn.cmd("FLUSHALL");
+    }
+    // Of three calls the first is allowed by both, the second only by the shadow, and the third denied by both.
+    assert_eq!(counts(&server, "new"), [2, 0, 4]);
+    assert_eq!(counts(&server, "old"), [4, 2, 0]);
+    // CHECK does not deny either.
+    conn.cmd("RL.ACQUIRE ban 1 0");
+    let told = flat(&conn.cmd("RL.ALL 2 ban b ACQUIRE @off CHECK WINDOW @old MS"));
+    assert_eq!(told[0], "0");
+    assert_eq!(counts(&server, "off"), [0, 0, 1]);
+    assert_eq!(counts(&server, "old"), [5, 2, 0]);
+    // A clause that would be allowed in a denied call is counted nowhere.
+    conn.cmd("RL.WINDOW b @old");
+    assert_eq!(counts(&server, "old"), [6, 2, 0]);
+    let told = flat(&conn.cmd("RL.ALL 2 fresh b WINDOW @new WINDOW @old MS"));
+    assert_eq!(told[0], "1");
+    assert_eq!(counts(&server, "new"), [2, 0, 4]);
+    assert_eq!(counts(&server, "old"), [6, 3, 0]);
+}
+
+#[test]
+fn countdenied_counts_nothing_in_a_clause_of_a_shadow() {
+    let (_server, mut conn) = with("s WINDOW 5 60 SHADOW");
+    conn.cmd("RL.WINDOW full 1 60");
+    let call = "RL.ALL 2 a full WINDOW @s 1 COUNTDENIED WINDOW 1 60 MS";
+    for _ in 0..3 {
+        assert_eq!(flat(&conn.cmd(call))[0], "1");
+    }
+    assert_eq!(conn.int("EXISTS a"), 0);
+}
+
+// ---- Changes of the table ----
+
+#[test]
+fn who_waits_or_holds_keeps_its_numbers_over_a_config_set() {
+    if !has_settings() {
+        return;
+    }
+    let (server, mut conn) = with("sem WINDOW 1 0; w WINDOW 2 60");
+    assert_eq!(conn.acquire("RL.ACQUIRE s @sem 1 ID x LEASE 1h").id(), "x");
+    let mut waits = server.wait_in_line("RL.ACQUIRE s @sem 1 ID y BLOCK 0 MS");
+    conn.cmd("RL.WINDOW w @w 2");
+    let mut others = server.wait_in_line("RL.WINDOW w @w 2 BLOCK 0 MS");
+    set(&mut conn, "sem WINDOW 9 0; w WINDOW 50 60");
+    // It waits on, also where the new numbers would let it pass, until there is what it asked for.
+    conn.cmd("RL.RENEW s x");
+    conn.cmd("RL.WINDOW w @w 0");
+    assert!(waits.silent_for(std::time::Duration::from_millis(150)));
+    assert!(others.silent_for(std::time::Duration::from_millis(1)));
+    let held = conn.held("s");
+    assert_eq!((held.len(), held[0].ms_left), (1, 3_600_000));
+    assert_eq!(conn.int("RL.RELEASE s x"), 1);
+    let told = acquired(&waits.recv());
+    assert_eq!(told.numbers[..3], [0, 1, 0]);
+    assert_eq!(conn.ints("RL.WINDOW w @w -2")[1], 50);
+    assert_eq!(ints(&others.recv())[..3], [0, 2, 0]);
+    // Counted once each, under the name that stayed.
+    assert_eq!(counts(&server, "sem"), [2, 0, 0]);
+    assert_eq!(counts(&server, "w"), [2, 0, 0]);
+}
+
+#[test]
+fn a_call_whose_policy_went_while_it_waited_is_answered_all_the_same() {
+    if !has_settings() {
+        return;
+    }
+    let (server, mut conn) = with("sem WINDOW 1 0");
+    conn.cmd("RL.ACQUIRE s @sem 1 ID x");
+    let mut waits = server.wait_in_line("RL.ACQUIRE s @sem 1 ID y BLOCK 0 MS");
+    set(&mut conn, "");
+    set(&mut conn, "other WINDOW 3 0; sem WINDOW 5 0");
+    conn.cmd("RL.RELEASE s x");
+    assert_eq!(acquired(&waits.recv()).id(), "y");
+    // The name is another policy's now.
+    assert_eq!(counts(&server, "sem"), [0, 0, 0]);
+    assert_eq!(counts(&server, "other"), [0, 0, 0]);
+}
+
+#[test]
+fn counters_survive_a_config_set_that_keeps_the_name() {
+    if !has_settings() {
+        return;
+    }
+    let (server, mut conn) = with("a WINDOW 1 60; b THROTTLE 0 1 1");
+    conn.cmd("RL.WINDOW w @a");
+    conn.cmd("RL.WINDOW w @a");
+    conn.cmd("RL.THROTTLE t @b");
+    set(&mut conn, "c WINDOW 3 60; a WINDOW 1 60 SHADOW");
+    assert_eq!(counts(&server, "a"), [1, 1, 0]);
+    conn.cmd("RL.WINDOW w @a");
+    assert_eq!(counts(&server, "a"), [1, 1, 1]);
+    // Also where it becomes one of the other kind.
+    set(&mut conn, "a THROTTLE 0 1 1; b THROTTLE 0 1 1");
+    assert_eq!(counts(&server, "a"), [1, 1, 1]);
+    assert_eq!(counts(&server, "b"), [0, 0, 0]);
+    // A table that is refused changes nothing.
+    conn.err("CONFIG SET ratelimit.policies x");
+    assert_eq!(counts(&server, "a"), [1, 1, 1]);
+    assert_eq!(server.conn().text("CONFIG RESETSTAT"), "OK");
+    assert_eq!(counts(&server, "a"), [1, 1, 1]);
+}
+
+#[test]
+fn a_config_set_that_fails_at_another_setting_loses_no_counters() {
+    if !has_settings() {
+        return;
+    }
+    let (server, mut conn) = with("a WINDOW 1 60; b WINDOW 0 60");
+    conn.cmd("RL.WINDOW w @a");
+    conn.cmd("RL.WINDOW w @b");
+    let words = ["CONFIG", "SET", "ratelimit.policies", "b WINDOW 9 60", "ratelimit.lease", "0"];
+    for words in [words, ["CONFIG", "SET", "ratelimit.lease", "0", words[2], words[3]]] {
+        assert!(conn.err(words).starts_with("ERR "));
+        assert_eq!(shown(&mut conn), "a WINDOW 1 60; b WINDOW 0 60");
+        assert_eq!(counts(&server, "a"), [1, 0, 0]);
+        assert_eq!(counts(&server, "b"), [0, 1, 0]);
+    }
+    conn.cmd("RL.WINDOW w @a");
+    assert_eq!(counts(&server, "a"), [1, 1, 0]);
+    // A name that was away for two tables begins anew.
+    set(&mut conn, "b WINDOW 9 60");
+    set(&mut conn, "c WINDOW 9 60");
+    set(&mut conn, "a WINDOW 1 60; b WINDOW 0 60");
+    assert_eq!(counts(&server, "a"), [0, 0, 0]);
+}
+
+#[test]
+fn a_call_that_waited_is_counted_once_and_by_its_end() {
+    let table = "w WINDOW 1 60; sem WINDOW 1 0";
+    let server = Server::builder().module_args(["policies", table]).start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW w @w");
+    let mut waits = server.wait_in_line("RL.WINDOW w @w BLOCK 0");
+    assert_eq!(counts(&server, "w"), [1, 0, 0]);
+    conn.cmd("RL.WINDOW w @w -1");
+    assert_eq!(limited(&waits.recv()), 0);
+    assert_eq!(counts(&server, "w"), [2, 0, 0]);
+    // By the end of its time, and by CLIENT UNBLOCK.
+    conn.cmd("RL.ACQUIRE s @sem");
+    assert_eq!(conn.acquire("RL.ACQUIRE s @sem 1 BLOCK 60").limited(), 2);
+    let mut idle = server.conn();
+    let id = idle.id();
+    let mut waits = server.wait_on(idle, "RL.ACQUIRE s @sem 1 BLOCK 0");
+    assert_eq!(conn.int(format!("CLIENT UNBLOCK {id}")), 1);
+    assert_eq!(limited(&waits.recv()), 2);
+    assert_eq!(counts(&server, "sem"), [1, 2, 0]);
+}
+
+#[test]
+fn a_digest_tells_whether_two_nodes_have_the_same_table() {
+    let digest = |table: &str| with(table).0.info("ratelimit_policies_digest").unwrap();
+    let one = digest("a WINDOW 5 60; b THROTTLE 1 1 1");
+    assert_eq!(one.len(), 16);
+    assert_eq!(one, digest("b  THROTTLE 1 1 1;;a WINDOW 5   60;"));
+    assert_ne!(one, digest("a WINDOW 5 61; b THROTTLE 1 1 1"));
+    assert_ne!(one, digest("a WINDOW 5 60; c THROTTLE 1 1 1"));
+    assert_eq!(digest(";"), "0".repeat(16));
+}
+
+#[test]
+fn policies_leave_no_trace_in_keys_replication_or_the_aof() {
+    let (server, mut conn) = Server::builder()
+        .module_args(["policies", "w WINDOW 2 60; s WINDOW 1 60 SHADOW"])
+        .aof()
+        .held();
+    let written = server.aof_grows_by(|| {
+        conn.cmd("RL.WINDOW k @w");
+        conn.cmd("RL.WINDOW k @s");
+    });
+    assert!(!written.is_empty());
+    assert!(
+        written.iter().all(|line| !line.contains('@') && !line.starts_with("RL.")),
+        "{written:?}"
+    );
+}

@@ -1,0 +1,934 @@
+//! RL.ACQUIRE, RL.APPLY, RL.RELEASE, RL.RENEW and RL.HELD on one server: answers, ids, errors, what lies under the key
+//! and how long it lies there.
+
+use support::*;
+
+/// At the start it is 06:13:20 in Shanghai.
+const SHANGHAI_MIDNIGHT_MS: i64 = 64_000_000;
+const MAX: i64 = i64::MAX;
+
+/// A server whose clock stands, with arguments of the module, and a connection.
+fn start_with<const N: usize>(args: [&str; N]) -> (Server, Conn) {
+    Server::builder().module_args(args).held()
+}
+
+/// Holds the clock so many milliseconds after the start.
+fn at_ms(server: &Server, ms: i64) {
+    server.clock().set_us(START_US + ms * 1000);
+}
+
+/// Value and expiry of `key`, to see that nothing touched it.
+fn state(conn: &mut Conn, key: &str) -> (Value, Value) {
+    (conn.cmd(["DUMP", key]), conn.cmd(["PTTL", key]))
+}
+
+#[track_caller]
+fn assert_err(conn: &mut Conn, words: impl Words, begin: &str) {
+    let error = conn.err(words);
+    assert!(error.starts_with(begin), "{error:?} does not begin with {begin:?}");
+}
+
+// ---- Reserve, then settle ----
+
+#[test]
+fn three_renames_a_day_with_six_at_once() {
+    let (server, mut conn) = Server::held();
+    let call = "RL.ACQUIRE k 3 1d FIXED TZ Asia/Shanghai MS";
+    let look = |conn: &mut Conn| conn.acquire("RL.ACQUIRE k 3 1d 0 FIXED TZ Asia/Shanghai MS");
+    let mut clients: Vec<_> = (0..6).map(|_| server.conn()).collect();
+    clients.iter_mut().for_each(|client| client.send(call));
+    let mut replies: Vec<_> = clients.iter_mut().map(|client| acquired(&client.recv())).collect();
+    replies.sort_by_key(|reply| (reply.limited(), -reply.numbers[2]));
+    let numbers: Vec<_> = replies.iter().map(|reply| reply.numbers).collect();
+    let denied = [2, 3, 0, 20_000, 20_000];
+    assert_eq!(
+        numbers,
+        [
+            [0, 3, 2, -1, 20_000],
+            [0, 3, 1, -1, 20_000],
+            [0, 3, 0, -1, 20_000],
+            denied,
+            denied,
+            denied
+        ]
+    );
+    assert!(replies[3..].iter().all(|reply| reply.id.is_none()));
+    let [applies, releases, dies] = [0, 1, 2].map(|at| replies[at].id());
+
+    at_ms(&server, 1_000);
+    let midnight_ms = SHANGHAI_MIDNIGHT_MS - 1_000;
+    assert_eq!(conn.int(["RL.APPLY", "k", &applies]), 1);
+    assert_eq!(look(&mut conn).numbers, [0, 3, 0, -1, midnight_ms]);
+    assert_eq!(conn.int(["RL.RELEASE", "k", &releases]), 1);
+    assert_eq!(look(&mut conn).numbers, [0, 3, 1, -1, midnight_ms]);
+    assert_eq!(conn.held_ids("k"), [&*dies]);
+    let again = conn.acquire(format!("{call} LEASE 5000"));
+    assert_eq!(again.numbers, [0, 3, 0, -1, midnight_ms]);
+    assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 5_000, midnight_ms]);
+    assert_eq!(conn.int(["RL.RELEASE", "k", &again.id()]), 1);
+
+    at_ms(&server, 19_999);
+    assert_eq!(look(&mut conn).numbers[2], 1);
+    at_ms(&server, 20_000);
+    assert_eq!(look(&mut conn).numbers[2], 2);
+    for name in ["RL.APPLY", "RL.RELEASE", "RL.RENEW"] {
+        assert_eq!(conn.int([name, "k", &dies]), 0, "{name}");
+    }
+    for _ in 0..2 {
+        let id = conn.acquire(call).id();
+        assert_eq!(conn.int(["RL.APPLY", "k", &id]), 1);
+    }
+    let midnight_ms = SHANGHAI_MIDNIGHT_MS - 20_000;
+    assert_eq!(conn.acquire(call).numbers, [1, 3, 0, midnight_ms, midnight_ms]);
+    assert_eq!(conn.held_ids("k"), [""; 0]);
+
+    server.clock().set_us(START_US + SHANGHAI_MIDNIGHT_MS * 1000 - 1);
+    assert_eq!(conn.acquire(call).numbers, [1, 3, 0, 1, 1]);
+    at_ms(&server, SHANGHAI_MIDNIGHT_MS);
+    assert_eq!(conn.acquire(call).numbers, [0, 3, 2, -1, 20_000]);
+}
+
+#[test]
+fn settling_with_less_or_more_counts_what_was_used() {
+    let (server, mut conn) = Server::held();
+    assert_eq!(
+        conn.acquire("RL.ACQUIRE k 1000 60 800 ID a MS").numbers,
+        [0, 1000, 200, -1, 20_000]
+    );
+    at_ms(&server, 1_000);
+    assert_eq!(conn.int("RL.APPLY k a 300"), 1);
+    assert_eq!(conn.ints("RL.WINDOW k 1000 60 0 MS"), [0, 1000, 700, -1, 60_000]);
+    assert_eq!(
+        conn.acquire("RL.ACQUIRE k 1000 60 600 ID b MS").numbers,
+        [0, 1000, 100, -1, 60_000]
+    );
+    at_ms(&server, 10_000);
+    assert_eq!(conn.int("RL.APPLY k b 900"), 1);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 0 MS").numbers, [0, 1000, 0, -1, 60_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 1 MS").numbers, [1, 1000, 0, 51_000, 60_000]);
+    at_ms(&server, 61_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 101 MS").numbers, [1, 1000, 100, 9_000, 9_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1000 60 100 MS").numbers, [0, 1000, 0, -1, 20_000]);
+}
+
+/// The TTL stayed where it was as long as an event lay in the future, and the key went before the lease.
+#[test]
+fn a_renewed_lease_keeps_the_key_also_beside_events_from_the_future() {
+    for (period, shape) in [("10", ""), ("1min", "FIXED")] {
+        let (server, mut conn) = Server::held();
+        at_ms(&server, 50_000);
+        conn.cmd(format!("RL.WINDOW k 5 {period} {shape}"));
+        conn.cmd(format!("RL.ACQUIRE k 5 {period} {shape} ID a LEASE 1000"));
+        at_ms(&server, 30_000);
+        assert_eq!(conn.int("RL.RENEW k a LEASE 5000"), 1);
+        // The event may count until it leaves, wherever the clock goes.
+        let needed_ms = if shape.is_empty() { 30_000 } else { 70_000 };
+        let ttl_ms = conn.int("PTTL k");
+        assert!((needed_ms..=needed_ms + 1_000).contains(&ttl_ms), "{ttl_ms}");
+        assert_eq!(conn.int("RL.RENEW k a LEASE 100000"), 1);
+        let ttl_ms = conn.int("PTTL k");
+        assert!((100_000..=101_000).contains(&ttl_ms), "{ttl_ms}");
+    }
+}
+
+/// The TTL became so short that the key went before a lease from the future that nobody had written anew.
+#[test]
+fn a_renewed_lease_keeps_the_key_also_beside_leases_from_the_future() {
+    for others in [0, 9] {
+        let (server, mut conn) = Server::held();
+        at_ms(&server, 10_000);
+        for id in 0..=others {
+            conn.cmd(format!("RL.ACQUIRE k 20 0 ID {id} LEASE 9000"));
+        }
+        conn.cmd("RL.ACQUIRE k 20 0 ID long LEASE 90000");
+        at_ms(&server, 5_000);
+        assert_eq!(conn.int("RL.RENEW k long LEASE 1"), 1);
+        let ttl_ms = conn.int("PTTL k");
+        assert!((14_000..=15_000).contains(&ttl_ms), "{ttl_ms}");
+        at_ms(&server, 9_999);
+        assert_eq!(conn.held("k").len() as i64, 1 + others);
+    }
+}
+
+#[test]
+fn applying_nothing_is_giving_back() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 5 60 3 ID a");
+    assert_eq!(conn.int("RL.APPLY k a 0"), 1);
+    assert_eq!(conn.int("EXISTS k"), 0);
+    assert_eq!(conn.int("RL.APPLY k a 0"), 0);
+    assert_eq!(server.info("ratelimit_reservations_released").unwrap(), "1");
+    assert_eq!(server.info("ratelimit_reservations_applied").unwrap(), "0");
+}
+
+#[test]
+fn an_event_counts_from_the_moment_it_is_applied() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE sliding 1 60 ID a");
+    // 40 seconds are left of the minute of the calendar.
+    conn.cmd("RL.ACQUIRE fixed 1 1min FIXED ID a LEASE 60000");
+    at_ms(&server, 15_000);
+    assert_eq!(conn.int("RL.APPLY sliding a"), 1);
+    at_ms(&server, 45_000);
+    assert_eq!(conn.int("RL.APPLY fixed a"), 1);
+    at_ms(&server, 50_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE sliding 1 60 MS").numbers, [1, 1, 0, 25_000, 25_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE fixed 1 1min FIXED MS").numbers, [1, 1, 0, 50_000, 50_000]);
+}
+
+#[test]
+fn a_reservation_holds_across_a_windows_end() {
+    let (server, mut conn) = Server::held();
+    let call = "RL.ACQUIRE k 3 1min FIXED MS";
+    conn.cmd("RL.WINDOW k 3 1min FIXED");
+    conn.cmd(format!("{call} ID a LEASE 60000"));
+    conn.cmd(format!("{call} ID b LEASE 45000"));
+    assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 40_000, 60_000]);
+    at_ms(&server, 40_000);
+    assert_eq!(conn.acquire(format!("{call} ID c LEASE 1")).numbers, [0, 3, 0, -1, 20_000]);
+    assert_eq!(conn.acquire(call).numbers, [2, 3, 0, 1, 20_000]);
+    at_ms(&server, 40_001);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 1min 2 FIXED MS").numbers, [2, 3, 1, 4_999, 19_999]);
+    at_ms(&server, 50_000);
+    // Counts in the minute in which it is applied.
+    assert_eq!(conn.int("RL.APPLY k a"), 1);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 1min 0 FIXED MS").numbers, [0, 3, 2, -1, 50_000]);
+}
+
+#[test]
+fn windows_and_reservations_on_one_key_see_each_other() {
+    for options in ["", "BUCKETS 2", "FIXED"] {
+        let (server, mut conn) = Server::held();
+        let window = format!("RL.WINDOW k 5 1min 2 {options} MS");
+        let acquire = format!("RL.ACQUIRE k 5 1min 2 {options} MS");
+        let reset_ms = if options == "FIXED" { 40_000 } else { 60_000 };
+        conn.cmd(&window);
+        let reply = conn.acquire(&acquire);
+        assert_eq!(reply.numbers, [0, 5, 1, -1, reset_ms], "{options}");
+        // Denied because of what is held, which RL.WINDOW does not tell apart.
+        assert_eq!(conn.ints(&window), [1, 5, 1, 20_000, reset_ms], "{options}");
+        assert_eq!(conn.acquire(&acquire).numbers, [2, 5, 1, 20_000, reset_ms], "{options}");
+        let atmost = conn.ints(format!("RL.WINDOW k 5 1min 2 {options} MS ATMOST"));
+        assert_eq!(atmost, [0, 5, 0, -1, reset_ms, 1], "{options}");
+        let seen = conn.ints(format!("RL.WINDOW_RO k 5 1min 2 {options} MS"));
+        assert_eq!(seen, [1, 5, 0, 20_000, reset_ms], "{options}");
+        assert_eq!(conn.int(["RL.APPLY", "k", &reply.id()]), 1);
+        assert_eq!(conn.acquire(&acquire).numbers, [1, 5, 0, reset_ms, reset_ms], "{options}");
+        at_ms(&server, reset_ms);
+        assert_eq!(conn.ints(&window), [0, 5, 3, -1, 60_000], "{options}");
+    }
+}
+
+#[test]
+fn the_code_says_whether_counted_events_or_others_are_in_the_way() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.WINDOW k 5 60 3");
+    conn.cmd("RL.ACQUIRE k 5 60 1 LEASE 70000");
+    for (quantity, numbers) in [
+        (1, [0, 5, 1, -1, 70]),
+        // One is free, two could be without the reservation.
+        (2, [2, 5, 1, 60, 70]),
+        // Three could not: the events leave too little.
+        (3, [1, 5, 1, 60, 70]),
+        (5, [1, 5, 1, 70, 70]),
+        // Never.
+        (6, [1, 5, 1, -1, 70]),
+        (0, [0, 5, 1, -1, 70]),
+    ] {
+        let reply = conn.acquire(format!("RL.ACQUIRE_RO k 5 60 {quantity}"));
+        assert_eq!((reply.numbers, reply.id), (numbers, None), "{quantity}");
+    }
+    assert_eq!(conn.acquire("RL.ACQUIRE k 0 60").numbers, [1, 0, 0, -1, 70]);
+    assert_eq!(conn.acquire("RL.ACQUIRE other 0 60").numbers, [1, 0, 0, -1, 0]);
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let (server, mut conn) = Server::held();
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 60 0 ID a"), conn.acquire("RL.ACQUIRE_RO k 5 60 0"));
+    assert_eq!(conn.acquire("RL.ACQUIRE_RO k 5 60").numbers, [0, 5, 5, -1, 0]);
+    assert_eq!(conn.int("DBSIZE"), 0);
+    conn.cmd("RL.ACQUIRE k 5 60 ID a");
+    let before = state(&mut conn, "k");
+    // Also where the clock went back and something could be written.
+    server.clock().advance_ms(-30_000);
+    for line in
+        ["RL.ACQUIRE k 5 60 0", "RL.ACQUIRE_RO k 5 60 7", "RL.ACQUIRE k 5 60 6", "RL.HELD k"]
+    {
+        conn.cmd(line);
+    }
+    server.clock().set_us(START_US);
+    assert_eq!(state(&mut conn, "k"), before);
+}
+
+#[test]
+fn held_lists_the_oldest_first() {
+    let (server, mut conn) = Server::held();
+    assert_eq!(conn.held("k"), []);
+    let names = ["z", "b", "a", "c"];
+    conn.cmd("MULTI");
+    for name in names {
+        conn.cmd(format!("RL.ACQUIRE k 20 60 2 ID {name} LEASE 5000"));
+    }
+    conn.cmd("EXEC");
+    assert_eq!(conn.held_ids("k"), names);
+    conn.cmd("RL.ACQUIRE k 20 60 ID last LEASE 4000");
+    at_ms(&server, 1);
+    assert_eq!(conn.int("RL.RENEW k b"), 1);
+    assert_eq!(conn.int("RL.RENEW k z LEASE 10"), 1);
+    assert_eq!(conn.held_ids("k"), ["z", "b", "a", "c", "last"]);
+    let held = conn.held("k");
+    assert_eq!(
+        held.iter().map(|one| one.ms_left).collect::<Vec<_>>(),
+        [10, 5_000, 4_999, 4_999, 3_999]
+    );
+    assert_eq!(held.iter().map(|one| one.quantity).collect::<Vec<_>>(), [2, 2, 2, 2, 1]);
+    server.clock().advance_us(9_999);
+    assert_eq!(conn.held("k")[0].ms_left, 1);
+    server.clock().advance_us(1);
+    assert_eq!(conn.held_ids("k"), ["b", "a", "c", "last"]);
+}
+
+#[test]
+fn held_keeps_its_order_when_the_clock_steps() {
+    let (server, mut conn) = Server::held();
+    let mut names = Vec::new();
+    for (number, ms) in [0, -5_000, -5_000, 300, -90_000, -89_000, -100_000].into_iter().enumerate()
+    {
+        at_ms(&server, ms);
+        // Later names sort before earlier ones.
+        let name = format!("{}", 9 - number);
+        conn.cmd(format!("RL.ACQUIRE k 20 60 ID {name} LEASE 30000"));
+        names.push(name);
+        conn.cmd(format!("RL.RENEW k {}", names[0]));
+        assert_eq!(conn.held_ids("k"), names);
+    }
+}
+
+#[test]
+fn renewing_begins_the_lease_anew() {
+    let (server, mut conn) = Server::held();
+    let left = |conn: &mut Conn| conn.held("k").first().map(|one| one.ms_left);
+    conn.cmd("RL.ACQUIRE k 1 60 ID a LEASE 5000");
+    at_ms(&server, 4_000);
+    assert_eq!(conn.int("RL.RENEW k a"), 1);
+    assert_eq!(left(&mut conn), Some(5_000));
+    assert_eq!(conn.int("RL.RENEW k a lease 9000"), 1);
+    assert_eq!(left(&mut conn), Some(9_000));
+    assert_eq!(conn.int("RL.RENEW k a LEASE 100"), 1);
+    assert_eq!(left(&mut conn), Some(100));
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1 60 MS").numbers, [2, 1, 0, 100, 100]);
+    at_ms(&server, 4_099);
+    assert_eq!(conn.int("RL.RENEW k a LEASE 31557600000"), 1);
+    assert_eq!(left(&mut conn), Some(31_557_600_000));
+    assert_eq!(conn.int("RL.RENEW k a LEASE 1"), 1);
+    at_ms(&server, 4_100);
+    assert_eq!(conn.int("RL.RENEW k a"), 0);
+    assert_eq!(left(&mut conn), None);
+}
+
+#[test]
+fn a_lease_is_as_long_as_the_setting_unless_told() {
+    let (server, mut conn) = start_with(["lease", "1234"]);
+    conn.cmd("RL.ACQUIRE k 2 60 ID a");
+    conn.cmd("RL.ACQUIRE k 2 60 ID b LEASE 99");
+    if server.version().is_from(7, 0) {
+        assert_eq!(conn.text("CONFIG SET ratelimit.lease 50"), "OK");
+        assert_eq!(conn.acquire("RL.ACQUIRE other 2 60").numbers[4], 1);
+    }
+    assert_eq!(conn.int("RL.RENEW k a"), 1);
+    let left: Vec<_> = conn.held("k").iter().map(|one| one.ms_left).collect();
+    assert_eq!(left, [1_234, 99]);
+}
+
+// ---- Ids ----
+
+#[test]
+fn an_id_may_be_any_1_to_64_bytes() {
+    let (_server, mut conn) = Server::held();
+    let odd: Vec<Vec<u8>> = vec![
+        b"\0".to_vec(),
+        b"\xff".to_vec(),
+        b":".to_vec(),
+        b";".to_vec(),
+        b"0".to_vec(),
+        b"inf".to_vec(),
+        b"[a".to_vec(),
+        b"a b\r\n".to_vec(),
+        b"a:1:2:3::-".to_vec(),
+        vec![0; 64],
+        vec![0xff; 64],
+        vec![b':'; 64],
+        vec![b';'; 63],
+        (0..64).collect(),
+        (192..=255).collect(),
+    ];
+    for id in &odd {
+        let acquire = [&b"RL.ACQUIRE"[..], b"k", b"100", b"60", b"2", b"ID", id];
+        assert_eq!(conn.acquire(acquire).id.as_ref(), Some(id));
+        assert_err(&mut conn, acquire, "DUPLICATE ");
+    }
+    let held: Vec<_> = conn.held("k").into_iter().map(|one| one.id).collect();
+    assert_eq!(held, odd);
+    for (number, id) in odd.iter().enumerate() {
+        assert_eq!(conn.int([&b"RL.RENEW"[..], b"k", id]), 1);
+        let settle = if number % 2 == 0 { &b"RL.APPLY"[..] } else { b"RL.RELEASE" };
+        assert_eq!(conn.int([settle, b"k", id]), 1);
+        assert_eq!(conn.int([settle, b"k", id]), 0);
+        assert_eq!(conn.held("k").len(), odd.len() - number - 1);
+    }
+    assert_eq!(conn.ints("RL.WINDOW k 100 60 0")[2], 100 - 2 * 8);
+    let before = state(&mut conn, "k");
+    for id in [&b""[..], &[b'a'; 65], &[b'a'; 1000]] {
+        assert_err(&mut conn, [&b"RL.ACQUIRE"[..], b"k", b"100", b"60", b"ID", id], "ERR ");
+        assert_err(&mut conn, [&b"RL.APPLY"[..], b"k", id], "ERR ");
+        assert_err(&mut conn, [&b"RL.APPLY"[..], b"k", id, b"1"], "ERR ");
+        assert_err(&mut conn, [&b"RL.RELEASE"[..], b"k", b"a", id], "ERR ");
+        assert_err(&mut conn, [&b"RL.RENEW"[..], b"k", id], "ERR ");
+    }
+    assert_eq!(state(&mut conn, "k"), before);
+}
+
+#[test]
+fn an_id_is_not_taken_for_another_that_it_begins() {
+    let (_server, mut conn) = Server::held();
+    let ids = ["a", "aa", "a:", "a;", "a:1", "a:1:20000", "aaa", "\u{1}", "a\u{1}"];
+    for id in ids {
+        for other in ids {
+            conn.cmd("DEL k");
+            conn.cmd(["RL.ACQUIRE", "k", "9", "60", "ID", id]);
+            let same = i64::from(id == other);
+            assert_eq!(conn.int(["RL.RENEW", "k", other, "LEASE", "7000"]), same, "{id} {other}");
+            assert_eq!(conn.int(["RL.RELEASE", "k", other]), same, "{id} {other}");
+            let left =
+                i64::from(conn.acquire(["RL.ACQUIRE", "k", "9", "60", "ID", other]).id.is_some());
+            assert_eq!(left, 1, "{id} {other}");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_ids_are_released_in_one_call() {
+    let (server, mut conn) = Server::held();
+    let name = |number: i32| format!("job-{number}");
+    conn.pipeline((0..1_000).map(|at| format!("RL.ACQUIRE k 2000 60 ID {}", name(at))));
+    let words = |range: std::ops::Range<i32>| {
+        let head = ["RL.RELEASE".to_owned(), "k".to_owned()];
+        head.into_iter().chain(range.map(name)).collect::<Vec<_>>()
+    };
+    conn.cmd("RL.ACQUIRE k 2000 60 ID stays");
+    // Some are unknown, all are named twice.
+    let mut twice = words(0..1_010);
+    twice.extend(words(0..1_010).split_off(2));
+    assert_eq!(conn.int(&twice), 1_000);
+    assert_eq!(conn.held_ids("k"), ["stays"]);
+    assert_eq!(conn.int(&twice), 0);
+    assert_eq!(conn.int("RL.RELEASE k stays stays stays"), 1);
+    assert_eq!(conn.int("EXISTS k"), 0);
+    assert_eq!(server.info("ratelimit_reservations_released").unwrap(), "1001");
+}
+
+#[test]
+fn an_id_that_is_held_is_a_duplicate_whatever_else_is_asked() {
+    let (server, mut conn) = start_with(["max-reservations", "1"]);
+    conn.cmd("RL.ACQUIRE k 2 60 ID a LEASE 30000");
+    conn.cmd("RL.WINDOW k 2 60");
+    let before = state(&mut conn, "k");
+    for line in [
+        "RL.ACQUIRE k 2 60 ID a",
+        "RL.ACQUIRE k 2 60 0 ID a",
+        "RL.ACQUIRE k 2 60 9 ID a",
+        "RL.ACQUIRE k 0 60 ID a",
+        "RL.ACQUIRE k 9 60 ID a LEASE 1",
+        "RL.ACQUIRE k 9 1d FIXED ID a MS",
+        "RL.ACQUIRE k 9 0 ID a",
+        "RL.ACQUIRE k 9 0 0 ID a",
+    ] {
+        assert_err(&mut conn, line, "DUPLICATE ");
+    }
+    assert_eq!(state(&mut conn, "k"), before);
+    server.clock().advance_ms(-10_000);
+    assert_err(&mut conn, "RL.ACQUIRE k 2 60 ID a", "DUPLICATE ");
+    server.clock().set_us(START_US);
+    assert_eq!(state(&mut conn, "k"), before);
+}
+
+#[test]
+fn an_id_is_free_again_at_once() {
+    let (server, mut conn) = Server::held();
+    let acquire = "RL.ACQUIRE k 900 60 ID a LEASE 1000";
+    for settle in ["RL.APPLY k a", "RL.APPLY k a 0", "RL.APPLY k a 7", "RL.RELEASE k a"] {
+        assert_eq!(conn.acquire(acquire).id(), "a", "{settle}");
+        assert_eq!(conn.int(settle), 1);
+        assert_eq!(conn.int(settle), 0);
+    }
+    // The lapsed one is not found in place of the new one, even where many have lapsed.
+    conn.pipeline((0..200).map(|at| format!("RL.ACQUIRE k 900 60 ID b{at} LEASE 1000")));
+    conn.cmd(acquire);
+    at_ms(&server, 999);
+    assert_err(&mut conn, acquire, "DUPLICATE ");
+    at_ms(&server, 1_000);
+    assert_eq!(conn.held("k"), []);
+    assert_eq!(conn.acquire(acquire).id(), "a");
+    assert_eq!(conn.held_ids("k"), ["a"]);
+    assert_eq!(conn.int("RL.RELEASE k a b0 b199"), 1);
+}
+
+#[test]
+fn ids_from_the_server_are_16_characters_and_unique() {
+    let (_server, mut conn) = Server::held();
+    let keys = (0..100).flat_map(|key| [key; 100]);
+    let replies = conn.pipeline(keys.map(|key| format!("RL.ACQUIRE k{key} 100 0")));
+    let mut ids: Vec<_> = replies.iter().map(|reply| acquired(reply).id()).collect();
+    assert!(ids.iter().all(|id| id.len() == 16), "{:?}", &ids[..3]);
+    let plain =
+        |id: &String| id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    assert!(ids.iter().all(plain), "{:?}", &ids[..3]);
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 10_000);
+}
+
+#[test]
+fn a_key_holds_no_more_reservations_than_allowed() {
+    let (server, mut conn) = start_with(["max-reservations", "3"]);
+    for lease_ms in [1_000, 2_000, 3_000] {
+        conn.cmd(format!("RL.ACQUIRE k 9 60 ID {lease_ms} LEASE {lease_ms}"));
+    }
+    let before = state(&mut conn, "k");
+    assert_err(&mut conn, "RL.ACQUIRE k 9 60", "ERR ");
+    assert_eq!(state(&mut conn, "k"), before);
+    // What would be denied anyway is, and looking always works.
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 60").limited(), 2);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 9 60 0").limited(), 0);
+    assert_eq!(conn.int("RL.RENEW k 1000"), 1);
+    assert_eq!(conn.ints("RL.WINDOW k 9 60")[0], 0);
+    at_ms(&server, 1_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 9 60 ID next").limited(), 0);
+    assert_err(&mut conn, "RL.ACQUIRE k 9 60", "ERR ");
+    assert_eq!(conn.acquire("RL.ACQUIRE other 9 60").limited(), 0);
+    assert_eq!(conn.int("RL.RELEASE k next"), 1);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 9 60").limited(), 0);
+}
+
+// ---- Errors ----
+
+#[test]
+fn bad_arguments_are_errors_that_change_nothing() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 9 60 ID a");
+    conn.cmd("RL.WINDOW k 9 60");
+    let before = state(&mut conn, "k");
+    let beyond = "9223372036854775808";
+    for line in [
+        // RL.ACQUIRE and RL.ACQUIRE_RO share what comes before their own options.
+        "RL.ACQUIRE",
+        "RL.ACQUIRE k",
+        "RL.ACQUIRE k 9",
+        "RL.ACQUIRE_RO k 9",
+        "RL.ACQUIRE k x 60",
+        "RL.ACQUIRE k -1 60",
+        "RL.ACQUIRE k +1 60",
+        "RL.ACQUIRE k 01 60",
+        "RL.ACQUIRE k 1.0 60",
+        &format!("RL.ACQUIRE k {beyond} 60"),
+        "RL.ACQUIRE k 9 x",
+        "RL.ACQUIRE k 9 -1",
+        "RL.ACQUIRE k 9 00",
+        "RL.ACQUIRE k 9 0s",
+        "RL.ACQUIRE k 9 1m",
+        "RL.ACQUIRE k 9 101y",
+        &format!("RL.ACQUIRE k 9 {beyond}"),
+        "RL.ACQUIRE k 9 60 -1",
+        "RL.ACQUIRE k 9 60 1.5",
+        "RL.ACQUIRE k 9 60 01",
+        &format!("RL.ACQUIRE k 9 60 {beyond}"),
+        "RL.ACQUIRE k 9 60 1 2",
+        "RL.ACQUIRE k 9 60 MS 1",
+        "RL.ACQUIRE k 9 60 MS MS",
+        "RL.ACQUIRE k 9 60 NOSUCH",
+        "RL.ACQUIRE k 9 60 ATMOST 2",
+        "RL.ACQUIRE k 9 60 ATMOST ATMOST",
+        "RL.ACQUIRE k 9 60 COUNTLAPSED 2",
+        "RL.ACQUIRE k 9 60 COUNTLAPSED COUNTLAPSED",
+        "RL.ACQUIRE k 9 60 COUNTDENIED",
+        "RL.ACQUIRE k 9 60 LEASE",
+        "RL.ACQUIRE k 9 60 LEASE 0",
+        "RL.ACQUIRE k 9 60 LEASE -1",
+        "RL.ACQUIRE k 9 60 LEASE x",
+        "RL.ACQUIRE k 9 60 LEASE 1mo",
+        "RL.ACQUIRE k 9 60 LEASE 31557600001",
+        "RL.ACQUIRE k 9 60 LEASE 1 LEASE 1",
+        "RL.ACQUIRE k 9 60 ID",
+        "RL.ACQUIRE k 9 60 ID b ID b",
+        "RL.ACQUIRE k 9 60 BUCKETS",
+        "RL.ACQUIRE k 9 60 BUCKETS 0",
+        "RL.ACQUIRE k 9 60 BUCKETS 65537",
+        "RL.ACQUIRE k 9 60 BUCKETS 3 FIXED",
+        "RL.ACQUIRE k 9 7min FIXED",
+        "RL.ACQUIRE k 9 500ms FIXED",
+        "RL.ACQUIRE k 9 60 TZ UTC",
+        "RL.ACQUIRE k 9 60 FIXED TZ",
+        "RL.ACQUIRE k 9 60 FIXED TZ Mars/Base",
+        "RL.ACQUIRE k 9 0 FIXED",
+        "RL.ACQUIRE k 9 0 BUCKETS 3",
+        "RL.ACQUIRE k 9 0 TZ UTC",
+        "RL.ACQUIRE k 9 0 COUNTLAPSED",
+        "RL.ACQUIRE_RO k 9 60 LEASE 1",
+        "RL.ACQUIRE_RO k 9 60 ID b",
+        "RL.ACQUIRE_RO k 9 60 ATMOST",
+        "RL.ACQUIRE_RO k 9 60 COUNTLAPSED",
+        "RL.ACQUIRE_RO k 9 60 BLOCK 1",
+        // The others.
+        "RL.APPLY",
+        "RL.APPLY k",
+        "RL.APPLY k a -1",
+        "RL.APPLY k a x",
+        "RL.APPLY k a 01",
+        "RL.APPLY k nobody x",
+        &format!("RL.APPLY k a {beyond}"),
+        "RL.APPLY k a 1 1",
+        "RL.APPLY k a MS",
+        "RL.RELEASE",
+        "RL.RELEASE k",
+        "RL.RENEW",
+        "RL.RENEW k",
+        "RL.RENEW k a 5",
+        "RL.RENEW k a LEASE",
+        "RL.RENEW k a LEASE 0",
+        "RL.RENEW k a LEASE -1",
+        "RL.RENEW k a LEASE 31557600001",
+        "RL.RENEW k a LEASE 1 LEASE 1",
+        "RL.RENEW k a MS",
+        "RL.RENEW k a COUNTLAPSED",
+        "RL.RENEW k a LEASE 1 1",
+        "RL.HELD",
+        "RL.HELD k a",
+        "RL.HELD k MS",
+    ] {
+        assert_err(&mut conn, line, "ERR ");
+    }
+    assert_err(&mut conn, ["RL.ACQUIRE", "k", "9", "60", ""], "ERR ");
+    assert_err(&mut conn, ["RL.ACQUIRE", "k", "", "60"], "ERR ");
+    assert_err(&mut conn, ["RL.ACQUIRE", "k", "9", ""], "ERR ");
+    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.int("DBSIZE"), 1);
+}
+
+#[test]
+fn a_key_of_another_type_is_left_alone() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("SET string 1");
+    conn.cmd("RPUSH list 1");
+    conn.cmd("HSET hash 1 1");
+    conn.cmd("SADD set 1");
+    conn.cmd("XADD stream 1-1 1 1");
+    conn.cmd("RL.THROTTLE throttle 1 1 60");
+    for key in ["string", "list", "hash", "set", "stream", "throttle"] {
+        let before = state(&mut conn, key);
+        for line in [
+            "RL.ACQUIRE k 9 60",
+            "RL.ACQUIRE k 9 0 0 ID a",
+            "RL.ACQUIRE_RO k 9 60",
+            "RL.APPLY k a",
+            "RL.RELEASE k a b",
+            "RL.RENEW k a",
+            "RL.HELD k",
+        ] {
+            assert_err(&mut conn, line.replacen(" k", &format!(" {key}"), 1), "WRONGTYPE ");
+        }
+        assert_eq!(state(&mut conn, key), before);
+    }
+}
+
+#[test]
+fn entries_that_others_wrote_are_an_error_and_stay() {
+    let now = format!("-{START_US}");
+    let (_server, mut conn) = Server::held();
+    for (score, member) in [
+        ("-inf", "x"),
+        ("-inf", ""),
+        ("-inf", "17"),
+        ("-inf", "#01:a"),
+        ("-inf", "#01:z:0:20000:1700000020000000::60s"),
+        ("-inf", "#99:z:1:20000:1700000020000000::60s"),
+        (&now, "x"),
+        (&now, "#01:z:1:20000:1700000020000000::60s"),
+        (&now, "9223372036854775808x9223372036854775808"),
+        (&now, ":01:z:1:20000:1700000020000000::60s"),
+        ("-1.5", "1"),
+        ("1.5", "1"),
+        ("1700000000000000", "1"),
+        ("5", "1"),
+    ] {
+        conn.cmd("DEL k");
+        conn.cmd("RL.ACQUIRE k 9 60 ID a LEASE 1000");
+        conn.cmd(["ZADD", "k", score, member]);
+        let before = state(&mut conn, "k");
+        let shown = format!("{score} {member}");
+        for line in ["RL.ACQUIRE k 9 60", "RL.ACQUIRE_RO k 9 60", "RL.HELD k"] {
+            if line != "RL.HELD k" || score == "-inf" {
+                assert_err(&mut conn, line, "ERR ");
+                assert_eq!(state(&mut conn, "k"), before, "{line} {shown}");
+            } else {
+                conn.cmd(line);
+            }
+        }
+        conn.cmd("RL.APPLY k a");
+        conn.cmd("RL.RENEW k a");
+        conn.cmd("RL.RELEASE k a");
+        let kept = conn.cmd(["ZSCORE", "k", member]);
+        assert!(!matches!(kept, Value::Nil), "{shown} was removed");
+    }
+}
+
+#[test]
+fn a_reservation_with_an_unknown_rule_cannot_be_applied_but_given_back() {
+    let (_server, mut conn) = Server::held();
+    for rule in ["x", "60s@Mars/Base", "7d@UTC", "60s/0", "0s", "--"] {
+        let member = format!("#01:a:1:20000:{}::{rule}", START_US + 20_000_000);
+        conn.cmd(["ZADD", "k", "-inf", &member]);
+        assert_err(&mut conn, "RL.APPLY k a", "ERR ");
+        assert_eq!(conn.held_ids("k"), ["a"]);
+        assert_eq!(conn.int("RL.RELEASE k a"), 1);
+        assert_eq!(conn.int("EXISTS k"), 0);
+    }
+}
+
+#[test]
+fn quantities_near_the_largest_never_wrap() {
+    let (server, mut conn) = Server::held();
+    let call = format!("RL.ACQUIRE k {MAX} 60");
+    assert_eq!(conn.acquire(format!("{call} {MAX} ID a")).numbers, [0, MAX, 0, -1, 20]);
+    assert_eq!(conn.acquire(format!("{call} {MAX}")).numbers, [2, MAX, 0, 20, 20]);
+    assert_eq!(conn.int(format!("RL.APPLY k a {MAX}")), 1);
+    assert_eq!(conn.acquire(format!("{call} {MAX}")).numbers, [1, MAX, 0, 60, 60]);
+    at_ms(&server, 60_000);
+    for id in ["a", "b", "c"] {
+        assert_eq!(conn.acquire(format!("{call} 1 ID {id}")).limited(), 0);
+    }
+    for id in ["a", "b", "c"] {
+        assert_eq!(conn.int(format!("RL.APPLY k {id} {MAX}")), 1);
+        assert_eq!(conn.acquire(&call).numbers[..3], [1, MAX, 0], "{id}");
+        server.clock().advance_ms(1);
+    }
+    at_ms(&server, 121_000);
+    assert_eq!(conn.acquire(format!("{call} 0")).numbers, [0, MAX, MAX, -1, 0]);
+    for _ in 0..10 {
+        let id = conn.acquire(format!("{call} {MAX}")).id();
+        assert_eq!(conn.int(["RL.APPLY", "k", &id]), 1);
+        assert_eq!(conn.acquire(&call).numbers, [1, MAX, 0, 60, 60]);
+        server.clock().advance_ms(60_000);
+    }
+    conn.cmd("RL.ACQUIRE sum 9223372036854775807 60 9223372036854775806 ID a");
+    conn.cmd("RL.WINDOW sum 9223372036854775807 60");
+    let after = conn.acquire("RL.ACQUIRE sum 5 60 4").numbers;
+    assert_eq!(after, [2, 5, 0, 20, 60]);
+    assert_eq!(conn.held("sum")[0].quantity, MAX - 1);
+}
+
+// ---- Memory, time to live, replication, INFO ----
+
+#[test]
+fn giving_back_works_when_memory_is_short() {
+    let (_server, mut conn) = Server::held();
+    for id in ["a", "b", "c"] {
+        conn.cmd(format!("RL.ACQUIRE k 9 60 ID {id}"));
+    }
+    conn.cmd("CONFIG SET maxmemory 1");
+    assert_err(&mut conn, "RL.ACQUIRE k 9 60", "OOM ");
+    assert_eq!(conn.int("RL.RENEW k a LEASE 30000"), 1);
+    assert_eq!(conn.int("RL.APPLY k a 2"), 1);
+    assert_eq!(conn.int("RL.RELEASE k b"), 1);
+    assert_eq!(conn.held_ids("k"), ["c"]);
+    assert_eq!(conn.acquire("RL.ACQUIRE_RO k 9 60 0").numbers, [0, 9, 6, -1, 60]);
+}
+
+#[test]
+fn a_key_lives_as_long_as_its_state_matters() {
+    // Steps as milliseconds and a call; then how long the state matters from the last of them.
+    type Case = (&'static [(i64, &'static str)], i64);
+    const CASES: &[Case] = &[
+        (&[(0, "RL.ACQUIRE k 5 60 LEASE 1000")], 1_000),
+        (&[(0, "RL.ACQUIRE k 5 60 LEASE 90000")], 90_000),
+        (&[(0, "RL.ACQUIRE k 5 0 LEASE 1")], 1),
+        (&[(0, "RL.ACQUIRE k 5 1h LEASE 31557600000")], 31_557_600_000),
+        // A lease that is shorter than the window, applied.
+        (&[(0, "RL.ACQUIRE k 5 1h ID a LEASE 1000"), (999, "RL.APPLY k a")], 3_600_000),
+        // One that is longer.
+        (&[(0, "RL.ACQUIRE k 5 10 ID a LEASE 90000"), (500, "RL.APPLY k a")], 10_000),
+        // Others are held for longer, or for shorter.
+        (
+            &[
+                (0, "RL.ACQUIRE k 5 10 ID a LEASE 5000"),
+                (0, "RL.ACQUIRE k 5 10 LEASE 90000"),
+                (0, "RL.APPLY k a"),
+            ],
+            90_000,
+        ),
+        (
+            &[
+                (0, "RL.ACQUIRE k 5 10 ID a LEASE 90000"),
+                (0, "RL.ACQUIRE k 5 10 LEASE 20000"),
+                (5_000, "RL.APPLY k a"),
+            ],
+            15_000,
+        ),
+        // Renewed for longer, for shorter.
+        (&[(0, "RL.ACQUIRE k 5 0 ID a LEASE 5000"), (1_000, "RL.RENEW k a")], 5_000),
+        (&[(0, "RL.ACQUIRE k 5 0 ID a LEASE 5000"), (0, "RL.RENEW k a LEASE 90000")], 90_000),
+        (&[(0, "RL.ACQUIRE k 5 0 ID a LEASE 90000"), (0, "RL.RENEW k a LEASE 5000")], 5_000),
+        (
+            &[
+                (0, "RL.ACQUIRE k 5 0 ID a LEASE 90000"),
+                (0, "RL.ACQUIRE k 5 0 LEASE 30000"),
+                (10_000, "RL.RENEW k a LEASE 5000"),
+            ],
+            20_000,
+        ),
+        (
+            &[
+                (0, "RL.WINDOW k 5 60"),
+                (0, "RL.ACQUIRE k 5 60 ID a LEASE 90000"),
+                (10_000, "RL.RENEW k a LEASE 5000"),
+            ],
+            50_000,
+        ),
+        // Windows of the calendar: 40 seconds are left of this minute.
+        (&[(0, "RL.ACQUIRE k 5 1min FIXED ID a LEASE 1000"), (0, "RL.APPLY k a")], 40_000),
+        (&[(0, "RL.ACQUIRE k 5 1min FIXED ID a LEASE 50000"), (45_000, "RL.APPLY k a")], 55_000),
+        // A call with a newer, longer period is what counts.
+        (&[(0, "RL.ACQUIRE k 5 10 ID a"), (0, "RL.WINDOW k 5 1h"), (0, "RL.APPLY k a")], 3_600_000),
+        // Something else is written where much was given back.
+        (
+            &[
+                (0, "RL.ACQUIRE k 5 10 ID a LEASE 90000"),
+                (0, "RL.RELEASE k a"),
+                (0, "RL.WINDOW k 5 10"),
+            ],
+            10_000,
+        ),
+    ];
+    let (server, mut conn) = Server::held();
+    for (steps, matters_ms) in CASES {
+        conn.cmd("DEL k");
+        for (ms, line) in *steps {
+            at_ms(&server, *ms);
+            assert!(!matches!(conn.cmd(line), Value::ServerError(_)), "{line}");
+        }
+        let ttl_ms = conn.int("PTTL k");
+        // It may run ahead by as long as the key was in use.
+        let most_ms = matters_ms + 1_000 + steps.last().map_or(0, |(ms, _)| *ms);
+        assert!((*matters_ms..=most_ms).contains(&ttl_ms), "{ttl_ms} after {steps:?}");
+    }
+}
+
+#[test]
+fn a_key_does_not_vanish_before_its_last_event_leaves() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 1 1h ID a LEASE 1000");
+    at_ms(&server, 999);
+    conn.cmd("RL.APPLY k a");
+    at_ms(&server, 999 + 3_600_000 - 1);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 1 1h MS").numbers, [1, 1, 0, 1, 1]);
+    at_ms(&server, 999 + 3_600_000 + 1_001);
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn settling_never_makes_a_key_and_answers_of_0_write_nothing() {
+    let server = Server::builder().clock(true).aof().start();
+    server.clock().set_us(START_US);
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 5 60 ID a LEASE 1000");
+    at_ms(&server, 1_000);
+    let before = state(&mut conn, "k");
+    let calls = [
+        "APPLY k a",
+        "APPLY k a 0",
+        "APPLY k a 3",
+        "RELEASE k a b",
+        "RENEW k a",
+        "RENEW k a LEASE 9",
+    ];
+    let written = server.aof_grows_by(|| {
+        for call in calls {
+            assert_eq!(conn.int(format!("RL.{call}")), 0, "{call}");
+            assert_eq!(conn.int(format!("RL.{}", call.replace(" k ", " nokey "))), 0, "{call}");
+        }
+    });
+    assert_eq!(written, [""; 0]);
+    assert_eq!(state(&mut conn, "k"), before);
+    assert_eq!(conn.int("EXISTS nokey"), 0);
+}
+
+#[test]
+fn denied_calls_and_looks_write_nothing() {
+    let server = Server::builder().clock(true).aof().start();
+    server.clock().set_us(START_US);
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 2 60 2 ID a LEASE 50000");
+    let written = server.aof_grows_by(|| {
+        for ms in [0, 1_000, 40_000] {
+            at_ms(&server, ms);
+            for line in [
+                "RL.ACQUIRE k 2 60",
+                "RL.ACQUIRE k 2 60 9",
+                "RL.ACQUIRE k 2 60 0",
+                "RL.ACQUIRE_RO k 2 60",
+                "RL.ACQUIRE k 2 60 ID a",
+                "RL.ACQUIRE k 2 60 ID b",
+                "RL.HELD k",
+            ] {
+                conn.cmd(line);
+            }
+        }
+    });
+    assert_eq!(written, [""; 0]);
+}
+
+#[test]
+fn info_counts_what_became_of_reservations() {
+    let (server, mut conn) = Server::held();
+    let info = |name: &str| server.info(&format!("ratelimit_reservations_{name}")).unwrap();
+    for (id, lease_ms) in [("a", 9_000), ("b", 9_000), ("c", 9_000), ("d", 10), ("e", 10)] {
+        conn.cmd(format!("RL.ACQUIRE k 9 60 ID {id} LEASE {lease_ms}"));
+    }
+    conn.cmd("RL.APPLY k a");
+    conn.cmd("RL.APPLY k nobody");
+    conn.cmd("RL.RELEASE k b c nobody");
+    assert_eq!(
+        (info("applied"), info("released"), info("lapsed")),
+        ("1".into(), "2".into(), "0".into())
+    );
+    at_ms(&server, 10);
+    conn.cmd("RL.ACQUIRE k 9 60");
+    assert_eq!(info("lapsed"), "2");
+    let command = |name: &str| server.info(&format!("ratelimit_{name}")).unwrap();
+    assert_eq!((command("acquire_allowed"), command("acquire_denied")), ("6".into(), "0".into()));
+    conn.cmd("RL.ACQUIRE k 0 60");
+    conn.cmd("RL.ACQUIRE k x 60");
+    assert_eq!((command("acquire_denied"), command("acquire_errors")), ("1".into(), "1".into()));
+}
+
+// ---- Everywhere ----
+
+#[test]
+fn scripts_and_transactions_reserve_and_settle() {
+    let (_server, mut conn) = Server::held();
+    let script = "local r = redis.call('RL.ACQUIRE', KEYS[1], 2, 60, 'ID', 'a')
+        local s = redis.call('RL.APPLY', KEYS[1], 'a')
+        return {r[1], r[3], s}";
+    assert_eq!(conn.ints(["EVAL", script, "1", "k"]), [0, 1, 1]);
+    conn.cmd("MULTI");
+    conn.cmd("RL.ACQUIRE k 2 60 ID b");
+    conn.cmd("RL.ACQUIRE k 2 60 ID b");
+    conn.cmd("RL.ACQUIRE k 2 60 ID c");
+    conn.cmd("RL.APPLY k b");
+    let Value::Array(replies) = conn.cmd("EXEC") else { panic!("EXEC answers an array") };
+    assert_eq!(acquired(&replies[0]).numbers, [0, 2, 0, -1, 60]);
+    assert!(error_line(&replies[1]).starts_with("DUPLICATE "));
+    assert_eq!(acquired(&replies[2]).numbers, [2, 2, 0, 20, 60]);
+    assert_eq!(replies[3], Value::Int(1));
+    assert_eq!(conn.acquire("RL.ACQUIRE k 2 60").limited(), 1);
+}

@@ -1,0 +1,312 @@
+//! The scripts behind `make run` and `make test`: which server they choose, what they say, and what they leave behind.
+//! Where a program would install or build something, the test puts another program of that name on the PATH.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::{symlink, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use support::*;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder with programs, and a target folder of its own. It is removed when dropped.
+struct Host {
+    dir: PathBuf,
+}
+
+impl Host {
+    fn new() -> Host {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Relaxed);
+        let name = format!("ratelimit-host-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("bin")).unwrap();
+        fs::create_dir_all(dir.join("target")).unwrap();
+        Host { dir }
+    }
+
+    /// With nothing on the PATH but what every system has.
+    fn bare() -> Host {
+        let host = Host::new();
+        for name in [
+            "awk", "bash", "cat", "cp", "cut", "dirname", "env", "grep", "head", "mkdir", "mv",
+            "readlink", "rm", "sed", "sh", "sleep", "sort", "tail", "tee", "tr",
+        ] {
+            let path = std::env::var_os("PATH").unwrap();
+            let found = std::env::split_paths(&path).map(|folder| folder.join(name));
+            let found = found.into_iter().find(|program| program.exists()).unwrap();
+            symlink(found, host.dir.join("bin").join(name)).unwrap();
+        }
+        host
+    }
+
+    /// Adds a program to the PATH: the lines of a shell script.
+    fn program(&self, name: &str, lines: &str) -> &Host {
+        self.file(&format!("bin/{name}"), lines);
+        self
+    }
+
+    fn file(&self, path: &str, lines: &str) -> PathBuf {
+        let path = self.dir.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// A script of the project, with this host's programs alone or before those of the real one.
+    fn script(&self, name: &str, is_bare: bool) -> Command {
+        let mut path = OsString::from(self.dir.join("bin"));
+        if !is_bare {
+            path.push(":");
+            path.push(std::env::var_os("PATH").unwrap());
+        }
+        let mut command = Command::new(root().join("scripts").join(name));
+        command.env("PATH", path).env("CARGO_TARGET_DIR", self.dir.join("target"));
+        command.env_remove("REDIS_SERVER").env_remove("LOG").stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn says(line: &str) -> String {
+    format!("echo '{line}'")
+}
+
+const OLD: &str = "Redis server v=6.0.16 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64";
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_redis_before_6_2_is_never_chosen() {
+    for (line, is_chosen) in [
+        ("Redis server v=5.0.14 sha=0", false),
+        (OLD, false),
+        ("Redis server v=6.1.240 sha=0", false),
+        ("Redis server v=6.2.0 sha=0", true),
+        ("Redis server v=7.0.15 sha=0", true),
+        ("Redis server v=10.0.1 sha=0", true),
+        ("Valkey server v=7.2.5 sha=0", true),
+        ("Valkey server v=9.1.2 sha=0", true),
+        ("nothing that is known", false),
+    ] {
+        let host = Host::bare();
+        host.program("redis-server", &says(line));
+        let found = host.script("find-server.sh", true).output().unwrap();
+        assert_eq!(found.status.success(), is_chosen, "{line}: {}", err(&found));
+        if is_chosen {
+            let expected = host.dir.join("bin/redis-server");
+            assert_eq!(out(&found).trim_end(), expected.to_str().unwrap(), "{line}");
+        } else {
+            let installed = host.dir.join("bin/redis-server");
+            assert!(err(&found).contains(installed.to_str().unwrap()), "{}", err(&found));
+            assert!(err(&found).contains("Redis 6.2 or later"), "{}", err(&found));
+        }
+        let named =
+            host.script("find-server.sh", true).env("REDIS_SERVER", "redis-server").output();
+        assert_eq!(named.unwrap().status.success(), is_chosen, "REDIS_SERVER, {line}");
+    }
+}
+
+#[test]
+fn where_the_installed_server_is_too_old_another_one_is_chosen() {
+    let host = Host::bare();
+    host.program("redis-server", &says(OLD));
+    let choice =
+        || out(&host.script("find-server.sh", true).output().unwrap()).trim_end().to_owned();
+    assert_eq!(choice(), "");
+    let fetched =
+        host.file("target/servers/redis-7.0/redis-server", &says("Redis server v=7.0.15 sha=0"));
+    assert_eq!(choice(), fetched.to_str().unwrap());
+    host.program("valkey-server", &says("Valkey server v=8.1.1 sha=0"));
+    assert_eq!(choice(), host.dir.join("bin/valkey-server").to_str().unwrap());
+}
+
+#[test]
+fn make_run_looks_at_the_server_before_it_builds() {
+    let host = Host::bare();
+    let built = host.dir.join("built");
+    host.program("redis-server", &says(OLD))
+        .program("rustc", "echo 'rustc 1.95.0 (0 2026-04-14)'")
+        // It reads what it is given, or whoever writes that would end with an error.
+        .program("cc", "cat >/dev/null")
+        .program("cargo", &format!("touch {}", built.display()));
+    // Nothing can be fetched: there is neither apt-get nor pip.
+    let run = host.script("run.sh", true).env("PORT", free_port().to_string()).output().unwrap();
+    assert!(!run.status.success());
+    assert!(err(&run).contains("REDIS_SERVER=/path/to/redis-server"), "{}", err(&run));
+    assert!(!built.exists(), "built before the server was known to be too old");
+}
+
+#[test]
+fn without_root_the_hint_names_the_package_that_the_system_has() {
+    let policy = |candidate: &str| format!("[ $1 = policy ] && echo '  Candidate: {candidate}'");
+    let has = |package: &str| format!("; [ \"$1 $2\" = 'show {package}' ]");
+    for (apt_cache, package) in [
+        // No lists, as in the image of a container.
+        ("exit 100".to_owned(), "redis-server"),
+        (policy("5:7.0.15-1~deb12u10") + &has("redis-server"), "redis-server"),
+        (policy("5:8.0.2-3") + "; exit 0", "redis-server"),
+        (policy("(none)") + &has("valkey-server"), "valkey-server"),
+        (policy("5:6.0.16-1") + "; exit 0", "valkey-server"),
+    ] {
+        let host = Host::bare();
+        host.program("apt-get", "exit 1").program("id", "echo 1000");
+        host.program("apt-cache", &apt_cache);
+        let hint = host.script("install-tools.sh", true).arg("redis-server").output().unwrap();
+        assert!(!hint.status.success());
+        let line = format!("apt-get install --no-install-recommends {package}\n");
+        assert!(err(&hint).ends_with(&line), "{apt_cache}: {}", err(&hint));
+    }
+}
+
+#[test]
+fn a_tool_that_is_still_missing_after_its_installation_is_an_error() {
+    for (tool, installer) in [("shellcheck", "apt-get"), ("cargo-deny", "cargo")] {
+        let host = Host::bare();
+        let calls = host.dir.join("calls");
+        let lines =
+            format!("[ $2 != --version ] || exit 1; echo {installer} \"$@\" >>{}", calls.display());
+        host.program(installer, &lines).program("id", "echo 0");
+        let output = host.script("install-tools.sh", true).arg(tool).output().unwrap();
+        assert!(!output.status.success());
+        assert!(err(&output).contains("is still missing after"), "{}", err(&output));
+        let calls = fs::read_to_string(calls).unwrap();
+        assert!(calls.contains("install") && calls.contains(tool), "{calls}");
+    }
+}
+
+#[test]
+fn make_test_ends_with_what_was_skipped_and_with_totals() {
+    let host = Host::bare();
+    let output = "
+     Running unittests src/lib.rs (target/debug/deps/a-1)
+test limit::a ... ok
+test limit::b ... ignored, slow: cargo test -p engine -- --ignored
+test result: ok. 40 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s
+     Running tests/programs/main.rs (target/debug/deps/clients-1)
+skipped redis_py_runs: tests/clients/redis_py.py: target/clients has nothing for Python: make test-clients
+test redis_py_runs ... ok
+test ioredis_runs ... skipped ioredis_runs: no node: make test-clients
+ok
+test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
+     Running tests/server/main.rs (target/debug/deps/soak-1)
+test soak::everything ... ignored, takes minutes: make soak
+test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s
+     Running tests/crash/main.rs (target/debug/deps/crash-1)
+skipped twice: this is 7.0: make test-servers
+skipped twice: this is 7.0: make test-servers";
+    host.program("cargo", &format!("cat <<'END'{output}\nEND\nexit 101"));
+    let test = host.script("test.sh", true).output().unwrap();
+    assert_eq!(test.status.code(), Some(101));
+    let shown = out(&test);
+    let (_, summary) = shown.split_once("\nskipped here:\n").unwrap();
+    let lines: Vec<_> = summary.lines().collect();
+    assert_eq!(
+        lines[..5],
+        [
+            "  src/lib.rs: limit::b: slow: cargo test -p engine -- --ignored",
+            "  tests/programs/main.rs: redis_py_runs: tests/clients/redis_py.py: target/clients has nothing \
+             for Python: make test-clients",
+            "  tests/programs/main.rs: ioredis_runs: no node: make test-clients",
+            "  tests/server/main.rs: soak::everything: takes minutes: make soak",
+            "  tests/crash/main.rs: twice: this is 7.0: make test-servers",
+        ]
+    );
+    let commands: BTreeSet<_> = lines[5..9].iter().copied().collect();
+    assert!(commands.contains("  \"make test-clients\" runs 2 of them"), "{commands:?}");
+    let slow = "  \"cargo test -p engine -- --ignored\" runs 1 of them";
+    assert!(commands.contains(slow), "{commands:?}");
+    assert!(commands.contains("  \"make soak\" runs 1 of them"), "{commands:?}");
+    // Of 48 that cargo calls passed three skipped themselves. The file that crashed has no result.
+    assert_eq!(lines[9..], ["", "45 passed, 3 failed, 5 skipped"]);
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A server as `make run` starts it, of the module that is built already.
+fn make_run(host: &Host, port: u16) -> Running {
+    let mut command = host.script("run.sh", false);
+    if let Some(server) = std::env::var_os("REDIS_SERVER") {
+        command.env("REDIS_SERVER", server);
+    }
+    command.env("PORT", port.to_string()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut running = Running::start(&mut command);
+    let stdout = BufReader::new(running.0.stdout.take().unwrap());
+    let mut seen = String::new();
+    for line in stdout.lines().map(|line| line.unwrap()) {
+        seen += &format!("{line}\n");
+        if line.contains("Ctrl-C stops the server") {
+            break;
+        }
+    }
+    assert!(seen.contains(&format!("listens on 127.0.0.1:{port}.")), "{seen}");
+    assert!(seen.contains(&format!("-p {port} RL.THROTTLE user:1 15 30 60 1\n")), "{seen}");
+    running
+}
+
+#[test]
+fn make_run_serves_again_after_a_rewrite_and_the_tracked_file_stays_as_it_is() {
+    let host = Host::new();
+    host.program("cargo", "exit 0");
+    fs::create_dir(host.dir.join("target/release")).unwrap();
+    symlink(module_path(), host.dir.join("target/release/libredis_ratelimit.so")).unwrap();
+    let example = root().join("redis.conf.example");
+    let before = fs::read(&example).unwrap();
+    let files = || -> BTreeSet<_> {
+        fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    let files_before = files();
+    for _ in 0..2 {
+        let port = free_port();
+        let mut server = make_run(&host, port);
+        let url = format!("redis://127.0.0.1:{port}/");
+        let mut conn = redis::Client::open(url).unwrap().get_connection().unwrap();
+        let mut call = |line: &str| -> Value {
+            let mut words = line.split(' ');
+            let mut command = redis::cmd(words.next().unwrap());
+            words.for_each(|word| {
+                command.arg(word);
+            });
+            command.query(&mut conn).unwrap_or_else(|error| panic!("{line}: {error}"))
+        };
+        assert_eq!(ints(&call("RL.THROTTLE user:1 15 30 60 1")), [0, 16, 15, -1, 2]);
+        // The settings of the last run are gone.
+        let samples = call("CONFIG GET maxmemory-samples");
+        assert!(matches!(&samples, Value::Array(pair) if text(&pair[1]) == "5"), "{samples:?}");
+        call("CONFIG SET maxmemory-samples 7");
+        assert_eq!(call("CONFIG REWRITE"), Value::Okay);
+        let written = fs::read_to_string(host.dir.join("target/run/redis.conf")).unwrap();
+        assert!(written.contains("maxmemory-samples 7"), "{written}");
+        // SAFETY: sends a signal to a child that is not reaped yet, as Ctrl-C does.
+        unsafe { libc::kill(server.0.id() as i32, libc::SIGINT) };
+        eventually(DEADLINE, || server.0.try_wait().unwrap().is_some());
+    }
+    assert_eq!(fs::read(&example).unwrap(), before);
+    assert_eq!(files(), files_before);
+}

@@ -1,0 +1,248 @@
+//! RL.ACQUIRE with period 0: at most limit are held at one time, and only RELEASE or the lease ends them.
+
+use std::sync::Mutex;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use support::*;
+
+fn at_ms(server: &Server, ms: i64) {
+    server.clock().set_us(START_US + ms * 1000);
+}
+
+#[test]
+fn at_most_limit_are_held_at_one_time() {
+    let (server, mut conn) = Server::held();
+    let acquire = |lease_ms: i64| format!("RL.ACQUIRE k 3 0 LEASE {lease_ms} MS");
+    let first = conn.acquire(acquire(5_000));
+    assert_eq!(first.numbers, [0, 3, 2, -1, 5_000]);
+    assert_eq!(conn.acquire(acquire(9_000)).numbers, [0, 3, 1, -1, 9_000]);
+    assert_eq!(conn.acquire(acquire(7_000)).numbers, [0, 3, 0, -1, 9_000]);
+    let denied = conn.acquire(acquire(1_000));
+    assert_eq!((denied.numbers, denied.id), ([2, 3, 0, 5_000, 9_000], None));
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 2 MS").numbers, [2, 3, 0, 7_000, 9_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 3 MS").numbers, [2, 3, 0, 9_000, 9_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 4 MS").numbers, [1, 3, 0, -1, 9_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE_RO k 3 0 MS").numbers, [2, 3, 0, 5_000, 9_000]);
+    assert_eq!(conn.int(["RL.RELEASE", "k", &first.id()]), 1);
+    assert_eq!(conn.acquire(acquire(1)).numbers, [0, 3, 0, -1, 9_000]);
+    at_ms(&server, 1);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 0 MS").numbers, [0, 3, 1, -1, 8_999]);
+    at_ms(&server, 9_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 0 MS").numbers, [0, 3, 3, -1, 0]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 3 MS").numbers, [0, 3, 0, -1, 20_000]);
+}
+
+#[test]
+fn the_newest_limit_counts() {
+    let (_server, mut conn) = Server::held();
+    for _ in 0..4 {
+        conn.cmd("RL.ACQUIRE k 4 0");
+    }
+    assert_eq!(conn.acquire("RL.ACQUIRE k 2 0").numbers, [2, 2, 0, 20, 20]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 0").numbers, [0, 5, 0, -1, 20]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 0 0").numbers, [1, 0, 0, -1, 20]);
+}
+
+#[test]
+fn applying_a_semaphores_reservation_is_an_error() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 2 0 ID a");
+    let dump = conn.cmd("DUMP k");
+    for line in ["RL.APPLY k a", "RL.APPLY k a 0", "RL.APPLY k a 5"] {
+        assert!(conn.err(line).starts_with("ERR "), "{line}");
+    }
+    assert_eq!(conn.cmd("DUMP k"), dump);
+    assert_eq!(conn.int("RL.APPLY k nobody"), 0);
+    assert_eq!(conn.int("RL.RENEW k a"), 1);
+    assert_eq!(conn.int("RL.RELEASE k a"), 1);
+    assert_eq!(conn.int("RL.APPLY k a"), 0);
+}
+
+#[test]
+fn a_key_ends_with_its_last_holder() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 2 0 ID a");
+    conn.cmd("RL.ACQUIRE k 2 0 ID b");
+    assert_eq!(conn.int("RL.RELEASE k b a"), 2);
+    assert_eq!(conn.int("EXISTS k"), 0);
+    conn.cmd("RL.ACQUIRE k 2 0 LEASE 1500");
+    at_ms(&server, 2_501);
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+// ---- The clock ----
+
+#[test]
+fn a_step_back_locks_nobody_out_for_longer_than_a_lease() {
+    let (server, mut conn) = Server::held();
+    for lease_ms in [1_000, 5_000, 60_000] {
+        conn.cmd(format!("RL.ACQUIRE k 3 0 ID {lease_ms} LEASE {lease_ms}"));
+    }
+    let left =
+        |conn: &mut Conn| -> Vec<_> { conn.held("k").iter().map(|one| one.ms_left).collect() };
+    // An hour back: every lease ends one lease from the call that sees it.
+    at_ms(&server, -3_600_000);
+    assert_eq!(left(&mut conn), [1_000, 5_000, 60_000]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 MS").numbers, [2, 3, 0, 1_000, 60_000]);
+    at_ms(&server, -3_600_000 + 999);
+    assert_eq!(left(&mut conn), [1, 4_001, 59_001]);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 MS").numbers, [2, 3, 0, 1, 59_001]);
+    at_ms(&server, -3_600_000 + 1_000);
+    assert_eq!(
+        conn.acquire("RL.ACQUIRE k 3 0 ID new LEASE 2000 MS").numbers,
+        [0, 3, 0, -1, 59_000]
+    );
+    // A little back and forth: nothing is longer than it was, and nobody is let in.
+    for (ms, seen) in [
+        (-3_600_000 + 500, [5_000, 60_000, 2_000]),
+        (-3_600_000 + 1_500, [4_000, 59_000, 1_000]),
+        (-3_600_000 + 1_000, [4_500, 59_500, 1_500]),
+    ] {
+        at_ms(&server, ms);
+        assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 MS").limited(), 2, "{ms}");
+        let now: Vec<_> = left(&mut conn);
+        for (now, seen) in now.iter().zip(seen) {
+            assert!(*now <= seen, "{ms}: {now} of {seen}");
+        }
+        assert_eq!(now.len(), 3);
+    }
+    // A step forward ends leases early.
+    at_ms(&server, 0);
+    assert_eq!(conn.held("k"), []);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 0 3").limited(), 0);
+}
+
+#[test]
+fn a_lease_that_a_step_back_lengthened_can_be_settled() {
+    for (line, answer) in [("RL.RELEASE k a", 1), ("RL.RENEW k a", 1)] {
+        let (server, mut conn) = Server::held();
+        conn.cmd("RL.ACQUIRE k 1 0 ID a LEASE 1000");
+        at_ms(&server, -86_400_000);
+        assert_eq!(conn.int(line), answer, "{line}");
+        let after = conn.acquire("RL.ACQUIRE k 1 0 MS").numbers;
+        match line {
+            "RL.RENEW k a" => assert_eq!(after, [2, 1, 0, 1_000, 1_000]),
+            _ => assert_eq!(after, [0, 1, 0, -1, 20_000]),
+        }
+    }
+}
+
+#[test]
+fn events_of_a_window_and_a_step_back_go_together() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 3 60 2 ID a LEASE 5000");
+    conn.cmd("RL.APPLY k a");
+    conn.cmd("RL.ACQUIRE k 3 60 ID b LEASE 5000");
+    at_ms(&server, -3_600_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 60 MS").numbers, [2, 3, 0, 5_000, 60_000]);
+    at_ms(&server, -3_600_000 + 5_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 60 2 MS").numbers, [1, 3, 1, 55_000, 55_000]);
+    at_ms(&server, -3_600_000 + 60_000);
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 60 3 MS").limited(), 0);
+}
+
+// ---- Many clients ----
+
+const SLOTS: usize = 8;
+const CLIENTS: u64 = 64;
+const LEASE: Duration = Duration::from_millis(400);
+const FIGHT: Duration = Duration::from_secs(5);
+
+/// Fights for a slot until the time is up, and writes down when it surely held one.
+fn fight(server: &Server, seed: u64, holds: &Mutex<Vec<(Instant, Instant)>>) -> (usize, usize) {
+    let mut random = Random::new(seed);
+    let acquire = format!("RL.ACQUIRE sem {SLOTS} 0 LEASE {} MS", LEASE.as_millis());
+    let (mut released, mut died) = (0, 0);
+    let begin = Instant::now();
+    let mut conn = server.conn();
+    while begin.elapsed() < FIGHT {
+        let sent = Instant::now();
+        let reply = conn.acquire(&acquire);
+        if reply.limited() != 0 {
+            assert_eq!(reply.limited(), 2);
+            sleep(Duration::from_millis(1 + random.below(10) as u64));
+            continue;
+        }
+        // The lease began after it was sent for, and the slot was ours when the answer came.
+        let (held, lapses) = (Instant::now(), sent + LEASE);
+        sleep(Duration::from_millis(random.below(15) as u64));
+        if random.one_in(10) {
+            // Dies. Nobody else may have the slot until its lease is over.
+            conn = server.conn();
+            holds.lock().unwrap().push((held, lapses));
+            died += 1;
+            continue;
+        }
+        let end = Instant::now().min(lapses);
+        holds.lock().unwrap().push((held, end));
+        let answer = conn.int(["RL.RELEASE", "sem", &reply.id()]);
+        if Instant::now() < lapses {
+            assert_eq!(answer, 1);
+        }
+        released += 1;
+    }
+    (released, died)
+}
+
+#[test]
+fn clients_that_fight_and_die_never_hold_more_than_there_are() {
+    let server = Server::start();
+    let holds = Mutex::new(Vec::new());
+    let counts: Vec<_> = scope(|scope| {
+        let fight = |seed| {
+            let (server, holds) = (&server, &holds);
+            scope.spawn(move || fight(server, seed, holds))
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(fight).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    let released: usize = counts.iter().map(|(released, _)| released).sum();
+    let died: usize = counts.iter().map(|(_, died)| died).sum();
+    assert!(released > 0 && died > 0, "{released} released, {died} died");
+
+    let holds = holds.into_inner().unwrap();
+    let begins = holds.iter().map(|(begin, _)| (*begin, 1));
+    let ends = holds.iter().map(|(begin, end)| (*end.max(begin), -1));
+    // At the same instant the end comes first.
+    let mut changes: Vec<(Instant, i32)> = begins.chain(ends).collect();
+    changes.sort_unstable();
+    let (mut now, mut most) = (0, 0);
+    for (_, change) in changes {
+        now += change;
+        most = most.max(now);
+    }
+    assert_eq!(most, SLOTS as i32, "so many held at one time");
+
+    // All slots come back, those of the dead with their leases.
+    let mut conn = server.conn();
+    let lease_ms = LEASE.as_millis() as i64;
+    assert!(conn.held("sem").iter().all(|one| one.ms_left <= lease_ms));
+    eventually(Duration::from_secs(20), || conn.held("sem").is_empty());
+    let all = conn.acquire(format!("RL.ACQUIRE sem {SLOTS} 0 {SLOTS}"));
+    assert_eq!(all.numbers, [0, 8, 0, -1, 20]);
+}
+
+/// The dead must not lie in a key as long as one lives there.
+#[test]
+fn denied_calls_clear_away_leases_that_have_lapsed_where_many_lie() {
+    const DEAD: i64 = 5_000;
+    let (server, mut conn) = Server::held();
+    let take = format!(
+        "for i = 1, {DEAD} do redis.call('RL.ACQUIRE', KEYS[1], {DEAD}, 0, 'LEASE', 1000) end"
+    );
+    conn.cmd(["EVAL", &take, "1", "k"]);
+    server.clock().advance_ms(1_001);
+    conn.cmd("RL.ACQUIRE k 1 0 ID lives LEASE 3600000");
+    let mut left = conn.int("ZCARD k");
+    assert!(left > DEAD / 2, "not all in one call: {left}");
+    for _ in 0..DEAD / 64 + 1 {
+        assert_eq!(conn.acquire("RL.ACQUIRE k 1 0").limited(), 2);
+        let now = conn.int("ZCARD k");
+        assert!(now < left || left <= 64, "{now} of {left}");
+        left = now;
+    }
+    assert!(left <= 64, "{left}");
+    assert_eq!(conn.held_ids("k"), ["lives"]);
+    assert_eq!(server.figure("reservations_lapsed"), DEAD + 1 - left);
+}

@@ -1,0 +1,618 @@
+//! Everything at once, on a master and its replica: many clients on the same keys, while connections die, settings
+//! change, snapshots and rewrites run, clients are paused, the two change roles and memory is short. `make soak`.
+//!
+//! The books are the clients' own: when each asked and when it was answered. A grant lies somewhere between the two,
+//! so what is certain to lie in one window is never more than the limit.
+//!
+//! `RATELIMIT_SOAK_SECONDS` is how long (10), `RATELIMIT_SEED` what happens in which order.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::Mutex;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{env, io};
+
+use support::*;
+
+const WORKERS: u64 = 16;
+const SOON: Duration = Duration::from_secs(60);
+/// The server's time may be that of the moment at which it woke, a little before a call was sent.
+const SLACK_US: i64 = 20_000;
+/// Between the beginning and the end: names of time zones, tables that do not shrink.
+const MEMORY_SLACK: i64 = 768 * 1024;
+
+/// The longest that a server may leave a PING without an answer, beside what the machine itself is late: it makes
+/// snapshots, rewrites its file and changes roles meanwhile, all of which the server does without the module as well.
+const LONGEST_WITHOUT_PONG: Duration = Duration::from_millis(250);
+/// A pause of all commands is over so long after it should be.
+const PAUSE_SLACK: Duration = Duration::from_millis(150);
+
+/// A limit that everybody shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Limit {
+    key: &'static str,
+    most: i64,
+    /// What is written after the key.
+    arguments: &'static str,
+    options: &'static str,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// So many a second beside the burst.
+    Bucket {
+        per_second: i64,
+    },
+    Sliding {
+        period_us: i64,
+    },
+    Fixed {
+        period_us: i64,
+    },
+    Semaphore,
+}
+
+const fn sliding(
+    key: &'static str,
+    most: i64,
+    arguments: &'static str,
+    options: &'static str,
+    period_us: i64,
+) -> Limit {
+    Limit { key, most, arguments, options, kind: Kind::Sliding { period_us } }
+}
+
+const BUCKET: Limit = Limit {
+    key: "bucket",
+    most: 10,
+    arguments: "9 50 1s",
+    options: "",
+    kind: Kind::Bucket { per_second: 50 },
+};
+const WINDOWS: [Limit; 5] = [
+    sliding("exact", 20, "20 1s", "", 1_000_000),
+    sliding("buckets", 200, "200 2s", "BUCKETS 8", 2_000_000),
+    sliding("folded", 9_000, "9000 2s", "", 2_000_000),
+    sliding("denied", 30, "30 500ms", "COUNTDENIED", 500_000),
+    Limit {
+        key: "fixed",
+        most: 30,
+        arguments: "30 1s",
+        options: "FIXED TZ Asia/Shanghai",
+        kind: Kind::Fixed { period_us: 1_000_000 },
+    },
+];
+const RESERVE: Limit = sliding("reserve", 15, "15 1s", "", 1_000_000);
+const SEMAPHORE: Limit =
+    Limit { key: "semaphore", most: 5, arguments: "5 0", options: "", kind: Kind::Semaphore };
+
+/// What a client had: between these times, or for a semaphore at least from the one to the other.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    from_us: i64,
+    to_us: i64,
+    quantity: i64,
+}
+
+type Books = BTreeMap<Limit, Vec<Entry>>;
+
+fn now_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64
+}
+
+/// The two servers; which one is the master changes.
+struct Pair {
+    servers: [Server; 2],
+    master: AtomicUsize,
+    /// When a server was told not to answer anybody, and until when.
+    pauses: Mutex<Vec<(Instant, Instant)>>,
+}
+
+impl Pair {
+    fn master(&self) -> &Server {
+        &self.servers[self.master.load(SeqCst)]
+    }
+
+    fn replica(&self) -> &Server {
+        &self.servers[1 - self.master.load(SeqCst)]
+    }
+}
+
+/// The longest time that a server left a PING without an answer. Not counted are those that a pause held up, and those
+/// whose connection died.
+fn longest_without_pong(pair: &Pair, server: &Server, over: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    let mut conn = server.conn();
+    while !over.load(SeqCst) {
+        let sent = Instant::now();
+        let pong = conn.try_cmd("PING");
+        let took = sent.elapsed();
+        match pong {
+            Ok(pong) => assert_eq!(text(&pong), "PONG"),
+            Err(_) => {
+                conn = server.conn();
+                continue;
+            }
+        }
+        let pauses = pair.pauses.lock().unwrap();
+        let held_up = pauses.iter().any(|(from, until)| *from < sent + took && sent < *until);
+        if !held_up {
+            longest = longest.max(took);
+        }
+        drop(pauses);
+        sleep(Duration::from_millis(1));
+    }
+    longest
+}
+
+/// One client, on a connection that dies now and then.
+struct Worker<'p> {
+    pair: &'p Pair,
+    conn: Option<Conn>,
+    random: Random,
+    books: Books,
+    calls: u64,
+    errors: BTreeMap<String, u64>,
+}
+
+impl Worker<'_> {
+    /// The reply to a call; nothing if the connection died, the server could not, or must not at the time.
+    fn call(&mut self, line: &str) -> Option<Value> {
+        self.calls += 1;
+        let pair = self.pair;
+        let conn = self.conn.get_or_insert_with(|| pair.master().conn());
+        if self.random.one_in(40) {
+            // Gone before the answer, or before the grant.
+            conn.send(line);
+            if self.random.one_in(2) {
+                sleep(Duration::from_millis(self.random.below(20) as u64));
+            }
+            self.conn = None;
+            return None;
+        }
+        match conn.try_cmd(line) {
+            Ok(error @ Value::ServerError(_)) => {
+                let error = error_line(&error);
+                let code = error.split(' ').next().unwrap().to_owned();
+                assert!(
+                    matches!(code.as_str(), "OOM" | "READONLY" | "UNBLOCKED" | "MASTERDOWN")
+                        || error.contains("max-waiters"),
+                    "{line}: {error}"
+                );
+                if code == "READONLY" {
+                    self.conn = None;
+                }
+                *self.errors.entry(code).or_default() += 1;
+                None
+            }
+            Ok(reply) => Some(reply),
+            Err(_) => {
+                *self.errors.entry("connection".into()).or_default() += 1;
+                self.conn = None;
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, limit: Limit, from_us: i64, to_us: i64, quantity: i64) {
+        self.books.entry(limit).or_default().push(Entry { from_us, to_us, quantity });
+    }
+
+    fn maybe_block(&mut self) -> String {
+        match self.random.below(3) {
+            0 => format!("BLOCK {}", 1 + self.random.below(400)),
+            _ => String::new(),
+        }
+    }
+
+    /// RL.THROTTLE or RL.WINDOW.
+    fn take(&mut self, command: &str, limit: Limit) {
+        let quantity = 1 + self.random.below((limit.most / 20).max(3));
+        let atmost = self.random.one_in(3);
+        let options = if atmost { "ATMOST" } else { "" };
+        let line = format!(
+            "{command} {} {} {quantity} {} {options} {}",
+            limit.key,
+            limit.arguments,
+            limit.options,
+            self.maybe_block()
+        );
+        let from_us = now_us();
+        let Some(reply) = self.call(&line) else { return };
+        let reply = ints(&reply);
+        if reply[0] == 0 {
+            self.note(limit, from_us, now_us(), if atmost { reply[5] } else { quantity });
+        }
+    }
+
+    /// RL.ACQUIRE; then it is applied, released, renewed or forgotten.
+    fn reserve(&mut self, limit: Limit) {
+        let lease_ms = 50 + self.random.below(600);
+        let quantity = 1 + self.random.below(3);
+        let line = format!(
+            "RL.ACQUIRE {} {} {quantity} LEASE {lease_ms} {}",
+            limit.key,
+            limit.arguments,
+            self.maybe_block()
+        );
+        let sent_us = now_us();
+        let Some(reply) = self.call(&line) else { return };
+        let reply = acquired(&reply);
+        let Some(id) = reply.id.map(|id| String::from_utf8(id).unwrap()) else { return };
+        let had_us = now_us();
+        // Until then it is held for certain.
+        let mut until_us = sent_us + lease_ms * 1_000 - SLACK_US;
+        sleep(Duration::from_micros(self.random.below(8_000) as u64));
+        if self.random.one_in(4) {
+            let renew_us = now_us();
+            if self.call(&format!("RL.RENEW {} {id} LEASE {lease_ms}", limit.key))
+                == Some(Value::Int(1))
+            {
+                until_us = renew_us + lease_ms * 1_000 - SLACK_US;
+            }
+        }
+        let settle_us = now_us();
+        match self.random.below(8) {
+            0 => {}
+            1..=3 if limit != SEMAPHORE => {
+                if self.call(&format!("RL.APPLY {} {id}", limit.key)) == Some(Value::Int(1)) {
+                    self.note(limit, settle_us, now_us(), quantity);
+                }
+            }
+            _ => {
+                // Answered or not, it may be gone from when it was sent.
+                until_us = until_us.min(settle_us);
+                self.call(&format!("RL.RELEASE {} {id}", limit.key));
+            }
+        }
+        if limit == SEMAPHORE && until_us > had_us {
+            self.note(limit, had_us, until_us, quantity);
+        }
+    }
+
+    /// Keys of one's own, which come and go.
+    fn wander(&mut self) {
+        let key = self.random.below(5_000);
+        let line = match self.random.below(4) {
+            0 => format!("RL.THROTTLE own:t:{key} 5 10 1s"),
+            1 => format!("RL.WINDOW own:w:{key} 5 700ms"),
+            2 => format!("RL.ACQUIRE own:a:{key} 3 1s LEASE 300"),
+            _ => format!("RL.WINDOW own:f:{key} 5 1s FIXED TZ {}", "Europe/Berlin"),
+        };
+        self.call(&line);
+    }
+
+    fn work(&mut self, until: Instant) {
+        while Instant::now() < until {
+            match self.random.below(12) {
+                0..=1 => self.take("RL.THROTTLE", BUCKET),
+                2..=5 => {
+                    let window = self.random.pick(&WINDOWS);
+                    self.take("RL.WINDOW", window);
+                }
+                6 => self.take("RL.WINDOW", RESERVE),
+                7..=8 => self.reserve(RESERVE),
+                9..=10 => self.reserve(SEMAPHORE),
+                _ => self.wander(),
+            }
+            sleep(Duration::from_micros(self.random.below(6_000) as u64));
+        }
+        // A wait that nobody will read the end of.
+        if let Some(mut conn) = self.conn.take() {
+            conn.send("RL.ACQUIRE semaphore 5 0 5 LEASE 100 BLOCK 0");
+        }
+    }
+}
+
+/// What happens to the servers meanwhile.
+struct Faults<'p> {
+    pair: &'p Pair,
+    random: Random,
+    done: BTreeMap<&'static str, u64>,
+    paused_until: Instant,
+}
+
+impl Faults<'_> {
+    /// A server may refuse, as when a snapshot is under way already.
+    fn try_on(server: &Server, line: &str) -> io::Result<Value> {
+        server.conn().try_cmd(line)
+    }
+
+    fn set(&mut self, name: &str, value: impl std::fmt::Display) {
+        for server in &self.pair.servers {
+            let _ = Self::try_on(server, &format!("CONFIG SET {name} {value}"));
+        }
+    }
+
+    fn cause(&mut self, until: Instant) {
+        while Instant::now() < until {
+            let what = self.one();
+            *self.done.entry(what).or_default() += 1;
+            sleep(Duration::from_millis(20 + self.random.below(300) as u64));
+        }
+        self.set("maxmemory", 0);
+        self.set("ratelimit.max-waiters", 10_000);
+    }
+
+    fn one(&mut self) -> &'static str {
+        let (master, replica) = (self.pair.master(), self.pair.replica());
+        let either = if self.random.one_in(2) { master } else { replica };
+        match self.random.below(14) {
+            0 => {
+                let _ = Self::try_on(master, "CLIENT KILL TYPE normal SKIPME yes");
+                "all connections die"
+            }
+            1..=2 => {
+                let list = master.conn().text("CLIENT LIST");
+                let ids: Vec<_> = list
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("id=")?.split(' ').next())
+                    .collect();
+                let id = ids[self.random.below(ids.len() as i64) as usize];
+                // Redis 7.0 ends itself when told to unblock a client that a pause holds back.
+                let paused = Instant::now() < self.paused_until;
+                let line = match self.random.below(3) {
+                    _ if paused => format!("CLIENT KILL ID {id}"),
+                    0 => format!("CLIENT UNBLOCK {id}"),
+                    1 => format!("CLIENT UNBLOCK {id} ERROR"),
+                    _ => format!("CLIENT KILL ID {id}"),
+                };
+                let _ = Self::try_on(master, &line);
+                "a connection dies or is unblocked"
+            }
+            3 => {
+                let _ = Self::try_on(either, "BGSAVE");
+                "BGSAVE"
+            }
+            4 => {
+                let _ = Self::try_on(either, "BGREWRITEAOF");
+                "BGREWRITEAOF"
+            }
+            5..=6 => {
+                let how = self.random.pick(&["WRITE", "ALL"]);
+                let ms = 10 + self.random.below(250);
+                if how == "ALL" {
+                    let now = Instant::now();
+                    let until = now + Duration::from_millis(ms as u64) + PAUSE_SLACK;
+                    self.pair.pauses.lock().unwrap().push((now, until));
+                }
+                let _ = Self::try_on(master, &format!("CLIENT PAUSE {ms} {how}"));
+                self.paused_until = Instant::now() + Duration::from_millis(ms as u64 + 500);
+                "CLIENT PAUSE"
+            }
+            7..=9 => {
+                let (name, value) = self.random.pick(&[
+                    ("ratelimit.window-entries", "1"),
+                    ("ratelimit.window-entries", "16"),
+                    ("ratelimit.window-entries", "4096"),
+                    ("ratelimit.max-waiters", "3"),
+                    ("ratelimit.max-waiters", "10000"),
+                    ("ratelimit.lease", "1"),
+                    ("ratelimit.timezone", "Asia/Kathmandu"),
+                    ("ratelimit.timezone", "UTC"),
+                    ("zset-max-listpack-entries", "2"),
+                    ("zset-max-listpack-entries", "128"),
+                    ("hz", "100"),
+                    ("hz", "10"),
+                ]);
+                self.set(name, value);
+                "CONFIG SET"
+            }
+            10..=11 => {
+                let used = master.info("used_memory").unwrap();
+                let _ = Self::try_on(master, &format!("CONFIG SET maxmemory {used}"));
+                sleep(Duration::from_millis(self.random.below(300) as u64));
+                self.set("maxmemory", 0);
+                "memory is short"
+            }
+            _ => {
+                self.fail_over();
+                "failover"
+            }
+        }
+    }
+
+    /// The replica becomes the master, with everything that the master had.
+    fn fail_over(&mut self) {
+        let (master, replica) = (self.pair.master(), self.pair.replica());
+        let line = format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 10000", replica.port());
+        eventually(SOON, || replica.info("master_link_status").as_deref() == Some("up"));
+        if !matches!(Self::try_on(master, &line), Ok(Value::Okay)) {
+            return;
+        }
+        eventually(SOON, || master.info("master_failover_state").as_deref() == Some("no-failover"));
+        if master.info("role").as_deref() == Some("slave") {
+            self.pair.master.fetch_xor(1, SeqCst);
+        }
+    }
+}
+
+/// Asserts that no window has more than the limit for certain.
+fn balance(limit: Limit, entries: &mut [Entry]) {
+    entries.sort_unstable_by_key(|entry| entry.from_us);
+    let sum = |entries: &[&Entry]| entries.iter().map(|entry| entry.quantity).sum::<i64>();
+    match limit.kind {
+        Kind::Sliding { period_us } => {
+            for (at, first) in entries.iter().enumerate() {
+                let end_us = first.from_us + period_us - SLACK_US;
+                let within: Vec<_> = entries[at..]
+                    .iter()
+                    .take_while(|entry| entry.from_us < end_us)
+                    .filter(|entry| entry.to_us < end_us)
+                    .collect();
+                assert!(sum(&within) <= limit.most, "{limit:?} within a period: {within:?}");
+            }
+        }
+        Kind::Fixed { period_us } => {
+            let mut windows: BTreeMap<i64, i64> = BTreeMap::new();
+            for entry in entries.iter() {
+                let window = entry.to_us / period_us;
+                if (entry.from_us - SLACK_US) / period_us == window {
+                    *windows.entry(window).or_default() += entry.quantity;
+                }
+            }
+            assert!(windows.values().all(|sum| *sum <= limit.most), "{limit:?}: {windows:?}");
+        }
+        Kind::Bucket { per_second } => {
+            for (at, first) in entries.iter().enumerate() {
+                let end_us = first.from_us + 3_000_000;
+                let mut within: Vec<_> =
+                    entries[at..].iter().take_while(|entry| entry.from_us < end_us).collect();
+                within.sort_unstable_by_key(|entry| entry.to_us);
+                let mut taken = 0;
+                for entry in within {
+                    taken += entry.quantity;
+                    let span_us = entry.to_us - first.from_us + SLACK_US;
+                    let most = limit.most + per_second * span_us / 1_000_000 + 1;
+                    assert!(taken <= most, "{limit:?}: {taken} within {span_us} us");
+                }
+            }
+        }
+        Kind::Semaphore => {
+            let mut changes: Vec<_> = entries
+                .iter()
+                .flat_map(|one| [(one.from_us, one.quantity), (one.to_us, -one.quantity)])
+                .collect();
+            // What ends comes before what begins in the same microsecond.
+            changes.sort_unstable();
+            let mut held = 0;
+            for (us, change) in changes {
+                held += change;
+                assert!(held <= limit.most, "{limit:?}: {held} held at {us}");
+            }
+        }
+    }
+}
+
+/// The server's memory beside buffers of its own, once it has nothing to keep.
+fn memory(server: &Server) -> i64 {
+    let number =
+        |field: &str| -> i64 { server.info(field).and_then(|n| n.parse().ok()).unwrap_or(0) };
+    number("used_memory_dataset")
+}
+
+fn start(seed: u64) -> Pair {
+    let builder = || Server::builder().aof().config("maxmemory-policy noeviction");
+    let master = builder().start();
+    let replica = builder().replica_of(&master).start();
+    wait_for_sync(&master, &replica);
+    // What is made once: zones, tables, the connections' pools.
+    let pair =
+        Pair { servers: [master, replica], master: AtomicUsize::new(0), pauses: Mutex::default() };
+    run(&pair, seed ^ 1, Duration::from_secs(2), false);
+    settle(&pair);
+    pair
+}
+
+/// Nobody is left, and nothing.
+fn settle(pair: &Pair) {
+    for server in &pair.servers {
+        server.expect_nobody_waits();
+    }
+    pair.master().conn().cmd("CLIENT UNPAUSE");
+    pair.master().conn().cmd("FLUSHALL");
+    eventually(SOON, || {
+        pair.servers.iter().all(|server| {
+            server.info("rdb_bgsave_in_progress").as_deref() == Some("0")
+                && server.info("aof_rewrite_in_progress").as_deref() == Some("0")
+        })
+    });
+    wait_for_sync(pair.master(), pair.replica());
+}
+
+/// Works for `time`, with faults or in peace; what was had, how many calls there were and what went wrong.
+fn run(pair: &Pair, seed: u64, time: Duration, faults: bool) -> (Books, u64, String) {
+    let until = Instant::now() + time;
+    let mut random = Random::new(seed);
+    let (mut books, mut calls) = (Books::new(), 0);
+    let mut errors: BTreeMap<String, u64> = BTreeMap::new();
+    let mut done = BTreeMap::new();
+    let (machine, over) = (Machine::watch(), AtomicBool::new(false));
+    let over = &over;
+    let silences = scope(|scope| {
+        let pings = pair
+            .servers
+            .each_ref()
+            .map(|server| scope.spawn(move || longest_without_pong(pair, server, over)));
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|_| {
+                let mut worker = Worker {
+                    pair,
+                    conn: None,
+                    random: Random::new(random.draw()),
+                    books: Books::new(),
+                    calls: 0,
+                    errors: BTreeMap::new(),
+                };
+                scope.spawn(move || {
+                    worker.work(until);
+                    (worker.books, worker.calls, worker.errors)
+                })
+            })
+            .collect();
+        if faults {
+            let mut faults = Faults {
+                pair,
+                random: Random::new(random.draw()),
+                done: BTreeMap::new(),
+                paused_until: Instant::now(),
+            };
+            faults.cause(until);
+            done = faults.done;
+        }
+        for worker in workers {
+            let (had, number, failed) = worker.join().expect("a worker");
+            had.into_iter().for_each(|(limit, all)| books.entry(limit).or_default().extend(all));
+            failed
+                .into_iter()
+                .for_each(|(code, number)| *errors.entry(code).or_default() += number);
+            calls += number;
+        }
+        over.store(true, SeqCst);
+        pings.map(|ping| ping.join().expect("who pings"))
+    });
+    let excuse = machine.worst();
+    let told =
+        format!("longest time without a PONG: {silences:?}, the machine was late by {excuse:?}");
+    let longest = *silences.iter().max().unwrap();
+    assert!(longest <= LONGEST_WITHOUT_PONG + excuse, "{told}");
+    (books, calls, format!("{done:?}\nerrors {errors:?}\n{told}"))
+}
+
+#[test]
+#[ignore = "takes minutes: make soak"]
+fn with_everything_at_once_the_books_balance() {
+    let number = |name: &str, default| {
+        env::var(name)
+            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+    };
+    let (seconds, seed) = (number("RATELIMIT_SOAK_SECONDS", 10), number("RATELIMIT_SEED", 1));
+    eprintln!("soak: {seconds} s, seed {seed}");
+    let pair = start(seed);
+    let before = [memory(&pair.servers[0]), memory(&pair.servers[1])];
+
+    let (mut books, calls, told) = run(&pair, seed, Duration::from_secs(seconds), true);
+    eprintln!("{calls} calls\n{told}");
+    settle(&pair);
+    for (limit, entries) in &mut books {
+        let sum: i64 = entries.iter().map(|entry| entry.quantity).sum();
+        eprintln!("{}: {} grants of {sum}", limit.key, entries.len());
+        balance(*limit, entries);
+    }
+    for (server, before) in pair.servers.iter().zip(before) {
+        let after = memory(server);
+        eprintln!("port {}: {before} bytes before, {after} after", server.port());
+        assert!(after <= before + MEMORY_SLACK, "{before} bytes have become {after}");
+        assert_eq!(server.info("blocked_clients").as_deref(), Some("0"));
+        let log = server.log();
+        let bad = ["panic", "internal error", "ASSERTION", "BUG REPORT"];
+        assert!(!bad.iter().any(|word| log.contains(word)), "the log has one of {bad:?}");
+        // Neither clients nor timers are left.
+        let mut conn = server.conn();
+        // Settings were changed all the time.
+        conn.cmd("CONFIG SET ratelimit.allow-unload yes");
+        eventually(SOON, || conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay);
+    }
+}

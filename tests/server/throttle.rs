@@ -1,0 +1,647 @@
+//! RL.THROTTLE and RL.THROTTLE_RO: arguments, answers, what lies under the key, and how long it lies there.
+
+use support::*;
+
+const START_MS: i64 = START_US / 1000;
+
+/// When `key` expires, in Unix milliseconds; -1 if it never does, -2 if there is none.
+fn expires_at_ms(server: &Server, conn: &mut Conn, key: &str) -> i64 {
+    match conn.int(["PTTL", key]) {
+        left @ (-1 | -2) => left,
+        left => server.clock().now_us() / 1000 + left,
+    }
+}
+
+/// Value and expiry of `key`, to see that nothing touched it.
+fn state(conn: &mut Conn, key: &str) -> (Value, Value) {
+    (conn.cmd(["DUMP", key]), conn.cmd(["PTTL", key]))
+}
+
+fn dbsize(conn: &mut Conn) -> i64 {
+    conn.int("DBSIZE")
+}
+
+// ---- Answers ----
+
+#[test]
+fn a_fresh_key_answers_as_the_documentation_says() {
+    let (_server, mut conn) = Server::held();
+    assert_eq!(conn.ints("RL.THROTTLE user:1 15 30 60 1"), [0, 16, 15, -1, 2]);
+    assert_eq!(conn.ints("RL.THROTTLE user:2 15 30 60"), [0, 16, 15, -1, 2]);
+    assert_eq!(conn.ints("rl.throttle user:3 15 30 1MIN ms"), [0, 16, 15, -1, 2000]);
+}
+
+#[test]
+fn answers_as_throttled_and_redis_cell_do() {
+    use gcra_table::{CASES, COUNT, MAX_BURST, PERIOD_MS};
+    let (server, mut conn) = Server::held();
+    let seconds = |ms: i64| if ms < 0 { ms } else { (ms + 999) / 1000 };
+    for (number, case) in CASES.iter().enumerate() {
+        server.clock().set_us(START_US + case.at_ms * 1000);
+        let call = |key: &str, options: &str| {
+            format!(
+                "RL.THROTTLE {key} {MAX_BURST} {COUNT} {PERIOD_MS}ms {} {options}",
+                case.quantity
+            )
+        };
+        let limit = MAX_BURST as i64 + 1;
+        let told = [case.limited, limit, case.remaining, case.retry_ms, case.reset_ms];
+        assert_eq!(conn.ints(call("fine", "MS")), told, "case {number}, {case:?}");
+        let told =
+            [case.limited, limit, case.remaining, seconds(case.retry_ms), seconds(case.reset_ms)];
+        assert_eq!(conn.ints(call("coarse", "")), told, "case {number}, {case:?}");
+    }
+}
+
+#[test]
+fn looking_answers_for_the_quantity_asked_and_of_the_state_as_it_stands() {
+    let (_server, mut conn) = Server::held();
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s"), [0, 5, 5, -1, 0]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 6"), [1, 5, 5, -1, 0]);
+    assert_eq!(dbsize(&mut conn), 0);
+    conn.cmd("RL.THROTTLE k 4 1 1s 2");
+    let before = state(&mut conn, "k");
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 0"), [0, 5, 3, -1, 2]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 3"), [0, 5, 3, -1, 2]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 4"), [1, 5, 3, 1, 2]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 4 MS"), [1, 5, 3, 1000, 2000]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 6"), [1, 5, 3, -1, 2]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s -1"), [0, 5, 3, -1, 2]);
+    assert_eq!(state(&mut conn, "k"), before);
+}
+
+#[test]
+fn atmost_takes_what_there_is() {
+    let (server, mut conn) = Server::held();
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 2 ATMOST"), [0, 5, 3, -1, 2, 2]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0 atmost"), [0, 5, 3, -1, 2, 0]);
+    let most = "RL.THROTTLE k 4 1 1s 9223372036854775807 MS AtMost";
+    assert_eq!(conn.ints(most), [0, 5, 0, -1, 5000, 3]);
+    assert_eq!(conn.ints(most), [1, 5, 0, 1000, 5000, 0]);
+    server.clock().advance_ms(999);
+    assert_eq!(conn.ints(most), [1, 5, 0, 1, 4001, 0]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s ATMOST"), [0, 5, 0, -1, 5, 1]);
+}
+
+#[test]
+fn quantity_0_makes_no_key_and_moves_no_ttl() {
+    let (server, mut conn) = Server::held();
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0"), [0, 5, 5, -1, 0]);
+    assert_eq!(dbsize(&mut conn), 0);
+    conn.cmd("RL.THROTTLE k 4 1 1s 5");
+    server.clock().advance_ms(700);
+    let before = state(&mut conn, "k");
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0 MS"), [0, 5, 0, -1, 4300]);
+    assert_eq!(state(&mut conn, "k"), before);
+}
+
+#[test]
+fn giving_back_makes_no_key_and_deletes_one_that_becomes_full() {
+    let (_server, mut conn) = Server::held();
+    for quantity in ["-1", "-3", "-9223372036854775808"] {
+        let call = format!("RL.THROTTLE k 4 1 1s {quantity}");
+        assert_eq!(conn.ints(&call), [0, 5, 5, -1, 0]);
+        assert_eq!(dbsize(&mut conn), 0);
+        conn.cmd("RL.THROTTLE k 4 3 1s 5");
+        conn.cmd("RL.THROTTLE k 4 3 1s -1");
+        assert_eq!(conn.ints("RL.THROTTLE k 4 3 1s 0 MS"), [0, 5, 1, -1, 1334]);
+        assert_eq!(conn.ints("RL.THROTTLE k 4 3 1s -9"), [0, 5, 5, -1, 0]);
+        assert_eq!(dbsize(&mut conn), 0);
+    }
+}
+
+#[test]
+fn what_can_never_be_had_is_denied_for_good_and_writes_nothing() {
+    let (_server, mut conn) = Server::held();
+    for quantity in ["6", "9223372036854775807"] {
+        let call = format!("RL.THROTTLE k 4 1 1s {quantity}");
+        assert_eq!(conn.ints(&call), [1, 5, 5, -1, 0]);
+    }
+    assert_eq!(dbsize(&mut conn), 0);
+}
+
+#[test]
+fn the_newest_parameters_count() {
+    let (server, mut conn) = Server::held();
+    assert_eq!(conn.ints("RL.THROTTLE k 99 1 1s 100"), [0, 100, 0, -1, 100]);
+    // A smaller burst: never more than its own empty bucket.
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s"), [1, 5, 0, 1, 5]);
+    server.clock().advance_ms(1000);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s"), [0, 5, 0, -1, 5]);
+    // A raised rate.
+    assert_eq!(conn.ints("RL.THROTTLE k 4 10 1s 1 MS"), [1, 5, 0, 100, 500]);
+    server.clock().advance_ms(100);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 10 1s 1 MS"), [0, 5, 0, -1, 500]);
+    // A larger burst.
+    assert_eq!(conn.ints("RL.THROTTLE k 9 10 1s 5 MS"), [0, 10, 0, -1, 1000]);
+}
+
+// ---- Rates and numbers that redis-cell gets wrong ----
+
+#[test]
+fn exactly_the_burst_and_one_pass_at_one_instant_and_then_the_rate() {
+    let (server, mut conn) = Server::held();
+    for parameters in
+        ["6000 6000 1", "1 2000 1", "1 8000 1", "5 3000000 1", "10 2000000000 1", "7 3 100d"]
+    {
+        let numbers: Vec<&str> = parameters.split(' ').collect();
+        let limit: usize = numbers[0].parse::<usize>().unwrap() + 1;
+        let call =
+            format!("RL.THROTTLE {{{parameters}}}", parameters = parameters.replace(' ', ":"));
+        let call = format!("{call} {parameters}");
+        let replies = conn.pipeline(vec![call.as_str(); limit + 3]);
+        let denied: Vec<i64> = replies.iter().map(|reply| ints(reply)[0]).collect();
+        let told = [vec![0; limit], vec![1; 3]].concat();
+        assert_eq!(denied, told, "{parameters}");
+    }
+    // 1 2000 1 from an empty bucket, asked ten times each half millisecond: one passes each time.
+    for _ in 0..200 {
+        server.clock().advance_us(500);
+        let replies = conn.pipeline(["RL.THROTTLE {1:2000:1} 1 2000 1"; 10]);
+        let passed = replies.iter().filter(|reply| ints(reply)[0] == 0).count();
+        assert_eq!(passed, 1);
+    }
+}
+
+#[test]
+fn the_largest_numbers_are_taken() {
+    let (_server, mut conn) = Server::held();
+    let max = i64::MAX;
+    // A tenth of an attosecond each, which is below the resolution.
+    let reply = conn.ints(format!("RL.THROTTLE a {} {max} 1", max - 1));
+    assert_eq!(reply, [0, max, max, -1, 0]);
+    let reply = conn.ints(format!("RL.THROTTLE b {} 1000000000000000 1 {max}", max - 1));
+    assert_eq!(reply, [0, max, 0, -1, 9224]);
+    assert_eq!(conn.ints(format!("RL.THROTTLE c 0 {max} 1ms")), [0, 1, 1, -1, 0]);
+    let hundred_years = 3_155_760_000;
+    let reply = conn.ints(format!("RL.THROTTLE d 0 1 {hundred_years}"));
+    assert_eq!(reply, [0, 1, 0, -1, hundred_years]);
+    assert_eq!(conn.ints(format!("RL.THROTTLE e 1 2 {hundred_years} 3")), [1, 2, 2, -1, 0]);
+    assert_eq!(conn.ints("RL.THROTTLE f 0 1 36525d 1"), [0, 1, 0, -1, hundred_years]);
+    assert_eq!(conn.ints(format!("RL.THROTTLE g 0 {max} {hundred_years}")), [0, 1, 0, -1, 1]);
+}
+
+#[test]
+fn every_unit_of_the_period_is_taken_in_either_case() {
+    let (_server, mut conn) = Server::held();
+    for (period, seconds) in [
+        ("1500ms", 2),
+        ("500ms", 1),
+        ("60", 60),
+        ("10s", 10),
+        ("5min", 300),
+        ("2h", 7200),
+        ("1d", 86_400),
+        ("1w", 604_800),
+    ] {
+        for period in [period.to_owned(), period.to_uppercase()] {
+            conn.cmd("DEL k");
+            let call = format!("RL.THROTTLE k 0 1 {period}");
+            assert_eq!(conn.ints(call), [0, 1, 0, -1, seconds], "{period}");
+        }
+    }
+}
+
+// ---- Bad arguments ----
+
+#[test]
+fn a_bad_call_is_an_error_that_changes_nothing() {
+    let (_server, mut conn) = Server::held();
+    let arity = "ERR wrong number of arguments for '";
+    let (burst, count, period) = ("ERR max_burst must be ", "ERR count must be ", "ERR period ");
+    let (quantity, syntax) = ("ERR quantity must be ", "ERR syntax error");
+    let long = "ERR (max_burst + 1) * period / count must be ";
+    let both = [
+        ("", arity),
+        ("k", arity),
+        ("k 15", arity),
+        ("k 15 30", arity),
+        // max_burst
+        ("k -1 30 60", burst),
+        ("k +15 30 60", burst),
+        ("k 015 30 60", burst),
+        ("k 1e3 30 60", burst),
+        ("k 1.5 30 60", burst),
+        ("k 0x1 30 60", burst),
+        ("k many 30 60", burst),
+        ("k 9223372036854775807 30 60", burst),
+        ("k 9223372036854775808 30 60", burst),
+        ("k 18446744073709551616 30 60", burst),
+        // count
+        ("k 15 0 60", count),
+        ("k 15 -1 60", count),
+        ("k 15 +30 60", count),
+        ("k 15 030 60", count),
+        ("k 15 1e3 60", count),
+        ("k 15 9223372036854775808 60", count),
+        // period
+        ("k 15 30 0", period),
+        ("k 15 30 -1", period),
+        ("k 15 30 +60", period),
+        ("k 15 30 060", period),
+        ("k 15 30 1e3", period),
+        ("k 15 30 1.5s", period),
+        ("k 15 30 s", period),
+        ("k 15 30 0ms", period),
+        ("k 15 30 1m", period),
+        ("k 15 30 1M", period),
+        ("k 15 30 1mo", period),
+        ("k 15 30 1y", period),
+        ("k 15 30 1us", period),
+        ("k 15 30 1ss", period),
+        ("k 15 30 3155760001", period),
+        ("k 15 30 36526d", period),
+        ("k 15 30 9223372036854775807", period),
+        ("k 15 30 99999999999999999999999d", period),
+        // quantity
+        ("k 15 30 60 +1", quantity),
+        ("k 15 30 60 01", quantity),
+        ("k 15 30 60 -0", quantity),
+        ("k 15 30 60 -", quantity),
+        ("k 15 30 60 1.0", quantity),
+        ("k 15 30 60 1e3", quantity),
+        ("k 15 30 60 9223372036854775808", quantity),
+        ("k 15 30 60 -9223372036854775809", quantity),
+        // options
+        ("k 15 30 60 NOSUCH", syntax),
+        ("k 15 30 60 1 NOSUCH", syntax),
+        ("k 15 30 60 1 1", syntax),
+        ("k 15 30 60 MS 1", syntax),
+        ("k 15 30 60 MS MS", syntax),
+        ("k 15 30 60 1 MS ms", syntax),
+        ("k 15 30 60 1 M", syntax),
+        ("k 15 30 60 1 MSS", syntax),
+        ("k 15 30 60 1 COUNTDENIED", syntax),
+        ("k 15 30 60 1 FIXED", syntax),
+        ("k 15 30 60 1 LEASE 5", syntax),
+        // Together too long.
+        ("k 1 1 3155760000", long),
+        ("k 9223372036854775806 1 1ms", long),
+        ("k 9223372036854775806 9223372036854775806 3155760000", long),
+    ];
+    let writing = [
+        ("k 15 30 60 ATMOST ATMOST", syntax),
+        ("k 15 30 60 1 ATMOST MS atmost", syntax),
+        ("k 15 30 60 1 2 3 4", syntax),
+        ("k 15 30 60 -1 ATMOST", "ERR ATMOST must not "),
+    ];
+    let looking = [("k 15 30 60 ATMOST", syntax), ("k 15 30 60 1 ATMOST", syntax)];
+    let all = (both.iter().map(|bad| ("RL.THROTTLE", bad)))
+        .chain(both.iter().map(|bad| ("RL.THROTTLE_RO", bad)))
+        .chain(writing.iter().map(|bad| ("RL.THROTTLE", bad)))
+        .chain(looking.iter().map(|bad| ("RL.THROTTLE_RO", bad)));
+    for (command, (arguments, error)) in all {
+        let told = conn.err(format!("{command} {arguments}"));
+        assert!(told.starts_with(error), "{command} {arguments}: {told}");
+    }
+    assert_eq!(dbsize(&mut conn), 0);
+    // The same with a live key, which stays as it is.
+    conn.cmd("RL.THROTTLE k 15 30 60 3");
+    let before = state(&mut conn, "k");
+    for (arguments, _) in both.iter().chain(&writing) {
+        conn.err(format!("RL.THROTTLE {arguments}"));
+    }
+    assert_eq!(state(&mut conn, "k"), before);
+}
+
+#[test]
+fn the_error_for_1m_offers_1min_and_1mo() {
+    let (_server, mut conn) = Server::held();
+    let told = conn.err("RL.THROTTLE k 15 30 1m");
+    assert!(told.contains("1min") && told.contains("1mo"), "{told}");
+}
+
+#[test]
+fn arguments_may_be_any_bytes() {
+    let (_server, mut conn) = Server::held();
+    let words: [&[u8]; 6] = [b"k", b"15", b"30", b"60", b"1", b"MS"];
+    let bad: [&[u8]; 10] = [
+        b"",
+        b" ",
+        b" 15",
+        b"15 ",
+        b"\0",
+        b"15\0",
+        b"\xff\xfe",
+        b"\xf0\x9f\x92",
+        b"1\xe9",
+        "\u{661}".as_bytes(),
+    ];
+    for position in 1..words.len() {
+        for bytes in bad {
+            for command in [b"RL.THROTTLE".as_slice(), b"RL.THROTTLE_RO"] {
+                let mut argv = vec![command];
+                argv.extend(words);
+                argv[position + 1] = bytes;
+                assert!(conn.err(&argv).starts_with("ERR "), "{argv:?}");
+            }
+        }
+    }
+    let huge = vec![b'1'; 1 << 20];
+    for position in 1..words.len() {
+        let mut argv = vec![b"RL.THROTTLE".as_slice()];
+        argv.extend(words);
+        argv[position + 1] = &huge;
+        assert!(conn.err(&argv).starts_with("ERR "));
+    }
+    assert_eq!(dbsize(&mut conn), 0);
+}
+
+#[test]
+fn the_key_may_be_any_bytes() {
+    let (_server, mut conn) = Server::held();
+    let keys: [&[u8]; 6] =
+        [b"", b"\0", b"a\0b", b"\xff\xfe\xfd", b" \r\n", "schl\u{fc}ssel".as_bytes()];
+    for (number, key) in keys.iter().enumerate() {
+        let argv: [&[u8]; 5] = [b"RL.THROTTLE", key, b"1", b"1", b"1"];
+        assert_eq!(conn.ints(argv), [0, 2, 1, -1, 1]);
+        assert_eq!(conn.ints(argv), [0, 2, 0, -1, 2]);
+        assert_eq!(conn.ints(argv), [1, 2, 0, 1, 2]);
+        assert_eq!(dbsize(&mut conn), number as i64 + 1);
+        assert!(conn.int([b"PTTL", *key]) > 0);
+    }
+}
+
+/// A pool of good and bad words in any order, on keys of every kind: each call has an answer of its shape.
+#[test]
+fn no_order_of_words_and_values_ends_the_server() {
+    let (server, mut conn) = Server::held();
+    let words: [&[u8]; 20] = [
+        b"0",
+        b"1",
+        b"-1",
+        b"15",
+        b"9223372036854775807",
+        b"9223372036854775806",
+        b"-9223372036854775808",
+        b"1000000000000",
+        b"1ms",
+        b"60",
+        b"100d",
+        b"36525d",
+        b"1mo",
+        b"1m",
+        b"ATMOST",
+        b"MS",
+        b"",
+        b"\xff",
+        b"NOSUCH",
+        b"3",
+    ];
+    let mut seed = 1u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) as usize % below
+    };
+    for _ in 0..200 {
+        server.clock().advance_us(random(3_000_000) as i64 - 1_500_000);
+        let stored = [
+            "9999999999999999999.999999999",
+            "0000000000000000000",
+            "1700000001000000000.5",
+            "5",
+            "18446744073709551615",
+            "1700000000000000000.",
+            "9223372036854775807",
+        ];
+        conn.cmd(["SET", &format!("k{}", random(4)), stored[random(stored.len())]]);
+        let calls: Vec<Vec<Vec<u8>>> = (0..50)
+            .map(|_| {
+                let command = ["RL.THROTTLE", "RL.THROTTLE_RO"][random(2)];
+                let mut argv = vec![command.into(), format!("k{}", random(6)).into_bytes()];
+                let count = random(8);
+                argv.extend((0..count).map(|_| words[random(words.len())].to_vec()));
+                argv
+            })
+            .collect();
+        for (reply, call) in conn.pipeline(calls.iter()).iter().zip(&calls) {
+            match reply {
+                Value::Array(numbers) => assert!(matches!(numbers.len(), 5 | 6), "{call:?}"),
+                error => assert!(error_line(error).starts_with("ERR "), "{call:?}: {error:?}"),
+            }
+        }
+    }
+    assert_eq!(conn.text("PING"), "PONG");
+    assert!(!server.log().contains("internal error"));
+}
+
+// ---- What lies under the key ----
+
+/// Every kind of call answers this error, and leaves what lies under `k`.
+#[track_caller]
+fn is_refused_and_stays(conn: &mut Conn, error: &str) {
+    let before = state(conn, "k");
+    for call in [
+        "RL.THROTTLE k 1 1 1",
+        "RL.THROTTLE k 1 1 1 0",
+        "RL.THROTTLE k 1 1 1 -1",
+        "RL.THROTTLE k 1 1 1 9",
+        "RL.THROTTLE k 1 1 1 ATMOST",
+        "RL.THROTTLE_RO k 1 1 1",
+    ] {
+        let told = conn.err(call);
+        assert!(told.starts_with(error), "{before:?} {call}: {told}");
+    }
+    assert_eq!(state(conn, "k"), before);
+}
+
+#[test]
+fn a_value_that_is_none_of_ours_is_an_error_and_stays() {
+    let (_server, mut conn) = Server::held();
+    let texts: [&[u8]; 13] = [
+        b"",
+        b"5",
+        b"-5",
+        b"hello",
+        b"\xff\xfe",
+        b"3.14",
+        b"18446744073709551615",
+        b"-1700000000000000000",
+        b"170000000000000000",
+        b"1700000000000000000.",
+        b"1700000000000000000.0123456789",
+        b" 1700000000000000000",
+        b"1700000000000000000\0",
+    ];
+    for value in texts {
+        for lifetime in ["", "PX 5000"] {
+            conn.cmd("DEL k");
+            let mut set: Vec<&[u8]> = vec![b"SET", b"k", value];
+            set.extend(lifetime.split_ascii_whitespace().map(str::as_bytes));
+            conn.cmd(set);
+            is_refused_and_stays(&mut conn, "ERR the key holds ");
+        }
+    }
+    conn.cmd("SET counter 41");
+    conn.err("RL.THROTTLE counter 1 1 1");
+    assert_eq!(conn.int("INCR counter"), 42);
+}
+
+#[test]
+fn a_key_of_another_type_is_a_wrongtype_error_and_stays() {
+    let (_server, mut conn) = Server::held();
+    for make in
+        ["RPUSH k 1700000000000000000", "HSET k f v", "ZADD k 1 m", "SADD k m", "XADD k * f v"]
+    {
+        conn.cmd("DEL k");
+        conn.cmd(make);
+        is_refused_and_stays(&mut conn, "WRONGTYPE ");
+    }
+}
+
+#[test]
+fn a_live_key_of_redis_cell_goes_on_working() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("SET k 1700000003000000000 EX 3");
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1"), [0, 5, 2, -1, 3]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1"), [0, 5, 1, -1, 4]);
+    assert_eq!(conn.text("GET k"), "1700000004000000000");
+    // What its quantity -3 on a fresh key leaves: a time in the past, without TTL.
+    conn.cmd("SET k 1699999997000000000");
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1"), [0, 5, 4, -1, 1]);
+    let expires = expires_at_ms(&server, &mut conn, "k");
+    assert!((START_MS + 1000..=START_MS + 2000).contains(&expires), "{expires}");
+}
+
+#[test]
+fn the_value_is_the_arrival_time_with_a_fraction_only_where_there_is_one() {
+    let (server, mut conn) = Server::held();
+    for (parameters, value) in [
+        ("4 1 1", "1700000001000000000"),
+        ("4 1000 1", "1700000000001000000"),
+        ("4 1000000000 1", "1700000000000000001"),
+        ("4 10000000000 1", "1700000000000000000.1"),
+        ("4 3 1", "1700000000333333333.333333333"),
+        ("4 3 1 3", "1700000001000000000"),
+        ("4 3 1 2", "1700000000666666666.666666666"),
+    ] {
+        conn.cmd("DEL k");
+        conn.cmd(format!("RL.THROTTLE k {parameters}"));
+        assert_eq!(conn.text("GET k"), value, "{parameters}");
+    }
+    assert_eq!(conn.text("TYPE k"), "string");
+    // A value in place of a longer and a shorter one.
+    conn.pipeline(["DEL k", "RL.THROTTLE k 4 3 1"]);
+    assert_eq!(conn.text("GET k"), "1700000000333333333.333333333");
+    conn.cmd("RL.THROTTLE k 4 3 1 2");
+    assert_eq!(conn.text("GET k"), "1700000000999999999.999999999");
+    server.clock().advance_ms(1000);
+    conn.cmd("RL.THROTTLE k 4 1 1");
+    assert_eq!(conn.text("GET k"), "1700000002000000000");
+    conn.cmd("RL.THROTTLE k 4 3 1");
+    assert_eq!(conn.text("GET k"), "1700000002333333333.333333333");
+}
+
+#[test]
+fn del_resets() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.THROTTLE k 4 1 1 5");
+    assert_eq!(conn.int("DEL k"), 1);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1 5"), [0, 5, 0, -1, 5]);
+}
+
+// ---- Time to live ----
+
+#[test]
+fn a_key_expires_when_its_state_stops_mattering_or_a_second_later() {
+    let (server, mut conn) = Server::held();
+    for (parameters, reset_ms) in [
+        ("0 1 1ms", 1),
+        ("4 1 1", 1000),
+        ("4 1 1 5", 5000),
+        ("4 3 1", 334),
+        ("4 1000000000 1", 1),
+        ("0 1 36525d", 3_155_760_000_000),
+    ] {
+        conn.cmd("DEL k");
+        let reset_at = START_MS + reset_ms;
+        assert_eq!(conn.ints(format!("RL.THROTTLE k {parameters} MS"))[4], reset_ms);
+        let expires = expires_at_ms(&server, &mut conn, "k");
+        assert!((reset_at..=reset_at + 1000).contains(&expires), "{parameters}: {expires}");
+    }
+}
+
+#[test]
+fn the_ttl_moves_with_the_state_and_a_denied_call_leaves_it() {
+    let (server, mut conn) = Server::held();
+    let mut reset_at = START_MS;
+    for wait_ms in [0, 0, 1234, 100, 700] {
+        server.clock().advance_ms(wait_ms);
+        let now_ms = server.clock().now_us() / 1000;
+        reset_at = reset_at.max(now_ms) + 1000;
+        assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 1 MS")[4], reset_at - now_ms);
+        let expires = expires_at_ms(&server, &mut conn, "k");
+        assert!((reset_at..=reset_at + 1000).contains(&expires), "{wait_ms}: {expires}");
+        let before = state(&mut conn, "k");
+        assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 5")[0], 1);
+        assert_eq!(state(&mut conn, "k"), before);
+    }
+    conn.cmd("RL.THROTTLE k 4 1 1s -1");
+    let expires = expires_at_ms(&server, &mut conn, "k");
+    assert!((reset_at - 1000..=reset_at + 1000).contains(&expires), "{expires}");
+}
+
+#[test]
+fn the_ttl_decides_no_answer() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.THROTTLE k 4 1 1s 5");
+    conn.cmd("PERSIST k");
+    server.clock().advance_ms(2000);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0"), [0, 5, 2, -1, 3]);
+    server.clock().advance_ms(60_000);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0"), [0, 5, 5, -1, 0]);
+    // Full again, before it expires and after.
+    conn.cmd("RL.THROTTLE k 4 1 1s 5");
+    for wait_ms in [5000, 1000, 1000] {
+        server.clock().advance_ms(wait_ms);
+        assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s"), [0, 5, 5, -1, 0]);
+    }
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+// ---- States from the future ----
+
+#[test]
+fn a_state_from_the_future_is_an_empty_bucket_and_the_wait_that_is_told_is_the_wait() {
+    let (server, mut conn) = Server::held();
+    for future in ["9999999999999999999.999999999", "9223372036854775807", "1700000005000000001"] {
+        conn.cmd(["SET", "k", future]);
+        assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 2 MS"), [1, 5, 0, 2000, 5000]);
+        let now_ns = server.clock().now_us() * 1000;
+        assert_eq!(conn.text("GET k"), (now_ns + 5_000_000_000).to_string());
+        let expires = expires_at_ms(&server, &mut conn, "k") - server.clock().now_us() / 1000;
+        assert!((5000..=6000).contains(&expires), "{expires}");
+        server.clock().advance_ms(1999);
+        assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 2 MS"), [1, 5, 1, 1, 3001]);
+        server.clock().advance_ms(1);
+        assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 2 MS"), [0, 5, 0, -1, 5000]);
+        server.clock().set_us(START_US);
+    }
+}
+
+#[test]
+fn giving_back_heals_and_looking_does_not() {
+    let (_server, mut conn) = Server::held();
+    let future = "9999999999999999999";
+    conn.cmd(["SET", "k", future]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 0"), [0, 5, 0, -1, 5]);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 6"), [1, 5, 0, -1, 5]);
+    assert_eq!(conn.ints("RL.THROTTLE_RO k 4 1 1s 1"), [1, 5, 0, 1, 5]);
+    assert_eq!(conn.text("GET k"), future);
+    assert_eq!(conn.int("PTTL k"), -1);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s -2"), [0, 5, 2, -1, 3]);
+    assert_eq!(conn.text("GET k"), "1700000003000000000");
+}
+
+#[test]
+fn a_clock_that_went_back_locks_out_for_one_bucket_at_most() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.THROTTLE k 4 1 1s 5");
+    server.clock().advance_ms(-86_400_000);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 5"), [1, 5, 0, 5, 5]);
+    server.clock().advance_ms(4999);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 5 MS"), [1, 5, 4, 1, 1]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints("RL.THROTTLE k 4 1 1s 5"), [0, 5, 0, -1, 5]);
+}

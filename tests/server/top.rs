@@ -1,0 +1,488 @@
+//! RL.TOP: the keys that were denied most.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use support::*;
+
+/// A row of RL.TOP.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    key: Vec<u8>,
+    db: i64,
+    denials: i64,
+    over: i64,
+}
+
+fn row(key: impl AsRef<[u8]>, db: i64, denials: i64) -> Row {
+    Row { key: key.as_ref().to_vec(), db, denials, over: 0 }
+}
+
+#[track_caller]
+fn top(conn: &mut Conn, words: impl Words) -> Vec<Row> {
+    let reply = conn.cmd(words);
+    let Value::Array(rows) = &reply else { panic!("no array: {reply:?}") };
+    let one = |row: &Value| match row {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::BulkString(key), Value::Int(db), Value::Int(denials), Value::Int(over)] => {
+                Row { key: key.clone(), db: *db, denials: *denials, over: *over }
+            }
+            _ => panic!("no row: {row:?}"),
+        },
+        _ => panic!("no row: {row:?}"),
+    };
+    rows.iter().map(one).collect()
+}
+
+/// All rows, which must come in order.
+#[track_caller]
+fn all(conn: &mut Conn) -> Vec<Row> {
+    let rows = top(conn, "RL.TOP COUNT 1000000");
+    assert!(rows.windows(2).all(|two| two[0].denials >= two[1].denials), "{rows:?}");
+    rows
+}
+
+#[test]
+fn each_denied_reply_counts_once_and_nothing_else_does() {
+    let table = "shadow WINDOW 0 60 SHADOW; enforced WINDOW 0 60";
+    let (_server, mut conn) =
+        Server::builder().module_args(["cl-throttle", "yes", "policies", table]).held();
+    for call in [
+        "RL.THROTTLE t 0 1 60",
+        "RL.THROTTLE t 0 1 60 0",
+        "RL.THROTTLE_RO t 0 1 60",
+        "RL.THROTTLE t 0 1 60 -1",
+        "RL.THROTTLE t 0 1 60",
+        "RL.THROTTLE t 0 1 60 1 FORCE",
+        "RL.WINDOW w 1 60",
+        "RL.WINDOW_RO w 1 60",
+        "RL.WINDOW w 1 60 -1",
+        "RL.WINDOW w 1 60 5 ATMOST",
+        "RL.WINDOW w @shadow",
+        "RL.ACQUIRE s 1 0 1 ID x",
+        "RL.ACQUIRE_RO s 1 0",
+        "RL.RELEASE s nobody",
+        "RL.HELD s",
+        "RL.ALL_RO 1 w WINDOW 1 60",
+        "RL.ALL 1 w WINDOW 1 60 SHADOW",
+        "RL.TOP",
+    ] {
+        assert!(!matches!(conn.cmd(call), Value::ServerError(_)), "{call}");
+    }
+    conn.cmd("SET string x");
+    conn.err("RL.WINDOW string 1 60");
+    conn.err("RL.ACQUIRE s 1 0 1 ID x");
+    assert_eq!(all(&mut conn), []);
+
+    for (call, limited) in [
+        ("RL.THROTTLE t 0 1 60", 1),
+        ("RL.THROTTLE t 0 1 60 0", 0),
+        ("RL.THROTTLE t 0 1 60 1 AHEAD 1ms", 1),
+        ("RL.THROTTLE t 0 1 60 5 ATMOST", 1),
+        // Beyond what can ever be had.
+        ("RL.THROTTLE t 0 1 60 9", 1),
+        ("CL.THROTTLE t 0 1 60 1", 1),
+        ("RL.WINDOW w 1 60 1", 1),
+        ("RL.WINDOW w 1 60 1 COUNTDENIED", 1),
+        ("RL.WINDOW w 1 60 9 ATMOST", 1),
+        ("RL.WINDOW w @enforced", 1),
+    ] {
+        assert_eq!(conn.ints(call)[0], limited, "{call}");
+    }
+    assert_eq!(conn.acquire("RL.ACQUIRE s 1 0").limited(), 2);
+    assert_eq!(conn.acquire("RL.ACQUIRE s 1 0 5").limited(), 1);
+    assert_eq!(all(&mut conn), [row("t", 0, 5), row("w", 0, 4), row("s", 0, 2)]);
+
+    // In a transaction and in a script, one for each reply.
+    conn.cmd("MULTI");
+    conn.cmd("RL.ACQUIRE s 1 0");
+    conn.cmd("RL.ACQUIRE s 1 0 1 BLOCK 0");
+    conn.cmd("EXEC");
+    let script = "for i = 1, 3 do redis.call('RL.WINDOW', KEYS[1], 1, 60) end";
+    conn.cmd(["EVAL", script, "1", "w"]);
+    assert_eq!(all(&mut conn), [row("w", 0, 7), row("t", 0, 5), row("s", 0, 4)]);
+}
+
+#[test]
+fn count_is_ten_unless_told_and_from_one() {
+    let (_server, mut conn) = Server::held();
+    for number in 1..=15 {
+        for _ in 0..number {
+            conn.cmd(format!("RL.WINDOW k{number:02} 0 60"));
+        }
+    }
+    let expected: Vec<_> =
+        (1..=15).rev().map(|number| row(format!("k{number:02}"), 0, number)).collect();
+    assert_eq!(top(&mut conn, "RL.TOP"), expected[..10]);
+    assert_eq!(top(&mut conn, "RL.TOP COUNT 1"), expected[..1]);
+    assert_eq!(top(&mut conn, "rl.top count 12"), expected[..12]);
+    assert_eq!(top(&mut conn, "RL.TOP COUNT 9223372036854775807"), expected);
+    for (call, error) in [
+        ("RL.TOP COUNT 0", "ERR COUNT must be an integer from 1 to 9223372036854775807"),
+        ("RL.TOP COUNT -1", "ERR COUNT must be an integer from 1 to 9223372036854775807"),
+        ("RL.TOP COUNT x", "ERR COUNT must be an integer from 1 to 9223372036854775807"),
+        ("RL.TOP COUNT 9223372036854775808", "ERR COUNT must be an integer from 1"),
+        ("RL.TOP COUNT", "ERR COUNT needs a value: COUNT must be an integer from 1 to"),
+        ("RL.TOP COUNT 1 COUNT 2", "ERR syntax error: COUNT may be given once"),
+        ("RL.TOP RESET RESET", "ERR syntax error: RESET may be given once"),
+        ("RL.TOP 10", "ERR syntax error"),
+        ("RL.TOP KEYS", "ERR syntax error"),
+        ("RL.TOP RESET KEYS", "ERR syntax error"),
+        ("RL.TOP RESET COUNT 0", "ERR COUNT"),
+    ] {
+        let said = conn.err(call);
+        assert!(said.starts_with(error), "{call}: {said}");
+    }
+    // An error forgets nothing.
+    assert_eq!(all(&mut conn), expected);
+    assert_eq!(top(&mut conn, "RL.TOP RESET COUNT 2"), expected[..2]);
+    assert_eq!(all(&mut conn), []);
+    conn.cmd("RL.WINDOW k01 0 60");
+    assert_eq!(top(&mut conn, "RL.TOP COUNT 5 RESET"), [row("k01", 0, 1)]);
+    assert_eq!(all(&mut conn), []);
+}
+
+/// Compares RL.TOP with how often each key was denied.
+#[track_caller]
+fn compare(rows: &[Row], exact: &HashMap<String, i64>, top_keys: i64) {
+    let total: i64 = exact.values().sum();
+    let found: HashMap<_, _> =
+        rows.iter().map(|row| (String::from_utf8(row.key.clone()).unwrap(), row)).collect();
+    assert_eq!(found.len(), rows.len(), "a key twice");
+    for (key, row) in &found {
+        let times = exact[key];
+        assert!(row.denials >= times && row.denials - row.over <= times, "{row:?} {times}");
+    }
+    for (key, times) in exact {
+        assert!(times * top_keys <= total || found.contains_key(key), "{key} {times} of {total}");
+    }
+}
+
+#[test]
+fn counts_are_within_their_bounds_of_exact_ones_under_skewed_load_with_churn() {
+    for seed in 0..3 {
+        let (server, mut conn) = Server::builder().module_args(["top-keys", "32"]).held();
+        let mut random = Random::new(seed);
+        // What was denied in the present generation, and in the one before it.
+        let (mut now, mut before) = (HashMap::<String, i64>::new(), HashMap::new());
+        for round in 0..12 {
+            let calls: Vec<_> = (0..1_000)
+                .map(|_| {
+                    // Small numbers are frequent; those of others change from round to round.
+                    let number = random.below(1_000);
+                    let number = number * number / 1_000 * random.below(1_000) / 1_000;
+                    let churns = random.one_in(3);
+                    let name =
+                        if churns { format!("r{round}-{number}") } else { format!("{number}") };
+                    let denied = random.below(5) > 0;
+                    let limit = if denied { 0 } else { 1_000_000 };
+                    if denied {
+                        *now.entry(name.clone()).or_default() += 1;
+                    }
+                    format!("RL.WINDOW {name} {limit} 60 {}", 1 + random.below(3))
+                })
+                .collect();
+            conn.pipeline(&calls);
+            let mut both = before.clone();
+            for (key, times) in &now {
+                *both.entry(key.clone()).or_default() += times;
+            }
+            let rows = all(&mut conn);
+            assert!(rows.len() <= 64 && rows.len() >= 32, "{}", rows.len());
+            compare(&rows, &both, 32);
+            assert_eq!(top(&mut conn, "RL.TOP COUNT 3"), rows[..3]);
+            if round % 4 == 3 {
+                // A generation begins with the first denial, which was at the clock's beginning.
+                server.clock().advance_ms(600_000);
+                before = std::mem::take(&mut now);
+            }
+        }
+        top(&mut conn, "RL.TOP RESET");
+        assert_eq!(all(&mut conn), []);
+    }
+}
+
+#[test]
+fn what_came_is_remembered_for_ten_to_twenty_minutes() {
+    let (server, mut conn) = Server::held();
+    let minutes = |minutes: i64| server.clock().advance_ms(60_000 * minutes);
+    conn.cmd("RL.WINDOW a 0 60");
+    minutes(9);
+    conn.cmd("RL.WINDOW b 0 60");
+    conn.cmd("RL.WINDOW b 0 60");
+    assert_eq!(all(&mut conn), [row("b", 0, 2), row("a", 0, 1)]);
+    // The second generation begins ten minutes after the first.
+    minutes(1);
+    conn.cmd("RL.WINDOW a 0 60");
+    conn.cmd("RL.WINDOW a 0 60");
+    assert_eq!(all(&mut conn), [row("a", 0, 3), row("b", 0, 2)]);
+    server.clock().advance_us(10 * 60_000_000 - 1);
+    assert_eq!(all(&mut conn), [row("a", 0, 3), row("b", 0, 2)]);
+    // With the third, the first is forgotten.
+    server.clock().advance_us(1);
+    assert_eq!(all(&mut conn), [row("a", 0, 2)]);
+    minutes(10);
+    assert_eq!(all(&mut conn), []);
+    conn.cmd("RL.WINDOW c 0 60");
+    minutes(60 * 24 * 365);
+    assert_eq!(all(&mut conn), []);
+    // A clock that goes back loses nothing of the last ten minutes.
+    conn.cmd("RL.WINDOW d 0 60");
+    minutes(-60 * 24 * 365);
+    conn.cmd("RL.WINDOW e 0 60");
+    assert_eq!(all(&mut conn), [row("d", 0, 1), row("e", 0, 1)]);
+}
+
+#[test]
+fn a_key_may_have_any_bytes_and_is_cut_after_256() {
+    let (_server, mut conn) = Server::held();
+    let short = vec![b'x'; 256];
+    let long = vec![b'x'; 300];
+    let other = [vec![b'x'; 256], vec![b'y'; 44]].concat();
+    let binary: Vec<u8> = (0..=255).collect();
+    let mut deny = |key: &[u8], times: usize| {
+        for _ in 0..times {
+            conn.cmd([b"RL.WINDOW", key, b"0", b"60"]);
+        }
+    };
+    deny(&long, 3);
+    deny(&other, 2);
+    deny(&short, 4);
+    deny(&binary, 5);
+    deny(b"", 3);
+    deny(b"\r\n\0", 2);
+    deny(&vec![0xff; 1 << 20], 1);
+    // Keys that agree in 256 bytes are counted as one.
+    assert_eq!(
+        all(&mut conn),
+        [
+            row(&short, 0, 9),
+            row(&binary, 0, 5),
+            row("", 0, 3),
+            row("\r\n\0", 0, 2),
+            row(vec![0xff; 256], 0, 1)
+        ]
+    );
+}
+
+#[test]
+fn keys_of_several_databases_are_told_apart() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (db, times) in [(0, 1), (3, 3), (15, 2)] {
+        conn.cmd(format!("SELECT {db}"));
+        for _ in 0..times {
+            conn.cmd("RL.WINDOW k 0 60");
+        }
+    }
+    assert_eq!(all(&mut conn), [row("k", 3, 3), row("k", 15, 2), row("k", 0, 1)]);
+    // A wait that ends in denial, by its time or by CLIENT UNBLOCK, is one of its own database.
+    conn.cmd("SELECT 7");
+    conn.cmd("RL.ACQUIRE s 1 0 1 LEASE 1h");
+    assert_eq!(conn.acquire("RL.ACQUIRE s 1 0 1 BLOCK 50").limited(), 2);
+    let mut other = server.conn();
+    other.cmd("SELECT 7");
+    let id = other.id();
+    let mut waits = server.wait_on(other, "RL.ACQUIRE s 1 0 1 BLOCK 0");
+    let mut zero = server.conn();
+    assert_eq!(zero.int(format!("CLIENT UNBLOCK {id}")), 1);
+    assert_eq!(limited(&waits.recv()), 2);
+    assert!(all(&mut conn).contains(&row("s", 7, 2)), "{:?}", all(&mut conn));
+}
+
+#[test]
+fn a_wait_counts_at_its_end_and_only_where_it_is_denied() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE s 1 0 1 ID x LEASE 1h");
+    let mut granted = server.wait_in_line("RL.ACQUIRE s 1 0 1 ID y BLOCK 0");
+    assert_eq!(all(&mut conn), []);
+    conn.cmd("RL.RELEASE s x");
+    assert_eq!(limited(&granted.recv()), 0);
+    assert_eq!(all(&mut conn), []);
+
+    let mut times_out = server.wait_in_line("RL.ACQUIRE s 1 0 1 BLOCK 300");
+    assert_eq!(all(&mut conn), []);
+    // Behind a line a call without BLOCK is denied at once.
+    assert_eq!(conn.acquire("RL.ACQUIRE s 1 0").limited(), 2);
+    assert_eq!(all(&mut conn), [row("s", 0, 1)]);
+    assert_eq!(limited(&times_out.recv()), 2);
+    assert_eq!(all(&mut conn), [row("s", 0, 2)]);
+
+    // One that is told an error, or is gone, was not denied.
+    let other = server.conn();
+    let mut ids = (server.conn(), other);
+    let id = ids.0.id();
+    let mut waits = server.wait_on(ids.0, "RL.ACQUIRE s 1 0 1 BLOCK 0");
+    assert_eq!(conn.int(format!("CLIENT UNBLOCK {id} ERROR")), 1);
+    assert!(error_line(&waits.recv()).starts_with("UNBLOCKED "));
+    let gone = ids.1.id();
+    let _waits = server.wait_on(ids.1, "RL.ACQUIRE s 1 0 1 BLOCK 0");
+    assert_eq!(conn.int(format!("CLIENT KILL ID {gone}")), 1);
+    server.expect_nobody_waits();
+    // What cannot be within its time is denied at once.
+    conn.cmd("RL.WINDOW w 1 1h");
+    assert_eq!(conn.ints("RL.WINDOW w 1 1h 1 BLOCK 10")[0], 1);
+    assert_eq!(all(&mut conn), [row("s", 0, 2), row("w", 0, 1)]);
+}
+
+#[test]
+fn rl_all_counts_one_for_each_enforced_clause_that_denies() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.ALL 2 a b WINDOW 0 60 THROTTLE 9 1 1");
+    assert_eq!(all(&mut conn), [row("a", 0, 1)]);
+    conn.cmd("RL.ALL 3 a b c WINDOW 0 60 WINDOW 0 60 SHADOW WINDOW 0 60 CHECK");
+    assert_eq!(all(&mut conn), [row("a", 0, 2), row("c", 0, 1)]);
+    // All are shadows, some only look, and looking.
+    conn.cmd("RL.ALL 1 b WINDOW 0 60 SHADOW");
+    conn.cmd("RL.ALL 2 b c WINDOW 0 60 0 WINDOW 1 60 0");
+    conn.cmd("RL.ALL_RO 1 b WINDOW 0 60");
+    assert_eq!(all(&mut conn), [row("a", 0, 2), row("c", 0, 1)]);
+    conn.cmd("RL.TOP RESET");
+    // Judged before COUNTDENIED counts: the first clause is filled only by the denial of the second.
+    let call = "RL.ALL 2 d e WINDOW 2 60 1 COUNTDENIED WINDOW 1 60";
+    conn.cmd(call);
+    let told = flat(&conn.cmd(call));
+    assert_eq!((&told[0], &told[6]), (&"1".into(), &"1".into()));
+    assert_eq!(all(&mut conn), [row("e", 0, 1)]);
+    // Now both deny.
+    conn.cmd(call);
+    assert_eq!(all(&mut conn), [row("e", 0, 2), row("d", 0, 1)]);
+}
+
+#[test]
+fn zero_keys_are_off() {
+    let (server, mut conn) = Server::builder().module_args(["top-keys", "0"]).held();
+    conn.cmd("RL.WINDOW k 0 60");
+    assert_eq!(all(&mut conn), []);
+    assert_eq!(top(&mut conn, "RL.TOP COUNT 5 RESET"), []);
+    assert!(conn.err("RL.TOP COUNT 0").starts_with("ERR COUNT"));
+    if server.version().is_from(7, 0) {
+        assert_eq!(conn.text("CONFIG SET ratelimit.top-keys 1"), "OK");
+        conn.cmd("RL.WINDOW a 0 60");
+        conn.cmd("RL.WINDOW b 0 60");
+        let only = Row { key: b"b".to_vec(), db: 0, denials: 2, over: 1 };
+        assert_eq!(all(&mut conn), [only]);
+    }
+}
+
+#[test]
+fn config_set_top_keys_forgets_and_has_a_range() {
+    let server = Server::start();
+    if server.version().lacks("CONFIG for modules", (7, 0)) {
+        return;
+    }
+    let mut conn = server.conn();
+    let Value::Array(pair) = conn.cmd("CONFIG GET ratelimit.top-keys") else { panic!("no pair") };
+    assert_eq!(text(&pair[1]), "128");
+    for number in [64, 10_000, 0, 128] {
+        conn.cmd("RL.WINDOW k 0 60");
+        assert_eq!(conn.text(format!("CONFIG SET ratelimit.top-keys {number}")), "OK");
+        assert_eq!(all(&mut conn), [], "{number}");
+    }
+    conn.cmd("RL.WINDOW k 0 60");
+    for number in ["-1", "10001", "x"] {
+        let error = conn.err(format!("CONFIG SET ratelimit.top-keys {number}"));
+        assert!(error.starts_with("ERR "), "{number}: {error}");
+    }
+    assert_eq!(all(&mut conn), [row("k", 0, 1)]);
+    // Not so CONFIG RESETSTAT and FLUSHALL, which are about other things.
+    conn.cmd("CONFIG RESETSTAT");
+    conn.cmd("FLUSHALL");
+    assert_eq!(all(&mut conn), [row("k", 0, 1)]);
+}
+
+#[test]
+fn memory_is_bounded_however_many_keys_are_denied() {
+    let server = Server::builder().module_args(["top-keys", "10000"]).start();
+    let mut conn = server.conn();
+    let deny = |conn: &mut Conn, from: usize| {
+        let calls = (from..from + 20_000).map(|number| format!("RL.WINDOW {number:0200} 0 60"));
+        conn.pipeline(calls.collect::<Vec<_>>());
+    };
+    deny(&mut conn, 0);
+    let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
+    let before = used();
+    for round in 1..5 {
+        deny(&mut conn, 20_000 * round);
+    }
+    assert!(used() - before < 1_000_000, "{before} {}", used());
+    assert_eq!(all(&mut conn).len(), 10_000);
+}
+
+#[test]
+fn each_node_counts_its_own() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, true);
+    let mut conn = master.conn();
+    let before = master.repl_offset();
+    conn.cmd("RL.WINDOW k 0 60");
+    assert_eq!(all(&mut conn), [row("k", 0, 1)]);
+    assert_eq!(master.repl_offset(), before);
+    assert_eq!(all(&mut replica.conn()), []);
+}
+
+#[test]
+fn what_shows_names_of_keys_is_for_operators() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (name, arity) in [("rl.top", -1), ("rl.policies", 1)] {
+        let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {name}")) else {
+            panic!("{name}")
+        };
+        let Value::Array(parts) = &infos[0] else { panic!("{name}: {infos:?}") };
+        let flags = flat(&parts[2]);
+        for flag in ["readonly", "admin"] {
+            assert!(flags.iter().any(|word| word == flag), "{name}: {flags:?} lacks {flag}");
+        }
+        for flag in ["write", "denyoom", "movablekeys", "blocking", "fast"] {
+            assert!(!flags.iter().any(|word| word == flag), "{name}: {flags:?} has {flag}");
+        }
+        assert_eq!([&parts[3], &parts[4], &parts[5]], [&Value::Int(0); 3], "{name}");
+        if server.version().is_from(7, 0) {
+            assert_eq!(parts[1], Value::Int(arity), "{name}");
+            let docs = flat(&conn.cmd(format!("COMMAND DOCS {name}")));
+            assert!(docs.iter().any(|word| word == "summary"), "{docs:?}");
+        }
+    }
+    let may = |conn: &mut Conn, name: &str| !matches!(conn.cmd(name), Value::ServerError(_));
+    conn.cmd("ACL SETUSER named on nopass -@all +rl.top +rl.policies");
+    let mut named = server.conn();
+    named.cmd("AUTH named x");
+    assert!(may(&mut named, "RL.TOP") && may(&mut named, "RL.POLICIES"));
+    let Version { is_valkey, release } = server.version();
+    if release < if is_valkey { (8, 0) } else { (7, 4) } {
+        return;
+    }
+    for (user, rules, allowed) in [
+        ("limited", "-@all +@ratelimit ~*", false),
+        ("operator", "-@all +@admin", true),
+        ("dangerous", "-@all +@dangerous", true),
+        ("careful", "+@all -@dangerous ~*", false),
+        ("no-admin", "+@all -@admin ~*", false),
+    ] {
+        conn.cmd(format!("ACL SETUSER {user} on nopass {rules}"));
+        let mut other = server.conn();
+        other.cmd(format!("AUTH {user} x"));
+        for command in ["RL.TOP", "RL.TOP RESET", "RL.POLICIES"] {
+            assert_eq!(may(&mut other, command), allowed, "{user} {command}");
+        }
+    }
+    let mut limited = server.conn();
+    limited.cmd("AUTH limited x");
+    assert_eq!(limited.ints("RL.WINDOW k 1 60")[0], 0);
+}
+
+#[test]
+fn it_answers_in_resp3_scripts_and_transactions() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.WINDOW k 0 60");
+    let rows = conn.cmd("RL.TOP");
+    assert_eq!(server.conn_resp3().cmd("RL.TOP"), rows);
+    assert_eq!(conn.cmd(["EVAL", "return redis.call('rl.top')", "0"]), rows);
+    conn.cmd("MULTI");
+    conn.cmd("RL.TOP");
+    assert_eq!(conn.cmd("EXEC"), Value::Array(vec![rows]));
+    assert!(conn.silent_for(Duration::from_millis(1)));
+}

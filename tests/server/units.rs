@@ -1,0 +1,222 @@
+//! Lengths of waits and leases with a unit, and errors that name what was wrong.
+
+use std::time::Duration;
+
+use support::*;
+
+/// Lengths that BLOCK and LEASE take, in milliseconds.
+const LENGTHS: [(&str, i64); 14] = [
+    ("1", 1),
+    ("5000", 5_000),
+    ("31557600000", 31_557_600_000),
+    ("1ms", 1),
+    ("250MS", 250),
+    ("5s", 5_000),
+    ("5S", 5_000),
+    ("2min", 120_000),
+    ("2Min", 120_000),
+    ("3h", 10_800_000),
+    ("1d", 86_400_000),
+    ("365D", 31_536_000_000),
+    ("1w", 604_800_000),
+    ("52w", 31_449_600_000),
+];
+
+/// Lengths that neither takes.
+const BAD: [&str; 24] = [
+    "",
+    "x",
+    "-1",
+    "+1",
+    "01",
+    "1.5",
+    "1.5s",
+    "-5s",
+    "+5s",
+    "05s",
+    "s",
+    "ms",
+    "5sec",
+    "5ss",
+    "5 s",
+    "5s ",
+    "1m",
+    "1M",
+    "1mo",
+    "1y",
+    "366d",
+    "53w",
+    "31557600001",
+    "99999999999999999999s",
+];
+
+#[test]
+fn a_lease_may_carry_a_unit() {
+    let (server, mut conn) = Server::held();
+    for (length, ms) in LENGTHS {
+        conn.cmd("DEL k");
+        let had = conn.acquire(format!("RL.ACQUIRE k 1 0 1 ID x LEASE {length} MS"));
+        assert_eq!(had.numbers, [0, 1, 0, -1, ms], "{length}");
+        assert_eq!(conn.held("k")[0].ms_left, ms, "{length}");
+        // One millisecond before its end it is held still.
+        server.clock().advance_ms(ms - 1);
+        assert_eq!(conn.held_ids("k"), ["x"], "{length}");
+        server.clock().advance_ms(1);
+        assert!(conn.held("k").is_empty(), "{length}");
+        server.clock().set_us(START_US);
+    }
+}
+
+#[test]
+fn the_lease_of_a_renewal_may_carry_a_unit() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 10000");
+    for (length, ms) in LENGTHS.into_iter().rev() {
+        assert_eq!(conn.int(format!("RL.RENEW k x LEASE {length}")), 1, "{length}");
+        assert_eq!(conn.held("k")[0].ms_left, ms, "{length}");
+    }
+}
+
+#[test]
+fn a_wait_may_carry_a_unit() {
+    let (server, mut conn) = Server::held();
+    let nothing = [("0", 0), ("0s", 0), ("0ms", 0), ("0h", 0)];
+    for (length, _) in LENGTHS.into_iter().chain(nothing) {
+        for call in ["RL.THROTTLE t 9 1 1", "RL.WINDOW w 9 60", "RL.ACQUIRE a 9 0"] {
+            let reply = conn.cmd(format!("{call} 1 BLOCK {length} MS"));
+            assert_eq!(limited(&reply), 0, "{call} 1 BLOCK {length}");
+            conn.cmd("FLUSHALL");
+        }
+    }
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn a_wait_with_a_unit_lasts_as_long_as_it_says() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
+    unless_stalled(Duration::from_millis(300), || {
+        let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 1 BLOCK 1s");
+        let (took, reply) = time_to_reply(&mut waiter);
+        assert_eq!(acquired(&reply).limited(), 2);
+        let bounds = Duration::from_millis(900)..Duration::from_millis(1500);
+        assert!(bounds.contains(&took), "{took:?}");
+    });
+}
+
+#[test]
+fn a_length_that_is_none_is_an_error_that_names_the_option_and_changes_nothing() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE held 5 0 1 ID x");
+    let before = conn.cmd("DUMP held");
+    for length in BAD {
+        for (option, words) in [
+            ("BLOCK", vec!["RL.THROTTLE", "k", "9", "1", "1", "1", "BLOCK", length]),
+            ("BLOCK", vec!["RL.WINDOW", "k", "9", "60", "1", "BLOCK", length]),
+            ("BLOCK", vec!["RL.ACQUIRE", "held", "9", "0", "1", "BLOCK", length]),
+            ("LEASE", vec!["RL.ACQUIRE", "held", "9", "0", "1", "LEASE", length]),
+            ("LEASE", vec!["RL.RENEW", "held", "x", "LEASE", length]),
+        ] {
+            let error = conn.err(&words);
+            assert!(error.starts_with(&format!("ERR {option}")), "{words:?}: {error}");
+        }
+    }
+    for length in ["0", "0s"] {
+        for call in ["RL.ACQUIRE held 9 0 1 LEASE", "RL.RENEW held x LEASE"] {
+            let error = conn.err(format!("{call} {length}"));
+            assert!(error.starts_with("ERR LEASE"), "{call} {length}: {error}");
+        }
+    }
+    assert_eq!(conn.cmd("DUMP held"), before);
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn the_error_of_a_length_tells_the_units() {
+    let (_server, mut conn) = Server::held();
+    for call in ["RL.ACQUIRE k 9 0 1 BLOCK 1mo", "RL.ACQUIRE k 9 0 1 LEASE 1y"] {
+        let error = conn.err(call);
+        for word in ["ms", "s", "min", "h", "d", "w"] {
+            let told = error.split(|c: char| !c.is_alphanumeric()).any(|told| told == word);
+            assert!(told, "{call}: {error} lacks {word}");
+        }
+    }
+}
+
+/// Calls that stop short of an option's value, and the option.
+const WITHOUT_VALUE: [(&str, &str); 12] = [
+    ("RL.THROTTLE k 9 1 1 1 BLOCK", "BLOCK"),
+    ("RL.THROTTLE k 9 1 1 block", "BLOCK"),
+    ("RL.WINDOW k 9 60 BLOCK", "BLOCK"),
+    ("RL.WINDOW k 9 60 1 MS BUCKETS", "BUCKETS"),
+    ("RL.WINDOW k 9 60 FIXED TZ", "TZ"),
+    ("RL.WINDOW_RO k 9 60 buckets", "BUCKETS"),
+    ("RL.ACQUIRE k 9 60 LEASE", "LEASE"),
+    ("RL.ACQUIRE k 9 60 ID", "ID"),
+    ("RL.ACQUIRE k 9 60 1 ID x BLOCK", "BLOCK"),
+    ("RL.ACQUIRE k 9 60 FIXED tz", "TZ"),
+    ("RL.ACQUIRE_RO k 9 60 BUCKETS", "BUCKETS"),
+    ("RL.RENEW k x LEASE", "LEASE"),
+];
+
+#[test]
+fn an_option_without_its_value_is_named() {
+    let (_server, mut conn) = Server::held();
+    for (call, option) in WITHOUT_VALUE {
+        let error = conn.err(call);
+        let told = error.split(|c: char| !c.is_alphanumeric()).any(|told| told == option);
+        assert!(error.starts_with("ERR ") && told, "{call}: {error}");
+        assert!(error.contains("value"), "{call}: {error}");
+    }
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn an_option_that_is_unknown_or_given_twice_is_named() {
+    let (_server, mut conn) = Server::held();
+    for (call, option) in [
+        ("RL.THROTTLE k 9 1 1 FOO", "FOO"),
+        ("RL.THROTTLE k 9 1 1 1 BUCKETS 3", "BUCKETS"),
+        ("RL.THROTTLE_RO k 9 1 1 ATMOST", "ATMOST"),
+        ("RL.WINDOW k 9 60 MS LEASE 5", "LEASE"),
+        ("RL.WINDOW_RO k 9 60 COUNTDENIED", "COUNTDENIED"),
+        ("RL.ACQUIRE k 9 60 1 COUNTDENIED", "COUNTDENIED"),
+        ("RL.ACQUIRE_RO k 9 60 1 ATMOST", "ATMOST"),
+        ("RL.WINDOW k 9 60 1 COUNTLAPSED", "COUNTLAPSED"),
+        ("RL.ACQUIRE k 9 60 1 1", "1"),
+        ("RL.RENEW k x BLOCK 5", "BLOCK"),
+        ("RL.THROTTLE k 9 1 1 MS ms", "MS"),
+        ("RL.WINDOW k 9 60 BUCKETS 5 BUCKETS 5", "BUCKETS"),
+        ("RL.ACQUIRE k 9 60 ID x ID y", "ID"),
+    ] {
+        let error = conn.err(call);
+        let told = error.split(|c: char| !c.is_alphanumeric());
+        let told = told.map(str::to_uppercase).any(|told| told == option);
+        assert!(error.starts_with("ERR ") && told, "{call}: {error}");
+    }
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn an_unknown_option_of_any_bytes_is_one_line_and_short() {
+    let (_server, mut conn) = Server::held();
+    let long = vec![b'A'; 100_000];
+    let odd: [&[u8]; 7] =
+        [b"", b"\0", b"a\r\nb", b"+OK\r\n", b"\xff\xfe", "größe".as_bytes(), long.as_slice()];
+    for option in odd {
+        for words in [
+            vec![&b"RL.THROTTLE"[..], b"k", b"9", b"1", b"1", b"1", option],
+            vec![&b"RL.WINDOW"[..], b"k", b"9", b"60", b"1", option],
+            vec![&b"RL.ACQUIRE"[..], b"k", b"9", b"0", b"1", option],
+            vec![&b"RL.RENEW"[..], b"k", b"x", option, b"5"],
+        ] {
+            let error = conn.err(&words);
+            assert!(error.starts_with("ERR "), "{}: {error}", option.escape_ascii());
+            assert!(error.len() < 300, "{} bytes of error", error.len());
+            assert!(!error.contains(['\r', '\n', '\0']), "{error:?}");
+            // The reply was one reply.
+            assert_eq!(conn.text("PING"), "PONG");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What is left when the module goes.
+
+use support::*;
+
+/// Of a cycle. The server keeps nothing of a module that is unloaded; a list of the module's that is forgotten is larger.
+const LEFT_BYTES: i64 = 16;
+
+#[test]
+fn a_module_that_is_unloaded_takes_its_memory_along() {
+    const CYCLES: i64 = 40;
+    // A busy server would remember each load as slow.
+    let server = Server::builder().config("slowlog-log-slower-than -1").start();
+    let mut conn = server.conn();
+    let module = module_path();
+    let mut cycle = || {
+        conn.cmd("RL.THROTTLE a 1 1 60");
+        conn.cmd("RL.ACQUIRE s 1 0");
+        conn.cmd("RL.ACQUIRE s 1 0 BLOCK 5");
+        for zone in ["Asia/Shanghai", "Europe/Lisbon", "America/New_York", "+08:00"] {
+            conn.cmd(format!("RL.WINDOW w 1 1d FIXED TZ {zone}"));
+        }
+        conn.cmd("FLUSHALL");
+        eventually(std::time::Duration::from_secs(20), || {
+            conn.cmd("MODULE UNLOAD ratelimit") == Value::Okay
+        });
+        conn.cmd(format!("MODULE LOAD {module}"));
+    };
+    // The first ones fill buffers of the server.
+    (0..5).for_each(|_| cycle());
+    let used = || server.info("used_memory").unwrap().parse::<i64>().unwrap();
+    // Buffers of clients grow and shrink when the server likes, so the one in the middle counts.
+    let mut left: Vec<_> = (0..5)
+        .map(|_| {
+            let before = used();
+            (0..CYCLES).for_each(|_| cycle());
+            (used() - before) / CYCLES
+        })
+        .collect();
+    left.sort();
+    assert!(left[2] < LEFT_BYTES, "{left:?} bytes are left each time");
+}
+
+/// The words of a command as redis-cli reads a line: blanks part words, and quotes hold them together.
+fn as_redis_cli_reads(line: &str) -> Vec<Vec<u8>> {
+    let (mut words, mut rest) = (Vec::new(), line.trim().bytes());
+    while let Some(first) = rest.next() {
+        let mut word = Vec::new();
+        if first == b'"' {
+            loop {
+                match rest.next().expect("a quote at the end") {
+                    b'"' => break,
+                    b'\\' => match rest.next().unwrap() {
+                        b'x' => {
+                            let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                            let digits = std::str::from_utf8(&digits).unwrap();
+                            word.push(u8::from_str_radix(digits, 16).unwrap());
+                        }
+                        other => word.push(other),
+                    },
+                    byte => word.push(byte),
+                }
+            }
+            assert!(rest.next().is_none_or(|byte| byte == b' '));
+        } else {
+            word.push(first);
+            word.extend(rest.by_ref().take_while(|byte| *byte != b' '));
+        }
+        words.push(word);
+    }
+    words
+}
+
+/// The command that the log named last to load the module again.
+fn logged_command(server: &Server) -> Vec<Vec<u8>> {
+    let log = server.log();
+    let ours = log.lines().filter_map(|line| Some(line.split_once("redis-ratelimit: ")?.1));
+    let mut command = String::new();
+    for line in ours {
+        let (number, piece) = match line.strip_prefix("(part ") {
+            Some(part) => {
+                let (numbers, piece) = part.split_once(", to be joined by blanks) ").unwrap();
+                (numbers.split_once(" of ").unwrap().0.parse().unwrap(), piece)
+            }
+            None => (1, line),
+        };
+        if piece.starts_with("MODULE LOAD") {
+            command = piece.into();
+        } else if number > 1 {
+            command += " ";
+            command += piece;
+        }
+    }
+    as_redis_cli_reads(&command)
+}
+
+fn settings(conn: &mut Conn) -> Vec<String> {
+    flat(&conn.cmd("CONFIG GET ratelimit.*"))
+}
+
+#[test]
+fn settings_are_not_lost_by_a_plain_unload_and_load() {
+    if Version::under_test().lacks("CONFIG for modules", (7, 0)) {
+        return;
+    }
+    let long =
+        (0..200).map(|number| format!("p{number} WINDOW {number} 1d FIXED TZ Asia/Shanghai"));
+    let long = long.collect::<Vec<_>>().join("; ");
+    for (name, value) in [
+        ("lease", "5"),
+        ("top-keys", "0"),
+        ("timezone", "Asia/Shanghai"),
+        ("notify-denied", "yes"),
+        ("policies-only", "yes"),
+        ("policies", "free THROTTLE 15 30 60; day WINDOW 5 1d FIXED;"),
+        ("policies", &long),
+    ] {
+        // Among the lines of redis.conf, some are load arguments: they are lost as the rest is.
+        let server = Server::builder()
+            .module_args(["max-waiters", "7", "cl-throttle", "yes"])
+            .config("ratelimit.max-reservations 77")
+            .start();
+        let mut conn = server.conn();
+        assert_eq!(conn.text(["CONFIG", "SET", &format!("ratelimit.{name}"), value]), "OK");
+        let before = settings(&mut conn);
+        let error = conn.err("MODULE UNLOAD ratelimit");
+        assert!(error.starts_with("ERR Error unloading module: "), "{error}");
+        assert!(server.log().contains("MODULE UNLOAD is refused, as it would lose 4 settings"));
+        assert_eq!(settings(&mut conn), before);
+        assert!(conn.err(format!("MODULE LOAD {}", module_path())).starts_with("ERR "));
+        assert_eq!(conn.int("RL.RELEASE k x"), 0);
+
+        assert_eq!(conn.text("CONFIG SET ratelimit.allow-unload yes"), "OK");
+        assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+        let load = logged_command(&server);
+        assert_eq!(load[..2], [b"MODULE".to_vec(), b"LOADEX".to_vec()]);
+        assert_eq!(text(&conn.cmd(load)), "OK");
+        assert_eq!(settings(&mut conn), before, "{name} {value}");
+        // The permission was for once.
+        conn.err("MODULE UNLOAD ratelimit");
+    }
+}
+
+#[test]
+fn without_changed_settings_the_module_is_unloaded_as_ever() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let load = format!("MODULE LOAD {}", module_path());
+    if server.version().is_from(7, 0) {
+        conn.cmd(
+            "CONFIG SET ratelimit.lease 5 ratelimit.policies-only yes ratelimit.timezone +01:00",
+        );
+        conn.err("MODULE UNLOAD ratelimit");
+        conn.cmd(
+            "CONFIG SET ratelimit.lease 20000 ratelimit.policies-only no ratelimit.timezone UTC",
+        );
+    }
+    assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    assert_eq!(conn.text(load.as_str()), "OK");
+    if server.version().is_from(7, 0) {
+        // It is no setting that would be missed.
+        assert_eq!(conn.text("CONFIG SET ratelimit.allow-unload yes"), "OK");
+    }
+    assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    assert!(!server.log().contains("MODULE UNLOAD loses"));
+}
+
+#[test]
+fn load_arguments_are_not_lost_by_a_plain_unload_and_load() {
+    let arguments = ["lease", "5", "policies", "a WINDOW 5 60; b THROTTLE 1 1 1"];
+    let server = Server::builder().module_args(arguments).start();
+    let mut conn = server.conn();
+    let error = conn.err("MODULE UNLOAD ratelimit");
+    assert!(error.starts_with("ERR Error unloading module: "), "{error}");
+    assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
+
+    let permitted = [&["allow-unload", "yes"], &arguments[..]].concat();
+    let server = Server::builder().module_args(permitted).start();
+    let mut conn = server.conn();
+    for _ in 0..2 {
+        if server.version().is_from(7, 0) {
+            conn.cmd("CONFIG SET ratelimit.allow-unload yes");
+        }
+        assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+        assert!(server.log().contains("MODULE UNLOAD loses 2 settings"));
+        assert_eq!(text(&conn.cmd(logged_command(&server))), "OK");
+        assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
+        conn.cmd("RL.ACQUIRE s 1 0 ID x");
+        assert!(conn.cmd("RL.HELD s") != Value::Array(vec![]));
+        std::thread::sleep(std::time::Duration::from_millis(6));
+        assert_eq!(conn.cmd("RL.HELD s"), Value::Array(vec![]));
+    }
+}
+
+#[test]
+fn a_module_that_the_server_is_not_content_with_goes_though_its_settings_differ() {
+    if Version::under_test().lacks("MODULE LOADEX", (7, 0)) {
+        return;
+    }
+    let server = Server::builder().module(false).start();
+    let mut conn = server.conn();
+    let path = module_path();
+    for round in 0..3 {
+        let wrong = "CONFIG ratelimit.lease 5 CONFIG ratelimit.leese 7";
+        let error = conn.err(format!("MODULE LOADEX {path} {wrong}"));
+        assert!(error.starts_with("ERR Error loading the extension"), "{error}");
+        assert!(!format!("{:?}", conn.cmd("MODULE LIST")).contains("ratelimit"), "{round}");
+        // Nothing of it is left.
+        assert_eq!(conn.text(format!("MODULE LOAD {path}")), "OK");
+        assert_eq!(flat(&conn.cmd("CONFIG GET ratelimit.lease"))[1], "20000");
+        assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    }
+}

@@ -1,0 +1,610 @@
+//! What RL.WINDOW and RL.WINDOW_RO answer, on a clock that the test holds.
+
+use std::thread;
+
+use support::*;
+
+const MAX: i64 = i64::MAX;
+
+/// Runs commands at times in microseconds after the start and compares their answers.
+#[track_caller]
+fn check(table: &[(i64, &str, &[i64])]) {
+    let (server, mut conn) = Server::held();
+    for (at_us, line, answer) in table {
+        server.clock().set_us(START_US + at_us);
+        assert_eq!(conn.ints(*line), *answer, "{line} at {at_us}");
+    }
+}
+
+#[test]
+fn an_event_counts_until_exactly_one_period_later() {
+    check(&[
+        (0, "RL.WINDOW k 2 1 MS", &[0, 2, 1, -1, 1000]),
+        (1, "RL.WINDOW k 2 1 MS", &[0, 2, 0, -1, 1000]),
+        (2, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 1000, 1000]),
+        (1_000, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 999, 1000]),
+        (1_001, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 999, 999]),
+        (999_999, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 1, 1]),
+        (1_000_000, "RL.WINDOW k 2 1 MS", &[0, 2, 0, -1, 1000]),
+        (1_000_000, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 1, 1000]),
+        (1_000_001, "RL.WINDOW k 2 1 MS", &[0, 2, 0, -1, 1000]),
+        (2_000_001, "RL.WINDOW_RO k 2 1 MS", &[0, 2, 2, -1, 0]),
+    ]);
+}
+
+#[test]
+fn events_of_one_microsecond_all_count() {
+    let (_server, mut conn) = Server::held();
+    for left in (0..20).rev() {
+        assert_eq!(conn.ints("RL.WINDOW k 20 60"), [0, 20, left, -1, 60]);
+    }
+    assert_eq!(conn.ints("RL.WINDOW k 20 60"), [1, 20, 0, 60, 60]);
+}
+
+#[test]
+fn times_are_rounded_up_to_seconds_or_with_ms_to_milliseconds() {
+    check(&[
+        (0, "RL.WINDOW k 1 10", &[0, 1, 0, -1, 10]),
+        (1, "RL.WINDOW k 1 10", &[1, 1, 0, 10, 10]),
+        (999_999, "RL.WINDOW k 1 10", &[1, 1, 0, 10, 10]),
+        (1_000_000, "RL.WINDOW k 1 10", &[1, 1, 0, 9, 9]),
+        (9_999_999, "RL.WINDOW k 1 10", &[1, 1, 0, 1, 1]),
+        (9_999_999, "RL.WINDOW k 1 10 ms", &[1, 1, 0, 1, 1]),
+        (9_999_000, "RL.WINDOW k 1 10 mS", &[1, 1, 0, 1, 1]),
+        (9_998_999, "RL.WINDOW k 1 10 Ms", &[1, 1, 0, 2, 2]),
+    ]);
+}
+
+#[test]
+fn waiting_retry_after_suffices_and_a_millisecond_less_does_not() {
+    for options in ["", "BUCKETS 3", "BUCKETS 1", "FIXED", "COUNTDENIED"] {
+        let (server, mut conn) = Server::held();
+        let clock = server.clock();
+        for (step_us, quantity) in [(0, 2), (1_234_567, 3), (100_001, 1), (3, 4), (777, 5)] {
+            clock.advance_us(step_us);
+            let line = format!("RL.WINDOW k 10 1min {quantity} {options} MS");
+            conn.cmd(&line);
+        }
+        let ask = format!("RL.WINDOW k 10 1min 7 {options} MS");
+        let denied = conn.ints(&ask);
+        assert_eq!(denied[0], 1, "{options}: {denied:?}");
+        clock.advance_ms(denied[3] - 1);
+        let look = ask.replace("RL.WINDOW", "RL.WINDOW_RO").replace("COUNTDENIED", "");
+        let early = conn.ints(&look);
+        assert_eq!((early[0], early[3]), (1, 1), "{options}: {denied:?} {early:?}");
+        clock.advance_ms(1);
+        assert_eq!(conn.ints(&look)[0], 0, "{options}: {denied:?}");
+        assert_eq!(conn.ints(&ask)[0], 0, "{options}: {denied:?}");
+    }
+}
+
+#[test]
+fn reset_after_is_when_the_last_event_leaves() {
+    check(&[
+        (0, "RL.WINDOW k 3 1 MS", &[0, 3, 2, -1, 1000]),
+        (400_000, "RL.WINDOW k 3 1 MS", &[0, 3, 1, -1, 1000]),
+        (900_000, "RL.WINDOW_RO k 3 1 MS", &[0, 3, 1, -1, 500]),
+        (1_000_000, "RL.WINDOW_RO k 3 1 MS", &[0, 3, 2, -1, 400]),
+        (1_399_999, "RL.WINDOW_RO k 3 1 MS", &[0, 3, 2, -1, 1]),
+        (1_400_000, "RL.WINDOW_RO k 3 1 MS", &[0, 3, 3, -1, 0]),
+    ]);
+}
+
+#[test]
+fn a_quantity_is_had_in_whole_or_not_at_all() {
+    check(&[
+        (0, "RL.WINDOW k 10 1 4 MS", &[0, 10, 6, -1, 1000]),
+        (100_000, "RL.WINDOW k 10 1 5 MS", &[0, 10, 1, -1, 1000]),
+        (200_000, "RL.WINDOW k 10 1 2 MS", &[1, 10, 1, 800, 900]),
+        (200_000, "RL.WINDOW k 10 1 5 MS", &[1, 10, 1, 800, 900]),
+        (200_000, "RL.WINDOW k 10 1 6 MS", &[1, 10, 1, 900, 900]),
+        (200_000, "RL.WINDOW k 10 1 10 MS", &[1, 10, 1, 900, 900]),
+        (200_000, "RL.WINDOW k 10 1 1 MS", &[0, 10, 0, -1, 1000]),
+    ]);
+}
+
+#[test]
+fn quantity_0_looks_and_changes_nothing() {
+    let (server, mut conn) = Server::held();
+    for line in ["RL.WINDOW k 2 1 0", "RL.WINDOW k 0 1 0", "RL.WINDOW k 2 1 0 COUNTDENIED"] {
+        assert_eq!(conn.ints(line)[..1], [0]);
+        assert_eq!(conn.int("EXISTS k"), 0);
+    }
+    assert_eq!(conn.ints("RL.WINDOW k 2 1 0 ATMOST"), [0, 2, 2, -1, 0, 0]);
+    conn.cmd("RL.WINDOW k 2 1 2");
+    conn.cmd("PEXPIRE k 123456");
+    server.clock().advance_ms(100);
+    for line in
+        ["RL.WINDOW k 2 1 0 MS", "RL.WINDOW k 2 1 0 COUNTDENIED MS", "RL.WINDOW_RO k 2 1 0 MS"]
+    {
+        assert_eq!(conn.ints(line), [0, 2, 0, -1, 900]);
+    }
+    // A limit below what was counted.
+    assert_eq!(conn.ints("RL.WINDOW k 1 1 0 MS"), [0, 1, 0, -1, 900]);
+    // Nor is a state from the future healed.
+    server.clock().advance_ms(-500);
+    let before = conn.cmd("ZRANGE k 0 -1 WITHSCORES");
+    assert_eq!(conn.ints("RL.WINDOW k 2 1 0 MS"), [0, 2, 0, -1, 1000]);
+    assert_eq!(conn.cmd("ZRANGE k 0 -1 WITHSCORES"), before);
+    assert_eq!(conn.int("PTTL k"), 123_456 - 100 + 500);
+}
+
+#[test]
+fn beyond_the_limit_is_denied_for_good_and_writes_nothing() {
+    let (_server, mut conn) = Server::held();
+    for line in [
+        "RL.WINDOW k 5 60 6",
+        "RL.WINDOW k 5 60 6 COUNTDENIED",
+        "RL.WINDOW k 5 60 6 BUCKETS 2",
+        "RL.WINDOW k 5 1d 6 FIXED COUNTDENIED",
+        "RL.WINDOW_RO k 5 60 6",
+        "RL.WINDOW k 5 60 9223372036854775807",
+    ] {
+        assert_eq!(conn.ints(line), [1, 5, 5, -1, 0], "{line}");
+        assert_eq!(conn.int("EXISTS k"), 0, "{line}");
+    }
+    for line in ["RL.WINDOW k 0 60", "RL.WINDOW k 0 60 COUNTDENIED", "RL.WINDOW_RO k 0 60"] {
+        assert_eq!(conn.ints(line), [1, 0, 0, -1, 0], "{line}");
+    }
+    assert_eq!(conn.ints("RL.WINDOW k 0 60 ATMOST"), [1, 0, 0, -1, 0, 0]);
+    assert_eq!(conn.int("EXISTS k"), 0);
+}
+
+#[test]
+fn beyond_the_limit_heals_nothing() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.WINDOW k 5 60");
+    server.clock().advance_ms(-1_000);
+    let before = conn.cmd("ZRANGE k 0 -1 WITHSCORES");
+    assert_eq!(conn.ints("RL.WINDOW k 5 60 6"), [1, 5, 4, -1, 60]);
+    assert_eq!(conn.ints("RL.WINDOW k 0 60"), [1, 0, 0, -1, 60]);
+    assert_eq!(conn.cmd("ZRANGE k 0 -1 WITHSCORES"), before);
+}
+
+#[test]
+fn atmost_takes_what_there_is() {
+    check(&[
+        (0, "RL.WINDOW k 5 1 3 ATMOST MS", &[0, 5, 2, -1, 1000, 3]),
+        (100_000, "RL.WINDOW k 5 1 3 MS ATMOST", &[0, 5, 0, -1, 1000, 2]),
+        (200_000, "RL.WINDOW k 5 1 9 ATMOST MS", &[1, 5, 0, 800, 900, 0]),
+        (200_000, "RL.WINDOW k 5 1 ATMOST MS", &[1, 5, 0, 800, 900, 0]),
+        (1_000_000, "RL.WINDOW k 5 1 9 ATMOST MS", &[0, 5, 0, -1, 1000, 3]),
+        (1_000_000, "RL.WINDOW new 5 1 9223372036854775807 ATMOST", &[0, 5, 0, -1, 1, 5]),
+    ]);
+}
+
+#[test]
+fn a_hammering_caller_stays_out_with_countdenied() {
+    let (server, mut conn) = Server::held();
+    let call = "RL.WINDOW k 3 1 COUNTDENIED MS";
+    for left in [2, 1, 0] {
+        assert_eq!(conn.ints(call), [0, 3, left, -1, 1000]);
+    }
+    // Twenty periods long, ten calls in each.
+    for _ in 0..200 {
+        server.clock().advance_ms(100);
+        let answer = conn.ints(call);
+        assert_eq!(answer[0], 1);
+        assert_eq!(answer[4], 1000);
+    }
+    // Of the ten calls of the last period, eight must leave before there is room for one more.
+    let answer = conn.ints(call);
+    assert_eq!(answer[..4], [1, 3, 0, 900]);
+    server.clock().advance_ms(899);
+    assert_eq!(conn.ints("RL.WINDOW_RO k 3 1 MS")[0], 1);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints(call)[0], 0);
+}
+
+#[test]
+fn no_admitted_event_is_forgotten_for_denied_calls() {
+    let (server, mut conn) = Server::held();
+    let mut admitted = Vec::new();
+    // Callers who come and go: pauses let some in, and each is denied many times in between.
+    for round in 0..400 {
+        server.clock().advance_us(if round % 40 == 0 { 1_100_000 } else { 1_700 });
+        let now_us = server.clock().now_us();
+        if conn.ints("RL.WINDOW k 5 1 COUNTDENIED")[0] == 0 {
+            admitted.push(now_us);
+        }
+        let within = admitted.iter().filter(|at| **at > now_us - 1_000_000).count();
+        assert!(within <= 5);
+        // What was admitted counts to the microsecond, so there is never more room than that.
+        let room = conn.ints("RL.WINDOW_RO k 5 1")[2];
+        assert!(room <= 5 - within as i64);
+    }
+    assert!(admitted.len() >= 20);
+}
+
+#[test]
+fn countdenied_counts_the_quantity_and_answers_the_wait_from_there() {
+    check(&[
+        (0, "RL.WINDOW k 10 1 8 COUNTDENIED MS", &[0, 10, 2, -1, 1000]),
+        (500_000, "RL.WINDOW k 10 1 5 COUNTDENIED MS", &[1, 10, 0, 500, 1000]),
+        (600_000, "RL.WINDOW k 10 1 7 COUNTDENIED MS", &[1, 10, 0, 1000, 1000]),
+        // Without the option nothing more counts, but what did does.
+        (700_000, "RL.WINDOW k 10 1 7 MS", &[1, 10, 0, 900, 900]),
+    ]);
+}
+
+#[test]
+fn a_lowered_limit_holds_at_once_and_a_raised_one_too() {
+    check(&[
+        (0, "RL.WINDOW k 4 1 MS", &[0, 4, 3, -1, 1000]),
+        (100_000, "RL.WINDOW k 4 1 MS", &[0, 4, 2, -1, 1000]),
+        (200_000, "RL.WINDOW k 4 1 MS", &[0, 4, 1, -1, 1000]),
+        (300_000, "RL.WINDOW k 1 1 MS", &[1, 1, 0, 900, 900]),
+        (300_000, "RL.WINDOW k 2 1 MS", &[1, 2, 0, 800, 900]),
+        (300_000, "RL.WINDOW k 5 1 2 MS", &[0, 5, 0, -1, 1000]),
+        (300_000, "RL.WINDOW_RO k 5000 1 MS", &[0, 5000, 4995, -1, 1000]),
+    ]);
+}
+
+#[test]
+fn a_changed_period_is_the_one_that_counts() {
+    check(&[
+        (0, "RL.WINDOW k 2 10 MS", &[0, 2, 1, -1, 10_000]),
+        (2_000_000, "RL.WINDOW k 2 10 MS", &[0, 2, 0, -1, 10_000]),
+        (3_000_000, "RL.WINDOW_RO k 2 1 MS", &[0, 2, 2, -1, 0]),
+        (3_000_000, "RL.WINDOW_RO k 2 3 MS", &[0, 2, 1, -1, 2_000]),
+        (3_000_000, "RL.WINDOW_RO k 2 20 MS", &[1, 2, 0, 17_000, 19_000]),
+        (3_000_000, "RL.WINDOW k 2 20 MS", &[1, 2, 0, 17_000, 19_000]),
+    ]);
+}
+
+#[test]
+fn fixed_and_sliding_calls_see_each_other_in_one_key() {
+    // 22:13:20, so the minute began 20 s before the start.
+    check(&[
+        (0, "RL.WINDOW k 3 60 FIXED MS", &[0, 3, 2, -1, 40_000]),
+        (10_000_000, "RL.WINDOW k 3 60 MS", &[0, 3, 1, -1, 60_000]),
+        (20_000_000, "RL.WINDOW k 3 60 FIXED MS", &[0, 3, 0, -1, 20_000]),
+        (30_000_000, "RL.WINDOW k 3 60 FIXED MS", &[1, 3, 0, 10_000, 10_000]),
+        (40_000_000, "RL.WINDOW_RO k 3 60 FIXED MS", &[0, 3, 3, -1, 0]),
+        (40_000_000, "RL.WINDOW k 3 60 FIXED MS", &[0, 3, 2, -1, 60_000]),
+        (41_000_000, "RL.WINDOW_RO k 1 60 BUCKETS 5 MS", &[1, 1, 0, 59_000, 59_000]),
+    ]);
+}
+
+#[test]
+fn months_and_years_slide_by_the_calendar() {
+    let (server, mut conn) = Server::held();
+    // (event, period, the moment that it leaves), all in UTC.
+    for (event, period, leaves) in [
+        ("2026-01-15T10:30:00", "1mo", "2026-02-15T10:30:00"),
+        ("2026-01-31T10:00:00", "1mo", "2026-03-01T00:00:00"),
+        ("2024-01-29T10:00:00", "1mo", "2024-02-29T10:00:00"),
+        ("2026-11-30T12:00:00", "3mo", "2027-03-01T00:00:00"),
+        ("2024-02-29T12:00:00", "1y", "2025-03-01T00:00:00"),
+        ("2026-05-05T05:05:05", "1y", "2027-05-05T05:05:05"),
+    ] {
+        let (event_us, leaves_us) = (unix_us(event), unix_us(leaves));
+        server.clock().set_us(event_us);
+        conn.cmd("FLUSHALL");
+        let reset_ms = (leaves_us - event_us) / 1000;
+        let call = format!("RL.WINDOW k 1 {period} MS");
+        assert_eq!(conn.ints(&call), [0, 1, 0, -1, reset_ms], "{event}");
+        assert!((reset_ms..=reset_ms + 1000).contains(&conn.int("PTTL k")), "{event}");
+        server.clock().set_us(leaves_us - 1);
+        assert_eq!(conn.ints(&call), [1, 1, 0, 1, 1], "{event}");
+        server.clock().set_us(leaves_us);
+        assert_eq!(conn.ints(&call)[0], 0, "{event}");
+    }
+}
+
+#[test]
+fn every_unit_of_a_period_is_taken_in_either_case() {
+    let (_server, mut conn) = Server::held();
+    for (period, ms) in [
+        ("60", 60_000),
+        ("1ms", 1),
+        ("500MS", 500),
+        ("10s", 10_000),
+        ("5Min", 300_000),
+        ("2H", 7_200_000),
+        ("1d", 86_400_000),
+        ("1W", 604_800_000),
+        // From November to December, and from 2023 to 2024, which has a 29 February.
+        ("1Mo", 30 * 86_400_000),
+        ("1Y", 366 * 86_400_000),
+        ("3155760000", 3_155_760_000_000),
+        ("36525d", 3_155_760_000_000),
+        ("3155760000000ms", 3_155_760_000_000),
+    ] {
+        conn.cmd("DEL k");
+        assert_eq!(conn.ints(format!("RL.WINDOW k 1 {period} MS")), [0, 1, 0, -1, ms], "{period}");
+    }
+    for period in ["100y", "1200mo"] {
+        conn.cmd("DEL k");
+        let answer = conn.ints(format!("RL.WINDOW k 1 {period}"));
+        // 24 leap years, as 2100 is none.
+        assert_eq!(answer[4], (100 * 365 + 24) * 86_400, "{period}");
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_locks_nobody_out_for_longer_than_a_period() {
+    for back_ms in [1, 999, 3_600_000, 86_400_000, 400 * 86_400_000] {
+        for options in ["", "BUCKETS 2", "COUNTDENIED"] {
+            let (server, mut conn) = Server::held();
+            let call = format!("RL.WINDOW k 3 60 {options} MS");
+            for _ in 0..3 {
+                conn.cmd(&call);
+                server.clock().advance_ms(1_000);
+            }
+            server.clock().advance_ms(-3_000 - back_ms);
+            // All of it is as if it happened now; looking says so too.
+            let look = call.replace("RL.WINDOW", "RL.WINDOW_RO").replace("COUNTDENIED", "");
+            assert_eq!(conn.ints(&look), [1, 3, 0, 60_000, 60_000]);
+            assert_eq!(conn.ints(&call), [1, 3, 0, 60_000, 60_000]);
+            assert!((60_000..=61_000).contains(&conn.int("PTTL k")));
+            // And is written back so: the wait that was answered is the wait that is needed.
+            server.clock().advance_ms(59_999);
+            assert_eq!(conn.ints(&look)[0], 1, "{back_ms} {options}");
+            server.clock().advance_ms(1);
+            let answer = conn.ints(&call);
+            assert_eq!(answer[0], 0, "{back_ms} {options}");
+        }
+    }
+}
+
+#[test]
+fn events_of_the_future_are_written_back_as_now() {
+    let (server, mut conn) = Server::held();
+    for _ in 0..5 {
+        conn.cmd("RL.WINDOW k 10 60");
+        server.clock().advance_ms(10);
+    }
+    server.clock().set_us(START_US - 5_000_000);
+    assert_eq!(conn.ints("RL.WINDOW k 10 60 MS"), [0, 10, 4, -1, 60_000]);
+    let newer = conn.int(format!("ZCOUNT k ({} +inf", START_US - 5_000_000));
+    assert_eq!(newer, 0);
+    assert_eq!(conn.int("ZCARD k"), 1);
+}
+
+#[test]
+fn a_step_back_admits_no_more_than_the_limit() {
+    let (server, mut conn) = Server::held();
+    let mut admitted = 0;
+    for round in 0..200 {
+        admitted += 1 - conn.ints("RL.WINDOW k 7 60")[0];
+        server.clock().advance_ms(if round % 3 == 0 { -2_500 } else { 1_000 });
+    }
+    assert_eq!(admitted, 7);
+}
+
+#[test]
+fn a_step_forward_ends_windows_early() {
+    check(&[
+        (0, "RL.WINDOW k 1 60", &[0, 1, 0, -1, 60]),
+        (86_400_000_000, "RL.WINDOW k 1 60", &[0, 1, 0, -1, 60]),
+        (86_400_000_000, "RL.WINDOW k 1 60", &[1, 1, 0, 60, 60]),
+        // Back again: what happened a day later counts as now.
+        (1_000_000, "RL.WINDOW k 1 60", &[1, 1, 0, 60, 60]),
+        (61_000_000, "RL.WINDOW k 1 60", &[0, 1, 0, -1, 60]),
+    ]);
+}
+
+#[test]
+fn totals_near_two_to_the_63_neither_wrap_nor_overflow() {
+    check(&[
+        (0, "RL.WINDOW k 9223372036854775807 1 9223372036854775806", &[0, MAX, 1, -1, 1]),
+        (1, "RL.WINDOW k 9223372036854775807 1 2", &[1, MAX, 1, 1, 1]),
+        (1, "RL.WINDOW k 9223372036854775807 1", &[0, MAX, 0, -1, 1]),
+        (2, "RL.WINDOW k 9223372036854775807 1", &[1, MAX, 0, 1, 1]),
+        (2, "RL.WINDOW k 9223372036854775807 1 9223372036854775807", &[1, MAX, 0, 1, 1]),
+        (3, "RL.WINDOW k 5 1 5", &[1, 5, 0, 1, 1]),
+    ]);
+}
+
+#[test]
+fn full_windows_of_two_to_the_63_follow_each_other() {
+    for options in ["", "BUCKETS 3", "FIXED"] {
+        let (server, mut conn) = Server::held();
+        for _ in 0..40 {
+            let call = format!("RL.WINDOW k {MAX} 1 {MAX} {options}");
+            assert_eq!(conn.ints(&call)[..4], [0, MAX, 0, -1], "{options}");
+            assert_eq!(conn.ints(&call)[..3], [1, MAX, 0], "{options}");
+            server.clock().advance_ms(1_000);
+        }
+        assert_eq!(conn.ints(format!("RL.WINDOW_RO k {MAX} 1 {options}"))[2], MAX, "{options}");
+    }
+}
+
+#[test]
+fn denied_calls_of_two_to_the_63_saturate() {
+    for options in ["", "BUCKETS 3", "FIXED"] {
+        let (server, mut conn) = Server::held();
+        let call = format!("RL.WINDOW k {MAX} 60 {MAX} COUNTDENIED {options}");
+        assert_eq!(conn.ints(&call)[0], 0);
+        for _ in 0..50 {
+            server.clock().advance_ms(10);
+            assert_eq!(conn.ints(&call)[..3], [1, MAX, 0], "{options}");
+        }
+        assert_eq!(conn.ints(format!("RL.WINDOW k 1 60 {options}"))[..3], [1, 1, 0]);
+        server.clock().advance_ms(60_000);
+        assert_eq!(conn.ints(&call)[0], 0, "{options}");
+    }
+}
+
+#[test]
+fn one_script_that_calls_50_times_admits_exactly_the_limit() {
+    let server = Server::start();
+    let script = "local had = 0 for _ = 1, 50 do
+        if redis.call('RL.WINDOW', KEYS[1], 20, 60)[1] == 0 then had = had + 1 end
+    end return had";
+    assert_eq!(server.conn().int(["EVAL", script, "1", "k"]), 20);
+}
+
+#[test]
+fn two_clients_at_once_get_exactly_the_limit() {
+    let server = Server::start();
+    let admitted: i64 = thread::scope(|scope| {
+        let clients: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut conn = server.conn();
+                    (0..50)
+                        .flat_map(|_| conn.pipeline(vec!["RL.WINDOW k 3000 1h"; 100]))
+                        .filter(|reply| ints(reply)[0] == 0)
+                        .count() as i64
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert_eq!(admitted, 3000);
+    assert_eq!(server.conn().ints("RL.WINDOW_RO k 3000 1h")[..3], [1, 3000, 0]);
+}
+
+#[test]
+fn a_key_may_be_any_bytes() {
+    let (_server, mut conn) = Server::held();
+    for key in [&b""[..], b"\0", b"a b\r\n", b"\xff\xfe{x}", &[b'k'; 1000]] {
+        let call = [b"RL.WINDOW", key, b"1", b"60"];
+        assert_eq!(conn.ints(call), [0, 1, 0, -1, 60]);
+        assert_eq!(conn.ints(call), [1, 1, 0, 60, 60]);
+        assert_eq!(conn.ints([b"RL.WINDOW_RO", key, b"1", b"60"]), [1, 1, 0, 60, 60]);
+    }
+}
+
+#[test]
+fn del_resets_a_limit() {
+    check(&[(0, "RL.WINDOW k 1 60", &[0, 1, 0, -1, 60])]);
+    let (_server, mut conn) = Server::held();
+    for options in ["", "FIXED", "BUCKETS 2"] {
+        let call = format!("RL.WINDOW k 1 60 {options}");
+        assert_eq!(conn.ints(&call)[0], 0);
+        assert_eq!(conn.ints(&call)[0], 1);
+        assert_eq!(conn.int("DEL k"), 1);
+    }
+}
+
+#[test]
+fn the_state_is_a_sorted_set_whose_scores_are_minus_the_times_of_the_events() {
+    let (server, mut conn) = Server::held();
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        conn.cmd("RL.WINDOW k 5 60");
+        times.insert(0, format!("-{}", server.clock().now_us()));
+        server.clock().advance_us(1_234_567);
+    }
+    assert_eq!(conn.text("TYPE k"), "zset");
+    let Value::Array(pairs) = conn.cmd("ZRANGE k 0 -1 WITHSCORES") else { panic!("no array") };
+    let scores: Vec<_> = pairs.iter().skip(1).step_by(2).map(text).collect();
+    assert_eq!(scores, times);
+}
+
+#[test]
+fn looking_answers_what_the_call_would_and_changes_nothing() {
+    let (server, mut conn) = Server::held();
+    for step in 0..60 {
+        server.clock().advance_us(333_333);
+        let quantity = step % 5;
+        let options = ["", "BUCKETS 4", "FIXED"][step as usize / 20];
+        let look = format!("RL.WINDOW_RO k 7 3s {quantity} {options} MS");
+        let call = format!("RL.WINDOW k 7 3s {quantity} {options} MS");
+        let before = conn.cmd("ZRANGE k 0 -1 WITHSCORES");
+        let looked = conn.ints(&look);
+        assert_eq!(conn.cmd("ZRANGE k 0 -1 WITHSCORES"), before);
+        let state = conn.ints(look.replace(&format!("3s {quantity}"), "3s 0"));
+        assert_eq!(looked[2], state[2]);
+        assert_eq!(looked[4], state[4]);
+        let called = conn.ints(&call);
+        assert_eq!((looked[0], looked[3]), (called[0], called[3]), "{call}");
+        if called[0] == 0 {
+            assert_eq!(called[2], looked[2] - quantity);
+        }
+    }
+}
+
+/// It may run ahead by as long as the key had been in use, up to one period.
+#[test]
+fn the_ttl_reaches_to_the_end_of_the_state_and_not_far_beyond() {
+    for options in ["", "BUCKETS 5", "FIXED", "COUNTDENIED"] {
+        let (server, mut conn) = Server::held();
+        let call = format!("RL.WINDOW k 20 10s {options} MS");
+        let (mut used_ms, mut moved, mut before) = (0, 0, 0);
+        for round in 0..300 {
+            let step_us = 1_000 + (round * 7_919) % 400_000;
+            server.clock().advance_us(step_us);
+            used_ms += if round == 0 { 0 } else { step_us / 1_000 + 1 };
+            let [limited, _, _, _, reset_ms] = conn.ints(&call)[..] else { panic!("no answer") };
+            let ttl_ms = conn.int("PTTL k");
+            let most_ms = reset_ms + 1_000 + used_ms.min(10_000);
+            assert!((reset_ms..=most_ms).contains(&ttl_ms), "{ttl_ms} for {reset_ms}");
+            let expires = server.clock().now_us() / 1_000 + ttl_ms;
+            moved += i64::from(limited == 0 && round > 20 && expires != before);
+            before = expires;
+        }
+        assert!(moved < 100, "{options}: the TTL was moved {moved} times");
+    }
+}
+
+#[test]
+fn the_ttl_never_decides() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.WINDOW k 1 10");
+    conn.cmd("PERSIST k");
+    server.clock().advance_ms(9_999);
+    assert_eq!(conn.ints("RL.WINDOW k 1 10 MS"), [1, 1, 0, 1, 1]);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints("RL.WINDOW_RO k 1 10 MS"), [0, 1, 1, -1, 0]);
+    assert_eq!(conn.ints("RL.WINDOW k 1 10 MS"), [0, 1, 0, -1, 10_000]);
+    assert!((10_000..=21_000).contains(&conn.int("PTTL k")));
+}
+
+#[test]
+fn buckets_never_admit_more_than_the_limit_and_deny_early_by_at_most_one() {
+    for (buckets, limit, period_ms) in
+        [(1, 5, 1_000), (2, 9, 1_000), (7, 30, 700), (10, 100, 1_000), (100, 101, 999)]
+    {
+        let (server, mut conn) = Server::held();
+        let call = format!("RL.WINDOW k {limit} {period_ms}ms BUCKETS {buckets} MS");
+        let (period_us, late_us) = (period_ms * 1_000, period_ms * 1_000 / buckets + 1);
+        let mut admitted: Vec<i64> = Vec::new();
+        let mut random = 0x2545_f491_4f6c_dd1d_u64 ^ buckets as u64;
+        for _ in 0..1_500 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            server.clock().advance_us((random % (period_us as u64 * 2 / limit as u64)) as i64 + 1);
+            let now_us = server.clock().now_us();
+            let within = |us: i64| admitted.iter().filter(|at| **at > now_us - us).count() as i64;
+            let answer = conn.ints(&call);
+            if answer[0] == 0 {
+                assert!(within(period_us) < limit, "BUCKETS {buckets} admits too much");
+                admitted.push(now_us);
+            } else {
+                assert!(within(period_us + late_us) >= limit, "BUCKETS {buckets} denies early");
+            }
+            assert!(conn.int("ZCARD k") <= buckets + 2);
+        }
+        assert!(admitted.len() > 200);
+    }
+}
+
+#[test]
+fn buckets_up_to_65536_are_taken() {
+    check(&[
+        (0, "RL.WINDOW k 70000 60 BUCKETS 65536", &[0, 70_000, 69_999, -1, 60]),
+        (0, "RL.WINDOW k 70000 60 BUCKETS 1", &[0, 70_000, 69_998, -1, 60]),
+        (0, "RL.WINDOW k 5 60 BUCKETS 65536", &[0, 5, 2, -1, 60]),
+    ]);
+}
+
+#[test]
+fn a_limit_up_to_window_entries_is_exact_whatever_the_rate() {
+    let (server, mut conn) = Server::held();
+    // 4096 events within a hundredth of period / 4096, then each leaves at its own microsecond.
+    for _ in 0..4096 {
+        server.clock().advance_us(1);
+        assert_eq!(conn.ints("RL.WINDOW k 4096 60")[0], 0);
+    }
+    assert_eq!(conn.ints("RL.WINDOW k 4096 60")[0], 1);
+    server.clock().set_us(START_US + 60_000_000);
+    for left in 0..50 {
+        assert_eq!(conn.ints("RL.WINDOW_RO k 4096 60")[2], left);
+        server.clock().advance_us(1);
+    }
+}

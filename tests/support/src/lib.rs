@@ -1,0 +1,45 @@
+//! A real server for each test and each benchmark, and the clock it lives by.
+//!
+//! ```ignore
+//! use support::*;
+//!
+//! let (server, mut conn) = Server::held();
+//! assert_eq!(conn.ints("RL.THROTTLE a 15 30 60 1"), [0, 16, 15, -1, 2]);
+//! ```
+//!
+//! Environment: `REDIS_SERVER` is the server, or a script that runs one (default `redis-server`);
+//! `RATELIMIT_SO` is the module (default `target/release/libredis_ratelimit.so`); `RATELIMIT_TEST_SLOWNESS` is how many
+//! times slower the server may be, which then also ends orderly (`make valgrind`); `RATELIMIT_IO_THREADS` is the setting
+//! `io-threads` of each server.
+
+mod client;
+mod clock;
+mod cluster;
+pub mod gcra_table;
+mod library;
+mod machine;
+mod paths;
+mod program;
+mod random;
+mod replication;
+mod reservation;
+mod server;
+mod several;
+mod wait;
+mod waiting;
+
+pub use client::{error_line, flat, ints, text, Conn, Words};
+pub use clock::{unix_us, Clock, START_US};
+pub use cluster::{ask, connect, Cluster};
+pub use library::library;
+pub use machine::{assert_median_ms, assert_of_least, assert_takes, unless_stalled, Machine};
+pub use paths::{root, target_dir};
+pub use program::{all_clients, clients_dir, run, skip, Language, Running};
+pub use random::{show_end, Random};
+pub use redis_client::{self as redis, Value};
+pub use replication::{as_commands, state, wait_for_sync};
+pub use reservation::{acquired, acquired_part, held, Acquired, AcquiredPart, Held};
+pub use server::{module_path, Builder, Frozen, Server, Stop, Version};
+pub use several::{told, Told};
+pub use wait::{at_least, eventually};
+pub use waiting::{limited, time_to_reply};

@@ -1,0 +1,135 @@
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, sleep, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How late this machine is with whatever has to be done: measured beside a test by two threads that touch no server.
+/// One sleeps as a server does until its timer is due, and has the other wake it as a reply wakes a client.
+pub struct Machine {
+    over: Arc<AtomicBool>,
+    late: Arc<Mutex<Vec<Duration>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// How long it sleeps each time.
+const NAP: Duration = Duration::from_millis(5);
+
+impl Machine {
+    /// Begins to measure.
+    pub fn watch() -> Machine {
+        let (mut here, mut there) = UnixStream::pair().expect("a pair of sockets");
+        let over = Arc::new(AtomicBool::new(false));
+        let late = Arc::new(Mutex::new(Vec::new()));
+        let (is_over, lates) = (Arc::clone(&over), Arc::clone(&late));
+        let naps = thread::spawn(move || {
+            while !is_over.load(SeqCst) {
+                let due = Instant::now() + NAP;
+                sleep(NAP);
+                here.write_all(b"x").unwrap();
+                here.read_exact(&mut [0]).unwrap();
+                lates.lock().unwrap().push(Instant::now().saturating_duration_since(due));
+            }
+        });
+        let echoes = thread::spawn(move || {
+            let mut byte = [0];
+            while there.read_exact(&mut byte).is_ok() && there.write_all(&byte).is_ok() {}
+        });
+        Machine { over, late, threads: vec![naps, echoes] }
+    }
+
+    /// The middle one of what was measured, and the worst.
+    fn lateness(&self) -> (Duration, Duration) {
+        let mut late = self.late.lock().unwrap().clone();
+        late.sort_unstable();
+        let worst = late.last().copied().unwrap_or_default();
+        (late.get(late.len() / 2).copied().unwrap_or_default(), worst)
+    }
+
+    /// How late it is as a rule.
+    pub fn median(&self) -> Duration {
+        self.lateness().0
+    }
+
+    /// The latest that it was.
+    pub fn worst(&self) -> Duration {
+        self.lateness().1
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.over.store(true, SeqCst);
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Measures something so many times, and asserts that the middle one is within `most_ms`, and what this machine itself
+/// is late meanwhile. One that was busy with something else just then gets some more chances.
+#[track_caller]
+pub fn assert_median_ms(most_ms: u64, times: usize, mut lateness: impl FnMut() -> Duration) {
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let machine = Machine::watch();
+        let mut all: Vec<_> = (0..times).map(|_| lateness()).collect();
+        all.sort_unstable();
+        let (median, excuse) = (all[times / 2], machine.median());
+        if median <= Duration::from_millis(most_ms) + excuse {
+            return;
+        }
+        seen.push((median, excuse));
+    }
+    panic!("not within {most_ms} ms, beside what the machine was late: {seen:?}");
+}
+
+/// Runs a test in which something has to be done before a time is up. Where it fails, and the machine was seen to stand
+/// still for longer than `margin`, it is no verdict: it runs again.
+#[track_caller]
+pub fn unless_stalled(margin: Duration, attempt: impl Fn()) {
+    for _ in 0..10 {
+        let machine = Machine::watch();
+        let Err(failure) = catch_unwind(AssertUnwindSafe(&attempt)) else { return };
+        let (_, worst) = machine.lateness();
+        if worst <= margin {
+            resume_unwind(failure);
+        }
+        eprintln!("once more: the machine stood still for {worst:?}");
+    }
+    attempt();
+}
+
+/// Measures each of some things in turn, over and over, and asserts what is `claimed` of the least time of each. A machine
+/// that is busy with something else makes any of them slow at times, but none of them each time. Three rounds at least,
+/// so that one slow round does not hide what is compared with it; twelve at most.
+#[track_caller]
+pub fn assert_of_least<const N: usize>(
+    mut measure: impl FnMut(usize) -> Duration,
+    claimed: impl Fn([Duration; N]) -> bool,
+) {
+    let mut least = [Duration::MAX; N];
+    for round in 1..=12 {
+        for (which, least) in least.iter_mut().enumerate() {
+            *least = (*least).min(measure(which));
+        }
+        if round >= 3 && claimed(least) {
+            return eprintln!("the least of {round} rounds: {least:?}");
+        }
+    }
+    panic!("of the least of twelve rounds it is not true: {least:?}");
+}
+
+/// Asserts that something takes no longer than `most`, at least once in five times.
+#[track_caller]
+pub fn assert_takes(most: Duration, mut measure: impl FnMut() -> Duration) {
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let took = measure();
+        if took <= most {
+            return eprintln!("it takes {took:?}, and may take {most:?}");
+        }
+        seen.push(took);
+    }
+    panic!("not within {most:?}: {seen:?}");
+}

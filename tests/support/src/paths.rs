@@ -1,0 +1,14 @@
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The project's folder.
+pub fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("tests/support lies in the project")
+}
+
+/// Where cargo builds: the program that runs lies in its folder debug/deps or release/deps.
+pub fn target_dir() -> PathBuf {
+    let program = env::current_exe().expect("the path of this program");
+    program.ancestors().nth(3).expect("a program in target/debug/deps").to_owned()
+}

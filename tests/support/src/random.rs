@@ -1,0 +1,43 @@
+/// Numbers that look random and come again from the same seed (SplitMix64).
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of `seed`.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// Any number.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number from 0 to `end`, without `end`.
+    pub fn below(&mut self, end: i64) -> i64 {
+        (self.draw() % end as u64) as i64
+    }
+
+    /// One of `choices`.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as i64) as usize]
+    }
+
+    /// Whether one chance in `n` comes true.
+    pub fn one_in(&mut self, n: i64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// When a random test fails, shows the head of its history, the last steps and the model they were compared with.
+pub fn show_end(history: &str, model: &dyn std::fmt::Debug) {
+    if std::thread::panicking() {
+        let lines: Vec<_> = history.lines().collect();
+        eprintln!("{}\n...", lines[0]);
+        eprintln!("{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+        eprintln!("the model: {model:#?}");
+    }
+}

@@ -1,0 +1,324 @@
+//! BLOCK: thousands who wait, and what they cost everybody else.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::RwLockWriteGuard;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::*;
+
+/// A turn of the event loop spends about two milliseconds on waiters. The rest is for a machine that does much else.
+const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+
+fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// Allows many connections to a test that runs by itself: each measures how long the server is busy.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    let most = rlimit::increase_nofile_limit(u64::MAX).expect("raise the limit of open files");
+    assert!(most > 15_000, "only {most} files may be open");
+    super::alone()
+}
+
+/// Many calls that wait, over as many connections, in this order.
+#[track_caller]
+fn wait_all(server: &Server, calls: impl Iterator<Item = String>) -> Vec<Conn> {
+    let mut line = Vec::new();
+    for call in calls {
+        let mut conn = server.conn();
+        conn.send(call);
+        line.push(conn);
+        // In order of arrival: the server reads connections of one turn in any order.
+        if line.len() % 100 == 0 {
+            server.wait_until_waiting(line.len());
+        }
+    }
+    server.wait_until_waiting(line.len());
+    line
+}
+
+/// Runs `work` while another connection asks for a PONG all the time. The server may be busy for a short time only before
+/// each, and no PONG may come later than that on a busy machine, which gives a server that has much to do an eighth of
+/// its time and is late itself.
+#[track_caller]
+fn nobody_is_kept_waiting<T>(server: &Server, work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    let machine = Machine::watch();
+    let (result, busiest, longest) = thread::scope(|scope| {
+        let pings = scope.spawn(|| {
+            let mut conn = server.conn();
+            let (mut busiest, mut longest) = (Duration::ZERO, Duration::ZERO);
+            while !is_over.load(SeqCst) {
+                let (begin, before) = (Instant::now(), server.cpu_time());
+                assert_eq!(conn.text("PING"), "PONG");
+                let (took, busy) = (begin.elapsed(), server.cpu_time() - before);
+                busiest = busiest.max(busy);
+                longest = longest.max(took.saturating_sub(busy * 7));
+                thread::sleep(Duration::from_micros(500));
+            }
+            (busiest, longest)
+        });
+        let result = work();
+        is_over.store(true, SeqCst);
+        let (busiest, longest) = pings.join().unwrap();
+        (result, busiest, longest)
+    });
+    let excuse = machine.worst();
+    let turn_us = server.figure("waiting_longest_turn_us");
+    let told = format!(
+        "busy for {busiest:?} before a PONG, {longest:?} without one beside that, longest turn {turn_us} us, \
+         the machine was {excuse:?} late"
+    );
+    eprintln!("{told}");
+    assert!(busiest <= LONGEST_SILENCE, "{told}");
+    // Three are late: who asks, the server, and who reads.
+    assert!(longest <= LONGEST_SILENCE + excuse * 3, "{told}");
+    result
+}
+
+fn acquire(limit: usize, id: usize, block: &str) -> String {
+    format!("RL.ACQUIRE k {limit} 0 1 ID n{id} LEASE 600000 BLOCK {block}")
+}
+
+#[test]
+fn one_release_that_serves_thousands_stops_nobody_and_serves_them_in_order() {
+    const MANY: usize = 10_000;
+    let _alone = alone();
+    let server = Server::builder().config("maxclients 12000").start();
+    let mut conn = server.conn();
+    conn.cmd(format!("RL.ACQUIRE k {MANY} 0 {MANY} ID all LEASE 3600000"));
+    let mut line = wait_all(&server, (0..MANY).map(|id| acquire(MANY, id, "0")));
+    let mut late = server.conn();
+    nobody_is_kept_waiting(&server, || {
+        assert_eq!(conn.int("RL.RELEASE k all"), 1);
+        // Nobody takes what they wait for before they have it.
+        while server.waiting() > 0 {
+            let answer = late.acquire(format!("RL.ACQUIRE k {MANY} 0 1"));
+            assert!(answer.limited() == 2 || server.waiting() == 0, "{answer:?}");
+        }
+        for waiter in &mut line {
+            assert_eq!(limited(&waiter.recv()), 0);
+        }
+    });
+    // Calls of one turn of the server come in any order; those that were told apart are served in theirs.
+    let held = conn.held_ids("k");
+    let numbers = held.iter().filter_map(|id| id.strip_prefix('n')?.parse::<usize>().ok());
+    let hundreds: Vec<_> = numbers.map(|number| number / 100).collect();
+    assert_eq!(hundreds.len(), MANY);
+    assert!(hundreds.is_sorted(), "not in order");
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn thousands_of_deadlines_at_one_time_stop_nobody() {
+    const MANY: usize = 2_000;
+    let _alone = alone();
+    let server = Server::start();
+    let mut conn = server.conn();
+    let fill =
+        "for i = 1, 2000 do redis.call('RL.ACQUIRE', KEYS[1], 2000, 0, 'LEASE', 3600000) end";
+    conn.cmd(["EVAL", fill, "1", "k"]);
+    // The clock of a server that stands still does not move their deadlines: they come all at once.
+    let mut line: Vec<_> = (0..MANY).map(|_| server.conn()).collect();
+    for (id, waiter) in line.iter_mut().enumerate() {
+        waiter.send(acquire(2_000, id, "8000"));
+    }
+    server.wait_until_waiting(MANY);
+    let frozen = server.freeze();
+    thread::sleep(ms(8_000));
+    drop(frozen);
+    nobody_is_kept_waiting(&server, || {
+        for waiter in &mut line {
+            assert_eq!(limited(&waiter.recv()), 2);
+        }
+    });
+    assert_eq!(server.figure("waited_timed_out"), MANY as i64);
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn thousands_of_lines_that_come_due_at_one_time_stop_nobody_and_none_is_forgotten() {
+    const MANY: usize = 1_000;
+    let _alone = alone();
+    let server = Server::start();
+    let mut conn = server.conn();
+    let fill = |key: usize| format!("RL.ACQUIRE k{key} 1 0 LEASE 600000 ID x");
+    conn.pipeline((0..MANY).map(fill));
+    let mut line = wait_all(
+        &server,
+        (0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0 LEASE 600000")),
+    );
+    nobody_is_kept_waiting(&server, || {
+        conn.cmd("FLUSHALL");
+        for waiter in &mut line {
+            assert_eq!(limited(&waiter.recv()), 0);
+        }
+    });
+    // Commands share one budget with each other.
+    drop(line);
+    let mut line = wait_all(
+        &server,
+        (0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0 LEASE 600000")),
+    );
+    let ids: Vec<_> = (0..MANY).map(|key| conn.held_ids(&format!("k{key}")).remove(0)).collect();
+    nobody_is_kept_waiting(&server, || {
+        let release = |(key, id): (usize, &String)| format!("RL.RELEASE k{key} {id}");
+        let released = conn.pipeline(ids.iter().enumerate().map(release));
+        assert!(released.iter().all(|reply| *reply == Value::Int(1)));
+        for waiter in &mut line {
+            assert_eq!(limited(&waiter.recv()), 0);
+        }
+    });
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn thousands_of_clients_that_go_at_one_time_stop_nobody() {
+    const MANY: usize = 2_000;
+    let _alone = alone();
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID holder LEASE 600000");
+    let mut line = wait_all(&server, (0..MANY).map(|id| acquire(1, id, "0")));
+    let mut last = line.pop().unwrap();
+    nobody_is_kept_waiting(&server, || {
+        drop(line);
+        server.wait_until_waiting(1);
+    });
+    conn.cmd("RL.RELEASE k holder");
+    assert_eq!(acquired(&last.recv()).id(), format!("n{}", MANY - 1));
+}
+
+#[test]
+fn a_head_of_another_line_is_served_in_time_while_thousands_are() {
+    const MANY: usize = 3_000;
+    let _alone = alone();
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd(format!("RL.ACQUIRE k {MANY} 0 {MANY} ID all LEASE 3600000"));
+    let _line = wait_all(&server, (0..MANY).map(|id| acquire(MANY, id, "0")));
+    let mut other = server.conn();
+    assert_eq!(conn.int("RL.RELEASE k all"), 1);
+    let machine = Machine::watch();
+    let mut late = Vec::new();
+    for _ in 0..3 {
+        conn.cmd("RL.THROTTLE other 0 50 1s");
+        let begin = Instant::now();
+        assert_eq!(limited(&other.cmd("RL.THROTTLE other 0 50 1s 1 BLOCK 0")), 0);
+        late.push(begin.elapsed().saturating_sub(ms(20)));
+        conn.cmd("DEL other");
+    }
+    let (late, excuse) = (late.into_iter().min().unwrap(), machine.worst());
+    assert!(late <= ms(30) + excuse, "{late:?} late, the machine {excuse:?}");
+    server.wait_until_waiting(0);
+}
+
+// ---- Keys of any name ----
+
+/// The processor time of some releases, each of which serves the next of a line.
+#[track_caller]
+fn cost_of_releases(
+    server: &Server,
+    conn: &mut Conn,
+    key: &[u8],
+    line: &mut VecDeque<Conn>,
+) -> Duration {
+    let before = server.cpu_time();
+    for _ in 0..10 {
+        let ids = held(&conn.cmd([b"RL.HELD", key]));
+        assert_eq!(ids.len(), 1, "{}", key.escape_ascii());
+        assert_eq!(conn.cmd([b"RL.RELEASE", key, &ids[0].id]), Value::Int(1));
+        let mut next = line.pop_front().expect("one who waits");
+        assert_eq!(limited(&next.recv()), 0, "{}", key.escape_ascii());
+    }
+    server.cpu_time() - before
+}
+
+#[test]
+fn a_release_costs_the_same_whatever_the_key_is_called_and_whoever_writes_others() {
+    const MANY: usize = 1_500;
+    const KEYS: [&[u8]; 6] = [b"plain", b"", b"a}b", b"{}z", b"{q}x", b"{r}x"];
+    const WRITTEN: usize = 5;
+    let _alone = alone();
+    let server = Server::builder().config("maxclients 12000").start();
+    let mut conn = server.conn();
+    let mut lines = KEYS.map(|key| {
+        let hold: [&[u8]; 8] = [b"RL.ACQUIRE", key, b"1", b"0", b"ID", b"x", b"LEASE", b"600000"];
+        assert_eq!(limited(&conn.cmd(hold)), 0);
+        let waits: [&[u8]; 8] =
+            [b"RL.ACQUIRE", key, b"1", b"0", b"LEASE", b"600000", b"BLOCK", b"0"];
+        let before = server.waiting();
+        let mut line = VecDeque::new();
+        for _ in 0..MANY {
+            let mut waiter = server.conn();
+            waiter.send(waits);
+            line.push_back(waiter);
+            // Those who are served are the first; the others may come in any order.
+            if line.len() <= 150 {
+                server.wait_until_waiting(before + line.len());
+            }
+        }
+        server.wait_until_waiting(before + MANY);
+        line
+    });
+    assert_of_least(
+        |which| {
+            if which == WRITTEN {
+                // Where waiters were blocked once: each write of it made the server try them all.
+                for _ in 0..10 {
+                    conn.cmd(["LPUSH", "{r}\0ratelimit", "x"]);
+                    conn.cmd(["DEL", "{r}\0ratelimit"]);
+                }
+            }
+            cost_of_releases(&server, &mut conn, KEYS[which], &mut lines[which])
+        },
+        |costs: [Duration; KEYS.len()]| {
+            let least = costs.iter().min().copied().unwrap_or_default();
+            costs.iter().all(|cost| *cost < least * 4 + ms(5))
+        },
+    );
+    drop(lines);
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn a_key_that_a_client_can_name_wakes_nobody() {
+    const MANY: usize = 4_000;
+    let _alone = alone();
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE q 1 0 LEASE 600000");
+    let _line = wait_all(&server, (0..MANY).map(|_| "RL.ACQUIRE q 1 0 BLOCK 0".to_owned()));
+    // Another key, and the one where waiters were blocked once.
+    assert_of_least(
+        |which| {
+            let before = server.cpu_time();
+            for _ in 0..50 {
+                conn.cmd(["ZADD", ["other", "{q}\0ratelimit"][which], "1", "x"]);
+                conn.cmd(["DEL", ["other", "{q}\0ratelimit"][which]]);
+            }
+            server.cpu_time() - before
+        },
+        |[other, old]| old < other * 4 + ms(5),
+    );
+}
+
+// ---- Many lines in idle ----
+
+#[test]
+fn lines_in_idle_do_not_fill_the_server_s_time() {
+    const MANY: usize = 500;
+    let _alone = alone();
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.pipeline((0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 LEASE 600000")));
+    let _line = wait_all(&server, (0..MANY).map(|key| format!("RL.ACQUIRE k{key} 1 0 BLOCK 0")));
+    // A quarter of a core.
+    assert_takes(ms(250), || {
+        let (begin, before) = (Instant::now(), server.cpu_time());
+        thread::sleep(ms(1_000));
+        (server.cpu_time() - before).div_f64(begin.elapsed().as_secs_f64())
+    });
+}

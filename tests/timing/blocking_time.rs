@@ -1,0 +1,644 @@
+//! BLOCK: when a call that waits is woken, and when it is not.
+
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use super::beside_others;
+use support::*;
+
+/// What the contract promises for RL.* commands and for what leaves by itself.
+const WAKES_WITHIN_MS: u64 = 10;
+/// And for every other change to a key.
+const NOTICES_WITHIN_MS: u64 = 100;
+/// Long enough for anything that is to happen at once, and far from what it would be otherwise.
+const SOON: Duration = Duration::from_secs(20);
+/// So often is measured, and the middle counts.
+const MANY: usize = 15;
+const SOME: usize = 5;
+
+fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// How long after `due` it is now; nothing before.
+fn since(due: Instant) -> Duration {
+    Instant::now().saturating_duration_since(due)
+}
+
+// ---- On a command ----
+
+/// A call waits on what `fill` took, `free` is called, and the waiter is to be allowed at once.
+#[track_caller]
+fn a_command_wakes(fill: &str, waits: &str, free: &str) {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    assert_median_ms(WAKES_WITHIN_MS, MANY, || {
+        conn.cmd("FLUSHALL");
+        assert_eq!(limited(&conn.cmd(fill)), 0);
+        waiter.send(waits);
+        server.wait_until_waiting(1);
+        let begin = Instant::now();
+        conn.cmd(free);
+        let reply = waiter.recv();
+        assert_eq!(limited(&reply), 0, "{reply:?}");
+        begin.elapsed()
+    });
+}
+
+#[test]
+fn a_release_wakes() {
+    let _beside = beside_others();
+    let waits = "RL.ACQUIRE k 1 0 BLOCK 60000";
+    a_command_wakes("RL.ACQUIRE k 1 0 ID x LEASE 600000", waits, "RL.RELEASE k x");
+}
+
+#[test]
+fn an_apply_of_less_wakes() {
+    let _beside = beside_others();
+    let waits = "RL.WINDOW k 3 1h 2 BLOCK 60000";
+    a_command_wakes("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000", waits, "RL.APPLY k x 1");
+    a_command_wakes("RL.ACQUIRE k 3 1h 3 ID x LEASE 600000", waits, "RL.APPLY k x 0");
+}
+
+#[test]
+fn a_shorter_renewal_wakes_when_the_new_lease_lapses() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    assert_median_ms(WAKES_WITHIN_MS, MANY, || {
+        conn.cmd("FLUSHALL");
+        conn.cmd("RL.ACQUIRE k 1 0 ID x LEASE 600000");
+        waiter.send("RL.ACQUIRE k 1 0 BLOCK 60000");
+        server.wait_until_waiting(1);
+        let begin = Instant::now();
+        assert_eq!(conn.int("RL.RENEW k x LEASE 25"), 1);
+        assert_eq!(limited(&waiter.recv()), 0);
+        assert!(begin.elapsed() >= ms(25), "{:?}", begin.elapsed());
+        since(begin + ms(25))
+    });
+}
+
+#[test]
+fn a_give_back_wakes() {
+    let _beside = beside_others();
+    let waits = "RL.THROTTLE k 4 1 1h 2 BLOCK 20000000";
+    a_command_wakes("RL.THROTTLE k 4 1 1h 5", waits, "RL.THROTTLE k 4 1 1h -2");
+}
+
+#[test]
+fn a_call_with_a_higher_limit_wakes_nobody_who_asked_with_a_lower_one() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 ID x LEASE 600000");
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 BLOCK 0 LEASE 600000");
+    assert_eq!(conn.acquire("RL.ACQUIRE k 5 0").limited(), 2);
+    assert!(waiter.silent_for(ms(150)));
+    conn.cmd("RL.RELEASE k x");
+    assert_eq!(acquired(&waiter.recv()).numbers[..4], [0, 1, 0, -1]);
+}
+
+// ---- By itself ----
+
+/// A call waits for what leaves `after` milliseconds after `fill`, and not sooner.
+#[track_caller]
+fn wakes_after(after: u64, fill: &str, waits: &str) {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    assert_median_ms(WAKES_WITHIN_MS, MANY, || {
+        conn.cmd("FLUSHALL");
+        let begin = Instant::now();
+        assert_eq!(limited(&conn.cmd(fill)), 0);
+        let filled = Instant::now();
+        assert_eq!(limited(&waiter.cmd(waits)), 0);
+        assert!(begin.elapsed() >= ms(after), "{:?}", begin.elapsed());
+        since(filled + ms(after))
+    });
+}
+
+#[test]
+fn a_lease_that_lapses_wakes() {
+    let _beside = beside_others();
+    wakes_after(33, "RL.ACQUIRE k 1 0 LEASE 33", "RL.ACQUIRE k 1 0 BLOCK 60000");
+    wakes_after(33, "RL.ACQUIRE k 1 1h LEASE 33", "RL.WINDOW k 1 1h BLOCK 0");
+}
+
+#[test]
+fn an_event_that_slides_out_wakes() {
+    let _beside = beside_others();
+    wakes_after(37, "RL.WINDOW k 1 37ms", "RL.WINDOW k 1 37ms BLOCK 60000");
+    wakes_after(37, "RL.WINDOW k 3 37ms 3", "RL.ACQUIRE k 3 37ms 2 BLOCK 0");
+}
+
+#[test]
+fn a_window_of_the_calendar_that_begins_wakes() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    let time_us = |conn: &mut Conn| -> u64 {
+        let Value::Array(time) = conn.cmd("TIME") else { panic!("TIME") };
+        let part = |index: usize| text(&time[index]).parse::<u64>().unwrap();
+        part(0) * 1_000_000 + part(1)
+    };
+    // Each takes a second, so there are few.
+    assert_median_ms(WAKES_WITHIN_MS, 3, || {
+        conn.cmd("DEL k");
+        let next_us = time_us(&mut conn).next_multiple_of(1_000_000);
+        conn.cmd("RL.WINDOW k 1 1s FIXED");
+        assert_eq!(conn.ints("RL.WINDOW k 1 1s FIXED BLOCK 0 MS")[..4], [0, 1, 0, -1]);
+        let now_us = time_us(&mut conn);
+        assert!(now_us >= next_us, "{now_us} is before {next_us}");
+        Duration::from_micros(now_us - next_us)
+    });
+}
+
+#[test]
+fn a_bucket_that_has_drained_enough_wakes() {
+    let _beside = beside_others();
+    wakes_after(40, "RL.THROTTLE k 0 25 1s", "RL.THROTTLE k 0 25 1s BLOCK 60000");
+    wakes_after(30, "RL.THROTTLE k 9 100 1s 10", "RL.THROTTLE k 9 100 1s 3 BLOCK 0");
+}
+
+/// When each of forty who ask for one of twenty a second has it.
+fn forty_through_a_shaper(server: &Server) -> Vec<Duration> {
+    server.conn().cmd("DEL k");
+    let begin = Instant::now();
+    assert_eq!(limited(&server.conn().cmd("RL.THROTTLE k 0 20 1s")), 0);
+    let take = |mut conn: Conn| {
+        assert_eq!(conn.ints("RL.THROTTLE k 0 20 1s 1 BLOCK 60000 MS")[..4], [0, 1, 0, -1]);
+        begin.elapsed()
+    };
+    let mut came: Vec<_> = thread::scope(|scope| {
+        let all: Vec<_> = (0..40).map(|_| server.conn()).collect();
+        let all: Vec<_> = all.into_iter().map(|conn| scope.spawn(move || take(conn))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    came.sort_unstable();
+    for (at, came) in (1..).zip(&came) {
+        // Never faster, whatever was late before.
+        assert!(*came >= ms(50) * at, "number {at} came at {came:?}");
+    }
+    came
+}
+
+#[test]
+fn twenty_a_second_come_fifty_milliseconds_apart() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let machine = Machine::watch();
+        let came = forty_through_a_shaper(&server);
+        let mut steps: Vec<_> = came.windows(2).map(|two| two[1] - two[0]).collect();
+        steps.sort_unstable();
+        let (middle, mean) = (steps[steps.len() / 2], (came[39] - came[0]) / 39);
+        let most = ms(50 + WAKES_WITHIN_MS) + machine.median();
+        if middle <= most && mean <= most {
+            return;
+        }
+        seen.push((middle, mean, most));
+    }
+    panic!("median and mean of what lay between, and what they may be: {seen:?}");
+}
+
+// ---- On any other change to the key ----
+
+const HOLDS: &str = "RL.ACQUIRE k 1 0 LEASE 600000";
+const WAITS: &str = "RL.ACQUIRE k 1 0 BLOCK 60000";
+
+/// A change to `k` is noticed by a reservation's waiter and by a throttle's.
+#[track_caller]
+fn a_change_is_noticed(prepare: &[&str], change: &str) {
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    for (holds, waits) in [
+        (HOLDS, WAITS),
+        ("RL.THROTTLE k 0 1 1h", "RL.THROTTLE k 0 1 1h 1 BLOCK 60000000"),
+        ("RL.WINDOW k 1 1h", "RL.WINDOW k 1 1h BLOCK 0"),
+    ] {
+        assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
+            conn.cmd("FLUSHALL");
+            for line in prepare {
+                assert!(!matches!(conn.cmd(line), Value::ServerError(_)), "{line}");
+            }
+            assert_eq!(limited(&conn.cmd(holds)), 0);
+            waiter.send(waits);
+            server.wait_until_waiting(1);
+            assert!(waiter.silent_for(ms(20)));
+            let begin = Instant::now();
+            assert!(!matches!(conn.cmd(change), Value::ServerError(_)), "{change}");
+            assert_eq!(limited(&waiter.recv()), 0, "{change}");
+            begin.elapsed()
+        });
+    }
+}
+
+#[test]
+fn del_is_noticed() {
+    let _beside = beside_others();
+    a_change_is_noticed(&[], "DEL k");
+}
+
+#[test]
+fn unlink_is_noticed() {
+    let _beside = beside_others();
+    a_change_is_noticed(&[], "UNLINK k");
+}
+
+#[test]
+fn flushall_and_flushdb_are_noticed() {
+    let _beside = beside_others();
+    a_change_is_noticed(&[], "FLUSHALL");
+    a_change_is_noticed(&[], "FLUSHDB ASYNC");
+}
+
+#[test]
+fn renaming_it_away_is_noticed() {
+    let _beside = beside_others();
+    a_change_is_noticed(&[], "RENAME k elsewhere");
+}
+
+#[test]
+fn moving_it_away_is_noticed() {
+    let _beside = beside_others();
+    a_change_is_noticed(&[], "MOVE k 5");
+}
+
+#[test]
+fn swapdb_is_noticed() {
+    let _beside = beside_others();
+    a_change_is_noticed(&[], "SWAPDB 0 7");
+}
+
+#[test]
+fn its_expiry_is_noticed() {
+    let _beside = beside_others();
+    a_change_is_noticed(&[], "PEXPIRE k 1");
+}
+
+/// Those who wait look at the key many times before, and leave its TTL as it is.
+#[test]
+fn its_expiry_after_a_while_is_noticed() {
+    let _beside = beside_others();
+    const AFTER_MS: u64 = 300;
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    for (holds, waits) in [
+        (HOLDS, WAITS),
+        ("RL.THROTTLE k 0 1 1h", "RL.THROTTLE k 0 1 1h 1 BLOCK 60000000"),
+        ("RL.WINDOW k 1 1h", "RL.WINDOW k 1 1h BLOCK 0"),
+    ] {
+        assert_median_ms(NOTICES_WITHIN_MS, 3, || {
+            conn.cmd("FLUSHALL");
+            assert_eq!(limited(&conn.cmd(holds)), 0);
+            waiter.send(waits);
+            server.wait_until_waiting(1);
+            let begin = Instant::now();
+            assert_eq!(conn.int(format!("PEXPIRE k {AFTER_MS}")), 1);
+            assert_eq!(limited(&waiter.recv()), 0);
+            // The server's own clock may be some milliseconds old.
+            assert!(begin.elapsed() >= ms(AFTER_MS - 10), "{:?}", begin.elapsed());
+            since(begin + ms(AFTER_MS))
+        });
+    }
+}
+
+#[test]
+fn what_is_renamed_over_it_is_noticed() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    for replace in ["RENAME other k", "COPY other k REPLACE"] {
+        assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
+            conn.cmd("FLUSHALL");
+            conn.cmd("RL.ACQUIRE other 2 0 1 ID theirs LEASE 600000");
+            conn.cmd("RL.ACQUIRE k 2 0 2 LEASE 600000");
+            waiter.send("RL.ACQUIRE k 2 0 1 BLOCK 60000 ID mine");
+            server.wait_until_waiting(1);
+            let begin = Instant::now();
+            conn.cmd(replace);
+            assert_eq!(limited(&waiter.recv()), 0);
+            let took = begin.elapsed();
+            assert_eq!(conn.held_ids("k"), ["theirs", "mine"]);
+            took
+        });
+    }
+}
+
+#[test]
+fn what_is_restored_over_it_is_noticed() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut waiter = server.conn();
+    conn.cmd("RL.ACQUIRE k 2 0 1 ID theirs LEASE 600000");
+    let Value::BulkString(dump) = conn.cmd("DUMP k") else { panic!("DUMP") };
+    assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
+        conn.cmd("RL.ACQUIRE k 2 0 1 LEASE 600000");
+        waiter.send("RL.ACQUIRE k 2 0 1 BLOCK 60000 ID mine");
+        server.wait_until_waiting(1);
+        let begin = Instant::now();
+        let restore: [&[u8]; 5] = [b"RESTORE", b"k", b"600000", &dump, b"REPLACE"];
+        assert_eq!(text(&conn.cmd(restore)), "OK");
+        assert_eq!(limited(&waiter.recv()), 0);
+        let took = begin.elapsed();
+        assert_eq!(conn.held_ids("k"), ["theirs", "mine"]);
+        assert_eq!(conn.int("RL.RELEASE k mine"), 1);
+        took
+    });
+}
+
+#[test]
+fn a_key_that_became_another_type_answers_wrongtype_to_all_who_wait() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    for (holds, waits, change) in [
+        (HOLDS, WAITS, "SET k v"),
+        (HOLDS, WAITS, "SET k 1700000000000000000"),
+        (
+            "RL.WINDOW k 1 1h",
+            "RL.WINDOW k 1 1h BLOCK 0",
+            "EVAL redis.call('del','k')redis.call('lpush','k',1) 0",
+        ),
+        (
+            "RL.THROTTLE k 0 1 1h",
+            "RL.THROTTLE k 0 1 1h 1 BLOCK 0",
+            "EVAL redis.call('del','k')redis.call('zadd','k',1,1) 0",
+        ),
+        (
+            "RL.THROTTLE k 0 1 1h",
+            "RL.THROTTLE k 0 1 1h 1 BLOCK 0",
+            "EVAL redis.call('del','k')redis.call('xadd','k','*','a',1) 0",
+        ),
+    ] {
+        assert_median_ms(NOTICES_WITHIN_MS, SOME, || {
+            conn.cmd("DEL k");
+            conn.cmd(holds);
+            let mut line = [(); 3].map(|()| server.wait_in_line(waits));
+            let begin = Instant::now();
+            assert!(!matches!(conn.cmd(change), Value::ServerError(_)), "{change}");
+            for waiter in &mut line {
+                let error = error_line(&waiter.recv());
+                assert!(error.starts_with("WRONGTYPE "), "{change}: {error}");
+            }
+            begin.elapsed()
+        });
+        assert_ne!(conn.text("TYPE k"), "none", "what lies there stays");
+    }
+    server.expect_nobody_waits();
+}
+
+#[test]
+fn a_string_that_is_no_time_answers_an_error_to_who_waits() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.THROTTLE k 0 1 1h");
+    let mut waiter = server.wait_in_line("RL.THROTTLE k 0 1 1h 1 BLOCK 0");
+    conn.cmd("SET k hello");
+    assert!(error_line(&waiter.recv()).starts_with("ERR "));
+    assert_eq!(conn.text("GET k"), "hello");
+}
+
+// ---- Until its time is up ----
+
+#[test]
+fn a_wait_times_out_at_its_end_with_the_denial() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE a 2 0 2 LEASE 600000");
+    conn.cmd("RL.ACQUIRE w 2 1h 2 LEASE 600000");
+    let mut waiter = server.conn();
+    for (waits, denied) in [
+        ("RL.ACQUIRE a 2 0 1 BLOCK 27 MS", [2, 2, 0]),
+        ("RL.ACQUIRE w 2 1h 1 BLOCK 27 MS", [2, 2, 0]),
+        ("RL.WINDOW w 2 1h 1 BLOCK 27 MS", [1, 2, 0]),
+    ] {
+        assert_median_ms(WAKES_WITHIN_MS, MANY, || {
+            let begin = Instant::now();
+            let Value::Array(parts) = waiter.cmd(waits) else { panic!("{waits}") };
+            let took = begin.elapsed();
+            assert!(took >= ms(27), "{took:?}");
+            let numbers = ints(&Value::Array(parts[..5].to_vec()));
+            assert_eq!(numbers[..3], denied, "{waits}");
+            assert!((500_000..=600_000).contains(&numbers[3]), "{waits}: {numbers:?}");
+            took - ms(27)
+        });
+    }
+    // Those behind the head as well, each at its own end.
+    let _head = server.wait_in_line("RL.ACQUIRE a 2 0 2 BLOCK 0");
+    let _second = server.wait_in_line("RL.ACQUIRE a 2 0 2 BLOCK 600000");
+    assert_median_ms(WAKES_WITHIN_MS, MANY, || {
+        let begin = Instant::now();
+        let denial = waiter.acquire("RL.ACQUIRE a 2 0 1 BLOCK 31 MS");
+        let took = begin.elapsed();
+        assert_eq!((denial.limited(), denial.id), (2, None));
+        assert!(took >= ms(31), "{took:?}");
+        took - ms(31)
+    });
+    assert_eq!(server.waiting(), 2);
+}
+
+#[test]
+fn block_0_waits_without_limit() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd(HOLDS);
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 BLOCK 0");
+    assert!(waiter.silent_for(ms(1500)));
+    conn.cmd("DEL k");
+    assert_eq!(limited(&waiter.recv()), 0);
+}
+
+#[test]
+fn the_last_moment_is_still_in_time() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    let mut allowed = 0;
+    for _ in 0..20 {
+        // Nobody else takes anything: waiting exactly retry_after suffices.
+        let denied = "RL.THROTTLE k 0 1 20ms 1 MS";
+        let replies = conn.pipeline(["DEL k", "RL.THROTTLE k 0 1 20ms", denied]);
+        let retry_ms = ints(&replies[2])[3];
+        let waits = format!("RL.THROTTLE k 0 1 20ms 1 BLOCK {retry_ms}");
+        allowed += i32::from(conn.ints(waits)[0] == 0);
+    }
+    assert_eq!(allowed, 20);
+}
+
+#[test]
+fn what_came_free_in_time_is_had_even_where_a_long_script_looks_with_an_old_time() {
+    let _beside = beside_others();
+    unless_stalled(ms(200), a_long_script_looks_with_an_old_time);
+}
+
+fn a_long_script_looks_with_an_old_time() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");
+    let mut waiter = server.wait_shortly("RL.ACQUIRE k 1 0 BLOCK 1000");
+    // The lease lapses while the script runs, and so does the waiter's time.
+    let script = "local start = os.clock(); while os.clock() - start < 1.2 do end; \
+                  return redis.call('RL.ACQUIRE', KEYS[1], 1, 0, 0)";
+    conn.send("RL.RENEW k x LEASE 400");
+    conn.send(["EVAL", script, "1", "k"]);
+    assert_eq!(limited(&waiter.recv()), 0);
+}
+
+// ---- Denied at once ----
+
+#[test]
+fn what_can_never_be_or_comes_too_late_is_denied_at_once() {
+    let _beside = beside_others();
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.THROTTLE t 4 1 1h 5");
+    conn.cmd("RL.WINDOW w 5 1h 5");
+    conn.cmd("RL.ACQUIRE s 5 0 5 LEASE 600000");
+    conn.cmd("RL.ACQUIRE m 5 1h 2 LEASE 600000");
+    conn.cmd("RL.WINDOW m 5 1h 3");
+    for (call, limited, never) in [
+        ("RL.THROTTLE t 4 1 1h 6 BLOCK 0", 1, true),
+        ("RL.THROTTLE free 4 1 1h 6 BLOCK 0", 1, true),
+        ("RL.WINDOW w 5 1h 6 BLOCK 0", 1, true),
+        ("RL.WINDOW free 0 1h 1 BLOCK 0", 1, true),
+        ("RL.ACQUIRE w 5 1h 6 BLOCK 0", 1, true),
+        ("RL.ACQUIRE s 5 0 6 BLOCK 0", 1, true),
+        ("RL.ACQUIRE s 0 0 1 BLOCK 0", 1, true),
+        ("RL.WINDOW free 0 1h 1 ATMOST BLOCK 0", 1, true),
+        ("RL.THROTTLE t 4 1 1h 1 BLOCK 3590000", 1, false),
+        ("RL.WINDOW w 5 1h 1 BLOCK 3590000", 1, false),
+        ("RL.ACQUIRE w 5 1h 1 BLOCK 3590000", 1, false),
+        ("RL.WINDOW w 5 1h 1 ATMOST BLOCK 3590000", 1, false),
+        ("RL.WINDOW w 5 1h 1 FIXED BLOCK 1", 1, false),
+        // Whatever may be released: three are counted, and three do not fit beside them.
+        ("RL.ACQUIRE m 5 1h 3 BLOCK 3590000", 1, false),
+        ("RL.WINDOW m 5 1h 3 BLOCK 3590000", 1, false),
+    ] {
+        let begin = Instant::now();
+        let Value::Array(parts) = conn.cmd(call) else { panic!("{call}") };
+        assert_eq!(
+            (&parts[0], parts[3] == Value::Int(-1)),
+            (&Value::Int(limited), never),
+            "{call}: {parts:?}"
+        );
+        assert!(begin.elapsed() < SOON, "{call} took {:?}", begin.elapsed());
+    }
+    assert_eq!(server.waiting(), 0);
+    assert_eq!(server.figure("waited_timed_out"), 0);
+    // What may be released in time, or leaves in time, is waited for.
+    let _lines = [
+        "RL.THROTTLE t 4 1 1h 1 BLOCK 3600000",
+        "RL.WINDOW w 5 1h 1 BLOCK 3600000",
+        "RL.ACQUIRE s 5 0 5 BLOCK 1000000",
+        "RL.ACQUIRE m 5 1h 2 BLOCK 1000000",
+    ]
+    .map(|waits| server.wait_in_line(waits));
+    // Judged for its own quantity alone, whoever waits before it.
+    for call in [
+        "RL.WINDOW w 5 1h 1 BLOCK 3590000",
+        "RL.WINDOW w 5 1h 6 BLOCK 0",
+        "RL.THROTTLE t 4 1 1h 1 BLOCK 3500000",
+    ] {
+        let answer = conn.ints(call);
+        assert_eq!(answer[0], 1, "{call}: {answer:?}");
+    }
+    let _fifth = server.wait_in_line("RL.WINDOW w 5 1h 5 BLOCK 3600000");
+    assert_eq!(server.waiting(), 5);
+}
+
+#[test]
+fn a_call_behind_others_is_judged_alone() {
+    let _beside = beside_others();
+    unless_stalled(ms(200), one_behind_another);
+}
+
+fn one_behind_another() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.cmd("RL.THROTTLE k 0 1 1s");
+    let _first = server.wait_shortly("RL.THROTTLE k 0 1 1s 1 BLOCK 60000");
+    // Alone it could be had within its time; in fact another is before it.
+    let begin = Instant::now();
+    assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 BLOCK 1300")[0], 1);
+    assert!(begin.elapsed() >= ms(1300), "{:?}", begin.elapsed());
+}
+
+// ---- When the wall clock steps ----
+
+#[test]
+fn a_wall_clock_that_steps_back_delays_nobody() {
+    let _beside = beside_others();
+    let server = Server::builder().clock(true).start();
+    let mut conn = server.conn();
+    conn.cmd("RL.ACQUIRE k 1 0 ID x LEASE 600000");
+    conn.cmd("RL.ACQUIRE l 1 0 ID x LEASE 2000");
+    conn.cmd("RL.ACQUIRE m 1 0 ID x LEASE 600000");
+    let mut changed = server.wait_in_line("RL.ACQUIRE k 1 0 BLOCK 0");
+    let mut lapses = server.wait_shortly("RL.ACQUIRE l 1 0 BLOCK 0");
+    let mut times_out = server.wait_shortly("RL.ACQUIRE m 1 0 BLOCK 2000");
+    server.clock().run_behind_ms(3_600_000);
+    sleep(ms(200));
+    // Not a command of ours, which would wake by itself.
+    conn.cmd("DEL k");
+    for (waiter, limit) in [(&mut changed, 0), (&mut lapses, 0), (&mut times_out, 2)] {
+        let (took, reply) = time_to_reply(waiter);
+        assert_eq!(limited(&reply), limit);
+        assert!(took < SOON, "{took:?}");
+    }
+    // And once more, and forward.
+    conn.cmd("RL.ACQUIRE k 1 0 ID y LEASE 600000");
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 BLOCK 0");
+    server.clock().run_behind_ms(7_200_000);
+    conn.cmd("DEL k");
+    assert!(!waiter.silent_for(SOON));
+    assert_eq!(limited(&waiter.recv()), 0);
+    conn.cmd("DEL k");
+    conn.cmd("RL.ACQUIRE k 1 0 ID y LEASE 60000");
+    let mut waiter = server.wait_in_line("RL.ACQUIRE k 1 0 BLOCK 0");
+    server.clock().release();
+    // The step ends the lease.
+    assert!(!waiter.silent_for(SOON));
+    assert_eq!(limited(&waiter.recv()), 0);
+}
+
+#[test]
+fn a_command_with_an_old_time_does_not_delay_a_head_that_it_finds_denied() {
+    let _beside = beside_others();
+    if Version::under_test().lacks("one instant for a whole script", (7, 2)) {
+        return;
+    }
+    let server = Server::start();
+    let mut conn = server.conn();
+    // The script holds the server up, and then has the head tried, by the time at which it started.
+    let script = "local n = 0 while n < tonumber(ARGV[1]) do n = n + 1 end return redis.call('RL.RELEASE', KEYS[1], 'nobody')";
+    // How many rounds of the loop take 60 ms here.
+    let begin = Instant::now();
+    conn.cmd(["EVAL", script, "1", "other", "1000000"]);
+    let rounds = (60_000_000_u128 * 1_000_000 / begin.elapsed().as_nanos().max(1)).min(30_000_000);
+    // It would be tried again 60 ms late.
+    assert_median_ms(35, 7, || {
+        conn.cmd("DEL k");
+        let taken = Instant::now();
+        assert_eq!(limited(&conn.cmd("RL.WINDOW k 1 100ms")), 0);
+        let mut waiter = server.conn();
+        waiter.send("RL.WINDOW k 1 100ms 1 BLOCK 0");
+        sleep(ms(25));
+        conn.send(["EVAL", script, "1", "k", &rounds.to_string()]);
+        conn.recv();
+        // On a busy machine the script itself may last beyond the waiter's moment.
+        let due = (taken + ms(100)).max(Instant::now());
+        assert_eq!(limited(&waiter.recv()), 0);
+        since(due)
+    });
+}

@@ -1,0 +1,331 @@
+//! No single call keeps the server from everybody else, whatever its caller has chosen, made or sent.
+
+use super::beside_others;
+use std::time::Duration;
+use support::*;
+
+/// What one call may take; the machine that runs the tests may be slow and busy.
+const MOST: Duration = Duration::from_millis(40);
+
+/// The CPU time of the server for one command, and its answer.
+fn timed(server: &Server, conn: &mut Conn, words: impl Words) -> (Duration, Value) {
+    let before = server.cpu_time();
+    let reply = conn.cmd(words);
+    (server.cpu_time() - before, reply)
+}
+
+/// Reserves one of each id, with a lease of its own in milliseconds. By a script, as the client takes longer than the
+/// server.
+fn reserve(conn: &mut Conn, key: &str, leases_ms: &[u64]) {
+    let script = "for at, lease in ipairs(ARGV) do if at > 1 then
+            local id = string.format('r%05d', ARGV[1] + at - 2)
+            local reply = redis.call('RL.ACQUIRE', KEYS[1], 65536, 0, 1, 'LEASE', lease, 'ID', id)
+            if reply[1] ~= 0 then return redis.error_reply('denied') end
+        end end return #ARGV - 1";
+    for (at, part) in leases_ms.chunks(1_000).enumerate() {
+        let mut words = vec!["EVAL".to_string(), script.into(), "1".into(), key.into()];
+        words.push((at * 1_000).to_string());
+        words.extend(part.iter().map(u64::to_string));
+        assert_eq!(conn.int(&words[..]), part.len() as i64);
+    }
+}
+
+/// Leases that end in the order of the priorities that each index once drew from one public seed: its tree was a chain.
+fn along_known_priorities(number: usize) -> Vec<u64> {
+    let mut random = 0x9e37_79b9_u32;
+    let mut priorities: Vec<(u32, usize)> = (0..number)
+        .map(|which| {
+            random ^= random << 13;
+            random ^= random >> 17;
+            random ^= random << 5;
+            (random, which)
+        })
+        .collect();
+    priorities.sort_unstable();
+    let mut leases = vec![0; number];
+    for (rank, (_, which)) in priorities.into_iter().enumerate() {
+        leases[which] = 60_000 + rank as u64;
+    }
+    leases
+}
+
+/// The server died of a recursion as deep as the chain.
+#[test]
+fn chosen_leases_do_not_kill_the_server() {
+    let _beside = beside_others();
+    const NUMBER: usize = 61_000;
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "k", &along_known_priorities(NUMBER));
+    server.clock().advance_ms(60_000);
+    let mut left = 65_536 - NUMBER as i64;
+    assert_takes(MOST, || {
+        let (took, reply) = timed(&server, &mut conn, "RL.ACQUIRE k 65536 0 1");
+        assert_eq!(acquired(&reply).numbers[2], left);
+        left -= 1;
+        took
+    });
+    // And the first reading of such a key.
+    conn.cmd("COPY k other");
+    let (took, reply) = timed(&server, &mut conn, "RL.ACQUIRE other 65536 0 1 ID another");
+    assert_eq!(acquired(&reply).numbers[2], left);
+    println!("the first reading of {NUMBER}: {took:?}");
+}
+
+#[test]
+fn chosen_leases_cost_as_much_as_any() {
+    let _beside = beside_others();
+    const NUMBER: usize = 15_000;
+    let (server, mut conn) = Server::held();
+    let mut cost = |key: &str, leases: &[u64]| {
+        let begin = server.cpu_time();
+        reserve(&mut conn, key, leases);
+        let filled = server.cpu_time();
+        let call = format!("RL.ACQUIRE {key} 65536 0 1 LEASE 60000 ID x");
+        for _ in 0..20 {
+            for n in 0..50 {
+                conn.pipeline([call.clone(), format!("RL.RELEASE {key} x")]);
+                conn.pipeline([format!("RL.RENEW {key} r{n:05} LEASE 70000")]);
+            }
+        }
+        let called = server.cpu_time();
+        let times = (filled - begin, called - filled);
+        conn.cmd(["DEL", key]);
+        times
+    };
+    let chosen = along_known_priorities(NUMBER);
+    let mut random: Vec<u64> = chosen.clone();
+    let mut state = 1_u64;
+    for at in (1..NUMBER).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        random.swap(at, (state >> 33) as usize % (at + 1));
+    }
+    // Filling takes many times as long as the calls, so each is compared by itself.
+    let mut calls = [Duration::ZERO; 2];
+    assert_of_least(
+        |which| match which {
+            0 | 1 => {
+                let (filling, called) = cost("k", [&random, &chosen][which]);
+                calls[which] = called;
+                filling
+            }
+            _ => calls[which - 2],
+        },
+        |[filling, chosen_filling, calls, chosen_calls]| {
+            chosen_filling < filling * 3 / 2 && chosen_calls < calls * 3 / 2
+        },
+    );
+}
+
+/// Each forgot the oldest of all by looking at all of them, and a large one that was forgotten was read anew.
+#[test]
+fn many_small_keys_stall_nobody() {
+    let _beside = beside_others();
+    const SMALL_KEYS: usize = 125_000;
+    let longest = || {
+        let (server, mut conn) = Server::held();
+        reserve(&mut conn, "large", &[3_600_000; 65_535]);
+        reserve(&mut conn, "small:0", &[3_600_000; 9]);
+        // The first call of each reads it.
+        let script = "for at = ARGV[1], ARGV[2] do
+                redis.call('COPY', 'small:0', 'small:' .. at)
+                redis.call('RL.ACQUIRE_RO', 'small:' .. at, 65536, 0)
+            end";
+        for from in (1..SMALL_KEYS).step_by(5_000) {
+            let to = (from + 4_999).min(SMALL_KEYS - 1);
+            conn.cmd(["EVAL", script, "0", &from.to_string(), &to.to_string()]);
+        }
+        let indexes = server.figure("indexes");
+        assert!((100_000..SMALL_KEYS as i64).contains(&indexes), "{indexes}");
+        let mut call = |call: &str| {
+            let (took, reply) = timed(&server, &mut conn, call);
+            assert_eq!(acquired(&reply).numbers[0], 0, "{call}");
+            took
+        };
+        let calls = [
+            "RL.ACQUIRE_RO large 65536 0",
+            "RL.ACQUIRE_RO small:0 65536 0",
+            "RL.ACQUIRE_RO small:1 65536 0",
+            "RL.ACQUIRE small:2 65536 0",
+            "RL.ACQUIRE large 65536 0",
+        ];
+        calls.map(&mut call).into_iter().max().unwrap()
+    };
+    assert_takes(MOST / 4, longest);
+}
+
+/// All indexes together held no more than 2^20 reservations, so each call read 65,535 anew.
+#[test]
+fn seventeen_large_keys_are_not_read_anew_by_each_call() {
+    let _beside = beside_others();
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "k0", &[3_600_000; 65_535]);
+    for n in 1..17 {
+        conn.cmd(format!("COPY k0 k{n}"));
+        conn.cmd(format!("RL.ACQUIRE_RO k{n} 65536 0"));
+    }
+    assert_takes(Duration::from_millis(2) * 170, || {
+        let before = server.cpu_time();
+        for round in 0..10 {
+            for n in 0..17 {
+                let reply = conn.acquire(format!("RL.ACQUIRE_RO k{n} 65536 0"));
+                assert_eq!(reply.numbers[2], 1, "{round}");
+            }
+        }
+        server.cpu_time() - before
+    });
+    assert_eq!(server.info("ratelimit_indexes").unwrap(), "17");
+}
+
+/// A call of RL.RELEASE or SREM with so many ids.
+fn ids(command: &str, key: &str, number: usize) -> Vec<String> {
+    let ids = (0..number).map(|n| format!("r{n:05}"));
+    [command.to_string(), key.to_string()].into_iter().chain(ids).collect()
+}
+
+#[test]
+fn releasing_half_a_million_ids_takes_no_longer_than_twice_what_srem_takes() {
+    let _beside = beside_others();
+    const NUMBER: usize = 500_000;
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "few", &[3_600_000; 3]);
+    reserve(&mut conn, "many", &[3_600_000; 40]);
+    conn.cmd("RL.WINDOW events 100 60 50");
+    conn.cmd(&ids("SADD", "set", 40)[..]);
+    let mut once = |command: &str, key: &str| {
+        // Only what is released goes.
+        let twin = format!("{key}:twin");
+        conn.cmd(["COPY", key, &twin, "REPLACE"]);
+        let (took, reply) = timed(&server, &mut conn, &ids(command, &twin, NUMBER)[..]);
+        let held = match key {
+            "few" => 3,
+            "many" | "set" => 40,
+            _ => 0,
+        };
+        assert_eq!(reply, Value::Int(held));
+        took
+    };
+    let calls = [
+        ("SREM", "none"),
+        ("SREM", "set"),
+        ("RL.RELEASE", "none"),
+        ("RL.RELEASE", "events"),
+        ("RL.RELEASE", "few"),
+        ("RL.RELEASE", "many"),
+    ];
+    assert_of_least(
+        |which| once(calls[which].0, calls[which].1),
+        |[srem_none, srem, none, events, few, many]| {
+            none < 2 * srem_none && [events, few, many].iter().all(|took| *took < 2 * srem)
+        },
+    );
+}
+
+/// It took 14 s along known priorities.
+#[test]
+fn all_that_is_held_is_released_by_one_call() {
+    let _beside = beside_others();
+    const NUMBER: usize = 63_486;
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "k", &along_known_priorities(NUMBER));
+    // Some are named twice.
+    let mut words = ids("RL.RELEASE", "twin", NUMBER);
+    words.extend(["r00001".into(), "r00002".into(), "unknown".into()]);
+    let mut released = 0;
+    for has_index in [true, false] {
+        assert_takes(20 * MOST, || {
+            conn.cmd("COPY k twin");
+            if has_index {
+                conn.cmd("RL.ACQUIRE_RO twin 65536 0");
+            }
+            let (took, reply) = timed(&server, &mut conn, &words[..]);
+            assert_eq!(reply, Value::Int(NUMBER as i64));
+            assert_eq!(conn.int("EXISTS twin"), 0);
+            released += NUMBER as i64;
+            took
+        });
+    }
+    assert_eq!(server.figure("reservations_released"), released);
+}
+
+/// All 200,000 clauses were parsed before the call was refused.
+#[test]
+fn clauses_beyond_the_keys_are_not_parsed() {
+    let _beside = beside_others();
+    let (server, mut conn) = Server::held();
+    let call = |clauses: usize, last: &str| {
+        let mut words: Vec<String> = ["RL.ALL", "1", "k"].map(Into::into).into();
+        for _ in 0..clauses {
+            words.extend(["WINDOW", "5", "60"].map(Into::into));
+        }
+        words.push(last.into());
+        words
+    };
+    let few = conn.err(&call(1, "WINDOW 5 60").join(" ").split(' ').collect::<Vec<_>>()[..]);
+    let words = call(200_000, "nonsense");
+    let mut echo = words.clone();
+    (echo[0], echo[1]) = ("SREM".into(), "none".into());
+    assert_of_least(
+        |which| {
+            let (took, reply) = timed(&server, &mut conn, &[&echo, &words][which][..]);
+            if which == 1 {
+                assert_eq!(error_line(&reply), few);
+            }
+            took
+        },
+        |[srem, all]| all < srem * 3 / 2 + Duration::from_millis(5),
+    );
+}
+
+/// One call merged all: 21 ms.
+#[test]
+fn buckets_of_a_clock_that_went_back_are_healed_in_pieces() {
+    let _beside = beside_others();
+    const BUCKETS: i64 = 65_536;
+    let (server, mut conn) = Server::held();
+    let now_us = server.clock().now_us();
+    let step_us = 3_600_000_000 / BUCKETS;
+    // As RL.WINDOW writes them.
+    let entry = |n: i64| [(-(now_us - (BUCKETS - n) * step_us)).to_string(), (n + 1).to_string()];
+    for part in (0..BUCKETS).collect::<Vec<_>>().chunks(1_024) {
+        let mut words = vec!["ZADD".to_string(), "k".into()];
+        words.extend(part.iter().flat_map(|n| entry(*n)));
+        conn.cmd(&words[..]);
+    }
+    let look = format!("RL.WINDOW_RO k {BUCKETS} 1h 1 BUCKETS {BUCKETS} MS");
+    assert_eq!(conn.ints(&look)[2], 0);
+    let replica = Server::replica_of(&server, true);
+    server.clock().advance_ms(-7_200_000);
+    // All count as happening now, and each call merges some of them.
+    let call = format!("RL.WINDOW k {BUCKETS} 1h 1 BUCKETS {BUCKETS} MS");
+    conn.cmd("COPY k before");
+    assert_takes(MOST / 2, || {
+        conn.cmd("COPY before k REPLACE");
+        let (mut calls, mut longest, mut most) = (0, Duration::ZERO, 0);
+        let mut entries = conn.int("ZCARD k");
+        while entries > 1 {
+            let (took, reply) = timed(&server, &mut conn, &call[..]);
+            assert_eq!(ints(&reply)[..3], [1, BUCKETS, 0]);
+            let left = conn.int("ZCARD k");
+            (longest, most) = (longest.max(took), most.max(entries - left));
+            entries = left;
+            calls += 1;
+            if entries == 1 {
+                assert_eq!(ints(&reply)[3..], [3_600_000, 3_600_000]);
+            } else {
+                assert!(calls < 20 && conn.int("PTTL k") > 7_200_000, "{entries} after {calls}");
+            }
+        }
+        assert!(most <= 10_000 && calls <= 7, "{most} in one of {calls} calls");
+        longest
+    });
+    // From the last of those calls on it is one period.
+    assert_eq!(conn.ints(&look)[2], 0);
+    wait_for_sync(&server, &replica);
+    assert_eq!(replica.conn().ints(&look)[2], 0);
+    let ttl_ms = conn.int("PTTL k");
+    assert!((3_600_000..=7_201_000).contains(&ttl_ms), "{ttl_ms}");
+    server.clock().advance_ms(3_599_999);
+    assert_eq!(conn.ints(&call)[0], 1);
+    server.clock().advance_ms(1);
+    assert_eq!(conn.ints(&call)[..3], [0, BUCKETS, BUCKETS - 1]);
+}
