@@ -82,9 +82,10 @@ bench-adapters: ## Measure the adapters beside the stores that they replace; wri
 		$(clients)/python/bin/python -m tests.measure_limits docs/python.md
 	$(with_server) scripts/bench-adapters.sh --write clients/typescript/ADAPTERS.md
 
-reference: ## Write docs/python-reference.md from the docstrings of the Python client
+reference: ## Write docs/python-reference.md from the docstrings of the Python client, target/clients/reference of the TypeScript client
 	@scripts/install-clients.sh --if-possible
 	$(clients)/python/bin/python scripts/python-reference.py
+	scripts/lint-typescript.sh --reference
 
 pictures: ## Draw the pictures of docs/choosing.md, and write the tables beside them and in docs/operations.md
 	@$(install) cargo cc libclang redis-server

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Checks clients/typescript with eslint and prettier, as scripts/install-clients.sh installed them.
+# Checks clients/typescript with eslint, prettier and typedoc, as scripts/install-clients.sh installed them: also that each
+# exported name has a doc comment.
 #
-#   scripts/lint-typescript.sh [--if-possible | --fix]
+#   scripts/lint-typescript.sh [--if-possible | --fix | --reference]
 #
 # --if-possible says that it is left out instead of failing where they are not installed. --fix formats the files.
+# --reference writes the reference of the client to target/clients/reference, and checks nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,21 +13,29 @@ own=clients/typescript
 clients=${CARGO_TARGET_DIR:-target}/clients
 lint=$clients/lint
 if ! [ -e "$lint/node_modules/installed.json" ] || ! [ -e "$clients/typescript/node_modules/installed.json" ]; then
-    echo "skipped: eslint and prettier are not installed in $lint: scripts/install-clients.sh" >&2
+    echo "skipped: eslint, prettier and typedoc are not installed in $lint: scripts/install-clients.sh" >&2
     [ "${1:-}" = --if-possible ]
     exit
 fi
 
+clients=$(realpath "$clients")
 prettier=("$lint/node_modules/.bin/prettier" --config "$own/lint/prettier.json")
 if [ "${1:-}" = --fix ]; then
     "${prettier[@]}" --write --log-level warn "$own/src" "$own/test" "$own/lint/eslint.config.mjs"
-else
+elif [ "${1:-}" != --reference ]; then
     "${prettier[@]}" --check "$own/src" "$own/test" "$own/lint/eslint.config.mjs"
 fi
 
-# eslint asks the compiler, which looks for packages in the folders above a source file: it is given a copy.
+# eslint and typedoc ask the compiler, which looks for packages in the folders above a source file: it is given a copy.
 rm -rf "$clients/typescript/src" "$clients/typescript/test"
 cp -r "$own/src" "$own/test" "$own"/tsconfig*.json "$own/package.json" "$clients/typescript/"
-cp "$own/lint/eslint.config.mjs" "$lint/"
+cp "$own/lint/eslint.config.mjs" "$own/lint/typedoc.json" "$lint/"
 cd "$clients/typescript"
+typedoc=(../lint/node_modules/.bin/typedoc --options ../lint/typedoc.json --logLevel Warn)
+if [ "${1:-}" = --reference ]; then
+    "${typedoc[@]}" --out "$clients/reference"
+    echo "$clients/reference/index.html"
+    exit
+fi
 ../lint/node_modules/.bin/eslint --config ../lint/eslint.config.mjs --max-warnings 0 src test
+"${typedoc[@]}" --emit none

@@ -211,7 +211,14 @@ fn recipe(language: Language, fence: &str, name: &str) -> Option<Command> {
     fs::write(folder.join(name), program).unwrap();
     match language {
         Language::Python => language.script(folder.join(name).to_str().unwrap()),
-        Language::Node => language.script(&format!("recipes/{name}")),
+        Language::Node => {
+            // Where npm would put the client.
+            let link = clients_dir().join("node_modules/redis-ratelimit-client");
+            let _ = fs::remove_file(&link);
+            let program = language.script(&format!("recipes/{name}"))?;
+            std::os::unix::fs::symlink(crate::helpers::typescript()?, link).unwrap();
+            Some(program)
+        }
     }
 }
 

@@ -151,7 +151,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// Builds the TypeScript client below target/clients: the compiler looks for packages in the folders above a source file.
 /// It is built once, for all tests.
-fn typescript() -> Option<&'static PathBuf> {
+pub(crate) fn typescript() -> Option<&'static PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(build_typescript).as_ref()
 }
@@ -168,6 +168,7 @@ fn build_typescript() -> Option<PathBuf> {
         "src",
         "test",
         "README.md",
+        "ADAPTERS.md",
         "package.json",
         "tsconfig.json",
         "tsconfig.cjs.json",

@@ -34,6 +34,7 @@ import {
   type TopKey,
 } from "./replies.js";
 
+/** The key of a limit. */
 export type Key = string | Buffer;
 
 export interface Call<T> {
@@ -50,6 +51,7 @@ export interface Call<T> {
   policies?: string[];
 }
 
+/** What is looked at. */
 export interface LookOptions {
   /** Default 1. */
   quantity?: Integer | undefined;
@@ -57,6 +59,7 @@ export interface LookOptions {
   leave?: Integer | undefined;
 }
 
+/** Options of Limiter.throttle. */
 export interface ThrottleOptions extends LookOptions {
   /** Takes as much of the quantity as there is. */
   atmost?: boolean | undefined;
@@ -70,6 +73,7 @@ export interface ThrottleOptions extends LookOptions {
   ban?: Duration | undefined;
 }
 
+/** Options of Limiter.window. */
 export interface WindowOptions extends LookOptions {
   /** Takes as much of the quantity as there is. */
   atmost?: boolean | undefined;
@@ -83,6 +87,7 @@ export interface WindowOptions extends LookOptions {
   block?: Duration | undefined;
 }
 
+/** Options of Limiter.reserve. */
 export interface ReserveOptions extends LookOptions {
   /** Reserves as much of the quantity as can be had; the answer has `granted` and `reservations`. */
   atmost?: boolean | undefined;
@@ -96,7 +101,8 @@ export interface ReserveOptions extends LookOptions {
   block?: Duration | undefined;
 }
 
-interface ClauseOptions extends LookOptions {
+/** Options of every clause. */
+export interface ClauseOptions extends LookOptions {
   /** Must be allowed, takes nothing. */
   check?: boolean | undefined;
   /** Judged and told, but never denies the call. */
@@ -105,18 +111,22 @@ interface ClauseOptions extends LookOptions {
 
 /** One limit of all, made by clause.throttle, clause.window or clause.acquire. */
 export interface Clause {
+  /** Its key. */
   key: Key;
+  /** What is sent of it. */
   words: Word[];
 }
 
 /** Clauses of which the first takes that would be allowed: "the plan's quota, else credits". */
 export type Group = readonly Clause[];
 
+/** Options of Limiter.renew. */
 export interface RenewOptions {
   /** The length of the lease from now on. Default: as long as it was. */
   lease?: Duration | undefined;
 }
 
+/** Options of Limiter.top. */
 export interface TopOptions {
   /** How many keys, from 1. Default 10. */
   count?: number | undefined;
@@ -177,10 +187,12 @@ function clauseOf(
 
 /** The limits of all, one for each key. */
 export const clause = {
+  /** A clause of RL.THROTTLE. */
   throttle(key: Key, rate: Rate | Policy, options: ClauseOptions & Pick<ThrottleOptions, "ban"> = {}): Clause {
     checkRate("clause.throttle", rate);
     return clauseOf("THROTTLE", "clause.throttle", key, rate, options, [...CLAUSE, "ban"]);
   },
+  /** A clause of RL.WINDOW. */
   window(
     key: Key,
     window: Window | Policy,
@@ -189,6 +201,7 @@ export const clause = {
     checkWindow("clause.window", window);
     return clauseOf("WINDOW", "clause.window", key, window, options, [...CLAUSE, "countDenied", "ban"]);
   },
+  /** A clause of RL.ACQUIRE. */
   acquire(
     key: Key,
     window: Window | Policy,

@@ -9,17 +9,19 @@ import { slotOf } from "./slot.js";
 
 /** A client, cluster client, sentinel client or pool of node-redis. */
 export interface NodeRedis {
-  // The arguments differ between clients, pools, sentinels and clusters.
+  /** Sends a command. The arguments differ between clients, pools, sentinels and clusters. */
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
   sendCommand(...args: any[]): Promise<any>;
 }
 
 /** A client or cluster client of ioredis. */
 export interface Ioredis {
+  /** Sends a command. */
   // eslint-disable-next-line @typescript-eslint/no-explicit-any
   call(command: string, ...args: any[]): Promise<any>;
 }
 
+/** What a limiter sends its calls through. */
 export type Client = NodeRedis | Ioredis;
 
 /** How calls go to a server or a cluster. */

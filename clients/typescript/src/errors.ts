@@ -4,25 +4,32 @@ import type { Reply } from "./replies.js";
 
 /** A reservation was denied. `reply` says why, and when to try again. */
 export class Denied extends Error {
+  /** The name of the class. */
   override readonly name: string = "Denied";
 
-  constructor(readonly reply: Reply) {
+  constructor(
+    /** The denial. */
+    readonly reply: Reply,
+  ) {
     super(`denied: ${JSON.stringify(reply)}`);
   }
 }
 
 /** The lease ended before the work did, so there was no reservation left to settle. */
 export class Lapsed extends Error {
+  /** The name of the class. */
   override readonly name: string = "Lapsed";
 }
 
 /** Redis cannot be reached. `cause` is the last trouble with the connection, if any is known. */
 export class UnreachableError extends Error {
+  /** The name of the class. */
   override readonly name: string = "UnreachableError";
 }
 
 /** Redis did not answer within the limiter's deadline. */
 export class DeadlineError extends UnreachableError {
+  /** The name of the class. */
   override readonly name: string = "DeadlineError";
 }
 
@@ -31,6 +38,7 @@ export class DeadlineError extends UnreachableError {
  * more connections. `unreachable` does not apply, so that no flood is let through. The answer to a request is 503.
  */
 export class Busy extends Error {
+  /** The name of the class. */
   override readonly name: string = "Busy";
   /** For Express, which answers with the status of an error. */
   readonly status = 503;
@@ -38,11 +46,13 @@ export class Busy extends Error {
 
 /** The server does not know a command: it has no redis-ratelimit, or one that is too old. */
 export class MissingModule extends Error {
+  /** The name of the class. */
   override readonly name: string = "MissingModule";
 }
 
 /** The server has no policy of the name that a call gives. */
 export class UnknownPolicyError extends Error {
+  /** The name of the class. */
   override readonly name: string = "UnknownPolicyError";
 }
 

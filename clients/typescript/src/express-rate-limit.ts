@@ -10,6 +10,8 @@ import type { Limits } from "./limiter.js";
 import type { Window } from "./limits.js";
 import type { Reply } from "./replies.js";
 
+export type { Asked } from "./counting.js";
+
 /** Options of the store. */
 export interface RatelimitStoreOptions {
   /** What the keys begin with in Redis. Default "erl:". */
@@ -18,7 +20,9 @@ export interface RatelimitStoreOptions {
 
 /** What a key has counted, and when its window ends. */
 export interface HitCount {
+  /** The hits of the window so far. */
   totalHits: number;
+  /** The end of the window, by the clock of this process. */
   resetTime: Date | undefined;
 }
 
@@ -31,6 +35,7 @@ export interface HitCount {
 export class RatelimitStore {
   /** Other processes count under the same keys. */
   readonly localKeys = false;
+  /** What the keys begin with in Redis. */
   readonly prefix: string;
   readonly #limiter: Limits;
   #window: Window | undefined;

@@ -8,10 +8,15 @@ import { checkMiddleware, bodyOf, PROBLEM_TYPE, stand, type Checked } from "./ht
 import type { HeaderOptions } from "./headers.js";
 import type { Reply } from "./replies.js";
 
+export type { Checked } from "./http.js";
+
 /** What the middleware needs of a response. */
 export interface ResponseLike {
+  /** 429 or 503 if the request is denied. */
   statusCode: number;
+  /** Sets a header. */
   setHeader(name: string, value: string): unknown;
+  /** Ends a denied request. */
   end(body: string): unknown;
 }
 

@@ -10,6 +10,8 @@ import { checkMiddleware, PROBLEM_TYPE, stand, bodyOf, type Checked } from "./ht
 import type { HeaderOptions } from "./headers.js";
 import type { Reply } from "./replies.js";
 
+export type { Checked } from "./http.js";
+
 /** Options of rateLimitHook. */
 export interface FastifyHookOptions extends HeaderOptions {
   /** Answers a denied request instead of a plain 429, or 503 where Redis could not be reached. */

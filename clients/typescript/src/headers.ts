@@ -25,13 +25,17 @@ export type PartitionKey = string | Uint8Array;
 
 /** An answer, and what its headers say beside it. */
 export interface Told extends HeaderOptions {
+  /** What the limiter answered. */
   reply: Reply | AllReply;
 }
 
 /** The body of a denial, as RFC 9457 says: application/problem+json. */
 export interface Problem {
+  /** The URI of the kind of problem. */
   type: string;
+  /** The same for people. */
   title: string;
+  /** The status of the response. */
   status: 429 | 503;
   /** The names of the limits that denied; none of a 503. */
   "violated-policies": string[];

@@ -1,8 +1,13 @@
-/** A typed client of redis-ratelimit. */
+/**
+ * A typed client of redis-ratelimit.
+ *
+ * @module redis-ratelimit-client
+ */
 
 export { clause } from "./calls.js";
 export type {
   Clause,
+  ClauseOptions,
   Group,
   Key,
   LookOptions,
@@ -15,12 +20,12 @@ export type {
 export type { Client, Ioredis, NodeRedis } from "./clients.js";
 export { Busy, DeadlineError, Denied, Lapsed, MissingModule, UnknownPolicyError, UnreachableError } from "./errors.js";
 export { rateLimit } from "./express.js";
-export type { MiddlewareOptions } from "./express.js";
+export type { MiddlewareOptions, ResponseLike } from "./express.js";
 export { headers, mergedHeaders, problem } from "./headers.js";
 export type { HeaderOptions, PartitionKey, Problem, Told } from "./headers.js";
 export { Limiter, Reservation } from "./limiter.js";
-export type { AcquireOptions, LimiterOptions, Limits } from "./limiter.js";
+export type { AcquireOptions, LimiterOptions, Limits, Settles } from "./limiter.js";
 export { Rate, semaphore, Window } from "./limits.js";
-export type { Duration, Integer, Limit, Period, PerWindowOptions, Policy, RateOptions } from "./limits.js";
+export type { Duration, Integer, Limit, Period, PerWindowOptions, Policy, RateOptions, Word } from "./limits.js";
 export type { Local, LocalOptions } from "./local.js";
 export type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";

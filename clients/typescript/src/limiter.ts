@@ -53,6 +53,7 @@ export type Limits = Pick<
   | "policies"
 >;
 
+/** Options of a Limiter. */
 export interface LimiterOptions {
   /**
    * What a call answers while Redis cannot be reached: throws the error, is allowed, is denied, or is answered by another
@@ -66,6 +67,7 @@ export interface LimiterOptions {
   deadline?: number | undefined;
 }
 
+/** Options of Limiter.acquire. */
 export interface AcquireOptions extends ReserveOptions {
   /** What is done with the reservation when the work succeeds. Default: "release" for a semaphore, else "apply". */
   settle?: "apply" | "release" | undefined;
@@ -426,7 +428,8 @@ function sumOf(nodes: PolicyCounts[][]): PolicyCounts[] {
   return [...found.values()];
 }
 
-type Settles = Pick<Limits, "apply" | "release" | "renew">;
+/** What settles a reservation. */
+export type Settles = Pick<Limits, "apply" | "release" | "renew">;
 
 /** A reservation while its work is done, see Limiter.acquire. */
 export class Reservation {

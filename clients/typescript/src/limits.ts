@@ -19,35 +19,45 @@ export type Policy = `@${string}`;
 
 /** `count` for each `period` in the long run, and up to `burst` + 1 at once. RL.THROTTLE takes it. */
 export interface Rate {
+  /** One less than what can be had at once. */
   burst: Integer;
+  /** How many come back in a period, from 1. */
   count: Integer;
+  /** The period. */
   period: Period;
 }
 
-/**
- * At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it. `buckets` is the number of entries that the window
- * keeps at most. `fixed` uses the windows of the calendar, in the time zone `tz` if given. `start` is where they start:
- * "15@09:00" in a month, "sun" in a week, "04-06" in a year, "2026-11-02" with any period, or "first", with the first call
- * that is counted. The period 0 has no window and is a semaphore: at most `limit` held at one time. `unit` is what is
- * counted, such as "tokens": HTTP headers tell it, and the server is not told.
- */
+/** At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it. */
 export interface Window {
+  /** The most that can be had in a period; 0 admits nobody. */
   limit: Integer;
+  /** The period. 0 has no window and is a semaphore: at most `limit` held at one time. */
   period: Period;
+  /** The number of entries that the window keeps at most. */
   buckets?: number | undefined;
+  /** The windows of the calendar instead of one that slides. */
   fixed?: boolean | undefined;
+  /**
+   * Where fixed windows start: "15@09:00" in a month, "sun" in a week, "04-06" in a year, "2026-11-02" with any period, or
+   * "first", with the first call that is counted.
+   */
   start?: string | undefined;
+  /** The time zone of fixed windows: "Asia/Shanghai" or "+08:00". */
   tz?: string | undefined;
+  /** What is counted, such as "tokens". HTTP headers tell it, and the server is not told. */
   unit?: string | undefined;
 }
 
+/** A rate, a window, or the name of a policy. */
 export type Limit = Rate | Window | Policy;
 
+/** Options of Rate.per. */
 export interface RateOptions {
   /** How many can be had at once, from 1; by default the number before the slash. */
   capacity?: Integer | undefined;
 }
 
+/** Options of Window.per. */
 export type PerWindowOptions = Omit<Window, "limit" | "period">;
 
 const UNITS: Record<string, string> = {
@@ -70,6 +80,7 @@ function spoken(text: unknown): [bigint, string] {
 
 const plain = (count: bigint): Integer => (count <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(count) : count);
 
+/** Makes rates. */
 export const Rate = {
   /** `Rate.per("30/min", { capacity: 10 })`: 30 a minute in the long run, and up to 10 at once. */
   per(text: string, options: RateOptions = {}): Rate {
@@ -82,6 +93,7 @@ export const Rate = {
   },
 };
 
+/** Makes windows. */
 export const Window = {
   /** `Window.per("5/min")`: at most 5 in any minute. */
   per(text: string, options: PerWindowOptions = {}): Window {

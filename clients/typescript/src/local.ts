@@ -20,6 +20,7 @@ import { DeadlineError, isErrorReply } from "./errors.js";
 import { checkWindow, isSemaphore, type Duration, type Integer, type Policy, type Window } from "./limits.js";
 import type { Reply } from "./replies.js";
 
+/** Options of Limiter.local. */
 export interface LocalOptions {
   /** How long a batch may be spent in the process, from 20 ms on. Default "100ms". */
   lease?: Duration | undefined;

@@ -10,6 +10,8 @@ import type { CanActivate, ExecutionContext } from "@nestjs/common";
 import { checkMiddleware, PROBLEM_TYPE, stand, type Checked } from "./http.js";
 import type { HeaderOptions, Problem } from "./headers.js";
 
+export type { Checked } from "./http.js";
+export type { Asked } from "./counting.js";
 export { RatelimitThrottlerStorage } from "./throttler-storage.js";
 export type { ThrottlerRecord, ThrottlerStorageOptions } from "./throttler-storage.js";
 
@@ -18,7 +20,10 @@ export type GuardCheck<Request> = (request: Request, context: ExecutionContext) 
 
 /** What a denied request is answered: 429, or 503 where Redis could not be reached or the call had no turn (Busy). */
 export class RateLimitException extends HttpException {
-  constructor(readonly problem: Problem) {
+  constructor(
+    /** The body. */
+    readonly problem: Problem,
+  ) {
     super({ ...problem }, problem.status);
   }
 }

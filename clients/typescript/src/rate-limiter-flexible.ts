@@ -11,6 +11,8 @@ import { BEYOND, counting, countOf, limiterOf, type Asked } from "./counting.js"
 import type { Limits } from "./limiter.js";
 import type { Reply } from "./replies.js";
 
+export type { Asked } from "./counting.js";
+
 /** Options of the limiter: those of RateLimiterStoreAbstract. */
 export interface RateLimiterRatelimitOptions extends IRateLimiterStoreOptions {
   /** A client of node-redis or ioredis, or a Limiter. */

@@ -36,28 +36,35 @@ export interface AllReply extends Reply {
 
 /** A live reservation. */
 export interface Held {
+  /** Its id. */
   id: string;
+  /** How much it holds. */
   quantity: number;
+  /** What is left of its lease; 0 of one that has lapsed and counts. */
   leftMs: number;
 }
 
 /** What lies under a key, see Limiter.info. Fields of the other kind are null. Durations are milliseconds. */
 export interface Info {
+  /** A bucket of RL.THROTTLE, or a window of RL.WINDOW and RL.ACQUIRE. */
   kind: "bucket" | "window";
   /** A bucket: until it is full. */
   fullInMs: number | null;
   /** A bucket: the debt that force or ahead wrote, as it was last written. */
   debtMs: number | null;
-  /** A window: what is counted in it, and of this the denied calls. */
+  /** A window: what is counted in it. */
   events: number | null;
+  /** A window: of what is counted, the denied calls. */
   denied: number | null;
   /** A window: the entries of the key. */
   entries: number | null;
-  /** A window: the age of the oldest and of the newest event; null without events. */
+  /** A window: the age of the oldest event; null without events. */
   oldestMs: number | null;
+  /** A window: the age of the newest event; null without events. */
   newestMs: number | null;
-  /** A window: how much is reserved, and in how many reservations. */
+  /** A window: how much is reserved. */
   held: number | null;
+  /** A window: in how many reservations. */
   reservations: number | null;
   /** What is left of a ban. */
   banMs: number;
@@ -69,19 +76,27 @@ export interface Info {
 
 /** A key that was denied often, see Limiter.top. */
 export interface TopKey {
+  /** The key; of a long one its first 256 bytes. */
   key: string;
+  /** Its database. */
   db: number;
   /** At most `over` too many, and never too few. */
   denials: number;
+  /** By how many `denials` may be too many. */
   over: number;
 }
 
 /** A policy of the server, and what became of the calls that named it. */
 export interface PolicyCounts {
+  /** Its name, without the @. */
   name: string;
+  /** The policy as it is configured, without the name. */
   definition: string;
+  /** Calls that were allowed. */
   allowed: number;
+  /** Calls that were denied. */
   denied: number;
+  /** Calls that its SHADOW let pass. */
   shadowDenied: number;
 }
 

@@ -13,9 +13,13 @@ export interface ThrottlerStorageOptions {
 
 /** How a tracker stands. Times are in seconds, rounded up. */
 export interface ThrottlerRecord {
+  /** The hits of the window so far; one more than the limit of a denied request. */
   totalHits: number;
+  /** Until the key is as new. */
   timeToExpire: number;
+  /** Whether the request is denied. */
   isBlocked: boolean;
+  /** Until a request is allowed again; 0 if it was allowed. */
   timeToBlockExpire: number;
 }
 

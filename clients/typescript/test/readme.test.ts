@@ -1,11 +1,14 @@
-/** The programs in the README run as they are pasted. RATELIMIT_PORT is the port of a server with the module. */
+/**
+ * The programs in README.md run as they are pasted, and those of ADAPTERS.md before and after the switch. RATELIMIT_PORT is
+ * the port of a server with the module.
+ */
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { test } from "node:test";
+import { describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
@@ -14,26 +17,64 @@ import { Redis } from "ioredis";
 import { freePort } from "./servers.js";
 
 const URL_OF_REDIS = `redis://127.0.0.1:${process.env["RATELIMIT_PORT"]}`;
-const README = readFileSync(new URL("../../README.md", import.meta.url), "utf8");
-const [first, http, ...others] = [...README.matchAll(/^```js\n(.*?)^```$/gms)].map(([, text]) => text);
+const page = (name: string) => readFileSync(new URL(`../../${name}`, import.meta.url), "utf8");
+const SWITCH = new URL("../../../examples/switch/", import.meta.url);
+
+/** The programs of README.md, each by its heading. */
+const PROGRAMS = new Map<string, string>();
+let heading = "";
+for (const [, title, text] of page("README.md").matchAll(/^#+ ([^\n]*)$|^```(?:js|ts)\n(.*?)^```$/gms)) {
+  if (title !== undefined) heading = title;
+  else if (text?.includes("import ")) PROGRAMS.set(heading, text);
+}
+
+const FOLDER = new URL("../readme/", import.meta.url);
+mkdirSync(FOLDER, { recursive: true });
 
 /** The package finds itself by its name from a file in its own folder. */
 function pasted(name: string, text: string | undefined): string {
-  const folder = new URL("../readme/", import.meta.url);
-  mkdirSync(folder, { recursive: true });
-  const file = fileURLToPath(new URL(`${name}.mjs`, folder));
+  const file = fileURLToPath(new URL(name, FOLDER));
   writeFileSync(file, text ?? "");
-  return file;
+  if (!name.endsWith(".mts")) return file;
+  const tsc = fileURLToPath(new URL("../../node_modules/.bin/tsc", import.meta.url));
+  const options = ["--ignoreConfig", "--strict", "--module", "nodenext", "--target", "es2022", "--skipLibCheck"];
+  options.push("--types", "node", "--experimentalDecorators", "--emitDecoratorMetadata");
+  const { status, stdout } = spawnSync(tsc, [...options, file], { encoding: "utf8" });
+  assert.equal(status, 0, stdout);
+  return file.replace(/\.mts$/, ".mjs");
 }
 
-test("the first program runs to its end", async () => {
-  assert.equal(others.length, 0, "a block that nothing runs");
+async function flush(): Promise<void> {
   const redis = new Redis(URL_OF_REDIS);
   await redis.flushall();
   redis.disconnect();
-  const program = spawn(process.execPath, [pasted("first", first)], {
-    env: { ...process.env, REDIS_URL: URL_OF_REDIS },
-  });
+}
+
+/** Runs a server while it is used. */
+async function serving(file: string, use: (get: (path: string) => Promise<Response>) => Promise<void>): Promise<void> {
+  await flush();
+  const port = await freePort();
+  const env = { ...process.env, REDIS_URL: URL_OF_REDIS, PORT: `${port}` };
+  const program = spawn(process.execPath, [file], { env, stdio: ["ignore", "ignore", "inherit"] });
+  const get = (path: string) => fetch(`http://127.0.0.1:${port}${path}`);
+  try {
+    let answer: Response | undefined;
+    for (let attempt = 0; answer === undefined && attempt < 600 && program.exitCode === null; attempt += 1) {
+      answer = await get("/nowhere").catch(() => undefined);
+      if (answer === undefined) await sleep(100);
+    }
+    assert.ok(answer, "it does not listen");
+    await flush();
+    await use(get);
+  } finally {
+    program.kill("SIGKILL");
+  }
+}
+
+test("the first program runs to its end", async () => {
+  await flush();
+  const file = pasted("first.mjs", PROGRAMS.get("redis-ratelimit-client for TypeScript"));
+  const program = spawn(process.execPath, [file], { env: { ...process.env, REDIS_URL: URL_OF_REDIS } });
   let [said, complained] = ["", ""];
   program.stdout.on("data", (data) => (said += data));
   program.stderr.on("data", (data) => (complained += data));
@@ -42,32 +83,97 @@ test("the first program runs to its end", async () => {
   assert.match(said, /^done 0\ntrue 2 \[/);
 });
 
-test("the server of Express tells how a client stands", async (context) => {
-  try {
-    createRequire(import.meta.url).resolve("express");
-  } catch {
-    console.log("skipped express: it is not installed");
-    context.skip("express is not installed");
-    return;
-  }
-  const redis = new Redis(URL_OF_REDIS);
-  await redis.flushall();
-  redis.disconnect();
-  const port = await freePort();
-  const env = { ...process.env, REDIS_URL: URL_OF_REDIS, PORT: `${port}` };
-  const program = spawn(process.execPath, [pasted("http", http)], { env, stdio: ["ignore", "ignore", "inherit"] });
-  try {
-    let answer: Response | undefined;
-    for (let attempt = 0; answer === undefined && attempt < 300; attempt += 1) {
-      answer = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
-      if (answer === undefined) await sleep(100);
+test("each program of README.md is run here", () => {
+  const all = ["redis-ratelimit-client for TypeScript", "Express", "Fastify", "NestJS"];
+  assert.deepEqual([...PROGRAMS.keys()], all);
+});
+
+for (const [name, file] of [
+  ["Express", "express.mjs"],
+  ["Fastify", "fastify.mjs"],
+  ["NestJS", "nest.mts"],
+] as const) {
+  test(`the program of ${name} limits a site and a route, and tells both in one set of headers`, async () => {
+    await serving(pasted(file, PROGRAMS.get(name)), async (get) => {
+      const hello = await get("/");
+      assert.deepEqual([hello.status, await hello.text()], [200, "hello"]);
+      assert.equal(hello.headers.get("ratelimit-policy"), '"site";q=10;w=20');
+      const found = await get("/search");
+      assert.equal(await found.text(), "found");
+      assert.equal(found.headers.get("ratelimit-policy"), '"site";q=10;w=20, "search";q=5;w=60');
+      assert.equal(found.headers.get("x-ratelimit-limit"), "5");
+      let last = found;
+      for (let at = 0; at < 5; at += 1) last = await get("/search");
+      assert.equal(last.status, 429);
+      assert.match(last.headers.get("content-type") ?? "", /^application\/problem\+json/);
+      assert.deepEqual(((await last.json()) as { "violated-policies": string[] })["violated-policies"], ["search"]);
+      assert.ok(Number(last.headers.get("retry-after")) > 0);
+    });
+  });
+}
+
+const EXAMPLES = ["express-rate-limit.mjs", "nestjs.ts", "rate-limiter-flexible.mjs"];
+const DIFFS = [...page("ADAPTERS.md").matchAll(/^```diff\n(.*?)^```$/gms)].map(([, text]) => text ?? "");
+
+suite("to switch", () => {
+  for (const [at, example] of EXAMPLES.entries()) {
+    const named = (which: string) => example.replace(".", `.${which}.`);
+    const [before, after] = ["before", "after"].map((which) => readFileSync(new URL(named(which), SWITCH), "utf8"));
+
+    test(`${example} is the diff that the page shows, of three lines at most`, () => {
+      const lines = (text = "") => text.split("\n").filter((line) => !line.startsWith("// "));
+      const [old, made] = [lines(before), lines(after)];
+      const shown = (mark: string) => {
+        const marked = (DIFFS[at] ?? "").split("\n").filter((line) => line.startsWith(mark));
+        return marked.map((line) => line.slice(1));
+      };
+      assert.deepEqual(
+        old.filter((line) => !made.includes(line)),
+        shown("-"),
+      );
+      assert.deepEqual(
+        made.filter((line) => !old.includes(line)),
+        shown("+"),
+      );
+      assert.ok(shown("+").length <= 3 && shown("+").length > 0);
+    });
+
+    // What ours stands for with Nest cannot be installed beside the newest Nest.
+    for (const which of example === "nestjs.ts" ? ["after"] : ["before", "after"]) {
+      test(`${named(which)} lets three through and denies the fourth`, async () => {
+        const text = which === "before" ? before : after;
+        const name = `switch-${named(which).replaceAll(".", "-")}`.replace(
+          /-(mjs|ts)$/,
+          (_, end) => `.${end === "ts" ? "mts" : end}`,
+        );
+        await serving(pasted(name, text), async (get) => {
+          const answers = [await get("/"), await get("/"), await get("/"), await get("/")];
+          assert.deepEqual(
+            answers.map(({ status }) => status),
+            [200, 200, 200, 429],
+          );
+          assert.equal(await answers[0]?.text(), "hello\n");
+          const wait = Number(answers[3]?.headers.get("retry-after"));
+          assert.ok(wait > 0 && wait <= 120, `${wait}`);
+        });
+      });
     }
-    assert.equal(await answer?.text(), "hello");
-    assert.equal(answer?.headers.get("ratelimit-policy"), '"default";q=10;w=20');
-    const statuses: number[] = [];
-    for (let at = 0; at < 12; at += 1) statuses.push((await fetch(`http://127.0.0.1:${port}/`)).status);
-    assert.ok(statuses.includes(429), `${statuses}`);
-  } finally {
-    program.kill();
+  }
+});
+
+test("the package's parts can be required and imported", async () => {
+  const require = createRequire(import.meta.url);
+  const parts = ["", "/express", "/fastify", "/nestjs", "/express-rate-limit", "/rate-limiter-flexible"];
+  for (const part of parts) {
+    const required = Object.keys(require(`redis-ratelimit-client${part}`) as object).filter(
+      (name) => name !== "default",
+    );
+    const imported = Object.keys((await import(`redis-ratelimit-client${part}`)) as object);
+    assert.deepEqual(
+      required.sort(),
+      imported.filter((name) => name !== "default" && name !== "module.exports").sort(),
+      part,
+    );
+    assert.ok(required.length > 0, part);
   }
 });
