@@ -124,7 +124,7 @@ impl Entries for Zset {
 
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Refused> {
         let mut found = None;
-        self.scan(after_us, |event| {
+        self.scan(after_us, None, |event| {
             found = Some(event);
             false
         })?;
@@ -134,15 +134,20 @@ impl Entries for Zset {
     fn scan(
         &mut self,
         after_us: Option<u64>,
+        until_us: Option<u64>,
         mut visit: impl FnMut(Event) -> bool,
     ) -> Result<(), Refused> {
+        let from = until_us.map_or(i64::MIN, |us| whole(score(us)));
         let to = match after_us {
             None => i64::MAX,
             Some(us) if us >= LAST_US => return Ok(()),
             // Up to and with the score of the next microsecond.
             Some(us) => whole(score(us)),
         };
-        for one in self.order.range(..(to, Vec::new())).rev() {
+        if from >= to {
+            return Ok(());
+        }
+        for one in self.order.range((from, Vec::new())..(to, Vec::new())).rev() {
             if !visit(event(one)?) {
                 break;
             }
