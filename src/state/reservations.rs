@@ -338,15 +338,20 @@ impl Few {
 }
 
 impl<'c> Many<'c> {
-    fn new(index: Box<Index>, key_ctx: KeyContext<'c>, len: usize, id: Option<&[u8]>) -> Many<'c> {
+    fn new(
+        mut index: Box<Index>,
+        key_ctx: KeyContext<'c>,
+        len: usize,
+        id: Option<&[u8]>,
+    ) -> Many<'c> {
         let now_us = key_ctx.now_us;
+        let has_future = index.has_future(now_us);
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
         let lapsed_id = found.filter(|one| !one.live(now_us));
         let lapsed_id = lapsed_id.map(|one| OwnedString::new(one.member().as_bytes()));
         let (ctx, name) = (key_ctx.ctx, key_ctx.name);
-        let listed = index.may_have_future(now_us);
-        let listed = listed.then(|| zones(|zones| index.listed(now_us, zones)));
+        let listed = has_future.then(|| zones(|zones| index.listed(now_us, zones)));
         Many { index: Some(index), ctx, name, now_us, has_id, lapsed_id, listed, len }
     }
 
