@@ -129,7 +129,8 @@ def items_of(
     pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
 ) -> list[Item]:
     """The limits that a reply tells of, with names that are not yet unique."""
-    of_limits = [] if limits is None else _list(limits, str, Rate, Window)
+    is_one = isinstance(limits, (str, Rate, Window)) or not isinstance(limits, Sequence)
+    of_limits: list[Any] = [] if limits is None else [limits] if is_one else list(limits)
     of_names = _list(names, str)
     of_keys = [] if pk is None else _list(pk, str, bytes)
     answers = reply.answers if isinstance(reply, AllReply) else (reply,)
@@ -138,6 +139,8 @@ def items_of(
     items = []
     for at, answer in enumerate(answers):
         limit = of_limits[at] if at < len(of_limits) else None
+        if limit is not None and not isinstance(limit, (Rate, Window, str)):
+            raise TypeError(f"each of limits must be a Rate, a Window, the name of a policy or None, not {limit!r}")
         if at < len(of_names):
             name = of_names[at]
         elif isinstance(limit, str):
