@@ -129,8 +129,11 @@ def items_of(
     pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
 ) -> list[Item]:
     """The limits that a reply tells of, with names that are not yet unique."""
-    is_one = isinstance(limits, (str, Rate, Window)) or not isinstance(limits, Sequence)
-    of_limits: list[Any] = [] if limits is None else [limits] if is_one else list(limits)
+    of_limits: list[Any] = []
+    if isinstance(limits, Sequence) and not isinstance(limits, str):
+        of_limits = list(limits)
+    elif limits is not None:
+        of_limits = [limits]
     of_names = _list(names, str)
     of_keys = [] if pk is None else _list(pk, str, bytes)
     answers = reply.answers if isinstance(reply, AllReply) else (reply,)
