@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,7 +62,11 @@ class Recipes(unittest.TestCase):
 
     def test_the_gateway(self) -> None:
         names = self.run_block(3)
-        self.assertEqual(names["forward"]("request"), (200, "request"))
+        # A busy machine may sleep through leases of 50 ms, and then too little is held.
+        end = time.monotonic() + 60
+        while (answer := names["forward"]("request")) != (200, "request"):
+            self.assertEqual(answer[0], 429)
+            self.assertLess(time.monotonic(), end)
         names["provider"].close()
 
     def test_the_worker_pool(self) -> None:
