@@ -77,7 +77,7 @@ bench-clients: ## Measure the storage for limits (slowapi, Flask-Limiter) beside
 	@$(install) cargo cc libclang redis-server python3-venv
 	@scripts/install-clients.sh --if-possible
 	cargo build --release
-	RATELIMIT_SERVER="$$(scripts/find-server.sh)" RATELIMIT_MODULE="$(realpath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so" \
+	RATELIMIT_SERVER="$$(scripts/find-server.sh)" RATELIMIT_MODULE="$(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so" \
 		PYTHONPATH=clients/python/src:clients/python PYTHONDONTWRITEBYTECODE=1 \
 		$(clients)/python/bin/python -m tests.measure_limits $(PAGE)
 
