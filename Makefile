@@ -77,7 +77,7 @@ bench-adapters: ## Measure the adapters beside the stores that they replace; wri
 	@$(install) cargo cc libclang redis-server python3-venv node npm
 	@scripts/install-clients.sh
 	cargo build --release
-	RATELIMIT_SERVER="$$(scripts/find-server.sh)" RATELIMIT_MODULE="$(realpath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so" \
+	RATELIMIT_SERVER="$$(scripts/find-server.sh)" RATELIMIT_MODULE="$(abspath $(or $(CARGO_TARGET_DIR),target))/release/libredis_ratelimit.so" \
 		PYTHONPATH=clients/python/src:clients/python PYTHONDONTWRITEBYTECODE=1 \
 		$(clients)/python/bin/python -m tests.measure_limits docs/python.md
 	$(with_server) scripts/bench-adapters.sh --write clients/typescript/ADAPTERS.md
