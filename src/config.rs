@@ -1,9 +1,9 @@
-//! The values of the settings `ratelimit.*`, with their defaults and ranges. Their names are in module/settings.rs.
+//! The values of the settings `ratelimit.*`. Their ranges and defaults are those of [`commands::settings`], their names are in module/settings.rs.
 
 use crate::redis::under_lock::UnderLock;
 use crate::zones::{self, zones};
+use commands::settings::{self, SettingRange, DEFAULT_TIMEZONE};
 use engine::calendar::Zone;
-use engine::reservation::YEAR_MS;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// A setting that is a number.
@@ -19,7 +19,8 @@ pub struct NumberSetting {
 }
 
 impl NumberSetting {
-    const fn new(default: i64, min: i64, max: i64) -> NumberSetting {
+    const fn new(range: SettingRange) -> NumberSetting {
+        let SettingRange { default, min, max } = range;
         NumberSetting { min, max, default, value: AtomicI64::new(default) }
     }
 
@@ -39,13 +40,13 @@ impl NumberSetting {
 }
 
 /// Entries that a sliding window may use where a call does not say BUCKETS.
-pub static WINDOW_ENTRIES: NumberSetting = NumberSetting::new(4096, 1, 65_536);
+pub static WINDOW_ENTRIES: NumberSetting = NumberSetting::new(settings::WINDOW_ENTRIES);
 /// How long a reservation lasts where a call does not say LEASE, in milliseconds.
-pub static LEASE_MS: NumberSetting = NumberSetting::new(20_000, 1, YEAR_MS as i64);
+pub static LEASE_MS: NumberSetting = NumberSetting::new(settings::LEASE_MS);
 /// The most reservations in one key.
-pub static MAX_RESERVATIONS: NumberSetting = NumberSetting::new(65_536, 1, 1_048_576);
+pub static MAX_RESERVATIONS: NumberSetting = NumberSetting::new(settings::MAX_RESERVATIONS);
 /// The most calls that wait at one time, over all keys.
-pub static MAX_WAITERS: NumberSetting = NumberSetting::new(10_000, 0, 1_000_000);
+pub static MAX_WAITERS: NumberSetting = NumberSetting::new(settings::MAX_WAITERS);
 
 /// A setting that is on or off.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl SwitchSetting {
 }
 
 /// The number of keys that RL.TOP counts; 0 counts none.
-pub static TOP_KEYS: NumberSetting = NumberSetting::new(128, 0, 10_000);
+pub static TOP_KEYS: NumberSetting = NumberSetting::new(settings::TOP_KEYS);
 /// Whether limits must be given as policies.
 pub static POLICIES_ONLY: SwitchSetting = SwitchSetting::off();
 /// Whether denials are told as keyspace events.
@@ -77,9 +78,6 @@ pub static NOTIFY_DENIED: SwitchSetting = SwitchSetting::off();
 pub static CL_THROTTLE: SwitchSetting = SwitchSetting::off();
 /// Whether MODULE UNLOAD goes on where it loses settings.
 pub static ALLOW_UNLOAD: SwitchSetting = SwitchSetting::off();
-
-/// The zone of calendar windows until somebody sets another.
-pub const DEFAULT_TIMEZONE: &[u8] = b"UTC";
 
 static ZONE: UnderLock<Option<Zone>> = UnderLock::new(None);
 

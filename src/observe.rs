@@ -6,11 +6,9 @@ use crate::redis::events::notify;
 use crate::redis::under_lock::UnderLock;
 use crate::state::KeyContext;
 use commands::policies::PolicyVerdict;
+use commands::report::MAX_TOP_KEY;
 use engine::heavy::{Heavy, HeavyKey, Recent};
 use engine::request::Request;
-
-/// The longest key that RL.TOP shows; longer ones are cut.
-const MAX_KEY: usize = 256;
 
 /// The keys that are denied most, by database and name.
 static TOP: UnderLock<Option<Recent>> = UnderLock::new(None);
@@ -47,7 +45,7 @@ pub fn count(request: &Request, ended: PolicyVerdict) {
 pub fn note_denial(key_ctx: KeyContext) {
     if config::TOP_KEYS.get() > 0 {
         let name = key_ctx.name.as_bytes();
-        let key = HeavyKey { db: key_ctx.ctx.db(), name: name.get(..MAX_KEY).unwrap_or(name) };
+        let key = HeavyKey { db: key_ctx.ctx.db(), name: name.get(..MAX_TOP_KEY).unwrap_or(name) };
         top(|top| top.add(key, key_ctx.now_us));
     }
     if config::NOTIFY_DENIED.get() {

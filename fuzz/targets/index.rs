@@ -66,7 +66,7 @@ fn agree(index: &mut Index, list: &mut [Own], now_us: u64, least: u128) {
         assert_eq!((one.lease_ms, one.rule), (own.lease_ms, &own.rule[..]));
     }
     let future = |one: &&Own| one.reservation().start_us() > now_us;
-    assert!(index.may_have_future(now_us) || !list.iter().any(|one| future(&one)));
+    assert_eq!(index.has_future(now_us), list.iter().any(|one| future(&one)));
     assert_eq!(index.future(now_us, usize::MAX).len(), list.iter().filter(future).count());
     let mut ends: Vec<u64> = list.iter().map(|one| one.end_us).filter(|us| *us <= now_us).collect();
     ends.sort_unstable();

@@ -9,7 +9,9 @@ use super::registry::{change, is_barred, look, LateWrite, Outcome, TurnGuard, Wa
 use super::wait::note_end;
 use crate::attempt::{attempt, give_back};
 use crate::observe;
-use crate::redis::acceptance::{accepts_write_to, accepts_writes, Acceptance};
+use crate::redis::acceptance::{
+    accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
+};
 use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
@@ -37,10 +39,7 @@ pub fn wake_key(key_ctx: KeyContext) {
     let turn = TurnGuard::begin(Cause::Command);
     let (db, key) = (key_ctx.ctx.db(), key_ctx.name.as_bytes());
     let Some(line) = change(|lines, now_us| lines.wake(db, key, now_us)) else { return };
-    if !turn.has_time() || !accepts_writes(key_ctx.ctx) {
-        return;
-    }
-    if accepts_write_to(key_ctx.ctx, key_ctx.name) != Acceptance::Accepted {
+    if !turn.has_time() || !accepts_write_in_command(key_ctx.ctx, key_ctx.name) {
         return;
     }
     while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| turn.has_time()) {

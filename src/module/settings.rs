@@ -13,6 +13,7 @@ use crate::zones::zones;
 use crate::{observe, policies};
 use commands::definitions;
 use commands::error::Error;
+use commands::settings::DEFAULT_TIMEZONE;
 use engine::decimal::parse_i64;
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
@@ -133,13 +134,13 @@ struct Timezone;
 
 impl TextSource for Timezone {
     fn default_value(&self) -> Vec<u8> {
-        config::DEFAULT_TIMEZONE.to_vec()
+        DEFAULT_TIMEZONE.to_vec()
     }
 
     fn get(&self) -> Vec<u8> {
         let zone = config::timezone();
         let zone = zone.map(|zone| zones(|zones| zones.name(zone).as_bytes().to_vec()));
-        zone.unwrap_or_else(|| config::DEFAULT_TIMEZONE.to_vec())
+        zone.unwrap_or_else(|| DEFAULT_TIMEZONE.to_vec())
     }
 
     fn set(&self, value: &[u8]) -> Result<(), String> {

@@ -60,6 +60,19 @@ pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
     })
 }
 
+/// The same for a write to this key within a command on it. Where a client sent that command by itself, the server has
+/// checked it as it checks every write. Then only memory is asked about, as not every command has the flag deny-oom.
+pub fn accepts_write_in_command(ctx: Context, key: KeyName) -> bool {
+    let unchecked = raw::REDISMODULE_CTX_FLAGS_MULTI
+        | raw::REDISMODULE_CTX_FLAGS_LUA
+        | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING
+        | raw::REDISMODULE_CTX_FLAGS_OOM;
+    if ctx.flags() & unchecked == 0 && ctx.is_of_connected_client() {
+        return ctx.is_master() && !ctx.is_paused();
+    }
+    accepts_writes(ctx) && accepts_write_to(ctx, key) == Acceptance::Accepted
+}
+
 /// Whether RedisModule_Call checks what the server checks for clients.
 fn has_checks() -> bool {
     // SAFETY: takes nothing.

@@ -2,8 +2,6 @@
 
 use super::api::{api, optional};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::OnceLock;
-use std::time::Instant;
 
 /// The time of the running command in Unix microseconds: the one that the server froze for it, where it has
 /// one (7.2 and later, Valkey).
@@ -17,19 +15,21 @@ pub fn command_time_us() -> u64 {
 
 /// The wall clock itself, for callbacks that are no command and find no frozen time of their own.
 pub fn wall_time_us() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // Every call asks. The standard library's way costs three times as much.
-    // SAFETY: the time is ours to write.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) };
-    let (seconds, ns) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
-    seconds.unwrap_or(0).saturating_mul(1_000_000).saturating_add(ns.unwrap_or(0) / 1_000)
+    clock_us(libc::CLOCK_REALTIME)
 }
 
 /// Microseconds on a clock that nobody can set, for how long a call has waited.
 pub fn monotonic_us() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let elapsed = START.get_or_init(Instant::now).elapsed();
-    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+    clock_us(libc::CLOCK_MONOTONIC)
+}
+
+fn clock_us(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // Every call asks. The standard library's way costs three times as much.
+    // SAFETY: the time is ours to write.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    let (seconds, ns) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or(0).saturating_mul(1_000_000).saturating_add(ns.unwrap_or(0) / 1_000)
 }
 
 /// A clock that loses more than this against the monotonic one between two looks was set.

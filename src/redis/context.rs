@@ -5,7 +5,7 @@ use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
 use std::ffi::{c_int, c_long, CString};
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{null_mut, NonNull};
 
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 
@@ -48,6 +48,15 @@ impl Context<'_> {
             | raw::REDISMODULE_CTX_FLAGS_LUA
             | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
         self.flags() & never == 0 && self.is_master()
+    }
+
+    /// Whether the command came over a connection: another module may carry one out without a client.
+    pub fn is_of_connected_client(self) -> bool {
+        // SAFETY: the context is live; without a place for what is known about the client, the server only looks for it.
+        unsafe {
+            let client = api!(RedisModule_GetClientId(self.raw()));
+            api!(RedisModule_GetClientInfoById(null_mut(), client)) == OK
+        }
     }
 
     /// Whether CLIENT PAUSE or a failover is in force, when the server asserts that nothing is replicated.

@@ -59,6 +59,9 @@ pub struct WriteKey<'c> {
     changed: bool,
 }
 
+/// The longest bound of a search by members, with its mark: that of an id of 64 bytes takes 70.
+const MOST_BOUND: usize = 80;
+
 /// Modes that leave alone what the server knows of a key's use. Servers ignore those that they do not know.
 const UNTOUCHED: u32 = raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
 
@@ -180,13 +183,18 @@ impl<'c> ReadKey<'c> {
         Elements { key: self, begun, started: false, backwards: true }
     }
 
-    /// The first element whose member is at least `from` and less than `to`. Only where the members up to it are in
-    /// order, as they are among equal scores.
+    /// The first element whose member is at least `from` and less than `to`, both of less than [`MOST_BOUND`] bytes. Only
+    /// where the members up to it are in order, as they are among equal scores.
     pub fn first_by_member(&mut self, from: &[u8], to: &[u8]) -> Option<Element> {
         if self.raw.is_null() {
             return None;
         }
-        let bound = |mark: &[u8], member: &[u8]| OwnedString::new(&[mark, member].concat());
+        let bound = |mark: &[u8], member: &[u8]| {
+            let mut text = Text::<MOST_BOUND>::new();
+            text.push(mark);
+            text.push(member);
+            OwnedString::new(text.as_bytes())
+        };
         let (min, max) = (bound(b"[", from), bound(b"(", to));
         // SAFETY: the key is open, the bounds outlive the call.
         let begun =
@@ -292,7 +300,7 @@ impl<'c> WriteKey<'c> {
                 self.name.raw(),
                 value.as_ptr(),
                 value.len(),
-                pxat(),
+                PXAT.get(),
                 at.as_ptr(),
                 at.len(),
             ));
@@ -317,18 +325,28 @@ impl<'c> WriteKey<'c> {
     /// `ZADD key score member`. The score is a whole number above -2^53 and at most 0, or -inf.
     pub fn add(&mut self, score: f64, member: &[u8]) {
         let member = OwnedString::new(member);
+        self.changed = true;
+        // SAFETY: the key is open for writing and holds a sorted set or nothing. The string outlives the call.
+        unsafe { api!(RedisModule_ZsetAdd(self.raw, score, member.raw(), null_mut())) };
+        if score.is_infinite() {
+            // SAFETY: context, name, word and member are live; the format has an entry for each.
+            unsafe {
+                api!(RedisModule_Replicate(
+                    self.ctx.raw(),
+                    c"ZADD".as_ptr(),
+                    c"sss".as_ptr(),
+                    self.name.raw(),
+                    MINUS_INF.get(),
+                    member.raw(),
+                ));
+            }
+            return;
+        }
         let mut text = Text::<24>::new();
         text.push(b"-");
-        if score.is_infinite() {
-            text.push(b"inf");
-        } else {
-            text.push_number(score.abs() as u64, 1);
-        }
-        self.changed = true;
-        // SAFETY: the key is open for writing and holds a sorted set or nothing. Strings and text outlive the
-        // calls.
+        text.push_number(score.abs() as u64, 1);
+        // SAFETY: context, name, text and member are live; the format has an entry for each.
         unsafe {
-            api!(RedisModule_ZsetAdd(self.raw, score, member.raw(), null_mut()));
             api!(RedisModule_Replicate(
                 self.ctx.raw(),
                 c"ZADD".as_ptr(),
@@ -342,27 +360,31 @@ impl<'c> WriteKey<'c> {
     }
 
     /// `ZREM key member [member ...]`. The key vanishes with its last element.
-    pub fn remove(&mut self, members: &[OwnedString]) {
+    pub fn remove<'m>(&mut self, members: impl IntoIterator<Item = &'m OwnedString>) {
         // A bounded piece at a time, as the pointers lie on the stack.
         const PIECE: usize = 64;
-        for piece in members.chunks(PIECE) {
-            let mut raws = [null_mut(); PIECE];
-            for (raw, member) in raws.iter_mut().zip(piece) {
+        let mut members = members.into_iter();
+        loop {
+            let (mut raws, mut len) = ([null_mut(); PIECE], 0_usize);
+            for (raw, member) in raws.iter_mut().zip(&mut members) {
                 *raw = member.raw();
+                len = len.saturating_add(1);
+                // SAFETY: the key is open for writing; the member is a live string.
+                unsafe { api!(RedisModule_ZsetRem(self.raw, member.raw(), null_mut())) };
+            }
+            if len == 0 {
+                return;
             }
             self.changed = true;
-            // SAFETY: the key is open for writing; the first `piece.len()` pointers are live strings.
+            // SAFETY: the first `len` pointers are strings that live as long as `'m`.
             unsafe {
-                for member in piece {
-                    api!(RedisModule_ZsetRem(self.raw, member.raw(), null_mut()));
-                }
                 api!(RedisModule_Replicate(
                     self.ctx.raw(),
                     c"ZREM".as_ptr(),
                     c"sv".as_ptr(),
                     self.name.raw(),
                     raws.as_mut_ptr(),
-                    piece.len(),
+                    len,
                 ));
             }
         }
@@ -468,20 +490,36 @@ pub fn is_calling() -> bool {
     CALLING.load(Ordering::Relaxed)
 }
 
-static PXAT: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(null_mut());
+/// A word that is made once and kept, as it is replicated again and again.
+struct Word(&'static [u8], AtomicPtr<raw::RedisModuleString>);
 
-/// The word PXAT, made once.
-fn pxat() -> *mut raw::RedisModuleString {
-    let kept = PXAT.load(Ordering::Relaxed);
-    if !kept.is_null() {
-        return kept;
+impl Word {
+    const fn new(text: &'static [u8]) -> Word {
+        Word(text, AtomicPtr::new(null_mut()))
     }
-    let made = OwnedString::new(b"PXAT").into_raw();
-    PXAT.store(made, Ordering::Relaxed);
-    made
+
+    fn get(&self) -> *mut raw::RedisModuleString {
+        let kept = self.1.load(Ordering::Relaxed);
+        if !kept.is_null() {
+            return kept;
+        }
+        let made = OwnedString::new(self.0).into_raw();
+        self.1.store(made, Ordering::Relaxed);
+        made
+    }
+
+    fn forget(&self) {
+        drop(OwnedString::adopt(self.1.swap(null_mut(), Ordering::Relaxed)));
+    }
 }
+
+static PXAT: Word = Word::new(b"PXAT");
+
+/// The score of reservations.
+static MINUS_INF: Word = Word::new(b"-inf");
 
 /// Frees what is kept from call to call, before the module goes.
 pub(super) fn unload() {
-    drop(OwnedString::adopt(PXAT.swap(null_mut(), Ordering::Relaxed)));
+    PXAT.forget();
+    MINUS_INF.forget();
 }

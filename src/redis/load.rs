@@ -198,16 +198,24 @@ bitflags! {
         const HANDLE_REPL_ASYNC_LOAD = raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
         /// It bears that slots move to another node at once. Valkey alone knows this one.
         const HANDLE_ATOMIC_SLOT_MIGRATION = 1 << 5;
+        /// It replicates only commands that the server has, so that the server need not look each up. Valkey alone knows
+        /// this one, from 8.1 on.
+        const SKIP_COMMAND_VALIDATION = 1 << 4;
+    }
+}
+
+impl Promises {
+    /// Those that the server knows, where these are the options of a Valkey. Redis tells none, and may give the same bits other
+    /// meanings.
+    fn known_to(self, options_of_valkey: Promises) -> Promises {
+        let of_valkey = Promises::HANDLE_ATOMIC_SLOT_MIGRATION | Promises::SKIP_COMMAND_VALIDATION;
+        self.difference(of_valkey.difference(options_of_valkey))
     }
 }
 
 /// Makes promises, as far as the server knows them.
 pub fn promise(ctx: Context, promises: Promises) {
-    let mut known = promises;
-    // Redis may give the same bit another meaning.
-    if !options_of_valkey().contains(Promises::HANDLE_ATOMIC_SLOT_MIGRATION) {
-        known.remove(Promises::HANDLE_ATOMIC_SLOT_MIGRATION);
-    }
+    let known = promises.known_to(options_of_valkey());
     let options = c_int::try_from(known.bits()).unwrap_or(0);
     // SAFETY: the context is live.
     unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options)) };
@@ -225,4 +233,26 @@ fn options_of_valkey() -> Promises {
     // SAFETY: the function takes nothing.
     let options = options_all.map_or(0, |options_all| unsafe { options_all() });
     Promises::from_bits_retain(options.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_valkey_alone_knows_is_promised_to_no_other_server() {
+        let of_all = Promises::from_bits_retain(0b1111);
+        let (skip, migrate) =
+            (Promises::SKIP_COMMAND_VALIDATION, Promises::HANDLE_ATOMIC_SLOT_MIGRATION);
+        for (server, options, known) in [
+            ("Redis", Promises::empty(), Promises::empty()),
+            ("Valkey 8.0", of_all, Promises::empty()),
+            ("Valkey 8.1", of_all | skip, skip),
+            ("Valkey 9.0", of_all | skip | migrate, skip | migrate),
+        ] {
+            let promised = Promises::all().known_to(options);
+            assert_eq!(promised & (skip | migrate), known, "{server}");
+            assert!(promised.contains(Promises::SIGNAL_MODIFIED | Promises::HANDLE_IO_ERRORS));
+        }
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::api::api;
 use super::under_lock::UnderLock;
+use engine::reservation::spelled_id;
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const CHARACTERS: usize = 16;
 
 /// Random bytes for the next ids. The server's own generator spends a hash on every few bytes, more than all else
@@ -40,6 +40,5 @@ impl Pool {
 
 /// 16 characters of 6 random bits each.
 pub fn id() -> [u8; CHARACTERS] {
-    let random = POOL.with(Pool::next);
-    random.map(|byte| ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A'))
+    spelled_id(POOL.with(Pool::next))
 }

@@ -14,6 +14,9 @@ pub const RESERVED: f64 = f64::NEG_INFINITY;
 /// The scores of reservations alone.
 pub const RESERVATIONS: Scores = Scores { from: RESERVED, to: RESERVED };
 
+/// All scores.
+pub const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
+
 /// All scores but those of reservations: events, and what is foreign.
 const EVENTS: Scores = Scores { from: f64::MIN, to: f64::INFINITY };
 
@@ -65,10 +68,12 @@ impl Entries for EventReader<'_, '_> {
     fn scan(
         &mut self,
         after_us: Option<u64>,
+        until_us: Option<u64>,
         mut visit: impl FnMut(Event) -> bool,
     ) -> Result<(), Error> {
         let Some(scores) = after(after_us) else { return Ok(()) };
-        for element in self.key.descending(scores) {
+        let from = until_us.map_or(scores.from, score);
+        for element in self.key.descending(Scores { from, ..scores }) {
             if !visit(event(&element)?) {
                 break;
             }

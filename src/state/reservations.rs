@@ -1,16 +1,16 @@
 //! The reservations of a key, read for one call: from the sorted set where they are few, else from an index in memory.
 
-use super::entries::{ban, reservation, RESERVATIONS};
+use super::entries::{ban, reservation, ALL, RESERVATIONS, RESERVED};
 use super::{indexes, KeyContext};
 use crate::redis::context::{Context, KeyName};
-use crate::redis::key::ReadKey;
+use crate::redis::key::{Element, ReadKey};
 use crate::redis::text::OwnedString;
 use crate::zones::zones;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::held::{FirstEnd, Lease, Leases, SortedLeases};
 use engine::index::{lease, next_order_us, Index, DROP_MOST, HEAL_MOST};
-use engine::reservation::{prefix, Reservation, Sight};
+use engine::reservation::{id_of, prefix, Reservation, Sight};
 use engine::store;
 
 /// From this many reservations on a key has an index.
@@ -24,19 +24,24 @@ pub enum ServerReservations<'c> {
     Many(Many<'c>),
 }
 
-/// ServerReservations that were read for this call alone.
+/// Reservations that were read for this call alone.
 #[derive(Default)]
 pub struct Few {
     ban: Option<Ban>,
+    now_us: u64,
     live: SortedLeases,
-    len: usize,
     /// How many have a lease that runs.
     running: usize,
     newest_order_us: Option<u64>,
     has_id: bool,
-    /// Those whose lease ends later than one lease from now: a clock went back.
-    future: Vec<OwnedString>,
-    lapsed: Vec<OwnedString>,
+    /// As they are stored, in the order of the set.
+    members: Vec<OwnedString>,
+    /// How many of them have a lease that ends later than one lease from now: a clock went back.
+    future: usize,
+    /// How many of them have lapsed.
+    lapsed: usize,
+    /// Until when those hold that this call added.
+    added_until_us: Option<u64>,
 }
 
 /// An index that was taken out for this call. It is put back in the end, unless the call failed to say how many
@@ -86,17 +91,23 @@ impl<'c> ServerReservations<'c> {
         Some(ServerReservations::Many(Many::new(index, key_ctx, len, id)))
     }
 
-    /// Reads all reservations in `key`, and whether `id` is held.
+    /// Reads all reservations in `key`, where nothing is known of it yet, and whether `id` is held. Returns the element behind
+    /// them.
     pub fn read(
+        &mut self,
         key_ctx: KeyContext<'c>,
         key: &mut ReadKey<'c>,
         id: Option<&[u8]>,
-    ) -> Result<ServerReservations<'c>, Error> {
-        let len = key.len();
-        let (mut few, mut members) = (Few::default(), Vec::new());
+    ) -> Result<Option<Element>, Error> {
+        let ServerReservations::Few(few) = self else { return Ok(None) };
+        few.now_us = key_ctx.now_us;
         let mut index: Option<Box<Index>> = None;
-        let mut unique = true;
-        for element in key.ascending(RESERVATIONS) {
+        let (mut unique, mut behind) = (true, None);
+        for element in key.ascending(ALL) {
+            if element.score != RESERVED {
+                behind = Some(element);
+                break;
+            }
             if few.note_ban(&element.member)? {
                 continue;
             }
@@ -104,25 +115,25 @@ impl<'c> ServerReservations<'c> {
                 unique &= index.insert(&reservation(&element.member)?);
                 continue;
             }
-            few.add(&reservation(&element.member)?, key_ctx.now_us, id);
-            members.push(element.member);
-            if members.len() >= INDEX_FROM {
+            if let Some(lease) = few.note(&reservation(&element.member)?, id) {
+                few.live.add(lease);
+            }
+            few.members.push(element.member);
+            if few.members.len() >= INDEX_FROM {
                 let mut all = Box::<Index>::default();
-                for member in &members {
+                for member in &few.members {
                     unique &= all.insert(&reservation(member)?);
                 }
                 index = Some(all);
             }
         }
         if !unique {
-            return Ok(ServerReservations::Few(Few::read_all(key_ctx, key, id)?));
-        }
-        if let Some(mut index) = index {
+            *few = Few::read_all(key_ctx, key, id)?;
+        } else if let Some(mut index) = index {
             index.set_ban(few.ban);
-            return Ok(ServerReservations::Many(Many::new(index, key_ctx, len, id)));
+            *self = ServerReservations::Many(Many::new(index, key_ctx, key.len(), id));
         }
-        few.sort_out(members, key_ctx.now_us)?;
-        Ok(ServerReservations::Few(few))
+        Ok(behind)
     }
 
     /// The ban beside them.
@@ -153,7 +164,7 @@ impl<'c> ServerReservations<'c> {
     /// How many there are, dead and alive.
     pub fn len(&self) -> usize {
         match self {
-            ServerReservations::Few(few) => few.len,
+            ServerReservations::Few(few) => few.members.len(),
             ServerReservations::Many(many) => many.index().map_or(0, Index::len),
         }
     }
@@ -173,8 +184,8 @@ impl<'c> ServerReservations<'c> {
     pub fn needed_until_us(&self) -> Option<u64> {
         match self {
             ServerReservations::Few(few) => {
-                let future = few.future.iter().flat_map(reservation).map(|one| one.gone_us);
-                few.live.last_end_us().max(future.max())
+                let future = few.future_ones().map(|one| one.gone_us).max();
+                few.live.last_end_us().max(future).max(few.added_until_us)
             }
             ServerReservations::Many(many) => many.index()?.live(many.now_us).last_end_us(),
         }
@@ -182,18 +193,10 @@ impl<'c> ServerReservations<'c> {
 
     /// Those that have lapsed, and those that are written anew as a clock went back: as they are seen now, in their old
     /// order.
-    pub fn clean(&mut self, now_us: u64) -> Cleaning {
+    pub fn clean(&mut self) -> Cleaning {
         let mut cleaning = Cleaning::default();
         match self {
-            ServerReservations::Few(few) => {
-                for one in few.future.iter().flat_map(reservation) {
-                    let one = seen(&one, now_us).member();
-                    cleaning.add.push(OwnedString::new(one.as_bytes()));
-                }
-                cleaning.lapsed = few.lapsed.len();
-                cleaning.remove.append(&mut few.lapsed);
-                cleaning.remove.append(&mut few.future);
-            }
+            ServerReservations::Few(few) => few.clean(&mut cleaning),
             ServerReservations::Many(many) => many.clean(&mut cleaning),
         }
         cleaning
@@ -204,8 +207,11 @@ impl<'c> ServerReservations<'c> {
         match self {
             ServerReservations::Few(few) => {
                 few.live.remove(lease(&seen(one, now_us)));
-                let member = one.member();
-                few.future.retain(|old| old.as_bytes() != member.as_bytes());
+                if one.from_future(now_us) {
+                    let member = one.member();
+                    few.members.retain(|old| old.as_bytes() != member.as_bytes());
+                    few.future = few.future.saturating_sub(1);
+                }
             }
             ServerReservations::Many(many) => {
                 if let Some(listed) = &mut many.listed {
@@ -242,7 +248,7 @@ impl<'c> ServerReservations<'c> {
     pub fn added(&mut self, one: &Reservation) {
         match self {
             ServerReservations::Few(few) => {
-                few.live.add(lease(one));
+                few.added_until_us = few.added_until_us.max(Some(one.gone_us));
             }
             ServerReservations::Many(many) => {
                 if let Some(index) = &mut many.index {
@@ -266,16 +272,16 @@ impl<'c> ServerReservations<'c> {
 impl Few {
     /// Reads all reservations, however many, where somebody wrote an id a second time: an index knows each id once.
     fn read_all(key_ctx: KeyContext, key: &mut ReadKey, id: Option<&[u8]>) -> Result<Few, Error> {
-        let (mut few, mut members, mut leases) = (Few::default(), Vec::new(), Vec::new());
+        let mut few = Few { now_us: key_ctx.now_us, ..Few::default() };
+        let mut leases = Vec::new();
         for element in key.ascending(RESERVATIONS) {
             if few.note_ban(&element.member)? {
                 continue;
             }
-            leases.extend(few.note(&reservation(&element.member)?, key_ctx.now_us, id));
-            members.push(element.member);
+            leases.extend(few.note(&reservation(&element.member)?, id));
+            few.members.push(element.member);
         }
         few.live = leases.into_iter().collect();
-        few.sort_out(members, key_ctx.now_us)?;
         Ok(few)
     }
 
@@ -289,46 +295,63 @@ impl Few {
         Ok(found.is_some())
     }
 
-    fn add(&mut self, one: &Reservation, now_us: u64, id: Option<&[u8]>) {
-        if let Some(lease) = self.note(one, now_us, id) {
-            self.live.add(lease);
-        }
-    }
-
     /// Notes all of a reservation but its lease, and returns that if it is live.
-    fn note(&mut self, one: &Reservation, now_us: u64, id: Option<&[u8]>) -> Option<Lease> {
-        self.len = self.len.saturating_add(1);
+    fn note(&mut self, one: &Reservation, id: Option<&[u8]>) -> Option<Lease> {
+        let now_us = self.now_us;
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         let live = one.live(now_us);
         self.has_id |= live && id == Some(one.id);
         self.running = self.running.saturating_add(usize::from(one.runs(now_us)));
+        if one.from_future(now_us) {
+            self.future = self.future.saturating_add(1);
+        } else if !live {
+            self.lapsed = self.lapsed.saturating_add(1);
+        }
         live.then(|| lease(&seen(one, now_us)))
     }
 
-    fn sort_out(&mut self, members: Vec<OwnedString>, now_us: u64) -> Result<(), Error> {
-        for member in members {
-            let one = reservation(&member)?;
-            let (live, from_future) = (one.live(now_us), one.from_future(now_us));
-            if from_future {
-                self.future.push(member);
-            } else if !live {
-                self.lapsed.push(member);
-            }
+    /// Those whose lease ends later than one lease from now.
+    fn future_ones(&self) -> impl Iterator<Item = Reservation<'_>> {
+        let members = if self.future > 0 { self.members.as_slice() } else { &[] };
+        let all = members.iter().flat_map(reservation);
+        all.filter(|one| one.from_future(self.now_us))
+    }
+
+    fn clean(&mut self, cleaning: &mut Cleaning) {
+        if self.future == 0 && self.lapsed == 0 {
+            return;
         }
-        Ok(())
+        (self.future, self.lapsed) = (0, 0);
+        for member in std::mem::take(&mut self.members) {
+            let Ok(one) = reservation(&member) else { continue };
+            if one.from_future(self.now_us) {
+                let one = seen(&one, self.now_us).member();
+                cleaning.add.push(OwnedString::new(one.as_bytes()));
+            } else if one.live(self.now_us) {
+                continue;
+            } else {
+                cleaning.lapsed = cleaning.lapsed.saturating_add(1);
+            }
+            cleaning.remove.push(member);
+        }
     }
 }
 
 impl<'c> Many<'c> {
-    fn new(index: Box<Index>, key_ctx: KeyContext<'c>, len: usize, id: Option<&[u8]>) -> Many<'c> {
+    fn new(
+        mut index: Box<Index>,
+        key_ctx: KeyContext<'c>,
+        len: usize,
+        id: Option<&[u8]>,
+    ) -> Many<'c> {
         let now_us = key_ctx.now_us;
+        let has_future = index.has_future(now_us);
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
         let lapsed_id = found.filter(|one| !one.live(now_us));
         let lapsed_id = lapsed_id.map(|one| OwnedString::new(one.member().as_bytes()));
         let (ctx, name) = (key_ctx.ctx, key_ctx.name);
-        let listed = index.may_have_future(now_us);
-        let listed = listed.then(|| zones(|zones| index.listed(now_us, zones)));
+        let listed = has_future.then(|| zones(|zones| index.listed(now_us, zones)));
         Many { index: Some(index), ctx, name, now_us, has_id, lapsed_id, listed, len }
     }
 
@@ -431,7 +454,7 @@ impl store::Reservations for ServerReservations<'_> {
     /// Whether some must be written anew, as a clock went back, or many have lapsed.
     fn must_write(&self) -> bool {
         match self {
-            ServerReservations::Few(few) => !few.future.is_empty(),
+            ServerReservations::Few(few) => few.future > 0,
             ServerReservations::Many(many) => {
                 many.listed.is_some()
                     || many.index().is_some_and(|index| {
@@ -484,16 +507,26 @@ fn seen<'m>(one: &Reservation<'m>, now_us: u64) -> Reservation<'m> {
     }
 }
 
-/// The member of the reservation `id`, if it is live: from the index, if the key has one, else from the open key.
+/// The member of the reservation `id`, if it is live: of those that are known, else from the open key.
 pub fn find_live(
     known: Option<&ServerReservations>,
     key: &mut ReadKey,
     id: &[u8],
     now_us: u64,
 ) -> Result<Option<OwnedString>, Error> {
-    if let Some(ServerReservations::Many(many)) = known {
-        let one = many.index().and_then(|index| index.get(id)).filter(|one| one.live(now_us));
-        return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
+    match known {
+        Some(ServerReservations::Many(many)) => {
+            let one = many.index().and_then(|index| index.get(id)).filter(|one| one.live(now_us));
+            return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
+        }
+        Some(ServerReservations::Few(few)) => {
+            // Of an id that somebody wrote a second time the first counts, as in a search.
+            let found = few.members.iter().find(|member| id_of(member.as_bytes()) == Some(id));
+            let Some(member) = found else { return Ok(None) };
+            let live = reservation(member)?.live(now_us);
+            return Ok(live.then(|| OwnedString::new(member.as_bytes())));
+        }
+        None => {}
     }
     let (from, to) = (prefix(id, b':'), prefix(id, b';'));
     let Some(found) = key.first_by_member(from.as_bytes(), to.as_bytes()) else { return Ok(None) };

@@ -8,23 +8,20 @@
 //! Nothing is written before everything that is read or removed was found to be ours.
 
 use super::entries::{
-    after, ban, event, reservation, EventReader, Seen, FOREIGN, RESERVATIONS, RESERVED,
+    after, ban, event, reservation, EventReader, Seen, ALL, FOREIGN, RESERVATIONS, RESERVED,
 };
 use super::reservations::{find_live, ServerReservations};
 use super::{indexes, Intent, KeyContext, Open, ServerKey};
-use crate::redis::key::{remove_highest, Kind, ReadKey, Scores};
+use crate::redis::key::{remove_highest, Kind, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::event::{score, Event};
 use engine::memory::HeldReservation;
-use engine::reservation::Id;
+use engine::reservation::{id_of, Id};
 use engine::store::{self, Change};
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
-
-/// All scores.
-const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'c> {
@@ -79,25 +76,13 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         match ServerReservations::indexed(key_ctx, reader, id) {
             Some(reservations) => self.reservations = reservations,
             None => {
-                let mut elements = reader.ascending(ALL);
-                let (mut lowest, mut stored_ban) = (elements.next(), None);
-                if let Some(element) = lowest.as_ref().filter(|one| one.score == RESERVED) {
-                    stored_ban = ban(&element.member)?;
-                    // A ban lies before all else. Mostly nothing is reserved beside it.
-                    if stored_ban.is_some() {
-                        lowest = elements.next();
-                    }
-                }
-                drop(elements);
-                match lowest {
-                    Some(element) if element.score == RESERVED => {
-                        self.reservations = ServerReservations::read(key_ctx, reader, id)?;
-                    }
-                    lowest => {
-                        self.reservations.set_ban(stored_ban);
-                        self.events.newest = lowest.as_ref().map(event).transpose()?;
-                    }
-                }
+                let newest = self.reservations.read(key_ctx, reader, id)?;
+                let newest = newest.as_ref().map(event).transpose();
+                // Where there are reservations, only those who count the events refuse one that is not ours.
+                self.events.newest = match self.reservations.elements() {
+                    0 => newest?,
+                    _ => newest.unwrap_or(None),
+                };
             }
         }
         self.events.len = reader.len().saturating_sub(self.reservations.elements());
@@ -143,7 +128,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             remove.push(member);
         }
         if change.clean {
-            let mut cleaning = self.reservations.clean(now_us);
+            let mut cleaning = self.reservations.clean();
             cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
             remove.append(&mut cleaning.remove);
             lapsed = cleaning.lapsed;
@@ -223,20 +208,79 @@ pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
     if len == 0 {
         return Ok(0);
     }
+    if len <= READ_MOST {
+        return release_of_few(key_ctx, &mut key, len, ids);
+    }
     refuse_foreign(&mut key)?;
     let mut index = ServerReservations::indexed(key_ctx, &mut key, None);
-    let members = match &mut index {
-        Some(index) => index.take_live(ids, key_ctx.now_us),
-        None if ids.len() <= SEARCHED_MOST.max(len / READ_PER_SEARCH) => {
-            search(key_ctx, &mut key, ids)?
+    let released = match (&mut index, ids) {
+        (Some(index), ids) => remove(&mut key, len, &index.take_live(ids, key_ctx.now_us)),
+        (None, [id]) => {
+            let found = find_live(None, &mut key, id, key_ctx.now_us)?;
+            remove(&mut key, len, found.as_slice())
         }
-        None => pick(key_ctx, &mut key, ids)?,
+        (None, ids) => {
+            let found = match ids.len() <= SEARCHED_MOST.max(len / READ_PER_SEARCH) {
+                true => search(key_ctx, &mut key, ids)?,
+                false => pick(key_ctx, &mut key, ids)?,
+            };
+            remove(&mut key, len, &found)
+        }
     };
-    key.remove(&members);
     if let Some(index) = &mut index {
-        index.keep(key.len());
+        index.keep(len.saturating_sub(released));
     }
-    Ok(members.len())
+    Ok(released)
+}
+
+/// A set of so few elements is read from its beginning rather than searched. It has no index.
+const READ_MOST: usize = 4;
+
+/// Gives the live reservations of these ids back in a set of at most [`READ_MOST`] elements; returns how many there were.
+fn release_of_few(
+    key_ctx: KeyContext,
+    key: &mut WriteKey,
+    len: usize,
+    ids: &[&[u8]],
+) -> Result<usize, Error> {
+    let mut members = [const { None }; READ_MOST];
+    let mut read: usize = 0;
+    let elements = key.ascending(ALL).take_while(|element| element.score == RESERVED);
+    for (place, element) in members.iter_mut().zip(elements) {
+        *place = Some(element.member);
+        read = read.saturating_add(1);
+    }
+    if read < len {
+        refuse_foreign(key)?;
+    }
+    let mut is_live = [false; READ_MOST];
+    let mut last_id = None;
+    for (member, is_live) in members.iter().flatten().zip(&mut is_live) {
+        let id = id_of(member.as_bytes());
+        // Of an id that somebody wrote a second time the first counts, as in a search.
+        if id != last_id && id.is_some_and(|id| ids.contains(&id)) {
+            *is_live = reservation(member)?.live(key_ctx.now_us);
+        }
+        last_id = id;
+    }
+    let live = members.iter().flatten().zip(is_live);
+    Ok(remove(key, len, live.filter_map(|(member, is_live)| is_live.then_some(member))))
+}
+
+/// Removes these members of a set of `len`, which goes with the last of them; returns how many they are.
+fn remove<'m>(
+    key: &mut WriteKey,
+    len: usize,
+    members: impl IntoIterator<Item = &'m OwnedString, IntoIter: Clone>,
+) -> usize {
+    let members = members.into_iter();
+    let number = members.clone().count();
+    if number == len {
+        key.delete();
+    } else {
+        key.remove(members);
+    }
+    number
 }
 
 /// So many ids are searched for one by one, however few elements there are.

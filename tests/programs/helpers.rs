@@ -217,9 +217,9 @@ fn the_leases_of_the_typescript_client_hold() {
     print!("{}", run(&mut node(tools, &["local"])));
 }
 
-/// Half a minute of it in `make test-clients`, or as long as LEASES_SECONDS says.
+/// Half a minute of it in `make test-clients`, or as long as LEASES_SECONDS says, as in `make soak`.
 #[test]
-fn no_process_of_the_typescript_client_ever_spends_too_much() {
+fn the_processes_of_the_typescript_client_never_spend_more_than_the_limit() {
     let Some(tools) = typescript() else { return };
     let mut command = node(tools, &["leases"]);
     if all_clients() && std::env::var_os("LEASES_SECONDS").is_none() {

@@ -9,7 +9,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from redis_ratelimit import Rate, Reply, Window, headers, problem
+from redis_ratelimit import Clause, Rate, Reply, Window, headers, problem
 from redis_ratelimit.http import Exchange, Options
 
 from .fixtures import HEADERS, HTTP, as_list, limit, reply
@@ -61,6 +61,10 @@ class Headers(unittest.TestCase):
         self.assertEqual(headers(denied, Rate(4, 1, timedelta(seconds=2)), "a")["RateLimit-Policy"], '"a";q=5;w=10')
         with self.assertRaisesRegex(ValueError, "printable ASCII"):
             headers(denied, names="ä")
+        clause: Any = Clause.window("k", Window(5, 60))
+        for wrong in clause, [clause]:
+            with self.assertRaisesRegex(TypeError, "each of limits must be a Rate, a Window, the name"):
+                headers(denied, wrong)
 
     def test_the_version_of_the_draft_can_be_chosen(self) -> None:
         stands = Reply(0, 5, 4, None, 1000)

@@ -78,16 +78,15 @@ class Storages(unittest.TestCase):
 
     def test_a_fixed_window_begins_with_its_first_hit_and_counts_denied_ones(self) -> None:
         async def body(storage: Any) -> None:
-            key = limits.RateLimitItemPerSecond(5, 3).key_for("a")
+            key = limits.RateLimitItemPerMinute(5, 2).key_for("a")
             began = time.time()
-            self.assertEqual([await storage.incr(key, 3) for _ in range(7)], [1, 2, 3, 4, 5, 6, 7])
-            self.assertEqual(await storage.incr(key, 3, amount=5), 12)
+            self.assertEqual([await storage.incr(key, 120) for _ in range(7)], [1, 2, 3, 4, 5, 6, 7])
+            self.assertEqual(await storage.incr(key, 120, amount=5), 12)
             self.assertEqual(await storage.get(key), 12)
-            now = time.time()
-            self.assertTrue(began + 3 - 0.1 <= await storage.get_expiry(key) <= now + 3 + 0.1)
+            self.assertTrue(began + 119 <= await storage.get_expiry(key) <= time.time() + 121)
             await storage.clear(key)
             self.assertEqual(await storage.get(key), 0)
-            self.assertLess(abs(await storage.get_expiry(key) - time.time()), 1)
+            self.assertTrue(began <= await storage.get_expiry(key) <= time.time())
 
         self.each(body)
 
@@ -115,7 +114,7 @@ class Storages(unittest.TestCase):
             self.assertEqual(taken, [True, True, True, False])
             before, _, now, leaves_in = await storage.get_sliding_window("k", 60)
             self.assertEqual((before, now), (0, 3))
-            self.assertTrue(50 < leaves_in < 60)
+            self.assertTrue(0 < leaves_in < 60)
             for _ in range(300):
                 await storage.acquire_sliding_window_entry("many", 100_000, 60)
                 self.assertLessEqual(plain.zcard("ratelimit:many"), 66)
@@ -128,12 +127,13 @@ class Storages(unittest.TestCase):
         async def body(storage: Any) -> None:
             with self.assertRaisesRegex(LookupError, "the period of 'mine' is not known"):
                 await storage.get("mine")
+            began = time.time()
             await storage.incr("mine", 60)
             self.assertEqual(await storage.get("mine"), 1)
-            self.assertTrue(time.time() + 58 < await storage.get_expiry("mine") < time.time() + 62)
+            self.assertTrue(began + 59 < await storage.get_expiry("mine") < time.time() + 61)
             # What was said counts more than what a key looks like.
             await storage.incr("mine/5/1/second", 60)
-            self.assertTrue(time.time() + 58 < await storage.get_expiry("mine/5/1/second") < time.time() + 62)
+            self.assertTrue(began + 59 < await storage.get_expiry("mine/5/1/second") < time.time() + 61)
             # Another process, which has counted nothing.
             self.assertEqual(await storage.get(ITEM.key_for("never")), 0)
 
@@ -293,7 +293,7 @@ class Switching(unittest.TestCase):
             self.assertEqual(is_ours, [when == "after"])
             told.append([fields.get("X-RateLimit-Remaining") for _, fields in answers])
             reset = float(answers[-1][1].get("X-RateLimit-Reset", "0"))
-            self.assertTrue(not reset or time.time() + 50 < reset < time.time() + 65, reset)
+            self.assertTrue(not reset or time.time() < reset < time.time() + 65, reset)
         self.assertEqual(*told)
 
     def with_flask(self, app: Any) -> list[tuple[int, Any]]:
@@ -320,7 +320,7 @@ class Switching(unittest.TestCase):
                 lambda: "a",
                 app=app,
                 storage_uri=uri,
-                storage_options={"deadline": 1},
+                storage_options={"deadline": 30},
                 default_limits=["5/minute"],
                 in_memory_fallback=["2/minute"],
             )

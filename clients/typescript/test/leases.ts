@@ -1,9 +1,10 @@
 /**
  * The proof of leases: processes share one limit. A third of them are killed with SIGKILL and started again at random
- * moments, another third are stopped and continued. Each writes down every unit that it spends, with the clock reading on
- * which tryTake decided. No (t - period, t] may have more than the limit.
+ * moments, another third are stopped and continued, and once the server and its replica change their roles. Each writes
+ * down every unit that it spends, with the clock readings on which tryTake decided. No (t - period, t] may have more than
+ * the limit, and no window of the calendar. Of a limit with FIXED it is the windows of the calendar alone.
  *
- *     node leases.js proof SECONDS [SEED]          prints what was spent; fails if a window is over
+ *     node leases.js proof SECONDS [SEED] [FIXED]  prints what was spent; fails if a window is over
  *     node leases.js reach LIMIT PERCENT SECONDS   what is admitted of what one key admits, and what it costs
  *     node leases.js decide                        how long a decision takes, and a round trip
  *
@@ -20,7 +21,7 @@ import { fileURLToPath } from "node:url";
 import { Redis } from "ioredis";
 
 import { Limiter } from "../src/index.js";
-import { Server } from "./servers.js";
+import { Proxy, Server } from "./servers.js";
 
 const PROCESSES = Number(process.env["LEASES_PROCESSES"] ?? 16);
 const PERIOD_MS = 1000;
@@ -40,9 +41,10 @@ function randomOf(seed: number): () => number {
   };
 }
 
-/** A call: when it was decided, and whether it was allowed. */
+/** A call: when it was decided, by the machine's clock and by the wall clock, and whether it was allowed. */
 export interface Taken {
   at: number;
+  wall: number;
   allowed: boolean;
 }
 
@@ -55,6 +57,16 @@ export function worstWindow(times: readonly number[], periodMs: number): number 
     worst = Math.max(worst, last - first + 1);
   });
   return worst;
+}
+
+/** The most that is spent in any window that begins at a multiple of its length. */
+export function worstFixedWindow(times: readonly number[], periodMs: number): number {
+  const sums = new Map<number, number>();
+  for (const at of times) {
+    const window = Math.floor(at / periodMs);
+    sums.set(window, (sums.get(window) ?? 0) + 1);
+  }
+  return Math.max(0, ...sums.values());
 }
 
 /** What one key would allow of the same calls, each decided at once. */
@@ -81,31 +93,35 @@ interface Settings {
   rate: number;
   seed: number;
   file: string;
+  /** Windows of the calendar. */
+  fixed: boolean;
   /** Asks the server by take, and writes at the end. Else each unit is written at once, and only tryTake decides. */
   isMeasured: boolean;
 }
 
 /** A process that takes at random moments. */
 async function work(settings: Settings): Promise<void> {
-  const { port, limit, rate, seed, file, isMeasured } = settings;
+  const { port, limit, rate, seed, file, fixed, isMeasured } = settings;
   // Each decision reads the monotonic clock and then the wall clock. The first such pair in a tryTake is the decision's.
-  let [last, decided] = [0, 0];
+  let [last, decided, decidedWall] = [0, 0, 0];
   const now = Date.now.bind(Date);
   performance.now = () => (last = machineMs());
   Date.now = () => {
-    if (decided === 0) decided = last;
-    return now();
+    const wall = now();
+    if (decided === 0) [decided, decidedWall] = [last, wall];
+    return wall;
   };
   const redis = new Redis(port, "127.0.0.1", { lazyConnect: true });
   redis.on("error", () => {});
   const limiter = new Limiter(redis, { unreachable: "deny", deadline: 5000 });
-  const local = limiter.local("proof", { limit, period: `${PERIOD_MS}ms` }, { lease: LEASE_MS });
+  const window = fixed ? { limit, period: `${PERIOD_MS / 1000}s`, fixed } : { limit, period: `${PERIOD_MS}ms` };
+  const local = limiter.local("proof", window, { lease: LEASE_MS });
   const random = randomOf(seed);
   const records: number[] = [];
   const out = openSync(file, "a");
-  const record = (at: number, allowed: boolean) => {
-    if (isMeasured) records.push(at, allowed ? 1 : 0);
-    else if (allowed) writeSync(out, Buffer.from(Float64Array.of(at, 1).buffer));
+  const record = (at: number, wall: number, allowed: boolean) => {
+    if (isMeasured) records.push(at, wall, allowed ? 1 : 0);
+    else if (allowed) writeSync(out, Buffer.from(Float64Array.of(at, wall, 1).buffer));
   };
   const pending = new Set<Promise<void>>();
   const { begin, end } = await new Promise<Span>((resolve) => {
@@ -115,25 +131,25 @@ async function work(settings: Settings): Promise<void> {
   process.disconnect();
   let next = Math.max(begin, machineMs());
   while (machineMs() < end) {
-    while (next <= machineMs()) {
+    while (next <= machineMs() && machineMs() < end) {
       next += (-Math.log(1 - random()) * 1000) / rate;
       decided = 0;
       let reply = local.tryTake();
       if (reply === undefined && isMeasured) {
         const at = machineMs();
         const answer = local.take().then(({ allowed }) => {
-          record(at, allowed);
+          record(at, now(), allowed);
           pending.delete(answer);
         });
         pending.add(answer);
         continue;
       }
-      while (reply === undefined) {
+      while (reply === undefined && machineMs() < end) {
         await sleep(1);
         decided = 0;
         reply = local.tryTake();
       }
-      record(decided, reply.allowed);
+      if (reply !== undefined) record(decided, decidedWall, reply.allowed);
     }
     await sleep(1);
   }
@@ -165,8 +181,13 @@ function readAll(folder: string): Taken[] {
   const taken: Taken[] = [];
   for (const name of readdirSync(folder)) {
     const bytes = readFileSync(join(folder, name));
-    for (let at = 0; at + 16 <= bytes.length; at += 16) {
-      taken.push({ at: bytes.readDoubleLE(at), allowed: bytes.readDoubleLE(at + 8) === 1 });
+    for (let at = 0; at + 24 <= bytes.length; at += 24) {
+      const [when, wall, allowed] = [0, 8, 16].map((offset) => bytes.readDoubleLE(at + offset)) as [
+        number,
+        number,
+        number,
+      ];
+      taken.push({ at: when, wall, allowed: allowed === 1 });
     }
   }
   return taken.sort((one, other) => one.at - other.at);
@@ -176,27 +197,43 @@ export interface Proof {
   units: number;
   /** The most in any period. */
   worst: number;
+  /** The most in any window of the calendar. */
+  worstFixed: number;
   limit: number;
   kills: number;
   stops: number;
 }
 
+/** The replica of a server takes over, which loses nothing, and the way leads to it from now on. */
+async function failOver(server: Server, replica: Server, way: Proxy): Promise<void> {
+  await server.admin.call("FAILOVER", "TO", "127.0.0.1", replica.port, "TIMEOUT", 20_000);
+  for (const end = machineMs() + 60_000; !/role:master/.test(await replica.admin.info("replication"));) {
+    if (machineMs() > end) throw new Error("the replica does not take over");
+    await sleep(5);
+  }
+  way.leadTo(replica.port);
+}
+
 /** Runs the processes for so many seconds. */
-export async function proof(seconds: number, seed: number): Promise<Proof> {
+export async function proof(seconds: number, seed: number, fixed = false): Promise<Proof> {
   const limit = Number(process.env["LEASES_LIMIT"] ?? 400);
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-leases-"));
   const server = await Server.start();
+  const replica = await Server.start("--replicaof", "127.0.0.1", `${server.port}`);
+  while (!/master_link_status:up/.test(await replica.admin.info("replication"))) await sleep(20);
+  const way = await Proxy.before(server.port);
   const random = randomOf(seed);
   let [kills, stops, files] = [0, 0, 0];
   const begin = () => {
     const file = join(folder, `${(files += 1)}`);
     const rate = (1.5 * limit) / PROCESSES;
-    return start({ port: server.port, limit, rate, seed: seed + files, file, isMeasured: false });
+    return start({ port: way.port, limit, rate, seed: seed + files, file, fixed, isMeasured: false });
   };
   const first = Array.from({ length: PROCESSES }, begin);
   await Promise.all(first.map(({ isReady }) => isReady));
   const span: Span = { begin: machineMs(), end: machineMs() + seconds * 1000 };
   const { end } = span;
+  const failover = sleep(seconds * 1000 * (0.3 + 0.4 * random())).then(() => failOver(server, replica, way));
   const lives = first.map(async (started, number) => {
     started.go(span);
     let { child } = started;
@@ -225,10 +262,15 @@ export async function proof(seconds: number, seed: number): Promise<Proof> {
     }
   });
   try {
-    await Promise.all(lives);
-    const times = readAll(folder).map(({ at }) => at);
-    return { units: times.length, worst: worstWindow(times, PERIOD_MS), limit, kills, stops };
+    await Promise.all([...lives, failover]);
+    const taken = readAll(folder);
+    const times = taken.map(({ at }) => at);
+    const walls = taken.map(({ wall }) => wall);
+    const [worst, worstFixed] = [worstWindow(times, PERIOD_MS), worstFixedWindow(walls, PERIOD_MS)];
+    return { units: times.length, worst, worstFixed, limit, kills, stops };
   } finally {
+    way.end();
+    await replica.end();
     await server.end();
     rmSync(folder, { recursive: true, force: true });
   }
@@ -246,7 +288,15 @@ async function reach(limit: number, percent: number, seconds: number): Promise<v
   try {
     const rate = (limit * percent) / 100 / (PERIOD_MS / 1000) / PROCESSES;
     const all = Array.from({ length: PROCESSES }, (_, number) =>
-      start({ port: server.port, limit, rate, seed: number, file: join(folder, `${number}`), isMeasured: true }),
+      start({
+        port: server.port,
+        limit,
+        rate,
+        seed: number,
+        file: join(folder, `${number}`),
+        fixed: false,
+        isMeasured: true,
+      }),
     );
     await Promise.all(all.map(({ isReady }) => isReady));
     const begin = machineMs() + 100;
@@ -312,8 +362,9 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   else if (what === "decide") console.log(await decide());
   else if (what === "proof") {
     const seed = two || Date.now() % 1_000_000;
-    const found = await proof(one, seed);
+    const fixed = given[2] === "FIXED";
+    const found = await proof(one, seed, fixed);
     console.log({ seed, ...found });
-    if (found.worst > found.limit) process.exitCode = 1;
-  } else throw new Error("usage: leases.js proof SECONDS [SEED] | reach LIMIT PERCENT SECONDS | decide");
+    if ((fixed ? found.worstFixed : Math.max(found.worst, found.worstFixed)) > found.limit) process.exitCode = 1;
+  } else throw new Error("usage: leases.js proof SECONDS [SEED] [FIXED] | reach LIMIT PERCENT SECONDS | decide");
 }

@@ -138,9 +138,12 @@ export class Proxy {
   /** How long what comes from the server is held up, in milliseconds. */
   delayMs = 0;
 
+  #far: number;
+
   private constructor(far: number) {
+    this.#far = far;
     this.#server = createServer((near) => {
-      const other = connect(far, "127.0.0.1");
+      const other = connect(this.#far, "127.0.0.1");
       this.#join(near, other, () => 0);
       this.#join(other, near, () => this.delayMs);
     });
@@ -169,6 +172,12 @@ export class Proxy {
       this.#sockets.delete(one);
       if (!this.dropping) other.destroy();
     });
+  }
+
+  /** Hangs up, and leads to another port from now on. */
+  leadTo(port: number): void {
+    this.#far = port;
+    for (const socket of this.#sockets) socket.destroy();
   }
 
   end(): void {

@@ -75,7 +75,7 @@ impl WindowContents {
         found.entries = number(events.len());
         found.held = u64::try_from(reservations.total()).unwrap_or(u64::MAX);
         found.reservations = number(reservations.live_len());
-        events.scan(None, |event| {
+        events.scan(None, None, |event| {
             found.events = found.events.saturating_add(event.weight);
             if event.denied {
                 found.denied = found.denied.saturating_add(event.weight);

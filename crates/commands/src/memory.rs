@@ -9,32 +9,39 @@
 //! let integers = [0, 16, 15, -1, 2].map(Value::Integer);
 //! assert_eq!(reply, Outcome::Reply(Value::Array(integers.to_vec())));
 //! ```
+//!
+//! ```text
+//! call.rs       a call, as the commands see it
+//! waiting.rs    calls that wait
+//! settings.rs   the settings
+//! value.rs      replies as values
+//! ```
 
-use engine::decimal::parse_i64;
-use engine::decision::TimeUnit;
+mod call;
+mod settings;
+mod value;
+mod waiting;
+
+pub use value::Value;
+
+use crate::call::{run, CallResult};
+use crate::error::Error;
+use crate::policies::PolicyTable;
+use crate::report::MAX_TOP_KEY;
+use crate::table::{CommandRow, COMMANDS};
+use call::{KeyMoment, MemoryCall};
+use engine::calendar::Zone;
+use engine::heavy::{HeavyKey, Recent};
+use engine::line::Lines;
 use engine::memory::Memory;
-use engine::period::{Length, Period};
-use engine::request::{Limit, Request};
-use engine::reservation::Id;
-use engine::throttle::Rate;
+use engine::reservation::{spelled_id, Id};
+use settings::MemorySettings;
+use std::cell::{Cell, RefCell};
+use value::ValueBuilder;
+use waiting::{EndedWait, MemoryParts, WaitClock};
 
 /// Names a call that waits. A later one is larger. Never 0.
 pub type Ticket = u64;
-
-/// A reply, as a server sends it over RESP2.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// Nil.
-    Nil,
-    /// An integer.
-    Integer(i64),
-    /// A string.
-    Bulk(Vec<u8>),
-    /// An array. A map is an array of its names and values.
-    Array(Vec<Value>),
-    /// An error, which begins with its code.
-    Error(String),
-}
 
 /// What a call is told at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,84 +57,182 @@ type FillRandom = dyn FnMut(&mut [u8]) + Send;
 
 /// Keys in memory, and all that a server knows beside them: policies, settings, lines of calls that wait.
 ///
-/// It has no clock: each call says the time, in Unix microseconds. Nothing happens between two calls.
+/// It has no clock: each call says the time, in Unix microseconds. Nothing happens between two calls. Keys expire as on a
+/// server, so that it takes no more memory than the limits that are in use.
 pub struct MemoryServer {
     keys: Memory,
-    random: Box<FillRandom>,
+    settings: MemorySettings,
+    timezone: Option<Zone>,
+    policies: PolicyTable,
+    /// The keys that are denied most.
+    top: RefCell<Option<Recent>>,
+    lines: RefCell<Lines<MemoryParts>>,
+    clock: WaitClock,
+    ended: RefCell<Vec<EndedWait>>,
+    random: RefCell<Box<FillRandom>>,
 }
 
 impl MemoryServer {
     /// A server without keys, with the default settings. `random` fills bytes with random ones, for the ids of
     /// reservations that callers do not name.
     pub fn new(random: impl FnMut(&mut [u8]) + Send + 'static) -> MemoryServer {
-        MemoryServer { keys: Memory::default(), random: Box::new(random) }
+        MemoryServer {
+            keys: Memory::default(),
+            settings: MemorySettings::default(),
+            timezone: None,
+            policies: PolicyTable::new(),
+            top: RefCell::new(None),
+            lines: RefCell::new(Lines::new()),
+            clock: WaitClock::default(),
+            ended: RefCell::default(),
+            random: RefCell::new(Box::new(random)),
+        }
     }
 
-    /// Carries out a call: the command's name and its arguments. Beside the RL.* commands it knows `DEL key [key ...]`,
-    /// `CONFIG GET name` and `CONFIG SET name value` for `ratelimit.*`.
+    /// Carries out a call: the command's name and its arguments. Beside the RL.* commands and CL.THROTTLE it knows
+    /// `DEL key [key ...]`, and `CONFIG GET` and `CONFIG SET` for `ratelimit.*`.
     pub fn call(&mut self, argv: &[&[u8]], now_us: u64) -> Outcome {
-        let reply = match argv {
-            [b"RL.THROTTLE", key, burst, count, period] => {
-                self.throttle(key, [burst, count, period], now_us)
+        self.see_time(now_us);
+        self.keys.forget_expired(now_us);
+        let Some(name) = argv.first() else {
+            return Outcome::Reply(Value::Error("ERR unknown command ''".into()));
+        };
+        let row = COMMANDS.iter().find(|row| name.eq_ignore_ascii_case(row.name.to_bytes()));
+        match row {
+            Some(row) => self.run(row, argv, now_us),
+            None => Outcome::Reply(self.other(name, argv)),
+        }
+    }
+
+    fn run(&self, row: &CommandRow, argv: &[&[u8]], now_us: u64) -> Outcome {
+        let builder = ValueBuilder::default();
+        let call = MemoryCall {
+            server: self,
+            words: argv,
+            now_us,
+            reply: &builder,
+            ticket: Cell::new(None),
+        };
+        let result = match takes(row.arity(), argv.len()) {
+            true => run(row.command, row.options, &call),
+            false => Err(Error::Arity),
+        };
+        let reply = match (result, call.ticket.get()) {
+            (Ok(CallResult::Later), Some(ticket)) => return Outcome::Waits(ticket),
+            (Ok(_), _) => builder.take().unwrap_or(Value::Nil),
+            (Err(Error::Arity), _) => wrong_arity(row.name.to_bytes()),
+            (Err(error), _) => Value::error(error.text().as_bytes()),
+        };
+        Outcome::Reply(reply)
+    }
+
+    /// A command that is not the module's.
+    fn other(&mut self, name: &[u8], argv: &[&[u8]]) -> Value {
+        let (lower, words) = (name.to_ascii_lowercase(), argv.get(1..).unwrap_or_default());
+        match (lower.as_slice(), words) {
+            (b"del", []) => wrong_arity(b"del"),
+            (b"del", keys) => {
+                let gone = keys.iter().filter(|key| self.delete(key)).count();
+                Value::Integer(i64::try_from(gone).unwrap_or(i64::MAX))
             }
-            [b"DEL", key] => Some(Value::Integer(i64::from(self.keys.reset(key)))),
-            _ => None,
-        };
-        Outcome::Reply(reply.unwrap_or_else(|| Value::Error("ERR unknown command".into())))
+            (b"config", [what, names @ ..]) if what.eq_ignore_ascii_case(b"get") => {
+                let found = names.iter().filter_map(|name| Some((*name, self.get(name)?)));
+                let pairs = found.flat_map(|(name, value)| [name.to_ascii_lowercase(), value]);
+                Value::Array(pairs.map(Value::Bulk).collect())
+            }
+            (b"config", [what, pairs @ ..]) if what.eq_ignore_ascii_case(b"set") => {
+                self.config_set(pairs)
+            }
+            _ => unknown(name, words),
+        }
     }
 
-    fn throttle(&mut self, key: &[u8], rate: [&[u8]; 3], now_us: u64) -> Option<Value> {
-        let [burst, count, period] = rate;
-        let number = |word| u64::try_from(parse_i64(word)?).ok();
-        let Length::Ms(period_ms) = Period::parse(period).ok()?.length() else { return None };
-        let rate = Rate::new(number(burst)?, number(count)?, period_ms).ok()?;
-        let random = &mut self.random;
-        let new_id = || {
-            let mut id = [0; 16];
-            random(&mut id);
-            Id::from(&id[..])
-        };
-        let request = Request::of(Limit::Bucket(rate));
-        let decision = self.keys.attempt(key, &request, now_us, new_id).ok()?.decision;
-        let seconds = |us| i64::try_from(TimeUnit::Seconds.round_up(us)).ok();
-        let integers = [
-            i64::try_from(decision.verdict.limited()).ok()?,
-            i64::try_from(decision.limit).ok()?,
-            i64::try_from(decision.remaining).ok()?,
-            decision.verdict.retry_after_us().map_or(Some(-1), seconds)?,
-            seconds(decision.reset_after_us)?,
-        ];
-        Some(Value::Array(integers.map(Value::Integer).to_vec()))
+    /// Forgets a key; whether it was there.
+    fn delete(&mut self, name: &[u8]) -> bool {
+        let now_us = self.clock.wall_us();
+        let live = self.keys.kind(name, now_us).is_some();
+        self.keys.reset(name);
+        self.wake_line(KeyMoment { name, now_us });
+        live
     }
 
-    /// The calls that waited and are over at `now_us`: granted, or denied as their time is up. To be asked at
-    /// [`MemoryServer::next_us`], and after each call while somebody waits.
-    pub fn settled(&mut self, _now_us: u64) -> Vec<(Ticket, Value)> {
-        Vec::new()
+    /// Changes all of these settings, or none.
+    fn config_set(&mut self, pairs: &[&[u8]]) -> Value {
+        if pairs.is_empty() || pairs.len() % 2 != 0 {
+            return wrong_arity(b"config|set");
+        }
+        let mut before: Vec<(&[u8], Vec<u8>)> = Vec::new();
+        for pair in pairs.chunks(2) {
+            let [name, value] = pair else { continue };
+            let old = self.get(name);
+            if let Err(why) = self.set(name, value) {
+                for (name, old) in before.into_iter().rev() {
+                    // It was a value of this setting.
+                    let _: Result<(), String> = self.set(name, &old);
+                }
+                let name = String::from_utf8_lossy(name);
+                return Value::Error(match old {
+                    None => {
+                        format!(
+                            "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                        )
+                    }
+                    Some(_) => format!(
+                        "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
+                    ),
+                });
+            }
+            before.extend(old.map(|old| (*name, old)));
+        }
+        Value::Bulk(b"OK".to_vec())
     }
 
-    /// When [`MemoryServer::settled`] should be asked next, in Unix microseconds; `None` while nobody waits.
-    pub fn next_us(&self) -> Option<u64> {
-        None
+    fn new_id(&self) -> Id {
+        let mut random = [0; 16];
+        (self.random.borrow_mut())(&mut random);
+        Id::from(&spelled_id(random)[..])
     }
 
-    /// Ends a wait without a reply: the caller is gone. What was granted meanwhile is given back.
-    pub fn withdraw(&mut self, _ticket: Ticket, _now_us: u64) {}
-
-    /// Changes a setting, with or without `ratelimit.` before its name: `policies`, `window-entries`, `lease`,
-    /// `max-reservations`, `max-waiters`, `timezone`, `policies-only`, `top-keys`.
-    ///
-    /// # Errors
-    ///
-    /// Says what was wrong and what is allowed.
-    pub fn set(&mut self, _name: &[u8], _value: &[u8]) -> Result<(), String> {
-        Err("no such setting".into())
+    /// Notes a denial of a call that takes.
+    fn note_denial(&self, key: KeyMoment) {
+        let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
+        self.top(|top| top.add(HeavyKey { db: 0, name }, key.now_us));
     }
 
-    /// The value of a setting, as CONFIG GET shows it; `None` where there is none of this name.
-    pub fn get(&self, _name: &[u8]) -> Option<Vec<u8>> {
-        None
+    /// The keys that are denied most, if they are counted.
+    fn top<T>(&self, body: impl FnOnce(&mut Recent) -> T) -> Option<T> {
+        let most = usize::try_from(self.settings.top_keys).ok().filter(|most| *most > 0)?;
+        let mut top = self.top.borrow_mut();
+        Some(body(top.get_or_insert_with(|| Recent::new(most))))
     }
+}
+
+/// Whether a command of this arity takes so many words.
+fn takes(arity: i32, words: usize) -> bool {
+    let least = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
+    words == least || (arity < 0 && words > least)
+}
+
+fn wrong_arity(name: &[u8]) -> Value {
+    let name = String::from_utf8_lossy(name);
+    Value::Error(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// The error of servers for a command that they do not know.
+fn unknown(name: &[u8], words: &[&[u8]]) -> Value {
+    const MOST: usize = 128;
+    let cut = |word: &[u8]| {
+        String::from_utf8_lossy(word.get(..MOST).unwrap_or(word)).replace(['\r', '\n'], " ")
+    };
+    let mut shown = String::new();
+    for word in words {
+        if shown.len() >= MOST {
+            break;
+        }
+        shown.push_str(&format!("'{}' ", cut(word)));
+    }
+    let name = cut(name);
+    Value::Error(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
 }
 
 /// A server may be handed from thread to thread.

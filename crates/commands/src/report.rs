@@ -6,6 +6,9 @@ use crate::error::Error;
 use crate::options::{Known, Options};
 use crate::reply::ReplySink;
 
+/// The longest key that RL.TOP shows, in bytes; longer ones are cut.
+pub const MAX_TOP_KEY: usize = 256;
+
 /// `RL.POLICIES`
 pub(crate) fn policies<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
     if call.len() != 1 {

@@ -60,6 +60,13 @@ fn digit(byte: u8) -> Option<u64> {
 /// As [`parse_digits`], for the digits that `text` begins with; and what follows them.
 fn leading_digits(text: &[u8]) -> Option<(u64, &[u8])> {
     let (mut value, mut rest): (u64, &[u8]) = (0, text);
+    // Times, which are long. Twice eight digits cannot pass 64 bits.
+    if let Some((high, low)) = eight_more(text) {
+        (value, rest) = (high, low);
+        if let Some((next, low)) = eight_more(low) {
+            (value, rest) = (high.wrapping_mul(100_000_000).wrapping_add(next), low);
+        }
+    }
     while let Some((byte, after)) = rest.split_first() {
         let Some(digit) = digit(*byte) else { break };
         value = match value {
@@ -69,6 +76,12 @@ fn leading_digits(text: &[u8]) -> Option<(u64, &[u8])> {
         rest = after;
     }
     (rest.len() < text.len()).then_some((value, rest))
+}
+
+/// The value of the eight digits that a text begins with, and what follows them.
+fn eight_more(text: &[u8]) -> Option<(u64, &[u8])> {
+    let (eight, rest) = text.split_first_chunk()?;
+    Some((eight_digits(*eight)?, rest))
 }
 
 /// The value of eight digits, all at once: neighbours are joined to pairs, those to fours, those to eight (Mula, "SIMD-ized

@@ -354,14 +354,22 @@ impl Index {
         }
     }
 
-    /// Whether a lease may end later than one lease from `now_us`, because a clock went back.
-    pub fn may_have_future(&self, now_us: u64) -> bool {
+    /// Whether a lease ends later than one lease from `now_us`, because a clock went back. O(n) where that may be.
+    pub fn has_future(&mut self, now_us: u64) -> bool {
+        if self.latest_start_us > now_us {
+            self.find_latest_start();
+        }
         self.latest_start_us > now_us
+    }
+
+    /// Reservations may have gone since: of those that are left, when the last lease began.
+    fn find_latest_start(&mut self) {
+        self.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
     }
 
     /// Up to `most` reservations whose lease ends later than one lease from `now_us`. O(n).
     pub fn future(&mut self, now_us: u64, most: usize) -> Vec<Reservation<'_>> {
-        self.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
+        self.find_latest_start();
         self.iter().filter(|one| one.start_us() > now_us).take(most).collect()
     }
 
@@ -612,11 +620,17 @@ pub const HEAL_MOST: usize = 256;
 
 impl HeldIndex {
     /// The index at `now_us`, and whether `id` is held.
-    pub fn at(index: Box<Index>, now_us: u64, id: Option<&[u8]>, zones: &mut Zones) -> HeldIndex {
+    pub fn at(
+        mut index: Box<Index>,
+        now_us: u64,
+        id: Option<&[u8]>,
+        zones: &mut Zones,
+    ) -> HeldIndex {
+        let has_future = index.has_future(now_us);
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
         let lapsed_id = found.filter(|one| !one.live(now_us)).map(|one| one.member());
-        let listed = index.may_have_future(now_us).then(|| index.listed(now_us, zones));
+        let listed = has_future.then(|| index.listed(now_us, zones));
         HeldIndex { index, now_us, has_id, lapsed_id, listed }
     }
 

@@ -508,15 +508,20 @@ impl<P: Parts> Lines<P> {
         self.try_all(now_us);
     }
 
+    /// When something is due next.
+    pub fn due_us(&self) -> Option<u64> {
+        let at_us = |entry: Option<&(u64, LineId)>| entry.map(|(at_us, _)| *at_us);
+        let tries = at_us(self.tries.first());
+        let tries = tries.map(|at_us| at_us.max(self.refused_until_us.unwrap_or(0)));
+        tries.into_iter().chain(at_us(self.deadlines.first())).min()
+    }
+
     /// What to do with the timer after any other transition, so that it fires when something is due.
     pub fn timer(&mut self, now_us: u64) -> Timer {
         if self.turn.is_some() {
             return Timer::Keep;
         }
-        let at_us = |entry: Option<&(u64, LineId)>| entry.map(|(at_us, _)| *at_us);
-        let tries = at_us(self.tries.first());
-        let tries = tries.map(|at_us| at_us.max(self.refused_until_us.unwrap_or(0)));
-        let Some(due_us) = tries.into_iter().chain(at_us(self.deadlines.first())).min() else {
+        let Some(due_us) = self.due_us() else {
             return if self.timer_us.take().is_some() { Timer::Stop } else { Timer::Keep };
         };
         let after_ms = due_us.saturating_sub(now_us).div_ceil(1_000).max(1);

@@ -124,7 +124,7 @@ impl Entries for Zset {
 
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Refused> {
         let mut found = None;
-        self.scan(after_us, |event| {
+        self.scan(after_us, None, |event| {
             found = Some(event);
             false
         })?;
@@ -134,15 +134,20 @@ impl Entries for Zset {
     fn scan(
         &mut self,
         after_us: Option<u64>,
+        until_us: Option<u64>,
         mut visit: impl FnMut(Event) -> bool,
     ) -> Result<(), Refused> {
+        let from = until_us.map_or(i64::MIN, |us| whole(score(us)));
         let to = match after_us {
             None => i64::MAX,
             Some(us) if us >= LAST_US => return Ok(()),
             // Up to and with the score of the next microsecond.
             Some(us) => whole(score(us)),
         };
-        for one in self.order.range(..(to, Vec::new())).rev() {
+        if from >= to {
+            return Ok(());
+        }
+        for one in self.order.range((from, Vec::new())..(to, Vec::new())).rev() {
             if !visit(event(one)?) {
                 break;
             }
@@ -170,8 +175,13 @@ enum MemoryValue {
 #[derive(Debug)]
 struct MemoryEntry {
     value: MemoryValue,
-    /// The key is gone from then on, in Unix milliseconds.
+    /// The key lives until then, in Unix milliseconds.
     expires_at_ms: u64,
+}
+
+/// Whether a key is gone. As on a server it lives in the millisecond in which it expires.
+fn has_expired(expires_at_ms: u64, now_us: u64) -> bool {
+    now_us / 1_000 > expires_at_ms
 }
 
 /// Keys by their names.
@@ -321,13 +331,17 @@ impl Memory {
     /// When a key expires, in Unix milliseconds; `None` where there is none.
     pub fn expires_at_ms(&self, name: &[u8], now_us: u64) -> Option<u64> {
         let keys = self.keys.borrow();
-        keys.get(name).map(|entry| entry.expires_at_ms).filter(|at_ms| *at_ms > now_us / 1_000)
+        keys.get(name).map(|entry| entry.expires_at_ms).filter(|at_ms| !has_expired(*at_ms, now_us))
     }
 
-    /// Which kind of limit a key holds; `None` where there is none.
+    /// Which kind of limit a key holds; `None` where there is none. An expired key is dropped.
     pub fn kind(&self, name: &[u8], now_us: u64) -> Option<MemoryKind> {
-        let keys = self.keys.borrow();
-        let entry = keys.get(name).filter(|entry| entry.expires_at_ms > now_us / 1_000)?;
+        let mut keys = self.keys.borrow_mut();
+        let entry = keys.get(name)?;
+        if has_expired(entry.expires_at_ms, now_us) {
+            keys.remove(name);
+            return None;
+        }
         Some(match entry.value {
             MemoryValue::Bucket(_) => MemoryKind::Bucket,
             MemoryValue::Window(_) => MemoryKind::Window,
@@ -340,14 +354,14 @@ impl Memory {
         self.calls.set(calls);
         if calls > self.len() {
             self.calls.set(0);
-            self.keys.borrow_mut().retain(|_, entry| entry.expires_at_ms > now_us / 1_000);
+            self.keys.borrow_mut().retain(|_, entry| !has_expired(entry.expires_at_ms, now_us));
         }
     }
 
     /// Takes a key's value out, unless it has expired.
     fn take(&self, name: &[u8], now_us: u64) -> Option<MemoryEntry> {
         let entry = self.keys.borrow_mut().remove(name)?;
-        Some(entry).filter(|entry| entry.expires_at_ms > now_us / 1_000)
+        Some(entry).filter(|entry| !has_expired(entry.expires_at_ms, now_us))
     }
 
     fn put(&self, name: &[u8], value: MemoryValue, expires_at_ms: u64) {
@@ -409,7 +423,7 @@ impl BucketKey for MemoryBucket<'_> {
     fn read(&mut self) -> Result<Option<Stored>, Refused> {
         let MemoryKey { memory, name, now_us } = self.key;
         match memory.keys.borrow().get(name) {
-            Some(entry) if entry.expires_at_ms <= now_us / 1_000 => Ok(None),
+            Some(entry) if has_expired(entry.expires_at_ms, now_us) => Ok(None),
             Some(MemoryEntry { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
             Some(MemoryEntry { value: MemoryValue::Window(_), .. }) => Err(Refused::NotBucket),
             None => Ok(None),

@@ -37,6 +37,12 @@ pub const MAX_ID: usize = 64;
 /// The id of a reservation, 1 to 64 bytes.
 pub type Id = Text<MAX_ID>;
 
+/// An id of 16 characters of 6 random bits each, from bytes of which each has 8.
+pub fn spelled_id(random: [u8; 16]) -> [u8; 16] {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    random.map(|byte| ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A'))
+}
+
 /// A year of 365.25 days in milliseconds, the longest lease and the longest wait.
 pub const YEAR_MS: u64 = 31_557_600_000;
 
@@ -75,14 +81,12 @@ pub struct Reservation<'m> {
 impl<'m> Reservation<'m> {
     /// Reads a member; `None` for one that this module did not write.
     pub fn decode(member: &'m [u8]) -> Option<Reservation<'m>> {
-        let &[MARK, tens, ones, b':', ref rest @ ..] = member else { return None };
-        let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
-        let (id, rest) = rest.split_at_checked(length)?;
+        let (id, rest) = split_id(member)?;
         let number = |text: &'m [u8]| {
             let (number, rest) = leading_u64(text)?;
             Some((number, rest.strip_prefix(b":")?))
         };
-        let (quantity, rest) = number(rest.strip_prefix(b":")?)?;
+        let (quantity, rest) = number(rest)?;
         let (lease_ms, rest) = number(rest)?;
         let (end_us, rest) = leading_u64(rest)?;
         let (after_us, rest) = match rest.strip_prefix(b"+") {
@@ -96,7 +100,7 @@ impl<'m> Reservation<'m> {
             None => number(rest).filter(|(order_us, _)| *order_us != start_us(end_us, lease_ms))?,
         };
         let sound = (1..=MAX_RULE).contains(&rule.len())
-            && (1..=MAX_ID).contains(&length)
+            && (1..=MAX_ID).contains(&id.len())
             && (1..=MAX_SUM).contains(&quantity)
             && (1..=YEAR_MS).contains(&lease_ms);
         sound.then_some(Reservation { id, quantity, lease_ms, end_us, gone_us, order_us, rule })
@@ -105,7 +109,7 @@ impl<'m> Reservation<'m> {
     /// The member that [`Reservation::decode`] reads.
     pub fn member(&self) -> Member {
         let mut text = Member::new();
-        text.push(prefix(self.id, b':').as_bytes());
+        push_prefix(&mut text, self.id, b':');
         text.push_number(self.quantity, 1);
         text.push(b":");
         text.push_number(self.lease_ms, 1);
@@ -202,6 +206,19 @@ impl<'z> Sight<'z> {
     }
 }
 
+/// The id in a member; `None` where the module writes no member that begins so. The rest may not be ours.
+pub fn id_of(member: &[u8]) -> Option<&[u8]> {
+    split_id(member).map(|(id, _)| id)
+}
+
+/// The id in a member, and what follows it.
+fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
+    let &[MARK, tens, ones, b':', ref rest @ ..] = member else { return None };
+    let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
+    let (id, rest) = rest.split_at_checked(length)?;
+    Some((id, rest.strip_prefix(b":")?))
+}
+
 /// When a lease that begins at `start_us` ends.
 pub fn end_us(start_us: u64, lease_ms: u64) -> u64 {
     start_us.saturating_add(lease_ms.saturating_mul(1_000))
@@ -215,12 +232,16 @@ fn start_us(end_us: u64, lease_ms: u64) -> u64 {
 /// `prefix(id, b';')`, the next in order.
 pub fn prefix(id: &[u8], mark: u8) -> Prefix {
     let mut text = Prefix::new();
+    push_prefix(&mut text, id, mark);
+    text
+}
+
+fn push_prefix<const N: usize>(text: &mut Text<N>, id: &[u8], mark: u8) {
     text.push(&[MARK]);
     text.push_number(u64::try_from(id.len()).unwrap_or(0), 2);
     text.push(b":");
     text.push(id);
     text.push(&[mark]);
-    text
 }
 
 #[cfg(test)]

@@ -73,6 +73,24 @@ pub fn release<S: Store>(store: S, id: &Id) -> Result<bool, S::Error> {
     Ok(true)
 }
 
+/// Gives the reservation `id` back if it is the one that ends at `end_us`: it may have been released, and the id taken by
+/// somebody else.
+///
+/// # Errors
+///
+/// The key's own.
+pub fn release_ending<S: Store>(store: S, id: &Id, end_us: u64) -> Result<bool, S::Error> {
+    let mut key = store.window();
+    key.read(None)?;
+    let Some(member) = key.find_live(id.as_bytes())? else { return Ok(false) };
+    let found = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
+    if found.end_us != end_us {
+        return Ok(false);
+    }
+    give_back(&mut key, member);
+    Ok(true)
+}
+
 fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
     let edit = &Edit::default();
     key.write(Change {

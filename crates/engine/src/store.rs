@@ -96,10 +96,12 @@ pub trait Entries {
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
     /// The oldest entry after `after_us`; the oldest of all for `None`.
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
-    /// Shows the entries after `after_us` to `visit`, the oldest first, until it returns false.
+    /// Shows the entries after `after_us` and up to `until_us` to `visit`, the oldest first, until it returns false. `None`
+    /// is no bound.
     fn scan(
         &mut self,
         after_us: Option<u64>,
+        until_us: Option<u64>,
         visit: impl FnMut(Event) -> bool,
     ) -> Result<(), Self::Error>;
 }
@@ -122,9 +124,10 @@ impl<E: Entries> Entries for &mut E {
     fn scan(
         &mut self,
         after_us: Option<u64>,
+        until_us: Option<u64>,
         visit: impl FnMut(Event) -> bool,
     ) -> Result<(), Self::Error> {
-        (**self).scan(after_us, visit)
+        (**self).scan(after_us, until_us, visit)
     }
 }
 

@@ -43,36 +43,48 @@ impl<const N: usize> Text<N> {
     }
 
     /// Appends `value` in decimal, padded with zeros to at least `width` digits.
-    pub fn push_number(&mut self, mut value: u64, width: usize) {
-        let mut pairs = [[b'0'; 2]; 10];
-        let mut written: usize = 0;
-        // Two digits with each division, as most of the time goes there.
-        for slot in pairs.iter_mut().rev() {
-            let Some(pair) = PAIRS.get((value % 100) as usize).filter(|_| value > 0) else { break };
-            *slot = *pair;
-            value /= 100;
-            written = written.wrapping_add(2);
+    pub fn push_number(&mut self, value: u64, width: usize) {
+        const EIGHT: u64 = 100_000_000;
+        // Three times eight digits. Most numbers have two of them: times in microseconds.
+        let mut eights = [[b'0'; 8]; 3];
+        let [high, middle, low] = &mut eights;
+        let (above, last) = (value / EIGHT, spell_eight(value % EIGHT));
+        let mut zeros = leading_zeros(last).saturating_add(16);
+        *low = last.map(|digit| digit | b'0');
+        if above > 0 {
+            let (top, next) = (above / EIGHT, spell_eight(above % EIGHT));
+            zeros = leading_zeros(next).saturating_add(8);
+            *middle = next.map(|digit| digit | b'0');
+            if top > 0 {
+                let first = spell_eight(top);
+                zeros = leading_zeros(first);
+                *high = first.map(|digit| digit | b'0');
+            }
         }
-        let digits = pairs.as_flattened();
-        let start = digits.len().wrapping_sub(written);
-        let zero = usize::from(digits.get(start) == Some(&b'0'));
-        let wanted = digits.len().saturating_sub(width.max(1));
-        self.push(digits.get(start.wrapping_add(zero).min(wanted)..).unwrap_or_default());
+        let digits = eights.as_flattened();
+        let wanted = digits.len().saturating_sub(width.clamp(1, MOST_DIGITS));
+        self.push(digits.get(zeros.min(wanted)..).unwrap_or_default());
     }
 }
 
-/// The digits of the numbers from 00 to 99.
-#[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
-static PAIRS: [[u8; 2]; 100] = {
-    let mut pairs = [[b'0'; 2]; 100];
-    let mut number = 0;
-    while number < pairs.len() {
-        // Both fit in a byte.
-        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
-        number += 1;
-    }
-    pairs
-};
+/// So many digits has the largest number.
+const MOST_DIGITS: usize = 20;
+
+/// The eight digits of a number below 10^8, each in a byte, all at once: the number is parted into fours, those into pairs,
+/// those into digits. A division by a power of ten is a product and a shift, exact for numbers this small.
+fn spell_eight(value: u64) -> [u8; 8] {
+    // All products stay below 2^64, and no part reaches the one above it.
+    let fours = (value / 10_000) | (value % 10_000) << 32;
+    let hundreds = (fours.wrapping_mul(10_486) >> 20) & 0x7f_0000_007f;
+    let pairs = hundreds | fours.wrapping_sub(hundreds.wrapping_mul(100)) << 16;
+    let tens = (pairs.wrapping_mul(103) >> 10) & 0x000f_000f_000f_000f;
+    (tens | pairs.wrapping_sub(tens.wrapping_mul(10)) << 8).to_le_bytes()
+}
+
+/// How many of the digits are zeros before the first other.
+fn leading_zeros(digits: [u8; 8]) -> usize {
+    u64::from_le_bytes(digits).trailing_zeros() as usize / 8
+}
 
 impl<const N: usize> std::fmt::Debug for Text<N> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
@@ -104,11 +116,26 @@ mod tests {
             (100, 2, "100"),
             (1_000_000_007, 1, "1000000007"),
             (9, 25, "00000000000000000009"),
+            (99_999_999, 1, "99999999"),
+            (100_000_000, 1, "100000000"),
+            (1_795_223_819_544_558, 1, "1795223819544558"),
+            (9_999_999_999_999_999, 1, "9999999999999999"),
+            (10_000_000_000_000_000, 19, "0010000000000000000"),
             (u64::MAX, 1, "18446744073709551615"),
         ] {
             let mut out = Text::<32>::new();
             out.push_number(value, width);
             assert_eq!(out.as_bytes(), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn every_four_digits_are_spelled() {
+        for four in 0..10_000 {
+            for value in [four, four * 10_000 + 9_999 - four] {
+                let digits = spell_eight(value).map(|digit| char::from(digit | b'0'));
+                assert_eq!(String::from_iter(digits), format!("{value:08}"));
+            }
         }
     }
 

@@ -249,10 +249,7 @@ impl WindowCount {
         let until_us = self.stored_until_us();
         let mut left = amount.min(self.counted());
         let (mut gone, mut first): (Option<(u64, u64)>, Option<Event>) = (None, None);
-        entries.scan(self.moment.horizon_us(), |event| {
-            if event.newest_us >= until_us {
-                return false;
-            }
+        entries.scan(self.moment.horizon_us(), until_us.checked_sub(1), |event| {
             if event.weight > left {
                 first = Some(event);
                 return false;
@@ -324,7 +321,7 @@ impl WindowCount {
         let enough = |event: &Event| event.sum_since(&first) >= need;
         let mut found = tail;
         if need <= SCAN_MOST {
-            entries.scan(first.newest_us.checked_sub(1), |event| {
+            entries.scan(Some(first.newest_us), None, |event| {
                 found = event;
                 !enough(&event)
             })?;
@@ -387,9 +384,9 @@ impl WindowCount {
             u128::from(stored).saturating_add(u128::from(recorded)) > u128::from(MAX_SUM)
         };
         let (mut dead, mut enough): (usize, usize) = (0, if full { 1 } else { enough });
-        entries.scan(None, |event| {
+        entries.scan(None, Some(horizon_us), |event| {
             let in_the_way = in_the_way(&event);
-            let drop = event.newest_us <= horizon_us && (dead < trim::MOST || in_the_way);
+            let drop = dead < trim::MOST || in_the_way;
             if drop {
                 dead = dead.saturating_add(1);
                 enough = if in_the_way { 1 } else { enough };
@@ -434,7 +431,7 @@ impl WindowCount {
         let prior_weight = self.edit.replaced.map_or(0, |prior| prior.weight);
         let (mut merged, mut left, mut is_all) = (0_usize, 0, true);
         let (mut oldest, mut last): (Option<Event>, Option<Event>) = (None, None);
-        entries.scan(Some(from_us), |event| {
+        entries.scan(Some(from_us), None, |event| {
             // What is uncounted goes in one piece.
             if merged >= heal_most && (left > 0 || alone) {
                 is_all = false;

@@ -129,7 +129,11 @@ def items_of(
     pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
 ) -> list[Item]:
     """The limits that a reply tells of, with names that are not yet unique."""
-    of_limits = [] if limits is None else _list(limits, str, Rate, Window)
+    of_limits: list[Any] = []
+    if isinstance(limits, Sequence) and not isinstance(limits, str):
+        of_limits = list(limits)
+    elif limits is not None:
+        of_limits = [limits]
     of_names = _list(names, str)
     of_keys = [] if pk is None else _list(pk, str, bytes)
     answers = reply.answers if isinstance(reply, AllReply) else (reply,)
@@ -138,6 +142,8 @@ def items_of(
     items = []
     for at, answer in enumerate(answers):
         limit = of_limits[at] if at < len(of_limits) else None
+        if limit is not None and not isinstance(limit, (Rate, Window, str)):
+            raise TypeError(f"each of limits must be a Rate, a Window, the name of a policy or None, not {limit!r}")
         if at < len(of_names):
             name = of_names[at]
         elif isinstance(limit, str):

@@ -1,0 +1,224 @@
+//! A call to a server in memory, as the commands see it.
+
+use super::value::ValueBuilder;
+use super::waiting::WaitingRequest;
+use super::{MemoryServer, Ticket};
+use crate::call::{ServerCall, Words};
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::inspect::{BucketContents, Contents, KeyContents, WindowContents};
+use crate::policies::{Policy, PolicyRow, PolicyVerdict};
+use crate::settings::DEFAULT_TIMEZONE;
+use engine::ban::Bans;
+use engine::calendar::Zone;
+use engine::heavy::Heavy;
+use engine::judge::Mode;
+use engine::memory::{HeldReservation, MemoryKey, MemoryKind};
+use engine::request::Request;
+use engine::reservation::Id;
+use engine::settle::{release, Applied};
+use engine::store::{BucketKey, Store, WindowKey};
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A call.
+pub(super) struct MemoryCall<'a> {
+    pub(super) server: &'a MemoryServer,
+    pub(super) words: &'a [&'a [u8]],
+    pub(super) now_us: u64,
+    pub(super) reply: &'a ValueBuilder,
+    /// Where it waits.
+    pub(super) ticket: Cell<Option<Ticket>>,
+}
+
+/// A key at the time of a call.
+#[derive(Clone, Copy)]
+pub(super) struct KeyMoment<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) now_us: u64,
+}
+
+impl MemoryServer {
+    /// A key as a store.
+    pub(super) fn store<'a>(&'a self, key: KeyMoment<'a>) -> MemoryKey<'a> {
+        self.keys.key(key.name, key.now_us)
+    }
+
+    /// The zone of calendar windows where a call does not say TZ.
+    pub(super) fn zone_of_calendar(&self) -> Option<Zone> {
+        self.timezone.or_else(|| self.keys.zones(|zones| zones.named(DEFAULT_TIMEZONE)))
+    }
+}
+
+fn unsigned(number: i64) -> u64 {
+    number.unsigned_abs()
+}
+
+impl Environment for &MemoryServer {
+    fn window_entries(&self) -> u32 {
+        u32::try_from(self.settings.window_entries).unwrap_or(u32::MAX)
+    }
+
+    fn lease_ms(&self) -> u64 {
+        unsigned(self.settings.lease_ms)
+    }
+
+    fn max_reservations(&self) -> u64 {
+        unsigned(self.settings.max_reservations)
+    }
+
+    fn policies_only(&self) -> bool {
+        self.settings.policies_only
+    }
+
+    fn timezone(&self) -> Option<Zone> {
+        self.zone_of_calendar()
+    }
+
+    fn zone_named(&self, name: &[u8]) -> Option<Zone> {
+        self.keys.zones(|zones| zones.named(name))
+    }
+
+    fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
+        self.policies.named(name)
+    }
+}
+
+impl<'a> Words<'a> for MemoryCall<'a> {
+    fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    fn word(&self, at: usize) -> Option<&'a [u8]> {
+        self.words.get(at).copied()
+    }
+}
+
+impl<'a> ServerCall<'a> for MemoryCall<'a> {
+    type Environment = &'a MemoryServer;
+    type Sink = &'a ValueBuilder;
+    type Key = KeyMoment<'a>;
+    type Store = MemoryKey<'a>;
+
+    fn environment(&self) -> &'a MemoryServer {
+        self.server
+    }
+
+    fn sink(&self) -> &'a ValueBuilder {
+        self.reply
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    fn key(&self, at: usize, now_us: u64) -> Option<KeyMoment<'a>> {
+        Some(KeyMoment { name: self.word(at)?, now_us })
+    }
+
+    fn check_keys(&self, _keys: Range<usize>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn store(&self, key: KeyMoment<'a>, _mode: Mode) -> MemoryKey<'a> {
+        self.server.store(key)
+    }
+
+    fn new_id(&self) -> Id {
+        self.server.new_id()
+    }
+
+    fn release(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
+        let mut released: usize = 0;
+        for id in ids {
+            let held = release(self.server.store(key), &Id::from(*id))?;
+            released = released.saturating_add(usize::from(held));
+        }
+        Ok(released)
+    }
+
+    fn held(&self, key: KeyMoment<'a>) -> Result<Vec<HeldReservation>, Error> {
+        Ok(self.server.keys.held(key.name, key.now_us)?)
+    }
+
+    fn contents(&self, key: KeyMoment<'a>) -> Result<KeyContents, Error> {
+        let KeyMoment { name, now_us } = key;
+        let keys = &self.server.keys;
+        let ttl_ms = keys.expires_at_ms(name, now_us);
+        let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
+        let (kind, ban) = match keys.kind(name, now_us) {
+            None => (Contents::Nothing, None),
+            Some(MemoryKind::Bucket) => match self.server.store(key).bucket().read()? {
+                None => (Contents::Nothing, None),
+                Some(stored) => {
+                    (Contents::Bucket(BucketContents::of(&stored, now_us)), stored.ban())
+                }
+            },
+            Some(MemoryKind::Window) => {
+                let mut window = self.server.store(key).window();
+                window.read(None)?;
+                let contents = WindowContents::of(&mut window, now_us)?;
+                (Contents::Window(contents), window.ban())
+            }
+        };
+        let ban_us = Bans::at(ban, now_us).left_us();
+        Ok(KeyContents { kind, ban_us, ttl_ms })
+    }
+
+    fn wake(&self, key: KeyMoment<'a>) {
+        self.server.wake_line(key);
+    }
+
+    fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
+        self.server.lines.borrow().is_barred(0, key.name, leave)
+    }
+
+    fn is_waiting(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
+        self.server.lines.borrow().is_waiting(0, key.name, id)
+    }
+
+    fn waiting_on(&self, key: KeyMoment<'a>) -> u64 {
+        u64::try_from(self.server.lines.borrow().waiting_on(0, key.name)).unwrap_or(u64::MAX)
+    }
+
+    fn may_block(&self) -> bool {
+        true
+    }
+
+    fn join(
+        &self,
+        key: KeyMoment<'a>,
+        request: &Request,
+        block_ms: u64,
+        wait_us: Option<u64>,
+    ) -> Result<(), Error> {
+        let call = WaitingRequest { request: *request };
+        self.ticket.set(Some(self.server.join_line(key, call, block_ms, wait_us)?));
+        Ok(())
+    }
+
+    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
+        self.server.policies.count(id, ended);
+    }
+
+    fn note_denial(&self, key: KeyMoment<'a>) {
+        self.server.note_denial(key);
+    }
+
+    fn count_lapsed(&self, _number: usize) {}
+
+    fn count_settled(&self, _how: Applied, _number: u64) {}
+
+    fn policies(&self) -> Vec<PolicyRow> {
+        self.server.policies.list()
+    }
+
+    fn most_denied(&self, most: usize) -> Vec<Heavy> {
+        self.server.top(|top| top.heaviest(self.now_us, most)).unwrap_or_default()
+    }
+
+    fn forget_denied(&self) {
+        self.server.top.take();
+    }
+}

@@ -1,0 +1,87 @@
+//! Replies as values.
+
+use crate::reply::ReplySink;
+use std::cell::RefCell;
+
+/// A reply, as a server sends it over RESP2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Nil.
+    Nil,
+    /// An integer.
+    Integer(i64),
+    /// A string.
+    Bulk(Vec<u8>),
+    /// An array. A map is an array of its names and values.
+    Array(Vec<Value>),
+    /// An error, which begins with its code.
+    Error(String),
+}
+
+impl Value {
+    /// The error of this text.
+    pub(super) fn error(text: &[u8]) -> Value {
+        Value::Error(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+/// Puts a reply together.
+#[derive(Default)]
+pub(super) struct ValueBuilder {
+    written: RefCell<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    /// Arrays that lack elements, each inside of the one before, with how many it lacks.
+    open: Vec<(Vec<Value>, usize)>,
+    done: Option<Value>,
+}
+
+impl Written {
+    fn add(&mut self, mut value: Value) {
+        while let Some((mut values, lacks)) = self.open.pop() {
+            values.push(value);
+            let lacks = lacks.saturating_sub(1);
+            if lacks > 0 {
+                self.open.push((values, lacks));
+                return;
+            }
+            value = Value::Array(values);
+        }
+        self.done = Some(value);
+    }
+}
+
+impl ValueBuilder {
+    /// The whole reply, if it was written.
+    pub(super) fn take(&self) -> Option<Value> {
+        self.written.borrow_mut().done.take()
+    }
+}
+
+impl ReplySink for &ValueBuilder {
+    fn array(&self, len: usize) {
+        let mut written = self.written.borrow_mut();
+        match len {
+            0 => written.add(Value::Array(Vec::new())),
+            len => written.open.push((Vec::with_capacity(len), len)),
+        }
+    }
+
+    fn map(&self, fields: usize) {
+        self.array(fields.saturating_mul(2));
+    }
+
+    fn signed(&self, value: i64) {
+        self.written.borrow_mut().add(Value::Integer(value));
+    }
+
+    fn text(&self, text: &[u8]) {
+        self.written.borrow_mut().add(Value::Bulk(text.to_vec()));
+    }
+
+    fn nil(&self) {
+        self.written.borrow_mut().add(Value::Nil);
+    }
+}

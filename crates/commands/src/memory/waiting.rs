@@ -1,0 +1,273 @@
+//! Calls that wait (BLOCK). The lines are the engine's; what is due is done when the caller asks for it, and before and after
+//! the calls that may change a key.
+
+use super::call::KeyMoment;
+use super::value::{Value, ValueBuilder};
+use super::{MemoryServer, Ticket};
+use crate::attempt::{attempt, AttemptReply};
+use crate::error::Error;
+use crate::policies::PolicyVerdict;
+use crate::reply::{self, Reply, ReplyTail};
+use engine::attempt::AttemptTerms;
+use engine::decision::{Ask, Manner, Quantity};
+use engine::judge::Mode;
+use engine::line::{Effect, LineCall, LineId, Parts};
+use engine::request::{Limit, Request};
+use engine::reservation::end_us;
+use engine::settle::release_ending;
+use std::convert::Infallible;
+
+/// A call that waits.
+#[derive(Clone, Copy)]
+pub(super) struct WaitingRequest {
+    pub(super) request: Request,
+}
+
+impl LineCall for WaitingRequest {
+    fn leave(&self) -> u64 {
+        self.request.leave()
+    }
+
+    fn id(&self) -> Option<&[u8]> {
+        self.request.id()
+    }
+}
+
+/// What the lines are made of.
+pub(super) struct MemoryParts;
+
+impl Parts for MemoryParts {
+    type Call = WaitingRequest;
+    type Handle = ();
+    type Outcome = ();
+    type Write = Infallible;
+}
+
+/// A wait that is over, and that its caller was not told of yet.
+pub(super) struct EndedWait {
+    ticket: Ticket,
+    reply: Value,
+    /// What was granted, to give it back to a key.
+    granted: Option<(Box<[u8]>, Request, Reply, u64)>,
+}
+
+/// A clock that only goes on, made of one that may be set.
+#[derive(Default)]
+pub(super) struct WaitClock {
+    /// The last time that was seen.
+    wall_us: u64,
+    /// For how long it has gone on.
+    passed_us: u64,
+}
+
+impl WaitClock {
+    /// The last time that was seen, in Unix microseconds.
+    pub(super) fn wall_us(&self) -> u64 {
+        self.wall_us
+    }
+
+    /// Sees a time; whether it was set back.
+    fn see(&mut self, wall_us: u64) -> bool {
+        let back = wall_us < self.wall_us;
+        self.passed_us = self.passed_us.saturating_add(wall_us.saturating_sub(self.wall_us));
+        self.wall_us = wall_us;
+        back
+    }
+}
+
+impl MemoryServer {
+    /// The calls that waited and are over at `now_us`: granted, or denied as their time is up. To be asked at
+    /// [`MemoryServer::next_us`].
+    pub fn settled(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
+        self.see_time(now_us);
+        let passed_us = self.clock.passed_us;
+        loop {
+            let due = self.lines.borrow().next_line(passed_us);
+            let Some((line, place)) = due else { break };
+            let key = KeyMoment { name: &place.key, now_us };
+            if !self.visit(line, key) {
+                // The engine takes care that what was done is not due again. If it were, this would go on for ever.
+                break;
+            }
+        }
+        let ended = std::mem::take(&mut *self.ended.borrow_mut());
+        ended.into_iter().map(|one| (one.ticket, one.reply)).collect()
+    }
+
+    /// When [`MemoryServer::settled`] should be asked next, in Unix microseconds; `None` while nobody waits. Each call may
+    /// change it.
+    pub fn next_us(&self) -> Option<u64> {
+        let WaitClock { wall_us, passed_us } = self.clock;
+        if !self.ended.borrow().is_empty() {
+            return Some(wall_us);
+        }
+        let due_us = self.lines.borrow().due_us()?;
+        Some(wall_us.saturating_add(due_us.saturating_sub(passed_us)))
+    }
+
+    /// Ends a wait without a reply: the caller is gone. What was granted and not told yet is given back.
+    pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
+        self.see_time(now_us);
+        let passed_us = self.clock.passed_us;
+        self.lines.borrow_mut().forgotten(ticket, passed_us);
+        let place = self.ended.borrow().iter().position(|one| one.ticket == ticket);
+        let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
+        if let Some((name, request, answer, granted_us)) = ended.granted {
+            let key = KeyMoment { name: &name, now_us };
+            // Where the key was changed meanwhile so that it cannot be done, there is nothing to do any more.
+            let _ = self.give_back(key, &request, &answer, granted_us);
+            self.wake_line(key);
+        }
+    }
+
+    pub(super) fn see_time(&mut self, now_us: u64) {
+        if self.clock.see(now_us) {
+            self.lines.borrow_mut().clock_stepped_back(self.clock.passed_us);
+        }
+    }
+
+    /// Puts a call into the line of its key.
+    pub(super) fn join_line(
+        &self,
+        key: KeyMoment,
+        call: WaitingRequest,
+        block_ms: u64,
+        wait_us: Option<u64>,
+    ) -> Result<Ticket, Error> {
+        let most = self.settings.max_waiters.unsigned_abs();
+        let mut lines = self.lines.borrow_mut();
+        let ticket = lines.admit(most).ok_or(Error::TooManyWaiters)?;
+        let passed_us = self.clock.passed_us;
+        let block_us = (block_ms > 0).then(|| block_ms.saturating_mul(1_000));
+        let deadline_us = block_us.map(|block_us| passed_us.saturating_add(block_us));
+        lines.join(ticket, (0, key.name), call, (), deadline_us, wait_us, passed_us);
+        Ok(ticket)
+    }
+
+    /// Grants to the head of the line on the key, and to the next, as long as they can be had.
+    pub(super) fn wake_line(&self, key: KeyMoment) {
+        let line = self.lines.borrow_mut().wake(0, key.name, self.clock.passed_us);
+        let Some(line) = line else { return };
+        loop {
+            let head = self.lines.borrow().head(line);
+            let Some((ticket, call)) = head else { return };
+            if !self.try_head(line, ticket, &call.request, key, false) {
+                return;
+            }
+        }
+    }
+
+    /// Does what is due in a line; whether there was anything.
+    fn visit(&self, line: LineId, key: KeyMoment) -> bool {
+        let mut any = false;
+        loop {
+            let step = self.lines.borrow_mut().next_step(line, true, self.clock.passed_us);
+            match step {
+                None => return any,
+                Some(Effect::Write(never)) => match never {},
+                Some(Effect::Try { ticket, call, is_overdue }) => {
+                    self.try_head(line, ticket, &call.request, key, is_overdue);
+                }
+                Some(Effect::Dismiss { ticket, call }) => {
+                    let terms = AttemptTerms { barred: true, mode: Mode::Try };
+                    let denied = self.attempt(key, &call.request, terms);
+                    self.end(ticket, key, &call.request, denied);
+                }
+            }
+            any = true;
+        }
+    }
+
+    /// Tries the head of a line. Whether its wait is over.
+    fn try_head(
+        &self,
+        line: LineId,
+        ticket: Ticket,
+        request: &Request,
+        key: KeyMoment,
+        is_overdue: bool,
+    ) -> bool {
+        let mode = if is_overdue { Mode::Final } else { Mode::Try };
+        let tried = self.attempt(key, request, AttemptTerms { barred: false, mode });
+        match tried {
+            Ok(tried) if !tried.allowed() && !is_overdue => {
+                let wait_us = tried.answer.decision.verdict.retry_after_us();
+                self.lines.borrow_mut().denied(line, wait_us, self.clock.passed_us);
+                false
+            }
+            tried => {
+                self.end(ticket, key, request, tried);
+                true
+            }
+        }
+    }
+
+    fn attempt(
+        &self,
+        key: KeyMoment,
+        request: &Request,
+        terms: AttemptTerms,
+    ) -> Result<AttemptReply, Error> {
+        attempt(self.store(key), request, terms, || self.new_id())
+    }
+
+    /// Ends a wait with this result.
+    fn end(
+        &self,
+        ticket: Ticket,
+        key: KeyMoment,
+        request: &Request,
+        tried: Result<AttemptReply, Error>,
+    ) {
+        let passed_us = self.clock.passed_us;
+        if self.lines.borrow_mut().forgotten(ticket, passed_us).is_none() {
+            return;
+        }
+        let (mut granted, builder) = (None, ValueBuilder::default());
+        let reply = match tried {
+            Ok(mut tried) => {
+                let ended = tried.end(request);
+                if let Some(id) = request.policy {
+                    self.policies.count(id, ended);
+                }
+                match ended {
+                    PolicyVerdict::Allowed => {
+                        granted = Some((key.name.into(), *request, tried.answer, key.now_us));
+                    }
+                    PolicyVerdict::Denied => self.note_denial(key),
+                    PolicyVerdict::ShadowDenied => {}
+                }
+                let _ = reply::answer(&&builder, &tried.answer);
+                builder.take().unwrap_or(Value::Nil)
+            }
+            Err(error) => Value::error(error.text().as_bytes()),
+        };
+        self.ended.borrow_mut().push(EndedWait { ticket, reply, granted });
+    }
+
+    /// Gives back what was granted at `granted_us`.
+    fn give_back(
+        &self,
+        key: KeyMoment,
+        request: &Request,
+        answer: &Reply,
+        granted_us: u64,
+    ) -> Result<(), Error> {
+        match (&request.limit, &answer.sixth) {
+            (
+                Limit::Reserve(_, reserve),
+                ReplyTail::Id(Some(id)) | ReplyTail::IdOfPart(Some(id), _),
+            ) => {
+                release_ending(self.store(key), id, end_us(granted_us, reserve.lease_ms))?;
+                Ok(())
+            }
+            (Limit::Reserve(..), _) => Ok(()),
+            (Limit::Bucket(_) | Limit::Window(_), _) => {
+                let quantity = Quantity::GiveBack(answer.decision.verdict.taken());
+                let ask = Ask { quantity, leave: 0, manner: Manner::Whole };
+                let terms = AttemptTerms { barred: false, mode: Mode::Final };
+                self.attempt(key, &Request { ask, ..*request }, terms).map(|_| ())
+            }
+        }
+    }
+}
