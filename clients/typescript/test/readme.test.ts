@@ -1,6 +1,6 @@
 /**
- * The programs in README.md run as they are pasted, and those of ADAPTERS.md before and after the switch. RATELIMIT_PORT is
- * the port of a server with the module.
+ * The programs in README.md run as they are pasted, and those of ADAPTERS.md before and after the switch, on a server of
+ * their own: RATELIMIT_SO is the module.
  */
 
 import assert from "node:assert/strict";
@@ -8,15 +8,17 @@ import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { describe as suite, test } from "node:test";
+import { after, before, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
-import { Redis } from "ioredis";
+import { freePort, Server } from "./servers.js";
 
-import { freePort } from "./servers.js";
+let server: Server;
+before(async () => (server = await Server.start()));
+after(() => server.end());
 
-const URL_OF_REDIS = `redis://127.0.0.1:${process.env["RATELIMIT_PORT"]}`;
+const urlOfRedis = () => `redis://127.0.0.1:${server.port}`;
 const page = (name: string) => readFileSync(new URL(`../../${name}`, import.meta.url), "utf8");
 const SWITCH = new URL("../../../examples/switch/", import.meta.url);
 
@@ -44,17 +46,11 @@ function pasted(name: string, text: string | undefined): string {
   return file.replace(/\.mts$/, ".mjs");
 }
 
-async function flush(): Promise<void> {
-  const redis = new Redis(URL_OF_REDIS);
-  await redis.flushall();
-  redis.disconnect();
-}
-
 /** Runs a server while it is used. */
 async function serving(file: string, use: (get: (path: string) => Promise<Response>) => Promise<void>): Promise<void> {
-  await flush();
+  await server.admin.flushall();
   const port = await freePort();
-  const env = { ...process.env, REDIS_URL: URL_OF_REDIS, PORT: `${port}` };
+  const env = { ...process.env, REDIS_URL: urlOfRedis(), PORT: `${port}` };
   const program = spawn(process.execPath, [file], { env, stdio: ["ignore", "ignore", "inherit"] });
   const get = (path: string) => fetch(`http://127.0.0.1:${port}${path}`);
   try {
@@ -64,7 +60,7 @@ async function serving(file: string, use: (get: (path: string) => Promise<Respon
       if (answer === undefined) await sleep(100);
     }
     assert.ok(answer, "it does not listen");
-    await flush();
+    await server.admin.flushall();
     await use(get);
   } finally {
     program.kill("SIGKILL");
@@ -72,9 +68,9 @@ async function serving(file: string, use: (get: (path: string) => Promise<Respon
 }
 
 test("the first program runs to its end", async () => {
-  await flush();
+  await server.admin.flushall();
   const file = pasted("first.mjs", PROGRAMS.get("redis-ratelimit-client for TypeScript"));
-  const program = spawn(process.execPath, [file], { env: { ...process.env, REDIS_URL: URL_OF_REDIS } });
+  const program = spawn(process.execPath, [file], { env: { ...process.env, REDIS_URL: urlOfRedis() } });
   let [said, complained] = ["", ""];
   program.stdout.on("data", (data) => (said += data));
   program.stderr.on("data", (data) => (complained += data));
