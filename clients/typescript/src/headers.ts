@@ -146,8 +146,15 @@ function list<T>(given: T | readonly T[] | undefined): readonly T[] {
   return given === undefined ? [] : Array.isArray(given) ? (given as readonly T[]) : [given as T];
 }
 
+function checkLimit(limit: unknown): void {
+  if (limit === undefined || (typeof limit === "string" && limit.startsWith("@"))) return;
+  if (typeof limit === "object" && limit !== null && "period" in limit) return;
+  throw new TypeError(`limits are rates, windows and "@policy", not ${shown(limit)}`);
+}
+
 function itemsOf({ reply, ...options }: Told): Item[] {
   const limits = list<Limit | undefined>(options.limits);
+  limits.forEach(checkLimit);
   const names = list(options.names);
   const keys = list<PartitionKey | undefined>(options.pk);
   // One partition key is that of all limits.

@@ -141,6 +141,9 @@ suite("headers", () => {
     assert.match(headers(allowed, { pk: Buffer.from([0, 255]) })["RateLimit"] ?? "", /;pk=:AP8=:$/);
     assert.throws(() => headers(allowed, { version: 9 as never }), /version must be 10/);
     assert.throws(() => headers(allowed, { pk: 5 as never }), /pk must be a string or bytes/);
+    for (const wrong of [5, "free", null, { limit: 5 }]) {
+      assert.throws(() => headers(allowed, { limits: wrong as never }), /limits are rates, windows/);
+    }
     assert.throws(() => headers(allowed, { limits: { limit: 5, period: 60, unit: "ä" } }), /printable ASCII/);
   });
 
