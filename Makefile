@@ -111,7 +111,7 @@ soak: ## Everything at once for T seconds: faults, failovers, little memory; the
 	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${S:-1} \
 		cargo test --test server soak:: -- --ignored --nocapture
 	@scripts/install-clients.sh --if-possible
-	$(with_server) LEASES_SECONDS=$${T:-600} PROOF_SEED=$${S:-1} \
+	$(with_server) LEASES_SECONDS=$$(($${T:-600} / 2)) PROOF_SEED=$${S:-1} \
 		cargo test --test programs never_spend -- --nocapture
 
 clean: ## Remove everything that was built

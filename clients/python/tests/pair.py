@@ -151,9 +151,13 @@ def _read(written: bytes) -> Iterator[list[bytes]]:
 def loss(master: Path, replica: Path) -> Loss:
     """What is in the file of a master behind the last that its replica has."""
     there, here = commands(master), commands(replica)
+    # Since it is the master it may have deleted what expired.
+    while here and here[-1][0].upper() in (b"DEL", b"UNLINK"):
+        here.pop()
     last = here[-KNOWN_BY:]
-    assert last, "the replica has nothing"
-    end = next(at for at in range(len(there), 0, -1) if there[max(0, at - len(last)) : at] == last)
+    ends = [at for at in range(len(there), 0, -1) if there[max(0, at - len(last)) : at] == last]
+    assert last and ends, f"the master never wrote {last}, but {there[-KNOWN_BY:]}"
+    end = ends[0]
     lost = there[end:]
     known = {name for words in there[:end] for name, _ in _reserved(words)}
     made = {name: quantity for words in lost for name, quantity in _reserved(words) if name not in known}
