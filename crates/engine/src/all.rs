@@ -13,36 +13,42 @@ use super::decision::{Decision, Verdict};
 /// Finds the choice of each group, limit by limit in their order.
 #[derive(Debug, Default)]
 pub struct Choices {
-    group: usize,
-    /// Whether some group before this one has no choice.
-    denied: bool,
     begun: bool,
-    /// The groups that have a choice, in their order.
-    with_choice: Vec<usize>,
+    /// The group of the last limit, and whether it has a choice.
+    group: usize,
+    has_choice: bool,
+    /// The groups before it that have none. Mostly there is no such group, and nothing is allocated.
+    without_choice: Vec<usize>,
 }
 
 impl Choices {
     /// Whether the next limit is the choice of its group. Groups are numbered in their order.
+    #[inline]
     pub fn next(&mut self, group: usize, verdict: Verdict, shadow: bool) -> bool {
         if self.begun && group != self.group {
-            self.denied |= !self.has_choice(self.group);
+            if !self.has_choice {
+                self.without_choice.push(self.group);
+            }
+            self.has_choice = false;
         }
         (self.begun, self.group) = (true, group);
-        let is_choice = (shadow || verdict.allowed()) && !self.has_choice(group);
-        if is_choice {
-            self.with_choice.push(group);
-        }
+        let is_choice = !self.has_choice && (shadow || verdict.allowed());
+        self.has_choice |= is_choice;
         is_choice
     }
 
-    /// Whether one of the limits of this group so far is its choice.
+    /// Whether one of the limits of this group, of those so far, is its choice.
+    #[inline]
     pub fn has_choice(&self, group: usize) -> bool {
-        self.with_choice.binary_search(&group).is_ok()
+        if group == self.group {
+            return self.has_choice;
+        }
+        self.without_choice.binary_search(&group).is_err()
     }
 
     /// Whether the call is allowed, after all of its limits.
     pub fn allowed(&self) -> bool {
-        !self.denied && (!self.begun || self.has_choice(self.group))
+        self.without_choice.is_empty() && (self.has_choice || !self.begun)
     }
 }
 
