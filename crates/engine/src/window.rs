@@ -646,4 +646,6 @@ pub fn decision(
 #[cfg(test)]
 mod first_hit;
 #[cfg(test)]
+mod lemmas;
+#[cfg(test)]
 mod tests;
