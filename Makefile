@@ -6,7 +6,7 @@ clients := $(or $(CARGO_TARGET_DIR),target)/clients
 rust_clients := tests/clients/rust/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak bench \
+.PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
 	bench-adapters reference pictures clean
 
 help: ## List the targets
@@ -113,6 +113,10 @@ soak: ## Everything at once for T seconds: faults, failovers, little memory; the
 	@scripts/install-clients.sh --if-possible
 	$(with_server) LEASES_SECONDS=$$(($${T:-600} / 2)) PROOF_SEED=$${S:-1} \
 		cargo test --test programs never_spend -- --nocapture
+
+prove: ## All states of small worlds, lemmas in z3, histories of real servers (PARTS="lemmas worlds histories" HISTORIES=10 SECONDS_EACH=60)
+	@$(install) cargo cc libclang redis-server python3-venv
+	$(with_server) scripts/prove.sh $(PARTS)
 
 clean: ## Remove everything that was built
 	cargo clean

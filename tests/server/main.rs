@@ -31,6 +31,7 @@ mod first_hit;
 mod force;
 mod groups;
 mod harness;
+mod histories;
 mod in_process;
 mod index;
 mod info;

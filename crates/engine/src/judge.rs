@@ -481,6 +481,7 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
                 if !found {
                     return Ok(Judged::Window(call, verdict).look());
                 }
+                call.count.close_gap(&mut call.key.events())?;
                 call.plan(false)?;
                 WindowWrite { ban: call.ban_edit(), ..WindowWrite::GIVEN_BACK }
             }

@@ -22,6 +22,9 @@ pub mod decimal;
 pub mod decision;
 pub mod event;
 pub mod expiry;
+#[cfg(kani)]
+#[allow(clippy::panic, clippy::arithmetic_side_effects)]
+pub mod harnesses;
 pub mod heavy;
 pub mod held;
 pub mod index;

@@ -58,7 +58,7 @@ pub trait LineCall: Clone {
 }
 
 /// A key of a database.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The database's number.
     pub db: i32,
@@ -92,6 +92,7 @@ pub struct Lines<P: Parts> {
     event_loop: u64,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiter<P: Parts> {
     line: LineId,
     place: Arc<Place>,
@@ -104,6 +105,7 @@ struct Waiter<P: Parts> {
     answered: bool,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line<P: Parts> {
     place: Arc<Place>,
     order: BTreeSet<(u64, Ticket)>,
@@ -121,7 +123,7 @@ struct Line<P: Parts> {
 }
 
 /// What begins a turn of work on waiters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A command that may have changed a key.
     Command,
@@ -129,6 +131,7 @@ pub enum Cause {
     Timer,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TurnOfWork {
     cause: Cause,
     began_us: u64,
@@ -631,3 +634,4 @@ impl<P: Parts> Lines<P> {
 
 #[cfg(test)]
 mod model;
+mod value;

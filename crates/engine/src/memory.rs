@@ -202,6 +202,29 @@ pub enum MemoryKind {
     Window,
 }
 
+/// A key as a server keeps it, in a form that can be compared, hashed, kept and moved.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Saved {
+    /// Its value.
+    pub value: SavedValue,
+    /// The key is gone from then on, in Unix milliseconds.
+    pub expires_at_ms: u64,
+}
+
+/// The value of a key as a server keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SavedValue {
+    /// A bucket: the bytes of a string.
+    Bucket(Vec<u8>),
+    /// A window: the members of a sorted set.
+    Window {
+        /// Those with the score -inf, in the order of their bytes: the ban, and reservations.
+        reserved: Vec<Vec<u8>>,
+        /// The events with their scores, the newest first.
+        events: Vec<(i64, Vec<u8>)>,
+    },
+}
+
 /// A live reservation.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldReservation {
@@ -301,6 +324,69 @@ impl Memory {
             .collect();
         live.sort_by_key(|(order_us, _)| *order_us);
         Ok(live.into_iter().map(|(_, one)| one).collect())
+    }
+
+    /// A key as a server keeps it; `None` where there is none.
+    ///
+    /// ```
+    /// use redis_ratelimit_engine::memory::{Memory, SavedValue};
+    /// use redis_ratelimit_engine::request::{Limit, Request};
+    /// use redis_ratelimit_engine::throttle::Rate;
+    ///
+    /// let request = Request::of(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
+    /// let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
+    /// memory.attempt(b"user:1", &request, now_us, || unreachable!()).unwrap();
+    /// let saved = memory.save(b"user:1").unwrap();
+    /// assert_eq!(saved.value, SavedValue::Bucket(b"1795223800544558000".to_vec()));
+    ///
+    /// let other = Memory::default();
+    /// other.restore(b"user:2", &saved).unwrap();
+    /// assert_eq!(other.save(b"user:2"), Some(saved));
+    /// ```
+    pub fn save(&self, name: &[u8]) -> Option<Saved> {
+        let keys = self.keys.borrow();
+        let MemoryEntry { value, expires_at_ms } = keys.get(name)?;
+        let value = match value {
+            MemoryValue::Bucket(stored) => SavedValue::Bucket(stored.encode().as_bytes().to_vec()),
+            MemoryValue::Window(set) => {
+                let ban = set.reservations.ban().map(|ban| ban.text().as_bytes().to_vec());
+                let members = set.reservations.iter().map(|one| one.member().as_bytes().to_vec());
+                let mut reserved: Vec<_> = ban.into_iter().chain(members).collect();
+                reserved.sort_unstable();
+                SavedValue::Window { reserved, events: set.events.order.iter().cloned().collect() }
+            }
+        };
+        Some(Saved { value, expires_at_ms: *expires_at_ms })
+    }
+
+    /// Puts a key as a server keeps it in the place of what is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Foreign`] where the module would not have written it.
+    pub fn restore(&self, name: &[u8], saved: &Saved) -> Result<(), Refused> {
+        let value = match &saved.value {
+            SavedValue::Bucket(text) => {
+                MemoryValue::Bucket(Stored::decode(text).ok_or(Refused::Foreign)?)
+            }
+            SavedValue::Window { reserved, events } => {
+                let mut set = Set::default();
+                for member in reserved {
+                    if let Some(ban) = Ban::decode(member) {
+                        set.reservations.set_ban(Some(ban));
+                        continue;
+                    }
+                    let one = Reservation::decode(member).ok_or(Refused::Foreign)?;
+                    set.reservations.insert(&one);
+                }
+                for one in events {
+                    set.events.add(&event(one)?);
+                }
+                MemoryValue::Window(set)
+            }
+        };
+        self.put(name, value, saved.expires_at_ms);
+        Ok(())
     }
 
     /// Forgets a key; whether it was there.

@@ -477,4 +477,6 @@ fn saturate(value: u128) -> u64 {
 }
 
 #[cfg(test)]
+mod lemmas;
+#[cfg(test)]
 mod tests;

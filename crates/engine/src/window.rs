@@ -272,6 +272,26 @@ impl WindowCount {
         Ok(true)
     }
 
+    /// Plans to drop all dead entries, where they are few. What was uncounted stays in the running totals, as a gap between
+    /// the dead and the living. A clock that goes back makes the dead count again, and would count the gap with them.
+    pub fn close_gap<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
+        // In other windows one entry counts at most, and the others do not count again.
+        let is_sliding = self.moment.period_us() > 0;
+        let Some(horizon_us) = self.moment.horizon_us().filter(|_| is_sliding) else {
+            return Ok(());
+        };
+        let (mut dead, mut are_few): (usize, bool) = (0, true);
+        entries.scan(None, Some(horizon_us), |_: Event| {
+            are_few = dead < trim::MOST;
+            dead = dead.saturating_add(usize::from(are_few));
+            are_few
+        })?;
+        if are_few {
+            self.edit.trim = dead;
+        }
+        Ok(())
+    }
+
     fn uncount_tail(&mut self, tail: Event, amount: u64) {
         let rest = Event { weight: tail.weight.saturating_sub(amount), ..tail };
         self.uncounted = amount;
@@ -625,5 +645,7 @@ pub fn decision(
 
 #[cfg(test)]
 mod first_hit;
+#[cfg(test)]
+mod lemmas;
 #[cfg(test)]
 mod tests;

@@ -33,14 +33,31 @@ impl Cluster {
     /// [`Cluster::notice_the_dead`].
     #[track_caller]
     pub fn of(masters: usize, replicas_each: usize) -> Cluster {
-        let nodes = (0..masters * (1 + replicas_each)).map(|_| {
+        Cluster::start_nodes(masters, replicas_each, false)
+    }
+
+    /// The same, of nodes that live by one clock.
+    #[track_caller]
+    pub fn by_one_clock(masters: usize, replicas_each: usize) -> Cluster {
+        Cluster::start_nodes(masters, replicas_each, true)
+    }
+
+    #[track_caller]
+    fn start_nodes(masters: usize, replicas_each: usize, one_clock: bool) -> Cluster {
+        let mut nodes: Vec<Server> = Vec::new();
+        for _ in 0..masters * (1 + replicas_each) {
             let node = Server::builder().config("cluster-enabled yes");
+            let node = match nodes.first() {
+                Some(first) => node.clock_of(first),
+                None => node.clock(one_clock),
+            };
             // They come together the sooner, and a replica takes over however old its copy is.
-            node.config(format!("cluster-node-timeout {NOTICED_MS}"))
-                .config("cluster-replica-validity-factor 0")
-                .start()
-        });
-        let cluster = Cluster { nodes: nodes.collect() };
+            let node = node
+                .config(format!("cluster-node-timeout {NOTICED_MS}"))
+                .config("cluster-replica-validity-factor 0");
+            nodes.push(node.start());
+        }
+        let cluster = Cluster { nodes };
         let mut arguments = vec!["create".to_owned()];
         arguments.extend(cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
         let replicas = replicas_each.to_string();

@@ -338,6 +338,12 @@ impl Server {
         self.clock.as_ref().expect("a server built with clock(true)")
     }
 
+    /// The same, to keep while the server is stopped and started.
+    #[track_caller]
+    pub fn shared_clock(&self) -> Arc<Clock> {
+        Arc::clone(self.clock.as_ref().expect("a server built with clock(true)"))
+    }
+
     /// Connections of users who may only read: because of this command's name, and in every other way that the server has.
     /// Each with its rules.
     #[track_caller]

@@ -666,21 +666,50 @@ fn giving_back_where_nothing_counts_writes_nothing() {
 
 /// What was uncounted lies between entries that count again: sums must not pass what a key may hold.
 #[test]
-fn a_longer_period_may_count_again_what_was_uncounted() {
+fn what_was_uncounted_does_not_count_again_with_the_dead() {
     let (short, long) = (rule("1s"), rule("10s"));
-    let mut world = WindowWorld::new();
-    world.call(&short, 9, &ask(1), ModelCommand::Count);
-    world.pass(1_000_000);
-    world.call(&short, 9, &ask(5), ModelCommand::Count);
-    world.pass(1);
-    world.call(&short, 9, &ask(1), ModelCommand::Count);
-    world.call(&short, 9, &ask(-5), ModelCommand::Count);
-    assert_eq!(world.entries(), [(0, 1, 0), (1_000_001, 1, 0)]);
-    let done = world.call(&long, 9, &ask(0), ModelCommand::Count);
-    assert_eq!(done.decision.remaining, 2);
-    // They leave with the entry behind them.
-    world.now_us = START_US + 10_000_000;
-    assert_eq!(world.call(&long, 9, &ask(0), ModelCommand::Count).decision.remaining, 8);
+    let given_back = || {
+        let mut world = WindowWorld::new();
+        world.call(&short, 9, &ask(1), ModelCommand::Count);
+        world.pass(1_000_000);
+        world.call(&short, 9, &ask(5), ModelCommand::Count);
+        world.pass(1);
+        world.call(&short, 9, &ask(1), ModelCommand::Count);
+        world.call(&short, 9, &ask(-5), ModelCommand::Count);
+        assert_eq!(world.entries(), [(1_000_001, 1, 0)]);
+        world
+    };
+    // The event of the beginning would be in these windows, and with it the gap of five behind it.
+    let done = given_back().call(&long, 9, &ask(0), ModelCommand::Count);
+    assert_eq!(done.decision.remaining, 8);
+    let mut world = given_back();
+    world.now_us = START_US + 500_000;
+    assert_eq!(world.call(&short, 9, &ask(0), ModelCommand::Count).decision.remaining, 8);
+}
+
+/// Where too many are dead for one call, they stay, and what was uncounted may count again.
+#[test]
+fn giving_back_drops_the_dead_only_where_they_are_few() {
+    for (dead, left) in [(3, 1), (64, 1), (65, 66)] {
+        let rule = rule("1s");
+        let mut world = WindowWorld::new();
+        for _ in 0..dead {
+            world.call(&rule, 99, &ask(1), ModelCommand::Count);
+            world.pass(1);
+        }
+        world.pass(1_000_000);
+        // Not by a call, as grants drop the dead as well.
+        let newest = world.zset.newest(None).unwrap().unwrap();
+        let now_us = world.now_us;
+        for more in 1..=2 {
+            let total = newest.total + more;
+            let newest_us = now_us + more;
+            world.zset.add(&Event { newest_us, span_us: 0, total, weight: 1, denied: false });
+        }
+        world.pass(2);
+        world.call(&rule, 99, &ask(-1), ModelCommand::Count);
+        assert_eq!(world.entries().len(), left, "{dead}");
+    }
 }
 
 // ---- Sums near the largest ----

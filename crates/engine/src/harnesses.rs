@@ -1,0 +1,94 @@
+//! Proof harnesses for Kani, which tries all inputs within the bounds that are assumed: `cargo kani -p redis-ratelimit-engine`.
+//!
+//! The same is proved for integers of any size by crates/proofs/lemmas/lemmas.py. Here the functions themselves are the
+//! subject, with their machine integers. Nobody of this project has run them: Kani could not be had. What is checked is that
+//! they compile, with `--cfg kani --cfg kani_stub` (`make prove`).
+
+use crate::decision::{Ask, Manner, Quantity};
+use crate::event::Event;
+use crate::throttle::{Bucket, Rate};
+use crate::window::{UntimedVerdict, WindowUse};
+
+#[cfg(kani_stub)]
+mod kani {
+    /// Any value, which nobody asks for here.
+    pub fn any<T>() -> T {
+        unimplemented!("only Kani knows")
+    }
+
+    /// Nothing is assumed here.
+    pub fn assume(_holds: bool) {}
+}
+
+/// A rate of small numbers, so that a solver for bits comes to an end.
+fn any_rate() -> Rate {
+    let (max_burst, count, period_ms): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
+    kani::assume(max_burst < 1 << 10 && count > 0 && count < 1 << 10);
+    kani::assume(period_ms > 0 && period_ms < 1 << 10);
+    match Rate::new(max_burst, count, period_ms) {
+        Ok(rate) => rate,
+        Err(_) => unreachable!("a bucket of so small numbers is short"),
+    }
+}
+
+fn taking(quantity: u64) -> Ask {
+    Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Whole }
+}
+
+/// A full bucket gives its limit at once, and not one more.
+#[cfg_attr(not(kani_stub), kani::proof)]
+pub fn a_full_bucket_holds_max_burst_and_one() {
+    let (rate, now_us): (Rate, u64) = (any_rate(), kani::any());
+    kani::assume(now_us < 1 << 53);
+    let bucket = Bucket::read(&rate, None, now_us);
+    let limit = bucket.look(crate::decision::Verdict::taking(0)).limit;
+    let verdict = bucket.judge(&taking(limit), false);
+    assert!(verdict.is_ok_and(|verdict| verdict.allowed()));
+    let verdict = bucket.judge(&taking(limit + 1), false);
+    assert!(verdict.is_ok_and(|verdict| !verdict.allowed()));
+}
+
+/// What was taken and given back leaves the bucket as it was, or one attosecond better.
+#[cfg_attr(not(kani_stub), kani::proof)]
+pub fn giving_back_gives_what_was_taken() {
+    let (rate, now_us, quantity): (Rate, u64, u64) = (any_rate(), kani::any(), kani::any());
+    kani::assume(now_us < 1 << 53 && quantity > 0 && quantity < 1 << 10);
+    let ask = taking(quantity);
+    let bucket = Bucket::read(&rate, None, now_us);
+    let Ok(verdict) = bucket.judge(&ask, false) else { return };
+    if !verdict.allowed() {
+        return;
+    }
+    let (_, next) = bucket.grant(&ask, verdict);
+    let stored = crate::memory::stored_after(None, next);
+    let back = Ask { quantity: Quantity::GiveBack(quantity), ..ask };
+    let bucket = Bucket::read(&rate, stored, now_us);
+    let Ok(verdict) = bucket.judge(&back, false) else { return };
+    let (decision, _) = bucket.grant(&back, verdict);
+    assert!(decision.remaining == decision.limit && decision.reset_after_us == 0);
+}
+
+/// Sums are exact past 2^64.
+#[cfg_attr(not(kani_stub), kani::proof)]
+pub fn sums_are_differences_of_totals() {
+    let (before, first, more): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
+    kani::assume(first > 0 && first.checked_add(more).is_some());
+    let event = |total, weight| Event { newest_us: 0, span_us: 0, total, weight, denied: false };
+    let oldest = event(before.wrapping_add(first), first);
+    let newest = event(oldest.total.wrapping_add(more), more);
+    assert!(newest.sum_since(&oldest) == first + more);
+}
+
+/// A grant never passes the limit.
+#[cfg_attr(not(kani_stub), kani::proof)]
+pub fn a_grant_never_passes_the_limit() {
+    let (limit, counted, held): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
+    let (wanted, leave): (u64, u64) = (kani::any(), kani::any());
+    kani::assume(wanted > 0);
+    let used = WindowUse { limit, counted, held: u128::from(held) };
+    let ask = Ask { leave, ..taking(wanted) };
+    if let UntimedVerdict::Allowed(taken) = used.judge(&ask, false) {
+        let after = u128::from(counted) + u128::from(held) + u128::from(taken) + u128::from(leave);
+        assert!(after <= u128::from(limit));
+    }
+}

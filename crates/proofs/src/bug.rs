@@ -1,0 +1,212 @@
+//! Mistakes that the searches must find. None of them is in the engine: each is made by the store in which a world keeps its
+//! keys, or by what drives the engine there.
+
+use engine::ban::Ban;
+use engine::rule::{Moment, Rule, RuleText};
+use engine::store::{BanEdit, BucketKey, Change, Store, WindowKey};
+use engine::throttle::{Next, Stored};
+use engine::window::Edit;
+
+/// A planted mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bug {
+    /// The third client's calls are decided by its own clock, which is ahead.
+    ClientsClock,
+    /// What the second client takes is granted and not written.
+    LostWrite,
+    /// A key expires a second before it may.
+    EarlyExpiry,
+    /// A denied call does not write back a state from the future.
+    NoHealing,
+    /// With COUNTLAPSED a reservation goes at the end of its lease all the same.
+    LapsedForgotten,
+    /// A reservation stays when it was settled.
+    SettledStays,
+    /// A lease is written a second longer than it was granted.
+    LongLease,
+    /// The mark of a ban is not read once it is over.
+    MarkForgotten,
+    /// A ban is lifted by whatever is written.
+    BanLifted,
+    /// Giving back gives one more than that.
+    GenerousRefund,
+    /// Of a group each limit that would be allowed takes.
+    AllOfGroupTake,
+    /// The last limit of a group that would be allowed is its choice.
+    LastChoice,
+    /// Each limit takes as soon as it was judged.
+    NotAtomic,
+    /// A failover loses one effect more than the replica lacked.
+    FailoverLosesMore,
+    /// Nobody is woken when something is given back.
+    NoWake,
+    /// The timer is not started.
+    NoTimer,
+    /// A call that does not wait does not ask who stands before it.
+    Overtakes,
+    /// The last in a line is tried instead of the first.
+    LastIsTried,
+    /// A waiter whose client is gone keeps its place.
+    GhostInLine,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 19] = [
+        Bug::ClientsClock,
+        Bug::LostWrite,
+        Bug::EarlyExpiry,
+        Bug::NoHealing,
+        Bug::LapsedForgotten,
+        Bug::SettledStays,
+        Bug::LongLease,
+        Bug::MarkForgotten,
+        Bug::BanLifted,
+        Bug::GenerousRefund,
+        Bug::AllOfGroupTake,
+        Bug::LastChoice,
+        Bug::NotAtomic,
+        Bug::FailoverLosesMore,
+        Bug::NoWake,
+        Bug::NoTimer,
+        Bug::Overtakes,
+        Bug::LastIsTried,
+        Bug::GhostInLine,
+    ];
+}
+
+/// A store with a planted mistake, or without one.
+#[derive(Clone, Copy)]
+pub struct Faulty<S> {
+    /// The store.
+    pub inner: S,
+    /// The mistake.
+    pub bug: Option<Bug>,
+    /// Who calls.
+    pub client: usize,
+}
+
+impl<S: Store> Store for Faulty<S> {
+    type Error = S::Error;
+    type Bucket = FaultyKey<S::Bucket>;
+    type Window = FaultyKey<S::Window>;
+
+    fn now_us(&self) -> u64 {
+        self.inner.now_us()
+    }
+
+    fn moment(&self, rule: &Rule) -> Option<Moment> {
+        self.inner.moment(rule)
+    }
+
+    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
+        match self.bug {
+            Some(Bug::LapsedForgotten) => Some(event_us),
+            _ => self.inner.leaves_us(rule, event_us),
+        }
+    }
+
+    fn heal_most(&self) -> usize {
+        self.inner.heal_most()
+    }
+
+    fn write_rule(&self, rule: &Rule) -> RuleText {
+        self.inner.write_rule(rule)
+    }
+
+    fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
+        self.inner.parse_rule(text)
+    }
+
+    fn bucket(self) -> FaultyKey<S::Bucket> {
+        let Faulty { bug, client, .. } = self;
+        FaultyKey { now_us: self.now_us(), inner: self.inner.bucket(), bug, client }
+    }
+
+    fn window(self) -> FaultyKey<S::Window> {
+        let Faulty { bug, client, .. } = self;
+        FaultyKey { now_us: self.now_us(), inner: self.inner.window(), bug, client }
+    }
+}
+
+/// A key of such a store.
+pub struct FaultyKey<K> {
+    inner: K,
+    bug: Option<Bug>,
+    client: usize,
+    now_us: u64,
+}
+
+impl<K: BucketKey> BucketKey for FaultyKey<K> {
+    type Error = K::Error;
+
+    fn read(&mut self) -> Result<Option<Stored>, K::Error> {
+        self.inner.read()
+    }
+
+    fn write(&mut self, next: Next) {
+        if self.bug == Some(Bug::LostWrite) && self.client == 1 {
+            return;
+        }
+        self.inner.write(next);
+    }
+}
+
+impl<K: WindowKey> WindowKey for FaultyKey<K> {
+    type Error = K::Error;
+    type Events<'k>
+        = K::Events<'k>
+    where
+        Self: 'k;
+    type Reservations = K::Reservations;
+    type Member = K::Member;
+
+    fn read(&mut self, id: Option<&[u8]>) -> Result<(), K::Error> {
+        self.inner.read(id)
+    }
+
+    fn reservations(&self) -> &K::Reservations {
+        self.inner.reservations()
+    }
+
+    fn ban(&self) -> Option<Ban> {
+        let over = |ban: &Ban| ban.end_us() <= self.now_us;
+        match self.bug {
+            Some(Bug::MarkForgotten) => self.inner.ban().filter(|ban| !over(ban)),
+            _ => self.inner.ban(),
+        }
+    }
+
+    fn split(&mut self) -> (K::Events<'_>, &K::Reservations) {
+        self.inner.split()
+    }
+
+    fn running(&mut self) -> usize {
+        self.inner.running()
+    }
+
+    fn find_live(&mut self, id: &[u8]) -> Result<Option<K::Member>, K::Error> {
+        self.inner.find_live(id)
+    }
+
+    fn write(&mut self, change: Change<'_, K::Member>) -> usize {
+        let nothing = Edit::default();
+        let mut change: Change<'_, K::Member> = Change { ..change };
+        match self.bug {
+            Some(Bug::LostWrite) if self.client == 1 => {
+                change = Change { edit: &nothing, ..change };
+            }
+            Some(Bug::SettledStays) => change.settle = None,
+            Some(Bug::LongLease) => {
+                if let Some(reserve) = &mut change.reserve {
+                    reserve.end_us += 1_000_000;
+                    reserve.gone_us += 1_000_000;
+                    reserve.lease_ms += 1_000;
+                }
+            }
+            Some(Bug::BanLifted) if change.ban == BanEdit::Keep => change.ban = BanEdit::Remove,
+            _ => {}
+        }
+        self.inner.write(change)
+    }
+}

@@ -1,0 +1,508 @@
+//! A small world of a line: clients that wait for a semaphore, each with its LEAVE and its patience. They release, die and
+//! let leases lapse. Somebody deletes the key behind the module's back, and the clock steps.
+//!
+//! The lines and the limits are the engine's. What carries out what the lines say is the world's own, in the order of the
+//! module's: a command wakes the head before it takes and after it gave back, and a timer does the rest.
+
+use crate::bug::Bug;
+use engine::decision::{Decision, Verdict};
+use engine::judge::{self, Mode, Terms};
+use engine::line::{Cause, Effect, LineCall, LineId, Lines, Parts, Ticket, Timer, POLL_US};
+use engine::memory::{Memory, Saved};
+use engine::request::{Limit, Request, Reserve, WindowLimit};
+use engine::reservation::Id;
+use engine::rule::Rule;
+use engine::{decision::Quantity, settle};
+use stateright::{Model, Property};
+
+thread_local! {
+    static MEMORY: Memory = Memory::default();
+}
+
+const KEY: &[u8] = b"k";
+
+/// A timer fires on whole milliseconds.
+const TIMER_US: u64 = 1_000;
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Wants {
+    /// Who.
+    pub client: usize,
+    /// How much.
+    pub quantity: u64,
+    /// LEAVE.
+    pub leave: u64,
+    /// BLOCK, in microseconds, 0 for no limit; `None` where it does not wait.
+    pub block_us: Option<u64>,
+    id: [u8; 1],
+}
+
+impl Wants {
+    fn request(&self, limit: u64, lease_ms: u64) -> Request {
+        let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries: 4096 };
+        let id = Some(Id::from(&self.id[..]));
+        let reserve = Reserve { lease_ms, count_lapsed: false, id, most: 100 };
+        let mut request = Request::of(Limit::Reserve(window, reserve));
+        request.ask.quantity = Quantity::Take(self.quantity);
+        request.ask.leave = self.leave;
+        request
+    }
+}
+
+impl LineCall for Wants {
+    fn leave(&self) -> u64 {
+        self.leave
+    }
+
+    fn id(&self) -> Option<&[u8]> {
+        Some(&self.id)
+    }
+}
+
+/// Calls that wait in this world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Waiters;
+
+impl Parts for Waiters {
+    type Call = Wants;
+    type Handle = usize;
+    type Outcome = bool;
+    type Write = ();
+}
+
+/// The world.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The most that is held at once.
+    pub limit: u64,
+    /// The length of each lease.
+    pub lease_ms: u64,
+    /// What each client may ask for: quantity, LEAVE and BLOCK.
+    pub clients: Vec<Vec<(u64, u64, Option<u64>)>>,
+    /// How often each client does something.
+    pub calls: u8,
+    /// How often time passes at most, and by how much each time.
+    pub passes: (u8, Vec<u64>),
+    /// How often the key is deleted, and the clock steps, back and forward, by a second.
+    pub faults: u8,
+    /// A planted mistake.
+    pub bug: Option<Bug>,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A client asks for one of what it may ask for.
+    Ask(usize, usize),
+    /// A client gives back what it holds.
+    Release(usize),
+    /// A client that waits is gone.
+    Gone(usize),
+    /// Time passes.
+    Pass(u64),
+    /// Somebody deletes the key.
+    Delete,
+    /// The server's clock steps back.
+    Back,
+    /// The server's clock steps forward.
+    Forward,
+}
+
+/// Who waits, as the books have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Waiting {
+    leave: u64,
+    ticket: Ticket,
+    client: usize,
+    until_us: Option<u64>,
+}
+
+/// A state of the world.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub struct State {
+    lines: Lines<Waiters>,
+    saved: Option<Saved>,
+    wall_us: u64,
+    mono_us: u64,
+    timer_us: Option<u64>,
+    waiting: Vec<Waiting>,
+    /// Who has asked and holds something, for all it knows.
+    holds: Vec<bool>,
+    calls: Vec<u8>,
+    passes: u8,
+    faults: u8,
+    /// Since when the head could have what it asks for, and whether the module was told of what made it so.
+    could: Option<(u64, bool)>,
+    happened: &'static str,
+    broken: Option<&'static str>,
+}
+
+const LIMIT: &str = "never more than the limit";
+const ORDER: &str = "first come, first served, by LEAVE and then by arrival";
+const WOKEN: &str = "no wake-up is lost";
+const PATIENCE: &str = "nobody waits longer than it said";
+const NOBODY: &str = "only who waits is granted";
+
+impl State {
+    fn check(&mut self, holds: bool, what: &'static str) {
+        if !holds && self.broken.is_none() {
+            self.broken = Some(what);
+        }
+    }
+}
+
+fn with_key<T>(saved: &mut Option<Saved>, body: impl FnOnce(&Memory) -> T) -> T {
+    MEMORY.with(|memory| {
+        memory.reset(KEY);
+        if let Some(saved) = saved {
+            memory.restore(KEY, saved).expect("what was saved is sound");
+        }
+        let done = body(memory);
+        *saved = memory.save(KEY);
+        done
+    })
+}
+
+impl Line {
+    /// The engine's decision on the key, which is written; as the module's `attempt`.
+    fn attempt(
+        &self,
+        state: &mut State,
+        wants: &Wants,
+        barred: bool,
+        mode: Mode,
+    ) -> Option<Decision> {
+        let request = wants.request(self.limit, self.lease_ms);
+        let now_us = state.wall_us;
+        with_key(&mut state.saved, |memory| {
+            let mut call = judge::KeyRequest::new(memory.key(KEY, now_us), &request);
+            let judged = call.judge(barred).ok()?;
+            let allowed = judged.verdict().allowed();
+            let plan = judged.plan(Terms::of(mode), allowed, || Id::from(&b"z"[..])).ok()?;
+            let decision = *plan.decision();
+            plan.apply();
+            Some(decision)
+        })
+    }
+
+    /// What the head would be told now.
+    fn look(&self, state: &State, wants: &Wants) -> Option<Verdict> {
+        let request = wants.request(self.limit, self.lease_ms);
+        let look = |memory: &Memory| memory.look(KEY, &request, state.wall_us);
+        with_key(&mut state.saved.clone(), look).ok().map(|decision| decision.verdict)
+    }
+
+    fn head(&self, state: &State) -> Option<(LineId, Ticket, Wants)> {
+        let mut lines = state.lines.clone();
+        let line = lines.wake(0, KEY, state.mono_us)?;
+        lines.head(line).map(|(ticket, wants)| (line, ticket, wants))
+    }
+
+    /// Tries who stands first, and ends its wait if it is granted, or if its time is up. Whether its wait is over.
+    fn try_head(
+        &self,
+        state: &mut State,
+        line: LineId,
+        ticket: Ticket,
+        wants: &Wants,
+        is_overdue: bool,
+    ) -> bool {
+        let (mut ticket, mut wants) = (ticket, *wants);
+        if self.bug == Some(Bug::LastIsTried) {
+            if let Some(last) = state.waiting.last().copied() {
+                let clients = &self.clients[last.client];
+                if let Some((quantity, leave, block_us)) =
+                    clients.iter().copied().find(|(_, leave, _)| *leave == last.leave)
+                {
+                    let id = [b'a' + last.client as u8];
+                    wants = Wants { client: last.client, quantity, leave, block_us, id };
+                    ticket = last.ticket;
+                }
+            }
+        }
+        let mode = if is_overdue { Mode::Final } else { Mode::Try };
+        let Some(decision) = self.attempt(state, &wants, false, mode) else {
+            self.end(state, ticket, false);
+            return true;
+        };
+        if decision.verdict.allowed() {
+            let first = state.waiting.iter().min_by_key(|one| (one.leave, one.ticket));
+            let is_first = first.is_some_and(|first| first.ticket == ticket);
+            let waits = state.waiting.iter().any(|one| one.ticket == ticket);
+            state.check(waits, NOBODY);
+            state.check(is_first, ORDER);
+            state.happened = "granted after waiting";
+            state.holds[wants.client] = true;
+        } else if !is_overdue {
+            let wait_us = decision.verdict.retry_after_us();
+            state.lines.denied(line, wait_us, state.mono_us);
+            return false;
+        }
+        self.end(state, ticket, decision.verdict.allowed());
+        true
+    }
+
+    fn end(&self, state: &mut State, ticket: Ticket, granted: bool) {
+        if !granted {
+            let until_us =
+                state.waiting.iter().find(|one| one.ticket == ticket).and_then(|one| one.until_us);
+            state.check(until_us.is_none_or(|until_us| until_us <= state.mono_us), PATIENCE);
+            state.happened = "dismissed";
+        }
+        state.lines.end(ticket, granted, state.mono_us);
+        state.lines.answered(ticket, state.mono_us);
+        state.lines.forgotten(ticket, state.mono_us);
+        state.waiting.retain(|one| one.ticket != ticket);
+        state.could = None;
+    }
+
+    /// As the module's `wake_key`.
+    fn wake(&self, state: &mut State) {
+        if self.bug == Some(Bug::NoWake) || !state.lines.is_barred(0, KEY, u64::MAX) {
+            return;
+        }
+        state.lines.begin_turn(Cause::Command, 0, state.wall_us, state.mono_us);
+        if let Some(line) = state.lines.wake(0, KEY, state.mono_us) {
+            while let Some((ticket, wants)) = state.lines.head(line) {
+                if !self.try_head(state, line, ticket, &wants, false) {
+                    break;
+                }
+            }
+        }
+        state.lines.end_turn(state.mono_us);
+    }
+
+    /// As the module's `fired`.
+    fn fire(&self, state: &mut State) {
+        state.timer_us = None;
+        state.lines.begin_turn(Cause::Timer, 0, state.wall_us, state.mono_us);
+        while let Some((line, _)) = state.lines.next_line(state.mono_us) {
+            for _ in 0..8 {
+                match state.lines.next_step(line, true, state.mono_us) {
+                    None => break,
+                    Some(Effect::Write(())) => {}
+                    Some(Effect::Try { ticket, call, is_overdue }) => {
+                        if !self.try_head(state, line, ticket, &call, is_overdue) && is_overdue {
+                            break;
+                        }
+                    }
+                    Some(Effect::Dismiss { ticket, call }) => {
+                        self.attempt(state, &call, true, Mode::Try);
+                        self.end(state, ticket, false);
+                    }
+                }
+            }
+            state.lines.pass_on(line, state.mono_us);
+        }
+        state.lines.end_turn(state.mono_us);
+    }
+
+    fn set_timer(&self, state: &mut State) {
+        match state.lines.timer(state.mono_us) {
+            Timer::Keep => {}
+            Timer::Stop => state.timer_us = None,
+            Timer::Start { .. } if self.bug == Some(Bug::NoTimer) => {}
+            Timer::Start { after_ms } => state.timer_us = Some(state.mono_us + after_ms * 1_000),
+        }
+    }
+
+    fn ask(&self, state: &mut State, client: usize, which: usize) -> Option<()> {
+        if state.waiting.iter().any(|one| one.client == client) {
+            return None;
+        }
+        let (quantity, leave, block_us) = self.clients[client][which];
+        let wants = Wants { client, quantity, leave, block_us, id: [b'a' + client as u8] };
+        self.wake(state);
+        let barred = state.lines.is_barred(0, KEY, leave) && self.bug != Some(Bug::Overtakes);
+        let mode = if block_us.is_some() { Mode::Try } else { Mode::Final };
+        let decision = self.attempt(state, &wants, barred, mode)?;
+        if decision.verdict.allowed() {
+            let overtaken = state.waiting.iter().any(|one| one.leave <= leave);
+            state.check(!overtaken, ORDER);
+            state.holds[client] = true;
+            return Some(());
+        }
+        let (Some(block_us), Verdict::Denied { wait_us, .. }) = (block_us, decision.verdict) else {
+            return Some(());
+        };
+        let ticket = state.lines.admit(100)?;
+        let until_us = (block_us > 0).then(|| state.mono_us + block_us);
+        state.lines.join(ticket, (0, KEY), wants, client, until_us, Some(wait_us), state.mono_us);
+        state.waiting.push(Waiting { leave, ticket, client, until_us });
+        state.happened = "waits";
+        Some(())
+    }
+
+    /// Time passes, and the timer fires when it is due.
+    fn pass(&self, state: &mut State, us: u64) {
+        let end_us = state.mono_us + us;
+        for _ in 0..10_000 {
+            let wait_us = self
+                .head(state)
+                .and_then(|(_, _, wants)| self.look(state, &wants)?.retry_after_us());
+            let lapses_us = wait_us.map(|wait_us| state.mono_us + wait_us);
+            let due_us = state.timer_us.map(|us| us.max(state.mono_us));
+            let stop_us =
+                [due_us, lapses_us].into_iter().flatten().min().unwrap_or(end_us).min(end_us);
+            state.wall_us += stop_us - state.mono_us;
+            state.mono_us = stop_us;
+            self.note_could(state, true);
+            if state.timer_us.is_some_and(|us| us <= state.mono_us) {
+                self.fire(state);
+                self.set_timer(state);
+                self.note_could(state, true);
+            } else if stop_us == end_us {
+                return;
+            }
+        }
+        state.check(false, "the timer fires without an end");
+    }
+
+    /// Notes since when the head could have what it wants, and checks that it does not wait for long.
+    fn note_could(&self, state: &mut State, told: bool) {
+        let head = self.head(state);
+        let could =
+            head.and_then(|(_, _, wants)| self.look(state, &wants)).is_some_and(Verdict::allowed);
+        if !could {
+            state.could = None;
+        } else {
+            let (since_us, told) = *state.could.get_or_insert((state.mono_us, told));
+            let most_us = if told { TIMER_US } else { POLL_US + TIMER_US };
+            state.check(state.mono_us - since_us <= most_us, WOKEN);
+        }
+        for one in state.waiting.clone() {
+            let late = one.until_us.is_some_and(|us| us + TIMER_US < state.mono_us);
+            state.check(!late, PATIENCE);
+        }
+        let works = state.waiting.is_empty() || state.timer_us.is_some();
+        state.check(works || self.bug.is_some(), WOKEN);
+    }
+}
+
+impl Model for Line {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            lines: Lines::new(),
+            saved: None,
+            wall_us: 1_795_223_799_000_000,
+            mono_us: 1_000_000,
+            timer_us: None,
+            waiting: Vec::new(),
+            holds: vec![false; self.clients.len()],
+            calls: vec![self.calls; self.clients.len()],
+            passes: self.passes.0,
+            faults: self.faults,
+            could: None,
+            happened: "",
+            broken: None,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.broken.is_some() {
+            return;
+        }
+        for (client, asks) in self.clients.iter().enumerate() {
+            let waits = state.waiting.iter().any(|one| one.client == client);
+            if state.calls[client] == 0 {
+                continue;
+            }
+            if waits {
+                actions.push(Action::Gone(client));
+                continue;
+            }
+            actions.extend((0..asks.len()).map(|which| Action::Ask(client, which)));
+            if state.holds[client] {
+                actions.push(Action::Release(client));
+            }
+        }
+        if state.passes > 0 {
+            actions.extend(self.passes.1.iter().copied().map(Action::Pass));
+        }
+        if state.faults > 0 {
+            actions.extend([Action::Delete, Action::Back, Action::Forward]);
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        state.happened = "";
+        let mut told = true;
+        match action {
+            Action::Ask(client, which) => {
+                state.calls[client] -= 1;
+                self.ask(&mut state, client, which)?;
+            }
+            Action::Release(client) => {
+                state.calls[client] -= 1;
+                self.wake(&mut state);
+                let (id, now_us) = (Id::from(&[b'a' + client as u8][..]), state.wall_us);
+                let release = |memory: &Memory| settle::release(memory.key(KEY, now_us), &id);
+                with_key(&mut state.saved, release).ok()?;
+                state.holds[client] = false;
+                self.wake(&mut state);
+            }
+            Action::Gone(client) => {
+                state.calls[client] -= 1;
+                let ticket = state.waiting.iter().find(|one| one.client == client)?.ticket;
+                if self.bug != Some(Bug::GhostInLine) {
+                    state.lines.withdraw(ticket, state.mono_us);
+                    state.lines.forgotten(ticket, state.mono_us);
+                }
+                state.waiting.retain(|one| one.ticket != ticket);
+                state.could = None;
+            }
+            Action::Pass(us) => {
+                state.passes -= 1;
+                self.pass(&mut state, us);
+            }
+            Action::Delete => {
+                state.faults -= 1;
+                state.saved = None;
+                told = false;
+            }
+            Action::Back => {
+                state.faults -= 1;
+                state.wall_us -= 1_000_000;
+                // The module's watch on the clock tells the lines, and its timer is late.
+                state.timer_us = None;
+                state.lines.clock_stepped_back(state.mono_us);
+            }
+            Action::Forward => {
+                state.faults -= 1;
+                state.wall_us += 1_000_000;
+                told = false;
+            }
+        }
+        self.set_timer(&mut state);
+        let by_command = matches!(action, Action::Ask(..) | Action::Release(_));
+        self.note_could(&mut state, told);
+        if by_command {
+            let could = state.could.is_some();
+            state.check(!could, WOKEN);
+        }
+        let held = with_key(&mut state.saved.clone(), |memory| memory.held(KEY, state.wall_us));
+        let held: u64 = held.unwrap_or_default().iter().map(|one| one.quantity).sum();
+        state.check(held <= self.limit, LIMIT);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Line>> {
+        vec![
+            Property::always(LIMIT, |_, state: &State| state.broken != Some(LIMIT)),
+            Property::always(ORDER, |_, state: &State| state.broken != Some(ORDER)),
+            Property::always(WOKEN, |_, state: &State| state.broken != Some(WOKEN)),
+            Property::always(PATIENCE, |_, state: &State| state.broken != Some(PATIENCE)),
+            Property::always(NOBODY, |_, state: &State| state.broken != Some(NOBODY)),
+            Property::sometimes("waits", |_, state: &State| state.happened == "waits"),
+            Property::sometimes("granted after waiting", |_, state: &State| {
+                state.happened == "granted after waiting"
+            }),
+            Property::sometimes("dismissed", |_, state: &State| state.happened == "dismissed"),
+        ]
+    }
+}

@@ -1,0 +1,1133 @@
+//! A small world of keys: a few clients, each with a few calls to choose from, a clock that passes and steps, and a replica
+//! that takes over. Every order of all that is searched.
+//!
+//! ```text
+//! State = the keys as a server keeps them + three clocks + what is left to happen + the books
+//! ```
+//!
+//! The engine itself decides: each transition puts the stored values into a [`Memory`], makes the call there and takes the
+//! values out again. The books know nothing of the engine's state. They note what was granted and when, and what must
+//! hold is judged by them:
+//!
+//! - `wall_us` is the server's clock, which steps back and forward.
+//! - `real_us` never steps. Nothing is held for longer by it than one lease from the first call after the last step back.
+//! - `least_us` is real time and all steps forward. What was granted at one moment of it counts at least until one
+//!   period of it has passed: a step forward ends windows early, and a step back makes them longer at most.
+
+use crate::bug::{Bug, Faulty};
+use engine::all::{together, Choices, PartDecision};
+use engine::ban::Ban;
+use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
+use engine::judge::{self, Mode, Terms};
+use engine::memory::{Memory, Saved, SavedValue};
+use engine::request::{Limit, Request};
+use engine::reservation::Id;
+use engine::settle::{self, Applied};
+use engine::store::{Refused, Store};
+use stateright::{Model, Property};
+
+thread_local! {
+    static MEMORY: Memory = {
+        let memory = Memory::default();
+        // Rules name their zone by its number in a store.
+        memory.zones(|zones| zones.named(b"UTC"));
+        memory
+    };
+}
+
+/// The keys of a world, the first of them alone in most.
+const NAMES: [&[u8]; 4] = [b"k0", b"k1", b"k2", b"k3"];
+
+/// By which books a key is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Events leave one period after they happened.
+    Sliding,
+    /// Windows begin at whole periods of the server's clock.
+    Fixed,
+    /// Windows begin with their first event.
+    First,
+    /// So many units each period.
+    Bucket(u64),
+    /// Nothing is counted.
+    Semaphore,
+}
+
+/// A key, and what must hold of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// By which books.
+    pub kind: Kind,
+    /// The limit, without a reservation.
+    pub limit: Limit,
+    /// The most that there may be at once.
+    pub most: u64,
+    /// One period, in microseconds; 0 for a semaphore.
+    pub period_us: u64,
+    /// No call waits longer if nobody else takes anything.
+    pub longest_wait_us: u64,
+}
+
+/// One of several limits in a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Clause {
+    /// The key's number.
+    pub key: usize,
+    /// What is asked of it.
+    pub request: Request,
+    /// CHECK.
+    pub check: bool,
+    /// SHADOW.
+    pub shadow: bool,
+    /// The number of its group.
+    pub group: usize,
+}
+
+/// What a client may do.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE on a key.
+    Take(usize, Request),
+    /// RL.APPLY of the client's own reservation.
+    Apply(usize, Option<u64>),
+    /// RL.RELEASE of it.
+    Release(usize),
+    /// RL.RENEW of it, with this lease.
+    Renew(usize, Option<u64>),
+    /// Spends a unit of it, and asks nobody.
+    Spend(usize),
+    /// RL.APPLY of what was spent of it.
+    ApplySpent(usize),
+    /// RL.ALL.
+    All(Vec<Clause>),
+}
+
+/// The world: what is there, and what may happen.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Its name.
+    pub name: &'static str,
+    /// Its keys.
+    pub keys: Vec<Key>,
+    /// What each client may do.
+    pub clients: Vec<Vec<Act>>,
+    /// How many calls each client makes at most.
+    pub calls: u8,
+    /// How often time passes at most, and by how much each time.
+    pub passes: (u8, Vec<u64>),
+    /// How often the clock steps back at most, and by how much.
+    pub backs: (u8, Vec<u64>),
+    /// How often the clock steps forward at most, and by how much.
+    pub forwards: (u8, Vec<u64>),
+    /// How often a replica takes over at most, and how many effects it may lack.
+    pub failovers: (u8, usize),
+    /// Unix microseconds at the beginning.
+    pub start_us: u64,
+    /// The properties that must come true somewhere, so that nothing is proved of a world in which nothing happens.
+    pub happens: Vec<&'static str>,
+    /// A planted mistake.
+    pub bug: Option<Bug>,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A client does one of what it may do.
+    Call(usize, usize),
+    /// Time passes.
+    Pass(u64),
+    /// The clock steps back.
+    Back(u64),
+    /// The clock steps forward.
+    Forward(u64),
+    /// The replica has caught up.
+    Sync,
+    /// The replica takes over, and lacks so many effects.
+    Failover(usize),
+}
+
+/// So much was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Grant {
+    least_us: u64,
+    units: u64,
+}
+
+/// What a client was granted for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Lease {
+    client: usize,
+    quantity: u64,
+    length_us: u64,
+    /// By `least_us` it holds at least until then.
+    held_until_us: u64,
+    /// The time after its lease for which it holds (COUNTLAPSED).
+    after_us: u64,
+    /// By `real_us` its lease is over then at the latest.
+    over_at_us: u64,
+    /// By `real_us` its holder spends nothing from then on.
+    spend_until_us: u64,
+    spent: u64,
+}
+
+/// What is known of a key's ban.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Banned {
+    /// By `least_us` nobody takes anything until then.
+    until_us: u64,
+    /// Something was granted since, or the key was as good as new after it.
+    may_again: bool,
+}
+
+/// The books of one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Books {
+    grants: Vec<Grant>,
+    /// When the window was opened by its first event, and what was granted in it.
+    opened: Option<(u64, u64)>,
+    /// Of a bucket: when it is full, in microseconds by `least_us` times the rate's count.
+    full_at: u64,
+    leases: Vec<Lease>,
+    banned: Option<Banned>,
+    /// What holders have spent, by themselves or by taking.
+    spent: Vec<Grant>,
+}
+
+/// A state of the world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    saved: Vec<Option<Saved>>,
+    wall_us: u64,
+    real_us: u64,
+    least_us: u64,
+    calls: Vec<u8>,
+    passes: u8,
+    backs: u8,
+    forwards: u8,
+    failovers: u8,
+    books: Vec<Books>,
+    /// The states before the effects that the replica lacks, the oldest first.
+    lacks: Vec<(Vec<Option<Saved>>, Vec<Books>)>,
+    /// What happened that a world is to show.
+    happened: &'static str,
+    /// What must not be.
+    broken: Option<&'static str>,
+}
+
+const LIMIT: &str = "never more than the limit";
+const TOLD: &str = "looking tells what the call is told";
+const RETRY: &str = "waiting as told suffices, and a microsecond less does not";
+const FREED: &str = "nothing held is freed before its time";
+const HELD: &str = "nothing is held beyond its time";
+const FIRST: &str = "a window that its first event opened lasts one period";
+const BANNED: &str = "nobody takes anything while a ban runs";
+const AGAIN: &str = "no second ban before a grant";
+const ALL: &str = "all or nothing, and of a group its first choice";
+const SPENT: &str = "no period has more than the limit spent";
+const HEALS: &str = "no wait is longer than it may be, and then all is free";
+const REMAINING: &str = "remaining can be had, and one more cannot";
+const READABLE: &str = "what is stored can be read";
+
+fn id_of(client: usize) -> Id {
+    Id::from(&[b'a' + client as u8][..])
+}
+
+fn with_id(request: &Request, client: usize) -> Request {
+    let mut request = *request;
+    if let Limit::Reserve(_, reserve) = &mut request.limit {
+        reserve.id = Some(id_of(client));
+    }
+    request
+}
+
+/// Looks at the key.
+fn looking(request: &Request) -> Request {
+    let ask = Ask { quantity: Quantity::Look, leave: 0, manner: Manner::Whole };
+    Request { ask, ..*request }
+}
+
+/// Takes so much at once.
+fn taking(key: &Key, quantity: u64) -> Request {
+    let mut request = Request::of(key.limit);
+    request.ask.quantity = Quantity::Take(quantity);
+    request
+}
+
+fn load(memory: &Memory, saved: &[Option<Saved>]) {
+    for (name, saved) in NAMES.iter().zip(saved) {
+        memory.reset(name);
+        if let Some(saved) = saved {
+            memory.restore(name, saved).expect("what was saved is sound");
+        }
+    }
+}
+
+fn unload(memory: &Memory, saved: &mut [Option<Saved>]) {
+    for (name, saved) in NAMES.iter().zip(saved) {
+        *saved = memory.save(name);
+    }
+}
+
+/// The engine on a copy of these keys, which is thrown away.
+fn probe<T>(saved: &[Option<Saved>], body: impl FnOnce(&Memory) -> T) -> T {
+    MEMORY.with(|memory| {
+        load(memory, saved);
+        body(memory)
+    })
+}
+
+/// Makes a call on a copy of these keys.
+fn decide(saved: &[Option<Saved>], key: usize, request: &Request, now_us: u64) -> Option<Decision> {
+    probe(saved, |memory| {
+        memory.attempt(NAMES[key], request, now_us, || id_of(25)).ok().map(|told| told.decision)
+    })
+}
+
+/// The text of a key's ban, or of the mark that it left.
+fn ban_of(saved: &Option<Saved>) -> Option<Ban> {
+    match &saved.as_ref()?.value {
+        SavedValue::Window { reserved, .. } => reserved.iter().find_map(|text| Ban::decode(text)),
+        SavedValue::Bucket(text) => engine::throttle::Stored::decode(text)?.ban(),
+    }
+}
+
+fn sum(grants: &[Grant], after_us: u64) -> u64 {
+    grants.iter().filter(|grant| grant.least_us > after_us).map(|grant| grant.units).sum()
+}
+
+impl Books {
+    /// What is held for certain.
+    fn held(&self, least_us: u64) -> u64 {
+        let live = self.leases.iter().filter(|lease| lease.held_until_us > least_us);
+        live.map(|lease| lease.quantity).sum()
+    }
+
+    /// Notes what was granted; whether that was in order.
+    fn grant(
+        &mut self,
+        key: &Key,
+        least_us: u64,
+        units: u64,
+        go_after_us: u64,
+        force: bool,
+    ) -> bool {
+        let held = self.held(least_us);
+        match key.kind {
+            Kind::Sliding | Kind::Fixed => {
+                self.grants.push(Grant { least_us, units });
+                let after_us = match key.kind {
+                    Kind::Sliding => least_us.saturating_sub(key.period_us),
+                    _ => 0,
+                };
+                force || sum(&self.grants, after_us) + held <= key.most
+            }
+            Kind::First => {
+                let (_, sum) = self.opened.get_or_insert((least_us, 0));
+                *sum += units;
+                force || *sum + held <= key.most
+            }
+            Kind::Bucket(count) => {
+                self.full_at = self.full_at.max(least_us * count) + units * key.period_us;
+                let latest = (least_us + go_after_us) * count + key.most * key.period_us;
+                force || self.full_at <= latest
+            }
+            Kind::Semaphore => true,
+        }
+    }
+
+    /// Notes that so much was given back where the key counted `counted`: the oldest of that goes first.
+    fn give_back(&mut self, key: &Key, least_us: u64, amount: u64, counted: u64) {
+        match key.kind {
+            Kind::Sliding | Kind::Fixed => {
+                let known: u64 = self.grants.iter().map(|grant| grant.units).sum();
+                // Some of what counts may be older than what the books still have, or the books older than what counts.
+                let mut left = amount.min(counted).saturating_sub(counted.saturating_sub(known));
+                let mut older = known.saturating_sub(counted);
+                for grant in &mut self.grants {
+                    let stays = older.min(grant.units);
+                    older -= stays;
+                    let goes = left.min(grant.units - stays);
+                    grant.units -= goes;
+                    left -= goes;
+                }
+                self.grants.retain(|grant| grant.units > 0);
+            }
+            Kind::First => {
+                if let Some((_, sum)) = &mut self.opened {
+                    *sum = sum.saturating_sub(amount);
+                }
+            }
+            Kind::Bucket(count) => {
+                let full = least_us * count;
+                let full_at = self.full_at.saturating_sub(amount * key.period_us);
+                self.full_at = full_at.max(full);
+            }
+            Kind::Semaphore => {}
+        }
+    }
+
+    /// A call has seen the key: every lease ends one lease from now at the latest.
+    fn heal(&mut self, real_us: u64) {
+        for lease in &mut self.leases {
+            lease.over_at_us = lease.over_at_us.min(real_us + lease.length_us);
+        }
+    }
+
+    /// Forgets what does not matter any more.
+    fn forget(&mut self, key: &Key, least_us: u64) {
+        let after_us = least_us.saturating_sub(key.period_us);
+        if key.kind == Kind::Sliding {
+            self.grants.retain(|grant| grant.least_us > after_us);
+        }
+        self.spent.retain(|grant| grant.least_us > after_us);
+        if let Kind::Bucket(count) = key.kind {
+            // One tick of a full bucket is as good as another.
+            if self.full_at <= least_us * count {
+                self.full_at = 0;
+            }
+        }
+    }
+}
+
+impl World {
+    /// The server's clock as one client's calls see it.
+    fn now_us(&self, state: &State, client: usize) -> u64 {
+        let ahead = self.bug == Some(Bug::ClientsClock) && client == 2;
+        state.wall_us + if ahead { 600_000 } else { 0 }
+    }
+
+    fn store<'m>(
+        &self,
+        memory: &'m Memory,
+        key: usize,
+        client: usize,
+        now_us: u64,
+    ) -> impl Store<Error = Refused> + 'm {
+        Faulty { inner: memory.key(NAMES[key], now_us), bug: self.bug, client }
+    }
+
+    /// Makes the call in the world. `None` where it is an error, which changes nothing.
+    fn take(&self, state: &mut State, client: usize, at: usize, request: &Request) -> Option<()> {
+        let (key, now_us) = (self.keys[at], self.now_us(state, client));
+        let request = with_id(request, client);
+        let (looked, before) = probe(&state.saved, |memory| {
+            let looked = memory.look(NAMES[at], &request, now_us);
+            (looked, memory.look(NAMES[at], &looking(&request), now_us))
+        });
+        let looked = looked.ok()?;
+        let before = before.ok()?;
+        let ban_before = ban_of(&state.saved[at]);
+        let mut asked = request;
+        if let (Some(Bug::GenerousRefund), Quantity::GiveBack(n)) = (self.bug, asked.ask.quantity) {
+            asked.ask.quantity = Quantity::GiveBack(n + 1);
+        }
+        let decision = MEMORY.with(|memory| {
+            load(memory, &state.saved);
+            let mut call = judge::KeyRequest::new(self.store(memory, at, client, now_us), &asked);
+            let judged = call.judge(false).ok()?;
+            judged.check_room().ok()?;
+            let allowed = judged.verdict().allowed();
+            let plan = judged.plan(Terms::of(Mode::Final), allowed, || id_of(client)).ok()?;
+            let decision = *plan.decision();
+            if allowed || self.bug != Some(Bug::NoHealing) {
+                plan.apply();
+            }
+            drop(call);
+            unload(memory, &mut state.saved);
+            Some(decision)
+        })?;
+        let verdict = decision.verdict;
+        if !request.count_denied && request.ban_ms.is_none() {
+            let same = looked.verdict == verdict || request.ask.quantity == Quantity::Look;
+            state.check(same, TOLD);
+        }
+        self.note_ban(state, at, &key, &request, ban_before, &before, verdict);
+        if request.ask.quantity.takes() && verdict != Verdict::Never {
+            state.books[at].heal(state.real_us);
+        }
+        match verdict {
+            Verdict::Allowed { taken, go_after_us } => {
+                self.note_grant(state, client, at, &request, taken, go_after_us, &before)
+            }
+            Verdict::Denied { wait_us, .. } => {
+                if state.happened != "banned" {
+                    state.happened = "denied";
+                }
+                self.check_wait(state, at, &request, now_us, wait_us);
+            }
+            Verdict::Never => {}
+        }
+        Some(())
+    }
+
+    /// Checks that the wait that was told is the wait that is needed.
+    fn check_wait(
+        &self,
+        state: &mut State,
+        at: usize,
+        request: &Request,
+        now_us: u64,
+        wait_us: u64,
+    ) {
+        let then = |us: u64| decide(&state.saved, at, request, now_us + us);
+        let after = then(wait_us).is_some_and(|decision| decision.verdict.allowed());
+        let before = then(wait_us - 1).is_some_and(|decision| !decision.verdict.allowed());
+        state.check(after && before, RETRY);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn note_grant(
+        &self,
+        state: &mut State,
+        client: usize,
+        at: usize,
+        request: &Request,
+        taken: u64,
+        go_after_us: u64,
+        before: &Decision,
+    ) {
+        let key = self.keys[at];
+        let (real_us, least_us) = (state.real_us, state.least_us);
+        let counted = key.most.saturating_sub(before.remaining);
+        let force = request.ask.manner == Manner::Force;
+        let books = &mut state.books[at];
+        let mut broken = None;
+        if let Quantity::GiveBack(amount) = request.ask.quantity {
+            books.give_back(&key, least_us, amount, counted);
+            return;
+        }
+        if taken == 0 {
+            return;
+        }
+        if let Some(banned) = books.banned.as_mut().filter(|_| !force) {
+            if least_us + go_after_us < banned.until_us {
+                broken = Some(BANNED);
+            }
+            banned.may_again = true;
+        }
+        match &request.limit {
+            Limit::Reserve(_, reserve) => {
+                let length_us = reserve.lease_ms * 1_000;
+                let after_us = match reserve.count_lapsed {
+                    true => self.after_us(&key, state.wall_us + length_us),
+                    false => 0,
+                };
+                let books = &mut state.books[at];
+                books.leases.retain(|lease| lease.client != client);
+                let held_until_us = least_us + length_us + after_us;
+                let over_at_us = real_us + length_us;
+                books.leases.push(Lease {
+                    client,
+                    quantity: taken,
+                    length_us,
+                    held_until_us,
+                    after_us,
+                    over_at_us,
+                    spend_until_us: over_at_us,
+                    spent: 0,
+                });
+                let counted = match key.kind {
+                    Kind::Sliding => sum(&books.grants, least_us.saturating_sub(key.period_us)),
+                    Kind::Fixed => sum(&books.grants, 0),
+                    Kind::First => books.opened.map_or(0, |(_, sum)| sum),
+                    Kind::Bucket(_) | Kind::Semaphore => 0,
+                };
+                if counted + books.held(least_us) > key.most {
+                    broken = Some(LIMIT);
+                }
+            }
+            Limit::Bucket(_) | Limit::Window(_) => {
+                if key.kind == Kind::First && before.remaining == key.most {
+                    // A window is opened: the one before was over, or everything was given back.
+                    let soon = books.opened.is_some_and(|(opened_us, sum)| {
+                        sum > 0 && least_us < opened_us + key.period_us
+                    });
+                    broken = soon.then_some(FIRST);
+                    books.opened = None;
+                }
+                if !books.grant(&key, least_us, taken, go_after_us, force) {
+                    broken = Some(LIMIT);
+                }
+                books.spent.push(Grant { least_us, units: taken });
+                let after_us = least_us.saturating_sub(key.period_us);
+                if self.spends() && sum(&books.spent, after_us) > key.most {
+                    broken = Some(SPENT);
+                }
+            }
+        }
+        if let Some(broken) = broken {
+            state.check(false, broken);
+        }
+    }
+
+    /// Whether holders spend by themselves.
+    fn spends(&self) -> bool {
+        self.clients.iter().flatten().any(|act| matches!(act, Act::Spend(_)))
+    }
+
+    /// How long a reservation with COUNTLAPSED holds after a lease that ends then.
+    fn after_us(&self, key: &Key, end_us: u64) -> u64 {
+        match key.kind {
+            Kind::Fixed => key.period_us - end_us % key.period_us,
+            _ => key.period_us,
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn note_ban(
+        &self,
+        state: &mut State,
+        at: usize,
+        key: &Key,
+        request: &Request,
+        old: Option<Ban>,
+        before: &Decision,
+        verdict: Verdict,
+    ) {
+        let new = ban_of(&state.saved[at]);
+        let began = match (old, new) {
+            (None, Some(_)) => true,
+            (Some(old), Some(new)) => new.end_ms() > old.end_ms(),
+            (_, None) => false,
+        };
+        if !began {
+            return;
+        }
+        state.happened = "banned";
+        let as_new = before.remaining == key.most && before.reset_after_us == 0;
+        let may = state.books[at].banned.is_none_or(|banned| banned.may_again || as_new);
+        let denied = matches!(verdict, Verdict::Denied { .. }) && request.ban_ms.is_some();
+        state.check(may && denied, AGAIN);
+        let length_us = request.ban_ms.unwrap_or(0) * 1_000;
+        let until_us = state.least_us + length_us;
+        state.books[at].banned = Some(Banned { until_us, may_again: false });
+    }
+
+    fn settle(&self, state: &mut State, client: usize, at: usize, act: &Act) -> Option<()> {
+        let key = self.keys[at];
+        let lease = state.books[at].leases.iter().find(|lease| lease.client == client).copied()?;
+        let (id, now_us) = (id_of(client), state.wall_us);
+        let (real_us, least_us) = (state.real_us, state.least_us);
+        let (done, counted) = MEMORY.with(|memory| {
+            load(memory, &state.saved);
+            let done = match act {
+                Act::Apply(_, quantity) => {
+                    let store = self.store(memory, at, client, now_us);
+                    let applied = settle::apply(store, &id, *quantity, 4096).ok()?;
+                    let units = quantity.unwrap_or(lease.quantity);
+                    (applied != Applied::NotHeld, (applied == Applied::Counted).then_some(units))
+                }
+                Act::ApplySpent(_) => {
+                    let store = self.store(memory, at, client, now_us);
+                    let applied = settle::apply(store, &id, Some(lease.spent), 4096).ok()?;
+                    (applied != Applied::NotHeld, None)
+                }
+                Act::Release(_) => {
+                    (settle::release(self.store(memory, at, client, now_us), &id).ok()?, None)
+                }
+                Act::Renew(_, lease_ms) => {
+                    let store = self.store(memory, at, client, now_us);
+                    (settle::renew(store, &id, *lease_ms).ok()?, None)
+                }
+                _ => return None,
+            };
+            unload(memory, &mut state.saved);
+            Some(done)
+        })?;
+        if !done {
+            // It is held no more, or its lease cannot be renewed.
+            state.happened = "lapsed";
+            let certain = match act {
+                Act::Renew(..) => least_us + lease.after_us < lease.held_until_us,
+                _ => least_us < lease.held_until_us,
+            };
+            state.check(!certain, FREED);
+            return Some(());
+        }
+        if let Act::Renew(_, lease_ms) = act {
+            let length_us = lease_ms.map_or(lease.length_us, |ms| ms * 1_000);
+            let after_us = match lease.after_us {
+                0 => 0,
+                _ => self.after_us(&key, state.wall_us + length_us),
+            };
+            let renewed = Lease {
+                length_us,
+                after_us,
+                held_until_us: least_us + length_us + after_us,
+                over_at_us: real_us + length_us,
+                spend_until_us: real_us + length_us,
+                ..lease
+            };
+            for other in &mut state.books[at].leases {
+                if other.client == client {
+                    *other = renewed;
+                }
+            }
+            state.happened = "renewed";
+            return Some(());
+        }
+        let books = &mut state.books[at];
+        books.leases.retain(|lease| lease.client != client);
+        state.happened = "settled";
+        if let Some(units) = counted {
+            if key.kind == Kind::First
+                && books.opened.is_some_and(|(us, _)| least_us >= us + key.period_us)
+            {
+                books.opened = None;
+            }
+            books.grant(&key, least_us, units, 0, true);
+        }
+        Some(())
+    }
+
+    /// A holder spends a unit of its reservation while its own clock says that the lease runs.
+    fn spend(&self, state: &mut State, client: usize, at: usize) -> Option<()> {
+        let (real_us, least_us, key) = (state.real_us, state.least_us, self.keys[at]);
+        let books = &mut state.books[at];
+        let lease = books.leases.iter_mut().find(|lease| lease.client == client)?;
+        if real_us >= lease.spend_until_us || lease.spent >= lease.quantity {
+            return None;
+        }
+        lease.spent += 1;
+        books.spent.push(Grant { least_us, units: 1 });
+        let spent = sum(&books.spent, least_us.saturating_sub(key.period_us));
+        state.check(spent <= key.most, SPENT);
+        Some(())
+    }
+
+    /// Several limits at once, as the module's RL.ALL puts the engine's steps together.
+    fn all(&self, state: &mut State, client: usize, clauses: &[Clause]) -> Option<()> {
+        let now_us = self.now_us(state, client);
+        let before = state.saved.clone();
+        let looks: Vec<_> = clauses
+            .iter()
+            .map(|clause| {
+                let request = with_id(&clause.request, client);
+                probe(&before, |memory| memory.look(NAMES[clause.key], &request, now_us)).ok()
+            })
+            .collect::<Option<_>>()?;
+        let requests: Vec<_> = clauses.iter().map(|one| with_id(&one.request, client)).collect();
+        let made = MEMORY.with(|memory| {
+            load(memory, &state.saved);
+            let made = attempt_all(self.bug, clauses, &requests, |at| {
+                self.store(memory, at, client, now_us)
+            });
+            unload(memory, &mut state.saved);
+            made
+        });
+        let Ok((allowed, shares)) = made else {
+            state.saved = before;
+            return None;
+        };
+        let whole = together(&shares, allowed);
+        // Judged from what each limit says alone.
+        let mut chosen: Vec<usize> = Vec::new();
+        let groups: Vec<usize> = clauses.iter().map(|clause| clause.group).collect();
+        for group in 0..=groups.last().copied().unwrap_or(0) {
+            let of_group = (0..clauses.len()).filter(|at| groups[*at] == group);
+            let can = |at: &usize| clauses[*at].shadow || looks[*at].verdict.allowed();
+            chosen.extend(of_group.into_iter().find(can));
+        }
+        let should = chosen.len() == groups.last().map_or(0, |last| last + 1);
+        let mut right = allowed == should;
+        for (at, clause) in clauses.iter().enumerate() {
+            let takes =
+                should && chosen.contains(&at) && !clause.check && looks[at].verdict.taken() > 0;
+            let moved = state.saved[clause.key] != before[clause.key];
+            right &= moved == takes;
+            if takes {
+                let taken = looks[at].verdict.taken();
+                let key = self.keys[clause.key];
+                let look = looking(&requests[at]);
+                let then = probe(&before, |memory| memory.look(NAMES[clause.key], &look, now_us));
+                let then = then.unwrap_or(looks[at]);
+                right &= key.kind == Kind::Semaphore || then.remaining >= taken;
+                self.note_grant(state, client, clause.key, &requests[at], taken, 0, &then);
+            }
+        }
+        state.check(right, ALL);
+        if allowed {
+            state.happened = if chosen.iter().any(|at| *at > 0 && groups[*at] == groups[*at - 1]) {
+                "else"
+            } else {
+                state.happened
+            };
+            return Some(());
+        }
+        state.happened = "denied";
+        if let Some(wait_us) = whole.retry_after_us {
+            let then = |us: u64| {
+                probe(&state.saved, |memory| {
+                    attempt_all(None, clauses, &requests, |at| memory.key(NAMES[at], now_us + us))
+                        .is_ok_and(|(allowed, _)| allowed)
+                })
+            };
+            let right = then(wait_us) && !then(wait_us - 1);
+            state.check(right, RETRY);
+        }
+        Some(())
+    }
+}
+
+/// RL.ALL on a store: whether it is allowed, and what each limit says.
+fn attempt_all<S: Store<Error = Refused>>(
+    bug: Option<Bug>,
+    clauses: &[Clause],
+    requests: &[Request],
+    store: impl Fn(usize) -> S,
+) -> Result<(bool, Vec<PartDecision>), Refused> {
+    let mut calls: Vec<_> = clauses
+        .iter()
+        .zip(requests)
+        .map(|(clause, request)| judge::KeyRequest::new(store(clause.key), request))
+        .collect();
+    let mut choices = Choices::default();
+    let mut judged = Vec::new();
+    for (call, clause) in calls.iter_mut().zip(clauses) {
+        let one = call.judge(false)?;
+        let mut choice = choices.next(clause.group, one.verdict(), clause.shadow);
+        if choice {
+            one.check_room()?;
+        }
+        if bug == Some(Bug::AllOfGroupTake) {
+            choice = one.verdict().allowed();
+        }
+        judged.push((one, choice));
+    }
+    if bug == Some(Bug::LastChoice) {
+        let groups: Vec<_> = clauses.iter().map(|clause| clause.group).collect();
+        for group in groups.iter().copied() {
+            let can: Vec<_> = (0..judged.len())
+                .filter(|at| groups[*at] == group && judged[*at].0.verdict().allowed())
+                .collect();
+            for at in &can {
+                judged[*at].1 = Some(at) == can.last();
+            }
+        }
+    }
+    let allowed = choices.allowed();
+    let (mut plans, mut shares) = (Vec::new(), Vec::new());
+    let chosen: Vec<_> = judged.iter().map(|(_, choice)| *choice).collect();
+    for (((one, choice), clause), request) in judged.into_iter().zip(clauses).zip(requests) {
+        let has_choice =
+            (0..clauses.len()).any(|at| chosen[at] && clauses[at].group == clause.group);
+        let terms = Terms {
+            check: clause.check || !choice,
+            may_count: !clause.shadow,
+            may_ban: !clause.shadow && !has_choice,
+            ..Terms::of(Mode::Final)
+        };
+        let quantity = if clause.check { 0 } else { request.ask.quantity.wanted() };
+        let takes = if bug == Some(Bug::NotAtomic) { one.verdict().allowed() } else { allowed };
+        let plan = one.plan(terms, takes, || id_of(25))?;
+        let (shadow, group) = (clause.shadow, clause.group);
+        shares.push(PartDecision { decision: *plan.decision(), quantity, shadow, group, choice });
+        plans.push(plan);
+    }
+    plans.into_iter().for_each(|plan| {
+        plan.apply();
+    });
+    Ok((allowed, shares))
+}
+
+impl State {
+    fn check(&mut self, holds: bool, what: &'static str) {
+        if !holds && self.broken.is_none() {
+            self.broken = Some(what);
+        }
+    }
+}
+
+impl Model for World {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            saved: vec![None; self.keys.len()],
+            wall_us: self.start_us,
+            real_us: self.start_us,
+            least_us: self.start_us,
+            calls: vec![self.calls; self.clients.len()],
+            passes: self.passes.0,
+            backs: self.backs.0,
+            forwards: self.forwards.0,
+            failovers: self.failovers.0,
+            books: vec![Books::default(); self.keys.len()],
+            lacks: Vec::new(),
+            happened: "",
+            broken: None,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.broken.is_some() {
+            return;
+        }
+        for (client, acts) in self.clients.iter().enumerate() {
+            if state.calls[client] > 0 {
+                actions.extend((0..acts.len()).map(|act| Action::Call(client, act)));
+            }
+        }
+        let each = |left: u8, by: &[u64]| if left > 0 { by.to_vec() } else { Vec::new() };
+        actions.extend(each(state.passes, &self.passes.1).into_iter().map(Action::Pass));
+        actions.extend(each(state.backs, &self.backs.1).into_iter().map(Action::Back));
+        actions.extend(each(state.forwards, &self.forwards.1).into_iter().map(Action::Forward));
+        if !state.lacks.is_empty() {
+            actions.push(Action::Sync);
+        }
+        if state.failovers > 0 {
+            actions.extend((0..=state.lacks.len()).map(Action::Failover));
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        state.happened = "";
+        match action {
+            Action::Call(client, act) => {
+                state.calls[client] -= 1;
+                let act = &self.clients[client][act];
+                match act {
+                    Act::Take(at, request) => self.take(&mut state, client, *at, request)?,
+                    Act::All(clauses) => self.all(&mut state, client, clauses)?,
+                    Act::Spend(at) => self.spend(&mut state, client, *at)?,
+                    Act::Apply(at, _)
+                    | Act::Release(at)
+                    | Act::Renew(at, _)
+                    | Act::ApplySpent(at) => self.settle(&mut state, client, *at, act)?,
+                }
+                if self.bug == Some(Bug::EarlyExpiry) {
+                    for (new, old) in state.saved.iter_mut().zip(&last.saved) {
+                        if let Some(new) = new.as_mut().filter(|new| Some(&**new) != old.as_ref()) {
+                            new.expires_at_ms = new.expires_at_ms.saturating_sub(1_000);
+                        }
+                    }
+                }
+                if self.failovers.0 > 0 && state.saved != last.saved {
+                    state.lacks.push((last.saved.clone(), last.books.clone()));
+                    if state.lacks.len() > self.failovers.1 {
+                        state.lacks.remove(0);
+                    }
+                }
+            }
+            Action::Pass(us) => {
+                state.passes -= 1;
+                state.real_us += us;
+                self.pass(&mut state, us, us);
+            }
+            Action::Forward(us) => {
+                state.forwards -= 1;
+                state.happened = "forward";
+                self.pass(&mut state, us, us);
+            }
+            Action::Back(us) => {
+                state.backs -= 1;
+                state.happened = "back";
+                self.step_back(&mut state, us);
+            }
+            Action::Sync => state.lacks.clear(),
+            Action::Failover(lost) => {
+                state.failovers -= 1;
+                state.happened = "failover";
+                let at = state.lacks.len() - lost;
+                if let Some((saved, books)) = state.lacks.get(at).cloned() {
+                    (state.saved, state.books) = (saved, books);
+                }
+                if self.bug == Some(Bug::FailoverLosesMore) && at > 0 {
+                    state.saved = state.lacks[at - 1].0.clone();
+                }
+                state.lacks.clear();
+            }
+        }
+        for (at, key) in self.keys.iter().enumerate() {
+            state.books[at].forget(key, state.least_us);
+            self.check_held(&mut state, at);
+            self.check_as_new(&mut state, at);
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<World>> {
+        let mut properties = vec![
+            Property::always(LIMIT, |_, state: &State| state.broken != Some(LIMIT)),
+            Property::always(TOLD, |_, state: &State| state.broken != Some(TOLD)),
+            Property::always(RETRY, |_, state: &State| state.broken != Some(RETRY)),
+            Property::always(FREED, |_, state: &State| state.broken != Some(FREED)),
+            Property::always(HELD, |_, state: &State| state.broken != Some(HELD)),
+            Property::always(FIRST, |_, state: &State| state.broken != Some(FIRST)),
+            Property::always(BANNED, |_, state: &State| state.broken != Some(BANNED)),
+            Property::always(AGAIN, |_, state: &State| state.broken != Some(AGAIN)),
+            Property::always(ALL, |_, state: &State| state.broken != Some(ALL)),
+            Property::always(SPENT, |_, state: &State| state.broken != Some(SPENT)),
+            Property::always(READABLE, |_, state: &State| state.broken != Some(READABLE)),
+            Property::always(HEALS, |world: &World, state| world.heals(state)),
+            Property::always(REMAINING, |world: &World, state| world.remaining_is_right(state)),
+        ];
+        for (name, holds) in HAPPENS {
+            if self.happens.contains(&name) {
+                properties.push(Property::sometimes(name, holds));
+            }
+        }
+        properties
+    }
+}
+
+type Holds = fn(&World, &State) -> bool;
+
+/// What a world is to show.
+const HAPPENS: [(&str, Holds); 9] = [
+    ("denied", |_, state| state.happened == "denied"),
+    ("banned", |_, state| state.happened == "banned"),
+    ("else", |_, state| state.happened == "else"),
+    ("settled", |_, state| state.happened == "settled"),
+    ("lapsed", |_, state| state.happened == "lapsed"),
+    ("renewed", |_, state| state.happened == "renewed"),
+    ("back", |_, state| state.happened == "back"),
+    ("forward", |_, state| state.happened == "forward"),
+    ("failover", |_, state| state.happened == "failover"),
+];
+
+impl World {
+    fn pass(&self, state: &mut State, us: u64, least_us: u64) {
+        let before_us = state.wall_us;
+        state.wall_us += us;
+        state.least_us += least_us;
+        self.new_windows(state, before_us);
+    }
+
+    /// Windows of the calendar end where their end is crossed, in either direction.
+    fn new_windows(&self, state: &mut State, before_us: u64) {
+        let (now_us, keys) = (state.wall_us, &self.keys);
+        let lacked = state.lacks.iter_mut().map(|(_, books)| books);
+        for books in lacked.chain([&mut state.books]) {
+            for (books, key) in books.iter_mut().zip(keys) {
+                if key.kind == Kind::Fixed && before_us / key.period_us != now_us / key.period_us {
+                    books.grants.clear();
+                }
+            }
+        }
+    }
+
+    fn step_back(&self, state: &mut State, us: u64) {
+        let before_us = state.wall_us;
+        state.wall_us -= us;
+        self.new_windows(state, before_us);
+        let keys = &self.keys;
+        let lacked = state.lacks.iter_mut().map(|(_, books)| books);
+        for books in lacked.chain([&mut state.books]) {
+            for (books, key) in books.iter_mut().zip(keys) {
+                for lease in &mut books.leases {
+                    // Until a call sees that, it is as long as the clock says.
+                    lease.over_at_us += us;
+                    // The window of the calendar in which its lease ends may be an earlier one now.
+                    if key.kind == Kind::Fixed && lease.after_us > 0 {
+                        lease.held_until_us -= lease.after_us;
+                        lease.after_us = 1;
+                        lease.held_until_us += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Compares what the key holds with the books.
+    fn check_held(&self, state: &mut State, at: usize) {
+        let key = self.keys[at];
+        if matches!(key.kind, Kind::Bucket(_)) {
+            return;
+        }
+        let held = probe(&state.saved, |memory| memory.held(NAMES[at], state.wall_us));
+        let Ok(held) = held else { return state.check(false, READABLE) };
+        let (mut freed, mut beyond) = (false, false);
+        let (real_us, least_us) = (state.real_us, state.least_us);
+        let stored: Vec<Vec<u8>> = match state.saved[at].as_ref().map(|saved| &saved.value) {
+            Some(SavedValue::Window { reserved, .. }) => reserved.clone(),
+            _ => Vec::new(),
+        };
+        for one in &held {
+            let lease = state.books[at]
+                .leases
+                .iter()
+                .find(|lease| id_of(lease.client).as_bytes() == one.id.as_bytes());
+            beyond |= match lease {
+                None => true,
+                Some(lease) => {
+                    // In a window of the calendar up to its whole length.
+                    let after_us = if lease.after_us > 0 { key.period_us } else { 0 };
+                    real_us >= lease.over_at_us + after_us
+                        || one.left_us > lease.length_us
+                        || (one.left_us > 0 && real_us >= lease.over_at_us)
+                        || one.quantity != lease.quantity
+                }
+            };
+        }
+        state.books[at].leases.retain(|lease| {
+            let id = id_of(lease.client);
+            let is_held = held.iter().any(|one| one.id.as_bytes() == id.as_bytes());
+            freed |= !is_held && least_us < lease.held_until_us;
+            let mark = [b"#01:", id.as_bytes(), b":"].concat();
+            is_held || stored.iter().any(|member| member.starts_with(&mark))
+        });
+        state.check(!freed, FREED);
+        state.check(!beyond, HELD);
+    }
+
+    /// A ban that is over leaves nothing where the key is as good as new.
+    fn check_as_new(&self, state: &mut State, at: usize) {
+        let Some(banned) = state.books[at].banned else { return };
+        if banned.may_again || state.least_us < banned.until_us {
+            return;
+        }
+        let key = &self.keys[at];
+        let look = looking(&Request::of(key.limit));
+        let looked = probe(&state.saved, |memory| memory.look(NAMES[at], &look, state.wall_us));
+        if looked.is_ok_and(|looked| looked.reset_after_us == 0) {
+            state.books[at].banned = Some(Banned { may_again: true, ..banned });
+        }
+    }
+
+    /// Whoever asks for all that there is gets it after the wait that is told, which is never longer than it may be.
+    fn heals(&self, state: &State) -> bool {
+        self.keys.iter().enumerate().all(|(at, key)| {
+            let request = taking(key, key.most);
+            let whole = match key.kind {
+                Kind::Semaphore => return true,
+                _ => request,
+            };
+            probe(&state.saved, |memory| {
+                let ask = |now_us| memory.attempt(NAMES[at], &whole, now_us, || id_of(25));
+                let Ok(told) = ask(state.wall_us) else { return false };
+                match told.decision.verdict {
+                    Verdict::Allowed { .. } => true,
+                    Verdict::Never => false,
+                    Verdict::Denied { wait_us, .. } => {
+                        wait_us <= key.longest_wait_us
+                            && ask(state.wall_us + wait_us)
+                                .is_ok_and(|told| told.decision.verdict.allowed())
+                    }
+                }
+            })
+        })
+    }
+
+    /// What is told to remain can be had, and one more cannot.
+    fn remaining_is_right(&self, state: &State) -> bool {
+        self.keys.iter().enumerate().all(|(at, key)| {
+            if key.kind == Kind::Semaphore {
+                return true;
+            }
+            let look = looking(&Request::of(key.limit));
+            let Ok(looked) =
+                probe(&state.saved, |memory| memory.look(NAMES[at], &look, state.wall_us))
+            else {
+                return false;
+            };
+            let can = |quantity| {
+                let decision = decide(&state.saved, at, &taking(key, quantity), state.wall_us);
+                decision.is_some_and(|decision| decision.verdict.allowed())
+            };
+            (looked.remaining == 0 || can(looked.remaining)) && !can(looked.remaining + 1)
+        })
+    }
+}

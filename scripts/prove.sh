@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Proves again what docs/design.md says was proved ("What was proved, and how far?"):
+#
+#   scripts/prove.sh [worlds] [lemmas] [histories]      all of them unless told
+#
+# HISTORIES=10 of a cluster and as many of a Sentinel set are recorded, each SECONDS_EACH=60 long; SEED=1 says what happens in them.
+# z3 is installed to target/z3 from PyPI, unless python3 has it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+[ $# -gt 0 ] || set -- lemmas worlds histories
+
+z3_python() { # prints a python that has z3
+    if python3 -c 'import z3' 2>/dev/null; then
+        echo python3
+        return
+    fi
+    if ! "$target/z3/bin/python" -c 'import z3' 2>/dev/null; then
+        python3 -m venv "$target/z3"
+        "$target/z3/bin/pip" install --quiet z3-solver >&2
+    fi
+    echo "$target/z3/bin/python"
+}
+
+for what in "$@"; do
+    case $what in
+    lemmas)
+        python=$(z3_python)
+        "$python" crates/proofs/lemmas/lemmas.py prove
+        "$python" crates/proofs/lemmas/lemmas.py check
+        cargo test --package redis-ratelimit-engine --lib -- proved
+        # Kani itself cannot be had here. Its harnesses must compile.
+        RUSTFLAGS="--cfg kani --cfg kani_stub" CARGO_TARGET_DIR=$target/kani cargo check --package redis-ratelimit-engine
+        ;;
+    worlds)
+        cargo run --profile prove --package redis-ratelimit-proofs -- worlds
+        ;;
+    histories)
+        cargo build --release
+        RATELIMIT_HISTORIES=${HISTORIES:-10} RATELIMIT_HISTORY_SECONDS=${SECONDS_EACH:-60} RATELIMIT_SEED=${SEED:-1} \
+            cargo test --test server histories:: -- --include-ignored --nocapture
+        ;;
+    *)
+        echo "no such part: $what" >&2
+        exit 1
+        ;;
+    esac
+done
