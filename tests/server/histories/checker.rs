@@ -29,6 +29,7 @@ const MOST_LOST: usize = 400;
 
 /// What was asked.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most calls of a history take")]
 pub enum What {
     /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE.
     Take(Request),
