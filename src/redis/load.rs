@@ -209,7 +209,7 @@ impl Promises {
     /// meanings.
     fn known_to(self, options_of_valkey: Promises) -> Promises {
         let of_valkey = Promises::HANDLE_ATOMIC_SLOT_MIGRATION | Promises::SKIP_COMMAND_VALIDATION;
-        self - (of_valkey - options_of_valkey)
+        self.difference(of_valkey.difference(options_of_valkey))
     }
 }
 
