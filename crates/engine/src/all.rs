@@ -9,6 +9,7 @@
 //! always allowed in its group.
 
 use super::decision::{Decision, Verdict};
+use super::reservation::Id;
 
 /// Finds the choice of each group, limit by limit in their order.
 #[derive(Debug, Default)]
@@ -17,8 +18,10 @@ pub struct Choices {
     /// Whether some group before this one has no choice.
     denied: bool,
     begun: bool,
-    /// The groups that have a choice, in their order.
-    with_choice: Vec<usize>,
+    /// The groups that have a choice: a bit for each of the first, and the others in their order. A call of RL.ALL has no
+    /// others.
+    first_with_choice: u64,
+    others_with_choice: Vec<usize>,
 }
 
 impl Choices {
@@ -30,20 +33,31 @@ impl Choices {
         (self.begun, self.group) = (true, group);
         let is_choice = (shadow || verdict.allowed()) && !self.has_choice(group);
         if is_choice {
-            self.with_choice.push(group);
+            match bit(group) {
+                Some(bit) => self.first_with_choice |= bit,
+                None => self.others_with_choice.push(group),
+            }
         }
         is_choice
     }
 
     /// Whether one of the limits of this group so far is its choice.
     pub fn has_choice(&self, group: usize) -> bool {
-        self.with_choice.binary_search(&group).is_ok()
+        match bit(group) {
+            Some(bit) => self.first_with_choice & bit != 0,
+            None => self.others_with_choice.binary_search(&group).is_ok(),
+        }
     }
 
     /// Whether the call is allowed, after all of its limits.
     pub fn allowed(&self) -> bool {
         !self.denied && (!self.begun || self.has_choice(self.group))
     }
+}
+
+/// The bit of a group, if it is one of the first.
+fn bit(group: usize) -> Option<u64> {
+    u32::try_from(group).ok().and_then(|group| 1u64.checked_shl(group))
 }
 
 /// One limit of a call over several.
@@ -59,6 +73,10 @@ pub struct PartDecision {
     pub group: usize,
     /// Whether it was the choice of its group.
     pub choice: bool,
+    /// Whether it was allowed, before a denial was counted.
+    pub allowed: bool,
+    /// The id of the reservation that was made.
+    pub id: Option<Id>,
 }
 
 /// The answer of all limits together.
@@ -134,7 +152,8 @@ mod tests {
 
     fn share(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
         let decision = Decision { verdict, limit: 100, remaining, reset_after_us: 0 };
-        PartDecision { decision, quantity, shadow, group: 0, choice: false }
+        let allowed = verdict.allowed();
+        PartDecision { decision, quantity, shadow, group: 0, choice: false, allowed, id: None }
     }
 
     /// The answer where these limits stand in groups of so many.
