@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, Error, Result};
 use crate::pace::Pacer;
 use crate::report::{Column, Table};
-use crate::rounds::medians;
+use crate::rounds::{join, medians};
 use crate::server::{Host, Setting, Time, Tool};
-use crate::time::join;
 use crate::workload::{Copied, Workload, PIPELINE};
 
 /// Exchanges before the counted ones, so that every key has seen the command and nothing is done for the first time.

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, Result};
 use crate::peers::Scripts;
 use crate::report::{Column, Table, SET_EX};
-use crate::rounds::{interleave, medians, permilles};
+use crate::rounds::{interleave, join, medians, permilles};
 use crate::server::Host;
-use crate::time::join;
 use crate::workload::{allowed, Exchange, Workload};
 use crate::{throttle, window};
 

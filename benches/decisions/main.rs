@@ -9,6 +9,7 @@ mod block;
 mod callgrind;
 mod chart;
 mod client;
+mod felt;
 mod figures;
 mod goals;
 mod latency;
@@ -48,6 +49,8 @@ struct Effort {
     /// How often one long call is made.
     longest: usize,
     stall: stall::Size,
+    /// Keys that are met in random order.
+    cold_keys: u64,
     /// How often what takes time is measured, and for how long.
     rounds: usize,
     round: Duration,
@@ -60,6 +63,7 @@ const FULL: Effort = Effort {
     others: &reserve::OTHERS,
     longest: 3,
     stall: stall::FULL,
+    cold_keys: 1_000_000,
     rounds: 9,
     round: Duration::from_millis(200),
 };
@@ -71,13 +75,14 @@ const QUICK: Effort = Effort {
     others: &[0, 10, 100],
     longest: 1,
     stall: stall::QUICK,
+    cold_keys: 100_000,
     rounds: 3,
     round: Duration::from_millis(100),
 };
 
 type Section = fn(&Effort) -> Result<Table>;
 
-const SECTIONS: [(&str, Section); 11] = [
+const SECTIONS: [(&str, Section); 13] = [
     ("throttle", |effort| throttle::table(effort.counted)),
     ("several", |effort| throttle::several(effort.counted)),
     ("window", |effort| window::table(effort.counted, effort.window_sizes)),
@@ -86,6 +91,8 @@ const SECTIONS: [(&str, Section); 11] = [
     ("stall", |effort| stall::table(&effort.stall)),
     ("block", |effort| block::table(effort.rounds, effort.round)),
     ("time", |effort| time::table(effort.rounds, effort.round)),
+    ("connections", |effort| felt::connections(effort.rounds, effort.round)),
+    ("cold", |effort| felt::cold_keys(effort.cold_keys, effort.rounds, effort.round)),
     ("latency", |effort| latency::table(effort.rounds, 4 * effort.round)),
     ("wake", |effort| wake::table(effort.rounds, 2 * effort.round)),
     ("memory", |_| memory::table()),
@@ -136,7 +143,8 @@ fn run(wanted: &[String], quick: bool) -> Result<()> {
     let goals = goals::goals(&tables);
     goals::print(&goals);
     let path = directory.join("results.json");
-    report::write_json(&path, &environment, &tables, &goals)?;
+    let written = goals.iter().map(goals::Goal::to_json).collect();
+    report::write_json(&path, &environment, &tables, written)?;
     println!("\nAll figures: {}", path.display());
     if quick || !wanted.is_empty() {
         return page::write(&directory, &environment, &tables, &goals);

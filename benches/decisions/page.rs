@@ -87,7 +87,7 @@ fn costs(environment: &Environment, tables: &[Table]) -> Option<String> {
         [format!("on {server}"), "RL.THROTTLE".into(), "the usual GCRA script".into()],
         ["---"; 3].map(str::to_string),
         [
-            format!("instructions of the server, allowed, if `{SET_EX}` is 1"),
+            format!("instructions of the server, allowed, if `{SET_EX}` is 1 (1,000 keys in turn, pipelines of 50)"),
             ratio(throttle::ALLOWED)?,
             ratio(throttle::LUA_ALLOWED)?,
         ],

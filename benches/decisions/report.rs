@@ -6,7 +6,6 @@ use std::path::Path;
 use serde_json::{json, Map, Value};
 
 use crate::client::{Error, Result};
-use crate::goals::Goal;
 
 /// The row that all costs are compared with.
 pub const SET_EX: &str = "SET k v EX 60";
@@ -187,13 +186,12 @@ pub fn write_json(
     path: &Path,
     environment: &Environment,
     tables: &[Table],
-    goals: &[Goal],
+    goals: Vec<Value>,
 ) -> Result<()> {
     let environment: Map<String, Value> =
         environment.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
     let tables: Map<String, Value> =
         tables.iter().map(|table| (table.id.to_string(), table.to_json())).collect();
-    let goals: Vec<Value> = goals.iter().map(Goal::to_json).collect();
     let results = json!({ "environment": environment, "tables": tables, "goals": goals });
     let text = serde_json::to_string_pretty(&results).map_err(std::io::Error::from)?;
     Ok(fs::write(path, text + "\n")?)

@@ -1,8 +1,9 @@
 //! Measuring in rounds, and what is made of them.
 
+use std::thread;
 use std::time::Duration;
 
-use crate::client::Result;
+use crate::client::{Error, Result};
 
 /// Measures all subjects in turn, `rounds` times, so that a disturbance meets them all alike. Answers each with what
 /// its rounds brought, or with its first failure.
@@ -45,4 +46,9 @@ pub fn permilles<const N: usize>(mut took: Vec<Duration>, permilles: [usize; N])
         let at = took.get(took.len() * permille / 1000);
         at.map_or(0.0, Duration::as_secs_f64) * 1e6
     })
+}
+
+/// What a thread brought.
+pub fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(Error::other("a thread of the benchmark panicked")))
 }

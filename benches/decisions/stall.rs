@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::client::{Batch, Client, Error, Reply, Result};
 use crate::longest::reserve;
 use crate::report::{Column, Table};
+use crate::rounds::join;
 use crate::server::{cpu_us, info, Host};
-use crate::time::join;
 use crate::workload::allowed;
 
 /// How many wait, hold and hand over.

@@ -1,9 +1,8 @@
 //! CPU time of the server for a decision, and how many it makes in a second.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, Error, Result};
+use crate::client::{Client, Result};
 use crate::peers::Scripts;
 use crate::report::{Column, Table};
 use crate::rounds::{interleave, medians};
@@ -18,10 +17,10 @@ const WARM_UP: usize = 100;
 const SIZES: [u64; 2] = [10, 100];
 
 /// A row to be measured: what, the name of its peer, and by which clock.
-struct Plan {
-    workload: Workload,
-    peer: Option<String>,
-    time: Time,
+pub struct Plan {
+    pub workload: Workload,
+    pub peer: Option<String>,
+    pub time: Time,
 }
 
 fn plans(scripts: &Scripts) -> Vec<Plan> {
@@ -102,23 +101,8 @@ impl<'p> Subject<'p> {
     }
 }
 
-/// What a thread brought.
-pub fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|_| Err(Error::other("a thread of the benchmark panicked")))
-}
-
-/// Measures all rows in turn, `rounds` times, and takes the medians.
-pub fn table(rounds: usize, time: Duration) -> Result<Table> {
-    const COLUMNS: [Column; 2] = [
-        Column { name: "CPU us", decimals: 2, compared: true },
-        Column { name: "1000/s", decimals: 0, compared: false },
-    ];
-    let title = format!(
-        "CPU time of the server per decision and decisions a second, from one connection with pipelines of {PIPELINE} \
-         (medians of {rounds} interleaved rounds)"
-    );
-    let mut table = Table::new("time", title, &COLUMNS);
-    let plans = plans(&Host::bare()?.scripts);
+/// Measures the rows in turn, `rounds` times, and adds their medians.
+pub fn measure(table: &mut Table, plans: &[Plan], rounds: usize, time: Duration) -> Result<()> {
     let subjects = plans.iter().map(Subject::start);
     let subjects = interleave(subjects, rounds, |subject| subject.round(time));
     for (plan, subject) in plans.iter().zip(subjects) {
@@ -130,5 +114,22 @@ pub fn table(rounds: usize, time: Duration) -> Result<Table> {
             table.remark(format!("{:.1} % answered otherwise", 100.0 * unexpected));
         }
     }
+    Ok(())
+}
+
+/// The columns of all tables of CPU time.
+pub const COLUMNS: [Column; 2] = [
+    Column { name: "CPU us", decimals: 2, compared: true },
+    Column { name: "1000/s", decimals: 0, compared: false },
+];
+
+/// Measures all rows in turn, `rounds` times, and takes the medians.
+pub fn table(rounds: usize, time: Duration) -> Result<Table> {
+    let title = format!(
+        "CPU time of the server per decision and decisions a second, from one connection with pipelines of {PIPELINE} \
+         (medians of {rounds} interleaved rounds)"
+    );
+    let mut table = Table::new("time", title, &COLUMNS);
+    measure(&mut table, &plans(&Host::bare()?.scripts), rounds, time)?;
     Ok(table)
 }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use crate::client::{Batch, Client, Error, Reply, Result};
 use crate::latency::{Load, RATE};
 use crate::report::{Column, Table};
-use crate::rounds::{interleave, permilles};
+use crate::rounds::{interleave, join, permilles};
 use crate::throttle;
-use crate::time::join;
 use crate::workload::allowed;
 
 /// Milliseconds that a client waits, in turn: never the same twice, so as not to keep step with the server's cron.

@@ -166,6 +166,16 @@ impl Workload {
         client.call_all(&self.prepare, PATIENCE)
     }
 
+    /// The next decision's commands.
+    pub fn next_command(&self) -> String {
+        (self.ask)(self.take(1).start)
+    }
+
+    /// Whether a decision was to be answered so.
+    pub fn expects(&self, reply: &Reply) -> bool {
+        (self.expected)(reply)
+    }
+
     /// Makes `count` decisions at their pace, `PIPELINE` at a time, and tells how many were not answered as expected.
     pub fn run_paced(
         &self,

@@ -260,6 +260,7 @@ fn install() {
             raw::RedisModule_GetContextFlags = Some(context_flags);
             raw::RedisModule_AvoidReplicaTraffic = Some(avoid_replica_traffic);
             raw::RedisModule_GetClientId = Some(client_id);
+            raw::RedisModule_GetClientInfoById = Some(client_info);
             raw::RedisModule_GetRandomBytes = Some(random_bytes);
             raw::RedisModule_BlockClientOnKeys = Some(block_client);
             raw::RedisModule_SetDisconnectCallback = Some(set_disconnect_callback);
@@ -435,6 +436,11 @@ unsafe extern "C" fn select_db(_ctx: Ctx, _db: c_int) -> c_int {
 
 unsafe extern "C" fn context_flags(_ctx: Ctx) -> c_int {
     raw::REDISMODULE_CTX_FLAGS_MASTER as c_int
+}
+
+/// Every call came over a connection.
+unsafe extern "C" fn client_info(_info: *mut c_void, _client: u64) -> c_int {
+    OK
 }
 
 unsafe extern "C" fn avoid_replica_traffic() -> c_int {

@@ -40,9 +40,8 @@ fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error>
         // Calls that wait come first.
         keys.iter().for_each(|key| call.wake(*key));
     }
-    let parts: Vec<_> =
-        keys.iter().zip(&clauses).map(|(key, clause)| part(call, *key, clause, mode)).collect();
-    let whole = attempt_all(&parts, mode, || call.new_id()).map_err(Into::into)?;
+    let parts = keys.iter().zip(&clauses).map(|(key, clause)| part(call, *key, clause, mode));
+    let whole = attempt_all(parts, mode, || call.new_id()).map_err(Into::into)?;
     call.count_lapsed(whole.lapsed);
     if mode != Mode::Look {
         note(call, &keys, &clauses, &whole);
@@ -54,8 +53,8 @@ fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error>
     reply::integers(sink, &decides.decision, unit, answer.limited, answer.retry_after_us);
     sink.integer(u64::try_from(answer.decides).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(whole.shares.len());
-    for ((clause, share), done) in clauses.iter().zip(&whole.shares).zip(&whole.parts) {
-        let _ = reply::answer(sink, &Reply::to(&clause.request, share.decision, done.id, None));
+    for (clause, share) in clauses.iter().zip(&whole.shares) {
+        let _ = reply::answer(sink, &Reply::to(&clause.request, share.decision, share.id, None));
     }
     Ok(CallResult::of(whole.allowed))
 }
@@ -88,8 +87,8 @@ fn note<'a, C: ServerCall<'a>>(
     clauses: &[Clause],
     whole: &WholeAttempt,
 ) {
-    for ((clause, share), done) in clauses.iter().zip(&whole.shares).zip(&whole.parts) {
-        let ended = match (share.choice, done.allowed) {
+    for (clause, share) in clauses.iter().zip(&whole.shares) {
+        let ended = match (share.choice, share.allowed) {
             (true, true) if whole.allowed => PolicyVerdict::Allowed,
             (true, false) => PolicyVerdict::ShadowDenied,
             (false, _) if !whole.choices.has_choice(share.group) => PolicyVerdict::Denied,
@@ -120,8 +119,9 @@ fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<(Vec<C::Key>, usize), Error> 
     }
     // One instant for all, also where the server does not freeze the time of a command.
     let now_us = command_us(call)?;
-    let mut keys: Vec<C::Key> = Vec::new();
-    let first_clause = usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
+    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    let mut keys: Vec<C::Key> = Vec::with_capacity(number.min(call.len()));
+    let first_clause = number.saturating_add(2);
     for at in 2..first_clause {
         let key = call.key(at, now_us).ok_or(Error::Clauses)?;
         if (2..at).any(|other| call.word(other) == call.word(at)) {

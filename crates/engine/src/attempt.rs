@@ -6,7 +6,7 @@
 //! ```
 
 use super::all::{Choices, PartDecision};
-use super::decision::Decision;
+use super::decision::{Decision, Verdict};
 use super::judge::{KeyRequest, Mode, Terms};
 use super::request::Request;
 use super::reservation::Id;
@@ -89,23 +89,12 @@ pub struct Part<'r, S> {
 pub struct WholeAttempt {
     /// Whether the call is allowed, before a denial was counted.
     pub allowed: bool,
-    /// What became of each part, as it weighs in the answer of the whole call.
+    /// What became of each part.
     pub shares: Vec<PartDecision>,
-    /// The same, for itself.
-    pub parts: Vec<PartAttempt>,
     /// Which groups have a choice.
     pub choices: Choices,
     /// How many lapsed reservations were dropped.
     pub lapsed: usize,
-}
-
-/// What became of a part.
-#[derive(Clone, Copy, Debug)]
-pub struct PartAttempt {
-    /// The id of the reservation that was made.
-    pub id: Option<Id>,
-    /// Whether it was allowed, before a denial was counted.
-    pub allowed: bool,
 }
 
 /// Tries several requests, each on its key, all or nothing. An error leaves every key as it was.
@@ -113,49 +102,51 @@ pub struct PartAttempt {
 /// # Errors
 ///
 /// Those of [`attempt`].
-pub fn attempt_all<S: Store>(
-    parts: &[Part<S>],
+pub fn attempt_all<'r, S: Store>(
+    parts: impl Iterator<Item = Part<'r, S>>,
     mode: Mode,
     mut new_id: impl FnMut() -> Id,
 ) -> Result<WholeAttempt, S::Error> {
-    let mut calls = Vec::with_capacity(parts.len());
-    calls.extend(parts.iter().map(|part| KeyRequest::new(part.store, part.request)));
-    let mut judged = Vec::with_capacity(parts.len());
+    let mut judged: Vec<_> = parts.map(|part| (part, Verdict::Never, false)).collect();
+    // A request is large: it is made in its place.
+    let mut calls = Vec::with_capacity(judged.len());
+    calls.extend(judged.iter().map(|(part, ..)| KeyRequest::new(part.store, part.request)));
     let mut choices = Choices::default();
-    for (call, part) in calls.iter_mut().zip(parts) {
-        let Part { check, shadow, group, barred, id_waits, .. } = *part;
-        if id_waits {
+    for (call, (part, verdict, choice)) in calls.iter_mut().zip(&mut judged) {
+        if part.id_waits {
             return Err(Refused::Duplicate.into());
         }
-        let mut terms = Terms { check, ..Terms::of(mode) };
+        let one = call.judge(part.barred)?;
+        *verdict = one.verdict();
+        *choice = choices.next(part.group, *verdict, part.shadow);
+        if *choice {
+            one.check_room()?;
+        }
+    }
+    let allowed = choices.allowed();
+    let (mut plans, mut shares) =
+        (Vec::with_capacity(judged.len()), Vec::with_capacity(judged.len()));
+    for (call, (part, verdict, choice)) in calls.iter_mut().zip(judged) {
+        let Part { check, shadow, group, barred, .. } = part;
+        let mut terms = Terms { check: check || !choice, ..Terms::of(mode) };
         if mode != Mode::Look {
             // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
             terms.may_count = !barred && !shadow;
-            terms.may_ban = terms.may_count;
+            // Only a group that denies the call closes its keys: one without a choice.
+            terms.may_ban = terms.may_count && !choices.has_choice(group);
         }
-        let one = call.judge(barred)?;
-        let choice = choices.next(group, one.verdict(), shadow);
-        if choice {
-            one.check_room()?;
-        }
-        terms.check |= !choice;
-        judged.push((one, terms, choice));
-    }
-    let allowed = choices.allowed();
-    let mut plans = Vec::with_capacity(parts.len());
-    let mut shares = Vec::with_capacity(parts.len());
-    let mut done = Vec::with_capacity(parts.len());
-    for ((judged, mut terms, choice), part) in judged.into_iter().zip(parts) {
-        let Part { check, shadow, group, .. } = *part;
-        // Only a group that denies the call closes its keys: one without a choice.
-        terms.may_ban &= !choices.has_choice(group);
-        let one_allowed = judged.verdict().allowed();
-        let plan = judged.plan(terms, allowed, &mut new_id)?;
-        let quantity = if check { 0 } else { part.request.ask.quantity.wanted() };
-        shares.push(PartDecision { decision: *plan.decision(), quantity, shadow, group, choice });
-        done.push(PartAttempt { id: plan.id().copied(), allowed: one_allowed });
+        let plan = call.judged(verdict).plan(terms, allowed, &mut new_id)?;
+        shares.push(PartDecision {
+            decision: *plan.decision(),
+            quantity: if check { 0 } else { part.request.ask.quantity.wanted() },
+            shadow,
+            group,
+            choice,
+            allowed: verdict.allowed(),
+            id: plan.id().copied(),
+        });
         plans.push(plan);
     }
     let lapsed = plans.into_iter().fold(0usize, |sum, plan| sum.saturating_add(plan.apply()));
-    Ok(WholeAttempt { allowed, shares, parts: done, choices, lapsed })
+    Ok(WholeAttempt { allowed, shares, choices, lapsed })
 }

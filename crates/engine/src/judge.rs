@@ -167,6 +167,16 @@ impl<'r, S: Store> KeyRequest<'r, S> {
     }
 }
 
+impl<'r, S: Store> KeyRequest<'r, S> {
+    /// The request as it was judged, with this verdict.
+    pub(crate) fn judged(&mut self, verdict: Verdict) -> Judged<'_, 'r, S> {
+        match self {
+            KeyRequest::Bucket(call) => Judged::Bucket(call, verdict),
+            KeyRequest::Window(call) => Judged::Window(call, verdict),
+        }
+    }
+}
+
 /// Only what takes is ever barred.
 fn is_barred(request: &Request, barred: bool) -> bool {
     barred && request.takes() && request.ask.manner != Manner::Force
