@@ -85,6 +85,7 @@ pub struct Clause {
 
 /// What a client may do.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a world has a dozen of them")]
 pub enum Act {
     /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE on a key.
     Take(usize, Request),
