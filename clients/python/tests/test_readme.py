@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -61,8 +62,13 @@ class Readme(unittest.TestCase):
         self.assertEqual(names["limiter"].info("api").events, 1)
         names["limiter"].close()
 
+    def test_the_lines_without_a_server_run(self) -> None:
+        if find_spec("redis_ratelimit._engine") is None:
+            self.skipTest("the engine is not built")
+        self.run_block(blocks("python")[3])
+
     def test_the_application_runs(self) -> None:
-        names = self.run_block(blocks("python")[3])
+        names = self.run_block(blocks("python")[4])
         statuses = []
 
         async def send(message: Any) -> None:
@@ -75,7 +81,7 @@ class Readme(unittest.TestCase):
 
         asyncio.run(ask())
         self.assertEqual([status for status in statuses if status], [200] * 10 + [429])
-        self.assertEqual(len(blocks("python")), 4, "each block has a test here")
+        self.assertEqual(len(blocks("python")), 5, "each block has a test here")
 
     def test_the_package_is_installed_from_the_checkout(self) -> None:
         if os.environ.get("CLIENTS") != "all":

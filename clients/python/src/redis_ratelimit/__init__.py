@@ -10,6 +10,7 @@ from .calls import Clause
 from .headers import headers
 from .limiter import Limiter, Local, Reservation
 from .limits import Rate, Window, semaphore
+from .memory import MemoryLimiter
 from .replies import AllReply, Busy, Denied, Held, Info, Lapsed, MissingModule, Policy, Reply, TopKey
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ __all__ = [
     "Lapsed",
     "Limiter",
     "Local",
+    "MemoryLimiter",
     "MissingModule",
     "Policy",
     "Rate",
