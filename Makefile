@@ -4,9 +4,10 @@ install := scripts/install-tools.sh
 with_server := REDIS_SERVER="$$(scripts/find-server.sh)"
 clients := $(or $(CARGO_TARGET_DIR),target)/clients
 rust_clients := tests/clients/rust/Cargo.toml
+bindings := clients/python/native/Cargo.toml clients/typescript/native/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run test test-servers test-clients test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
+.PHONY: help build run test test-servers test-clients wasm test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
 	bench-adapters reference pictures clean
 
 help: ## List the targets
@@ -34,7 +35,11 @@ test-clients: ## Run every client and example, and the clients in clients/ with 
 	@scripts/install-clients.sh --versions
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
-	$(with_server) CLIENTS=all cargo test --test programs
+	$(with_server) CLIENTS=all RATELIMIT_CALLS=$${RATELIMIT_CALLS:-30000} cargo test --test programs
+
+wasm: ## Build the engine of MemoryLimiter in JavaScript, which is committed: after each change of crates/
+	@$(install) cargo
+	scripts/build-wasm.sh
 
 test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query of examples/metrics/ must return a series
 	@$(install) cargo cc libclang redis-server
@@ -55,6 +60,7 @@ check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, d
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	scripts/check-layers.sh
+	for binding in $(bindings); do cargo fmt --check --manifest-path $$binding || exit 1; done
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	shellcheck $(shell_scripts)
 	cargo deny --locked check bans licenses sources

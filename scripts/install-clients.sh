@@ -4,6 +4,8 @@
 #
 #   scripts/install-clients.sh [--if-possible] [--versions | --node-only]
 #
+# It also builds the engine of the Python client's MemoryLimiter.
+#
 # --if-possible says what it has to leave out, and why, instead of failing. --versions also installs the older versions of
 # clients/python/versions.txt, and the source archive of limits. --node-only leaves Python out.
 set -euo pipefail
@@ -90,6 +92,11 @@ else
         install_versions || leave_out clients/python "pip could not install clients/python/versions.txt"
         install_limits_tests || leave_out clients/python "pip could not download the source archive of limits"
     fi
+fi
+if ! scripts/install-tools.sh --look cargo; then
+    leave_out "clients/python, MemoryLimiter" "no cargo"
+else
+    scripts/build-native.sh || leave_out "clients/python, MemoryLimiter" "cargo could not build clients/python/native"
 fi
 if ! scripts/install-tools.sh --look node || ! scripts/install-tools.sh --look npm; then
     leave_out Node "no node 20 or later with npm"

@@ -3,9 +3,9 @@
 #
 #   scripts/package-unpack.sh FOLDER PACKAGE:ARCHITECTURE[+] ...
 #
-# With a + the libraries that the package needs come with it, those of another architecture with their libc. The
-# suite and the mirror are those of the host if it is Debian, else bookworm and DEBIAN_MIRROR=. Fails, and says why, where
-# something cannot be had.
+# With a + the libraries that the package needs come with it, those of another architecture or suite with their libc. The
+# suite and the mirror are those of the host if it is Debian, else bookworm and DEBIAN_MIRROR=. SUITE= is another suite.
+# Fails, and says why, where something cannot be had.
 set -euo pipefail
 
 die() {
@@ -29,8 +29,12 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 # shellcheck disable=SC2016
 apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' 'Origin: Debian' | sort -u |
     sed "s,.*,deb [signed-by=$keyring] & main," >"$draft/sources.list"
-[ -s "$draft/sources.list" ] ||
-    echo "deb [signed-by=$keyring] ${DEBIAN_MIRROR:-http://deb.debian.org/debian} bookworm main" >"$draft/sources.list"
+# shellcheck disable=SC2016
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' | head -n 1)
+mirror=${mirror:-${DEBIAN_MIRROR:-http://deb.debian.org/debian}}
+if [ -n "${SUITE:-}" ] || ! [ -s "$draft/sources.list" ]; then
+    echo "deb [signed-by=$keyring] $mirror ${SUITE:-bookworm} main" >"$draft/sources.list"
+fi
 options=(-q -o APT::Architecture="$own" -o APT::Architectures::="$own" -o APT::Architectures::=amd64
     -o APT::Architectures::=arm64 -o Dir::Etc::sourcelist="$draft/sources.list" -o Dir::Etc::sourceparts=-
     -o Dir::State="$draft" -o Dir::State::lists="$draft/lists" -o Dir::State::status="$draft/status"
@@ -40,7 +44,7 @@ quietly apt-get "${options[@]}" update
 libraries_of() { # package architecture
     apt-cache "${options[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
         --no-enhances "$1:$2" | grep -oE '^(lib|lua|zlib)[^ <]*$' | sed "s/:$2\$//" | grep -vE -- ':|-(common|data)$' | sort -u |
-        if [ "$2" = "$own" ]; then grep -vE '^(libc6|libcrypt1|libgcc-s1)$'; else cat; fi | sed "s/\$/:$2/"
+        if [ "$2" = "$own" ] && [ -z "${SUITE:-}" ]; then grep -vE '^(libc6|libcrypt1|libgcc-s1)$'; else cat; fi | sed "s/\$/:$2/"
 }
 
 wanted=()

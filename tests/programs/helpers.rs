@@ -124,6 +124,22 @@ fn the_processes_of_the_python_client_never_spend_more_than_the_limit() {
     python_tests(&tools, &["test_leases", "test_proof"], true);
 }
 
+/// Where the engine of Python's MemoryLimiter is, which scripts/build-native.sh builds; none, which is said, if it is not.
+fn python_with_engine() -> Option<PathBuf> {
+    let tools = installed("python", "requirements.txt")?;
+    if sources().join("python/src/redis_ratelimit/_engine.abi3.so").exists() {
+        return Some(tools);
+    }
+    skip("MemoryLimiter of clients/python", "not built: make test-clients");
+    None
+}
+
+#[test]
+fn the_memory_limiter_of_the_python_client_answers_as_a_server_does() {
+    let Some(tools) = python_with_engine() else { return };
+    python_tests(&tools, &["test_memory", "test_testing"], true);
+}
+
 /// The oldest versions that the package allows, and the last of each major one.
 #[test]
 fn the_python_client_works_with_older_versions_of_its_libraries() {
@@ -158,7 +174,7 @@ pub(crate) fn typescript() -> Option<&'static PathBuf> {
 
 fn build_typescript() -> Option<PathBuf> {
     let tools = installed("typescript", "node_modules/installed.json")?;
-    for stale in ["src", "test", "dist", "build"] {
+    for stale in ["src", "test", "wasm", "dist", "build"] {
         let _ = fs::remove_dir_all(tools.join(stale));
     }
     for table in ["cases.json", "headers.json", "http.json", "insight.json", "spoken.json"] {
@@ -167,6 +183,7 @@ fn build_typescript() -> Option<PathBuf> {
     let parts = [
         "src",
         "test",
+        "wasm",
         "README.md",
         "ADAPTERS.md",
         "package.json",
@@ -190,13 +207,17 @@ fn node(tools: &Path, tests: &[&str]) -> Command {
     command.args(tests.iter().map(|test| format!("build/test/{test}.test.js")));
     // For the servers that the tests start by themselves.
     command.env("RATELIMIT_SO", module_path()).current_dir(tools);
+    command.env(
+        "RATELIMIT_TESTING_PAGE",
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/testing.md"),
+    );
     command
 }
 
 #[test]
 fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
     let Some(tools) = typescript() else { return };
-    on_servers(&mut node(tools, &["calls", "http", "server", "readme"]));
+    on_servers(&mut node(tools, &["calls", "http", "server", "readme", "memory", "testing"]));
 }
 
 #[test]

@@ -4,3 +4,4 @@
 mod clients;
 mod examples;
 mod helpers;
+mod memory_limiter;

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -64,8 +65,13 @@ class Readme(unittest.TestCase):
         self.assertTrue(info is None or info.events >= 1)
         names["limiter"].close()
 
+    def test_the_lines_without_a_server_run(self) -> None:
+        if find_spec("redis_ratelimit._engine") is None:
+            self.skipTest("the engine is not built")
+        self.run_block(blocks("python")[3])
+
     def test_the_application_runs(self) -> None:
-        names = self.run_block(blocks("python")[3])
+        names = self.run_block(blocks("python")[4])
         statuses = []
 
         async def send(message: Any) -> None:
@@ -93,14 +99,14 @@ class Readme(unittest.TestCase):
     def test_the_application_of_fastapi_runs(self) -> None:
         from starlette.testclient import TestClient
 
-        names = self.run_block(blocks("python")[4])
+        names = self.run_block(blocks("python")[5])
         with TestClient(names["app"]) as client:
             answers = [client.get("/search?q=x") for _ in range(6)]
         self.assertEqual(answers[0].json(), "found x")
         self.check(answers)
 
     def test_the_application_of_flask_runs(self) -> None:
-        names = self.run_block(blocks("python")[5])
+        names = self.run_block(blocks("python")[6])
         client = names["app"].test_client()
         answers = [client.get("/search?q=x") for _ in range(6)]
         self.assertEqual(answers[0].text, "found x")
@@ -113,13 +119,13 @@ class Readme(unittest.TestCase):
 
         if not django.conf.settings.configured:
             django.conf.settings.configure(ALLOWED_HOSTS=["*"])
-        names = self.run_block(blocks("python")[6])
+        names = self.run_block(blocks("python")[7])
         view = names["site"](names["search"])
         answers = [view(RequestFactory().get("/search?q=x")) for _ in range(6)]
         self.assertEqual(answers[0].content, b"found x")
         self.check(answers)
         names["limiter"].close()
-        self.assertEqual(len(blocks("python")), 7, "each block has a test here")
+        self.assertEqual(len(blocks("python")), 8, "each block has a test here")
 
     def test_the_reference_is_that_of_the_docstrings(self) -> None:
         spec = importlib.util.spec_from_file_location("reference", CHECKOUT / "scripts" / "python-reference.py")

@@ -24,6 +24,9 @@ export interface Ioredis {
 /** What a limiter sends its calls through. */
 export type Client = NodeRedis | Ioredis;
 
+/** Where an object that stands for a client has a transport of its own. */
+export const OWN_TRANSPORT = Symbol("transport");
+
 /** How calls go to a server or a cluster. */
 export interface Transport {
   /** The server in errors. */
@@ -33,6 +36,8 @@ export interface Transport {
   /** The node that has a key; each node has a breaker of its own. */
   nodeOf(key: Key | undefined): string;
   send(call: Call<unknown>, attempt: Attempt): Promise<unknown>;
+  /** The reply where nobody needs to be waited for, else undefined. */
+  atOnce?(call: Call<unknown>): unknown;
   /** Resolves once the node of a key answers. */
   probe(key: Key | undefined): Promise<void>;
   /** A call that began at `began` (performance.now) had no answer in time. */
@@ -48,6 +53,7 @@ const isFunction = (given: unknown): boolean => typeof given === "function";
 export function transportFor(client: Client, deadline: number | undefined): Transport {
   const given = client as unknown as Record<string, unknown>;
   const isObject = typeof given === "object" && given !== null;
+  if (isObject && OWN_TRANSPORT in given) return given[OWN_TRANSPORT] as Transport;
   if (isObject && isFunction(given["call"])) {
     if (given["isCluster"] === true) return new IoredisCluster(client as unknown as IoredisClusterClient, deadline);
     return isFunction(given["duplicate"]) ? single(client as unknown as IoredisClient, deadline) : new AsGiven(client);

@@ -28,4 +28,6 @@ export type { AcquireOptions, LimiterOptions, Limits, Settles } from "./limiter.
 export { Rate, semaphore, Window } from "./limits.js";
 export type { Duration, Integer, Limit, Period, PerWindowOptions, Policy, RateOptions, Word } from "./limits.js";
 export type { Local, LocalOptions } from "./local.js";
+export { MemoryLimiter } from "./memory.js";
+export type { MemoryLimiterOptions } from "./memory.js";
 export type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";

@@ -29,7 +29,7 @@ import {
   UnknownPolicyError,
 } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
-import { Local, type LocalOptions } from "./local.js";
+import { Local, type Clock, type LocalOptions } from "./local.js";
 import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
 
 /** The methods that ask a server, or an object that answers in its place. */
@@ -73,6 +73,9 @@ export interface AcquireOptions extends ReserveOptions {
   settle?: "apply" | "release" | undefined;
 }
 
+/** Where an object tells which reservations were made with it: it settles them then, also when the server is back. */
+export const HOLDS = Symbol("holds");
+
 /** What a timer can wait at most. */
 const LONGEST_MS = 2 ** 31 - 1;
 /** An answer within this part of a call's time does not show that the server still answers at its end. */
@@ -102,8 +105,13 @@ export class Limiter {
   readonly #unreachable: "raise" | "allow" | "deny" | Limits;
   readonly #deadline: number | undefined;
   readonly #locals = new Set<Local>();
+  /** The clock of leases, if it is not the system's. */
+  readonly #clock: Clock | undefined;
 
-  constructor(client: Client, options: LimiterOptions = {}) {
+  constructor(client: Client, options?: LimiterOptions);
+  /** @internal */
+  constructor(client: Client, options: LimiterOptions, clock: Clock | undefined);
+  constructor(client: Client, options: LimiterOptions = {}, clock?: Clock) {
     checkOptions("Limiter", options, ["unreachable", "deadline"]);
     const { unreachable = "raise", deadline } = options;
     checkUnreachable(unreachable);
@@ -111,6 +119,7 @@ export class Limiter {
     this.#transport = transportFor(client, deadline);
     this.#unreachable = unreachable;
     this.#deadline = deadline;
+    this.#clock = clock;
   }
 
   /**
@@ -220,6 +229,7 @@ export class Limiter {
       key,
       window,
       options,
+      this.#clock,
     );
     this.#locals.add(local);
     return local;
@@ -232,11 +242,15 @@ export class Limiter {
 
   /** RL.APPLY: counts a reservation, or what was really used; false if it is not held. */
   apply(key: Key, id: string, quantity?: Integer): Promise<boolean> {
+    const own = this.#reservedWith(key, id);
+    if (own !== undefined) return own.apply(key, id, quantity);
     return this.#send("apply", [key, id, quantity], calls.apply);
   }
 
   /** RL.RELEASE: gives reservations back, and answers how many were held. */
   release(key: Key, ...ids: string[]): Promise<number> {
+    const own = ids.filter((id) => this.#reservedWith(key, id) !== undefined);
+    if (own.length > 0) return this.#releaseOwn(key, own, ids);
     return this.#send("release", [key, ...ids] as [Key, ...string[]], (of, ...each: string[]) =>
       calls.release(of, each),
     );
@@ -244,7 +258,22 @@ export class Limiter {
 
   /** RL.RENEW: starts the lease anew; false if the reservation is not held. */
   renew(key: Key, id: string, options: RenewOptions = {}): Promise<boolean> {
+    const own = this.#reservedWith(key, id);
+    if (own !== undefined) return own.renew(key, id, options);
     return this.#send("renew", [key, id, options], calls.renew);
+  }
+
+  /** The MemoryLimiter with which a reservation was made while Redis could not be reached. */
+  #reservedWith(key: Key, id: string): Limits | undefined {
+    const unreachable = this.#unreachable;
+    if (typeof unreachable !== "object" || !(HOLDS in unreachable)) return undefined;
+    return (unreachable[HOLDS] as (key: Key, id: string) => boolean)(key, id) ? unreachable : undefined;
+  }
+
+  async #releaseOwn(key: Key, own: string[], ids: string[]): Promise<number> {
+    const others = ids.filter((id) => !own.includes(id));
+    const released = await (this.#unreachable as Limits).release(key, ...own);
+    return released + (others.length > 0 ? await this.release(key, ...others) : 0);
   }
 
   /** RL.HELD: the live reservations, oldest first. */
@@ -292,6 +321,8 @@ export class Limiter {
   ): Promise<T> {
     const call = make(...given);
     try {
+      const reply = this.#transport.atOnce?.(call);
+      if (reply !== undefined) return ofNodes === undefined ? call.read(reply) : ofNodes([call.read(reply)]);
       if (ofNodes === undefined) return call.read(await this.#exchange(call));
       const replies = (await this.#exchange(call, true)) as unknown[];
       return ofNodes(replies.map((reply) => call.read(reply)));
@@ -326,7 +357,7 @@ export class Limiter {
     if (typeof unreachable === "object") {
       const method = unreachable[name] as ((...given: unknown[]) => Promise<T>) | undefined;
       if (method === undefined) throw error;
-      return { value: method.apply(unreachable, given), by: unreachable };
+      return { value: marked(method.apply(unreachable, given)), by: unreachable };
     }
     if (call.unreached === undefined || unreachable === "raise") throw error;
     return { value: call.unreached(unreachable === "allow"), by: this };
@@ -409,6 +440,13 @@ export class Limiter {
     breaker.failed(began, error);
     return error;
   }
+}
+
+/** An answer in the server's place says so. */
+async function marked<T>(answer: T | Promise<T>): Promise<T> {
+  const given = await answer;
+  const isReply = typeof given === "object" && given !== null && "reachable" in given;
+  return isReply ? { ...given, reachable: false } : given;
 }
 
 /** Policies of several nodes as one list. Those of one name that are not the same stay apart. */

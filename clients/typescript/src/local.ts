@@ -12,12 +12,11 @@
  * before it is settled, so nothing is spent of it afterwards; an APPLY is sent with the same units each time.
  */
 
-import { randomBytes } from "node:crypto";
-
 import { countSpent, leaseBatch, settleBatch, type Batch, type Call, type Key } from "./calls.js";
 import { checkOptions, checkText, integer, shown, toMilliseconds } from "./check.js";
 import { DeadlineError, isErrorReply } from "./errors.js";
 import { checkWindow, isSemaphore, type Duration, type Integer, type Policy, type Window } from "./limits.js";
+import { randomName } from "./random.js";
 import type { Reply } from "./replies.js";
 
 /** Options of Limiter.local. */
@@ -141,7 +140,7 @@ export class Local {
   readonly #usableMs: number;
   /** For so long after it was asked for, a reservation cannot have ended by itself. */
   readonly #heldMs: number;
-  readonly #name = randomBytes(12).toString("base64url");
+  readonly #name = randomName();
   #count = 0;
 
   /** Oldest first. */

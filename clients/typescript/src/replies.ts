@@ -101,7 +101,8 @@ export interface PolicyCounts {
 }
 
 const orNull = (ms: unknown): number | null => (Number(ms) < 0 ? null : Number(ms));
-const text = (id: unknown): string | null => (typeof id === "string" || Buffer.isBuffer(id) ? String(id) : null);
+// A Buffer, where there are any.
+const text = (id: unknown): string | null => (typeof id === "string" || id instanceof Uint8Array ? String(id) : null);
 
 export function five(reply: unknown): Reply {
   const [limited, limit, remaining, retryAfter, resetAfter] = reply as unknown[];

@@ -30,5 +30,6 @@ pub mod reply;
 pub mod report;
 pub mod settings;
 mod settle;
+pub mod share;
 pub mod table;
 mod take;

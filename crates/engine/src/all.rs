@@ -9,47 +9,55 @@
 //! always allowed in its group.
 
 use super::decision::{Decision, Verdict};
+use super::reservation::Id;
 
 /// Finds the choice of each group, limit by limit in their order.
 #[derive(Debug, Default)]
 pub struct Choices {
-    begun: bool,
-    /// The group of the last limit, and whether it has a choice.
     group: usize,
-    has_choice: bool,
-    /// The groups before it that have none. Mostly there is no such group, and nothing is allocated.
-    without_choice: Vec<usize>,
+    /// Whether some group before this one has no choice.
+    denied: bool,
+    begun: bool,
+    /// The groups that have a choice: a bit for each of the first, and the others in their order. A call of RL.ALL has no
+    /// others.
+    first_with_choice: u64,
+    others_with_choice: Vec<usize>,
 }
 
 impl Choices {
     /// Whether the next limit is the choice of its group. Groups are numbered in their order.
-    #[inline]
     pub fn next(&mut self, group: usize, verdict: Verdict, shadow: bool) -> bool {
         if self.begun && group != self.group {
-            if !self.has_choice {
-                self.without_choice.push(self.group);
-            }
-            self.has_choice = false;
+            self.denied |= !self.has_choice(self.group);
         }
         (self.begun, self.group) = (true, group);
-        let is_choice = !self.has_choice && (shadow || verdict.allowed());
-        self.has_choice |= is_choice;
+        let is_choice = (shadow || verdict.allowed()) && !self.has_choice(group);
+        if is_choice {
+            match bit(group) {
+                Some(bit) => self.first_with_choice |= bit,
+                None => self.others_with_choice.push(group),
+            }
+        }
         is_choice
     }
 
-    /// Whether one of the limits of this group, of those so far, is its choice.
-    #[inline]
+    /// Whether one of the limits of this group so far is its choice.
     pub fn has_choice(&self, group: usize) -> bool {
-        if group == self.group {
-            return self.has_choice;
+        match bit(group) {
+            Some(bit) => self.first_with_choice & bit != 0,
+            None => self.others_with_choice.binary_search(&group).is_ok(),
         }
-        self.without_choice.binary_search(&group).is_err()
     }
 
     /// Whether the call is allowed, after all of its limits.
     pub fn allowed(&self) -> bool {
-        self.without_choice.is_empty() && (self.has_choice || !self.begun)
+        !self.denied && (!self.begun || self.has_choice(self.group))
     }
+}
+
+/// The bit of a group, if it is one of the first.
+fn bit(group: usize) -> Option<u64> {
+    u32::try_from(group).ok().and_then(|group| 1u64.checked_shl(group))
 }
 
 /// One limit of a call over several.
@@ -65,6 +73,10 @@ pub struct PartDecision {
     pub group: usize,
     /// Whether it was the choice of its group.
     pub choice: bool,
+    /// Whether it was allowed, before a denial was counted.
+    pub allowed: bool,
+    /// The id of the reservation that was made.
+    pub id: Option<Id>,
 }
 
 /// The answer of all limits together.
@@ -140,7 +152,8 @@ mod tests {
 
     fn share(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
         let decision = Decision { verdict, limit: 100, remaining, reset_after_us: 0 };
-        PartDecision { decision, quantity, shadow, group: 0, choice: false }
+        let allowed = verdict.allowed();
+        PartDecision { decision, quantity, shadow, group: 0, choice: false, allowed, id: None }
     }
 
     /// The answer where these limits stand in groups of so many.

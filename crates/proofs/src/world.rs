@@ -820,9 +820,17 @@ fn attempt_all<S: Store<Error = Refused>>(
         };
         let quantity = if clause.check { 0 } else { request.ask.quantity.wanted() };
         let takes = if bug == Some(Bug::NotAtomic) { one.verdict().allowed() } else { allowed };
+        let was_allowed = one.verdict().allowed();
         let plan = one.plan(terms, takes, || id_of(25))?;
-        let (shadow, group) = (clause.shadow, clause.group);
-        shares.push(PartDecision { decision: *plan.decision(), quantity, shadow, group, choice });
+        shares.push(PartDecision {
+            decision: *plan.decision(),
+            quantity,
+            shadow: clause.shadow,
+            group: clause.group,
+            choice,
+            allowed: was_allowed,
+            id: plan.id().copied(),
+        });
         plans.push(plan);
     }
     plans.into_iter().for_each(|plan| {

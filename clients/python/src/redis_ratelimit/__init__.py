@@ -9,6 +9,7 @@ if not reply.allowed:
 from .calls import Clause
 from .headers import headers, problem
 from .limiter import Limiter, Local, Reservation
+from .memory import MemoryLimiter
 from .parameters import Rate, Window, semaphore
 from .replies import AllReply, Busy, Denied, Held, Info, Lapsed, MissingModule, Policy, Reply, TopKey
 
@@ -24,6 +25,7 @@ __all__ = [
     "Lapsed",
     "Limiter",
     "Local",
+    "MemoryLimiter",
     "MissingModule",
     "Policy",
     "Rate",

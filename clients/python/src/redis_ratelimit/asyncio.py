@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from fractions import Fraction
 from functools import cache
 from time import monotonic
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from . import calls
 from .calls import Call, Key
@@ -17,8 +19,9 @@ from .core import FOREVER, Core, Unreachable, pack
 from .leases import Plan
 from .libraries import Client, Late
 from .local import InProcess
+from .memory import Clock, Memory, MemoryCore, Policies, plain_words
 from .methods import like
-from .parameters import Duration, WindowLike, Word
+from .parameters import Duration, Rate, Window, WindowLike, Word
 from .replies import Id, Reply
 from .reservation import Settle, Settling
 from .servers import Address, Servers
@@ -319,6 +322,82 @@ class Limiter:
         if count_lapsed:
             more["count_lapsed"] = True
         return Reservation(self._core, key, window, settle, more)
+
+
+class _TaskSignal:
+    """What a task waits for. Any thread may wake it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.event = asyncio.Event()
+
+    def wake(self) -> None:
+        # A loop that was closed has nobody who waits.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.event.set)
+
+
+class _TaskCore(MemoryCore):
+    def make_signal(self) -> _TaskSignal:
+        return _TaskSignal()
+
+    async def sleep(self, signal: Any, seconds: float | None) -> None:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(signal.event.wait(), seconds)
+        signal.event.clear()
+
+
+def _lean(
+    command: str, kind: type[Any], make: Callable[Concatenate[Key, Any, P], Call[Reply]]
+) -> Callable[Concatenate[MemoryLimiter, Key, Any, P], Coroutine[Any, Any, Reply]]:
+    """A method for what is asked most, without what only other calls need."""
+    name = make.__name__
+    usual = cast("Callable[..., Coroutine[Any, Any, Reply]]", getattr(Limiter, name))
+
+    async def method(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Reply:
+        words = None if options else plain_words(command, kind, key, limit, quantity)
+        if words is None:
+            return await usual(self, key, limit, quantity, **options)
+        return self._memory.decide(words)
+
+    like(method, make, name)
+    return cast("Callable[Concatenate[MemoryLimiter, Key, Any, P], Coroutine[Any, Any, Reply]]", method)
+
+
+class MemoryLimiter(Limiter):
+    """The twin of redis_ratelimit.MemoryLimiter: a limiter without a server, whose methods are awaited."""
+
+    _core: Any
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        share: float | Fraction = 1,
+        policies: Policies | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._use(Memory(clock, share, policies, settings))
+
+    def _use(self, memory: Memory) -> None:
+        self._memory = memory
+        self._core = _TaskCore(memory)
+
+    def _twin(self, asynchronous: bool) -> Any:
+        """A limiter of the wanted kind on the same keys."""
+        if asynchronous:
+            return self
+        from .memory import MemoryLimiter as Synchronous
+
+        twin = object.__new__(Synchronous)
+        twin._use(self._memory)
+        return twin
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    throttle = _lean("RL.THROTTLE", Rate, calls.throttle)  # type: ignore[assignment]
+    window = _lean("RL.WINDOW", Window, calls.window)  # type: ignore[assignment]
 
 
 def _finish(future: asyncio.Future[None]) -> None:

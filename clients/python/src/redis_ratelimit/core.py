@@ -12,6 +12,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, Generic, Literal, Protocol, TypeVar, Union, cast
 
+from . import calls
 from .breaker import Breaker
 from .calls import Call
 from .libraries import Late, library_of
@@ -23,6 +24,8 @@ from .servers import Address, ByCluster, Server, Servers, make_servers
 T = TypeVar("T")
 
 FOREVER = float("inf")
+#: The methods that settle a reservation.
+_SETTLING = "apply", "release", "renew"
 #: More often than this no call is redirected: a cluster whose nodes disagree answers MOVED without end.
 REDIRECTS = 5
 
@@ -129,6 +132,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 class Core(Generic[IOs]):
     """A limiter without its methods."""
 
+    #: Leases read the clocks of the system.
+    clock: Callable[[], float] | None = None
+
     def __init__(
         self, io: IOs, client: Any, *, asynchronous: bool, unreachable: Unreachable, deadline: float | None
     ) -> None:
@@ -144,7 +150,11 @@ class Core(Generic[IOs]):
             if not deadline > 0:
                 raise ValueError(f"deadline must be above 0 seconds, not {deadline!r}")
         self.io = io
-        self.unreachable = unreachable
+        # A MemoryLimiter of the other kind has a twin of this one, on the same keys.
+        twin = getattr(unreachable, "_twin", None)
+        self.unreachable: Unreachable = unreachable if twin is None else twin(asynchronous)
+        #: The MemoryLimiter's keys, if it is one that decides while Redis does not.
+        self._memory: Any = getattr(self.unreachable, "_memory", None)
         self.deadline = self._time_out(client) if deadline is None else deadline
         self._client = client
         self.servers: Servers = make_servers(self, client)
@@ -183,6 +193,12 @@ class Core(Generic[IOs]):
         """The answer to a call. `name`, `words` and `options` say how it was called, for a fallback."""
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
+        if self._memory is not None and name in _SETTLING:
+            # A reservation is settled where it was made.
+            ids = call.words[2:] if name == "release" else call.words[2:3]
+            own = [id for id in ids if self._memory.holds(call.key, id)]
+            if own:
+                return await self._settle_own(call, name, own, [id for id in ids if id not in own])
         began = monotonic()
         until = FOREVER
         if self.deadline is not None and call.block_ms != 0:
@@ -204,6 +220,14 @@ class Core(Generic[IOs]):
         if inspect.isawaitable(answer):
             answer = await answer
         return cast(T, replace(answer, reachable=False) if isinstance(answer, Reply) else answer)
+
+    async def _settle_own(self, call: Call[T], name: str, own: list[Any], others: list[Any]) -> T:
+        """Settles what a MemoryLimiter reserved while Redis did not answer, and what else is released with it."""
+        core = cast(Any, self.unreachable)._core
+        if not others:
+            return cast(T, await core.send(call, name, (), {}))
+        released = await core.send(calls.release(call.words[1], *own), name, (), {})  # type: ignore[arg-type]
+        return cast(T, released + await self.send(calls.release(call.words[1], *others), name, (), {}))  # type: ignore[arg-type]
 
     async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> tuple[list[Any] | Exception, bool]:
         """The replies to commands on one key, with error replies among them, or why there are none; and whether the

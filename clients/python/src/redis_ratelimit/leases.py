@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections import deque
+from collections.abc import Callable
 from datetime import timedelta
 from math import ceil, exp
 from threading import Lock
@@ -119,7 +120,14 @@ class Plan:
 class Leases:
     """The batches of one key. All methods but take() are called with the lock held."""
 
-    def __init__(self, key: Key, window: WindowLike, lease: Duration, leave: int) -> None:
+    def __init__(
+        self,
+        key: Key,
+        window: WindowLike,
+        lease: Duration,
+        leave: int,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         if not isinstance(key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {key!r}")
         limit_words(window, Window)
@@ -136,8 +144,8 @@ class Leases:
         self.lease_ms = lease_ms
         self.lease = lease_ms / 1000
         #: The clocks, which a test may set.
-        self.monotonic = time.monotonic
-        self.wall = time.time
+        self.monotonic = clock or time.monotonic
+        self.wall = clock or time.time
         #: Is called, with the lock held, when plan() has something to do. It returns at once.
         self.wake: Any = None
         self._spendable = self.lease - max(self.lease / 10, 0.002)

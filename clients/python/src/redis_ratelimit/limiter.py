@@ -194,6 +194,11 @@ _limiters: weakref.WeakSet[Limiter] = weakref.WeakSet()
 _locals: weakref.WeakSet[Local] = weakref.WeakSet()
 
 
+def remember(limiter: Limiter) -> None:
+    """A forked child begins anew with it."""
+    _limiters.add(limiter)
+
+
 class Limiter:
     """Asks limits of a server with redis-ratelimit.
 
@@ -207,7 +212,7 @@ class Limiter:
 
     def __init__(self, client: Client, *, unreachable: Unreachable = "raise", deadline: float | None = None) -> None:
         self._core = Core(_Blocking(), client, asynchronous=False, unreachable=unreachable, deadline=deadline)
-        _limiters.add(self)
+        remember(self)
 
     def close(self) -> None:
         """Closes the limiter's own connections."""

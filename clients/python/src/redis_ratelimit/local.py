@@ -24,7 +24,7 @@ class InProcess:
 
     def __init__(self, core: Core[Any], key: Key, window: WindowLike, lease: Duration, leave: int) -> None:
         self._core = core
-        self._leases = Leases(key, window, lease, leave)
+        self._leases = Leases(key, window, lease, leave, core.clock)
         self._leases.wake = self._wake
         self._reset()
 

@@ -1,0 +1,54 @@
+"""Builds the package: with the engine of MemoryLimiter where there is a Rust compiler, else without it.
+
+With a compiler maturin builds it. Without one hatchling makes a wheel of the Python files alone: everything but
+MemoryLimiter works, and MemoryLimiter says what is missing. PURE=1 asks for that where there is a compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib import import_module
+from typing import Any
+
+MATURIN = "maturin>=1.9.4,<2"
+HATCHLING = "hatchling>=1.26,<2"
+
+
+def _has_compiler() -> bool:
+    return os.environ.get("PURE", "") in ("", "0") and shutil.which("cargo") is not None
+
+
+def _backend() -> Any:
+    if _has_compiler():
+        return import_module("maturin")
+    print("no Rust compiler (cargo): the package is built without the engine of MemoryLimiter", file=sys.stderr)
+    return import_module("hatchling.build")
+
+
+def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
+    return [MATURIN if _has_compiler() else HATCHLING]
+
+
+get_requires_for_build_editable = get_requires_for_build_wheel
+
+
+def get_requires_for_build_sdist(config_settings: Any = None) -> list[str]:
+    # What it needs of the repository only cargo can tell.
+    return [MATURIN]
+
+
+def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
+    made: str = _backend().build_wheel(wheel_directory, config_settings, metadata_directory)
+    return made
+
+
+def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
+    made: str = _backend().build_editable(wheel_directory, config_settings, metadata_directory)
+    return made
+
+
+def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
+    made: str = import_module("maturin").build_sdist(sdist_directory, config_settings)
+    return made

@@ -1,0 +1,393 @@
+"""Limits in the process: the engine that runs in the server's module, with keys in memory, and a limiter on it.
+
+The limiters send it the very commands that they send to Redis. Calls that wait (block=) stand in the engine's lines.
+They are over when another call gives back, or when time passes: one of those who wait keeps the time for all.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Union, cast
+
+from . import calls, limiter
+from .calls import Call, Key
+from .libraries import LIBRARIES
+from .limiter import Limiter
+from .methods import like
+from .parameters import Rate, Window, Word
+from .replies import Reply, five
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+#: Seconds since 1970, as time.time counts them.
+Clock = Callable[[], float]
+#: The setting ratelimit.policies as it is written, or a definition for each name.
+Policies = Union[str, Mapping[str, str]]
+
+#: So often a clock that a test sets is looked at while a call waits.
+POLL_SECONDS = 0.003
+#: The system's clock may be set while a call waits.
+LONGEST_WAIT_SECONDS = 1.0
+
+
+@cache
+def native() -> Any:
+    """The extension module. It has no part in what asks a server, so it may be missing."""
+    try:
+        return import_module("redis_ratelimit._engine")
+    except ImportError as error:
+        raise ImportError(
+            "MemoryLimiter needs the native extension of redis-ratelimit-client, which this installation lacks"
+            f" ({error}). It is in the wheels for Linux on amd64 and arm64; from its source the package builds it where"
+            " there is a Rust compiler (cargo, from 1.85): pip install --force-reinstall redis-ratelimit-client, or"
+            " pip install ./clients/python in a checkout"
+        ) from error
+
+
+@cache
+def reply_error() -> type[Exception]:
+    """The class of error replies: a ResponseError of each client library that is installed."""
+    bases = [import_module(f"{name}.exceptions").ResponseError for name in LIBRARIES if find_spec(name)]
+    return type("ResponseError", tuple(bases) or (Exception,), {"__module__": __name__})
+
+
+def error_of(text: str) -> Exception:
+    """An error reply as the client libraries raise it, without the code ERR."""
+    return reply_error()(text.removeprefix("ERR "))
+
+
+def share_of(share: Any) -> float:
+    if isinstance(share, bool) or not isinstance(share, (int, float, Fraction)):
+        raise TypeError(f"share must be a number above 0 and at most 1, such as 1/4, not {share!r}")
+    return float(share)
+
+
+class Signal(Protocol):
+    """What a call waits for. It may be woken more than once, by any thread."""
+
+    def wake(self) -> None: ...
+
+
+class Waiter:
+    """A call that waits."""
+
+    __slots__ = ("is_over", "reply", "signal")
+
+    def __init__(self, signal: Signal) -> None:
+        self.signal = signal
+        self.is_over = False
+        self.reply: Any = None
+
+
+class Memory:
+    """Keys in memory, the commands on them, and the calls that wait."""
+
+    def __init__(
+        self,
+        clock: Clock | None,
+        share: float | Fraction,
+        policies: Policies | None,
+        settings: Mapping[str, str] | None,
+    ) -> None:
+        if clock is not None and not callable(clock):
+            raise TypeError(
+                f"clock must be a function that returns seconds since 1970, as time.time does, not {clock!r}"
+            )
+        module = native()
+        self.clock = clock
+        self.engine = module.Engine(share_of(share))
+        self.call = self.engine.call
+        self.error_reply = module.ErrorReply
+        self._waits = module.Waits
+        #: Guards the calls that wait. Tickets are given and taken back with it held.
+        self._lock = threading.Lock()
+        #: Who waits, by ticket.
+        self.waiting: dict[int, Waiter] = {}
+        #: Who keeps the time for all, and until when it sleeps.
+        self._keeper: Waiter | None = None
+        self._planned_us: int | None = None
+        for name, value in (settings or {}).items():
+            self.set(name, value)
+        if policies is not None:
+            self.set("policies", policies if isinstance(policies, str) else _written(policies))
+
+    def set(self, name: str, value: str) -> None:
+        """Changes a setting, as CONFIG SET does for one of ratelimit.*."""
+        reply = self.call(("CONFIG", "SET", f"ratelimit.{name.removeprefix('ratelimit.')}", value), self.now_us())
+        if type(reply) is self.error_reply:
+            raise ValueError(reply.text.removeprefix("ERR "))
+
+    def now_us(self) -> int | None:
+        """The time that a test set, in Unix microseconds; None is the system's."""
+        clock = self.clock
+        if clock is None:
+            return None
+        now = clock()
+        if not (isinstance(now, (int, float)) and math.isfinite(now) and now >= 0):
+            raise ValueError(f"clock must return seconds since 1970, not {now!r}")
+        return round(now * 1_000_000)
+
+    def ask(self, words: tuple[Word, ...]) -> Any:
+        """The reply to a command that does not wait."""
+        reply = self.call(words, self.now_us())
+        if self.waiting:
+            self.settle()
+        return reply
+
+    def decide(self, words: tuple[Word, ...]) -> Reply:
+        """The same, of a command that answers the five integers."""
+        reply = self.call(words, None if self.clock is None else self.now_us())
+        if self.waiting:
+            self.settle()
+        if type(reply) is self.error_reply:
+            raise error_of(reply.text)
+        return five(reply)
+
+    def begin(self, words: tuple[Word, ...], make_signal: Callable[[], Signal]) -> Any:
+        """The reply to a command that may wait; its ticket and Waiter if it does."""
+        with self._lock:
+            reply = self.call(words, self.now_us())
+            if type(reply) is not self._waits:
+                waiter = None
+            else:
+                waiter = self.waiting[reply.ticket] = Waiter(make_signal())
+        if waiter is None:
+            if self.waiting:
+                self.settle()
+            return reply
+        return reply.ticket, waiter
+
+    def settle(self) -> None:
+        """Tells those whose wait is over."""
+        with self._lock:
+            self._settle()
+            if self._keeper is not None and self.engine.next_us() != self._planned_us:
+                self._keeper.signal.wake()
+
+    def _settle(self) -> None:
+        for ticket, reply in self.engine.settled(self.now_us()):
+            waiter = self.waiting.pop(ticket, None)
+            if waiter is not None:
+                waiter.reply, waiter.is_over = reply, True
+                waiter.signal.wake()
+                self._hand_over(waiter)
+
+    def turn(self, waiter: Waiter) -> float | None:
+        """Settles. How long the waiter is to sleep if it is not over then; None until it is woken."""
+        with self._lock:
+            self._settle()
+            if self._keeper is None and not waiter.is_over:
+                self._keeper = waiter
+            if self._keeper is not waiter:
+                return None
+            next_us = self._planned_us = self.engine.next_us()
+            if self.clock is not None:
+                return POLL_SECONDS
+            left = LONGEST_WAIT_SECONDS if next_us is None else next_us / 1_000_000 - time.time()
+            return min(max(0.0, left), LONGEST_WAIT_SECONDS)
+
+    def withdraw(self, ticket: int) -> None:
+        """Ends the wait of a caller that is gone."""
+        with self._lock:
+            waiter = self.waiting.pop(ticket, None)
+            if waiter is not None:
+                self.engine.withdraw(ticket, self.now_us())
+                self._hand_over(waiter)
+        if self.waiting:
+            self.settle()
+
+    def _hand_over(self, waiter: Waiter) -> None:
+        """Another keeps the time."""
+        if self._keeper is waiter:
+            self._keeper = None
+            for other in self.waiting.values():
+                other.signal.wake()
+                break
+
+    def begin_anew_after_fork(self) -> None:
+        """In a child process: the threads that waited are not here. What is counted is the child's own copy."""
+        self._lock = threading.Lock()
+        tickets, self.waiting, self._keeper = list(self.waiting), {}, None
+        for ticket in tickets:
+            self.engine.withdraw(ticket, self.now_us())
+
+    def holds(self, key: Key, id: Any) -> bool:
+        """Whether a reservation was made here."""
+        reply = self.call(("RL.HELD", key), self.now_us())
+        wanted = id.encode() if isinstance(id, str) else id
+        return type(reply) is list and any(held[0] == wanted for held in reply)
+
+
+def _written(policies: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} {definition}" for name, definition in policies.items())
+
+
+class _Library:
+    """What stands for a client library."""
+
+    @property
+    def reply_error(self) -> type[Exception]:
+        return reply_error()
+
+
+class MemoryCore:
+    """What a limiter's core does, by a Memory."""
+
+    unreachable = "raise"
+    library = _Library()
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.clock = memory.clock
+
+    async def send(self, call: Call[T], name: str, words: tuple[Any, ...], options: dict[str, Any]) -> T:
+        if call.key is not None and not isinstance(call.key, (str, bytes)):
+            raise TypeError(f"a key must be str or bytes, not {call.key!r}")
+        memory = self.memory
+        if call.block_ms is None:
+            reply = memory.ask(call.words)
+        else:
+            reply = memory.begin(call.words, self.make_signal)
+            if type(reply) is tuple:
+                reply = await self._wait(*reply)
+        if type(reply) is memory.error_reply:
+            raise error_of(reply.text)
+        return call.read(reply)
+
+    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> tuple[list[Any] | Exception, bool]:
+        replies = [self.memory.ask(words) for words in commands]
+        return [error_of(each.text) if type(each) is self.memory.error_reply else each for each in replies], True
+
+    async def _wait(self, ticket: int, waiter: Waiter) -> Any:
+        memory = self.memory
+        try:
+            while not waiter.is_over:
+                seconds = memory.turn(waiter)
+                if not waiter.is_over:
+                    await self.sleep(waiter.signal, seconds)
+        except BaseException:
+            memory.withdraw(ticket)
+            raise
+        return waiter.reply
+
+    def make_signal(self) -> Signal:
+        raise NotImplementedError
+
+    async def sleep(self, signal: Any, seconds: float | None) -> None:
+        """Until the signal is woken, or the time is over."""
+        raise NotImplementedError
+
+    def is_away(self, error: Exception) -> bool:
+        return False
+
+    def is_forgiven(self, error: Exception) -> bool:
+        return False
+
+    def enter_loop(self) -> None:
+        pass
+
+    def renew_servers(self) -> None:
+        self.memory.begin_anew_after_fork()
+
+    async def close(self) -> None:
+        pass
+
+
+class _ThreadSignal:
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def wake(self) -> None:
+        self.event.set()
+
+
+class ThreadCore(MemoryCore):
+    def make_signal(self) -> Signal:
+        return _ThreadSignal()
+
+    async def sleep(self, signal: Any, seconds: float | None) -> None:
+        signal.event.wait(seconds)
+        signal.event.clear()
+
+
+def plain_words(command: str, kind: type[Any], key: Any, limit: Any, quantity: Any) -> tuple[Word, ...] | None:
+    """The words of a call without options; None if it is none of the usual ones."""
+    if type(key) is not str or type(quantity) is not int or type(limit) is not kind:
+        return None
+    if kind is Rate:
+        burst, count, period = limit.__dict__["_words"]
+        return command, key, burst, count, period, quantity, "MS"
+    if limit.buckets is not None or limit.fixed:
+        return None
+    return command, key, *limit.words(), quantity, "MS"
+
+
+def _lean(
+    command: str, kind: type[Any], make: Callable[Concatenate[Key, Any, P], Call[Reply]]
+) -> Callable[Concatenate[MemoryLimiter, Key, Any, P], Reply]:
+    """A method for what is asked most, without what only other calls need."""
+    name = make.__name__
+    usual = cast("Callable[..., Reply]", getattr(Limiter, name))
+
+    def method(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Reply:
+        words = None if options else plain_words(command, kind, key, limit, quantity)
+        if words is None:
+            return usual(self, key, limit, quantity, **options)
+        return self._memory.decide(words)
+
+    like(method, make, name)
+    return cast("Callable[Concatenate[MemoryLimiter, Key, Any, P], Reply]", method)
+
+
+class MemoryLimiter(Limiter):
+    """A limiter without a server: the engine of the server's module decides in the process.
+
+    It answers what a server would. As a test double it takes a `clock`, a function that returns seconds as time.time
+    does: a test sets the time, and nobody sleeps. As `unreachable=` of a Limiter it decides while Redis is away: then each
+    process keeps the limit by itself, or a `share` of it. `policies` are the limits by name, in the words of the setting
+    ratelimit.policies, or a definition for each name; `settings` are further settings, such as {"timezone": "Asia/Tokyo"}.
+
+    Several threads may use it. A forked child goes on with a copy.
+
+    With share=1/4 what can be had at once (a window's limit, a rate's burst + 1, a semaphore's places) is a quarter,
+    rounded down but at least 1, so that four processes together never admit more than a limit of 4 and above; what a rate
+    gives for each period is a quarter exactly. `leave` is rounded up. A limit of 0 stays 0.
+    """
+
+    _core: Any
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        share: float | Fraction = 1,
+        policies: Policies | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._use(Memory(clock, share, policies, settings))
+
+    def _use(self, memory: Memory) -> None:
+        self._memory = memory
+        self._core = ThreadCore(memory)
+        limiter.remember(self)
+
+    def _twin(self, asynchronous: bool) -> Any:
+        """A limiter of the wanted kind on the same keys."""
+        if not asynchronous:
+            return self
+        from .asyncio import MemoryLimiter as Asynchronous
+
+        twin = object.__new__(Asynchronous)
+        twin._use(self._memory)
+        return twin
+
+    throttle = _lean("RL.THROTTLE", Rate, calls.throttle)  # type: ignore[assignment]
+    window = _lean("RL.WINDOW", Window, calls.window)  # type: ignore[assignment]

@@ -1,0 +1,476 @@
+"""MemoryLimiter, which needs no server. RATELIMIT_PORT is a server to compare it with, and to fail over from."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+import unittest
+from typing import Any
+
+import redis_ratelimit
+import redis_ratelimit.asyncio
+from redis_ratelimit import Clause, Denied, Limiter, MemoryLimiter, Rate, Reply, Window, semaphore
+
+from .fixtures import CASES, LIBRARIES, arguments, make
+from .servers import Server
+
+#: Neither the beginning nor the end of a day anywhere.
+NOON = 1_795_238_388.0
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def outcome(call: Any, *words: Any, **options: Any) -> Any:
+    """What a call answers, or its error."""
+    try:
+        return call(*words, **options)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+def without_times(found: Any) -> Any:
+    """A reply without what depends on the moment."""
+    if isinstance(found, list):
+        return [without_times(each) for each in found]
+    if isinstance(found, Reply):
+        fields = {name: without_times(value) for name, value in vars(found).items() if not name.endswith("_ms")}
+        fields["answers"] = without_times(list(getattr(found, "answers", ())))
+        # The server makes up an id where none is given.
+        return {**fields, "id": found.id if found.id is None or len(str(found.id)) < 16 else "made"}
+    if hasattr(found, "__dict__"):
+        return {name: value for name, value in vars(found).items() if not name.endswith("_ms")}
+    return found
+
+
+class Answers(unittest.TestCase):
+    def test_every_case_is_answered_as_by_a_server(self) -> None:
+        port = int(os.environ["RATELIMIT_PORT"])
+        plain = make(LIBRARIES[0], port=port)
+        plain.flushall()
+        policies = "free THROTTLE 15 30 60; day WINDOW 1000 1d"
+        plain.config_set("ratelimit.policies", policies)
+        limiter, memory = Limiter(plain), MemoryLimiter(policies=policies)
+        try:
+            limiter.top(10, reset=True)
+            for _ in range(3):
+                for case in CASES:
+                    positional, options = arguments(case)
+                    with self.subTest(words=case["words"]):
+                        answers = [
+                            outcome(getattr(each, case["call"]), *positional, **options) for each in (limiter, memory)
+                        ]
+                        found = [without_times(answer) for answer in answers]
+                        if case["call"] == "policies":
+                            found = [[policy[:2] for policy in answer] for answer in answers]
+                        elif case["call"] == "held":
+                            found = [[held[:2] for held in answer] for answer in answers]
+                        self.assertEqual(found[1], found[0])
+        finally:
+            plain.config_set("ratelimit.policies", "")
+            limiter.close()
+
+    def test_a_test_sets_the_time(self) -> None:
+        clock = Clock()
+        limiter = MemoryLimiter(clock=clock)
+        rate = Rate.per("30/min", capacity=2)
+        self.assertEqual([limiter.throttle("k", rate).allowed for _ in range(3)], [True, True, False])
+        self.assertEqual(limiter.throttle("k", rate).retry_after_ms, 2000)
+        clock.now += 1.999
+        self.assertFalse(limiter.throttle("k", rate).allowed)
+        clock.now += 0.001
+        self.assertEqual(
+            limiter.throttle("k", rate),
+            Reply(limited=0, limit=2, remaining=0, retry_after_ms=None, reset_after_ms=4000),
+        )
+
+    def test_without_a_clock_it_lives_by_the_system_s(self) -> None:
+        limiter = MemoryLimiter()
+        rate = Rate(0, 20, "1s")
+        began = time.monotonic()
+        self.assertTrue(limiter.throttle("k", rate).allowed)
+        reply = limiter.throttle("k", rate)
+        if not reply.allowed:
+            self.assertLessEqual(reply.retry_after_ms or 0, 50)
+            time.sleep((reply.retry_after_ms or 0) / 1000)
+            self.assertTrue(limiter.throttle("k", rate).allowed)
+        self.assertGreaterEqual(time.monotonic() - began, 0.04)
+
+    def test_each_limiter_has_keys_of_its_own(self) -> None:
+        clock = Clock()
+        one, other = MemoryLimiter(clock), MemoryLimiter(clock)
+        window = Window(1, 60)
+        self.assertTrue(one.window("k", window).allowed)
+        self.assertFalse(one.window("k", window).allowed)
+        self.assertTrue(other.window("k", window).allowed)
+        self.assertIs(one.reset("k"), True)
+        self.assertTrue(one.window("k", window).allowed)
+
+    def test_error_replies_are_those_of_the_client_libraries(self) -> None:
+        limiter = MemoryLimiter()
+        with self.assertRaisesRegex(Exception, "^max_burst ") as caught:
+            limiter.throttle("k", Rate(-1, 2, 3))
+        for library in LIBRARIES:
+            errors = __import__(f"{library}.exceptions").exceptions
+            self.assertIsInstance(caught.exception, errors.ResponseError)
+        with self.assertRaisesRegex(Exception, "^NOPOLICY no policy has the name gold$"):
+            limiter.window("k", "@gold")
+        with self.assertRaisesRegex(TypeError, "a key must be"):
+            limiter.window(5, Window(1, 2))  # type: ignore[arg-type]
+        with self.assertRaisesRegex(TypeError, "limit must be a Rate"):
+            limiter.throttle("k", Window(1, 2))
+        with self.assertRaisesRegex(TypeError, "quantity must be an integer"):
+            limiter.throttle("k", Rate(1, 2, 3), True)
+        with self.assertRaisesRegex(TypeError, "nonsense"):
+            limiter.throttle("k", Rate(1, 2, 3), nonsense=1)  # type: ignore[call-arg]
+
+    def test_what_is_no_clock_share_or_setting_is_refused(self) -> None:
+        wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
+            (TypeError, "clock must be a function", {"clock": 5}),
+            (TypeError, "share must be a number", {"share": "1/4"}),
+            (TypeError, "share must be a number", {"share": True}),
+            (ValueError, "share must be above 0", {"share": 0}),
+            (ValueError, "share must be above 0", {"share": 1.5}),
+            (ValueError, "share must be above 0", {"share": float("nan")}),
+            (ValueError, "polic", {"policies": "free THROTTLE 1"}),
+            (ValueError, "no-such", {"settings": {"no-such": "1"}}),
+        ]
+        for kind, text, options in wrong:
+            with self.subTest(**options), self.assertRaisesRegex(kind, text):
+                MemoryLimiter(**options)
+        for now in -1.0, float("nan"), "5":
+            with self.subTest(now=now), self.assertRaisesRegex(ValueError, "clock must return seconds"):
+                MemoryLimiter(clock=lambda now=now: now).throttle("k", Rate(1, 2, 3))  # type: ignore[misc]
+
+    def test_policies_are_given_by_name_or_as_the_setting_has_them(self) -> None:
+        for policies in ("free THROTTLE 1 30 60; day WINDOW 3 1d", {"free": "THROTTLE 1 30 60", "day": "WINDOW 3 1d"}):
+            limiter = MemoryLimiter(Clock(), policies=policies)
+            self.assertEqual(limiter.throttle("k", "@free").limit, 2)
+            self.assertEqual(limiter.window("w", "@day", 4).allowed, False)
+            found = [(policy.name, policy.definition, policy.allowed, policy.denied) for policy in limiter.policies()]
+            self.assertEqual(found, [("day", "WINDOW 3 1d", 0, 1), ("free", "THROTTLE 1 30 60", 1, 0)])
+
+    def test_reservations_are_settled(self) -> None:
+        clock = Clock()
+        limiter = MemoryLimiter(clock)
+        window = Window(3, "1d")
+        with limiter.acquire("k", window, lease=5000) as job:
+            self.assertEqual([held.id for held in limiter.held("k")], [job.id])
+            job.apply(2)
+        self.assertEqual(limiter.window_ro("k", window).remaining, 1)
+        with self.assertRaises(ZeroDivisionError), limiter.acquire("k", window):
+            raise ZeroDivisionError
+        self.assertEqual(limiter.window_ro("k", window).remaining, 1)
+        with limiter.acquire("k", window):
+            self.assertRaises(Denied, limiter.acquire("k", window).__enter__)
+        reply = limiter.reserve("s", semaphore(1), lease=1000)
+        clock.now += 1
+        self.assertEqual(limiter.release("s", reply.id or ""), 0)
+
+    def test_leases_are_decided_in_the_process_too(self) -> None:
+        limiter = MemoryLimiter()
+        with limiter.local("k", Window(5, "1h")) as local:
+            self.assertEqual([local.take().allowed for _ in range(6)], [True] * 5 + [False])
+        self.assertEqual(limiter.window_ro("k", Window(5, "1h")).remaining, 0)
+
+
+class Waiting(unittest.TestCase):
+    def test_a_call_waits_until_another_gives_back_in_the_order_of_arrival(self) -> None:
+        limiter = MemoryLimiter(Clock())
+        limiter.reserve("s", semaphore(1), id="first")
+        order: list[str] = []
+
+        def wait(name: str) -> None:
+            limiter.reserve("s", semaphore(1), id=name, block="1min")
+            order.append(name)
+
+        threads = []
+        for name in "second", "third":
+            threads.append(threading.Thread(target=wait, args=[name]))
+            threads[-1].start()
+            self.until(lambda: self.waiting(limiter) == len(threads))
+        self.assertEqual(order, [])
+        limiter.release("s", "first")
+        threads[0].join(60)
+        self.assertEqual(order, ["second"])
+        limiter.release("s", "second")
+        threads[1].join(60)
+        self.assertEqual(order, ["second", "third"])
+
+    @staticmethod
+    def waiting(limiter: Any) -> int:
+        info = limiter.info("s")
+        return (info.waiting or 0) if info else 0
+
+    def until(self, is_so: Any) -> None:
+        end = time.monotonic() + 60
+        while not is_so():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.001)
+
+    def test_a_call_waits_for_the_system_s_time(self) -> None:
+        limiter = MemoryLimiter()
+        rate = Rate(0, 10, "1s")
+        limiter.throttle("k", rate)
+        began = time.monotonic()
+        self.assertTrue(limiter.throttle("k", rate, block="1min").allowed)
+        self.assertGreaterEqual(time.monotonic() - began, 0.08)
+        # What cannot be had in time is denied at once.
+        self.assertFalse(limiter.throttle("k", rate, 1, block=1).allowed)
+
+    def test_a_call_waits_for_the_clock_of_a_test(self) -> None:
+        clock = Clock()
+        limiter = MemoryLimiter(clock)
+        rate = Rate(0, 1, "1h")
+        limiter.throttle("k", rate)
+        replies: list[Reply] = []
+        thread = threading.Thread(target=lambda: replies.append(limiter.throttle("k", rate, block="2h")))
+        thread.start()
+        time.sleep(0.05)
+        self.assertEqual(replies, [])
+        clock.now += 3600
+        thread.join(60)
+        self.assertTrue(replies[0].allowed)
+
+    def test_a_wait_ends_with_the_denial_when_its_time_is_up(self) -> None:
+        limiter = MemoryLimiter()
+        limiter.reserve("s", semaphore(1), id="first")
+        began = time.monotonic()
+        self.assertEqual(limiter.reserve("s", semaphore(1), block=100).limited, 2)
+        self.assertGreaterEqual(time.monotonic() - began, 0.09)
+
+    def test_many_threads_never_take_more_than_the_limit(self) -> None:
+        limiter = MemoryLimiter(Clock())
+        taken: list[int] = []
+
+        def take() -> None:
+            taken.append(sum(limiter.window("k", Window(1000, "1h")).allowed for _ in range(400)))
+
+        threads = [threading.Thread(target=take) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sum(taken), 1000)
+
+    def test_a_forked_child_goes_on_with_a_copy(self) -> None:
+        limiter = MemoryLimiter(Clock())
+        window = Window(2, "1h")
+        limiter.window("k", window)
+        limiter.reserve("s", semaphore(1), id="first")
+        thread = threading.Thread(target=lambda: limiter.reserve("s", semaphore(1), id="second", block="1min"))
+        thread.start()
+        self.until(lambda: self.waiting(limiter) == 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                right = limiter.window("k", window).allowed and not limiter.window("k", window).allowed
+                # The thread that waited is not here.
+                right = right and limiter.release("s", "first") == 1 and limiter.held("s") == []
+                os._exit(0 if right else 1)
+            except BaseException:
+                os._exit(2)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertTrue(limiter.window("k", window).allowed)
+        limiter.release("s", "first")
+        thread.join(60)
+        self.assertEqual([held.id for held in limiter.held("s")], ["second"])
+
+
+class Asyncio(unittest.TestCase):
+    def test_the_methods_are_awaited(self) -> None:
+        async def check() -> None:
+            clock = Clock()
+            limiter = redis_ratelimit.asyncio.MemoryLimiter(clock)
+            self.assertTrue((await limiter.window("k", Window(1, 60))).allowed)
+            self.assertFalse((await limiter.window("k", Window(1, 60))).allowed)
+            clock.now += 60
+            reply = await limiter.all([Clause.window("k", Window(1, 60)), Clause.acquire("s", semaphore(1), id="a")])
+            self.assertTrue(reply.allowed)
+            self.assertEqual([held.id for held in await limiter.held("s")], ["a"])
+            async with limiter.acquire("t", semaphore(1)):
+                with self.assertRaises(Denied):
+                    await limiter.acquire("t", semaphore(1)).__aenter__()
+            self.assertEqual(await limiter.held("t"), [])
+            async with limiter.local("l", Window(5, "1h")) as local:
+                self.assertTrue((await local.take()).allowed)
+            await limiter.aclose()
+
+        asyncio.run(check())
+
+    def test_tasks_wait_in_line_and_one_that_is_cancelled_takes_nothing(self) -> None:
+        async def check() -> None:
+            limiter = redis_ratelimit.asyncio.MemoryLimiter(Clock())
+            await limiter.reserve("s", semaphore(1), id="first")
+            tasks = []
+            for name in "second", "third", "fourth":
+                tasks.append(asyncio.ensure_future(limiter.reserve("s", semaphore(1), id=name, block=0)))
+                await asyncio.sleep(0.01)
+            tasks[0].cancel()
+            await asyncio.gather(tasks[0], return_exceptions=True)
+            await limiter.release("s", "first")
+            self.assertEqual((await asyncio.wait_for(tasks[1], 60)).id, "third")
+            self.assertFalse(tasks[2].done())
+            await limiter.release("s", "third")
+            self.assertEqual((await asyncio.wait_for(tasks[2], 60)).id, "fourth")
+
+        asyncio.run(check())
+
+    def test_a_limiter_made_at_import_is_used_in_several_loops(self) -> None:
+        limiter = redis_ratelimit.asyncio.MemoryLimiter()
+
+        async def check() -> None:
+            await limiter.throttle("k", Rate(0, 20, "1s"))
+            self.assertTrue((await limiter.throttle("k", Rate(0, 20, "1s"), block="1min")).allowed)
+
+        asyncio.run(check())
+        asyncio.run(check())
+
+
+class Share(unittest.TestCase):
+    def test_a_share_scales_what_can_be_had(self) -> None:
+        limiter = MemoryLimiter(Clock(), share=1 / 4, policies={"day": "WINDOW 10 1d"})
+        self.assertEqual(limiter.window("w", Window(10, 60)).limit, 2)
+        self.assertEqual(limiter.window("few", Window(3, 60)).limit, 1)
+        self.assertEqual(limiter.window("none", Window(0, 60)).allowed, False)
+        self.assertEqual(limiter.window("d", "@day").limit, 2)
+        reply = limiter.throttle("t", Rate(15, 30, 60), 4)
+        # 30 a minute: a quarter of it, so 8 s for each.
+        self.assertEqual((reply.limit, reply.remaining, reply.reset_after_ms), (4, 0, 32_000))
+        every = limiter.all([Clause.window("{u}a", Window(8, 60)), Clause.acquire("{u}b", semaphore(4))])
+        self.assertEqual([answer.limit for answer in every.answers], [2, 1])
+
+    def test_the_shares_of_all_processes_never_admit_more_than_the_limit(self) -> None:
+        for processes in range(1, 12):
+            shares = [MemoryLimiter(Clock(), share=1 / processes) for _ in range(processes)]
+            for limit in range(processes, 40, 3):
+                key = f"k{limit}"
+                taken = sum(each.window(key, Window(limit, 60), 100, atmost=True).granted or 0 for each in shares)
+                self.assertLessEqual(taken, limit)
+                self.assertGreaterEqual(taken, limit - processes)
+
+
+class Fallback(unittest.TestCase):
+    def check(self, limiter: Any, run: Any) -> None:
+        """With a server, without it, and with it again."""
+        window, rate = Window(8, "1h"), Rate(7, 8, "1h")
+        with Server() as server:
+            client = make(LIBRARIES[0], self.folder, port=server.port)
+            limiter = limiter(client)
+            replies = [run(limiter.window("w", window)) for _ in range(8)]
+            self.assertTrue(all(reply.allowed and reply.reachable and reply.limit == 8 for reply in replies))
+            self.assertFalse(run(limiter.window("w", window)).allowed)
+            run(limiter.reserve("s", Window(8, "1h"), id="theirs"))
+            server.kill()
+
+            replies = [run(limiter.window("w", window)) for _ in range(4)]
+            self.assertEqual(
+                [(reply.allowed, reply.limit, reply.reachable) for reply in replies],
+                [(True, 2, False)] * 2 + [(False, 2, False)] * 2,
+            )
+            self.assertEqual(sum(run(limiter.throttle("t", rate)).allowed for _ in range(5)), 2)
+            every = run(limiter.all([Clause.window("{u}", Window(8, 60))]))
+            self.assertEqual((every.limit, every.reachable, every.clause), (2, False, 1))
+            ours = run(limiter.reserve("s", Window(8, "1h"), id="ours"))
+            self.assertEqual((ours.id, ours.reachable), ("ours", False))
+            both = [run(limiter.reserve("s2", Window(8, "1h"))) for _ in range(2)]
+
+            server.start()
+            self.until(lambda: run(limiter.window_ro("w", window)).reachable)
+            # The server's decisions again, and each reservation is settled where it was made.
+            self.assertEqual(run(limiter.window("w", window)).limit, 8)
+            self.assertEqual(run(limiter.renew("s", "ours")), True)
+            self.assertEqual(run(limiter.apply("s", "ours")), True)
+            self.assertEqual(run(limiter.apply("s", "ours")), False)
+            run(limiter.reserve("s2", Window(8, "1h"), id="there"))
+            self.assertEqual(run(limiter.release("s2", "there", *(reply.id for reply in both))), 3)
+            self.assertEqual(run(limiter.held("s2")), [])
+            run(limiter.aclose() if self.folder else self.nothing())
+
+    folder = ""
+
+    @staticmethod
+    async def nothing() -> None:
+        pass
+
+    def until(self, is_so: Any) -> None:
+        end = time.monotonic() + 60
+        while not is_so():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+
+    def test_it_decides_while_redis_is_away(self) -> None:
+        def done(answer: Any) -> Any:
+            return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
+
+        self.check(lambda client: Limiter(client, unreachable=MemoryLimiter(share=1 / 4), deadline=0.5), done)
+        # The one for asyncio does as well.
+        twin = redis_ratelimit.asyncio.MemoryLimiter
+        self.check(lambda client: Limiter(client, unreachable=twin(share=1 / 4), deadline=0.5), done)
+
+    def test_it_decides_while_redis_is_away_with_asyncio(self) -> None:
+        self.folder = ".asyncio"
+        limited = redis_ratelimit.asyncio.Limiter
+        loop = asyncio.new_event_loop()
+        try:
+            for fallback in redis_ratelimit.asyncio.MemoryLimiter, MemoryLimiter:
+                made: Any = fallback
+                self.check(
+                    lambda client, made=made: limited(client, unreachable=made(share=1 / 4), deadline=0.5),
+                    loop.run_until_complete,
+                )
+        finally:
+            loop.close()
+
+    def test_what_waits_on_the_fallback_of_an_event_loop_does_not_hold_the_loop_up(self) -> None:
+        async def check() -> None:
+            client = make(LIBRARIES[0], ".asyncio", port=1)
+            limiter = redis_ratelimit.asyncio.Limiter(client, unreachable=MemoryLimiter(), deadline=0.5)
+            await limiter.reserve("s", semaphore(1), id="first")
+            task = asyncio.ensure_future(limiter.reserve("s", semaphore(1), id="second", block="1min"))
+            await asyncio.sleep(0.05)
+            self.assertFalse(task.done())
+            self.assertEqual(await limiter.release("s", "first"), 1)
+            self.assertEqual((await asyncio.wait_for(task, 60)).id, "second")
+            await limiter.aclose()
+
+        asyncio.run(check())
+
+
+class Missing(unittest.TestCase):
+    def test_without_the_extension_only_memory_limiters_are_missing(self) -> None:
+        program = (
+            "import sys; sys.modules['redis_ratelimit._engine'] = None\n"
+            "import redis_ratelimit, redis_ratelimit.asyncio\n"
+            "for module in redis_ratelimit, redis_ratelimit.asyncio:\n"
+            "    try: module.MemoryLimiter()\n"
+            "    except ImportError as error: print(error)\n"
+        )
+        command = [sys.executable, "-c", program]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        self.assertEqual(len(shown), 2)
+        for line in shown:
+            self.assertRegex(line, "MemoryLimiter needs the native extension .* pip install")
+
+    def test_no_client_library_is_needed(self) -> None:
+        program = (
+            "import sys; sys.modules['redis'] = sys.modules['valkey'] = None\n"
+            "from redis_ratelimit import MemoryLimiter, Rate\n"
+            "limiter = MemoryLimiter(clock=lambda: 5.0)\n"
+            "print(limiter.throttle('k', Rate(0, 1, 1)).allowed, limiter.throttle('k', Rate(0, 1, 1)).allowed)\n"
+            "try: limiter.throttle('k', Rate(-1, 1, 1))\n"
+            "except Exception as error: print(type(error).__name__)\n"
+        )
+        shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+        self.assertEqual(shown.stdout.split(), ["True", "False", "ResponseError"])

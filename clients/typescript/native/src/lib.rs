@@ -1,0 +1,236 @@
+//! The server in memory as a WebAssembly module without imports: time and randomness are passed in. An instance is one
+//! server.
+//!
+//! Words go in through [`input`], and what comes out lies at [`output`]:
+//!
+//! - input: each word as its length, four bytes, the lowest first, and its bytes
+//! - what [`call`] tells: see [`Told`]; an array of integers lies at [`numbers`] as 64-bit floats, everything else at [`output`]
+//!   as JSON
+// Nothing here is unsafe but to give exports their names.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+use std::cell::RefCell;
+use std::fmt::Write;
+
+use commands::memory::{MemoryServer, Outcome, Value};
+use commands::share::Share;
+
+/// What [`call`] returns: 0 and more is the length of an array of integers.
+struct Told;
+
+impl Told {
+    /// JSON lies at [`output`], of the length that [`output_len`] says.
+    const JSON: i32 = -1;
+    /// The call waits. Its ticket is the number at [`numbers`].
+    const WAITS: i32 = -2;
+}
+
+#[derive(Default)]
+struct Instance {
+    server: Option<MemoryServer>,
+    share: Option<Share>,
+    input: Vec<u8>,
+    output: String,
+    numbers: Vec<f64>,
+}
+
+thread_local! {
+    static INSTANCE: RefCell<Instance> = RefCell::default();
+}
+
+fn with<T>(body: impl FnOnce(&mut Instance) -> T) -> T {
+    INSTANCE.with_borrow_mut(body)
+}
+
+/// Random numbers from a seed (SplitMix64): they only keep the ids of one instance apart.
+struct Random(u64);
+
+impl Random {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^= mixed >> 31;
+            chunk.copy_from_slice(&mixed.to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+fn us(time: f64) -> u64 {
+    // Saturates, which is right for both ends.
+    time as u64
+}
+
+/// Begins the instance's server, with a share of each limit. False if that is no share.
+#[no_mangle]
+pub extern "C" fn start(seed: u64, share: f64) -> bool {
+    let Some(share) = Share::nearest(share) else { return false };
+    let mut random = Random(seed);
+    with(|instance| {
+        instance.share = (!share.is_all()).then_some(share);
+        instance.server = Some(MemoryServer::new(move |bytes| random.fill(bytes)));
+    });
+    true
+}
+
+/// Where words are to be written, with room for `len` bytes. Writing moves nothing; another call of this may.
+#[no_mangle]
+pub extern "C" fn input(len: usize) -> *mut u8 {
+    with(|instance| {
+        if instance.input.len() < len {
+            instance.input.resize(len, 0);
+        }
+        instance.input.as_mut_ptr()
+    })
+}
+
+/// Where the last numbers lie.
+#[no_mangle]
+pub extern "C" fn numbers() -> *const f64 {
+    with(|instance| instance.numbers.as_ptr())
+}
+
+/// Where the last output lies.
+#[no_mangle]
+pub extern "C" fn output() -> *const u8 {
+    with(|instance| instance.output.as_ptr())
+}
+
+/// How long the last output is, in bytes.
+#[no_mangle]
+pub extern "C" fn output_len() -> usize {
+    with(|instance| instance.output.len())
+}
+
+fn words(mut input: &[u8]) -> Vec<&[u8]> {
+    let mut words = Vec::with_capacity(16);
+    while let Some((len, rest)) = input.split_first_chunk() {
+        let Some((word, rest)) = rest.split_at_checked(u32::from_le_bytes(*len) as usize) else {
+            break;
+        };
+        words.push(word);
+        input = rest;
+    }
+    words
+}
+
+fn quoted(text: &str, out: &mut String) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            '\0'..='\x1f' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            _ => out.push(letter),
+        }
+    }
+    out.push('"');
+}
+
+/// Nil is null, an error an object with its text.
+fn json(value: &Value, out: &mut String) {
+    match value {
+        Value::Nil => out.push_str("null"),
+        Value::Integer(number) => {
+            let _ = write!(out, "{number}");
+        }
+        Value::Bulk(bytes) => quoted(&String::from_utf8_lossy(bytes), out),
+        Value::Array(values) => {
+            out.push('[');
+            for (at, value) in values.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                json(value, out);
+            }
+            out.push(']');
+        }
+        Value::Error(text) => {
+            out.push_str("{\"error\":");
+            quoted(text, out);
+            out.push('}');
+        }
+    }
+}
+
+impl Instance {
+    fn put(&mut self, value: &Value) -> i32 {
+        self.numbers.clear();
+        if let Value::Array(values) = value {
+            self.numbers.extend(values.iter().map_while(|value| match value {
+                Value::Integer(number) => Some(*number as f64),
+                _ => None,
+            }));
+            if self.numbers.len() == values.len() {
+                return values.len() as i32;
+            }
+        }
+        self.output.clear();
+        json(value, &mut self.output);
+        Told::JSON
+    }
+}
+
+/// Carries out the command whose words are the first `len` bytes of the input, at a time in Unix microseconds.
+#[no_mangle]
+pub extern "C" fn call(len: usize, now: f64) -> i32 {
+    with(|instance| {
+        let argv = words(instance.input.get(..len).unwrap_or_default());
+        let Some(server) = &mut instance.server else { return Told::JSON };
+        let outcome = match instance.share {
+            None => server.call(&argv, us(now)),
+            Some(share) => {
+                let scaled = share.of_call(&argv);
+                let argv: Vec<&[u8]> = scaled.iter().map(AsRef::as_ref).collect();
+                server.call(&argv, us(now))
+            }
+        };
+        match outcome {
+            Outcome::Reply(value) => instance.put(&value),
+            Outcome::Waits(ticket) => {
+                instance.numbers.clear();
+                instance.numbers.push(ticket as f64);
+                Told::WAITS
+            }
+        }
+    })
+}
+
+/// Puts the waits that are over as JSON: `[[ticket, reply], ...]`. How many they are.
+#[no_mangle]
+pub extern "C" fn settled(now: f64) -> usize {
+    with(|instance| {
+        let settled = match &mut instance.server {
+            Some(server) => server.settled(us(now)),
+            None => Vec::new(),
+        };
+        let count = settled.len();
+        let ticket = |ticket: u64| Value::Integer(i64::try_from(ticket).unwrap_or(i64::MAX));
+        let pairs = settled.into_iter().map(|(of, reply)| Value::Array(vec![ticket(of), reply]));
+        instance.output.clear();
+        json(&Value::Array(pairs.collect()), &mut instance.output);
+        count
+    })
+}
+
+/// When [`settled`] should be asked next, in Unix microseconds; below 0 while nobody waits.
+#[no_mangle]
+pub extern "C" fn next_us() -> f64 {
+    with(|instance| match instance.server.as_ref().and_then(MemoryServer::next_us) {
+        Some(next) => next as f64,
+        None => -1.0,
+    })
+}
+
+/// Ends a wait whose caller is gone.
+#[no_mangle]
+pub extern "C" fn withdraw(ticket: f64, now: f64) {
+    with(|instance| {
+        if let Some(server) = &mut instance.server {
+            server.withdraw(ticket as u64, us(now));
+        }
+    });
+}

@@ -1,0 +1,285 @@
+/** A limiter without a server: the engine of the server's module decides in the process. */
+
+import type { Call, Key, ThrottleOptions, WindowOptions } from "./calls.js";
+import { checkOptions, shown } from "./check.js";
+import { OWN_TRANSPORT, type NodeRedis, type Transport } from "./clients.js";
+import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
+import { HOLDS, Limiter } from "./limiter.js";
+import type { Policy, Rate, Window, Word } from "./limits.js";
+import type { Clock } from "./local.js";
+import { five, type Reply } from "./replies.js";
+
+export interface MemoryLimiterOptions {
+  /** Milliseconds since 1970, as Date.now counts them, which is the default. A test sets the time so, and nobody sleeps. */
+  clock?: (() => number) | undefined;
+  /**
+   * The part of each limit that this process keeps, above 0 and at most 1, as in 1 / 4. What can be had at once (a window's
+   * limit, a rate's burst + 1, a semaphore's places) is rounded down, but is at least 1, so that four processes together never
+   * admit more than a limit of 4 and above; what a rate gives for each period is a quarter exactly. `leave` is rounded up. A
+   * limit of 0 stays 0. Default 1.
+   */
+  share?: number | undefined;
+  /** The limits by name, in the words of the setting ratelimit.policies, or a definition for each name. */
+  policies?: string | Readonly<Record<string, string>> | undefined;
+  /** Further settings of the server by their names, such as { timezone: "Asia/Tokyo" }. */
+  settings?: Readonly<Record<string, string>> | undefined;
+}
+
+/** So often a clock that a test sets is looked at while a call waits. */
+const POLL_MS = 3;
+/** The system's clock may be set while a call waits. */
+const LONGEST_WAIT_MS = 1000;
+
+function checkClock(given: unknown): void {
+  if (given === undefined || typeof given === "function") return;
+  throw new TypeError(`clock must be a function that returns milliseconds, as Date.now does, not ${shown(given)}`);
+}
+
+function settingsOf({ policies, settings = {} }: MemoryLimiterOptions): [string, string][] {
+  const written =
+    typeof policies === "object"
+      ? Object.entries(policies)
+          .map(([name, definition]) => `${name} ${definition}`)
+          .join("; ")
+      : policies;
+  const all = { ...settings, ...(written !== undefined && { policies: written }) };
+  return Object.entries(all).map(([name, value]) => {
+    if (typeof value !== "string") throw new TypeError(`the setting ${name} must be a string, not ${shown(value)}`);
+    return [`ratelimit.${name.replace(/^ratelimit\./, "")}`, value];
+  });
+}
+
+interface Waiter {
+  resolve: (reply: unknown) => void;
+  reject: (error: unknown) => void;
+}
+
+/** Keys in memory in the place of a server. */
+class MemoryTransport implements Transport {
+  readonly name = "the memory of this process";
+  readonly trouble = undefined;
+  readonly clock: () => number;
+  readonly #settings: [string, string][];
+  readonly #share: number;
+  #engine: Engine | undefined;
+  #loading: Promise<Engine> | undefined;
+  readonly #waiting = new Map<number, Waiter>();
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #timerAt = Infinity;
+  readonly #isReal: boolean;
+
+  constructor(options: MemoryLimiterOptions) {
+    this.clock = options.clock ?? Date.now;
+    this.#isReal = options.clock === undefined;
+    this.#share = options.share ?? 1;
+    this.#settings = settingsOf(options);
+    const module = engineModule();
+    if (module instanceof WebAssembly.Module) this.#start(module);
+  }
+
+  #start(module: WebAssembly.Module): Engine {
+    const engine = new Engine(module, this.#share);
+    for (const [name, value] of this.#settings) {
+      const reply = engine.call(["CONFIG", "SET", name, value], this.#now());
+      if (reply instanceof ReplyError) throw new RangeError(reply.message.replace(/^ERR /, ""));
+    }
+    return (this.#engine = engine);
+  }
+
+  /** Where the engine's file is fetched. */
+  #load(): Promise<Engine> {
+    this.#loading ??= Promise.resolve(engineModule()).then(
+      (module) => this.#engine ?? this.#start(module),
+      (error: unknown) => {
+        this.#loading = undefined;
+        throw error;
+      },
+    );
+    return this.#loading;
+  }
+
+  #now(): number {
+    const now = this.clock();
+    if (!(now >= 0 && now < Infinity)) {
+      throw new RangeError(`clock must return milliseconds since 1970, not ${shown(now)}`);
+    }
+    return Math.round(now * 1000);
+  }
+
+  nodeOf(): string {
+    return "";
+  }
+
+  /** Whether calls are answered at once. */
+  get isReady(): boolean {
+    return this.#engine !== undefined;
+  }
+
+  /** The reply, or undefined if it must be waited for. */
+  atOnce({ words, blockMs }: Pick<Call<unknown>, "words" | "blockMs">): unknown {
+    if (this.#engine === undefined || blockMs !== undefined) return undefined;
+    const reply = this.#engine.call(words, this.#now());
+    if (this.#waiting.size > 0) this.#settle();
+    if (reply instanceof ReplyError) throw reply;
+    return reply;
+  }
+
+  async send({ words }: Call<unknown>): Promise<unknown> {
+    const engine = this.#engine ?? (await this.#load());
+    const reply = engine.call(words, this.#now());
+    if (reply instanceof Ticket) {
+      return new Promise((resolve, reject) => {
+        this.#waiting.set(reply.number, { resolve, reject });
+        this.#settle();
+      });
+    }
+    if (this.#waiting.size > 0) this.#settle();
+    if (reply instanceof ReplyError) throw reply;
+    return reply;
+  }
+
+  /** Tells those whose wait is over, and looks again when the next may be. */
+  #settle(): void {
+    const engine = this.#engine;
+    if (engine === undefined) return;
+    for (const [ticket, reply] of engine.settled(this.#now())) {
+      const waiter = this.#waiting.get(ticket);
+      this.#waiting.delete(ticket);
+      if (reply instanceof ReplyError) waiter?.reject(reply);
+      else waiter?.resolve(reply);
+    }
+    const nextMs = engine.nextUs() / 1000;
+    if (this.#waiting.size === 0) {
+      clearTimeout(this.#timer);
+      this.#timerAt = Infinity;
+    } else if (nextMs !== this.#timerAt || !this.#isReal) {
+      clearTimeout(this.#timer);
+      this.#timerAt = nextMs;
+      const left = nextMs < 0 ? LONGEST_WAIT_MS : Math.min(Math.max(0, nextMs - this.clock()), LONGEST_WAIT_MS);
+      this.#timer = setTimeout(() => this.#ring(), this.#isReal ? Math.ceil(left) : POLL_MS);
+    }
+  }
+
+  #ring(): void {
+    this.#timerAt = NaN;
+    try {
+      this.#settle();
+    } catch (error) {
+      // The clock of a test threw.
+      const waiting = [...this.#waiting.values()];
+      this.#waiting.clear();
+      for (const { reject } of waiting) reject(error);
+    }
+  }
+
+  holds(key: Key, id: string): boolean {
+    const reply = this.#engine?.call(["RL.HELD", key], this.#now());
+    return Array.isArray(reply) && reply.some((held) => (held as unknown[])[0] === id);
+  }
+
+  async probe(): Promise<void> {
+    // It is always there.
+  }
+
+  silent(): void {
+    // It never is.
+  }
+
+  async sendToAll(call: Call<unknown>): Promise<unknown[]> {
+    return [await this.send(call)];
+  }
+
+  close(): void {
+    // Nothing is open. What is counted stays.
+  }
+}
+
+/** In the place of a client. */
+class MemoryClient implements NodeRedis {
+  readonly [OWN_TRANSPORT]: MemoryTransport;
+
+  constructor(options: MemoryLimiterOptions) {
+    checkOptions("MemoryLimiter", options, ["clock", "share", "policies", "settings"]);
+    checkClock(options.clock);
+    const { share = 1 } = options;
+    if (typeof share !== "number") throw new TypeError(`share must be a number, as 1 / 4, not ${shown(share)}`);
+    if (!(share > 0 && share <= 1)) throw new RangeError(`share must be above 0 and at most 1, not ${share}`);
+    this[OWN_TRANSPORT] = new MemoryTransport(options);
+  }
+
+  sendCommand(words: Word[]): Promise<unknown> {
+    return this[OWN_TRANSPORT].send({ key: undefined, words, readonly: false, read: (reply) => reply });
+  }
+}
+
+/** The words of a call of throttle without options, made quickly; undefined if it is none of the usual ones. */
+function plainRate(key: Key, rate: Rate | Policy): Word[] | undefined {
+  if (typeof key !== "string" || typeof rate !== "object" || rate === null) return undefined;
+  let fields = 0;
+  for (const _ in rate) fields += 1;
+  const { burst, count, period } = rate;
+  if (fields !== 3 || typeof period === "undefined") return undefined;
+  if (!Number.isSafeInteger(burst) || !Number.isSafeInteger(count)) return undefined;
+  if (typeof period === "string") return ["RL.THROTTLE", key, `${burst}`, `${count}`, period, "1", "MS"];
+  return Number.isSafeInteger(period)
+    ? ["RL.THROTTLE", key, `${burst}`, `${count}`, `${period}`, "1", "MS"]
+    : undefined;
+}
+
+/** The same of window, for sliding windows without buckets. */
+function plainWindow(key: Key, window: Window | Policy): Word[] | undefined {
+  if (typeof key !== "string" || typeof window !== "object" || window === null) return undefined;
+  let fields = 0;
+  for (const _ in window) fields += 1;
+  const { limit, period } = window;
+  if (fields !== 2 || !Number.isSafeInteger(limit)) return undefined;
+  if (typeof period === "string") return ["RL.WINDOW", key, `${limit}`, period, "1", "MS"];
+  return Number.isSafeInteger(period) ? ["RL.WINDOW", key, `${limit}`, `${period}`, "1", "MS"] : undefined;
+}
+
+/**
+ * A limiter without a server, with the same methods and the same answers. A test sets its `clock`. As `unreachable` of a
+ * Limiter it decides while Redis is away: then each process keeps the limit by itself, or a `share` of it.
+ *
+ * Where the engine's file cannot be read at once, as in a browser, the first call waits for it.
+ */
+export class MemoryLimiter extends Limiter {
+  readonly #memory: MemoryTransport;
+
+  constructor(options: MemoryLimiterOptions = {}) {
+    const client = new MemoryClient(options);
+    const transport = client[OWN_TRANSPORT];
+    const clock: Clock | undefined = options.clock && {
+      monotonic: options.clock,
+      wall: options.clock,
+      after: (ms, callback) => {
+        const timer = setTimeout(callback, ms);
+        (timer as { unref?: () => void }).unref?.();
+        return () => clearTimeout(timer);
+      },
+    };
+    super(client, {}, clock);
+    this.#memory = transport;
+  }
+
+  override throttle(key: Key, rate: Rate | Policy, options?: ThrottleOptions): Promise<Reply> {
+    const words = options === undefined && this.#memory.isReady ? plainRate(key, rate) : undefined;
+    return words === undefined ? super.throttle(key, rate, options) : this.#decide(words);
+  }
+
+  override window(key: Key, window: Window | Policy, options?: WindowOptions): Promise<Reply> {
+    const words = options === undefined && this.#memory.isReady ? plainWindow(key, window) : undefined;
+    return words === undefined ? super.window(key, window, options) : this.#decide(words);
+  }
+
+  // An error is a rejection, as of the other methods.
+  // eslint-disable-next-line @typescript-eslint/require-await
+  async #decide(words: Word[]): Promise<Reply> {
+    return five(this.#memory.atOnce({ words, blockMs: undefined }));
+  }
+
+  /** Whether a reservation was made here. */
+  [HOLDS](key: Key, id: string): boolean {
+    return this.#memory.holds(key, id);
+  }
+}

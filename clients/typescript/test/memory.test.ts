@@ -1,0 +1,263 @@
+/**
+ * MemoryLimiter, which needs no server. RATELIMIT_PORT is a server to compare it with; others are started to fail over from.
+ */
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { pathToFileURL } from "node:url";
+
+import { Redis } from "ioredis";
+
+import { clause, Denied, Limiter, MemoryLimiter, Rate, semaphore, UnknownPolicyError, Window } from "../src/index.js";
+import type { Limits, MemoryLimiterOptions, Reply } from "../src/index.js";
+import { CASES, run } from "./fixtures.js";
+import { Server } from "./servers.js";
+
+const NOON = 1_795_238_388_000;
+const HOUR: Window = { limit: 8, period: "1h" };
+
+function held(options: Omit<MemoryLimiterOptions, "clock"> = {}): { limiter: MemoryLimiter; clock: { now: number } } {
+  const clock = { now: NOON };
+  return { limiter: new MemoryLimiter({ ...options, clock: () => clock.now }), clock };
+}
+
+/** An answer without what depends on the moment, with ids that the server made up as "made". */
+function withoutTimes(found: unknown): unknown {
+  if (Array.isArray(found)) return found.map(withoutTimes);
+  if (found instanceof Error) return found.message;
+  if (typeof found !== "object" || found === null) return found;
+  const fields = Object.entries(found).filter(([name]) => !/Ms$|^(allowed|denied|shadowDenied)$/.test(name));
+  return Object.fromEntries(
+    fields.map(([name, value]) => [name, name === "id" && String(value).length > 15 ? "made" : withoutTimes(value)]),
+  );
+}
+
+test("every case is answered as by a server", async () => {
+  const redis = new Redis(Number(process.env["RATELIMIT_PORT"]));
+  const policies = "free THROTTLE 15 30 60; day WINDOW 1000 1d";
+  try {
+    await redis.flushall();
+    await redis.config("SET", "ratelimit.policies", policies);
+    const server = new Limiter(redis);
+    const memory = new MemoryLimiter({ policies });
+    await server.top({ reset: true });
+    for (let round = 0; round < 3; round += 1) {
+      for (const each of CASES) {
+        const [expected, found] = await Promise.all(
+          [server, memory].map((limiter) => run(limiter, each).catch((error: unknown) => error)),
+        );
+        assert.deepEqual(withoutTimes(found), withoutTimes(expected), each.words);
+      }
+    }
+    server.close();
+  } finally {
+    await redis.config("SET", "ratelimit.policies", "");
+    redis.disconnect();
+  }
+});
+
+test("a test sets the time", async () => {
+  const { limiter, clock } = held();
+  const rate = Rate.per("30/min", { capacity: 2 });
+  for (const allowed of [true, true, false]) assert.equal((await limiter.throttle("k", rate)).allowed, allowed);
+  assert.equal((await limiter.throttle("k", rate)).retryAfterMs, 2000);
+  clock.now += 1999;
+  assert.equal((await limiter.throttle("k", rate)).allowed, false);
+  clock.now += 1;
+  const reply = await limiter.throttle("k", rate);
+  assert.deepEqual([reply.allowed, reply.remaining, reply.resetAfterMs, reply.reachable], [true, 0, 4000, true]);
+});
+
+test("keys of any letters and bytes are kept apart", async () => {
+  const { limiter } = held();
+  for (const key of ["käufer:1", "käufer:2", "\0", "", "日本".repeat(2000), Buffer.from([0xff, 0xfe])]) {
+    assert.equal((await limiter.window(key, { limit: 1, period: 60 })).allowed, true);
+    assert.equal((await limiter.window(key, { limit: 1, period: 60 })).allowed, false);
+  }
+  const reply = await limiter.reserve("s", semaphore(2), { id: 'a"b\\c\nü' });
+  assert.deepEqual(
+    (await limiter.held("s")).map((each) => each.id),
+    [reply.id],
+  );
+});
+
+test("errors are those of a server", async () => {
+  const { limiter } = held();
+  await assert.rejects(limiter.throttle("k", { burst: -1, count: 1, period: 1 }), /^ReplyError: ERR max_burst /);
+  await assert.rejects(limiter.window("k", "@gold"), (error) => error instanceof UnknownPolicyError);
+  await assert.rejects(limiter.throttle("k", { limit: 1, period: 1 } as never), TypeError);
+  await assert.rejects(limiter.throttle(5 as never, { burst: 1, count: 1, period: 1 }), TypeError);
+});
+
+test("what is no clock, share or setting is refused", async () => {
+  const wrong: [unknown, RegExp][] = [
+    [{ clock: 5 }, /clock must be a function/],
+    [{ share: "1/4" }, /share must be a number/],
+    [{ share: 0 }, /share must be above 0/],
+    [{ share: 1.5 }, /share must be above 0/],
+    [{ share: NaN }, /share must be above 0/],
+    [{ policies: "free THROTTLE 1" }, /polic/],
+    [{ settings: { "no-such": "1" } }, /no-such/],
+    [{ nonsense: 1 }, /no option/],
+  ];
+  for (const [options, text] of wrong) assert.throws(() => new MemoryLimiter(options as MemoryLimiterOptions), text);
+  const limiter = new MemoryLimiter({ clock: () => -1 });
+  await assert.rejects(limiter.window("k", HOUR), /clock must return milliseconds/);
+});
+
+test("policies are given by name or as the setting has them", async () => {
+  for (const policies of ["free THROTTLE 1 30 60; day WINDOW 3 1d", { free: "THROTTLE 1 30 60", day: "WINDOW 3 1d" }]) {
+    const { limiter } = held({ policies });
+    assert.equal((await limiter.throttle("k", "@free")).limit, 2);
+    const named = (await limiter.policies()).map(({ name, definition, allowed }) => [name, definition, allowed]);
+    assert.deepEqual(named, [
+      ["day", "WINDOW 3 1d", 0],
+      ["free", "THROTTLE 1 30 60", 1],
+    ]);
+  }
+});
+
+test("reservations are settled", async () => {
+  const { limiter, clock } = held();
+  await limiter.acquire("k", { limit: 3, period: "1d" }, {}, (job) => job.apply(2));
+  assert.equal((await limiter.windowRo("k", { limit: 3, period: "1d" })).remaining, 1);
+  await limiter.acquire("s", semaphore(1), {}, () =>
+    assert.rejects(
+      limiter.acquire("s", semaphore(1), {}, () => {}),
+      Denied,
+    ),
+  );
+  const { id } = await limiter.reserve("s", semaphore(1), { lease: 1000 });
+  clock.now += 1000;
+  assert.equal(await limiter.release("s", String(id)), 0);
+});
+
+test("leases are decided in the process too", async () => {
+  const limiter = new MemoryLimiter();
+  const local = limiter.local("k", { limit: 5, period: "1h" });
+  const taken: boolean[] = [];
+  for (let at = 0; at < 6; at += 1) taken.push((await local.take()).allowed);
+  assert.deepEqual(taken, [true, true, true, true, true, false]);
+  await local.close();
+  assert.equal((await limiter.windowRo("k", { limit: 5, period: "1h" })).remaining, 0);
+});
+
+test("calls wait in the order of arrival", async () => {
+  const { limiter } = held();
+  await limiter.reserve("s", semaphore(1), { id: "first" });
+  const order: string[] = [];
+  const waits = ["second", "third"].map(async (id) => {
+    await limiter.reserve("s", semaphore(1), { id, block: "1min" });
+    order.push(id);
+  });
+  await sleep(20);
+  assert.deepEqual(order, []);
+  await limiter.release("s", "first");
+  await waits[0];
+  await sleep(20);
+  assert.deepEqual(order, ["second"]);
+  await limiter.release("s", "second");
+  await waits[1];
+});
+
+test("calls wait for the system's time, or for the clock of a test", async () => {
+  const real = new MemoryLimiter();
+  const rate = { burst: 0, count: 10, period: "1s" };
+  const began = performance.now();
+  await real.throttle("k", rate);
+  assert.equal((await real.throttle("k", rate, { block: "1min" })).allowed, true);
+  assert.ok(performance.now() - began >= 80);
+  assert.equal((await real.throttle("k", rate, { block: 1 })).allowed, false);
+  await real.reserve("s", semaphore(1));
+  assert.equal((await real.reserve("s", semaphore(1), { block: 50 })).limited, 2);
+
+  const { limiter, clock } = held();
+  await limiter.throttle("k", { burst: 0, count: 1, period: "1h" });
+  let reply: Reply | undefined;
+  const waiting = limiter.throttle("k", { burst: 0, count: 1, period: "1h" }, { block: "2h" }).then((given) => {
+    reply = given;
+  });
+  await sleep(30);
+  assert.equal(reply, undefined);
+  clock.now += 3_600_000;
+  await waiting;
+  assert.equal((reply as unknown as Reply).allowed, true);
+});
+
+test("a share scales what can be had, and all shares are never more than the limit", async () => {
+  const { limiter } = held({ share: 1 / 4, policies: { day: "WINDOW 10 1d" } });
+  assert.equal((await limiter.window("w", { limit: 10, period: 60 })).limit, 2);
+  assert.equal((await limiter.window("few", { limit: 3, period: 60 })).limit, 1);
+  assert.equal((await limiter.window("d", "@day")).limit, 2);
+  const reply = await limiter.throttle("t", { burst: 15, count: 30, period: 60 }, { quantity: 4 });
+  assert.deepEqual([reply.limit, reply.remaining, reply.resetAfterMs], [4, 0, 32_000]);
+  const { answers } = await limiter.all([
+    clause.window("{u}a", { limit: 8, period: 60 }),
+    clause.acquire("{u}b", semaphore(4)),
+  ]);
+  assert.deepEqual(
+    answers.map((answer) => answer.limit),
+    [2, 1],
+  );
+  for (let processes = 1; processes < 12; processes += 1) {
+    const limit = processes + 25;
+    const one = held({ share: 1 / processes }).limiter;
+    const { granted } = await one.window("k", { limit, period: 60 }, { quantity: 100, atmost: true });
+    assert.equal(granted, Math.floor(limit / processes));
+  }
+});
+
+test("it decides while Redis is away, and what was reserved with it is settled with it", async () => {
+  const server = await Server.start();
+  const redis = new Redis(server.port, { lazyConnect: true });
+  redis.on("error", () => {});
+  const unreachable: Limits = new MemoryLimiter({ share: 1 / 4 });
+  const limiter = new Limiter(redis, { unreachable, deadline: 500 });
+  try {
+    for (let at = 0; at < 8; at += 1) assert.equal((await limiter.window("w", HOUR)).limit, 8);
+    assert.equal((await limiter.window("w", HOUR)).allowed, false);
+    await server.kill();
+    const told: unknown[] = [];
+    for (let at = 0; at < 4; at += 1) {
+      const { allowed, limit, reachable } = await limiter.window("w", HOUR);
+      told.push([allowed, limit, reachable]);
+    }
+    assert.deepEqual(told, [
+      [true, 2, false],
+      [true, 2, false],
+      [false, 2, false],
+      [false, 2, false],
+    ]);
+    assert.deepEqual((await limiter.reserve("s", HOUR, { id: "ours" })).reachable, false);
+    const both = [await limiter.reserve("s2", HOUR), await limiter.reserve("s2", HOUR)];
+    await limiter.acquire("s3", HOUR, {}, () => {});
+    await server.start();
+    for (let at = 0; at < 600 && !(await limiter.windowRo("w", HOUR)).reachable; at += 1) await sleep(50);
+    assert.equal((await limiter.window("w", HOUR)).limit, 8);
+    assert.equal(await limiter.renew("s", "ours"), true);
+    assert.equal(await limiter.apply("s", "ours"), true);
+    assert.equal(await limiter.apply("s", "ours"), false);
+    await limiter.reserve("s2", HOUR, { id: "there" });
+    assert.equal(await limiter.release("s2", "there", ...both.map(({ id }) => String(id))), 3);
+  } finally {
+    limiter.close();
+    redis.disconnect();
+    await server.kill();
+  }
+});
+
+test("it runs as CommonJS, and as modules that are not read from files", () => {
+  const cjs = `const { MemoryLimiter } = require(${JSON.stringify(new URL("../../dist/cjs/index.js", import.meta.url).pathname)});
+    new MemoryLimiter().window("k", { limit: 1, period: 1 }).then(({ allowed }) => console.log(allowed));`;
+  assert.equal(execFileSync(process.execPath, ["-e", cjs], { encoding: "utf8" }).trim(), "true");
+  const esm = pathToFileURL(new URL("../../dist/esm/index.js", import.meta.url).pathname).href;
+  // Without a way to read files at once, as in a browser.
+  const late = `process.getBuiltinModule = undefined;
+    const { MemoryLimiter } = await import(${JSON.stringify(esm)});
+    const limiter = new MemoryLimiter();
+    console.log((await limiter.window("k", { limit: 1, period: 60 })).allowed, (await limiter.window("k", { limit: 1, period: 60 })).allowed);`;
+  const shown = execFileSync(process.execPath, ["--input-type=module", "-e", late], { encoding: "utf8" });
+  assert.equal(shown.trim(), "true false");
+});

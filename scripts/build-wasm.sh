@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Builds clients/typescript/wasm/engine.wasm, the engine of MemoryLimiter in JavaScript, which is committed: whoever
+# installs the package needs no Rust.
+#
+#   scripts/build-wasm.sh             builds it, and notes what it was built from
+#   scripts/build-wasm.sh --look      fails, and says so, if what it is built from has changed since; builds nothing
+#   scripts/build-wasm.sh --compare   builds it anew below target/ and compares it byte for byte
+#
+# The compiler is Debian's of trixie, unpacked into target/wasm and not installed, so that the bytes are the same on each
+# machine: rustup cannot add the target everywhere. RUSTC=... takes another, whose bytes are other ones.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+native=clients/typescript/native
+made=clients/typescript/wasm/engine.wasm
+noted=clients/typescript/wasm/built-from.sha256
+
+sources() {
+    git ls-files -z --cached --others --exclude-standard -- "$native" crates Cargo.toml |
+        LC_ALL=C sort -z | xargs -0 sha256sum
+}
+
+case ${1:-} in
+--look)
+    if ! sources | cmp -s - "$noted"; then
+        echo "$made is older than what it is built from: scripts/build-wasm.sh" >&2
+        sources | diff "$noted" - | sed -n 's/^[<>] [0-9a-f]*  /  /p' | sort -u >&2 || true
+        exit 1
+    fi
+    exit
+    ;;
+--compare | "") ;;
+*)
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p;}' "$0" >&2
+    exit 2
+    ;;
+esac
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/wasm
+mkdir -p "$target"
+if [ -z "${RUSTC:-}" ]; then
+    root=$target/rust
+    if ! [ -x "$root/rustc" ]; then
+        echo "Fetching a rustc for WebAssembly from Debian." >&2
+        own=$(dpkg --print-architecture)
+        SUITE=trixie scripts/package-unpack.sh "$root" \
+            "rustc:$own" "libstd-rust-1.85:$own+" "libstd-rust-dev-wasm32:$own" "lld-19:$own+"
+        # By its own loader, as the host's C library may be older.
+        loader=$(find "$root/usr" -name 'ld-linux*.so*' | head -n 1)
+        libraries=$(dirname "$(find "$root/usr/lib" -maxdepth 2 -name 'librustc_driver-*.so' | head -n 1)")
+        printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' \
+            "$loader" "$libraries" "$root/usr/lib/llvm-19/bin/lld" >"$root/lld"
+        printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" --sysroot "%s" "$@"\n' \
+            "$loader" "$libraries" "$root/usr/bin/rustc" "$root/usr" >"$root/rustc"
+        chmod +x "$root/rustc" "$root/lld"
+    fi
+    export RUSTC=$root/rustc CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$root/lld
+fi
+
+# No path of this machine in the bytes.
+home=${CARGO_HOME:-$HOME/.cargo}
+# Without texts that only a panic would show, which the engine never has.
+export RUSTC_BOOTSTRAP=1
+export RUSTFLAGS="-Zfmt-debug=none -Zlocation-detail=none --remap-path-prefix=$PWD=/ratelimit --remap-path-prefix=$home=/cargo"
+cargo build --quiet --locked --release --target wasm32-unknown-unknown --manifest-path "$native/Cargo.toml" --target-dir "$target"
+built=$target/wasm32-unknown-unknown/release/engine.wasm
+if [ "${1:-}" = --compare ]; then
+    cmp "$built" "$made"
+    exit
+fi
+mkdir -p "$(dirname "$made")"
+cp "$built" "$made"
+sources >"$noted"
+echo "$made: $(wc -c <"$made") bytes, $(gzip -9 -c "$made" | wc -c) gzipped"
