@@ -61,6 +61,7 @@ check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, d
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	scripts/check-layers.sh
 	for binding in $(bindings); do cargo fmt --check --manifest-path $$binding || exit 1; done
+	scripts/build-wasm.sh --look
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	shellcheck $(shell_scripts)
 	cargo deny --locked check bans licenses sources
