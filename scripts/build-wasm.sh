@@ -16,7 +16,7 @@ made=clients/typescript/wasm/engine.wasm
 noted=clients/typescript/wasm/built-from.sha256
 
 sources() {
-    git ls-files -z --cached --others --exclude-standard -- "$native" crates Cargo.toml |
+    git ls-files -z --cached --others --exclude-standard -- "$native" crates/commands crates/engine Cargo.toml |
         LC_ALL=C sort -z | xargs -0 sha256sum
 }
 
