@@ -7,7 +7,8 @@
 #   scripts/build-wasm.sh --compare   builds it anew below target/ and compares it byte for byte
 #
 # The compiler is Debian's of trixie, unpacked into target/wasm and not installed, so that the bytes are the same on each
-# machine: rustup cannot add the target everywhere. RUSTC=... takes another, whose bytes are other ones.
+# machine: rustup cannot add the target everywhere. The standard library is compiled with it, so that a panic, which the
+# engine never has, brings no texts along: a quarter of the size. That asks for flags which only RUSTC_BOOTSTRAP allows.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -38,31 +39,30 @@ esac
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/wasm
 mkdir -p "$target"
-if [ -z "${RUSTC:-}" ]; then
-    root=$target/rust
-    if ! [ -x "$root/rustc" ]; then
-        echo "Fetching a rustc for WebAssembly from Debian." >&2
-        own=$(dpkg --print-architecture)
-        SUITE=trixie scripts/package-unpack.sh "$root" \
-            "rustc:$own" "libstd-rust-1.85:$own+" "libstd-rust-dev-wasm32:$own" "lld-19:$own+"
-        # By its own loader, as the host's C library may be older.
-        loader=$(find "$root/usr" -name 'ld-linux*.so*' | head -n 1)
-        libraries=$(dirname "$(find "$root/usr/lib" -maxdepth 2 -name 'librustc_driver-*.so' | head -n 1)")
-        printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' \
-            "$loader" "$libraries" "$root/usr/lib/llvm-19/bin/lld" >"$root/lld"
-        printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" --sysroot "%s" "$@"\n' \
-            "$loader" "$libraries" "$root/usr/bin/rustc" "$root/usr" >"$root/rustc"
-        chmod +x "$root/rustc" "$root/lld"
-    fi
-    export RUSTC=$root/rustc CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$root/lld
+root=$target/rust
+if ! [ -x "$root/rustc" ]; then
+    echo "Fetching a rustc for WebAssembly from Debian." >&2
+    own=$(dpkg --print-architecture)
+    SUITE=trixie scripts/package-unpack.sh "$root" \
+        "rustc:$own" "libstd-rust-1.85:$own+" "libstd-rust-dev:$own" rust-src:all "lld-19:$own+"
+    # By its own loader, as the host's C library may be older.
+    loader=$(find "$root/usr" -name 'ld-linux*.so*' | head -n 1)
+    libraries=$(dirname "$(find "$root/usr/lib" -maxdepth 2 -name 'librustc_driver-*.so' | head -n 1)")
+    printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' \
+        "$loader" "$libraries" "$root/usr/lib/llvm-19/bin/lld" >"$root/lld"
+    printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" --sysroot "%s" "$@"\n' \
+        "$loader" "$libraries" "$root/usr/bin/rustc" "$root/usr" >"$root/rustc"
+    chmod +x "$root/rustc" "$root/lld"
 fi
 
 # No path of this machine in the bytes.
 home=${CARGO_HOME:-$HOME/.cargo}
-# Without texts that only a panic would show, which the engine never has.
-export RUSTC_BOOTSTRAP=1
-export RUSTFLAGS="-Zfmt-debug=none -Zlocation-detail=none --remap-path-prefix=$PWD=/ratelimit --remap-path-prefix=$home=/cargo"
-cargo build --quiet --locked --release --target wasm32-unknown-unknown --manifest-path "$native/Cargo.toml" --target-dir "$target"
+export RUSTC=$root/rustc CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$root/lld RUSTC_BOOTSTRAP=1
+export RUSTFLAGS="-Zfmt-debug=none -Zlocation-detail=none --remap-path-prefix=$root=/rust"
+RUSTFLAGS+=" --remap-path-prefix=$PWD=/ratelimit --remap-path-prefix=$home=/cargo"
+cargo build --quiet --locked --release -Zbuild-std=std,panic_abort \
+    -Zbuild-std-features=panic_immediate_abort,optimize_for_size \
+    --target wasm32-unknown-unknown --manifest-path "$native/Cargo.toml" --target-dir "$target"
 built=$target/wasm32-unknown-unknown/release/engine.wasm
 if [ "${1:-}" = --compare ]; then
     cmp "$built" "$made"

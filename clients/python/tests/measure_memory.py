@@ -36,7 +36,7 @@ def main() -> None:
 
     def window() -> None:
         for at in range(CALLS):
-            limiter.window(f"user:{at % 1000}", WINDOW)
+            limiter.window(f"window:{at % 1000}", WINDOW)
 
     async def throttle_awaited() -> None:
         for _ in range(CALLS):
