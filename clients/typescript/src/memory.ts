@@ -9,6 +9,7 @@ import type { Policy, Rate, Window, Word } from "./limits.js";
 import type { Clock } from "./local.js";
 import { five, type Reply } from "./replies.js";
 
+/** What {@link MemoryLimiter} is made with. */
 export interface MemoryLimiterOptions {
   /** Milliseconds since 1970, as Date.now counts them, which is the default. A test sets the time so, and nobody sleeps. */
   clock?: (() => number) | undefined;
