@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "python-reference.md"
 #: What programs import, and what of it is told where: names of a module without __all__.
 MODULES: dict[str, list[str]] = {
     "redis_ratelimit": [],
-    "redis_ratelimit.asyncio": ["Limiter", "Local", "Reservation"],
+    "redis_ratelimit.asyncio": ["Limiter", "Local", "MemoryLimiter", "Reservation"],
     "redis_ratelimit.asgi": ["RateLimitMiddleware", "client_address"],
     "redis_ratelimit.fastapi": [],
     "redis_ratelimit.flask": [],
@@ -42,6 +42,7 @@ INTERNAL = {
     "libraries",
     "limiter",
     "local",
+    "memory",
     "methods",
     "parameters",
     "pool",

@@ -26,7 +26,7 @@ pub fn forget_top() {
     drop(TOP.with(Option::take));
 }
 
-/// Notes how a request ended, once it is replied.
+/// Notes how a request ended.
 pub fn note(key_ctx: KeyContext, request: &Request, ended: PolicyVerdict) {
     count(request, ended);
     if request.takes() && ended == PolicyVerdict::Denied {

@@ -133,6 +133,7 @@ fn meaning(text: &[u8]) -> Option<Acceptance> {
     } else if REFUSALS.iter().any(|code| text.starts_with(code)) || has(CLUSTER_DOWN) {
         Some(Acceptance::Refused)
     } else if has(b"nknown") {
+        // "unknown command", or "Unknown", as versions write it. A server without the command cannot tell.
         None
     } else {
         Some(Acceptance::Accepted)

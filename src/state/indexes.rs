@@ -32,7 +32,7 @@ const MOST_IN_SMALL: usize = 1 << 20;
 /// What an entry takes beside its key and its index.
 const PER_KEY: usize = size_of::<Option<IndexEntry>>();
 
-/// So few entries keep their memory.
+/// The list of entries is not made shorter below this length.
 const FEW_ENTRIES: usize = 32;
 
 /// The place of an entry.

@@ -44,8 +44,8 @@ pub struct Few {
     added_until_us: Option<u64>,
 }
 
-/// An index that was taken out for this call. It is put back in the end, unless the call failed to say how many
-/// elements the set has then.
+/// An index that was taken out for this call. It is put back when this is dropped, with the number of elements
+/// that the call has told last.
 pub struct Many<'c> {
     index: Option<Box<Index>>,
     ctx: Context<'c>,

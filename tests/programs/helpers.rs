@@ -27,8 +27,12 @@ fn installed(client: &str, mark: &str) -> Option<PathBuf> {
 #[track_caller]
 fn on_servers(command: &mut Command) {
     let server = Server::start();
+    // Its clock stands still at the time that the tests of MemoryLimiter set.
+    let held = Server::builder().clock(true).start();
+    held.clock().set_us(1_795_238_388_000_000);
     let cluster = Cluster::of(3, 0);
     command.env("RATELIMIT_PORT", server.port().to_string());
+    command.env("RATELIMIT_HELD_PORT", held.port().to_string());
     command.env("RATELIMIT_CLUSTER_PORT", cluster.node(0).port().to_string());
     let output = run(command);
     for line in output.lines().filter(|line| line.starts_with("skipped ")) {

@@ -42,7 +42,7 @@ class Testing(unittest.TestCase):
             self.skipTest("no cc")
         with tempfile.TemporaryDirectory() as folder:
             library, clock = f"{folder}/clock.so", f"{folder}/clock"
-            source = str(ROOT / "tests/support/clock.c")
+            source = str(ROOT / "tests/support/src/clock.c")
             subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
             Path(clock).write_bytes(struct.pack("<qq", 0, 0))
             set_clock = names_of(BLOCKS[1])["set_clock"]

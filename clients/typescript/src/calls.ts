@@ -38,7 +38,7 @@ import {
 export type Key = string | Buffer;
 
 export interface Call<T> {
-  /** None where the call is about no key. */
+  /** Undefined where the call is about no key. */
   key: Key | undefined;
   words: Word[];
   readonly: boolean;

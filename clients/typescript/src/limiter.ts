@@ -357,7 +357,8 @@ export class Limiter {
     if (typeof unreachable === "object") {
       const method = unreachable[name] as ((...given: unknown[]) => Promise<T>) | undefined;
       if (method === undefined) throw error;
-      return { value: marked(method.apply(unreachable, given)), by: unreachable };
+      const answer = method.apply(unreachable, given);
+      return { value: HOLDS in unreachable ? marked(answer) : answer, by: unreachable };
     }
     if (call.unreached === undefined || unreachable === "raise") throw error;
     return { value: call.unreached(unreachable === "allow"), by: this };
@@ -442,7 +443,7 @@ export class Limiter {
   }
 }
 
-/** An answer in the server's place says so. */
+/** What a MemoryLimiter answers in the server's place says so. Other objects say by themselves what they are. */
 async function marked<T>(answer: T | Promise<T>): Promise<T> {
   const given = await answer;
   const isReply = typeof given === "object" && given !== null && "reachable" in given;

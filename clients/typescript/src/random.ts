@@ -9,8 +9,10 @@ export function randomNumbers(count: number): number[] {
   return [...crypto.getRandomValues(numbers)];
 }
 
-/** 24 random letters and digits. */
+const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/** 16 random letters and digits: 96 bits. A longer id takes more memory on a server. */
 export const randomName = (): string =>
-  randomNumbers(3)
-    .map((number) => number.toString(16).padStart(8, "0"))
+  randomNumbers(16)
+    .map((number) => LETTERS[number % 64])
     .join("");

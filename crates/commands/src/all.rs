@@ -4,8 +4,8 @@
 //! clause   THROTTLE <max_burst count period | @policy> [quantity] [LEAVE n] [BAN ms] [CHECK | SHADOW]
 //!        | WINDOW <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [COUNTDENIED]
 //!          [BAN ms] [CHECK | SHADOW]
-//!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
-//!          [CHECK | SHADOW]
+//!        | ACQUIRE <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms]
+//!          [COUNTLAPSED] [ID id] [CHECK | SHADOW]
 //! ```
 
 use crate::arguments::{is_else, Arguments, Clause, Family};

@@ -38,8 +38,8 @@ pub(crate) fn window_ro<'a, C: ServerCall<'a>>(
     look(call, Family::Window, known)
 }
 
-/// `RL.ACQUIRE key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [LEASE ms] [ID id]
-/// [BLOCK ms] [MS]`
+/// `RL.ACQUIRE key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST]
+/// [LEASE ms] [COUNTLAPSED] [ID id] [BLOCK ms] [MS]`
 pub(crate) fn acquire<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
     take(call, Family::Acquire, known)
 }

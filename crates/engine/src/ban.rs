@@ -15,7 +15,7 @@ use super::reservation::YEAR_MS;
 /// The first byte of a ban's entry in a sorted set. It comes before that of a reservation.
 pub const MARK: u8 = b'!';
 
-/// Longest text of a ban: a mark, 20 digits, a mark, and 11 digits.
+/// Room for the longest text of a ban, which has 33 bytes: a mark, 20 digits, a mark, and 11 digits.
 pub const MAX_BAN: usize = 40;
 
 /// A ban as an entry of a sorted set.

@@ -1,4 +1,4 @@
-//! What a call is told: the numbers of the reply, still in microseconds.
+//! What a call asks, and what it is told: the numbers of the reply, still in microseconds.
 
 /// The least wait that a call is told while others wait before it, in microseconds.
 pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;

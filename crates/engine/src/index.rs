@@ -31,7 +31,7 @@ type Slot = u32;
 /// No node.
 const NONE: Slot = Slot::MAX;
 
-/// So few nodes keep their memory.
+/// The list of nodes is not made shorter below this length.
 const FEW_NODES: usize = 32;
 
 #[derive(Debug)]

@@ -394,7 +394,7 @@ impl Memory {
         self.keys.borrow_mut().remove(name).is_some()
     }
 
-    /// Reads a rule, with the time zones that this store knows.
+    /// Lends the time zones that this store knows.
     pub fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
         body(&mut self.zones.borrow_mut())
     }

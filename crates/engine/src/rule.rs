@@ -14,7 +14,8 @@ use super::period::{Length, Period};
 /// Denied calls, and what is counted beyond the limit, are told apart by period / 4096 at the finest.
 const MOST_COARSE_ENTRIES: u32 = 4096;
 
-/// Longest text of a rule: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19, and two marks.
+/// Room for the longest text of a rule, about 70 bytes: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19, and two
+/// marks.
 pub const MAX_RULE: usize = 96;
 
 /// A rule as text.

@@ -1,5 +1,5 @@
-//! What lies under a key, as the engine sees it. Two implement it: the server's key (src/state of the module) and a
-//! key in memory ([`super::memory`]).
+//! What lies under a key, as the engine sees it. The product has two implementations: the server's key (src/state of
+//! the module) and a key in memory ([`super::memory`]).
 //!
 //! ```text
 //! Store --bucket()--> BucketKey --read--> the stored time --write-->
@@ -209,7 +209,7 @@ pub struct Change<'p, M> {
     pub edit: &'p Edit,
     /// A reservation that is made.
     pub reserve: Option<Reservation<'p>>,
-    /// A reservation that goes: applied, or renewed.
+    /// A reservation that goes: applied, given back or renewed.
     pub settle: Option<M>,
     /// Reservations that have lapsed go, and those of a clock that went back are written anew, as far as that is a
     /// bounded piece of work.

@@ -10,8 +10,8 @@
 //! moment at which enough has left a bisection over time.
 //!
 //! ```text
-//! WindowCount::read --> judge --> record | uncount --> decide --> trim --> Edit
-//! what counts     verdict   in memory            times      the dead  what is to be written
+//! WindowCount::read --> judge --> record | uncount --> trim --> Edit
+//! what counts     verdict   in memory            the dead  what is to be written
 //! ```
 
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
