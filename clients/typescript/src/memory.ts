@@ -158,8 +158,6 @@ class MemoryTransport implements Transport {
       this.#timerAt = nextMs;
       const left = nextMs < 0 ? LONGEST_WAIT_MS : Math.min(Math.max(0, nextMs - this.clock()), LONGEST_WAIT_MS);
       this.#timer = setTimeout(() => this.#ring(), this.#isReal ? Math.ceil(left) : POLL_MS);
-      // A clock that only a test moves keeps no program running.
-      if (!this.#isReal) (this.#timer as { unref?: () => void }).unref?.();
     }
   }
 

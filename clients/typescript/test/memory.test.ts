@@ -244,7 +244,7 @@ test("it decides while Redis is away, and what was reserved with it is settled w
   } finally {
     limiter.close();
     redis.disconnect();
-    await server.kill();
+    await server.end();
   }
 });
 
