@@ -6,6 +6,8 @@
 # Floods with I/O threads last FLOOD=20 seconds here. The servers that look for the keys of commands in such threads are run
 # once more with `io-threads 4`, by the tests that have the most to do with it; a cluster's are among them.
 #
+# The programs of tests/programs are not run on each: `make test-clients` runs them on one.
+#
 # What a server cannot run is counted and listed as scripts/test.sh does it. The output of each run stays in
 # target/servers/NAME.log, and in NAME-threads.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test server window::').
 set -uo pipefail
@@ -14,7 +16,7 @@ servers=${CARGO_TARGET_DIR:-target}/servers
 mkdir -p "$servers"
 [ $# -gt 0 ] || set -- redis-6.2 redis-7.0 redis-8.0 redis-8.6 valkey-8.1 valkey-9.1
 scripts/fetch-servers.sh "$@" 2> >(tee "$servers/missing" >&2) || exit 1
-read -r -a arguments <<<"${CARGO_TEST:---test *}"
+read -r -a arguments <<<"${CARGO_TEST:---test server --test timing}"
 
 cargo test --no-run "${arguments[@]}" || exit 1
 
