@@ -101,8 +101,8 @@ fn survives(mut server: Server, strangers: bool) {
     if strangers {
         // It holds for connections to come.
         assert_eq!(admin.text("CONFIG SET requirepass secret"), "OK");
-        // With more replies that it has not read a stranger is sent away.
-        floods.extend((0..3).map(|_| (flood(&UNUSABLE, 5), true)));
+        // With more replies than a kilobyte that were not sent yet a stranger is closed, so a busy machine gets few at a time.
+        floods.extend((0..3).map(|_| (flood(&UNUSABLE, 2), true)));
     }
     let end = Instant::now() + flood_time();
     let (counted, sent) = (AtomicI64::new(0), AtomicI64::new(0));
