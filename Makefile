@@ -73,7 +73,7 @@ check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, d
 	$(MAKE) test
 	$(with_server) scripts/test-metrics.sh --if-possible
 	scripts/test-package.sh --if-possible
-	scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
+	FLOOD=$${FLOOD:-5} scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
 
 bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench
 	@$(install) cargo cc libclang redis-server valgrind
