@@ -1,17 +1,15 @@
 //! Attempts on the server's keys, for calls that wait.
 
 use crate::redis::random;
-use crate::state::window::release_untold;
 use crate::state::{KeyContext, ServerKey};
 use crate::stats;
-use commands::attempt::{self as on_store, AttemptReply};
+use commands::attempt::AttemptReply;
 use commands::error::Error;
-use commands::reply::{Reply, ReplyTail};
+use commands::reply::Reply;
 use engine::attempt::AttemptTerms;
-use engine::decision::{Ask, Manner, Quantity};
 use engine::judge::Mode;
-use engine::request::{Limit, Request};
-use engine::reservation::{end_us, Id};
+use engine::request::Request;
+use engine::reservation::Id;
 
 /// A new id for a reservation.
 pub fn new_id() -> Id {
@@ -24,7 +22,8 @@ pub fn attempt(
     request: &Request,
     terms: AttemptTerms,
 ) -> Result<AttemptReply, Error> {
-    let tried = on_store::attempt(ServerKey::in_mode(key_ctx, terms.mode), request, terms, new_id)?;
+    let key = ServerKey::in_mode(key_ctx, terms.mode);
+    let tried = commands::attempt::attempt(key, request, terms, new_id)?;
     stats::count_lapsed(tried.lapsed);
     Ok(tried)
 }
@@ -36,17 +35,8 @@ pub fn give_back(
     answer: &Reply,
     granted_us: u64,
 ) -> Result<(), Error> {
-    match (&request.limit, &answer.sixth) {
-        (
-            Limit::Reserve(_, reserve),
-            ReplyTail::Id(Some(id)) | ReplyTail::IdOfPart(Some(id), _),
-        ) => release_untold(key_ctx, id.as_bytes(), end_us(granted_us, reserve.lease_ms)),
-        (Limit::Reserve(..), _) => Ok(()),
-        (Limit::Bucket(_) | Limit::Window(_), _) => {
-            let quantity = Quantity::GiveBack(answer.decision.verdict.taken());
-            let ask = Ask { quantity, leave: 0, manner: Manner::Whole };
-            let terms = AttemptTerms { barred: false, mode: Mode::Final };
-            attempt(key_ctx, &Request { ask, ..*request }, terms).map(|_| ())
-        }
-    }
+    let key = ServerKey::in_mode(key_ctx, Mode::Final);
+    let lapsed = commands::attempt::give_back(key, request, answer, granted_us, new_id)?;
+    stats::count_lapsed(lapsed);
+    Ok(())
 }

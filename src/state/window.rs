@@ -330,24 +330,6 @@ fn pick(key_ctx: KeyContext, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<Own
     Ok(members)
 }
 
-/// Gives the reservation `id` back if it is the one that ends at `end_us`: it may have been released, and the id taken
-/// by somebody else.
-pub fn release_untold(key_ctx: KeyContext, id: &[u8], end_us: u64) -> Result<(), Error> {
-    let Open::Write(mut key) = open(key_ctx, Intent::Write)? else { return Ok(()) };
-    refuse_foreign(&mut key)?;
-    let mut index = ServerReservations::indexed(key_ctx, &mut key, None);
-    let found = find_live(index.as_ref(), &mut key, id, key_ctx.now_us)?;
-    let Some(member) = found else { return Ok(()) };
-    if reservation(&member)?.end_us == end_us {
-        key.remove(&[member]);
-        if let Some(index) = &mut index {
-            index.removed_from_index(id);
-            index.keep(key.len());
-        }
-    }
-    Ok(())
-}
-
 /// The live reservations of a key, the oldest first.
 pub fn held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
     let mut key = open(key_ctx, Intent::Read)?;

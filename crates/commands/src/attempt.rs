@@ -2,11 +2,13 @@
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
-use crate::reply::Reply;
-use engine::attempt::{self as work, AttemptTerms};
-use engine::decision::Verdict;
-use engine::request::Request;
-use engine::reservation::Id;
+use crate::reply::{Reply, ReplyTail};
+use engine::attempt::AttemptTerms;
+use engine::decision::{Ask, Manner, Quantity, Verdict};
+use engine::judge::Mode;
+use engine::request::{Limit, Request};
+use engine::reservation::{end_us, Id};
+use engine::settle::release_ending;
 use engine::store::Store;
 
 /// How an attempt went.
@@ -57,7 +59,39 @@ pub fn attempt<S: Store<Error: Into<Error>>>(
     terms: AttemptTerms,
     new_id: impl FnOnce() -> Id,
 ) -> Result<AttemptReply, Error> {
-    let done = work::attempt(store, request, terms, new_id).map_err(Into::into)?;
+    let done = engine::attempt::attempt(store, request, terms, new_id).map_err(Into::into)?;
     let answer = Reply::to(request, done.decision, done.id, done.running);
     Ok(AttemptReply { answer, alone_us: done.alone_us, lapsed: done.lapsed })
+}
+
+/// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it was notified; returns how
+/// many lapsed reservations were dropped.
+///
+/// # Errors
+///
+/// The key's own. Nothing changes then.
+pub fn give_back<S: Store<Error: Into<Error>>>(
+    store: S,
+    request: &Request,
+    answer: &Reply,
+    granted_us: u64,
+    new_id: impl FnOnce() -> Id,
+) -> Result<usize, Error> {
+    match (&request.limit, &answer.sixth) {
+        (
+            Limit::Reserve(_, reserve),
+            ReplyTail::Id(Some(id)) | ReplyTail::IdOfPart(Some(id), _),
+        ) => {
+            let end_us = end_us(granted_us, reserve.lease_ms);
+            release_ending(store, id, end_us).map_err(Into::into)?;
+            Ok(0)
+        }
+        (Limit::Reserve(..), _) => Ok(0),
+        (Limit::Bucket(_) | Limit::Window(_), _) => {
+            let quantity = Quantity::GiveBack(answer.decision.verdict.taken());
+            let ask = Ask { quantity, leave: 0, manner: Manner::Whole };
+            let terms = AttemptTerms { barred: false, mode: Mode::Final };
+            Ok(attempt(store, &Request { ask, ..*request }, terms, new_id)?.lapsed)
+        }
+    }
 }

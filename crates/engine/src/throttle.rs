@@ -288,11 +288,6 @@ impl<'r> Bucket<'r> {
         }
     }
 
-    /// Microseconds until its ban ends; 0 where none runs.
-    pub fn closed_us(&self) -> u64 {
-        self.bans.left_us()
-    }
-
     /// The moment at which it is looked at, in Unix microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us

@@ -4,17 +4,14 @@
 use super::call::KeyMoment;
 use super::value::{Value, ValueBuilder};
 use super::{MemoryServer, Ticket};
-use crate::attempt::{attempt, AttemptReply};
+use crate::attempt::{attempt, give_back, AttemptReply};
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
-use crate::reply::{self, Reply, ReplyTail};
+use crate::reply::{self, Reply};
 use engine::attempt::AttemptTerms;
-use engine::decision::{Ask, Manner, Quantity};
 use engine::judge::Mode;
 use engine::line::{Effect, LineCall, LineId, Parts};
-use engine::request::{Limit, Request};
-use engine::reservation::end_us;
-use engine::settle::release_ending;
+use engine::request::Request;
 use std::convert::Infallible;
 
 /// A call that waits.
@@ -115,7 +112,8 @@ impl MemoryServer {
         if let Some((name, request, answer, granted_us)) = ended.granted {
             let key = KeyMoment { name: &name, now_us };
             // Where the key was changed meanwhile so that it cannot be done, there is nothing to do any more.
-            let _ = self.give_back(key, &request, &answer, granted_us);
+            let store = self.store(key);
+            let _ = give_back(store, &request, &answer, granted_us, || self.new_id());
             self.wake_line(key);
         }
     }
@@ -243,31 +241,5 @@ impl MemoryServer {
             Err(error) => Value::error(error.text().as_bytes()),
         };
         self.ended.borrow_mut().push(EndedWait { ticket, reply, granted });
-    }
-
-    /// Gives back what was granted at `granted_us`.
-    fn give_back(
-        &self,
-        key: KeyMoment,
-        request: &Request,
-        answer: &Reply,
-        granted_us: u64,
-    ) -> Result<(), Error> {
-        match (&request.limit, &answer.sixth) {
-            (
-                Limit::Reserve(_, reserve),
-                ReplyTail::Id(Some(id)) | ReplyTail::IdOfPart(Some(id), _),
-            ) => {
-                release_ending(self.store(key), id, end_us(granted_us, reserve.lease_ms))?;
-                Ok(())
-            }
-            (Limit::Reserve(..), _) => Ok(()),
-            (Limit::Bucket(_) | Limit::Window(_), _) => {
-                let quantity = Quantity::GiveBack(answer.decision.verdict.taken());
-                let ask = Ask { quantity, leave: 0, manner: Manner::Whole };
-                let terms = AttemptTerms { barred: false, mode: Mode::Final };
-                self.attempt(key, &Request { ask, ..*request }, terms).map(|_| ())
-            }
-        }
     }
 }
