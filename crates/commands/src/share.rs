@@ -15,6 +15,8 @@
 //! stays 0. The number of a rate for each period is not rounded: where it would be no whole number the period is made longer.
 //! LEAVE is rounded up. Quantities, waits and leases stay as they are.
 
+use crate::arguments::Family;
+use crate::options::TABLE;
 use engine::decimal::{parse_i64, parse_u64};
 use engine::period::{Length, Period, MAX_PERIOD_MS};
 use std::borrow::Cow;
@@ -28,39 +30,23 @@ pub struct Share {
 
 type Words<'a> = Vec<Cow<'a, [u8]>>;
 
-/// What a limit is of, and how many words it takes in numbers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Rate,
-    Window,
-}
-
-/// Options whose next word is their value, whatever it says.
-const WITH_VALUE: [&[u8]; 9] =
-    [b"LEAVE", b"AHEAD", b"BLOCK", b"BAN", b"LEASE", b"ID", b"BUCKETS", b"FROM", b"TZ"];
-
 fn is(word: &[u8], name: &[u8]) -> bool {
     word.eq_ignore_ascii_case(name)
 }
 
-fn kind(word: &[u8]) -> Option<Kind> {
-    if is(word, b"THROTTLE") {
-        Some(Kind::Rate)
-    } else if is(word, b"WINDOW") || is(word, b"ACQUIRE") {
-        Some(Kind::Window)
-    } else {
-        None
-    }
+/// Whether `word` is an option whose next word is its value, whatever it says.
+fn has_value(word: &[u8]) -> bool {
+    TABLE.iter().any(|row| row.value.is_some() && is(word, row.name.as_bytes()))
 }
 
-/// The kind of limit that a command takes after its key.
-fn kind_of_command(name: &[u8]) -> Option<Kind> {
+/// The family of a command that takes a limit after its key.
+fn family_of_command(name: &[u8]) -> Option<Family> {
     let rest = match name.split_at_checked(3)? {
         (prefix, rest) if is(prefix, b"RL.") || is(prefix, b"CL.") => rest,
         _ => return None,
     };
     let short = rest.len().checked_sub(3).and_then(|at| rest.split_at_checked(at));
-    kind(match short {
+    Family::named(match short {
         Some((bare, suffix)) if is(suffix, b"_RO") => bare,
         _ => rest,
     })
@@ -102,9 +88,9 @@ impl Share {
         let mut rest = words.iter().copied();
         let Some(name) = rest.next() else { return out };
         out.push(Cow::Borrowed(name));
-        if let Some(kind) = kind_of_command(name) {
+        if let Some(family) = family_of_command(name) {
             out.extend(rest.next().map(Cow::Borrowed));
-            self.limit(kind, &mut rest, &mut out);
+            self.limit(family, &mut rest, &mut out);
             self.options(&mut rest, &mut out);
         } else if is(name, b"RL.ALL") || is(name, b"RL.ALL_RO") {
             if let Some(count) = rest.next() {
@@ -152,18 +138,23 @@ impl Share {
     }
 
     /// The words of a limit: those of a policy are scaled where it is defined.
-    fn limit<'a>(self, kind: Kind, rest: &mut impl Iterator<Item = &'a [u8]>, out: &mut Words<'a>) {
+    fn limit<'a>(
+        self,
+        family: Family,
+        rest: &mut impl Iterator<Item = &'a [u8]>,
+        out: &mut Words<'a>,
+    ) {
         let Some(first) = rest.next() else { return };
         let number = |word| parse_i64(word).and_then(|number| u128::try_from(number).ok());
-        let scaled = match (number(first), kind) {
-            (Some(limit), Kind::Window) => decimal(self.at_once(limit)),
-            (Some(burst), Kind::Rate) => {
+        let scaled = match (number(first), family) {
+            (Some(limit), Family::Window | Family::Acquire) => decimal(self.at_once(limit)),
+            (Some(burst), Family::Throttle) => {
                 decimal(self.at_once(burst.saturating_add(1)).saturating_sub(1))
             }
             (None, _) => Cow::Borrowed(first),
         };
         out.push(scaled);
-        if kind == Kind::Window || first.starts_with(b"@") {
+        if family != Family::Throttle || first.starts_with(b"@") {
             return;
         }
         let (Some(count), Some(period)) = (rest.next(), rest.next()) else { return };
@@ -194,9 +185,9 @@ impl Share {
     fn options<'a>(self, rest: &mut impl Iterator<Item = &'a [u8]>, out: &mut Words<'a>) {
         while let Some(word) = rest.next() {
             out.push(Cow::Borrowed(word));
-            if let Some(kind) = kind(word) {
-                self.limit(kind, rest, out);
-            } else if WITH_VALUE.iter().any(|name| is(word, name)) {
+            if let Some(family) = Family::named(word) {
+                self.limit(family, rest, out);
+            } else if has_value(word) {
                 let Some(value) = rest.next() else { return };
                 let left = parse_u64(value).filter(|_| is(word, b"LEAVE"));
                 out.push(left.map_or(Cow::Borrowed(value), |left| {
