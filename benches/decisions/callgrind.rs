@@ -111,7 +111,7 @@ impl Meter {
 }
 
 impl Lane {
-    /// Instructions for each decision. What runs beside the commands is in it: the event loop and the system calls' user
+    /// Instructions for each call that the decisions are about. What runs beside the commands is in it: the event loop and the system calls' user
     /// side.
     fn count(
         &mut self,
@@ -146,7 +146,8 @@ impl Lane {
                 let before = instructions(&host.server)?;
                 unexpected += run(&mut pacer, BATCH.min(exchanges))?;
                 let after = instructions(&host.server)?;
-                each.push(vec![(after - before) / (BATCH.min(exchanges) * PIPELINE) as f64]);
+                let calls = (BATCH.min(exchanges) * PIPELINE) as f64 * workload.calls() as f64;
+                each.push(vec![(after - before) / calls]);
             }
             Ok(Count { instructions: medians(&each)[0], unexpected })
         };

@@ -3,7 +3,7 @@
 use serde_json::{json, Value};
 
 use crate::report::{markdown_row, Table, SET_EX};
-use crate::{block, longest, memory, reserve, stall, throttle, wake, window};
+use crate::{block, leases, longest, memory, reserve, stall, throttle, wake, window};
 
 /// One goal.
 pub struct Goal {
@@ -88,11 +88,12 @@ pub fn to_markdown(goals: &[Goal]) -> String {
 /// Compares what was measured with every goal of the sections that were run.
 pub fn goals(tables: &[Table]) -> Vec<Goal> {
     type Goals = fn(&Table) -> Vec<Goal>;
-    let of_section: [(&str, Goals); 9] = [
+    let of_section: [(&str, Goals); 10] = [
         ("throttle", of_throttle),
         ("several", of_several),
         ("window", of_window),
         ("reserve", of_reserve),
+        ("leases", of_leases),
         ("longest", of_longest),
         ("stall", of_stall),
         ("block", of_block),
@@ -109,10 +110,10 @@ pub fn goals(tables: &[Table]) -> Vec<Goal> {
 fn of_throttle(table: &Table) -> Vec<Goal> {
     let [off, on] = throttle::TOP_KEYS.map(throttle::denied_with_top);
     vec![
-        Goal::beside(table, BARE, throttle::ALLOWED, SET_EX, 1.35),
+        Goal::beside(table, BARE, throttle::ALLOWED, SET_EX, 1.25),
         Goal::beside(table, BARE, throttle::DENIED, SET_EX, 0.89),
-        Goal::beside(table, AOF, throttle::ALLOWED, SET_EX, 1.10),
-        Goal::beside(table, AOF, throttle::DENIED, SET_EX, 0.50),
+        Goal::beside(table, AOF, throttle::ALLOWED, SET_EX, 1.08),
+        Goal::beside(table, AOF, throttle::DENIED, SET_EX, 0.52),
         Goal::beside(table, BARE, throttle::FORCE, throttle::ALLOWED, 1.05),
         Goal::beside(table, BARE, throttle::AHEAD, throttle::ALLOWED, 1.05),
         Goal::beside(table, BARE, &on, &off, 1.06),
@@ -122,7 +123,7 @@ fn of_throttle(table: &Table) -> Vec<Goal> {
 fn of_several(table: &Table) -> Vec<Goal> {
     let goal = |(column, verdict)| {
         let row = |what| throttle::row_of_several(what, verdict);
-        Goal::beside(table, column, &row(throttle::ALL), &row(throttle::SINGLE), 0.9)
+        Goal::beside(table, column, &row(throttle::ALL), &row(throttle::SINGLE), 1.02)
     };
     [(BARE, "allowed"), (BARE, "denied"), (AOF, "allowed"), (AOF, "denied")].map(goal).into()
 }
@@ -130,7 +131,7 @@ fn of_several(table: &Table) -> Vec<Goal> {
 fn of_window(table: &Table) -> Vec<Goal> {
     let [exact, buckets, fixed, from_date, from_first] = window::KINDS.map(|kind| kind.name);
     let mut goals = Vec::new();
-    for (events, bound) in [(5, 0.75), (10, 0.72), (30, 0.62), (100, 0.48), (1_000, 0.62)] {
+    for (events, bound) in [(5, 0.705), (10, 0.675), (30, 0.595), (100, 0.465), (1_000, 0.555)] {
         let row = |what| window::row(what, events, "allowed");
         goals.push(Goal::beside(table, BARE, &row(exact), &row(window::MULTI), bound));
     }
@@ -140,7 +141,11 @@ fn of_window(table: &Table) -> Vec<Goal> {
         goals.push(Goal::beside(table, AOF, &allowed(events), SET_EX, bound));
     }
     for events in window::SIZES {
-        let bound = if events <= 128 { 1.4 } else { 1.17 };
+        let bound = match events {
+            0..=128 => 1.35,
+            129..=1_000 => 1.02,
+            _ => 1.05,
+        };
         let denied = window::row(exact, events, "denied");
         goals.push(Goal::beside(table, BARE, &denied, SET_EX, bound));
     }
@@ -164,9 +169,10 @@ fn of_window(table: &Table) -> Vec<Goal> {
 fn of_reserve(table: &Table) -> Vec<Goal> {
     let release = |others| reserve::row(reserve::RELEASE, others);
     let [none, beside @ ..] = reserve::OTHERS;
-    let mut goals = vec![Goal::beside(table, BARE, &release(none), SET_EX, 3.9)];
+    let mut goals = vec![Goal::beside(table, BARE, &release(none), SET_EX, 3.2)];
     for others in beside {
-        goals.push(Goal::beside(table, BARE, &release(others), SET_EX, 4.4));
+        let bound = if others == 10 { 2.9 } else { 3.3 };
+        goals.push(Goal::beside(table, BARE, &release(others), SET_EX, bound));
     }
     let figures: Vec<f64> =
         beside.iter().filter_map(|others| table.figure(&release(*others))).collect();
@@ -186,6 +192,10 @@ fn of_reserve(table: &Table) -> Vec<Goal> {
     goals
 }
 
+fn of_leases(table: &Table) -> Vec<Goal> {
+    vec![Goal::beside(table, BARE, leases::LEASES, leases::CALLS, 0.15)]
+}
+
 fn of_longest(table: &Table) -> Vec<Goal> {
     longest::names()
         .map(|name| Goal::at_most(format!("{name}: ms"), table.figure(name), 5.0))
@@ -202,7 +212,7 @@ fn of_stall(table: &Table) -> Vec<Goal> {
     for other in others {
         goals.push(Goal::beside(table, BARE, &other, &plain, 2.0));
     }
-    goals.push(Goal::beside(table, BARE, &stall::idle(true), &stall::idle(false), 1.5));
+    goals.push(Goal::beside(table, BARE, &stall::idle(true), &stall::idle(false), 1.3));
     goals
 }
 

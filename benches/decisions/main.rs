@@ -13,6 +13,7 @@ mod felt;
 mod figures;
 mod goals;
 mod latency;
+mod leases;
 mod longest;
 mod memory;
 mod pace;
@@ -82,11 +83,12 @@ const QUICK: Effort = Effort {
 
 type Section = fn(&Effort) -> Result<Table>;
 
-const SECTIONS: [(&str, Section); 13] = [
+const SECTIONS: [(&str, Section); 14] = [
     ("throttle", |effort| throttle::table(effort.counted)),
     ("several", |effort| throttle::several(effort.counted)),
     ("window", |effort| window::table(effort.counted, effort.window_sizes)),
     ("reserve", |effort| reserve::table(effort.reserved, effort.others)),
+    ("leases", |effort| leases::table(effort.reserved)),
     ("longest", |effort| longest::table(effort.longest)),
     ("stall", |effort| stall::table(&effort.stall)),
     ("block", |effort| block::table(effort.rounds, effort.round)),

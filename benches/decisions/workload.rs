@@ -29,6 +29,8 @@ pub struct Workload {
     settle: Option<Settle>,
     expected: fn(&Reply) -> bool,
     pace_us: Option<f64>,
+    /// Calls of an application that one decision stands for: figures are told for one of these.
+    stands_for: u64,
     next: AtomicU64,
 }
 
@@ -60,6 +62,7 @@ impl Workload {
             settle: None,
             expected: |_| true,
             pace_us: None,
+            stands_for: 1,
             next: AtomicU64::new(0),
         }
     }
@@ -76,6 +79,7 @@ impl Workload {
             settle: self.settle.clone(),
             expected: self.expected,
             pace_us: self.pace_us,
+            stands_for: self.stands_for,
             next: AtomicU64::new(0),
         }
     }
@@ -117,6 +121,17 @@ impl Workload {
     pub fn paced(mut self, us: f64) -> Workload {
         self.pace_us = Some(us);
         self
+    }
+
+    /// A decision is about so many calls of an application.
+    pub fn standing_for(mut self, calls: u64) -> Workload {
+        self.stands_for = calls;
+        self
+    }
+
+    /// How many calls of an application a decision is about.
+    pub fn calls(&self) -> u64 {
+        self.stands_for
     }
 
     /// What lets the time between the decisions pass.
