@@ -6,7 +6,7 @@ calls, how many commands that took, and the time of a decision.
 
 Last, what RL.WINDOW for each call costs the server where the same processes call at the same pace: the server's processor
 time for a call, beside that of a call by leases, at 100 % of the largest limit. Beside both stands what is left when nothing
-is decided: two PINGs in place of each pair of commands about leases. With `cpu` only that.
+is decided: a PING in place of each pair of commands about leases. With `cpu` only that.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def work(port: int, path: Path, limit: int, per_second: float, wait: Wait) -> No
     path.write_bytes(struct.pack("<qqqq", asked, spent, times[len(times) // 2], times[len(times) * 99 // 100]))
 
 
-def work_directly(port: int, command: tuple[object, ...], times: int, per_second: float, wait: Wait) -> None:
-    """Sends a command so many times together, at a pace."""
+def work_directly(port: int, command: tuple[object, ...], per_second: float, wait: Wait) -> None:
+    """Sends a command at a pace."""
     wire = Wire(port)
     end = wait()[1]
     due = time.monotonic() + 1 / per_second
@@ -77,10 +77,7 @@ def work_directly(port: int, command: tuple[object, ...], times: int, per_second
             time.sleep(max(due - now, 0.001))
             continue
         due += 1 / per_second
-        for _ in range(times):
-            wire.send(*command)
-        for _ in range(times):
-            wire.read()
+        wire.ask(*command)
 
 
 class Crowd:
@@ -164,7 +161,7 @@ def direct(limit: int) -> float:
     """The same of RL.WINDOW for each call."""
     command = "RL.WINDOW", "k", limit, "1s"
     with Server() as server:
-        crowd = Crowd(lambda at, wait: work_directly(server.port, command, 1, limit / PROCESSES, wait))
+        crowd = Crowd(lambda at, wait: work_directly(server.port, command, limit / PROCESSES, wait))
         span = Span(server, crowd.begin, crowd.end)
         crowd.join()
     print(f"RL.WINDOW for each call: {span.commands / SECONDS:.0f} a second", flush=True)
@@ -173,9 +170,9 @@ def direct(limit: int) -> float:
 
 
 def undecided(limit: int, commands: float) -> float:
-    """The same of as many PINGs as there are commands about leases, for one of the application's calls."""
+    """The same of a PING in place of each pair of commands about leases, for one of the application's calls."""
     with Server() as server:
-        crowd = Crowd(lambda at, wait: work_directly(server.port, ("PING",), 2, commands / 2 / PROCESSES, wait))
+        crowd = Crowd(lambda at, wait: work_directly(server.port, ("PING",), commands / 2 / PROCESSES, wait))
         span = Span(server, crowd.begin, crowd.end)
         crowd.join()
     per_call: float = 1e6 * span.cpu / (limit * SECONDS)
