@@ -8,14 +8,13 @@ use crate::policies::{PolicyRow, PolicyVerdict};
 use crate::reply::ReplySink;
 use crate::table::Command;
 use crate::{all, inspect, report, settle, take};
-use engine::event::LAST_US;
 use engine::heavy::Heavy;
 use engine::judge::Mode;
 use engine::memory::HeldReservation;
 use engine::request::Request;
 use engine::reservation::Id;
 use engine::settle::Applied;
-use engine::store::Store;
+use engine::store::{Refused, Store};
 use std::ops::Range;
 
 /// Words: the arguments of a call with the command's name before them, or a definition.
@@ -171,10 +170,7 @@ pub(crate) fn first_key<'a, C: ServerCall<'a>>(call: &C) -> Result<(C::Key, u64)
 /// The time of a call, in Unix microseconds.
 pub(crate) fn command_us<'a, C: ServerCall<'a>>(call: &C) -> Result<u64, Error> {
     let now_us = call.now_us();
-    // Later times are no exact scores.
-    if now_us > LAST_US {
-        return Err(Error::Clock);
-    }
+    Refused::check_clock(now_us)?;
     Ok(now_us)
 }
 
