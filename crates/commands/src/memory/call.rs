@@ -8,7 +8,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::{BucketContents, Contents, KeyContents, WindowContents};
 use crate::policies::{Policy, PolicyRow, PolicyVerdict};
-use crate::settings::DEFAULT_TIMEZONE;
+use crate::report::MAX_TOP_KEY;
 use engine::ban::Bans;
 use engine::calendar::Zone;
 use engine::heavy::Heavy;
@@ -44,11 +44,6 @@ impl MemoryServer {
     pub(super) fn store<'a>(&'a self, key: KeyMoment<'a>) -> MemoryKey<'a> {
         self.keys.key(key.name, key.now_us)
     }
-
-    /// The zone of calendar windows where a call does not say TZ.
-    pub(super) fn zone_of_calendar(&self) -> Option<Zone> {
-        self.timezone.or_else(|| self.keys.zones(|zones| zones.named(DEFAULT_TIMEZONE)))
-    }
 }
 
 fn unsigned(number: i64) -> u64 {
@@ -72,8 +67,8 @@ impl Environment for &MemoryServer {
         self.settings.policies_only
     }
 
-    fn timezone(&self) -> Option<Zone> {
-        self.zone_of_calendar()
+    fn chosen_timezone(&self) -> Option<Zone> {
+        self.timezone
     }
 
     fn zone_named(&self, name: &[u8]) -> Option<Zone> {
