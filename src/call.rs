@@ -3,16 +3,17 @@
 use crate::attempt::new_id;
 use crate::blocking;
 use crate::environment::ServerEnvironment;
+use crate::observe::{self, ServerNotes};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::slots::{spread, Spread};
 use crate::state::{inspect, window, KeyContext, ServerKey};
-use crate::{observe, policies, stats};
+use crate::{policies, stats};
 use commands::call::{ServerCall, Words};
 use commands::error::Error;
 use commands::inspect::KeyContents;
-use commands::policies::{PolicyRow, PolicyVerdict};
+use commands::policies::PolicyRow;
 use engine::heavy::Heavy;
 use engine::judge::Mode;
 use engine::memory::HeldReservation;
@@ -38,6 +39,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     type Sink = Context<'a>;
     type Key = KeyContext<'a>;
     type Store = ServerKey<'a>;
+    type Notes = ServerNotes;
 
     #[inline]
     fn environment(&self) -> ServerEnvironment {
@@ -121,13 +123,9 @@ impl<'a> ServerCall<'a> for Call<'a> {
         blocking::join(self, key, request, block_ms, wait_us)
     }
 
-    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
-        policies::count(id, ended);
-    }
-
     #[inline]
-    fn note_denial(&self, key: KeyContext<'a>) {
-        observe::note_denial(key);
+    fn notes(&self) -> ServerNotes {
+        ServerNotes
     }
 
     #[inline]

@@ -1,8 +1,8 @@
 //! The values of the settings `ratelimit.*`. Their ranges and defaults are those of [`commands::settings`], their names are in module/settings.rs.
 
 use crate::redis::under_lock::UnderLock;
-use crate::zones::{self, zones};
-use commands::settings::{self, SettingRange, DEFAULT_TIMEZONE};
+use crate::zones;
+use commands::settings::{self, NumberRow};
 use engine::calendar::Zone;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -19,8 +19,8 @@ pub struct NumberSetting {
 }
 
 impl NumberSetting {
-    const fn new(range: SettingRange) -> NumberSetting {
-        let SettingRange { default, min, max } = range;
+    const fn new(row: NumberRow) -> NumberSetting {
+        let NumberRow { default, min, max, .. } = row;
         NumberSetting { min, max, default, value: AtomicI64::new(default) }
     }
 
@@ -81,18 +81,14 @@ pub static ALLOW_UNLOAD: SwitchSetting = SwitchSetting::off();
 
 static ZONE: UnderLock<Option<Zone>> = UnderLock::new(None);
 
-/// The zone of calendar windows where a call does not say TZ.
+/// The zone that the setting `timezone` was set to, if it was.
 pub fn timezone() -> Option<Zone> {
-    ZONE.get().or_else(|| zones(|zones| zones.named(DEFAULT_TIMEZONE)))
+    ZONE.get()
 }
 
-/// Changes it; whether there is such a zone.
-pub fn set_timezone(name: &[u8]) -> bool {
-    let zone = zones(|zones| zones.named(name));
-    if zone.is_some() {
-        ZONE.set(zone);
-    }
-    zone.is_some()
+/// Changes it.
+pub fn set_timezone(zone: Zone) {
+    ZONE.set(Some(zone));
 }
 
 /// Forgets all zones, before the module goes.

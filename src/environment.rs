@@ -32,7 +32,7 @@ impl Environment for ServerEnvironment {
         POLICIES_ONLY.get()
     }
 
-    fn timezone(&self) -> Option<Zone> {
+    fn chosen_timezone(&self) -> Option<Zone> {
         config::timezone()
     }
 

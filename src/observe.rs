@@ -5,10 +5,10 @@ use crate::policies;
 use crate::redis::events::notify;
 use crate::redis::under_lock::UnderLock;
 use crate::state::KeyContext;
+use commands::notes::Notes;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
 use engine::heavy::{Heavy, HeavyKey, Recent};
-use engine::request::Request;
 
 /// The keys that are denied most, by database and name.
 static TOP: UnderLock<Option<Recent>> = UnderLock::new(None);
@@ -26,30 +26,25 @@ pub fn forget_top() {
     drop(TOP.with(Option::take));
 }
 
-/// Notes how a request ended.
-pub fn note(key_ctx: KeyContext, request: &Request, ended: PolicyVerdict) {
-    count(request, ended);
-    if request.takes() && ended == PolicyVerdict::Denied {
-        note_denial(key_ctx);
-    }
-}
+/// Notes how calls ended.
+pub struct ServerNotes;
 
-/// Counts how a request ended in its policy.
-pub fn count(request: &Request, ended: PolicyVerdict) {
-    if let Some(id) = request.policy.filter(|_| request.takes()) {
+impl Notes<KeyContext<'_>> for ServerNotes {
+    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
         policies::count(id, ended);
     }
-}
 
-/// Notes a denial of a call that takes, for RL.TOP and as a keyspace event.
-pub fn note_denial(key_ctx: KeyContext) {
-    if config::TOP_KEYS.get() > 0 {
-        let name = key_ctx.name.as_bytes();
-        let key = HeavyKey { db: key_ctx.ctx.db(), name: name.get(..MAX_TOP_KEY).unwrap_or(name) };
-        top(|top| top.add(key, key_ctx.now_us));
-    }
-    if config::NOTIFY_DENIED.get() {
-        notify(key_ctx.ctx, c"rl.denied", key_ctx.name);
+    /// For RL.TOP and as a keyspace event.
+    fn note_denial(&self, key_ctx: KeyContext) {
+        if config::TOP_KEYS.get() > 0 {
+            let name = key_ctx.name.as_bytes();
+            let key =
+                HeavyKey { db: key_ctx.ctx.db(), name: name.get(..MAX_TOP_KEY).unwrap_or(name) };
+            top(|top| top.add(key, key_ctx.now_us));
+        }
+        if config::NOTIFY_DENIED.get() {
+            notify(key_ctx.ctx, c"rl.denied", key_ctx.name);
+        }
     }
 }
 

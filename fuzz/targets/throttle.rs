@@ -4,7 +4,7 @@
 
 use arbitrary::Arbitrary;
 use engine::decision::{Ask, Manner, Quantity, Verdict};
-use engine::memory::{stored_after, throttle};
+use engine::model::{stored_after, throttle};
 use engine::throttle::{Bucket, Next, Rate, Stored};
 use libfuzzer_sys::fuzz_target;
 

@@ -2,6 +2,8 @@
 
 use super::registry::{change, LateWrite, Outcome, WaitingCall};
 use crate::attempt::attempt;
+use crate::config;
+use crate::observe::ServerNotes;
 use crate::redis::blocked::{Blocked, ClientId};
 use crate::redis::call::{Call, CommandNumber};
 use crate::redis::context::{Context, KeyName};
@@ -11,13 +13,13 @@ use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
 use crate::state::KeyContext;
 use crate::stats;
-use crate::{config, observe};
 use commands::attempt::AttemptReply;
 use commands::error::Error;
+use commands::notes::Notes;
 use commands::reply::Reply;
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{Ticket, WaiterReply};
+use engine::line::{deadline_us, Ticket, WaiterReply};
 use engine::request::Request;
 use engine::text::Text;
 
@@ -39,8 +41,7 @@ pub fn join(
     count_turns();
     let place = (key_ctx.ctx.db(), key);
     change(|lines, now_us| {
-        let block_us = (block_ms > 0).then(|| block_ms.saturating_mul(1_000));
-        let deadline_us = block_us.map(|block_us| now_us.saturating_add(block_us));
+        let deadline_us = deadline_us(now_us, block_ms);
         lines.join(ticket, place, waits, blocked, deadline_us, wait_us, now_us);
     });
     Ok(())
@@ -68,10 +69,9 @@ pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Rep
 }
 
 /// Notes how a wait ended; what the waiter is answered.
-pub fn note_end(key_ctx: KeyContext, request: &Request, mut attempt: AttemptReply) -> Reply {
-    let ended = attempt.end(request);
-    observe::note(key_ctx, request, ended);
-    attempt.answer
+pub fn note_end(key_ctx: KeyContext, request: &Request, mut tried: AttemptReply) -> Reply {
+    ServerNotes.note_end(key_ctx, request, &mut tried);
+    tried.answer
 }
 
 /// The client of a waiter is gone, or the server has answered it with something else.

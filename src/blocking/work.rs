@@ -5,10 +5,9 @@
 //! for, when somebody's time is up, and at least every [`engine::line::POLL_US`], as the server does not notify of other
 //! changes to the key. A grant is charged in the context of whoever tries, then the client is unblocked.
 
-use super::registry::{change, is_barred, look, LateWrite, Outcome, TurnGuard, WaitingCall};
+use super::registry::{change, is_barred, look, LateWrite, Outcome, ServerParts, TurnGuard};
 use super::wait::note_end;
 use crate::attempt::{attempt, give_back};
-use crate::observe;
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
 };
@@ -20,11 +19,12 @@ use crate::state::KeyContext;
 use crate::stats;
 use commands::attempt::AttemptReply;
 use commands::error::Error;
-use commands::policies::PolicyVerdict;
 use commands::reply::Reply;
+use commands::waiting::{try_head, WaitingServer};
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{Cause, Effect, LineId, Place, Ticket};
+use engine::line::{Cause, Effect, LineId, Lines, Place, Ticket};
+use engine::request::Request;
 
 /// So many steps are made in a line before it is another line's turn.
 const STEPS_IN_A_ROW: usize = 8;
@@ -45,50 +45,54 @@ pub fn wake_key(key_ctx: KeyContext) {
     while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| turn.has_time()) {
         // A command does not end waits that are overdue. Its clock may be frozen in the past (MULTI, Lua), and a waiter
         // could be denied what is free by now.
-        if !try_head(key_ctx, line, ticket, &call, false) {
+        if !try_head(&Server, line, (ticket, &call.request), key_ctx, false) {
             return;
         }
     }
 }
 
-/// Tries the head of a line. Whether its wait is over.
-fn try_head(
-    key_ctx: KeyContext,
-    line: LineId,
-    ticket: Ticket,
-    call: &WaitingCall,
-    is_overdue: bool,
-) -> bool {
-    let mode = if is_overdue { Mode::Final } else { Mode::Try };
-    match attempt(key_ctx, &call.request, AttemptTerms { barred: false, mode }) {
-        Ok(AttemptReply { answer, .. }) if !answer.allowed() && !is_overdue => {
-            // The time of a command may be an old one.
-            let age_us = clock::wall_time_us().saturating_sub(key_ctx.now_us);
-            let wait_us = answer.decision.verdict.retry_after_us();
-            let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(age_us));
-            change(|lines, now_us| lines.denied(line, wait_us, now_us));
-            return false;
-        }
-        Ok(AttemptReply { answer, .. }) => {
-            let (waited, ended) = match answer.allowed() {
-                true => (&stats::WAITED_GRANTED, PolicyVerdict::Allowed),
-                false => (&stats::WAITED_TIMED_OUT, PolicyVerdict::Denied),
-            };
-            waited.add(1);
-            observe::note(key_ctx, &call.request, ended);
-            if answer.allowed() {
-                touch(key_ctx.ctx, key_ctx.name);
-            }
-            end(ticket, Ok(answer), key_ctx);
-        }
-        // It waits on, also past its time: the server knows no better.
-        Err(Error::InUse) => {
-            change(|lines, now_us| lines.postpone(line, now_us));
-            return false;
-        }
-        Err(error) => end(ticket, Err(error), key_ctx),
+/// This server, as trying the head of a line needs it.
+struct Server;
+
+impl WaitingServer<KeyContext<'_>> for Server {
+    type Parts = ServerParts;
+
+    fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerParts>, u64) -> T) -> T {
+        change(transition)
     }
-    true
+
+    fn attempt(
+        &self,
+        key_ctx: KeyContext,
+        request: &Request,
+        terms: AttemptTerms,
+    ) -> Result<AttemptReply, Error> {
+        attempt(key_ctx, request, terms)
+    }
+
+    /// The time of a command may be an old one.
+    fn age_us(&self, key_ctx: KeyContext) -> u64 {
+        clock::wall_time_us().saturating_sub(key_ctx.now_us)
+    }
+
+    fn end(
+        &self,
+        ticket: Ticket,
+        key_ctx: KeyContext,
+        request: &Request,
+        tried: Result<AttemptReply, Error>,
+    ) {
+        let answer = tried.map(|tried| {
+            if tried.allowed() {
+                stats::WAITED_GRANTED.add(1);
+                touch(key_ctx.ctx, key_ctx.name);
+            } else {
+                stats::WAITED_TIMED_OUT.add(1);
+            }
+            note_end(key_ctx, request, tried)
+        });
+        end(ticket, answer, key_ctx);
+    }
 }
 
 /// Ends a wait with this result.
@@ -156,7 +160,8 @@ fn visit(ctx: Context, turn: &TurnGuard, line: LineId, place: &Place, accepted: 
                 }
             }
             Some(Effect::Try { ticket, call, is_overdue }) => {
-                if !try_head(key_ctx, line, ticket, &call, is_overdue) && is_overdue {
+                let head = (ticket, &call.request);
+                if !try_head(&Server, line, head, key_ctx, is_overdue) && is_overdue {
                     return accepted;
                 }
             }

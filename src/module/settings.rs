@@ -12,9 +12,8 @@ use crate::redis::context::Context;
 use crate::zones::zones;
 use crate::{observe, policies};
 use commands::definitions;
-use commands::error::Error;
-use commands::settings::DEFAULT_TIMEZONE;
-use engine::decimal::parse_i64;
+use commands::environment::Environment;
+use commands::settings::{self, read_number, read_switch, read_zone, DEFAULT_TIMEZONE};
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
 
@@ -30,13 +29,13 @@ const PERMISSION: &CStr = c"allow-unload";
 
 /// All settings.
 pub static SETTINGS: [SettingRow; 11] = [
-    SettingRow::new(c"window-entries", SettingValue::Number(&WINDOW_ENTRIES)),
-    SettingRow::new(c"lease", SettingValue::Number(&LEASE_MS)),
-    SettingRow::new(c"max-reservations", SettingValue::Number(&MAX_RESERVATIONS)),
-    SettingRow::new(c"max-waiters", SettingValue::Number(&MAX_WAITERS)),
+    SettingRow::new(settings::WINDOW_ENTRIES.name, SettingValue::Number(&WINDOW_ENTRIES)),
+    SettingRow::new(settings::LEASE_MS.name, SettingValue::Number(&LEASE_MS)),
+    SettingRow::new(settings::MAX_RESERVATIONS.name, SettingValue::Number(&MAX_RESERVATIONS)),
+    SettingRow::new(settings::MAX_WAITERS.name, SettingValue::Number(&MAX_WAITERS)),
     SettingRow::new(c"timezone", SettingValue::Text(&Timezone)),
     SettingRow::new(c"policies-only", SettingValue::Switch(&POLICIES_ONLY)),
-    SettingRow::new(c"top-keys", SettingValue::Number(&TopKeys)),
+    SettingRow::new(settings::TOP_KEYS.name, SettingValue::Number(&TopKeys)),
     SettingRow::new(c"notify-denied", SettingValue::Switch(&NOTIFY_DENIED)),
     SettingRow::new(PERMISSION, SettingValue::Switch(&ALLOW_UNLOAD)),
     SettingRow {
@@ -138,18 +137,14 @@ impl TextSource for Timezone {
     }
 
     fn get(&self) -> Vec<u8> {
-        let zone = config::timezone();
+        let zone = ServerEnvironment.timezone();
         let zone = zone.map(|zone| zones(|zones| zones.name(zone).as_bytes().to_vec()));
         zone.unwrap_or_else(|| DEFAULT_TIMEZONE.to_vec())
     }
 
     fn set(&self, value: &[u8]) -> Result<(), String> {
-        if config::set_timezone(value) {
-            return Ok(());
-        }
-        let why = Error::Zone.text();
-        let why = String::from_utf8_lossy(why.as_bytes());
-        Err(why.strip_prefix("ERR TZ ").unwrap_or(&why).to_owned())
+        config::set_timezone(read_zone(value, &ServerEnvironment)?);
+        Ok(())
     }
 }
 
@@ -223,17 +218,12 @@ pub fn take_arguments(rows: &[SettingRow], mut arguments: &[&[u8]]) -> Result<()
 fn take(setting: &SettingValue, value: &[u8]) -> Result<(), String> {
     match setting {
         SettingValue::Number(number) => {
-            let (least, most) = number.range().into_inner();
-            let taken = parse_i64(value).is_some_and(|value| number.set(value));
-            taken.then_some(()).ok_or_else(|| format!("must be an integer from {least} to {most}"))
+            number.set(read_number(value, number.range())?);
+            Ok(())
         }
         SettingValue::Text(text) => text.set(value),
         SettingValue::Switch(switch) => {
-            let on = value.eq_ignore_ascii_case(b"yes");
-            if !on && !value.eq_ignore_ascii_case(b"no") {
-                return Err("must be yes or no".into());
-            }
-            switch.set(on);
+            switch.set(read_switch(value)?);
             Ok(())
         }
     }

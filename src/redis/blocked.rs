@@ -12,7 +12,7 @@ use super::api::api;
 use super::call::Call;
 use super::context::Context;
 use super::guard::guard;
-use super::handlers::{handle, Ticket, HANDLERS};
+use super::handlers::{handle, WaitNumber, HANDLERS};
 use super::text::OwnedString;
 use redis_module::raw;
 use std::os::raw::{c_int, c_void};
@@ -48,7 +48,7 @@ unsafe impl Send for Blocked {}
 
 impl Blocked {
     /// Blocks the client of `call` on `key`. It must be one that may be blocked.
-    pub fn client(call: &Call, key: &[u8], ticket: Ticket) -> Option<Blocked> {
+    pub fn client(call: &Call, key: &[u8], ticket: WaitNumber) -> Option<Blocked> {
         let ctx = call.context().raw();
         let key = OwnedString::new(key);
         let mut keys = [key.raw()];
@@ -92,9 +92,9 @@ unsafe extern "C" fn not_yet(
 
 /// # Safety
 /// `ctx` is the context of a callback of a blocked client.
-unsafe fn ticket(ctx: *mut raw::RedisModuleCtx) -> Ticket {
+unsafe fn ticket(ctx: *mut raw::RedisModuleCtx) -> WaitNumber {
     // SAFETY: the caller's promise. The private data is a ticket.
-    unsafe { api!(RedisModule_GetBlockedClientPrivateData(ctx)) as Ticket }
+    unsafe { api!(RedisModule_GetBlockedClientPrivateData(ctx)) as WaitNumber }
 }
 
 unsafe extern "C" fn answer(
@@ -117,7 +117,7 @@ unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, ticket: *mut c_void) 
     // SAFETY: the server keeps the context during the callback.
     let (ctx, cut_off) =
         unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
-    handle(ctx, |handlers, _| (handlers.forget)(ticket as Ticket, cut_off));
+    handle(ctx, |handlers, _| (handlers.forget)(ticket as WaitNumber, cut_off));
 }
 
 unsafe extern "C" fn disconnected(

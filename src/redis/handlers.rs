@@ -9,16 +9,16 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The number that a module gave to a call that waits.
-pub type Ticket = u64;
+pub type WaitNumber = u64;
 
 /// Whom the server's callbacks call.
 pub struct WaitHandlers {
     /// The server asks for the answer to a waiter: reply it, unless it was replied before.
-    pub answer: fn(Context, Ticket),
+    pub answer: fn(Context, WaitNumber),
     /// The client of a waiter is gone, or the server has answered it with something else.
-    pub disconnected: fn(Ticket),
+    pub disconnected: fn(WaitNumber),
     /// The server has let go of a waiter's client, which it had disconnected before the answer where this is true.
-    pub forget: fn(Ticket, bool),
+    pub forget: fn(WaitNumber, bool),
     /// The timer has fired.
     pub fired: fn(Context),
     /// The wall clock was set back.

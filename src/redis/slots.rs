@@ -12,7 +12,7 @@ use std::ops::Range;
 /// How the keys of a call lie in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// WholeReply: in one slot, which this node serves for all of them. So it is without a cluster.
+    /// Not at all: in one slot, which this node serves for all of them. So it is without a cluster.
     None,
     /// In different slots.
     Slots,

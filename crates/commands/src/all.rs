@@ -9,8 +9,9 @@
 //! ```
 
 use crate::arguments::{is_else, Arguments, Clause, Family};
-use crate::call::{command_us, count, CallResult, ServerCall};
+use crate::call::{command_us, CallResult, ServerCall};
 use crate::error::Error;
+use crate::notes::Notes;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, Reply, ReplySink};
 use engine::all::{speakers, together};
@@ -87,6 +88,7 @@ fn note<'a, C: ServerCall<'a>>(
     clauses: &[Clause],
     whole: &WholeAttempt,
 ) {
+    let notes = call.notes();
     for (clause, share) in clauses.iter().zip(&whole.shares) {
         let ended = match (share.choice, share.allowed) {
             (true, true) if whole.allowed => PolicyVerdict::Allowed,
@@ -94,13 +96,13 @@ fn note<'a, C: ServerCall<'a>>(
             (false, _) if !whole.choices.has_choice(share.group) => PolicyVerdict::Denied,
             _ => continue,
         };
-        count(call, &clause.request, ended);
+        notes.count(&clause.request, ended);
     }
     let denying = |group| !whole.choices.has_choice(group);
     for (at, ..) in speakers(&whole.shares).filter(|(_, share, _)| denying(share.group)) {
         if let (Some(key), Some(clause)) = (keys.get(at), clauses.get(at)) {
             if clause.request.takes() {
-                call.note_denial(*key);
+                notes.note_denial(*key);
             }
         }
     }

@@ -77,10 +77,10 @@ pub fn give_back<S: Store<Error: Into<Error>>>(
     granted_us: u64,
     new_id: impl FnOnce() -> Id,
 ) -> Result<usize, Error> {
-    match (&request.limit, &answer.sixth) {
+    match (&request.limit, &answer.tail) {
         (
             Limit::Reserve(_, reserve),
-            ReplyTail::Id(Some(id)) | ReplyTail::IdOfPart(Some(id), _),
+            ReplyTail::Id(Some(id)) | ReplyTail::IdAtMost { id: Some(id), .. },
         ) => {
             let end_us = end_us(granted_us, reserve.lease_ms);
             release_ending(store, id, end_us).map_err(Into::into)?;

@@ -3,19 +3,19 @@
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::KeyContents;
+use crate::notes::Notes;
 use crate::options::Known;
-use crate::policies::{PolicyRow, PolicyVerdict};
+use crate::policies::PolicyRow;
 use crate::reply::ReplySink;
 use crate::table::Command;
 use crate::{all, inspect, report, settle, take};
-use engine::event::LAST_US;
 use engine::heavy::Heavy;
 use engine::judge::Mode;
 use engine::memory::HeldReservation;
 use engine::request::Request;
 use engine::reservation::Id;
 use engine::settle::Applied;
-use engine::store::Store;
+use engine::store::{Refused, Store};
 use std::ops::Range;
 
 /// Words: the arguments of a call with the command's name before them, or a definition.
@@ -50,6 +50,8 @@ pub trait ServerCall<'a>: Words<'a> {
     type Key: Copy;
     /// A key, opened to read or to write.
     type Store: Store<Error: Into<Error>>;
+    /// Notes how calls ended.
+    type Notes: Notes<Self::Key>;
 
     /// What its arguments mean.
     fn environment(&self) -> Self::Environment;
@@ -92,10 +94,8 @@ pub trait ServerCall<'a>: Words<'a> {
         wait_us: Option<u64>,
     ) -> Result<(), Error>;
 
-    /// Counts how a call on the policy of this number ended.
-    fn count_policy(&self, id: u64, ended: PolicyVerdict);
-    /// Notes a denial of a call that takes.
-    fn note_denial(&self, key: Self::Key);
+    /// Notes how calls ended.
+    fn notes(&self) -> Self::Notes;
     /// Counts lapsed reservations that were dropped.
     fn count_lapsed(&self, number: usize);
     /// Counts reservations that were settled so.
@@ -171,29 +171,6 @@ pub(crate) fn first_key<'a, C: ServerCall<'a>>(call: &C) -> Result<(C::Key, u64)
 /// The time of a call, in Unix microseconds.
 pub(crate) fn command_us<'a, C: ServerCall<'a>>(call: &C) -> Result<u64, Error> {
     let now_us = call.now_us();
-    // Later times are no exact scores.
-    if now_us > LAST_US {
-        return Err(Error::Clock);
-    }
+    Refused::check_clock(now_us)?;
     Ok(now_us)
-}
-
-/// Notes how a request on a key ended, where that is known.
-pub(crate) fn note<'a, C: ServerCall<'a>>(
-    call: &C,
-    key: C::Key,
-    request: &Request,
-    ended: PolicyVerdict,
-) {
-    count(call, request, ended);
-    if request.takes() && ended == PolicyVerdict::Denied {
-        call.note_denial(key);
-    }
-}
-
-/// Counts how a request ended in its policy.
-pub(crate) fn count<'a, C: ServerCall<'a>>(call: &C, request: &Request, ended: PolicyVerdict) {
-    if let Some(id) = request.policy.filter(|_| request.takes()) {
-        call.count_policy(id, ended);
-    }
 }

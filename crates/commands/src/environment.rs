@@ -1,6 +1,7 @@
 //! What arguments mean on a server: its settings, policies and time zones.
 
 use crate::policies::Policy;
+use crate::settings::DEFAULT_TIMEZONE;
 use engine::calendar::Zone;
 use std::sync::Arc;
 
@@ -14,12 +15,17 @@ pub trait Environment {
     fn max_reservations(&self) -> u64;
     /// Whether limits must be given as policies.
     fn policies_only(&self) -> bool;
-    /// The zone of calendar windows where a call does not say TZ.
-    fn timezone(&self) -> Option<Zone>;
+    /// The zone that the setting `timezone` was set to, if it was.
+    fn chosen_timezone(&self) -> Option<Zone>;
     /// The zone of this name, if there is one.
     fn zone_named(&self, name: &[u8]) -> Option<Zone>;
     /// The policy of this name.
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>>;
+
+    /// The zone of calendar windows where a call does not say TZ.
+    fn timezone(&self) -> Option<Zone> {
+        self.chosen_timezone().or_else(|| self.zone_named(DEFAULT_TIMEZONE))
+    }
 }
 
 /// The defaults of a server, for tests of arguments.
@@ -50,8 +56,8 @@ impl Environment for TestEnvironment {
         false
     }
 
-    fn timezone(&self) -> Option<Zone> {
-        self.zone_named(b"UTC")
+    fn chosen_timezone(&self) -> Option<Zone> {
+        None
     }
 
     fn zone_named(&self, name: &[u8]) -> Option<Zone> {

@@ -102,20 +102,12 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     let found = call.contents(key)?;
     let waiting = call.waiting_on(key);
     let sink = &call.sink();
-    let (fields, kind) = match &found.kind {
+    match &found.kind {
         // A key without state may have a line: calls wait for a semaphore of 0.
         Contents::Nothing => {
             sink.map(0);
             return Ok(CallResult::Allowed);
         }
-        Contents::Bucket(_) => (6, "bucket"),
-        Contents::Window(_) => (11, "window"),
-    };
-    sink.map(fields);
-    sink.text(b"kind");
-    sink.text(kind.as_bytes());
-    match &found.kind {
-        Contents::Nothing => {}
         Contents::Bucket(bucket) => reply_bucket(sink, bucket),
         Contents::Window(window) => reply_window(sink, window),
     }
@@ -125,12 +117,22 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     Ok(CallResult::Allowed)
 }
 
+/// Begins the reply for a key of this kind: so many fields of its own, and those that each kind has.
+fn begin(sink: &impl ReplySink, kind: &str, own_fields: usize) {
+    const SHARED_FIELDS: usize = 4;
+    sink.map(own_fields.saturating_add(SHARED_FIELDS));
+    sink.text(b"kind");
+    sink.text(kind.as_bytes());
+}
+
 fn reply_bucket(sink: &impl ReplySink, bucket: &BucketContents) {
+    begin(sink, "bucket", 2);
     field(sink, "full_in", bucket.full_in_us.div_ceil(1_000));
     field(sink, "debt", bucket.debt_ns.div_ceil(1_000_000));
 }
 
 fn reply_window(sink: &impl ReplySink, window: &WindowContents) {
+    begin(sink, "window", 7);
     field(sink, "events", window.events);
     field(sink, "denied", window.denied);
     field(sink, "entries", window.entries);

@@ -22,16 +22,16 @@ mod settings;
 mod value;
 mod waiting;
 
+pub use engine::line::Ticket;
 pub use value::Value;
 
 use crate::call::{run, CallResult};
 use crate::error::Error;
 use crate::policies::PolicyTable;
-use crate::report::MAX_TOP_KEY;
 use crate::table::{CommandRow, COMMANDS};
 use call::{KeyMoment, MemoryCall};
 use engine::calendar::Zone;
-use engine::heavy::{HeavyKey, Recent};
+use engine::heavy::Recent;
 use engine::line::Lines;
 use engine::memory::Memory;
 use engine::reservation::{spelled_id, Id};
@@ -39,9 +39,6 @@ use settings::MemorySettings;
 use std::cell::{Cell, RefCell};
 use value::ValueBuilder;
 use waiting::{EndedWait, MemoryParts, WaitClock};
-
-/// Names a call that waits. A later one is larger. Never 0.
-pub type Ticket = u64;
 
 /// What a call is told at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,12 +188,6 @@ impl MemoryServer {
         let mut random = [0; 16];
         (self.random.borrow_mut())(&mut random);
         Id::from(&spelled_id(random)[..])
-    }
-
-    /// Notes a denial of a call that takes.
-    fn note_denial(&self, key: KeyMoment) {
-        let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
-        self.top(|top| top.add(HeavyKey { db: 0, name }, key.now_us));
     }
 
     /// The keys that are denied most, if they are counted.

@@ -13,10 +13,10 @@ pub struct Reply {
     /// In which unit the times are.
     pub unit: TimeUnit,
     /// What follows them.
-    pub sixth: ReplyTail,
+    pub tail: ReplyTail,
 }
 
-/// The sixth element of an answer, and those behind it.
+/// What follows the five integers of an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplyTail {
     /// There is none.
@@ -27,8 +27,13 @@ pub enum ReplyTail {
     GoAfter,
     /// The id of the reservation; nil if there is none.
     Id(Option<Id>),
-    /// The same with ATMOST: behind it how much was had, and how many reservations the key holds whose lease runs.
-    IdOfPart(Option<Id>, usize),
+    /// With ATMOST: the id of the reservation, how much was had, and how many reservations the key holds whose lease runs.
+    IdAtMost {
+        /// The id; nil if there is none.
+        id: Option<Id>,
+        /// How many leases run.
+        running: usize,
+    },
 }
 
 impl Reply {
@@ -39,16 +44,16 @@ impl Reply {
         id: Option<Id>,
         running: Option<usize>,
     ) -> Reply {
-        let sixth = match (&request.limit, request.ask.manner) {
+        let tail = match (&request.limit, request.ask.manner) {
             (Limit::Reserve(..), _) => match running {
                 None => ReplyTail::Id(id),
-                Some(number) => ReplyTail::IdOfPart(id, number),
+                Some(running) => ReplyTail::IdAtMost { id, running },
             },
             (_, Manner::AtMost) => ReplyTail::Granted,
             (_, Manner::Ahead(_)) => ReplyTail::GoAfter,
             (_, Manner::Whole | Manner::Force) => ReplyTail::Absent,
         };
-        Reply { decision, unit: request.unit, sixth }
+        Reply { decision, unit: request.unit, tail }
     }
 
     /// Whether the call got what it asked for.
@@ -81,13 +86,13 @@ pub trait ReplySink {
 pub fn answer(sink: &impl ReplySink, answer: &Reply) -> CallResult {
     let decision = &answer.decision;
     let verdict = decision.verdict;
-    sink.array(match answer.sixth {
+    sink.array(match answer.tail {
         ReplyTail::Absent => 5,
         ReplyTail::Granted | ReplyTail::GoAfter | ReplyTail::Id(_) => 6,
-        ReplyTail::IdOfPart(..) => 8,
+        ReplyTail::IdAtMost { .. } => 8,
     });
     integers(sink, decision, answer.unit, verdict.limited(), verdict.retry_after_us());
-    match &answer.sixth {
+    match &answer.tail {
         ReplyTail::Absent => {}
         ReplyTail::Granted => sink.integer(decision.verdict.taken()),
         ReplyTail::GoAfter => match decision.verdict {
@@ -97,7 +102,7 @@ pub fn answer(sink: &impl ReplySink, answer: &Reply) -> CallResult {
             Verdict::Denied { .. } | Verdict::Never => sink.signed(-1),
         },
         ReplyTail::Id(made) => id(sink, made.as_ref()),
-        ReplyTail::IdOfPart(made, running) => {
+        ReplyTail::IdAtMost { id: made, running } => {
             id(sink, made.as_ref());
             sink.integer(decision.verdict.taken());
             sink.integer(u64::try_from(*running).unwrap_or(u64::MAX));

@@ -2,12 +2,14 @@
 
 use crate::arguments::{Arguments, Family};
 use crate::attempt::{attempt, AttemptReply};
-use crate::call::{first_key, note, CallResult, ServerCall};
+use crate::call::{first_key, CallResult, ServerCall};
 use crate::error::Error;
+use crate::notes::Notes;
 use crate::options::{Known, Options};
 use crate::reply;
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
+use engine::line::deadline_us;
 use engine::request::Request;
 
 /// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE]
@@ -95,8 +97,7 @@ fn serve<'a, C: ServerCall<'a>>(
     let mode = if counts { Mode::Final } else { Mode::Try };
     let mut tried = try_on(call, key, request, AttemptTerms { barred, mode })?;
     if let Some(ms) = block_ms.filter(|_| !tried.allowed()) {
-        let last_us =
-            if ms == 0 { u64::MAX } else { now_us.saturating_add(ms.saturating_mul(1_000)) };
+        let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
         if tried.alone_us.is_some_and(|alone_us| alone_us <= last_us) {
             let wait_us = tried.answer.decision.verdict.retry_after_us();
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
@@ -109,8 +110,7 @@ fn serve<'a, C: ServerCall<'a>>(
         // It may have given back. A call that takes has been barred, or nobody waits before it.
         call.wake(key);
     }
-    let ended = tried.end(request);
-    note(call, key, request, ended);
+    call.notes().note_end(key, request, &mut tried);
     Ok(reply::answer(&call.sink(), &tried.answer))
 }
 

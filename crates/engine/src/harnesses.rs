@@ -60,7 +60,7 @@ pub fn giving_back_gives_what_was_taken() {
         return;
     }
     let (_, next) = bucket.grant(&ask, verdict);
-    let stored = crate::memory::stored_after(None, next);
+    let stored = crate::model::stored_after(None, next);
     let back = Ask { quantity: Quantity::GiveBack(quantity), ..ask };
     let bucket = Bucket::read(&rate, stored, now_us);
     let Ok(verdict) = bucket.judge(&back, false) else { return };

@@ -11,7 +11,7 @@
 
 use super::ban::{Ban, Bans};
 use super::decision::{Decision, Manner, Quantity, Verdict};
-use super::event::{LAST_US, MAX_SUM};
+use super::event::MAX_SUM;
 use super::held::{Leases, SortedLeases};
 use super::request::{Limit, Request, Reserve, WindowLimit};
 use super::reservation::{end_us, Id, Reservation};
@@ -182,17 +182,9 @@ fn is_barred(request: &Request, barred: bool) -> bool {
     barred && request.takes() && request.ask.manner != Manner::Force
 }
 
-/// Refuses a time that scores do not hold exactly.
-fn check_us(now_us: u64) -> Result<(), Refused> {
-    if now_us > LAST_US {
-        return Err(Refused::Clock);
-    }
-    Ok(())
-}
-
 impl<S: Store> BucketCall<'_, S> {
     fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
-        check_us(self.bucket.now_us())?;
+        Refused::check_clock(self.bucket.now_us())?;
         if let Some(stored) = self.key.read()? {
             self.bucket.set(stored);
         }
@@ -202,7 +194,7 @@ impl<S: Store> BucketCall<'_, S> {
 
 impl<'r, S: Store> WindowCall<'r, S> {
     fn read(&mut self) -> Result<Verdict, S::Error> {
-        check_us(self.store.now_us())?;
+        Refused::check_clock(self.store.now_us())?;
         let moment = self.store.moment(&self.window.rule).ok_or(Refused::Clock)?;
         let moment = moment.with_entries(self.window.most_entries);
         self.key.read(self.reserve.and_then(|reserve| reserve.id.as_ref()).map(Id::as_bytes))?;

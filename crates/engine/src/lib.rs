@@ -31,6 +31,8 @@ pub mod index;
 pub mod judge;
 pub mod line;
 pub mod memory;
+#[cfg(any(test, kani, feature = "model"))]
+pub mod model;
 pub mod period;
 #[cfg(test)]
 mod properties;

@@ -15,6 +15,7 @@
 //!
 //! All times are microseconds of one clock that nobody can set back.
 
+use super::request::Request;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -57,6 +58,16 @@ pub trait LineCall: Clone {
     fn id(&self) -> Option<&[u8]>;
 }
 
+impl LineCall for Request {
+    fn leave(&self) -> u64 {
+        Request::leave(self)
+    }
+
+    fn id(&self) -> Option<&[u8]> {
+        Request::id(self)
+    }
+}
+
 /// A key of a database.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Place {
@@ -64,6 +75,12 @@ pub struct Place {
     pub db: i32,
     /// The key's name.
     pub key: Box<[u8]>,
+}
+
+/// When the time of a call is up that waits from `now_us` on for `block_ms` milliseconds; `None` where it waits for ever, which
+/// 0 says.
+pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
+    (block_ms > 0).then(|| now_us.saturating_add(block_ms.saturating_mul(1_000)))
 }
 
 /// All lines, and every waiter until the server has forgotten it.

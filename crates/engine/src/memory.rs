@@ -1,5 +1,5 @@
 //! Keys in memory, as the server's are: a bucket's value, or a window's events and reservations. Decisions are the same,
-//! as the same code makes them. Models and fuzz targets use it, and so can an application without a server.
+//! as the same code makes them. Tests and fuzz targets use it, and so can an application without a server.
 //!
 //! ```
 //! use redis_ratelimit_engine::memory::Memory;
@@ -20,19 +20,18 @@
 use crate::attempt::{attempt, Attempt, AttemptTerms};
 use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::decision::{Ask, Decision};
+use crate::decision::Decision;
 use crate::event::{score, Event, LAST_US};
 use crate::expiry::GRACE_MS;
-use crate::held::SortedLeases;
 use crate::index::{HeldIndex, Index};
-use crate::judge::{self, Mode, Terms};
-use crate::request::{Limit, Request, Reserve, WindowLimit};
+use crate::judge::{KeyRequest, Mode};
+use crate::request::Request;
 use crate::reservation::{Id, Reservation};
 use crate::rule::{Moment, Rule, RuleText};
 use crate::settle::{self, Applied};
-use crate::store::{BucketKey, Change, Entries, Refused, Reservations, Store, WindowKey};
-use crate::throttle::{Bucket, Next, Rate, Stored};
-use crate::window::{Edit, WindowCount};
+use crate::store::{BucketKey, Change, Entries, Refused, Store, WindowKey};
+use crate::throttle::{Next, Stored};
+use crate::window::Edit;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
@@ -260,7 +259,7 @@ impl Memory {
     ///
     /// The same.
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
-        let mut call = judge::KeyRequest::new(self.key(name, now_us), request);
+        let mut call = KeyRequest::new(self.key(name, now_us), request);
         let judged = call.judge(false)?;
         judged.check_room()?;
         Ok(*judged.look().decision())
@@ -627,266 +626,5 @@ impl Drop for MemoryWindow<'_> {
         }
         let value = MemoryValue::Window(Set { events, reservations });
         self.key.memory.put(self.key.name, value, self.expires_at_ms);
-    }
-}
-
-// ---- Single steps, for models ----
-
-/// One call on the bucket `stored`: what it is told, and what is stored then.
-///
-/// # Errors
-///
-/// [`Refused::DebtTooLong`].
-pub fn throttle(
-    rate: &Rate,
-    stored: Option<Stored>,
-    now_us: u64,
-    ask: &Ask,
-) -> Result<(Decision, Next), Refused> {
-    let bucket = Bucket::read(rate, stored, now_us);
-    let verdict = bucket.judge(ask, false)?;
-    Ok(if verdict.allowed() { bucket.grant(ask, verdict) } else { bucket.deny(verdict) })
-}
-
-/// What is stored after `next`.
-pub fn stored_after(stored: Option<Stored>, next: Next) -> Option<Stored> {
-    match next {
-        Next::Keep => stored,
-        Next::Store(stored) => Some(stored),
-        Next::Delete => None,
-    }
-}
-
-/// Which command calls, and with which options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModelCommand {
-    /// RL.WINDOW
-    Count,
-    /// RL.WINDOW COUNTDENIED
-    CountDenied,
-    /// RL.ACQUIRE, with the length of its lease in milliseconds
-    Hold(u64),
-    /// RL.WINDOW_RO
-    Look,
-}
-
-/// A call on the events of a window, beside leases that a model keeps by itself.
-#[derive(Clone, Copy, Debug)]
-pub struct ModelCall {
-    /// The rule, and when.
-    pub moment: Moment,
-    /// The most that there may be at one time.
-    pub limit: u64,
-    /// The most entries of events that are live at one time.
-    pub most_entries: u32,
-    /// How many entries from the future the call merges, about.
-    pub heal_most: usize,
-    /// What is asked.
-    pub ask: Ask,
-    /// The command.
-    pub kind: ModelCommand,
-    /// Whether others wait in line before the call.
-    pub barred: bool,
-}
-
-/// What became of a call.
-#[derive(Clone, Copy, Debug)]
-pub struct ModelReply {
-    /// What it is told.
-    pub decision: Decision,
-    /// What the window counted before it.
-    pub counted: u64,
-    /// What counts after it.
-    pub window_count: WindowCount,
-    /// What was written; `None` for nothing.
-    pub edit: Option<Edit>,
-    /// Whether it was counted though denied.
-    pub denial_counted: bool,
-}
-
-impl ModelCall {
-    /// Makes the call on the events in `zset` and the `leases` beside them.
-    ///
-    /// # Errors
-    ///
-    /// [`Refused::Foreign`] and [`Refused::SumTooLarge`].
-    pub fn make(&self, zset: &mut Zset, leases: &SortedLeases) -> Result<ModelReply, Refused> {
-        let ModelCall { moment, limit, most_entries, heal_most, ask, kind, barred } = *self;
-        // The rule and the period of the lease are the model's.
-        let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
-        let limit = match kind {
-            ModelCommand::Hold(lease_ms) => {
-                let reserve = Reserve { lease_ms, count_lapsed: false, id: None, most: u64::MAX };
-                Limit::Reserve(window, reserve)
-            }
-            ModelCommand::Count | ModelCommand::CountDenied | ModelCommand::Look => {
-                Limit::Window(window)
-            }
-        };
-        let count_denied = kind == ModelCommand::CountDenied;
-        let request = Request { ask, count_denied, ..Request::of(limit) };
-        let set = RefCell::new(std::mem::take(zset));
-        let done =
-            self.make_on(ModelKey { moment, heal_most, set: &set, leases }, &request, barred);
-        *zset = set.into_inner();
-        done
-    }
-
-    fn make_on(
-        &self,
-        key: ModelKey,
-        request: &Request,
-        barred: bool,
-    ) -> Result<ModelReply, Refused> {
-        let mut call = judge::KeyRequest::new(key, request);
-        let judged = call.judge(barred)?;
-        judged.check_room()?;
-        let before = judged.count().copied().unwrap_or_default();
-        let denial_counted = !judged.verdict().allowed()
-            && self.kind != ModelCommand::Look
-            && !barred
-            && judged.counts_denial();
-        let mode = if self.kind == ModelCommand::Look { Mode::Look } else { Mode::Final };
-        let terms = Terms { may_count: !barred, ..Terms::of(mode) };
-        let allowed = judged.verdict().allowed();
-        let plan = judged.plan(terms, allowed, || Id::from(&b"model"[..]))?;
-        let after = plan.count().copied();
-        let decision = *plan.decision();
-        plan.apply();
-        Ok(ModelReply {
-            decision,
-            counted: before.counted(),
-            window_count: after.unwrap_or(before),
-            edit: after.map(|after| *after.planned()),
-            denial_counted,
-        })
-    }
-}
-
-/// The events of a model, at one moment.
-#[derive(Clone, Copy)]
-struct ModelKey<'m> {
-    moment: Moment,
-    heal_most: usize,
-    set: &'m RefCell<Zset>,
-    leases: &'m SortedLeases,
-}
-
-/// A window whose reservations are a model's.
-struct ModelWindow<'m> {
-    set: std::cell::RefMut<'m, Zset>,
-    leases: &'m SortedLeases,
-}
-
-/// A model of windows has no bucket.
-struct NoBucket;
-
-impl<'m> Store for ModelKey<'m> {
-    type Error = Refused;
-    type Bucket = NoBucket;
-    type Window = ModelWindow<'m>;
-
-    fn now_us(&self) -> u64 {
-        self.moment.now_us()
-    }
-
-    fn moment(&self, _rule: &Rule) -> Option<Moment> {
-        Some(self.moment)
-    }
-
-    fn leaves_us(&self, _rule: &Rule, event_us: u64) -> Option<u64> {
-        Some(self.moment.expiry_us(event_us))
-    }
-
-    fn heal_most(&self) -> usize {
-        self.heal_most
-    }
-
-    fn write_rule(&self, _rule: &Rule) -> RuleText {
-        RuleText::from(&b"-"[..])
-    }
-
-    fn parse_rule(&self, _text: &[u8]) -> Option<Rule> {
-        None
-    }
-
-    fn bucket(self) -> NoBucket {
-        NoBucket
-    }
-
-    fn window(self) -> ModelWindow<'m> {
-        ModelWindow { set: self.set.borrow_mut(), leases: self.leases }
-    }
-}
-
-impl BucketKey for NoBucket {
-    type Error = Refused;
-
-    fn read(&mut self) -> Result<Option<Stored>, Refused> {
-        Err(Refused::NotBucket)
-    }
-
-    fn write(&mut self, _next: Next) {}
-}
-
-impl WindowKey for ModelWindow<'_> {
-    type Error = Refused;
-    type Events<'k>
-        = &'k mut Zset
-    where
-        Self: 'k;
-    type Reservations = SortedLeases;
-    type Member = Vec<u8>;
-
-    fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    fn reservations(&self) -> &SortedLeases {
-        self.leases
-    }
-
-    fn ban(&self) -> Option<Ban> {
-        None
-    }
-
-    fn split(&mut self) -> (&mut Zset, &SortedLeases) {
-        (&mut self.set, self.leases)
-    }
-
-    fn running(&mut self) -> usize {
-        self.leases.len()
-    }
-
-    fn find_live(&mut self, _id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
-        Ok(None)
-    }
-
-    fn write(&mut self, change: Change<'_, Vec<u8>>) -> usize {
-        self.set.apply(change.edit);
-        0
-    }
-}
-
-/// Leases without names, as models keep them.
-impl Reservations for SortedLeases {
-    fn has_id(&self) -> bool {
-        false
-    }
-
-    fn reach(&self, most: u64) -> bool {
-        u64::try_from(self.len()).unwrap_or(u64::MAX) >= most
-    }
-
-    fn live_len(&self) -> usize {
-        self.len()
-    }
-
-    fn next_order_us(&self, now_us: u64) -> u64 {
-        now_us
-    }
-
-    fn must_write(&self) -> bool {
-        false
     }
 }

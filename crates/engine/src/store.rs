@@ -9,7 +9,7 @@
 //! Reading may fail: somebody else may have written the key. Writing what was planned cannot.
 
 use super::ban::Ban;
-use super::event::Event;
+use super::event::{Event, LAST_US};
 use super::expiry::Expiry;
 use super::held::Leases;
 use super::reservation::Reservation;
@@ -38,6 +38,21 @@ pub enum Refused {
     TooManyReservations,
     /// A semaphore's reservation cannot be applied.
     Semaphore,
+}
+
+impl Refused {
+    /// Refuses a time that scores do not hold exactly.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Clock`] after [`LAST_US`].
+    #[inline]
+    pub fn check_clock(now_us: u64) -> Result<(), Refused> {
+        if now_us > LAST_US {
+            return Err(Refused::Clock);
+        }
+        Ok(())
+    }
 }
 
 /// A key of a store, at one moment.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from fractions import Fraction
 from functools import cache
 from time import monotonic
 from types import TracebackType
@@ -19,7 +18,7 @@ from .core import FOREVER, Core, Unreachable, pack
 from .leases import Plan
 from .libraries import Client, Late
 from .local import InProcess
-from .memory import Clock, Memory, MemoryCore, Policies, plain_words
+from .memory import MemoryBase, MemoryCore, plain_words
 from .methods import like
 from .parameters import Duration, Rate, Window, WindowLike, Word
 from .replies import Id, Reply
@@ -364,34 +363,10 @@ def _lean(
     return cast("Callable[Concatenate[MemoryLimiter, Key, Any, P], Coroutine[Any, Any, Reply]]", method)
 
 
-class MemoryLimiter(Limiter):
+class MemoryLimiter(MemoryBase, Limiter):
     """The twin of redis_ratelimit.MemoryLimiter: a limiter without a server, whose methods are awaited."""
 
-    _core: Any
-
-    def __init__(
-        self,
-        clock: Clock | None = None,
-        *,
-        share: float | Fraction = 1,
-        policies: Policies | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        self._use(Memory(clock, share, policies, settings))
-
-    def _use(self, memory: Memory) -> None:
-        self._memory = memory
-        self._core = _TaskCore(memory)
-
-    def _twin(self, asynchronous: bool) -> Any:
-        """A limiter of the wanted kind on the same keys."""
-        if asynchronous:
-            return self
-        from .memory import MemoryLimiter as Synchronous
-
-        twin = object.__new__(Synchronous)
-        twin._use(self._memory)
-        return twin
+    _core_class = _TaskCore
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -347,7 +347,39 @@ def _lean(
     return cast("Callable[Concatenate[MemoryLimiter, Key, Any, P], Reply]", method)
 
 
-class MemoryLimiter(Limiter):
+class MemoryBase:
+    """What both limiters without a server share: this one and that of asyncio."""
+
+    _core: Any
+    _core_class: type[MemoryCore]
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        share: float | Fraction = 1,
+        policies: Policies | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._use(Memory(clock, share, policies, settings))
+
+    def _use(self, memory: Memory) -> None:
+        self._memory = memory
+        self._core = self._core_class(memory)
+
+    def _twin(self, asynchronous: bool) -> Any:
+        """A limiter of the wanted kind on the same keys."""
+        from .asyncio import MemoryLimiter as Asynchronous
+
+        wanted = Asynchronous if asynchronous else MemoryLimiter
+        if isinstance(self, wanted):
+            return self
+        twin = object.__new__(wanted)
+        twin._use(self._memory)
+        return twin
+
+
+class MemoryLimiter(MemoryBase, Limiter):
     """A limiter without a server: the engine of the server's module decides in the process.
 
     It answers what a server would. As a test double it takes a `clock`, a function that returns seconds as time.time
@@ -362,32 +394,11 @@ class MemoryLimiter(Limiter):
     gives for each period is a quarter exactly. `leave` is rounded up. A limit of 0 stays 0.
     """
 
-    _core: Any
-
-    def __init__(
-        self,
-        clock: Clock | None = None,
-        *,
-        share: float | Fraction = 1,
-        policies: Policies | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        self._use(Memory(clock, share, policies, settings))
+    _core_class = ThreadCore
 
     def _use(self, memory: Memory) -> None:
-        self._memory = memory
-        self._core = ThreadCore(memory)
+        super()._use(memory)
         limiter.remember(self)
-
-    def _twin(self, asynchronous: bool) -> Any:
-        """A limiter of the wanted kind on the same keys."""
-        if not asynchronous:
-            return self
-        from .asyncio import MemoryLimiter as Asynchronous
-
-        twin = object.__new__(Asynchronous)
-        twin._use(self._memory)
-        return twin
 
     throttle = _lean("RL.THROTTLE", Rate, calls.throttle)  # type: ignore[assignment]
     window = _lean("RL.WINDOW", Window, calls.window)  # type: ignore[assignment]

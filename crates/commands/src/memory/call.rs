@@ -1,17 +1,17 @@
 //! A call to a server in memory, as the commands see it.
 
 use super::value::ValueBuilder;
-use super::waiting::WaitingRequest;
 use super::{MemoryServer, Ticket};
 use crate::call::{ServerCall, Words};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::{BucketContents, Contents, KeyContents, WindowContents};
+use crate::notes::Notes;
 use crate::policies::{Policy, PolicyRow, PolicyVerdict};
-use crate::settings::DEFAULT_TIMEZONE;
+use crate::report::MAX_TOP_KEY;
 use engine::ban::Bans;
 use engine::calendar::Zone;
-use engine::heavy::Heavy;
+use engine::heavy::{Heavy, HeavyKey};
 use engine::judge::Mode;
 use engine::memory::{HeldReservation, MemoryKey, MemoryKind};
 use engine::request::Request;
@@ -44,11 +44,6 @@ impl MemoryServer {
     pub(super) fn store<'a>(&'a self, key: KeyMoment<'a>) -> MemoryKey<'a> {
         self.keys.key(key.name, key.now_us)
     }
-
-    /// The zone of calendar windows where a call does not say TZ.
-    pub(super) fn zone_of_calendar(&self) -> Option<Zone> {
-        self.timezone.or_else(|| self.keys.zones(|zones| zones.named(DEFAULT_TIMEZONE)))
-    }
 }
 
 fn unsigned(number: i64) -> u64 {
@@ -72,8 +67,8 @@ impl Environment for &MemoryServer {
         self.settings.policies_only
     }
 
-    fn timezone(&self) -> Option<Zone> {
-        self.zone_of_calendar()
+    fn chosen_timezone(&self) -> Option<Zone> {
+        self.timezone
     }
 
     fn zone_named(&self, name: &[u8]) -> Option<Zone> {
@@ -82,6 +77,17 @@ impl Environment for &MemoryServer {
 
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
         self.policies.named(name)
+    }
+}
+
+impl Notes<KeyMoment<'_>> for &MemoryServer {
+    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
+        self.policies.count(id, ended);
+    }
+
+    fn note_denial(&self, key: KeyMoment) {
+        let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
+        self.top(|top| top.add(HeavyKey { db: 0, name }, key.now_us));
     }
 }
 
@@ -100,6 +106,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     type Sink = &'a ValueBuilder;
     type Key = KeyMoment<'a>;
     type Store = MemoryKey<'a>;
+    type Notes = &'a MemoryServer;
 
     fn environment(&self) -> &'a MemoryServer {
         self.server
@@ -193,17 +200,12 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         block_ms: u64,
         wait_us: Option<u64>,
     ) -> Result<(), Error> {
-        let call = WaitingRequest { request: *request };
-        self.ticket.set(Some(self.server.join_line(key, call, block_ms, wait_us)?));
+        self.ticket.set(Some(self.server.join_line(key, request, block_ms, wait_us)?));
         Ok(())
     }
 
-    fn count_policy(&self, id: u64, ended: PolicyVerdict) {
-        self.server.policies.count(id, ended);
-    }
-
-    fn note_denial(&self, key: KeyMoment<'a>) {
-        self.server.note_denial(key);
+    fn notes(&self) -> &'a MemoryServer {
+        self.server
     }
 
     fn count_lapsed(&self, _number: usize) {}

@@ -2,11 +2,11 @@
 
 use super::MemoryServer;
 use crate::definitions;
-use crate::error::Error;
+use crate::environment::Environment;
 use crate::settings::{
-    SettingRange, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, TOP_KEYS, WINDOW_ENTRIES,
+    read_number, read_switch, read_zone, NumberRow, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS,
+    TOP_KEYS, WINDOW_ENTRIES,
 };
-use engine::decimal::parse_i64;
 
 /// Numbers and switches.
 #[derive(Clone, Copy, Debug)]
@@ -32,16 +32,21 @@ impl Default for MemorySettings {
     }
 }
 
-/// A number with its range.
-type NumberRow = (&'static str, SettingRange, fn(&mut MemorySettings) -> &mut i64);
+/// The field of a number.
+type NumberField = fn(&mut MemorySettings) -> &mut i64;
 
-const NUMBERS: [NumberRow; 5] = [
-    ("window-entries", WINDOW_ENTRIES, |settings| &mut settings.window_entries),
-    ("lease", LEASE_MS, |settings| &mut settings.lease_ms),
-    ("max-reservations", MAX_RESERVATIONS, |settings| &mut settings.max_reservations),
-    ("max-waiters", MAX_WAITERS, |settings| &mut settings.max_waiters),
-    ("top-keys", TOP_KEYS, |settings| &mut settings.top_keys),
+const NUMBERS: [(NumberRow, NumberField); 5] = [
+    (WINDOW_ENTRIES, |settings| &mut settings.window_entries),
+    (LEASE_MS, |settings| &mut settings.lease_ms),
+    (MAX_RESERVATIONS, |settings| &mut settings.max_reservations),
+    (MAX_WAITERS, |settings| &mut settings.max_waiters),
+    (TOP_KEYS, |settings| &mut settings.top_keys),
 ];
+
+/// The number of this plain name.
+fn number_named(name: &[u8]) -> Option<(NumberRow, NumberField)> {
+    NUMBERS.into_iter().find(|(row, _)| row.name.to_bytes() == name)
+}
 
 /// What every name begins with, where it is said.
 const PREFIX: &[u8] = b"ratelimit.";
@@ -61,11 +66,8 @@ impl MemoryServer {
     /// Says what was wrong and what is allowed.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
         let name = plain_name(name);
-        if let Some((_, range, field)) = NUMBERS.iter().find(|row| row.0.as_bytes() == name) {
-            let SettingRange { min, max, .. } = *range;
-            let number = parse_i64(value).filter(|number| (min..=max).contains(number));
-            let wrong = || format!("must be an integer from {min} to {max}");
-            *field(&mut self.settings) = number.ok_or_else(wrong)?;
+        if let Some((row, field)) = number_named(&name) {
+            *field(&mut self.settings) = read_number(value, row.min..=row.max)?;
             if name == b"top-keys" {
                 self.top.take();
             }
@@ -76,21 +78,8 @@ impl MemoryServer {
                 let definitions = definitions::parse(value, &&*self)?;
                 self.policies.replace(value, definitions);
             }
-            b"timezone" => {
-                let zone = self.keys.zones(|zones| zones.named(value));
-                self.timezone = Some(zone.ok_or_else(|| {
-                    let why = Error::Zone.text();
-                    let why = String::from_utf8_lossy(why.as_bytes());
-                    why.strip_prefix("ERR TZ ").unwrap_or(&why).to_owned()
-                })?);
-            }
-            b"policies-only" => {
-                self.settings.policies_only = match value.to_ascii_lowercase().as_slice() {
-                    b"yes" => true,
-                    b"no" => false,
-                    _ => return Err("must be yes or no".into()),
-                };
-            }
+            b"timezone" => self.timezone = Some(read_zone(value, &&*self)?),
+            b"policies-only" => self.settings.policies_only = read_switch(value)?,
             _ => return Err("no such setting".into()),
         }
         Ok(())
@@ -99,14 +88,14 @@ impl MemoryServer {
     /// The value of a setting, as CONFIG GET shows it; `None` where there is none of this name.
     pub fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
         let name = plain_name(name);
-        if let Some((_, _, field)) = NUMBERS.iter().find(|row| row.0.as_bytes() == name) {
+        if let Some((_, field)) = number_named(&name) {
             let mut settings = self.settings;
             return Some(field(&mut settings).to_string().into_bytes());
         }
         match name.as_slice() {
             b"policies" => Some(self.policies.text().to_vec()),
             b"timezone" => {
-                let zone = self.zone_of_calendar()?;
+                let zone = self.timezone()?;
                 Some(self.keys.zones(|zones| zones.name(zone).as_bytes().to_vec()))
             }
             b"policies-only" => {

@@ -3,38 +3,24 @@
 
 use super::call::KeyMoment;
 use super::value::{Value, ValueBuilder};
-use super::{MemoryServer, Ticket};
+use super::MemoryServer;
 use crate::attempt::{attempt, give_back, AttemptReply};
 use crate::error::Error;
+use crate::notes::Notes;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, Reply};
+use crate::waiting::{try_head, WaitingServer};
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{Effect, LineCall, LineId, Parts};
+use engine::line::{deadline_us, Effect, LineId, Lines, Parts, Ticket};
 use engine::request::Request;
 use std::convert::Infallible;
-
-/// A call that waits.
-#[derive(Clone, Copy)]
-pub(super) struct WaitingRequest {
-    pub(super) request: Request,
-}
-
-impl LineCall for WaitingRequest {
-    fn leave(&self) -> u64 {
-        self.request.leave()
-    }
-
-    fn id(&self) -> Option<&[u8]> {
-        self.request.id()
-    }
-}
 
 /// What the lines are made of.
 pub(super) struct MemoryParts;
 
 impl Parts for MemoryParts {
-    type Call = WaitingRequest;
+    type Call = Request;
     type Handle = ();
     type Outcome = ();
     type Write = Infallible;
@@ -128,7 +114,7 @@ impl MemoryServer {
     pub(super) fn join_line(
         &self,
         key: KeyMoment,
-        call: WaitingRequest,
+        request: &Request,
         block_ms: u64,
         wait_us: Option<u64>,
     ) -> Result<Ticket, Error> {
@@ -136,9 +122,8 @@ impl MemoryServer {
         let mut lines = self.lines.borrow_mut();
         let ticket = lines.admit(most).ok_or(Error::TooManyWaiters)?;
         let passed_us = self.clock.passed_us;
-        let block_us = (block_ms > 0).then(|| block_ms.saturating_mul(1_000));
-        let deadline_us = block_us.map(|block_us| passed_us.saturating_add(block_us));
-        lines.join(ticket, (0, key.name), call, (), deadline_us, wait_us, passed_us);
+        let deadline_us = deadline_us(passed_us, block_ms);
+        lines.join(ticket, (0, key.name), *request, (), deadline_us, wait_us, passed_us);
         Ok(ticket)
     }
 
@@ -148,8 +133,8 @@ impl MemoryServer {
         let Some(line) = line else { return };
         loop {
             let head = self.lines.borrow().head(line);
-            let Some((ticket, call)) = head else { return };
-            if !self.try_head(line, ticket, &call.request, key, false) {
+            let Some((ticket, request)) = head else { return };
+            if !try_head(self, line, (ticket, &request), key, false) {
                 return;
             }
         }
@@ -164,40 +149,24 @@ impl MemoryServer {
                 None => return any,
                 Some(Effect::Write(never)) => match never {},
                 Some(Effect::Try { ticket, call, is_overdue }) => {
-                    self.try_head(line, ticket, &call.request, key, is_overdue);
+                    try_head(self, line, (ticket, &call), key, is_overdue);
                 }
                 Some(Effect::Dismiss { ticket, call }) => {
                     let terms = AttemptTerms { barred: true, mode: Mode::Try };
-                    let denied = self.attempt(key, &call.request, terms);
-                    self.end(ticket, key, &call.request, denied);
+                    let denied = self.attempt(key, &call, terms);
+                    self.end(ticket, key, &call, denied);
                 }
             }
             any = true;
         }
     }
+}
 
-    /// Tries the head of a line. Whether its wait is over.
-    fn try_head(
-        &self,
-        line: LineId,
-        ticket: Ticket,
-        request: &Request,
-        key: KeyMoment,
-        is_overdue: bool,
-    ) -> bool {
-        let mode = if is_overdue { Mode::Final } else { Mode::Try };
-        let tried = self.attempt(key, request, AttemptTerms { barred: false, mode });
-        match tried {
-            Ok(tried) if !tried.allowed() && !is_overdue => {
-                let wait_us = tried.answer.decision.verdict.retry_after_us();
-                self.lines.borrow_mut().denied(line, wait_us, self.clock.passed_us);
-                false
-            }
-            tried => {
-                self.end(ticket, key, request, tried);
-                true
-            }
-        }
+impl WaitingServer<KeyMoment<'_>> for MemoryServer {
+    type Parts = MemoryParts;
+
+    fn change<T>(&self, transition: impl FnOnce(&mut Lines<MemoryParts>, u64) -> T) -> T {
+        transition(&mut self.lines.borrow_mut(), self.clock.passed_us)
     }
 
     fn attempt(
@@ -209,7 +178,10 @@ impl MemoryServer {
         attempt(self.store(key), request, terms, || self.new_id())
     }
 
-    /// Ends a wait with this result.
+    fn age_us(&self, _key: KeyMoment) -> u64 {
+        0
+    }
+
     fn end(
         &self,
         ticket: Ticket,
@@ -217,23 +189,14 @@ impl MemoryServer {
         request: &Request,
         tried: Result<AttemptReply, Error>,
     ) {
-        let passed_us = self.clock.passed_us;
-        if self.lines.borrow_mut().forgotten(ticket, passed_us).is_none() {
+        if self.change(|lines, passed_us| lines.forgotten(ticket, passed_us)).is_none() {
             return;
         }
         let (mut granted, builder) = (None, ValueBuilder::default());
         let reply = match tried {
             Ok(mut tried) => {
-                let ended = tried.end(request);
-                if let Some(id) = request.policy {
-                    self.policies.count(id, ended);
-                }
-                match ended {
-                    PolicyVerdict::Allowed => {
-                        granted = Some((key.name.into(), *request, tried.answer, key.now_us));
-                    }
-                    PolicyVerdict::Denied => self.note_denial(key),
-                    PolicyVerdict::ShadowDenied => {}
+                if (&self).note_end(key, request, &mut tried) == PolicyVerdict::Allowed {
+                    granted = Some((key.name.into(), *request, tried.answer, key.now_us));
                 }
                 let _ = reply::answer(&&builder, &tried.answer);
                 builder.take().unwrap_or(Value::Nil)

@@ -1,7 +1,7 @@
 //! The case table that others share, single sentences of the contract, and random calls beside a model.
 
 use super::super::decision::TimeUnit;
-use super::super::memory::{stored_after, throttle};
+use super::super::model::{stored_after, throttle};
 use super::*;
 
 mod properties;

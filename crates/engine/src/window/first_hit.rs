@@ -3,7 +3,8 @@
 use super::*;
 use crate::calendar::Zones;
 use crate::held::{Lease, SortedLeases};
-use crate::memory::{ModelCall, ModelCommand, ModelReply, Zset};
+use crate::memory::Zset;
+use crate::model::{ModelCall, ModelCommand, ModelReply};
 use crate::period::{Length, Period};
 use crate::properties::cases;
 use crate::rule::Rule;

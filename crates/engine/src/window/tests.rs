@@ -3,7 +3,8 @@
 use super::super::calendar::Zones;
 use super::super::event::LAST_US;
 use super::super::held::{Lease, SortedLeases};
-use super::super::memory::{ModelCall, ModelCommand, ModelReply, Zset};
+use super::super::memory::Zset;
+use super::super::model::{ModelCall, ModelCommand, ModelReply};
 use super::super::period::Length;
 use super::super::rule::Rule;
 use super::*;
