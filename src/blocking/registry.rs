@@ -67,7 +67,7 @@ type Lines = line::Lines<ServerParts>;
 static LINES: UnderLock<Lines> = UnderLock::new(Lines::new());
 
 /// How many lines there are, so that commands pay one look at a number while there are none.
-static OPEN: AtomicUsize = AtomicUsize::new(0);
+static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Asks the lines a question.
 pub fn look<T>(question: impl FnOnce(&Lines) -> T) -> T {
@@ -80,7 +80,7 @@ pub fn change<T>(transition: impl FnOnce(&mut Lines, u64) -> T) -> T {
     let now_us = monotonic_us();
     let (result, timer) = LINES.with(|lines| {
         let result = transition(lines, now_us);
-        OPEN.store(lines.lines(), Ordering::Relaxed);
+        LINE_COUNT.store(lines.lines(), Ordering::Relaxed);
         (result, lines.timer(now_us))
     });
     match timer {
@@ -92,21 +92,21 @@ pub fn change<T>(transition: impl FnOnce(&mut Lines, u64) -> T) -> T {
 }
 
 /// The wall clock was set back, by which timers live.
-pub fn clock_stepped_back() {
-    change(Lines::clock_stepped_back);
+pub fn clock_went_back() {
+    change(Lines::clock_went_back);
 }
 
 /// Forgets all lines.
 pub fn forget_lines() {
     drop(LINES.with(std::mem::take));
-    OPEN.store(0, Ordering::Relaxed);
+    LINE_COUNT.store(0, Ordering::Relaxed);
     stop_timer();
 }
 
 // ---- Questions ----
 
 fn is_empty() -> bool {
-    OPEN.load(Ordering::Relaxed) == 0
+    LINE_COUNT.load(Ordering::Relaxed) == 0
 }
 
 /// Whether somebody stands before a call that comes to the key now with this LEAVE.
@@ -137,19 +137,19 @@ pub fn oldest_wait_ms() -> u64 {
     since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000
 }
 
-// ---- Turns ----
+// ---- Work ----
 
-/// A turn of work on waiters, which ends when this is dropped.
-pub struct TurnGuard(());
+/// Work on waiters, which ends when this is dropped.
+pub struct WorkGuard(());
 
-/// The longest turn. A server that crashes asks for it in any thread.
+/// The longest of them. A server that crashes asks for it in any thread.
 static LONGEST_TURN_US: AtomicU64 = AtomicU64::new(0);
 
-impl TurnGuard {
+impl WorkGuard {
     /// Begins one.
-    pub fn begin(cause: Cause) -> TurnGuard {
-        change(|lines, now_us| lines.begin_turn(cause, turn(), wall_time_us(), now_us));
-        TurnGuard(())
+    pub fn begin(cause: Cause) -> WorkGuard {
+        change(|lines, now_us| lines.begin_work(cause, turn(), wall_time_us(), now_us));
+        WorkGuard(())
     }
 
     /// Whether there is time for another step.
@@ -158,9 +158,9 @@ impl TurnGuard {
     }
 }
 
-impl Drop for TurnGuard {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
-        LONGEST_TURN_US.fetch_max(change(Lines::end_turn), Ordering::Relaxed);
+        LONGEST_TURN_US.fetch_max(change(Lines::end_work), Ordering::Relaxed);
     }
 }
 

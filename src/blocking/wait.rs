@@ -19,7 +19,7 @@ use commands::notes::Notes;
 use commands::reply::Reply;
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{deadline_us, Ticket, WaiterReply};
+use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
 use engine::request::Request;
 use engine::text::Text;
 
@@ -42,7 +42,12 @@ pub fn join(
     let place = (key_ctx.ctx.db(), key);
     change(|lines, now_us| {
         let deadline_us = deadline_us(now_us, block_ms);
-        lines.join(ticket, place, waits, blocked, deadline_us, wait_us, now_us);
+        lines.join(
+            ticket,
+            place,
+            Joining { call: waits, handle: blocked, deadline_us, wait_us },
+            now_us,
+        );
     });
     Ok(())
 }

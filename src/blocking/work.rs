@@ -5,7 +5,7 @@
 //! for, when somebody's time is up, and at least every [`engine::line::POLL_US`], as the server does not notify of other
 //! changes to the key. A grant is charged in the context of whoever tries, then the client is unblocked.
 
-use super::registry::{change, is_barred, look, LateWrite, Outcome, ServerParts, TurnGuard};
+use super::registry::{change, is_barred, look, LateWrite, Outcome, ServerParts, WorkGuard};
 use super::wait::note_end;
 use crate::attempt::{attempt, give_back};
 use crate::redis::acceptance::{
@@ -29,20 +29,20 @@ use engine::request::Request;
 /// So many steps are made in a line before it is another line's turn.
 const STEPS_IN_A_ROW: usize = 8;
 
-/// Grants to the head of the line on the key, and to the next, as long as they can be had and the turn's budget lasts:
+/// Grants to the head of the line on the key, and to the next, as long as they can be had and the budget of the work lasts:
 /// before a command takes, and after one that may have given something back. The timer tries the rest.
 pub fn wake_key(key_ctx: KeyContext) {
     // With this LEAVE everybody who waits stands before.
     if !is_barred(key_ctx, u64::MAX) {
         return;
     }
-    let turn = TurnGuard::begin(Cause::Command);
+    let work = WorkGuard::begin(Cause::Command);
     let (db, key) = (key_ctx.ctx.db(), key_ctx.name.as_bytes());
     let Some(line) = change(|lines, now_us| lines.wake(db, key, now_us)) else { return };
-    if !turn.has_time() || !accepts_write_in_command(key_ctx.ctx, key_ctx.name) {
+    if !work.has_time() || !accepts_write_in_command(key_ctx.ctx, key_ctx.name) {
         return;
     }
-    while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| turn.has_time()) {
+    while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| work.has_time()) {
         // A command does not end waits that are overdue. Its clock may be frozen in the past (MULTI, Lua), and a waiter
         // could be denied what is free by now.
         if !try_head(&Server, line, (ticket, &call.request), key_ctx, false) {
@@ -105,7 +105,7 @@ fn end(ticket: Ticket, result: Result<Reply, Error>, key_ctx: KeyContext) {
 
 /// The timer has fired.
 pub fn fired(ctx: Context) {
-    let turn = TurnGuard::begin(Cause::Timer);
+    let work = WorkGuard::begin(Cause::Timer);
     let mut accepted = accepts_writes(ctx);
     if !accepted {
         change(|lines, now_us| lines.refuse(now_us));
@@ -115,54 +115,70 @@ pub fn fired(ctx: Context) {
         }
     }
     let next = || change(|lines, now_us| lines.next_line(now_us));
-    while let Some((line, place)) = next().filter(|_| turn.has_time()) {
-        accepted = visit(ctx, &turn, line, &place, accepted);
+    while let Some((line, place)) = next().filter(|_| work.has_time()) {
+        accepted = visit(ctx, &work, line, &place, accepted);
         change(|lines, now_us| lines.pass_on(line, now_us));
     }
 }
 
-/// Does what is due in a line, for a while. Returns whether the server accepts writes, of which some are only known
-/// when it is asked for a key.
-fn visit(ctx: Context, turn: &TurnGuard, line: LineId, place: &Place, accepted: bool) -> bool {
+/// Does what is due in a line, for a while. Returns whether the server accepts writes, as far as is known after it.
+fn visit(ctx: Context, work: &WorkGuard, line: LineId, place: &Place, accepted: bool) -> bool {
     let due_us = clock::monotonic_us();
     let key = OwnedString::new(&place.key);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::wall_time_us() };
-    // Select the database even if writing is refused: dismissed calls are still judged in it.
-    let selected = ctx.select_db(place.db);
-    let acceptance = match (accepted, selected) {
-        (false, _) => Acceptance::Refused,
-        (true, false) => Acceptance::Elsewhere,
-        (true, true) => accepts_write_to(ctx, key_ctx.name),
-    };
+    let acceptance = acceptance_at(key_ctx, place, accepted);
     match acceptance {
         Acceptance::Accepted => {}
-        // So it is for each key. What is to be written waits until writes are accepted again.
+        // The same would be answered for every key, so no other head is tried now. What is to be written waits.
         Acceptance::Refused if accepted => change(|lines, now_us| lines.refuse(now_us)),
         Acceptance::Refused => {}
-        Acceptance::Elsewhere => {
-            // Another node owns the key now. The server will redirect the waiters. Until then they stay in line.
-            change(|lines, now_us| {
-                lines.drop_writes(line);
-                lines.postpone(line, now_us);
-            });
-        }
+        // Another node owns the key now. The server will redirect the waiters. Until then they stay in line.
+        Acceptance::Elsewhere => change(|lines, now_us| {
+            lines.drop_writes(line);
+            lines.postpone(line, now_us);
+        }),
     }
-    let may_write = acceptance == Acceptance::Accepted;
-    let accepted = acceptance != Acceptance::Refused;
+    make_steps(key_ctx, work, line, place, (acceptance == Acceptance::Accepted, due_us));
+    acceptance != Acceptance::Refused
+}
+
+/// Whether the server accepts a write to a key, if it `accepted` writes when it was asked without one. In a cluster
+/// only a question about a key tells.
+fn acceptance_at(key_ctx: KeyContext, place: &Place, accepted: bool) -> Acceptance {
+    // Select the database even if writing is refused: dismissed calls are still judged in it.
+    let selected = key_ctx.ctx.select_db(place.db);
+    match (accepted, selected) {
+        (false, _) => Acceptance::Refused,
+        // This node has no such database any more.
+        (true, false) => Acceptance::Elsewhere,
+        (true, true) => accepts_write_to(key_ctx.ctx, key_ctx.name),
+    }
+}
+
+/// Makes the next steps in a line, as long as something was due there at `due_us`, there is time, and it has not had
+/// [`STEPS_IN_A_ROW`].
+fn make_steps(
+    key_ctx: KeyContext,
+    work: &WorkGuard,
+    line: LineId,
+    place: &Place,
+    (may_write, due_us): (bool, u64),
+) {
     for _ in 0..STEPS_IN_A_ROW {
         match change(|lines, _| lines.next_step(line, may_write, due_us)) {
-            None => return accepted,
+            None => return,
             Some(Effect::Write(write)) => {
                 if carry_out(key_ctx, write) == Err(Error::InUse) {
                     change(|lines, now_us| lines.write(place, write, now_us));
                     change(|lines, now_us| lines.postpone(line, now_us));
-                    return accepted;
+                    return;
                 }
             }
             Some(Effect::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
+                // A head whose time is up and that waits on was postponed: it would be the next step again.
                 if !try_head(&Server, line, head, key_ctx, is_overdue) && is_overdue {
-                    return accepted;
+                    return;
                 }
             }
             Some(Effect::Dismiss { ticket, call }) => {
@@ -173,11 +189,10 @@ fn visit(ctx: Context, turn: &TurnGuard, line: LineId, place: &Place, accepted: 
                 end(ticket, answer, key_ctx);
             }
         }
-        if !turn.has_time() {
-            return accepted;
+        if !work.has_time() {
+            return;
         }
     }
-    accepted
 }
 
 /// Writes what the end of a wait left to be written. Where the key was changed meanwhile so that it cannot be done, there

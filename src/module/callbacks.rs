@@ -11,6 +11,6 @@ pub static HANDLERS: WaitHandlers = WaitHandlers {
     disconnected: blocking::disconnected,
     forget: blocking::forget,
     fired: blocking::fired,
-    clock_went_back: blocking::clock_stepped_back,
+    clock_went_back: blocking::clock_went_back,
     failed: |ctx| ctx.reply_error(Error::internal().text().as_bytes()),
 };

@@ -30,10 +30,10 @@ pub type LineId = u64;
 pub const POLL_US: u64 = 80_000;
 /// How long heads stay untried where nothing may be written.
 pub const REFUSED_US: u64 = 5_000;
-/// The most that is spent on waiters between two firings of the timer by commands, and by one firing of the timer. A
-/// turn of the event loop has both.
+/// The most microseconds that one firing of the timer spends on waiters. All commands between two firings share as much
+/// again.
 pub const BUDGET_US: u64 = 1_000;
-/// A wall clock that gains more than this between two turns was set forward.
+/// A wall clock that gains more than this from one beginning of work to the next was set forward.
 const STEP_US: u64 = 1_000;
 /// Commands get a new budget after so long, also where nobody tells when a turn of the event loop ends.
 const BUDGET_EACH_US: u64 = 20_000;
@@ -98,10 +98,10 @@ pub struct Lines<P: Parts> {
     refused_until_us: Option<u64>,
     /// When the timer fires that was started last.
     timer_us: Option<u64>,
-    turn: Option<TurnOfWork>,
-    /// How far the wall clock was ahead of the one of all times here.
+    work: Option<Work>,
+    /// The wall clock less the clock of all times here, when work last began. If it grows, the wall clock was set forward.
     ahead_us: u64,
-    last_yield_us: u64,
+    last_passed_us: u64,
     /// What commands have spent of their budget, and since when they have it.
     spent_us: u64,
     budget_since_us: u64,
@@ -116,10 +116,20 @@ struct Waiter<P: Parts> {
     call: P::Call,
     deadline_us: Option<u64>,
     since_us: u64,
-    /// Until the wait is ended.
-    handle: Option<P::Handle>,
-    outcome: Option<P::Outcome>,
-    answered: bool,
+    state: WaitState<P::Handle, P::Outcome>,
+}
+
+/// How far a wait has come, as the picture above shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum WaitState<H, O> {
+    /// It stands in its line; the handle ends it.
+    InLine(H),
+    /// It stepped out without an outcome: the client is gone.
+    Withdrawn,
+    /// It was ended with this outcome, and the server has not asked for the answer.
+    Ended(O),
+    /// The server has asked. Without an outcome it ended the wait by itself.
+    Answered(Option<O>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -133,13 +143,25 @@ struct Line<P: Parts> {
     try_us: u64,
     /// When the head was last denied.
     denied_us: Option<u64>,
-    /// Waiters whose time is up are not dismissed before.
-    not_before_us: u64,
+    /// Waiters whose time is up are dismissed from then on.
+    dismiss_from_us: u64,
     /// The line's entries in the two schedules.
     scheduled: (Option<u64>, Option<u64>),
 }
 
-/// What begins a turn of work on waiters.
+/// A call that begins to wait.
+pub struct Joining<P: Parts> {
+    /// What it asks for.
+    pub call: P::Call,
+    /// Ends its wait.
+    pub handle: P::Handle,
+    /// When its time is up; `None` for never.
+    pub deadline_us: Option<u64>,
+    /// For how long it was just denied; `None` where it was not tried, or its moment is not known.
+    pub wait_us: Option<u64>,
+}
+
+/// What begins work on waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A command that may have changed a key.
@@ -149,7 +171,7 @@ pub enum Cause {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct TurnOfWork {
+struct Work {
     cause: Cause,
     began_us: u64,
 }
@@ -242,9 +264,9 @@ impl<P: Parts> Lines<P> {
             deadlines: BTreeSet::new(),
             refused_until_us: None,
             timer_us: None,
-            turn: None,
+            work: None,
             ahead_us: 0,
-            last_yield_us: 0,
+            last_passed_us: 0,
             spent_us: 0,
             budget_since_us: 0,
             event_loop: 0,
@@ -265,7 +287,8 @@ impl<P: Parts> Lines<P> {
 
     /// Since when the oldest of those waits that stand in a line.
     pub fn oldest_us(&self) -> Option<u64> {
-        self.waiters.values().find(|waiter| waiter.handle.is_some()).map(|waiter| waiter.since_us)
+        let in_line = |waiter: &&Waiter<P>| matches!(waiter.state, WaitState::InLine(_));
+        self.waiters.values().find(in_line).map(|waiter| waiter.since_us)
     }
 
     /// Whether somebody on the key stands before a call that comes now with this LEAVE.
@@ -294,19 +317,15 @@ impl<P: Parts> Lines<P> {
         (waiting < most).then(|| self.new_number())
     }
 
-    /// Puts a call in its place in the line on its key. Its time is up at `deadline_us` (`None`: never), and it was
-    /// just denied for so long (`None`: it was not tried, or its moment is not known).
-    #[allow(clippy::too_many_arguments)]
+    /// Puts a call in its place in the line on its key.
     pub fn join(
         &mut self,
         ticket: Ticket,
         (db, key): (i32, &[u8]),
-        call: P::Call,
-        handle: P::Handle,
-        deadline_us: Option<u64>,
-        wait_us: Option<u64>,
+        joins: Joining<P>,
         now_us: u64,
     ) {
+        let Joining { call, handle, deadline_us, wait_us } = joins;
         let id = self.open(db, key, now_us);
         let Some(line) = self.lines.get_mut(&id) else { return };
         let entry = (call.leave(), ticket);
@@ -325,9 +344,7 @@ impl<P: Parts> Lines<P> {
             call,
             deadline_us,
             since_us: now_us,
-            handle: Some(handle),
-            outcome: None,
-            answered: false,
+            state: WaitState::InLine(handle),
         };
         self.waiters.insert(ticket, waiter);
         self.waiting = self.waiting.saturating_add(1);
@@ -338,7 +355,7 @@ impl<P: Parts> Lines<P> {
     pub fn end(&mut self, ticket: Ticket, outcome: P::Outcome, now_us: u64) -> Option<P::Handle> {
         let handle = self.step_out(ticket, now_us)?;
         let waiter = self.waiters.get_mut(&ticket)?;
-        waiter.outcome = Some(outcome);
+        waiter.state = WaitState::Ended(outcome);
         Some(handle)
     }
 
@@ -350,23 +367,33 @@ impl<P: Parts> Lines<P> {
     /// The server asks what to answer. `None` if it has asked before.
     pub fn answered(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<P>> {
         let waiter = self.waiters.get_mut(&ticket)?;
-        if std::mem::replace(&mut waiter.answered, true) {
-            return None;
-        }
         let call = waiter.call.clone();
-        if let Some(outcome) = waiter.outcome.clone() {
-            return Some(WaiterReply::Ended { call, outcome });
-        }
         let (place, line) = (Arc::clone(&waiter.place), waiter.line);
-        let was_head = self.head(line).is_some_and(|(head, _)| head == ticket);
+        match &waiter.state {
+            WaitState::Answered(_) => return None,
+            WaitState::Ended(outcome) => {
+                let outcome = outcome.clone();
+                waiter.state = WaitState::Answered(Some(outcome.clone()));
+                return Some(WaiterReply::Ended { call, outcome });
+            }
+            WaitState::InLine(_) | WaitState::Withdrawn => {}
+        }
+        let first = self.lines.get(&line).and_then(|line| line.order.first());
+        let was_head = first.is_some_and(|(_, head)| *head == ticket);
         self.step_out(ticket, now_us);
+        self.waiters.get_mut(&ticket)?.state = WaitState::Answered(None);
         Some(WaiterReply::Unblocked { call, place, was_head })
     }
 
     /// The server has let go of the client: nothing more is heard of this waiter.
     pub fn forgotten(&mut self, ticket: Ticket, now_us: u64) -> Option<Gone<P>> {
         self.step_out(ticket, now_us);
-        let Waiter { call, place, outcome, answered, .. } = self.waiters.remove(&ticket)?;
+        let Waiter { call, place, state, .. } = self.waiters.remove(&ticket)?;
+        let (outcome, answered) = match state {
+            WaitState::InLine(_) | WaitState::Withdrawn => (None, false),
+            WaitState::Ended(outcome) => (Some(outcome), false),
+            WaitState::Answered(outcome) => (outcome, true),
+        };
         Some(Gone { call, place, outcome, answered })
     }
 
@@ -382,10 +409,10 @@ impl<P: Parts> Lines<P> {
 
     // ---- Work on waiters ----
 
-    /// Begins to work on waiters. Until [`Lines::end_turn`] the timer is left alone. Where the wall clock, which shows
-    /// `wall_us`, was set forward since the turn before, all heads are to be tried. Commands get a new budget when
+    /// Begins to work on waiters. Until [`Lines::end_work`] the timer is left alone. Where the wall clock, which shows
+    /// `wall_us`, was set forward since work last began, all heads are to be tried. Commands get a new budget when
     /// `event_loop` has changed.
-    pub fn begin_turn(&mut self, cause: Cause, event_loop: u64, wall_us: u64, now_us: u64) {
+    pub fn begin_work(&mut self, cause: Cause, event_loop: u64, wall_us: u64, now_us: u64) {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
         if ahead_us > before_us.saturating_add(STEP_US) {
@@ -401,24 +428,24 @@ impl<P: Parts> Lines<P> {
                 }
             }
         }
-        self.turn = Some(TurnOfWork { cause, began_us: now_us });
+        self.work = Some(Work { cause, began_us: now_us });
     }
 
-    /// Whether the turn's budget leaves time for another step.
+    /// Whether the budget of this work leaves time for another step.
     pub fn has_time(&self, now_us: u64) -> bool {
-        let Some(turn) = &self.turn else { return false };
-        let spent_us = now_us.saturating_sub(turn.began_us);
-        match turn.cause {
+        let Some(work) = &self.work else { return false };
+        let spent_us = now_us.saturating_sub(work.began_us);
+        match work.cause {
             Cause::Timer => spent_us < BUDGET_US,
             Cause::Command => self.spent_us.saturating_add(spent_us) < BUDGET_US,
         }
     }
 
-    /// Ends the turn. Returns how long it took.
-    pub fn end_turn(&mut self, now_us: u64) -> u64 {
-        let Some(turn) = self.turn.take() else { return 0 };
-        let took_us = now_us.saturating_sub(turn.began_us);
-        match turn.cause {
+    /// Ends the work. Returns how many microseconds it took.
+    pub fn end_work(&mut self, now_us: u64) -> u64 {
+        let Some(work) = self.work.take() else { return 0 };
+        let took_us = now_us.saturating_sub(work.began_us);
+        match work.cause {
             Cause::Timer => (self.spent_us, self.budget_since_us) = (0, now_us),
             Cause::Command => self.spent_us = self.spent_us.saturating_add(took_us),
         }
@@ -512,18 +539,18 @@ impl<P: Parts> Lines<P> {
 
     /// Leaves a line for now. What is still due there comes after all that is due elsewhere.
     pub fn pass_on(&mut self, id: LineId, now_us: u64) {
-        let now_us = now_us.max(self.last_yield_us.saturating_add(1));
+        let now_us = now_us.max(self.last_passed_us.saturating_add(1));
         if let Some(line) = self.lines.get_mut(&id) {
             line.try_us = line.try_us.max(now_us);
-            line.not_before_us = now_us;
-            self.last_yield_us = now_us;
+            line.dismiss_from_us = now_us;
+            self.last_passed_us = now_us;
         }
         self.schedule(id);
     }
 
     /// The wall clock was set back, and the timer that was started would come as much too late. All heads are to be
     /// tried.
-    pub fn clock_stepped_back(&mut self, now_us: u64) {
+    pub fn clock_went_back(&mut self, now_us: u64) {
         self.timer_us = self.timer_us.map(|_| u64::MAX);
         self.try_all(now_us);
     }
@@ -538,7 +565,7 @@ impl<P: Parts> Lines<P> {
 
     /// What to do with the timer after any other transition, so that it fires when something is due.
     pub fn timer(&mut self, now_us: u64) -> Timer {
-        if self.turn.is_some() {
+        if self.work.is_some() {
             return Timer::Keep;
         }
         let Some(due_us) = self.due_us() else {
@@ -588,7 +615,7 @@ impl<P: Parts> Lines<P> {
             writes: VecDeque::new(),
             try_us: now_us,
             denied_us: None,
-            not_before_us: 0,
+            dismiss_from_us: 0,
             scheduled: (None, None),
         };
         self.lines.insert(id, line);
@@ -599,7 +626,11 @@ impl<P: Parts> Lines<P> {
     /// Takes a waiter out of its line, if it stands there. Whoever is the head then is to be tried.
     fn step_out(&mut self, ticket: Ticket, now_us: u64) -> Option<P::Handle> {
         let waiter = self.waiters.get_mut(&ticket)?;
-        let handle = waiter.handle.take()?;
+        let state = std::mem::replace(&mut waiter.state, WaitState::Withdrawn);
+        let WaitState::InLine(handle) = state else {
+            waiter.state = state;
+            return None;
+        };
         let id = waiter.line;
         self.waiting = self.waiting.saturating_sub(1);
         if let Some(line) = self.lines.get_mut(&id) {
@@ -624,7 +655,8 @@ impl<P: Parts> Lines<P> {
     fn schedule(&mut self, id: LineId) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         let is_empty = line.order.is_empty() && line.writes.is_empty();
-        let deadline_us = line.deadlines.first().map(|(at_us, _)| (*at_us).max(line.not_before_us));
+        let deadline_us =
+            line.deadlines.first().map(|(at_us, _)| (*at_us).max(line.dismiss_from_us));
         let new = ((!is_empty).then_some(line.try_us), deadline_us);
         let old = std::mem::replace(&mut line.scheduled, new);
         for (schedule, old, new) in

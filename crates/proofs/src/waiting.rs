@@ -7,7 +7,9 @@
 use crate::bug::Bug;
 use engine::decision::{Decision, Verdict};
 use engine::judge::{self, Mode, Terms};
-use engine::line::{Cause, Effect, LineCall, LineId, Lines, Parts, Ticket, Timer, POLL_US};
+use engine::line::{
+    Cause, Effect, Joining, LineCall, LineId, Lines, Parts, Ticket, Timer, POLL_US,
+};
 use engine::memory::{Memory, Saved};
 use engine::request::{Limit, Request, Reserve, WindowLimit};
 use engine::reservation::Id;
@@ -262,7 +264,7 @@ impl Line {
         if self.bug == Some(Bug::NoWake) || !state.lines.is_barred(0, KEY, u64::MAX) {
             return;
         }
-        state.lines.begin_turn(Cause::Command, 0, state.wall_us, state.mono_us);
+        state.lines.begin_work(Cause::Command, 0, state.wall_us, state.mono_us);
         if let Some(line) = state.lines.wake(0, KEY, state.mono_us) {
             while let Some((ticket, wants)) = state.lines.head(line) {
                 if !self.try_head(state, line, ticket, &wants, false) {
@@ -270,13 +272,13 @@ impl Line {
                 }
             }
         }
-        state.lines.end_turn(state.mono_us);
+        state.lines.end_work(state.mono_us);
     }
 
     /// As the module's `fired`.
     fn fire(&self, state: &mut State) {
         state.timer_us = None;
-        state.lines.begin_turn(Cause::Timer, 0, state.wall_us, state.mono_us);
+        state.lines.begin_work(Cause::Timer, 0, state.wall_us, state.mono_us);
         while let Some((line, _)) = state.lines.next_line(state.mono_us) {
             for _ in 0..8 {
                 match state.lines.next_step(line, true, state.mono_us) {
@@ -295,7 +297,7 @@ impl Line {
             }
             state.lines.pass_on(line, state.mono_us);
         }
-        state.lines.end_turn(state.mono_us);
+        state.lines.end_work(state.mono_us);
     }
 
     fn set_timer(&self, state: &mut State) {
@@ -328,7 +330,9 @@ impl Line {
         };
         let ticket = state.lines.admit(100)?;
         let until_us = (block_us > 0).then(|| state.mono_us + block_us);
-        state.lines.join(ticket, (0, KEY), wants, client, until_us, Some(wait_us), state.mono_us);
+        let joins =
+            Joining { call: wants, handle: client, deadline_us: until_us, wait_us: Some(wait_us) };
+        state.lines.join(ticket, (0, KEY), joins, state.mono_us);
         state.waiting.push(Waiting { leave, ticket, client, until_us });
         state.happened = "waits";
         Some(())
@@ -470,7 +474,7 @@ impl Model for Line {
                 state.wall_us -= 1_000_000;
                 // The module's watch on the clock tells the lines, and its timer is late.
                 state.timer_us = None;
-                state.lines.clock_stepped_back(state.mono_us);
+                state.lines.clock_went_back(state.mono_us);
             }
             Action::Forward => {
                 state.faults -= 1;

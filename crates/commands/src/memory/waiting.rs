@@ -12,7 +12,7 @@ use crate::reply::{self, Reply};
 use crate::waiting::{try_head, WaitingServer};
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{deadline_us, Effect, LineId, Lines, Parts, Ticket};
+use engine::line::{deadline_us, Effect, Joining, LineId, Lines, Parts, Ticket};
 use engine::request::Request;
 use std::convert::Infallible;
 
@@ -106,7 +106,7 @@ impl MemoryServer {
 
     pub(super) fn see_time(&mut self, now_us: u64) {
         if self.clock.see(now_us) {
-            self.lines.borrow_mut().clock_stepped_back(self.clock.passed_us);
+            self.lines.borrow_mut().clock_went_back(self.clock.passed_us);
         }
     }
 
@@ -123,7 +123,8 @@ impl MemoryServer {
         let ticket = lines.admit(most).ok_or(Error::TooManyWaiters)?;
         let passed_us = self.clock.passed_us;
         let deadline_us = deadline_us(passed_us, block_ms);
-        lines.join(ticket, (0, key.name), *request, (), deadline_us, wait_us, passed_us);
+        let joins = Joining { call: *request, handle: (), deadline_us, wait_us };
+        lines.join(ticket, (0, key.name), joins, passed_us);
         Ok(ticket)
     }
 

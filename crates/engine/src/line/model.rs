@@ -163,7 +163,7 @@ impl LineWorld {
             LineEvent::MayWrite(may_write) => self.may_write = may_write,
             LineEvent::StepBack => {
                 self.timer_us = None;
-                self.lines.clock_stepped_back(self.now_us);
+                self.lines.clock_went_back(self.now_us);
             }
         }
         self.set_timer();
@@ -194,7 +194,8 @@ impl LineWorld {
         assert!(ticket > 0 && self.waiting.iter().all(|one| one.ticket < ticket));
         let deadline_us = block_us.map(|us| self.now_us + us);
         let call = wants.clone();
-        self.lines.join(ticket, (at.0, &key), call, Handle(ticket), deadline_us, None, self.now_us);
+        let joins = Joining { call, handle: Handle(ticket), deadline_us, wait_us: None };
+        self.lines.join(ticket, (at.0, &key), joins, self.now_us);
         self.waiting.push(Waiting { ticket, at, wants, deadline_us });
     }
 
@@ -221,7 +222,7 @@ impl LineWorld {
 
     /// A command on a key tries the head and those behind it.
     fn command(&mut self, at: At) {
-        self.lines.begin_turn(Cause::Command, 0, self.now_us, self.now_us);
+        self.lines.begin_work(Cause::Command, 0, self.now_us, self.now_us);
         let woken = self.lines.wake(at.0, &[at.1], self.now_us);
         assert_eq!(woken.is_some(), !self.line(at).is_empty());
         while let Some((ticket, call)) = woken.and_then(|line| self.lines.head(line)) {
@@ -229,7 +230,7 @@ impl LineWorld {
                 break;
             }
         }
-        self.lines.end_turn(self.now_us);
+        self.lines.end_work(self.now_us);
     }
 
     /// Time passes, and the timer fires when it should, each time for a few steps.
@@ -248,7 +249,7 @@ impl LineWorld {
     }
 
     fn fire(&mut self, steps: usize) {
-        self.lines.begin_turn(Cause::Timer, 0, self.now_us, self.now_us);
+        self.lines.begin_work(Cause::Timer, 0, self.now_us, self.now_us);
         if !self.may_write {
             self.lines.refuse(self.now_us);
         }
@@ -266,7 +267,7 @@ impl LineWorld {
             // Each look at the real clock is later than the one before.
             self.now_us += 2;
         }
-        self.lines.end_turn(self.now_us);
+        self.lines.end_work(self.now_us);
     }
 
     fn carry_out(&mut self, line: LineId, at: At, step: Effect<Test>) {
@@ -372,13 +373,17 @@ proptest! {
     }
 }
 
+fn joining(wants: Wants, ticket: Ticket, deadline_us: Option<u64>) -> Joining<Test> {
+    Joining { call: wants, handle: Handle(ticket), deadline_us, wait_us: None }
+}
+
 /// Calls that want one of a key that has nothing, each with its LEAVE.
 fn line_of(leaves: &[u64]) -> Lines<Test> {
     let mut lines = Lines::new();
     for &leave in leaves {
         let ticket = lines.admit(u64::MAX).unwrap();
         let wants = Wants { leave, quantity: 1, id: None };
-        lines.join(ticket, (0, b"k"), wants, Handle(ticket), None, None, 0);
+        lines.join(ticket, (0, b"k"), joining(wants, ticket, None), 0);
     }
     lines
 }
@@ -417,20 +422,20 @@ fn a_call_with_a_smaller_leave_than_all_who_wait_is_not_barred() {
 #[test]
 fn a_turn_of_commands_ends_with_its_budget_and_the_timer_brings_a_new_one() {
     let mut lines = line_of(&[0]);
-    lines.begin_turn(Cause::Command, 0, 0, 100);
+    lines.begin_work(Cause::Command, 0, 0, 100);
     assert!(lines.has_time(100) && lines.has_time(100 + BUDGET_US - 1));
     assert!(!lines.has_time(100 + BUDGET_US));
-    assert_eq!(lines.end_turn(100 + BUDGET_US), BUDGET_US);
-    lines.begin_turn(Cause::Command, 0, 0, 200 + BUDGET_US);
+    assert_eq!(lines.end_work(100 + BUDGET_US), BUDGET_US);
+    lines.begin_work(Cause::Command, 0, 0, 200 + BUDGET_US);
     assert!(!lines.has_time(200 + BUDGET_US), "all commands share one budget");
-    lines.end_turn(200 + BUDGET_US);
-    lines.begin_turn(Cause::Command, 1, 0, 300 + BUDGET_US);
+    lines.end_work(200 + BUDGET_US);
+    lines.begin_work(Cause::Command, 1, 0, 300 + BUDGET_US);
     assert!(lines.has_time(300 + BUDGET_US), "the next turn of the event loop has its own");
-    lines.end_turn(300 + 2 * BUDGET_US);
-    lines.begin_turn(Cause::Timer, 0, 0, 3_000);
+    lines.end_work(300 + 2 * BUDGET_US);
+    lines.begin_work(Cause::Timer, 0, 0, 3_000);
     assert!(lines.has_time(3_000) && !lines.has_time(3_000 + BUDGET_US));
-    lines.end_turn(3_000 + BUDGET_US);
-    lines.begin_turn(Cause::Command, 0, 0, 5_000);
+    lines.end_work(3_000 + BUDGET_US);
+    lines.begin_work(Cause::Command, 0, 0, 5_000);
     assert!(lines.has_time(5_000));
 }
 
@@ -440,7 +445,7 @@ fn lines_take_turns() {
     for key in [b"a", b"b", b"a", b"b"] {
         let ticket = lines.admit(u64::MAX).unwrap();
         let wants = Wants { leave: 0, quantity: 1, id: None };
-        lines.join(ticket, (0, key), wants, Handle(ticket), Some(50), None, 0);
+        lines.join(ticket, (0, key), joining(wants, ticket, Some(50)), 0);
     }
     let mut visited = Vec::new();
     for now_us in 100..104 {
@@ -461,14 +466,14 @@ fn lines_take_turns() {
 #[test]
 fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     let mut lines = line_of(&[0]);
-    lines.begin_turn(Cause::Timer, 0, 1_000_000, 10);
-    lines.end_turn(10);
+    lines.begin_work(Cause::Timer, 0, 1_000_000, 10);
+    lines.end_work(10);
     let line = lines.wake(0, b"k", 10).unwrap();
     lines.denied(line, None, 10);
-    lines.begin_turn(Cause::Timer, 0, 1_000_100, 110);
+    lines.begin_work(Cause::Timer, 0, 1_000_100, 110);
     assert!(lines.next_line(110).is_none());
-    lines.end_turn(110);
-    lines.begin_turn(Cause::Timer, 0, 1_050_200, 210);
+    lines.end_work(110);
+    lines.begin_work(Cause::Timer, 0, 1_050_200, 210);
     assert!(lines.next_line(210).is_some());
-    lines.end_turn(210);
+    lines.end_work(210);
 }

@@ -17,7 +17,7 @@ where
             line_on: self.line_on.clone(),
             tries: self.tries.clone(),
             deadlines: self.deadlines.clone(),
-            turn: self.turn.clone(),
+            work: self.work.clone(),
             ..*self
         }
     }
@@ -36,16 +36,16 @@ macro_rules! fields {
             deadlines,
             refused_until_us,
             timer_us,
-            turn,
+            work,
             ahead_us,
-            last_yield_us,
+            last_passed_us,
             spent_us,
             budget_since_us,
             event_loop,
         } = $lines;
         (
             (last_number, waiting, waiters, lines, line_on, tries, deadlines),
-            (refused_until_us, timer_us, turn, ahead_us, last_yield_us),
+            (refused_until_us, timer_us, work, ahead_us, last_passed_us),
             (spent_us, budget_since_us, event_loop),
         )
     }};
