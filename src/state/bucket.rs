@@ -1,7 +1,7 @@
 //! A bucket is a string that spells its theoretical arrival time.
 
 use super::{Open, ServerKey};
-use crate::redis::key::Kind;
+use crate::redis::key::KeyKind;
 use commands::error::Error;
 use engine::expiry::GRACE_MS;
 use engine::store;
@@ -26,11 +26,11 @@ impl store::BucketKey for ServerBucket<'_> {
     fn read(&mut self) -> Result<Option<Stored>, Error> {
         self.key = Open::new(self.at.key_ctx, self.at.intent)?;
         match self.key.kind() {
-            Kind::Empty => Ok(None),
-            Kind::String => {
+            KeyKind::Empty => Ok(None),
+            KeyKind::String => {
                 Ok(Some(Stored::decode(self.key.reader().string()).ok_or(Error::NotTat)?))
             }
-            Kind::Zset | Kind::Other => Err(Error::NotString),
+            KeyKind::Zset | KeyKind::Other => Err(Error::NotString),
         }
     }
 

@@ -15,7 +15,7 @@
 use super::ban::Ban;
 use super::calendar::Zones;
 use super::held::{FirstEnd, Lease, Leases, SortedLeases};
-use super::reservation::{Member, Reservation, Sight};
+use super::reservation::{Reservation, ReservationMember, Sight};
 use super::store::Reservations;
 use foldhash::quality::RandomState;
 use hashbrown::hash_table::Entry;
@@ -605,13 +605,13 @@ pub struct HeldIndex {
     now_us: u64,
     has_id: bool,
     /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
-    lapsed_id: Option<Member>,
+    lapsed_id: Option<ReservationMember>,
     /// The live leases, where some are from the future: those as ending one lease from now, written anew or not.
     listed: Option<SortedLeases>,
 }
 
 /// A reservation that goes, and what takes its place: nothing where it has lapsed, itself where it is healed.
-pub type Cleaned = (Member, Option<Member>);
+pub type Cleaned = (ReservationMember, Option<ReservationMember>);
 
 /// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
 pub const DROP_MOST: usize = 64;
