@@ -74,7 +74,7 @@ impl FuzzCall {
             Way::Force => (0, Manner::Force),
             Way::Ahead { us, shift } => (0, Manner::Ahead((us >> (shift % 64)).clamp(1, YEAR_US))),
         };
-        Ask { quantity, leave, manner }
+        Ask { leave, manner, ..Ask::of(quantity) }
     }
 }
 

@@ -243,7 +243,7 @@ fn with_id(request: &Request, client: usize) -> Request {
 
 /// Looks at the key.
 fn looking(request: &Request) -> Request {
-    let ask = Ask { quantity: Quantity::Look, leave: 0, manner: Manner::Whole };
+    let ask = Ask::of(Quantity::Look);
     Request { ask, ..*request }
 }
 

@@ -27,7 +27,7 @@ fn tat(tat: Attos) -> Stored {
 }
 
 fn ask(quantity: i64) -> Ask {
-    Ask { quantity: Quantity::from_signed(quantity), leave: 0, manner: Manner::Whole }
+    Ask::of(Quantity::from_signed(quantity))
 }
 
 fn asking(quantity: i64, atmost: bool) -> Ask {
@@ -35,11 +35,11 @@ fn asking(quantity: i64, atmost: bool) -> Ask {
 }
 
 fn force(quantity: u64) -> Ask {
-    Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Force }
+    Ask { manner: Manner::Force, ..Ask::of(Quantity::Take(quantity)) }
 }
 
 fn ahead(quantity: u64, ahead_us: u64) -> Ask {
-    Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Ahead(ahead_us) }
+    Ask { manner: Manner::Ahead(ahead_us), ..Ask::of(Quantity::Take(quantity)) }
 }
 
 fn leaving(quantity: u64, leave: u64, atmost: bool) -> Ask {
@@ -137,7 +137,7 @@ fn quantity_0_looks_whatever_it_finds() {
         for (manner, leave) in
             manners.map(|manner| (manner, 0)).into_iter().chain([(Manner::Whole, 9)])
         {
-            let ask = Ask { quantity: Quantity::Look, leave, manner };
+            let ask = Ask { leave, manner, ..Ask::of(Quantity::Look) };
             let (decision, next) = decide(&rate, value.map(stored), START_US, &ask);
             let verdict = Verdict::taking(0);
             let expected = Decision { verdict, limit: 3, remaining, reset_after_us };

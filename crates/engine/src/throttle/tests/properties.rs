@@ -697,7 +697,7 @@ proptest! {
         if let Ok(rate) = Rate::new(max_burst, count, period_ms) {
             let quantity = Quantity::from_signed(quantity as i64);
             let manner = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead(ahead_us)][usize::from(manner)];
-            let ask = Ask { quantity, leave, manner };
+            let ask = Ask { leave, manner, ..Ask::of(quantity) };
             let barred = Bucket::read(&rate, stored, now_us).judge(&ask, true);
             let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
                 let ahead_us = if let Manner::Ahead(us) = manner { us } else { 0 };
