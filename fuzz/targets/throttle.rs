@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::model::{stored_after, throttle};
-use engine::throttle::{Bucket, Next, Rate, Stored};
+use engine::throttle::{Bucket, BucketEdit, Rate, Stored};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
@@ -124,7 +124,7 @@ fuzz_target!(|input: Input| {
         assert!(barred.retry_after_us().is_none_or(|wait_us| wait_us >= 1_000));
 
         let after = stored_after(stored, next);
-        if let Next::Store(stored) = next {
+        if let BucketEdit::Store(stored) = next {
             assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
             assert!(stored.full_at_ms() >= now_us / 1_000);
         }
@@ -146,7 +146,7 @@ fuzz_target!(|input: Input| {
                 forced |= ask.manner == Manner::Force;
             }
             Verdict::Never => {
-                assert_eq!(next, Next::Keep);
+                assert_eq!(next, BucketEdit::Keep);
                 let least = if ask.manner == Manner::AtMost { 1 } else { wanted };
                 assert!(u128::from(least) + u128::from(ask.leave) > u128::from(limit));
             }

@@ -5,7 +5,7 @@ use crate::redis::key::KeyKind;
 use commands::error::Error;
 use engine::expiry::GRACE_MS;
 use engine::store;
-use engine::throttle::{Next, Stored};
+use engine::throttle::{BucketEdit, Stored};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
@@ -34,15 +34,15 @@ impl store::BucketKey for ServerBucket<'_> {
         }
     }
 
-    fn write(&mut self, next: Next) {
+    fn write(&mut self, next: BucketEdit) {
         let Open::Write(key) = &mut self.key else { return };
         match next {
-            Next::Keep => {}
-            Next::Store(stored) => {
+            BucketEdit::Keep => {}
+            BucketEdit::Store(stored) => {
                 let expire_at_ms = stored.void_at_ms().saturating_add(GRACE_MS);
                 key.set(stored.encode().as_bytes(), expire_at_ms);
             }
-            Next::Delete => key.delete(),
+            BucketEdit::Delete => key.delete(),
         }
     }
 }
