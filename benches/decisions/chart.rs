@@ -172,7 +172,7 @@ pub struct Chart<'a> {
 }
 
 /// Figures that hang together.
-pub struct Line {
+pub struct ChartLine {
     pub name: String,
     pub whose: Whose,
     pub points: Vec<(f64, f64)>,
@@ -195,7 +195,7 @@ impl Chart<'_> {
     }
 
     /// Draws lines, each with its name at its end. They share the sizes, which are marked.
-    pub fn lines(&self, x: Axis, y: Axis, lines: &[Line]) -> Drawn {
+    pub fn lines(&self, x: Axis, y: Axis, lines: &[ChartLine]) -> Drawn {
         let area = self.begin(HEAD + HEIGHT + AXIS + FOOT)?;
         let points = || lines.iter().flat_map(|line| line.points.iter());
         let mut across = x.ruler(points().map(|point| point.0));

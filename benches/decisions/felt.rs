@@ -8,7 +8,7 @@ use crate::report::{Table, SET_EX};
 use crate::rounds::{interleave, medians};
 use crate::server::{cpu_us, Host, Time};
 use crate::throttle;
-use crate::time::{self, Plan};
+use crate::time::{self, PlannedRow};
 use crate::workload::{allowed, denied, Workload};
 
 /// Connections that send at the same time.
@@ -138,7 +138,7 @@ pub fn cold_keys(keys: u64, rounds: usize, time: Duration) -> Result<Table> {
     );
     let mut table = Table::new("cold", title, &time::COLUMNS);
     let scripts = Host::bare()?.scripts;
-    let plans = NAMES.map(|name| Plan {
+    let plans = NAMES.map(|name| PlannedRow {
         workload: cold(name, keys, &scripts),
         peer: peer(name),
         time: Time::Real,

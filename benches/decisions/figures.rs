@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::chart::{Axis, Chart, Line, Row, Scale, Whose};
+use crate::chart::{Axis, Chart, ChartLine, Row, Scale, Whose};
 use crate::client::{Error, Result};
 use crate::report::{Table, SET_EX};
 use crate::{latency, memory, throttle, wake, window};
@@ -13,11 +13,11 @@ pub struct Figure {
     pub title: &'static str,
     /// The sections whose tables it shows.
     sections: &'static [&'static str],
-    kind: Kind,
+    kind: FigureKind,
 }
 
 /// What it shows.
-enum Kind {
+enum FigureKind {
     /// One row for each command, one figure for each mark.
     Rows { x: Axis, marks: &'static [&'static str], rows: fn() -> Vec<(String, Whose)> },
     /// One line for each command, one point for each size.
@@ -34,7 +34,7 @@ pub const FIGURES: [Figure; 7] = [
         id: "instructions",
         title: "Instructions of the whole server for one decision (windows of 100 events)",
         sections: &["throttle", "window"],
-        kind: Kind::Rows {
+        kind: FigureKind::Rows {
             x: Axis { name: "instructions per decision", scale: Scale::Linear },
             marks: &["bare"],
             rows: || commands(100),
@@ -44,7 +44,7 @@ pub const FIGURES: [Figure; 7] = [
         id: "cpu",
         title: "CPU time of the server for one decision (windows of 100 events, pipelines of 50)",
         sections: &["time"],
-        kind: Kind::Rows {
+        kind: FigureKind::Rows {
             x: Axis { name: "µs of CPU time per decision", scale: Scale::Linear },
             marks: &["CPU"],
             rows: || commands(100),
@@ -54,7 +54,7 @@ pub const FIGURES: [Figure; 7] = [
         id: "window",
         title: "Instructions for one decision about a full window, by its size",
         sections: &["window"],
-        kind: Kind::Lines {
+        kind: FigureKind::Lines {
             x: EVENTS,
             y: Axis { name: "instructions per decision", scale: Scale::Log },
             sizes: &window::SIZES,
@@ -65,7 +65,7 @@ pub const FIGURES: [Figure; 7] = [
         id: "latency",
         title: "Latency at 20,000 decisions a second from 20 connections",
         sections: &["latency"],
-        kind: Kind::Rows {
+        kind: FigureKind::Rows {
             x: Axis { name: "µs until the answer", scale: Scale::Log },
             marks: &["p50", "p99", "p99.9"],
             rows: || commands(latency::EVENTS),
@@ -75,7 +75,7 @@ pub const FIGURES: [Figure; 7] = [
         id: "wake",
         title: "How long after the moment it can a waiting client has its answer",
         sections: &["wake"],
-        kind: Kind::Rows {
+        kind: FigureKind::Rows {
             x: Axis { name: "µs until the answer", scale: Scale::Log },
             marks: &["p50", "p99"],
             rows: of_wake,
@@ -85,7 +85,7 @@ pub const FIGURES: [Figure; 7] = [
         id: "key-memory",
         title: "Memory of one key",
         sections: &["memory"],
-        kind: Kind::Rows {
+        kind: FigureKind::Rows {
             x: Axis { name: "bytes per key (200,000 keys of 11 bytes)", scale: Scale::Linear },
             marks: &["bytes"],
             rows: || {
@@ -98,7 +98,7 @@ pub const FIGURES: [Figure; 7] = [
         id: "event-memory",
         title: "Memory of one event, with its share of the key",
         sections: &["memory"],
-        kind: Kind::Lines {
+        kind: FigureKind::Lines {
             x: EVENTS,
             y: Axis { name: "bytes per event", scale: Scale::Log },
             sizes: &memory::EVENTS,
@@ -193,7 +193,7 @@ impl Figure {
         let footer = format!("Repeat it: {} · {run}", self.command());
         let chart = Chart { path, title: self.title, footer: &footer };
         let drawn = match &self.kind {
-            Kind::Rows { x, marks, rows } => {
+            FigureKind::Rows { x, marks, rows } => {
                 let row = |(name, whose): (String, Whose)| {
                     let figures = find(&name)?.get(..marks.len())?.to_vec();
                     Some(Row { name, whose, figures })
@@ -201,12 +201,12 @@ impl Figure {
                 let rows: Vec<Row> = rows().into_iter().filter_map(row).collect();
                 chart.rows(*x, marks, &rows)
             }
-            Kind::Lines { x, y, sizes, lines } => {
+            FigureKind::Lines { x, y, sizes, lines } => {
                 let line = |(name, whose, row): Named| {
                     let point = |&size| Some((size as f64, *find(&row(size))?.first()?));
-                    Line { name, whose, points: sizes.iter().filter_map(point).collect() }
+                    ChartLine { name, whose, points: sizes.iter().filter_map(point).collect() }
                 };
-                let lines: Vec<Line> = lines().into_iter().map(line).collect();
+                let lines: Vec<ChartLine> = lines().into_iter().map(line).collect();
                 chart.lines(*x, *y, &lines)
             }
         };

@@ -7,7 +7,7 @@ use crate::chart::number;
 use crate::client::{Error, Result};
 use crate::figures::FIGURES;
 use crate::goals::{self, Goal};
-use crate::report::{markdown_row, Environment, Table, SET_EX};
+use crate::report::{markdown_row, RunEnvironment, Table, SET_EX};
 use crate::{memory, throttle};
 
 /// The page's prose. A line in braces stands for what was measured.
@@ -16,7 +16,7 @@ const PROSE: &str = include_str!("page.md");
 /// Writes the page and its charts into `directory`; what was not run is left out.
 pub fn write(
     directory: &Path,
-    environment: &Environment,
+    environment: &RunEnvironment,
     tables: &[Table],
     goals: &[Goal],
 ) -> Result<()> {
@@ -64,7 +64,7 @@ pub fn write(
 }
 
 /// Puts the figures of this run between the marks that README.md has for them.
-pub fn update_readme(path: &Path, environment: &Environment, tables: &[Table]) -> Result<()> {
+pub fn update_readme(path: &Path, environment: &RunEnvironment, tables: &[Table]) -> Result<()> {
     let text = fs::read_to_string(path)?;
     let table = costs(environment, tables).ok_or_else(|| Error::other("no figures of costs"))?;
     let begin = "<!-- costs: written by make bench -->\n";
@@ -76,7 +76,7 @@ pub fn update_readme(path: &Path, environment: &Environment, tables: &[Table]) -
 }
 
 /// What RL.THROTTLE and the script cost.
-fn costs(environment: &Environment, tables: &[Table]) -> Option<String> {
+fn costs(environment: &RunEnvironment, tables: &[Table]) -> Option<String> {
     let server = &environment.iter().find(|(name, _)| *name == "server")?.1;
     let [counted, weighed] =
         ["throttle", "memory"].map(|id| tables.iter().find(|table| table.id == id));

@@ -179,12 +179,12 @@ pub fn markdown_row(cells: &[impl AsRef<str>]) -> String {
 }
 
 /// Where and on what a run was made.
-pub type Environment = Vec<(&'static str, String)>;
+pub type RunEnvironment = Vec<(&'static str, String)>;
 
 /// Writes everything to `path`.
 pub fn write_json(
     path: &Path,
-    environment: &Environment,
+    environment: &RunEnvironment,
     tables: &[Table],
     goals: Vec<Value>,
 ) -> Result<()> {

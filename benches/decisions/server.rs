@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::client::{Client, Error, Result};
 use crate::peers::Scripts;
-use crate::report::Environment;
+use crate::report::RunEnvironment;
 use support::{wait_for_sync, Builder, Clock, Server, START_US};
 
 /// What becomes of the effects of a call.
@@ -126,7 +126,7 @@ pub fn cpu_us(client: &mut Client) -> Result<f64> {
 }
 
 /// What a reader of the figures must know.
-pub fn describe() -> Result<Environment> {
+pub fn describe() -> Result<RunEnvironment> {
     let first_line = |program: &Path, arguments: &[&str]| -> Result<String> {
         let output = Command::new(program).args(arguments).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -17,20 +17,24 @@ const WARM_UP: usize = 100;
 const SIZES: [u64; 2] = [10, 100];
 
 /// A row to be measured: what, the name of its peer, and by which clock.
-pub struct Plan {
+pub struct PlannedRow {
     pub workload: Workload,
     pub peer: Option<String>,
     pub time: Time,
 }
 
-fn plans(scripts: &Scripts) -> Vec<Plan> {
-    let mut plans: Vec<Plan> = throttle::workloads(scripts)
+fn plans(scripts: &Scripts) -> Vec<PlannedRow> {
+    let mut plans: Vec<PlannedRow> = throttle::workloads(scripts)
         .into_iter()
-        .map(|(workload, peer)| Plan { workload, peer: peer.map(str::to_string), time: Time::Real })
+        .map(|(workload, peer)| PlannedRow {
+            workload,
+            peer: peer.map(str::to_string),
+            time: Time::Real,
+        })
         .collect();
     let mut held = |workload: Workload, peer: Option<&Workload>| {
         let peer = peer.map(|peer| peer.name.clone());
-        plans.push(Plan { workload, peer, time: Time::Held });
+        plans.push(PlannedRow { workload, peer, time: Time::Held });
     };
     for events in SIZES {
         let transaction = window::transaction(events);
@@ -66,7 +70,7 @@ struct Subject<'p> {
 }
 
 impl<'p> Subject<'p> {
-    fn start(plan: &'p Plan) -> Result<Subject<'p>> {
+    fn start(plan: &'p PlannedRow) -> Result<Subject<'p>> {
         let host = Host::start(Tool::None, Setting::Bare, plan.time)?;
         let mut client = host.connect()?;
         let workload = &plan.workload;
@@ -102,7 +106,12 @@ impl<'p> Subject<'p> {
 }
 
 /// Measures the rows in turn, `rounds` times, and adds their medians.
-pub fn measure(table: &mut Table, plans: &[Plan], rounds: usize, time: Duration) -> Result<()> {
+pub fn measure(
+    table: &mut Table,
+    plans: &[PlannedRow],
+    rounds: usize,
+    time: Duration,
+) -> Result<()> {
     let subjects = plans.iter().map(Subject::start);
     let subjects = interleave(subjects, rounds, |subject| subject.round(time));
     for (plan, subject) in plans.iter().zip(subjects) {

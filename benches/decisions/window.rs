@@ -24,7 +24,7 @@ const JITTER: f64 = 0.5;
 
 /// What kind of window RL.WINDOW keeps.
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub struct WindowVariant {
     pub name: &'static str,
     options: &'static str,
     /// How much more slowly than one event leaves the calls have to come: for the jitter of the pace, and for events
@@ -33,15 +33,19 @@ pub struct Kind {
 }
 
 /// Without an option.
-pub const SLIDING: Kind = Kind { name: "RL.WINDOW", options: "", slack: 1.02 };
+pub const SLIDING: WindowVariant = WindowVariant { name: "RL.WINDOW", options: "", slack: 1.02 };
 
 /// The kinds; the first is the exact one (above 4096 events: exact but for a 4096th of the period).
-pub const KINDS: [Kind; 5] = [
+pub const KINDS: [WindowVariant; 5] = [
     SLIDING,
-    Kind { name: "RL.WINDOW BUCKETS 10", options: "BUCKETS 10", slack: 1.14 },
-    Kind { name: "RL.WINDOW FIXED", options: "FIXED", slack: 1.02 },
-    Kind { name: "RL.WINDOW FIXED FROM date", options: "FIXED FROM 2026-11-02@09:00", slack: 1.02 },
-    Kind { name: "RL.WINDOW FIXED FROM first", options: "FIXED FROM first", slack: 1.02 },
+    WindowVariant { name: "RL.WINDOW BUCKETS 10", options: "BUCKETS 10", slack: 1.14 },
+    WindowVariant { name: "RL.WINDOW FIXED", options: "FIXED", slack: 1.02 },
+    WindowVariant {
+        name: "RL.WINDOW FIXED FROM date",
+        options: "FIXED FROM 2026-11-02@09:00",
+        slack: 1.02,
+    },
+    WindowVariant { name: "RL.WINDOW FIXED FROM first", options: "FIXED FROM first", slack: 1.02 },
 ];
 
 /// The name of a row.
@@ -52,7 +56,7 @@ pub fn row(what: &str, events: u64, verdict: &str) -> String {
 pub const LUA: &str = "ZSET Lua";
 pub const MULTI: &str = "ZSET MULTI";
 
-impl Kind {
+impl WindowVariant {
     /// Steady state: each call comes when one event leaves, so that the window stays full and the call is allowed.
     pub fn allowed(self, events: u64) -> Workload {
         self.calls(events, "allowed")
@@ -62,7 +66,7 @@ impl Kind {
 
     /// A full window while the clock stands still. The first command takes what is left.
     pub fn denied(self, events: u64) -> Workload {
-        let Kind { name, options, .. } = self;
+        let WindowVariant { name, options, .. } = self;
         let command = format!("RL.WINDOW window {events} 60 {options}");
         Workload::new(row(name, events, "denied"), move |_| command.clone())
             .led_in_by(self.calls(events, "filling"), filling(events))
@@ -71,7 +75,7 @@ impl Kind {
     }
 
     fn calls(self, events: u64, verdict: &str) -> Workload {
-        let Kind { name, options, slack } = self;
+        let WindowVariant { name, options, slack } = self;
         let command = format!("RL.WINDOW window {events} 60 {options}");
         Workload::new(row(name, events, verdict), move |_| command.clone())
             .paced((slack + JITTER / events as f64) * PERIOD_US as f64 / events as f64)

@@ -15,7 +15,7 @@ pub const PIPELINE: usize = 50;
 /// The longest that preparing a server may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-type Ask = Arc<dyn Fn(u64) -> String + Send + Sync>;
+type MakeCall = Arc<dyn Fn(u64) -> String + Send + Sync>;
 type Settle = Arc<dyn Fn(u64, &Reply) -> String + Send + Sync>;
 
 /// A row of a table. Commands are texts, one a line, without quoting.
@@ -25,7 +25,7 @@ pub struct Workload {
     /// Commands that make keys, see `made_by`.
     make: Vec<String>,
     prepare: Vec<String>,
-    ask: Ask,
+    ask: MakeCall,
     settle: Option<Settle>,
     expected: fn(&Reply) -> bool,
     pace_us: Option<f64>,

@@ -5,19 +5,19 @@
 use arbitrary::Arbitrary;
 use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::model::{stored_after, throttle};
-use engine::throttle::{Bucket, Next, Rate, Stored};
+use engine::throttle::{Bucket, BucketEdit, Rate, Stored};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
-    rate: Limit,
+    rate: FuzzLimit,
     start_us: u64,
     stored: Option<&'a [u8]>,
-    calls: Vec<Call>,
+    calls: Vec<FuzzCall>,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
-struct Limit {
+struct FuzzLimit {
     max_burst: u64,
     count: u64,
     period_ms: u64,
@@ -26,14 +26,14 @@ struct Limit {
 }
 
 #[derive(Arbitrary, Debug)]
-struct Call {
+struct FuzzCall {
     /// The clock moves by this, shifted down: back as well.
     moves_us: i64,
     quantity: i64,
     shifts: [u8; 2],
     way: Way,
     /// From here on the limit is another.
-    rate: Option<Limit>,
+    rate: Option<FuzzLimit>,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -50,7 +50,7 @@ const LATE_US: u64 = 4_102_444_800_000_000;
 const PER_SECOND_EXACT: u128 = 1_000_000_000_000;
 const YEAR_US: u64 = 31_557_600_000_000;
 
-impl Limit {
+impl FuzzLimit {
     fn rate(&self) -> Option<(Rate, u64, u64, u64)> {
         let [burst, count, period] = self.shifts.map(|shift| u32::from(shift % 64));
         let max_burst = (self.max_burst >> burst).min(i64::MAX as u64 - 1);
@@ -61,7 +61,7 @@ impl Limit {
     }
 }
 
-impl Call {
+impl FuzzCall {
     fn ask(&self) -> Ask {
         let quantity = Quantity::from_signed(self.quantity >> (self.shifts[1] % 64));
         let (leave, manner) = match self.way {
@@ -74,7 +74,7 @@ impl Call {
             Way::Force => (0, Manner::Force),
             Way::Ahead { us, shift } => (0, Manner::Ahead((us >> (shift % 64)).clamp(1, YEAR_US))),
         };
-        Ask { quantity, leave, manner }
+        Ask { leave, manner, ..Ask::of(quantity) }
     }
 }
 
@@ -96,7 +96,7 @@ fuzz_target!(|input: Input| {
     for call in input.calls.iter().take(200) {
         let moves_us = call.moves_us >> (call.shifts[0] % 64);
         now_us = now_us.saturating_add_signed(moves_us).min(LATE_US);
-        let other = call.rate.as_ref().and_then(Limit::rate);
+        let other = call.rate.as_ref().and_then(FuzzLimit::rate);
         if let Some(other) = other {
             (rate, limit, count, period_ms) = other;
         }
@@ -124,7 +124,7 @@ fuzz_target!(|input: Input| {
         assert!(barred.retry_after_us().is_none_or(|wait_us| wait_us >= 1_000));
 
         let after = stored_after(stored, next);
-        if let Next::Store(stored) = next {
+        if let BucketEdit::Store(stored) = next {
             assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
             assert!(stored.full_at_ms() >= now_us / 1_000);
         }
@@ -146,7 +146,7 @@ fuzz_target!(|input: Input| {
                 forced |= ask.manner == Manner::Force;
             }
             Verdict::Never => {
-                assert_eq!(next, Next::Keep);
+                assert_eq!(next, BucketEdit::Keep);
                 let least = if ask.manner == Manner::AtMost { 1 } else { wanted };
                 assert!(u128::from(least) + u128::from(ask.leave) > u128::from(limit));
             }

@@ -343,11 +343,11 @@ fuzz_target!(|input: Input| {
                 let kind = if semaphore { ModelCommand::Hold(9) } else { kind };
                 let holds = matches!(kind, ModelCommand::Hold(_));
                 let whole = if manner == Manner::Force && holds { Manner::Whole } else { manner };
-                world.make(&Ask { quantity, leave, manner: whole }, kind, barred);
+                world.make(&Ask { leave, manner: whole, ..Ask::of(quantity) }, kind, barred);
             }
             Step::GiveBack { quantity, shift } => {
                 let quantity = Quantity::GiveBack(small(quantity, shift).max(1));
-                let ask = Ask { quantity, leave: 0, manner: Manner::Whole };
+                let ask = Ask::of(quantity);
                 if !semaphore {
                     world.make(&ask, ModelCommand::Count, false);
                 }

@@ -36,7 +36,7 @@ impl line::LineCall for WaitingCall {
 
 /// What a waiter is answered, and when that was decided, in Unix microseconds.
 #[derive(Clone, Copy)]
-pub struct Outcome {
+pub struct WaitOutcome {
     /// The answer.
     pub result: Result<Reply, Error>,
     /// When.
@@ -58,25 +58,25 @@ pub struct ServerParts;
 impl line::Parts for ServerParts {
     type Call = WaitingCall;
     type Handle = Blocked;
-    type Outcome = Outcome;
+    type Outcome = WaitOutcome;
     type Write = LateWrite;
 }
 
-type Lines = line::Lines<ServerParts>;
+type ServerLines = line::Lines<ServerParts>;
 
-static LINES: UnderLock<Lines> = UnderLock::new(Lines::new());
+static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::new());
 
 /// How many lines there are, so that commands pay one look at a number while there are none.
 static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Asks the lines a question.
-pub fn look<T>(question: impl FnOnce(&Lines) -> T) -> T {
+pub fn look<T>(question: impl FnOnce(&ServerLines) -> T) -> T {
     LINES.with(|lines| question(lines))
 }
 
 /// Makes a transition of the lines, which is given the time, and then starts or stops the timer. A transition has no
 /// context, so it calls no command and ends no wait: the caller does that with what it returns.
-pub fn change<T>(transition: impl FnOnce(&mut Lines, u64) -> T) -> T {
+pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
     let now_us = monotonic_us();
     let (result, timer) = LINES.with(|lines| {
         let result = transition(lines, now_us);
@@ -93,7 +93,7 @@ pub fn change<T>(transition: impl FnOnce(&mut Lines, u64) -> T) -> T {
 
 /// The wall clock was set back, by which timers live.
 pub fn clock_went_back() {
-    change(Lines::clock_went_back);
+    change(ServerLines::clock_went_back);
 }
 
 /// Forgets all lines.
@@ -121,19 +121,19 @@ pub fn is_waiting(key_ctx: KeyContext, id: &[u8]) -> bool {
 
 /// How many calls wait on the key.
 pub fn waiting_on(key_ctx: KeyContext) -> u64 {
-    let ask = |lines: &Lines| lines.waiting_on(key_ctx.ctx.db(), key_ctx.name.as_bytes());
+    let ask = |lines: &ServerLines| lines.waiting_on(key_ctx.ctx.db(), key_ctx.name.as_bytes());
     let waiting = if is_empty() { 0 } else { look(ask) };
     u64::try_from(waiting).unwrap_or(u64::MAX)
 }
 
 /// How many calls wait.
 pub fn waiting() -> u64 {
-    u64::try_from(look(Lines::waiting)).unwrap_or(u64::MAX)
+    u64::try_from(look(ServerLines::waiting)).unwrap_or(u64::MAX)
 }
 
 /// For how long the oldest of those who wait has waited, in milliseconds; 0 where nobody waits.
 pub fn oldest_wait_ms() -> u64 {
-    let since_us = look(Lines::oldest_us);
+    let since_us = look(ServerLines::oldest_us);
     since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000
 }
 
@@ -160,7 +160,7 @@ impl WorkGuard {
 
 impl Drop for WorkGuard {
     fn drop(&mut self) {
-        LONGEST_TURN_US.fetch_max(change(Lines::end_work), Ordering::Relaxed);
+        LONGEST_TURN_US.fetch_max(change(ServerLines::end_work), Ordering::Relaxed);
     }
 }
 

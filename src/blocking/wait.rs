@@ -1,6 +1,6 @@
 //! One wait: it begins, the server asks for the answer, the server lets the client go.
 
-use super::registry::{change, LateWrite, Outcome, WaitingCall};
+use super::registry::{change, LateWrite, WaitOutcome, WaitingCall};
 use crate::attempt::attempt;
 use crate::config;
 use crate::observe::ServerNotes;
@@ -87,7 +87,7 @@ pub fn disconnected(ticket: Ticket) {
 /// The server is done with a blocked call. With `cut_off` the server ended the wait, instead of us or after us.
 pub fn forget(ticket: Ticket, cut_off: bool) {
     let Some(gone) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };
-    let Some(Outcome { result: Ok(answer), at_us }) = gone.outcome else { return };
+    let Some(WaitOutcome { result: Ok(answer), at_us }) = gone.outcome else { return };
     // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its answer.
     let notified = !cut_off || (gone.answered && gone.call.client.is_connected());
     if !notified && answer.allowed() {

@@ -5,7 +5,7 @@
 //! for, when somebody's time is up, and at least every [`engine::line::POLL_US`], as the server does not notify of other
 //! changes to the key. A grant is charged in the context of whoever tries, then the client is unblocked.
 
-use super::registry::{change, is_barred, look, LateWrite, Outcome, ServerParts, WorkGuard};
+use super::registry::{change, is_barred, look, LateWrite, ServerParts, WaitOutcome, WorkGuard};
 use super::wait::note_end;
 use crate::attempt::{attempt, give_back};
 use crate::redis::acceptance::{
@@ -45,16 +45,16 @@ pub fn wake_key(key_ctx: KeyContext) {
     while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| work.has_time()) {
         // A command does not end waits that are overdue. Its clock may be frozen in the past (MULTI, Lua), and a waiter
         // could be denied what is free by now.
-        if !try_head(&Server, line, (ticket, &call.request), key_ctx, false) {
+        if !try_head(&LineServer, line, (ticket, &call.request), key_ctx, false) {
             return;
         }
     }
 }
 
 /// This server, as trying the head of a line needs it.
-struct Server;
+struct LineServer;
 
-impl WaitingServer<KeyContext<'_>> for Server {
+impl WaitingServer<KeyContext<'_>> for LineServer {
     type Parts = ServerParts;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerParts>, u64) -> T) -> T {
@@ -97,7 +97,7 @@ impl WaitingServer<KeyContext<'_>> for Server {
 
 /// Ends a wait with this result.
 fn end(ticket: Ticket, result: Result<Reply, Error>, key_ctx: KeyContext) {
-    let outcome = Outcome { result, at_us: key_ctx.now_us };
+    let outcome = WaitOutcome { result, at_us: key_ctx.now_us };
     if let Some(blocked) = change(|lines, now_us| lines.end(ticket, outcome, now_us)) {
         blocked.end();
     }
@@ -177,7 +177,7 @@ fn make_steps(
             Some(Effect::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
                 // A head whose time is up and that waits on was postponed: it would be the next step again.
-                if !try_head(&Server, line, head, key_ctx, is_overdue) && is_overdue {
+                if !try_head(&LineServer, line, head, key_ctx, is_overdue) && is_overdue {
                     return;
                 }
             }

@@ -9,7 +9,7 @@ use crate::redis::guard::warn;
 use crate::stats::{CommandStats, BY_COMMAND};
 use commands::call::{run, CallResult};
 use commands::error::Error;
-use commands::options::{Known, OptionRow, OptionValue};
+use commands::options::{OptionRow, OptionSet, OptionValue};
 use commands::reply;
 use commands::table::{CommandRow, Nature, Positional, COMMANDS};
 use std::ffi::{CStr, CString};
@@ -245,7 +245,7 @@ fn optional(argument: Argument) -> Argument {
 
 /// The options of a command in the order of their table. Neighbours that exclude each other are one argument, and so
 /// are an option and those that need it.
-fn options(known: Known) -> Vec<Argument> {
+fn options(known: OptionSet) -> Vec<Argument> {
     let mut choices: Vec<Vec<&OptionRow>> = Vec::new();
     for row in known.rows().filter(|row| row.needs.is_empty()) {
         match choices.last_mut() {
@@ -266,7 +266,7 @@ fn options(known: Known) -> Vec<Argument> {
 }
 
 /// An option, and those of `known` that need it.
-fn group(row: &OptionRow, known: Known) -> Argument {
+fn group(row: &OptionRow, known: OptionSet) -> Argument {
     let needing = known.rows().filter(|other| other.needs == row.option);
     let needing: Vec<_> = needing.map(|other| optional(option(other))).collect();
     match row.group.filter(|_| !needing.is_empty()) {
@@ -472,8 +472,12 @@ mod tests {
 
     #[test]
     fn options_that_exclude_each_other_are_one_argument_in_the_order_of_the_table() {
-        let known =
-            Known::BUCKETS | Known::FIXED | Known::FROM | Known::TZ | Known::BLOCK | Known::MS;
+        let known = OptionSet::BUCKETS
+            | OptionSet::FIXED
+            | OptionSet::FROM
+            | OptionSet::TZ
+            | OptionSet::BLOCK
+            | OptionSet::MS;
         let shown = options(known);
         let [Argument::Optional(window), Argument::Optional(block), Argument::Optional(ms)] =
             shown.as_slice()

@@ -15,7 +15,7 @@ const OK: c_int = raw::REDISMODULE_OK as c_int;
 
 /// What lies under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum KeyKind {
     /// No key.
     Empty,
     /// A string.
@@ -91,7 +91,7 @@ pub fn is_here(ctx: Context, name: KeyName) -> bool {
         | raw::REDISMODULE_OPEN_KEY_NONOTIFY
         | raw::REDISMODULE_OPEN_KEY_NOSTATS
         | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
-    open(ctx, name, raw::REDISMODULE_READ | traceless).kind() != Kind::Empty
+    open(ctx, name, raw::REDISMODULE_READ | traceless).kind() != KeyKind::Empty
 }
 
 impl<'c> ReadKey<'c> {
@@ -106,21 +106,21 @@ impl<'c> ReadKey<'c> {
     }
 
     /// What lies there.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> KeyKind {
         // SAFETY: null is allowed and is "empty".
         let kind = unsafe { api!(RedisModule_KeyType(self.raw)) };
         // Compared as numbers: a later server may know types that the bindings do not.
         match kind as isize {
-            raw::REDISMODULE_KEYTYPE_EMPTY => Kind::Empty,
-            raw::REDISMODULE_KEYTYPE_STRING => Kind::String,
-            raw::REDISMODULE_KEYTYPE_ZSET => Kind::Zset,
-            _ => Kind::Other,
+            raw::REDISMODULE_KEYTYPE_EMPTY => KeyKind::Empty,
+            raw::REDISMODULE_KEYTYPE_STRING => KeyKind::String,
+            raw::REDISMODULE_KEYTYPE_ZSET => KeyKind::Zset,
+            _ => KeyKind::Other,
         }
     }
 
     /// The bytes of a string; none for anything else.
     pub fn string(&self) -> &[u8] {
-        if self.kind() != Kind::String {
+        if self.kind() != KeyKind::String {
             return &[];
         }
         let mut len = 0;
@@ -491,11 +491,11 @@ pub fn is_calling() -> bool {
 }
 
 /// A word that is made once and kept, as it is replicated again and again.
-struct Word(&'static [u8], AtomicPtr<raw::RedisModuleString>);
+struct KeptWord(&'static [u8], AtomicPtr<raw::RedisModuleString>);
 
-impl Word {
-    const fn new(text: &'static [u8]) -> Word {
-        Word(text, AtomicPtr::new(null_mut()))
+impl KeptWord {
+    const fn new(text: &'static [u8]) -> KeptWord {
+        KeptWord(text, AtomicPtr::new(null_mut()))
     }
 
     fn get(&self) -> *mut raw::RedisModuleString {
@@ -513,10 +513,10 @@ impl Word {
     }
 }
 
-static PXAT: Word = Word::new(b"PXAT");
+static PXAT: KeptWord = KeptWord::new(b"PXAT");
 
 /// The score of reservations.
-static MINUS_INF: Word = Word::new(b"-inf");
+static MINUS_INF: KeptWord = KeptWord::new(b"-inf");
 
 /// Frees what is kept from call to call, before the module goes.
 pub(super) fn unload() {

@@ -1,11 +1,11 @@
 //! A bucket is a string that spells its theoretical arrival time.
 
 use super::{Open, ServerKey};
-use crate::redis::key::Kind;
+use crate::redis::key::KeyKind;
 use commands::error::Error;
 use engine::expiry::GRACE_MS;
 use engine::store;
-use engine::throttle::{Next, Stored};
+use engine::throttle::{BucketEdit, Stored};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
@@ -26,23 +26,23 @@ impl store::BucketKey for ServerBucket<'_> {
     fn read(&mut self) -> Result<Option<Stored>, Error> {
         self.key = Open::new(self.at.key_ctx, self.at.intent)?;
         match self.key.kind() {
-            Kind::Empty => Ok(None),
-            Kind::String => {
+            KeyKind::Empty => Ok(None),
+            KeyKind::String => {
                 Ok(Some(Stored::decode(self.key.reader().string()).ok_or(Error::NotTat)?))
             }
-            Kind::Zset | Kind::Other => Err(Error::NotString),
+            KeyKind::Zset | KeyKind::Other => Err(Error::NotString),
         }
     }
 
-    fn write(&mut self, next: Next) {
+    fn write(&mut self, next: BucketEdit) {
         let Open::Write(key) = &mut self.key else { return };
         match next {
-            Next::Keep => {}
-            Next::Store(stored) => {
+            BucketEdit::Keep => {}
+            BucketEdit::Store(stored) => {
                 let expire_at_ms = stored.void_at_ms().saturating_add(GRACE_MS);
                 key.set(stored.encode().as_bytes(), expire_at_ms);
             }
-            Next::Delete => key.delete(),
+            BucketEdit::Delete => key.delete(),
         }
     }
 }

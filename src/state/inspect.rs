@@ -2,7 +2,7 @@
 
 use super::window::ServerWindow;
 use super::{Intent, KeyContext, Open, ServerKey};
-use crate::redis::key::Kind;
+use crate::redis::key::KeyKind;
 use commands::error::Error;
 use commands::inspect::{BucketContents, Contents, KeyContents, WindowContents};
 use engine::ban::Bans;
@@ -16,20 +16,20 @@ pub fn contents(key_ctx: KeyContext) -> Result<KeyContents, Error> {
     let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(key_ctx.now_us / 1_000));
     let mut ban = None;
     let kind = match key.kind() {
-        Kind::Empty => Contents::Nothing,
-        Kind::String => {
+        KeyKind::Empty => Contents::Nothing,
+        KeyKind::String => {
             let stored = Stored::decode(key.reader().string()).ok_or(Error::NotTat)?;
             ban = stored.ban();
             Contents::Bucket(BucketContents::of(&stored, key_ctx.now_us))
         }
-        Kind::Zset => {
+        KeyKind::Zset => {
             drop(key);
             let mut key = ServerWindow::of(ServerKey { key_ctx, intent: Intent::Read });
             key.read(None)?;
             ban = key.ban();
             Contents::Window(WindowContents::of(&mut key, key_ctx.now_us)?)
         }
-        Kind::Other => return Err(Error::NotLimit),
+        KeyKind::Other => return Err(Error::NotLimit),
     };
     let ban_us = Bans::at(ban, key_ctx.now_us).left_us();
     Ok(KeyContents { kind, ban_us, ttl_ms })

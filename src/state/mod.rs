@@ -18,7 +18,7 @@ mod reservations;
 pub mod window;
 
 use crate::redis::context::{Context, KeyName};
-use crate::redis::key::{Kind, ReadKey, WriteKey};
+use crate::redis::key::{KeyKind, ReadKey, WriteKey};
 use crate::zones::zones;
 use bucket::ServerBucket;
 use commands::error::Error;
@@ -138,7 +138,7 @@ impl<'c> Open<'c> {
         }
     }
 
-    fn kind(&mut self) -> Kind {
+    fn kind(&mut self) -> KeyKind {
         self.reader().kind()
     }
 }

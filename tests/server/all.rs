@@ -361,7 +361,7 @@ fn its_effects_are_one_transaction_of_plain_commands() {
 
 /// One clause of the random test.
 #[derive(Clone, Debug)]
-struct Clause {
+struct RandomClause {
     /// Another one for each limit, so that no other period decides what may be dropped.
     key: String,
     command: &'static str,
@@ -370,8 +370,8 @@ struct Clause {
     mark: &'static str,
 }
 
-impl Clause {
-    fn random(random: &mut Random, key: usize) -> Clause {
+impl RandomClause {
+    fn random(random: &mut Random, key: usize) -> RandomClause {
         let (command, limit) = random.pick(&[
             ("THROTTLE", "9 3 7"),
             ("THROTTLE", "2 1 1"),
@@ -383,7 +383,7 @@ impl Clause {
         ]);
         let mark = random.pick(&["", "", "", "CHECK", "SHADOW"]);
         let key = format!("{key}:{}", limit.replace(' ', "-"));
-        Clause { key, command, limit, quantity: random.below(5), mark }
+        RandomClause { key, command, limit, quantity: random.below(5), mark }
     }
 
     /// The clause as a command of its own, on the key of another name.
@@ -430,10 +430,11 @@ fn it_takes_and_tells_what_single_commands_would() {
         for step in 0..60 {
             server.clock().advance_us(random.below(4_000_000));
             let number = 1 + random.below(4) as usize;
-            let clauses: Vec<_> = (0..number).map(|key| Clause::random(&mut random, key)).collect();
-            let key = |clause: &Clause| format!("all:{}:{}", clause.key, clause.command);
+            let clauses: Vec<_> =
+                (0..number).map(|key| RandomClause::random(&mut random, key)).collect();
+            let key = |clause: &RandomClause| format!("all:{}:{}", clause.key, clause.command);
             let keys: Vec<_> = clauses.iter().map(key).collect();
-            let words: Vec<_> = clauses.iter().map(Clause::words).collect();
+            let words: Vec<_> = clauses.iter().map(RandomClause::words).collect();
             let call = format!("RL.ALL {number} {} {} MS", keys.join(" "), words.join(" "));
             let context = format!("seed {seed}, step {step}: {call}");
 
@@ -471,7 +472,9 @@ fn it_takes_and_tells_what_single_commands_would() {
                 assert_eq!(answer.numbers[3], -1, "{context}");
                 // The least remaining / quantity; what takes nothing comes last.
                 let share = |at: &usize| match &clauses[*at] {
-                    Clause { mark: "CHECK", .. } | Clause { quantity: 0, .. } => i64::MAX,
+                    RandomClause { mark: "CHECK", .. } | RandomClause { quantity: 0, .. } => {
+                        i64::MAX
+                    }
                     clause => expected[*at][2] / clause.quantity,
                 };
                 let least = (0..number).filter(enforced).min_by_key(share);

@@ -20,7 +20,7 @@ fn left(conn: &mut Conn, key: &str) -> Vec<(String, i64)> {
 }
 
 #[track_caller]
-fn assert_err(conn: &mut Conn, words: impl Words, begin: &str) {
+fn assert_err(conn: &mut Conn, words: impl CommandWords, begin: &str) {
     let error = conn.err(words);
     assert!(error.starts_with(begin), "{error:?} does not begin with {begin:?}");
 }

@@ -9,13 +9,13 @@ const MS: i128 = 1_000_000 * PARTS;
 
 /// One limit.
 #[derive(Clone, Copy, Debug)]
-struct Rate {
+struct ModelRate {
     max_burst: i128,
     count: i128,
     period_s: i128,
 }
 
-impl Rate {
+impl ModelRate {
     fn interval(self) -> i128 {
         self.period_s * 1_000 * MS / self.count
     }
@@ -42,7 +42,7 @@ struct Model {
 
 impl Model {
     /// The five integers in milliseconds, and a sixth where there is one.
-    fn call(&mut self, now: i128, rate: Rate, quantity: i128, how: How) -> Vec<i128> {
+    fn call(&mut self, now: i128, rate: ModelRate, quantity: i128, how: How) -> Vec<i128> {
         let (interval, bucket, limit) = (rate.interval(), rate.bucket(), rate.max_burst + 1);
         let (stored, debt) = self.stored.unwrap_or((now, 0));
         let mut tat = stored.min(now + bucket + debt).max(now);
@@ -109,11 +109,11 @@ fn play(server: &Server, conn: &mut Conn, seed: u64, bookings: bool) {
     let clock = server.clock();
     clock.set_us(START_US + random.below(86_400_000_000));
     conn.cmd("FLUSHALL");
-    let mut rate = Rate { max_burst: 4, count: 1, period_s: 1 };
+    let mut rate = ModelRate { max_burst: 4, count: 1, period_s: 1 };
     let mut model = Model::default();
     for step in 0..200 {
         if step == 0 || random.one_in(12) {
-            rate = Rate {
+            rate = ModelRate {
                 max_burst: random.pick(&[0, 1, 4, 15, 99]),
                 count: random.pick(&[1, 2, 3, 7, 30]),
                 period_s: random.pick(&[1, 2, 60, 3_600]),
@@ -150,7 +150,7 @@ fn play(server: &Server, conn: &mut Conn, seed: u64, bookings: bool) {
             How::Force => "FORCE".into(),
             How::Ahead { ms } => format!("AHEAD {ms}"),
         };
-        let Rate { max_burst, count, period_s } = rate;
+        let ModelRate { max_burst, count, period_s } = rate;
         let looks = if how == How::Looks { "_RO" } else { "" };
         let line =
             format!("RL.THROTTLE{looks} k {max_burst} {count} {period_s} {quantity} {options} MS");

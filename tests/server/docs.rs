@@ -465,6 +465,55 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
     }
 }
 
+/// Where the functions of the commands are.
+const HANDLERS: [&str; 5] = [
+    include_str!("../../crates/commands/src/take.rs"),
+    include_str!("../../crates/commands/src/all.rs"),
+    include_str!("../../crates/commands/src/settle.rs"),
+    include_str!("../../crates/commands/src/inspect.rs"),
+    include_str!("../../crates/commands/src/report.rs"),
+];
+
+/// The text of comments, with single blanks between words.
+fn comment(lines: &[&str], mark: &str) -> String {
+    let words = lines.iter().flat_map(|line| line.strip_prefix(mark).unwrap().split_whitespace());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_comment_above_the_function_of_a_command_is_its_syntax() {
+    let mut commented = BTreeSet::new();
+    for source in HANDLERS {
+        let lines: Vec<&str> = source.lines().collect();
+        for comments in
+            lines.chunk_by(|one, other| one.starts_with("///") == other.starts_with("///"))
+        {
+            let begins = |mark: &str| comments[0].starts_with(mark);
+            if begins("/// `RL.") || begins("/// `CL.") {
+                let syntax = comment(comments, "///");
+                let syntax = syntax.strip_prefix('`').and_then(|it| it.strip_suffix('`'));
+                assert!(
+                    commented.insert(syntax.unwrap().to_owned()),
+                    "{comments:?} is there twice"
+                );
+            }
+        }
+    }
+    assert_eq!(commented, head().into_iter().collect::<BTreeSet<_>>());
+}
+
+#[test]
+fn the_comment_about_clauses_is_their_syntax() {
+    let lines: Vec<&str> = HANDLERS[1].lines().collect();
+    let fences = |line: &&str| line.starts_with("//! ```");
+    let shown = comment(lines.split(fences).nth(1).unwrap(), "//!");
+    let all = blocks("docs/commands.md", &read("docs/commands.md"));
+    let told = all.into_iter().find(|block| block.lines[0].starts_with("THROTTLE ")).unwrap();
+    let told = comment(&told.lines.iter().map(String::as_str).collect::<Vec<_>>(), "");
+    let told = told.replace(" WINDOW ", " | WINDOW ").replace(" ACQUIRE ", " | ACQUIRE ");
+    assert_eq!(shown, format!("clause {told}"));
+}
+
 /// Calls that end with an error, one after the other on a server with the load arguments of [`REFUSING`]. The clock
 /// stands in 2256 for the last one.
 const REFUSED: &[&str] = &[

@@ -35,14 +35,15 @@ const LONGEST_PAUSE_MS: i64 = 250;
 
 /// What lies under a key, and what is asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum HistoryKind {
     Bucket,
     Sliding,
     Fixed,
     Reserved,
 }
 
-const KINDS: [Kind; 4] = [Kind::Bucket, Kind::Sliding, Kind::Fixed, Kind::Reserved];
+const KINDS: [HistoryKind; 4] =
+    [HistoryKind::Bucket, HistoryKind::Sliding, HistoryKind::Fixed, HistoryKind::Reserved];
 
 fn memory() -> Memory {
     let memory = Memory::default();
@@ -57,7 +58,7 @@ fn window(limit: u64, rule: &str) -> WindowLimit {
 
 /// A call: its words behind the key, and the same for the engine.
 fn random_call(
-    kind: Kind,
+    kind: HistoryKind,
     random: &mut Random,
     id: &str,
     mine: &mut Vec<String>,
@@ -70,26 +71,26 @@ fn random_call(
         What::Take(request)
     };
     let (quantity, options, manner) = match random.below(8) {
-        0 if kind != Kind::Reserved => (-quantity, "", Manner::Whole),
-        1 if kind != Kind::Reserved => (2 * quantity, "ATMOST", Manner::AtMost),
+        0 if kind != HistoryKind::Reserved => (-quantity, "", Manner::Whole),
+        1 if kind != HistoryKind::Reserved => (2 * quantity, "ATMOST", Manner::AtMost),
         2 => (0, "", Manner::Whole),
         _ => (quantity, "", Manner::Whole),
     };
     match kind {
-        Kind::Bucket => {
+        HistoryKind::Bucket => {
             let what =
                 taking(Limit::Bucket(Rate::new(4, 20, 1_000).expect("a rate")), quantity, manner);
             ("RL.THROTTLE".into(), format!("4 20 1s {quantity} {options} MS"), what)
         }
-        Kind::Sliding => {
+        HistoryKind::Sliding => {
             let what = taking(Limit::Window(window(8, "1s")), quantity, manner);
             ("RL.WINDOW".into(), format!("8 1s {quantity} {options} MS"), what)
         }
-        Kind::Fixed => {
+        HistoryKind::Fixed => {
             let what = taking(Limit::Window(window(8, "1s@UTC")), quantity, manner);
             ("RL.WINDOW".into(), format!("8 1s {quantity} FIXED TZ UTC {options} MS"), what)
         }
-        Kind::Reserved => {
+        HistoryKind::Reserved => {
             if !mine.is_empty() && random.one_in(2) {
                 let id = mine.remove(random.below(mine.len() as i64) as usize);
                 let engine_id = Id::from(id.as_bytes());
@@ -142,7 +143,7 @@ struct Recorder<'n> {
     random: Random,
 }
 
-enum Outcome {
+enum CallOutcome {
     Reply(Value),
     /// Nothing was done.
     Refused,
@@ -156,23 +157,23 @@ impl Recorder<'_> {
     }
 
     /// Sends a command to a server, behind ASKING if need be.
-    fn send(&mut self, port: u16, line: &str, asking: bool) -> Outcome {
+    fn send(&mut self, port: u16, line: &str, asking: bool) -> CallOutcome {
         let conn = match self.conns.entry(port) {
             std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) => match open(port) {
                 Some(conn) => place.insert(conn),
-                None => return Outcome::Refused,
+                None => return CallOutcome::Refused,
             },
         };
         if asking && conn.try_cmd("ASKING").is_err() {
             self.conns.remove(&port);
-            return Outcome::Refused;
+            return CallOutcome::Refused;
         }
         match conn.try_cmd(line) {
-            Ok(reply) => Outcome::Reply(reply),
+            Ok(reply) => CallOutcome::Reply(reply),
             Err(_) => {
                 self.conns.remove(&port);
-                Outcome::Unknown
+                CallOutcome::Unknown
             }
         }
     }
@@ -192,16 +193,16 @@ impl Recorder<'_> {
             let (to_us, to_ns) = (self.clock.now_us() as u64, self.ns());
             let op = |reply| Op { what, from_ns, to_ns, clock_us: (from_us, to_us), reply };
             match outcome {
-                Outcome::Unknown => {
+                CallOutcome::Unknown => {
                     self.known.remove(key);
                     return Some(op(None));
                 }
-                Outcome::Refused => {
+                CallOutcome::Refused => {
                     self.known.remove(key);
                     sleep(Duration::from_millis(10));
                     return None;
                 }
-                Outcome::Reply(error @ Value::ServerError(_)) => {
+                CallOutcome::Reply(error @ Value::ServerError(_)) => {
                     let error = error_line(&error);
                     let words: Vec<&str> = error.split(' ').collect();
                     let to = words.last().and_then(|at| at.rsplit(':').next()?.parse().ok());
@@ -220,7 +221,7 @@ impl Recorder<'_> {
                         _ => panic!("{line}: {error}"),
                     }
                 }
-                Outcome::Reply(reply) => {
+                CallOutcome::Reply(reply) => {
                     if !asking {
                         self.known.insert(key.into(), port);
                     }
@@ -249,7 +250,7 @@ fn tick_now_us() -> i64 {
 fn record(
     nodes: &dyn Nodes,
     clock: &Clock,
-    keys: &[(String, Kind)],
+    keys: &[(String, HistoryKind)],
     seconds: u64,
     seed: u64,
     faults: impl FnOnce(&dyn Fn() -> u64, &AtomicBool, &mut Vec<(u64, u64)>) + Send,
@@ -373,7 +374,7 @@ fn generated(seed: u64) -> Vec<Op> {
     let mut mine = Vec::new();
     for number in 0..250u64 {
         let id = format!("g{number}");
-        let (command, _, what) = random_call(Kind::Reserved, &mut random, &id, &mut mine);
+        let (command, _, what) = random_call(HistoryKind::Reserved, &mut random, &id, &mut mine);
         let (reply, after) = apply(&memory, &saved, &what, now_us);
         if command == "RL.ACQUIRE" && reply.last() == Some(&1) {
             mine.push(id);
@@ -470,7 +471,7 @@ impl Nodes for ClusterNodes {
 }
 
 /// Keys of each kind in the first slots of each of three masters, which are those that move.
-fn keys_in_first_slots(conn: &mut Conn) -> Vec<(String, Kind)> {
+fn keys_in_first_slots(conn: &mut Conn) -> Vec<(String, HistoryKind)> {
     let names: Vec<String> = (0..12_000).map(|number| format!("h{number}")).collect();
     let slots = conn.pipeline(names.iter().map(|name| ["CLUSTER", "KEYSLOT", name.as_str()]));
     let mut keys = Vec::new();

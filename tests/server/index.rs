@@ -23,7 +23,7 @@ struct Lab {
 
 /// A reservation, as its member spells it.
 #[derive(Clone, Debug)]
-struct Member {
+struct SetMember {
     id: String,
     quantity: i64,
     lease_ms: i64,
@@ -31,11 +31,11 @@ struct Member {
     rule: String,
 }
 
-impl Member {
-    fn read(text: &str) -> Member {
+impl SetMember {
+    fn read(text: &str) -> SetMember {
         let id_len: usize = text[1..3].parse().unwrap();
         let fields: Vec<_> = text[5 + id_len..].splitn(5, ':').collect();
-        Member {
+        SetMember {
             id: text[4..4 + id_len].into(),
             quantity: fields[0].parse().unwrap(),
             lease_ms: fields[1].parse().unwrap(),
@@ -45,7 +45,7 @@ impl Member {
     }
 
     fn text(&self) -> String {
-        let Member { id, quantity, lease_ms, end_us, rule } = self;
+        let SetMember { id, quantity, lease_ms, end_us, rule } = self;
         format!("#{:02}:{id}:{quantity}:{lease_ms}:{end_us}::{rule}", id.len())
     }
 
@@ -100,8 +100,8 @@ impl Lab {
     }
 
     /// The reservations of the key.
-    fn members(&mut self, key: &str) -> Vec<Member> {
-        self.texts(key).iter().map(|text| Member::read(text)).collect()
+    fn members(&mut self, key: &str) -> Vec<SetMember> {
+        self.texts(key).iter().map(|text| SetMember::read(text)).collect()
     }
 
     /// Puts a fresh copy of the key into the other server.
@@ -192,14 +192,16 @@ impl Lab {
         self.server.clock().now_us()
     }
 
-    fn live(&mut self, key: &str) -> Vec<Member> {
+    fn live(&mut self, key: &str) -> Vec<SetMember> {
         if self.conn.text(["TYPE", key]) != "zset" {
             return vec![];
         }
         let now_us = self.now_us();
         let texts = self.texts(key);
         let ours = texts.iter().filter(|text| text.starts_with('#'));
-        ours.map(|text| Member::read(text)).filter(|one| one.lapses_us(now_us) > now_us).collect()
+        ours.map(|text| SetMember::read(text))
+            .filter(|one| one.lapses_us(now_us) > now_us)
+            .collect()
     }
 
     fn conn_ids(&mut self, key: &str) -> Vec<String> {
@@ -258,7 +260,7 @@ impl Lab {
     }
 }
 
-impl Member {
+impl SetMember {
     /// The member of this id as the server has it, with its order of arrival.
     fn text_of(&self, conn: &mut Conn, key: &str) -> String {
         let begin = format!("#{:02}:{}:", self.id.len(), self.id);
@@ -357,7 +359,7 @@ fn members_that_are_changed_by_hand_are_read_anew() {
                 lab.check("k");
                 // A search by member finds nothing reliably where members are out of order.
                 if !line.starts_with("ZADD k 5") && !line.starts_with("ZADD k -1") {
-                    let first = Member::read(&first).id;
+                    let first = SetMember::read(&first).id;
                     lab.compare("k", &format!("RL.RELEASE k {first} another r3 r4"));
                     lab.look("k");
                 }
@@ -394,7 +396,7 @@ fn tampering(lab: &mut Lab, random: &mut Random) -> Vec<Vec<String>> {
     let Some(one) = members.get(random.below(members.len().max(1) as i64) as usize).cloned() else {
         return vec![words("RENAME b k")];
     };
-    let mut copy = Member::read(&one);
+    let mut copy = SetMember::read(&one);
     if !random.one_in(4) {
         copy.id = lab.new_id();
     }
@@ -402,7 +404,7 @@ fn tampering(lab: &mut Lab, random: &mut Random) -> Vec<Vec<String>> {
     copy.lease_ms = 1_000 + random.below(50_000);
     copy.end_us = lab.now_us() + random.below(copy.lease_ms * 1_500) - copy.lease_ms * 250;
     let copy = copy.text();
-    let id = Member::read(&one).id;
+    let id = SetMember::read(&one).id;
     let (new_id, rank) = (lab.new_id(), random.below(members.len() as i64));
     let window = lab.window;
     let lines = [
@@ -672,7 +674,7 @@ fn a_clock_that_went_back_is_healed_in_pieces_however_many_hold() {
     let healed = |conn: &mut Conn| {
         let end_us = server.clock().now_us() + 20_000_000;
         let members = flat(&conn.cmd("ZRANGE k 0 -1"));
-        members.iter().filter(|text| Member::read(text).end_us <= end_us).count()
+        members.iter().filter(|text| SetMember::read(text).end_us <= end_us).count()
     };
     assert_eq!(conn.acquire(&call).numbers, [2, LIMIT, 5, 20_000, 20_000]);
     let piece = healed(&mut conn);
@@ -751,7 +753,7 @@ fn seventy_thousand_that_hold_are_tampered_with() {
         let begin = Instant::now();
         lab.conn.acquire("RL.ACQUIRE_RO k 1000000 0");
         let first = flat(&lab.conn.cmd("ZRANGE k 5 5")).remove(0);
-        let mut other = Member::read(&first);
+        let mut other = SetMember::read(&first);
         (other.id, other.quantity) = (lab.new_id(), 40);
         let line = change.replace("FIRST", &first).replace("OTHER", &other.text());
         let commands: Vec<_> = line.split(';').map(words).collect();

@@ -23,7 +23,7 @@ fn state(conn: &mut Conn, key: &str) -> (Value, Value) {
 }
 
 #[track_caller]
-fn assert_err(conn: &mut Conn, words: impl Words, begin: &str) {
+fn assert_err(conn: &mut Conn, words: impl CommandWords, begin: &str) {
     let error = conn.err(words);
     assert!(error.starts_with(begin), "{error:?} does not begin with {begin:?}");
 }

@@ -15,7 +15,7 @@ const STEPS: usize = 500;
 
 /// A kind of window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum WindowKind {
     Semaphore,
     Sliding { period_us: i64 },
     Buckets { period_us: i64, n: i64 },
@@ -24,34 +24,36 @@ enum Kind {
 }
 
 /// Arguments and their meaning.
-const KINDS: [(&str, &str, Kind); 9] = [
-    ("0", "", Kind::Semaphore),
-    ("10", "", Kind::Sliding { period_us: 10_000_000 }),
-    ("700ms", "", Kind::Sliding { period_us: 700_000 }),
-    ("10s", "BUCKETS 4", Kind::Buckets { period_us: 10_000_000, n: 4 }),
-    ("1min", "FIXED", Kind::Fixed { period_us: MINUTE_US, offset_us: 0 }),
+const KINDS: [(&str, &str, WindowKind); 9] = [
+    ("0", "", WindowKind::Semaphore),
+    ("10", "", WindowKind::Sliding { period_us: 10_000_000 }),
+    ("700ms", "", WindowKind::Sliding { period_us: 700_000 }),
+    ("10s", "BUCKETS 4", WindowKind::Buckets { period_us: 10_000_000, n: 4 }),
+    ("1min", "FIXED", WindowKind::Fixed { period_us: MINUTE_US, offset_us: 0 }),
     (
         "1h",
         "FIXED TZ Asia/Kolkata",
-        Kind::Fixed { period_us: 60 * MINUTE_US, offset_us: 330 * MINUTE_US },
+        WindowKind::Fixed { period_us: 60 * MINUTE_US, offset_us: 330 * MINUTE_US },
     ),
     (
         "7min",
         "FIXED FROM 2026-11-21@00:00:30 TZ Asia/Kolkata",
-        Kind::Fixed { period_us: 7 * MINUTE_US, offset_us: KOLKATA_US },
+        WindowKind::Fixed { period_us: 7 * MINUTE_US, offset_us: KOLKATA_US },
     ),
-    ("10s", "FIXED FROM first", Kind::FirstHit { period_us: 10_000_000 }),
-    ("700ms", "FIXED FROM FIRST", Kind::FirstHit { period_us: 700_000 }),
+    ("10s", "FIXED FROM first", WindowKind::FirstHit { period_us: 10_000_000 }),
+    ("700ms", "FIXED FROM FIRST", WindowKind::FirstHit { period_us: 700_000 }),
 ];
 
-impl Kind {
+impl WindowKind {
     /// When an event stops counting, in a window that began with it where the first event opens one.
     fn leave_us(self, event_us: i64) -> i64 {
         match self {
-            Kind::FirstHit { period_us } => event_us + period_us,
-            Kind::Semaphore => event_us,
-            Kind::Sliding { period_us } | Kind::Buckets { period_us, .. } => event_us + period_us,
-            Kind::Fixed { period_us, offset_us } => {
+            WindowKind::FirstHit { period_us } => event_us + period_us,
+            WindowKind::Semaphore => event_us,
+            WindowKind::Sliding { period_us } | WindowKind::Buckets { period_us, .. } => {
+                event_us + period_us
+            }
+            WindowKind::Fixed { period_us, offset_us } => {
                 let local_us = event_us + offset_us;
                 local_us - local_us.rem_euclid(period_us) + period_us - offset_us
             }
@@ -61,16 +63,20 @@ impl Kind {
     /// The length of a sliding window; 0 for others.
     fn period_ms(self) -> i64 {
         match self {
-            Kind::Sliding { period_us } | Kind::Buckets { period_us, .. } => period_us / 1_000,
-            Kind::Semaphore | Kind::Fixed { .. } | Kind::FirstHit { .. } => 0,
+            WindowKind::Sliding { period_us } | WindowKind::Buckets { period_us, .. } => {
+                period_us / 1_000
+            }
+            WindowKind::Semaphore | WindowKind::Fixed { .. } | WindowKind::FirstHit { .. } => 0,
         }
     }
 
     /// Whether an event at `now_us` is counted with those that began at `first_us`.
     fn folds(self, first_us: i64, now_us: i64, limit: i64) -> bool {
         match self {
-            Kind::Buckets { period_us, n } if limit > n => (now_us - first_us) * n < period_us,
-            Kind::FirstHit { period_us } => now_us - first_us < period_us,
+            WindowKind::Buckets { period_us, n } if limit > n => {
+                (now_us - first_us) * n < period_us
+            }
+            WindowKind::FirstHit { period_us } => now_us - first_us < period_us,
             _ => false,
         }
     }
@@ -85,7 +91,7 @@ struct Entry {
 }
 
 #[derive(Clone, Debug)]
-struct Lease {
+struct ModelLease {
     id: String,
     quantity: i64,
     lease_us: i64,
@@ -94,9 +100,9 @@ struct Lease {
     counts: bool,
 }
 
-impl Lease {
+impl ModelLease {
     /// When it holds nothing any more.
-    fn gone_us(&self, kind: Kind) -> i64 {
+    fn gone_us(&self, kind: WindowKind) -> i64 {
         if self.counts {
             kind.leave_us(self.end_us)
         } else {
@@ -107,12 +113,12 @@ impl Lease {
 
 #[derive(Clone, Debug)]
 struct Model {
-    kind: Kind,
+    kind: WindowKind,
     limit: i64,
     now_us: i64,
     entries: Vec<Entry>,
     /// In the order they were had.
-    leases: Vec<Lease>,
+    leases: Vec<ModelLease>,
 }
 
 /// limited, limit, remaining, retry_after, reset_after in microseconds; -1 stays -1.
@@ -129,7 +135,7 @@ impl Model {
     /// When an entry stops counting.
     fn leaves_us(&self, entry: &Entry) -> i64 {
         match self.kind {
-            Kind::FirstHit { .. } => self.kind.leave_us(entry.first_us),
+            WindowKind::FirstHit { .. } => self.kind.leave_us(entry.first_us),
             kind => kind.leave_us(entry.newest_us),
         }
     }
@@ -178,7 +184,7 @@ impl Model {
         self.leases.iter().filter(|l| self.holds(l)).map(|l| l.quantity).sum()
     }
 
-    fn holds(&self, lease: &Lease) -> bool {
+    fn holds(&self, lease: &ModelLease) -> bool {
         lease.gone_us(self.kind) > self.now_us
     }
 
@@ -222,7 +228,7 @@ impl Model {
                 last.quantity += quantity;
             }
             _ => {
-                if matches!(kind, Kind::FirstHit { .. }) {
+                if matches!(kind, WindowKind::FirstHit { .. }) {
                     self.entries.clear();
                 }
                 self.entries.push(Entry { first_us: now_us, newest_us: now_us, quantity });
@@ -252,7 +258,7 @@ impl Model {
     }
 
     /// RL.ACQUIRE: the answer and what was granted; nothing for DUPLICATE.
-    fn acquire(&mut self, wanted: Lease, atmost: bool) -> Option<(Answer, i64)> {
+    fn acquire(&mut self, wanted: ModelLease, atmost: bool) -> Option<(Answer, i64)> {
         if self.live(&wanted.id).is_some() {
             return None;
         }
@@ -269,7 +275,7 @@ impl Model {
         let granted = quantity.min(free);
         let (kind, now_us) = (self.kind, self.now_us);
         self.leases.retain(|l| l.gone_us(kind) > now_us);
-        self.leases.push(Lease { quantity: granted, ..wanted });
+        self.leases.push(ModelLease { quantity: granted, ..wanted });
         Some((self.answer(0), granted))
     }
 
@@ -316,7 +322,7 @@ impl Model {
         let ended = events.chain(self.leases.iter().map(|l| l.gone_us(self.kind)));
         let floor_us = ended.filter(|end_us| *end_us <= self.now_us).max().unwrap_or(START_US);
         match self.kind {
-            Kind::Fixed { period_us, .. } => {
+            WindowKind::Fixed { period_us, .. } => {
                 floor_us.max(self.kind.leave_us(self.now_us) - period_us)
             }
             _ => floor_us,
@@ -378,7 +384,7 @@ impl<'s> Run<'s> {
     fn step(&mut self) {
         match self.random.below(20) {
             0..=5 => self.acquire(),
-            6..=8 if self.model.kind != Kind::Semaphore => self.window(),
+            6..=8 if self.model.kind != WindowKind::Semaphore => self.window(),
             9..=10 => self.apply(),
             11 => self.release(),
             12..=13 => self.renew(),
@@ -405,7 +411,7 @@ impl<'s> Run<'s> {
 
     fn acquire(&mut self) {
         // Another limit for the same window is a parameter that changed.
-        if !matches!(self.model.kind, Kind::Buckets { .. }) && self.random.one_in(10) {
+        if !matches!(self.model.kind, WindowKind::Buckets { .. }) && self.random.one_in(10) {
             self.model.limit = self.random.below(10);
         }
         let (id, ms) = (self.id(), !self.random.one_in(3));
@@ -418,7 +424,7 @@ impl<'s> Run<'s> {
         assert_eq!(seen.numbers, in_unit(self.model.seen().answer(quantity), ms), "{look}");
         assert_eq!(seen.id, None);
 
-        let counts = self.model.kind != Kind::Semaphore && self.random.one_in(2);
+        let counts = self.model.kind != WindowKind::Semaphore && self.random.one_in(2);
         let atmost = self.random.one_in(3);
         let options = [(counts, "COUNTLAPSED"), (atmost, "ATMOST")]
             .map(|(on, word)| if on { word } else { "" });
@@ -427,7 +433,7 @@ impl<'s> Run<'s> {
         self.note(&line);
         let (lease_us, now_us) = (lease_ms * 1_000, self.model.now_us);
         let wanted =
-            Lease { id: id.clone(), quantity, lease_us, end_us: now_us + lease_us, counts };
+            ModelLease { id: id.clone(), quantity, lease_us, end_us: now_us + lease_us, counts };
         let Some((answer, granted)) = self.model.acquire(wanted, atmost) else {
             let error = self.conn.err(&line);
             assert!(error.starts_with("DUPLICATE "), "{line}: {error}");
@@ -483,7 +489,7 @@ impl<'s> Run<'s> {
         let text = quantity.map_or(String::new(), |quantity| quantity.to_string());
         let line = format!("RL.APPLY {} {id} {text}", self.key);
         self.note(&line);
-        if self.model.kind == Kind::Semaphore && self.model.live(&id).is_some() {
+        if self.model.kind == WindowKind::Semaphore && self.model.live(&id).is_some() {
             assert!(self.conn.err(&line).starts_with("ERR "), "{line}");
             return;
         }

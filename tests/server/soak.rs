@@ -30,17 +30,17 @@ const PAUSE_SLACK: Duration = Duration::from_millis(150);
 
 /// A limit that everybody shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Limit {
+struct SoakLimit {
     key: &'static str,
     most: i64,
     /// What is written after the key.
     arguments: &'static str,
     options: &'static str,
-    kind: Kind,
+    kind: SoakRule,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum SoakRule {
     /// So many a second beside the burst.
     Bucket {
         per_second: i64,
@@ -60,33 +60,38 @@ const fn sliding(
     arguments: &'static str,
     options: &'static str,
     period_us: i64,
-) -> Limit {
-    Limit { key, most, arguments, options, kind: Kind::Sliding { period_us } }
+) -> SoakLimit {
+    SoakLimit { key, most, arguments, options, kind: SoakRule::Sliding { period_us } }
 }
 
-const BUCKET: Limit = Limit {
+const BUCKET: SoakLimit = SoakLimit {
     key: "bucket",
     most: 10,
     arguments: "9 50 1s",
     options: "",
-    kind: Kind::Bucket { per_second: 50 },
+    kind: SoakRule::Bucket { per_second: 50 },
 };
-const WINDOWS: [Limit; 5] = [
+const WINDOWS: [SoakLimit; 5] = [
     sliding("exact", 20, "20 1s", "", 1_000_000),
     sliding("buckets", 200, "200 2s", "BUCKETS 8", 2_000_000),
     sliding("folded", 9_000, "9000 2s", "", 2_000_000),
     sliding("denied", 30, "30 500ms", "COUNTDENIED", 500_000),
-    Limit {
+    SoakLimit {
         key: "fixed",
         most: 30,
         arguments: "30 1s",
         options: "FIXED TZ Asia/Shanghai",
-        kind: Kind::Fixed { period_us: 1_000_000 },
+        kind: SoakRule::Fixed { period_us: 1_000_000 },
     },
 ];
-const RESERVE: Limit = sliding("reserve", 15, "15 1s", "", 1_000_000);
-const SEMAPHORE: Limit =
-    Limit { key: "semaphore", most: 5, arguments: "5 0", options: "", kind: Kind::Semaphore };
+const RESERVE: SoakLimit = sliding("reserve", 15, "15 1s", "", 1_000_000);
+const SEMAPHORE: SoakLimit = SoakLimit {
+    key: "semaphore",
+    most: 5,
+    arguments: "5 0",
+    options: "",
+    kind: SoakRule::Semaphore,
+};
 
 /// What a client had: between these times, or for a semaphore at least from the one to the other.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +101,7 @@ struct Entry {
     quantity: i64,
 }
 
-type Books = BTreeMap<Limit, Vec<Entry>>;
+type Books = BTreeMap<SoakLimit, Vec<Entry>>;
 
 fn now_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64
@@ -196,7 +201,7 @@ impl Worker<'_> {
         }
     }
 
-    fn note(&mut self, limit: Limit, from_us: i64, to_us: i64, quantity: i64) {
+    fn note(&mut self, limit: SoakLimit, from_us: i64, to_us: i64, quantity: i64) {
         self.books.entry(limit).or_default().push(Entry { from_us, to_us, quantity });
     }
 
@@ -208,7 +213,7 @@ impl Worker<'_> {
     }
 
     /// RL.THROTTLE or RL.WINDOW.
-    fn take(&mut self, command: &str, limit: Limit) {
+    fn take(&mut self, command: &str, limit: SoakLimit) {
         let quantity = 1 + self.random.below((limit.most / 20).max(3));
         let atmost = self.random.one_in(3);
         let options = if atmost { "ATMOST" } else { "" };
@@ -228,7 +233,7 @@ impl Worker<'_> {
     }
 
     /// RL.ACQUIRE; then it is applied, released, renewed or forgotten.
-    fn reserve(&mut self, limit: Limit) {
+    fn reserve(&mut self, limit: SoakLimit) {
         let lease_ms = 50 + self.random.below(600);
         let quantity = 1 + self.random.below(3);
         let line = format!(
@@ -430,11 +435,11 @@ impl Faults<'_> {
 }
 
 /// Asserts that no window has more than the limit for certain.
-fn balance(limit: Limit, entries: &mut [Entry]) {
+fn balance(limit: SoakLimit, entries: &mut [Entry]) {
     entries.sort_unstable_by_key(|entry| entry.from_us);
     let sum = |entries: &[&Entry]| entries.iter().map(|entry| entry.quantity).sum::<i64>();
     match limit.kind {
-        Kind::Sliding { period_us } => {
+        SoakRule::Sliding { period_us } => {
             for (at, first) in entries.iter().enumerate() {
                 let end_us = first.from_us + period_us - SLACK_US;
                 let within: Vec<_> = entries[at..]
@@ -445,7 +450,7 @@ fn balance(limit: Limit, entries: &mut [Entry]) {
                 assert!(sum(&within) <= limit.most, "{limit:?} within a period: {within:?}");
             }
         }
-        Kind::Fixed { period_us } => {
+        SoakRule::Fixed { period_us } => {
             let mut windows: BTreeMap<i64, i64> = BTreeMap::new();
             for entry in entries.iter() {
                 let window = entry.to_us / period_us;
@@ -455,7 +460,7 @@ fn balance(limit: Limit, entries: &mut [Entry]) {
             }
             assert!(windows.values().all(|sum| *sum <= limit.most), "{limit:?}: {windows:?}");
         }
-        Kind::Bucket { per_second } => {
+        SoakRule::Bucket { per_second } => {
             for (at, first) in entries.iter().enumerate() {
                 let end_us = first.from_us + 3_000_000;
                 let mut within: Vec<_> =
@@ -470,7 +475,7 @@ fn balance(limit: Limit, entries: &mut [Entry]) {
                 }
             }
         }
-        Kind::Semaphore => {
+        SoakRule::Semaphore => {
             let mut changes: Vec<_> = entries
                 .iter()
                 .flat_map(|one| [(one.from_us, one.quantity), (one.to_us, -one.quantity)])

@@ -19,7 +19,7 @@ fn row(key: impl AsRef<[u8]>, db: i64, denials: i64) -> Row {
 }
 
 #[track_caller]
-fn top(conn: &mut Conn, words: impl Words) -> Vec<Row> {
+fn top(conn: &mut Conn, words: impl CommandWords) -> Vec<Row> {
     let reply = conn.cmd(words);
     let Value::Array(rows) = &reply else { panic!("no array: {reply:?}") };
     let one = |row: &Value| match row {

@@ -111,30 +111,30 @@ struct Model {
 
 /// How a key's events leave.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum GiveBackRule {
     Sliding,
     Fixed,
 }
 
 const PERIOD_US: i64 = 60_000_000;
 
-impl Kind {
+impl GiveBackRule {
     fn leaves_us(self, event_us: i64) -> i64 {
         match self {
-            Kind::Sliding => event_us + PERIOD_US,
-            Kind::Fixed => event_us - event_us.rem_euclid(PERIOD_US) + PERIOD_US,
+            GiveBackRule::Sliding => event_us + PERIOD_US,
+            GiveBackRule::Fixed => event_us - event_us.rem_euclid(PERIOD_US) + PERIOD_US,
         }
     }
 }
 
 impl Model {
-    fn live(&self, kind: Kind, now_us: i64) -> Vec<(i64, i64)> {
+    fn live(&self, kind: GiveBackRule, now_us: i64) -> Vec<(i64, i64)> {
         let live = |event: &&(i64, i64)| kind.leaves_us(event.0) > now_us;
         self.events.iter().filter(live).copied().collect()
     }
 
     /// The five integers, in milliseconds.
-    fn call(&mut self, kind: Kind, now_us: i64, limit: i64, quantity: i64) -> Vec<i64> {
+    fn call(&mut self, kind: GiveBackRule, now_us: i64, limit: i64, quantity: i64) -> Vec<i64> {
         let mut events = self.live(kind, now_us);
         let sum = |events: &[(i64, i64)]| events.iter().map(|event| event.1).sum::<i64>();
         let (mut limited, mut retry_us) = (0, -1);
@@ -181,8 +181,9 @@ fn every_answer_is_that_of_a_list_of_events() {
         let mut random = Random::new(seed);
         conn.cmd("FLUSHALL");
         clock.set_us(START_US + random.below(86_400_000_000));
-        let kind = random.pick(&[Kind::Sliding, Kind::Sliding, Kind::Fixed]);
-        let options = if matches!(kind, Kind::Fixed) { "FIXED" } else { "" };
+        let kind =
+            random.pick(&[GiveBackRule::Sliding, GiveBackRule::Sliding, GiveBackRule::Fixed]);
+        let options = if matches!(kind, GiveBackRule::Fixed) { "FIXED" } else { "" };
         let limit = 1 + random.below(20);
         let mut model = Model::default();
         for step in 0..250 {

@@ -4,7 +4,7 @@ use support::*;
 
 /// How a key's events leave.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum ModelRule {
     Sliding {
         period_us: i64,
     },
@@ -14,25 +14,25 @@ enum Kind {
     },
 }
 
-impl Kind {
+impl ModelRule {
     fn leaves_us(self, event_us: i64) -> i64 {
         match self {
-            Kind::Sliding { period_us } => event_us + period_us,
-            Kind::Fixed { length_us } => event_us - event_us.rem_euclid(length_us) + length_us,
+            ModelRule::Sliding { period_us } => event_us + period_us,
+            ModelRule::Fixed { length_us } => event_us - event_us.rem_euclid(length_us) + length_us,
         }
     }
 
     fn words(self) -> String {
         match self {
-            Kind::Sliding { period_us } => format!("{}ms", period_us / 1000),
-            Kind::Fixed { length_us } => format!("{} FIXED", length_us / 1_000_000),
+            ModelRule::Sliding { period_us } => format!("{}ms", period_us / 1000),
+            ModelRule::Fixed { length_us } => format!("{} FIXED", length_us / 1_000_000),
         }
     }
 }
 
 /// One call.
 #[derive(Debug)]
-struct Ask {
+struct ModelAsk {
     limit: i64,
     quantity: i64,
     atmost: bool,
@@ -42,13 +42,13 @@ struct Ask {
 
 /// A key as a list of when something was counted, and how much.
 struct Model {
-    kind: Kind,
+    kind: ModelRule,
     events: Vec<(i64, i64)>,
 }
 
 impl Model {
     /// The five integers, and with ATMOST the sixth, in microseconds.
-    fn call(&mut self, now_us: i64, ask: &Ask) -> Vec<i64> {
+    fn call(&mut self, now_us: i64, ask: &ModelAsk) -> Vec<i64> {
         let live = |(at_us, weight): &(i64, i64)| {
             let at_us = *at_us.min(&now_us);
             (self.kind.leaves_us(at_us) > now_us).then_some((at_us, *weight))
@@ -107,14 +107,14 @@ fn play(server: &Server, conn: &mut Conn, seed: u64) {
     clock.set_us(START_US + random.below(86_400_000_000));
     conn.cmd("FLUSHALL");
     let kind = match random.below(4) {
-        0 => Kind::Fixed { length_us: 60_000_000 },
-        1 => Kind::Sliding { period_us: 1_000 * (1 + random.below(20)) },
-        2 => Kind::Sliding { period_us: 60_000_000 },
-        _ => Kind::Sliding { period_us: 1_000_000 },
+        0 => ModelRule::Fixed { length_us: 60_000_000 },
+        1 => ModelRule::Sliding { period_us: 1_000 * (1 + random.below(20)) },
+        2 => ModelRule::Sliding { period_us: 60_000_000 },
+        _ => ModelRule::Sliding { period_us: 1_000_000 },
     };
     let length_us = match kind {
-        Kind::Sliding { period_us } => period_us,
-        Kind::Fixed { length_us } => length_us,
+        ModelRule::Sliding { period_us } => period_us,
+        ModelRule::Fixed { length_us } => length_us,
     };
     // Denied calls fold at a 4096th of the period: the clock moves in larger steps where they are counted.
     let counts_denied = random.one_in(3);
@@ -137,14 +137,14 @@ fn play(server: &Server, conn: &mut Conn, seed: u64) {
         clock.set_us(now_us.max(floor_us).max(START_US));
         let leave = model.events.iter().map(|(at_us, _)| kind.leaves_us(*at_us));
         floor_us = leave.filter(|us| *us <= clock.now_us()).fold(floor_us, i64::max);
-        let ask = Ask {
+        let ask = ModelAsk {
             limit: if random.one_in(10) { random.below(40) } else { 1 + random.below(15) },
             quantity: if random.one_in(3) { random.below(9) } else { 1 },
             atmost: random.one_in(6),
             count_denied: counts_denied && random.one_in(2),
             looks: random.one_in(5),
         };
-        let ask = Ask {
+        let ask = ModelAsk {
             atmost: ask.atmost && !ask.looks,
             count_denied: ask.count_denied && !ask.looks,
             ..ask

@@ -8,7 +8,7 @@ use support::*;
 const MOST: Duration = Duration::from_millis(40);
 
 /// The CPU time of the server for one command, and its answer.
-fn timed(server: &Server, conn: &mut Conn, words: impl Words) -> (Duration, Value) {
+fn timed(server: &Server, conn: &mut Conn, words: impl CommandWords) -> (Duration, Value) {
     let before = server.cpu_time();
     let reply = conn.cmd(words);
     (server.cpu_time() - before, reply)

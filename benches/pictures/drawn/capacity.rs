@@ -49,13 +49,13 @@ fn calls(load: &Load) -> Calls {
 
 /// What was admitted in each step, and how many commands the server had.
 #[derive(Default)]
-struct Outcome {
+struct Admissions {
     admitted: Vec<u64>,
     commands: u64,
     calls: u64,
 }
 
-impl Outcome {
+impl Admissions {
     fn total(&self) -> u64 {
         self.admitted.iter().sum()
     }
@@ -77,12 +77,12 @@ impl Simulation {
     fn run(
         &mut self,
         calls: &Calls,
-        mut step: impl FnMut(&mut Simulation, &[usize], &mut Outcome) -> u64,
-    ) -> Outcome {
+        mut step: impl FnMut(&mut Simulation, &[usize], &mut Admissions) -> u64,
+    ) -> Admissions {
         self.server.clock().set_us(START_US);
         self.conn.cmd("FLUSHALL");
         self.random = Random::new(2);
-        let mut outcome = Outcome::default();
+        let mut outcome = Admissions::default();
         for callers in calls {
             self.server.clock().advance_us(STEP_US);
             let admitted = step(self, callers, &mut outcome);
@@ -93,7 +93,7 @@ impl Simulation {
     }
 
     /// One call on each of these shards, all sent at once: which are allowed.
-    fn ask(&mut self, shards: &[usize], of: usize, outcome: &mut Outcome) -> Vec<bool> {
+    fn ask(&mut self, shards: &[usize], of: usize, outcome: &mut Admissions) -> Vec<bool> {
         let limit = LIMIT / of as u64;
         outcome.commands += shards.len() as u64;
         let commands = shards.iter().map(|shard| format!("RL.WINDOW limit:{shard} {limit} 1"));
@@ -104,7 +104,7 @@ impl Simulation {
         self.random.below(shards as i64) as usize
     }
 
-    fn sharded(&mut self, calls: &Calls, shards: usize, choice: Choice) -> Outcome {
+    fn sharded(&mut self, calls: &Calls, shards: usize, choice: Choice) -> Admissions {
         self.run(calls, |simulation, callers, outcome| {
             let pick = |&process: &usize| match choice {
                 Choice::Process => process % shards,
@@ -126,7 +126,7 @@ impl Simulation {
 
     /// Each process takes up to `batch` at a time and spends it by itself. A process that was denied asks again when it
     /// was told to. `keep_us` after it was taken the rest of a batch is thrown away.
-    fn batched(&mut self, calls: &Calls, batch: u64, keep_us: i64) -> Outcome {
+    fn batched(&mut self, calls: &Calls, batch: u64, keep_us: i64) -> Admissions {
         let mut stocks = [Stock::default(); PROCESSES];
         self.run(calls, |simulation, callers, outcome| {
             let now_us = simulation.server.clock().now_us();
@@ -217,13 +217,13 @@ fn head(first: &str) -> String {
 }
 
 /// A row of what was admitted, beside what `one` key admits. In no second is it more than the bound.
-fn row(name: String, outcomes: &[Outcome], one: &[Outcome], bound: u64) -> String {
+fn row(name: String, outcomes: &[Admissions], one: &[Admissions], bound: u64) -> String {
     let mut cells = vec![name.clone()];
     for (outcome, one) in outcomes.iter().zip(one) {
         let part = 100.0 * outcome.total() as f64 / one.total() as f64;
         cells.push(format!("{part:.1} %"));
     }
-    let most = outcomes.iter().map(Outcome::most_in_a_second).max().unwrap_or_default();
+    let most = outcomes.iter().map(Admissions::most_in_a_second).max().unwrap_or_default();
     assert!(most <= bound, "{name}: {most} in a second, not {bound}");
     let commands: u64 = outcomes.iter().map(|outcome| outcome.commands).sum();
     let calls: u64 = outcomes.iter().map(|outcome| outcome.calls).sum();

@@ -158,7 +158,7 @@ pub fn run(traffic: &Traffic) -> Vec<Run> {
 }
 
 /// A call that waits on a connection of its own.
-struct Waiter {
+struct QueuedCall {
     came_ms: i64,
     conn: Conn,
     /// The connection's.
@@ -169,7 +169,7 @@ struct Runner<'a> {
     server: &'a Server,
     command: String,
     conn: Conn,
-    line: VecDeque<Waiter>,
+    line: VecDeque<QueuedCall>,
 }
 
 impl Runner<'_> {
@@ -224,7 +224,7 @@ impl Runner<'_> {
         conn.send(&*self.command);
         for _ in 0..PATIENCE {
             if self.waiting() > self.line.len() {
-                return self.line.push_back(Waiter { came_ms: now_ms, conn, id });
+                return self.line.push_back(QueuedCall { came_ms: now_ms, conn, id });
             }
             if !conn.silent_for(Duration::from_millis(1)) {
                 return calls.push(answered(now_ms, now_ms, &conn.recv()));
@@ -246,7 +246,7 @@ impl Runner<'_> {
             }
             // How long a call has waited is told by real time, which hardly passes here. So its wait is ended by hand, with
             // the answer that it gets when its time is up.
-            let is_overdue = |waiter: &Waiter| waiter.came_ms + WAIT_MS <= now_ms;
+            let is_overdue = |waiter: &QueuedCall| waiter.came_ms + WAIT_MS <= now_ms;
             match self.line.front() {
                 Some(waiter) if is_overdue(waiter) => {
                     assert_eq!(self.conn.int(format!("CLIENT UNBLOCK {}", waiter.id)), 1);

@@ -3,8 +3,8 @@
 use crate::call::Words;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::limits::{Given, Shape};
-use crate::options::{Known, LimitForm, Options};
+use crate::limits::{LimitNumbers, Shape};
+use crate::options::{LimitForm, OptionSet, Options};
 use crate::policies::Policy;
 use engine::decimal::parse_i64;
 use engine::decision::{Ask, Manner, Quantity, TimeUnit};
@@ -57,11 +57,11 @@ impl Family {
     }
 
     /// The options of a clause.
-    fn of_clause(self) -> Known {
+    fn of_clause(self) -> OptionSet {
         match self {
-            Family::Throttle => const { Known::THROTTLE.in_clause() },
-            Family::Window => const { Known::WINDOW.in_clause() },
-            Family::Acquire => const { Known::ACQUIRE.in_clause() },
+            Family::Throttle => const { OptionSet::THROTTLE.in_clause() },
+            Family::Window => const { OptionSet::WINDOW.in_clause() },
+            Family::Acquire => const { OptionSet::ACQUIRE.in_clause() },
         }
     }
 }
@@ -111,7 +111,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         &mut self,
         environment: &impl Environment,
         family: Family,
-        known: Known,
+        known: OptionSet,
         options: &mut Options<'a>,
     ) -> Result<Request, Error> {
         let least = match family {
@@ -131,13 +131,13 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         let mut options = Options::new();
         let mut request =
             self.parts(environment, family, 0, family.of_clause(), true, &mut options)?;
-        let check = options.has(Known::CHECK);
+        let check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
             // It makes no reservation.
             reserve.most = u64::MAX;
         }
         // A policy may be a shadow by itself.
-        let shadow = options.has(Known::SHADOW) || request.shadow;
+        let shadow = options.has(OptionSet::SHADOW) || request.shadow;
         Ok(Clause { request, check, shadow, group })
     }
 
@@ -147,7 +147,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         environment: &impl Environment,
         family: Family,
         least: i64,
-        known: Known,
+        known: OptionSet,
         in_clause: bool,
         options: &mut Options<'a>,
     ) -> Result<Request, Error> {
@@ -164,8 +164,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             options.check(quantity, form)?;
         }
         let limit = match given {
-            Given::Rate(rate) => Limit::Bucket(rate),
-            Given::Window { limit, period } => {
+            LimitNumbers::Rate(rate) => Limit::Bucket(rate),
+            LimitNumbers::Window { limit, period } => {
                 let shape =
                     policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
                 let window = shape.window(limit, period, environment)?;
@@ -179,20 +179,20 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         };
         let ask = Ask {
             quantity: Quantity::from_signed(quantity),
-            leave: options.number(Known::LEAVE).unwrap_or(0),
+            leave: options.number(OptionSet::LEAVE).unwrap_or(0),
             manner: manner(options),
         };
-        let in_ms = options.has(Known::MS);
+        let in_ms = options.has(OptionSet::MS);
         Ok(Request {
             limit,
             ask,
-            count_denied: options.has(Known::COUNTDENIED),
+            count_denied: options.has(OptionSet::COUNTDENIED),
             ban_ms: match policy.as_deref() {
-                None => options.number(Known::BAN),
+                None => options.number(OptionSet::BAN),
                 // A policy's is void where the call must not have one.
-                Some(policy) => policy
-                    .ban_ms
-                    .filter(|_| known.contains(Known::BAN) && options.permit(Known::BAN, quantity)),
+                Some(policy) => policy.ban_ms.filter(|_| {
+                    known.contains(OptionSet::BAN) && options.permit(OptionSet::BAN, quantity)
+                }),
             },
             unit: if in_ms { TimeUnit::Milliseconds } else { TimeUnit::Seconds },
             policy: policy.as_ref().map(|policy| policy.id),
@@ -215,18 +215,20 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         self.next = self.next.saturating_add(1);
         let policy = environment.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         match (family, policy.given) {
-            (Family::Throttle, Given::Rate(_)) => Ok(Some(policy)),
-            (Family::Window, Given::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
-            (Family::Window | Family::Acquire, Given::Window { .. }) => Ok(Some(policy)),
-            (Family::Throttle, Given::Window { .. }) => Err(Error::WindowPolicy),
-            (Family::Window | Family::Acquire, Given::Rate(_)) => Err(Error::RatePolicy),
+            (Family::Throttle, LimitNumbers::Rate(_)) => Ok(Some(policy)),
+            (Family::Window, LimitNumbers::Window { period: None, .. }) => {
+                Err(Error::SemaphorePolicy)
+            }
+            (Family::Window | Family::Acquire, LimitNumbers::Window { .. }) => Ok(Some(policy)),
+            (Family::Throttle, LimitNumbers::Window { .. }) => Err(Error::WindowPolicy),
+            (Family::Window | Family::Acquire, LimitNumbers::Rate(_)) => Err(Error::RatePolicy),
         }
     }
 
     /// A limit in numbers.
-    pub fn numbers(&mut self, family: Family) -> Result<Given, Error> {
+    pub fn numbers(&mut self, family: Family) -> Result<LimitNumbers, Error> {
         match family {
-            Family::Throttle => Ok(Given::Rate(self.rate()?)),
+            Family::Throttle => Ok(LimitNumbers::Rate(self.rate()?)),
             Family::Window => self.window(false),
             Family::Acquire => self.window(true),
         }
@@ -247,14 +249,14 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// `limit period`; with `semaphore` the period may be 0, which is no window at all.
-    fn window(&mut self, semaphore: bool) -> Result<Given, Error> {
+    fn window(&mut self, semaphore: bool) -> Result<LimitNumbers, Error> {
         let limit = self.unsigned(0, Error::Limit)?;
         if semaphore && self.words.word(self.next) == Some(b"0") {
             self.next = self.next.saturating_add(1);
-            return Ok(Given::Window { limit, period: None });
+            return Ok(LimitNumbers::Window { limit, period: None });
         }
         let error = if semaphore { Error::PeriodOrZero } else { Error::Period };
-        Ok(Given::Window { limit, period: Some(self.period(error)?) })
+        Ok(LimitNumbers::Window { limit, period: Some(self.period(error)?) })
     }
 
     fn period(&mut self, error: Error) -> Result<Period, Error> {
@@ -285,7 +287,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         &mut self,
         environment: &impl Environment,
         options: &mut Options<'a>,
-        known: Known,
+        known: OptionSet,
         in_clause: bool,
     ) -> Result<(), Error> {
         while let Some(word) = self.words.word(self.next) {
@@ -302,10 +304,10 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 
 /// How the quantity is taken.
 fn manner(options: &Options) -> Manner {
-    match options.number(Known::AHEAD) {
+    match options.number(OptionSet::AHEAD) {
         Some(ms) => Manner::Ahead(ms.saturating_mul(1_000)),
-        None if options.has(Known::FORCE) => Manner::Force,
-        None if options.has(Known::ATMOST) => Manner::AtMost,
+        None if options.has(OptionSet::FORCE) => Manner::Force,
+        None if options.has(OptionSet::ATMOST) => Manner::AtMost,
         None => Manner::Whole,
     }
 }
@@ -313,9 +315,9 @@ fn manner(options: &Options) -> Manner {
 /// The reservation that is made. The period of a policy may be 0: there COUNTLAPSED means nothing.
 fn reserve(options: &Options, rule: &Rule, environment: &impl Environment) -> Reserve {
     Reserve {
-        count_lapsed: options.has(Known::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),
-        lease_ms: options.number(Known::LEASE).unwrap_or_else(|| environment.lease_ms()),
-        id: options.word(Known::ID).map(Id::from),
+        count_lapsed: options.has(OptionSet::COUNTLAPSED) && !matches!(rule, Rule::Semaphore),
+        lease_ms: options.number(OptionSet::LEASE).unwrap_or_else(|| environment.lease_ms()),
+        id: options.word(OptionSet::ID).map(Id::from),
         most: environment.max_reservations(),
     }
 }
@@ -347,17 +349,17 @@ mod tests {
     /// Who takes options.
     #[derive(Clone, Copy, Debug)]
     enum Taker {
-        Command(Family, Known),
+        Command(Family, OptionSet),
         Clause(Family),
     }
 
     const TAKERS: [Taker; 9] = [
-        Taker::Command(Family::Throttle, Known::THROTTLE),
-        Taker::Command(Family::Throttle, Known::THROTTLE_RO),
-        Taker::Command(Family::Window, Known::WINDOW),
-        Taker::Command(Family::Window, Known::WINDOW_RO),
-        Taker::Command(Family::Acquire, Known::ACQUIRE),
-        Taker::Command(Family::Acquire, Known::WINDOW_RO),
+        Taker::Command(Family::Throttle, OptionSet::THROTTLE),
+        Taker::Command(Family::Throttle, OptionSet::THROTTLE_RO),
+        Taker::Command(Family::Window, OptionSet::WINDOW),
+        Taker::Command(Family::Window, OptionSet::WINDOW_RO),
+        Taker::Command(Family::Acquire, OptionSet::ACQUIRE),
+        Taker::Command(Family::Acquire, OptionSet::WINDOW_RO),
         Taker::Clause(Family::Throttle),
         Taker::Clause(Family::Window),
         Taker::Clause(Family::Acquire),
@@ -370,7 +372,7 @@ mod tests {
             }
         }
 
-        fn known(self) -> Known {
+        fn known(self) -> OptionSet {
             match self {
                 Taker::Command(_, known) => known,
                 Taker::Clause(family) => family.of_clause(),
@@ -446,7 +448,7 @@ mod tests {
                 assert_eq!(taker.options(name), wanted, "{taker:?} {name}");
             }
             // MS as the last word is the end of a clause.
-            let others = Known::all().difference(taker.known()).difference(Known::MS);
+            let others = OptionSet::all().difference(taker.known()).difference(OptionSet::MS);
             for row in others.rows() {
                 let unknown = Error::UnknownOption(row.name.as_bytes().into());
                 assert_eq!(taker.options(&spelled(row)), Err(unknown), "{taker:?} {}", row.name);
@@ -588,7 +590,7 @@ mod tests {
             }
         }
         for row in &TABLE {
-            let in_policy = Known::WINDOW.in_policy().contains(row.option);
+            let in_policy = OptionSet::WINDOW.in_policy().contains(row.option);
             let definition = format!("a WINDOW 5 60 {}", complete(row));
             let read = definitions::parse(definition.as_bytes(), &environment).map(|_| ());
             assert_eq!(read.is_ok(), in_policy, "{definition}: {read:?}");

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{Reply, ReplyTail};
 use engine::attempt::AttemptTerms;
-use engine::decision::{Ask, Manner, Quantity, Verdict};
+use engine::decision::{Ask, Quantity, Verdict};
 use engine::judge::Mode;
 use engine::request::{Limit, Request};
 use engine::reservation::{end_us, Id};
@@ -89,7 +89,7 @@ pub fn give_back<S: Store<Error: Into<Error>>>(
         (Limit::Reserve(..), _) => Ok(0),
         (Limit::Bucket(_) | Limit::Window(_), _) => {
             let quantity = Quantity::GiveBack(answer.decision.verdict.taken());
-            let ask = Ask { quantity, leave: 0, manner: Manner::Whole };
+            let ask = Ask::of(quantity);
             let terms = AttemptTerms { barred: false, mode: Mode::Final };
             Ok(attempt(store, &Request { ask, ..*request }, terms, new_id)?.lapsed)
         }

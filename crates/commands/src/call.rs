@@ -4,7 +4,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::KeyContents;
 use crate::notes::Notes;
-use crate::options::Known;
+use crate::options::OptionSet;
 use crate::policies::PolicyRow;
 use crate::reply::ReplySink;
 use crate::table::Command;
@@ -139,7 +139,7 @@ impl CallResult {
 #[inline(always)]
 pub fn run<'a, C: ServerCall<'a>>(
     command: Command,
-    known: Known,
+    known: OptionSet,
     call: &C,
 ) -> Result<CallResult, Error> {
     match command {

@@ -8,8 +8,8 @@
 use crate::arguments::{Arguments, Family};
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::limits::{Given, Shape};
-use crate::options::{Known, Options};
+use crate::limits::{LimitNumbers, Shape};
+use crate::options::{OptionSet, Options};
 use crate::policies::{Definition, Definitions};
 
 /// The most policies of a table.
@@ -56,9 +56,9 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Definition,
     let mut arguments = Arguments::from(words, 0);
     let kind = arguments.next_word().and_then(Family::named);
     let (family, known) = match kind {
-        Some(Family::Throttle) => (Family::Throttle, Known::THROTTLE.in_policy()),
+        Some(Family::Throttle) => (Family::Throttle, OptionSet::THROTTLE.in_policy()),
         // A window of period 0 is a semaphore, which RL.ACQUIRE takes.
-        Some(Family::Window) => (Family::Acquire, Known::WINDOW.in_policy()),
+        Some(Family::Window) => (Family::Acquire, OptionSet::WINDOW.in_policy()),
         Some(Family::Acquire) | None => return Err(Error::PolicyKind),
     };
     let given = arguments.numbers(family).map_err(|error| match error {
@@ -70,10 +70,10 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Definition,
     // As the options of a call whose quantity is 1.
     options.check(1, given.form())?;
     let shape = Shape::of(&options);
-    if let Given::Window { limit, period } = given {
+    if let LimitNumbers::Window { limit, period } = given {
         shape.window(limit, period, environment)?;
     }
     let text = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
-    let (ban_ms, shadow) = (options.number(Known::BAN), options.has(Known::SHADOW));
+    let (ban_ms, shadow) = (options.number(OptionSet::BAN), options.has(OptionSet::SHADOW));
     Ok(Definition { given, shape, ban_ms, shadow, text })
 }

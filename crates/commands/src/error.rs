@@ -18,9 +18,9 @@ pub struct Repeated<const N: usize> {
 }
 
 /// The name of an option.
-pub type Word = Repeated<24>;
+pub type OptionText = Repeated<24>;
 /// The name of a policy.
-pub type Name = Repeated<64>;
+pub type PolicyText = Repeated<64>;
 
 impl<const N: usize> From<&[u8]> for Repeated<N> {
     fn from(word: &[u8]) -> Repeated<N> {
@@ -65,7 +65,7 @@ macro_rules! errors {
             /// Too few or too many arguments; the server words it.
             Arity,
             /// A word that is no option here.
-            UnknownOption(Word),
+            UnknownOption(OptionText),
             /// An option without the value that must follow it, and the error for a wrong one.
             NoValue(&'static str, &'static Error),
             /// The value of an option is no integer in this range.
@@ -81,11 +81,11 @@ macro_rules! errors {
             /// An option beside a quantity below the least that it may stand beside.
             QuantityBelow(&'static str, i64),
             /// An anchor that does not fit the period.
-            Unfit(Word, Unfit),
+            Unfit(OptionText, Unfit),
             /// An option that says what a policy says.
             BesidePolicy(&'static str),
             /// No policy has this name.
-            NoPolicy(Name),
+            NoPolicy(PolicyText),
             /// A bug of ours, caught, and where.
             Internal(&'static Location<'static>),
             $($(#[doc = $doc])+ $name,)*
@@ -293,18 +293,18 @@ mod tests {
         let long = [b'x'; 99];
         for (error, text) in [
             (
-                Error::UnknownOption(Word::from(&b"FO\r\n-O"[..])),
+                Error::UnknownOption(OptionText::from(&b"FO\r\n-O"[..])),
                 "ERR syntax error: unknown option FO??-O",
             ),
             (
-                Error::UnknownOption(Word::from(&long[..])),
+                Error::UnknownOption(OptionText::from(&long[..])),
                 "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
             ),
             (
-                Error::NoPolicy(Name::from(&[b'x'; 70][..])),
+                Error::NoPolicy(PolicyText::from(&[b'x'; 70][..])),
                 &format!("NOPOLICY no policy has the name {}", "x".repeat(64)),
             ),
-            (Error::NoPolicy(Name::from(&b"a\r b"[..])), "NOPOLICY no policy has the name a??b"),
+            (Error::NoPolicy(PolicyText::from(&b"a\r b"[..])), "NOPOLICY no policy has the name a??b"),
             (
                 Error::NoValue("BUCKETS", &Error::OptionInteger("BUCKETS", 1, 65_536)),
                 "ERR BUCKETS needs a value: BUCKETS must be an integer from 1 to 65536",

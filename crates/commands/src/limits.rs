@@ -2,7 +2,7 @@
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::options::{Known, LimitForm, Options};
+use crate::options::{LimitForm, OptionSet, Options};
 use engine::anchor::{Anchor, AnchorText, Start};
 use engine::calendar::{Calendar, Zone};
 use engine::period::Period;
@@ -12,7 +12,7 @@ use engine::throttle::Rate;
 
 /// A limit as its positional arguments give it.
 #[derive(Clone, Copy, Debug)]
-pub enum Given {
+pub enum LimitNumbers {
     /// A rate.
     Rate(Rate),
     /// A window; without a period a semaphore.
@@ -24,12 +24,12 @@ pub enum Given {
     },
 }
 
-impl Given {
+impl LimitNumbers {
     /// The form of the limit, for the options beside it.
     pub fn form(self) -> LimitForm {
         match self {
-            Given::Window { period: None, .. } => LimitForm::PeriodZero,
-            Given::Rate(_) | Given::Window { .. } => LimitForm::Numbers,
+            LimitNumbers::Window { period: None, .. } => LimitForm::PeriodZero,
+            LimitNumbers::Rate(_) | LimitNumbers::Window { .. } => LimitForm::Numbers,
         }
     }
 }
@@ -54,11 +54,11 @@ pub enum Shape {
 impl Shape {
     /// What checked options say.
     pub fn of(options: &Options) -> Shape {
-        if options.has(Known::FIXED) {
-            let (start, zone) = (options.start(Known::FROM), options.zone(Known::TZ));
+        if options.has(OptionSet::FIXED) {
+            let (start, zone) = (options.start(OptionSet::FROM), options.zone(OptionSet::TZ));
             return Shape::Fixed { start, zone };
         }
-        let buckets = options.number(Known::BUCKETS);
+        let buckets = options.number(OptionSet::BUCKETS);
         Shape::Sliding { buckets: buckets.and_then(|buckets| u32::try_from(buckets).ok()) }
     }
 

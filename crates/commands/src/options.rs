@@ -13,7 +13,7 @@ use engine::period::{Length, Period};
 use engine::reservation::{MAX_ID, YEAR_MS};
 use std::ffi::CStr;
 
-/// Makes a flag of [`Known`] and a row of [`TABLE`] of each option, in the same order. The option's name is the flag's.
+/// Makes a flag of [`OptionSet`] and a row of [`TABLE`] of each option, in the same order. The option's name is the flag's.
 macro_rules! options {
     ($($(#[doc = $doc:literal])+ $name:ident = $row:expr;)*) => {
         #[expect(clippy::upper_case_acronyms, reason = "these are the names of the options")]
@@ -22,14 +22,14 @@ macro_rules! options {
         bitflags! {
             /// A set of options.
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-            pub struct Known: u32 {
+            pub struct OptionSet: u32 {
                 $($(#[doc = $doc])+ const $name = 1 << Position::$name as u32;)*
             }
         }
 
         /// All options, in the order of COMMAND DOCS.
         pub static TABLE: [OptionRow; [$(stringify!($name)),*].len()] = with_slots([
-            $(named_row(Known::$name, stringify!($name), concat!(stringify!($name), "\0"), $row)),*
+            $(named_row(OptionSet::$name, stringify!($name), concat!(stringify!($name), "\0"), $row)),*
         ]);
     };
 }
@@ -45,7 +45,7 @@ options! {
     };
     /// `FIXED`: windows of the calendar.
     FIXED = OptionRow {
-        excludes: Known::BUCKETS,
+        excludes: OptionSet::BUCKETS,
         says_limit: true,
         period_0: Some(Error::SemaphoreWindow),
         group: Some(c"calendar"),
@@ -54,14 +54,14 @@ options! {
     /// `FROM anchor`: windows start there, or with the first event.
     FROM = OptionRow {
         value: Some(OptionValue::Start { name: c"anchor" }),
-        needs: Known::FIXED,
+        needs: OptionSet::FIXED,
         says_limit: true,
         ..OptionRow::PLAIN
     };
     /// `TZ zone`: in this zone.
     TZ = OptionRow {
         value: Some(OptionValue::Zone { name: c"zone" }),
-        needs: Known::FIXED,
+        needs: OptionSet::FIXED,
         says_limit: true,
         ..OptionRow::PLAIN
     };
@@ -76,11 +76,11 @@ options! {
     ATMOST = OptionRow { least_quantity: 0, choice: Some(c"manner"), ..OptionRow::PLAIN };
     /// `FORCE`: take also where there is not enough.
     FORCE = OptionRow {
-        excludes: Known::LEAVE
-            .union(Known::ATMOST)
-            .union(Known::BLOCK)
-            .union(Known::COUNTDENIED)
-            .union(Known::AHEAD),
+        excludes: OptionSet::LEAVE
+            .union(OptionSet::ATMOST)
+            .union(OptionSet::BLOCK)
+            .union(OptionSet::COUNTDENIED)
+            .union(OptionSet::AHEAD),
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
@@ -107,30 +107,30 @@ options! {
     /// `AHEAD ms`: take what can be had within that time.
     AHEAD = OptionRow {
         value: Some(OptionValue::Duration { name: c"ahead-ms", least_ms: 1 }),
-        excludes: Known::LEAVE.union(Known::ATMOST).union(Known::BLOCK),
+        excludes: OptionSet::LEAVE.union(OptionSet::ATMOST).union(OptionSet::BLOCK),
         least_quantity: 0,
         ..OptionRow::PLAIN
     };
     /// `BAN ms`: a denial closes the key for so long.
     BAN = OptionRow {
         value: Some(OptionValue::Duration { name: c"ban-ms", least_ms: 1 }),
-        excludes: Known::ATMOST.union(Known::FORCE).union(Known::BLOCK).union(Known::AHEAD),
+        excludes: OptionSet::ATMOST.union(OptionSet::FORCE).union(OptionSet::BLOCK).union(OptionSet::AHEAD),
         least_quantity: 1,
         says_limit: true,
         ..OptionRow::PLAIN
     };
     /// `CHECK`: must be allowed, and takes nothing.
     CHECK = OptionRow {
-        excludes: Known::ID
-            .union(Known::LEASE)
-            .union(Known::COUNTLAPSED)
-            .union(Known::COUNTDENIED)
-            .union(Known::BAN)
-            .union(Known::SHADOW),
+        excludes: OptionSet::ID
+            .union(OptionSet::LEASE)
+            .union(OptionSet::COUNTLAPSED)
+            .union(OptionSet::COUNTDENIED)
+            .union(OptionSet::BAN)
+            .union(OptionSet::SHADOW),
         ..OptionRow::PLAIN
     };
     /// `SHADOW`: is told, and never denies the call.
-    SHADOW = OptionRow { excludes: Known::COUNTDENIED, ..OptionRow::PLAIN };
+    SHADOW = OptionRow { excludes: OptionSet::COUNTDENIED, ..OptionRow::PLAIN };
     /// `COUNT n`: so many rows at most.
     COUNT = OptionRow {
         value: Some(OptionValue::Integer { name: c"count", least: 1, most: MOST }),
@@ -143,54 +143,55 @@ options! {
 }
 
 /// Which options go with which commands.
-impl Known {
+impl OptionSet {
     /// Those that say how a window moves.
-    const MOVES: Known = Known::BUCKETS.union(Known::FIXED).union(Known::FROM).union(Known::TZ);
+    const MOVES: OptionSet =
+        OptionSet::BUCKETS.union(OptionSet::FIXED).union(OptionSet::FROM).union(OptionSet::TZ);
 
     /// Of RL.THROTTLE.
-    pub const THROTTLE: Known = Known::THROTTLE_RO
-        .union(Known::ATMOST)
-        .union(Known::FORCE)
-        .union(Known::BLOCK)
-        .union(Known::AHEAD)
-        .union(Known::BAN);
+    pub const THROTTLE: OptionSet = OptionSet::THROTTLE_RO
+        .union(OptionSet::ATMOST)
+        .union(OptionSet::FORCE)
+        .union(OptionSet::BLOCK)
+        .union(OptionSet::AHEAD)
+        .union(OptionSet::BAN);
 
     /// Of RL.THROTTLE_RO.
-    pub const THROTTLE_RO: Known = Known::LEAVE.union(Known::MS);
+    pub const THROTTLE_RO: OptionSet = OptionSet::LEAVE.union(OptionSet::MS);
 
     /// Of RL.WINDOW.
-    pub const WINDOW: Known = Known::WINDOW_RO
-        .union(Known::ATMOST)
-        .union(Known::FORCE)
-        .union(Known::COUNTDENIED)
-        .union(Known::BLOCK)
-        .union(Known::BAN);
+    pub const WINDOW: OptionSet = OptionSet::WINDOW_RO
+        .union(OptionSet::ATMOST)
+        .union(OptionSet::FORCE)
+        .union(OptionSet::COUNTDENIED)
+        .union(OptionSet::BLOCK)
+        .union(OptionSet::BAN);
 
     /// Of RL.WINDOW_RO and RL.ACQUIRE_RO.
-    pub const WINDOW_RO: Known = Known::MOVES.union(Known::LEAVE).union(Known::MS);
+    pub const WINDOW_RO: OptionSet = OptionSet::MOVES.union(OptionSet::LEAVE).union(OptionSet::MS);
 
     /// Of RL.ACQUIRE.
-    pub const ACQUIRE: Known = Known::WINDOW_RO
-        .union(Known::ATMOST)
-        .union(Known::LEASE)
-        .union(Known::COUNTLAPSED)
-        .union(Known::ID)
-        .union(Known::BLOCK);
+    pub const ACQUIRE: OptionSet = OptionSet::WINDOW_RO
+        .union(OptionSet::ATMOST)
+        .union(OptionSet::LEASE)
+        .union(OptionSet::COUNTLAPSED)
+        .union(OptionSet::ID)
+        .union(OptionSet::BLOCK);
 
     /// Of the clauses of RL.ALL whose command takes these.
-    pub const fn in_clause(self) -> Known {
-        const OF_WHOLE_CALL: Known = Known::ATMOST
-            .union(Known::FORCE)
-            .union(Known::BLOCK)
-            .union(Known::AHEAD)
-            .union(Known::MS);
-        self.difference(OF_WHOLE_CALL).union(Known::CHECK).union(Known::SHADOW)
+    pub const fn in_clause(self) -> OptionSet {
+        const OF_WHOLE_CALL: OptionSet = OptionSet::ATMOST
+            .union(OptionSet::FORCE)
+            .union(OptionSet::BLOCK)
+            .union(OptionSet::AHEAD)
+            .union(OptionSet::MS);
+        self.difference(OF_WHOLE_CALL).union(OptionSet::CHECK).union(OptionSet::SHADOW)
     }
 
     /// Of the definitions of policies that stand for the limit of a command with these.
-    pub fn in_policy(self) -> Known {
+    pub fn in_policy(self) -> OptionSet {
         let says_limit = self.rows().filter(|row| row.says_limit).map(|row| row.option);
-        says_limit.chain([Known::SHADOW]).collect()
+        says_limit.chain([OptionSet::SHADOW]).collect()
     }
 
     /// The rows of these options, in the order of [`TABLE`].
@@ -217,7 +218,7 @@ const MOST: u64 = i64::MAX.unsigned_abs();
 #[derive(Clone, Copy, Debug)]
 pub struct OptionRow {
     /// The option.
-    pub option: Known,
+    pub option: OptionSet,
     /// Its name, in upper case.
     pub name: &'static str,
     /// The same for COMMAND DOCS.
@@ -231,9 +232,9 @@ pub struct OptionRow {
     /// Its value 0 is as if the option were not there.
     pub void_at_0: bool,
     /// The options that it must not stand beside. Of two that exclude each other one says so.
-    pub excludes: Known,
+    pub excludes: OptionSet,
     /// The option that it must stand beside, if any.
-    pub needs: Known,
+    pub needs: OptionSet,
     /// The least quantity that it may stand beside.
     pub least_quantity: i64,
     /// It says a part of the limit. So it may stand in the definition of a policy, and not beside `@policy`.
@@ -289,15 +290,15 @@ pub enum OptionValue {
 impl OptionRow {
     /// What is not said in a row: an option without a value, which may stand beside everything.
     const PLAIN: OptionRow = OptionRow {
-        option: Known::empty(),
+        option: OptionSet::empty(),
         name: "",
         token: c"",
         value: None,
         error: Error::internal(),
         slot: usize::MAX,
         void_at_0: false,
-        excludes: Known::empty(),
-        needs: Known::empty(),
+        excludes: OptionSet::empty(),
+        needs: OptionSet::empty(),
         least_quantity: i64::MIN,
         says_limit: false,
         period_0: None,
@@ -311,7 +312,7 @@ impl OptionRow {
     }
 
     /// Refuses the option beside `others`, this quantity, or a limit of this form.
-    fn check(&self, others: Known, quantity: i64, form: LimitForm) -> Result<(), Error> {
+    fn check(&self, others: OptionSet, quantity: i64, form: LimitForm) -> Result<(), Error> {
         if quantity < self.least_quantity {
             return Err(Error::QuantityBelow(self.name, self.least_quantity));
         }
@@ -333,7 +334,7 @@ impl OptionRow {
 
 /// Completes a row.
 const fn named_row(
-    option: Known,
+    option: OptionSet,
     name: &'static str,
     token: &'static str,
     row: OptionRow,
@@ -465,9 +466,9 @@ pub enum LimitForm {
 #[derive(Debug)]
 pub struct Options<'a> {
     /// Those that were read.
-    seen: Known,
+    seen: OptionSet,
     /// Of these, those that matter: without `LEAVE 0`.
-    given: Known,
+    given: OptionSet,
     numbers: [u64; NUMBERS],
     starts: [Option<Start>; STARTS],
     zones: [Option<Zone>; ZONES],
@@ -494,8 +495,8 @@ impl<'a> Options<'a> {
     /// No options.
     pub fn new() -> Options<'a> {
         Options {
-            seen: Known::empty(),
-            given: Known::empty(),
+            seen: OptionSet::empty(),
+            given: OptionSet::empty(),
             numbers: [0; NUMBERS],
             starts: [None; STARTS],
             zones: [None; ZONES],
@@ -507,7 +508,7 @@ impl<'a> Options<'a> {
     pub fn add(
         &mut self,
         environment: &impl Environment,
-        known: Known,
+        known: OptionSet,
         name: &[u8],
         next: impl FnOnce() -> Option<&'a [u8]>,
     ) -> Result<(), Error> {
@@ -548,20 +549,20 @@ impl<'a> Options<'a> {
     }
 
     /// Whether the option might stand beside those that were given, and beside this quantity.
-    pub fn permit(&self, option: Known, quantity: i64) -> bool {
+    pub fn permit(&self, option: OptionSet, quantity: i64) -> bool {
         let clashes = |row: &OptionRow| self.given.rows().any(|other| row.clashes_with(other));
         option.rows().all(|row| quantity >= row.least_quantity && !clashes(row))
     }
 
     /// Whether this option was given.
     #[inline]
-    pub fn has(&self, option: Known) -> bool {
+    pub fn has(&self, option: OptionSet) -> bool {
         self.given.contains(option)
     }
 
     /// The number that was given with this option; of a length of time the milliseconds.
     #[inline]
-    pub fn number(&self, option: Known) -> Option<u64> {
+    pub fn number(&self, option: OptionSet) -> Option<u64> {
         match self.place(option)? {
             (OptionValue::Integer { .. } | OptionValue::Duration { .. }, slot) => {
                 self.numbers.get(slot).copied()
@@ -575,7 +576,7 @@ impl<'a> Options<'a> {
 
     /// The start of windows that was given with this option.
     #[inline]
-    pub fn start(&self, option: Known) -> Option<Start> {
+    pub fn start(&self, option: OptionSet) -> Option<Start> {
         match self.place(option)? {
             (OptionValue::Start { .. }, slot) => self.starts.get(slot).copied()?,
             _ => None,
@@ -584,7 +585,7 @@ impl<'a> Options<'a> {
 
     /// The time zone that was given with this option.
     #[inline]
-    pub fn zone(&self, option: Known) -> Option<Zone> {
+    pub fn zone(&self, option: OptionSet) -> Option<Zone> {
         match self.place(option)? {
             (OptionValue::Zone { .. }, slot) => self.zones.get(slot).copied()?,
             _ => None,
@@ -593,7 +594,7 @@ impl<'a> Options<'a> {
 
     /// The word that was given with this option.
     #[inline]
-    pub fn word(&self, option: Known) -> Option<&'a [u8]> {
+    pub fn word(&self, option: OptionSet) -> Option<&'a [u8]> {
         match self.place(option)? {
             (OptionValue::Word { .. }, slot) => self.words.get(slot).copied(),
             _ => None,
@@ -602,7 +603,7 @@ impl<'a> Options<'a> {
 
     /// Where the value of an option is kept, if it was given.
     #[inline]
-    fn place(&self, option: Known) -> Option<(OptionValue, usize)> {
+    fn place(&self, option: OptionSet) -> Option<(OptionValue, usize)> {
         if !self.has(option) {
             return None;
         }
@@ -621,7 +622,7 @@ mod tests {
         for row in &TABLE {
             assert_eq!(row.token.to_bytes(), row.name.as_bytes());
             for name in [row.name.to_lowercase(), row.name.to_uppercase()] {
-                let word = || Some(if row.option == Known::TZ { &b"UTC"[..] } else { b"1" });
+                let word = || Some(if row.option == OptionSet::TZ { &b"UTC"[..] } else { b"1" });
                 assert_eq!(
                     Options::new().add(
                         &TestEnvironment::default(),
@@ -631,7 +632,7 @@ mod tests {
                     ),
                     Ok(())
                 );
-                let others = Known::all().difference(row.option);
+                let others = OptionSet::all().difference(row.option);
                 let unknown = Error::UnknownOption(name.as_bytes().into());
                 assert_eq!(
                     Options::new().add(&TestEnvironment::default(), others, name.as_bytes(), word),
@@ -642,7 +643,7 @@ mod tests {
         for name in ["", "M", "MSS"] {
             assert!(
                 Options::new()
-                    .add(&TestEnvironment::default(), Known::all(), name.as_bytes(), || None)
+                    .add(&TestEnvironment::default(), OptionSet::all(), name.as_bytes(), || None)
                     .is_err(),
                 "{name}"
             );
@@ -665,7 +666,7 @@ mod tests {
                 _ => word,
             };
             options
-                .add(&environment, Known::all(), row.name.as_bytes(), || Some(word.as_bytes()))
+                .add(&environment, OptionSet::all(), row.name.as_bytes(), || Some(word.as_bytes()))
                 .unwrap();
         }
         for (row, word) in rows().zip(&words) {
@@ -687,19 +688,19 @@ mod tests {
             ];
             assert_eq!(read.iter().flatten().collect::<Vec<_>>(), [word], "{}", row.name);
         }
-        assert_eq!(options.number(Known::MS), None);
-        assert_eq!(Options::new().number(Known::LEAVE), None);
+        assert_eq!(options.number(OptionSet::MS), None);
+        assert_eq!(Options::new().number(OptionSet::LEAVE), None);
     }
 
     #[test]
     fn leave_0_is_as_if_it_were_not_there_but_is_there_once() {
         let (mut options, environment) = (Options::new(), TestEnvironment::default());
         let zero = || Some(&b"0"[..]);
-        assert_eq!(options.add(&environment, Known::LEAVE, b"LEAVE", zero), Ok(()));
-        assert!(!options.has(Known::LEAVE));
-        assert_eq!(options.number(Known::LEAVE), None);
+        assert_eq!(options.add(&environment, OptionSet::LEAVE, b"LEAVE", zero), Ok(()));
+        assert!(!options.has(OptionSet::LEAVE));
+        assert_eq!(options.number(OptionSet::LEAVE), None);
         assert_eq!(
-            options.add(&environment, Known::LEAVE, b"LEAVE", zero),
+            options.add(&environment, OptionSet::LEAVE, b"LEAVE", zero),
             Err(Error::Twice("LEAVE"))
         );
     }

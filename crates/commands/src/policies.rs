@@ -1,7 +1,7 @@
 //! Limits by name: the table of policies, and what became of the calls that used it.
 
 use crate::counter::Counter;
-use crate::limits::{Given, Shape};
+use crate::limits::{LimitNumbers, Shape};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub struct Policy {
     /// Its number, never given to another name.
     pub id: u64,
     /// The limit.
-    pub given: Given,
+    pub given: LimitNumbers,
     /// How a window counts.
     pub shape: Shape,
     /// For how many milliseconds a denial closes the key (BAN).
@@ -23,7 +23,7 @@ pub struct Policy {
 /// A policy as it is defined, before it has a number.
 pub struct Definition {
     /// The limit.
-    pub given: Given,
+    pub given: LimitNumbers,
     /// How a window counts.
     pub shape: Shape,
     /// For how many milliseconds a denial closes the key (BAN).

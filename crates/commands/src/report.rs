@@ -3,7 +3,7 @@
 use crate::arguments::Arguments;
 use crate::call::{CallResult, ServerCall};
 use crate::error::Error;
-use crate::options::{Known, Options};
+use crate::options::{OptionSet, Options};
 use crate::reply::ReplySink;
 
 /// The longest key that RL.TOP shows, in bytes; longer ones are cut.
@@ -26,12 +26,16 @@ pub(crate) fn policies<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Er
 }
 
 /// `RL.TOP [COUNT n] [RESET]`
-pub(crate) fn top_keys<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+pub(crate) fn top_keys<'a, C: ServerCall<'a>>(
+    call: &C,
+    known: OptionSet,
+) -> Result<CallResult, Error> {
     let mut options = Options::new();
     Arguments::from(call, 1).options(&call.environment(), &mut options, known, false)?;
-    let most = usize::try_from(options.number(Known::COUNT).unwrap_or(10)).unwrap_or(usize::MAX);
+    let most =
+        usize::try_from(options.number(OptionSet::COUNT).unwrap_or(10)).unwrap_or(usize::MAX);
     let heaviest = call.most_denied(most);
-    if options.has(Known::RESET) {
+    if options.has(OptionSet::RESET) {
         call.forget_denied();
     }
     let sink = call.sink();

@@ -4,7 +4,7 @@ use crate::arguments::{check_id, checked_id, Arguments};
 use crate::call::{first_key, CallResult, ServerCall};
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::options::{Known, Options};
+use crate::options::{OptionSet, Options};
 use crate::reply::{self, ReplySink};
 use engine::judge::Mode;
 use engine::settle::{self, Applied};
@@ -47,14 +47,18 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
 }
 
 /// `RL.RENEW key id [LEASE ms]`
-pub(crate) fn renew<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+pub(crate) fn renew<'a, C: ServerCall<'a>>(
+    call: &C,
+    known: OptionSet,
+) -> Result<CallResult, Error> {
     let mut arguments = Arguments::after_key(call);
     let id = checked_id(arguments.next_word().ok_or(Error::Arity)?)?;
     let mut options = Options::new();
     arguments.options(&call.environment(), &mut options, known, false)?;
     let (key, _) = first_key(call)?;
     let store = call.store(key, Mode::Final);
-    let renewed = settle::renew(store, &id, options.number(Known::LEASE)).map_err(Into::into)?;
+    let renewed =
+        settle::renew(store, &id, options.number(OptionSet::LEASE)).map_err(Into::into)?;
     call.wake(key);
     Ok(reply::settled(&call.sink(), u64::from(renewed)))
 }

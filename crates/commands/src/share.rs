@@ -28,7 +28,7 @@ pub struct Share {
     whole: u32,
 }
 
-type Words<'a> = Vec<Cow<'a, [u8]>>;
+type SharedWords<'a> = Vec<Cow<'a, [u8]>>;
 
 fn is(word: &[u8], name: &[u8]) -> bool {
     word.eq_ignore_ascii_case(name)
@@ -83,8 +83,8 @@ impl Share {
     }
 
     /// The words of a call with its limits scaled. Words that are no numbers stay: the command says what is wrong.
-    pub fn of_call<'a>(self, words: &[&'a [u8]]) -> Words<'a> {
-        let mut out: Words<'a> = Vec::with_capacity(words.len());
+    pub fn of_call<'a>(self, words: &[&'a [u8]]) -> SharedWords<'a> {
+        let mut out: SharedWords<'a> = Vec::with_capacity(words.len());
         let mut rest = words.iter().copied();
         let Some(name) = rest.next() else { return out };
         out.push(Cow::Borrowed(name));
@@ -142,7 +142,7 @@ impl Share {
         self,
         family: Family,
         rest: &mut impl Iterator<Item = &'a [u8]>,
-        out: &mut Words<'a>,
+        out: &mut SharedWords<'a>,
     ) {
         let Some(first) = rest.next() else { return };
         let number = |word| parse_i64(word).and_then(|number| u128::try_from(number).ok());
@@ -182,7 +182,7 @@ impl Share {
     }
 
     /// What follows a limit, with the clauses of RL.ALL among it.
-    fn options<'a>(self, rest: &mut impl Iterator<Item = &'a [u8]>, out: &mut Words<'a>) {
+    fn options<'a>(self, rest: &mut impl Iterator<Item = &'a [u8]>, out: &mut SharedWords<'a>) {
         while let Some(word) = rest.next() {
             out.push(Cow::Borrowed(word));
             if let Some(family) = Family::named(word) {

@@ -1,7 +1,7 @@
 //! The table of commands. A row says what a command is. Its arity is derived from that here, and its key spec, ACL categories
 //! and COMMAND DOCS in the module's module/registration.rs.
 
-use crate::options::Known;
+use crate::options::OptionSet;
 use std::ffi::CStr;
 
 /// A command.
@@ -56,7 +56,7 @@ pub struct CommandRow {
     /// The arguments between the key and the options.
     pub positional: &'static [Positional],
     /// The options that it knows.
-    pub options: Known,
+    pub options: OptionSet,
 }
 
 /// What a command promises and needs: its flags, ACL categories and keys follow from it. The keys of several limits are
@@ -128,7 +128,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::THROTTLE,
+        options: OptionSet::THROTTLE,
     },
     CommandRow {
         name: c"rl.throttle_ro",
@@ -137,7 +137,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Answers what RL.THROTTLE would, and changes nothing.",
         complexity: CONSTANT,
         positional: RATE,
-        options: Known::THROTTLE_RO,
+        options: OptionSet::THROTTLE_RO,
     },
     CommandRow {
         name: c"rl.window",
@@ -147,7 +147,7 @@ pub static COMMANDS: [CommandRow; 16] = [
             c"Counts an event, if a window that slides or follows the calendar has room for it.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW,
+        options: OptionSet::WINDOW,
     },
     CommandRow {
         name: c"rl.window_ro",
@@ -156,7 +156,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Answers what RL.WINDOW would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW_RO,
+        options: OptionSet::WINDOW_RO,
     },
     CommandRow {
         name: c"rl.acquire",
@@ -165,7 +165,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::ACQUIRE,
+        options: OptionSet::ACQUIRE,
     },
     CommandRow {
         name: c"rl.acquire_ro",
@@ -174,7 +174,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Answers what RL.ACQUIRE would, and changes nothing.",
         complexity: SEARCHES,
         positional: WINDOW,
-        options: Known::WINDOW_RO,
+        options: OptionSet::WINDOW_RO,
     },
     CommandRow {
         name: c"rl.apply",
@@ -183,7 +183,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Turns a reservation into a counted event, of what was really used.",
         complexity: FINDS,
         positional: &[Text(c"id"), OptionalInteger(c"quantity")],
-        options: Known::empty(),
+        options: OptionSet::empty(),
     },
     CommandRow {
         name: c"rl.release",
@@ -192,7 +192,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Gives reservations back.",
         complexity: FINDS,
         positional: &[Texts(c"id")],
-        options: Known::empty(),
+        options: OptionSet::empty(),
     },
     CommandRow {
         name: c"rl.renew",
@@ -201,7 +201,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Starts the lease of a reservation anew.",
         complexity: FINDS,
         positional: &[Text(c"id")],
-        options: Known::LEASE,
+        options: OptionSet::LEASE,
     },
     CommandRow {
         name: c"rl.held",
@@ -210,7 +210,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Lists the live reservations, oldest first.",
         complexity: LISTS,
         positional: &[],
-        options: Known::empty(),
+        options: OptionSet::empty(),
     },
     CommandRow {
         name: c"rl.info",
@@ -219,7 +219,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Tells what lies under a key, whatever kind of limit it is.",
         complexity: c"O(N+M) with N the entries of events and M the reservations in the key",
         positional: &[],
-        options: Known::empty(),
+        options: OptionSet::empty(),
     },
     CommandRow {
         name: c"rl.all",
@@ -228,7 +228,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Takes from several limits, all or nothing.",
         complexity: FOR_EACH,
         positional: CLAUSES,
-        options: Known::MS,
+        options: OptionSet::MS,
     },
     CommandRow {
         name: c"rl.all_ro",
@@ -237,7 +237,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Answers what RL.ALL would, and changes nothing.",
         complexity: FOR_EACH,
         positional: CLAUSES,
-        options: Known::MS,
+        options: OptionSet::MS,
     },
     CommandRow {
         name: c"rl.policies",
@@ -246,7 +246,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Lists the policies, and what became of the calls that used them.",
         complexity: c"O(N) with N the policies",
         positional: &[],
-        options: Known::empty(),
+        options: OptionSet::empty(),
     },
     CommandRow {
         name: c"rl.top",
@@ -255,7 +255,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary: c"Lists the keys that were denied most in the last 10 to 20 minutes.",
         complexity: c"O(N*log(N)) with N the setting ratelimit.top-keys",
         positional: &[],
-        options: Known::COUNT.union(Known::RESET),
+        options: OptionSet::COUNT.union(OptionSet::RESET),
     },
     CommandRow {
         name: c"cl.throttle",
@@ -269,7 +269,7 @@ pub static COMMANDS: [CommandRow; 16] = [
             Text(c"period"),
             OptionalInteger(c"quantity"),
         ],
-        options: Known::empty(),
+        options: OptionSet::empty(),
     },
 ];
 

@@ -5,7 +5,7 @@ use crate::attempt::{attempt, AttemptReply};
 use crate::call::{first_key, CallResult, ServerCall};
 use crate::error::Error;
 use crate::notes::Notes;
-use crate::options::{Known, Options};
+use crate::options::{OptionSet, Options};
 use crate::reply;
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
@@ -14,42 +14,51 @@ use engine::request::Request;
 
 /// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE]
 /// [BLOCK ms | AHEAD ms | BAN ms] [MS]`
-pub(crate) fn throttle<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+pub(crate) fn throttle<'a, C: ServerCall<'a>>(
+    call: &C,
+    known: OptionSet,
+) -> Result<CallResult, Error> {
     take(call, Family::Throttle, known)
 }
 
 /// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
 pub(crate) fn throttle_ro<'a, C: ServerCall<'a>>(
     call: &C,
-    known: Known,
+    known: OptionSet,
 ) -> Result<CallResult, Error> {
     look(call, Family::Throttle, known)
 }
 
 /// `RL.WINDOW key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST | FORCE]
 /// [COUNTDENIED] [BLOCK ms | BAN ms] [MS]`
-pub(crate) fn window<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+pub(crate) fn window<'a, C: ServerCall<'a>>(
+    call: &C,
+    known: OptionSet,
+) -> Result<CallResult, Error> {
     take(call, Family::Window, known)
 }
 
 /// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
 pub(crate) fn window_ro<'a, C: ServerCall<'a>>(
     call: &C,
-    known: Known,
+    known: OptionSet,
 ) -> Result<CallResult, Error> {
     look(call, Family::Window, known)
 }
 
 /// `RL.ACQUIRE key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST]
 /// [LEASE ms] [COUNTLAPSED] [ID id] [BLOCK ms] [MS]`
-pub(crate) fn acquire<'a, C: ServerCall<'a>>(call: &C, known: Known) -> Result<CallResult, Error> {
+pub(crate) fn acquire<'a, C: ServerCall<'a>>(
+    call: &C,
+    known: OptionSet,
+) -> Result<CallResult, Error> {
     take(call, Family::Acquire, known)
 }
 
 /// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
 pub(crate) fn acquire_ro<'a, C: ServerCall<'a>>(
     call: &C,
-    known: Known,
+    known: OptionSet,
 ) -> Result<CallResult, Error> {
     look(call, Family::Acquire, known)
 }
@@ -57,7 +66,7 @@ pub(crate) fn acquire_ro<'a, C: ServerCall<'a>>(
 /// `CL.THROTTLE key max_burst count period [quantity]`
 pub(crate) fn cl_throttle<'a, C: ServerCall<'a>>(
     call: &C,
-    known: Known,
+    known: OptionSet,
 ) -> Result<CallResult, Error> {
     take(call, Family::Throttle, known)
 }
@@ -65,14 +74,14 @@ pub(crate) fn cl_throttle<'a, C: ServerCall<'a>>(
 fn take<'a, C: ServerCall<'a>>(
     call: &C,
     family: Family,
-    known: Known,
+    known: OptionSet,
 ) -> Result<CallResult, Error> {
     let mut options = Options::new();
     let environment = call.environment();
     let request = Arguments::after_key(call).request(&environment, family, known, &mut options);
     // By reference, as it is large.
     let request = request.as_ref().map_err(|error| *error)?;
-    serve(call, request, options.number(Known::BLOCK))
+    serve(call, request, options.number(OptionSet::BLOCK))
 }
 
 /// Carries out a call of a taking command: answers it, or makes it wait.
@@ -117,7 +126,7 @@ fn serve<'a, C: ServerCall<'a>>(
 fn look<'a, C: ServerCall<'a>>(
     call: &C,
     family: Family,
-    known: Known,
+    known: OptionSet,
 ) -> Result<CallResult, Error> {
     let (mut options, environment) = (Options::new(), call.environment());
     let request = Arguments::after_key(call).request(&environment, family, known, &mut options)?;

@@ -176,6 +176,11 @@ pub struct Ask {
 }
 
 impl Ask {
+    /// All of `quantity`, leaving nothing.
+    pub const fn of(quantity: Quantity) -> Ask {
+        Ask { quantity, leave: 0, manner: Manner::Whole }
+    }
+
     /// The least that has to be there for the call to be allowed: what it must get, and what it leaves. `None` if that
     /// is more than `limit`.
     pub fn least(&self, limit: u64) -> Option<u64> {

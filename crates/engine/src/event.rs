@@ -18,7 +18,7 @@
 use super::decimal::{leading_u64, Text};
 
 /// Longest member: 20 digits of total, 19 of weight, 16 of span, three marks.
-pub type Member = Text<58>;
+pub type EventMember = Text<58>;
 
 /// The last microsecond that a double, and so a score, holds exactly: in the year 2255.
 pub const LAST_US: u64 = (1 << 53) - 1;
@@ -78,8 +78,8 @@ impl Event {
     }
 
     /// The member that [`Event::decode`] reads.
-    pub fn member(&self) -> Member {
-        let mut text = Member::new();
+    pub fn member(&self) -> EventMember {
+        let mut text = EventMember::new();
         text.push_number(self.total, 1);
         if self.weight != 1 {
             text.push(b"x");

@@ -4,7 +4,7 @@
 //! subject, with their machine integers. Nobody of this project has run them: Kani could not be had. What is checked is that
 //! they compile, with `--cfg kani --cfg kani_stub` (`make prove`).
 
-use crate::decision::{Ask, Manner, Quantity};
+use crate::decision::{Ask, Quantity};
 use crate::event::Event;
 use crate::throttle::{Bucket, Rate};
 use crate::window::{UntimedVerdict, WindowUse};
@@ -32,7 +32,7 @@ fn any_rate() -> Rate {
 }
 
 fn taking(quantity: u64) -> Ask {
-    Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Whole }
+    Ask::of(Quantity::Take(quantity))
 }
 
 /// A full bucket gives its limit at once, and not one more.

@@ -15,7 +15,7 @@
 use super::ban::Ban;
 use super::calendar::Zones;
 use super::held::{FirstEnd, Lease, Leases, SortedLeases};
-use super::reservation::{Member, Reservation, Sight};
+use super::reservation::{Reservation, ReservationMember, Sight};
 use super::store::Reservations;
 use foldhash::quality::RandomState;
 use hashbrown::hash_table::Entry;
@@ -40,7 +40,7 @@ struct Node {
     quantity: u64,
     lease_ms: u64,
     /// When it stops holding.
-    end_us: u64,
+    gone_us: u64,
     /// When its lease ends.
     lease_end_us: u64,
     order_us: u64,
@@ -72,7 +72,7 @@ impl Node {
             quantity: self.quantity,
             lease_ms: self.lease_ms,
             end_us: self.lease_end_us,
-            gone_us: self.end_us,
+            gone_us: self.gone_us,
             order_us: self.order_us,
             rule: &self.rule,
         }
@@ -195,7 +195,7 @@ impl Index {
             id: one.id.into(),
             quantity: one.quantity,
             lease_ms: one.lease_ms,
-            end_us: one.gone_us,
+            gone_us: one.gone_us,
             lease_end_us: one.end_us,
             order_us: one.order_us,
             rule: self.rule(one.rule),
@@ -229,11 +229,11 @@ impl Index {
     /// whose subtree it parts. That is a small one but for one in log n.
     fn insert_node(&mut self, slot: Slot) {
         let Some(new) = self.node(slot) else { return };
-        let (key, priority, quantity) = ((new.end_us, slot), new.priority, new.sum);
+        let (key, priority, quantity) = ((new.gone_us, slot), new.priority, new.sum);
         let (mut parent, mut at) = (None, self.root);
         while let Some(node) = self.node_mut(at).filter(|node| node.priority >= priority) {
             node.sum = node.sum.saturating_add(quantity);
-            let side = if (node.end_us, at) < key { Side::Right } else { Side::Left };
+            let side = if (node.gone_us, at) < key { Side::Right } else { Side::Left };
             parent = Some((at, side));
             at = node.child(side);
         }
@@ -248,12 +248,12 @@ impl Index {
     /// Removes a node from the tree. Its children take its place.
     fn remove_node(&mut self, slot: Slot) {
         let Some(old) = self.node(slot) else { return };
-        let (key, quantity) = ((old.end_us, slot), u128::from(old.quantity));
+        let (key, quantity) = ((old.gone_us, slot), u128::from(old.quantity));
         let (left, right) = (old.left, old.right);
         let (mut parent, mut at) = (None, self.root);
         while let Some(node) = self.node_mut(at).filter(|_| at != slot) {
             node.sum = node.sum.saturating_sub(quantity);
-            let side = if (node.end_us, at) < key { Side::Right } else { Side::Left };
+            let side = if (node.gone_us, at) < key { Side::Right } else { Side::Left };
             parent = Some((at, side));
             at = node.child(side);
         }
@@ -337,7 +337,7 @@ impl Index {
 
     /// Whether all still hold at `us`.
     fn none_ended(&self, us: u64) -> bool {
-        self.node(self.first).is_none_or(|first| first.end_us > us)
+        self.node(self.first).is_none_or(|first| first.gone_us > us)
     }
 
     fn visit_lapsed<'a>(&'a self, now_us: u64, most: usize, found: &mut Vec<Reservation<'a>>) {
@@ -348,7 +348,7 @@ impl Index {
                 above.push(node);
                 at = node.left;
             }
-            let Some(node) = above.pop().filter(|node| node.end_us <= now_us) else { return };
+            let Some(node) = above.pop().filter(|node| node.gone_us <= now_us) else { return };
             found.push(node.reservation());
             at = node.right;
         }
@@ -399,7 +399,7 @@ impl Index {
             return sum;
         }
         while let Some(node) = self.node(at) {
-            if node.end_us <= us {
+            if node.gone_us <= us {
                 let right = self.sum(node.right);
                 sum = sum.saturating_add(node.sum).saturating_sub(right);
                 at = node.right;
@@ -461,7 +461,7 @@ impl Index {
     }
 
     fn key(&self, slot: Slot) -> Option<(u64, Slot)> {
-        self.node(slot).map(|node| (node.end_us, slot))
+        self.node(slot).map(|node| (node.gone_us, slot))
     }
 
     /// The node of the tree that lies furthest on this side.
@@ -499,7 +499,7 @@ impl Index {
     fn split(&mut self, root: Slot, key: (u64, Slot)) -> (Slot, Slot) {
         let (mut before, mut after, mut at) = (NONE, NONE, root);
         while let Some(node) = self.node_mut(at) {
-            let (chain, open) = if (node.end_us, at) < key {
+            let (chain, open) = if (node.gone_us, at) < key {
                 (&mut before, &mut node.right)
             } else {
                 (&mut after, &mut node.left)
@@ -605,13 +605,13 @@ pub struct HeldIndex {
     now_us: u64,
     has_id: bool,
     /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
-    lapsed_id: Option<Member>,
+    lapsed_id: Option<ReservationMember>,
     /// The live leases, where some are from the future: those as ending one lease from now, written anew or not.
     listed: Option<SortedLeases>,
 }
 
 /// A reservation that goes, and what takes its place: nothing where it has lapsed, itself where it is healed.
-pub type Cleaned = (Member, Option<Member>);
+pub type Cleaned = (ReservationMember, Option<ReservationMember>);
 
 /// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
 pub const DROP_MOST: usize = 64;
@@ -776,7 +776,7 @@ impl Leases for Live<'_> {
 
     fn last_end_us(&self) -> Option<u64> {
         let last = self.index.node(self.index.last)?;
-        Some(last.end_us).filter(|end_us| *end_us > self.now_us)
+        Some(last.gone_us).filter(|end_us| *end_us > self.now_us)
     }
 
     fn first_end<E>(
@@ -785,9 +785,9 @@ impl Leases for Live<'_> {
     ) -> Result<FirstEnd, E> {
         let index = self.index;
         // Mostly the first lease is live and enough.
-        if let Some(first) = index.node(index.first).filter(|first| first.end_us > self.now_us) {
-            if enough(first.end_us, u128::from(first.quantity))? {
-                return Ok((Some(first.end_us), 0));
+        if let Some(first) = index.node(index.first).filter(|first| first.gone_us > self.now_us) {
+            if enough(first.gone_us, u128::from(first.quantity))? {
+                return Ok((Some(first.gone_us), 0));
             }
         }
         // What ends before the subtree at `at`, the lapsed included.
@@ -796,9 +796,9 @@ impl Leases for Live<'_> {
         while let Some(node) = index.node(at) {
             let until = before.saturating_add(index.sum(node.left));
             let with_it = until.saturating_add(u128::from(node.quantity));
-            let live = node.end_us > self.now_us;
-            if live && enough(node.end_us, with_it.saturating_sub(self.lapsed))? {
-                found = (Some(node.end_us), until.saturating_sub(self.lapsed));
+            let live = node.gone_us > self.now_us;
+            if live && enough(node.gone_us, with_it.saturating_sub(self.lapsed))? {
+                found = (Some(node.gone_us), until.saturating_sub(self.lapsed));
                 at = node.left;
             } else {
                 before = with_it;

@@ -16,7 +16,7 @@ use super::held::{Leases, SortedLeases};
 use super::request::{Limit, Request, Reserve, WindowLimit};
 use super::reservation::{end_us, Id, Reservation};
 use super::store::{BanEdit, BucketKey, Change, Refused, Reservations, Store, WindowKey};
-use super::throttle::{Bucket, Next};
+use super::throttle::{Bucket, BucketEdit};
 use super::window::{decision, freed_at_us, verdict, UntimedVerdict, WindowCount, WindowUse};
 
 /// What a call may write.
@@ -95,7 +95,7 @@ pub struct Plan<'c, 'r, S: Store> {
 
 enum PlannedWrite<'c, 'r, S: Store> {
     Nothing,
-    Bucket(&'c mut BucketCall<'r, S>, Next),
+    Bucket(&'c mut BucketCall<'r, S>, BucketEdit),
     Window(&'c mut WindowCall<'r, S>, WindowWrite),
 }
 

@@ -30,7 +30,7 @@ use crate::reservation::{Id, Reservation};
 use crate::rule::{Moment, Rule, RuleText};
 use crate::settle::{self, Applied};
 use crate::store::{BucketKey, Change, Entries, Refused, Store, WindowKey};
-use crate::throttle::{Next, Stored};
+use crate::throttle::{BucketEdit, Stored};
 use crate::window::Edit;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -515,15 +515,15 @@ impl BucketKey for MemoryBucket<'_> {
         }
     }
 
-    fn write(&mut self, next: Next) {
+    fn write(&mut self, next: BucketEdit) {
         let MemoryKey { memory, name, .. } = self.key;
         match next {
-            Next::Keep => {}
-            Next::Store(stored) => {
+            BucketEdit::Keep => {}
+            BucketEdit::Store(stored) => {
                 let expires_at_ms = stored.void_at_ms().saturating_add(GRACE_MS);
                 memory.put(name, MemoryValue::Bucket(stored), expires_at_ms);
             }
-            Next::Delete => {
+            BucketEdit::Delete => {
                 memory.reset(name);
             }
         }

@@ -10,7 +10,7 @@ use crate::request::{Limit, Request, Reserve, WindowLimit};
 use crate::reservation::Id;
 use crate::rule::{Moment, Rule, RuleText};
 use crate::store::{BucketKey, Change, Refused, Reservations, Store, WindowKey};
-use crate::throttle::{Bucket, Next, Rate, Stored};
+use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
 use crate::window::{Edit, WindowCount};
 use std::cell::{RefCell, RefMut};
 
@@ -24,18 +24,18 @@ pub fn throttle(
     stored: Option<Stored>,
     now_us: u64,
     ask: &Ask,
-) -> Result<(Decision, Next), Refused> {
+) -> Result<(Decision, BucketEdit), Refused> {
     let bucket = Bucket::read(rate, stored, now_us);
     let verdict = bucket.judge(ask, false)?;
     Ok(if verdict.allowed() { bucket.grant(ask, verdict) } else { bucket.deny(verdict) })
 }
 
 /// What is stored after `next`.
-pub fn stored_after(stored: Option<Stored>, next: Next) -> Option<Stored> {
+pub fn stored_after(stored: Option<Stored>, next: BucketEdit) -> Option<Stored> {
     match next {
-        Next::Keep => stored,
-        Next::Store(stored) => Some(stored),
-        Next::Delete => None,
+        BucketEdit::Keep => stored,
+        BucketEdit::Store(stored) => Some(stored),
+        BucketEdit::Delete => None,
     }
 }
 
@@ -208,7 +208,7 @@ impl BucketKey for NoBucket {
         Err(Refused::NotBucket)
     }
 
-    fn write(&mut self, _next: Next) {}
+    fn write(&mut self, _next: BucketEdit) {}
 }
 
 impl WindowKey for ModelWindow<'_> {

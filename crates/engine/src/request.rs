@@ -1,6 +1,6 @@
 //! What one call asks of one key.
 
-use super::decision::{Ask, Manner, Quantity, TimeUnit};
+use super::decision::{Ask, Quantity, TimeUnit};
 use super::reservation::Id;
 use super::rule::Rule;
 use super::throttle::Rate;
@@ -64,7 +64,7 @@ impl Request {
     pub fn of(limit: Limit) -> Request {
         Request {
             limit,
-            ask: Ask { quantity: Quantity::Take(1), leave: 0, manner: Manner::Whole },
+            ask: Ask::of(Quantity::Take(1)),
             count_denied: false,
             ban_ms: None,
             unit: TimeUnit::Seconds,

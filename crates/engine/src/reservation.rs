@@ -54,7 +54,7 @@ const MAX_AFTER_US: u64 = (MAX_PERIOD_MS + 31 * 86_400_000) * 1_000;
 const MARK: u8 = b'#';
 
 /// Longest member: id, four numbers, a rule and the marks.
-pub type Member = Text<256>;
+pub type ReservationMember = Text<256>;
 
 /// Beginning of a member, up to and with the id and the mark after it.
 pub type Prefix = Text<72>;
@@ -107,8 +107,8 @@ impl<'m> Reservation<'m> {
     }
 
     /// The member that [`Reservation::decode`] reads.
-    pub fn member(&self) -> Member {
-        let mut text = Member::new();
+    pub fn member(&self) -> ReservationMember {
+        let mut text = ReservationMember::new();
         push_prefix(&mut text, self.id, b':');
         text.push_number(self.quantity, 1);
         text.push(b":");

@@ -14,7 +14,7 @@ use super::expiry::Expiry;
 use super::held::Leases;
 use super::reservation::Reservation;
 use super::rule::{Moment, Rule, RuleText};
-use super::throttle::{Next, Stored};
+use super::throttle::{BucketEdit, Stored};
 use super::window::Edit;
 
 /// Why a call is an error, apart from its arguments. Nothing changes then.
@@ -93,7 +93,7 @@ pub trait BucketKey {
     /// Opens the key; `None` where it is missing.
     fn read(&mut self) -> Result<Option<Stored>, Self::Error>;
     /// Writes what was planned. Nothing, where the key was opened for reading.
-    fn write(&mut self, next: Next);
+    fn write(&mut self, next: BucketEdit);
 }
 
 /// Reads a key's entries of events by their times.

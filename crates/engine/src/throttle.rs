@@ -239,7 +239,7 @@ impl Rate {
 
 /// What is to be written after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum BucketEdit {
     /// Nothing.
     Keep,
     /// This state.
@@ -369,12 +369,12 @@ impl<'r> Bucket<'r> {
     }
 
     /// Carries out an allowed call: what it is told, and what is to be written.
-    pub fn grant(&self, ask: &Ask, verdict: Verdict) -> (Decision, Next) {
+    pub fn grant(&self, ask: &Ask, verdict: Verdict) -> (Decision, BucketEdit) {
         let after = match ask.quantity {
-            Quantity::Look => return (self.look(verdict), Next::Keep),
+            Quantity::Look => return (self.look(verdict), BucketEdit::Keep),
             Quantity::GiveBack(given) => {
                 if self.tat == self.now && !self.from_future {
-                    return (self.look(verdict), Next::Keep);
+                    return (self.look(verdict), BucketEdit::Keep);
                 }
                 self.tat.saturating_sub(self.rate.refund(given)).max(self.now)
             }
@@ -388,21 +388,21 @@ impl<'r> Bucket<'r> {
         // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
         let untouched = ask.quantity.takes() && after == self.now && !self.from_future;
         let next = if untouched && ban == self.bans.seen() {
-            Next::Keep
+            BucketEdit::Keep
         } else if after > self.now || ban.is_some() {
             self.store(after, ban)
         } else {
-            Next::Delete
+            BucketEdit::Delete
         };
         (self.decision(verdict, after), next)
     }
 
     /// Carries out a denied call. A state from the future is written back, so that the wait that is told is the wait
     /// that is needed.
-    pub fn deny(&self, verdict: Verdict) -> (Decision, Next) {
+    pub fn deny(&self, verdict: Verdict) -> (Decision, BucketEdit) {
         let from_future = self.from_future || self.bans.from_future();
         let heals = from_future && verdict != Verdict::Never;
-        let next = if heals { self.store_as_it_is() } else { Next::Keep };
+        let next = if heals { self.store_as_it_is() } else { BucketEdit::Keep };
         (self.look(verdict), next)
     }
 
@@ -413,7 +413,7 @@ impl<'r> Bucket<'r> {
         ask: &Ask,
         verdict: Verdict,
         length_ms: u64,
-    ) -> (Decision, Next) {
+    ) -> (Decision, BucketEdit) {
         let denied = matches!(verdict, Verdict::Denied { .. });
         let holds_less = self.missing(ask.quantity.wanted()) > 0;
         if !denied || !holds_less || !self.bans.permits(self.tat == self.now) {
@@ -423,7 +423,7 @@ impl<'r> Bucket<'r> {
         (self.look(verdict.closed_for(self.bans.left_us())), self.store_as_it_is())
     }
 
-    fn store_as_it_is(&self) -> Next {
+    fn store_as_it_is(&self) -> BucketEdit {
         self.store(self.tat.min(LAST_TAT), self.bans.seen())
     }
 
@@ -432,10 +432,10 @@ impl<'r> Bucket<'r> {
         self.decision(verdict, self.tat)
     }
 
-    fn store(&self, tat: Attos, ban: Option<Ban>) -> Next {
+    fn store(&self, tat: Attos, ban: Option<Ban>) -> BucketEdit {
         // `judge` and the stored value bound it.
         let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
-        Next::Store(Stored { ban, ..Stored::of(tat, debt_ns) })
+        BucketEdit::Store(Stored { ban, ..Stored::of(tat, debt_ns) })
     }
 
     fn decision(&self, verdict: Verdict, tat: Attos) -> Decision {

@@ -4,7 +4,7 @@
 use engine::ban::Ban;
 use engine::rule::{Moment, Rule, RuleText};
 use engine::store::{BanEdit, BucketKey, Change, Store, WindowKey};
-use engine::throttle::{Next, Stored};
+use engine::throttle::{BucketEdit, Stored};
 use engine::window::Edit;
 
 /// A planted mistake.
@@ -144,7 +144,7 @@ impl<K: BucketKey> BucketKey for FaultyKey<K> {
         self.inner.read()
     }
 
-    fn write(&mut self, next: Next) {
+    fn write(&mut self, next: BucketEdit) {
         if self.bug == Some(Bug::LostWrite) && self.client == 1 {
             return;
         }

@@ -75,7 +75,7 @@ impl Parts for Waiters {
 
 /// The world.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct LineWorld {
     /// The most that is held at once.
     pub limit: u64,
     /// The length of each lease.
@@ -94,7 +94,7 @@ pub struct Line {
 
 /// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum LineAction {
     /// A client asks for one of what it may ask for.
     Ask(usize, usize),
     /// A client gives back what it holds.
@@ -122,7 +122,7 @@ struct Waiting {
 
 /// A state of the world.
 #[derive(Clone, Debug, PartialEq, Hash)]
-pub struct State {
+pub struct LineState {
     lines: Lines<Waiters>,
     saved: Option<Saved>,
     wall_us: u64,
@@ -146,7 +146,7 @@ const WOKEN: &str = "no wake-up is lost";
 const PATIENCE: &str = "nobody waits longer than it said";
 const NOBODY: &str = "only who waits is granted";
 
-impl State {
+impl LineState {
     fn check(&mut self, holds: bool, what: &'static str) {
         if !holds && self.broken.is_none() {
             self.broken = Some(what);
@@ -166,11 +166,11 @@ fn with_key<T>(saved: &mut Option<Saved>, body: impl FnOnce(&Memory) -> T) -> T 
     })
 }
 
-impl Line {
+impl LineWorld {
     /// The engine's decision on the key, which is written; as the module's `attempt`.
     fn attempt(
         &self,
-        state: &mut State,
+        state: &mut LineState,
         wants: &Wants,
         barred: bool,
         mode: Mode,
@@ -189,13 +189,13 @@ impl Line {
     }
 
     /// What the head would be told now.
-    fn look(&self, state: &State, wants: &Wants) -> Option<Verdict> {
+    fn look(&self, state: &LineState, wants: &Wants) -> Option<Verdict> {
         let request = wants.request(self.limit, self.lease_ms);
         let look = |memory: &Memory| memory.look(KEY, &request, state.wall_us);
         with_key(&mut state.saved.clone(), look).ok().map(|decision| decision.verdict)
     }
 
-    fn head(&self, state: &State) -> Option<(LineId, Ticket, Wants)> {
+    fn head(&self, state: &LineState) -> Option<(LineId, Ticket, Wants)> {
         let mut lines = state.lines.clone();
         let line = lines.wake(0, KEY, state.mono_us)?;
         lines.head(line).map(|(ticket, wants)| (line, ticket, wants))
@@ -204,7 +204,7 @@ impl Line {
     /// Tries who stands first, and ends its wait if it is granted, or if its time is up. Whether its wait is over.
     fn try_head(
         &self,
-        state: &mut State,
+        state: &mut LineState,
         line: LineId,
         ticket: Ticket,
         wants: &Wants,
@@ -245,7 +245,7 @@ impl Line {
         true
     }
 
-    fn end(&self, state: &mut State, ticket: Ticket, granted: bool) {
+    fn end(&self, state: &mut LineState, ticket: Ticket, granted: bool) {
         if !granted {
             let until_us =
                 state.waiting.iter().find(|one| one.ticket == ticket).and_then(|one| one.until_us);
@@ -260,7 +260,7 @@ impl Line {
     }
 
     /// As the module's `wake_key`.
-    fn wake(&self, state: &mut State) {
+    fn wake(&self, state: &mut LineState) {
         if self.bug == Some(Bug::NoWake) || !state.lines.is_barred(0, KEY, u64::MAX) {
             return;
         }
@@ -276,7 +276,7 @@ impl Line {
     }
 
     /// As the module's `fired`.
-    fn fire(&self, state: &mut State) {
+    fn fire(&self, state: &mut LineState) {
         state.timer_us = None;
         state.lines.begin_work(Cause::Timer, 0, state.wall_us, state.mono_us);
         while let Some((line, _)) = state.lines.next_line(state.mono_us) {
@@ -300,7 +300,7 @@ impl Line {
         state.lines.end_work(state.mono_us);
     }
 
-    fn set_timer(&self, state: &mut State) {
+    fn set_timer(&self, state: &mut LineState) {
         match state.lines.timer(state.mono_us) {
             Timer::Keep => {}
             Timer::Stop => state.timer_us = None,
@@ -309,7 +309,7 @@ impl Line {
         }
     }
 
-    fn ask(&self, state: &mut State, client: usize, which: usize) -> Option<()> {
+    fn ask(&self, state: &mut LineState, client: usize, which: usize) -> Option<()> {
         if state.waiting.iter().any(|one| one.client == client) {
             return None;
         }
@@ -339,7 +339,7 @@ impl Line {
     }
 
     /// Time passes, and the timer fires when it is due.
-    fn pass(&self, state: &mut State, us: u64) {
+    fn pass(&self, state: &mut LineState, us: u64) {
         let end_us = state.mono_us + us;
         for _ in 0..10_000 {
             let wait_us = self
@@ -364,7 +364,7 @@ impl Line {
     }
 
     /// Notes since when the head could have what it wants, and checks that it does not wait for long.
-    fn note_could(&self, state: &mut State, told: bool) {
+    fn note_could(&self, state: &mut LineState, told: bool) {
         let head = self.head(state);
         let could =
             head.and_then(|(_, _, wants)| self.look(state, &wants)).is_some_and(Verdict::allowed);
@@ -384,12 +384,12 @@ impl Line {
     }
 }
 
-impl Model for Line {
-    type State = State;
-    type Action = Action;
+impl Model for LineWorld {
+    type State = LineState;
+    type Action = LineAction;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State {
+    fn init_states(&self) -> Vec<LineState> {
+        vec![LineState {
             lines: Lines::new(),
             saved: None,
             wall_us: 1_795_223_799_000_000,
@@ -406,7 +406,7 @@ impl Model for Line {
         }]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &LineState, actions: &mut Vec<LineAction>) {
         if state.broken.is_some() {
             return;
         }
@@ -416,32 +416,32 @@ impl Model for Line {
                 continue;
             }
             if waits {
-                actions.push(Action::Gone(client));
+                actions.push(LineAction::Gone(client));
                 continue;
             }
-            actions.extend((0..asks.len()).map(|which| Action::Ask(client, which)));
+            actions.extend((0..asks.len()).map(|which| LineAction::Ask(client, which)));
             if state.holds[client] {
-                actions.push(Action::Release(client));
+                actions.push(LineAction::Release(client));
             }
         }
         if state.passes > 0 {
-            actions.extend(self.passes.1.iter().copied().map(Action::Pass));
+            actions.extend(self.passes.1.iter().copied().map(LineAction::Pass));
         }
         if state.faults > 0 {
-            actions.extend([Action::Delete, Action::Back, Action::Forward]);
+            actions.extend([LineAction::Delete, LineAction::Back, LineAction::Forward]);
         }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+    fn next_state(&self, last: &LineState, action: LineAction) -> Option<LineState> {
         let mut state = last.clone();
         state.happened = "";
         let mut told = true;
         match action {
-            Action::Ask(client, which) => {
+            LineAction::Ask(client, which) => {
                 state.calls[client] -= 1;
                 self.ask(&mut state, client, which)?;
             }
-            Action::Release(client) => {
+            LineAction::Release(client) => {
                 state.calls[client] -= 1;
                 self.wake(&mut state);
                 let (id, now_us) = (Id::from(&[b'a' + client as u8][..]), state.wall_us);
@@ -450,7 +450,7 @@ impl Model for Line {
                 state.holds[client] = false;
                 self.wake(&mut state);
             }
-            Action::Gone(client) => {
+            LineAction::Gone(client) => {
                 state.calls[client] -= 1;
                 let ticket = state.waiting.iter().find(|one| one.client == client)?.ticket;
                 if self.bug != Some(Bug::GhostInLine) {
@@ -460,30 +460,30 @@ impl Model for Line {
                 state.waiting.retain(|one| one.ticket != ticket);
                 state.could = None;
             }
-            Action::Pass(us) => {
+            LineAction::Pass(us) => {
                 state.passes -= 1;
                 self.pass(&mut state, us);
             }
-            Action::Delete => {
+            LineAction::Delete => {
                 state.faults -= 1;
                 state.saved = None;
                 told = false;
             }
-            Action::Back => {
+            LineAction::Back => {
                 state.faults -= 1;
                 state.wall_us -= 1_000_000;
                 // The module's watch on the clock tells the lines, and its timer is late.
                 state.timer_us = None;
                 state.lines.clock_went_back(state.mono_us);
             }
-            Action::Forward => {
+            LineAction::Forward => {
                 state.faults -= 1;
                 state.wall_us += 1_000_000;
                 told = false;
             }
         }
         self.set_timer(&mut state);
-        let by_command = matches!(action, Action::Ask(..) | Action::Release(_));
+        let by_command = matches!(action, LineAction::Ask(..) | LineAction::Release(_));
         self.note_could(&mut state, told);
         if by_command {
             let could = state.could.is_some();
@@ -495,18 +495,18 @@ impl Model for Line {
         Some(state)
     }
 
-    fn properties(&self) -> Vec<Property<Line>> {
+    fn properties(&self) -> Vec<Property<LineWorld>> {
         vec![
-            Property::always(LIMIT, |_, state: &State| state.broken != Some(LIMIT)),
-            Property::always(ORDER, |_, state: &State| state.broken != Some(ORDER)),
-            Property::always(WOKEN, |_, state: &State| state.broken != Some(WOKEN)),
-            Property::always(PATIENCE, |_, state: &State| state.broken != Some(PATIENCE)),
-            Property::always(NOBODY, |_, state: &State| state.broken != Some(NOBODY)),
-            Property::sometimes("waits", |_, state: &State| state.happened == "waits"),
-            Property::sometimes("granted after waiting", |_, state: &State| {
+            Property::always(LIMIT, |_, state: &LineState| state.broken != Some(LIMIT)),
+            Property::always(ORDER, |_, state: &LineState| state.broken != Some(ORDER)),
+            Property::always(WOKEN, |_, state: &LineState| state.broken != Some(WOKEN)),
+            Property::always(PATIENCE, |_, state: &LineState| state.broken != Some(PATIENCE)),
+            Property::always(NOBODY, |_, state: &LineState| state.broken != Some(NOBODY)),
+            Property::sometimes("waits", |_, state: &LineState| state.happened == "waits"),
+            Property::sometimes("granted after waiting", |_, state: &LineState| {
                 state.happened == "granted after waiting"
             }),
-            Property::sometimes("dismissed", |_, state: &State| state.happened == "dismissed"),
+            Property::sometimes("dismissed", |_, state: &LineState| state.happened == "dismissed"),
         ]
     }
 }

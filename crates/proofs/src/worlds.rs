@@ -1,8 +1,8 @@
 //! The worlds that are searched, each in two sizes.
 
 use crate::bug::Bug;
-use crate::waiting::Line;
-use crate::world::{Act, Clause, Key, Kind, World};
+use crate::waiting::LineWorld;
+use crate::world::{Act, BookKind, Key, World, WorldClause};
 use engine::calendar::Zones;
 use engine::decision::{Manner, Quantity};
 use engine::request::{Limit, Request, Reserve, WindowLimit};
@@ -36,8 +36,8 @@ fn window(rule: &str, limit: u64) -> WindowLimit {
     WindowLimit { limit, rule, most_entries: 4096 }
 }
 
-fn key(kind: Kind, rule: &str, most: u64) -> Key {
-    let period_us = if kind == Kind::Semaphore { 0 } else { SECOND_US };
+fn key(kind: BookKind, rule: &str, most: u64) -> Key {
+    let period_us = if kind == BookKind::Semaphore { 0 } else { SECOND_US };
     let limit = Limit::Window(window(rule, most));
     Key { kind, limit, most, period_us, longest_wait_us: SECOND_US }
 }
@@ -45,7 +45,7 @@ fn key(kind: Kind, rule: &str, most: u64) -> Key {
 fn bucket(most: u64, count: u64) -> Key {
     let rate = Rate::new(most - 1, count, 1_000).expect("a rate");
     let longest_wait_us = (most * SECOND_US).div_ceil(count);
-    let (kind, limit) = (Kind::Bucket(count), Limit::Bucket(rate));
+    let (kind, limit) = (BookKind::Bucket(count), Limit::Bucket(rate));
     Key { kind, limit, most, period_us: SECOND_US, longest_wait_us }
 }
 
@@ -112,8 +112,8 @@ pub fn all(size: Size) -> Vec<World> {
 }
 
 /// The world of a line: three who wait for a semaphore of two.
-pub fn line(size: Size) -> Line {
-    Line {
+pub fn line(size: Size) -> LineWorld {
+    LineWorld {
         limit: 2,
         lease_ms: 30,
         clients: vec![
@@ -148,7 +148,7 @@ pub fn with_bug(bug: Bug) -> Option<World> {
 
 /// Two in any second: taken, taken as far as they go, left for others, given back. The clock steps back and forward.
 fn sliding(size: Size) -> World {
-    let key = key(Kind::Sliding, "1s", 2);
+    let key = key(BookKind::Sliding, "1s", 2);
     let clients = vec![
         vec![Act::Take(0, ask(&key, 1)), Act::Take(0, ask(&key, -1))],
         vec![Act::Take(0, with(ask(&key, 2), Manner::AtMost)), Act::Take(0, ask(&key, 2))],
@@ -165,7 +165,7 @@ fn sliding(size: Size) -> World {
 
 /// Two in each second of the calendar.
 fn fixed(size: Size) -> World {
-    let key = key(Kind::Fixed, "1s@UTC", 2);
+    let key = key(BookKind::Fixed, "1s@UTC", 2);
     let clients = vec![
         vec![Act::Take(0, ask(&key, 1)), Act::Take(0, ask(&key, -1))],
         vec![Act::Take(0, ask(&key, 2)), Act::Take(0, with(ask(&key, 2), Manner::AtMost))],
@@ -186,7 +186,7 @@ fn fixed(size: Size) -> World {
 
 /// Two in each second that a first event opens.
 fn first(size: Size) -> World {
-    let key = key(Kind::First, "1s^first", 2);
+    let key = key(BookKind::First, "1s^first", 2);
     let clients = vec![
         vec![Act::Take(0, ask(&key, 1)), Act::Take(0, ask(&key, -1))],
         vec![Act::Take(0, ask(&key, 2)), Act::Take(0, with(ask(&key, 2), Manner::AtMost))],
@@ -247,7 +247,7 @@ fn thirds(size: Size) -> World {
 
 /// Two reserved or counted in any second.
 fn reserve(size: Size) -> World {
-    let key = key(Kind::Sliding, "1s", 2);
+    let key = key(BookKind::Sliding, "1s", 2);
     let key = Key { longest_wait_us: 2 * SECOND_US, ..key };
     let clients = vec![
         vec![
@@ -274,7 +274,7 @@ fn reserve(size: Size) -> World {
 
 /// The same, where a lapsed reservation counts.
 fn lapsed(size: Size) -> World {
-    let key = key(Kind::Sliding, "1s", 2);
+    let key = key(BookKind::Sliding, "1s", 2);
     let key = Key { longest_wait_us: 2 * SECOND_US, ..key };
     let clients = vec![
         vec![Act::Take(0, reserving(&key, 1, 500, true)), Act::Apply(0, None), Act::Renew(0, None)],
@@ -296,7 +296,7 @@ fn lapsed(size: Size) -> World {
 
 /// Holders that spend bit by bit what they reserved with COUNTLAPSED, settle or die, in each of the three kinds of windows.
 fn spend(size: Size) -> World {
-    let key = key(Kind::Sliding, "1s", 2);
+    let key = key(BookKind::Sliding, "1s", 2);
     let key = Key { longest_wait_us: 2 * SECOND_US, ..key };
     let holder = |quantity, lease_ms| {
         vec![
@@ -318,7 +318,7 @@ fn spend(size: Size) -> World {
 
 /// A window and a bucket that denials close.
 fn bans(size: Size) -> World {
-    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(Kind::Sliding, "1s", 1) };
+    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 1) };
     let bucket = Key { longest_wait_us: 4 * SECOND_US, ..bucket(1, 2) };
     let clients = vec![
         vec![
@@ -342,11 +342,11 @@ fn bans(size: Size) -> World {
 
 /// A window for each call, beside a plan or else credits, beside a semaphore.
 fn groups(size: Size) -> World {
-    let rpm = key(Kind::Sliding, "1s", 2);
-    let plan = key(Kind::Fixed, "1s@UTC", 1);
+    let rpm = key(BookKind::Sliding, "1s", 2);
+    let plan = key(BookKind::Fixed, "1s@UTC", 1);
     let credits = bucket(2, 1);
-    let slots = Key { longest_wait_us: 0, ..key(Kind::Semaphore, "-", 1) };
-    let clause = |key: usize, request: Request, group: usize| Clause {
+    let slots = Key { longest_wait_us: 0, ..key(BookKind::Semaphore, "-", 1) };
+    let clause = |key: usize, request: Request, group: usize| WorldClause {
         key,
         request,
         check: false,
@@ -364,9 +364,9 @@ fn groups(size: Size) -> World {
         clause(2, ask(&credits, 2), 1),
     ];
     let checked = vec![
-        Clause { check: true, ..clause(3, ask(&slots, 1), 0) },
+        WorldClause { check: true, ..clause(3, ask(&slots, 1), 0) },
         clause(0, ask(&rpm, 2), 1),
-        Clause { shadow: true, ..clause(1, ask(&plan, 1), 2) },
+        WorldClause { shadow: true, ..clause(1, ask(&plan, 1), 2) },
     ];
     let clients = vec![
         vec![Act::All(both), Act::Release(3)],
@@ -384,7 +384,7 @@ fn groups(size: Size) -> World {
 
 /// A replica that lacks up to two effects takes over, with a clock of its own.
 fn failover(size: Size) -> World {
-    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(Kind::Sliding, "1s", 2) };
+    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 2) };
     let bucket = bucket(2, 2);
     let clients = vec![
         vec![Act::Take(0, ask(&window, 1)), Act::Take(1, ask(&bucket, 1))],

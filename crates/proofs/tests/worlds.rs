@@ -2,7 +2,7 @@
 
 use redis_ratelimit_proofs::bug::Bug;
 use redis_ratelimit_proofs::search::{search, Extent, Found};
-use redis_ratelimit_proofs::waiting::Line;
+use redis_ratelimit_proofs::waiting::LineWorld;
 use redis_ratelimit_proofs::worlds::{all, line, with_bug, Size};
 
 /// So many steps are searched here, one after the other in each order, and what they lead to.
@@ -26,7 +26,7 @@ fn every_planted_mistake_is_found() {
             Some(world) => search(world.name, world, Extent::UntilWrong(DEPTH)),
             None => search(
                 "line",
-                Line { bug: Some(bug), ..line(Size::Small) },
+                LineWorld { bug: Some(bug), ..line(Size::Small) },
                 Extent::UntilWrong(DEPTH),
             ),
         };

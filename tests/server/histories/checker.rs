@@ -58,7 +58,7 @@ pub struct Op {
 
 /// How a history was judged.
 #[derive(Debug, Default)]
-pub struct Judged {
+pub struct JudgedHistory {
     /// How many calls were judged.
     pub calls: usize,
     /// How many states were compared with an answer.
@@ -91,7 +91,7 @@ struct Judge<'h> {
 const LOSS_NS: u64 = 3_000_000_000;
 
 /// Judges all calls on a key. The server's clock moves by `tick_us` each time. An error says where no order is left.
-pub fn judge(memory: &Memory, ops: &[Op], tick_us: u64) -> Result<Judged, String> {
+pub fn judge(memory: &Memory, ops: &[Op], tick_us: u64) -> Result<JudgedHistory, String> {
     let mut ops = ops.to_vec();
     ops.sort_by_key(|op| op.from_ns);
     // Ends and beginnings in their order; an end before a beginning of the same moment.
@@ -129,7 +129,7 @@ pub fn judge(memory: &Memory, ops: &[Op], tick_us: u64) -> Result<Judged, String
         }
     }
     let lost = ways.iter().map(|way| way.lost).min().unwrap_or(0);
-    Ok(Judged { calls: ops.len(), tried: judge.tried, lost })
+    Ok(JudgedHistory { calls: ops.len(), tried: judge.tried, lost })
 }
 
 impl Judge<'_> {

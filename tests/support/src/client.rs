@@ -10,42 +10,42 @@ use super::wait::slowness;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A command: a line that is split on blanks, or the arguments themselves.
-pub trait Words {
+pub trait CommandWords {
     /// The arguments, the command's name first.
     fn words(&self) -> Vec<Vec<u8>>;
 }
 
-impl Words for str {
+impl CommandWords for str {
     fn words(&self) -> Vec<Vec<u8>> {
         self.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
     }
 }
 
-impl Words for String {
+impl CommandWords for String {
     fn words(&self) -> Vec<Vec<u8>> {
         self.as_str().words()
     }
 }
 
-impl<T: AsRef<[u8]>> Words for [T] {
+impl<T: AsRef<[u8]>> CommandWords for [T] {
     fn words(&self) -> Vec<Vec<u8>> {
         self.iter().map(|word| word.as_ref().to_vec()).collect()
     }
 }
 
-impl<T: AsRef<[u8]>, const N: usize> Words for [T; N] {
+impl<T: AsRef<[u8]>, const N: usize> CommandWords for [T; N] {
     fn words(&self) -> Vec<Vec<u8>> {
         self.as_slice().words()
     }
 }
 
-impl<T: AsRef<[u8]>> Words for Vec<T> {
+impl<T: AsRef<[u8]>> CommandWords for Vec<T> {
     fn words(&self) -> Vec<Vec<u8>> {
         self.as_slice().words()
     }
 }
 
-impl<W: Words + ?Sized> Words for &W {
+impl<W: CommandWords + ?Sized> CommandWords for &W {
     fn words(&self) -> Vec<Vec<u8>> {
         (**self).words()
     }
@@ -73,7 +73,7 @@ impl Conn {
 
     /// Sends a command and returns its reply.
     #[track_caller]
-    pub fn cmd(&mut self, words: impl Words) -> Value {
+    pub fn cmd(&mut self, words: impl CommandWords) -> Value {
         let words = words.words();
         match self.try_cmd(&words) {
             Ok(reply) => reply,
@@ -82,20 +82,20 @@ impl Conn {
     }
 
     /// `cmd`, for a connection that may fail.
-    pub fn try_cmd(&mut self, words: impl Words) -> io::Result<Value> {
+    pub fn try_cmd(&mut self, words: impl CommandWords) -> io::Result<Value> {
         self.socket().write_all(&pack_command(&words.words()))?;
         self.try_recv()
     }
 
     /// The reply of a command that answers an array of integers.
     #[track_caller]
-    pub fn ints(&mut self, words: impl Words) -> Vec<i64> {
+    pub fn ints(&mut self, words: impl CommandWords) -> Vec<i64> {
         ints(&self.cmd(words))
     }
 
     /// The reply of a command that answers one integer.
     #[track_caller]
-    pub fn int(&mut self, words: impl Words) -> i64 {
+    pub fn int(&mut self, words: impl CommandWords) -> i64 {
         match self.cmd(words) {
             Value::Int(number) => number,
             other => panic!("not an integer: {other:?}"),
@@ -104,19 +104,22 @@ impl Conn {
 
     /// The reply of a command that answers a string.
     #[track_caller]
-    pub fn text(&mut self, words: impl Words) -> String {
+    pub fn text(&mut self, words: impl CommandWords) -> String {
         text(&self.cmd(words))
     }
 
     /// The error that a command answers, code and all: `WRONGTYPE Operation against ...`.
     #[track_caller]
-    pub fn err(&mut self, words: impl Words) -> String {
+    pub fn err(&mut self, words: impl CommandWords) -> String {
         error_line(&self.cmd(words))
     }
 
     /// Sends all commands at once and returns their replies.
     #[track_caller]
-    pub fn pipeline<W: Words>(&mut self, commands: impl IntoIterator<Item = W>) -> Vec<Value> {
+    pub fn pipeline<W: CommandWords>(
+        &mut self,
+        commands: impl IntoIterator<Item = W>,
+    ) -> Vec<Value> {
         let packed: Vec<_> =
             commands.into_iter().map(|words| pack_command(&words.words())).collect();
         self.socket().write_all(&packed.concat()).expect("send a pipeline");
@@ -125,7 +128,7 @@ impl Conn {
 
     /// Sends a command without waiting for its reply.
     #[track_caller]
-    pub fn send(&mut self, words: impl Words) {
+    pub fn send(&mut self, words: impl CommandWords) {
         self.socket().write_all(&pack_command(&words.words())).expect("send a command");
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis_client::cluster::{ClusterClient, ClusterConnection};
 use redis_client::{RedisResult, Value};
 
-use super::client::{error_line, text, Words};
+use super::client::{error_line, text, CommandWords};
 use super::{eventually, wait_for_sync, Server, Stop};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -265,7 +265,7 @@ pub fn connect(client: &ClusterClient) -> RedisResult<ClusterConnection> {
 }
 
 /// Sends a command through a cluster client, which finds its node by its one key.
-pub fn ask(conn: &mut ClusterConnection, words: impl Words) -> RedisResult<Value> {
+pub fn ask(conn: &mut ClusterConnection, words: impl CommandWords) -> RedisResult<Value> {
     let words = words.words();
     let mut command = redis_client::cmd(&String::from_utf8_lossy(&words[0]));
     command.arg(&words[1..]);

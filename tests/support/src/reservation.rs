@@ -1,6 +1,6 @@
 use redis_client::Value;
 
-use super::client::{error_line, Words};
+use super::client::{error_line, CommandWords};
 use super::Conn;
 
 /// What RL.ACQUIRE answers.
@@ -50,13 +50,13 @@ pub struct Held {
 impl Conn {
     /// The reply of RL.ACQUIRE or RL.ACQUIRE_RO.
     #[track_caller]
-    pub fn acquire(&mut self, words: impl Words) -> Acquired {
+    pub fn acquire(&mut self, words: impl CommandWords) -> Acquired {
         acquired(&self.cmd(words))
     }
 
     /// The reply of RL.ACQUIRE with ATMOST.
     #[track_caller]
-    pub fn acquire_part(&mut self, words: impl Words) -> AcquiredPart {
+    pub fn acquire_part(&mut self, words: impl CommandWords) -> AcquiredPart {
         acquired_part(&self.cmd(words))
     }
 

@@ -264,7 +264,7 @@ impl Server {
     }
 
     /// The reply to a command on a connection of its own, where the server may refuse or reset connections now.
-    pub fn try_ask(&self, words: impl super::Words) -> Option<Value> {
+    pub fn try_ask(&self, words: impl super::CommandWords) -> Option<Value> {
         Conn::open(self.port).and_then(|mut conn| conn.try_cmd(words)).ok()
     }
 

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use redis_client::Value;
 
-use super::{error_line, eventually, Conn, Server, Words};
+use super::{error_line, eventually, CommandWords, Conn, Server};
 
 /// Long enough for anything that is to happen at once, on a machine that does much else.
 const SOON: Duration = Duration::from_secs(20);
@@ -23,12 +23,12 @@ impl Server {
 
     /// A new connection on which this call waits, behind all who wait already.
     #[track_caller]
-    pub fn wait_in_line(&self, words: impl Words) -> Conn {
+    pub fn wait_in_line(&self, words: impl CommandWords) -> Conn {
         self.wait_on(self.conn(), words)
     }
 
     /// `wait_in_line` where the wait may be short: it is not asked whether it has begun.
-    pub fn wait_shortly(&self, words: impl Words) -> Conn {
+    pub fn wait_shortly(&self, words: impl CommandWords) -> Conn {
         let mut conn = self.conn();
         conn.send(words);
         sleep(Duration::from_millis(20));
@@ -37,7 +37,7 @@ impl Server {
 
     /// `wait_in_line`, on a connection that is there.
     #[track_caller]
-    pub fn wait_on(&self, mut conn: Conn, words: impl Words) -> Conn {
+    pub fn wait_on(&self, mut conn: Conn, words: impl CommandWords) -> Conn {
         let before = self.waiting();
         conn.send(words);
         eventually(SOON, || self.waiting() == before + 1);

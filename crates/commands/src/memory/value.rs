@@ -28,17 +28,17 @@ impl Value {
 /// Puts a reply together.
 #[derive(Default)]
 pub(super) struct ValueBuilder {
-    written: RefCell<Written>,
+    written: RefCell<PartialReply>,
 }
 
 #[derive(Default)]
-struct Written {
+struct PartialReply {
     /// Arrays that lack elements, each inside of the one before, with how many it lacks.
     open: Vec<(Vec<Value>, usize)>,
     done: Option<Value>,
 }
 
-impl Written {
+impl PartialReply {
     fn add(&mut self, mut value: Value) {
         while let Some((mut values, lacks)) = self.open.pop() {
             values.push(value);

@@ -132,7 +132,7 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
             BanAct::Look => request.ask.quantity = Quantity::Look,
             BanAct::GiveBack(quantity) => request.ask.quantity = Quantity::GiveBack(quantity),
             BanAct::Take { quantity, ban_ms, manner, count_denied } => {
-                request.ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner };
+                request.ask = Ask { manner, ..Ask::of(Quantity::Take(quantity)) };
                 (request.ban_ms, request.count_denied) = (ban_ms, count_denied);
             }
         }

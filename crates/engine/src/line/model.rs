@@ -29,7 +29,7 @@ impl LineCall for Wants {
 struct Handle(Ticket);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Outcome {
+enum ModelOutcome {
     Granted(u64),
     Denied,
 }
@@ -42,7 +42,7 @@ struct Test;
 impl Parts for Test {
     type Call = Wants;
     type Handle = Handle;
-    type Outcome = Outcome;
+    type Outcome = ModelOutcome;
     type Write = GiveBack;
 }
 
@@ -66,7 +66,7 @@ struct LineWorld {
     free: BTreeMap<At, u64>,
     waiting: Vec<Waiting>,
     /// Whose waits were ended and whom the server has not forgotten.
-    ended: Vec<(Ticket, At, Outcome)>,
+    ended: Vec<(Ticket, At, ModelOutcome)>,
     granted: u64,
     may_write: bool,
     /// Of those who write.
@@ -213,7 +213,7 @@ impl LineWorld {
         let gone = self.lines.forgotten(ticket, self.now_us).unwrap();
         assert_eq!((gone.outcome, gone.answered), (Some(outcome), !untold));
         assert_eq!((gone.place.db, gone.place.key[0]), at);
-        if let (Outcome::Granted(quantity), true) = (outcome, untold) {
+        if let (ModelOutcome::Granted(quantity), true) = (outcome, untold) {
             self.lines.write(&gone.place, GiveBack(quantity), self.now_us);
             self.granted -= quantity;
             self.given_back += quantity;
@@ -289,7 +289,7 @@ impl LineWorld {
                 // What is there when somebody's time is up is still theirs.
                 let fits = self.free.get(&at).is_some_and(|free| *free >= line[0].wants.quantity);
                 assert!(!self.may_write || line[0].ticket != ticket || !fits);
-                self.end(ticket, at, Outcome::Denied);
+                self.end(ticket, at, ModelOutcome::Denied);
             }
         }
     }
@@ -305,9 +305,9 @@ impl LineWorld {
         if *free >= call.quantity {
             *free -= call.quantity;
             self.granted += call.quantity;
-            self.end(ticket, one.at, Outcome::Granted(call.quantity));
+            self.end(ticket, one.at, ModelOutcome::Granted(call.quantity));
         } else if is_overdue {
-            self.end(ticket, one.at, Outcome::Denied);
+            self.end(ticket, one.at, ModelOutcome::Denied);
         } else {
             self.lines.denied(line, None, self.now_us);
             return false;
@@ -315,7 +315,7 @@ impl LineWorld {
         true
     }
 
-    fn end(&mut self, ticket: Ticket, at: At, outcome: Outcome) {
+    fn end(&mut self, ticket: Ticket, at: At, outcome: ModelOutcome) {
         let handle = self.lines.end(ticket, outcome, self.now_us);
         assert_eq!(handle, Some(Handle(ticket)));
         assert_eq!(self.lines.end(ticket, outcome, self.now_us), None, "ended once");
@@ -394,7 +394,7 @@ fn heads(lines: &mut Lines<Test>) -> Vec<(u64, Ticket)> {
     while let Some(line) = lines.wake(0, b"k", 0) {
         let (ticket, call) = lines.head(line).unwrap();
         heads.push((call.leave, ticket));
-        assert!(lines.end(ticket, Outcome::Granted(1), 0).is_some());
+        assert!(lines.end(ticket, ModelOutcome::Granted(1), 0).is_some());
     }
     heads
 }
@@ -456,7 +456,7 @@ fn lines_take_turns() {
             panic!("the head is tried first");
         };
         assert!(is_overdue);
-        lines.end(ticket, Outcome::Denied, now_us);
+        lines.end(ticket, ModelOutcome::Denied, now_us);
         lines.pass_on(line, now_us);
     }
     assert_eq!(visited, *b"abab");

@@ -121,7 +121,7 @@ impl PromiseWorld {
 
     fn ask(&self, limit: Limit, quantity: u64, atmost: bool) -> Request {
         let manner = if atmost { Manner::AtMost } else { Manner::Whole };
-        let ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner };
+        let ask = Ask { manner, ..Ask::of(Quantity::Take(quantity)) };
         Request { ask, ..Request::of(limit) }
     }
 

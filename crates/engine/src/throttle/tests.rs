@@ -27,7 +27,7 @@ fn tat(tat: Attos) -> Stored {
 }
 
 fn ask(quantity: i64) -> Ask {
-    Ask { quantity: Quantity::from_signed(quantity), leave: 0, manner: Manner::Whole }
+    Ask::of(Quantity::from_signed(quantity))
 }
 
 fn asking(quantity: i64, atmost: bool) -> Ask {
@@ -35,18 +35,18 @@ fn asking(quantity: i64, atmost: bool) -> Ask {
 }
 
 fn force(quantity: u64) -> Ask {
-    Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Force }
+    Ask { manner: Manner::Force, ..Ask::of(Quantity::Take(quantity)) }
 }
 
 fn ahead(quantity: u64, ahead_us: u64) -> Ask {
-    Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Ahead(ahead_us) }
+    Ask { manner: Manner::Ahead(ahead_us), ..Ask::of(Quantity::Take(quantity)) }
 }
 
 fn leaving(quantity: u64, leave: u64, atmost: bool) -> Ask {
     Ask { leave, ..asking(i64::try_from(quantity).unwrap(), atmost) }
 }
 
-fn decide(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> (Decision, Next) {
+fn decide(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> (Decision, BucketEdit) {
     throttle(rate, stored, now_us, ask).unwrap()
 }
 
@@ -137,11 +137,11 @@ fn quantity_0_looks_whatever_it_finds() {
         for (manner, leave) in
             manners.map(|manner| (manner, 0)).into_iter().chain([(Manner::Whole, 9)])
         {
-            let ask = Ask { quantity: Quantity::Look, leave, manner };
+            let ask = Ask { leave, manner, ..Ask::of(Quantity::Look) };
             let (decision, next) = decide(&rate, value.map(stored), START_US, &ask);
             let verdict = Verdict::taking(0);
             let expected = Decision { verdict, limit: 3, remaining, reset_after_us };
-            assert_eq!((decision, next), (expected, Next::Keep), "{value:?} {ask:?}");
+            assert_eq!((decision, next), (expected, BucketEdit::Keep), "{value:?} {ask:?}");
         }
     }
 }
@@ -171,15 +171,15 @@ fn looking_answers_for_the_quantity_asked_and_of_the_state_as_it_stands() {
 fn giving_back_writes_only_where_there_is_a_debt() {
     let rate = rate(4, 1, 1000);
     for (value, quantity, next) in [
-        (None, -1, Next::Keep),
-        (None, i64::MIN, Next::Keep),
-        (Some("1700000000000000000"), -1, Next::Keep),
-        (Some("1699999999000000000"), -1, Next::Keep),
-        (Some("1700000002000000000"), -1, Next::Store(stored("1700000001000000000"))),
-        (Some("1700000002000000000"), -2, Next::Delete),
-        (Some("1700000002000000000"), i64::MIN, Next::Delete),
-        (Some("9999999999999999999"), -1, Next::Store(stored("1700000004000000000"))),
-        (Some("9999999999999999999"), -5, Next::Delete),
+        (None, -1, BucketEdit::Keep),
+        (None, i64::MIN, BucketEdit::Keep),
+        (Some("1700000000000000000"), -1, BucketEdit::Keep),
+        (Some("1699999999000000000"), -1, BucketEdit::Keep),
+        (Some("1700000002000000000"), -1, BucketEdit::Store(stored("1700000001000000000"))),
+        (Some("1700000002000000000"), -2, BucketEdit::Delete),
+        (Some("1700000002000000000"), i64::MIN, BucketEdit::Delete),
+        (Some("9999999999999999999"), -1, BucketEdit::Store(stored("1700000004000000000"))),
+        (Some("9999999999999999999"), -5, BucketEdit::Delete),
     ] {
         let (decision, got) = decide(&rate, value.map(stored), START_US, &ask(quantity));
         assert_eq!(got, next, "{value:?} {quantity}");
@@ -205,12 +205,15 @@ fn what_was_taken_at_once_can_be_given_back_one_by_one() {
 fn a_bucket_shorter_than_the_resolution_forgets_a_state_from_the_future() {
     let rate = rate(3, i64::MAX.unsigned_abs(), 1);
     let future = Some(stored("1700000000000000001"));
-    for (quantity, next) in
-        [(1, Next::Delete), (-1, Next::Delete), (0, Next::Keep), (5, Next::Keep)]
-    {
+    for (quantity, next) in [
+        (1, BucketEdit::Delete),
+        (-1, BucketEdit::Delete),
+        (0, BucketEdit::Keep),
+        (5, BucketEdit::Keep),
+    ] {
         let ask = ask(quantity);
         assert_eq!(decide(&rate, future, START_US, &ask).1, next, "{quantity}");
-        assert_eq!(decide(&rate, None, START_US, &ask).1, Next::Keep, "{quantity}");
+        assert_eq!(decide(&rate, None, START_US, &ask).1, BucketEdit::Keep, "{quantity}");
     }
 }
 

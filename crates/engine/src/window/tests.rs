@@ -67,7 +67,7 @@ fn exact(period_ms: u64) -> (Ruled, Obvious) {
 }
 
 fn ask(quantity: i64) -> Ask {
-    Ask { quantity: Quantity::from_signed(quantity), leave: 0, manner: Manner::Whole }
+    Ask::of(Quantity::from_signed(quantity))
 }
 
 fn force(quantity: i64) -> Ask {

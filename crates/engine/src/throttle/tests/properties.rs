@@ -398,17 +398,17 @@ proptest! {
             tat + floor_cost(taken)
         };
         match next {
-            Next::Keep => {
+            BucketEdit::Keep => {
                 let nothing_to_say = asked == 0 && ask.quantity == Quantity::Look || got.verdict == Verdict::Never;
                 prop_assert!(nothing_to_say || (after == tat && !from_future));
             }
-            Next::Store(stored) => {
+            BucketEdit::Store(stored) => {
                 prop_assert_eq!(stored.tat(), after);
                 prop_assert_eq!(u128::from(stored.debt_ns), debt_of(after));
                 prop_assert!(stored.tat() > now);
                 prop_assert!(got.verdict.allowed() || from_future);
             }
-            Next::Delete => prop_assert_eq!(after, now),
+            BucketEdit::Delete => prop_assert_eq!(after, now),
         }
         prop_assert_eq!(u128::from(got.reset_after_us), (after - now).div_ceil(ATTOS_PER_US));
         prop_assert!(got.remaining <= key.rate.limit);
@@ -697,7 +697,7 @@ proptest! {
         if let Ok(rate) = Rate::new(max_burst, count, period_ms) {
             let quantity = Quantity::from_signed(quantity as i64);
             let manner = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead(ahead_us)][usize::from(manner)];
-            let ask = Ask { quantity, leave, manner };
+            let ask = Ask { leave, manner, ..Ask::of(quantity) };
             let barred = Bucket::read(&rate, stored, now_us).judge(&ask, true);
             let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
                 let ahead_us = if let Manner::Ahead(us) = manner { us } else { 0 };
@@ -711,7 +711,7 @@ proptest! {
             prop_assert_eq!(barred == Verdict::Never, decision.verdict == Verdict::Never);
             prop_assert!(decision.remaining <= rate.limit);
             prop_assert!(decision.verdict.taken() <= rate.limit || manner == Manner::Force);
-            if let Next::Store(stored) = next {
+            if let BucketEdit::Store(stored) = next {
                 prop_assert_eq!(Stored::decode(stored.encode().as_bytes()), Some(stored));
                 stored.full_at_ms();
             }

@@ -84,7 +84,7 @@ impl WindowAct {
             ((Manner::Force, _), ModelCommand::Hold(_)) => (Manner::Whole, 0),
             (way, _) => way,
         };
-        Ask { quantity, leave, manner }
+        Ask { leave, manner, ..Ask::of(quantity) }
     }
 }
 
@@ -382,7 +382,7 @@ proptest! {
             world.step(act.step, 1_000);
             let rule = rule(text);
             let manner = if forces { Manner::Force } else { Manner::Whole };
-            let ask = Ask { quantity: Quantity::Take(weight), leave: 0, manner };
+            let ask = Ask { manner, ..Ask::of(Quantity::Take(weight)) };
             let moment = rule.at(world.now_us).unwrap();
             let call = ModelCall { heal_most, ..plain(moment, act.limit, ask, act.kind) };
             match call.make(&mut world.zset, &SortedLeases::default()) {
@@ -507,7 +507,7 @@ proptest! {
         }
         let manner = [Manner::Whole, Manner::AtMost, Manner::Force][manner];
         let quantity = if gives { Quantity::GiveBack(quantity) } else { Quantity::Take(quantity) };
-        let ask = Ask { quantity, leave, manner };
+        let ask = Ask { leave, manner, ..Ask::of(quantity) };
         let leases: SortedLeases =
             leases.into_iter().map(|(end_us, quantity)| Lease { end_us, quantity }).collect();
         for now_us in [0, 1, START_US - 5_000, START_US, START_US + 1_000, LAST_US] {

@@ -367,7 +367,7 @@ fn judgements_at_the_edges() {
         (MAX, 1, MAX - 1, whole, MAX, MAX, wanting(2 * MAX, false)),
     ] {
         let quantity = Quantity::from_signed(i64::try_from(quantity).unwrap());
-        let ask = Ask { quantity, leave, manner };
+        let ask = Ask { leave, manner, ..Ask::of(quantity) };
         let used = WindowUse { limit, counted, held: u128::from(held) };
         assert_eq!(used.judge(&ask, false), untimed, "{ask:?} {counted} {held}");
     }
@@ -486,7 +486,7 @@ fn no_force_passes_the_largest_sum() {
     let mut world = WindowWorld::new();
     let moment = rule.at(START_US).unwrap();
     let mut forced = |quantity: u64| {
-        let ask = Ask { quantity: Quantity::Take(quantity), leave: 0, manner: Manner::Force };
+        let ask = Ask { manner: Manner::Force, ..Ask::of(Quantity::Take(quantity)) };
         let (limit, kind) = (5, ModelCommand::Count);
         let call = plain(moment, limit, ask, kind);
         call.make(&mut world.zset, &SortedLeases::default()).map(|done| done.window_count.counted())
