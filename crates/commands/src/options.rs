@@ -553,6 +553,12 @@ impl<'a> Options<'a> {
         option.rows().all(|row| quantity >= row.least_quantity && !clashes(row))
     }
 
+    /// Whether any option was given.
+    #[inline]
+    pub fn any(&self) -> bool {
+        !self.given.is_empty()
+    }
+
     /// Whether this option was given.
     #[inline]
     pub fn has(&self, option: Known) -> bool {

@@ -251,7 +251,7 @@ impl Memory {
     ) -> Result<Attempt, Refused> {
         self.forget_expired(now_us);
         let terms = AttemptTerms { barred: false, mode: Mode::Final };
-        attempt(self.key(name, now_us), request, terms, new_id)
+        attempt(self.key(name, now_us), request, terms, new_id, |told| told)
     }
 
     /// What [`Memory::attempt`] would tell; changes nothing.

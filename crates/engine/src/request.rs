@@ -73,6 +73,20 @@ impl Request {
         }
     }
 
+    /// Looks at a semaphore without room, until it is read.
+    pub const fn unread() -> Request {
+        let limit = Limit::Window(WindowLimit { limit: 0, rule: Rule::Semaphore, most_entries: 0 });
+        Request {
+            limit,
+            ask: Ask { quantity: Quantity::Look, leave: 0, manner: Manner::Whole },
+            count_denied: false,
+            ban_ms: None,
+            unit: TimeUnit::Seconds,
+            policy: None,
+            shadow: false,
+        }
+    }
+
     /// Whether it takes something, so that it has to stand in line and may wait.
     pub fn takes(&self) -> bool {
         self.ask.quantity.takes()
