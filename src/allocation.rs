@@ -1,4 +1,5 @@
-//! Counts what the tests allocate: a call of RL.THROTTLE or RL.WINDOW must allocate nothing in Rust, allowed or denied.
+//! Counts what the tests allocate: a call of RL.THROTTLE or RL.WINDOW must allocate nothing in Rust, allowed or denied, and
+//! nor must one of RL.ALL over up to eight of them.
 #![allow(unsafe_code)]
 
 use crate::module::registration::entry_of;
@@ -126,5 +127,31 @@ fn a_call_of_rl_window_allocates_nothing_in_rust() {
         }
         let added = server.replicated().iter().filter(|name| *name == "ZADD").count();
         assert_eq!(added, 2, "{options}");
+    }
+}
+
+/// From the server's call to the last element of the reply. A ninth limit takes memory.
+#[test]
+fn a_call_of_rl_all_over_eight_limits_allocates_nothing_in_rust() {
+    const NOW_US: i64 = 1_700_000_000_000_000;
+    let all = entry_of("rl.all");
+    for (number, allocates) in [(1, false), (8, false), (9, true)] {
+        let mut server = FakeServer::at(NOW_US);
+        let keys: Vec<_> = (0..number).map(|key| format!("{{k}}{key}")).collect();
+        let mut words = vec!["RL.ALL".to_string(), number.to_string()];
+        words.extend(keys);
+        words.extend((0..number).map(|_| "THROTTLE 0 1 60".to_string()));
+        let text = words.join(" ");
+        let words: Vec<_> = text.split(' ').collect();
+        // The first denial makes what the module keeps from call to call.
+        for (round, limited) in [0, 1, 1].into_iter().enumerate() {
+            let (allocations, replies) = server.call(all, &words, |call| allocations_of(call));
+            assert_eq!(
+                replies.get(1),
+                Some(&ReplyElement::Integer(limited)),
+                "{text}: {replies:?}"
+            );
+            assert!(round == 1 || (allocations > 0) == allocates, "{text}: {allocations}");
+        }
     }
 }

@@ -113,6 +113,9 @@ impl<'a> ServerCall<'a> for Call<'a> {
         self.context().may_block()
     }
 
+    // Few calls wait, and all others are smaller without it.
+    #[cold]
+    #[inline(never)]
     fn join(
         &self,
         key: KeyContext<'a>,

@@ -110,8 +110,14 @@ fn is_empty() -> bool {
 }
 
 /// Whether somebody stands before a call that comes to the key now with this LEAVE.
+#[inline]
 pub fn is_barred(key_ctx: KeyContext, leave: u64) -> bool {
-    !is_empty() && look(|lines| lines.is_barred(key_ctx.ctx.db(), key_ctx.name.as_bytes(), leave))
+    !is_empty() && is_barred_by_line(key_ctx, leave)
+}
+
+#[inline(never)]
+fn is_barred_by_line(key_ctx: KeyContext, leave: u64) -> bool {
+    look(|lines| lines.is_barred(key_ctx.ctx.db(), key_ctx.name.as_bytes(), leave))
 }
 
 /// Whether a call waits on the key that will give this id to its reservation.

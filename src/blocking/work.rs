@@ -31,11 +31,16 @@ const STEPS_IN_A_ROW: usize = 8;
 
 /// Grants to the head of the line on the key, and to the next, as long as they can be had and the budget of the work lasts:
 /// before a command takes, and after one that may have given something back. The timer tries the rest.
+#[inline]
 pub fn wake_key(key_ctx: KeyContext) {
     // With this LEAVE everybody who waits stands before.
-    if !is_barred(key_ctx, u64::MAX) {
-        return;
+    if is_barred(key_ctx, u64::MAX) {
+        wake_line(key_ctx);
     }
+}
+
+#[cold]
+fn wake_line(key_ctx: KeyContext) {
     let work = WorkGuard::begin(Cause::Command);
     let (db, key) = (key_ctx.ctx.db(), key_ctx.name.as_bytes());
     let Some(line) = change(|lines, now_us| lines.wake(db, key, now_us)) else { return };

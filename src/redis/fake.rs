@@ -101,7 +101,7 @@ impl<T: Copy, const N: usize> List<T, N> {
 
 /// The server. A context points to it.
 pub struct FakeServer {
-    keys: [FakeSlot; 4],
+    keys: [FakeSlot; 9],
     replies: List<Written, 64>,
     replicated: List<Bytes, 16>,
     log: List<Bytes, 4>,
@@ -133,7 +133,7 @@ impl FakeServer {
         NOW_US.set(now_us);
         let missing = FakeSlot { name: Bytes::EMPTY, value: FakeValue::Missing, expires_at: -1 };
         Box::new(FakeServer {
-            keys: [missing; 4],
+            keys: [missing; 9],
             replies: List::EMPTY,
             replicated: List::EMPTY,
             log: List::EMPTY,

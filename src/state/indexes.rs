@@ -17,6 +17,7 @@ use crate::redis::context::Context;
 use crate::redis::events;
 use crate::redis::under_lock::UnderLock;
 use engine::index::Index;
+use engine::slab::{NewSlots, Slab, Slot, NONE};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
@@ -32,15 +33,6 @@ const MOST_IN_SMALL: usize = 1 << 20;
 /// What an entry takes beside its key and its index.
 const PER_KEY: usize = size_of::<Option<IndexEntry>>();
 
-/// The list of entries is not made shorter below this length.
-const FEW_ENTRIES: usize = 32;
-
-/// The place of an entry.
-type EntrySlot = u32;
-
-/// No entry.
-const NONE: EntrySlot = EntrySlot::MAX;
-
 /// The index of one key.
 struct IndexEntry {
     db: i32,
@@ -55,8 +47,8 @@ struct IndexEntry {
     bytes: usize,
     /// Whether it is in the list of small ones, and its neighbours there.
     is_linked: bool,
-    older: EntrySlot,
-    newer: EntrySlot,
+    older: Slot,
+    newer: Slot,
 }
 
 impl IndexEntry {
@@ -67,14 +59,13 @@ impl IndexEntry {
 
 /// All indexes.
 struct Indexes {
-    entries: Vec<Option<IndexEntry>>,
-    free: Vec<EntrySlot>,
+    entries: Slab<IndexEntry>,
     /// By the hash of the database and the key, which has a secret: clients choose keys.
-    by_key: HashTable<EntrySlot>,
+    by_key: HashTable<Slot>,
     secret: RandomState,
     /// The ends of the list of small ones.
-    oldest: EntrySlot,
-    newest: EntrySlot,
+    oldest: Slot,
+    newest: Slot,
     small_reservations: usize,
     /// The most of those.
     most_in_small: usize,
@@ -115,8 +106,9 @@ pub fn are_none() -> bool {
     NUMBER.load(Ordering::Relaxed) == 0
 }
 
-/// Takes the index of a key out for a call, if there is one and the set has `len` elements as it had.
-pub fn take(db: i32, key: &[u8], len: usize) -> Option<Box<Index>> {
+/// Takes the index of a key out for a call, if there is one and the set has `len` elements as it had; with the place that
+/// [`put_back`] finds it by.
+pub fn take(db: i32, key: &[u8], len: usize) -> Option<(Box<Index>, Slot)> {
     indexes(|all| all.take(db, key, len))
 }
 
@@ -129,6 +121,18 @@ pub fn put(ctx: Context, key: &[u8], index: Box<Index>, len: usize, least: usize
         return;
     }
     indexes(|all| all.put(db, key, index, len));
+}
+
+/// Puts an index back into its place that was not changed, where the set has `len` elements now. Returns it where the
+/// place was taken away meanwhile.
+pub fn put_back(
+    ctx: Context,
+    key: &[u8],
+    slot: Slot,
+    index: Box<Index>,
+    len: usize,
+) -> Option<Box<Index>> {
+    indexes(|all| all.put_back(ctx.db(), key, slot, index, len))
 }
 
 /// Drops the index of a key, which somebody changed.
@@ -148,8 +152,7 @@ impl Indexes {
     /// None, and small ones of at most so many reservations may come.
     fn of(most_in_small: usize) -> Indexes {
         Indexes {
-            entries: Vec::new(),
-            free: Vec::new(),
+            entries: Slab::new(),
             by_key: HashTable::new(),
             secret: RandomState::default(),
             oldest: NONE,
@@ -164,26 +167,40 @@ impl Indexes {
         self.by_key.len()
     }
 
-    fn entry(&self, slot: EntrySlot) -> Option<&IndexEntry> {
-        self.entries.get(slot as usize)?.as_ref()
-    }
-
-    fn entry_mut(&mut self, slot: EntrySlot) -> Option<&mut IndexEntry> {
-        self.entries.get_mut(slot as usize)?.as_mut()
-    }
-
-    fn find(&self, db: i32, key: &[u8]) -> Option<EntrySlot> {
-        let is_it = |slot: &EntrySlot| self.entry(*slot).is_some_and(|entry| entry.is_of(db, key));
+    fn find(&self, db: i32, key: &[u8]) -> Option<Slot> {
+        let is_it = |slot: &Slot| self.entries.get(*slot).is_some_and(|entry| entry.is_of(db, key));
         self.by_key.find(self.secret.hash_one((db, key)), is_it).copied()
     }
 
-    fn take(&mut self, db: i32, key: &[u8], len: usize) -> Option<Box<Index>> {
+    fn take(&mut self, db: i32, key: &[u8], len: usize) -> Option<(Box<Index>, Slot)> {
         let slot = self.find(db, key)?;
-        let entry = self.entry_mut(slot)?;
+        let entry = self.entries.get_mut(slot)?;
         if entry.len == len {
-            return entry.index.take();
+            return entry.index.take().map(|index| (index, slot));
         }
         self.remove(slot);
+        None
+    }
+
+    /// Puts an unchanged index back, which is then the one that was used last.
+    fn put_back(
+        &mut self,
+        db: i32,
+        key: &[u8],
+        slot: Slot,
+        index: Box<Index>,
+        len: usize,
+    ) -> Option<Box<Index>> {
+        let place = self.entries.get_mut(slot);
+        let Some(entry) = place.filter(|entry| entry.is_of(db, key) && entry.index.is_none())
+        else {
+            return Some(index);
+        };
+        (entry.index, entry.len) = (Some(index), len);
+        if entry.is_linked && self.newest != slot {
+            self.unlink(slot);
+            self.link(slot);
+        }
         None
     }
 
@@ -197,7 +214,7 @@ impl Indexes {
             },
         };
         self.unlink(slot);
-        let Some(entry) = self.entry_mut(slot) else { return };
+        let Some(entry) = self.entries.get_mut(slot) else { return };
         let before = entry.bytes;
         (entry.len, entry.reservations) = (len, index.len());
         entry.bytes = index.bytes().saturating_add(entry.key.len()).saturating_add(PER_KEY);
@@ -214,19 +231,11 @@ impl Indexes {
     }
 
     /// An entry without an index for a key that has none. `None` if there are more than can be numbered.
-    fn add(&mut self, db: i32, key: &[u8]) -> Option<EntrySlot> {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                let slot =
-                    EntrySlot::try_from(self.entries.len()).ok().filter(|slot| *slot != NONE)?;
-                self.entries.push(None);
-                slot
-            }
-        };
+    fn add(&mut self, db: i32, key: &[u8]) -> Option<Slot> {
+        let slot = self.entries.next_slot()?;
         let hash = self.secret.hash_one((db, key));
         let Indexes { entries, by_key, .. } = self;
-        *entries.get_mut(slot as usize)? = Some(IndexEntry {
+        entries.insert(IndexEntry {
             db,
             key: key.into(),
             hash,
@@ -248,29 +257,26 @@ impl Indexes {
         }
     }
 
-    fn remove(&mut self, slot: EntrySlot) {
+    fn remove(&mut self, slot: Slot) {
         self.unlink(slot);
-        let Some(entry) = self.entries.get_mut(slot as usize).and_then(Option::take) else {
-            return;
-        };
+        let Some(entry) = self.entries.remove(slot) else { return };
         self.bytes = self.bytes.saturating_sub(entry.bytes);
         if let Ok(found) = self.by_key.find_entry(entry.hash, |other| *other == slot) {
             found.remove();
         }
-        self.free.push(slot);
-        if self.entries.len() > FEW_ENTRIES && self.number() < self.entries.len() / 4 {
-            self.compact();
+        if let Some(slots) = self.entries.compact() {
+            self.renumber(&slots);
         }
     }
 
     /// Makes an entry the newest of the small ones.
-    fn link(&mut self, slot: EntrySlot) {
+    fn link(&mut self, slot: Slot) {
         let older = self.newest;
-        let Some(entry) = self.entry_mut(slot) else { return };
+        let Some(entry) = self.entries.get_mut(slot) else { return };
         (entry.is_linked, entry.older, entry.newer) = (true, older, NONE);
         let reservations = entry.reservations;
         self.small_reservations = self.small_reservations.saturating_add(reservations);
-        match self.entry_mut(older) {
+        match self.entries.get_mut(older) {
             Some(older) => older.newer = slot,
             None => self.oldest = slot,
         }
@@ -278,46 +284,38 @@ impl Indexes {
     }
 
     /// Takes an entry out of the list, if it is there.
-    fn unlink(&mut self, slot: EntrySlot) {
-        let Some(entry) = self.entry_mut(slot).filter(|entry| entry.is_linked) else { return };
+    fn unlink(&mut self, slot: Slot) {
+        let Some(entry) = self.entries.get_mut(slot).filter(|entry| entry.is_linked) else {
+            return;
+        };
         entry.is_linked = false;
         let IndexEntry { older, newer, reservations, .. } = *entry;
         self.small_reservations = self.small_reservations.saturating_sub(reservations);
-        match self.entry_mut(older) {
+        match self.entries.get_mut(older) {
             Some(older) => older.newer = newer,
             None => self.oldest = newer,
         }
-        match self.entry_mut(newer) {
+        match self.entries.get_mut(newer) {
             Some(newer) => newer.older = older,
             None => self.newest = older,
         }
     }
 
-    /// Moves the entries together, so that no memory is kept for those that went. O(n), after as many went.
-    fn compact(&mut self) {
-        let mut places = vec![NONE; self.entries.len()];
-        let mut kept = Vec::with_capacity(self.number());
-        for (place, entry) in places.iter_mut().zip(self.entries.drain(..)) {
-            if entry.is_some() {
-                *place = EntrySlot::try_from(kept.len()).unwrap_or(NONE);
-                kept.push(entry);
-            }
+    /// Follows the entries, which were moved together.
+    fn renumber(&mut self, slots: &NewSlots) {
+        for entry in self.entries.iter_mut() {
+            (entry.older, entry.newer) = (slots.of(entry.older), slots.of(entry.newer));
         }
-        let place = |slot: EntrySlot| places.get(slot as usize).copied().unwrap_or(NONE);
-        for entry in kept.iter_mut().flatten() {
-            (entry.older, entry.newer) = (place(entry.older), place(entry.newer));
-        }
-        self.by_key.iter_mut().for_each(|slot| *slot = place(*slot));
-        (self.oldest, self.newest) = (place(self.oldest), place(self.newest));
-        (self.entries, self.free) = (kept, Vec::new());
+        self.by_key.iter_mut().for_each(|slot| *slot = slots.of(*slot));
+        (self.oldest, self.newest) = (slots.of(self.oldest), slots.of(self.newest));
         let Indexes { entries, by_key, .. } = self;
         by_key.shrink_to_fit(|slot| hash_at(entries, *slot));
     }
 }
 
 /// The hash of the entry in a slot.
-fn hash_at(entries: &[Option<IndexEntry>], slot: EntrySlot) -> u64 {
-    entries.get(slot as usize).and_then(Option::as_ref).map_or(0, |entry| entry.hash)
+fn hash_at(entries: &Slab<IndexEntry>, slot: Slot) -> u64 {
+    entries.get(slot).map_or(0, |entry| entry.hash)
 }
 
 #[cfg(test)]
@@ -354,9 +352,9 @@ mod tests {
 
     /// The entries of the list, the oldest first, there and back.
     fn listed(all: &Indexes) -> Vec<Vec<u8>> {
-        let walk = |from: EntrySlot, next: fn(&IndexEntry) -> EntrySlot| {
+        let walk = |from: Slot, next: fn(&IndexEntry) -> Slot| {
             let (mut found, mut at) = (Vec::new(), from);
-            while let Some(entry) = all.entry(at) {
+            while let Some(entry) = all.entries.get(at) {
                 found.push(entry.key.to_vec());
                 at = next(entry);
             }
@@ -434,7 +432,7 @@ mod tests {
             assert_eq!(listed(&all), small().map(|(other, _)| key(*other)).collect::<Vec<_>>());
             assert_eq!(all.small_reservations, small().map(|(_, many)| many).sum::<usize>());
             assert_eq!(all.number(), model.len());
-            assert!(all.entries.len() <= FEW_ENTRIES.max(4 * model.len() + 4));
+            assert!(all.entries.bytes() <= PER_KEY * 64.max(8 * model.len() + 8));
             assert!(model.iter().all(|(other, _)| has(&all, *other)));
         }
         model.iter().for_each(|(number, _)| all.forget(0, &key(*number)));
@@ -442,11 +440,26 @@ mod tests {
     }
 
     #[test]
+    fn an_unchanged_index_goes_back_to_its_place_and_is_the_one_that_was_used_last() {
+        let mut all = Indexes::of(MOST_IN_SMALL);
+        (0..3).for_each(|number| put(&mut all, number, 9));
+        let (taken, slot) = all.take(0, &key(0), 9).unwrap();
+        assert!(all.put_back(0, &key(0), slot, taken, 12).is_none());
+        assert_eq!(listed(&all), [key(1), key(2), key(0)]);
+        // Somebody changed the key, and another one has the place.
+        let (taken, slot) = all.take(0, &key(0), 12).unwrap();
+        all.forget(0, &key(0));
+        put(&mut all, 3, 9);
+        assert!(all.put_back(0, &key(0), slot, taken, 12).is_some());
+        assert!(has(&all, 3) && !has(&all, 0));
+    }
+
+    #[test]
     fn an_index_is_of_one_database_and_of_as_many_elements() {
         let mut all = Indexes::of(MOST_IN_SMALL);
         all.put(0, b"k", index(9), 12);
         all.put(1, b"k", index(10), 10);
-        assert_eq!(all.take(0, b"k", 12).map(|index| index.len()), Some(9));
+        assert_eq!(all.take(0, b"k", 12).map(|(index, _)| index.len()), Some(9));
         assert!(all.take(0, b"k", 12).is_none(), "it is out");
         assert!(all.take(1, b"k", 11).is_none(), "somebody changed the set");
         assert!(all.take(1, b"k", 10).is_none(), "and so it was dropped");

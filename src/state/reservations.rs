@@ -9,8 +9,9 @@ use crate::zones::zones;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::held::{FirstEnd, Lease, Leases, SortedLeases};
-use engine::index::{lease, next_order_us, Index, DROP_MOST, HEAL_MOST};
-use engine::reservation::{id_of, prefix, Reservation, Sight};
+use engine::index::{lease, next_order_us, HeldIndex, Index};
+use engine::reservation::{id_of, prefix, Reservation, ReservationMember, Sight};
+use engine::slab::Slot;
 use engine::store;
 
 /// From this many reservations on a key has an index.
@@ -47,15 +48,12 @@ pub struct Few {
 /// An index that was taken out for this call. It is put back when this is dropped, with the number of elements
 /// that the call has told last.
 pub struct Many<'c> {
-    index: Option<Box<Index>>,
+    /// `None` once it is put back.
+    held: Option<HeldIndex>,
+    /// Where it was; `None` for a new one.
+    slot: Option<Slot>,
     ctx: Context<'c>,
     name: KeyName<'c>,
-    now_us: u64,
-    has_id: bool,
-    /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
-    lapsed_id: Option<OwnedString>,
-    /// The live leases, where some are from the future: those as ending one lease from now, written anew or not.
-    listed: Option<SortedLeases>,
     /// How many elements the set has.
     len: usize,
 }
@@ -87,8 +85,8 @@ impl<'c> ServerReservations<'c> {
             return None;
         }
         let len = key.len();
-        let index = indexes::take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len)?;
-        Some(ServerReservations::Many(Many::new(index, key_ctx, len, id)))
+        let (index, slot) = indexes::take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len)?;
+        Some(ServerReservations::Many(Many::new(index, Some(slot), key_ctx, len, id)))
     }
 
     /// Reads all reservations in `key`, where nothing is known of it yet, and whether `id` is held. Returns the element behind
@@ -131,7 +129,7 @@ impl<'c> ServerReservations<'c> {
             *few = Few::read_all(key_ctx, key, id)?;
         } else if let Some(mut index) = index {
             index.set_ban(few.ban);
-            *self = ServerReservations::Many(Many::new(index, key_ctx, key.len(), id));
+            *self = ServerReservations::Many(Many::new(index, None, key_ctx, key.len(), id));
         }
         Ok(behind)
     }
@@ -140,7 +138,7 @@ impl<'c> ServerReservations<'c> {
     pub fn ban(&self) -> Option<Ban> {
         match self {
             ServerReservations::Few(few) => few.ban,
-            ServerReservations::Many(many) => many.index().and_then(Index::ban),
+            ServerReservations::Many(many) => many.held().and_then(|held| held.index().ban()),
         }
     }
 
@@ -148,10 +146,8 @@ impl<'c> ServerReservations<'c> {
     pub fn set_ban(&mut self, ban: Option<Ban>) {
         match self {
             ServerReservations::Few(few) => few.ban = ban,
-            ServerReservations::Many(Many { index, .. }) => {
-                if let Some(index) = index {
-                    index.set_ban(ban);
-                }
+            ServerReservations::Many(many) => {
+                many.held.iter_mut().for_each(|held| held.set_ban(ban));
             }
         }
     }
@@ -165,17 +161,15 @@ impl<'c> ServerReservations<'c> {
     pub fn len(&self) -> usize {
         match self {
             ServerReservations::Few(few) => few.members.len(),
-            ServerReservations::Many(many) => many.index().map_or(0, Index::len),
+            ServerReservations::Many(many) => many.held().map_or(0, |held| held.index().len()),
         }
     }
 
     /// How many have a lease that runs.
-    pub fn running(&mut self, now_us: u64) -> usize {
+    pub fn running(&mut self) -> usize {
         match self {
             ServerReservations::Few(few) => few.running,
-            ServerReservations::Many(many) => {
-                many.index.as_mut().map_or(0, |index| index.running(now_us))
-            }
+            ServerReservations::Many(many) => many.held.as_mut().map_or(0, HeldIndex::running),
         }
     }
 
@@ -187,7 +181,7 @@ impl<'c> ServerReservations<'c> {
                 let future = few.future_ones().map(|one| one.gone_us).max();
                 few.live.last_end_us().max(future).max(few.added_until_us)
             }
-            ServerReservations::Many(many) => many.index()?.live(many.now_us).last_end_us(),
+            ServerReservations::Many(many) => many.held()?.needed_until_us(),
         }
     }
 
@@ -214,32 +208,23 @@ impl<'c> ServerReservations<'c> {
                 }
             }
             ServerReservations::Many(many) => {
-                if let Some(listed) = &mut many.listed {
-                    listed.remove(lease(&seen(one, now_us)));
+                if let Some(held) = &mut many.held {
+                    zones(|zones| held.removed(one, zones));
                 }
-                self.removed_from_index(one.id);
             }
-        }
-    }
-
-    /// Notes that a reservation was removed, where the key has an index.
-    pub fn removed_from_index(&mut self, id: &[u8]) {
-        if let ServerReservations::Many(Many { index: Some(index), .. }) = self {
-            index.remove(id);
         }
     }
 
     /// Removes the live reservations of these ids, where the key has an index; returns their members. An id may be there
     /// more than once.
     pub fn take_live(&mut self, ids: &[&[u8]], now_us: u64) -> Vec<OwnedString> {
-        let ServerReservations::Many(Many { index: Some(index), .. }) = self else {
-            return Vec::new();
-        };
         let mut members = Vec::new();
+        let ServerReservations::Many(Many { held: Some(held), .. }) = self else { return members };
         for id in ids {
-            let Some(one) = index.get(id).filter(|one| one.live(now_us)) else { continue };
+            let one = held.index().get(id).filter(|one| one.live(now_us));
+            let Some(one) = one else { continue };
             members.push(OwnedString::new(one.member().as_bytes()));
-            index.remove(id);
+            held.take(id);
         }
         members
     }
@@ -251,12 +236,7 @@ impl<'c> ServerReservations<'c> {
                 few.added_until_us = few.added_until_us.max(Some(one.gone_us));
             }
             ServerReservations::Many(many) => {
-                if let Some(index) = &mut many.index {
-                    index.insert(one);
-                }
-                if let Some(listed) = &mut many.listed {
-                    listed.add(lease(one));
-                }
+                many.held.iter_mut().for_each(|held| held.added(one));
             }
         }
     }
@@ -339,79 +319,46 @@ impl Few {
 
 impl<'c> Many<'c> {
     fn new(
-        mut index: Box<Index>,
+        index: Box<Index>,
+        slot: Option<Slot>,
         key_ctx: KeyContext<'c>,
         len: usize,
         id: Option<&[u8]>,
     ) -> Many<'c> {
-        let now_us = key_ctx.now_us;
-        let has_future = index.has_future(now_us);
-        let found = id.and_then(|id| index.get(id));
-        let has_id = found.is_some_and(|one| one.live(now_us));
-        let lapsed_id = found.filter(|one| !one.live(now_us));
-        let lapsed_id = lapsed_id.map(|one| OwnedString::new(one.member().as_bytes()));
-        let (ctx, name) = (key_ctx.ctx, key_ctx.name);
-        let listed = has_future.then(|| zones(|zones| index.listed(now_us, zones)));
-        Many { index: Some(index), ctx, name, now_us, has_id, lapsed_id, listed, len }
+        let KeyContext { ctx, name, now_us } = key_ctx;
+        let held = zones(|zones| HeldIndex::at(index, now_us, id, zones));
+        Many { held: Some(held), slot, ctx, name, len }
     }
 
-    fn index(&self) -> Option<&Index> {
-        self.index.as_deref()
-    }
-
-    fn live_len(&self) -> usize {
-        let Some(index) = self.index() else { return 0 };
-        match &self.listed {
-            Some(listed) => listed.len(),
-            None => index.len().saturating_sub(index.lapsed(self.now_us, usize::MAX).len()),
-        }
-    }
-
-    fn reach(&self, most: usize) -> bool {
-        let Some(index) = self.index() else { return most == 0 };
-        if let Some(listed) = &self.listed {
-            return listed.len() >= most;
-        }
-        // Only near the bound does it matter how many have lapsed, and no more of them than lie beyond it.
-        let Some(beyond) = index.len().checked_sub(most) else { return false };
-        index.lapsed(self.now_us, beyond.saturating_add(1)).len() <= beyond
+    fn held(&self) -> Option<&HeldIndex> {
+        self.held.as_ref()
     }
 
     fn clean(&mut self, cleaning: &mut Cleaning) {
-        let Some(index) = &mut self.index else { return };
-        let mut changed: Vec<_> =
-            self.lapsed_id.take().map(|old| (old, None)).into_iter().collect();
-        for one in index.lapsed(self.now_us, DROP_MOST) {
-            changed.push((OwnedString::new(one.member().as_bytes()), None));
-        }
-        if self.listed.is_some() {
-            zones(|zones| {
-                let mut sight = Sight::at(self.now_us, zones);
-                for one in index.future(self.now_us, HEAL_MOST) {
-                    let new = OwnedString::new(sight.seen(&one).member().as_bytes());
-                    changed.push((OwnedString::new(one.member().as_bytes()), Some(new)));
-                }
-            });
-        }
-        for (old, new) in changed {
-            if !reservation(&old).is_ok_and(|old| index.remove(old.id)) {
-                continue;
-            }
-            if let Some(new) = new {
-                reservation(&new).map(|new| index.insert(&new)).ok();
-                cleaning.add.push(new);
-            } else {
-                cleaning.lapsed = cleaning.lapsed.saturating_add(1);
-            }
-            cleaning.remove.push(old);
+        let member = |text: &ReservationMember| OwnedString::new(text.as_bytes());
+        let cleaned = |old: &ReservationMember, new: Option<&ReservationMember>| {
+            cleaning.remove.push(member(old));
+            cleaning.add.extend(new.map(member));
+            cleaning.lapsed = cleaning.lapsed.saturating_add(usize::from(new.is_none()));
+        };
+        if let Some(held) = &mut self.held {
+            zones(|zones| held.clean(zones, cleaned));
         }
     }
 }
 
 impl Drop for Many<'_> {
     fn drop(&mut self) {
-        if let Some(index) = self.index.take() {
-            indexes::put(self.ctx, self.name.as_bytes(), index, self.len, INDEX_FROM);
+        let Many { ctx, name, len, .. } = *self;
+        let Some(held) = self.held.take() else { return };
+        let is_changed = held.is_changed();
+        let (key, index) = (name.as_bytes(), held.into_index());
+        let left = match self.slot.filter(|_| !is_changed) {
+            Some(slot) => indexes::put_back(ctx, key, slot, index, len),
+            None => Some(index),
+        };
+        if let Some(index) = left {
+            indexes::put(ctx, key, index, len, INDEX_FROM);
         }
     }
 }
@@ -419,10 +366,11 @@ impl Drop for Many<'_> {
 impl store::Reservations for ServerReservations<'_> {
     /// Whether as many are live as `most`.
     fn reach(&self, most: u64) -> bool {
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
         match self {
-            ServerReservations::Few(few) => few.live.len() >= most,
-            ServerReservations::Many(many) => many.reach(most),
+            ServerReservations::Few(few) => {
+                u64::try_from(few.live.len()).unwrap_or(u64::MAX) >= most
+            }
+            ServerReservations::Many(many) => many.held().is_some_and(|held| held.reach(most)),
         }
     }
 
@@ -430,14 +378,14 @@ impl store::Reservations for ServerReservations<'_> {
     fn has_id(&self) -> bool {
         match self {
             ServerReservations::Few(few) => few.has_id,
-            ServerReservations::Many(many) => many.has_id,
+            ServerReservations::Many(many) => many.held().is_some_and(HeldIndex::has_id),
         }
     }
 
     fn live_len(&self) -> usize {
         match self {
             ServerReservations::Few(few) => few.live.len(),
-            ServerReservations::Many(many) => many.live_len(),
+            ServerReservations::Many(many) => many.held().map_or(0, HeldIndex::live_len),
         }
     }
 
@@ -446,7 +394,7 @@ impl store::Reservations for ServerReservations<'_> {
         match self {
             ServerReservations::Few(few) => next_order_us(few.newest_order_us, now_us),
             ServerReservations::Many(many) => {
-                many.index().map_or(now_us, |index| index.next_order_us(now_us))
+                many.held().map_or(now_us, |held| held.next_order_us(now_us))
             }
         }
     }
@@ -455,12 +403,7 @@ impl store::Reservations for ServerReservations<'_> {
     fn must_write(&self) -> bool {
         match self {
             ServerReservations::Few(few) => few.future > 0,
-            ServerReservations::Many(many) => {
-                many.listed.is_some()
-                    || many.index().is_some_and(|index| {
-                        index.lapsed(many.now_us, DROP_MOST).len() >= DROP_MOST
-                    })
-            }
+            ServerReservations::Many(many) => many.held().is_some_and(HeldIndex::must_write),
         }
     }
 }
@@ -469,18 +412,14 @@ impl Leases for ServerReservations<'_> {
     fn total(&self) -> u128 {
         match self {
             ServerReservations::Few(few) => few.live.total(),
-            ServerReservations::Many(Many { listed: Some(listed), .. }) => listed.total(),
-            ServerReservations::Many(many) => {
-                many.index().map_or(0, |index| index.live(many.now_us).total())
-            }
+            ServerReservations::Many(many) => many.held().map_or(0, HeldIndex::total),
         }
     }
 
     fn last_end_us(&self) -> Option<u64> {
         match self {
             ServerReservations::Few(few) => few.live.last_end_us(),
-            ServerReservations::Many(Many { listed: Some(listed), .. }) => listed.last_end_us(),
-            ServerReservations::Many(many) => many.index()?.live(many.now_us).last_end_us(),
+            ServerReservations::Many(many) => many.held()?.last_end_us(),
         }
     }
 
@@ -490,9 +429,8 @@ impl Leases for ServerReservations<'_> {
     ) -> Result<FirstEnd, E> {
         match self {
             ServerReservations::Few(few) => few.live.first_end(enough),
-            ServerReservations::Many(Many { listed: Some(listed), .. }) => listed.first_end(enough),
-            ServerReservations::Many(many) => match many.index() {
-                Some(index) => index.live(many.now_us).first_end(enough),
+            ServerReservations::Many(many) => match many.held() {
+                Some(held) => held.first_end(enough),
                 None => Ok((None, 0)),
             },
         }
@@ -516,7 +454,8 @@ pub fn find_live(
 ) -> Result<Option<OwnedString>, Error> {
     match known {
         Some(ServerReservations::Many(many)) => {
-            let one = many.index().and_then(|index| index.get(id)).filter(|one| one.live(now_us));
+            let found = many.held().and_then(|held| held.index().get(id));
+            let one = found.filter(|one| one.live(now_us));
             return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
         }
         Some(ServerReservations::Few(few)) => {

@@ -107,7 +107,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     }
 
     fn running(&mut self) -> usize {
-        self.reservations.running(self.at.key_ctx.now_us)
+        self.reservations.running()
     }
 
     fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {

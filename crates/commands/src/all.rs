@@ -15,12 +15,17 @@ use crate::notes::Notes;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, Reply, ReplySink};
 use engine::all::{speakers, together};
-use engine::attempt::{attempt_all, Part, WholeAttempt};
+use engine::attempt::{attempt_all, Part, WholeAttempt, FEW_PARTS};
 use engine::decision::TimeUnit;
 use engine::judge::Mode;
+use engine::short::ShortList;
+use std::ops::Range;
 
 /// The most keys of a call.
 const MOST_KEYS: u64 = 64;
+
+/// The clauses of a call. Its short form allocates nothing.
+type Clauses = ShortList<Option<Clause>, FEW_PARTS>;
 
 /// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
 pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
@@ -33,15 +38,16 @@ pub(crate) fn all_ro<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Erro
 }
 
 fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
-    let (keys, first_clause) = keys(call)?;
+    let keys = keys(call)?;
     // All errors of arguments come before those of the keys.
-    let (mut clauses, unit) = clauses(call, keys.len(), first_clause)?;
-    clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
+    let mut clauses = Clauses::new();
+    let unit = read_clauses(call, &keys, &mut clauses)?;
     if mode != Mode::Look {
         // Calls that wait come first.
-        keys.iter().for_each(|key| call.wake(*key));
+        keys.each(call).for_each(|key| call.wake(key));
     }
-    let parts = keys.iter().zip(&clauses).map(|(key, clause)| part(call, *key, clause, mode));
+    let parts = keys.each(call).zip(clauses.iter().flatten());
+    let parts = parts.map(|(key, clause)| part(call, key, clause, mode));
     let whole = attempt_all(parts, mode, || call.new_id()).map_err(Into::into)?;
     call.count_lapsed(whole.lapsed);
     if mode != Mode::Look {
@@ -54,7 +60,7 @@ fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error>
     reply::integers(sink, &decides.decision, unit, answer.limited, answer.retry_after_us);
     sink.integer(u64::try_from(answer.decides).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(whole.shares.len());
-    for (clause, share) in clauses.iter().zip(&whole.shares) {
+    for (clause, share) in clauses.iter().flatten().zip(whole.shares.iter()) {
         let _ = reply::answer(sink, &Reply::to(&clause.request, share.decision, share.id, None));
     }
     Ok(CallResult::of(whole.allowed))
@@ -82,14 +88,9 @@ fn part<'a, 'r, C: ServerCall<'a>>(
 
 /// Notes how the clauses ended: policies count choices, and every clause of a group that denied; of such a group one denial
 /// is noted, on the key of the clause that speaks for it.
-fn note<'a, C: ServerCall<'a>>(
-    call: &C,
-    keys: &[C::Key],
-    clauses: &[Clause],
-    whole: &WholeAttempt,
-) {
+fn note<'a, C: ServerCall<'a>>(call: &C, keys: &Keys, clauses: &Clauses, whole: &WholeAttempt) {
     let notes = call.notes();
-    for (clause, share) in clauses.iter().zip(&whole.shares) {
+    for (clause, share) in clauses.iter().flatten().zip(whole.shares.iter()) {
         let ended = match (share.choice, share.allowed) {
             (true, true) if whole.allowed => PolicyVerdict::Allowed,
             (true, false) => PolicyVerdict::ShadowDenied,
@@ -100,16 +101,32 @@ fn note<'a, C: ServerCall<'a>>(
     }
     let denying = |group| !whole.choices.has_choice(group);
     for (at, ..) in speakers(&whole.shares).filter(|(_, share, _)| denying(share.group)) {
-        if let (Some(key), Some(clause)) = (keys.get(at), clauses.get(at)) {
-            if clause.request.takes() {
-                notes.note_denial(*key);
-            }
+        let takes = |clause: &Clause| clause.request.takes();
+        if clauses.get(at).and_then(Option::as_ref).is_some_and(takes) {
+            keys.each(call).skip(at).take(1).for_each(|key| notes.note_denial(key));
         }
     }
 }
 
-/// The keys of a call, and where its clauses begin.
-fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<(Vec<C::Key>, usize), Error> {
+/// The keys of a call, which are all different.
+struct Keys {
+    /// Which of its words they are.
+    words: Range<usize>,
+    /// One instant for all, also where the server does not freeze the time of a command.
+    now_us: u64,
+}
+
+impl Keys {
+    fn each<'s, 'a, C: ServerCall<'a>>(
+        &'s self,
+        call: &'s C,
+    ) -> impl Iterator<Item = C::Key> + use<'s, 'a, C> {
+        self.words.clone().filter_map(|at| call.key(at, self.now_us))
+    }
+}
+
+/// The keys of a call.
+fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<Keys, Error> {
     // Before 7.0 the server does not know the arity.
     if call.len() < 3 {
         return Err(Error::Arity);
@@ -119,31 +136,26 @@ fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<(Vec<C::Key>, usize), Error> 
     if number > MOST_KEYS {
         return Err(Error::NumKeys);
     }
-    // One instant for all, also where the server does not freeze the time of a command.
     let now_us = command_us(call)?;
-    let number = usize::try_from(number).unwrap_or(usize::MAX);
-    let mut keys: Vec<C::Key> = Vec::with_capacity(number.min(call.len()));
-    let first_clause = number.saturating_add(2);
-    for at in 2..first_clause {
-        let key = call.key(at, now_us).ok_or(Error::Clauses)?;
-        if (2..at).any(|other| call.word(other) == call.word(at)) {
+    let words = 2..usize::try_from(number).unwrap_or(usize::MAX).saturating_add(2);
+    for at in words.clone() {
+        let word = call.word(at).ok_or(Error::Clauses)?;
+        if (2..at).any(|other| call.word(other) == Some(word)) {
             return Err(Error::KeyTwice);
         }
-        keys.push(key);
     }
-    call.check_keys(2..first_clause)?;
-    Ok((keys, first_clause))
+    call.check_keys(words.clone())?;
+    Ok(Keys { words, now_us })
 }
 
-/// The clauses of a call, one for each of `keys` keys, and the unit of its times.
-fn clauses<'a, C: ServerCall<'a>>(
+/// Reads the clauses of a call, one for each of its keys; returns the unit of its times.
+fn read_clauses<'a, C: ServerCall<'a>>(
     call: &C,
-    keys: usize,
-    first: usize,
-) -> Result<(Vec<Clause>, TimeUnit), Error> {
+    keys: &Keys,
+    clauses: &mut Clauses,
+) -> Result<TimeUnit, Error> {
     let environment = call.environment();
-    let mut arguments = Arguments::from(call, first);
-    let mut clauses = Vec::with_capacity(keys);
+    let mut arguments = Arguments::from(call, keys.words.end);
     let mut unit = TimeUnit::Seconds;
     let mut group: usize = 0;
     loop {
@@ -161,15 +173,16 @@ fn clauses<'a, C: ServerCall<'a>>(
             (false, false) => group = group.saturating_add(1),
         }
         let family = Family::named(word).ok_or(Error::NoClause)?;
-        let clause = arguments.clause(&environment, family, group)?;
+        let clause = clauses.add().ok_or(Error::internal())?.insert(Clause::unread());
+        arguments.clause(&environment, family, group, clause)?;
         // What follows one too many is not read, however much it is.
-        if clauses.len() >= keys {
+        if clauses.len() > keys.words.len() {
             return Err(Error::Clauses);
         }
-        clauses.push(clause);
     }
-    if clauses.len() != keys {
+    if clauses.len() != keys.words.len() {
         return Err(Error::Clauses);
     }
-    Ok((clauses, unit))
+    clauses.iter_mut().flatten().for_each(|clause| clause.request.unit = unit);
+    Ok(unit)
 }

@@ -7,13 +7,12 @@ use crate::limits::{LimitNumbers, Shape};
 use crate::options::{LimitForm, OptionSet, Options};
 use crate::policies::Policy;
 use engine::decimal::parse_i64;
-use engine::decision::{Ask, Manner, Quantity, TimeUnit};
+use engine::decision::{Manner, Quantity, TimeUnit};
 use engine::period::{Length, Period, PeriodError};
 use engine::request::{Limit, Request, Reserve};
 use engine::reservation::{Id, MAX_ID};
 use engine::rule::Rule;
 use engine::throttle::Rate;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Whether a word between two clauses joins them to a group.
@@ -45,15 +44,31 @@ pub struct Clause {
     pub group: usize,
 }
 
-impl Family {
-    const NAMES: [(&'static str, Family); 3] =
-        [("THROTTLE", Family::Throttle), ("WINDOW", Family::Window), ("ACQUIRE", Family::Acquire)];
+impl Clause {
+    /// A clause that is yet to be read.
+    pub const fn unread() -> Clause {
+        Clause { request: Request::unread(), check: false, shadow: false, group: 0 }
+    }
+}
 
+impl Family {
     /// The family whose clauses begin with `word`.
     pub fn named(word: &[u8]) -> Option<Family> {
-        let found =
-            Family::NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name.as_bytes()));
-        found.map(|(_, family)| *family)
+        const NAMES: [(&[u8], Family); 3] = [
+            (b"THROTTLE", Family::Throttle),
+            (b"WINDOW", Family::Window),
+            (b"ACQUIRE", Family::Acquire),
+        ];
+        // Most write it as the documentation does. Every option of a clause is asked whether it is one.
+        match word {
+            b"THROTTLE" => Some(Family::Throttle),
+            b"WINDOW" => Some(Family::Window),
+            b"ACQUIRE" => Some(Family::Acquire),
+            _ => {
+                let found = NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+                found.map(|(_, family)| *family)
+            }
+        }
     }
 
     /// The options of a clause.
@@ -66,11 +81,23 @@ impl Family {
     }
 }
 
+/// As what arguments are read.
+struct Reading {
+    family: Family,
+    /// The least quantity.
+    least: i64,
+    /// The options that it knows.
+    known: OptionSet,
+    /// Whether it ends where the next clause begins.
+    in_clause: bool,
+}
+
 /// Reads arguments one after the other.
 pub struct Arguments<'c, 'a, W: ?Sized> {
     words: &'c W,
     next: usize,
-    read: PhantomData<&'a [u8]>,
+    /// The word there, so that each is asked for once.
+    word: Option<&'a [u8]>,
 }
 
 impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
@@ -81,24 +108,30 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 
     /// From word number `next` on; of a call 0 is the command's name.
     pub fn from(words: &'c W, next: usize) -> Self {
-        Arguments { words, next, read: PhantomData }
+        Arguments { words, next, word: words.word(next) }
     }
 
     /// The very last argument, if it comes next and is `word`.
     pub fn take_last(&mut self, word: &[u8]) -> bool {
-        let last = self.remaining() == 1
-            && self.words.word(self.next).is_some_and(|last| last.eq_ignore_ascii_case(word));
+        let last =
+            self.remaining() == 1 && self.word.is_some_and(|last| last.eq_ignore_ascii_case(word));
         if last {
-            self.next = self.next.saturating_add(1);
+            self.pass();
         }
         last
     }
 
     /// The next argument.
     pub fn next_word(&mut self) -> Option<&'a [u8]> {
-        let argument = self.words.word(self.next)?;
+        let word = self.word?;
+        self.pass();
+        Some(word)
+    }
+
+    /// Goes on to the next argument.
+    fn pass(&mut self) {
         self.next = self.next.saturating_add(1);
-        Some(argument)
+        self.word = self.words.word(self.next);
     }
 
     /// How many are left.
@@ -106,51 +139,55 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         self.words.len().saturating_sub(self.next)
     }
 
-    /// All that is left, as a call of this family that knows the options `known`, which are read into `options`.
+    /// Reads all that is left into `request`, as a call of this family that knows the options `known`, which are read into
+    /// `options`.
     pub fn request(
         &mut self,
         environment: &impl Environment,
         family: Family,
         known: OptionSet,
         options: &mut Options<'a>,
-    ) -> Result<Request, Error> {
+        request: &mut Request,
+    ) -> Result<(), Error> {
         let least = match family {
             Family::Acquire => 0,
             Family::Throttle | Family::Window => i64::MIN,
         };
-        self.parts(environment, family, least, known, false, options)
+        let terms = Reading { family, least, known, in_clause: false };
+        self.parts(environment, &terms, options, request)
     }
 
-    /// A clause of this family and group, after the word that it begins with and up to the next clause.
+    /// Reads a clause of this family and group, after the word that it begins with and up to the next clause.
     pub fn clause(
         &mut self,
         environment: &impl Environment,
         family: Family,
         group: usize,
-    ) -> Result<Clause, Error> {
+        clause: &mut Clause,
+    ) -> Result<(), Error> {
         let mut options = Options::new();
-        let mut request =
-            self.parts(environment, family, 0, family.of_clause(), true, &mut options)?;
-        let check = options.has(OptionSet::CHECK);
-        if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
+        let terms = Reading { family, least: 0, known: family.of_clause(), in_clause: true };
+        self.parts(environment, &terms, &mut options, &mut clause.request)?;
+        clause.check = options.has(OptionSet::CHECK);
+        if let (true, Limit::Reserve(_, reserve)) = (clause.check, &mut clause.request.limit) {
             // It makes no reservation.
             reserve.most = u64::MAX;
         }
         // A policy may be a shadow by itself.
-        let shadow = options.has(OptionSet::SHADOW) || request.shadow;
-        Ok(Clause { request, check, shadow, group })
+        clause.shadow = options.has(OptionSet::SHADOW) || clause.request.shadow;
+        clause.group = group;
+        Ok(())
     }
 
     /// A limit, the quantity and options. Nothing that is large is moved, as every call comes through here.
     fn parts(
         &mut self,
         environment: &impl Environment,
-        family: Family,
-        least: i64,
-        known: OptionSet,
-        in_clause: bool,
+        terms: &Reading,
         options: &mut Options<'a>,
-    ) -> Result<Request, Error> {
+        request: &mut Request,
+    ) -> Result<(), Error> {
+        let Reading { family, least, known, in_clause } = *terms;
         let policy = self.policy(environment, family)?;
         let given = match &policy {
             Some(policy) => policy.given,
@@ -163,7 +200,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             let form = if policy.is_some() { LimitForm::Policy } else { given.form() };
             options.check(quantity, form)?;
         }
-        let limit = match given {
+        request.limit = match given {
             LimitNumbers::Rate(rate) => Limit::Bucket(rate),
             LimitNumbers::Window { limit, period } => {
                 let shape =
@@ -177,27 +214,24 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
                 }
             }
         };
-        let ask = Ask {
-            quantity: Quantity::from_signed(quantity),
-            leave: options.number(OptionSet::LEAVE).unwrap_or(0),
-            manner: manner(options),
-        };
-        let in_ms = options.has(OptionSet::MS);
-        Ok(Request {
-            limit,
-            ask,
-            count_denied: options.has(OptionSet::COUNTDENIED),
-            ban_ms: match policy.as_deref() {
-                None => options.number(OptionSet::BAN),
-                // A policy's is void where the call must not have one.
-                Some(policy) => policy.ban_ms.filter(|_| {
-                    known.contains(OptionSet::BAN) && options.permit(OptionSet::BAN, quantity)
-                }),
-            },
-            unit: if in_ms { TimeUnit::Milliseconds } else { TimeUnit::Seconds },
-            policy: policy.as_ref().map(|policy| policy.id),
-            shadow: policy.is_some_and(|policy| policy.shadow),
-        })
+        request.ask.quantity = Quantity::from_signed(quantity);
+        if options.any() {
+            request.ask.leave = options.number(OptionSet::LEAVE).unwrap_or(0);
+            request.ask.manner = manner(options);
+            request.count_denied = options.has(OptionSet::COUNTDENIED);
+            request.ban_ms = options.number(OptionSet::BAN);
+            if options.has(OptionSet::MS) {
+                request.unit = TimeUnit::Milliseconds;
+            }
+        }
+        if let Some(policy) = &policy {
+            // Its ban is void where the call must not have one.
+            let permits =
+                known.contains(OptionSet::BAN) && options.permit(OptionSet::BAN, quantity);
+            request.ban_ms = policy.ban_ms.filter(|_| permits);
+            (request.policy, request.shadow) = (Some(policy.id), policy.shadow);
+        }
+        Ok(())
     }
 
     /// The policy whose name stands in the place of the limit; `None` where numbers do.
@@ -206,13 +240,13 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         environment: &impl Environment,
         family: Family,
     ) -> Result<Option<Arc<Policy>>, Error> {
-        let Some([b'@', name @ ..]) = self.words.word(self.next) else {
+        let Some([b'@', name @ ..]) = self.word else {
             return match environment.policies_only() {
                 true => Err(Error::PoliciesOnly),
                 false => Ok(None),
             };
         };
-        self.next = self.next.saturating_add(1);
+        self.pass();
         let policy = environment.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         match (family, policy.given) {
             (Family::Throttle, LimitNumbers::Rate(_)) => Ok(Some(policy)),
@@ -251,8 +285,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     /// `limit period`; with `semaphore` the period may be 0, which is no window at all.
     fn window(&mut self, semaphore: bool) -> Result<LimitNumbers, Error> {
         let limit = self.unsigned(0, Error::Limit)?;
-        if semaphore && self.words.word(self.next) == Some(b"0") {
-            self.next = self.next.saturating_add(1);
+        if semaphore && self.word == Some(b"0") {
+            self.pass();
             return Ok(LimitNumbers::Window { limit, period: None });
         }
         let error = if semaphore { Error::PeriodOrZero } else { Error::Period };
@@ -274,7 +308,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 
     /// The quantity, if one comes next: whatever does not begin like the name of an option.
     fn quantity(&mut self, least: i64, error: Error) -> Result<i64, Error> {
-        match self.words.word(self.next).map(<[u8]>::first) {
+        match self.word.map(<[u8]>::first) {
             None => Ok(1),
             Some(Some(byte)) if byte.is_ascii_alphabetic() => Ok(1),
             Some(_) => integer(self.next_word().unwrap_or_default(), least).ok_or(error),
@@ -290,12 +324,12 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         known: OptionSet,
         in_clause: bool,
     ) -> Result<(), Error> {
-        while let Some(word) = self.words.word(self.next) {
+        while let Some(word) = self.word {
             let is_last = self.remaining() == 1 && word.eq_ignore_ascii_case(b"MS");
             if in_clause && (is_last || is_else(word) || Family::named(word).is_some()) {
                 break;
             }
-            self.next = self.next.saturating_add(1);
+            self.pass();
             options.add(environment, known, word, || self.next_word())?;
         }
         Ok(())
@@ -399,10 +433,16 @@ mod tests {
             let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
             let mut arguments = Arguments::from(&words[..], 0);
             match self {
-                Taker::Command(family, known) => {
-                    arguments.request(environment, family, known, &mut Options::new()).map(|_| ())
+                Taker::Command(family, known) => arguments.request(
+                    environment,
+                    family,
+                    known,
+                    &mut Options::new(),
+                    &mut Request::unread(),
+                ),
+                Taker::Clause(family) => {
+                    arguments.clause(environment, family, 0, &mut Clause::unread())
                 }
-                Taker::Clause(family) => arguments.clause(environment, family, 0).map(|_| ()),
             }
         }
 

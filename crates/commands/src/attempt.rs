@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
 use crate::reply::{Reply, ReplyTail};
-use engine::attempt::AttemptTerms;
-use engine::decision::{Ask, Quantity, Verdict};
+use engine::attempt::{Attempt, AttemptTerms};
+use engine::decision::{Ask, Decision, Quantity, TimeUnit, Verdict};
 use engine::judge::Mode;
 use engine::request::{Limit, Request};
 use engine::reservation::{end_us, Id};
@@ -23,6 +23,16 @@ pub struct AttemptReply {
 }
 
 impl AttemptReply {
+    /// Of an attempt that is yet to be made.
+    pub fn untold() -> AttemptReply {
+        let answer = Reply {
+            decision: Decision::default(),
+            unit: TimeUnit::Seconds,
+            tail: ReplyTail::Absent,
+        };
+        AttemptReply { answer, alone_us: None, lapsed: 0 }
+    }
+
     /// Whether the request was granted, or only looked or gave back.
     pub fn allowed(&self) -> bool {
         self.answer.allowed()
@@ -59,9 +69,29 @@ pub fn attempt<S: Store<Error: Into<Error>>>(
     terms: AttemptTerms,
     new_id: impl FnOnce() -> Id,
 ) -> Result<AttemptReply, Error> {
-    let done = engine::attempt::attempt(store, request, terms, new_id).map_err(Into::into)?;
-    let answer = Reply::to(request, done.decision, done.id, done.running);
-    Ok(AttemptReply { answer, alone_us: done.alone_us, lapsed: done.lapsed })
+    let mut reply = AttemptReply::untold();
+    attempt_into(store, request, terms, new_id, &mut reply)?;
+    Ok(reply)
+}
+
+/// The same into the place where the answer is needed: on its way there it would be copied as often as it is handed on.
+///
+/// # Errors
+///
+/// As there.
+#[inline]
+pub fn attempt_into<S: Store<Error: Into<Error>>>(
+    store: S,
+    request: &Request,
+    terms: AttemptTerms,
+    new_id: impl FnOnce() -> Id,
+    reply: &mut AttemptReply,
+) -> Result<(), Error> {
+    let told = |done: Attempt| {
+        reply.answer = Reply::to(request, done.decision, done.id, done.running);
+        (reply.alone_us, reply.lapsed) = (done.alone_us, done.lapsed);
+    };
+    engine::attempt::attempt(store, request, terms, new_id, told).map_err(Into::into)
 }
 
 /// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it was notified; returns how

@@ -554,6 +554,12 @@ impl<'a> Options<'a> {
         option.rows().all(|row| quantity >= row.least_quantity && !clashes(row))
     }
 
+    /// Whether any option was given.
+    #[inline]
+    pub fn any(&self) -> bool {
+        !self.given.is_empty()
+    }
+
     /// Whether this option was given.
     #[inline]
     pub fn has(&self, option: OptionSet) -> bool {

@@ -1,7 +1,7 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
 use crate::arguments::{Arguments, Family};
-use crate::attempt::{attempt, AttemptReply};
+use crate::attempt::{attempt_into, AttemptReply};
 use crate::call::{first_key, CallResult, ServerCall};
 use crate::error::Error;
 use crate::notes::Notes;
@@ -78,10 +78,10 @@ fn take<'a, C: ServerCall<'a>>(
 ) -> Result<CallResult, Error> {
     let mut options = Options::new();
     let environment = call.environment();
-    let request = Arguments::after_key(call).request(&environment, family, known, &mut options);
-    // By reference, as it is large.
-    let request = request.as_ref().map_err(|error| *error)?;
-    serve(call, request, options.number(OptionSet::BLOCK))
+    let mut request = Request::unread();
+    let mut arguments = Arguments::after_key(call);
+    arguments.request(&environment, family, known, &mut options, &mut request)?;
+    serve(call, &request, options.number(OptionSet::BLOCK))
 }
 
 /// Carries out a call of a taking command: answers it, or makes it wait.
@@ -104,7 +104,8 @@ fn serve<'a, C: ServerCall<'a>>(
     // the caller does not see it.
     let counts = block_ms.is_none() && !barred && !request.shadow;
     let mode = if counts { Mode::Final } else { Mode::Try };
-    let mut tried = try_on(call, key, request, AttemptTerms { barred, mode })?;
+    let mut tried = AttemptReply::untold();
+    try_on(call, key, request, AttemptTerms { barred, mode }, &mut tried)?;
     if let Some(ms) = block_ms.filter(|_| !tried.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
         if tried.alone_us.is_some_and(|alone_us| alone_us <= last_us) {
@@ -112,7 +113,8 @@ fn serve<'a, C: ServerCall<'a>>(
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
         if request.count_denied && !barred {
-            tried = try_on(call, key, request, AttemptTerms { barred, mode: Mode::Final })?;
+            let terms = AttemptTerms { barred, mode: Mode::Final };
+            try_on(call, key, request, terms, &mut tried)?;
         }
     }
     if !takes {
@@ -129,10 +131,13 @@ fn look<'a, C: ServerCall<'a>>(
     known: OptionSet,
 ) -> Result<CallResult, Error> {
     let (mut options, environment) = (Options::new(), call.environment());
-    let request = Arguments::after_key(call).request(&environment, family, known, &mut options)?;
+    let mut request = Request::unread();
+    let mut arguments = Arguments::after_key(call);
+    arguments.request(&environment, family, known, &mut options, &mut request)?;
     let (key, _) = first_key(call)?;
     let terms = AttemptTerms { barred: false, mode: Mode::Look };
-    let mut looked = try_on(call, key, &request, terms)?;
+    let mut looked = AttemptReply::untold();
+    try_on(call, key, &request, terms, &mut looked)?;
     looked.end(&request);
     Ok(reply::answer(&call.sink(), &looked.answer))
 }
@@ -144,8 +149,9 @@ fn try_on<'a, C: ServerCall<'a>>(
     key: C::Key,
     request: &Request,
     terms: AttemptTerms,
-) -> Result<AttemptReply, Error> {
-    let tried = attempt(call.store(key, terms.mode), request, terms, || call.new_id())?;
+    tried: &mut AttemptReply,
+) -> Result<(), Error> {
+    attempt_into(call.store(key, terms.mode), request, terms, || call.new_id(), tried)?;
     call.count_lapsed(tried.lapsed);
-    Ok(tried)
+    Ok(())
 }

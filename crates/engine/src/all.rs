@@ -61,7 +61,7 @@ fn bit(group: usize) -> Option<u64> {
 }
 
 /// One limit of a call over several.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PartDecision {
     /// What it decided, as the call leaves it.
     pub decision: Decision,
@@ -99,13 +99,18 @@ pub fn together(shares: &[PartDecision], allowed: bool) -> WholeReply {
         let decides = enforced.min_by_key(|(_, share)| room(share)).map_or(0, |(at, _)| at);
         return WholeReply { limited: 0, decides, retry_after_us: None };
     }
-    // The first of the longest: `min_by_key` takes the first of equals.
-    let longest = speakers(shares).min_by_key(|(_, share, _)| std::cmp::Reverse(wait(share)));
-    let all_held = speakers(shares).all(|(_, _, held)| held);
+    // The first of the longest.
+    let (mut longest, mut all_held): (Option<(usize, &PartDecision)>, bool) = (None, true);
+    for (at, share, held) in speakers(shares) {
+        all_held &= held;
+        if longest.is_none_or(|(_, other)| wait(share) > wait(other)) {
+            longest = Some((at, share));
+        }
+    }
     WholeReply {
         limited: if all_held { 2 } else { 1 },
-        decides: longest.map_or(0, |(at, ..)| at),
-        retry_after_us: longest.and_then(|(_, share, _)| share.decision.verdict.retry_after_us()),
+        decides: longest.map_or(0, |(at, _)| at),
+        retry_after_us: longest.and_then(|(_, share)| share.decision.verdict.retry_after_us()),
     }
 }
 

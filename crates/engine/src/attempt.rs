@@ -7,9 +7,10 @@
 
 use super::all::{Choices, PartDecision};
 use super::decision::{Decision, Verdict};
-use super::judge::{KeyRequest, Mode, Terms};
+use super::judge::{KeyRequest, Mode, Plan, Terms};
 use super::request::Request;
 use super::reservation::Id;
+use super::short::ShortList;
 use super::store::{Refused, Store};
 
 /// How an attempt is made.
@@ -37,19 +38,20 @@ pub struct Attempt {
     pub lapsed: usize,
 }
 
-/// Tries a request on its key. Only what takes is ever barred. `new_id` makes the id of a reservation that the caller did
-/// not name.
+/// Tries a request on its key, and hands to `told` how that went. Only what takes is ever barred. `new_id` makes the id of a
+/// reservation that the caller did not name.
 ///
 /// # Errors
 ///
 /// The key's own, and every [`Refused`] but that of a semaphore.
 #[inline]
-pub fn attempt<S: Store>(
+pub fn attempt<S: Store, T>(
     store: S,
     request: &Request,
     terms: AttemptTerms,
     new_id: impl FnOnce() -> Id,
-) -> Result<Attempt, S::Error> {
+    told: impl FnOnce(Attempt) -> T,
+) -> Result<T, S::Error> {
     let mut call = KeyRequest::new(store, request);
     let mut judged = call.judge(terms.barred)?;
     judged.check_room()?;
@@ -62,7 +64,8 @@ pub fn attempt<S: Store>(
     let plan = judged.plan(on, allowed, new_id)?;
     let (decision, id) = (*plan.decision(), plan.id().copied());
     let running = running.map(|number| number.saturating_add(usize::from(id.is_some())));
-    Ok(Attempt { decision, id, running, alone_us, lapsed: plan.apply() })
+    // Large as it is, it is put together where it is needed.
+    Ok(told(Attempt { decision, id, running, alone_us, lapsed: plan.apply() }))
 }
 
 /// One limit of a call over several.
@@ -84,13 +87,25 @@ pub struct Part<'r, S> {
     pub id_waits: bool,
 }
 
+/// Up to so many limits a call allocates nothing for them.
+pub const FEW_PARTS: usize = 8;
+
+/// A part whose key was opened.
+struct OpenPart<'r, S: Store> {
+    part: Part<'r, S>,
+    call: KeyRequest<'r, S>,
+    verdict: Verdict,
+    /// Whether it is the choice of its group.
+    choice: bool,
+}
+
 /// How an attempt at several limits went.
 #[derive(Debug)]
 pub struct WholeAttempt {
     /// Whether the call is allowed, before a denial was counted.
     pub allowed: bool,
     /// What became of each part.
-    pub shares: Vec<PartDecision>,
+    pub shares: ShortList<PartDecision, FEW_PARTS>,
     /// Which groups have a choice.
     pub choices: Choices,
     /// How many lapsed reservations were dropped.
@@ -107,12 +122,13 @@ pub fn attempt_all<'r, S: Store>(
     mode: Mode,
     mut new_id: impl FnMut() -> Id,
 ) -> Result<WholeAttempt, S::Error> {
-    let mut judged: Vec<_> = parts.map(|part| (part, Verdict::Never, false)).collect();
-    // A request is large: it is made in its place.
-    let mut calls = Vec::with_capacity(judged.len());
-    calls.extend(judged.iter().map(|(part, ..)| KeyRequest::new(part.store, part.request)));
+    let mut opened = ShortList::<Option<OpenPart<'r, S>>, FEW_PARTS>::new();
+    for part in parts {
+        let call = KeyRequest::new(part.store, part.request);
+        opened.push(Some(OpenPart { part, call, verdict: Verdict::Never, choice: false }));
+    }
     let mut choices = Choices::default();
-    for (call, (part, verdict, choice)) in calls.iter_mut().zip(&mut judged) {
+    for OpenPart { part, call, verdict, choice } in opened.iter_mut().flatten() {
         if part.id_waits {
             return Err(Refused::Duplicate.into());
         }
@@ -124,10 +140,11 @@ pub fn attempt_all<'r, S: Store>(
         }
     }
     let allowed = choices.allowed();
-    let (mut plans, mut shares) =
-        (Vec::with_capacity(judged.len()), Vec::with_capacity(judged.len()));
-    for (call, (part, verdict, choice)) in calls.iter_mut().zip(judged) {
-        let Part { check, shadow, group, barred, .. } = part;
+    let mut plans = ShortList::<Option<Plan<'_, 'r, S>>, FEW_PARTS>::new();
+    let mut shares = ShortList::new();
+    for OpenPart { part, call, verdict, choice } in opened.iter_mut().flatten() {
+        let (verdict, choice) = (*verdict, *choice);
+        let Part { check, shadow, group, barred, .. } = *part;
         let mut terms = Terms { check: check || !choice, ..Terms::of(mode) };
         if mode != Mode::Look {
             // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
@@ -145,8 +162,11 @@ pub fn attempt_all<'r, S: Store>(
             allowed: verdict.allowed(),
             id: plan.id().copied(),
         });
-        plans.push(plan);
+        plans.push(Some(plan));
     }
-    let lapsed = plans.into_iter().fold(0usize, |sum, plan| sum.saturating_add(plan.apply()));
+    let mut lapsed: usize = 0;
+    for plan in plans.iter_mut().filter_map(Option::take) {
+        lapsed = lapsed.saturating_add(plan.apply());
+    }
     Ok(WholeAttempt { allowed, shares, choices, lapsed })
 }

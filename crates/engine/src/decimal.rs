@@ -16,7 +16,14 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
 
 /// As [`parse_i64`], for integers without a sign, up to 2^64 - 1.
 pub fn parse_u64(text: &[u8]) -> Option<u64> {
-    alone(leading_u64(text)?)
+    match text {
+        [_, _, _, _, _, _, _, _, ..] => alone(leading_u64(text)?),
+        // Most arguments are as short, and no product of them can pass 64 bits.
+        [] | [b'0', _, ..] => None,
+        digits => digits
+            .iter()
+            .try_fold(0u64, |value, byte| Some(value.wrapping_mul(10).wrapping_add(digit(*byte)?))),
+    }
 }
 
 /// As [`parse_u64`], for the number that `text` begins with; and what follows it.
@@ -59,23 +66,29 @@ fn digit(byte: u8) -> Option<u64> {
 
 /// As [`parse_digits`], for the digits that `text` begins with; and what follows them.
 fn leading_digits(text: &[u8]) -> Option<(u64, &[u8])> {
-    let (mut value, mut rest): (u64, &[u8]) = (0, text);
+    let (mut value, mut len): (u64, usize) = (0, 0);
     // Times, which are long. Twice eight digits cannot pass 64 bits.
     if let Some((high, low)) = eight_more(text) {
-        (value, rest) = (high, low);
-        if let Some((next, low)) = eight_more(low) {
-            (value, rest) = (high.wrapping_mul(100_000_000).wrapping_add(next), low);
+        (value, len) = (high, 8);
+        if let Some((next, _)) = eight_more(low) {
+            (value, len) = (high.wrapping_mul(100_000_000).wrapping_add(next), 16);
         }
     }
-    while let Some((byte, after)) = rest.split_first() {
+    for byte in text.get(len..text.len().min(SAFE)).unwrap_or_default() {
         let Some(digit) = digit(*byte) else { break };
-        value = match value {
-            0..=0x0fff_ffff_ffff_ffff => value.wrapping_mul(10).wrapping_add(digit),
-            _ => value.checked_mul(10)?.checked_add(digit)?,
-        };
-        rest = after;
+        value = value.wrapping_mul(10).wrapping_add(digit);
+        // At most 19.
+        len = len.wrapping_add(1);
     }
-    (rest.len() < text.len()).then_some((value, rest))
+    let mut rest = text.get(len..).unwrap_or_default();
+    if len == SAFE {
+        while let Some((byte, after)) = rest.split_first() {
+            let Some(digit) = digit(*byte) else { break };
+            value = value.checked_mul(10)?.checked_add(digit)?;
+            rest = after;
+        }
+    }
+    (len > 0).then_some((value, rest))
 }
 
 /// The value of the eight digits that a text begins with, and what follows them.

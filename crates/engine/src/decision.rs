@@ -4,7 +4,7 @@
 pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
 
 /// Whether a call got what it asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
     /// It did.
     Allowed {
@@ -21,6 +21,7 @@ pub enum Verdict {
         by: Obstacle,
     },
     /// It asked for more than the limit could ever allow.
+    #[default]
     Never,
 }
 
@@ -103,7 +104,7 @@ impl Verdict {
 }
 
 /// The answer to one call on one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Allowed or not.
     pub verdict: Verdict,

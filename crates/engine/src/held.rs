@@ -2,7 +2,7 @@
 //! with COUNTLAPSED later.
 
 /// The lease of one live reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease {
     /// When it stops holding, in Unix microseconds.
     pub end_us: u64,

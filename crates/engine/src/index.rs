@@ -16,6 +16,7 @@ use super::ban::Ban;
 use super::calendar::Zones;
 use super::held::{FirstEnd, Lease, Leases, SortedLeases};
 use super::reservation::{Reservation, ReservationMember, Sight};
+use super::slab::{NewSlots, Slab, Slot, NONE};
 use super::store::Reservations;
 use foldhash::quality::RandomState;
 use hashbrown::hash_table::Entry;
@@ -24,15 +25,6 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
-
-/// The place of a reservation in the index.
-type Slot = u32;
-
-/// No node.
-const NONE: Slot = Slot::MAX;
-
-/// The list of nodes is not made shorter below this length.
-const FEW_NODES: usize = 32;
 
 #[derive(Debug)]
 struct Node {
@@ -61,8 +53,8 @@ enum Side {
 }
 
 /// The id of the reservation in a slot.
-fn id_at(nodes: &[Option<Node>], slot: Slot) -> &[u8] {
-    nodes.get(slot as usize).and_then(Option::as_ref).map_or(&[], |node| &node.id)
+fn id_at(nodes: &Slab<Node>, slot: Slot) -> &[u8] {
+    nodes.get(slot).map_or(&[], |node| &node.id)
 }
 
 impl Node {
@@ -78,6 +70,10 @@ impl Node {
         }
     }
 
+    fn lease(&self) -> Lease {
+        Lease { end_us: self.gone_us, quantity: self.quantity }
+    }
+
     fn child(&self, side: Side) -> Slot {
         match side {
             Side::Left => self.left,
@@ -86,11 +82,32 @@ impl Node {
     }
 }
 
+/// What a call needs that changes nothing, as most tries for those who wait do not. It fills one line of the processor's
+/// cache: where many keys are tried in turn, each line costs more than the rest of the work on the index.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Summary {
+    /// What all reservations hold.
+    total: u128,
+    /// The first that ends.
+    first: Lease,
+    /// The end of the last.
+    last_end_us: u64,
+    /// At least the latest start of a lease.
+    latest_start_us: u64,
+    /// How many reservations there are.
+    len: usize,
+    /// The ban beside them, which few keys have.
+    ban: Option<Box<Ban>>,
+}
+
+const _: () = assert!(size_of::<Summary>() == 64, "it fills one line");
+
 /// The reservations of one key, dead and alive.
 #[derive(Debug)]
 pub struct Index {
-    nodes: Vec<Option<Node>>,
-    free: Vec<Slot>,
+    summary: Summary,
+    nodes: Slab<Node>,
     root: Slot,
     /// By the hash of the id, which has a secret: clients choose ids.
     by_id: HashTable<Slot>,
@@ -100,15 +117,11 @@ pub struct Index {
     rules: BTreeSet<Arc<[u8]>>,
     /// The bytes of all ids.
     id_bytes: usize,
-    /// The ban beside the reservations.
-    ban: Option<Ban>,
     /// At least the newest order of arrival.
     newest_order_us: Option<u64>,
-    /// At least the latest start of a lease.
-    latest_start_us: u64,
     /// The ends of all leases, once a call asked how many of them run.
     lease_ends: Option<LeaseEnds>,
-    /// The nodes that hold until the first and the last of all ends: most calls need to know no more.
+    /// The nodes that hold until the first and the last of all ends.
     first: Slot,
     last: Slot,
     /// The state of [`Index::next_priority`], never 0.
@@ -119,17 +132,15 @@ impl Default for Index {
     fn default() -> Self {
         let secret = RandomState::default();
         Index {
-            nodes: Vec::new(),
-            free: Vec::new(),
+            summary: Summary::default(),
+            nodes: Slab::new(),
             root: NONE,
             by_id: HashTable::new(),
             random: secret.hash_one("priorities") | 1,
             secret,
             rules: BTreeSet::new(),
             id_bytes: 0,
-            ban: None,
             newest_order_us: None,
-            latest_start_us: 0,
             lease_ends: None,
             first: NONE,
             last: NONE,
@@ -140,12 +151,12 @@ impl Default for Index {
 impl Index {
     /// How many reservations there are.
     pub fn len(&self) -> usize {
-        self.by_id.len()
+        self.summary.len
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
+        self.summary.len == 0
     }
 
     /// About how many bytes it takes.
@@ -156,7 +167,7 @@ impl Index {
         const PER_RULE: usize = 64;
         /// A time and a number, in nodes that are at least half full.
         const PER_LEASE_END: usize = 32;
-        let nodes = self.nodes.capacity().saturating_mul(size_of::<Option<Node>>());
+        let nodes = self.nodes.bytes();
         let ids = self.len().saturating_mul(PER_ID).saturating_add(self.id_bytes);
         let rules = self.rules.len().saturating_mul(PER_RULE);
         let by_id = self.by_id.allocation_size();
@@ -167,23 +178,17 @@ impl Index {
 
     /// The ban of the key.
     pub fn ban(&self) -> Option<Ban> {
-        self.ban
+        self.summary.ban.as_deref().copied()
     }
 
     /// Notes what became of the ban.
     pub fn set_ban(&mut self, ban: Option<Ban>) {
-        self.ban = ban;
+        self.summary.ban = ban.map(Box::new);
     }
 
     /// Adds a reservation. False, and nothing is added, if its id is there.
     pub fn insert(&mut self, one: &Reservation) -> bool {
-        let slot = match self.free.last() {
-            Some(slot) => *slot,
-            None => match Slot::try_from(self.nodes.len()) {
-                Ok(slot) => slot,
-                Err(_) => return false,
-            },
-        };
+        let Some(slot) = self.nodes.next_slot() else { return false };
         let Index { by_id, nodes, secret, .. } = self;
         let is_it = |slot: &Slot| id_at(nodes, *slot) == one.id;
         let hash = |slot: &Slot| secret.hash_one(id_at(nodes, *slot));
@@ -205,22 +210,24 @@ impl Index {
             sum: u128::from(one.quantity),
         };
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
-        self.latest_start_us = self.latest_start_us.max(one.start_us());
+        let summary = &mut self.summary;
+        summary.latest_start_us = summary.latest_start_us.max(one.start_us());
+        summary.total = summary.total.saturating_add(u128::from(one.quantity));
+        summary.len = summary.len.saturating_add(1);
         self.id_bytes = self.id_bytes.saturating_add(one.id.len());
         if let Some(ends) = &mut self.lease_ends {
             ends.insert(one.end_us);
         }
-        match self.free.pop().and_then(|slot| self.nodes.get_mut(slot as usize)) {
-            Some(place) => *place = Some(node),
-            None => self.nodes.push(Some(node)),
-        }
+        self.nodes.insert(node);
         self.insert_node(slot);
-        let key = (one.gone_us, slot);
-        if self.key(self.first).is_none_or(|first| key < first) {
+        let (key, is_only) = ((one.gone_us, slot), self.first == NONE);
+        if is_only || key < (self.summary.first.end_us, self.first) {
             self.first = slot;
+            self.summary.first = lease(one);
         }
-        if self.key(self.last).is_none_or(|last| key > last) {
+        if is_only || key > (self.summary.last_end_us, self.last) {
             self.last = slot;
+            self.summary.last_end_us = one.gone_us;
         }
         true
     }
@@ -282,14 +289,17 @@ impl Index {
         self.remove_node(slot);
         if slot == self.first {
             self.first = self.outermost(Side::Left);
+            self.summary.first = self.node(self.first).map(Node::lease).unwrap_or_default();
         }
         if slot == self.last {
             self.last = self.outermost(Side::Right);
+            self.summary.last_end_us = self.node(self.last).map_or(0, |node| node.gone_us);
         }
-        let node = self.nodes.get_mut(slot as usize).and_then(Option::take);
-        self.free.push(slot);
+        let node = self.nodes.remove(slot);
+        self.summary.len = self.summary.len.saturating_sub(1);
         self.id_bytes = self.id_bytes.saturating_sub(id.len());
         if let Some(node) = node {
+            self.summary.total = self.summary.total.saturating_sub(u128::from(node.quantity));
             if let Some(ends) = &mut self.lease_ends {
                 ends.remove(node.lease_end_us);
             }
@@ -298,8 +308,8 @@ impl Index {
                 self.rules.remove(&node.rule);
             }
         }
-        if self.nodes.len() > FEW_NODES && self.len() < self.nodes.len() / 4 {
-            self.compact();
+        if let Some(slots) = self.nodes.compact() {
+            self.renumber(&slots);
         }
         true
     }
@@ -312,7 +322,7 @@ impl Index {
 
     /// All reservations, in any order.
     pub fn iter(&self) -> impl Iterator<Item = Reservation<'_>> {
-        self.nodes.iter().flatten().map(Node::reservation)
+        self.nodes.iter().map(Node::reservation)
     }
 
     /// How many have a lease that runs at `now_us`. Each end is passed once, as long as the clock goes on.
@@ -320,10 +330,10 @@ impl Index {
         let nodes = &self.nodes;
         let ends = self.lease_ends.get_or_insert_with(|| {
             let mut ends = LeaseEnds::default();
-            nodes.iter().flatten().for_each(|node| ends.insert(node.lease_end_us));
+            nodes.iter().for_each(|node| ends.insert(node.lease_end_us));
             ends
         });
-        self.by_id.len().saturating_sub(ends.ended(now_us))
+        self.summary.len.saturating_sub(ends.ended(now_us))
     }
 
     /// Up to `most` reservations that hold nothing any more at `now_us`, the first to end first.
@@ -335,9 +345,17 @@ impl Index {
         found
     }
 
+    /// The first reservation to end, if it holds nothing any more at `now_us`.
+    fn first_lapsed(&self, now_us: u64) -> Option<Reservation<'_>> {
+        if self.none_ended(now_us) {
+            return None;
+        }
+        self.reservation(self.first)
+    }
+
     /// Whether all still hold at `us`.
     fn none_ended(&self, us: u64) -> bool {
-        self.node(self.first).is_none_or(|first| first.gone_us > us)
+        self.summary.len == 0 || self.summary.first.end_us > us
     }
 
     fn visit_lapsed<'a>(&'a self, now_us: u64, most: usize, found: &mut Vec<Reservation<'a>>) {
@@ -356,15 +374,15 @@ impl Index {
 
     /// Whether a lease ends later than one lease from `now_us`, because a clock went back. O(n) where that may be.
     pub fn has_future(&mut self, now_us: u64) -> bool {
-        if self.latest_start_us > now_us {
+        if self.summary.latest_start_us > now_us {
             self.find_latest_start();
         }
-        self.latest_start_us > now_us
+        self.summary.latest_start_us > now_us
     }
 
     /// Reservations may have gone since: of those that are left, when the last lease began.
     fn find_latest_start(&mut self) {
-        self.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
+        self.summary.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
     }
 
     /// Up to `most` reservations whose lease ends later than one lease from `now_us`. O(n).
@@ -419,27 +437,15 @@ impl Index {
         rule
     }
 
-    /// Moves the nodes together, in their order, so that no memory is kept for what was removed. O(n), after as many
-    /// removals.
-    fn compact(&mut self) {
-        let mut places = vec![NONE; self.nodes.len()];
-        let mut kept = Vec::with_capacity(self.len());
-        for (place, node) in places.iter_mut().zip(self.nodes.drain(..)) {
-            if node.is_some() {
-                *place = Slot::try_from(kept.len()).unwrap_or(NONE);
-                kept.push(node);
-            }
+    /// Follows the nodes, which were moved together.
+    fn renumber(&mut self, slots: &NewSlots) {
+        for node in self.nodes.iter_mut() {
+            (node.left, node.right) = (slots.of(node.left), slots.of(node.right));
         }
-        let place = |slot: Slot| places.get(slot as usize).copied().unwrap_or(NONE);
-        for node in kept.iter_mut().flatten() {
-            (node.left, node.right) = (place(node.left), place(node.right));
-        }
-        self.by_id.iter_mut().for_each(|slot| *slot = place(*slot));
+        self.by_id.iter_mut().for_each(|slot| *slot = slots.of(*slot));
         for slot in [&mut self.root, &mut self.first, &mut self.last] {
-            *slot = place(*slot);
+            *slot = slots.of(*slot);
         }
-        self.nodes = kept;
-        self.free = Vec::new();
         let Index { by_id, nodes, secret, .. } = self;
         by_id.shrink_to_fit(|slot| secret.hash_one(id_at(nodes, *slot)));
     }
@@ -453,15 +459,11 @@ impl Index {
     }
 
     fn node(&self, slot: Slot) -> Option<&Node> {
-        self.nodes.get(slot as usize)?.as_ref()
+        self.nodes.get(slot)
     }
 
     fn node_mut(&mut self, slot: Slot) -> Option<&mut Node> {
-        self.nodes.get_mut(slot as usize)?.as_mut()
-    }
-
-    fn key(&self, slot: Slot) -> Option<(u64, Slot)> {
-        self.node(slot).map(|node| (node.gone_us, slot))
+        self.nodes.get_mut(slot)
     }
 
     /// The node of the tree that lies furthest on this side.
@@ -605,13 +607,12 @@ pub struct HeldIndex {
     now_us: u64,
     has_id: bool,
     /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
-    lapsed_id: Option<ReservationMember>,
+    lapsed_id: Option<Box<ReservationMember>>,
+    /// Whether the index was changed.
+    is_changed: bool,
     /// The live leases, where some are from the future: those as ending one lease from now, written anew or not.
     listed: Option<SortedLeases>,
 }
-
-/// A reservation that goes, and what takes its place: nothing where it has lapsed, itself where it is healed.
-pub type Cleaned = (ReservationMember, Option<ReservationMember>);
 
 /// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
 pub const DROP_MOST: usize = 64;
@@ -629,9 +630,9 @@ impl HeldIndex {
         let has_future = index.has_future(now_us);
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
-        let lapsed_id = found.filter(|one| !one.live(now_us)).map(|one| one.member());
+        let lapsed_id = found.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
         let listed = has_future.then(|| index.listed(now_us, zones));
-        HeldIndex { index, now_us, has_id, lapsed_id, listed }
+        HeldIndex { index, now_us, has_id, lapsed_id, is_changed: false, listed }
     }
 
     /// The index itself.
@@ -644,8 +645,14 @@ impl HeldIndex {
         self.index
     }
 
+    /// Whether it was changed since it was made.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
     /// Notes what became of the ban.
     pub fn set_ban(&mut self, ban: Option<Ban>) {
+        self.is_changed = true;
         self.index.set_ban(ban);
     }
 
@@ -657,6 +664,8 @@ impl HeldIndex {
 
     /// How many have a lease that runs.
     pub fn running(&mut self) -> usize {
+        // What it is asked for the first time makes it larger.
+        self.is_changed |= self.index.lease_ends.is_none();
         self.index.running(self.now_us)
     }
 
@@ -665,38 +674,63 @@ impl HeldIndex {
         if let Some(listed) = &mut self.listed {
             listed.remove(lease(&Sight::at(self.now_us, zones).seen(one)));
         }
-        self.index.remove(one.id);
+        self.take(one.id);
+    }
+
+    /// Removes the reservation `id`; whether it was there.
+    pub fn take(&mut self, id: &[u8]) -> bool {
+        self.is_changed = true;
+        self.index.remove(id)
     }
 
     /// Notes that a reservation was added.
     pub fn added(&mut self, one: &Reservation) {
+        self.is_changed = true;
         self.index.insert(one);
         if let Some(listed) = &mut self.listed {
             listed.add(lease(one));
         }
     }
 
-    /// Removes those that have lapsed, and starts those anew that are from the future: a bounded number of both.
-    pub fn clean(&mut self, zones: &mut Zones) -> Vec<Cleaned> {
-        let lapsed = self.index.lapsed(self.now_us, DROP_MOST);
-        let lapsed = lapsed.iter().map(|one| (one.member(), None));
-        let mut changed: Vec<Cleaned> =
-            self.lapsed_id.take().map(|old| (old, None)).into_iter().chain(lapsed).collect();
-        if self.listed.is_some() {
-            let mut sight = Sight::at(self.now_us, zones);
-            for one in self.index.future(self.now_us, HEAL_MOST) {
-                changed.push((one.member(), Some(sight.seen(&one).member())));
+    /// Removes those that have lapsed, and starts those anew that are from the future: a bounded number of both. Shows each
+    /// that goes to `cleaned`, with what takes its place: nothing where it has lapsed, itself where it is healed.
+    pub fn clean(
+        &mut self,
+        zones: &mut Zones,
+        mut cleaned: impl FnMut(&ReservationMember, Option<&ReservationMember>),
+    ) {
+        if let Some(old) = self.lapsed_id.take() {
+            self.drop_lapsed(&old, &mut cleaned);
+        }
+        for _ in 0..DROP_MOST {
+            let first = self.index.first_lapsed(self.now_us).map(|one| one.member());
+            let Some(old) = first else { break };
+            self.drop_lapsed(&old, &mut cleaned);
+        }
+        if self.listed.is_none() {
+            return;
+        }
+        let future = self.index.future(self.now_us, HEAL_MOST);
+        let old: Vec<ReservationMember> = future.iter().map(Reservation::member).collect();
+        let mut sight = Sight::at(self.now_us, zones);
+        for old in &old {
+            let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
+            let new = sight.seen(&one);
+            if self.take(one.id) {
+                self.index.insert(&new);
+                cleaned(old, Some(&new.member()));
             }
         }
-        changed.retain(|(old, new)| {
-            let gone =
-                Reservation::decode(old.as_bytes()).is_some_and(|old| self.index.remove(old.id));
-            if let Some(new) = new.as_ref().and_then(|new| Reservation::decode(new.as_bytes())) {
-                self.index.insert(&new);
-            }
-            gone
-        });
-        changed
+    }
+
+    fn drop_lapsed(
+        &mut self,
+        old: &ReservationMember,
+        cleaned: &mut impl FnMut(&ReservationMember, Option<&ReservationMember>),
+    ) {
+        if Reservation::decode(old.as_bytes()).is_some_and(|old| self.take(old.id)) {
+            cleaned(old, None);
+        }
     }
 }
 
@@ -706,9 +740,13 @@ impl Reservations for HeldIndex {
     }
 
     fn reach(&self, most: u64) -> bool {
-        let reaches = |number| u64::try_from(number).unwrap_or(u64::MAX) >= most;
-        // Only near the bound does it matter how many have lapsed.
-        reaches(self.index.len()) && reaches(self.live_len())
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        if let Some(listed) = &self.listed {
+            return listed.len() >= most;
+        }
+        // Only near the bound does it matter how many have lapsed, and no more of them than lie beyond it.
+        let Some(beyond) = self.index.len().checked_sub(most) else { return false };
+        self.index.lapsed(self.now_us, beyond.saturating_add(1)).len() <= beyond
     }
 
     fn live_len(&self) -> usize {
@@ -771,12 +809,12 @@ pub struct Live<'i> {
 
 impl Leases for Live<'_> {
     fn total(&self) -> u128 {
-        self.index.sum(self.index.root).saturating_sub(self.lapsed)
+        self.index.summary.total.saturating_sub(self.lapsed)
     }
 
     fn last_end_us(&self) -> Option<u64> {
-        let last = self.index.node(self.index.last)?;
-        Some(last.gone_us).filter(|end_us| *end_us > self.now_us)
+        // Of an empty index it is 0.
+        Some(self.index.summary.last_end_us).filter(|end_us| *end_us > self.now_us)
     }
 
     fn first_end<E>(
@@ -785,10 +823,9 @@ impl Leases for Live<'_> {
     ) -> Result<FirstEnd, E> {
         let index = self.index;
         // Mostly the first lease is live and enough.
-        if let Some(first) = index.node(index.first).filter(|first| first.gone_us > self.now_us) {
-            if enough(first.gone_us, u128::from(first.quantity))? {
-                return Ok((Some(first.gone_us), 0));
-            }
+        let first = index.summary.first;
+        if first.end_us > self.now_us && enough(first.end_us, u128::from(first.quantity))? {
+            return Ok((Some(first.end_us), 0));
         }
         // What ends before the subtree at `at`, the lapsed included.
         let (mut before, mut at): (u128, Slot) = (0, index.root);

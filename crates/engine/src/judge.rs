@@ -77,6 +77,8 @@ pub struct WindowCall<'r, S: Store> {
     count: WindowCount,
     bans: Bans,
     barred: bool,
+    /// What is to be written once it is planned.
+    planned: WindowWrite,
 }
 
 /// A request that was judged.
@@ -96,7 +98,8 @@ pub struct Plan<'c, 'r, S: Store> {
 enum PlannedWrite<'c, 'r, S: Store> {
     Nothing,
     Bucket(&'c mut BucketCall<'r, S>, BucketEdit),
-    Window(&'c mut WindowCall<'r, S>, WindowWrite),
+    /// What its call says.
+    Window(&'c mut WindowCall<'r, S>),
 }
 
 /// A reservation that is made.
@@ -142,8 +145,17 @@ impl<'r, S: Store> KeyRequest<'r, S> {
             Limit::Reserve(window, reserve) => (window, Some(reserve)),
         };
         let (key, count, bans) = (store.window(), WindowCount::default(), Bans::default());
-        let barred = false;
-        KeyRequest::Window(WindowCall { request, window, reserve, store, key, count, bans, barred })
+        KeyRequest::Window(WindowCall {
+            request,
+            window,
+            reserve,
+            store,
+            key,
+            count,
+            bans,
+            barred: false,
+            planned: WindowWrite::USUAL,
+        })
     }
 
     /// Opens the key, reads it and judges the request. With `barred` others wait in line before it.
@@ -204,7 +216,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if let Some(ban) = self.key.ban() {
             self.bans = Bans::at(Some(ban), moment.now_us());
         }
-        self.count = WindowCount::nothing(moment);
+        self.count.begin(moment);
         if moment.counts() {
             self.count.count(&mut self.key.events())?;
         }
@@ -319,20 +331,20 @@ impl<'r, S: Store> WindowCall<'r, S> {
     }
 
     /// Counts `taken` in the window.
-    fn record(&mut self, taken: u64) -> Result<WindowWrite, S::Error> {
+    fn record(&mut self, taken: u64) -> Result<(), S::Error> {
         let sum = u128::from(self.count.counted()).saturating_add(u128::from(taken));
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refused::SumTooLarge.into());
         }
-        let ban = self.ban_edit();
+        self.planned.ban = self.ban_edit();
         self.count.record(taken, false, self.window.limit);
-        self.plan(true)?;
-        Ok(WindowWrite { ban, ..WindowWrite::USUAL })
+        self.plan(true)
     }
 
-    fn write(&mut self, write: WindowWrite) -> usize {
-        let rule = write.reserve.as_ref().map(|_| self.store.write_rule(&self.window.rule));
-        let reserve = match (&write.reserve, &rule) {
+    fn write(&mut self) -> usize {
+        let WindowWrite { reserve, ban, clean, keep_ttl } = &self.planned;
+        let rule = reserve.as_ref().map(|_| self.store.write_rule(&self.window.rule));
+        let reserve = match (reserve, &rule) {
             (Some(made), Some(rule)) => Some(Reservation {
                 id: made.id.as_bytes(),
                 quantity: made.quantity,
@@ -344,10 +356,9 @@ impl<'r, S: Store> WindowCall<'r, S> {
             }),
             _ => None,
         };
-        let expiry = (!write.keep_ttl).then(|| self.count.expiry());
-        let WindowWrite { ban, clean, .. } = write;
+        let expiry = (!keep_ttl).then(|| self.count.expiry());
         let edit = self.count.planned();
-        self.key.write(Change { edit, reserve, settle: None, clean, ban, expiry })
+        self.key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })
     }
 }
 
@@ -476,7 +487,8 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
             }
             Judged::Window(call, verdict) => (call, verdict),
         };
-        let write = match (call.request.ask.quantity, call.reserve) {
+        let mut reserved = None;
+        match (call.request.ask.quantity, call.reserve) {
             (Quantity::Look, _) => return Ok(Judged::Window(call, verdict).look()),
             (Quantity::GiveBack(amount), _) => {
                 let found = call.count.uncount(&mut call.key.events(), amount)?;
@@ -485,7 +497,7 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
                 }
                 call.count.close_gap(&mut call.key.events())?;
                 call.plan(false)?;
-                WindowWrite { ban: call.ban_edit(), ..WindowWrite::GIVEN_BACK }
+                call.planned = WindowWrite { ban: call.ban_edit(), ..WindowWrite::GIVEN_BACK };
             }
             (Quantity::Take(_), None) => call.record(verdict.taken())?,
             (Quantity::Take(_), Some(reserve)) => {
@@ -501,15 +513,14 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
                 call.plan(true)?;
                 let (quantity, lease_ms) = (verdict.taken(), reserve.lease_ms);
                 let id = reserve.id.unwrap_or_else(new_id);
-                let decision = call.decision(verdict, Some((quantity, gone_us)));
-                let made = Made { id, quantity, lease_ms, end_us, gone_us, order_us };
-                let ban = call.ban_edit();
-                let write = WindowWrite { reserve: Some(made), ban, ..WindowWrite::USUAL };
-                return Ok(Plan { decision, write: PlannedWrite::Window(call, write) });
+                reserved = Some((quantity, gone_us));
+                call.planned.ban = call.ban_edit();
+                call.planned.reserve =
+                    Some(Made { id, quantity, lease_ms, end_us, gone_us, order_us });
             }
-        };
-        let decision = call.decision(verdict, None);
-        Ok(Plan { decision, write: PlannedWrite::Window(call, write) })
+        }
+        let decision = call.decision(verdict, reserved);
+        Ok(Plan { decision, write: PlannedWrite::Window(call) })
     }
 
     /// Denies a call: heals what a clock that went back left, and drops what lies in the way of every call. With `ban_ms` the
@@ -545,8 +556,8 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
         let decision = call.decision(told, None);
         if heals && writes {
             call.plan(false)?;
-            let write = WindowWrite { ban, ..WindowWrite::USUAL };
-            return Ok(Plan { decision, write: PlannedWrite::Window(call, write) });
+            call.planned.ban = ban;
+            return Ok(Plan { decision, write: PlannedWrite::Window(call) });
         }
         Ok(Plan { decision, write: PlannedWrite::Nothing })
     }
@@ -569,8 +580,8 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
         call.plan(true)?;
         let verdict = call.verdict(untimed)?;
         let decision = call.decision(verdict, None);
-        let write = WindowWrite { ban, ..WindowWrite::USUAL };
-        Ok(Plan { decision, write: PlannedWrite::Window(call, write) })
+        call.planned.ban = ban;
+        Ok(Plan { decision, write: PlannedWrite::Window(call) })
     }
 }
 
@@ -583,7 +594,7 @@ impl<S: Store> Plan<'_, '_, S> {
     /// What the window counts after the call; `None` for a bucket, and where nothing is written.
     pub fn count(&self) -> Option<&WindowCount> {
         match &self.write {
-            PlannedWrite::Window(call, _) => Some(&call.count),
+            PlannedWrite::Window(call) => Some(&call.count),
             PlannedWrite::Bucket(..) | PlannedWrite::Nothing => None,
         }
     }
@@ -591,8 +602,8 @@ impl<S: Store> Plan<'_, '_, S> {
     /// The id of the reservation that a grant makes.
     pub fn id(&self) -> Option<&Id> {
         match &self.write {
-            PlannedWrite::Window(_, WindowWrite { reserve: Some(made), .. }) => Some(&made.id),
-            PlannedWrite::Window(..) | PlannedWrite::Bucket(..) | PlannedWrite::Nothing => None,
+            PlannedWrite::Window(call) => call.planned.reserve.as_ref().map(|made| &made.id),
+            PlannedWrite::Bucket(..) | PlannedWrite::Nothing => None,
         }
     }
 
@@ -604,7 +615,7 @@ impl<S: Store> Plan<'_, '_, S> {
                 call.key.write(next);
                 0
             }
-            PlannedWrite::Window(call, write) => call.write(write),
+            PlannedWrite::Window(call) => call.write(),
         }
     }
 }

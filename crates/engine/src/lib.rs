@@ -40,6 +40,8 @@ pub mod request;
 pub mod reservation;
 pub mod rule;
 pub mod settle;
+pub mod short;
+pub mod slab;
 pub mod store;
 pub mod text;
 pub mod throttle;

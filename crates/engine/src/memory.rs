@@ -250,7 +250,7 @@ impl Memory {
     ) -> Result<Attempt, Refused> {
         self.forget_expired(now_us);
         let terms = AttemptTerms { barred: false, mode: Mode::Final };
-        attempt(self.key(name, now_us), request, terms, new_id)
+        attempt(self.key(name, now_us), request, terms, new_id, |told| told)
     }
 
     /// What [`Memory::attempt`] would tell; changes nothing.
@@ -592,10 +592,14 @@ impl WindowKey for MemoryWindow<'_> {
         if let Some(one) = &settled {
             memory.zones(|zones| self.held.removed(one, zones));
         }
-        let cleaned = match change.clean {
-            true => memory.zones(|zones| self.held.clean(zones)),
-            false => Vec::new(),
-        };
+        let mut lapsed: usize = 0;
+        if change.clean {
+            memory.zones(|zones| {
+                self.held.clean(zones, |_, healed| {
+                    lapsed = lapsed.saturating_add(usize::from(healed.is_none()));
+                });
+            });
+        }
         if let Some(one) = &change.reserve {
             self.held.added(one);
         }
@@ -612,7 +616,7 @@ impl WindowKey for MemoryWindow<'_> {
             };
             self.expires_at_ms = moved_ms.unwrap_or(self.expires_at_ms);
         }
-        cleaned.iter().filter(|(_, healed)| healed.is_none()).count()
+        lapsed
     }
 }
 

@@ -1,6 +1,6 @@
 //! What one call asks of one key.
 
-use super::decision::{Ask, Quantity, TimeUnit};
+use super::decision::{Ask, Manner, Quantity, TimeUnit};
 use super::reservation::Id;
 use super::rule::Rule;
 use super::throttle::Rate;
@@ -65,6 +65,20 @@ impl Request {
         Request {
             limit,
             ask: Ask::of(Quantity::Take(1)),
+            count_denied: false,
+            ban_ms: None,
+            unit: TimeUnit::Seconds,
+            policy: None,
+            shadow: false,
+        }
+    }
+
+    /// Looks at a semaphore without room, until it is read.
+    pub const fn unread() -> Request {
+        let limit = Limit::Window(WindowLimit { limit: 0, rule: Rule::Semaphore, most_entries: 0 });
+        Request {
+            limit,
+            ask: Ask { quantity: Quantity::Look, leave: 0, manner: Manner::Whole },
             count_denied: false,
             ban_ms: None,
             unit: TimeUnit::Seconds,

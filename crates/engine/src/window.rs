@@ -94,6 +94,11 @@ impl WindowCount {
         }
     }
 
+    /// The same at another moment, where nothing was counted yet.
+    pub fn begin(&mut self, moment: Moment) {
+        self.moment = moment;
+    }
+
     /// Counts. Events from the future, of a clock that went back, count as happening now.
     pub fn read<E: Entries>(entries: &mut E, moment: Moment) -> Result<WindowCount, E::Error> {
         let mut window_count = WindowCount::nothing(moment);

@@ -1,0 +1,88 @@
+//! Lists that are seldom long.
+
+use std::ops::{Deref, DerefMut};
+
+/// A list that allocates nothing up to `N` values. A longer one lies in memory of its own as a whole.
+#[derive(Debug)]
+pub struct ShortList<T, const N: usize> {
+    first: [T; N],
+    /// How many of `first` there are, unless there are more.
+    len: usize,
+    /// All values, where there are more than `N`.
+    all: Vec<T>,
+}
+
+impl<T: Default, const N: usize> Default for ShortList<T, N> {
+    fn default() -> Self {
+        ShortList::new()
+    }
+}
+
+impl<T: Default, const N: usize> ShortList<T, N> {
+    /// No values.
+    pub fn new() -> ShortList<T, N> {
+        ShortList { first: std::array::from_fn(|_| T::default()), len: 0, all: Vec::new() }
+    }
+
+    /// Adds a value to the end.
+    pub fn push(&mut self, value: T) {
+        match self.first.get_mut(self.len) {
+            Some(place) => {
+                *place = value;
+                self.len = self.len.saturating_add(1);
+            }
+            None => self.push_further(value),
+        }
+    }
+
+    /// Adds a value that is yet to be set, in its place.
+    pub fn add(&mut self) -> Option<&mut T> {
+        self.push(T::default());
+        self.last_mut()
+    }
+
+    #[cold]
+    fn push_further(&mut self, value: T) {
+        if self.all.is_empty() {
+            self.all.extend(self.first.iter_mut().map(std::mem::take));
+        }
+        self.all.push(value);
+    }
+}
+
+impl<T, const N: usize> Deref for ShortList<T, N> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self.all.is_empty() {
+            true => self.first.get(..self.len).unwrap_or_default(),
+            false => &self.all,
+        }
+    }
+}
+
+impl<T, const N: usize> DerefMut for ShortList<T, N> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self.all.is_empty() {
+            true => self.first.get_mut(..self.len).unwrap_or_default(),
+            false => &mut self.all,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_in_order_however_long_it_grows() {
+        let mut list = ShortList::<u32, 3>::new();
+        for len in 0..9 {
+            assert_eq!(list.len(), len as usize);
+            assert!(list.iter().copied().eq(0..len));
+            list.push(len);
+        }
+        list.iter_mut().for_each(|value| *value += 1);
+        assert!(list.iter().copied().eq(1..10));
+    }
+}
