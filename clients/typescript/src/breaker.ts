@@ -1,6 +1,6 @@
 /** Remembers whether a server answers, so that calls need not wait for one that does not. */
 
-import { UnreachableError } from "./errors.js";
+import { Unreachable } from "./errors.js";
 
 /** So many calls must fail one after the other before further ones are answered at once. */
 const FAILURES = 3;
@@ -39,8 +39,8 @@ export class Breaker {
   }
 
   /** The error of a call that is answered at once. */
-  refusal(): UnreachableError {
-    return new UnreachableError("Redis did not answer the calls before this one", { cause: this.#trouble });
+  refusal(): Unreachable {
+    return new Unreachable("Redis did not answer the calls before this one", { cause: this.#trouble });
   }
 
   /** The server answered: a reply, or an error reply of one that serves. */

@@ -3,7 +3,7 @@
 import type { Call, Key } from "./calls.js";
 import { shown } from "./check.js";
 import { Connections, type Attempt, type IoredisClient, type NodeRedisClient } from "./connections.js";
-import { isErrorReply, servesNobody, UnreachableError } from "./errors.js";
+import { isErrorReply, servesNobody, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 
@@ -159,7 +159,7 @@ function pool(given: NodeRedisPool, deadline: number | undefined): Transport {
   return new OwnConnections(connections, () => member?.options);
 }
 
-const gone = (): UnreachableError => new UnreachableError("the connection came too late");
+const gone = (): Unreachable => new Unreachable("the connection came too late");
 
 /** A call through a client that the limiter does not open by itself. */
 abstract class Shared<Given> implements Transport {

@@ -5,7 +5,7 @@
  */
 
 import type { Call } from "./calls.js";
-import { Busy, isErrorReply, isServerFull, isUnreachable, UnreachableError } from "./errors.js";
+import { Busy, isErrorReply, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 
 /** So many calls are under way on a connection at most. Others wait, and are not sent if they are given up. */
@@ -162,7 +162,7 @@ class Connection {
   static async open(once: Once, withinMs: number): Promise<Connection> {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new UnreachableError(`no connection within ${withinMs} ms`)), withinMs);
+      timer = setTimeout(() => reject(new Unreachable(`no connection within ${withinMs} ms`)), withinMs);
     });
     const connected = once.connect();
     // Sent with the first bytes, so that what the server says when it hangs up at once is the answer to it.
@@ -401,7 +401,7 @@ export class Connections {
       try {
         const connection = await take();
         if (connection !== undefined) {
-          if (attempt.over) throw new UnreachableError("the connection came too late");
+          if (attempt.over) throw new Unreachable("the connection came too late");
           return connection;
         }
       } catch (error) {

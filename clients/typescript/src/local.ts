@@ -14,7 +14,7 @@
 
 import { countSpent, leaseBatch, settleBatch, type Batch, type Call, type Key } from "./calls.js";
 import { checkOptions, checkText, integer, shown, toMilliseconds } from "./check.js";
-import { DeadlineError, isErrorReply } from "./errors.js";
+import { DeadlinePassed, isErrorReply } from "./errors.js";
 import { checkWindow, isSemaphore, type Duration, type Integer, type Policy, type Window } from "./limits.js";
 import { randomName } from "./random.js";
 import type { Reply } from "./replies.js";
@@ -69,7 +69,7 @@ const MOST_UNSETTLED = 1000;
 const MOST_LATE = 3;
 
 /** A reserved batch while it is spent. */
-interface Held {
+interface HeldBatch {
   /** Null if the server reserved nothing: a policy's SHADOW. */
   id: string | null;
   left: number;
@@ -144,7 +144,7 @@ export class Local {
   #count = 0;
 
   /** Oldest first. */
-  #held: Held[] = [];
+  #held: HeldBatch[] = [];
   #unsettled: Unsettled[] = [];
   #waiters: Waiter[] = [];
   #denial: Denial | undefined;
@@ -293,7 +293,7 @@ export class Local {
     queueMicrotask(() => this.#flush());
   }
 
-  #settleWhere(isOver: (batch: Held) => boolean): void {
+  #settleWhere(isOver: (batch: HeldBatch) => boolean): void {
     const over = this.#held.filter(isOver);
     this.#held = this.#held.filter((batch) => !isOver(batch));
     for (const { id, spent, began, beganWall } of over) {
@@ -424,7 +424,7 @@ export class Local {
         this.#fetch(first.quantity, isPartial && needed > 1);
         return;
       }
-      const error = new DeadlineError(`no batch arrived within its lease of ${this.#leaseMs} ms`);
+      const error = new DeadlinePassed(`no batch arrived within its lease of ${this.#leaseMs} ms`);
       const { quantity, resolve, reject } = first;
       try {
         resolve(this.#port.instead(quantity, error));

@@ -5,7 +5,7 @@ import { describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Call } from "../src/calls.js";
-import { DeadlineError, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
+import { DeadlinePassed, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
 import { Local, type Clock, type LocalOptions } from "../src/local.js";
 import { Server, SINGLE } from "./servers.js";
 
@@ -98,7 +98,7 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
 
 /** The units of each RL.ACQUIRE and RL.APPLY, without ids. */
 const units = (sent: string[]) => sent.map((words) => words.replace(/ ?[\w-]{16}-\d+ ?/, "#"));
-const lost = () => new DeadlineError("no reply");
+const lost = () => new DeadlinePassed("no reply");
 
 suite("leases with a held clock", () => {
   test("the first take asks the server for what it needs, as the contract says", async () => {
