@@ -17,9 +17,21 @@ from math import ceil, exp
 from threading import Lock
 from typing import Any, NamedTuple, Union
 
-from . import calls, replies
+from . import replies
 from .calls import Key
-from .parameters import Duration, Period, Window, WindowLike, Word, limit_words, milliseconds, period_word, whole
+from .parameters import (
+    UNIT_MS,
+    Duration,
+    Period,
+    Window,
+    WindowLike,
+    Word,
+    is_semaphore,
+    limit_words,
+    milliseconds,
+    period_word,
+    whole,
+)
 from .replies import Reply
 
 #: The shortest lease: below it too little would be left of it, as it is given up early.
@@ -41,16 +53,8 @@ AHEAD_MOST = 0.25
 #: Demand is a moving average over so many leases.
 DEMAND_LEASES = 2
 
-_LEAST_SECONDS = {
-    "ms": 0.001,
-    "s": 1.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "w": 604800.0,
-    "mo": 28 * 86400.0,
-    "y": 365 * 86400.0,
-}
+#: The least that a unit lasts, in milliseconds: months and years differ in length.
+_LEAST_MS = {**UNIT_MS, "mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
 
 
 def _seconds(period: Period) -> float:
@@ -58,7 +62,7 @@ def _seconds(period: Period) -> float:
     if isinstance(period, timedelta):
         return period.total_seconds()
     found = re.fullmatch(r"(\d+)([a-z]*)", str(period_word(period)).lower(), re.ASCII)
-    return int(found[1]) * _LEAST_SECONDS.get(found[2] or "s", 0.0) if found else 0.0
+    return int(found[1]) * _LEAST_MS.get(found[2] or "s", 0) / 1000 if found else 0.0
 
 
 def batch_size(expected: float, needed: int, limit: int | None, reservations: int) -> int:
@@ -149,7 +153,7 @@ class Leases:
         if not isinstance(key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {key!r}")
         limit_words(window, Window)
-        if calls.is_semaphore(window):
+        if is_semaphore(window):
             raise ValueError("a lease is of a window, and not of a semaphore: the period must not be 0")
         lease_ms = milliseconds("lease", lease)
         if lease_ms < LEAST_LEASE_MS:
