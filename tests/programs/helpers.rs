@@ -89,7 +89,11 @@ fn python_tests_with(tools: &Path, modules: &[&str], everything: bool, more: &[(
 #[test]
 fn the_python_client_works_with_redis_py_and_valkey_py() {
     let Some(tools) = installed("python", "requirements.txt") else { return };
-    python_tests(&tools, &["test_calls", "test_http", "test_server", "test_readme"], true);
+    python_tests(
+        &tools,
+        &["test_calls", "test_http", "test_numbers", "test_server", "test_readme"],
+        true,
+    );
 }
 
 #[test]
@@ -181,7 +185,9 @@ fn build_typescript() -> Option<PathBuf> {
     for stale in ["src", "test", "wasm", "dist", "build"] {
         let _ = fs::remove_dir_all(tools.join(stale));
     }
-    for table in ["cases.json", "headers.json", "http.json", "insight.json", "spoken.json"] {
+    let tables =
+        ["cases.json", "headers.json", "http.json", "insight.json", "numbers.json", "spoken.json"];
+    for table in tables {
         copy(&sources().join(table), &clients_dir().join(table));
     }
     let parts = [
@@ -221,7 +227,10 @@ fn node(tools: &Path, tests: &[&str]) -> Command {
 #[test]
 fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
     let Some(tools) = typescript() else { return };
-    on_servers(&mut node(tools, &["calls", "http", "server", "readme", "memory", "testing"]));
+    on_servers(&mut node(
+        tools,
+        &["calls", "http", "numbers", "server", "readme", "memory", "testing"],
+    ));
 }
 
 #[test]

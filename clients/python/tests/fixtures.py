@@ -24,6 +24,8 @@ HEADERS: list[dict[str, Any]] = json.loads((FOLDER / "headers.json").read_text("
 SPOKEN: list[dict[str, Any]] = json.loads((FOLDER / "spoken.json").read_text("utf-8"))
 #: Several limits that one request was held against, and the headers of its response.
 HTTP: list[dict[str, Any]] = json.loads((FOLDER / "http.json").read_text("utf-8"))
+#: The numbers of what all clients do, each with its unit.
+NUMBERS: dict[str, Any] = json.loads((FOLDER / "numbers.json").read_text("utf-8"))
 
 
 def limit(case: Any) -> Any:

@@ -1,11 +1,13 @@
 /** Remembers whether a server answers, so that calls need not wait for one that does not. */
 
-import { UnreachableError } from "./errors.js";
+import { Unreachable } from "./errors.js";
 
 /** So many calls must fail one after the other before further ones are answered at once. */
-const FAILURES = 3;
+export const FAILURES = 3;
 /** The pause between two probes. A server that is back decides again within this and the length of a probe. */
-const PAUSE_MS = 200;
+export const PAUSE_MS = 200;
+/** The longest that a probe waits for its answer. With a longer deadline a single server has as long as that. */
+export const PROBE_MS = 1000;
 
 /**
  * Closed while the server answers. Open after three calls in a row that it did not answer: then a call is answered at once,
@@ -39,8 +41,8 @@ export class Breaker {
   }
 
   /** The error of a call that is answered at once. */
-  refusal(): UnreachableError {
-    return new UnreachableError("Redis did not answer the calls before this one", { cause: this.#trouble });
+  refusal(): Unreachable {
+    return new Unreachable("Redis did not answer the calls before this one", { cause: this.#trouble });
   }
 
   /** The server answered: a reply, or an error reply of one that serves. */

@@ -143,7 +143,7 @@ const CLAUSE = [...LOOK, "check", "shadow"];
 type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity">;
 
 /** The limit, the quantity and the options, MS apart. Only the options that were asked for are sent. */
-function asked(limit: Limit, quantity: Integer, options: Options): Word[] {
+function limitCallWords(limit: Limit, quantity: Integer, options: Options): Word[] {
   const words: Word[] = [...limitWords(limit), integer("quantity", quantity), ...limitOptions(limit)];
   const flag = (word: string, name: string, given: boolean | undefined) => {
     checkFlag(name, given);
@@ -182,7 +182,7 @@ function clauseOf(
   checkText("key", key);
   checkOptions(name, given, allowed);
   const { quantity = 1, ...options } = given;
-  return { key, words: [kind, ...asked(limit, quantity, options)] };
+  return { key, words: [kind, ...limitCallWords(limit, quantity, options)] };
 }
 
 /** The limits of all, one for each key. */
@@ -214,7 +214,7 @@ export const clause = {
 
 const policyOf = (limit: Limit): string[] => (typeof limit === "string" ? [limit] : []);
 
-function asking(
+function limitCall(
   command: string,
   key: Key,
   limit: Limit,
@@ -224,7 +224,7 @@ function asking(
   const { quantity = 1, ...options } = given;
   return {
     key,
-    words: [command, key, ...asked(limit, quantity, options), "MS"],
+    words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
     readonly: command.endsWith("_RO"),
     read: five,
     // What Redis would never deny is not denied here either.
@@ -234,7 +234,7 @@ function asking(
   };
 }
 
-function orGranted(
+function withAtmost(
   call: Call<Reply>,
   { atmost, quantity = 1 }: Pick<ThrottleOptions, "atmost" | "quantity">,
   read = withGranted,
@@ -247,7 +247,7 @@ function orGranted(
 export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions): Call<Reply> {
   checkRate("throttle", rate);
   checkOptions("throttle", options, THROTTLE);
-  const call = orGranted(asking("RL.THROTTLE", key, rate, options), options);
+  const call = withAtmost(limitCall("RL.THROTTLE", key, rate, options), options);
   if (options.ahead === undefined || options.atmost) return call;
   return { ...call, read: withWait, unreached: (allow) => unreached(allow, { waitMs: allow ? 0 : null }) };
 }
@@ -255,14 +255,14 @@ export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions
 export function window(key: Key, limit: Window | Policy, options: WindowOptions): Call<Reply> {
   checkWindow("window", limit);
   checkOptions("window", options, WINDOW);
-  return orGranted(asking("RL.WINDOW", key, limit, options), options);
+  return withAtmost(limitCall("RL.WINDOW", key, limit, options), options);
 }
 
 export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions): Call<Reply> {
   checkWindow("reserve", limit);
   checkOptions("reserve", options, RESERVE);
-  const call = { ...asking("RL.ACQUIRE", key, limit, options), read: withId };
-  return orGranted(call, options, withIdAndGranted);
+  const call = { ...limitCall("RL.ACQUIRE", key, limit, options), read: withId };
+  return withAtmost(call, options, withIdAndGranted);
 }
 
 /** What a lease answers, see local.ts. */
@@ -282,7 +282,7 @@ export function leaseBatch(
   given: { leave: Integer; leaseMs: number; id: string; atmost: boolean },
 ): Call<Batch> {
   const { leave, leaseMs, id, atmost } = given;
-  const words = [...asked(limit, quantity, { leave, lease: leaseMs, id, atmost }), "COUNTLAPSED", "MS"];
+  const words = [...limitCallWords(limit, quantity, { leave, lease: leaseMs, id, atmost }), "COUNTLAPSED", "MS"];
   const read = (reply: unknown): Batch => {
     const [granted, reservations] = (reply as unknown[]).slice(6);
     const number = (value: unknown): number | null => (value === undefined ? null : Number(value));
@@ -299,25 +299,25 @@ export function settleBatch(key: Key, id: string, units: number): Call<boolean> 
 
 /** RL.WINDOW FORCE: counts what was spent although it is not held any more. */
 export function countSpent(key: Key, limit: Window | Policy, quantity: number): Call<Reply> {
-  return asking("RL.WINDOW", key, limit, { quantity, force: true });
+  return limitCall("RL.WINDOW", key, limit, { quantity, force: true });
 }
 
 export function throttleRo(key: Key, rate: Rate | Policy, options: LookOptions): Call<Reply> {
   checkRate("throttleRo", rate);
   checkOptions("throttleRo", options, LOOK);
-  return asking("RL.THROTTLE_RO", key, rate, options);
+  return limitCall("RL.THROTTLE_RO", key, rate, options);
 }
 
 export function windowRo(key: Key, limit: Window | Policy, options: LookOptions): Call<Reply> {
   checkWindow("windowRo", limit);
   checkOptions("windowRo", options, LOOK);
-  return asking("RL.WINDOW_RO", key, limit, options);
+  return limitCall("RL.WINDOW_RO", key, limit, options);
 }
 
 export function acquireRo(key: Key, limit: Window | Policy, options: LookOptions): Call<Reply> {
   checkWindow("acquireRo", limit);
   checkOptions("acquireRo", options, LOOK);
-  return { ...asking("RL.ACQUIRE_RO", key, limit, options), read: withId };
+  return { ...limitCall("RL.ACQUIRE_RO", key, limit, options), read: withId };
 }
 
 function checkClause(given: unknown): void {

@@ -46,7 +46,15 @@ export function integer(what: string, value: unknown): string {
   return String(value);
 }
 
-const UNIT_MS: Record<string, number> = { ms: 1, s: 1000, min: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+/** The units of a length of time, in milliseconds. Months and years have no fixed length. */
+export const UNIT_MS: Record<string, number> = {
+  ms: 1,
+  s: 1000,
+  min: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+  w: 604_800_000,
+};
 
 /** The milliseconds of a number, or of a number with a unit such as "5s". */
 export function toMilliseconds(what: string, value: unknown): number {

@@ -1,9 +1,10 @@
 /** What the limiter is given: which client it is, and how a call goes through it. */
 
+import { PROBE_MS } from "./breaker.js";
 import type { Call, Key } from "./calls.js";
 import { shown } from "./check.js";
 import { Connections, type Attempt, type IoredisClient, type NodeRedisClient } from "./connections.js";
-import { isErrorReply, servesNobody, UnreachableError } from "./errors.js";
+import { isErrorReply, servesNobody, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 
@@ -159,7 +160,7 @@ function pool(given: NodeRedisPool, deadline: number | undefined): Transport {
   return new OwnConnections(connections, () => member?.options);
 }
 
-const gone = (): UnreachableError => new UnreachableError("the connection came too late");
+const gone = (): Unreachable => new Unreachable("the connection came too late");
 
 /** A call through a client that the limiter does not open by itself. */
 abstract class Shared<Given> implements Transport {
@@ -183,10 +184,10 @@ abstract class Shared<Given> implements Transport {
     const timer = setTimeout(() => {
       attempt.over = true;
       attempt.abandon?.();
-    }, 1000);
+    }, PROBE_MS);
     const words: Word[] = key === undefined ? ["PING"] : ["EXISTS", key];
     try {
-      const late = new Promise<never>((_, reject) => setTimeout(() => reject(gone()), 1000).unref());
+      const late = new Promise<never>((_, reject) => setTimeout(() => reject(gone()), PROBE_MS).unref());
       await Promise.race([this.send({ key, words, readonly: false, read: Number }, attempt), late]);
     } catch (error) {
       if (!isErrorReply(error) || servesNobody(error)) throw error;

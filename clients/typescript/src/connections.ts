@@ -4,14 +4,13 @@
  * another is opened, so nothing is ever sent twice, and nothing that was given up is sent later.
  */
 
+import { PROBE_MS } from "./breaker.js";
 import type { Call } from "./calls.js";
-import { Busy, isErrorReply, isServerFull, isUnreachable, UnreachableError } from "./errors.js";
+import { Busy, isErrorReply, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 
 /** So many calls are under way on a connection at most. Others wait, and are not sent if they are given up. */
 const MOST_UNDER_WAY = 256;
-/** An attempt to connect has as long as a call, but at least so long. */
-const ATTEMPT_MS = 1000;
 /** Without a deadline. */
 const LONG_ATTEMPT_MS = 5000;
 /** The pause before another attempt to connect. */
@@ -162,7 +161,7 @@ class Connection {
   static async open(once: Once, withinMs: number): Promise<Connection> {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new UnreachableError(`no connection within ${withinMs} ms`)), withinMs);
+      timer = setTimeout(() => reject(new Unreachable(`no connection within ${withinMs} ms`)), withinMs);
     });
     const connected = once.connect();
     // Sent with the first bytes, so that what the server says when it hangs up at once is the answer to it.
@@ -294,7 +293,7 @@ const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(do
 export class Connections {
   readonly #source: () => Promise<NodeRedisClient | IoredisClient>;
   readonly #deadline: number | undefined;
-  /** How long an attempt to connect, or a PING, may take. */
+  /** How long an attempt to connect, or a PING, may take: as long as a call, but at least as long as a probe. */
   readonly #attemptMs: number;
   /** How many times it was closed. */
   #closed = 0;
@@ -307,7 +306,7 @@ export class Connections {
   constructor(source: () => Promise<NodeRedisClient | IoredisClient>, deadline: number | undefined) {
     this.#source = source;
     this.#deadline = deadline;
-    this.#attemptMs = deadline === undefined ? LONG_ATTEMPT_MS : Math.max(ATTEMPT_MS, deadline);
+    this.#attemptMs = deadline === undefined ? LONG_ATTEMPT_MS : Math.max(PROBE_MS, deadline);
   }
 
   send(call: Call<unknown>, attempt: Attempt): Promise<unknown> {
@@ -401,7 +400,7 @@ export class Connections {
       try {
         const connection = await take();
         if (connection !== undefined) {
-          if (attempt.over) throw new UnreachableError("the connection came too late");
+          if (attempt.over) throw new Unreachable("the connection came too late");
           return connection;
         }
       } catch (error) {

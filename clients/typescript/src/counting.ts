@@ -5,7 +5,7 @@
  */
 
 import type { Client } from "./clients.js";
-import { UnreachableError } from "./errors.js";
+import { Unreachable } from "./errors.js";
 import { Limiter, type Limits } from "./limiter.js";
 import type { Window } from "./limits.js";
 import type { Reply } from "./replies.js";
@@ -42,6 +42,6 @@ export function counting(periodMs: number): Window {
 /** How much is counted. An answer that was chosen because Redis could not be reached counts what was asked for. */
 export function countOf(reply: Reply, quantity: number): number {
   if (reply.reachable) return reply.limit - reply.remaining;
-  if (!reply.allowed) throw new UnreachableError("Redis cannot be reached, and the limiter denies then");
+  if (!reply.allowed) throw new Unreachable("Redis cannot be reached, and the limiter denies then");
   return quantity;
 }

@@ -22,15 +22,15 @@ export class Lapsed extends Error {
 }
 
 /** Redis cannot be reached. `cause` is the last trouble with the connection, if any is known. */
-export class UnreachableError extends Error {
+export class Unreachable extends Error {
   /** The name of the class. */
-  override readonly name: string = "UnreachableError";
+  override readonly name: string = "Unreachable";
 }
 
 /** Redis did not answer within the limiter's deadline. */
-export class DeadlineError extends UnreachableError {
+export class DeadlinePassed extends Unreachable {
   /** The name of the class. */
-  override readonly name: string = "DeadlineError";
+  override readonly name: string = "DeadlinePassed";
 }
 
 /**
@@ -51,9 +51,9 @@ export class MissingModule extends Error {
 }
 
 /** The server has no policy of the name that a call gives. */
-export class UnknownPolicyError extends Error {
+export class UnknownPolicy extends Error {
   /** The name of the class. */
-  override readonly name: string = "UnknownPolicyError";
+  override readonly name: string = "UnknownPolicy";
 }
 
 const CODES = new Set([
@@ -61,8 +61,8 @@ const CODES = new Set([
   ...["ENETUNREACH", "EHOSTDOWN", "ENETDOWN", "ENOENT"],
 ]);
 const CLASSES = new Set([
-  "UnreachableError",
-  "DeadlineError",
+  "Unreachable",
+  "DeadlinePassed",
   // node-redis
   "AbortError",
   "ClientClosedError",

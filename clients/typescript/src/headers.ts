@@ -1,6 +1,6 @@
 /** HTTP headers and problems that tell a client how it stands, as draft-ietf-httpapi-ratelimit-headers says. */
 
-import { checkFlag, checkOptions, shown } from "./check.js";
+import { checkFlag, checkOptions, shown, UNIT_MS } from "./check.js";
 import type { Limit, Period } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
@@ -46,15 +46,6 @@ export const PROBLEM_TYPE = "application/problem+json";
 
 export const HEADER_OPTIONS = ["limits", "names", "pk", "standard", "version", "xRateLimit"];
 
-const UNITS: Record<string, bigint> = {
-  ms: 1n,
-  s: 1000n,
-  "": 1000n,
-  min: 60_000n,
-  h: 3_600_000n,
-  d: 86_400_000n,
-  w: 604_800_000n,
-};
 // The largest integer of RFC 9651.
 const MOST = 999_999_999_999_999n;
 const SECOND = 1000n;
@@ -66,8 +57,8 @@ const divideUp = (one: bigint, other: bigint): bigint => (one + other - 1n) / ot
 /** Undefined for months and years, which have no fixed length. */
 function periodMs(period: Period): bigint | undefined {
   const [, count, unit] = /^(\d+)([a-z]*)$/.exec(String(period).toLowerCase()) ?? [];
-  const ms = unit === undefined ? undefined : UNITS[unit];
-  return count === undefined || ms === undefined ? undefined : BigInt(count) * ms;
+  const ms = unit === undefined ? undefined : UNIT_MS[unit || "s"];
+  return count === undefined || ms === undefined ? undefined : BigInt(count) * BigInt(ms);
 }
 
 /** The quota, and the whole seconds in which it comes back: a client that divides them never finds less than the true rate. */
@@ -193,7 +184,8 @@ function checkTold(what: string, told: readonly Told[]): readonly Told[] {
   return told.filter(({ reply }) => reply.reachable);
 }
 
-const never = (reply: Reply): number => reply.retryAfterMs ?? Infinity;
+/** The milliseconds until a denied call can be allowed; Infinity if it can never be. */
+const waitMs = (reply: Reply): number => reply.retryAfterMs ?? Infinity;
 
 /** Of several answers the one that denies the longest; if none denies, the one with the least left. */
 function tightest(told: readonly Told[]): Reply | undefined {
@@ -204,7 +196,7 @@ function tightest(told: readonly Told[]): Reply | undefined {
       (best, each) => (best === undefined || isTighter(each, best) ? each : best),
       undefined,
     );
-  if (denials.length > 0) return pick(denials, (one, other) => never(one) > never(other));
+  if (denials.length > 0) return pick(denials, (one, other) => waitMs(one) > waitMs(other));
   return pick(replies, (one, other) => one.remaining < other.remaining);
 }
 

@@ -19,14 +19,14 @@ import { transportFor, type Client, type Transport } from "./clients.js";
 import type { Attempt } from "./connections.js";
 import {
   Busy,
-  DeadlineError,
+  DeadlinePassed,
   Denied,
   isErrorReply,
   isServerFull,
   isUnreachable,
   Lapsed,
   MissingModule,
-  UnknownPolicyError,
+  UnknownPolicy,
 } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
 import { Local, type Clock, type LocalOptions } from "./local.js";
@@ -377,7 +377,7 @@ export class Limiter {
       const names = (call.policies ?? []).map((policy) => policy.slice(1));
       const isNamed = names.some((name) => message.includes(` ${name}`));
       const text = isNamed ? message : `${message}: ${names.map((name) => `@${name}`).join(", ")}`;
-      return new UnknownPolicyError(text, { cause: error });
+      return new UnknownPolicy(text, { cause: error });
     }
     return error;
   }
@@ -437,7 +437,7 @@ export class Limiter {
     }
     if (trouble instanceof Busy) return trouble;
     this.#transport.silent(key, began);
-    const error = new DeadlineError(`no reply within ${withinMs} ms`, { cause: trouble });
+    const error = new DeadlinePassed(`no reply within ${withinMs} ms`, { cause: trouble });
     breaker.failed(began, error);
     return error;
   }

@@ -14,7 +14,7 @@
 
 import { countSpent, leaseBatch, settleBatch, type Batch, type Call, type Key } from "./calls.js";
 import { checkOptions, checkText, integer, shown, toMilliseconds } from "./check.js";
-import { DeadlineError, isErrorReply } from "./errors.js";
+import { DeadlinePassed, isErrorReply } from "./errors.js";
 import { checkWindow, isSemaphore, type Duration, type Integer, type Policy, type Window } from "./limits.js";
 import { randomName } from "./random.js";
 import type { Reply } from "./replies.js";
@@ -55,21 +55,44 @@ const CLOCK: Clock = {
   },
 };
 
-const LEAST_LEASE_MS = 20;
+/** The shortest lease: below it too little would be left of it, as it is given up early. */
+export const LEAST_LEASE_MS = 20;
 /** The part of the lease at its end that is not used, and its least length: clocks differ in speed. */
-const MARGIN = 0.1;
-const LEAST_MARGIN_MS = 2;
+export const MARGIN = 0.1;
+export const LEAST_MARGIN_MS = 2;
 /** The longest that a denial is remembered: others may give back before its retry_after. */
-const DENIAL_MS = 100;
+export const DENIAL_MS = 100;
 /** The pause before what was not answered is settled again. */
-const RETRY_MS = 100;
+export const RETRY_MS = 100;
+/**
+ * A reservation whose answer was lost is given back at once, and once more so long after its lease: the command may have been
+ * carried out after the first time.
+ */
+export const LOST_MS = 1000;
+/** The next batch is fetched so many round trips and so long before it is needed, and at most that part of a lease before. */
+export const AHEAD_ROUND_TRIPS = 2;
+export const AHEAD_MS = 2;
+export const AHEAD_MOST = 0.25;
+/** Demand is a moving average over so many leases. */
+const DEMAND_LEASES = 1;
 /** So many batches wait to be settled at most. An outage leaves a few. */
 const MOST_UNSETTLED = 1000;
 /** So often in a row a batch may arrive when its lease is over. */
 const MOST_LATE = 3;
 
+/**
+ * How much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`. It is no more than
+ * the limit, nor than twice the even part of each of the `reservations` in the key. Before the first answer (`limit` is null)
+ * nobody knows how many there are: then it is what is needed.
+ */
+export function batchSize(expected: number, needed: number, limit: number | null, reservations: number): number {
+  if (limit === null) return Math.max(1, needed);
+  const most = Math.floor((2 * limit) / Math.max(1, reservations));
+  return Math.max(1, needed, Math.min(Math.ceil(expected), most, limit));
+}
+
 /** A reserved batch while it is spent. */
-interface Held {
+interface HeldBatch {
   /** Null if the server reserved nothing: a policy's SHADOW. */
   id: string | null;
   left: number;
@@ -144,7 +167,7 @@ export class Local {
   #count = 0;
 
   /** Oldest first. */
-  #held: Held[] = [];
+  #held: HeldBatch[] = [];
   #unsettled: Unsettled[] = [];
   #waiters: Waiter[] = [];
   #denial: Denial | undefined;
@@ -168,7 +191,7 @@ export class Local {
   #low = 0;
 
   /** As the server last told. */
-  #limit = 0;
+  #limit: number | null = null;
   #remaining = 0;
   #resetAt = 0;
   #reservations = 1;
@@ -263,7 +286,7 @@ export class Local {
     return {
       allowed: limited === 0,
       limited,
-      limit: this.#limit,
+      limit: this.#limit ?? 0,
       remaining: this.#remaining + left,
       retryAfterMs,
       resetAfterMs: Math.max(0, Math.ceil(this.#resetAt - now)),
@@ -293,7 +316,7 @@ export class Local {
     queueMicrotask(() => this.#flush());
   }
 
-  #settleWhere(isOver: (batch: Held) => boolean): void {
+  #settleWhere(isOver: (batch: HeldBatch) => boolean): void {
     const over = this.#held.filter(isOver);
     this.#held = this.#held.filter((batch) => !isOver(batch));
     for (const { id, spent, began, beganWall } of over) {
@@ -319,15 +342,17 @@ export class Local {
     if (now - this.#lastAsked < this.#leaseMs && this.#expected() >= 1 && !this.#port.isAway()) this.#fetch(1);
   }
 
-  /** A moving average over about a lease. */
+  /** Brings the moving average up to date. */
   #measure(now: number): void {
     const passed = now - this.#measured;
-    const kept = Math.exp(-passed / this.#leaseMs);
-    const recent = passed > 0 ? (this.#asked / passed) * (1 - kept) : this.#asked / this.#leaseMs;
+    const averagedMs = DEMAND_LEASES * this.#leaseMs;
+    const kept = Math.exp(-passed / averagedMs);
+    const recent = passed > 0 ? (this.#asked / passed) * (1 - kept) : this.#asked / averagedMs;
     this.#demand = this.#demand * kept + recent;
     this.#asked = 0;
     this.#measured = now;
-    this.#low = Math.floor(this.#demand * 2 * this.#roundTripMs);
+    const aheadMs = Math.min(AHEAD_ROUND_TRIPS * this.#roundTripMs + AHEAD_MS, this.#leaseMs * AHEAD_MOST);
+    this.#low = Math.floor(this.#demand * aheadMs);
   }
 
   /** What is expected to be asked for within half a lease. */
@@ -340,9 +365,7 @@ export class Local {
    * as a batch for all of them would take what others need.
    */
   #batchSize(needed: number): number {
-    // The limit is known from the first answer on.
-    const most = this.#limit === 0 ? 1 : Math.floor((2 * this.#limit) / Math.max(1, this.#reservations));
-    return Math.max(needed, Math.min(Math.round(this.#expected()), most), 1);
+    return batchSize(this.#expected(), needed, this.#limit, this.#reservations);
   }
 
   /** Asks for a batch unless one is asked for already. `exactly` no less than what is needed. */
@@ -424,7 +447,7 @@ export class Local {
         this.#fetch(first.quantity, isPartial && needed > 1);
         return;
       }
-      const error = new DeadlineError(`no batch arrived within its lease of ${this.#leaseMs} ms`);
+      const error = new DeadlinePassed(`no batch arrived within its lease of ${this.#leaseMs} ms`);
       const { quantity, resolve, reject } = first;
       try {
         resolve(this.#port.instead(quantity, error));
@@ -482,7 +505,7 @@ export class Local {
       const now = this.#clock.monotonic();
       if (!isHeld && each.again > 0) {
         each.again -= 1;
-        [each.isUnderWay, each.notBefore] = [false, now + this.#leaseMs];
+        [each.isUnderWay, each.notBefore] = [false, now + this.#leaseMs + LOST_MS];
         this.#arm();
         return;
       }

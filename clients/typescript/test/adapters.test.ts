@@ -22,7 +22,7 @@ import {
 } from "rate-limiter-flexible";
 
 import { RatelimitStore } from "../src/express-rate-limit.js";
-import { Limiter, UnreachableError, type Limits } from "../src/index.js";
+import { Limiter, Unreachable, type Limits } from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/nestjs.js";
 import { RateLimiterRatelimit } from "../src/rate-limiter-flexible.js";
 import { freePort, Server, SINGLE } from "./servers.js";
@@ -159,7 +159,7 @@ for (const [library, open] of SINGLE) {
       assert.equal((await allowing.increment("k")).totalHits, 1);
       const denying = new RatelimitStore(new Limiter(client, { unreachable: "deny" }));
       denying.init({ windowMs: 1000 });
-      await assert.rejects(denying.increment("k"), UnreachableError);
+      await assert.rejects(denying.increment("k"), Unreachable);
       client.disconnect();
     });
   });

@@ -18,7 +18,7 @@ import {
   rateLimit,
   semaphore,
   MissingModule,
-  UnknownPolicyError,
+  UnknownPolicy,
   Window,
   type Limits,
   type Reply,
@@ -397,7 +397,7 @@ suite("without Redis", () => {
     });
     for (const text of ["NOPOLICY no policy has this name", "NOPOLICY no policy has the name free"]) {
       await assert.rejects(ask(new ErrorReply(text), "allow"), (error) => {
-        assert.ok(error instanceof UnknownPolicyError);
+        assert.ok(error instanceof UnknownPolicy);
         assert.match(error.message, /^NOPOLICY no policy has .*free/);
         return true;
       });

@@ -48,6 +48,14 @@ export const HEADERS: (HeadersCase & { headers: Record<string, string> })[] = lo
 export const HTTP: { asked: HeadersCase[]; status: number; violated?: string[]; headers: Record<string, string> }[] =
   load("http.json");
 
+/** The numbers of what all clients do, each with its unit. */
+export const NUMBERS: {
+  breaker: { failures: number; pause_ms: number; probe_ms: number };
+  lease: Record<"least_ms" | "margin" | "least_margin_ms" | "denial_ms" | "retry_ms" | "lost_ms", number>;
+  ahead: { round_trips: number; least_ms: number; most_of_lease: number };
+  batches: { expected: number; needed: number; limit: number | null; reservations: number; batch: number }[];
+} = load("numbers.json");
+
 const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
 
 /** The same with names as they are in TypeScript. */

@@ -5,7 +5,7 @@ import { describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Call } from "../src/calls.js";
-import { DeadlineError, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
+import { DeadlinePassed, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
 import { Local, type Clock, type LocalOptions } from "../src/local.js";
 import { Server, SINGLE } from "./servers.js";
 
@@ -98,7 +98,7 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
 
 /** The units of each RL.ACQUIRE and RL.APPLY, without ids. */
 const units = (sent: string[]) => sent.map((words) => words.replace(/ ?[\w-]{16}-\d+ ?/, "#"));
-const lost = () => new DeadlineError("no reply");
+const lost = () => new DeadlinePassed("no reply");
 
 suite("leases with a held clock", () => {
   test("the first take asks the server for what it needs, as the contract says", async () => {
@@ -237,13 +237,13 @@ suite("leases with a held clock", () => {
     const { limit, server, clock } = local({}, { limit: 10_000, period: "1s" });
     [server.free, server.limit] = [1e6, 10_000];
     const takes: Promise<Reply>[] = [];
-    let answered: () => void = () => {};
+    const stalled: (() => void)[] = [];
     // Two a millisecond, and half a second in which the server does not answer.
     for (let ms = 0; ms < 1500; ms += 1) {
-      if (ms === 500) server.answer = () => new Promise<void>((go) => (answered = go));
+      if (ms === 500) server.answer = () => new Promise<void>((go) => void stalled.push(go));
       if (ms === 1000) {
         server.answer = () => undefined;
-        answered();
+        for (const go of stalled) go();
       }
       takes.push(limit.take(), limit.take());
       await settled();
@@ -279,6 +279,8 @@ suite("leases with a held clock", () => {
     const { limit, server, clock } = local();
     server.answer = (words) => (words[0] === "RL.ACQUIRE" ? lost() : 0);
     assert.equal(await limit.take(), AWAY);
+    await clock.pass(1000);
+    assert.deepEqual(units(server.sent).slice(1), ["#"]);
     await clock.pass(1000);
     assert.deepEqual(units(server.sent).slice(1), ["#", "#"]);
   });

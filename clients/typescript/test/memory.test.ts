@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 
 import { Redis } from "ioredis";
 
-import { clause, Denied, Limiter, MemoryLimiter, Rate, semaphore, UnknownPolicyError, Window } from "../src/index.js";
+import { clause, Denied, Limiter, MemoryLimiter, Rate, semaphore, UnknownPolicy, Window } from "../src/index.js";
 import type { Limits, MemoryLimiterOptions, Reply } from "../src/index.js";
 import { CASES, run } from "./fixtures.js";
 import { Server } from "./servers.js";
@@ -86,7 +86,7 @@ test("keys of any letters and bytes are kept apart", async () => {
 test("errors are those of a server", async () => {
   const { limiter } = held();
   await assert.rejects(limiter.throttle("k", { burst: -1, count: 1, period: 1 }), /^ReplyError: ERR max_burst /);
-  await assert.rejects(limiter.window("k", "@gold"), (error) => error instanceof UnknownPolicyError);
+  await assert.rejects(limiter.window("k", "@gold"), (error) => error instanceof UnknownPolicy);
   await assert.rejects(limiter.throttle("k", { limit: 1, period: 1 } as never), TypeError);
   await assert.rejects(limiter.throttle(5 as never, { burst: 1, count: 1, period: 1 }), TypeError);
 });

@@ -25,7 +25,7 @@ import {
   MissingModule,
   rateLimit,
   semaphore,
-  UnknownPolicyError,
+  UnknownPolicy,
   type Client,
   type LimiterOptions,
   type Problem,
@@ -390,7 +390,7 @@ for (const [kind, open] of KINDS) {
         assert.deepEqual(found.find(({ name }) => name === "day")?.definition, "WINDOW 3 1d FIXED");
         const allowing = new Limiter(opened.client, { unreachable: "allow" });
         await assert.rejects(allowing.throttle("r", "@none"), (error) => {
-          assert.ok(error instanceof UnknownPolicyError);
+          assert.ok(error instanceof UnknownPolicy);
           assert.match(error.message, /no policy has .*none/);
           return true;
         });

@@ -57,9 +57,9 @@ class _Watched:
         self.ratelimit_accepted = True
         await super().on_connect()  # type: ignore[misc]
 
-    async def on_connect_check_health(self, *words: Any, **options: Any) -> None:
+    async def on_connect_check_health(self, *args: Any, **kwargs: Any) -> None:
         self.ratelimit_accepted = True
-        await super().on_connect_check_health(*words, **options)  # type: ignore[misc]
+        await super().on_connect_check_health(*args, **kwargs)  # type: ignore[misc]
 
 
 @cache
@@ -216,10 +216,10 @@ class _Awaiting:
 class _LoopCore(Core[_Awaiting]):
     """A core with servers for each event loop, as a connection belongs to the loop that it was made in."""
 
-    def __init__(self, *words: Any, **options: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Servers] = weakref.WeakKeyDictionary()
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
-        super().__init__(*words, **options)
+        super().__init__(*args, **kwargs)
 
     def enter_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -238,9 +238,9 @@ def _method(
     """A method that sends the call which `make` makes."""
     chosen = name or make.__name__
 
-    async def method(self: Limiter, /, *words: P.args, **options: P.kwargs) -> T:
+    async def method(self: Limiter, /, *args: P.args, **kwargs: P.kwargs) -> T:
         self._core.enter_loop()
-        return await self._core.send(make(*words, **options), chosen, words, options)
+        return await self._core.send(make(*args, **kwargs), chosen, args, kwargs)
 
     like(method, make, chosen)
     return method

@@ -16,9 +16,8 @@ class Breaker:
 
     #: Failures in a row that open it: one may be an accident of a connection, three in a row are none.
     FAILURES = 3
-    #: Seconds from a probe that failed to the next. With PROBE_SECONDS less than the 2 seconds within which decisions are
-    #: the server's again.
-    PAUSE_SECONDS = 0.5
+    #: Seconds from a probe that failed to the next. A server that is back decides again within this and PROBE_SECONDS.
+    PAUSE_SECONDS = 0.2
     #: The longest that a probe waits for its answer.
     PROBE_SECONDS = 1.0
 

@@ -370,8 +370,3 @@ def policies() -> Call[list[Policy]]:
         return [Policy(*policy, *counts) for policy, counts in sorted(sums.items())]
 
     return Call(("RL.POLICIES",), replies.of_policies, None, merge=merge)
-
-
-def is_semaphore(window: WindowLike) -> bool:
-    """Whether a reservation can only be released. What a policy is, only the server knows."""
-    return isinstance(window, Window) and window.words()[1] in (0, "0")

@@ -155,11 +155,11 @@ class Core(Generic[IOs]):
         self.unreachable: Unreachable = unreachable if twin is None else twin(asynchronous)
         #: The MemoryLimiter's keys, if it is one that decides while Redis does not.
         self._memory: Any = getattr(self.unreachable, "_memory", None)
-        self.deadline = self._time_out(client) if deadline is None else deadline
+        self.deadline = self._socket_timeout(client) if deadline is None else deadline
         self._client = client
         self.servers: Servers = make_servers(self, client)
 
-    def _time_out(self, client: Any) -> float | None:
+    def _socket_timeout(self, client: Any) -> float | None:
         """The socket_timeout of the client's connections, which is a setting or the library's default."""
         pool = getattr(client, "connection_pool", None)
         settings = client.get_connection_kwargs() if pool is None else pool.connection_kwargs
@@ -189,8 +189,8 @@ class Core(Generic[IOs]):
 
         return make
 
-    async def send(self, call: Call[T], name: str, words: tuple[Any, ...], options: dict[str, Any]) -> T:
-        """The answer to a call. `name`, `words` and `options` say how it was called, for a fallback."""
+    async def send(self, call: Call[T], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """The answer to a call. `name`, `args` and `kwargs` say how it was called, for a fallback."""
         if call.key is not None and not isinstance(call.key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {call.key!r}")
         if self._memory is not None and name in _SETTLING:
@@ -216,7 +216,7 @@ class Core(Generic[IOs]):
             decide = getattr(self.unreachable, name, None)
             if decide is None:
                 raise
-        answer = decide(*words, **options)
+        answer = decide(*args, **kwargs)
         if inspect.isawaitable(answer):
             answer = await answer
         return cast(T, replace(answer, reachable=False) if isinstance(answer, Reply) else answer)
@@ -281,9 +281,7 @@ class Core(Generic[IOs]):
 
     def is_forgiven(self, error: Exception) -> bool:
         """Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached."""
-        library = self.library
-        hidden = library.is_late(error) or library.is_lost(error) or library.is_nobody_served(error)
-        return self.unreachable != "raise" and (hidden or isinstance(error, Busy))
+        return self.unreachable != "raise" and (self.is_away(error) or isinstance(error, Busy))
 
     def _told(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
         """An error reply, with what it does not say by itself."""
@@ -311,7 +309,7 @@ class Core(Generic[IOs]):
             answers = []
             for server in await servers.all(attempt):
                 attempt.server = server
-                answers.append(call.read(await self._on(server, call, attempt)))
+                answers.append(call.read(await self._one_on(server, call, attempt)))
             assert call.merge is not None
             return call.merge(answers)
         server = servers.known(call) or await servers.find(call, attempt)
@@ -319,14 +317,14 @@ class Core(Generic[IOs]):
         for _ in range(REDIRECTS):
             attempt.server = server
             try:
-                return call.read(await self._on(server, call, attempt, asking))
+                return call.read(await self._one_on(server, call, attempt, asking))
             except Exception as error:
                 redirected = servers.redirected(error, server)
                 if redirected is None:
                     raise
                 server, asking = redirected
         attempt.server = server
-        return call.read(await self._on(server, call, attempt, asking))
+        return call.read(await self._one_on(server, call, attempt, asking))
 
     async def _ask_all(self, call: Call[Any], attempt: Attempt) -> list[Any]:
         """The replies to the commands of a call. Those that were redirected are sent again, and only those."""
@@ -342,7 +340,7 @@ class Core(Generic[IOs]):
             sent = [commands[at] for at in left]
             again = []
             try:
-                found = await self._on(server, call, attempt, asking, sent)
+                found = await self._all_on(server, call, attempt, asking, sent)
             except Exception as error:
                 redirected = servers.redirected(error, server)
                 if redirected is None or turn == REDIRECTS:
@@ -366,14 +364,9 @@ class Core(Generic[IOs]):
         return replies
 
     async def _on(
-        self,
-        server: Server,
-        call: Call[Any],
-        attempt: Attempt,
-        asking: bool = False,
-        commands: list[tuple[Word, ...]] | None = None,
-    ) -> Any:
-        """The reply of a server, or its replies to several commands."""
+        self, server: Server, call: Call[Any], attempt: Attempt, exchange: Callable[[Any], Awaitable[T]]
+    ) -> T:
+        """What `exchange` answers of a connection to a server, that it is lent."""
         if server.breaker.is_open:
             await self._probe(server, attempt)
         beside = call.block_ms is not None
@@ -386,33 +379,50 @@ class Core(Generic[IOs]):
         usable = False
         try:
             attempt.sent = True
-            if commands is not None:
-                # ASKING is for one command.
-                each = 2 if asking else 1
-                words = [word for command in commands for word in [("ASKING",), command][-each:]]
-                reply = (await self.io.exchange_all(connection, words, attempt.until, self.library.reply_error))[
-                    each - 1 :: each
-                ]
-            else:
-                if asking:
-                    await self.io.exchange(connection, ("ASKING",), attempt.until)
-                reply = await self.io.exchange(connection, call.words, attempt.until)
+            reply = await exchange(connection)
             usable = True
         except self.library.reply_error:
             usable = True
             raise
         finally:
-            if usable:
-                server.breaker.answered(monotonic())
-                if not beside:
-                    server.pool.give(connection)
-                elif not server.pool.give_beside(connection):
-                    await self.io.drop(connection)
-            else:
-                if not beside:
-                    server.pool.give(None)
-                await self.io.drop(connection)
+            await self._give_back(server, connection, beside, usable)
         return reply
+
+    async def _give_back(self, server: Server, connection: Any, beside: bool, usable: bool) -> None:
+        """Ends the use of a connection, which had a place in the pool unless it was `beside`."""
+        if usable:
+            server.breaker.answered(monotonic())
+            if not beside:
+                server.pool.give(connection)
+                return
+            if server.pool.give_beside(connection):
+                return
+        elif not beside:
+            server.pool.give(None)
+        await self.io.drop(connection)
+
+    async def _one_on(self, server: Server, call: Call[Any], attempt: Attempt, asking: bool = False) -> Any:
+        """The reply of a server. `asking` is for a key that moves to it."""
+
+        async def exchange(connection: Any) -> Any:
+            if asking:
+                await self.io.exchange(connection, ("ASKING",), attempt.until)
+            return await self.io.exchange(connection, call.words, attempt.until)
+
+        return await self._on(server, call, attempt, exchange)
+
+    async def _all_on(
+        self, server: Server, call: Call[Any], attempt: Attempt, asking: bool, commands: list[tuple[Word, ...]]
+    ) -> list[Any]:
+        """The replies of a server to several commands, error replies among them."""
+        # ASKING is for one command.
+        sent = [words for command in commands for words in (("ASKING",), command)] if asking else commands
+
+        async def exchange(connection: Any) -> list[Any]:
+            return await self.io.exchange_all(connection, sent, attempt.until, self.library.reply_error)
+
+        replies = await self._on(server, call, attempt, exchange)
+        return replies[1::2] if asking else replies
 
     async def _connection(self, server: Server, attempt: Attempt, beside: bool) -> Any:
         """A connection that can be used, and unless `beside` a place with it."""

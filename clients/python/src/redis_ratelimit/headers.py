@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Union
 
-from .parameters import Period, Rate, Window, milliseconds
+from .parameters import UNIT_MS, Period, Rate, Window, is_semaphore, milliseconds
 from .replies import AllReply, Reply
 
 Limit = Union[Rate, Window, str]
@@ -19,7 +19,6 @@ Limit = Union[Rate, Window, str]
 PartitionKey = Union[str, bytes]
 #: The versions of draft-ietf-httpapi-ratelimit-headers that can be chosen.
 VERSIONS = (10,)
-_UNITS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 # The largest integer of RFC 9651.
 _MOST = 999_999_999_999_999
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
@@ -35,12 +34,8 @@ def _period_ms(period: Period) -> int | None:
     if isinstance(period, timedelta):
         return milliseconds("period", period)
     found = re.fullmatch(r"(\d+)([a-z]*)", str(period).lower())
-    unit = _UNITS.get(found[2] or "s") if found else None
+    unit = UNIT_MS.get(found[2] or "s") if found else None
     return int(found[1]) * unit if found and unit else None
-
-
-def _is_semaphore(limit: Limit | None) -> bool:
-    return isinstance(limit, Window) and limit.words()[1] in (0, "0")
 
 
 def _quota(limit: Limit | None, reply: Reply) -> tuple[int, int | None]:
@@ -100,7 +95,7 @@ class Item:
         """What RateLimit-Policy has of it."""
         quota, window = _quota(self.limit, self.reply)
         unit = self.limit.unit if isinstance(self.limit, Window) else None
-        if unit is None and _is_semaphore(self.limit):
+        if unit is None and is_semaphore(self.limit):
             unit = "concurrent-requests"
         text = f"{structured_string(self.name)};q={min(quota, _MOST)}"
         if unit is not None:

@@ -17,9 +17,21 @@ from math import ceil, exp
 from threading import Lock
 from typing import Any, NamedTuple, Union
 
-from . import calls, replies
+from . import replies
 from .calls import Key
-from .parameters import Duration, Period, Window, WindowLike, Word, limit_words, milliseconds, period_word, whole
+from .parameters import (
+    UNIT_MS,
+    Duration,
+    Period,
+    Window,
+    WindowLike,
+    Word,
+    is_semaphore,
+    limit_words,
+    milliseconds,
+    period_word,
+    whole,
+)
 from .replies import Reply
 
 #: The shortest lease: below it too little would be left of it, as it is given up early.
@@ -31,19 +43,18 @@ RETRY_SECONDS = 0.1
 #: A reservation whose answer was lost is given back at once, and once more so long after its lease: the command may have
 #: been carried out after the first time.
 LOST_SECONDS = 1.0
-#: What is fetched ahead of need is fetched so long before, beside two round trips.
+#: The part of a lease at its end that is not used, and its least length: clocks differ in speed.
+MARGIN = 0.1
+LEAST_MARGIN_SECONDS = 0.002
+#: The next batch is fetched so many round trips and seconds before it is needed, and at most that part of a lease before.
+AHEAD_ROUND_TRIPS = 2
 AHEAD_SECONDS = 0.002
+AHEAD_MOST = 0.25
+#: Demand is a moving average over so many leases.
+DEMAND_LEASES = 2
 
-_LEAST_SECONDS = {
-    "ms": 0.001,
-    "s": 1.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "w": 604800.0,
-    "mo": 28 * 86400.0,
-    "y": 365 * 86400.0,
-}
+#: The least that a unit lasts, in milliseconds: months and years differ in length.
+_LEAST_MS = {**UNIT_MS, "mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
 
 
 def _seconds(period: Period) -> float:
@@ -51,7 +62,18 @@ def _seconds(period: Period) -> float:
     if isinstance(period, timedelta):
         return period.total_seconds()
     found = re.fullmatch(r"(\d+)([a-z]*)", str(period_word(period)).lower(), re.ASCII)
-    return int(found[1]) * _LEAST_SECONDS.get(found[2] or "s", 0.0) if found else 0.0
+    return int(found[1]) * _LEAST_MS.get(found[2] or "s", 0) / 1000 if found else 0.0
+
+
+def batch_size(expected: float, needed: int, limit: int | None, reservations: int) -> int:
+    """How much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`.
+
+    It is no more than the limit, nor than twice the even part of each of the `reservations` in the key. Before the first
+    answer (`limit` is None) nobody knows how many there are: then it is what is needed.
+    """
+    if limit is None:
+        return max(1, needed)
+    return max(1, needed, min(ceil(expected), 2 * limit // max(1, reservations), limit))
 
 
 class Batch:
@@ -131,7 +153,7 @@ class Leases:
         if not isinstance(key, (str, bytes)):
             raise TypeError(f"a key must be str or bytes, not {key!r}")
         limit_words(window, Window)
-        if calls.is_semaphore(window):
+        if is_semaphore(window):
             raise ValueError("a lease is of a window, and not of a semaphore: the period must not be 0")
         lease_ms = milliseconds("lease", lease)
         if lease_ms < LEAST_LEASE_MS:
@@ -148,7 +170,7 @@ class Leases:
         self.wall = clock or time.time
         #: Is called, with the lock held, when plan() has something to do. It returns at once.
         self.wake: Any = None
-        self._spendable = self.lease - max(self.lease / 10, 0.002)
+        self._spendable = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
         # Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
         period = _seconds(window.period) if isinstance(window, Window) else 0.0
         calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
@@ -304,13 +326,13 @@ class Leases:
         passed = now - self._counted_at
         if passed < 0.001:
             return
-        weight = 1 - exp(-passed / (2 * self.lease))
+        weight = 1 - exp(-passed / (DEMAND_LEASES * self.lease))
         self._rate += weight * (self._asked / passed - self._rate)
         self._asked = 0
         self._counted_at = now
 
     def _ahead_seconds(self) -> float:
-        return min(2 * self._round_trip + AHEAD_SECONDS, self.lease / 4)
+        return min(AHEAD_ROUND_TRIPS * self._round_trip + AHEAD_SECONDS, self.lease * AHEAD_MOST)
 
     def plan(self) -> Plan | None:
         """What to send now, if anything."""
@@ -375,7 +397,6 @@ class Leases:
         limit = self._limit
         if limit is None and isinstance(self.window, Window):
             limit = self.window.limit
-        most = expected if limit is None else min(expected, 2 * limit / self._others)
         if self._wanted > left:
             short = self._wanted - left
             if limit is not None and self._wanted + self.leave > limit:
@@ -383,7 +404,7 @@ class Leases:
             if self._short:
                 self._short = 0
                 return Look(short)
-            quantity, need = max(short, ceil(most)), short
+            need = short
         else:
             soon = self._ahead_seconds()
             ends = max((batch.until for batch in self._batches), default=now)
@@ -391,10 +412,9 @@ class Leases:
                 return None
             if left > self._rate * soon and ends - now > soon:
                 return None
-            quantity, need = max(1, ceil(most)), 0
-        if limit is not None:
-            quantity = min(quantity, max(1, limit))
+            need = 0
         self._made += 1
+        quantity = batch_size(expected, need, self._limit, self._others)
         return Asked(f"{self._prefix}-{self._made}", quantity, need)
 
     def next_at(self) -> float | None:

@@ -86,11 +86,11 @@ class _Bounded:
         self.ratelimit_accepted, self.ratelimit_connecting = True, False
         super().on_connect()  # type: ignore[misc]
 
-    def on_connect_check_health(self, *words: Any, **options: Any) -> None:
+    def on_connect_check_health(self, *args: Any, **kwargs: Any) -> None:
         self.ratelimit_accepted, self.ratelimit_connecting = True, False
-        super().on_connect_check_health(*words, **options)  # type: ignore[misc]
+        super().on_connect_check_health(*args, **kwargs)  # type: ignore[misc]
 
-    def read_response(self, *words: Any, **options: Any) -> Any:
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
         if self.ratelimit_until != FOREVER:
             left = self.ratelimit_until - monotonic()
             # The socket's own time-out is the deadline. It will do for a call that has just begun.
@@ -99,10 +99,10 @@ class _Bounded:
                     self.disconnect()  # type: ignore[attr-defined]
                     raise Late
                 if self.ratelimit_takes_timeout:
-                    options.setdefault("timeout", max(0.001, self.ratelimit_until - monotonic()))
+                    kwargs.setdefault("timeout", max(0.001, self.ratelimit_until - monotonic()))
         elif self.ratelimit_deadline is not None:
             self.can_read(None)  # type: ignore[attr-defined]
-        return super().read_response(*words, **options)  # type: ignore[misc]
+        return super().read_response(*args, **kwargs)  # type: ignore[misc]
 
 
 @cache
@@ -183,8 +183,8 @@ def _method(make: Callable[P, Call[T]], name: str | None = None) -> Callable[Con
     """A method that sends the call which `make` makes."""
     chosen = name or make.__name__
 
-    def method(self: Limiter, /, *words: P.args, **options: P.kwargs) -> T:
-        return run(self._core.send(make(*words, **options), chosen, words, options))
+    def method(self: Limiter, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(self._core.send(make(*args, **kwargs), chosen, args, kwargs))
 
     like(method, make, chosen)
     return method

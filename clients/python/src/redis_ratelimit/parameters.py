@@ -35,7 +35,8 @@ def whole(name: str, value: Any) -> int:
     raise TypeError(f"{name} must be an integer, not {value!r}")
 
 
-_UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+#: The units of a length of time, in milliseconds. Months and years have no fixed length.
+UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
 def milliseconds(name: str, duration: Duration) -> int:
@@ -45,9 +46,9 @@ def milliseconds(name: str, duration: Duration) -> int:
     """
     if isinstance(duration, str):
         found = re.fullmatch(r"(\d+)([a-z]+)", duration, re.IGNORECASE | re.ASCII)
-        unit = _UNIT_MS.get(found[2].lower()) if found else None
+        unit = UNIT_MS.get(found[2].lower()) if found else None
         if found is None or unit is None:
-            raise ValueError(f"{name} must be a number with a unit of {', '.join(_UNIT_MS)}, not {duration!r}")
+            raise ValueError(f"{name} must be a number with a unit of {', '.join(UNIT_MS)}, not {duration!r}")
         return int(found[1]) * unit
     if isinstance(duration, timedelta):
         ms, rest = divmod(duration, timedelta(milliseconds=1))
@@ -207,6 +208,11 @@ class Window:
 def semaphore(limit: int) -> Window:
     """At most `limit` held at one time."""
     return Window(limit, 0)
+
+
+def is_semaphore(limit: Rate | Window | str | None) -> bool:
+    """Whether a reservation can only be released. What a policy is, only the server knows."""
+    return isinstance(limit, Window) and limit.words()[1] in (0, "0")
 
 
 #: A rate, or the name of a policy of the server with its "@", such as "@free".

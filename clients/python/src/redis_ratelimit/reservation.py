@@ -7,7 +7,7 @@ from typing import Any, Literal
 from . import calls
 from .calls import Call, Key
 from .core import Core
-from .parameters import Duration, WindowLike
+from .parameters import Duration, WindowLike, is_semaphore
 from .replies import Denied, Id, Lapsed, Reply
 
 Settle = Literal["apply", "release"]
@@ -29,7 +29,7 @@ class Settling:
         self._words = key, window
         self._more = more
         self._call = calls.reserve(key, window, **more)
-        self._settle = settle or ("release" if calls.is_semaphore(window) else "apply")
+        self._settle = settle or ("release" if is_semaphore(window) else "apply")
         #: Only the server knows what a policy is.
         self._is_unsure = settle is None and isinstance(window, str)
         self._settled = False

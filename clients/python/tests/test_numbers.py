@@ -1,0 +1,43 @@
+"""The numbers of clients/numbers.json, which all clients share. No server is needed."""
+
+from __future__ import annotations
+
+import unittest
+
+from redis_ratelimit import leases
+from redis_ratelimit.breaker import Breaker
+
+from .fixtures import NUMBERS
+
+
+class Numbers(unittest.TestCase):
+    def test_the_breaker_has_them(self) -> None:
+        own = {
+            "failures": Breaker.FAILURES,
+            "pause_ms": Breaker.PAUSE_SECONDS * 1000,
+            "probe_ms": Breaker.PROBE_SECONDS * 1000,
+        }
+        self.assertEqual(own, NUMBERS["breaker"])
+
+    def test_leases_have_them(self) -> None:
+        lease = {
+            "least_ms": leases.LEAST_LEASE_MS,
+            "margin": leases.MARGIN,
+            "least_margin_ms": leases.LEAST_MARGIN_SECONDS * 1000,
+            "denial_ms": leases.DENIAL_SECONDS * 1000,
+            "retry_ms": leases.RETRY_SECONDS * 1000,
+            "lost_ms": leases.LOST_SECONDS * 1000,
+        }
+        self.assertEqual(lease, NUMBERS["lease"])
+        ahead = {
+            "round_trips": leases.AHEAD_ROUND_TRIPS,
+            "least_ms": leases.AHEAD_SECONDS * 1000,
+            "most_of_lease": leases.AHEAD_MOST,
+        }
+        self.assertEqual(ahead, NUMBERS["ahead"])
+
+    def test_batches_are_of_the_same_size(self) -> None:
+        for case in NUMBERS["batches"]:
+            with self.subTest(case):
+                batch = leases.batch_size(case["expected"], case["needed"], case["limit"], case["reservations"])
+                self.assertEqual(batch, case["batch"])

@@ -1,0 +1,39 @@
+/** The numbers of clients/numbers.json, which all clients share. No server is needed. */
+
+import assert from "node:assert/strict";
+import { describe as suite, test } from "node:test";
+
+import { FAILURES, PAUSE_MS, PROBE_MS } from "../src/breaker.js";
+import * as leases from "../src/local.js";
+import { NUMBERS } from "./fixtures.js";
+
+suite("the numbers that all clients share", () => {
+  test("the breaker has them", () => {
+    assert.deepEqual({ failures: FAILURES, pause_ms: PAUSE_MS, probe_ms: PROBE_MS }, NUMBERS.breaker);
+  });
+
+  test("leases have them", () => {
+    const lease = {
+      least_ms: leases.LEAST_LEASE_MS,
+      margin: leases.MARGIN,
+      least_margin_ms: leases.LEAST_MARGIN_MS,
+      denial_ms: leases.DENIAL_MS,
+      retry_ms: leases.RETRY_MS,
+      lost_ms: leases.LOST_MS,
+    };
+    assert.deepEqual(lease, NUMBERS.lease);
+    const ahead = {
+      round_trips: leases.AHEAD_ROUND_TRIPS,
+      least_ms: leases.AHEAD_MS,
+      most_of_lease: leases.AHEAD_MOST,
+    };
+    assert.deepEqual(ahead, NUMBERS.ahead);
+  });
+
+  test("batches are of the same size", () => {
+    for (const { expected, needed, limit, reservations, batch } of NUMBERS.batches) {
+      const about = JSON.stringify({ expected, needed, limit, reservations });
+      assert.equal(leases.batchSize(expected, needed, limit, reservations), batch, about);
+    }
+  });
+});
