@@ -508,7 +508,7 @@ fn judge_all(name: &str, history: &History, least_calls: u64, needed: &[&str]) -
     let memory = memory();
     let History { keys, faults, seconds } = history;
     println!("{name}: recorded for {seconds:.0} s, {:?}", faults.counts);
-    let (mut answered, mut cut_off, mut overlapping) = (0, 0, 0);
+    let (mut answered, mut cut_off, mut overlapping, mut behind) = (0, 0, 0, 0);
     let mut total = Judged::default();
     let mut wrong = Vec::new();
     for (key, calls) in keys {
@@ -516,6 +516,7 @@ fn judge_all(name: &str, history: &History, least_calls: u64, needed: &[&str]) -
         let is_call = |call: &&Recorded| !matches!(call.what, What::Failover { .. });
         cut_off += calls.iter().filter(is_call).filter(|call| call.reply.is_none()).count();
         overlapping += count_overlapping(calls);
+        behind += count_behind(calls);
         match judge(&memory, calls, key.key_use.bounds()) {
             Ok(judged) => {
                 total.compared += judged.compared;
@@ -533,7 +534,8 @@ fn judge_all(name: &str, history: &History, least_calls: u64, needed: &[&str]) -
     let lost: Vec<usize> = total.lost.iter().copied().filter(|lost| *lost > 0).collect();
     let told = format!(
         "{name}: {answered} calls answered in {seconds:.0} s, {overlapping} of them beside others on their key, {cut_off} cut \
-         off, {} keys; {:?}; {} failovers of {} keys in all lost {} effects, the newest of {} keys, at most {} of one; {} states compared in \
+         off, {} keys; {:?}; {} failovers of {} keys in all, with {behind} calls since \
+         their replicas had everything, lost {} effects, the newest of {} keys, at most {} of one; {} states compared in \
          {judging:.1} s, at most {} at once; {refused} of {lies} planted lies refused",
         keys.len(),
         faults.counts,
@@ -550,6 +552,19 @@ fn judge_all(name: &str, history: &History, least_calls: u64, needed: &[&str]) -
     }
     assert!(answered as u64 >= least_calls, "fewer calls than {least_calls}: {told}");
     told
+}
+
+/// How many calls were answered after the replicas had everything for the last time, and before their master was killed.
+fn count_behind(calls: &[Recorded]) -> usize {
+    let failovers = calls.iter().filter_map(|call| match call.what {
+        What::Failover { complete_ns } => Some(complete_ns..call.from_ns),
+        _ => None,
+    });
+    let failovers: Vec<_> = failovers.collect();
+    let is_behind = |call: &&Recorded| {
+        call.reply.is_some() && failovers.iter().any(|times| times.contains(&call.to_ns))
+    };
+    calls.iter().filter(is_behind).count()
 }
 
 /// How many calls were under way while another one of the same key was.
