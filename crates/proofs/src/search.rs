@@ -5,12 +5,12 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// A search that lasts longer is stopped, and says so.
-pub const PATIENCE: Duration = Duration::from_secs(290);
+/// A search that lasts longer is stopped, and says so. Each takes less than 5 minutes on two cores that do nothing else.
+pub const PATIENCE: Duration = Duration::from_secs(1_500);
 
 /// What a search found.
 #[derive(Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// The world.
     pub world: &'static str,
     /// How many distinct states it has.
@@ -19,19 +19,34 @@ pub struct Found {
     pub steps: usize,
     /// The most steps to any state.
     pub depth: usize,
-    /// Whether these are all that there are, and not all that [`PATIENCE`] allowed.
-    pub complete: bool,
+    /// Why the search came to its end.
+    pub end: End,
     /// How many seconds it took.
     pub seconds: f64,
+    /// How many seconds of processors it took.
+    pub processor_seconds: f64,
     /// What does not hold, with a shortest way there; or what never comes true.
     pub wrong: Vec<(&'static str, String)>,
+}
+
+/// Why a search came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// There are no more states.
+    All,
+    /// As many steps were made as the extent allows.
+    Steps,
+    /// As deep as the extent allows, there are no more.
+    Depth,
+    /// It took too long.
+    Patience,
 }
 
 /// How much is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// All states.
-    All,
+    /// All states, or those that the first so many steps from state to state lead to, the nearest first.
+    Steps(usize),
     /// All states that so many steps lead to.
     Depth(usize),
     /// Those too, until something wrong is found.
@@ -39,27 +54,35 @@ pub enum Extent {
 }
 
 /// Searches a world.
-pub fn search<M>(world: &'static str, model: M, extent: Extent) -> Found
+pub fn search<M>(world: &'static str, model: M, extent: Extent, patience: Duration) -> SearchResult
 where
     M: Model + Send + Sync + 'static,
     M::State: Debug + Hash + Send + Sync + PartialEq + Clone,
     M::Action: Debug + PartialEq + Clone,
 {
-    let begin = Instant::now();
+    let (begin, used) = (Instant::now(), processor_seconds());
     let until_wrong = matches!(extent, Extent::UntilWrong(_));
     let when = if until_wrong { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
-    let mut checker = model.checker().threads(2).finish_when(when).timeout(PATIENCE);
-    if let Extent::Depth(depth) | Extent::UntilWrong(depth) = extent {
-        checker = checker.target_max_depth(depth);
-    }
+    let mut checker = model.checker().threads(2).finish_when(when).timeout(patience);
+    checker = match extent {
+        Extent::Steps(steps) => checker.target_state_count(steps),
+        Extent::Depth(depth) | Extent::UntilWrong(depth) => checker.target_max_depth(depth),
+    };
     let checker = checker.spawn_bfs().join();
     let mut wrong: Vec<(&'static str, String)> = Vec::new();
-    let complete = begin.elapsed() < PATIENCE;
+    let end = match extent {
+        _ if begin.elapsed() >= patience => End::Patience,
+        Extent::Steps(steps) if checker.state_count() < steps => End::All,
+        Extent::Steps(_) => End::Steps,
+        Extent::Depth(_) | Extent::UntilWrong(_) => End::Depth,
+    };
     let discoveries = checker.discoveries();
     for property in checker.model().properties() {
         let found = discoveries.get(property.name);
         match (property.expectation, found) {
-            (stateright::Expectation::Sometimes, None) if !until_wrong && complete => {
+            (stateright::Expectation::Sometimes, None)
+                if matches!(extent, Extent::Depth(_)) || end == End::All =>
+            {
                 wrong.push((property.name, "this never comes true".to_owned()));
             }
             (stateright::Expectation::Sometimes, _) | (_, None) => {}
@@ -69,22 +92,39 @@ where
             }
         }
     }
-    Found {
+    SearchResult {
         world,
         states: checker.unique_state_count(),
         steps: checker.state_count(),
         depth: checker.max_depth(),
-        complete,
+        end,
         seconds: begin.elapsed().as_secs_f64(),
+        processor_seconds: processor_seconds() - used,
         wrong,
     }
 }
 
-impl Found {
+/// The processor time of this process until now, in seconds: fields 14 and 15 of its line in /proc, in hundredths of seconds.
+fn processor_seconds() -> f64 {
+    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind_name = line.rsplit(") ").next().unwrap_or_default();
+    let fields = behind_name.split(' ').skip(11).take(2);
+    fields.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+impl SearchResult {
     /// A line of a table.
     pub fn line(&self) -> String {
-        let Found { world, states, steps, depth, complete, seconds, .. } = self;
-        let until = if *complete { "" } else { ", and not all" };
-        format!("{world:<32} {states:>10} states {steps:>11} steps, at most {depth:>2} deep, {seconds:>6.1} s{until}")
+        let SearchResult { world, states, steps, depth, seconds, processor_seconds, .. } = self;
+        let until = match self.end {
+            End::All => ", all",
+            End::Steps => ", as many steps as are searched",
+            End::Depth => ", no deeper",
+            End::Patience => ", stopped as it took too long",
+        };
+        format!(
+            "{world:<32} {states:>10} states {steps:>11} steps, at most {depth:>2} deep{until}, {seconds:>6.1} s, \
+             {processor_seconds:>6.1} s of processors"
+        )
     }
 }

@@ -4,7 +4,7 @@
 //! The lines and the limits are the engine's. What carries out what the lines say is the world's own, in the order of the
 //! module's: a command wakes the head before it takes and after it gave back, and a timer does the rest.
 
-use crate::bug::Bug;
+use crate::mistake::Mistake;
 use engine::decision::{Decision, Verdict};
 use engine::judge::{self, Mode, Terms};
 use engine::line::{
@@ -28,7 +28,7 @@ const TIMER_US: u64 = 1_000;
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Wants {
+pub struct WaitingCall {
     /// Who.
     pub client: usize,
     /// How much.
@@ -40,7 +40,7 @@ pub struct Wants {
     id: [u8; 1],
 }
 
-impl Wants {
+impl WaitingCall {
     fn request(&self, limit: u64, lease_ms: u64) -> Request {
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries: 4096 };
         let id = Some(Id::from(&self.id[..]));
@@ -52,7 +52,7 @@ impl Wants {
     }
 }
 
-impl LineCall for Wants {
+impl LineCall for WaitingCall {
     fn leave(&self) -> u64 {
         self.leave
     }
@@ -67,7 +67,7 @@ impl LineCall for Wants {
 pub struct Waiters;
 
 impl Parts for Waiters {
-    type Call = Wants;
+    type Call = WaitingCall;
     type Handle = usize;
     type Outcome = bool;
     type Write = ();
@@ -84,24 +84,24 @@ pub struct LineWorld {
     pub clients: Vec<Vec<(u64, u64, Option<u64>)>>,
     /// How often each client does something.
     pub calls: u8,
-    /// How often time passes at most, and by how much each time.
-    pub passes: (u8, Vec<u64>),
+    /// How often time time_passes at most, and by how much each time.
+    pub time_passes: (u8, Vec<u64>),
     /// How often the key is deleted, and the clock steps, back and forward, by a second.
     pub faults: u8,
     /// A planted mistake.
-    pub bug: Option<Bug>,
+    pub mistake: Option<Mistake>,
 }
 
-/// What happens next.
+/// What must_happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineAction {
+pub enum Action {
     /// A client asks for one of what it may ask for.
     Ask(usize, usize),
     /// A client gives back what it holds.
     Release(usize),
     /// A client that waits is gone.
     Gone(usize),
-    /// Time passes.
+    /// Time time_passes.
     Pass(u64),
     /// Somebody deletes the key.
     Delete,
@@ -122,7 +122,7 @@ struct Waiting {
 
 /// A state of the world.
 #[derive(Clone, Debug, PartialEq, Hash)]
-pub struct LineState {
+pub struct State {
     lines: Lines<Waiters>,
     saved: Option<Saved>,
     wall_us: u64,
@@ -130,14 +130,14 @@ pub struct LineState {
     timer_us: Option<u64>,
     waiting: Vec<Waiting>,
     /// Who has asked and holds something, for all it knows.
-    holds: Vec<bool>,
+    holds_lease: Vec<bool>,
     calls: Vec<u8>,
-    passes: u8,
+    time_passes: u8,
     faults: u8,
     /// Since when the head could have what it asks for, and whether the module was told of what made it so.
-    could: Option<(u64, bool)>,
+    head_could_since: Option<(u64, bool)>,
     happened: &'static str,
-    broken: Option<&'static str>,
+    violated: Option<&'static str>,
 }
 
 const LIMIT: &str = "never more than the limit";
@@ -146,10 +146,10 @@ const WOKEN: &str = "no wake-up is lost";
 const PATIENCE: &str = "nobody waits longer than it said";
 const NOBODY: &str = "only who waits is granted";
 
-impl LineState {
+impl State {
     fn check(&mut self, holds: bool, what: &'static str) {
-        if !holds && self.broken.is_none() {
-            self.broken = Some(what);
+        if !holds && self.violated.is_none() {
+            self.violated = Some(what);
         }
     }
 }
@@ -170,12 +170,12 @@ impl LineWorld {
     /// The engine's decision on the key, which is written; as the module's `attempt`.
     fn attempt(
         &self,
-        state: &mut LineState,
-        wants: &Wants,
+        state: &mut State,
+        call: &WaitingCall,
         barred: bool,
         mode: Mode,
     ) -> Option<Decision> {
-        let request = wants.request(self.limit, self.lease_ms);
+        let request = call.request(self.limit, self.lease_ms);
         let now_us = state.wall_us;
         with_key(&mut state.saved, |memory| {
             let mut call = judge::KeyRequest::new(memory.key(KEY, now_us), &request);
@@ -189,43 +189,44 @@ impl LineWorld {
     }
 
     /// What the head would be told now.
-    fn look(&self, state: &LineState, wants: &Wants) -> Option<Verdict> {
-        let request = wants.request(self.limit, self.lease_ms);
+    fn look(&self, state: &State, call: &WaitingCall) -> Option<Verdict> {
+        let request = call.request(self.limit, self.lease_ms);
         let look = |memory: &Memory| memory.look(KEY, &request, state.wall_us);
         with_key(&mut state.saved.clone(), look).ok().map(|decision| decision.verdict)
     }
 
-    fn head(&self, state: &LineState) -> Option<(LineId, Ticket, Wants)> {
+    fn head(&self, state: &State) -> Option<(LineId, Ticket, WaitingCall)> {
         let mut lines = state.lines.clone();
         let line = lines.wake(0, KEY, state.mono_us)?;
-        lines.head(line).map(|(ticket, wants)| (line, ticket, wants))
+        lines.head(line).map(|(ticket, call)| (line, ticket, call))
     }
 
     /// Tries who stands first, and ends its wait if it is granted, or if its time is up. Whether its wait is over.
     fn try_head(
         &self,
-        state: &mut LineState,
+        state: &mut State,
         line: LineId,
         ticket: Ticket,
-        wants: &Wants,
+        call: &WaitingCall,
         is_overdue: bool,
     ) -> bool {
-        let (mut ticket, mut wants) = (ticket, *wants);
-        if self.bug == Some(Bug::LastIsTried) {
+        let (mut ticket, mut call) = (ticket, *call);
+        if self.mistake == Some(Mistake::LastIsTried) {
             if let Some(last) = state.waiting.last().copied() {
                 let clients = &self.clients[last.client];
                 if let Some((quantity, leave, block_us)) =
                     clients.iter().copied().find(|(_, leave, _)| *leave == last.leave)
                 {
                     let id = [b'a' + last.client as u8];
-                    wants = Wants { client: last.client, quantity, leave, block_us, id };
+                    call = WaitingCall { client: last.client, quantity, leave, block_us, id };
                     ticket = last.ticket;
                 }
             }
         }
         let mode = if is_overdue { Mode::Final } else { Mode::Try };
-        let Some(decision) = self.attempt(state, &wants, false, mode) else {
-            self.end(state, ticket, false);
+        let Some(decision) = self.attempt(state, &call, false, mode) else {
+            // Its id is held again, by a lease that was over before the clock stepped back: that is an error.
+            self.leave(state, ticket, false);
             return true;
         };
         if decision.verdict.allowed() {
@@ -235,7 +236,7 @@ impl LineWorld {
             state.check(waits, NOBODY);
             state.check(is_first, ORDER);
             state.happened = "granted after waiting";
-            state.holds[wants.client] = true;
+            state.holds_lease[call.client] = true;
         } else if !is_overdue {
             let wait_us = decision.verdict.retry_after_us();
             state.lines.denied(line, wait_us, state.mono_us);
@@ -245,29 +246,33 @@ impl LineWorld {
         true
     }
 
-    fn end(&self, state: &mut LineState, ticket: Ticket, granted: bool) {
+    fn end(&self, state: &mut State, ticket: Ticket, granted: bool) {
         if !granted {
             let until_us =
                 state.waiting.iter().find(|one| one.ticket == ticket).and_then(|one| one.until_us);
             state.check(until_us.is_none_or(|until_us| until_us <= state.mono_us), PATIENCE);
             state.happened = "dismissed";
         }
+        self.leave(state, ticket, granted);
+    }
+
+    fn leave(&self, state: &mut State, ticket: Ticket, granted: bool) {
         state.lines.end(ticket, granted, state.mono_us);
         state.lines.answered(ticket, state.mono_us);
         state.lines.forgotten(ticket, state.mono_us);
         state.waiting.retain(|one| one.ticket != ticket);
-        state.could = None;
+        state.head_could_since = None;
     }
 
     /// As the module's `wake_key`.
-    fn wake(&self, state: &mut LineState) {
-        if self.bug == Some(Bug::NoWake) || !state.lines.is_barred(0, KEY, u64::MAX) {
+    fn wake(&self, state: &mut State) {
+        if self.mistake == Some(Mistake::NoWake) || !state.lines.is_barred(0, KEY, u64::MAX) {
             return;
         }
         state.lines.begin_work(Cause::Command, 0, state.wall_us, state.mono_us);
         if let Some(line) = state.lines.wake(0, KEY, state.mono_us) {
-            while let Some((ticket, wants)) = state.lines.head(line) {
-                if !self.try_head(state, line, ticket, &wants, false) {
+            while let Some((ticket, call)) = state.lines.head(line) {
+                if !self.try_head(state, line, ticket, &call, false) {
                     break;
                 }
             }
@@ -276,7 +281,7 @@ impl LineWorld {
     }
 
     /// As the module's `fired`.
-    fn fire(&self, state: &mut LineState) {
+    fn fire(&self, state: &mut State) {
         state.timer_us = None;
         state.lines.begin_work(Cause::Timer, 0, state.wall_us, state.mono_us);
         while let Some((line, _)) = state.lines.next_line(state.mono_us) {
@@ -300,29 +305,30 @@ impl LineWorld {
         state.lines.end_work(state.mono_us);
     }
 
-    fn set_timer(&self, state: &mut LineState) {
+    fn set_timer(&self, state: &mut State) {
         match state.lines.timer(state.mono_us) {
             Timer::Keep => {}
             Timer::Stop => state.timer_us = None,
-            Timer::Start { .. } if self.bug == Some(Bug::NoTimer) => {}
+            Timer::Start { .. } if self.mistake == Some(Mistake::NoTimer) => {}
             Timer::Start { after_ms } => state.timer_us = Some(state.mono_us + after_ms * 1_000),
         }
     }
 
-    fn ask(&self, state: &mut LineState, client: usize, which: usize) -> Option<()> {
+    fn ask(&self, state: &mut State, client: usize, which: usize) -> Option<()> {
         if state.waiting.iter().any(|one| one.client == client) {
             return None;
         }
         let (quantity, leave, block_us) = self.clients[client][which];
-        let wants = Wants { client, quantity, leave, block_us, id: [b'a' + client as u8] };
+        let call = WaitingCall { client, quantity, leave, block_us, id: [b'a' + client as u8] };
         self.wake(state);
-        let barred = state.lines.is_barred(0, KEY, leave) && self.bug != Some(Bug::Overtakes);
+        let barred =
+            state.lines.is_barred(0, KEY, leave) && self.mistake != Some(Mistake::Overtakes);
         let mode = if block_us.is_some() { Mode::Try } else { Mode::Final };
-        let decision = self.attempt(state, &wants, barred, mode)?;
+        let decision = self.attempt(state, &call, barred, mode)?;
         if decision.verdict.allowed() {
             let overtaken = state.waiting.iter().any(|one| one.leave <= leave);
             state.check(!overtaken, ORDER);
-            state.holds[client] = true;
+            state.holds_lease[client] = true;
             return Some(());
         }
         let (Some(block_us), Verdict::Denied { wait_us, .. }) = (block_us, decision.verdict) else {
@@ -330,21 +336,19 @@ impl LineWorld {
         };
         let ticket = state.lines.admit(100)?;
         let until_us = (block_us > 0).then(|| state.mono_us + block_us);
-        let joins =
-            Joining { call: wants, handle: client, deadline_us: until_us, wait_us: Some(wait_us) };
+        let joins = Joining { call, handle: client, deadline_us: until_us, wait_us: Some(wait_us) };
         state.lines.join(ticket, (0, KEY), joins, state.mono_us);
         state.waiting.push(Waiting { leave, ticket, client, until_us });
         state.happened = "waits";
         Some(())
     }
 
-    /// Time passes, and the timer fires when it is due.
-    fn pass(&self, state: &mut LineState, us: u64) {
+    /// Time time_passes, and the timer fires when it is due.
+    fn pass(&self, state: &mut State, us: u64) {
         let end_us = state.mono_us + us;
         for _ in 0..10_000 {
-            let wait_us = self
-                .head(state)
-                .and_then(|(_, _, wants)| self.look(state, &wants)?.retry_after_us());
+            let wait_us =
+                self.head(state).and_then(|(_, _, call)| self.look(state, &call)?.retry_after_us());
             let lapses_us = wait_us.map(|wait_us| state.mono_us + wait_us);
             let due_us = state.timer_us.map(|us| us.max(state.mono_us));
             let stop_us =
@@ -363,15 +367,15 @@ impl LineWorld {
         state.check(false, "the timer fires without an end");
     }
 
-    /// Notes since when the head could have what it wants, and checks that it does not wait for long.
-    fn note_could(&self, state: &mut LineState, told: bool) {
+    /// Notes since when the head could have what it asks for, and checks that it does not wait for long.
+    fn note_could(&self, state: &mut State, told: bool) {
         let head = self.head(state);
         let could =
-            head.and_then(|(_, _, wants)| self.look(state, &wants)).is_some_and(Verdict::allowed);
+            head.and_then(|(_, _, call)| self.look(state, &call)).is_some_and(Verdict::allowed);
         if !could {
-            state.could = None;
+            state.head_could_since = None;
         } else {
-            let (since_us, told) = *state.could.get_or_insert((state.mono_us, told));
+            let (since_us, told) = *state.head_could_since.get_or_insert((state.mono_us, told));
             let most_us = if told { TIMER_US } else { POLL_US + TIMER_US };
             state.check(state.mono_us - since_us <= most_us, WOKEN);
         }
@@ -380,34 +384,34 @@ impl LineWorld {
             state.check(!late, PATIENCE);
         }
         let works = state.waiting.is_empty() || state.timer_us.is_some();
-        state.check(works || self.bug.is_some(), WOKEN);
+        state.check(works || self.mistake.is_some(), WOKEN);
     }
 }
 
 impl Model for LineWorld {
-    type State = LineState;
-    type Action = LineAction;
+    type State = State;
+    type Action = Action;
 
-    fn init_states(&self) -> Vec<LineState> {
-        vec![LineState {
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
             lines: Lines::new(),
             saved: None,
             wall_us: 1_795_223_799_000_000,
             mono_us: 1_000_000,
             timer_us: None,
             waiting: Vec::new(),
-            holds: vec![false; self.clients.len()],
+            holds_lease: vec![false; self.clients.len()],
             calls: vec![self.calls; self.clients.len()],
-            passes: self.passes.0,
+            time_passes: self.time_passes.0,
             faults: self.faults,
-            could: None,
+            head_could_since: None,
             happened: "",
-            broken: None,
+            violated: None,
         }]
     }
 
-    fn actions(&self, state: &LineState, actions: &mut Vec<LineAction>) {
-        if state.broken.is_some() {
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.violated.is_some() {
             return;
         }
         for (client, asks) in self.clients.iter().enumerate() {
@@ -416,77 +420,81 @@ impl Model for LineWorld {
                 continue;
             }
             if waits {
-                actions.push(LineAction::Gone(client));
+                actions.push(Action::Gone(client));
                 continue;
             }
-            actions.extend((0..asks.len()).map(|which| LineAction::Ask(client, which)));
-            if state.holds[client] {
-                actions.push(LineAction::Release(client));
+            actions.extend((0..asks.len()).map(|which| Action::Ask(client, which)));
+            if state.holds_lease[client] {
+                actions.push(Action::Release(client));
             }
         }
-        if state.passes > 0 {
-            actions.extend(self.passes.1.iter().copied().map(LineAction::Pass));
+        if state.time_passes > 0 {
+            actions.extend(self.time_passes.1.iter().copied().map(Action::Pass));
         }
         if state.faults > 0 {
-            actions.extend([LineAction::Delete, LineAction::Back, LineAction::Forward]);
+            actions.extend([Action::Delete, Action::Back, Action::Forward]);
         }
     }
 
-    fn next_state(&self, last: &LineState, action: LineAction) -> Option<LineState> {
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         state.happened = "";
         let mut told = true;
         match action {
-            LineAction::Ask(client, which) => {
+            Action::Ask(client, which) => {
                 state.calls[client] -= 1;
                 self.ask(&mut state, client, which)?;
             }
-            LineAction::Release(client) => {
+            Action::Release(client) => {
                 state.calls[client] -= 1;
                 self.wake(&mut state);
                 let (id, now_us) = (Id::from(&[b'a' + client as u8][..]), state.wall_us);
                 let release = |memory: &Memory| settle::release(memory.key(KEY, now_us), &id);
                 with_key(&mut state.saved, release).ok()?;
-                state.holds[client] = false;
+                state.holds_lease[client] = false;
                 self.wake(&mut state);
             }
-            LineAction::Gone(client) => {
+            Action::Gone(client) => {
                 state.calls[client] -= 1;
                 let ticket = state.waiting.iter().find(|one| one.client == client)?.ticket;
-                if self.bug != Some(Bug::GhostInLine) {
+                let head = self.head(&state).map(|(_, head, _)| head);
+                if self.mistake != Some(Mistake::GhostInLine) {
                     state.lines.withdraw(ticket, state.mono_us);
                     state.lines.forgotten(ticket, state.mono_us);
                 }
                 state.waiting.retain(|one| one.ticket != ticket);
-                state.could = None;
+                // Another one's wait goes on as before.
+                if head == Some(ticket) {
+                    state.head_could_since = None;
+                }
             }
-            LineAction::Pass(us) => {
-                state.passes -= 1;
+            Action::Pass(us) => {
+                state.time_passes -= 1;
                 self.pass(&mut state, us);
             }
-            LineAction::Delete => {
+            Action::Delete => {
                 state.faults -= 1;
                 state.saved = None;
                 told = false;
             }
-            LineAction::Back => {
+            Action::Back => {
                 state.faults -= 1;
                 state.wall_us -= 1_000_000;
                 // The module's watch on the clock tells the lines, and its timer is late.
                 state.timer_us = None;
                 state.lines.clock_went_back(state.mono_us);
             }
-            LineAction::Forward => {
+            Action::Forward => {
                 state.faults -= 1;
                 state.wall_us += 1_000_000;
                 told = false;
             }
         }
         self.set_timer(&mut state);
-        let by_command = matches!(action, LineAction::Ask(..) | LineAction::Release(_));
+        let by_command = matches!(action, Action::Ask(..) | Action::Release(_));
         self.note_could(&mut state, told);
         if by_command {
-            let could = state.could.is_some();
+            let could = state.head_could_since.is_some();
             state.check(!could, WOKEN);
         }
         let held = with_key(&mut state.saved.clone(), |memory| memory.held(KEY, state.wall_us));
@@ -497,16 +505,16 @@ impl Model for LineWorld {
 
     fn properties(&self) -> Vec<Property<LineWorld>> {
         vec![
-            Property::always(LIMIT, |_, state: &LineState| state.broken != Some(LIMIT)),
-            Property::always(ORDER, |_, state: &LineState| state.broken != Some(ORDER)),
-            Property::always(WOKEN, |_, state: &LineState| state.broken != Some(WOKEN)),
-            Property::always(PATIENCE, |_, state: &LineState| state.broken != Some(PATIENCE)),
-            Property::always(NOBODY, |_, state: &LineState| state.broken != Some(NOBODY)),
-            Property::sometimes("waits", |_, state: &LineState| state.happened == "waits"),
-            Property::sometimes("granted after waiting", |_, state: &LineState| {
+            Property::always(LIMIT, |_, state: &State| state.violated != Some(LIMIT)),
+            Property::always(ORDER, |_, state: &State| state.violated != Some(ORDER)),
+            Property::always(WOKEN, |_, state: &State| state.violated != Some(WOKEN)),
+            Property::always(PATIENCE, |_, state: &State| state.violated != Some(PATIENCE)),
+            Property::always(NOBODY, |_, state: &State| state.violated != Some(NOBODY)),
+            Property::sometimes("waits", |_, state: &State| state.happened == "waits"),
+            Property::sometimes("granted after waiting", |_, state: &State| {
                 state.happened == "granted after waiting"
             }),
-            Property::sometimes("dismissed", |_, state: &LineState| state.happened == "dismissed"),
+            Property::sometimes("dismissed", |_, state: &State| state.happened == "dismissed"),
         ]
     }
 }

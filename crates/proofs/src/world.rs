@@ -1,4 +1,4 @@
-//! A small world of keys: a few clients, each with a few calls to choose from, a clock that passes and steps, and a replica
+//! A small world of keys: a few clients, each with a few calls to choose from, a clock that time_passes and steps, and a replica
 //! that takes over. Every order of all that is searched.
 //!
 //! ```text
@@ -11,10 +11,10 @@
 //!
 //! - `wall_us` is the server's clock, which steps back and forward.
 //! - `real_us` never steps. Nothing is held for longer by it than one lease from the first call after the last step back.
-//! - `least_us` is real time and all steps forward. What was granted at one moment of it counts at least until one
+//! - `forward_us` is real time and all steps forward. What was granted at one moment of it counts at least until one
 //!   period of it has passed: a step forward ends windows early, and a step back makes them longer at most.
 
-use crate::bug::{Bug, Faulty};
+use crate::mistake::{FaultyStore, Mistake};
 use engine::all::{together, Choices, PartDecision};
 use engine::ban::Ban;
 use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
@@ -40,7 +40,7 @@ const NAMES: [&[u8]; 4] = [b"k0", b"k1", b"k2", b"k3"];
 
 /// By which books a key is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BookKind {
+pub enum Kind {
     /// Events leave one period after they happened.
     Sliding,
     /// Windows begin at whole periods of the server's clock.
@@ -57,7 +57,7 @@ pub enum BookKind {
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// By which books.
-    pub kind: BookKind,
+    pub kind: Kind,
     /// The limit, without a reservation.
     pub limit: Limit,
     /// The most that there may be at once.
@@ -70,7 +70,7 @@ pub struct Key {
 
 /// One of several limits in a call.
 #[derive(Clone, Copy, Debug)]
-pub struct WorldClause {
+pub struct Clause {
     /// The key's number.
     pub key: usize,
     /// What is asked of it.
@@ -86,7 +86,7 @@ pub struct WorldClause {
 /// What a client may do.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a world has a few of them")]
-pub enum Act {
+pub enum ClientCall {
     /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE on a key.
     Take(usize, Request),
     /// RL.APPLY of the client's own reservation.
@@ -100,7 +100,7 @@ pub enum Act {
     /// RL.APPLY of what was spent of it.
     ApplySpent(usize),
     /// RL.ALL.
-    All(Vec<WorldClause>),
+    All(Vec<Clause>),
 }
 
 /// The world: what is there, and what may happen.
@@ -111,31 +111,31 @@ pub struct World {
     /// Its keys.
     pub keys: Vec<Key>,
     /// What each client may do.
-    pub clients: Vec<Vec<Act>>,
+    pub clients: Vec<Vec<ClientCall>>,
     /// How many calls each client makes at most.
     pub calls: u8,
-    /// How often time passes at most, and by how much each time.
-    pub passes: (u8, Vec<u64>),
+    /// How often time time_passes at most, and by how much each time.
+    pub time_passes: (u8, Vec<u64>),
     /// How often the clock steps back at most, and by how much.
-    pub backs: (u8, Vec<u64>),
+    pub steps_back: (u8, Vec<u64>),
     /// How often the clock steps forward at most, and by how much.
-    pub forwards: (u8, Vec<u64>),
+    pub steps_forward: (u8, Vec<u64>),
     /// How often a replica takes over at most, and how many effects it may lack.
     pub failovers: (u8, usize),
     /// Unix microseconds at the beginning.
     pub start_us: u64,
-    /// The properties that must come true somewhere, so that nothing is proved of a world in which nothing happens.
-    pub happens: Vec<&'static str>,
+    /// The properties that must come true somewhere, so that nothing is proved of a world in which nothing must_happen.
+    pub must_happen: Vec<&'static str>,
     /// A planted mistake.
-    pub bug: Option<Bug>,
+    pub mistake: Option<Mistake>,
 }
 
-/// What happens next.
+/// What must_happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorldAction {
+pub enum Action {
     /// A client does one of what it may do.
     Call(usize, usize),
-    /// Time passes.
+    /// Time time_passes.
     Pass(u64),
     /// The clock steps back.
     Back(u64),
@@ -143,24 +143,24 @@ pub enum WorldAction {
     Forward(u64),
     /// The replica has caught up.
     Sync,
-    /// The replica takes over, and lacks so many effects.
+    /// The replica takes over, and unreplicated so many effects.
     Failover(usize),
 }
 
 /// So much was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Grant {
-    least_us: u64,
+    forward_us: u64,
     units: u64,
 }
 
 /// What a client was granted for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct BookedLease {
+struct Lease {
     client: usize,
     quantity: u64,
     length_us: u64,
-    /// By `least_us` it holds at least until then.
+    /// By `forward_us` it holds at least until then.
     held_until_us: u64,
     /// The time after its lease for which it holds (COUNTLAPSED).
     after_us: u64,
@@ -173,8 +173,8 @@ struct BookedLease {
 
 /// What is known of a key's ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Banned {
-    /// By `least_us` nobody takes anything until then.
+struct BanBook {
+    /// By `forward_us` nobody takes anything until then.
     until_us: u64,
     /// Something was granted since, or the key was as good as new after it.
     may_again: bool,
@@ -186,33 +186,33 @@ struct Books {
     grants: Vec<Grant>,
     /// When the window was opened by its first event, and what was granted in it.
     opened: Option<(u64, u64)>,
-    /// Of a bucket: when it is full, in microseconds by `least_us` times the rate's count.
+    /// Of a bucket: when it is full, in microseconds by `forward_us` times the rate's count.
     full_at: u64,
-    leases: Vec<BookedLease>,
-    banned: Option<Banned>,
+    leases: Vec<Lease>,
+    banned: Option<BanBook>,
     /// What holders have spent, by themselves or by taking.
     spent: Vec<Grant>,
 }
 
 /// A state of the world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct WorldState {
+pub struct State {
     saved: Vec<Option<Saved>>,
     wall_us: u64,
     real_us: u64,
-    least_us: u64,
+    forward_us: u64,
     calls: Vec<u8>,
-    passes: u8,
-    backs: u8,
-    forwards: u8,
+    time_passes: u8,
+    steps_back: u8,
+    steps_forward: u8,
     failovers: u8,
     books: Vec<Books>,
-    /// The states before the effects that the replica lacks, the oldest first.
-    lacks: Vec<(Vec<Option<Saved>>, Vec<Books>)>,
+    /// The states before the effects that the replica unreplicated, the oldest first.
+    unreplicated: Vec<(Vec<Option<Saved>>, Vec<Books>)>,
     /// What happened that a world is to show.
     happened: &'static str,
     /// What must not be.
-    broken: Option<&'static str>,
+    violated: Option<&'static str>,
 }
 
 const LIMIT: &str = "never more than the limit";
@@ -243,7 +243,7 @@ fn with_id(request: &Request, client: usize) -> Request {
 
 /// Looks at the key.
 fn looking(request: &Request) -> Request {
-    let ask = Ask::of(Quantity::Look);
+    let ask = Ask { quantity: Quantity::Look, leave: 0, manner: Manner::Whole };
     Request { ask, ..*request }
 }
 
@@ -270,16 +270,27 @@ fn unload(memory: &Memory, saved: &mut [Option<Saved>]) {
 }
 
 /// The engine on a copy of these keys, which is thrown away.
-fn probe<T>(saved: &[Option<Saved>], body: impl FnOnce(&Memory) -> T) -> T {
+fn probe_all<T>(saved: &[Option<Saved>], body: impl FnOnce(&Memory) -> T) -> T {
     MEMORY.with(|memory| {
         load(memory, saved);
         body(memory)
     })
 }
 
+/// The engine on a copy of one of these keys, which is thrown away.
+fn probe<T>(saved: &[Option<Saved>], key: usize, body: impl FnOnce(&Memory) -> T) -> T {
+    MEMORY.with(|memory| {
+        memory.reset(NAMES[key]);
+        if let Some(saved) = &saved[key] {
+            memory.restore(NAMES[key], saved).expect("what was saved is sound");
+        }
+        body(memory)
+    })
+}
+
 /// Makes a call on a copy of these keys.
 fn decide(saved: &[Option<Saved>], key: usize, request: &Request, now_us: u64) -> Option<Decision> {
-    probe(saved, |memory| {
+    probe(saved, key, |memory| {
         memory.attempt(NAMES[key], request, now_us, || id_of(25)).ok().map(|told| told.decision)
     })
 }
@@ -293,13 +304,13 @@ fn ban_of(saved: &Option<Saved>) -> Option<Ban> {
 }
 
 fn sum(grants: &[Grant], after_us: u64) -> u64 {
-    grants.iter().filter(|grant| grant.least_us > after_us).map(|grant| grant.units).sum()
+    grants.iter().filter(|grant| grant.forward_us > after_us).map(|grant| grant.units).sum()
 }
 
 impl Books {
     /// What is held for certain.
-    fn held(&self, least_us: u64) -> u64 {
-        let live = self.leases.iter().filter(|lease| lease.held_until_us > least_us);
+    fn held(&self, forward_us: u64) -> u64 {
+        let live = self.leases.iter().filter(|lease| lease.held_until_us > forward_us);
         live.map(|lease| lease.quantity).sum()
     }
 
@@ -307,39 +318,39 @@ impl Books {
     fn grant(
         &mut self,
         key: &Key,
-        least_us: u64,
+        forward_us: u64,
         units: u64,
         go_after_us: u64,
         force: bool,
     ) -> bool {
-        let held = self.held(least_us);
+        let held = self.held(forward_us);
         match key.kind {
-            BookKind::Sliding | BookKind::Fixed => {
-                self.grants.push(Grant { least_us, units });
+            Kind::Sliding | Kind::Fixed => {
+                self.grants.push(Grant { forward_us, units });
                 let after_us = match key.kind {
-                    BookKind::Sliding => least_us.saturating_sub(key.period_us),
+                    Kind::Sliding => forward_us.saturating_sub(key.period_us),
                     _ => 0,
                 };
                 force || sum(&self.grants, after_us) + held <= key.most
             }
-            BookKind::First => {
-                let (_, sum) = self.opened.get_or_insert((least_us, 0));
+            Kind::First => {
+                let (_, sum) = self.opened.get_or_insert((forward_us, 0));
                 *sum += units;
                 force || *sum + held <= key.most
             }
-            BookKind::Bucket(count) => {
-                self.full_at = self.full_at.max(least_us * count) + units * key.period_us;
-                let latest = (least_us + go_after_us) * count + key.most * key.period_us;
+            Kind::Bucket(count) => {
+                self.full_at = self.full_at.max(forward_us * count) + units * key.period_us;
+                let latest = (forward_us + go_after_us) * count + key.most * key.period_us;
                 force || self.full_at <= latest
             }
-            BookKind::Semaphore => true,
+            Kind::Semaphore => true,
         }
     }
 
     /// Notes that so much was given back where the key counted `counted`: the oldest of that goes first.
-    fn give_back(&mut self, key: &Key, least_us: u64, amount: u64, counted: u64) {
+    fn give_back(&mut self, key: &Key, forward_us: u64, amount: u64, counted: u64) {
         match key.kind {
-            BookKind::Sliding | BookKind::Fixed => {
+            Kind::Sliding | Kind::Fixed => {
                 let known: u64 = self.grants.iter().map(|grant| grant.units).sum();
                 // Some of what counts may be older than what the books still have, or the books older than what counts.
                 let mut left = amount.min(counted).saturating_sub(counted.saturating_sub(known));
@@ -353,17 +364,17 @@ impl Books {
                 }
                 self.grants.retain(|grant| grant.units > 0);
             }
-            BookKind::First => {
+            Kind::First => {
                 if let Some((_, sum)) = &mut self.opened {
                     *sum = sum.saturating_sub(amount);
                 }
             }
-            BookKind::Bucket(count) => {
-                let full = least_us * count;
+            Kind::Bucket(count) => {
+                let full = forward_us * count;
                 let full_at = self.full_at.saturating_sub(amount * key.period_us);
                 self.full_at = full_at.max(full);
             }
-            BookKind::Semaphore => {}
+            Kind::Semaphore => {}
         }
     }
 
@@ -375,15 +386,15 @@ impl Books {
     }
 
     /// Forgets what does not matter any more.
-    fn forget(&mut self, key: &Key, least_us: u64) {
-        let after_us = least_us.saturating_sub(key.period_us);
-        if key.kind == BookKind::Sliding {
-            self.grants.retain(|grant| grant.least_us > after_us);
+    fn forget(&mut self, key: &Key, forward_us: u64) {
+        let after_us = forward_us.saturating_sub(key.period_us);
+        if key.kind == Kind::Sliding {
+            self.grants.retain(|grant| grant.forward_us > after_us);
         }
-        self.spent.retain(|grant| grant.least_us > after_us);
-        if let BookKind::Bucket(count) = key.kind {
+        self.spent.retain(|grant| grant.forward_us > after_us);
+        if let Kind::Bucket(count) = key.kind {
             // One tick of a full bucket is as good as another.
-            if self.full_at <= least_us * count {
+            if self.full_at <= forward_us * count {
                 self.full_at = 0;
             }
         }
@@ -392,8 +403,8 @@ impl Books {
 
 impl World {
     /// The server's clock as one client's calls see it.
-    fn now_us(&self, state: &WorldState, client: usize) -> u64 {
-        let ahead = self.bug == Some(Bug::ClientsClock) && client == 2;
+    fn now_us(&self, state: &State, client: usize) -> u64 {
+        let ahead = self.mistake == Some(Mistake::ClientsClock) && client == 2;
         state.wall_us + if ahead { 600_000 } else { 0 }
     }
 
@@ -404,20 +415,14 @@ impl World {
         client: usize,
         now_us: u64,
     ) -> impl Store<Error = Refused> + 'm {
-        Faulty { inner: memory.key(NAMES[key], now_us), bug: self.bug, client }
+        FaultyStore { inner: memory.key(NAMES[key], now_us), mistake: self.mistake, client }
     }
 
     /// Makes the call in the world. `None` where it is an error, which changes nothing.
-    fn take(
-        &self,
-        state: &mut WorldState,
-        client: usize,
-        at: usize,
-        request: &Request,
-    ) -> Option<()> {
+    fn take(&self, state: &mut State, client: usize, at: usize, request: &Request) -> Option<()> {
         let (key, now_us) = (self.keys[at], self.now_us(state, client));
         let request = with_id(request, client);
-        let (looked, before) = probe(&state.saved, |memory| {
+        let (looked, before) = probe(&state.saved, at, |memory| {
             let looked = memory.look(NAMES[at], &request, now_us);
             (looked, memory.look(NAMES[at], &looking(&request), now_us))
         });
@@ -425,7 +430,9 @@ impl World {
         let before = before.ok()?;
         let ban_before = ban_of(&state.saved[at]);
         let mut asked = request;
-        if let (Some(Bug::GenerousRefund), Quantity::GiveBack(n)) = (self.bug, asked.ask.quantity) {
+        if let (Some(Mistake::GenerousRefund), Quantity::GiveBack(n)) =
+            (self.mistake, asked.ask.quantity)
+        {
             asked.ask.quantity = Quantity::GiveBack(n + 1);
         }
         let decision = MEMORY.with(|memory| {
@@ -436,7 +443,7 @@ impl World {
             let allowed = judged.verdict().allowed();
             let plan = judged.plan(Terms::of(Mode::Final), allowed, || id_of(client)).ok()?;
             let decision = *plan.decision();
-            if allowed || self.bug != Some(Bug::NoHealing) {
+            if allowed || self.mistake != Some(Mistake::NoHealing) {
                 plan.apply();
             }
             drop(call);
@@ -470,7 +477,7 @@ impl World {
     /// Checks that the wait that was told is the wait that is needed.
     fn check_wait(
         &self,
-        state: &mut WorldState,
+        state: &mut State,
         at: usize,
         request: &Request,
         now_us: u64,
@@ -485,7 +492,7 @@ impl World {
     #[allow(clippy::too_many_arguments)]
     fn note_grant(
         &self,
-        state: &mut WorldState,
+        state: &mut State,
         client: usize,
         at: usize,
         request: &Request,
@@ -494,21 +501,21 @@ impl World {
         before: &Decision,
     ) {
         let key = self.keys[at];
-        let (real_us, least_us) = (state.real_us, state.least_us);
+        let (real_us, forward_us) = (state.real_us, state.forward_us);
         let counted = key.most.saturating_sub(before.remaining);
         let force = request.ask.manner == Manner::Force;
         let books = &mut state.books[at];
-        let mut broken = None;
+        let mut violated = None;
         if let Quantity::GiveBack(amount) = request.ask.quantity {
-            books.give_back(&key, least_us, amount, counted);
+            books.give_back(&key, forward_us, amount, counted);
             return;
         }
         if taken == 0 {
             return;
         }
         if let Some(banned) = books.banned.as_mut().filter(|_| !force) {
-            if least_us + go_after_us < banned.until_us {
-                broken = Some(BANNED);
+            if forward_us + go_after_us < banned.until_us {
+                violated = Some(BANNED);
             }
             banned.may_again = true;
         }
@@ -521,9 +528,9 @@ impl World {
                 };
                 let books = &mut state.books[at];
                 books.leases.retain(|lease| lease.client != client);
-                let held_until_us = least_us + length_us + after_us;
+                let held_until_us = forward_us + length_us + after_us;
                 let over_at_us = real_us + length_us;
-                books.leases.push(BookedLease {
+                books.leases.push(Lease {
                     client,
                     quantity: taken,
                     length_us,
@@ -534,48 +541,48 @@ impl World {
                     spent: 0,
                 });
                 let counted = match key.kind {
-                    BookKind::Sliding => sum(&books.grants, least_us.saturating_sub(key.period_us)),
-                    BookKind::Fixed => sum(&books.grants, 0),
-                    BookKind::First => books.opened.map_or(0, |(_, sum)| sum),
-                    BookKind::Bucket(_) | BookKind::Semaphore => 0,
+                    Kind::Sliding => sum(&books.grants, forward_us.saturating_sub(key.period_us)),
+                    Kind::Fixed => sum(&books.grants, 0),
+                    Kind::First => books.opened.map_or(0, |(_, sum)| sum),
+                    Kind::Bucket(_) | Kind::Semaphore => 0,
                 };
-                if counted + books.held(least_us) > key.most {
-                    broken = Some(LIMIT);
+                if counted + books.held(forward_us) > key.most {
+                    violated = Some(LIMIT);
                 }
             }
             Limit::Bucket(_) | Limit::Window(_) => {
-                if key.kind == BookKind::First && before.remaining == key.most {
+                if key.kind == Kind::First && before.remaining == key.most {
                     // A window is opened: the one before was over, or everything was given back.
                     let soon = books.opened.is_some_and(|(opened_us, sum)| {
-                        sum > 0 && least_us < opened_us + key.period_us
+                        sum > 0 && forward_us < opened_us + key.period_us
                     });
-                    broken = soon.then_some(FIRST);
+                    violated = soon.then_some(FIRST);
                     books.opened = None;
                 }
-                if !books.grant(&key, least_us, taken, go_after_us, force) {
-                    broken = Some(LIMIT);
+                if !books.grant(&key, forward_us, taken, go_after_us, force) {
+                    violated = Some(LIMIT);
                 }
-                books.spent.push(Grant { least_us, units: taken });
-                let after_us = least_us.saturating_sub(key.period_us);
+                books.spent.push(Grant { forward_us, units: taken });
+                let after_us = forward_us.saturating_sub(key.period_us);
                 if self.spends() && sum(&books.spent, after_us) > key.most {
-                    broken = Some(SPENT);
+                    violated = Some(SPENT);
                 }
             }
         }
-        if let Some(broken) = broken {
-            state.check(false, broken);
+        if let Some(violated) = violated {
+            state.check(false, violated);
         }
     }
 
     /// Whether holders spend by themselves.
     fn spends(&self) -> bool {
-        self.clients.iter().flatten().any(|act| matches!(act, Act::Spend(_)))
+        self.clients.iter().flatten().any(|act| matches!(act, ClientCall::Spend(_)))
     }
 
     /// How long a reservation with COUNTLAPSED holds after a lease that ends then.
     fn after_us(&self, key: &Key, end_us: u64) -> u64 {
         match key.kind {
-            BookKind::Fixed => key.period_us - end_us % key.period_us,
+            Kind::Fixed => key.period_us - end_us % key.period_us,
             _ => key.period_us,
         }
     }
@@ -583,7 +590,7 @@ impl World {
     #[allow(clippy::too_many_arguments)]
     fn note_ban(
         &self,
-        state: &mut WorldState,
+        state: &mut State,
         at: usize,
         key: &Key,
         request: &Request,
@@ -606,33 +613,33 @@ impl World {
         let denied = matches!(verdict, Verdict::Denied { .. }) && request.ban_ms.is_some();
         state.check(may && denied, AGAIN);
         let length_us = request.ban_ms.unwrap_or(0) * 1_000;
-        let until_us = state.least_us + length_us;
-        state.books[at].banned = Some(Banned { until_us, may_again: false });
+        let until_us = state.forward_us + length_us;
+        state.books[at].banned = Some(BanBook { until_us, may_again: false });
     }
 
-    fn settle(&self, state: &mut WorldState, client: usize, at: usize, act: &Act) -> Option<()> {
+    fn settle(&self, state: &mut State, client: usize, at: usize, act: &ClientCall) -> Option<()> {
         let key = self.keys[at];
         let lease = state.books[at].leases.iter().find(|lease| lease.client == client).copied()?;
         let (id, now_us) = (id_of(client), state.wall_us);
-        let (real_us, least_us) = (state.real_us, state.least_us);
+        let (real_us, forward_us) = (state.real_us, state.forward_us);
         let (done, counted) = MEMORY.with(|memory| {
             load(memory, &state.saved);
             let done = match act {
-                Act::Apply(_, quantity) => {
+                ClientCall::Apply(_, quantity) => {
                     let store = self.store(memory, at, client, now_us);
                     let applied = settle::apply(store, &id, *quantity, 4096).ok()?;
                     let units = quantity.unwrap_or(lease.quantity);
                     (applied != Applied::NotHeld, (applied == Applied::Counted).then_some(units))
                 }
-                Act::ApplySpent(_) => {
+                ClientCall::ApplySpent(_) => {
                     let store = self.store(memory, at, client, now_us);
                     let applied = settle::apply(store, &id, Some(lease.spent), 4096).ok()?;
                     (applied != Applied::NotHeld, None)
                 }
-                Act::Release(_) => {
+                ClientCall::Release(_) => {
                     (settle::release(self.store(memory, at, client, now_us), &id).ok()?, None)
                 }
-                Act::Renew(_, lease_ms) => {
+                ClientCall::Renew(_, lease_ms) => {
                     let store = self.store(memory, at, client, now_us);
                     (settle::renew(store, &id, *lease_ms).ok()?, None)
                 }
@@ -645,22 +652,22 @@ impl World {
             // It is held no more, or its lease cannot be renewed.
             state.happened = "lapsed";
             let certain = match act {
-                Act::Renew(..) => least_us + lease.after_us < lease.held_until_us,
-                _ => least_us < lease.held_until_us,
+                ClientCall::Renew(..) => forward_us + lease.after_us < lease.held_until_us,
+                _ => forward_us < lease.held_until_us,
             };
             state.check(!certain, FREED);
             return Some(());
         }
-        if let Act::Renew(_, lease_ms) = act {
+        if let ClientCall::Renew(_, lease_ms) = act {
             let length_us = lease_ms.map_or(lease.length_us, |ms| ms * 1_000);
             let after_us = match lease.after_us {
                 0 => 0,
                 _ => self.after_us(&key, state.wall_us + length_us),
             };
-            let renewed = BookedLease {
+            let renewed = Lease {
                 length_us,
                 after_us,
-                held_until_us: least_us + length_us + after_us,
+                held_until_us: forward_us + length_us + after_us,
                 over_at_us: real_us + length_us,
                 spend_until_us: real_us + length_us,
                 ..lease
@@ -677,46 +684,49 @@ impl World {
         books.leases.retain(|lease| lease.client != client);
         state.happened = "settled";
         if let Some(units) = counted {
-            if key.kind == BookKind::First
-                && books.opened.is_some_and(|(us, _)| least_us >= us + key.period_us)
+            if key.kind == Kind::First
+                && books.opened.is_some_and(|(us, _)| forward_us >= us + key.period_us)
             {
                 books.opened = None;
             }
-            books.grant(&key, least_us, units, 0, true);
+            books.grant(&key, forward_us, units, 0, true);
         }
         Some(())
     }
 
     /// A holder spends a unit of its reservation while its own clock says that the lease runs.
-    fn spend(&self, state: &mut WorldState, client: usize, at: usize) -> Option<()> {
-        let (real_us, least_us, key) = (state.real_us, state.least_us, self.keys[at]);
+    fn spend(&self, state: &mut State, client: usize, at: usize) -> Option<()> {
+        let (real_us, forward_us, key) = (state.real_us, state.forward_us, self.keys[at]);
         let books = &mut state.books[at];
         let lease = books.leases.iter_mut().find(|lease| lease.client == client)?;
         if real_us >= lease.spend_until_us || lease.spent >= lease.quantity {
             return None;
         }
         lease.spent += 1;
-        books.spent.push(Grant { least_us, units: 1 });
-        let spent = sum(&books.spent, least_us.saturating_sub(key.period_us));
+        books.spent.push(Grant { forward_us, units: 1 });
+        let spent = sum(&books.spent, forward_us.saturating_sub(key.period_us));
         state.check(spent <= key.most, SPENT);
         Some(())
     }
 
     /// Several limits at once, as the module's RL.ALL puts the engine's steps together.
-    fn all(&self, state: &mut WorldState, client: usize, clauses: &[WorldClause]) -> Option<()> {
+    fn all(&self, state: &mut State, client: usize, clauses: &[Clause]) -> Option<()> {
         let now_us = self.now_us(state, client);
         let before = state.saved.clone();
         let looks: Vec<_> = clauses
             .iter()
             .map(|clause| {
                 let request = with_id(&clause.request, client);
-                probe(&before, |memory| memory.look(NAMES[clause.key], &request, now_us)).ok()
+                probe(&before, clause.key, |memory| {
+                    memory.look(NAMES[clause.key], &request, now_us)
+                })
+                .ok()
             })
             .collect::<Option<_>>()?;
         let requests: Vec<_> = clauses.iter().map(|one| with_id(&one.request, client)).collect();
         let made = MEMORY.with(|memory| {
             load(memory, &state.saved);
-            let made = attempt_all(self.bug, clauses, &requests, |at| {
+            let made = attempt_all(self.mistake, clauses, &requests, |at| {
                 self.store(memory, at, client, now_us)
             });
             unload(memory, &mut state.saved);
@@ -740,15 +750,20 @@ impl World {
         for (at, clause) in clauses.iter().enumerate() {
             let takes =
                 should && chosen.contains(&at) && !clause.check && looks[at].verdict.taken() > 0;
-            let moved = state.saved[clause.key] != before[clause.key];
+            // A key that has expired is dropped by whoever looks at it.
+            let is_live = |saved: &&Saved| saved.expires_at_ms >= now_us / 1_000;
+            let moved = state.saved[clause.key].as_ref().filter(is_live)
+                != before[clause.key].as_ref().filter(is_live);
             right &= moved == takes;
             if takes {
                 let taken = looks[at].verdict.taken();
                 let key = self.keys[clause.key];
                 let look = looking(&requests[at]);
-                let then = probe(&before, |memory| memory.look(NAMES[clause.key], &look, now_us));
+                let then = probe(&before, clause.key, |memory| {
+                    memory.look(NAMES[clause.key], &look, now_us)
+                });
                 let then = then.unwrap_or(looks[at]);
-                right &= key.kind == BookKind::Semaphore || then.remaining >= taken;
+                right &= key.kind == Kind::Semaphore || then.remaining >= taken;
                 self.note_grant(state, client, clause.key, &requests[at], taken, 0, &then);
             }
         }
@@ -764,7 +779,7 @@ impl World {
         state.happened = "denied";
         if let Some(wait_us) = whole.retry_after_us {
             let then = |us: u64| {
-                probe(&state.saved, |memory| {
+                probe_all(&state.saved, |memory| {
                     attempt_all(None, clauses, &requests, |at| memory.key(NAMES[at], now_us + us))
                         .is_ok_and(|(allowed, _)| allowed)
                 })
@@ -778,8 +793,8 @@ impl World {
 
 /// RL.ALL on a store: whether it is allowed, and what each limit says.
 fn attempt_all<S: Store<Error = Refused>>(
-    bug: Option<Bug>,
-    clauses: &[WorldClause],
+    mistake: Option<Mistake>,
+    clauses: &[Clause],
     requests: &[Request],
     store: impl Fn(usize) -> S,
 ) -> Result<(bool, Vec<PartDecision>), Refused> {
@@ -796,12 +811,12 @@ fn attempt_all<S: Store<Error = Refused>>(
         if choice {
             one.check_room()?;
         }
-        if bug == Some(Bug::AllOfGroupTake) {
+        if mistake == Some(Mistake::AllOfGroupTake) {
             choice = one.verdict().allowed();
         }
         judged.push((one, choice));
     }
-    if bug == Some(Bug::LastChoice) {
+    if mistake == Some(Mistake::LastChoice) {
         let groups: Vec<_> = clauses.iter().map(|clause| clause.group).collect();
         for group in groups.iter().copied() {
             let can: Vec<_> = (0..judged.len())
@@ -825,7 +840,8 @@ fn attempt_all<S: Store<Error = Refused>>(
             ..Terms::of(Mode::Final)
         };
         let quantity = if clause.check { 0 } else { request.ask.quantity.wanted() };
-        let takes = if bug == Some(Bug::NotAtomic) { one.verdict().allowed() } else { allowed };
+        let takes =
+            if mistake == Some(Mistake::NotAtomic) { one.verdict().allowed() } else { allowed };
         let was_allowed = one.verdict().allowed();
         let plan = one.plan(terms, takes, || id_of(25))?;
         shares.push(PartDecision {
@@ -845,75 +861,76 @@ fn attempt_all<S: Store<Error = Refused>>(
     Ok((allowed, shares))
 }
 
-impl WorldState {
+impl State {
     fn check(&mut self, holds: bool, what: &'static str) {
-        if !holds && self.broken.is_none() {
-            self.broken = Some(what);
+        if !holds && self.violated.is_none() {
+            self.violated = Some(what);
         }
     }
 }
 
 impl Model for World {
-    type State = WorldState;
-    type Action = WorldAction;
+    type State = State;
+    type Action = Action;
 
-    fn init_states(&self) -> Vec<WorldState> {
-        vec![WorldState {
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
             saved: vec![None; self.keys.len()],
             wall_us: self.start_us,
             real_us: self.start_us,
-            least_us: self.start_us,
+            forward_us: self.start_us,
             calls: vec![self.calls; self.clients.len()],
-            passes: self.passes.0,
-            backs: self.backs.0,
-            forwards: self.forwards.0,
+            time_passes: self.time_passes.0,
+            steps_back: self.steps_back.0,
+            steps_forward: self.steps_forward.0,
             failovers: self.failovers.0,
             books: vec![Books::default(); self.keys.len()],
-            lacks: Vec::new(),
+            unreplicated: Vec::new(),
             happened: "",
-            broken: None,
+            violated: None,
         }]
     }
 
-    fn actions(&self, state: &WorldState, actions: &mut Vec<WorldAction>) {
-        if state.broken.is_some() {
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.violated.is_some() {
             return;
         }
-        for (client, acts) in self.clients.iter().enumerate() {
+        for (client, client_calls) in self.clients.iter().enumerate() {
             if state.calls[client] > 0 {
-                actions.extend((0..acts.len()).map(|act| WorldAction::Call(client, act)));
+                actions.extend((0..client_calls.len()).map(|act| Action::Call(client, act)));
             }
         }
         let each = |left: u8, by: &[u64]| if left > 0 { by.to_vec() } else { Vec::new() };
-        actions.extend(each(state.passes, &self.passes.1).into_iter().map(WorldAction::Pass));
-        actions.extend(each(state.backs, &self.backs.1).into_iter().map(WorldAction::Back));
-        actions
-            .extend(each(state.forwards, &self.forwards.1).into_iter().map(WorldAction::Forward));
-        if !state.lacks.is_empty() {
-            actions.push(WorldAction::Sync);
+        actions.extend(each(state.time_passes, &self.time_passes.1).into_iter().map(Action::Pass));
+        actions.extend(each(state.steps_back, &self.steps_back.1).into_iter().map(Action::Back));
+        actions.extend(
+            each(state.steps_forward, &self.steps_forward.1).into_iter().map(Action::Forward),
+        );
+        if !state.unreplicated.is_empty() {
+            actions.push(Action::Sync);
         }
         if state.failovers > 0 {
-            actions.extend((0..=state.lacks.len()).map(WorldAction::Failover));
+            actions.extend((0..=state.unreplicated.len()).map(Action::Failover));
         }
     }
 
-    fn next_state(&self, last: &WorldState, action: WorldAction) -> Option<WorldState> {
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         state.happened = "";
         match action {
-            WorldAction::Call(client, act) => {
+            Action::Call(client, act) => {
                 state.calls[client] -= 1;
                 let act = &self.clients[client][act];
                 match act {
-                    Act::Take(at, request) => self.take(&mut state, client, *at, request)?,
-                    Act::All(clauses) => self.all(&mut state, client, clauses)?,
-                    Act::Spend(at) => self.spend(&mut state, client, *at)?,
-                    Act::Apply(at, _)
-                    | Act::Release(at)
-                    | Act::Renew(at, _)
-                    | Act::ApplySpent(at) => self.settle(&mut state, client, *at, act)?,
+                    ClientCall::Take(at, request) => self.take(&mut state, client, *at, request)?,
+                    ClientCall::All(clauses) => self.all(&mut state, client, clauses)?,
+                    ClientCall::Spend(at) => self.spend(&mut state, client, *at)?,
+                    ClientCall::Apply(at, _)
+                    | ClientCall::Release(at)
+                    | ClientCall::Renew(at, _)
+                    | ClientCall::ApplySpent(at) => self.settle(&mut state, client, *at, act)?,
                 }
-                if self.bug == Some(Bug::EarlyExpiry) {
+                if self.mistake == Some(Mistake::EarlyExpiry) {
                     for (new, old) in state.saved.iter_mut().zip(&last.saved) {
                         if let Some(new) = new.as_mut().filter(|new| Some(&**new) != old.as_ref()) {
                             new.expires_at_ms = new.expires_at_ms.saturating_sub(1_000);
@@ -921,43 +938,43 @@ impl Model for World {
                     }
                 }
                 if self.failovers.0 > 0 && state.saved != last.saved {
-                    state.lacks.push((last.saved.clone(), last.books.clone()));
-                    if state.lacks.len() > self.failovers.1 {
-                        state.lacks.remove(0);
+                    state.unreplicated.push((last.saved.clone(), last.books.clone()));
+                    if state.unreplicated.len() > self.failovers.1 {
+                        state.unreplicated.remove(0);
                     }
                 }
             }
-            WorldAction::Pass(us) => {
-                state.passes -= 1;
+            Action::Pass(us) => {
+                state.time_passes -= 1;
                 state.real_us += us;
                 self.pass(&mut state, us, us);
             }
-            WorldAction::Forward(us) => {
-                state.forwards -= 1;
+            Action::Forward(us) => {
+                state.steps_forward -= 1;
                 state.happened = "forward";
                 self.pass(&mut state, us, us);
             }
-            WorldAction::Back(us) => {
-                state.backs -= 1;
+            Action::Back(us) => {
+                state.steps_back -= 1;
                 state.happened = "back";
                 self.step_back(&mut state, us);
             }
-            WorldAction::Sync => state.lacks.clear(),
-            WorldAction::Failover(lost) => {
+            Action::Sync => state.unreplicated.clear(),
+            Action::Failover(lost) => {
                 state.failovers -= 1;
                 state.happened = "failover";
-                let at = state.lacks.len() - lost;
-                if let Some((saved, books)) = state.lacks.get(at).cloned() {
+                let at = state.unreplicated.len() - lost;
+                if let Some((saved, books)) = state.unreplicated.get(at).cloned() {
                     (state.saved, state.books) = (saved, books);
                 }
-                if self.bug == Some(Bug::FailoverLosesMore) && at > 0 {
-                    state.saved = state.lacks[at - 1].0.clone();
+                if self.mistake == Some(Mistake::FailoverLosesMore) && at > 0 {
+                    state.saved = state.unreplicated[at - 1].0.clone();
                 }
-                state.lacks.clear();
+                state.unreplicated.clear();
             }
         }
         for (at, key) in self.keys.iter().enumerate() {
-            state.books[at].forget(key, state.least_us);
+            state.books[at].forget(key, state.forward_us);
             self.check_held(&mut state, at);
             self.check_as_new(&mut state, at);
         }
@@ -966,22 +983,22 @@ impl Model for World {
 
     fn properties(&self) -> Vec<Property<World>> {
         let mut properties = vec![
-            Property::always(LIMIT, |_, state: &WorldState| state.broken != Some(LIMIT)),
-            Property::always(TOLD, |_, state: &WorldState| state.broken != Some(TOLD)),
-            Property::always(RETRY, |_, state: &WorldState| state.broken != Some(RETRY)),
-            Property::always(FREED, |_, state: &WorldState| state.broken != Some(FREED)),
-            Property::always(HELD, |_, state: &WorldState| state.broken != Some(HELD)),
-            Property::always(FIRST, |_, state: &WorldState| state.broken != Some(FIRST)),
-            Property::always(BANNED, |_, state: &WorldState| state.broken != Some(BANNED)),
-            Property::always(AGAIN, |_, state: &WorldState| state.broken != Some(AGAIN)),
-            Property::always(ALL, |_, state: &WorldState| state.broken != Some(ALL)),
-            Property::always(SPENT, |_, state: &WorldState| state.broken != Some(SPENT)),
-            Property::always(READABLE, |_, state: &WorldState| state.broken != Some(READABLE)),
+            Property::always(LIMIT, |_, state: &State| state.violated != Some(LIMIT)),
+            Property::always(TOLD, |_, state: &State| state.violated != Some(TOLD)),
+            Property::always(RETRY, |_, state: &State| state.violated != Some(RETRY)),
+            Property::always(FREED, |_, state: &State| state.violated != Some(FREED)),
+            Property::always(HELD, |_, state: &State| state.violated != Some(HELD)),
+            Property::always(FIRST, |_, state: &State| state.violated != Some(FIRST)),
+            Property::always(BANNED, |_, state: &State| state.violated != Some(BANNED)),
+            Property::always(AGAIN, |_, state: &State| state.violated != Some(AGAIN)),
+            Property::always(ALL, |_, state: &State| state.violated != Some(ALL)),
+            Property::always(SPENT, |_, state: &State| state.violated != Some(SPENT)),
+            Property::always(READABLE, |_, state: &State| state.violated != Some(READABLE)),
             Property::always(HEALS, |world: &World, state| world.heals(state)),
             Property::always(REMAINING, |world: &World, state| world.remaining_is_right(state)),
         ];
-        for (name, holds) in HAPPENS {
-            if self.happens.contains(&name) {
+        for (name, holds) in MUST_HAPPEN {
+            if self.must_happen.contains(&name) {
                 properties.push(Property::sometimes(name, holds));
             }
         }
@@ -989,10 +1006,10 @@ impl Model for World {
     }
 }
 
-type Holds = fn(&World, &WorldState) -> bool;
+type HoldsIn = fn(&World, &State) -> bool;
 
 /// What a world is to show.
-const HAPPENS: [(&str, Holds); 9] = [
+const MUST_HAPPEN: [(&str, HoldsIn); 9] = [
     ("denied", |_, state| state.happened == "denied"),
     ("banned", |_, state| state.happened == "banned"),
     ("else", |_, state| state.happened == "else"),
@@ -1005,41 +1022,39 @@ const HAPPENS: [(&str, Holds); 9] = [
 ];
 
 impl World {
-    fn pass(&self, state: &mut WorldState, us: u64, least_us: u64) {
+    fn pass(&self, state: &mut State, us: u64, forward_us: u64) {
         let before_us = state.wall_us;
         state.wall_us += us;
-        state.least_us += least_us;
+        state.forward_us += forward_us;
         self.new_windows(state, before_us);
     }
 
     /// Windows of the calendar end where their end is crossed, in either direction.
-    fn new_windows(&self, state: &mut WorldState, before_us: u64) {
+    fn new_windows(&self, state: &mut State, before_us: u64) {
         let (now_us, keys) = (state.wall_us, &self.keys);
-        let lacked = state.lacks.iter_mut().map(|(_, books)| books);
+        let lacked = state.unreplicated.iter_mut().map(|(_, books)| books);
         for books in lacked.chain([&mut state.books]) {
             for (books, key) in books.iter_mut().zip(keys) {
-                if key.kind == BookKind::Fixed
-                    && before_us / key.period_us != now_us / key.period_us
-                {
+                if key.kind == Kind::Fixed && before_us / key.period_us != now_us / key.period_us {
                     books.grants.clear();
                 }
             }
         }
     }
 
-    fn step_back(&self, state: &mut WorldState, us: u64) {
+    fn step_back(&self, state: &mut State, us: u64) {
         let before_us = state.wall_us;
         state.wall_us -= us;
         self.new_windows(state, before_us);
         let keys = &self.keys;
-        let lacked = state.lacks.iter_mut().map(|(_, books)| books);
+        let lacked = state.unreplicated.iter_mut().map(|(_, books)| books);
         for books in lacked.chain([&mut state.books]) {
             for (books, key) in books.iter_mut().zip(keys) {
                 for lease in &mut books.leases {
                     // Until a call sees that, it is as long as the clock says.
                     lease.over_at_us += us;
                     // The window of the calendar in which its lease ends may be an earlier one now.
-                    if key.kind == BookKind::Fixed && lease.after_us > 0 {
+                    if key.kind == Kind::Fixed && lease.after_us > 0 {
                         lease.held_until_us -= lease.after_us;
                         lease.after_us = 1;
                         lease.held_until_us += 1;
@@ -1050,15 +1065,15 @@ impl World {
     }
 
     /// Compares what the key holds with the books.
-    fn check_held(&self, state: &mut WorldState, at: usize) {
+    fn check_held(&self, state: &mut State, at: usize) {
         let key = self.keys[at];
-        if matches!(key.kind, BookKind::Bucket(_)) {
+        if matches!(key.kind, Kind::Bucket(_)) {
             return;
         }
-        let held = probe(&state.saved, |memory| memory.held(NAMES[at], state.wall_us));
+        let held = probe(&state.saved, at, |memory| memory.held(NAMES[at], state.wall_us));
         let Ok(held) = held else { return state.check(false, READABLE) };
         let (mut freed, mut beyond) = (false, false);
-        let (real_us, least_us) = (state.real_us, state.least_us);
+        let (real_us, forward_us) = (state.real_us, state.forward_us);
         let stored: Vec<Vec<u8>> = match state.saved[at].as_ref().map(|saved| &saved.value) {
             Some(SavedValue::Window { reserved, .. }) => reserved.clone(),
             _ => Vec::new(),
@@ -1083,7 +1098,7 @@ impl World {
         state.books[at].leases.retain(|lease| {
             let id = id_of(lease.client);
             let is_held = held.iter().any(|one| one.id.as_bytes() == id.as_bytes());
-            freed |= !is_held && least_us < lease.held_until_us;
+            freed |= !is_held && forward_us < lease.held_until_us;
             let mark = [b"#01:", id.as_bytes(), b":"].concat();
             is_held || stored.iter().any(|member| member.starts_with(&mark))
         });
@@ -1092,28 +1107,28 @@ impl World {
     }
 
     /// A ban that is over leaves nothing where the key is as good as new.
-    fn check_as_new(&self, state: &mut WorldState, at: usize) {
+    fn check_as_new(&self, state: &mut State, at: usize) {
         let Some(banned) = state.books[at].banned else { return };
-        if banned.may_again || state.least_us < banned.until_us {
+        if banned.may_again || state.forward_us < banned.until_us {
             return;
         }
         let key = &self.keys[at];
         let look = looking(&Request::of(key.limit));
-        let looked = probe(&state.saved, |memory| memory.look(NAMES[at], &look, state.wall_us));
+        let looked = probe(&state.saved, at, |memory| memory.look(NAMES[at], &look, state.wall_us));
         if looked.is_ok_and(|looked| looked.reset_after_us == 0) {
-            state.books[at].banned = Some(Banned { may_again: true, ..banned });
+            state.books[at].banned = Some(BanBook { may_again: true, ..banned });
         }
     }
 
     /// Whoever asks for all that there is gets it after the wait that is told, which is never longer than it may be.
-    fn heals(&self, state: &WorldState) -> bool {
+    fn heals(&self, state: &State) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
             let request = taking(key, key.most);
             let whole = match key.kind {
-                BookKind::Semaphore => return true,
+                Kind::Semaphore => return true,
                 _ => request,
             };
-            probe(&state.saved, |memory| {
+            probe(&state.saved, at, |memory| {
                 let ask = |now_us| memory.attempt(NAMES[at], &whole, now_us, || id_of(25));
                 let Ok(told) = ask(state.wall_us) else { return false };
                 match told.decision.verdict {
@@ -1130,14 +1145,14 @@ impl World {
     }
 
     /// What is told to remain can be had, and one more cannot.
-    fn remaining_is_right(&self, state: &WorldState) -> bool {
+    fn remaining_is_right(&self, state: &State) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
-            if key.kind == BookKind::Semaphore {
+            if key.kind == Kind::Semaphore {
                 return true;
             }
             let look = looking(&Request::of(key.limit));
             let Ok(looked) =
-                probe(&state.saved, |memory| memory.look(NAMES[at], &look, state.wall_us))
+                probe(&state.saved, at, |memory| memory.look(NAMES[at], &look, state.wall_us))
             else {
                 return false;
             };

@@ -1,8 +1,8 @@
 //! The worlds that are searched, each in two sizes.
 
-use crate::bug::Bug;
+use crate::mistake::Mistake;
 use crate::waiting::LineWorld;
-use crate::world::{Act, BookKind, Key, World, WorldClause};
+use crate::world::{Clause, ClientCall, Key, Kind, World};
 use engine::calendar::Zones;
 use engine::decision::{Manner, Quantity};
 use engine::request::{Limit, Request, Reserve, WindowLimit};
@@ -36,8 +36,8 @@ fn window(rule: &str, limit: u64) -> WindowLimit {
     WindowLimit { limit, rule, most_entries: 4096 }
 }
 
-fn key(kind: BookKind, rule: &str, most: u64) -> Key {
-    let period_us = if kind == BookKind::Semaphore { 0 } else { SECOND_US };
+fn key(kind: Kind, rule: &str, most: u64) -> Key {
+    let period_us = if kind == Kind::Semaphore { 0 } else { SECOND_US };
     let limit = Limit::Window(window(rule, most));
     Key { kind, limit, most, period_us, longest_wait_us: SECOND_US }
 }
@@ -45,7 +45,7 @@ fn key(kind: BookKind, rule: &str, most: u64) -> Key {
 fn bucket(most: u64, count: u64) -> Key {
     let rate = Rate::new(most - 1, count, 1_000).expect("a rate");
     let longest_wait_us = (most * SECOND_US).div_ceil(count);
-    let (kind, limit) = (BookKind::Bucket(count), Limit::Bucket(rate));
+    let (kind, limit) = (Kind::Bucket(count), Limit::Bucket(rate));
     Key { kind, limit, most, period_us: SECOND_US, longest_wait_us }
 }
 
@@ -78,19 +78,19 @@ fn reserving(key: &Key, quantity: i64, lease_ms: u64, count_lapsed: bool) -> Req
     Request { limit: Limit::Reserve(window, reserve), ..ask(key, quantity) }
 }
 
-fn world(name: &'static str, keys: Vec<Key>, clients: Vec<Vec<Act>>) -> World {
+fn world(name: &'static str, keys: Vec<Key>, clients: Vec<Vec<ClientCall>>) -> World {
     World {
         name,
         keys,
         clients,
         calls: 2,
-        passes: (3, vec![500_000, 499_999, 1]),
-        backs: (0, vec![]),
-        forwards: (0, vec![]),
+        time_passes: (3, vec![500_000, 499_999, 1]),
+        steps_back: (0, vec![]),
+        steps_forward: (0, vec![]),
         failovers: (0, 0),
         start_us: START_US,
-        happens: vec!["denied"],
-        bug: None,
+        must_happen: vec!["denied"],
+        mistake: None,
     }
 }
 
@@ -122,84 +122,99 @@ pub fn line(size: Size) -> LineWorld {
             vec![(1, 1, Some(100_000)), (1, 0, None)],
         ],
         calls: size.of(2, 3),
-        passes: size.of((2, vec![10_000, 100_000]), (3, vec![10_000, 29_999, 100_000])),
+        time_passes: size.of((2, vec![10_000, 100_000]), (3, vec![10_000, 29_999, 100_000])),
         faults: size.of(0, 1),
-        bug: None,
+        mistake: None,
     }
 }
 
 /// The world in which a mistake is looked for.
-pub fn with_bug(bug: Bug) -> Option<World> {
+pub fn with_mistake(mistake: Mistake) -> Option<World> {
     let size = Size::Small;
-    let world = match bug {
-        Bug::ClientsClock | Bug::LostWrite | Bug::EarlyExpiry | Bug::NoHealing => sliding(size),
-        Bug::LapsedForgotten => lapsed(size),
-        Bug::SettledStays | Bug::LongLease => reserve(size),
-        Bug::MarkForgotten | Bug::BanLifted => bans(size),
-        Bug::GenerousRefund => gcra(size),
-        Bug::AllOfGroupTake | Bug::LastChoice | Bug::NotAtomic => groups(size),
-        Bug::FailoverLosesMore => failover(size),
-        Bug::NoWake | Bug::NoTimer | Bug::Overtakes | Bug::LastIsTried | Bug::GhostInLine => {
+    let world = match mistake {
+        Mistake::ClientsClock | Mistake::LostWrite | Mistake::EarlyExpiry | Mistake::NoHealing => {
+            sliding(size)
+        }
+        Mistake::LapsedForgotten => lapsed(size),
+        Mistake::SettledStays | Mistake::LongLease => reserve(size),
+        Mistake::MarkForgotten | Mistake::BanLifted => bans(size),
+        Mistake::GenerousRefund => gcra(size),
+        Mistake::AllOfGroupTake | Mistake::LastChoice | Mistake::NotAtomic => groups(size),
+        Mistake::FailoverLosesMore => failover(size),
+        Mistake::NoWake
+        | Mistake::NoTimer
+        | Mistake::Overtakes
+        | Mistake::LastIsTried
+        | Mistake::GhostInLine => {
             return None;
         }
     };
-    Some(World { bug: Some(bug), ..world })
+    Some(World { mistake: Some(mistake), ..world })
 }
 
 /// Two in any second: taken, taken as far as they go, left for others, given back. The clock steps back and forward.
 fn sliding(size: Size) -> World {
-    let key = key(BookKind::Sliding, "1s", 2);
+    let key = key(Kind::Sliding, "1s", 2);
     let clients = vec![
-        vec![Act::Take(0, ask(&key, 1)), Act::Take(0, ask(&key, -1))],
-        vec![Act::Take(0, with(ask(&key, 2), Manner::AtMost)), Act::Take(0, ask(&key, 2))],
-        vec![Act::Take(0, leaving(ask(&key, 1), 1)), Act::Take(0, ask(&key, -2))],
+        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
+        vec![
+            ClientCall::Take(0, with(ask(&key, 2), Manner::AtMost)),
+            ClientCall::Take(0, ask(&key, 2)),
+        ],
+        vec![ClientCall::Take(0, leaving(ask(&key, 1), 1)), ClientCall::Take(0, ask(&key, -2))],
     ];
     World {
         calls: 2,
-        passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
-        backs: (1, size.of(vec![700_000], vec![700_000, 5_000_000, 300_000])),
-        happens: vec!["denied", "back"],
+        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
+        steps_back: (1, size.of(vec![700_000], vec![700_000, 5_000_000, 300_000])),
+        must_happen: vec!["denied", "back"],
         ..world("sliding window", vec![key], clients)
     }
 }
 
 /// Two in each second of the calendar.
 fn fixed(size: Size) -> World {
-    let key = key(BookKind::Fixed, "1s@UTC", 2);
+    let key = key(Kind::Fixed, "1s@UTC", 2);
     let clients = vec![
-        vec![Act::Take(0, ask(&key, 1)), Act::Take(0, ask(&key, -1))],
-        vec![Act::Take(0, ask(&key, 2)), Act::Take(0, with(ask(&key, 2), Manner::AtMost))],
+        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
         vec![
-            Act::Take(0, leaving(ask(&key, 1), 1)),
-            Act::Take(0, with(ask(&key, 3), Manner::Force)),
+            ClientCall::Take(0, ask(&key, 2)),
+            ClientCall::Take(0, with(ask(&key, 2), Manner::AtMost)),
+        ],
+        vec![
+            ClientCall::Take(0, leaving(ask(&key, 1), 1)),
+            ClientCall::Take(0, with(ask(&key, 3), Manner::Force)),
         ],
     ];
     World {
         calls: 2,
-        passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
-        backs: (size.of(0, 1), vec![400_000, 1_300_000]),
+        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
+        steps_back: (size.of(0, 1), vec![400_000, 1_300_000]),
         start_us: START_US + 300_000,
-        happens: size.of(vec!["denied"], vec!["denied", "back"]),
+        must_happen: size.of(vec!["denied"], vec!["denied", "back"]),
         ..world("FIXED window", vec![key], clients)
     }
 }
 
 /// Two in each second that a first event opens.
 fn first(size: Size) -> World {
-    let key = key(BookKind::First, "1s^first", 2);
+    let key = key(Kind::First, "1s^first", 2);
     let clients = vec![
-        vec![Act::Take(0, ask(&key, 1)), Act::Take(0, ask(&key, -1))],
-        vec![Act::Take(0, ask(&key, 2)), Act::Take(0, with(ask(&key, 2), Manner::AtMost))],
+        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
         vec![
-            Act::Take(0, leaving(ask(&key, 1), 1)),
-            Act::Take(0, Request { count_denied: true, ..ask(&key, 1) }),
+            ClientCall::Take(0, ask(&key, 2)),
+            ClientCall::Take(0, with(ask(&key, 2), Manner::AtMost)),
+        ],
+        vec![
+            ClientCall::Take(0, leaving(ask(&key, 1), 1)),
+            ClientCall::Take(0, Request { count_denied: true, ..ask(&key, 1) }),
         ],
     ];
     World {
         calls: 2,
-        passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
-        backs: (1, size.of(vec![700_000], vec![700_000, 5_000_000, 300_000])),
-        happens: vec!["denied", "back"],
+        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
+        steps_back: (1, size.of(vec![700_000], vec![700_000, 5_000_000, 300_000])),
+        must_happen: vec!["denied", "back"],
         ..world("FROM first window", vec![key], clients)
     }
 }
@@ -208,21 +223,21 @@ fn first(size: Size) -> World {
 fn gcra(size: Size) -> World {
     let key = Key { longest_wait_us: 6 * SECOND_US, ..bucket(2, 2) };
     let clients = vec![
-        vec![Act::Take(0, ask(&key, 1)), Act::Take(0, ask(&key, -1))],
+        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
         vec![
-            Act::Take(0, ask(&key, 2)),
-            Act::Take(0, with(ask(&key, 2), Manner::Ahead(SECOND_US))),
+            ClientCall::Take(0, ask(&key, 2)),
+            ClientCall::Take(0, with(ask(&key, 2), Manner::Ahead(SECOND_US))),
         ],
         vec![
-            Act::Take(0, with(ask(&key, 2), Manner::Force)),
-            Act::Take(0, leaving(with(ask(&key, 2), Manner::AtMost), 1)),
+            ClientCall::Take(0, with(ask(&key, 2), Manner::Force)),
+            ClientCall::Take(0, leaving(with(ask(&key, 2), Manner::AtMost), 1)),
         ],
     ];
     World {
         calls: 2,
-        passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
-        backs: (1, size.of(vec![700_000], vec![700_000, 5_000_000])),
-        happens: vec!["denied", "back"],
+        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
+        steps_back: (1, size.of(vec![700_000], vec![700_000, 5_000_000])),
+        must_happen: vec!["denied", "back"],
         ..world("bucket", vec![key], clients)
     }
 }
@@ -231,122 +246,129 @@ fn gcra(size: Size) -> World {
 fn thirds(size: Size) -> World {
     let key = bucket(2, 3);
     let clients = vec![
-        vec![Act::Take(0, ask(&key, 1)), Act::Take(0, ask(&key, -1))],
-        vec![Act::Take(0, ask(&key, 2)), Act::Take(0, ask(&key, -2))],
-        vec![Act::Take(0, with(ask(&key, 2), Manner::AtMost))],
+        vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
+        vec![ClientCall::Take(0, ask(&key, 2)), ClientCall::Take(0, ask(&key, -2))],
+        vec![ClientCall::Take(0, with(ask(&key, 2), Manner::AtMost))],
     ];
     World {
         calls: 2,
-        passes: (size.of(2, 3), size.of(vec![333_333], vec![333_333, 333_334, 1])),
-        backs: (1, vec![700_000]),
-        forwards: (size.of(0, 1), vec![600_000]),
-        happens: vec!["denied", "back"],
+        time_passes: (size.of(2, 3), size.of(vec![333_333], vec![333_333, 333_334, 1])),
+        steps_back: (1, vec![700_000]),
+        steps_forward: (size.of(0, 1), vec![600_000]),
+        must_happen: vec!["denied", "back"],
         ..world("bucket of thirds", vec![key], clients)
     }
 }
 
 /// Two reserved or counted in any second.
 fn reserve(size: Size) -> World {
-    let key = key(BookKind::Sliding, "1s", 2);
+    let key = key(Kind::Sliding, "1s", 2);
     let key = Key { longest_wait_us: 2 * SECOND_US, ..key };
     let clients = vec![
         vec![
-            Act::Take(0, reserving(&key, 1, 500, false)),
-            Act::Apply(0, None),
-            Act::Renew(0, None),
+            ClientCall::Take(0, reserving(&key, 1, 500, false)),
+            ClientCall::Apply(0, None),
+            ClientCall::Renew(0, None),
         ],
         vec![
-            Act::Take(0, with(reserving(&key, 2, 700, false), Manner::AtMost)),
-            Act::Release(0),
-            Act::Apply(0, Some(1)),
+            ClientCall::Take(0, with(reserving(&key, 2, 700, false), Manner::AtMost)),
+            ClientCall::Release(0),
+            ClientCall::Apply(0, Some(1)),
         ],
-        vec![Act::Take(0, ask(&key, 1))],
+        vec![ClientCall::Take(0, ask(&key, 1))],
     ];
     World {
         calls: 2,
-        passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
-        backs: (1, size.of(vec![600_000], vec![600_000, 5_000_000])),
-        forwards: (size.of(0, 1), vec![600_000]),
-        happens: vec!["denied", "settled", "lapsed", "renewed", "back"],
+        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999, 1])),
+        steps_back: (1, size.of(vec![600_000], vec![600_000, 5_000_000])),
+        steps_forward: (size.of(0, 1), vec![600_000]),
+        must_happen: vec!["denied", "settled", "lapsed", "renewed", "back"],
         ..world("reservations", vec![key], clients)
     }
 }
 
 /// The same, where a lapsed reservation counts.
 fn lapsed(size: Size) -> World {
-    let key = key(BookKind::Sliding, "1s", 2);
+    let key = key(Kind::Sliding, "1s", 2);
     let key = Key { longest_wait_us: 2 * SECOND_US, ..key };
     let clients = vec![
-        vec![Act::Take(0, reserving(&key, 1, 500, true)), Act::Apply(0, None), Act::Renew(0, None)],
         vec![
-            Act::Take(0, with(reserving(&key, 2, 700, true), Manner::AtMost)),
-            Act::Release(0),
-            Act::Renew(0, Some(300)),
+            ClientCall::Take(0, reserving(&key, 1, 500, true)),
+            ClientCall::Apply(0, None),
+            ClientCall::Renew(0, None),
         ],
-        vec![Act::Take(0, ask(&key, 1)), Act::Take(0, reserving(&key, 1, 500, false))],
+        vec![
+            ClientCall::Take(0, with(reserving(&key, 2, 700, true), Manner::AtMost)),
+            ClientCall::Release(0),
+            ClientCall::Renew(0, Some(300)),
+        ],
+        vec![
+            ClientCall::Take(0, ask(&key, 1)),
+            ClientCall::Take(0, reserving(&key, 1, 500, false)),
+        ],
     ];
     World {
         calls: 2,
-        passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 700_000, 1])),
-        backs: (1, size.of(vec![600_000], vec![600_000, 5_000_000])),
-        happens: vec!["denied", "settled", "renewed", "back"],
+        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 700_000, 1])),
+        steps_back: (1, size.of(vec![600_000], vec![600_000, 5_000_000])),
+        must_happen: vec!["denied", "settled", "renewed", "back"],
         ..world("reservations with COUNTLAPSED", vec![key], clients)
     }
 }
 
 /// Holders that spend bit by bit what they reserved with COUNTLAPSED, settle or die, in each of the three kinds of windows.
 fn spend(size: Size) -> World {
-    let key = key(BookKind::Sliding, "1s", 2);
+    let key = key(Kind::Sliding, "1s", 2);
     let key = Key { longest_wait_us: 2 * SECOND_US, ..key };
     let holder = |quantity, lease_ms| {
         vec![
-            Act::Take(0, with(reserving(&key, quantity, lease_ms, true), Manner::AtMost)),
-            Act::Spend(0),
-            Act::ApplySpent(0),
-            Act::Renew(0, None),
+            ClientCall::Take(0, with(reserving(&key, quantity, lease_ms, true), Manner::AtMost)),
+            ClientCall::Spend(0),
+            ClientCall::ApplySpent(0),
+            ClientCall::Renew(0, None),
         ]
     };
-    let clients = vec![holder(1, 500), holder(2, 700), vec![Act::Take(0, ask(&key, 1))]];
+    let clients = vec![holder(1, 500), holder(2, 700), vec![ClientCall::Take(0, ask(&key, 1))]];
     World {
         calls: 2,
-        passes: (size.of(2, 4), size.of(vec![499_999], vec![499_999, 700_000, 1])),
-        backs: (1, vec![600_000]),
-        happens: vec!["denied", "settled", "back"],
+        time_passes: (size.of(2, 4), size.of(vec![499_999], vec![499_999, 700_000, 1])),
+        steps_back: (1, vec![600_000]),
+        must_happen: vec!["denied", "settled", "back"],
         ..world("spending from a reservation", vec![key], clients)
     }
 }
 
 /// A window and a bucket that denials close.
 fn bans(size: Size) -> World {
-    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 1) };
+    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(Kind::Sliding, "1s", 1) };
     let bucket = Key { longest_wait_us: 4 * SECOND_US, ..bucket(1, 2) };
     let clients = vec![
         vec![
-            Act::Take(0, banning(ask(&window, 1), 400)),
-            Act::Take(1, banning(ask(&bucket, 1), 800)),
+            ClientCall::Take(0, banning(ask(&window, 1), 400)),
+            ClientCall::Take(1, banning(ask(&bucket, 1), 800)),
         ],
-        vec![Act::Take(0, ask(&window, 1)), Act::Take(1, ask(&bucket, -1))],
+        vec![ClientCall::Take(0, ask(&window, 1)), ClientCall::Take(1, ask(&bucket, -1))],
         vec![
-            Act::Take(0, with(ask(&window, 1), Manner::Force)),
-            Act::Take(1, with(ask(&bucket, 1), Manner::Ahead(SECOND_US))),
+            ClientCall::Take(0, with(ask(&window, 1), Manner::Force)),
+            ClientCall::Take(1, with(ask(&bucket, 1), Manner::Ahead(SECOND_US))),
         ],
     ];
     World {
         calls: size.of(2, 3),
-        passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 1_000_000])),
-        backs: (size.of(0, 1), vec![700_000, 5_000_000]),
-        happens: vec!["denied", "banned"],
+        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 1_000_000])),
+        steps_back: (size.of(0, 1), vec![700_000, 5_000_000]),
+        must_happen: vec!["denied", "banned"],
         ..world("bans", vec![window, bucket], clients)
     }
 }
 
 /// A window for each call, beside a plan or else credits, beside a semaphore.
 fn groups(size: Size) -> World {
-    let rpm = key(BookKind::Sliding, "1s", 2);
-    let plan = key(BookKind::Fixed, "1s@UTC", 1);
+    let rpm = key(Kind::Sliding, "1s", 2);
+    let plan = key(Kind::Fixed, "1s@UTC", 1);
     let credits = bucket(2, 1);
-    let slots = Key { longest_wait_us: 0, ..key(BookKind::Semaphore, "-", 1) };
-    let clause = |key: usize, request: Request, group: usize| WorldClause {
+    let slots = Key { longest_wait_us: 0, ..key(Kind::Semaphore, "-", 1) };
+    let clause = |key: usize, request: Request, group: usize| Clause {
         key,
         request,
         check: false,
@@ -364,39 +386,43 @@ fn groups(size: Size) -> World {
         clause(2, ask(&credits, 2), 1),
     ];
     let checked = vec![
-        WorldClause { check: true, ..clause(3, ask(&slots, 1), 0) },
+        Clause { check: true, ..clause(3, ask(&slots, 1), 0) },
         clause(0, ask(&rpm, 2), 1),
-        WorldClause { shadow: true, ..clause(1, ask(&plan, 1), 2) },
+        Clause { shadow: true, ..clause(1, ask(&plan, 1), 2) },
     ];
     let clients = vec![
-        vec![Act::All(both), Act::Release(3)],
-        vec![Act::All(job), Act::Release(3)],
-        vec![Act::All(checked), Act::Take(2, ask(&credits, -1))],
+        vec![ClientCall::All(both), ClientCall::Release(3)],
+        vec![ClientCall::All(job), ClientCall::Release(3)],
+        vec![ClientCall::All(checked), ClientCall::Take(2, ask(&credits, -1))],
     ];
     World {
         calls: size.of(2, 4),
-        passes: (size.of(2, 4), size.of(vec![500_000], vec![500_000, 499_999, 1])),
+        time_passes: (size.of(2, 4), size.of(vec![500_000], vec![500_000, 499_999, 1])),
         start_us: START_US + 300_000,
-        happens: vec!["denied", "else", "settled"],
+        must_happen: vec!["denied", "else", "settled"],
         ..world("groups with ELSE", vec![rpm, plan, credits, slots], clients)
     }
 }
 
-/// A replica that lacks up to two effects takes over, with a clock of its own.
+/// A replica that unreplicated up to two effects takes over, with a clock of its own.
 fn failover(size: Size) -> World {
-    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 2) };
+    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(Kind::Sliding, "1s", 2) };
     let bucket = bucket(2, 2);
     let clients = vec![
-        vec![Act::Take(0, ask(&window, 1)), Act::Take(1, ask(&bucket, 1))],
-        vec![Act::Take(0, reserving(&window, 1, 500, true)), Act::Apply(0, None), Act::Release(0)],
-        vec![Act::Take(0, with(ask(&window, 2), Manner::AtMost))],
+        vec![ClientCall::Take(0, ask(&window, 1)), ClientCall::Take(1, ask(&bucket, 1))],
+        vec![
+            ClientCall::Take(0, reserving(&window, 1, 500, true)),
+            ClientCall::Apply(0, None),
+            ClientCall::Release(0),
+        ],
+        vec![ClientCall::Take(0, with(ask(&window, 2), Manner::AtMost))],
     ];
     World {
         calls: 2,
-        passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999])),
-        backs: (size.of(0, 1), vec![300_000]),
+        time_passes: (size.of(2, 3), size.of(vec![500_000], vec![500_000, 499_999])),
+        steps_back: (size.of(0, 1), vec![300_000]),
         failovers: (1, size.of(1, 2)),
-        happens: vec!["denied", "failover"],
+        must_happen: vec!["denied", "failover"],
         ..world("failover", vec![window, bucket], clients)
     }
 }

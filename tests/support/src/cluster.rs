@@ -2,7 +2,8 @@ use std::env;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use redis_client::cluster::{ClusterClient, ClusterConnection};
 use redis_client::{RedisResult, Value};
@@ -202,11 +203,23 @@ impl Cluster {
     /// Waits until all living nodes hold the cluster for whole and tell the same of its slots.
     #[track_caller]
     pub fn wait_until_agreed(&self) {
-        eventually(DEADLINE, || {
+        let begin = Instant::now();
+        loop {
             let mut told = self.living().into_iter().map(|node| self.slots_told_by(node));
             let first = told.next().flatten();
-            first.is_some() && told.all(|told| told == first)
-        });
+            if first.is_some() && told.all(|told| told == first) {
+                return;
+            }
+            if begin.elapsed() > DEADLINE {
+                let tell = |node: usize| {
+                    let mut conn = self.nodes[node].conn();
+                    format!("{}{}", conn.text("CLUSTER INFO"), conn.text("CLUSTER NODES"))
+                };
+                let told: Vec<_> = self.living().into_iter().map(tell).collect();
+                panic!("the nodes do not agree:\n{}", told.join("\n"));
+            }
+            sleep(Duration::from_millis(10));
+        }
     }
 
     /// The nodes that run.

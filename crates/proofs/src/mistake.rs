@@ -9,7 +9,7 @@ use engine::window::Edit;
 
 /// A planted mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bug {
+pub enum Mistake {
     /// The third client's calls are decided by its own clock, which is ahead.
     ClientsClock,
     /// What the second client takes is granted and not written.
@@ -50,43 +50,43 @@ pub enum Bug {
     GhostInLine,
 }
 
-impl Bug {
+impl Mistake {
     /// All of them.
-    pub const ALL: [Bug; 19] = [
-        Bug::ClientsClock,
-        Bug::LostWrite,
-        Bug::EarlyExpiry,
-        Bug::NoHealing,
-        Bug::LapsedForgotten,
-        Bug::SettledStays,
-        Bug::LongLease,
-        Bug::MarkForgotten,
-        Bug::BanLifted,
-        Bug::GenerousRefund,
-        Bug::AllOfGroupTake,
-        Bug::LastChoice,
-        Bug::NotAtomic,
-        Bug::FailoverLosesMore,
-        Bug::NoWake,
-        Bug::NoTimer,
-        Bug::Overtakes,
-        Bug::LastIsTried,
-        Bug::GhostInLine,
+    pub const ALL: [Mistake; 19] = [
+        Mistake::ClientsClock,
+        Mistake::LostWrite,
+        Mistake::EarlyExpiry,
+        Mistake::NoHealing,
+        Mistake::LapsedForgotten,
+        Mistake::SettledStays,
+        Mistake::LongLease,
+        Mistake::MarkForgotten,
+        Mistake::BanLifted,
+        Mistake::GenerousRefund,
+        Mistake::AllOfGroupTake,
+        Mistake::LastChoice,
+        Mistake::NotAtomic,
+        Mistake::FailoverLosesMore,
+        Mistake::NoWake,
+        Mistake::NoTimer,
+        Mistake::Overtakes,
+        Mistake::LastIsTried,
+        Mistake::GhostInLine,
     ];
 }
 
 /// A store with a planted mistake, or without one.
 #[derive(Clone, Copy)]
-pub struct Faulty<S> {
+pub struct FaultyStore<S> {
     /// The store.
     pub inner: S,
     /// The mistake.
-    pub bug: Option<Bug>,
+    pub mistake: Option<Mistake>,
     /// Who calls.
     pub client: usize,
 }
 
-impl<S: Store> Store for Faulty<S> {
+impl<S: Store> Store for FaultyStore<S> {
     type Error = S::Error;
     type Bucket = FaultyKey<S::Bucket>;
     type Window = FaultyKey<S::Window>;
@@ -100,8 +100,8 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
-        match self.bug {
-            Some(Bug::LapsedForgotten) => Some(event_us),
+        match self.mistake {
+            Some(Mistake::LapsedForgotten) => Some(event_us),
             _ => self.inner.leaves_us(rule, event_us),
         }
     }
@@ -119,20 +119,20 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     fn bucket(self) -> FaultyKey<S::Bucket> {
-        let Faulty { bug, client, .. } = self;
-        FaultyKey { now_us: self.now_us(), inner: self.inner.bucket(), bug, client }
+        let FaultyStore { mistake, client, .. } = self;
+        FaultyKey { now_us: self.now_us(), inner: self.inner.bucket(), mistake, client }
     }
 
     fn window(self) -> FaultyKey<S::Window> {
-        let Faulty { bug, client, .. } = self;
-        FaultyKey { now_us: self.now_us(), inner: self.inner.window(), bug, client }
+        let FaultyStore { mistake, client, .. } = self;
+        FaultyKey { now_us: self.now_us(), inner: self.inner.window(), mistake, client }
     }
 }
 
 /// A key of such a store.
 pub struct FaultyKey<K> {
     inner: K,
-    bug: Option<Bug>,
+    mistake: Option<Mistake>,
     client: usize,
     now_us: u64,
 }
@@ -145,7 +145,7 @@ impl<K: BucketKey> BucketKey for FaultyKey<K> {
     }
 
     fn write(&mut self, next: BucketEdit) {
-        if self.bug == Some(Bug::LostWrite) && self.client == 1 {
+        if self.mistake == Some(Mistake::LostWrite) && self.client == 1 {
             return;
         }
         self.inner.write(next);
@@ -171,8 +171,8 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
 
     fn ban(&self) -> Option<Ban> {
         let over = |ban: &Ban| ban.end_us() <= self.now_us;
-        match self.bug {
-            Some(Bug::MarkForgotten) => self.inner.ban().filter(|ban| !over(ban)),
+        match self.mistake {
+            Some(Mistake::MarkForgotten) => self.inner.ban().filter(|ban| !over(ban)),
             _ => self.inner.ban(),
         }
     }
@@ -192,19 +192,19 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
     fn write(&mut self, change: Change<'_, K::Member>) -> usize {
         let nothing = Edit::default();
         let mut change: Change<'_, K::Member> = Change { ..change };
-        match self.bug {
-            Some(Bug::LostWrite) if self.client == 1 => {
+        match self.mistake {
+            Some(Mistake::LostWrite) if self.client == 1 => {
                 change = Change { edit: &nothing, ..change };
             }
-            Some(Bug::SettledStays) => change.settle = None,
-            Some(Bug::LongLease) => {
+            Some(Mistake::SettledStays) => change.settle = None,
+            Some(Mistake::LongLease) => {
                 if let Some(reserve) = &mut change.reserve {
                     reserve.end_us += 1_000_000;
                     reserve.gone_us += 1_000_000;
                     reserve.lease_ms += 1_000;
                 }
             }
-            Some(Bug::BanLifted) if change.ban == BanEdit::Keep => change.ban = BanEdit::Remove,
+            Some(Mistake::BanLifted) if change.ban == BanEdit::Keep => change.ban = BanEdit::Remove,
             _ => {}
         }
         self.inner.write(change)

@@ -1,0 +1,531 @@
+//! Judges a history of calls on one key: is there an order in which the engine, making one call after the other, tells each
+//! what it was told?
+//!
+//! An order must put a call after all that were answered before it was sent (Herlihy and Wing, "Linearizability", 1990). The
+//! search is Wing and Gong's with Lowe's two improvements ("Testing for linearizability", 2017): a call is put in its place
+//! only when its answer forces that, and of two orders that lead to the same configuration one is enough.
+//!
+//! ```text
+//! sent ----|======== a ========|----------- answered
+//!              |== b ==|                    b's answer asks for: b, or a b
+//! ```
+//!
+//! Three things keep the search as long as the history and no longer:
+//!
+//! - A state is kept without what cannot matter any more ([`without_the_past`]), so that orders meet again.
+//! - A call that took nothing is put in its place as soon as its answer allows.
+//! - Which effects a failover lost is asked at the failover: the configurations since the replica was last known to have all
+//!   are kept with those that they came from, and each of them that leads to the failover is a place for the cut.
+//!
+//! Where more than [`Bounds::most_configurations`] are left all the same, the history is undecided, which is an error.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::rc::Rc;
+
+use engine::decision::{Manner, Quantity, TimeUnit};
+use engine::event::Event;
+use engine::memory::{Memory, Saved, SavedValue};
+use engine::request::{Limit, Request};
+use engine::reservation::{Id, Reservation};
+use engine::settle::Applied;
+use engine::store::Refused;
+use engine::throttle::Stored;
+
+const KEY: &[u8] = b"k";
+
+/// The answer DUPLICATE.
+pub const DUPLICATE: i64 = -99;
+
+/// What was asked of the key, or happened to it.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most calls of a history take")]
+pub enum What {
+    /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE.
+    Take(Request),
+    /// RL.APPLY
+    Apply(Id),
+    /// RL.RELEASE
+    Release(Id),
+    /// A replica took over. It had all effects until `complete_ns`, and may have lacked the newest of those after that.
+    Failover {
+        /// In nanoseconds of the recorder's clock.
+        complete_ns: u64,
+    },
+}
+
+/// A call with its answer, or a failover.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// What was asked, or happened.
+    pub what: What,
+    /// When it was sent, in nanoseconds of the recorder's clock.
+    pub from_ns: u64,
+    /// When it was answered, or the connection was seen to be dead.
+    pub to_ns: u64,
+    /// What the server's clock showed then and then, in microseconds.
+    pub clock_us: (u64, u64),
+    /// The answer; `None` where none came, and the call may have been made or not.
+    pub reply: Option<Vec<i64>>,
+}
+
+impl Recorded {
+    fn is_failover(&self) -> bool {
+        matches!(self.what, What::Failover { .. })
+    }
+
+    /// Whether an answer like this one always leaves the key as it is.
+    fn takes_nothing(&self) -> bool {
+        let Some(reply) = &self.reply else { return false };
+        match &self.what {
+            What::Take(request) => request.ask.quantity == Quantity::Look || reply[0] != 0,
+            What::Apply(_) | What::Release(_) => reply[0] == 0,
+            What::Failover { .. } => false,
+        }
+    }
+}
+
+/// What is known of a key's history beside its calls, and how far it is searched.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// The server's clock moves by so many microseconds each time.
+    pub tick_us: u64,
+    /// No event matters once it is so many microseconds old.
+    pub period_us: u64,
+    /// Where more configurations are left after an answer, the history is undecided.
+    pub most_configurations: usize,
+}
+
+/// How a history was judged.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// How many calls and failovers were judged.
+    pub calls: usize,
+    /// How often a state was compared with an answer.
+    pub compared: usize,
+    /// The most configurations that were looked at for one answer.
+    pub most_configurations: usize,
+    /// How many effects each failover must have lost, in their order.
+    pub lost: Vec<usize>,
+}
+
+/// Why a history is not accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unaccepted {
+    /// There is no order in which the engine gives these answers.
+    Refused(String),
+    /// There are too many configurations to tell.
+    Undecided(String),
+}
+
+impl fmt::Display for Unaccepted {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unaccepted::Refused(why) => write!(to, "refused: {why}"),
+            Unaccepted::Undecided(why) => write!(to, "undecided: {why}"),
+        }
+    }
+}
+
+/// The key as a server keeps it, by its number in [`States`]: many configurations have the same, and all are compared.
+type State = usize;
+
+/// Every state that was met.
+#[derive(Default)]
+struct States {
+    numbers: HashMap<Rc<Saved>, State>,
+    all: Vec<Rc<Saved>>,
+}
+
+impl States {
+    /// No key.
+    const NONE: State = 0;
+
+    fn number(&mut self, saved: Option<Saved>) -> State {
+        let Some(saved) = saved else { return States::NONE };
+        if let Some(known) = self.numbers.get(&saved) {
+            return *known;
+        }
+        let saved = Rc::new(saved);
+        self.all.push(Rc::clone(&saved));
+        self.numbers.insert(saved, self.all.len());
+        self.all.len()
+    }
+
+    fn saved(&self, state: State) -> Option<&Saved> {
+        let at = state.checked_sub(1)?;
+        self.all.get(at).map(|saved| &**saved)
+    }
+}
+
+/// Where one order has come to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Configuration {
+    state: State,
+    /// When the last call in this order was made.
+    now_us: u64,
+    /// Of the calls that are under way, those that are in this order already.
+    made: Vec<usize>,
+}
+
+/// How many effects each failover has lost on the way to a configuration.
+type Lost = Vec<usize>;
+
+/// Which configurations one came from, and whether by an effect.
+type Origins = HashMap<Configuration, Vec<(Configuration, bool)>>;
+
+struct Search<'h> {
+    memory: &'h Memory,
+    calls: &'h [Recorded],
+    bounds: Bounds,
+    compared: usize,
+    most_configurations: usize,
+    states: States,
+    /// What a call made of a state at a time, for the calls that are under way.
+    made: HashMap<(State, usize, u64), Option<State>>,
+    /// Kept from the moment on until which the next failover lost nothing.
+    origins: Option<Origins>,
+}
+
+/// Judges everything that happened to a key.
+pub fn judge(memory: &Memory, calls: &[Recorded], bounds: Bounds) -> Result<Judged, Unaccepted> {
+    let mut calls = calls.to_vec();
+    calls.sort_by_key(|call| call.from_ns);
+    // Ends and beginnings in their order; an end before a beginning of the same moment.
+    let ends = calls.iter().enumerate().map(|(at, call)| (call.to_ns, 0, at));
+    let begins = calls.iter().enumerate().map(|(at, call)| (call.from_ns, 1, at));
+    let mut marks: Vec<_> = ends.chain(begins).collect();
+    marks.sort_unstable();
+    let failovers: Vec<(u64, u64)> = calls
+        .iter()
+        .filter_map(|call| match call.what {
+            What::Failover { complete_ns } => Some((complete_ns, call.to_ns)),
+            _ => None,
+        })
+        .collect();
+    let mut search = Search {
+        memory,
+        calls: &calls,
+        bounds,
+        compared: 0,
+        most_configurations: 0,
+        states: States::default(),
+        made: HashMap::new(),
+        origins: None,
+    };
+    let first = Configuration { state: States::NONE, now_us: 0, made: Vec::new() };
+    let mut configurations = HashMap::from([(first, Lost::new())]);
+    let mut pending: Vec<usize> = Vec::new();
+    for (ns, is_begin, at) in marks {
+        let may_lose = failovers.iter().any(|(from_ns, to_ns)| (*from_ns..=*to_ns).contains(&ns));
+        match (may_lose, &search.origins) {
+            (true, None) => search.origins = Some(Origins::new()),
+            (false, Some(_)) => search.origins = None,
+            _ => {}
+        }
+        if is_begin == 1 {
+            pending.push(at);
+            continue;
+        }
+        let near = || {
+            let near: Vec<_> = (0..=at.min(11)).rev().map(|by| &calls[at - by]).collect();
+            let near: Vec<_> = near.into_iter().map(|call| format!("{call:?}")).collect();
+            format!("call {at} of {}, the last of these\n{}", calls.len(), near.join("\n"))
+        };
+        configurations = search
+            .end(configurations, &pending, at)
+            .ok_or_else(|| Unaccepted::Undecided(format!("too many orders explain {}", near())))?;
+        pending.retain(|other| *other != at);
+        if pending.is_empty() {
+            search.made.clear();
+        }
+        if configurations.is_empty() {
+            return Err(Unaccepted::Refused(format!("no order explains {}", near())));
+        }
+    }
+    let lost = configurations.into_values().min_by_key(|lost| lost.iter().sum::<usize>());
+    Ok(Judged {
+        calls: calls.len(),
+        compared: search.compared,
+        most_configurations: search.most_configurations,
+        lost: lost.unwrap_or_default(),
+    })
+}
+
+/// Notes a configuration, unless it is known with no more losses. Whether it was noted.
+fn note(
+    known: &mut HashMap<Configuration, Lost>,
+    configuration: &Configuration,
+    lost: &Lost,
+) -> bool {
+    match known.entry(configuration.clone()) {
+        Entry::Vacant(place) => {
+            place.insert(lost.clone());
+            true
+        }
+        Entry::Occupied(mut found) => {
+            let is_less = lost.iter().sum::<usize>() < found.get().iter().sum();
+            if is_less {
+                found.insert(lost.clone());
+            }
+            is_less
+        }
+    }
+}
+
+impl Search<'_> {
+    /// The configurations that are left when a call was answered: it was made in all of them. Where no answer came, it may
+    /// also not have been made. `None` where there are too many.
+    fn end(
+        &mut self,
+        configurations: HashMap<Configuration, Lost>,
+        pending: &[usize],
+        at: usize,
+    ) -> Option<HashMap<Configuration, Lost>> {
+        let is_certain = self.calls[at].reply.is_some() || self.calls[at].is_failover();
+        let mut left = HashMap::new();
+        let mut seen = HashMap::new();
+        let mut open: Vec<(Configuration, Lost)> = configurations.into_iter().collect();
+        while let Some((one, lost)) = open.pop() {
+            if seen.len() > self.bounds.most_configurations {
+                return None;
+            }
+            if one.made.contains(&at) {
+                let made = one.made.iter().copied().filter(|other| *other != at).collect();
+                let ended = Configuration { made, ..one.clone() };
+                self.note_origin(&ended, &one, false);
+                note(&mut left, &ended, &lost);
+                continue;
+            }
+            let waiting = || pending.iter().copied().filter(|other| !one.made.contains(other));
+            // It changes nothing for the others, so no order is lost by making it at once.
+            let at_once = waiting().find_map(|other| self.make_at_once(&one, other));
+            let is_alone = at_once.is_some();
+            let next = match at_once {
+                Some(next) => vec![(next, lost.clone())],
+                None => {
+                    let mut next = Vec::new();
+                    for other in waiting() {
+                        self.make(&one, &lost, other, &mut next);
+                    }
+                    next
+                }
+            };
+            for (next, lost) in next {
+                if note(&mut seen, &next, &lost) {
+                    open.push((next, lost));
+                }
+            }
+            if !is_certain && !is_alone {
+                note(&mut left, &one, &lost);
+            }
+        }
+        self.most_configurations = self.most_configurations.max(seen.len());
+        Some(left)
+    }
+
+    /// Makes a call that takes nothing, if its answer is right in this very moment.
+    fn make_at_once(&mut self, one: &Configuration, at: usize) -> Option<Configuration> {
+        let call = &self.calls[at];
+        let now = call.clock_us.0..=call.clock_us.1;
+        if !call.takes_nothing() || !now.contains(&one.now_us) {
+            return None;
+        }
+        self.apply(one.state, at, one.now_us)?;
+        let next = Configuration { made: with(&one.made, at), ..one.clone() };
+        self.note_origin(&next, one, false);
+        Some(next)
+    }
+
+    /// What may come of making a call next.
+    fn make(
+        &mut self,
+        one: &Configuration,
+        lost: &Lost,
+        at: usize,
+        next: &mut Vec<(Configuration, Lost)>,
+    ) {
+        let call = &self.calls[at];
+        let made = with(&one.made, at);
+        if call.is_failover() {
+            for (state, effects) in self.cuts(one) {
+                let state = self.without_the_past(state, one.now_us);
+                let lost = [&lost[..], &[effects]].concat();
+                next.push((Configuration { state, now_us: one.now_us, made: made.clone() }, lost));
+            }
+            return;
+        }
+        let mut now_us = call.clock_us.0.max(one.now_us);
+        while now_us <= call.clock_us.1 {
+            if let Some(state) = self.apply(one.state, at, now_us) {
+                let made = Configuration { state, now_us, made: made.clone() };
+                if self.origins.is_some() {
+                    let before = self.without_the_past(one.state, now_us);
+                    self.note_origin(&made, one, made.state != before);
+                }
+                next.push((made, lost.clone()));
+            }
+            now_us += self.bounds.tick_us;
+        }
+    }
+
+    /// What a call leaves of the key; `None` where it would have been answered otherwise.
+    fn apply(&mut self, state: State, at: usize, now_us: u64) -> Option<State> {
+        if let Some(known) = self.made.get(&(state, at, now_us)) {
+            return *known;
+        }
+        self.compared += 1;
+        let call = &self.calls[at];
+        let (reply, saved) = apply(self.memory, self.states.saved(state), &call.what, now_us);
+        let left = call.reply.as_ref().is_none_or(|told| *told == reply).then(|| {
+            let period_us = self.bounds.period_us;
+            let left = saved.and_then(|saved| without_the_past(&saved, now_us, period_us));
+            self.states.number(left)
+        });
+        self.made.insert((state, at, now_us), left);
+        left
+    }
+
+    fn without_the_past(&mut self, state: State, now_us: u64) -> State {
+        let saved = self.states.saved(state);
+        let left = saved.and_then(|saved| without_the_past(saved, now_us, self.bounds.period_us));
+        self.states.number(left)
+    }
+
+    fn note_origin(&mut self, one: &Configuration, from: &Configuration, by_effect: bool) {
+        let Some(origins) = &mut self.origins else { return };
+        let known = origins.entry(one.clone()).or_default();
+        let origin = (from.clone(), by_effect);
+        if one != from && !known.contains(&origin) {
+            known.push(origin);
+        }
+    }
+
+    /// What a replica may have that takes over now: the state of each configuration on a way to this one, with the least
+    /// number of effects between the two.
+    fn cuts(&self, last: &Configuration) -> Vec<(State, usize)> {
+        let nothing = Origins::new();
+        let origins = self.origins.as_ref().unwrap_or(&nothing);
+        let mut effects = HashMap::from([(last, 0)]);
+        let mut open = VecDeque::from([(last, 0)]);
+        let mut cuts: HashMap<State, usize> = HashMap::new();
+        while let Some((one, lost)) = open.pop_front() {
+            if effects[one] < lost {
+                continue;
+            }
+            let least = cuts.entry(one.state).or_insert(lost);
+            *least = lost.min(*least);
+            for (from, by_effect) in origins.get(one).into_iter().flatten() {
+                let lost = lost + usize::from(*by_effect);
+                if effects.get(from).is_some_and(|known| *known <= lost) {
+                    continue;
+                }
+                effects.insert(from, lost);
+                match by_effect {
+                    true => open.push_back((from, lost)),
+                    false => open.push_front((from, lost)),
+                }
+            }
+        }
+        cuts.into_iter().collect()
+    }
+}
+
+fn with(made: &[usize], at: usize) -> Vec<usize> {
+    let mut made = made.to_vec();
+    made.push(at);
+    made.sort_unstable();
+    made
+}
+
+/// What can still matter of a key: without events and reservations that have left, with totals that begin at 0 and a time to
+/// live that never ends. That a key expires only when it does not matter is thus not taken for granted: a server on which it
+/// did would be refused.
+fn without_the_past(saved: &Saved, now_us: u64, period_us: u64) -> Option<Saved> {
+    let value = match &saved.value {
+        SavedValue::Bucket(text) => {
+            let stored = Stored::decode(text).expect("the engine wrote it");
+            if stored.void_at_ms() * 1_000 <= now_us {
+                return None;
+            }
+            SavedValue::Bucket(text.clone())
+        }
+        SavedValue::Window { reserved, events } => {
+            let is_live = |text: &&Vec<u8>| {
+                Reservation::decode(text).is_none_or(|reservation| reservation.live(now_us))
+            };
+            let reserved: Vec<_> = reserved.iter().filter(is_live).cloned().collect();
+            let live = events.iter().map(|(score, member)| {
+                (*score, Event::decode(*score as f64, member).expect("the engine wrote it"))
+            });
+            let live: Vec<_> =
+                live.take_while(|(_, event)| event.newest_us + period_us > now_us).collect();
+            let before = live.last().map_or(0, |(_, oldest)| oldest.before());
+            let events: Vec<_> = live
+                .into_iter()
+                .map(|(score, event)| {
+                    let total = event.total.wrapping_sub(before);
+                    (score, Event { total, ..event }.member().as_bytes().to_vec())
+                })
+                .collect();
+            if reserved.is_empty() && events.is_empty() {
+                return None;
+            }
+            SavedValue::Window { reserved, events }
+        }
+    };
+    Some(Saved { value, expires_at_ms: NEVER_MS })
+}
+
+/// A time that no clock of a history comes to, in Unix milliseconds.
+const NEVER_MS: u64 = 1 << 50;
+
+/// What the engine answers, and what it leaves.
+pub fn apply(
+    memory: &Memory,
+    saved: Option<&Saved>,
+    what: &What,
+    now_us: u64,
+) -> (Vec<i64>, Option<Saved>) {
+    memory.reset(KEY);
+    if let Some(saved) = saved {
+        memory.restore(KEY, saved).expect("what was saved is sound");
+    }
+    let reply = match what {
+        What::Take(request) => {
+            match memory.attempt(KEY, request, now_us, || Id::from(&b"made"[..])) {
+                Ok(told) => reply(request, &told.decision, told.id.is_some()),
+                Err(Refused::Duplicate) => vec![DUPLICATE],
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        What::Apply(id) => {
+            let applied =
+                memory.apply(KEY, id, None, 4096, now_us).expect("a window's reservation");
+            vec![i64::from(applied != Applied::NotHeld)]
+        }
+        What::Release(id) => vec![i64::from(memory.release(KEY, id, now_us).expect("a window"))],
+        What::Failover { .. } => unreachable!("no call"),
+    };
+    (reply, memory.save(KEY))
+}
+
+fn reply(request: &Request, decision: &engine::decision::Decision, has_id: bool) -> Vec<i64> {
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let ms = |us: u64| number(TimeUnit::Milliseconds.round_up(us));
+    let verdict = decision.verdict;
+    let mut reply = vec![
+        number(verdict.limited()),
+        number(decision.limit),
+        number(decision.remaining),
+        verdict.retry_after_us().map_or(-1, ms),
+        ms(decision.reset_after_us),
+    ];
+    match (&request.limit, request.ask.manner) {
+        (Limit::Reserve(..), _) => reply.push(i64::from(has_id)),
+        (_, Manner::AtMost) => reply.push(number(verdict.taken())),
+        _ => {}
+    }
+    reply
+}
