@@ -417,9 +417,8 @@ impl Memory {
                 let mut reserved: Vec<_> = ban.into_iter().chain(members).collect();
                 reserved.sort_unstable();
                 let events = set.events.newest_first.iter();
-                let entry = |event: &Event| {
-                    (whole(event.score()), event.member().as_bytes().to_vec())
-                };
+                let entry =
+                    |event: &Event| (whole(event.score()), event.member().as_bytes().to_vec());
                 SavedValue::Window { reserved, events: events.map(entry).collect() }
             }
         };
