@@ -4,10 +4,11 @@ install := scripts/install-tools.sh
 with_server := REDIS_SERVER="$$(scripts/find-server.sh)"
 clients := $(or $(CARGO_TARGET_DIR),target)/clients
 rust_clients := tests/clients/rust/Cargo.toml
+export PAGE_PORT ?= 8000
 bindings := clients/python/native/Cargo.toml clients/typescript/native/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run test test-servers test-clients wasm test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
+.PHONY: help build run playground test test-servers test-clients wasm test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
 	bench-adapters reference pictures clean
 
 help: ## List the targets
@@ -20,6 +21,11 @@ build: ## Build target/release/libredis_ratelimit.so
 run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 	@scripts/run.sh
 
+playground: ## Serve docs/playground, a page that shows what a limit admits, on 127.0.0.1 until Ctrl-C (PAGE_PORT=8000)
+	@$(install) python3
+	@echo "http://127.0.0.1:$(PAGE_PORT)/"
+	@python3 -m http.server $(PAGE_PORT) --bind 127.0.0.1 --directory docs/playground
+
 test: ## Build, then run the tests against a real server; the last lines say what was skipped
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
@@ -31,7 +37,7 @@ test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey
 	scripts/test-servers.sh $(SERVERS)
 
 test-clients: ## Run every client and example, and the clients in clients/ with all versions they allow; needs pip, npm, cargo
-	@$(install) cargo cc libclang redis-server python3-venv node npm
+	@$(install) cargo cc libclang redis-server python3-venv node npm chromium
 	@scripts/install-clients.sh --versions
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings

@@ -3,7 +3,7 @@
 #
 #   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-deny cargo-fuzz cc c++ make libclang pip python3-venv \
 #       node npm redis-server shellcheck valgrind readelf dpkg-deb debootstrap qemu-user buildah \
-#       python3 prometheus prometheus-redis-exporter
+#       python3 prometheus prometheus-redis-exporter chromium
 #
 # --look installs nothing: it fails, in silence, if one is missing.
 # On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops. A server that is
@@ -34,7 +34,7 @@ have() {
     debootstrap) command -v debootstrap >/dev/null && [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] ;;
     prometheus) command -v prometheus >/dev/null && command -v promtool >/dev/null ;;
     prometheus-redis-exporter) command -v "${REDIS_EXPORTER:-prometheus-redis-exporter}" >/dev/null ;;
-    make | npm | python3 | shellcheck | valgrind | readelf | dpkg-deb | buildah) command -v "$1" >/dev/null ;;
+    make | npm | python3 | shellcheck | valgrind | readelf | dpkg-deb | buildah | chromium) command -v "$1" >/dev/null ;;
     *) die "$0 does not know the tool $1" ;;
     esac
 }

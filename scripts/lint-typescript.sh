@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks clients/typescript with eslint, prettier and typedoc, as scripts/install-clients.sh installed them: also that each
-# exported name has a doc comment.
+# exported name has a doc comment. prettier checks docs/playground too.
 #
 #   scripts/lint-typescript.sh [--if-possible | --fix | --reference]
 #
@@ -19,11 +19,12 @@ if ! [ -e "$lint/node_modules/installed.json" ] || ! [ -e "$clients/typescript/n
 fi
 
 clients=$(realpath "$clients")
+formatted=("$own/src" "$own/test" "$own/lint/eslint.config.mjs" docs/playground/playground.js tests/clients/playground.mjs)
 prettier=("$lint/node_modules/.bin/prettier" --config "$own/lint/prettier.json")
 if [ "${1:-}" = --fix ]; then
-    "${prettier[@]}" --write --log-level warn "$own/src" "$own/test" "$own/lint/eslint.config.mjs"
+    "${prettier[@]}" --write --log-level warn "${formatted[@]}"
 elif [ "${1:-}" != --reference ]; then
-    "${prettier[@]}" --check "$own/src" "$own/test" "$own/lint/eslint.config.mjs"
+    "${prettier[@]}" --check "${formatted[@]}"
 fi
 
 # eslint and typedoc ask the compiler, which looks for packages in the folders above a source file: it is given a copy.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import tarfile
 from importlib import import_module
 from typing import Any
 
@@ -51,4 +52,14 @@ def build_editable(wheel_directory: str, config_settings: Any = None, metadata_d
 
 def build_sdist(sdist_directory: str, config_settings: Any = None) -> str:
     made: str = import_module("maturin").build_sdist(sdist_directory, config_settings)
+    _add_library(os.path.join(sdist_directory, made))
     return made
+
+
+def _add_library(archive: str) -> None:
+    """Adds an empty src/lib.rs: cargo reads no workspace whose root package, the server's module, has no library."""
+    with tarfile.open(archive) as old, tarfile.open(f"{archive}.new", "w:gz") as new:
+        for member in old:
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
+        new.addfile(tarfile.TarInfo(f"{os.path.basename(archive).removesuffix('.tar.gz')}/src/lib.rs"))
+    os.replace(f"{archive}.new", archive)

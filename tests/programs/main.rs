@@ -5,3 +5,4 @@ mod clients;
 mod examples;
 mod helpers;
 mod memory_limiter;
+mod playground;

@@ -30,6 +30,15 @@ def free_port() -> int:
         return port
 
 
+def knows_tls() -> bool:
+    """Whether the server was built with TLS."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = [PROGRAM, "--port", "0", "--tls-port", "0", "--tls-auth-clients", "wrong", "--dir", folder]
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE)
+    # One without knows no such settings; another refuses the value.
+    return "must be one of" in said.stdout + said.stderr
+
+
 def until(is_so: Callable[[], Any], what: str) -> None:
     end = time.monotonic() + PATIENCE
     while True:

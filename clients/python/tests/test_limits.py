@@ -11,6 +11,7 @@ import difflib
 import importlib.util
 import os
 import re
+import subprocess
 import tempfile
 import time
 import unittest
@@ -32,7 +33,7 @@ import redis_ratelimit.limits
 from redis_ratelimit import Limiter, MissingModule, Reply
 
 from .fixtures import LIBRARIES, make
-from .servers import Cluster, Sentinel, Server
+from .servers import Cluster, Sentinel, Server, free_port, knows_tls
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CHECKOUT = Path(__file__).parents[3]
@@ -244,6 +245,37 @@ class Uris(unittest.TestCase):
             for user in "abcdefgh":
                 self.assertEqual([limiter.hit(ITEM, user) for _ in range(6)], allowed)
             self.assertEqual(storage.reset(), 8)
+
+    def test_a_server_with_tls_is_asked_through_it(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            key, certificate = f"{folder}/key.pem", f"{folder}/certificate.pem"
+            name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+            made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+            subprocess.run([*made, *name, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+            port = free_port()
+            files = ["--tls-key-file", key, "--tls-cert-file", certificate, "--tls-ca-cert-file", certificate]
+            if not knows_tls():
+                self.skipTest("this server was built without TLS")
+            with Server("--tls-port", str(port), "--tls-auth-clients", "no", *files):
+                for library in LIBRARIES:
+                    uri = f"ratelimit+{library}s://127.0.0.1:{port}"
+                    with self.subTest(uri=uri):
+                        allowed = [True] * 5 + [False]
+                        self.assertEqual(self.hits(uri, ssl_ca_certs=certificate, key_prefix=library), allowed)
+                        # A certificate that nobody vouches for.
+                        with self.assertRaises(StorageError):
+                            self.hits(uri, wrap_exceptions=True)
+
+                        async def ask(uri: str = uri, library: str = library) -> list[bool]:
+                            options = {"ssl_ca_certs": certificate, "key_prefix": f"async-{library}"}
+                            storage: Any = storage_from_string(f"async+{uri}", **options)
+                            limiter = limits.aio.strategies.FixedWindowRateLimiter(storage)
+                            try:
+                                return [await limiter.hit(ITEM, "a") for _ in range(6)]
+                            finally:
+                                await storage.limiter.aclose()
+
+                        self.assertEqual(asyncio.run(ask()), allowed)
 
     def test_a_uri_that_says_too_little_is_refused(self) -> None:
         for uri in (

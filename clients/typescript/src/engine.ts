@@ -106,8 +106,9 @@ export class Engine {
   }
 
   #look(): void {
+    // What was seen of the memory has no length any more once that has moved.
+    if (this.#bytes.length > 0) return;
     const { buffer } = this.#exports.memory;
-    if (this.#bytes.buffer === buffer) return;
     this.#bytes = new Uint8Array(buffer);
     this.#numbers = new Float64Array(buffer);
   }

@@ -21,87 +21,150 @@ use crate::attempt::{attempt, Attempt, AttemptTerms};
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::Decision;
-use crate::event::{score, Event, LAST_US};
+use crate::event::{Event, LAST_US};
 use crate::expiry::GRACE_MS;
+use crate::held::{FirstEnd, Leases};
 use crate::index::{HeldIndex, Index};
 use crate::judge::{KeyRequest, Mode};
 use crate::request::Request;
 use crate::reservation::{Id, Reservation};
 use crate::rule::{Moment, Rule, RuleText};
 use crate::settle::{self, Applied};
-use crate::store::{BucketKey, Change, Entries, Refused, Store, WindowKey};
+use crate::store::{BucketKey, Change, Entries, Refused, Reservations, Store, WindowKey};
 use crate::throttle::{BucketEdit, Stored};
 use crate::window::Edit;
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use foldhash::quality::RandomState;
+use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
-/// A sorted set: members are unique, in the order of their scores and then of their bytes.
+/// A sorted set of events: members are unique, in the order of their scores and then of their bytes. Events mostly come and
+/// go at its ends, so it is a list, the newest first.
+///
+/// ```
+/// use redis_ratelimit_engine::event::Event;
+/// use redis_ratelimit_engine::memory::Zset;
+///
+/// let mut set = Zset::default();
+/// let event = |newest_us, total| Event { newest_us, span_us: 0, total, weight: 1, denied: false };
+/// set.add(&event(1_000, 1));
+/// set.add(&event(3_000, 2));
+/// // The second one moves, as it has the same member.
+/// set.add(&event(2_000, 2));
+/// assert_eq!(set.events().map(|event| event.newest_us).collect::<Vec<_>>(), [1_000, 2_000]);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Zset {
-    scores: HashMap<Vec<u8>, i64>,
-    order: BTreeSet<(i64, Vec<u8>)>,
+    newest_first: VecDeque<Event>,
 }
+
+/// The list is not made shorter below this length.
+const FEW_EVENTS: usize = 64;
 
 /// A score that holds a whole number, as those of events do.
 fn whole(score: f64) -> i64 {
     score as i64
 }
 
+/// Whether two events have the same member, whose bytes say all but the time.
+fn same_member(one: &Event, other: &Event) -> bool {
+    one.total == other.total && Event { newest_us: other.newest_us, ..*one } == *other
+}
+
+/// The order of a sorted set.
+fn in_order(one: &Event, other: &Event) -> Ordering {
+    let by_time = other.newest_us.cmp(&one.newest_us);
+    by_time.then_with(|| one.member().as_bytes().cmp(other.member().as_bytes()))
+}
+
 impl Zset {
     /// Adds an entry; where its member is there already, it gets the new score.
     pub fn add(&mut self, event: &Event) {
-        let member = event.member().as_bytes().to_vec();
-        self.remove(&member);
-        let score = whole(event.score());
-        self.scores.insert(member.clone(), score);
-        self.order.insert((score, member));
-    }
-
-    fn remove(&mut self, member: &[u8]) -> bool {
-        let Some(score) = self.scores.remove(member) else { return false };
-        self.order.remove(&(score, member.to_vec()))
-    }
-
-    fn remove_scores(&mut self, from: i64, to: i64) {
-        let found = self.order.range((from, Vec::new())..(to.saturating_add(1), Vec::new()));
-        for (_, member) in found.cloned().collect::<Vec<_>>() {
-            self.remove(&member);
+        // Totals grow from entry to entry, so this one is not there if it is above all others.
+        let is_above = |front: &Event| {
+            event.total != front.total && event.total.wrapping_sub(front.total) >> 63 == 0
+        };
+        let front = self.newest_first.front();
+        if front.is_some_and(|front| !is_above(front)) {
+            self.remove(event);
         }
+        let front = self.newest_first.front();
+        if front.is_none_or(|front| front.newest_us < event.newest_us) {
+            self.newest_first.push_front(*event);
+            return;
+        }
+        let at = self.newest_first.partition_point(|one| in_order(one, event).is_lt());
+        self.newest_first.insert(at, *event);
+    }
+
+    /// Removes the entry that has the member of `event`; whether there was one.
+    fn remove(&mut self, event: &Event) -> bool {
+        let list = &mut self.newest_first;
+        let at = list.partition_point(|one| one.newest_us > event.newest_us);
+        let is_it = |one: &Event| same_member(one, event);
+        // Mostly it has this time too.
+        let found = match list.get(at) {
+            Some(one) if is_it(one) => Some(at),
+            _ => list.iter().position(is_it),
+        };
+        found.and_then(|at| list.remove(at)).is_some()
+    }
+
+    /// The places of the entries that are newer than `after_us` and not newer than `until_us`. `None` is no bound.
+    fn between(&self, after_us: Option<u64>, until_us: Option<u64>) -> Range<usize> {
+        let list = &self.newest_first;
+        let newer = |than: u64| list.partition_point(|one| one.newest_us > than);
+        let end = match after_us {
+            None => list.len(),
+            // Most calls find the oldest entry alive.
+            Some(us) if list.back().is_some_and(|oldest| oldest.newest_us > us) => list.len(),
+            Some(us) => newer(us),
+        };
+        until_us.map_or(0, newer).min(end)..end
+    }
+
+    fn remove_between(&mut self, after_us: Option<u64>, until_us: Option<u64>) {
+        let places = self.between(after_us, until_us);
+        self.newest_first.drain(places);
     }
 
     /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
     pub fn apply(&mut self, edit: &Edit) {
         let (before, after) = edit.changed.unzip();
         for event in [edit.put, after].into_iter().flatten() {
-            let back = Event::decode(event.score(), event.member().as_bytes());
-            debug_assert_eq!(back, Some(event), "this is written and cannot be read");
+            debug_assert_eq!(
+                Event::decode(event.score(), event.member().as_bytes()),
+                Some(event),
+                "this is written and cannot be read"
+            );
             self.add(&event);
         }
         for event in [edit.replaced, before].into_iter().flatten() {
-            let removed = self.remove(event.member().as_bytes());
+            let removed = self.remove(&event);
             debug_assert!(removed, "{event:?} was not there");
         }
         if let Some((from_us, to_us)) = edit.given_back {
             let before = self.len();
-            self.remove_scores(whole(score(to_us)), whole(score(from_us)));
+            self.remove_between(from_us.checked_sub(1), Some(to_us));
             debug_assert!(self.len() < before, "nothing lay between {from_us} and {to_us}");
         }
         if let Some(from_us) = edit.future_from.filter(|from_us| *from_us < LAST_US) {
-            let until_us = edit.future_until.unwrap_or(u64::MAX);
-            self.remove_scores(whole(score(until_us)), whole(score(from_us.saturating_add(1))));
+            self.remove_between(Some(from_us), edit.future_until);
         }
         for _ in 0..edit.trim {
-            let last = self.order.pop_last();
+            let last = self.newest_first.pop_back();
             debug_assert!(last.is_some(), "there is no entry to trim");
-            if let Some((_, member)) = last {
-                self.scores.remove(&member);
-            }
+        }
+        let (len, room) = (self.newest_first.len(), self.newest_first.capacity());
+        if room > FEW_EVENTS && len < room / 4 {
+            self.newest_first.shrink_to(room / 2);
         }
     }
 
     /// The entries, the oldest first.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
-        self.order.iter().rev().filter_map(|one| event(one).ok())
+        self.newest_first.iter().rev().copied()
     }
 }
 
@@ -113,21 +176,17 @@ impl Entries for Zset {
     type Error = Refused;
 
     fn len(&self) -> usize {
-        self.scores.len()
+        self.newest_first.len()
     }
 
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Refused> {
-        let from = until_us.map_or(i64::MIN, |us| whole(score(us)));
-        self.order.range((from, Vec::new())..).next().map(event).transpose()
+        let at = self.between(None, until_us).start;
+        Ok(self.newest_first.get(at).copied())
     }
 
     fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Refused> {
-        let mut found = None;
-        self.scan(after_us, None, |event| {
-            found = Some(event);
-            false
-        })?;
-        Ok(found)
+        let places = self.between(after_us, None);
+        Ok(places.last().and_then(|at| self.newest_first.get(at)).copied())
     }
 
     fn scan(
@@ -136,18 +195,9 @@ impl Entries for Zset {
         until_us: Option<u64>,
         mut visit: impl FnMut(Event) -> bool,
     ) -> Result<(), Refused> {
-        let from = until_us.map_or(i64::MIN, |us| whole(score(us)));
-        let to = match after_us {
-            None => i64::MAX,
-            Some(us) if us >= LAST_US => return Ok(()),
-            // Up to and with the score of the next microsecond.
-            Some(us) => whole(score(us)),
-        };
-        if from >= to {
-            return Ok(());
-        }
-        for one in self.order.range((from, Vec::new())..(to, Vec::new())).rev() {
-            if !visit(event(one)?) {
+        let places = self.between(after_us, until_us);
+        for event in self.newest_first.range(places).rev() {
+            if !visit(*event) {
                 break;
             }
         }
@@ -161,7 +211,15 @@ impl Entries for Zset {
 #[derive(Debug, Default)]
 struct Set {
     events: Zset,
-    reservations: Box<Index>,
+    /// Most windows never have a reservation or a ban.
+    reservations: Option<Box<Index>>,
+}
+
+impl Set {
+    fn is_empty(&self) -> bool {
+        let holds = |index: &Index| !index.is_empty() || index.ban().is_some();
+        self.events.is_empty() && !self.reservations.as_deref().is_some_and(holds)
+    }
 }
 
 /// What lies under a key.
@@ -169,6 +227,8 @@ struct Set {
 enum MemoryValue {
     Bucket(Stored),
     Window(Set),
+    /// A window that a call has taken out and puts back: no key, until then.
+    Taken,
 }
 
 #[derive(Debug)]
@@ -186,10 +246,11 @@ fn has_expired(expires_at_ms: u64, now_us: u64) -> bool {
 /// Keys by their names.
 #[derive(Default)]
 pub struct Memory {
-    keys: RefCell<HashMap<Box<[u8]>, MemoryEntry>>,
+    /// Callers choose the names, so the hashes have a secret.
+    keys: RefCell<HashMap<Box<[u8]>, MemoryEntry, RandomState>>,
     zones: RefCell<Zones>,
     /// Calls since expired keys were looked for.
-    calls: std::cell::Cell<usize>,
+    calls: Cell<usize>,
 }
 
 /// Which kind of limit a key holds.
@@ -313,7 +374,7 @@ impl Memory {
     pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refused> {
         let mut key = self.key(name, now_us).window();
         key.read(None)?;
-        let live = key.held.index().iter().filter(|one| one.live(now_us));
+        let live = key.held.iter().filter(|one| one.live(now_us));
         let mut live: Vec<_> = live
             .map(|one| {
                 let left_us = one.lease_ends_us(now_us).saturating_sub(now_us);
@@ -346,13 +407,19 @@ impl Memory {
         let keys = self.keys.borrow();
         let MemoryEntry { value, expires_at_ms } = keys.get(name)?;
         let value = match value {
+            MemoryValue::Taken => return None,
             MemoryValue::Bucket(stored) => SavedValue::Bucket(stored.encode().as_bytes().to_vec()),
             MemoryValue::Window(set) => {
-                let ban = set.reservations.ban().map(|ban| ban.text().as_bytes().to_vec());
-                let members = set.reservations.iter().map(|one| one.member().as_bytes().to_vec());
+                let index = set.reservations.as_deref();
+                let ban = index.and_then(Index::ban).map(|ban| ban.text().as_bytes().to_vec());
+                let members = index.into_iter().flat_map(Index::iter);
+                let members = members.map(|one| one.member().as_bytes().to_vec());
                 let mut reserved: Vec<_> = ban.into_iter().chain(members).collect();
                 reserved.sort_unstable();
-                SavedValue::Window { reserved, events: set.events.order.iter().cloned().collect() }
+                let events = set.events.newest_first.iter();
+                let entry =
+                    |event: &Event| (whole(event.score()), event.member().as_bytes().to_vec());
+                SavedValue::Window { reserved, events: events.map(entry).collect() }
             }
         };
         Some(Saved { value, expires_at_ms: *expires_at_ms })
@@ -371,12 +438,13 @@ impl Memory {
             SavedValue::Window { reserved, events } => {
                 let mut set = Set::default();
                 for member in reserved {
+                    let index = set.reservations.get_or_insert_default();
                     if let Some(ban) = Ban::decode(member) {
-                        set.reservations.set_ban(Some(ban));
+                        index.set_ban(Some(ban));
                         continue;
                     }
                     let one = Reservation::decode(member).ok_or(Refused::Foreign)?;
-                    set.reservations.insert(&one);
+                    index.insert(&one);
                 }
                 for one in events {
                     set.events.add(&event(one)?);
@@ -427,10 +495,11 @@ impl Memory {
             keys.remove(name);
             return None;
         }
-        Some(match entry.value {
-            MemoryValue::Bucket(_) => MemoryKind::Bucket,
-            MemoryValue::Window(_) => MemoryKind::Window,
-        })
+        match entry.value {
+            MemoryValue::Bucket(_) => Some(MemoryKind::Bucket),
+            MemoryValue::Window(_) => Some(MemoryKind::Window),
+            MemoryValue::Taken => None,
+        }
     }
 
     /// Drops expired keys, in so few calls that each costs little. To be called once for each call.
@@ -443,14 +512,33 @@ impl Memory {
         }
     }
 
-    /// Takes a key's value out, unless it has expired.
-    fn take(&self, name: &[u8], now_us: u64) -> Option<MemoryEntry> {
-        let entry = self.keys.borrow_mut().remove(name)?;
-        Some(entry).filter(|entry| !has_expired(entry.expires_at_ms, now_us))
+    /// Takes a window out, with when it expires. Its place is kept. `None` where there is no key; an expired one is dropped.
+    fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<(Set, u64)>, Refused> {
+        let mut keys = self.keys.borrow_mut();
+        let Some(entry) = keys.get_mut(name) else { return Ok(None) };
+        let expires_at_ms = entry.expires_at_ms;
+        if has_expired(expires_at_ms, now_us) {
+            keys.remove(name);
+            return Ok(None);
+        }
+        if let MemoryValue::Bucket(_) = entry.value {
+            return Err(Refused::NotWindow);
+        }
+        match std::mem::replace(&mut entry.value, MemoryValue::Taken) {
+            MemoryValue::Window(set) => Ok(Some((set, expires_at_ms))),
+            MemoryValue::Bucket(_) | MemoryValue::Taken => Ok(None),
+        }
     }
 
     fn put(&self, name: &[u8], value: MemoryValue, expires_at_ms: u64) {
-        self.keys.borrow_mut().insert(name.into(), MemoryEntry { value, expires_at_ms });
+        let mut keys = self.keys.borrow_mut();
+        let entry = MemoryEntry { value, expires_at_ms };
+        match keys.get_mut(name) {
+            Some(place) => *place = entry,
+            None => {
+                keys.insert(name.into(), entry);
+            }
+        }
     }
 }
 
@@ -492,8 +580,8 @@ impl<'m> Store for MemoryKey<'m> {
     }
 
     fn window(self) -> MemoryWindow<'m> {
-        let held = HeldIndex::at(Box::default(), self.now_us, None, &mut Zones::new());
-        MemoryWindow { key: self, events: Zset::default(), held, expires_at_ms: 0 }
+        let (events, held) = (Zset::default(), MemoryHeld(None));
+        MemoryWindow { key: self, events, held, expires_at_ms: 0, was_there: false }
     }
 }
 
@@ -511,7 +599,7 @@ impl BucketKey for MemoryBucket<'_> {
             Some(entry) if has_expired(entry.expires_at_ms, now_us) => Ok(None),
             Some(MemoryEntry { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
             Some(MemoryEntry { value: MemoryValue::Window(_), .. }) => Err(Refused::NotBucket),
-            None => Ok(None),
+            Some(MemoryEntry { value: MemoryValue::Taken, .. }) | None => Ok(None),
         }
     }
 
@@ -534,8 +622,68 @@ impl BucketKey for MemoryBucket<'_> {
 pub struct MemoryWindow<'m> {
     key: MemoryKey<'m>,
     events: Zset,
-    held: HeldIndex,
+    held: MemoryHeld,
     expires_at_ms: u64,
+    /// Whether its place is kept in the memory.
+    was_there: bool,
+}
+
+/// What is reserved in a window in memory; `None` where nothing ever was, and no ban.
+pub struct MemoryHeld(Option<HeldIndex>);
+
+impl MemoryHeld {
+    fn index(&self) -> Option<&Index> {
+        self.0.as_ref().map(HeldIndex::index)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Reservation<'_>> {
+        self.index().into_iter().flat_map(Index::iter)
+    }
+
+    /// The index, which is made if there is none.
+    fn made(&mut self, now_us: u64) -> &mut HeldIndex {
+        let new = || HeldIndex::at(Box::default(), now_us, None, &mut Zones::new());
+        self.0.get_or_insert_with(new)
+    }
+}
+
+impl Leases for MemoryHeld {
+    fn total(&self) -> u128 {
+        self.0.as_ref().map_or(0, Leases::total)
+    }
+
+    fn last_end_us(&self) -> Option<u64> {
+        self.0.as_ref()?.last_end_us()
+    }
+
+    fn first_end<E>(
+        &self,
+        enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstEnd, E> {
+        self.0.as_ref().map_or(Ok((None, 0)), |held| held.first_end(enough))
+    }
+}
+
+impl Reservations for MemoryHeld {
+    fn has_id(&self) -> bool {
+        self.0.as_ref().is_some_and(Reservations::has_id)
+    }
+
+    fn reach(&self, most: u64) -> bool {
+        self.0.as_ref().map_or(most == 0, |held| held.reach(most))
+    }
+
+    fn live_len(&self) -> usize {
+        self.0.as_ref().map_or(0, Reservations::live_len)
+    }
+
+    fn next_order_us(&self, now_us: u64) -> u64 {
+        self.0.as_ref().map_or(now_us, |held| held.next_order_us(now_us))
+    }
+
+    fn must_write(&self) -> bool {
+        self.0.as_ref().is_some_and(Reservations::must_write)
+    }
 }
 
 impl WindowKey for MemoryWindow<'_> {
@@ -544,70 +692,71 @@ impl WindowKey for MemoryWindow<'_> {
         = &'k mut Zset
     where
         Self: 'k;
-    type Reservations = HeldIndex;
+    type Reservations = MemoryHeld;
     type Member = Vec<u8>;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refused> {
         let MemoryKey { memory, name, now_us } = self.key;
-        let Some(entry) = memory.take(name, now_us) else { return Ok(()) };
-        match entry.value {
-            MemoryValue::Window(set) => {
-                self.events = set.events;
-                let held = |zones: &mut _| HeldIndex::at(set.reservations, now_us, id, zones);
-                self.held = memory.zones(held);
-                self.expires_at_ms = entry.expires_at_ms;
-                Ok(())
-            }
-            MemoryValue::Bucket(_) => {
-                memory.put(name, entry.value, entry.expires_at_ms);
-                Err(Refused::NotWindow)
-            }
+        if let Some((set, expires_at_ms)) = memory.take_window(name, now_us)? {
+            self.events = set.events;
+            let at_now = |index| memory.zones(|zones| HeldIndex::at(index, now_us, id, zones));
+            self.held = MemoryHeld(set.reservations.map(at_now));
+            self.expires_at_ms = expires_at_ms;
+            self.was_there = true;
         }
+        Ok(())
     }
 
-    fn reservations(&self) -> &HeldIndex {
+    fn reservations(&self) -> &MemoryHeld {
         &self.held
     }
 
     fn ban(&self) -> Option<Ban> {
-        self.held.index().ban()
+        self.held.index()?.ban()
     }
 
-    fn split(&mut self) -> (&mut Zset, &HeldIndex) {
+    fn split(&mut self) -> (&mut Zset, &MemoryHeld) {
         (&mut self.events, &self.held)
     }
 
     fn running(&mut self) -> usize {
-        self.held.running()
+        self.held.0.as_mut().map_or(0, HeldIndex::running)
     }
 
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
-        let found = self.held.index().get(id).filter(|one| one.live(self.key.now_us));
-        Ok(found.map(|one| one.member().as_bytes().to_vec()))
+        let found = self.held.index().and_then(|index| index.get(id));
+        let live = found.filter(|one| one.live(self.key.now_us));
+        Ok(live.map(|one| one.member().as_bytes().to_vec()))
     }
 
     fn write(&mut self, change: Change<'_, Vec<u8>>) -> usize {
         let settled = change.settle.as_deref().and_then(Reservation::decode);
-        let memory = self.key.memory;
-        if let Some(one) = &settled {
-            memory.zones(|zones| self.held.removed(one, zones));
-        }
-        let mut lapsed: usize = 0;
-        if change.clean {
-            memory.zones(|zones| {
-                self.held.clean(zones, |_, healed| {
-                    lapsed = lapsed.saturating_add(usize::from(healed.is_none()));
+        let MemoryKey { memory, now_us, .. } = self.key;
+        let mut dropped: usize = 0;
+        if let Some(held) = &mut self.held.0 {
+            if let Some(one) = &settled {
+                memory.zones(|zones| held.removed(one, zones));
+            }
+            if change.clean {
+                memory.zones(|zones| {
+                    held.clean(zones, |_, healed| {
+                        dropped = dropped.saturating_add(usize::from(healed.is_none()));
+                    });
                 });
-            });
+            }
         }
         if let Some(one) = &change.reserve {
-            self.held.added(one);
+            self.held.made(now_us).added(one);
         }
         self.events.apply(change.edit);
-        let ban = change.ban.after(self.ban());
-        self.held.set_ban(ban);
+        let old_ban = self.ban();
+        let ban = change.ban.after(old_ban);
+        if ban != old_ban {
+            self.held.made(now_us).set_ban(ban);
+        }
         if let Some(expiry) = change.expiry {
-            let expiry = expiry.reaching(self.held.needed_until_us());
+            let needed_us = self.held.0.as_ref().and_then(HeldIndex::needed_until_us);
+            let expiry = expiry.reaching(needed_us);
             let expiry = expiry.reaching(ban.map(|ban| ban.end_us()));
             let current_ms = Some(self.expires_at_ms);
             let moved_ms = match settled {
@@ -616,19 +765,20 @@ impl WindowKey for MemoryWindow<'_> {
             };
             self.expires_at_ms = moved_ms.unwrap_or(self.expires_at_ms);
         }
-        lapsed
+        dropped
     }
 }
 
 impl Drop for MemoryWindow<'_> {
     fn drop(&mut self) {
+        let MemoryKey { memory, name, .. } = self.key;
         let events = std::mem::take(&mut self.events);
-        let held = HeldIndex::at(Box::default(), self.key.now_us, None, &mut Zones::new());
-        let reservations = std::mem::replace(&mut self.held, held).into_index();
-        if events.is_empty() && reservations.is_empty() && reservations.ban().is_none() {
-            return;
+        let reservations = self.held.0.take().map(HeldIndex::into_index);
+        let set = Set { events, reservations };
+        if !set.is_empty() {
+            memory.put(name, MemoryValue::Window(set), self.expires_at_ms);
+        } else if self.was_there {
+            memory.reset(name);
         }
-        let value = MemoryValue::Window(Set { events, reservations });
-        self.key.memory.put(self.key.name, value, self.expires_at_ms);
     }
 }

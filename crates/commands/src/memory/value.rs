@@ -40,14 +40,14 @@ struct PartialReply {
 
 impl PartialReply {
     fn add(&mut self, mut value: Value) {
-        while let Some((mut values, lacks)) = self.open.pop() {
+        while let Some((values, lacks)) = self.open.last_mut() {
             values.push(value);
-            let lacks = lacks.saturating_sub(1);
-            if lacks > 0 {
-                self.open.push((values, lacks));
+            *lacks = lacks.saturating_sub(1);
+            if *lacks > 0 {
                 return;
             }
-            value = Value::Array(values);
+            let full = self.open.pop().unwrap_or_default();
+            value = Value::Array(full.0);
         }
         self.done = Some(value);
     }
