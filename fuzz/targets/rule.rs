@@ -3,7 +3,7 @@
 
 use engine::calendar::Zones;
 use engine::event::Event;
-use engine::rule::{Moment, Rule};
+use engine::rule::{Rule, RuleNow};
 use libfuzzer_sys::fuzz_target;
 
 /// The year 2200: periods of a century end before calendars do.
@@ -11,11 +11,11 @@ const LATE_US: u64 = 7_258_118_400_000_000;
 
 /// Where the first event opens a window, the newest entry counts until a period after its first event, and all of its
 /// window ends then.
-fn follows(rule: &Rule, moment: &mut Moment, span_us: u64) {
+fn follows(rule: &Rule, moment: &mut RuleNow, span_us: u64) {
     let now_us = moment.now_us();
     let newest = Event { newest_us: now_us, span_us, total: 1, weight: 1, denied: false };
     let (ends_us, next_us) = (moment.expiry_us(newest.first_us()), moment.expiry_us(now_us));
-    let counts = moment.follow(&newest, now_us);
+    let counts = moment.see_newest(&newest, now_us);
     if !matches!(rule, Rule::FirstHit(_)) {
         return assert!(counts);
     }

@@ -10,7 +10,7 @@ use engine::event::{Event, MAX_SUM};
 use engine::held::{Lease, Leases, SortedLeases};
 use engine::memory::Zset;
 use engine::model::{ModelCall, ModelCommand, ModelReply};
-use engine::rule::{Moment, Rule};
+use engine::rule::{Rule, RuleNow};
 use engine::store::Refused;
 use engine::window::{Edit, WindowCount};
 use libfuzzer_sys::fuzz_target;
@@ -102,12 +102,12 @@ fn small(value: u64, shift: u8) -> u64 {
     value >> (shift % 64)
 }
 
-fn live(moment: &Moment, at_us: u64) -> bool {
+fn live(moment: &RuleNow, at_us: u64) -> bool {
     moment.horizon_us().is_none_or(|horizon_us| at_us.min(moment.now_us()) > horizon_us)
 }
 
 impl World {
-    fn moment(&mut self, now_us: u64) -> Moment {
+    fn moment(&mut self, now_us: u64) -> RuleNow {
         self.rule.at(now_us, &mut self.zones).expect("a year that the calendar knows")
     }
 
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// Compares what is counted with the list.
-    fn compare(&self, moment: &Moment, counted: u64) {
+    fn compare(&self, moment: &RuleNow, counted: u64) {
         let lives: u128 = self
             .counted
             .iter()
@@ -152,7 +152,7 @@ impl World {
     }
 
     /// Writes into the lists what a call wrote. `times` are those of the entries before it.
-    fn note(&mut self, moment: &Moment, edit: &Edit, times: &[u64]) {
+    fn note(&mut self, moment: &RuleNow, edit: &Edit, times: &[u64]) {
         let now_us = moment.now_us();
         if let Some(last) = edit.trim.checked_sub(1) {
             assert!(!live(moment, times[last]), "a live entry is dropped");

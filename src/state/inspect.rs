@@ -5,7 +5,7 @@ use super::{Intent, KeyContext, Open, ServerKey};
 use crate::redis::key::KeyKind;
 use commands::error::Error;
 use commands::inspect::{BucketContents, Contents, KeyContents, WindowContents};
-use engine::ban::Bans;
+use engine::ban::BanNow;
 use engine::store::WindowKey as _;
 use engine::throttle::Stored;
 
@@ -31,6 +31,6 @@ pub fn contents(key_ctx: KeyContext) -> Result<KeyContents, Error> {
         }
         KeyKind::Other => return Err(Error::NotLimit),
     };
-    let ban_us = Bans::at(ban, key_ctx.now_us).left_us();
+    let ban_us = BanNow::at(ban, key_ctx.now_us).left_us();
     Ok(KeyContents { kind, ban_us, ttl_ms })
 }

@@ -23,7 +23,7 @@ use crate::zones::zones;
 use bucket::ServerBucket;
 use commands::error::Error;
 use engine::judge::Mode;
-use engine::rule::{Moment, Rule, RuleText};
+use engine::rule::{Rule, RuleNow, RuleText};
 use engine::store::Store;
 use window::ServerWindow;
 
@@ -77,7 +77,7 @@ impl<'c> Store for ServerKey<'c> {
         self.key_ctx.now_us
     }
 
-    fn moment(&self, rule: &Rule) -> Option<Moment> {
+    fn moment(&self, rule: &Rule) -> Option<RuleNow> {
         zones(|zones| rule.at(self.key_ctx.now_us, zones))
     }
 

@@ -15,9 +15,9 @@ use engine::store::Store;
 pub struct AttemptReply {
     /// What the caller is told.
     pub answer: Reply,
-    /// When a denied request could be granted if nothing were held and nobody waited, in Unix microseconds; `None`
-    /// if never. Only worked out for a call that may wait.
-    pub alone_us: Option<u64>,
+    /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
+    /// unless the mode is [`Mode::Try`](engine::judge::Mode::Try).
+    pub earliest_grant_us: Option<u64>,
     /// How many lapsed reservations were dropped.
     pub lapsed: usize,
 }
@@ -30,7 +30,7 @@ impl AttemptReply {
             unit: TimeUnit::Seconds,
             tail: ReplyTail::Absent,
         };
-        AttemptReply { answer, alone_us: None, lapsed: 0 }
+        AttemptReply { answer, earliest_grant_us: None, lapsed: 0 }
     }
 
     /// Whether the request was granted, or only looked or gave back.
@@ -38,8 +38,8 @@ impl AttemptReply {
         self.answer.allowed()
     }
 
-    /// How it ended, if that is the end of it. Under a policy with SHADOW nobody is told of a denial.
-    pub fn end(&mut self, request: &Request) -> PolicyVerdict {
+    /// Ends the call: a denial under a policy with SHADOW becomes an allowed answer. Returns what its policy counts.
+    pub fn conclude(&mut self, request: &Request) -> PolicyVerdict {
         let ended = match self.allowed() {
             true => PolicyVerdict::Allowed,
             false if request.shadow => PolicyVerdict::ShadowDenied,
@@ -89,7 +89,7 @@ pub fn attempt_into<S: Store<Error: Into<Error>>>(
 ) -> Result<(), Error> {
     let told = |done: Attempt| {
         reply.answer = Reply::to(request, done.decision, done.id, done.running);
-        (reply.alone_us, reply.lapsed) = (done.alone_us, done.lapsed);
+        (reply.earliest_grant_us, reply.lapsed) = (done.earliest_grant_us, done.lapsed);
     };
     engine::attempt::attempt(store, request, terms, new_id, told).map_err(Into::into)
 }

@@ -22,7 +22,7 @@ pub trait Notes<K: Copy> {
     /// Makes `tried` what the caller of a request on this key is told at last, and notes it. Returns how it ended.
     #[inline]
     fn note_end(&self, key: K, request: &Request, tried: &mut AttemptReply) -> PolicyVerdict {
-        let ended = tried.end(request);
+        let ended = tried.conclude(request);
         self.count(request, ended);
         if request.takes() && ended == PolicyVerdict::Denied {
             self.note_denial(key);

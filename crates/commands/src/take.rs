@@ -108,7 +108,7 @@ fn serve<'a, C: ServerCall<'a>>(
     try_on(call, key, request, AttemptTerms { barred, mode }, &mut tried)?;
     if let Some(ms) = block_ms.filter(|_| !tried.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
-        if tried.alone_us.is_some_and(|alone_us| alone_us <= last_us) {
+        if tried.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
             let wait_us = tried.answer.decision.verdict.retry_after_us();
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
@@ -118,7 +118,7 @@ fn serve<'a, C: ServerCall<'a>>(
         }
     }
     if !takes {
-        // It may have given back. A call that takes has been barred, or nobody waits before it.
+        // It may have given back. A call that takes frees nothing, and those who stood before it were tried above.
         call.wake(key);
     }
     call.notes().note_end(key, request, &mut tried);
@@ -138,7 +138,7 @@ fn look<'a, C: ServerCall<'a>>(
     let terms = AttemptTerms { barred: false, mode: Mode::Look };
     let mut looked = AttemptReply::untold();
     try_on(call, key, &request, terms, &mut looked)?;
-    looked.end(&request);
+    looked.conclude(&request);
     Ok(reply::answer(&call.sink(), &looked.answer))
 }
 

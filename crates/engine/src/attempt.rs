@@ -31,9 +31,9 @@ pub struct Attempt {
     pub id: Option<Id>,
     /// How many reservations of the key then have a lease that runs, where ATMOST makes one.
     pub running: Option<usize>,
-    /// When a denied request could be granted if nothing were held and nobody waited, in Unix microseconds; `None`
-    /// if never. Only worked out for a call that may wait.
-    pub alone_us: Option<u64>,
+    /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
+    /// unless the mode is [`Mode::Try`](crate::judge::Mode::Try).
+    pub earliest_grant_us: Option<u64>,
     /// How many lapsed reservations were dropped.
     pub lapsed: usize,
 }
@@ -57,7 +57,7 @@ pub fn attempt<S: Store, T>(
     judged.check_room()?;
     let allowed = judged.verdict().allowed();
     let tries = terms.mode == Mode::Try && !allowed;
-    let alone_us = if tries { judged.earliest_grant_us()? } else { None };
+    let earliest_grant_us = if tries { judged.earliest_grant_us()? } else { None };
     let running = judged.running();
     let may_ban = !terms.barred && !request.shadow;
     let on = Terms { may_ban, ..Terms::of(terms.mode) };
@@ -65,7 +65,7 @@ pub fn attempt<S: Store, T>(
     let (decision, id) = (*plan.decision(), plan.id().copied());
     let running = running.map(|number| number.saturating_add(usize::from(id.is_some())));
     // Large as it is, it is put together where it is needed.
-    Ok(told(Attempt { decision, id, running, alone_us, lapsed: plan.apply() }))
+    Ok(told(Attempt { decision, id, running, earliest_grant_us, lapsed: plan.apply() }))
 }
 
 /// One limit of a call over several.

@@ -89,7 +89,7 @@ impl Ban {
 
 /// A key's ban at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bans {
+pub struct BanNow {
     /// The ban or its mark, as seen now.
     seen: Option<Ban>,
     /// Microseconds until it ends; 0 where it is over, or there is none.
@@ -98,18 +98,18 @@ pub struct Bans {
     from_future: bool,
 }
 
-impl Bans {
+impl BanNow {
     /// What is stored, seen from `now_us`.
-    pub fn at(stored: Option<Ban>, now_us: u64) -> Bans {
-        let Some(stored) = stored else { return Bans::default() };
+    pub fn at(stored: Option<Ban>, now_us: u64) -> BanNow {
+        let Some(stored) = stored else { return BanNow::default() };
         let seen = stored.seen_at(now_us);
         let left_us = seen.end_us().saturating_sub(now_us);
-        Bans { seen: Some(seen), left_us, from_future: seen != stored }
+        BanNow { seen: Some(seen), left_us, from_future: seen != stored }
     }
 
     /// The ban that begins at `now_us`.
-    pub fn starting(now_us: u64, length_ms: u64) -> Bans {
-        Bans::at(Some(Ban::starting(now_us, length_ms)), now_us)
+    pub fn starting(now_us: u64, length_ms: u64) -> BanNow {
+        BanNow::at(Some(Ban::starting(now_us, length_ms)), now_us)
     }
 
     /// The ban that runs, or its mark.
@@ -158,7 +158,7 @@ mod tests {
     fn a_ban_ends_on_a_millisecond_at_most_its_length_after_it_began() {
         let ban = Ban::starting(NOW_US, 10);
         assert_eq!(ban.end_us(), NOW_US - 558 + 10_000);
-        let bans = |us| Bans::at(Some(ban), us);
+        let bans = |us| BanNow::at(Some(ban), us);
         assert_eq!(bans(NOW_US).left_us(), 10_000 - 558);
         assert_eq!(bans(ban.end_us() - 1).left_us(), 1);
         assert!(!bans(ban.end_us()).runs());
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn a_key_is_banned_again_only_after_a_grant_or_as_new() {
         let ban = Ban::starting(NOW_US, 10);
-        let (runs, over) = (Bans::at(Some(ban), NOW_US), Bans::at(Some(ban), NOW_US + 10_000));
+        let (runs, over) = (BanNow::at(Some(ban), NOW_US), BanNow::at(Some(ban), NOW_US + 10_000));
         for (bans, as_new, permits) in [
-            (Bans::default(), false, true),
+            (BanNow::default(), false, true),
             (runs, false, false),
             (runs, true, false),
             (over, false, false),

@@ -16,8 +16,8 @@ pub type ZoneName = Text<64>;
 /// How many ways of dividing a zone's calendar have their windows remembered: one for each day of the month, on which
 /// customers may be billed.
 const CACHED: usize = 32;
-/// So often is a guess at the number of a window put right by one. A guess is off by one where the day or the hour of the
-/// anchor has not come yet, and by one more where clocks are set.
+/// Most corrections of a guessed window number, by one each. A guess is off by one where the day or the hour of the anchor
+/// has not come yet, and by one more where clocks are set. That makes two; four leave room.
 const MOST_OFF: usize = 4;
 /// The finest that instants are told apart.
 const TICK: SignedDuration = SignedDuration::from_nanos(1);
@@ -336,6 +336,8 @@ fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timesta
         } else if end <= now {
             number = number.checked_add(1)?;
             (start, end) = (end, border(number.checked_add(1)?)?);
+        } else {
+            break;
         }
     }
     (start <= now && now < end).then_some((start, end))

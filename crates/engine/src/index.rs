@@ -232,8 +232,9 @@ impl Index {
         true
     }
 
-    /// Inserts a node without children into the tree, in the place of the first node on its way that has a lower priority,
-    /// whose subtree it parts. That is a small one but for one in log n.
+    /// Inserts a node without children into the tree. Walks down to the first node of a lower priority, splits the subtree
+    /// there by the new node's key, and takes its place. As priorities are random, the walk and that subtree's depth are
+    /// O(log n) on average.
     fn insert_node(&mut self, slot: Slot) {
         let Some(new) = self.node(slot) else { return };
         let (key, priority, quantity) = ((new.gone_us, slot), new.priority, new.sum);

@@ -9,7 +9,7 @@
 //! Each step consumes the one before. What is large stays in [`KeyRequest`], which the others borrow: moving it from step to
 //! step costs as much as deciding.
 
-use super::ban::{Ban, Bans};
+use super::ban::{Ban, BanNow};
 use super::decision::{Decision, Manner, Quantity, Verdict};
 use super::event::MAX_SUM;
 use super::held::{Leases, SortedLeases};
@@ -75,7 +75,7 @@ pub struct WindowCall<'r, S: Store> {
     store: S,
     key: S::Window,
     count: WindowCount,
-    bans: Bans,
+    bans: BanNow,
     barred: bool,
     /// What is to be written once it is planned.
     planned: WindowWrite,
@@ -144,7 +144,7 @@ impl<'r, S: Store> KeyRequest<'r, S> {
             Limit::Window(window) => (window, None),
             Limit::Reserve(window, reserve) => (window, Some(reserve)),
         };
-        let (key, count, bans) = (store.window(), WindowCount::default(), Bans::default());
+        let (key, count, bans) = (store.window(), WindowCount::default(), BanNow::default());
         KeyRequest::Window(WindowCall {
             request,
             window,
@@ -214,7 +214,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             return Err(Refused::Duplicate.into());
         }
         if let Some(ban) = self.key.ban() {
-            self.bans = Bans::at(Some(ban), moment.now_us());
+            self.bans = BanNow::at(Some(ban), moment.now_us());
         }
         self.count.begin(moment);
         if moment.counts() {
@@ -265,7 +265,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if !denied || !leaves_less || !self.bans.permits(self.is_as_new()) {
             return None;
         }
-        self.bans = Bans::starting(self.count.moment().now_us(), length_ms);
+        self.bans = BanNow::starting(self.count.moment().now_us(), length_ms);
         self.bans.seen()
     }
 

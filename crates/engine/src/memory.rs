@@ -28,7 +28,7 @@ use crate::index::{HeldIndex, Index};
 use crate::judge::{KeyRequest, Mode};
 use crate::request::Request;
 use crate::reservation::{Id, Reservation};
-use crate::rule::{Moment, Rule, RuleText};
+use crate::rule::{Rule, RuleNow, RuleText};
 use crate::settle::{self, Applied};
 use crate::store::{BucketKey, Change, Entries, Refused, Reservations, Store, WindowKey};
 use crate::throttle::{BucketEdit, Stored};
@@ -234,7 +234,7 @@ enum MemoryValue {
 #[derive(Debug)]
 struct MemoryEntry {
     value: MemoryValue,
-    /// The key lives until then, in Unix milliseconds.
+    /// The last Unix millisecond in which the key lives.
     expires_at_ms: u64,
 }
 
@@ -267,7 +267,7 @@ pub enum MemoryKind {
 pub struct Saved {
     /// Its value.
     pub value: SavedValue,
-    /// The key is gone from then on, in Unix milliseconds.
+    /// The last Unix millisecond in which the key lives.
     pub expires_at_ms: u64,
 }
 
@@ -502,7 +502,8 @@ impl Memory {
         }
     }
 
-    /// Drops expired keys, in so few calls that each costs little. To be called once for each call.
+    /// Drops expired keys once in as many calls as there are keys, which is O(1) for a call on average. To be called once
+    /// with each call.
     pub fn forget_expired(&self, now_us: u64) {
         let calls = self.calls.get().saturating_add(1);
         self.calls.set(calls);
@@ -559,7 +560,7 @@ impl<'m> Store for MemoryKey<'m> {
         self.now_us
     }
 
-    fn moment(&self, rule: &Rule) -> Option<Moment> {
+    fn moment(&self, rule: &Rule) -> Option<RuleNow> {
         self.memory.zones(|zones| rule.at(self.now_us, zones))
     }
 

@@ -8,7 +8,7 @@ use crate::judge::{KeyRequest, Mode, Terms};
 use crate::memory::Zset;
 use crate::request::{Limit, Request, Reserve, WindowLimit};
 use crate::reservation::Id;
-use crate::rule::{Moment, Rule, RuleText};
+use crate::rule::{Rule, RuleNow, RuleText};
 use crate::store::{BucketKey, Change, Refused, Reservations, Store, WindowKey};
 use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
 use crate::window::{Edit, WindowCount};
@@ -56,7 +56,7 @@ pub enum ModelCommand {
 #[derive(Clone, Copy, Debug)]
 pub struct ModelCall {
     /// The rule, and when.
-    pub moment: Moment,
+    pub moment: RuleNow,
     /// The most that there may be at one time.
     pub limit: u64,
     /// The most entries of events that are live at one time.
@@ -148,7 +148,7 @@ impl ModelCall {
 /// The events of a model, at one moment.
 #[derive(Clone, Copy)]
 struct ModelKey<'m> {
-    moment: Moment,
+    moment: RuleNow,
     heal_most: usize,
     set: &'m RefCell<Zset>,
     leases: &'m SortedLeases,
@@ -172,7 +172,7 @@ impl<'m> Store for ModelKey<'m> {
         self.moment.now_us()
     }
 
-    fn moment(&self, _rule: &Rule) -> Option<Moment> {
+    fn moment(&self, _rule: &Rule) -> Option<RuleNow> {
         Some(self.moment)
     }
 

@@ -37,7 +37,7 @@ pub const MAX_ID: usize = 64;
 /// The id of a reservation, 1 to 64 bytes.
 pub type Id = Text<MAX_ID>;
 
-/// An id of 16 characters of 6 random bits each, from bytes of which each has 8.
+/// Spells 16 random bytes as 16 characters of `A-Z a-z 0-9 - _`, from 6 bits of each byte.
 pub fn spelled_id(random: [u8; 16]) -> [u8; 16] {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     random.map(|byte| ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A'))

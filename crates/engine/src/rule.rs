@@ -1,7 +1,7 @@
 //! The rule by which events leave a window, and by which two of them may share an entry.
 //!
 //! ```text
-//! 60s, BUCKETS 10 or FIXED --> Rule -----------------at(now)--> Moment
+//! 60s, BUCKETS 10 or FIXED --> Rule -----------------at(now)--> RuleNow
 //! what the caller says         what a reservation remembers     what has left, what leaves when, what shares an entry
 //! ```
 
@@ -67,7 +67,10 @@ impl Rule {
         let (period, buckets) = match split_at_mark(text, b'/') {
             Some((period, buckets)) => {
                 let buckets = u32::try_from(parse_u64(buckets)?).ok()?;
-                (period, Some(buckets).filter(|n| *n > 0)?.into())
+                if buckets == 0 {
+                    return None;
+                }
+                (period, Some(buckets))
             }
             None => (text, None),
         };
@@ -105,7 +108,7 @@ impl Rule {
     }
 
     /// The rule as it stands at `now_us`. `None` only outside of the years that a calendar knows.
-    pub fn at(&self, now_us: u64, zones: &mut Zones) -> Option<Moment> {
+    pub fn at(&self, now_us: u64, zones: &mut Zones) -> Option<RuleNow> {
         let span = match self {
             Rule::Sliding { period, buckets } => {
                 let length = period.length();
@@ -116,11 +119,11 @@ impl Rule {
                 Span::Calendar { start_us: frame.start_us, end_us: frame.end_us }
             }
             Rule::FirstHit(period) => {
-                Span::FirstHit { length: period.length(), open: None, horizon_us: None }
+                Span::FirstHit { length: period.length(), open_until_us: None, horizon_us: None }
             }
             Rule::Semaphore => Span::Nothing,
         };
-        Some(Moment { now_us, span, coarse_entries: MOST_COARSE_ENTRIES })
+        Some(RuleNow { now_us, span, coarse_entries: MOST_COARSE_ENTRIES })
     }
 
     /// When an event that happens at `event_us` leaves, where nothing else is counted then. `None` only outside of the years
@@ -139,10 +142,10 @@ fn split_at_mark(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
 }
 
-/// A rule at one moment. Where the first event opens a window, it says more once the newest entry was
-/// [shown](Moment::follow) to it.
+/// A rule at one moment. Where the first event opens a window, [`see_newest`](RuleNow::see_newest) decides whether one is
+/// open.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Moment {
+pub struct RuleNow {
     now_us: u64,
     span: Span,
     coarse_entries: u32,
@@ -162,7 +165,7 @@ enum Span {
     FirstHit {
         length: Length,
         /// When the window that is open ends; `None` where the next event opens one.
-        open: Option<u64>,
+        open_until_us: Option<u64>,
         /// Entries of this time and before lie behind the newest, which alone counts.
         horizon_us: Option<u64>,
     },
@@ -170,9 +173,9 @@ enum Span {
     Nothing,
 }
 
-impl Moment {
+impl RuleNow {
     /// The same, but what is counted coarsely needs no more than about `entries`.
-    pub fn with_entries(mut self, entries: u32) -> Moment {
+    pub fn with_entries(mut self, entries: u32) -> RuleNow {
         self.coarse_entries = entries.min(MOST_COARSE_ENTRIES);
         self
     }
@@ -182,16 +185,16 @@ impl Moment {
         matches!(self.span, Span::FirstHit { .. })
     }
 
-    /// Learns from the newest entry whether its window is still open, where the first event opens one. The entries before
-    /// `stored_until_us` lie behind it. Returns whether the entry counts.
-    pub fn follow(&mut self, newest: &Event, stored_until_us: u64) -> bool {
+    /// Takes note of the newest entry, and returns whether it counts. Where the first event opens a window, this decides
+    /// whether one is open. The entries before `stored_until_us` lie behind it.
+    pub fn see_newest(&mut self, newest: &Event, stored_until_us: u64) -> bool {
         let now_us = self.now_us;
         match &mut self.span {
-            Span::FirstHit { length, open, horizon_us } => {
+            Span::FirstHit { length, open_until_us, horizon_us } => {
                 let end_us = length.expiry_us(newest.first_us());
-                *open = Some(end_us).filter(|end_us| now_us < *end_us);
+                *open_until_us = Some(end_us).filter(|end_us| now_us < *end_us);
                 *horizon_us = stored_until_us.checked_sub(1);
-                open.is_some()
+                open_until_us.is_some()
             }
             _ => self.horizon_us().is_none_or(|horizon_us| newest.newest_us > horizon_us),
         }
@@ -228,8 +231,8 @@ impl Moment {
         match self.span {
             Span::Sliding { length, .. } => length.expiry_us(event_us),
             Span::Calendar { end_us, .. } => end_us,
-            Span::FirstHit { length, open, .. } => {
-                open.unwrap_or_else(|| length.expiry_us(event_us))
+            Span::FirstHit { length, open_until_us, .. } => {
+                open_until_us.unwrap_or_else(|| length.expiry_us(event_us))
             }
             Span::Nothing => self.now_us,
         }
@@ -274,7 +277,7 @@ impl Moment {
         let buckets = match self.span {
             Span::Nothing => return false,
             Span::Calendar { start_us, .. } => return first_us >= start_us,
-            Span::FirstHit { open, .. } => return open.is_some(),
+            Span::FirstHit { open_until_us, .. } => return open_until_us.is_some(),
             Span::Sliding { buckets: None, .. } if !coarse => return false,
             Span::Sliding { buckets, .. } if coarse => {
                 buckets.unwrap_or(u32::MAX).min(self.coarse_entries)
@@ -299,7 +302,7 @@ mod tests {
         Rule::parse(text.as_bytes(), zones).unwrap_or_else(|| panic!("{text}"))
     }
 
-    fn moment(text: &str, now_us: u64) -> Moment {
+    fn moment(text: &str, now_us: u64) -> RuleNow {
         let zones = &mut Zones::new();
         rule(text, zones).at(now_us, zones).unwrap()
     }
@@ -491,7 +494,7 @@ mod tests {
                     let Some(mut moment) = rule.at(now_us, zones) else { continue };
                     let event =
                         Event { newest_us: now_us, span_us: 1, total: 1, weight: 1, denied: false };
-                    moment.follow(&event, now_us);
+                    moment.see_newest(&event, now_us);
                     moment.expiry_us(now_us);
                     moment.horizon_us_at(u64::MAX);
                     moment.shares(u64::MAX, true);

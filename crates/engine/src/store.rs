@@ -13,7 +13,7 @@ use super::event::{Event, LAST_US};
 use super::expiry::Expiry;
 use super::held::Leases;
 use super::reservation::Reservation;
-use super::rule::{Moment, Rule, RuleText};
+use super::rule::{Rule, RuleNow, RuleText};
 use super::throttle::{BucketEdit, Stored};
 use super::window::Edit;
 
@@ -67,7 +67,7 @@ pub trait Store: Copy {
     /// The wall clock, in Unix microseconds.
     fn now_us(&self) -> u64;
     /// A rule as it stands now. `None` only outside of the years that a calendar knows.
-    fn moment(&self, rule: &Rule) -> Option<Moment>;
+    fn moment(&self, rule: &Rule) -> Option<RuleNow>;
     /// When an event that happens at `event_us`, now or later, leaves by a rule. `None` only outside of the years that a
     /// calendar knows.
     fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64>;

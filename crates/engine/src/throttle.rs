@@ -17,7 +17,7 @@
 //!             |<------------- bucket ------------>|<-debt->|
 //! ```
 
-use super::ban::{Ban, Bans, MARK, MAX_BAN};
+use super::ban::{Ban, BanNow, MARK, MAX_BAN};
 use super::decimal::{parse_digits, parse_u64, Text};
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::period::MAX_PERIOD_MS;
@@ -261,7 +261,7 @@ pub struct Bucket<'r> {
     /// Whether the stored time lay beyond what this rate and the debt allow: a clock went back, or the rate was
     /// another.
     from_future: bool,
-    bans: Bans,
+    bans: BanNow,
 }
 
 impl<'r> Bucket<'r> {
@@ -269,7 +269,7 @@ impl<'r> Bucket<'r> {
     pub fn read(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
-        let bans = Bans::default();
+        let bans = BanNow::default();
         let mut bucket = Bucket { rate, now_us, now, empty, tat: now, from_future: false, bans };
         if let Some(stored) = stored {
             bucket.set(stored);
@@ -284,7 +284,7 @@ impl<'r> Bucket<'r> {
         let time = stored.tat();
         (self.tat, self.from_future) = (time.clamp(self.now, last), time > last);
         if stored.ban.is_some() {
-            self.bans = Bans::at(stored.ban, self.now_us);
+            self.bans = BanNow::at(stored.ban, self.now_us);
         }
     }
 
@@ -419,7 +419,7 @@ impl<'r> Bucket<'r> {
         if !denied || !holds_less || !self.bans.permits(self.tat == self.now) {
             return self.deny(verdict);
         }
-        self.bans = Bans::starting(self.now_us, length_ms);
+        self.bans = BanNow::starting(self.now_us, length_ms);
         (self.look(verdict.closed_for(self.bans.left_us())), self.store_as_it_is())
     }
 

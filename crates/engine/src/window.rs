@@ -18,13 +18,13 @@ use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::event::{Event, MAX_SUM};
 use super::expiry::Expiry;
 use super::held::Leases;
-use super::rule::Moment;
+use super::rule::RuleNow;
 use super::store::{Entries, Refused};
 
 /// What is to be written to the entries of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
-    /// The entry to add. A removed entry may have its member, at a later time; then that entry only moves.
+    /// The entry to add. Where a removed entry has the same member, that one only gets a new score.
     pub put: Option<Event>,
     /// The entry that `put` replaces, or that is given back whole.
     pub replaced: Option<Event>,
@@ -53,8 +53,9 @@ mod trim {
     /// The most that a call drops, unless their sum stands in the way of counting.
     pub const MOST: usize = 64;
     /// From this running total on, before a call or after it, the call looks whether dead entries stand in the way of
-    /// counting: whether all together would pass [`MAX_SUM`](super::MAX_SUM). Below it they cannot, or the total has
-    /// passed 2^64 meanwhile, and they pass it by less than this. So no difference of two totals passes 64 bits.
+    /// counting: whether all together would pass [`MAX_SUM`](super::MAX_SUM). Below it entries cannot sum up past that,
+    /// unless the total wrapped at 2^64; then they pass it by less than 2^62, so a difference of two totals still fits 64
+    /// bits.
     pub const WATCHED: u64 = 1 << 62;
 }
 
@@ -64,7 +65,7 @@ const SCAN_MOST: u64 = 64;
 /// What counts at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowCount {
-    moment: Moment,
+    moment: RuleNow,
     /// The oldest entry that counts.
     first: Option<Event>,
     /// The newest entry, with the events of the future in it.
@@ -81,7 +82,7 @@ pub struct WindowCount {
 
 impl WindowCount {
     /// Counts nothing, whatever lies there: a semaphore.
-    pub fn nothing(moment: Moment) -> WindowCount {
+    pub fn nothing(moment: RuleNow) -> WindowCount {
         WindowCount {
             moment,
             first: None,
@@ -95,12 +96,12 @@ impl WindowCount {
     }
 
     /// The same at another moment, where nothing was counted yet.
-    pub fn begin(&mut self, moment: Moment) {
+    pub fn begin(&mut self, moment: RuleNow) {
         self.moment = moment;
     }
 
     /// Counts. Events from the future, of a clock that went back, count as happening now.
-    pub fn read<E: Entries>(entries: &mut E, moment: Moment) -> Result<WindowCount, E::Error> {
+    pub fn read<E: Entries>(entries: &mut E, moment: RuleNow) -> Result<WindowCount, E::Error> {
         let mut window_count = WindowCount::nothing(moment);
         window_count.count(entries)?;
         Ok(window_count)
@@ -115,7 +116,7 @@ impl WindowCount {
             self.merge_future(entries, newest)?;
         }
         let Some(tail) = self.tail else { return Ok(()) };
-        if !self.moment.follow(&tail, self.stored_until_us()) {
+        if !self.moment.see_newest(&tail, self.stored_until_us()) {
             return Ok(());
         }
         if self.moment.counts_newest_alone() {
@@ -188,7 +189,7 @@ impl WindowCount {
     }
 
     /// The moment at which it was counted.
-    pub fn moment(&self) -> &Moment {
+    pub fn moment(&self) -> &RuleNow {
         &self.moment
     }
 
@@ -576,8 +577,8 @@ impl WindowUse {
 
     /// Whether only its LEAVE denies the call.
     pub fn only_leave_denies(&self, ask: &Ask) -> bool {
-        self.judge(&Ask { leave: 0, ..*ask }, false) != self.judge(ask, false)
-            && matches!(self.judge(&Ask { leave: 0, ..*ask }, false), UntimedVerdict::Allowed(_))
+        let allows = |ask: &Ask| matches!(self.judge(ask, false), UntimedVerdict::Allowed(_));
+        !allows(ask) && allows(&Ask { leave: 0, ..*ask })
     }
 
     /// What could be had now.

@@ -2,7 +2,7 @@
 //! keys, or by what drives the engine there.
 
 use engine::ban::Ban;
-use engine::rule::{Moment, Rule, RuleText};
+use engine::rule::{Rule, RuleNow, RuleText};
 use engine::store::{BanEdit, BucketKey, Change, Store, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
 use engine::window::Edit;
@@ -95,7 +95,7 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.now_us()
     }
 
-    fn moment(&self, rule: &Rule) -> Option<Moment> {
+    fn moment(&self, rule: &Rule) -> Option<RuleNow> {
         self.inner.moment(rule)
     }
 

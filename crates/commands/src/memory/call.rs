@@ -9,7 +9,7 @@ use crate::inspect::{BucketContents, Contents, KeyContents, WindowContents};
 use crate::notes::Notes;
 use crate::policies::{Policy, PolicyRow, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
-use engine::ban::Bans;
+use engine::ban::BanNow;
 use engine::calendar::Zone;
 use engine::heavy::{Heavy, HeavyKey};
 use engine::judge::Mode;
@@ -169,7 +169,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
                 (Contents::Window(contents), window.ban())
             }
         };
-        let ban_us = Bans::at(ban, now_us).left_us();
+        let ban_us = BanNow::at(ban, now_us).left_us();
         Ok(KeyContents { kind, ban_us, ttl_ms })
     }
 

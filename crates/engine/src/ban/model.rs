@@ -1,4 +1,4 @@
-//! Bans beside their definition: a list of events, or one time, and what a reader of the contract would note of bans.
+//! BanNow beside their definition: a list of events, or one time, and what a reader of the contract would note of bans.
 
 use crate::decision::{Ask, Manner, Quantity};
 use crate::memory::Memory;

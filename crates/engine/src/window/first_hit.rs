@@ -48,7 +48,7 @@ struct HitWorld {
     went_back: bool,
 }
 
-fn moment(rule: &Rule, now_us: u64) -> Moment {
+fn moment(rule: &Rule, now_us: u64) -> RuleNow {
     rule.at(now_us, &mut Zones::new()).unwrap()
 }
 

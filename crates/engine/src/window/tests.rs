@@ -51,7 +51,7 @@ struct Ruled {
 }
 
 impl Ruled {
-    fn at(&self, now_us: u64) -> Option<Moment> {
+    fn at(&self, now_us: u64) -> Option<RuleNow> {
         self.rule.at(now_us, &mut self.zones.borrow_mut())
     }
 }
@@ -123,7 +123,7 @@ fn held_at(leases: &[Reserved], us: u64) -> u64 {
 }
 
 /// A call by whom nobody bars, which heals as much as there is.
-fn plain(moment: Moment, limit: u64, ask: Ask, kind: ModelCommand) -> ModelCall {
+fn plain(moment: RuleNow, limit: u64, ask: Ask, kind: ModelCommand) -> ModelCall {
     let (most_entries, heal_most) = (MOST_ENTRIES, usize::MAX);
     ModelCall { moment, limit, most_entries, heal_most, ask, kind, barred: false }
 }
@@ -195,7 +195,7 @@ impl WindowWorld {
     }
 
     /// Only what is dead may be trimmed, and the list forgets it too.
-    fn forget_trimmed(&mut self, moment: &Moment, edit: &Edit, times: &[u64]) {
+    fn forget_trimmed(&mut self, moment: &RuleNow, edit: &Edit, times: &[u64]) {
         let Some(last_us) = edit.trim.checked_sub(1).map(|last| times[last]) else { return };
         assert!(moment.horizon_us().is_some_and(|horizon_us| last_us <= horizon_us), "trims live");
         self.list.retain(|one| one.at_us > last_us);
