@@ -35,7 +35,7 @@ try() {
 from redis_ratelimit import MemoryLimiter, Rate, Window
 limiter = MemoryLimiter(lambda: 1_700_000_000.0)
 assert [limiter.throttle("a", Rate(1, 1, 1)).allowed for _ in range(3)] == [True, True, False]
-assert limiter.window("b", Window(5, "1d", fixed=True, timezone="Asia/Tokyo")).remaining == 4
+assert limiter.window("b", Window(5, "1d", fixed=True, tz="Asia/Tokyo")).remaining == 4
 ')
     echo "works: $1"
 }

@@ -20,7 +20,7 @@ fn follows(rule: &Rule, moment: &mut RuleNow, span_us: u64) {
         return assert!(counts);
     }
     assert_eq!(counts, ends_us > now_us);
-    assert_eq!(counts, moment.shares(now_us, false));
+    assert_eq!(counts, moment.joins_newest(now_us, false));
     let ends_us = if counts { ends_us } else { next_us };
     assert_eq!(moment.expiry_us(now_us), ends_us);
     assert_eq!(moment.horizon_us_at(ends_us - 1), None);

@@ -27,7 +27,7 @@ impl Commands for CommandTable {
             return;
         }
         let result = run(command.row.command, command.row.options, call);
-        finish(call.context(), command, result);
+        end_and_log(call.context(), command, result);
     }
 
     fn panicked(call: &Call) {
@@ -57,8 +57,8 @@ fn all() -> impl Iterator<Item = (ServerCommand, Entry)> {
     commands.map(|(row, stats)| ServerCommand { row, stats }).zip(ENTRIES)
 }
 
-/// Counts the end of a call, and replies its error if it has one. A bug of ours is logged.
-fn finish(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
+/// As [`end`], and logs a bug of ours.
+fn end_and_log(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
     if let Err(Error::Internal(at)) = result {
         log_internal(ctx, command, at);
     }
@@ -88,7 +88,7 @@ pub fn answer_waiter(ctx: Context, ticket: u64) {
     // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
     let Some((number, outcome)) = blocking::answer(ctx, ticket) else { return };
     let Some(command) = find(number) else { return };
-    finish(ctx, command, outcome.map(|answer| reply::answer(&ctx, &answer)));
+    end_and_log(ctx, command, outcome.map(|answer| reply::answer(&ctx, &answer)));
 }
 
 /// One C function for each row of the table.
@@ -351,7 +351,7 @@ mod tests {
 
     impl Commands for Fails {
         fn run(call: &Call) {
-            finish(call.context(), row_of(c"rl.held"), Err(Error::internal()));
+            end_and_log(call.context(), row_of(c"rl.held"), Err(Error::internal()));
         }
 
         fn panicked(_: &Call) {}

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::notes::Notes;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, Reply, ReplySink};
-use engine::all::{speakers, together};
+use engine::all::{denials, whole_reply};
 use engine::attempt::{attempt_all, Part, WholeAttempt, FEW_PARTS};
 use engine::decision::TimeUnit;
 use engine::judge::Mode;
@@ -53,15 +53,15 @@ fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error>
     if mode != Mode::Look {
         note(call, &keys, &clauses, &whole);
     }
-    let answer = together(&whole.shares, whole.allowed);
-    let decides = whole.shares.get(answer.decides).ok_or(Error::internal())?;
+    let answer = whole_reply(&whole.parts, whole.allowed);
+    let decides = whole.parts.get(answer.decides).ok_or(Error::internal())?;
     let sink = &call.sink();
     sink.array(7);
     reply::integers(sink, &decides.decision, unit, answer.limited, answer.retry_after_us);
     sink.integer(u64::try_from(answer.decides).unwrap_or(u64::MAX).saturating_add(1));
-    sink.array(whole.shares.len());
-    for (clause, share) in clauses.iter().flatten().zip(whole.shares.iter()) {
-        let _ = reply::answer(sink, &Reply::to(&clause.request, share.decision, share.id, None));
+    sink.array(whole.parts.len());
+    for (clause, part) in clauses.iter().flatten().zip(whole.parts.iter()) {
+        let _ = reply::answer(sink, &Reply::to(&clause.request, part.decision, part.id, None));
     }
     Ok(CallResult::of(whole.allowed))
 }
@@ -90,17 +90,17 @@ fn part<'a, 'r, C: ServerCall<'a>>(
 /// is noted, on the key of the clause that speaks for it.
 fn note<'a, C: ServerCall<'a>>(call: &C, keys: &Keys, clauses: &Clauses, whole: &WholeAttempt) {
     let notes = call.notes();
-    for (clause, share) in clauses.iter().flatten().zip(whole.shares.iter()) {
-        let ended = match (share.choice, share.allowed) {
+    for (clause, part) in clauses.iter().flatten().zip(whole.parts.iter()) {
+        let ended = match (part.choice, part.allowed) {
             (true, true) if whole.allowed => PolicyVerdict::Allowed,
             (true, false) => PolicyVerdict::ShadowDenied,
-            (false, _) if !whole.choices.has_choice(share.group) => PolicyVerdict::Denied,
+            (false, _) if !whole.choices.has_choice(part.group) => PolicyVerdict::Denied,
             _ => continue,
         };
         notes.count(&clause.request, ended);
     }
     let denying = |group| !whole.choices.has_choice(group);
-    for (at, ..) in speakers(&whole.shares).filter(|(_, share, _)| denying(share.group)) {
+    for (at, ..) in denials(&whole.parts).filter(|(_, part, _)| denying(part.group)) {
         let takes = |clause: &Clause| clause.request.takes();
         if clauses.get(at).and_then(Option::as_ref).is_some_and(takes) {
             keys.each(call).skip(at).take(1).for_each(|key| notes.note_denial(key));

@@ -90,61 +90,61 @@ pub struct WholeReply {
     pub retry_after_us: Option<u64>,
 }
 
-/// Puts the answer of a call over `shares` together; `allowed` is what it was before a denial was counted.
-pub fn together(shares: &[PartDecision], allowed: bool) -> WholeReply {
+/// What a call over `parts` is told; `allowed` is what it was before a denial was counted.
+pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
     if allowed {
-        let choices = || shares.iter().enumerate().filter(|(_, share)| share.choice);
-        let all_shadows = choices().all(|(_, share)| share.shadow);
-        let enforced = choices().filter(|(_, share)| all_shadows || !share.shadow);
-        let decides = enforced.min_by_key(|(_, share)| room(share)).map_or(0, |(at, _)| at);
+        let choices = || parts.iter().enumerate().filter(|(_, part)| part.choice);
+        let all_shadows = choices().all(|(_, part)| part.shadow);
+        let enforced = choices().filter(|(_, part)| all_shadows || !part.shadow);
+        let decides = enforced.min_by_key(|(_, part)| room(part)).map_or(0, |(at, _)| at);
         return WholeReply { limited: 0, decides, retry_after_us: None };
     }
     // The first of the longest.
     let (mut longest, mut all_held): (Option<(usize, &PartDecision)>, bool) = (None, true);
-    for (at, share, held) in speakers(shares) {
+    for (at, part, held) in denials(parts) {
         all_held &= held;
-        if longest.is_none_or(|(_, other)| wait(share) > wait(other)) {
-            longest = Some((at, share));
+        if longest.is_none_or(|(_, other)| wait(part) > wait(other)) {
+            longest = Some((at, part));
         }
     }
     WholeReply {
         limited: if all_held { 2 } else { 1 },
         decides: longest.map_or(0, |(at, _)| at),
-        retry_after_us: longest.and_then(|(_, share)| share.decision.verdict.retry_after_us()),
+        retry_after_us: longest.and_then(|(_, part)| part.decision.verdict.retry_after_us()),
     }
 }
 
 /// Of each group that denies, the limit that speaks for it: the first of those with the shortest wait. With it, where it
 /// stands among all, and whether the group is denied only because others hold.
-pub fn speakers(shares: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDecision, bool)> {
+pub fn denials(parts: &[PartDecision]) -> impl Iterator<Item = (usize, &PartDecision, bool)> {
     let groups =
-        shares.chunk_by(|one, other| one.group == other.group).scan(0usize, |begin, group| {
+        parts.chunk_by(|one, other| one.group == other.group).scan(0usize, |begin, group| {
             let first = *begin;
             *begin = first.saturating_add(group.len());
             Some((first, group))
         });
     groups.filter_map(|(first, group)| {
-        let denies = |share: &PartDecision| !share.shadow && !share.decision.verdict.allowed();
+        let denies = |part: &PartDecision| !part.shadow && !part.decision.verdict.allowed();
         if !group.iter().all(denies) {
             return None;
         }
-        let held = group.iter().any(|share| share.decision.verdict.limited() == 2);
-        let shortest = group.iter().enumerate().min_by_key(|(_, share)| wait(share));
-        shortest.map(|(at, share)| (first.saturating_add(at), share, held))
+        let held = group.iter().any(|part| part.decision.verdict.limited() == 2);
+        let shortest = group.iter().enumerate().min_by_key(|(_, part)| wait(part));
+        shortest.map(|(at, part)| (first.saturating_add(at), part, held))
     })
 }
 
 /// How many more such calls there is room for; limits of which nothing was asked come last.
-fn room(share: &PartDecision) -> (bool, u64) {
-    match share.decision.remaining.checked_div(share.quantity) {
+fn room(part: &PartDecision) -> (bool, u64) {
+    match part.decision.remaining.checked_div(part.quantity) {
         Some(calls) => (false, calls),
         None => (true, 0),
     }
 }
 
-/// The wait of a denied share; never is the longest.
-fn wait(share: &PartDecision) -> (bool, u64) {
-    match share.decision.verdict.retry_after_us() {
+/// The wait of a denied part; never is the longest.
+fn wait(part: &PartDecision) -> (bool, u64) {
+    match part.decision.verdict.retry_after_us() {
         Some(us) => (false, us),
         None => (true, 0),
     }
@@ -155,27 +155,27 @@ mod tests {
     use super::super::decision::Obstacle;
     use super::*;
 
-    fn share(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
+    fn part(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
         let decision = Decision { verdict, limit: 100, remaining, reset_after_us: 0 };
         let allowed = verdict.allowed();
         PartDecision { decision, quantity, shadow, group: 0, choice: false, allowed, id: None }
     }
 
     /// The answer where these limits stand in groups of so many.
-    fn together_in(groups: &[usize], mut shares: Vec<PartDecision>, allowed: bool) -> WholeReply {
+    fn whole_reply_of(groups: &[usize], mut parts: Vec<PartDecision>, allowed: bool) -> WholeReply {
         let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
         let mut choices = Choices::default();
-        for (share, group) in shares.iter_mut().zip(numbers) {
-            share.group = group;
-            share.choice = choices.next(group, share.decision.verdict, share.shadow);
+        for (part, group) in parts.iter_mut().zip(numbers) {
+            part.group = group;
+            part.choice = choices.next(group, part.decision.verdict, part.shadow);
         }
-        assert_eq!(choices.allowed(), allowed, "{shares:?}");
-        together(&shares, allowed)
+        assert_eq!(choices.allowed(), allowed, "{parts:?}");
+        whole_reply(&parts, allowed)
     }
 
     /// The same where each limit is a group by itself.
-    fn alone(shares: Vec<PartDecision>, allowed: bool) -> WholeReply {
-        together_in(&vec![1; shares.len()], shares, allowed)
+    fn alone(parts: Vec<PartDecision>, allowed: bool) -> WholeReply {
+        whole_reply_of(&vec![1; parts.len()], parts, allowed)
     }
 
     fn denied(wait_us: u64, by: Obstacle) -> Verdict {
@@ -186,56 +186,56 @@ mod tests {
 
     #[test]
     fn of_an_allowed_call_the_limit_with_the_least_room_decides() {
-        for (shares, decides) in [
-            (vec![share(YES, 9, 1, false), share(YES, 8, 1, false)], 1),
+        for (parts, decides) in [
+            (vec![part(YES, 9, 1, false), part(YES, 8, 1, false)], 1),
             // 9 / 3 is less than 8 / 1; 11 / 3 is 3 as well, and later.
-            (vec![share(YES, 8, 1, false), share(YES, 9, 3, false), share(YES, 11, 3, false)], 1),
+            (vec![part(YES, 8, 1, false), part(YES, 9, 3, false), part(YES, 11, 3, false)], 1),
             // Checks and looks come last, shadows do not count.
-            (vec![share(YES, 0, 0, false), share(YES, 50, 1, false)], 1),
-            (vec![share(YES, 0, 1, true), share(YES, 50, 1, false)], 1),
-            (vec![share(YES, 7, 0, false), share(YES, 5, 0, false)], 0),
+            (vec![part(YES, 0, 0, false), part(YES, 50, 1, false)], 1),
+            (vec![part(YES, 0, 1, true), part(YES, 50, 1, false)], 1),
+            (vec![part(YES, 7, 0, false), part(YES, 5, 0, false)], 0),
             // Where all are shadows, they count.
-            (vec![share(YES, 9, 1, true), share(Verdict::Never, 0, 1, true)], 1),
+            (vec![part(YES, 9, 1, true), part(Verdict::Never, 0, 1, true)], 1),
         ] {
-            let answer = alone(shares.clone(), true);
+            let answer = alone(parts.clone(), true);
             let expected = WholeReply { limited: 0, decides, retry_after_us: None };
-            assert_eq!(answer, expected, "{shares:?}");
+            assert_eq!(answer, expected, "{parts:?}");
         }
     }
 
     #[test]
     fn of_a_denied_call_the_limit_with_the_longest_wait_decides() {
         let (counted, held) = (Obstacle::Counted, Obstacle::Held);
-        for (shares, limited, decides, retry_after_us) in [
-            (vec![share(YES, 9, 1, false), share(denied(5, counted), 0, 1, false)], 1, 1, Some(5)),
+        for (parts, limited, decides, retry_after_us) in [
+            (vec![part(YES, 9, 1, false), part(denied(5, counted), 0, 1, false)], 1, 1, Some(5)),
             (
-                vec![share(denied(5, held), 0, 1, false), share(denied(7, counted), 0, 1, false)],
+                vec![part(denied(5, held), 0, 1, false), part(denied(7, counted), 0, 1, false)],
                 1,
                 1,
                 Some(7),
             ),
             (
-                vec![share(denied(7, held), 0, 1, false), share(denied(7, held), 0, 1, false)],
+                vec![part(denied(7, held), 0, 1, false), part(denied(7, held), 0, 1, false)],
                 2,
                 0,
                 Some(7),
             ),
             (
-                vec![share(denied(7, held), 0, 1, false), share(Verdict::Never, 0, 1, false)],
+                vec![part(denied(7, held), 0, 1, false), part(Verdict::Never, 0, 1, false)],
                 1,
                 1,
                 None,
             ),
             (
-                vec![share(denied(7, held), 0, 1, false), share(denied(9, counted), 0, 1, true)],
+                vec![part(denied(7, held), 0, 1, false), part(denied(9, counted), 0, 1, true)],
                 2,
                 0,
                 Some(7),
             ),
         ] {
-            let answer = alone(shares.clone(), false);
+            let answer = alone(parts.clone(), false);
             let expected = WholeReply { limited, decides, retry_after_us };
-            assert_eq!(answer, expected, "{shares:?}");
+            assert_eq!(answer, expected, "{parts:?}");
         }
     }
     #[test]
@@ -275,38 +275,38 @@ mod tests {
     #[test]
     fn only_choices_decide_an_allowed_call() {
         let (no, counted) = (denied(5, Obstacle::Counted), Obstacle::Counted);
-        for (groups, shares, decides) in [
-            (&[2][..], vec![share(no, 0, 1, false), share(YES, 9, 1, false)], 1),
+        for (groups, parts, decides) in [
+            (&[2][..], vec![part(no, 0, 1, false), part(YES, 9, 1, false)], 1),
             // The second would have less room, but nothing is taken of it.
-            (&[2], vec![share(YES, 9, 1, false), share(YES, 1, 1, false)], 0),
+            (&[2], vec![part(YES, 9, 1, false), part(YES, 1, 1, false)], 0),
             (
                 &[1, 2],
-                vec![share(YES, 9, 1, false), share(no, 0, 1, false), share(YES, 8, 1, false)],
+                vec![part(YES, 9, 1, false), part(no, 0, 1, false), part(YES, 8, 1, false)],
                 2,
             ),
             // A shadow decides only where every choice is one.
             (
                 &[1, 2],
                 vec![
-                    share(YES, 9, 1, false),
-                    share(denied(5, counted), 0, 1, true),
-                    share(YES, 1, 1, false),
+                    part(YES, 9, 1, false),
+                    part(denied(5, counted), 0, 1, true),
+                    part(YES, 1, 1, false),
                 ],
                 0,
             ),
-            (&[2], vec![share(denied(5, counted), 0, 1, true), share(YES, 1, 1, false)], 0),
+            (&[2], vec![part(denied(5, counted), 0, 1, true), part(YES, 1, 1, false)], 0),
         ] {
             let expected = WholeReply { limited: 0, decides, retry_after_us: None };
-            assert_eq!(together_in(groups, shares.clone(), true), expected, "{shares:?}");
+            assert_eq!(whole_reply_of(groups, parts.clone(), true), expected, "{parts:?}");
         }
     }
 
     #[test]
     fn a_group_denies_with_its_shortest_wait() {
-        let no = |wait_us| share(denied(wait_us, Obstacle::Counted), 0, 1, false);
-        let held = |wait_us| share(denied(wait_us, Obstacle::Held), 0, 1, false);
-        let never = share(Verdict::Never, 0, 1, false);
-        for (groups, shares, limited, decides, retry_after_us) in [
+        let no = |wait_us| part(denied(wait_us, Obstacle::Counted), 0, 1, false);
+        let held = |wait_us| part(denied(wait_us, Obstacle::Held), 0, 1, false);
+        let never = part(Verdict::Never, 0, 1, false);
+        for (groups, parts, limited, decides, retry_after_us) in [
             (&[2][..], vec![no(7), no(5)], 1, 1, Some(5)),
             (&[2], vec![no(5), no(5)], 1, 0, Some(5)),
             (&[2], vec![never, no(5)], 1, 1, Some(5)),
@@ -319,10 +319,10 @@ mod tests {
             (&[1, 2], vec![no(6), held(9), no(9)], 1, 1, Some(9)),
             (&[1, 2], vec![held(6), held(9), no(9)], 2, 1, Some(9)),
             // A group with a shadow denies nothing.
-            (&[1, 2], vec![no(6), no(9), share(Verdict::Never, 0, 1, true)], 1, 0, Some(6)),
+            (&[1, 2], vec![no(6), no(9), part(Verdict::Never, 0, 1, true)], 1, 0, Some(6)),
         ] {
             let expected = WholeReply { limited, decides, retry_after_us };
-            assert_eq!(together_in(groups, shares.clone(), false), expected, "{shares:?}");
+            assert_eq!(whole_reply_of(groups, parts.clone(), false), expected, "{parts:?}");
         }
     }
 }

@@ -105,7 +105,7 @@ pub struct WholeAttempt {
     /// Whether the call is allowed, before a denial was counted.
     pub allowed: bool,
     /// What became of each part.
-    pub shares: ShortList<PartDecision, FEW_PARTS>,
+    pub parts: ShortList<PartDecision, FEW_PARTS>,
     /// Which groups have a choice.
     pub choices: Choices,
     /// How many lapsed reservations were dropped.
@@ -141,7 +141,7 @@ pub fn attempt_all<'r, S: Store>(
     }
     let allowed = choices.allowed();
     let mut plans = ShortList::<Option<Plan<'_, 'r, S>>, FEW_PARTS>::new();
-    let mut shares = ShortList::new();
+    let mut parts = ShortList::new();
     for OpenPart { part, call, verdict, choice } in opened.iter_mut().flatten() {
         let (verdict, choice) = (*verdict, *choice);
         let Part { check, shadow, group, barred, .. } = *part;
@@ -153,7 +153,7 @@ pub fn attempt_all<'r, S: Store>(
             terms.may_ban = terms.may_count && !choices.has_choice(group);
         }
         let plan = call.judged(verdict).plan(terms, allowed, &mut new_id)?;
-        shares.push(PartDecision {
+        parts.push(PartDecision {
             decision: *plan.decision(),
             quantity: if check { 0 } else { part.request.ask.quantity.wanted() },
             shadow,
@@ -168,5 +168,5 @@ pub fn attempt_all<'r, S: Store>(
     for plan in plans.iter_mut().filter_map(Option::take) {
         lapsed = lapsed.saturating_add(plan.apply());
     }
-    Ok(WholeAttempt { allowed, shares, choices, lapsed })
+    Ok(WholeAttempt { allowed, parts, choices, lapsed })
 }

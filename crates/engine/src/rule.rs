@@ -271,9 +271,9 @@ impl RuleNow {
     /// Whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls
     /// or lie beyond the limit.
     ///
-    /// Under an exact rule an admitted event must leave on time, so it never shares. What is coarse shares within
-    /// period / 4096. Where entries are folded anyway, all share, and what is coarse no more finely than that.
-    pub fn shares(&self, first_us: u64, coarse: bool) -> bool {
+    /// Under an exact rule an admitted event must leave on time, so it never joins another. What is coarse joins an
+    /// entry within period / 4096. Where entries are folded anyway, all do, and what is coarse no more finely than that.
+    pub fn joins_newest(&self, first_us: u64, coarse: bool) -> bool {
         let buckets = match self.span {
             Span::Nothing => return false,
             Span::Calendar { start_us, .. } => return first_us >= start_us,
@@ -447,7 +447,8 @@ mod tests {
 
     #[test]
     fn entries_are_shared_within_a_bucket_of_their_first_event() {
-        let shares = |us: u64, text: &str, coarse| moment(text, NOW_US).shares(NOW_US - us, coarse);
+        let shares =
+            |us: u64, text: &str, coarse| moment(text, NOW_US).joins_newest(NOW_US - us, coarse);
         for (text, bucket_us) in [
             ("1s/10", 100_000),
             ("1s/1", 1_000_000),
@@ -497,7 +498,7 @@ mod tests {
                     moment.see_newest(&event, now_us);
                     moment.expiry_us(now_us);
                     moment.horizon_us_at(u64::MAX);
-                    moment.shares(u64::MAX, true);
+                    moment.joins_newest(u64::MAX, true);
                 }
             }
         }

@@ -161,7 +161,7 @@ impl WindowCount {
         } else if let Some(prior) = prior {
             // Sharing as new events do bounds the entries of a clock that swings.
             let coarse = prior.denied && merged.denied;
-            if prior.newest_us == now_us || self.moment.shares(prior.first_us(), coarse) {
+            if prior.newest_us == now_us || self.moment.joins_newest(prior.first_us(), coarse) {
                 merged.span_us = now_us.saturating_sub(prior.first_us());
                 merged.weight = merged.weight.saturating_add(prior.weight);
                 merged.denied = coarse;
@@ -229,7 +229,7 @@ impl WindowCount {
             let coarse = (denied || counted >= limit) && (tail.denied || before_tail >= limit);
             let alone = self.moment.counts_newest_alone();
             let same_us = tail.newest_us == now_us && !alone;
-            let shares = same_us || self.moment.shares(tail.first_us(), coarse);
+            let shares = same_us || self.moment.joins_newest(tail.first_us(), coarse);
             if shares {
                 event.span_us = now_us.saturating_sub(tail.first_us());
                 event.weight = tail.weight.saturating_add(weight);

@@ -15,7 +15,7 @@
 //!   period of it has passed: a step forward ends windows early, and a step back makes them longer at most.
 
 use crate::mistake::{FaultyStore, Mistake};
-use engine::all::{together, Choices, PartDecision};
+use engine::all::{whole_reply, Choices, PartDecision};
 use engine::ban::Ban;
 use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
 use engine::judge::{self, Mode, Terms};
@@ -736,7 +736,7 @@ impl World {
             state.saved = before;
             return None;
         };
-        let whole = together(&shares, allowed);
+        let whole = whole_reply(&shares, allowed);
         // Judged from what each limit says alone.
         let mut chosen: Vec<usize> = Vec::new();
         let groups: Vec<usize> = clauses.iter().map(|clause| clause.group).collect();
