@@ -8,7 +8,7 @@ export PAGE_PORT ?= 8000
 bindings := clients/python/native/Cargo.toml clients/typescript/native/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run playground test test-servers test-clients wasm test-metrics package test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
+.PHONY: help build run playground test test-servers test-clients wasm test-metrics package python-wheels test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
 	bench-adapters reference pictures clean
 
 help: ## List the targets
@@ -54,6 +54,10 @@ test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query
 
 package: ## A release in target/package/dist: .tar.gz, .deb, Dockerfile, SBOM, checksums, the same bytes each time (TARGETS="amd64 arm64")
 	scripts/package.sh $(TARGETS)
+
+python-wheels: ## The Python client in target/package/python: a source archive, wheels for amd64 and arm64; what runs here is tried (WHEELS="sdist amd64 arm64")
+	@$(install) cargo cc python3-venv
+	scripts/package-python.sh $(or $(WHEELS),sdist amd64 arm64)
 
 test-packages: ## Install the packages and images on clean systems, on amd64 and arm64, and build them a second time (root)
 	scripts/test-packages.sh $(CASES)
