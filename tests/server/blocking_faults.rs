@@ -708,7 +708,8 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
             }
             (0..4).map(|_| serve(&mut conn, "few", &mut few)).min().unwrap()
         },
-        |[few, many]| many < few * 3,
+        // The system tells processor time in jumps, so the least may be none at all.
+        |[few, many]| many < few * 3 + Duration::from_micros(100),
     );
     drop(few);
     server.wait_until_waiting(left);
