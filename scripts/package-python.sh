@@ -22,10 +22,6 @@ mkdir -p "$made"
 # Cargo's files are kept apart from the checkout's.
 export CARGO_TARGET_DIR=$made/cargo PATH=$made/tools/bin:$PATH
 
-has_std() { # rustc target
-    compgen -G "$("$1" --print target-libdir --target "$2" 2>/dev/null)/libstd-*.rlib" >/dev/null
-}
-
 # Uses a wheel in an environment without anything else.
 try() {
     rm -rf "$made/clean"
@@ -53,11 +49,9 @@ package() {
         try "$(ls "$made"/from-sdist/*.whl)"
         ;;
     amd64 | arm64)
-        local target compiler=rustc
+        local target compiler
         if [ "$1" = amd64 ]; then target=x86_64-unknown-linux-gnu; else target=aarch64-unknown-linux-gnu; fi
-        if ! has_std rustc $target; then
-            compiler=$(CARGO_TARGET_DIR=${made%/package/python} scripts/package-rustc.sh $target)
-        fi
+        compiler=$(CARGO_TARGET_DIR=${made%/package/python} scripts/package-rustc.sh $target)
         rm -rf "${made:?}/$1"
         # The extension is linked with no Python, so none of the other architecture is needed.
         (cd "$client" && RUSTC=$compiler PYO3_NO_PYTHON=1 maturin build --quiet --release --locked --zig --compatibility manylinux_2_28 \

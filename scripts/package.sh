@@ -77,19 +77,6 @@ install_pinned() {
     export PATH ZIG_GLOBAL_CACHE_DIR=$work/zig CARGO_ZIGBUILD_CACHE_DIR=$work/zigbuild
 }
 
-# A rustc that has the standard library of the target: $RUSTC, or the one on the PATH, or Debian's.
-rustc_for() { # triple
-    local rustc=${RUSTC:-rustc}
-    if has_std "$rustc" "$1"; then
-        echo "$rustc"
-    elif [ -z "${RUSTC:-}" ] && rustc=$(scripts/package-rustc.sh "$1") && has_std "$rustc" "$1"; then
-        echo "$rustc"
-    else
-        die "$("${RUSTC:-rustc}" --version) has no standard library for $1. Add it with: rustup target add $1"
-    fi
-}
-has_std() { compgen -G "$("$1" --print target-libdir --target "$2" 2>/dev/null)/libstd-*.rlib" >/dev/null; }
-
 compile() { # target triple rustc: prints the path of the module
     local triple=$2.$glibc_floor rustc=$3 sysroot commit_hash flags
     sysroot=$("$rustc" --print sysroot)
@@ -208,7 +195,7 @@ rm -rf "$work/stage"
 
 for name in "$@"; do
     triple=$(triple_of "$name")
-    rustc=$(rustc_for "$triple")
+    rustc=$(scripts/package-rustc.sh "$triple")
     step "$name: compiling, which takes some minutes the first time"
     module=$(compile "$name" "$triple" "$rustc")
     step "$name: looking at what the module needs of a system"
