@@ -669,12 +669,15 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
         let holder = conn.acquire(format!("RL.ACQUIRE {key} 1 0 1 ID holder LEASE 600000"));
         assert_eq!(holder.limited(), 0);
     };
-    // What a release that serves the next, and the grant that it is, cost the server.
-    let serve = |conn: &mut Conn, key: &str, line: &mut VecDeque<Conn>| {
-        let held = conn.held_ids(key).pop().unwrap();
+    // What four releases that serve the next, and the grants that they are, cost the server. The system tells processor time
+    // in jumps: that of a single one may be none at all.
+    let serve_four = |conn: &mut Conn, key: &str, line: &mut VecDeque<Conn>| {
         let before = server.cpu_time();
-        assert_eq!(conn.int(format!("RL.RELEASE {key} {held}")), 1);
-        assert_eq!(limited(&line.pop_front().unwrap().recv()), 0);
+        for _ in 0..4 {
+            let held = conn.held_ids(key).pop().unwrap();
+            assert_eq!(conn.int(format!("RL.RELEASE {key} {held}")), 1);
+            assert_eq!(limited(&line.pop_front().unwrap().recv()), 0);
+        }
         server.cpu_time() - before
     };
     let before = used();
@@ -698,7 +701,7 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
         |which| {
             if which == 1 {
                 left -= 4;
-                return (0..4).map(|_| serve(&mut conn, "k", &mut line)).min().unwrap();
+                return serve_four(&mut conn, "k", &mut line);
             }
             // The last of them leaves one that waits.
             while few.len() < 5 {
@@ -706,10 +709,9 @@ fn the_memory_of_2000_waiters_comes_back_and_one_release_costs_no_more_than_with
                 let waits = format!("RL.ACQUIRE few 1 0 1 ID f{came} LEASE 600000 BLOCK 0");
                 few.push_back(server.wait_in_line(waits));
             }
-            (0..4).map(|_| serve(&mut conn, "few", &mut few)).min().unwrap()
+            serve_four(&mut conn, "few", &mut few)
         },
-        // The system tells processor time in jumps, so the least may be none at all.
-        |[few, many]| many < few * 3 + Duration::from_micros(100),
+        |[few, many]| many < few * 3,
     );
     drop(few);
     server.wait_until_waiting(left);
