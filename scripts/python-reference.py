@@ -35,9 +35,11 @@ MODULES: dict[str, list[str]] = {
 INTERNAL = {
     "breaker",
     "calls",
+    "connecting",
     "core",
     "headers",
     "http",
+    "io",
     "leases",
     "libraries",
     "limiter",

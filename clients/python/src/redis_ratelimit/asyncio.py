@@ -14,7 +14,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from . import calls
 from .calls import Call, Key
-from .core import FOREVER, Core, Unreachable, pack
+from .core import Core, Unreachable
+from .io import FOREVER, Address, pack
 from .leases import Plan
 from .libraries import Client, Late
 from .local import InProcess
@@ -23,7 +24,7 @@ from .methods import like
 from .parameters import Duration, Rate, Window, WindowLike, Word
 from .replies import Id, Reply
 from .reservation import Settle, Settling
-from .servers import Address, Servers
+from .servers import Servers
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -15,14 +15,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from . import calls
 from .calls import Call, Key
-from .core import FOREVER, Core, Unreachable, pack, run
+from .core import Core, Unreachable
+from .io import FOREVER, Address, pack, run
 from .libraries import Client, Late
 from .local import InProcess
 from .methods import like
 from .parameters import Duration, WindowLike, Word
 from .replies import Id, Reply
 from .reservation import Settle, Settling
-from .servers import Address
 
 P = ParamSpec("P")
 T = TypeVar("T")
