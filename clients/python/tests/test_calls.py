@@ -47,6 +47,21 @@ class Calls(unittest.TestCase):
                 self.assertEqual(recorder.sent, [case["words"]])
                 self.assertEqual(differences(found, case["means"]), [])
 
+    def test_the_classes_for_asyncio_have_the_same_methods_with_the_same_words(self) -> None:
+        def public(cls: type) -> set[str]:
+            return {name for name in dir(cls) if not name.startswith("_")} - {"LINGER_SECONDS"}
+
+        for name in "Limiter", "Local", "MemoryLimiter", "Reservation":
+            one, twin = getattr(redis_ratelimit, name), getattr(redis_ratelimit.asyncio, name)
+            # The client libraries call it aclose, too.
+            self.assertEqual(public(one), public(twin) - {"aclose"} | (public(one) & {"close"}))
+            for each in public(one) & public(twin):
+                method, other = getattr(one, each), getattr(twin, each)
+                if callable(method):
+                    with self.subTest(cls=name, method=each):
+                        self.assertEqual(str(inspect.signature(method)), str(inspect.signature(other)))
+                        self.assertEqual(method.__doc__, other.__doc__)
+
     def test_asyncio_sends_the_same(self) -> None:
         async def check(case: dict[str, Any]) -> None:
             recorder = AsyncRecorder(case["reply"])
