@@ -446,26 +446,26 @@ class OutOfReach(unittest.TestCase):
             def __init__(self) -> None:
                 self.calls: list[Any] = []
 
-            def answer(self, name: str, words: Any, options: Any) -> Reply:
-                self.calls.append((name, words, options))
+            def answer(self, name: str, args: Any, kwargs: Any) -> Reply:
+                self.calls.append((name, args, kwargs))
                 return Reply(0, 3, 2, None, 1000, id="local" if name == "reserve" else None)
 
-            def throttle(self, *words: Any, **options: Any) -> Reply:
-                return self.answer("throttle", words, options)
+            def throttle(self, *args: Any, **kwargs: Any) -> Reply:
+                return self.answer("throttle", args, kwargs)
 
-            def window(self, *words: Any, **options: Any) -> Reply:
-                return self.answer("window", words, options)
+            def window(self, *args: Any, **kwargs: Any) -> Reply:
+                return self.answer("window", args, kwargs)
 
-            def reserve(self, *words: Any, **options: Any) -> Reply:
-                return self.answer("reserve", words, options)
+            def reserve(self, *args: Any, **kwargs: Any) -> Reply:
+                return self.answer("reserve", args, kwargs)
 
-            def apply(self, *words: Any) -> bool:
-                self.calls.append(("apply", words))
+            def apply(self, *args: Any) -> bool:
+                self.calls.append(("apply", args))
                 return True
 
         class Soon(Local):
-            async def throttle(self, *words: Any, **options: Any) -> Reply:  # type: ignore[override]
-                return self.answer("throttle", words, options)
+            async def throttle(self, *args: Any, **kwargs: Any) -> Reply:  # type: ignore[override]
+                return self.answer("throttle", args, kwargs)
 
         lost = ConnectionError()
         local = Local()

@@ -32,10 +32,10 @@ class Clock:
         return self.now
 
 
-def outcome(call: Any, *words: Any, **options: Any) -> Any:
+def outcome(call: Any, *args: Any, **kwargs: Any) -> Any:
     """What a call answers, or its error."""
     try:
-        return call(*words, **options)
+        return call(*args, **kwargs)
     except Exception as error:
         return type(error).__name__, str(error)
 

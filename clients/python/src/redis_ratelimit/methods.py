@@ -110,7 +110,7 @@ class Methods(Generic[LocalType, ReservationType]):
     ) -> ReservationType:
         """RL.ACQUIRE as a context manager: reserves when it is entered, or raises Denied. An exception gives the
         reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two."""
-        more: dict[str, Any] = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
+        kwargs: dict[str, Any] = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
         if count_lapsed:
-            more["count_lapsed"] = True
-        return self._reservation(self._core, key, window, settle, more)
+            kwargs["count_lapsed"] = True
+        return self._reservation(self._core, key, window, settle, kwargs)
