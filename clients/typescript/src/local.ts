@@ -33,7 +33,7 @@ export interface Port {
   isAway(): boolean;
   ask<T>(call: Call<T>): Promise<T>;
   /** The answer to a take that the server did not answer; throws what is not about the connection. */
-  instead(quantity: number, error: unknown): Reply | Promise<Reply>;
+  fallback(quantity: number, error: unknown): Reply | Promise<Reply>;
   closed(local: Local): void;
 }
 
@@ -392,7 +392,7 @@ export class Local {
         this.#arm();
         for (const { quantity: each, resolve, reject } of this.#waiters.splice(0)) {
           try {
-            resolve(this.#port.instead(each, error));
+            resolve(this.#port.fallback(each, error));
           } catch (thrown) {
             reject(thrown);
           }
@@ -450,7 +450,7 @@ export class Local {
       const error = new DeadlinePassed(`no batch arrived within its lease of ${this.#leaseMs} ms`);
       const { quantity, resolve, reject } = first;
       try {
-        resolve(this.#port.instead(quantity, error));
+        resolve(this.#port.fallback(quantity, error));
       } catch (thrown) {
         reject(thrown);
       }

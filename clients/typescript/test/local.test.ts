@@ -90,7 +90,7 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
   const port = {
     isAway: () => state.isAway,
     ask: async <T>(call: Call<T>) => call.read(await server.send(call.words.map(String))),
-    instead: () => AWAY,
+    fallback: () => AWAY,
     closed: () => {},
   };
   return { clock, server, state, limit: new Local(port, "k", window, options, clock) };
