@@ -272,7 +272,7 @@ export function reserve(key: Key, limit: Window | Policy, options: ReserveOption
   return withAtmost(call, options, withIdAndGranted);
 }
 
-/** What a lease answers, see local.ts. */
+/** The answer to a batch, see local.ts. */
 export interface Batch {
   reply: Reply;
   /** Null without atmost: all or nothing. */

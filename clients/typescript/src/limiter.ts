@@ -28,7 +28,8 @@ import {
   UnknownPolicy,
 } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
-import { Local, type Clock, type LocalOptions } from "./local.js";
+import type { Clock, LocalOptions } from "./lease.js";
+import { Local } from "./local.js";
 import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
 import type { Attempt, Transport } from "./transport.js";
 

@@ -6,7 +6,7 @@ import type { NodeRedis } from "./clients.js";
 import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
 import { HOLDS, Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
-import type { Clock } from "./local.js";
+import type { Clock } from "./lease.js";
 import { five, type Reply } from "./replies.js";
 import { OWN_TRANSPORT, type Transport } from "./transport.js";
 
