@@ -93,7 +93,7 @@ class Local(InProcess):
             with leases.lock:
                 awaited = leases.want(quantity)
             while leases.rounds < awaited:
-                await self._round()
+                await self._wait_for_round()
             error = leases.error
             reply = leases.take(quantity, again=True)
             if reply is not None:
@@ -102,12 +102,12 @@ class Local(InProcess):
                 return await self._unanswered(error, quantity)
         return leases.outrun()
 
-    async def _round(self) -> None:
+    async def _wait_for_round(self) -> None:
         waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waited)
         await waited
 
-    def _tell(self) -> None:
+    def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             _finish(each)
@@ -121,23 +121,28 @@ class Local(InProcess):
                 if plan is None and at is None:
                     self._task = None
             if plan is None:
-                self._tell()
+                self._wake_waiting()
                 if at is None:
                     return
-                due = self._due = loop.create_future()
-                timer = loop.call_later(max(0.0, at - leases.monotonic()), _finish, due)
-                try:
-                    await due
-                finally:
-                    timer.cancel()
-                    self._due = None
+                await self._sleep(at - leases.monotonic())
                 continue
             self._core.enter_loop()
-            replies, sent = await self._exchange(plan)
+            replies = await self._exchange(plan)
             with leases.lock:
                 self._plan = None
-                self._came(plan, replies, sent)
-            self._tell()
+                self._received(plan, replies)
+            self._wake_waiting()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until _wake() is called, at most for so long."""
+        loop = asyncio.get_running_loop()
+        due = self._due = loop.create_future()
+        timer = loop.call_later(max(0.0, seconds), _finish, due)
+        try:
+            await due
+        finally:
+            timer.cancel()
+            self._due = None
 
     async def aclose(self) -> None:
         """Settles what is held. Raises if that is not possible and `unreachable` says nothing else; what was held then
@@ -149,7 +154,7 @@ class Local(InProcess):
             leases.close()
         last = leases.failures + self.TRIES
         while not leases.is_settled and leases.failures < last:
-            await self._round()
+            await self._wait_for_round()
         self._raise_unsettled()
 
     #: The name that the synchronous one has.

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
-from typing import Any, Literal, Protocol, TypeVar, Union, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, Union, cast
 
 from . import calls
 from .calls import Call, Key
@@ -53,6 +53,14 @@ def _check_deadline(given: Any) -> None:
         raise TypeError(f"deadline must be a number of seconds, not {given!r}")
     if not given > 0:
         raise ValueError(f"deadline must be above 0 seconds, not {given!r}")
+
+
+class Failed(NamedTuple):
+    """There are no replies."""
+
+    error: Exception
+    #: The server may have been asked.
+    is_sent: bool
 
 
 class Core(Connector[IOType]):
@@ -132,18 +140,17 @@ class Core(Connector[IOType]):
         released: int = await core.send(calls.release(key, *own), name, (), {})
         return cast(T, released + await self.send(calls.release(key, *others), name, (), {}))
 
-    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> tuple[list[Any] | Exception, bool]:
-        """The replies to commands on one key, with error replies among them, or why there are none; and whether the
-        server may have been asked. They are sent together."""
+    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> list[Any] | Failed:
+        """The replies to commands on one key that are sent together, error replies among them."""
         call: Call[Any] = Call(commands[0], list, key, more=tuple(commands[1:]))
         attempt = self._begin(call)
         try:
             replies = await self.io.bounded(self._ask_all(call, attempt), attempt.until)
         except Exception as error:
-            return self._raised(error, call, attempt) or error, attempt.is_sent
+            return Failed(self._raised(error, call, attempt) or error, attempt.is_sent)
         return [
-            self._told(each, call, attempt.server) if isinstance(each, Exception) else each for each in replies
-        ], True
+            self._explained(each, call, attempt.server) if isinstance(each, Exception) else each for each in replies
+        ]
 
     def is_away(self, error: Exception) -> bool:
         """Whether an error means that Redis cannot be reached, so that `unreachable` decides."""
@@ -167,7 +174,7 @@ class Core(Connector[IOType]):
             if server is not None and (nobody_served or library.is_answer(error)):
                 server.breaker.answered(monotonic())
             if not nobody_served:
-                return self._told(error, call, server)
+                return self._explained(error, call, server)
         return None if self._is_answered(call) else error
 
     def _busy(self, error: Exception, attempt: Attempt) -> Busy | None:
@@ -192,7 +199,7 @@ class Core(Connector[IOType]):
         """Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached."""
         return self.unreachable != "raise" and (self.is_away(error) or isinstance(error, Busy))
 
-    def _told(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
+    def _explained(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
         """An error reply, with what it does not say by itself."""
         text = str(error)
         if isinstance(error, self.library.reply_error):

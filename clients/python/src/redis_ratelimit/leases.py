@@ -59,7 +59,7 @@ LEAST_COUNTED_SECONDS = 0.001
 _LEAST_MS = {**UNIT_MS, "mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
 
 
-def _seconds(period: Period) -> float:
+def _least_seconds(period: Period) -> float:
     """A period in seconds, at least; 0 if that cannot be said."""
     if isinstance(period, timedelta):
         return period.total_seconds()
@@ -221,11 +221,11 @@ class Leases:
         self.wall = clock or time.time
         #: Is called, with the lock held, when plan() has something to do. It returns at once.
         self.wake: Any = None
-        self._spendable = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
+        self._spendable_seconds = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
         # Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
-        period = _seconds(window.period) if isinstance(window, Window) else 0.0
+        period = _least_seconds(window.period) if isinstance(window, Window) else 0.0
         calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
-        self._held = self.lease + (0.0 if calendar else period)
+        self._held_seconds = self.lease + (0.0 if calendar else period)
         self.start_over()
 
     def start_over(self) -> None:
@@ -256,10 +256,10 @@ class Leases:
         #: Whether the server gave less than was asked for the last time: then nothing is fetched ahead.
         self._is_full = False
         self._denial: Denial | None = None
-        # What the server told: the limit, how many reservations are in the key, what could be had besides.
+        # What the server told: the limit, how many reservations are in the key, what could be had beside what is held.
         self._limit: int | None = None
-        self._others = 1
-        self._beside = 0
+        self._reservations = 1
+        self._remaining = 0
         self._reset_ms = 0
 
     # Spending.
@@ -284,7 +284,7 @@ class Leases:
                     made.__dict__.update(
                         limited=0,
                         limit=self._limit,
-                        remaining=self._beside + left,
+                        remaining=self._remaining + left,
                         retry_after_ms=None,
                         reset_after_ms=self._reset_ms,
                     )
@@ -312,7 +312,7 @@ class Leases:
                 rest -= part
                 if batch.left <= batch.low:
                     self._run_low(batch)
-            return Reply(0, self._limit or 0, self._beside + left - quantity, None, self._reset_ms)
+            return Reply(0, self._limit or 0, self._remaining + left - quantity, None, self._reset_ms)
         denial = self._denial
         if denial is not None and now < denial.until and quantity - left >= denial.short:
             return denial.told(quantity, self.leave, left, now)
@@ -374,7 +374,7 @@ class Leases:
         if self._closing or (is_idle and not self._wanted):
             while self._batches:
                 self._settle(self._batches.popleft())
-        asked = self._next(now, is_idle)
+        asked = self._next_request(now, is_idle)
         items: list[Item] = []
         if asked is not None or now >= self._retry_at:
             items += [lost for lost in self._lost if self._closing or lost.again_at is None or now >= lost.again_at]
@@ -415,7 +415,7 @@ class Leases:
             self.error = None
             self.rounds += 1
 
-    def _next(self, now: float, is_idle: bool) -> Asked | Look | None:
+    def _next_request(self, now: float, is_idle: bool) -> Asked | Look | None:
         """What to ask the server for: a batch, or when so much more can be had."""
         if self._closing:
             return None
@@ -447,7 +447,7 @@ class Leases:
 
     def _batch(self, need: int) -> Asked:
         self._made += 1
-        quantity = batch_size(self._expected(), need, self._limit, self._others)
+        quantity = batch_size(self._expected(), need, self._limit, self._reservations)
         return Asked(f"{self._prefix}-{self._made}", quantity, need)
 
     def next_at(self) -> float | None:
@@ -482,7 +482,7 @@ class Leases:
                 if answer == 0 and item.spent and not item.tried and now < item.held_until:
                     self._forces.append(Force(item.spent))
             elif isinstance(item, Asked):
-                self._had(plan, item, replies.with_id_and_granted(answer), now)
+                self._received(plan, item, replies.with_id_and_granted(answer), now)
             elif isinstance(item, Look):
                 reply = replies.five(answer)
                 if not reply.allowed:
@@ -501,11 +501,11 @@ class Leases:
             self._done.append(batch)
             self._retry_at = now + RETRY_SECONDS
 
-    def _had(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
+    def _received(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
         granted = reply.granted or 0
         self._limit = reply.limit
-        self._others = max(1, reply.reservations or 0)
-        self._beside = reply.remaining
+        self._reservations = max(1, reply.reservations or 0)
+        self._remaining = reply.remaining
         self._reset_ms = reply.reset_after_ms
         self._is_full = granted < asked.quantity
         # A take that needs more than it got looks when that can be had.
@@ -516,9 +516,9 @@ class Leases:
             batch = Batch(
                 None if reply.id is None else asked.id,
                 granted,
-                plan.sent_at + self._spendable,
-                plan.wall_sent_at + self._spendable,
-                plan.sent_at + self._held,
+                plan.sent_at + self._spendable_seconds,
+                plan.wall_sent_at + self._spendable_seconds,
+                plan.sent_at + self._held_seconds,
             )
             batch.low = min(granted - 1, int(self._demand.rate * self._ahead_seconds()))
             self._batches.append(batch)

@@ -88,9 +88,9 @@ class Local(InProcess):
                     was_notified = due.wait(self.LINGER_SECONDS if at is None else max(0.0, at - leases.monotonic()))
                     lingered = at is None and not was_notified
                     continue
-            replies, sent = run(self._exchange(plan))
+            replies = run(self._exchange(plan))
             with leases.lock:
-                self._came(plan, replies, sent)
+                self._received(plan, replies)
                 answered.notify_all()
 
     def close(self) -> None:

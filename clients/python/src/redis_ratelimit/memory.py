@@ -262,9 +262,9 @@ class MemoryCore:
             raise error_of(reply.text)
         return call.read(reply)
 
-    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> tuple[list[Any] | Exception, bool]:
+    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> list[Any]:
         replies = [self.memory.ask(words) for words in commands]
-        return [error_of(each.text) if type(each) is self.memory.error_reply else each for each in replies], True
+        return [error_of(each.text) if type(each) is self.memory.error_reply else each for each in replies]
 
     async def _wait(self, ticket: int, waiter: Waiter) -> Any:
         memory = self.memory
