@@ -84,7 +84,7 @@ impl WindowKind {
 
 /// Events that count until the newest of them leaves.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct ModelEntry {
     first_us: i64,
     newest_us: i64,
     quantity: i64,
@@ -116,7 +116,7 @@ struct Model {
     kind: WindowKind,
     limit: i64,
     now_us: i64,
-    entries: Vec<Entry>,
+    entries: Vec<ModelEntry>,
     /// In the order they were had.
     leases: Vec<ModelLease>,
 }
@@ -133,7 +133,7 @@ impl Model {
     }
 
     /// When an entry stops counting.
-    fn leaves_us(&self, entry: &Entry) -> i64 {
+    fn leaves_us(&self, entry: &ModelEntry) -> i64 {
         match self.kind {
             WindowKind::FirstHit { .. } => self.kind.leave_us(entry.first_us),
             kind => kind.leave_us(entry.newest_us),
@@ -150,7 +150,7 @@ impl Model {
 
     fn heal_events(&mut self) {
         let (kind, now_us, limit) = (self.kind, self.now_us, self.limit);
-        let is_future = |e: &Entry| e.newest_us > now_us;
+        let is_future = |e: &ModelEntry| e.newest_us > now_us;
         let Some(first) = self.entries.iter().find(|e| is_future(e)) else { return };
         let first_us = first.first_us.min(now_us);
         let future: i64 = self.entries.iter().filter(|e| is_future(e)).map(|e| e.quantity).sum();
@@ -161,7 +161,7 @@ impl Model {
                 last.newest_us = now_us;
                 last.quantity += future;
             }
-            _ => self.entries.push(Entry { first_us, newest_us: now_us, quantity: future }),
+            _ => self.entries.push(ModelEntry { first_us, newest_us: now_us, quantity: future }),
         }
     }
 
@@ -176,7 +176,7 @@ impl Model {
     }
 
     fn counted(&self) -> i64 {
-        let counts = |e: &&Entry| self.leaves_us(e) > self.now_us;
+        let counts = |e: &&ModelEntry| self.leaves_us(e) > self.now_us;
         self.entries.iter().filter(counts).map(|e| e.quantity).sum()
     }
 
@@ -231,7 +231,7 @@ impl Model {
                 if matches!(kind, WindowKind::FirstHit { .. }) {
                     self.entries.clear();
                 }
-                self.entries.push(Entry { first_us: now_us, newest_us: now_us, quantity });
+                self.entries.push(ModelEntry { first_us: now_us, newest_us: now_us, quantity });
             }
         }
     }

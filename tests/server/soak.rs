@@ -95,13 +95,13 @@ const SEMAPHORE: SoakLimit = SoakLimit {
 
 /// What a client had: between these times, or for a semaphore at least from the one to the other.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct Booked {
     from_us: i64,
     to_us: i64,
     quantity: i64,
 }
 
-type Books = BTreeMap<SoakLimit, Vec<Entry>>;
+type Books = BTreeMap<SoakLimit, Vec<Booked>>;
 
 fn now_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64
@@ -202,7 +202,7 @@ impl Worker<'_> {
     }
 
     fn note(&mut self, limit: SoakLimit, from_us: i64, to_us: i64, quantity: i64) {
-        self.books.entry(limit).or_default().push(Entry { from_us, to_us, quantity });
+        self.books.entry(limit).or_default().push(Booked { from_us, to_us, quantity });
     }
 
     fn maybe_block(&mut self) -> String {
@@ -435,9 +435,9 @@ impl Faults<'_> {
 }
 
 /// Asserts that no window has more than the limit for certain.
-fn balance(limit: SoakLimit, entries: &mut [Entry]) {
+fn balance(limit: SoakLimit, entries: &mut [Booked]) {
     entries.sort_unstable_by_key(|entry| entry.from_us);
-    let sum = |entries: &[&Entry]| entries.iter().map(|entry| entry.quantity).sum::<i64>();
+    let sum = |entries: &[&Booked]| entries.iter().map(|entry| entry.quantity).sum::<i64>();
     match limit.kind {
         SoakRule::Sliding { period_us } => {
             for (at, first) in entries.iter().enumerate() {

@@ -19,7 +19,7 @@ use super::reservation::{Reservation, ReservationMember, Sight};
 use super::slab::{NewSlots, Slab, Slot, NONE};
 use super::store::Reservations;
 use foldhash::quality::RandomState;
-use hashbrown::hash_table::Entry;
+use hashbrown::hash_table;
 use hashbrown::HashTable;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,8 +193,8 @@ impl Index {
         let is_it = |slot: &Slot| id_at(nodes, *slot) == one.id;
         let hash = |slot: &Slot| secret.hash_one(id_at(nodes, *slot));
         match by_id.entry(secret.hash_one(one.id), is_it, hash) {
-            Entry::Occupied(_) => return false,
-            Entry::Vacant(place) => place.insert(slot),
+            hash_table::Entry::Occupied(_) => return false,
+            hash_table::Entry::Vacant(place) => place.insert(slot),
         };
         let node = Node {
             id: one.id.into(),

@@ -11,7 +11,7 @@
 
 use super::ban::{Ban, BanNow};
 use super::decision::{Decision, Manner, Quantity, Verdict};
-use super::event::MAX_SUM;
+use super::entry::MAX_SUM;
 use super::held::{Leases, SortedLeases};
 use super::request::{Limit, Request, Reserve, WindowLimit};
 use super::reservation::{end_us, Id, Reservation};

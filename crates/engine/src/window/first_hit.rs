@@ -249,7 +249,7 @@ impl HitWorld {
                 }
             }
         }
-        assert!(self.zset.events().count() <= 1, "there is more than one entry");
+        assert!(self.zset.entries().count() <= 1, "there is more than one entry");
     }
 }
 
@@ -329,7 +329,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
         let mut world = HitWorld::new("10s", 5);
         for nth in 0..300 {
             let newest_us = START_US + 1_000 + nth;
-            world.zset.add(&Event {
+            world.zset.add(&Entry {
                 newest_us,
                 span_us: 0,
                 total: 2 * nth + 2,
@@ -347,7 +347,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
         assert_eq!(told.reset_after_us, if counted > 0 { 10_000_000 } else { 0 }, "{quantity}");
         if counted == 0 {
             // What is given back whole goes in one piece, and takes the others of the future with it.
-            assert_eq!(world.zset.events().count(), 0);
+            assert_eq!(world.zset.entries().count(), 0);
             continue;
         }
         world.now_us += 4_000_000;
@@ -358,7 +358,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
             let denied = world.call(&ask(5), ModelCommand::Count).decision;
             assert_eq!(denied.remaining, 5 - counted);
             assert_eq!(denied.reset_after_us, 9_999_500, "{left}");
-            assert_eq!(world.zset.events().count(), left);
+            assert_eq!(world.zset.entries().count(), left);
         }
     }
 }
@@ -370,7 +370,7 @@ fn of_a_key_from_another_rule_the_newest_entry_alone_counts() {
     for (ago_us, weight) in (0..300).map(|nth| (9_000_000 - nth * 10_000, 1)) {
         total += weight;
         let newest_us = START_US - ago_us;
-        world.zset.add(&Event { newest_us, span_us: 0, total, weight, denied: false });
+        world.zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
     }
     let ask = Ask::of(Quantity::Take(1));
     let told = world.call(&ask, ModelCommand::Count).decision;
@@ -379,7 +379,7 @@ fn of_a_key_from_another_rule_the_newest_entry_alone_counts() {
     // The others go, a bounded number with each call.
     for left in [236, 172, 108, 44, 1, 1] {
         world.call(&Ask { manner: Manner::Force, ..ask }, ModelCommand::Count);
-        assert!(world.zset.events().count() <= left + 64, "{left}");
+        assert!(world.zset.entries().count() <= left + 64, "{left}");
     }
-    assert_eq!(world.zset.events().count(), 1);
+    assert_eq!(world.zset.entries().count(), 1);
 }

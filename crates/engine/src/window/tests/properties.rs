@@ -503,7 +503,7 @@ proptest! {
         let mut zset = Zset::default();
         for (newest_us, total, weight, span_us, denied) in entries {
             let total = if small { total % 16 } else { total };
-            zset.add(&Event { newest_us, span_us, total, weight, denied });
+            zset.add(&Entry { newest_us, span_us, total, weight, denied });
         }
         let manner = [Manner::Whole, Manner::AtMost, Manner::Force][manner];
         let quantity = if gives { Quantity::GiveBack(quantity) } else { Quantity::Take(quantity) };
