@@ -86,7 +86,7 @@ impl Node {
 /// cache: where many keys are tried in turn, each line costs more than the rest of the work on the index.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Summary {
+struct IndexSummary {
     /// What all reservations hold.
     total: u128,
     /// The first that ends.
@@ -101,12 +101,12 @@ struct Summary {
     ban: Option<Box<Ban>>,
 }
 
-const _: () = assert!(size_of::<Summary>() == 64, "it fills one line");
+const _: () = assert!(size_of::<IndexSummary>() == 64, "it fills one line");
 
 /// The reservations of one key, dead and alive.
 #[derive(Debug)]
 pub struct Index {
-    summary: Summary,
+    summary: IndexSummary,
     nodes: Slab<Node>,
     root: Slot,
     /// By the hash of the id, which has a secret: clients choose ids.
@@ -132,7 +132,7 @@ impl Default for Index {
     fn default() -> Self {
         let secret = RandomState::default();
         Index {
-            summary: Summary::default(),
+            summary: IndexSummary::default(),
             nodes: Slab::new(),
             root: NONE,
             by_id: HashTable::new(),
