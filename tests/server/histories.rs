@@ -26,7 +26,7 @@ use engine::request::{Limit, Request, Reserve, WindowLimit};
 use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::throttle::Rate;
-use proofs::history::{apply, judge, Bounds, Judged, Recorded, Unaccepted, What, DUPLICATE};
+use proofs::history::{apply, judge, Accepted, Bounds, Recorded, Unaccepted, What, DUPLICATE};
 use support::*;
 
 const CLIENTS: usize = 8;
@@ -509,7 +509,7 @@ fn judge_all(name: &str, history: &History, least_calls: u64, needed: &[&str]) -
     let History { keys, faults, seconds } = history;
     println!("{name}: recorded for {seconds:.0} s, {:?}", faults.counts);
     let (mut answered, mut cut_off, mut overlapping, mut behind) = (0, 0, 0, 0);
-    let mut total = Judged::default();
+    let mut total = Accepted::default();
     let mut wrong = Vec::new();
     for (key, calls) in keys {
         answered += calls.iter().filter(|call| call.reply.is_some()).count();

@@ -610,7 +610,7 @@ pub fn freed_at_us<E: Entries>(
 }
 
 /// The verdict with its wait.
-pub fn verdict<E: Entries>(
+pub fn timed_verdict<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
     held: &impl Leases,
@@ -635,7 +635,7 @@ pub fn verdict<E: Entries>(
 }
 
 /// Puts a decision together from a verdict and what is there after it.
-pub fn decision(
+pub fn decision_after(
     verdict: Verdict,
     after: &WindowUse,
     now_us: u64,

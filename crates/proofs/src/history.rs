@@ -97,9 +97,9 @@ pub struct Bounds {
     pub most_configurations: usize,
 }
 
-/// How a history was judged.
+/// What was seen of a history that was accepted.
 #[derive(Debug, Default)]
-pub struct Judged {
+pub struct Accepted {
     /// How many calls and failovers were judged.
     pub calls: usize,
     /// How often a state was compared with an answer.
@@ -189,7 +189,7 @@ struct Search<'h> {
 }
 
 /// Judges everything that happened to a key.
-pub fn judge(memory: &Memory, calls: &[Recorded], bounds: Bounds) -> Result<Judged, Unaccepted> {
+pub fn judge(memory: &Memory, calls: &[Recorded], bounds: Bounds) -> Result<Accepted, Unaccepted> {
     let mut calls = calls.to_vec();
     calls.sort_by_key(|call| call.from_ns);
     // Ends and beginnings in their order; an end before a beginning of the same moment.
@@ -245,7 +245,7 @@ pub fn judge(memory: &Memory, calls: &[Recorded], bounds: Bounds) -> Result<Judg
         }
     }
     let lost = configurations.into_values().min_by_key(|lost| lost.iter().sum::<usize>());
-    Ok(Judged {
+    Ok(Accepted {
         calls: calls.len(),
         compared: search.compared,
         most_configurations: search.most_configurations,
