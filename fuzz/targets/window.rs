@@ -114,7 +114,7 @@ impl World {
     fn held(&self, now_us: u64) -> SortedLeases {
         let end_us = |one: &Reserved| one.end_us.min(now_us.saturating_add(one.lease_us));
         let live = self.leases.iter().filter(|one| end_us(one) > now_us);
-        live.map(|one| Lease { end_us: end_us(one), quantity: one.quantity }).collect()
+        live.map(|one| Lease { gone_us: end_us(one), quantity: one.quantity }).collect()
     }
 
     fn call(

@@ -89,17 +89,17 @@ impl HitWorld {
     fn live(&self) -> Vec<Lease> {
         let end_us = |one: &HitReserved| one.end_us.min(self.now_us + one.lease_us);
         let live = self.reserved.iter().filter(|one| end_us(one) > self.now_us);
-        live.map(|one| Lease { end_us: end_us(one), quantity: one.quantity }).collect()
+        live.map(|one| Lease { gone_us: end_us(one), quantity: one.quantity }).collect()
     }
 
     fn held_at(&self, us: u64) -> u64 {
-        self.live().iter().filter(|one| one.end_us > us).map(|one| one.quantity).sum()
+        self.live().iter().filter(|one| one.gone_us > us).map(|one| one.quantity).sum()
     }
 
     /// When so much is free, by trying each moment at which something leaves.
     fn free_at_us(&self, least: u64) -> u64 {
         let seen = self.seen();
-        let mut moments: Vec<u64> = self.live().iter().map(|one| one.end_us).collect();
+        let mut moments: Vec<u64> = self.live().iter().map(|one| one.gone_us).collect();
         moments.push(self.ends_us(seen));
         moments.sort_unstable();
         let free = |us: u64| {
@@ -129,7 +129,7 @@ impl HitWorld {
         let seen = self.seen();
         let used = seen.counted + self.held_at(self.now_us);
         let ends_us = if seen.counted > 0 { self.ends_us(seen) } else { 0 };
-        let last_us = self.live().iter().map(|one| one.end_us).max().unwrap_or(0).max(ends_us);
+        let last_us = self.live().iter().map(|one| one.gone_us).max().unwrap_or(0).max(ends_us);
         let expected = Decision {
             verdict,
             limit: self.limit,

@@ -147,7 +147,7 @@ impl WindowWorld {
     fn held(&self, now_us: u64) -> SortedLeases {
         let leases = self.leases.iter().map(|lease| lease.seen_from(now_us));
         let live = leases.filter(|lease| lease.end_us > now_us);
-        live.map(|lease| Lease { end_us: lease.end_us, quantity: lease.quantity }).collect()
+        live.map(|lease| Lease { gone_us: lease.end_us, quantity: lease.quantity }).collect()
     }
 
     fn look(&mut self, rule: &Ruled, limit: u64, ask: &Ask, us: u64) -> ModelReply {

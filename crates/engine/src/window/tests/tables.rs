@@ -289,7 +289,7 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
     ] {
         let mut world = WindowWorld::new();
         world.call(&rule, 5, &ask(1), ModelCommand::Count);
-        let lease = Lease { end_us: START_US + 9_000_000, quantity: 1 };
+        let lease = Lease { gone_us: START_US + 9_000_000, quantity: 1 };
         let held: SortedLeases = (0..leases).map(|_| lease).collect();
         let before = world.zset.clone();
         let call = |ask: Ask, barred| {
