@@ -490,7 +490,7 @@ impl<'s> Run<'s> {
         let line = format!("RL.APPLY {} {id} {text}", self.key);
         self.note(&line);
         if self.model.kind == WindowKind::Semaphore && self.model.live(&id).is_some() {
-            assert!(self.conn.err(&line).starts_with("ERR "), "{line}");
+            self.conn.refuses(&line, "ERR the reservation is a semaphore's ");
             return;
         }
         assert_eq!(self.conn.int(&line), i64::from(self.model.apply(&id, quantity)), "{line}");

@@ -77,13 +77,14 @@ fn it_is_refused_beside_what_it_contradicts_and_looking_takes_it() {
     let (_server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60 2");
     let before = conn.cmd("DUMP k");
-    for options in ["ATMOST", "LEAVE 1", "FORCE"] {
-        assert!(
-            conn.err(format!("RL.WINDOW k 5 60 -1 {options}")).starts_with("ERR "),
-            "{options}"
-        );
+    for (call, error) in [
+        ("RL.WINDOW k 5 60 -1 ATMOST", "ERR ATMOST must not be used with a quantity below 0"),
+        ("RL.WINDOW k 5 60 -1 LEAVE 1", "ERR LEAVE must not be used with a quantity below 0"),
+        ("RL.WINDOW k 5 60 -1 FORCE", "ERR FORCE must not be used with a quantity below 0"),
+        ("RL.ACQUIRE k 5 60 -1", "ERR quantity must be an integer from 0 "),
+    ] {
+        conn.refuses(call, error);
     }
-    assert!(conn.err("RL.ACQUIRE k 5 60 -1").starts_with("ERR "));
     for quantity in [-1, -9, i64::MIN] {
         let call = format!("RL.WINDOW_RO k 5 60 {quantity}");
         assert_eq!(conn.ints(call), [0, 5, 3, -1, 60], "{quantity}");
