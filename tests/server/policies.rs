@@ -30,7 +30,7 @@ fn shown(conn: &mut Conn) -> String {
 
 /// A row of RL.POLICIES.
 #[derive(Debug, PartialEq)]
-struct Row {
+struct CountedPolicy {
     name: String,
     definition: String,
     /// allowed, denied, shadow_denied.
@@ -38,10 +38,10 @@ struct Row {
 }
 
 #[track_caller]
-fn rows(conn: &mut Conn) -> Vec<Row> {
+fn rows(conn: &mut Conn) -> Vec<CountedPolicy> {
     let Value::Array(rows) = conn.cmd("RL.POLICIES") else { panic!("no array") };
     let row = |row: &Value| match row {
-        Value::Array(parts) if parts.len() == 5 => Row {
+        Value::Array(parts) if parts.len() == 5 => CountedPolicy {
             name: text(&parts[0]),
             definition: text(&parts[1]),
             counts: ints(&Value::Array(parts[2..].to_vec())),
@@ -155,7 +155,7 @@ fn empty_parts_are_skipped_and_an_empty_text_is_an_empty_table() {
         "b THROTTLE 1 1 1 SHADOW;a WINDOW 5 60",
     ] {
         let (_server, mut conn) = with(table);
-        let row = |name: &str, definition: &str| Row {
+        let row = |name: &str, definition: &str| CountedPolicy {
             name: name.into(),
             definition: definition.into(),
             counts: vec![0, 0, 0],

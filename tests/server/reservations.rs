@@ -758,8 +758,8 @@ fn giving_back_works_when_memory_is_short() {
 #[test]
 fn a_key_lives_as_long_as_its_state_matters() {
     // Steps as milliseconds and a call; then how long the state matters from the last of them.
-    type Case = (&'static [(i64, &'static str)], i64);
-    const CASES: &[Case] = &[
+    type LifetimeCase = (&'static [(i64, &'static str)], i64);
+    const CASES: &[LifetimeCase] = &[
         (&[(0, "RL.ACQUIRE k 5 60 LEASE 1000")], 1_000),
         (&[(0, "RL.ACQUIRE k 5 60 LEASE 90000")], 90_000),
         (&[(0, "RL.ACQUIRE k 5 0 LEASE 1")], 1),

@@ -106,7 +106,7 @@ fn it_never_waits_and_wakes_who_does() {
 
 /// A window as a list of when something was counted, and how much.
 #[derive(Debug, Default)]
-struct Model {
+struct GiveBackModel {
     events: Vec<(i64, i64)>,
 }
 
@@ -128,7 +128,7 @@ impl GiveBackRule {
     }
 }
 
-impl Model {
+impl GiveBackModel {
     fn live(&self, kind: GiveBackRule, now_us: i64) -> Vec<(i64, i64)> {
         let live = |event: &&(i64, i64)| kind.leaves_us(event.0) > now_us;
         self.events.iter().filter(live).copied().collect()
@@ -186,7 +186,7 @@ fn every_answer_is_that_of_a_list_of_events() {
             random.pick(&[GiveBackRule::Sliding, GiveBackRule::Sliding, GiveBackRule::Fixed]);
         let options = if matches!(kind, GiveBackRule::Fixed) { "FIXED" } else { "" };
         let limit = 1 + random.below(20);
-        let mut model = Model::default();
+        let mut model = GiveBackModel::default();
         for step in 0..250 {
             clock.advance_us(match random.below(8) {
                 0..=2 => 0,
