@@ -676,6 +676,38 @@ fn every_field_of_info_is_told_and_no_other() {
     assert_eq!(fields.collect::<BTreeSet<_>>(), told);
 }
 
+/// Pages beside those of `pages`.
+const OTHER_PAGES: [&str; 5] = [
+    "CHANGELOG.md",
+    "clients/README.md",
+    "clients/python/README.md",
+    "clients/typescript/ADAPTERS.md",
+    "clients/typescript/README.md",
+];
+
+/// CONTRIBUTING.md says so. Tables, blocks, pictures and headings are one line each, and what a program writes is as it is.
+#[test]
+fn prose_is_wrapped_at_125_columns() {
+    let written = ["docs/benchmarks.md", "docs/python-reference.md"];
+    let mut pages = pages();
+    pages.retain(|page| !written.contains(&page.as_str()));
+    pages.extend(OTHER_PAGES.map(str::to_owned));
+    let mut long = vec![];
+    for page in pages {
+        let mut in_block = false;
+        for (number, line) in (1..).zip(read(&page).lines()) {
+            let start = line.trim_start();
+            let is_fence = start.starts_with("```");
+            in_block ^= is_fence;
+            let is_prose = !(in_block || is_fence || start.starts_with(['|', '#', '<', '!']));
+            if is_prose && line.chars().count() > 125 {
+                long.push(format!("{page}:{number}"));
+            }
+        }
+    }
+    assert!(long.is_empty(), "longer than 125 columns: {long:?}");
+}
+
 #[test]
 fn every_link_leads_somewhere() {
     let anchor = |heading: &str| {
