@@ -88,7 +88,7 @@ fn part<'a, 'r, C: ServerCall<'a>>(
 
 /// Notes how the clauses ended: policies count choices, and every clause of a group that denied; of such a group one denial
 /// is noted, on the key of the clause that speaks for it.
-fn note<'a, C: ServerCall<'a>>(call: &C, keys: &Keys, clauses: &Clauses, whole: &WholeAttempt) {
+fn note<'a, C: ServerCall<'a>>(call: &C, keys: &CallKeys, clauses: &Clauses, whole: &WholeAttempt) {
     let notes = call.notes();
     for (clause, part) in clauses.iter().flatten().zip(whole.parts.iter()) {
         let ended = match (part.choice, part.allowed) {
@@ -103,20 +103,22 @@ fn note<'a, C: ServerCall<'a>>(call: &C, keys: &Keys, clauses: &Clauses, whole: 
     for (at, ..) in denials(&whole.parts).filter(|(_, part, _)| denying(part.group)) {
         let takes = |clause: &Clause| clause.request.takes();
         if clauses.get(at).and_then(Option::as_ref).is_some_and(takes) {
-            keys.each(call).skip(at).take(1).for_each(|key| notes.note_denial(key));
+            if let Some(key) = keys.each(call).nth(at) {
+                notes.note_denial(key);
+            }
         }
     }
 }
 
 /// The keys of a call, which are all different.
-struct Keys {
+struct CallKeys {
     /// Which of its words they are.
     words: Range<usize>,
     /// One instant for all, also where the server does not freeze the time of a command.
     now_us: u64,
 }
 
-impl Keys {
+impl CallKeys {
     fn each<'s, 'a, C: ServerCall<'a>>(
         &'s self,
         call: &'s C,
@@ -126,7 +128,7 @@ impl Keys {
 }
 
 /// The keys of a call.
-fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<Keys, Error> {
+fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys, Error> {
     // Before 7.0 the server does not know the arity.
     if call.len() < 3 {
         return Err(Error::Arity);
@@ -145,13 +147,13 @@ fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<Keys, Error> {
         }
     }
     call.check_keys(words.clone())?;
-    Ok(Keys { words, now_us })
+    Ok(CallKeys { words, now_us })
 }
 
 /// Reads the clauses of a call, one for each of its keys; returns the unit of its times.
 fn read_clauses<'a, C: ServerCall<'a>>(
     call: &C,
-    keys: &Keys,
+    keys: &CallKeys,
     clauses: &mut Clauses,
 ) -> Result<TimeUnit, Error> {
     let environment = call.environment();

@@ -59,16 +59,8 @@ impl Family {
             (b"WINDOW", Family::Window),
             (b"ACQUIRE", Family::Acquire),
         ];
-        // Most write it as the documentation does. Every option of a clause is asked whether it is one.
-        match word {
-            b"THROTTLE" => Some(Family::Throttle),
-            b"WINDOW" => Some(Family::Window),
-            b"ACQUIRE" => Some(Family::Acquire),
-            _ => {
-                let found = NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
-                found.map(|(_, family)| *family)
-            }
-        }
+        let found = NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+        found.map(|(_, family)| *family)
     }
 
     /// The options of a clause.
@@ -260,6 +252,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// A limit in numbers.
+    #[inline]
     pub fn numbers(&mut self, family: Family) -> Result<LimitNumbers, Error> {
         match family {
             Family::Throttle => Ok(LimitNumbers::Rate(self.rate()?)),
@@ -269,6 +262,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// `max_burst count period`
+    #[inline]
     fn rate(&mut self) -> Result<Rate, Error> {
         let max_burst = self.unsigned(0, Error::MaxBurst)?;
         if max_burst == i64::MAX.unsigned_abs() {

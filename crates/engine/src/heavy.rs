@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 
 /// How often a key occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,19 +58,49 @@ pub struct Summary {
     by_hash: HashTable<usize>,
     secret: RandomState,
     /// Entries by a count that they had: a count that has grown since is put right when it is met.
-    least: BinaryHeap<Reverse<(u64, usize)>>,
+    by_count: BinaryHeap<Reverse<CountedEntry>>,
+}
+
+/// A count, and the place of an entry that had it, in one number: they are compared several times in each replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct CountedEntry(u64);
+
+impl CountedEntry {
+    /// The low bits are the place. 20 are enough for a million entries, and leave 44 for the count: at a million denials a
+    /// second a generation has 600 million.
+    const PLACE_BITS: u32 = 20;
+    const MAX_PLACE: usize = (1 << Self::PLACE_BITS) - 1;
+
+    fn new(count: u64, at: usize) -> CountedEntry {
+        CountedEntry(count << Self::PLACE_BITS | at as u64)
+    }
+
+    fn count(self) -> u64 {
+        self.0 >> Self::PLACE_BITS
+    }
+
+    fn at(self) -> usize {
+        self.0 as usize & Self::MAX_PLACE
+    }
 }
 
 impl Summary {
-    /// Counts at most `most` keys.
+    /// Counts at most `most` keys, and never more than a million.
     pub fn new(most: usize) -> Summary {
         Summary {
-            most,
+            most: most.min(CountedEntry::MAX_PLACE),
             entries: Vec::new(),
             by_hash: HashTable::new(),
             secret: RandomState::default(),
-            least: BinaryHeap::new(),
+            by_count: BinaryHeap::new(),
         }
+    }
+
+    fn hash(&self, key: HeavyKey) -> u64 {
+        let mut hasher = self.secret.build_hasher();
+        hasher.write(key.name);
+        hasher.write_i32(key.db);
+        hasher.finish()
     }
 
     fn find(&self, key: HeavyKey, hash: u64) -> Option<usize> {
@@ -80,7 +110,7 @@ impl Summary {
 
     /// Counts an occurrence of `key`.
     pub fn add(&mut self, key: HeavyKey) {
-        let hash = self.secret.hash_one(key);
+        let hash = self.hash(key);
         let found = self.find(key, hash).and_then(|at| self.entries.get_mut(at));
         if let Some(entry) = found {
             entry.count = entry.count.saturating_add(1);
@@ -91,10 +121,10 @@ impl Summary {
             let HeavyKey { db, name } = key;
             self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, over: 0 });
             self.note(hash, at);
-            self.least.push(Reverse((1, at)));
+            self.by_count.push(Reverse(CountedEntry::new(1, at)));
             return;
         }
-        let Some((at, least)) = self.count_least() else { return };
+        let Some((at, least)) = self.raise_least() else { return };
         let Some(entry) = self.entries.get_mut(at) else { return };
         if let Ok(place) = self.by_hash.find_entry(entry.hash, |other| *other == at) {
             place.remove();
@@ -112,28 +142,29 @@ impl Summary {
     }
 
     /// The entry with the least count, and that count. In the order it has one more from now on.
-    fn count_least(&mut self) -> Option<(usize, u64)> {
+    fn raise_least(&mut self) -> Option<(usize, u64)> {
         loop {
-            let mut top = self.least.peek_mut()?;
-            let Reverse((count, at)) = *top;
+            let mut top = self.by_count.peek_mut()?;
+            let Reverse(least) = *top;
+            let (at, count) = (least.at(), least.count());
             let now = self.entries.get(at)?.count;
             if now == count {
-                *top = Reverse((count.saturating_add(1), at));
+                *top = Reverse(CountedEntry::new(count.saturating_add(1), at));
                 return Some((at, count));
             }
-            *top = Reverse((now, at));
+            *top = Reverse(CountedEntry::new(now, at));
         }
     }
 
     /// How often a key may have occurred that is not counted: as often as the one with the least count.
-    fn least(&self) -> u64 {
+    fn least_count(&self) -> u64 {
         let least = self.entries.iter().map(|entry| entry.count).min();
         least.filter(|_| self.entries.len() >= self.most).unwrap_or(0)
     }
 
-    /// How often `key` occurred, where `least` is [`Summary::least`].
+    /// How often `key` occurred, where `least` is [`Summary::least_count`].
     fn estimate(&self, key: HeavyKey, least: u64) -> HeavyCount {
-        let hash = self.secret.hash_one(key);
+        let hash = self.hash(key);
         match self.find(key, hash).and_then(|at| self.entries.get(at)) {
             Some(entry) => HeavyCount { count: entry.count, over: entry.over },
             None => HeavyCount { count: least, over: least },
@@ -173,11 +204,11 @@ impl Recent {
     pub fn heaviest(&mut self, now_us: u64, most: usize) -> Vec<Heavy> {
         self.turn(now_us);
         let is_new = |entry: &&HeavyEntry| {
-            let hash = self.now.secret.hash_one(entry.key());
+            let hash = self.now.hash(entry.key());
             self.now.find(entry.key(), hash).is_none()
         };
         let of_both = self.now.entries.iter().chain(self.before.entries.iter().filter(is_new));
-        let least = (self.now.least(), self.before.least());
+        let least = (self.now.least_count(), self.before.least_count());
         let mut heavy: Vec<Heavy> = of_both
             .map(|entry| {
                 let now = self.now.estimate(entry.key(), least.0);
@@ -243,12 +274,12 @@ mod tests {
                 *exact.entry(key).or_default() += 1;
             }
             prop_assert!(summary.entries.len() <= most);
-            prop_assert!(summary.least.len() == summary.entries.len());
+            prop_assert!(summary.by_count.len() == summary.entries.len());
             for (key, times) in &exact {
-                let HeavyCount { count, over } = summary.estimate(named(&[*key]), summary.least());
+                let HeavyCount { count, over } = summary.estimate(named(&[*key]), summary.least_count());
                 prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");
                 if times * most as u64 > keys.len() as u64 {
-                    let hash = summary.secret.hash_one(named(&[*key]));
+                    let hash = summary.hash(named(&[*key]));
                     prop_assert!(summary.find(named(&[*key]), hash).is_some(), "{key} {times}");
                 }
             }

@@ -72,6 +72,10 @@ impl Stored {
         }
         let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
         let ns = parse_digits(whole)?;
+        // Most values are no more than that.
+        if rest.is_empty() {
+            return Some(Stored { ns, attos: 0, debt_ns: 0, ban: None });
+        }
         let (rest, ban) = match rest.iter().position(|&byte| byte == MARK) {
             None => (rest, None),
             Some(at) => {
@@ -176,6 +180,7 @@ pub struct BucketTooLong;
 impl Rate {
     /// `count` units (from 1) each `period_ms` milliseconds (1 to 100 years), and `max_burst` (below
     /// 2^63 - 1) more than one at once.
+    #[inline]
     pub fn new(max_burst: u64, count: u64, period_ms: u64) -> Result<Rate, BucketTooLong> {
         let limit = max_burst.saturating_add(1);
         let period_ns =
@@ -219,10 +224,14 @@ impl Rate {
         if room >= self.bucket {
             return self.limit;
         }
-        let period = NonZeroU128::from(self.period_ns).saturating_mul(ATTOS_IN_NS);
         // cost(q) <= room means floor(q * period / count) <= room means q * period < (room + 1) * count.
         if let Some(product) = room.saturating_add(1).checked_mul(u128::from(self.count.get())) {
-            return saturate(product.saturating_sub(1) / period).min(self.limit);
+            let product = product.saturating_sub(1);
+            if product <= LAST_TAT {
+                return (split_ns(product).0 / self.period_ns).min(self.limit);
+            }
+            let period = NonZeroU128::from(self.period_ns).saturating_mul(ATTOS_IN_NS);
+            return saturate(product / period).min(self.limit);
         }
         let (mut fits, mut too_much) = (0, self.limit);
         while too_much.saturating_sub(fits) > 1 {
@@ -332,8 +341,11 @@ impl<'r> Bucket<'r> {
             let wait_us = us_up(missing);
             return Verdict::Denied { wait_us, by: Obstacle::Counted };
         }
-        let most = self.remaining(self.tat).saturating_sub(ask.leave);
-        Verdict::taking(if ask.manner == Manner::AtMost { wanted.min(most) } else { wanted })
+        let taken = match ask.manner {
+            Manner::AtMost => wanted.min(self.remaining(self.tat).saturating_sub(ask.leave)),
+            Manner::Whole | Manner::Force | Manner::Ahead(_) => wanted,
+        };
+        Verdict::taking(taken)
     }
 
     fn judge_ahead(&self, ask: &Ask, wanted: u64, ahead_us: u64) -> Verdict {
