@@ -77,7 +77,7 @@ async function printed(name: string, heading: string): Promise<string> {
   program.stdout.on("data", (data) => (said += data));
   program.stderr.on("data", (data) => (complained += data));
   const [status] = (await once(program, "exit")) as [number | null];
-    assert.equal(status, 0, complained);
+  assert.equal(status, 0, complained);
   return said;
 }
 
@@ -86,7 +86,6 @@ test("the programs without a web server run to their ends", async () => {
   assert.equal(await printed("local.mjs", "In the process"), "go ahead\n");
   assert.equal(await printed("memory.mjs", "Without a server"), "true\nfalse\ntrue\n");
 });
-
 
 test("each program of README.md is run here", () => {
   const all = ["redis-ratelimit-client for TypeScript", "In the process", "Without a server"];
