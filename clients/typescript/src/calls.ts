@@ -141,11 +141,11 @@ export interface TopOptions {
   reset?: boolean | undefined;
 }
 
-const LOOK = ["quantity", "leave"];
-const THROTTLE = [...LOOK, "atmost", "force", "block", "ahead", "ban"];
-const WINDOW = [...LOOK, "atmost", "force", "countDenied", "block", "ban"];
-export const RESERVE = [...LOOK, "atmost", "lease", "countLapsed", "id", "block"];
-const CLAUSE = [...LOOK, "check", "shadow"];
+const LOOK_OPTIONS = ["quantity", "leave"];
+const THROTTLE_OPTIONS = [...LOOK_OPTIONS, "atmost", "force", "block", "ahead", "ban"];
+const WINDOW_OPTIONS = [...LOOK_OPTIONS, "atmost", "force", "countDenied", "block", "ban"];
+export const RESERVE_OPTIONS = [...LOOK_OPTIONS, "atmost", "lease", "countLapsed", "id", "block"];
+const CLAUSE_OPTIONS = [...LOOK_OPTIONS, "check", "shadow"];
 
 type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity">;
 
@@ -197,7 +197,7 @@ export const clause = {
   /** A clause of RL.THROTTLE. */
   throttle(key: Key, rate: Rate | Policy, options: ClauseOptions & Pick<ThrottleOptions, "ban"> = {}): Clause {
     checkRate("clause.throttle", rate);
-    return clauseOf("THROTTLE", "clause.throttle", key, rate, options, [...CLAUSE, "ban"]);
+    return clauseOf("THROTTLE", "clause.throttle", key, rate, options, [...CLAUSE_OPTIONS, "ban"]);
   },
   /** A clause of RL.WINDOW. */
   window(
@@ -206,7 +206,7 @@ export const clause = {
     options: ClauseOptions & Pick<WindowOptions, "countDenied" | "ban"> = {},
   ): Clause {
     checkWindow("clause.window", window);
-    return clauseOf("WINDOW", "clause.window", key, window, options, [...CLAUSE, "countDenied", "ban"]);
+    return clauseOf("WINDOW", "clause.window", key, window, options, [...CLAUSE_OPTIONS, "countDenied", "ban"]);
   },
   /** A clause of RL.ACQUIRE. */
   acquire(
@@ -215,7 +215,12 @@ export const clause = {
     options: ClauseOptions & Pick<ReserveOptions, "lease" | "countLapsed" | "id"> = {},
   ): Clause {
     checkWindow("clause.acquire", window);
-    return clauseOf("ACQUIRE", "clause.acquire", key, window, options, [...CLAUSE, "lease", "countLapsed", "id"]);
+    return clauseOf("ACQUIRE", "clause.acquire", key, window, options, [
+      ...CLAUSE_OPTIONS,
+      "lease",
+      "countLapsed",
+      "id",
+    ]);
   },
 };
 
@@ -253,7 +258,7 @@ function withAtmost(
 
 export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions): Call<Reply> {
   checkRate("throttle", rate);
-  checkOptions("throttle", options, THROTTLE);
+  checkOptions("throttle", options, THROTTLE_OPTIONS);
   const call = withAtmost(limitCall("RL.THROTTLE", key, rate, options), options);
   if (options.ahead === undefined || options.atmost) return call;
   return { ...call, read: withWait, unreached: (allow) => unreached(allow, { waitMs: allow ? 0 : null }) };
@@ -261,13 +266,13 @@ export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions
 
 export function window(key: Key, limit: Window | Policy, options: WindowOptions): Call<Reply> {
   checkWindow("window", limit);
-  checkOptions("window", options, WINDOW);
+  checkOptions("window", options, WINDOW_OPTIONS);
   return withAtmost(limitCall("RL.WINDOW", key, limit, options), options);
 }
 
 export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions): Call<Reply> {
   checkWindow("reserve", limit);
-  checkOptions("reserve", options, RESERVE);
+  checkOptions("reserve", options, RESERVE_OPTIONS);
   const call = { ...limitCall("RL.ACQUIRE", key, limit, options), read: withId };
   return withAtmost(call, options, withIdAndGranted);
 }
@@ -311,19 +316,19 @@ export function countSpent(key: Key, limit: Window | Policy, quantity: number): 
 
 export function throttleRo(key: Key, rate: Rate | Policy, options: LookOptions): Call<Reply> {
   checkRate("throttleRo", rate);
-  checkOptions("throttleRo", options, LOOK);
+  checkOptions("throttleRo", options, LOOK_OPTIONS);
   return limitCall("RL.THROTTLE_RO", key, rate, options);
 }
 
 export function windowRo(key: Key, limit: Window | Policy, options: LookOptions): Call<Reply> {
   checkWindow("windowRo", limit);
-  checkOptions("windowRo", options, LOOK);
+  checkOptions("windowRo", options, LOOK_OPTIONS);
   return limitCall("RL.WINDOW_RO", key, limit, options);
 }
 
 export function acquireRo(key: Key, limit: Window | Policy, options: LookOptions): Call<Reply> {
   checkWindow("acquireRo", limit);
-  checkOptions("acquireRo", options, LOOK);
+  checkOptions("acquireRo", options, LOOK_OPTIONS);
   return { ...limitCall("RL.ACQUIRE_RO", key, limit, options), read: withId };
 }
 

@@ -11,13 +11,13 @@ import type { Window } from "./limits.js";
 import type { Reply } from "./replies.js";
 
 /** A client of node-redis or ioredis, or a limiter, or an object with a limiter's methods. */
-export type Asked = Client | Limits;
+export type ClientOrLimits = Client | Limits;
 
 /** One for each client, as programs make many stores with one client, and a limiter opens a connection. */
 const limiters = new WeakMap<Client, Limiter>();
 
 /** The limiter to ask. One that is made here throws while Redis cannot be reached: the adapter's user decides then. */
-export function limiterOf(given: Asked): Limits {
+export function limiterOf(given: ClientOrLimits): Limits {
   if (typeof (given as Partial<Limits> | undefined)?.throttle === "function") return given as Limits;
   const client = given as Client;
   let limiter = typeof given === "object" && given !== null ? limiters.get(client) : undefined;

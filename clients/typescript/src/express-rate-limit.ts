@@ -5,12 +5,12 @@
  */
 
 import { checkOptions, shown } from "./check.js";
-import { counting, countOf, limiterOf, type Asked } from "./counting.js";
+import { counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "./limiter.js";
 import type { Window } from "./limits.js";
 import type { Reply } from "./replies.js";
 
-export type { Asked } from "./counting.js";
+export type { ClientOrLimits } from "./counting.js";
 
 /** Options of the store. */
 export interface RatelimitStoreOptions {
@@ -41,7 +41,7 @@ export class RatelimitStore {
   #window: Window | undefined;
 
   /** `client` is one of node-redis or ioredis, or a Limiter. */
-  constructor(client: Asked, options: RatelimitStoreOptions = {}) {
+  constructor(client: ClientOrLimits, options: RatelimitStoreOptions = {}) {
     checkOptions("RatelimitStore", options, ["prefix"]);
     const { prefix = "erl:" } = options;
     if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${shown(prefix)}`);

@@ -4,7 +4,7 @@
  * @module express
  */
 
-import { checkMiddleware, bodyOf, PROBLEM_TYPE, stand, type Checked } from "./http.js";
+import { checkMiddleware, bodyOf, PROBLEM_TYPE, askLimit, type Checked } from "./http.js";
 import type { HeaderOptions } from "./headers.js";
 import type { Reply } from "./replies.js";
 
@@ -43,7 +43,7 @@ export function rateLimit<Request, Res extends ResponseLike>(
   return async (request, response, next) => {
     let standing;
     try {
-      standing = await stand(response, () => check(request), shown);
+      standing = await askLimit(response, () => check(request), shown);
       for (const [name, value] of Object.entries(standing.headers)) response.setHeader(name, value);
     } catch (error) {
       next(error);

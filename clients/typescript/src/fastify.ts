@@ -6,7 +6,7 @@
 
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 
-import { checkMiddleware, PROBLEM_TYPE, stand, bodyOf, type Checked } from "./http.js";
+import { checkMiddleware, PROBLEM_TYPE, askLimit, bodyOf, type Checked } from "./http.js";
 import type { HeaderOptions } from "./headers.js";
 import type { Reply } from "./replies.js";
 
@@ -36,7 +36,7 @@ export function rateLimitHook(
   checkMiddleware("rateLimitHook", check, options, ["denied"]);
   const { denied, ...shown } = options;
   return async (request, response) => {
-    const { reply, headers, problem } = await stand(response.raw, () => check(request), shown);
+    const { reply, headers, problem } = await askLimit(response.raw, () => check(request), shown);
     response.headers(headers);
     if (problem === undefined) return undefined;
     if (denied !== undefined && reply !== null) await denied(request, response, reply);

@@ -52,7 +52,7 @@ export function checkMiddleware(what: string, check: unknown, options: object, m
  * Asks a limit for a request. `response` is what all limits of the request share. Busy is a refusal; other errors are
  * thrown.
  */
-export async function stand(
+export async function askLimit(
   response: object,
   check: () => Promise<Checked> | Checked,
   options: HeaderOptions,
@@ -66,14 +66,18 @@ export async function stand(
     return { reply: null, headers: {}, problem: REDUCED_CAPACITY };
   }
   if (reply === null) return { reply, headers: {}, problem: undefined };
+  const now = { reply, ...options, by: options };
   // One that is asked a second time, as it stands on the application and on a route, tells how it stands now.
-  const at = told.findIndex(({ by }) => by === options);
-  told.splice(at < 0 ? told.length : at, at < 0 ? 0 : 1, { reply, ...options, by: options });
+  const before = told.findIndex(({ by }) => by === options);
+  if (before < 0) told.push(now);
+  else told[before] = now;
   const shown = told.map(({ by: _, ...each }) => each);
-  const isRefused = !reply.allowed;
-  // All limits that denied are told, also one whose denial a program let pass.
-  const refusal = reply.reachable ? () => problem(shown) : () => REDUCED_CAPACITY;
-  return { reply, headers: mergedHeaders(shown), problem: isRefused ? refusal() : undefined };
+  return { reply, headers: mergedHeaders(shown), problem: reply.allowed ? undefined : refusal(reply, shown) };
+}
+
+/** All limits that denied are told, also one whose denial a program let pass. */
+function refusal(reply: Reply | AllReply, shown: readonly Told[]): Problem {
+  return reply.reachable ? problem(shown) : REDUCED_CAPACITY;
 }
 
 /** The body of a refusal. */

@@ -106,7 +106,7 @@ export class Limiter {
     work: (reservation: Reservation) => T | PromiseLike<T>,
   ): Promise<T> {
     if (typeof work !== "function") throw new TypeError(`acquire takes the work as a function, not ${shown(work)}`);
-    checkOptions("acquire", options, [...calls.RESERVE, "settle"]);
+    checkOptions("acquire", options, [...calls.RESERVE_OPTIONS, "settle"]);
     const { settle, ...reserve } = options;
     if (settle !== undefined && settle !== "apply" && settle !== "release") {
       throw new TypeError(`settle must be "apply" or "release", not ${shown(settle)}`);

@@ -7,11 +7,11 @@
 import { HttpException, UseGuards } from "@nestjs/common";
 import type { CanActivate, ExecutionContext } from "@nestjs/common";
 
-import { checkMiddleware, PROBLEM_TYPE, stand, type Checked } from "./http.js";
+import { checkMiddleware, PROBLEM_TYPE, askLimit, type Checked } from "./http.js";
 import type { HeaderOptions, Problem } from "./headers.js";
 
 export type { Checked } from "./http.js";
-export type { Asked } from "./counting.js";
+export type { ClientOrLimits } from "./counting.js";
 export { RatelimitThrottlerStorage } from "./throttler-storage.js";
 export type { ThrottlerRecord, ThrottlerStorageOptions } from "./throttler-storage.js";
 
@@ -62,7 +62,7 @@ export class RateLimitGuard<Request = never> implements CanActivate {
     const isHttp = context.getType() === "http";
     const response: HttpResponse = isHttp ? http.getResponse<HttpResponse>() : {};
     const ask = () => this.#check(http.getRequest<Request>(), context);
-    const { headers, problem } = await stand(response.raw ?? response, ask, this.#options);
+    const { headers, problem } = await askLimit(response.raw ?? response, ask, this.#options);
     for (const [name, value] of Object.entries(headers)) setHeader(response, name, value);
     if (problem === undefined) return true;
     setHeader(response, "Content-Type", PROBLEM_TYPE);

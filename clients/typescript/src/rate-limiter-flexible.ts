@@ -7,16 +7,16 @@
 import { RateLimiterRedis, RateLimiterRes } from "rate-limiter-flexible";
 import type { IRateLimiterStoreOptions, RateLimiterStoreAbstract } from "rate-limiter-flexible";
 
-import { BEYOND, counting, countOf, limiterOf, type Asked } from "./counting.js";
+import { BEYOND, counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "./limiter.js";
 import type { Reply } from "./replies.js";
 
-export type { Asked } from "./counting.js";
+export type { ClientOrLimits } from "./counting.js";
 
 /** Options of the limiter: those of RateLimiterStoreAbstract. */
 export interface RateLimiterRatelimitOptions extends IRateLimiterStoreOptions {
   /** A client of node-redis or ioredis, or a Limiter. */
-  storeClient: Asked;
+  storeClient: ClientOrLimits;
 }
 
 /** What is counted under a key, as the store answers it. */

@@ -1,7 +1,7 @@
 /** A storage for the package @nestjs/throttler. */
 
 import { checkOptions, shown } from "./check.js";
-import { limiterOf, type Asked } from "./counting.js";
+import { limiterOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "./limiter.js";
 import type { Reply } from "./replies.js";
 
@@ -36,7 +36,7 @@ export class RatelimitThrottlerStorage {
   readonly #prefix: string;
 
   /** `client` is one of node-redis or ioredis, or a Limiter. */
-  constructor(client: Asked, options: ThrottlerStorageOptions = {}) {
+  constructor(client: ClientOrLimits, options: ThrottlerStorageOptions = {}) {
     checkOptions("RatelimitThrottlerStorage", options, ["prefix"]);
     const { prefix = "throttler:" } = options;
     if (typeof prefix !== "string") throw new TypeError(`prefix must be a string, not ${shown(prefix)}`);
