@@ -8,6 +8,7 @@ use crate::redis::blocked::{Blocked, ClientId};
 use crate::redis::call::{Call, CommandNumber};
 use crate::redis::context::{Context, KeyName};
 use crate::redis::event_loop::count_turns;
+use crate::redis::handlers::WaitNumber;
 use crate::redis::text::OwnedString;
 use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
@@ -34,7 +35,7 @@ pub fn join(
     let key = key_ctx.name.as_bytes();
     let admitted = change(|lines, _| lines.admit(config::MAX_WAITERS.get()));
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
-    let blocked = Blocked::client(call, blocking_key(key).as_bytes(), ticket);
+    let blocked = Blocked::client(call, blocking_key(key).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;
     let waits =
         WaitingCall { request: *request, command: call.command(), client: ClientId::of(call) };
@@ -54,7 +55,8 @@ pub fn join(
 
 /// The server asks what to answer to a waiter, because we ended its wait or because somebody else did. `None` where it
 /// was answered before: before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
-pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Reply, Error>)> {
+pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<Reply, Error>)> {
+    let ticket = Ticket::of(wait);
     let reply = change(|lines, now_us| lines.answered(ticket, now_us))?;
     let (call, place, was_head) = match reply {
         WaiterReply::Ended { call, outcome } => return Some((call.command, outcome.result)),
@@ -80,12 +82,13 @@ pub fn note_end(key_ctx: KeyContext, request: &Request, mut tried: AttemptReply)
 }
 
 /// The client of a waiter is gone, or the server has answered it with something else.
-pub fn disconnected(ticket: Ticket) {
-    change(|lines, now_us| lines.withdraw(ticket, now_us));
+pub fn disconnected(wait: WaitNumber) {
+    change(|lines, now_us| lines.withdraw(Ticket::of(wait), now_us));
 }
 
 /// The server is done with a blocked call. With `cut_off` the server ended the wait, instead of us or after us.
-pub fn forget(ticket: Ticket, cut_off: bool) {
+pub fn forget(wait: WaitNumber, cut_off: bool) {
+    let ticket = Ticket::of(wait);
     let Some(gone) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };
     let Some(WaitOutcome { result: Ok(answer), at_us }) = gone.outcome else { return };
     // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its answer.

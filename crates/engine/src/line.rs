@@ -19,11 +19,25 @@ use super::request::Request;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Names a waiter. A later one is larger. Never 0.
-pub type Ticket = u64;
+/// Names a waiter. A later one is larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// The ticket with this number, for those who can keep numbers only.
+    pub const fn of(number: u64) -> Ticket {
+        Ticket(number)
+    }
+
+    /// Its number, never 0.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// Names a line. Never given twice.
-pub type LineId = u64;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LineId(u64);
 
 /// The longest that a head goes untried. Other changes to its key must be noticed within 100 ms; the rest is for timers
 /// that come late.
@@ -314,7 +328,7 @@ impl<P: Parts> Lines<P> {
     /// The ticket of a call that is going to wait; `None` where `most` wait already.
     pub fn admit(&mut self, most: u64) -> Option<Ticket> {
         let waiting = u64::try_from(self.waiting).unwrap_or(u64::MAX);
-        (waiting < most).then(|| self.new_number())
+        (waiting < most).then(|| Ticket(self.new_number()))
     }
 
     /// Puts a call in its place in the line on its key.
@@ -606,7 +620,7 @@ impl<P: Parts> Lines<P> {
         if let Some(id) = self.line_on(db, key) {
             return id;
         }
-        let id = self.new_number();
+        let id = LineId(self.new_number());
         let line = Line {
             place: Arc::new(Place { db, key: key.into() }),
             order: BTreeSet::new(),

@@ -61,7 +61,7 @@ impl WaitClock {
 impl MemoryServer {
     /// The calls that waited and are over at `now_us`: granted, or denied as their time is up. To be asked at
     /// [`MemoryServer::next_us`].
-    pub fn settled(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
+    pub fn take_ended(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;
         loop {
@@ -77,7 +77,7 @@ impl MemoryServer {
         ended.into_iter().map(|one| (one.ticket, one.reply)).collect()
     }
 
-    /// When [`MemoryServer::settled`] should be asked next, in Unix microseconds; `None` while nobody waits. Each call may
+    /// When [`MemoryServer::take_ended`] should be asked next, in Unix microseconds; `None` while nobody waits. Each call may
     /// change it.
     pub fn next_us(&self) -> Option<u64> {
         let WaitClock { wall_us, passed_us } = self.clock;
