@@ -9,11 +9,11 @@ use commands::reply::Reply;
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
 use engine::request::Request;
-use engine::reservation::Id;
+use engine::reservation::{spelled_id, Id};
 
 /// A new id for a reservation.
 pub fn new_id() -> Id {
-    Id::from(&random::id()[..])
+    Id::from(&spelled_id(random::bytes())[..])
 }
 
 /// Tries a request on its key. Only what takes is ever barred.

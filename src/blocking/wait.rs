@@ -22,6 +22,7 @@ use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
 use engine::request::Request;
+use engine::reservation::spelled_id;
 use engine::text::Text;
 
 /// Lets a call wait in the line of its key, after it was denied for `wait_us`: for `block_ms` milliseconds, 0 for ever.
@@ -110,7 +111,7 @@ static SECRET: UnderLock<Option<[u8; SECRET_LEN]>> = UnderLock::new(None);
 /// The key on which those are blocked who wait for something on `key`: in its slot, and never there.
 fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
     let secret = SECRET.get().unwrap_or_else(|| {
-        let drawn = random::id();
+        let drawn = spelled_id(random::bytes());
         SECRET.set(Some(drawn));
         drawn
     });

@@ -18,7 +18,7 @@ use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::{score, Entry};
 use engine::memory::HeldReservation;
-use engine::reservation::{id_of, Id};
+use engine::reservation::id_of;
 use engine::store::{self, Change};
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
@@ -176,13 +176,12 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             key.remove(&remove);
         }
         if let Some(expiry) = change.expiry {
-            let expiry = expiry.reaching(self.reservations.needed_until_us());
-            let expiry = expiry.reaching(new_ban.map(|ban| ban.end_us()));
-            let current_ms = key.expires_at_ms();
-            let moved_ms = match settled_us {
-                Some(settled_us) => expiry.after_settling(settled_us, current_ms),
-                None => expiry.after(current_ms),
-            };
+            let moved_ms = expiry.moved(
+                self.reservations.needed_until_us(),
+                new_ban.map(|ban| ban.end_us()),
+                settled_us,
+                key.expires_at_ms(),
+            );
             if let Some(at_ms) = moved_ms {
                 key.expire_at(at_ms);
             }
@@ -341,11 +340,8 @@ pub fn held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
         }
         let one = reservation(&element.member)?;
         if one.live(key_ctx.now_us) {
-            let left_us = one.lease_ends_us(key_ctx.now_us).saturating_sub(key_ctx.now_us);
-            let held = HeldReservation { id: Id::from(one.id), quantity: one.quantity, left_us };
-            live.push((one.order_us, held));
+            live.push(HeldReservation::of(&one, key_ctx.now_us));
         }
     }
-    live.sort_by_key(|(order_us, _)| *order_us);
-    Ok(live.into_iter().map(|(_, held)| held).collect())
+    Ok(HeldReservation::oldest_first(live))
 }
