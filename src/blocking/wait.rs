@@ -1,4 +1,4 @@
-//! One wait: it begins, the server asks for the answer, the server lets the client go.
+//! One wait: it begins, the server asks for the reply, the server lets the client go.
 
 use super::registry::{change, LateWrite, WaitOutcome, WaitingCall};
 use crate::attempt::attempt;
@@ -54,12 +54,12 @@ pub fn join(
     Ok(())
 }
 
-/// The server asks what to answer to a waiter, because we ended its wait or because somebody else did. `None` where it
-/// was answered before: before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
+/// The server asks for the reply to a waiter, because we ended its wait or because somebody else did. `None` where it
+/// was told before: before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
 pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<Reply, Error>)> {
     let ticket = Ticket::of(wait);
-    let reply = change(|lines, now_us| lines.answered(ticket, now_us))?;
-    let (call, place, was_head) = match reply {
+    let asked = change(|lines, now_us| lines.answered(ticket, now_us))?;
+    let (call, place, was_head) = match asked {
         WaiterReply::Ended { call, outcome } => return Some((call.command, outcome.result)),
         WaiterReply::Unblocked { call, place, was_head } => (call, place, was_head),
     };
@@ -72,14 +72,14 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<R
         let write = LateWrite::CountDenial(call.request);
         change(|lines, now_us| lines.write(&place, write, now_us));
     }
-    let answer = denied.map(|denied| note_end(key_ctx, &call.request, denied));
-    Some((call.command, answer))
+    let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied));
+    Some((call.command, reply))
 }
 
-/// Notes how a wait ended; what the waiter is answered.
+/// Notes how a wait ended; returns the reply to the waiter.
 pub fn note_end(key_ctx: KeyContext, request: &Request, mut tried: AttemptReply) -> Reply {
     ServerNotes.note_end(key_ctx, request, &mut tried);
-    tried.answer
+    tried.reply
 }
 
 /// The client of a waiter is gone, or the server has answered it with something else.
@@ -91,11 +91,11 @@ pub fn disconnected(wait: WaitNumber) {
 pub fn forget(wait: WaitNumber, cut_off: bool) {
     let ticket = Ticket::of(wait);
     let Some(gone) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };
-    let Some(WaitOutcome { result: Ok(answer), at_us }) = gone.outcome else { return };
-    // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its answer.
+    let Some(WaitOutcome { result: Ok(reply), at_us }) = gone.outcome else { return };
+    // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its reply.
     let notified = !cut_off || (gone.answered && gone.call.client.is_connected());
-    if !notified && answer.allowed() {
-        let write = LateWrite::GiveBack(gone.call.request, answer, at_us);
+    if !notified && reply.allowed() {
+        let write = LateWrite::GiveBack(gone.call.request, reply, at_us);
         change(|lines, now_us| lines.write(&gone.place, write, now_us));
     }
 }

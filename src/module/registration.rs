@@ -89,7 +89,7 @@ pub fn answer_waiter(ctx: Context, wait: WaitNumber) {
     // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
     let Some((number, outcome)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(number) else { return };
-    end_and_log(ctx, command, outcome.map(|answer| reply::answer(&ctx, &answer)));
+    end_and_log(ctx, command, outcome.map(|told| reply::write(&ctx, &told)));
 }
 
 /// One C function for each row of the table.

@@ -1,8 +1,8 @@
 //! Clients that are blocked.
 //!
 //! What works on all servers: block on a key with a reply callback that never replies, so that the server's own
-//! signals wake nobody; to end the wait, store the answer and call RedisModule_UnblockClient, which makes the
-//! server call the timeout callback, and that is the one place where a waiter is answered.
+//! signals wake nobody; to end the wait, store the reply and call RedisModule_UnblockClient, which makes the
+//! server call the timeout callback, and that is the one place where a waiter gets its reply.
 //!
 //! The key is one that never exists: signalling a key makes the server try all who are blocked on it, so it must be a
 //! key that no client can name. It is in the slot of the limit's key, as in a cluster the server sends those away who are
@@ -74,7 +74,7 @@ impl Blocked {
         Some(Blocked(blocked))
     }
 
-    /// Ends the wait: the server asks for the answer, now or soon.
+    /// Ends the wait: the server asks for the reply, now or soon.
     pub fn end(self) {
         // SAFETY: the client is still blocked. There is one handle for each, which is dropped when the server tells that
         // it ended the wait by itself.

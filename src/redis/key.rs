@@ -60,7 +60,7 @@ pub struct WriteKey<'c> {
 }
 
 /// The longest bound of a search by members, with its mark: that of an id of 64 bytes takes 70.
-const MOST_BOUND: usize = 80;
+const MAX_BOUND: usize = 80;
 
 /// Modes that leave alone what the server knows of a key's use. Servers ignore those that they do not know.
 const UNTOUCHED: u32 = raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
@@ -183,14 +183,14 @@ impl<'c> ReadKey<'c> {
         Elements { key: self, begun, started: false, backwards: true }
     }
 
-    /// The first element whose member is at least `from` and less than `to`, both of less than [`MOST_BOUND`] bytes. Only
+    /// The first element whose member is at least `from` and less than `to`, both of less than [`MAX_BOUND`] bytes. Only
     /// where the members up to it are in order, as they are among equal scores.
     pub fn first_by_member(&mut self, from: &[u8], to: &[u8]) -> Option<Element> {
         if self.raw.is_null() {
             return None;
         }
         let bound = |mark: &[u8], member: &[u8]| {
-            let mut text = Text::<MOST_BOUND>::new();
+            let mut text = Text::<MAX_BOUND>::new();
             text.push(mark);
             text.push(member);
             OwnedString::new(text.as_bytes())

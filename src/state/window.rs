@@ -207,7 +207,7 @@ pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
     if len == 0 {
         return Ok(0);
     }
-    if len <= READ_MOST {
+    if len <= MAX_READ {
         return release_of_few(key_ctx, &mut key, len, ids);
     }
     refuse_foreign(&mut key)?;
@@ -219,7 +219,7 @@ pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
             remove(&mut key, len, found.as_slice())
         }
         (None, ids) => {
-            let found = match ids.len() <= SEARCHED_MOST.max(len / READ_PER_SEARCH) {
+            let found = match ids.len() <= MAX_SEARCHED.max(len / READ_PER_SEARCH) {
                 true => search(key_ctx, &mut key, ids)?,
                 false => pick(key_ctx, &mut key, ids)?,
             };
@@ -233,16 +233,16 @@ pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
 }
 
 /// A set of so few elements is read from its beginning rather than searched. It has no index.
-const READ_MOST: usize = 4;
+const MAX_READ: usize = 4;
 
-/// Gives the live reservations of these ids back in a set of at most [`READ_MOST`] elements; returns how many there were.
+/// Gives the live reservations of these ids back in a set of at most [`MAX_READ`] elements; returns how many there were.
 fn release_of_few(
     key_ctx: KeyContext,
     key: &mut WriteKey,
     len: usize,
     ids: &[&[u8]],
 ) -> Result<usize, Error> {
-    let mut members = [const { None }; READ_MOST];
+    let mut members = [const { None }; MAX_READ];
     let mut read: usize = 0;
     let elements = key.ascending(ALL).take_while(|element| element.score == RESERVED);
     for (place, element) in members.iter_mut().zip(elements) {
@@ -252,7 +252,7 @@ fn release_of_few(
     if read < len {
         refuse_foreign(key)?;
     }
-    let mut is_live = [false; READ_MOST];
+    let mut is_live = [false; MAX_READ];
     let mut last_id = None;
     for (member, is_live) in members.iter().flatten().zip(&mut is_live) {
         let id = id_of(member.as_bytes());
@@ -283,7 +283,7 @@ fn remove<'m>(
 }
 
 /// So many ids are searched for one by one, however few elements there are.
-const SEARCHED_MOST: usize = 8;
+const MAX_SEARCHED: usize = 8;
 
 /// A search in the set for one id costs about as much as reading so many reservations.
 const READ_PER_SEARCH: usize = 16;

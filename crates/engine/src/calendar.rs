@@ -17,7 +17,7 @@ pub type ZoneName = Text<64>;
 const CACHED: usize = 32;
 /// Most corrections of a guessed window number, by one each. A guess is off by one where the day or the hour of the anchor
 /// has not come yet, and by one more where clocks are set. That makes two; four leave room.
-const MOST_OFF: usize = 4;
+const MAX_CORRECTIONS: usize = 4;
 /// The finest that instants are told apart.
 const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
@@ -339,7 +339,7 @@ fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timesta
     let border = |number: i64| first_instant_of(zone, on_wall(start, series.step, number)?);
     let mut number = guess(start, series.step, zone.to_offset(now).to_datetime(now))?;
     let (mut start, mut end) = (border(number)?, border(number.checked_add(1)?)?);
-    for _ in 0..MOST_OFF {
+    for _ in 0..MAX_CORRECTIONS {
         if start > now {
             number = number.checked_sub(1)?;
             (start, end) = (border(number)?, start);

@@ -58,7 +58,7 @@ pub trait Parts {
     type Call: LineCall;
     /// Ends one wait, once.
     type Handle;
-    /// What a waiter is answered.
+    /// The reply to a waiter.
     type Outcome: Clone;
     /// What has to be written to a key because a wait ended where nothing could be written.
     type Write;
@@ -140,7 +140,7 @@ enum WaitState<H, O> {
     InLine(H),
     /// It stepped out without an outcome: the client is gone.
     Withdrawn,
-    /// It was ended with this outcome, and the server has not asked for the answer.
+    /// It was ended with this outcome, and the server has not asked for the reply.
     Ended(O),
     /// The server has asked. Without an outcome it ended the wait by itself.
     Answered(Option<O>),
@@ -213,16 +213,16 @@ pub enum Effect<P: Parts> {
     },
 }
 
-/// What to answer to a waiter when the server asks.
+/// What to reply to a waiter when the server asks.
 pub enum WaiterReply<P: Parts> {
     /// The wait was ended with this outcome.
     Ended {
         /// What waited.
         call: P::Call,
-        /// What to answer.
+        /// The reply.
         outcome: P::Outcome,
     },
-    /// The server ended the wait by itself: answer the denial.
+    /// The server ended the wait by itself: reply a denial.
     Unblocked {
         /// What waited.
         call: P::Call,
@@ -241,7 +241,7 @@ pub struct Gone<P: Parts> {
     pub place: Arc<Place>,
     /// How its wait was ended, unless the server ended it by itself.
     pub outcome: Option<P::Outcome>,
-    /// The server has asked for the answer.
+    /// The server has asked for the reply.
     pub answered: bool,
 }
 
@@ -378,7 +378,7 @@ impl<P: Parts> Lines<P> {
         self.step_out(ticket, now_us);
     }
 
-    /// The server asks what to answer. `None` if it has asked before.
+    /// The server asks for the reply. `None` if it has asked before.
     pub fn answered(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<P>> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let call = waiter.call.clone();
