@@ -44,10 +44,10 @@ const DEBT_DIGITS: usize = 19;
 const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 
 /// Longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
-pub type StoredText = Text<LONGEST_VALUE>;
+pub type StoredText = Text<MAX_VALUE>;
 
 /// The most bytes of a stored value.
-const LONGEST_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN;
+const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN;
 
 /// What is stored of a bucket: its theoretical arrival time, by how much that may pass "empty", and a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Stored {
     /// fraction, perhaps a plus sign and a debt in nanoseconds, and perhaps a ban. `None` for anything else.
     pub fn decode(value: &[u8]) -> Option<Stored> {
         // Somebody else's string may be as long as 512 MB, which is not searched.
-        if value.len() > LONGEST_VALUE {
+        if value.len() > MAX_VALUE {
             return None;
         }
         let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
