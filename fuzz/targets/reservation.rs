@@ -2,7 +2,7 @@
 #![no_main]
 
 use engine::calendar::Zones;
-use engine::event::MAX_SUM;
+use engine::entry::MAX_SUM;
 use engine::reservation::{prefix, Reservation, Sight, MAX_ID, YEAR_MS};
 use libfuzzer_sys::fuzz_target;
 

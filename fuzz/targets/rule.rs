@@ -2,7 +2,7 @@
 #![no_main]
 
 use engine::calendar::Zones;
-use engine::event::Event;
+use engine::entry::Entry;
 use engine::rule::{Rule, RuleNow};
 use libfuzzer_sys::fuzz_target;
 
@@ -13,7 +13,7 @@ const LATE_US: u64 = 7_258_118_400_000_000;
 /// window ends then.
 fn follows(rule: &Rule, moment: &mut RuleNow, span_us: u64) {
     let now_us = moment.now_us();
-    let newest = Event { newest_us: now_us, span_us, total: 1, weight: 1, denied: false };
+    let newest = Entry { newest_us: now_us, span_us, total: 1, weight: 1, denied: false };
     let (ends_us, next_us) = (moment.expiry_us(newest.first_us()), moment.expiry_us(now_us));
     let counts = moment.see_newest(&newest, now_us);
     if !matches!(rule, Rule::FirstHit(_)) {

@@ -6,7 +6,7 @@
 use arbitrary::Arbitrary;
 use engine::calendar::Zones;
 use engine::decision::{Ask, Manner, Quantity, Verdict};
-use engine::event::{Event, MAX_SUM};
+use engine::entry::{Entry, MAX_SUM};
 use engine::held::{Lease, Leases, SortedLeases};
 use engine::memory::Zset;
 use engine::model::{ModelCall, ModelCommand, ModelReply};
@@ -114,7 +114,7 @@ impl FuzzedWindow {
     fn held(&self, now_us: u64) -> SortedLeases {
         let end_us = |one: &FuzzedReserved| one.end_us.min(now_us.saturating_add(one.lease_us));
         let live = self.leases.iter().filter(|one| end_us(one) > now_us);
-        live.map(|one| Lease { end_us: end_us(one), quantity: one.quantity }).collect()
+        live.map(|one| Lease { gone_us: end_us(one), quantity: one.quantity }).collect()
     }
 
     fn call(
@@ -170,8 +170,8 @@ impl FuzzedWindow {
         let now_us = self.now_us;
         let moment = self.moment(now_us);
         let semaphore = matches!(self.rule, Rule::Semaphore);
-        let times: Vec<u64> = self.zset.events().map(|one| one.newest_us).collect();
-        let first = self.zset.events().find(|one| live(&moment, one.newest_us));
+        let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
+        let first = self.zset.entries().find(|one| live(&moment, one.newest_us));
         let held = self.held(now_us).total();
         let done = match self.call(now_us, ask, kind, barred) {
             Err(Refused::SumTooLarge) => return assert_eq!(ask.manner, Manner::Force),
@@ -275,7 +275,7 @@ impl FuzzedWindow {
         // Events that were dead may count again, of a clock that went back, and then it is more.
         let added = weight.min(MAX_SUM.saturating_sub(before));
         assert_eq!(window_count.counted(), before + added);
-        let times: Vec<u64> = self.zset.events().map(|one| one.newest_us).collect();
+        let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
         window_count.trim(&mut self.zset, 4096).expect("no contradiction");
         let edit = window_count.edit(&mut self.zset, usize::MAX).expect("no contradiction");
         self.zset.apply(edit);
@@ -306,7 +306,7 @@ fuzz_target!(|input: WindowInput| {
     let semaphore = matches!(rule, Rule::Semaphore);
     if !semaphore {
         let total = input.total;
-        let old = Event { newest_us: START_US - 1, span_us: 0, total, weight: 1, denied: false };
+        let old = Entry { newest_us: START_US - 1, span_us: 0, total, weight: 1, denied: false };
         world.zset.add(&old);
         world.counted.push(FuzzedEvent { at_us: START_US - 1, weight: 1 });
     }

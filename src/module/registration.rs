@@ -2,7 +2,7 @@
 //! call to a command's code and back.
 
 use crate::blocking;
-use crate::redis::call::{entry, Call, CommandNumber, Commands, Entry};
+use crate::redis::call::{entry, Call, CommandNumber, Commands, EntryPoint};
 use crate::redis::context::Context;
 use crate::redis::declaration::{Access, Argument, Declaration, Description, Keys};
 use crate::redis::guard::warn;
@@ -52,7 +52,7 @@ fn find(CommandNumber(number): CommandNumber) -> Option<ServerCommand> {
 }
 
 /// All commands with their entries.
-fn all() -> impl Iterator<Item = (ServerCommand, Entry)> {
+fn all() -> impl Iterator<Item = (ServerCommand, EntryPoint)> {
     let commands = COMMANDS.iter().zip(&BY_COMMAND);
     commands.map(|(row, stats)| ServerCommand { row, stats }).zip(ENTRIES)
 }
@@ -92,7 +92,7 @@ pub fn answer_waiter(ctx: Context, ticket: u64) {
 }
 
 /// One C function for each row of the table.
-const ENTRIES: [Entry; COMMANDS.len()] = [
+const ENTRIES: [EntryPoint; COMMANDS.len()] = [
     entry::<CommandTable, 0>,
     entry::<CommandTable, 1>,
     entry::<CommandTable, 2>,
@@ -143,7 +143,12 @@ impl ServerCommand {
     }
 
     /// Registers the command. A name that the server or another module has already is logged and left out.
-    fn register(self, ctx: Context, entry: Entry, category: Option<&CStr>) -> Result<(), String> {
+    fn register(
+        self,
+        ctx: Context,
+        entry: EntryPoint,
+        category: Option<&CStr>,
+    ) -> Result<(), String> {
         let (row, keys) = (self.row, self.keys());
         let name = row.name.to_string_lossy();
         let create = |flags: &str| Declaration::create(ctx, row.name, entry, flags, keys);
@@ -292,7 +297,7 @@ fn option(row: &OptionRow) -> Argument {
 
 /// The entry of the command of this name.
 #[cfg(test)]
-pub fn entry_of(name: &str) -> Entry {
+pub fn entry_of(name: &str) -> EntryPoint {
     let named = |row: &CommandRow| row.name.to_bytes() == name.as_bytes();
     ENTRIES[COMMANDS.iter().position(named).unwrap()]
 }

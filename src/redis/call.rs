@@ -83,7 +83,7 @@ pub trait Commands {
 }
 
 /// A function that the server calls for a command.
-pub type Entry = unsafe extern "C" fn(
+pub type EntryPoint = unsafe extern "C" fn(
     *mut raw::RedisModuleCtx,
     *mut *mut raw::RedisModuleString,
     c_int,

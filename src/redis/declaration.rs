@@ -1,7 +1,7 @@
 //! Registering commands, and what COMMAND INFO, COMMAND DOCS and ACLs are told of them.
 
 use super::api::{api, optional};
-use super::call::{Call, Entry};
+use super::call::{Call, EntryPoint};
 use super::context::Context;
 use super::server::asks_for_keys_on_main_thread;
 use redis_module::raw;
@@ -189,7 +189,7 @@ impl<'c> Declaration<'c> {
     pub fn create(
         ctx: Context<'c>,
         name: &'static CStr,
-        entry: Entry,
+        entry: EntryPoint,
         flags: &str,
         keys: Keys,
     ) -> Option<Declaration<'c>> {

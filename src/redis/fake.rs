@@ -3,7 +3,7 @@
 //!
 //! To serve a command that calls more functions: write the function below and name it in [`install`].
 
-use super::call::Entry;
+use super::call::EntryPoint;
 use redis_module::raw;
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void, CStr};
@@ -199,7 +199,7 @@ impl FakeServer {
     /// Makes a call; what `around` makes of it, and what was replied.
     pub fn call<T>(
         &mut self,
-        entry: Entry,
+        entry: EntryPoint,
         words: &[&str],
         around: impl FnOnce(&mut dyn FnMut()) -> T,
     ) -> (T, Vec<ReplyElement>) {

@@ -1,10 +1,10 @@
-//! Reading the events of a key's sorted set, which lie behind its reservations, newest first.
+//! Reading the entries of a key's sorted set: those of events lie behind the reservations, newest first.
 
 use crate::redis::key::{Element, ReadKey, Scores};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::{Ban, MARK};
-use engine::event::{score, Event, LAST_US};
+use engine::entry::{score, Entry, LAST_US};
 use engine::reservation::Reservation;
 use engine::store::Entries;
 
@@ -27,54 +27,54 @@ pub const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY 
 #[derive(Clone, Copy, Default)]
 pub struct Seen {
     /// The newest entry, where it was read already.
-    pub newest: Option<Event>,
+    pub newest: Option<Entry>,
     /// How many entries there are.
     pub len: usize,
 }
 
 /// Reads the entries of events in an open key.
-pub struct EventReader<'k, 'c> {
+pub struct EntryReader<'k, 'c> {
     key: &'k mut ReadKey<'c>,
     seen: Seen,
 }
 
-impl<'k, 'c> EventReader<'k, 'c> {
+impl<'k, 'c> EntryReader<'k, 'c> {
     /// Reads in `key`, of which something is known.
-    pub fn new(key: &'k mut ReadKey<'c>, seen: Seen) -> EventReader<'k, 'c> {
-        EventReader { key, seen }
+    pub fn new(key: &'k mut ReadKey<'c>, seen: Seen) -> EntryReader<'k, 'c> {
+        EntryReader { key, seen }
     }
 }
 
-impl Entries for EventReader<'_, '_> {
+impl Entries for EntryReader<'_, '_> {
     type Error = Error;
 
     fn len(&self) -> usize {
         self.seen.len
     }
 
-    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Error> {
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Error> {
         if until_us.is_none() && self.seen.newest.is_some() {
             return Ok(self.seen.newest);
         }
         let from = until_us.map_or(EVENTS.from, score);
-        self.key.lowest(Scores { from, ..EVENTS }).as_ref().map(event).transpose()
+        self.key.lowest(Scores { from, ..EVENTS }).as_ref().map(entry).transpose()
     }
 
-    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Error> {
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Error> {
         let Some(scores) = after(after_us) else { return Ok(None) };
-        self.key.highest(scores).as_ref().map(event).transpose()
+        self.key.highest(scores).as_ref().map(entry).transpose()
     }
 
     fn scan(
         &mut self,
         after_us: Option<u64>,
         until_us: Option<u64>,
-        mut visit: impl FnMut(Event) -> bool,
+        mut visit: impl FnMut(Entry) -> bool,
     ) -> Result<(), Error> {
         let Some(scores) = after(after_us) else { return Ok(()) };
         let from = until_us.map_or(scores.from, score);
         for element in self.key.descending(Scores { from, ..scores }) {
-            if !visit(event(&element)?) {
+            if !visit(entry(&element)?) {
                 break;
             }
         }
@@ -91,9 +91,9 @@ pub fn after(us: Option<u64>) -> Option<Scores> {
     }
 }
 
-/// The event in `element`.
-pub fn event(element: &Element) -> Result<Event, Error> {
-    Event::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
+/// The entry in `element`.
+pub fn entry(element: &Element) -> Result<Entry, Error> {
+    Entry::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
 }
 
 /// The ban in `member`; `None` where it is a reservation.

@@ -9,7 +9,7 @@ use crate::zones::zones;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::held::{FirstEnd, Lease, Leases, SortedLeases};
-use engine::index::{lease, next_order_us, HeldIndex, Index};
+use engine::index::{next_order_us, HeldIndex, Index};
 use engine::reservation::{id_of, prefix, Reservation, ReservationMember, Sight};
 use engine::slab::Slot;
 use engine::store;
@@ -200,7 +200,7 @@ impl<'c> ServerReservations<'c> {
     pub fn removed(&mut self, one: &Reservation, now_us: u64) {
         match self {
             ServerReservations::Few(few) => {
-                few.live.remove(lease(&seen(one, now_us)));
+                few.live.remove(Lease::of(&seen(one, now_us)));
                 if one.from_future(now_us) {
                     let member = one.member();
                     few.members.retain(|old| old.as_bytes() != member.as_bytes());
@@ -287,7 +287,7 @@ impl Few {
         } else if !live {
             self.lapsed = self.lapsed.saturating_add(1);
         }
-        live.then(|| lease(&seen(one, now_us)))
+        live.then(|| Lease::of(&seen(one, now_us)))
     }
 
     /// Those whose lease ends later than one lease from now.

@@ -8,7 +8,7 @@
 //! Nothing is written before everything that is read or removed was found to be ours.
 
 use super::entries::{
-    after, ban, event, reservation, EventReader, Seen, ALL, FOREIGN, RESERVATIONS, RESERVED,
+    after, ban, entry, reservation, EntryReader, Seen, ALL, FOREIGN, RESERVATIONS, RESERVED,
 };
 use super::reservations::{find_live, ServerReservations};
 use super::{indexes, Intent, KeyContext, Open, ServerKey};
@@ -16,7 +16,7 @@ use crate::redis::key::{remove_highest, KeyKind, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::Ban;
-use engine::event::{score, Event};
+use engine::entry::{score, Entry};
 use engine::memory::HeldReservation;
 use engine::reservation::{id_of, Id};
 use engine::store::{self, Change};
@@ -63,7 +63,7 @@ impl<'c> ServerWindow<'c> {
 impl<'c> store::WindowKey for ServerWindow<'c> {
     type Error = Error;
     type Events<'k>
-        = EventReader<'k, 'c>
+        = EntryReader<'k, 'c>
     where
         Self: 'k;
     type Reservations = ServerReservations<'c>;
@@ -77,7 +77,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             Some(reservations) => self.reservations = reservations,
             None => {
                 let newest = self.reservations.read(key_ctx, reader, id)?;
-                let newest = newest.as_ref().map(event).transpose();
+                let newest = newest.as_ref().map(entry).transpose();
                 // Where there are reservations, only those who count the events refuse one that is not ours.
                 self.events.newest = match self.reservations.elements() {
                     0 => newest?,
@@ -102,8 +102,8 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         self.reservations.ban()
     }
 
-    fn split(&mut self) -> (EventReader<'_, 'c>, &ServerReservations<'c>) {
-        (EventReader::new(self.key.reader(), self.events), &self.reservations)
+    fn split(&mut self) -> (EntryReader<'_, 'c>, &ServerReservations<'c>) {
+        (EntryReader::new(self.key.reader(), self.events), &self.reservations)
     }
 
     fn running(&mut self) -> usize {
@@ -156,14 +156,14 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             remove.retain(|old| !moves(old));
         }
         let (old, new) = edit.changed.unzip();
-        for event in [edit.put, new].into_iter().flatten() {
-            key.add(event.score(), event.member().as_bytes());
+        for entry in [edit.put, new].into_iter().flatten() {
+            key.add(entry.score(), entry.member().as_bytes());
         }
         if let Some(one) = &change.reserve {
             key.add(RESERVED, one.member().as_bytes());
             self.reservations.added(one);
         }
-        let member = |event: Event| OwnedString::new(event.member().as_bytes());
+        let member = |entry: Entry| OwnedString::new(entry.member().as_bytes());
         match (edit.replaced.map(member), old.map(member)) {
             (None, None) => {}
             // The usual case: nothing is allocated for it.

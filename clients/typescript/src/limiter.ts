@@ -15,8 +15,7 @@ import type {
   WindowOptions,
 } from "./calls.js";
 import { checkOptions, shown } from "./check.js";
-import { transportFor, type Client, type Transport } from "./clients.js";
-import type { Attempt } from "./connections.js";
+import { transportFor, type Client } from "./clients.js";
 import {
   Busy,
   DeadlinePassed,
@@ -29,8 +28,10 @@ import {
   UnknownPolicy,
 } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
-import { Local, type Clock, type LocalOptions } from "./local.js";
+import type { Clock, LocalOptions } from "./lease.js";
+import { Local } from "./local.js";
 import type { AllReply, Held, Info, PolicyCounts, Reply, TopKey } from "./replies.js";
+import type { Attempt, Transport } from "./transport.js";
 
 /** The methods that ask a server, or an object that answers in its place. */
 export type Limits = Pick<
@@ -221,9 +222,9 @@ export class Limiter {
         isAway: () => this.#breakerFor(key).isOpen,
         ask: (call) => this.#ask(call),
         closed: (closed) => this.#locals.delete(closed),
-        instead: (quantity, error) => {
+        fallback: (quantity, error) => {
           const given = [key, window, { quantity, leave: options.leave }] as const;
-          return this.#instead<Reply>("window", [...given], calls.window(...given), error).value;
+          return this.#fallback<Reply>("window", [...given], calls.window(...given), error).value;
         },
       },
       key,
@@ -237,7 +238,9 @@ export class Limiter {
 
   /** One call, answered by the server alone. */
   async #ask<T>(call: Call<T>): Promise<T> {
-    return call.read(await this.#exchange(call));
+    const reply = await this.#exchange(call);
+    if (call.merge === undefined) return call.read(reply);
+    return call.merge((reply as unknown[]).map((each) => call.read(each)));
   }
 
   /** RL.APPLY: counts a reservation, or what was really used; false if it is not held. */
@@ -302,14 +305,13 @@ export class Limiter {
   }
 
   /** RL.TOP: the keys that were denied most in the last 10 to 20 minutes, most first. A cluster is asked node by node. */
-  async top(options: TopOptions = {}): Promise<TopKey[]> {
-    const keys = await this.#send("top", [options], calls.top, (nodes) => nodes.flat());
-    return keys.sort((one, other) => other.denials - one.denials).slice(0, Number(options.count ?? 10));
+  top(options: TopOptions = {}): Promise<TopKey[]> {
+    return this.#send("top", [options], calls.top);
   }
 
   /** RL.POLICIES: the policies, and what became of the calls that named them. A cluster's nodes are added up. */
   policies(): Promise<PolicyCounts[]> {
-    return this.#send("policies", [], calls.policies, sumOf);
+    return this.#send("policies", [], calls.policies);
   }
 
   /** One call, answered by the server or as `unreachable` says. */
@@ -317,21 +319,18 @@ export class Limiter {
     name: keyof Limits,
     given: Given,
     make: (...given: Given) => Call<T>,
-    ofNodes?: (nodes: T[]) => T,
   ): Promise<T> {
     const call = make(...given);
     try {
       const reply = this.#transport.atOnce?.(call);
-      if (reply !== undefined) return ofNodes === undefined ? call.read(reply) : ofNodes([call.read(reply)]);
-      if (ofNodes === undefined) return call.read(await this.#exchange(call));
-      const replies = (await this.#exchange(call, true)) as unknown[];
-      return ofNodes(replies.map((reply) => call.read(reply)));
+      if (reply !== undefined) return call.merge?.([call.read(reply)]) ?? call.read(reply);
+      return await this.#ask(call);
     } catch (error) {
-      return this.#instead<T>(name, given, call, error).value;
+      return this.#fallback<T>(name, given, call, error).value;
     }
   }
 
-  /** The same, and who answered. */
+  /** The same, and what settles what was reserved: the server, or whoever answered in its place. */
   async #answer<Given extends unknown[], T>(
     name: keyof Limits,
     given: Given,
@@ -339,14 +338,15 @@ export class Limiter {
   ): Promise<{ value: T; by: Settles }> {
     const call = make(...given);
     try {
-      return { value: call.read(await this.#exchange(call)), by: this };
+      return { value: await this.#ask(call), by: this };
     } catch (error) {
-      const { value, by } = this.#instead<T>(name, given, call, error);
+      const { value, by } = this.#fallback<T>(name, given, call, error);
       return { value: await value, by };
     }
   }
 
-  #instead<T>(
+  /** What `unreachable` says in the place of an answer. Throws errors that do not mean that Redis cannot be reached. */
+  #fallback<T>(
     name: keyof Limits,
     given: unknown[],
     call: Call<T>,
@@ -365,7 +365,7 @@ export class Limiter {
   }
 
   /** An error reply with what the server cannot know. */
-  #explained(call: Call<unknown>, error: unknown): unknown {
+  #explained(call: Pick<Call<unknown>, "words" | "policies">, error: unknown): unknown {
     if (isServerFull(error) && !(error instanceof Busy)) return new Busy(error.message, { cause: error });
     if (!isErrorReply(error)) return error;
     const { message } = error;
@@ -392,35 +392,27 @@ export class Limiter {
     return breaker;
   }
 
-  /** The server's reply, within the deadline. */
-  #exchange(call: Call<unknown>, toAll = false): Promise<unknown> {
+  /** The server's reply within the deadline; those of all nodes to a call whose answers are merged. */
+  #exchange<T>(call: Call<T>): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
     if (breaker.isOpen) return Promise.reject(breaker.refusal());
     const began = performance.now();
     const attempt: Attempt = { over: false };
-    const reply = toAll ? this.#transport.sendToAll(call, attempt) : this.#transport.send(call, attempt);
+    const isForOne = call.merge === undefined;
+    const reply = isForOne ? this.#transport.send(call, attempt) : this.#transport.sendToAll(call, attempt);
+    // BLOCK 0 waits without end.
     const withinMs =
       this.#deadline === undefined || call.blockMs === 0 ? Infinity : this.#deadline + (call.blockMs ?? 0);
-    let isAnswered = false;
     return new Promise((resolve, reject) => {
-      const expire = () => {
-        if (isAnswered) return;
-        attempt.over = true;
-        attempt.abandon?.();
-        reject(this.#expired(call.key, breaker, began, withinMs));
-      };
-      // A program that was busy for long has its timers called before it reads what has arrived: that comes first.
-      const timer = withinMs > LONGEST_MS ? undefined : setTimeout(() => setImmediate(expire), withinMs);
+      const stop = startTimer(withinMs, attempt, () => reject(this.#expired(call.key, breaker, began, withinMs)));
       reply.then(
         (answer) => {
-          isAnswered = true;
-          clearTimeout(timer);
+          stop();
           breaker.answered();
           resolve(answer);
         },
         (error: unknown) => {
-          isAnswered = true;
-          clearTimeout(timer);
+          stop();
           if (attempt.over) return;
           if (isUnreachable(error)) breaker.failed(began, error);
           else if (isErrorReply(error)) breaker.answered();
@@ -430,6 +422,7 @@ export class Limiter {
     });
   }
 
+  /** The error of a call whose time is over. */
   #expired(key: Key | undefined, breaker: Breaker, began: number, withinMs: number): Error {
     const { trouble } = this.#transport;
     if (breaker.lastAnswer > began + withinMs * EARLY) {
@@ -443,28 +436,29 @@ export class Limiter {
   }
 }
 
+/** Gives a call up when its time is over. The function that it answers stops the timer. */
+function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () => void {
+  if (withinMs > LONGEST_MS) return () => {};
+  let isStopped = false;
+  const giveUp = () => {
+    if (isStopped) return;
+    attempt.over = true;
+    attempt.abandon?.();
+    expire();
+  };
+  // A program that was busy for long has its timers called before it reads what has arrived: that comes first.
+  const timer = setTimeout(() => setImmediate(giveUp), withinMs);
+  return () => {
+    isStopped = true;
+    clearTimeout(timer);
+  };
+}
+
 /** What a MemoryLimiter answers in the server's place says so. Other objects say by themselves what they are. */
 async function marked<T>(answer: T | Promise<T>): Promise<T> {
   const given = await answer;
   const isReply = typeof given === "object" && given !== null && "reachable" in given;
   return isReply ? { ...given, reachable: false } : given;
-}
-
-/** Policies of several nodes as one list. Those of one name that are not the same stay apart. */
-function sumOf(nodes: PolicyCounts[][]): PolicyCounts[] {
-  const found = new Map<string, PolicyCounts>();
-  for (const each of nodes.flat()) {
-    const same = `${each.name} ${each.definition}`;
-    const before = found.get(same);
-    if (before === undefined) {
-      found.set(same, { ...each });
-    } else {
-      before.allowed += each.allowed;
-      before.denied += each.denied;
-      before.shadowDenied += each.shadowDenied;
-    }
-  }
-  return [...found.values()];
 }
 
 /** What settles a reservation. */

@@ -6,7 +6,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Call } from "../src/calls.js";
 import { DeadlinePassed, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
-import { Local, type Clock, type LocalOptions } from "../src/local.js";
+import type { Clock, LocalOptions } from "../src/lease.js";
+import { Local } from "../src/local.js";
 import { Server, SINGLE } from "./servers.js";
 
 /** A clock that a test sets. */
@@ -90,7 +91,7 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
   const port = {
     isAway: () => state.isAway,
     ask: async <T>(call: Call<T>) => call.read(await server.send(call.words.map(String))),
-    instead: () => AWAY,
+    fallback: () => AWAY,
     closed: () => {},
   };
   return { clock, server, state, limit: new Local(port, "k", window, options, clock) };
@@ -176,6 +177,30 @@ suite("leases with a held clock", () => {
     assert.equal(await limit.take(), AWAY);
     await settled();
     assert.deepEqual(units(server.sent).filter((words) => words === "#").length, 3);
+  });
+
+  test("after a call that was not answered nothing is fetched ahead for 100 ms", async () => {
+    const { limit, server, clock } = local({ lease: "1s" }, { limit: 10_000, period: "1s" });
+    server.limit = server.free = 10_000;
+    const acquired = () => server.sent.filter((words) => words.includes("ATMOST"));
+    await limit.take(1000);
+    await settled();
+    assert.equal(acquired().length, 2, "what is expected within half a lease is fetched ahead");
+    const held = Number(acquired().at(-1)!.split(" ")[2]);
+    server.answer = (words) => (words[0] === "RL.ACQUIRE" ? lost() : undefined);
+    assert.ok((await limit.take(held - 3)).allowed, "few are left, so the next batch is fetched");
+    await settled();
+    assert.equal(acquired().length, 3);
+    for (const passed of [0, 99]) {
+      clock.now += passed;
+      assert.ok(limit.tryTake()?.allowed);
+      await settled();
+      assert.equal(acquired().length, 3, `${passed} ms later`);
+    }
+    clock.now += 1;
+    assert.ok(limit.tryTake()?.allowed);
+    await settled();
+    assert.equal(acquired().length, 4);
   });
 
   test("a denial is remembered until its retry_after, and no longer than 100 ms", async () => {

@@ -9,7 +9,7 @@
 //! is as good as new: until then nobody is banned again, so that the wait that was told suffices.
 
 use super::decimal::{parse_u64, Text};
-use super::event::LAST_US;
+use super::entry::LAST_US;
 use super::reservation::YEAR_MS;
 
 /// The first byte of a ban's entry in a sorted set. It comes before that of a reservation.

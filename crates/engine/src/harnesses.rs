@@ -5,7 +5,7 @@
 //! they compile, with `--cfg kani --cfg kani_stub` (`make prove`).
 
 use crate::decision::{Ask, Quantity};
-use crate::event::Event;
+use crate::entry::Entry;
 use crate::throttle::{Bucket, Rate};
 use crate::window::{UntimedVerdict, WindowUse};
 
@@ -73,9 +73,9 @@ pub fn giving_back_gives_what_was_taken() {
 pub fn sums_are_differences_of_totals() {
     let (before, first, more): (u64, u64, u64) = (kani::any(), kani::any(), kani::any());
     kani::assume(first > 0 && first.checked_add(more).is_some());
-    let event = |total, weight| Event { newest_us: 0, span_us: 0, total, weight, denied: false };
-    let oldest = event(before.wrapping_add(first), first);
-    let newest = event(oldest.total.wrapping_add(more), more);
+    let entry = |total, weight| Entry { newest_us: 0, span_us: 0, total, weight, denied: false };
+    let oldest = entry(before.wrapping_add(first), first);
+    let newest = entry(oldest.total.wrapping_add(more), more);
     assert!(newest.sum_since(&oldest) == first + more);
 }
 

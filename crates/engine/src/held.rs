@@ -1,13 +1,22 @@
 //! What is held in a key by its live reservations, in the order in which they end: most at the end of their lease, and those
 //! with COUNTLAPSED later.
 
+use super::reservation::Reservation;
+
 /// The lease of one live reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease {
     /// When it stops holding, in Unix microseconds.
-    pub end_us: u64,
+    pub gone_us: u64,
     /// How much is given back then.
     pub quantity: u64,
+}
+
+impl Lease {
+    /// That of a reservation, as it is seen at one moment.
+    pub fn of(seen: &Reservation) -> Lease {
+        Lease { gone_us: seen.gone_us, quantity: seen.quantity }
+    }
 }
 
 /// The result of [`Leases::first_end`]: when that lease ends, and what those before it hold.
@@ -70,7 +79,7 @@ impl Leases for SortedLeases {
     }
 
     fn last_end_us(&self) -> Option<u64> {
-        self.leases.last().map(|lease| lease.end_us)
+        self.leases.last().map(|lease| lease.gone_us)
     }
 
     fn first_end<E>(
@@ -80,8 +89,8 @@ impl Leases for SortedLeases {
         let mut lapsed: u128 = 0;
         for lease in &self.leases {
             let with_it = lapsed.saturating_add(u128::from(lease.quantity));
-            if enough(lease.end_us, with_it)? {
-                return Ok((Some(lease.end_us), lapsed));
+            if enough(lease.gone_us, with_it)? {
+                return Ok((Some(lease.gone_us), lapsed));
             }
             lapsed = with_it;
         }

@@ -20,7 +20,7 @@ pub mod ban;
 pub mod calendar;
 pub mod decimal;
 pub mod decision;
-pub mod event;
+pub mod entry;
 pub mod expiry;
 #[cfg(kani)]
 #[allow(clippy::panic, clippy::arithmetic_side_effects)]

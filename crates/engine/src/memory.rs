@@ -21,11 +21,11 @@ use crate::attempt::{attempt, Attempt, AttemptTerms};
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::Decision;
-use crate::event::{Event, LAST_US};
+use crate::entry::{Entry, LAST_US};
 use crate::expiry::GRACE_MS;
 use crate::held::{FirstEnd, Leases};
 use crate::index::{HeldIndex, Index};
-use crate::judge::{KeyRequest, Mode};
+use crate::judge::{KeyCall, KeyRequest, Mode};
 use crate::request::Request;
 use crate::reservation::{Id, Reservation};
 use crate::rule::{Rule, RuleNow, RuleText};
@@ -39,70 +39,70 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-/// A sorted set of events: members are unique, in the order of their scores and then of their bytes. Events mostly come and
-/// go at its ends, so it is a list, the newest first.
+/// A sorted set of entries: members are unique, in the order of their scores and then of their bytes. Entries mostly come
+/// and go at its ends, so it is a list, the newest first.
 ///
 /// ```
-/// use redis_ratelimit_engine::event::Event;
+/// use redis_ratelimit_engine::entry::Entry;
 /// use redis_ratelimit_engine::memory::Zset;
 ///
 /// let mut set = Zset::default();
-/// let event = |newest_us, total| Event { newest_us, span_us: 0, total, weight: 1, denied: false };
-/// set.add(&event(1_000, 1));
-/// set.add(&event(3_000, 2));
+/// let entry = |newest_us, total| Entry { newest_us, span_us: 0, total, weight: 1, denied: false };
+/// set.add(&entry(1_000, 1));
+/// set.add(&entry(3_000, 2));
 /// // The second one moves, as it has the same member.
-/// set.add(&event(2_000, 2));
-/// assert_eq!(set.events().map(|event| event.newest_us).collect::<Vec<_>>(), [1_000, 2_000]);
+/// set.add(&entry(2_000, 2));
+/// assert_eq!(set.entries().map(|entry| entry.newest_us).collect::<Vec<_>>(), [1_000, 2_000]);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Zset {
-    newest_first: VecDeque<Event>,
+    newest_first: VecDeque<Entry>,
 }
 
 /// The list is not made shorter below this length.
-const FEW_EVENTS: usize = 64;
+const FEW_ENTRIES: usize = 64;
 
-/// A score that holds a whole number, as those of events do.
+/// A score as a whole number, which those of entries are.
 fn whole(score: f64) -> i64 {
     score as i64
 }
 
-/// Whether two events have the same member, whose bytes say all but the time.
-fn same_member(one: &Event, other: &Event) -> bool {
-    one.total == other.total && Event { newest_us: other.newest_us, ..*one } == *other
+/// Whether two entries have the same member, whose bytes say all but the time.
+fn same_member(one: &Entry, other: &Entry) -> bool {
+    one.total == other.total && Entry { newest_us: other.newest_us, ..*one } == *other
 }
 
 /// The order of a sorted set.
-fn in_order(one: &Event, other: &Event) -> Ordering {
+fn in_order(one: &Entry, other: &Entry) -> Ordering {
     let by_time = other.newest_us.cmp(&one.newest_us);
     by_time.then_with(|| one.member().as_bytes().cmp(other.member().as_bytes()))
 }
 
 impl Zset {
     /// Adds an entry; where its member is there already, it gets the new score.
-    pub fn add(&mut self, event: &Event) {
+    pub fn add(&mut self, entry: &Entry) {
         // Totals grow from entry to entry, so this one is not there if it is above all others.
-        let is_above = |front: &Event| {
-            event.total != front.total && event.total.wrapping_sub(front.total) >> 63 == 0
+        let is_above = |front: &Entry| {
+            entry.total != front.total && entry.total.wrapping_sub(front.total) >> 63 == 0
         };
         let front = self.newest_first.front();
         if front.is_some_and(|front| !is_above(front)) {
-            self.remove(event);
+            self.remove(entry);
         }
         let front = self.newest_first.front();
-        if front.is_none_or(|front| front.newest_us < event.newest_us) {
-            self.newest_first.push_front(*event);
+        if front.is_none_or(|front| front.newest_us < entry.newest_us) {
+            self.newest_first.push_front(*entry);
             return;
         }
-        let at = self.newest_first.partition_point(|one| in_order(one, event).is_lt());
-        self.newest_first.insert(at, *event);
+        let at = self.newest_first.partition_point(|one| in_order(one, entry).is_lt());
+        self.newest_first.insert(at, *entry);
     }
 
-    /// Removes the entry that has the member of `event`; whether there was one.
-    fn remove(&mut self, event: &Event) -> bool {
+    /// Removes the entry that has the member of `entry`; whether there was one.
+    fn remove(&mut self, entry: &Entry) -> bool {
         let list = &mut self.newest_first;
-        let at = list.partition_point(|one| one.newest_us > event.newest_us);
-        let is_it = |one: &Event| same_member(one, event);
+        let at = list.partition_point(|one| one.newest_us > entry.newest_us);
+        let is_it = |one: &Entry| same_member(one, entry);
         // Mostly it has this time too.
         let found = match list.get(at) {
             Some(one) if is_it(one) => Some(at),
@@ -132,17 +132,17 @@ impl Zset {
     /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
     pub fn apply(&mut self, edit: &Edit) {
         let (before, after) = edit.changed.unzip();
-        for event in [edit.put, after].into_iter().flatten() {
+        for entry in [edit.put, after].into_iter().flatten() {
             debug_assert_eq!(
-                Event::decode(event.score(), event.member().as_bytes()),
-                Some(event),
+                Entry::decode(entry.score(), entry.member().as_bytes()),
+                Some(entry),
                 "this is written and cannot be read"
             );
-            self.add(&event);
+            self.add(&entry);
         }
-        for event in [edit.replaced, before].into_iter().flatten() {
-            let removed = self.remove(&event);
-            debug_assert!(removed, "{event:?} was not there");
+        for entry in [edit.replaced, before].into_iter().flatten() {
+            let removed = self.remove(&entry);
+            debug_assert!(removed, "{entry:?} was not there");
         }
         if let Some((from_us, to_us)) = edit.given_back {
             let before = self.len();
@@ -157,19 +157,19 @@ impl Zset {
             debug_assert!(last.is_some(), "there is no entry to trim");
         }
         let (len, room) = (self.newest_first.len(), self.newest_first.capacity());
-        if room > FEW_EVENTS && len < room / 4 {
+        if room > FEW_ENTRIES && len < room / 4 {
             self.newest_first.shrink_to(room / 2);
         }
     }
 
     /// The entries, the oldest first.
-    pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         self.newest_first.iter().rev().copied()
     }
 }
 
-fn event((score, member): &(i64, Vec<u8>)) -> Result<Event, Refused> {
-    Event::decode(*score as f64, member).ok_or(Refused::Foreign)
+fn entry((score, member): &(i64, Vec<u8>)) -> Result<Entry, Refused> {
+    Entry::decode(*score as f64, member).ok_or(Refused::Foreign)
 }
 
 impl Entries for Zset {
@@ -179,12 +179,12 @@ impl Entries for Zset {
         self.newest_first.len()
     }
 
-    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Refused> {
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Refused> {
         let at = self.between(None, until_us).start;
         Ok(self.newest_first.get(at).copied())
     }
 
-    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Refused> {
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Refused> {
         let places = self.between(after_us, None);
         Ok(places.last().and_then(|at| self.newest_first.get(at)).copied())
     }
@@ -193,11 +193,11 @@ impl Entries for Zset {
         &mut self,
         after_us: Option<u64>,
         until_us: Option<u64>,
-        mut visit: impl FnMut(Event) -> bool,
+        mut visit: impl FnMut(Entry) -> bool,
     ) -> Result<(), Refused> {
         let places = self.between(after_us, until_us);
-        for event in self.newest_first.range(places).rev() {
-            if !visit(*event) {
+        for entry in self.newest_first.range(places).rev() {
+            if !visit(*entry) {
                 break;
             }
         }
@@ -280,8 +280,8 @@ pub enum SavedValue {
     Window {
         /// Those with the score -inf, in the order of their bytes: the ban, and reservations.
         reserved: Vec<Vec<u8>>,
-        /// The events with their scores, the newest first.
-        events: Vec<(i64, Vec<u8>)>,
+        /// The entries of events, with their scores, the newest first.
+        entries: Vec<(i64, Vec<u8>)>,
     },
 }
 
@@ -416,10 +416,10 @@ impl Memory {
                 let members = members.map(|one| one.member().as_bytes().to_vec());
                 let mut reserved: Vec<_> = ban.into_iter().chain(members).collect();
                 reserved.sort_unstable();
-                let events = set.events.newest_first.iter();
-                let entry =
-                    |event: &Event| (whole(event.score()), event.member().as_bytes().to_vec());
-                SavedValue::Window { reserved, events: events.map(entry).collect() }
+                let pair =
+                    |entry: &Entry| (whole(entry.score()), entry.member().as_bytes().to_vec());
+                let entries = set.events.newest_first.iter().map(pair).collect();
+                SavedValue::Window { reserved, entries }
             }
         };
         Some(Saved { value, expires_at_ms: *expires_at_ms })
@@ -435,7 +435,7 @@ impl Memory {
             SavedValue::Bucket(text) => {
                 MemoryValue::Bucket(Stored::decode(text).ok_or(Refused::Foreign)?)
             }
-            SavedValue::Window { reserved, events } => {
+            SavedValue::Window { reserved, entries } => {
                 let mut set = Set::default();
                 for member in reserved {
                     let index = set.reservations.get_or_insert_default();
@@ -446,8 +446,8 @@ impl Memory {
                     let one = Reservation::decode(member).ok_or(Refused::Foreign)?;
                     index.insert(&one);
                 }
-                for one in events {
-                    set.events.add(&event(one)?);
+                for pair in entries {
+                    set.events.add(&entry(pair)?);
                 }
                 MemoryValue::Window(set)
             }

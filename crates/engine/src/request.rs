@@ -1,6 +1,6 @@
 //! What one call asks of one key.
 
-use super::decision::{Ask, Manner, Quantity, TimeUnit};
+use super::decision::{Ask, Quantity, TimeUnit};
 use super::reservation::Id;
 use super::rule::Rule;
 use super::throttle::Rate;
@@ -60,8 +60,8 @@ pub struct Reserve {
 }
 
 impl Request {
-    /// Takes one of this limit, and nothing out of the ordinary.
-    pub fn of(limit: Limit) -> Request {
+    /// Takes one of this limit, with no option.
+    pub const fn of(limit: Limit) -> Request {
         Request {
             limit,
             ask: Ask::of(Quantity::Take(1)),
@@ -73,18 +73,10 @@ impl Request {
         }
     }
 
-    /// Looks at a semaphore without room, until it is read.
+    /// Stands for a request whose arguments have not been read yet: looks at a semaphore that has no room.
     pub const fn unread() -> Request {
-        let limit = Limit::Window(WindowLimit { limit: 0, rule: Rule::Semaphore, most_entries: 0 });
-        Request {
-            limit,
-            ask: Ask { quantity: Quantity::Look, leave: 0, manner: Manner::Whole },
-            count_denied: false,
-            ban_ms: None,
-            unit: TimeUnit::Seconds,
-            policy: None,
-            shadow: false,
-        }
+        let limit = WindowLimit { limit: 0, rule: Rule::Semaphore, most_entries: 0 };
+        Request { ask: Ask::of(Quantity::Look), ..Request::of(Limit::Window(limit)) }
     }
 
     /// Whether it takes something, so that it has to stand in line and may wait.

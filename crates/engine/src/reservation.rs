@@ -27,7 +27,7 @@
 
 use super::calendar::Zones;
 use super::decimal::{leading_u64, parse_digits, Text};
-use super::event::MAX_SUM;
+use super::entry::MAX_SUM;
 use super::period::MAX_PERIOD_MS;
 use super::rule::{Rule, RuleText, MAX_RULE};
 

@@ -8,7 +8,7 @@
 use super::anchor::Anchor;
 use super::calendar::{Calendar, Zones};
 use super::decimal::{parse_u64, Text};
-use super::event::Event;
+use super::entry::Entry;
 use super::period::{Length, Period};
 
 /// Denied calls, and what is counted beyond the limit, are told apart by period / 4096 at the finest.
@@ -187,7 +187,7 @@ impl RuleNow {
 
     /// Takes note of the newest entry, and returns whether it counts. Where the first event opens a window, this decides
     /// whether one is open. The entries before `stored_until_us` lie behind it.
-    pub fn see_newest(&mut self, newest: &Event, stored_until_us: u64) -> bool {
+    pub fn see_newest(&mut self, newest: &Entry, stored_until_us: u64) -> bool {
         let now_us = self.now_us;
         match &mut self.span {
             Span::FirstHit { length, open_until_us, horizon_us } => {
@@ -494,7 +494,7 @@ mod tests {
                 for now_us in [0, NOW_US, 1 << 53, u64::MAX] {
                     let Some(mut moment) = rule.at(now_us, zones) else { continue };
                     let event =
-                        Event { newest_us: now_us, span_us: 1, total: 1, weight: 1, denied: false };
+                        Entry { newest_us: now_us, span_us: 1, total: 1, weight: 1, denied: false };
                     moment.see_newest(&event, now_us);
                     moment.expiry_us(now_us);
                     moment.horizon_us_at(u64::MAX);

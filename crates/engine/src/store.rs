@@ -9,7 +9,7 @@
 //! Reading may fail: somebody else may have written the key. Writing what was planned cannot.
 
 use super::ban::Ban;
-use super::event::{Event, LAST_US};
+use super::entry::{Entry, LAST_US};
 use super::expiry::Expiry;
 use super::held::Leases;
 use super::reservation::Reservation;
@@ -108,16 +108,16 @@ pub trait Entries {
         self.len() == 0
     }
     /// The newest entry of at most `until_us`; the newest of all for `None`.
-    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
     /// The oldest entry after `after_us`; the oldest of all for `None`.
-    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Self::Error>;
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Self::Error>;
     /// Shows the entries after `after_us` and up to `until_us` to `visit`, the oldest first, until it returns false. `None`
     /// is no bound.
     fn scan(
         &mut self,
         after_us: Option<u64>,
         until_us: Option<u64>,
-        visit: impl FnMut(Event) -> bool,
+        visit: impl FnMut(Entry) -> bool,
     ) -> Result<(), Self::Error>;
 }
 
@@ -128,11 +128,11 @@ impl<E: Entries> Entries for &mut E {
         (**self).len()
     }
 
-    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Event>, Self::Error> {
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Self::Error> {
         (**self).newest(until_us)
     }
 
-    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Event>, Self::Error> {
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Self::Error> {
         (**self).oldest(after_us)
     }
 
@@ -140,7 +140,7 @@ impl<E: Entries> Entries for &mut E {
         &mut self,
         after_us: Option<u64>,
         until_us: Option<u64>,
-        visit: impl FnMut(Event) -> bool,
+        visit: impl FnMut(Entry) -> bool,
     ) -> Result<(), Self::Error> {
         (**self).scan(after_us, until_us, visit)
     }

@@ -15,7 +15,7 @@
 //! ```
 
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
-use super::event::{Event, MAX_SUM};
+use super::entry::{Entry, MAX_SUM};
 use super::expiry::Expiry;
 use super::held::Leases;
 use super::rule::RuleNow;
@@ -25,11 +25,11 @@ use super::store::{Entries, Refused};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
     /// The entry to add. Where a removed entry has the same member, that one only gets a new score.
-    pub put: Option<Event>,
+    pub put: Option<Entry>,
     /// The entry that `put` replaces, or that is given back whole.
-    pub replaced: Option<Event>,
+    pub replaced: Option<Entry>,
     /// An entry that is given back in part, or that stays in the future and takes what is counted, and what it becomes.
-    pub changed: Option<(Event, Event)>,
+    pub changed: Option<(Entry, Entry)>,
     /// All entries between these two times, both included, are given back.
     pub given_back: Option<(u64, u64)>,
     /// All entries after this time are removed: `put` holds what they held.
@@ -67,9 +67,9 @@ const SCAN_MOST: u64 = 64;
 pub struct WindowCount {
     moment: RuleNow,
     /// The oldest entry that counts.
-    first: Option<Event>,
+    first: Option<Entry>,
     /// The newest entry, with the events of the future in it.
-    tail: Option<Event>,
+    tail: Option<Entry>,
     /// How much was counted by this call, and whether that is a denied call.
     recorded: u64,
     recorded_denied: bool,
@@ -136,10 +136,10 @@ impl WindowCount {
     }
 
     /// Takes all entries after now as one that happens now.
-    fn merge_future<E: Entries>(&mut self, entries: &mut E, newest: Event) -> Result<(), E::Error> {
+    fn merge_future<E: Entries>(&mut self, entries: &mut E, newest: Entry) -> Result<(), E::Error> {
         let now_us = self.moment.now_us();
         let future = entries.oldest(Some(now_us))?.ok_or(Refused::Foreign)?;
-        let mut merged = Event {
+        let mut merged = Entry {
             newest_us: now_us,
             // The first of them may have begun before now.
             span_us: now_us.saturating_sub(future.first_us()),
@@ -222,18 +222,18 @@ impl WindowCount {
         }
         self.recorded = self.recorded.saturating_add(weight);
         self.recorded_denied = denied;
-        let mut event = Event { newest_us: now_us, span_us: 0, total: weight, weight, denied };
+        let mut entry = Entry { newest_us: now_us, span_us: 0, total: weight, weight, denied };
         if let Some(tail) = self.tail {
-            event.total = tail.total.wrapping_add(weight);
+            entry.total = tail.total.wrapping_add(weight);
             let before_tail = counted.saturating_sub(tail.weight);
             let coarse = (denied || counted >= limit) && (tail.denied || before_tail >= limit);
             let alone = self.moment.counts_newest_alone();
             let same_us = tail.newest_us == now_us && !alone;
             let shares = same_us || self.moment.joins_newest(tail.first_us(), coarse);
             if shares {
-                event.span_us = now_us.saturating_sub(tail.first_us());
-                event.weight = tail.weight.saturating_add(weight);
-                event.denied = tail.denied && denied;
+                entry.span_us = now_us.saturating_sub(tail.first_us());
+                entry.weight = tail.weight.saturating_add(weight);
+                entry.denied = tail.denied && denied;
             }
             // Where the newest entry alone counts, it also takes the place of one whose window has ended.
             if (shares || alone) && self.edit.put.is_none() {
@@ -241,12 +241,12 @@ impl WindowCount {
             }
         }
         // The entry that was both first and last is now this one.
-        let same = self.first.is_none_or(|first| first.before() == event.before());
+        let same = self.first.is_none_or(|first| first.before() == entry.before());
         if same {
-            self.first = Some(event);
+            self.first = Some(entry);
         }
-        self.tail = Some(event);
-        self.edit.put = Some(event);
+        self.tail = Some(entry);
+        self.edit.put = Some(entry);
     }
 
     /// Uncounts `amount` of what counts, the oldest first. Whether there was anything to uncount.
@@ -254,25 +254,25 @@ impl WindowCount {
         let (Some(_), Some(tail)) = (self.first, self.tail) else { return Ok(false) };
         let until_us = self.stored_until_us();
         let mut left = amount.min(self.counted());
-        let (mut gone, mut first): (Option<(u64, u64)>, Option<Event>) = (None, None);
-        entries.scan(self.moment.horizon_us(), until_us.checked_sub(1), |event| {
-            if event.weight > left {
-                first = Some(event);
+        let (mut gone, mut first): (Option<(u64, u64)>, Option<Entry>) = (None, None);
+        entries.scan(self.moment.horizon_us(), until_us.checked_sub(1), |entry| {
+            if entry.weight > left {
+                first = Some(entry);
                 return false;
             }
-            left = left.saturating_sub(event.weight);
-            let from_us = gone.map_or(event.newest_us, |(from_us, _)| from_us);
-            gone = Some((from_us, event.newest_us));
+            left = left.saturating_sub(entry.weight);
+            let from_us = gone.map_or(entry.newest_us, |(from_us, _)| from_us);
+            gone = Some((from_us, entry.newest_us));
             true
         })?;
         self.edit.given_back = gone;
         match first {
-            Some(event) if left > 0 => {
-                let rest = Event { weight: event.weight.saturating_sub(left), ..event };
-                self.edit.changed = Some((event, rest));
+            Some(entry) if left > 0 => {
+                let rest = Entry { weight: entry.weight.saturating_sub(left), ..entry };
+                self.edit.changed = Some((entry, rest));
                 self.first = Some(rest);
             }
-            Some(event) => self.first = Some(event),
+            Some(entry) => self.first = Some(entry),
             None => self.uncount_tail(tail, left),
         }
         Ok(true)
@@ -287,7 +287,7 @@ impl WindowCount {
             return Ok(());
         };
         let (mut dead, mut are_few): (usize, bool) = (0, true);
-        entries.scan(None, Some(horizon_us), |_: Event| {
+        entries.scan(None, Some(horizon_us), |_: Entry| {
             are_few = dead < trim::MOST;
             dead = dead.saturating_add(usize::from(are_few));
             are_few
@@ -298,8 +298,8 @@ impl WindowCount {
         Ok(())
     }
 
-    fn uncount_tail(&mut self, tail: Event, amount: u64) {
-        let rest = Event { weight: tail.weight.saturating_sub(amount), ..tail };
+    fn uncount_tail(&mut self, tail: Entry, amount: u64) {
+        let rest = Entry { weight: tail.weight.saturating_sub(amount), ..tail };
         self.uncounted = amount;
         if amount > 0 && self.edit.put.is_none() {
             self.edit.replaced = Some(tail);
@@ -344,12 +344,12 @@ impl WindowCount {
         if need <= first.weight {
             return Ok(Some(self.moment.expiry_us(first.newest_us)));
         }
-        let enough = |event: &Event| event.sum_since(&first) >= need;
+        let enough = |entry: &Entry| entry.sum_since(&first) >= need;
         let mut found = tail;
         if need <= SCAN_MOST {
-            entries.scan(Some(first.newest_us), None, |event| {
-                found = event;
-                !enough(&event)
+            entries.scan(Some(first.newest_us), None, |entry| {
+                found = entry;
+                !enough(&entry)
             })?;
             return Ok(Some(self.moment.expiry_us(found.newest_us.min(tail.newest_us))));
         }
@@ -358,12 +358,12 @@ impl WindowCount {
         while high.saturating_sub(low) > 1 {
             let middle = low.midpoint(high).max(low.saturating_add(1));
             match entries.oldest(middle.checked_sub(1))? {
-                Some(event) if event.newest_us < high => {
-                    if enough(&event) {
-                        found = event;
+                Some(entry) if entry.newest_us < high => {
+                    if enough(&entry) {
+                        found = entry;
                         high = middle;
                     } else {
-                        low = event.newest_us;
+                        low = entry.newest_us;
                     }
                 }
                 _ => high = middle,
@@ -405,13 +405,13 @@ impl WindowCount {
         if !(many || full || watched) {
             return Ok(());
         }
-        let in_the_way = |event: &Event| {
-            let stored = total_before.wrapping_sub(event.before());
+        let in_the_way = |entry: &Entry| {
+            let stored = total_before.wrapping_sub(entry.before());
             u128::from(stored).saturating_add(u128::from(recorded)) > u128::from(MAX_SUM)
         };
         let (mut dead, mut enough): (usize, usize) = (0, if full { 1 } else { enough });
-        entries.scan(None, Some(horizon_us), |event| {
-            let in_the_way = in_the_way(&event);
+        entries.scan(None, Some(horizon_us), |entry| {
+            let in_the_way = in_the_way(&entry);
             let drop = dead < trim::MOST || in_the_way;
             if drop {
                 dead = dead.saturating_add(1);
@@ -456,18 +456,18 @@ impl WindowCount {
         let alone = self.moment.counts_newest_alone();
         let prior_weight = self.edit.replaced.map_or(0, |prior| prior.weight);
         let (mut merged, mut left, mut is_all) = (0_usize, 0, true);
-        let (mut oldest, mut last): (Option<Event>, Option<Event>) = (None, None);
-        entries.scan(Some(from_us), None, |event| {
+        let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
+        entries.scan(Some(from_us), None, |entry| {
             // What is uncounted goes in one piece.
             if merged >= heal_most && (left > 0 || alone) {
                 is_all = false;
                 return false;
             }
-            let oldest = oldest.get_or_insert(event);
-            let sum = event.sum_since(oldest).saturating_add(prior_weight);
+            let oldest = oldest.get_or_insert(entry);
+            let sum = entry.sum_since(oldest).saturating_add(prior_weight);
             left = sum.saturating_sub(self.uncounted);
             merged = merged.saturating_add(1);
-            last = Some(event);
+            last = Some(entry);
             true
         })?;
         let (Some(last), Some(put), false) = (last, self.edit.put, is_all) else { return Ok(()) };
@@ -480,11 +480,11 @@ impl WindowCount {
         if !(1..=most_counted(&newest)).contains(&left) {
             return Err(Refused::Foreign.into());
         }
-        self.edit.put = Some(Event { total: last.total, weight: left.min(MAX_SUM), ..put });
+        self.edit.put = Some(Entry { total: last.total, weight: left.min(MAX_SUM), ..put });
         self.edit.future_until = Some(last.newest_us);
         self.stays_us = Some(newest.newest_us);
         if self.recorded > 0 {
-            let grown = Event {
+            let grown = Entry {
                 total: newest.total.wrapping_add(self.recorded),
                 weight: newest.weight.saturating_add(self.recorded).min(MAX_SUM),
                 denied: newest.denied && self.recorded_denied,
@@ -496,12 +496,12 @@ impl WindowCount {
     }
 
     /// The entry that alone counts stays in the future, as others go first. There it takes what this call counts or uncounts.
-    fn leave_in_future(&mut self, newest: Event) {
+    fn leave_in_future(&mut self, newest: Entry) {
         let Some(tail) = self.tail else { return };
         self.edit.put = None;
         self.stays_us = Some(newest.newest_us);
         let newest_us = newest.newest_us;
-        let after = Event { newest_us, span_us: newest_us.saturating_sub(tail.first_us()), ..tail };
+        let after = Entry { newest_us, span_us: newest_us.saturating_sub(tail.first_us()), ..tail };
         self.edit.changed = (after != newest).then_some((newest, after));
     }
 
@@ -519,7 +519,7 @@ impl WindowCount {
 }
 
 /// The most that entries up to and with this one can sum up to, see [`trim::WATCHED`].
-fn most_counted(newest: &Event) -> u64 {
+fn most_counted(newest: &Entry) -> u64 {
     let beyond = if newest.total < trim::WATCHED { trim::WATCHED } else { 0 };
     MAX_SUM.saturating_add(beyond)
 }
@@ -610,7 +610,7 @@ pub fn freed_at_us<E: Entries>(
 }
 
 /// The verdict with its wait.
-pub fn verdict<E: Entries>(
+pub fn timed_verdict<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
     held: &impl Leases,
@@ -635,7 +635,7 @@ pub fn verdict<E: Entries>(
 }
 
 /// Puts a decision together from a verdict and what is there after it.
-pub fn decision(
+pub fn decision_after(
     verdict: Verdict,
     after: &WindowUse,
     now_us: u64,

@@ -19,13 +19,13 @@
 //!
 //! Where more than [`Bounds::most_configurations`] are left all the same, the history is undecided, which is an error.
 
-use std::collections::hash_map::Entry;
+use std::collections::hash_map;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 
 use engine::decision::{Manner, Quantity, TimeUnit};
-use engine::event::Event;
+use engine::entry::Entry;
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
 use engine::reservation::{Id, Reservation};
@@ -97,7 +97,7 @@ pub struct Bounds {
     pub most_configurations: usize,
 }
 
-/// How a history was judged.
+/// What was seen of a history that was accepted.
 #[derive(Debug, Default)]
 pub struct JudgedHistory {
     /// How many calls and failovers were judged.
@@ -264,11 +264,11 @@ fn note(
     lost: &Lost,
 ) -> bool {
     match known.entry(configuration.clone()) {
-        Entry::Vacant(place) => {
+        hash_map::Entry::Vacant(place) => {
             place.insert(lost.clone());
             true
         }
-        Entry::Occupied(mut found) => {
+        hash_map::Entry::Occupied(mut found) => {
             let is_less = lost.iter().sum::<usize>() < found.get().iter().sum();
             if is_less {
                 found.insert(lost.clone());
@@ -455,28 +455,28 @@ fn without_the_past(saved: &Saved, now_us: u64, period_us: u64) -> Option<Saved>
             }
             SavedValue::Bucket(text.clone())
         }
-        SavedValue::Window { reserved, events } => {
+        SavedValue::Window { reserved, entries } => {
             let is_live = |text: &&Vec<u8>| {
                 Reservation::decode(text).is_none_or(|reservation| reservation.live(now_us))
             };
             let reserved: Vec<_> = reserved.iter().filter(is_live).cloned().collect();
-            let live = events.iter().map(|(score, member)| {
-                (*score, Event::decode(*score as f64, member).expect("the engine wrote it"))
+            let live = entries.iter().map(|(score, member)| {
+                (*score, Entry::decode(*score as f64, member).expect("the engine wrote it"))
             });
             let live: Vec<_> =
-                live.take_while(|(_, event)| event.newest_us + period_us > now_us).collect();
+                live.take_while(|(_, entry)| entry.newest_us + period_us > now_us).collect();
             let before = live.last().map_or(0, |(_, oldest)| oldest.before());
-            let events: Vec<_> = live
+            let entries: Vec<_> = live
                 .into_iter()
-                .map(|(score, event)| {
-                    let total = event.total.wrapping_sub(before);
-                    (score, Event { total, ..event }.member().as_bytes().to_vec())
+                .map(|(score, entry)| {
+                    let total = entry.total.wrapping_sub(before);
+                    (score, Entry { total, ..entry }.member().as_bytes().to_vec())
                 })
                 .collect();
-            if reserved.is_empty() && events.is_empty() {
+            if reserved.is_empty() && entries.is_empty() {
                 return None;
             }
-            SavedValue::Window { reserved, events }
+            SavedValue::Window { reserved, entries }
         }
     };
     Some(Saved { value, expires_at_ms: NEVER_MS })

@@ -6,7 +6,7 @@
 
 use crate::mistake::Mistake;
 use engine::decision::{Decision, Verdict};
-use engine::judge::{self, Mode, Terms};
+use engine::judge::{self, KeyCall, Mode, Terms};
 use engine::line::{
     Cause, Effect, Joining, LineCall, LineId, Lines, Parts, Ticket, Timer, POLL_US,
 };

@@ -18,7 +18,7 @@ use crate::mistake::{FaultyStore, Mistake};
 use engine::all::{whole_reply, Choices, PartDecision};
 use engine::ban::Ban;
 use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
-use engine::judge::{self, Mode, Terms};
+use engine::judge::{self, KeyCall, Mode, Terms};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
 use engine::reservation::Id;

@@ -2,6 +2,7 @@
 
 use super::super::properties::cases;
 use super::super::reservation::YEAR_MS;
+use super::treap::Side;
 use super::*;
 use proptest::prelude::*;
 use std::convert::Infallible;
@@ -79,7 +80,9 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     let mut ends: Vec<u64> = list.iter().map(|one| one.end_us).filter(|us| *us <= now_us).collect();
     ends.sort_unstable();
     for most in [0, 1, ends.len() / 2, ends.len(), usize::MAX] {
-        let lapsed = index.lapsed(now_us, most);
+        let lapsed = index.held.until(now_us).take(most).map(Kept::reservation);
+        let lapsed: Vec<Reservation> = lapsed.collect();
+        assert_eq!(index.count_lapsed(now_us, most), lapsed.len());
         let found: Vec<u64> = lapsed.iter().map(|one| one.gone_us).collect();
         assert_eq!(found, ends[..most.min(ends.len())], "the first to lapse come first");
         let ids: std::collections::BTreeSet<&[u8]> = lapsed.iter().map(|one| one.id).collect();
@@ -236,18 +239,6 @@ impl Index {
     fn rules(&self) -> usize {
         self.rules.len()
     }
-
-    /// How many nodes lie on the longest way down, and on all of them together.
-    fn depth(&self) -> (usize, usize) {
-        let (mut deepest, mut all, mut row) = (0, 0, vec![self.root]);
-        while row.iter().any(|slot| *slot != NONE) {
-            let nodes: Vec<&Node> = row.iter().filter_map(|slot| self.node(*slot)).collect();
-            deepest += 1;
-            all += deepest * nodes.len();
-            row = nodes.iter().flat_map(|node| [node.left, node.right]).collect();
-        }
-        (deepest, all)
-    }
 }
 
 fn filled(number: u64) -> Index {
@@ -314,14 +305,14 @@ fn no_order_of_ends_makes_the_tree_deep() {
             assert!(index.insert(&Own::new(id as u64, 1, START_US + 1 + end).reservation()));
         }
         // A random tree of so many is 43 deep, and its nodes lie at 20 on the average.
-        let (deepest, all) = index.depth();
+        let (deepest, all) = index.held.depth();
         assert!(deepest <= 80, "chain {which} is {deepest} deep");
         assert!(all <= 30 * NUMBER as usize, "chain {which}: {all} steps to all nodes");
-        assert_eq!(index.lapsed(u64::MAX, 64).len(), 64);
+        assert_eq!(index.count_lapsed(u64::MAX, 64), 64);
         for id in 0..NUMBER {
             assert!(index.remove(id.to_string().as_bytes()));
         }
-        assert_eq!(index.depth(), (0, 0));
+        assert_eq!(index.held.depth(), (0, 0));
     }
 }
 
@@ -331,29 +322,14 @@ fn a_chain_overflows_no_stack() {
     const NUMBER: u64 = 61_000;
     let chain = |side: Side| {
         let mut index = filled(NUMBER);
-        let mut below = NONE;
-        for rank in 0..NUMBER {
-            // The first to end lies deepest on the left, or the last on the right.
-            let slot = match side {
-                Side::Left => rank as Slot,
-                Side::Right => (NUMBER - 1 - rank) as Slot,
-            };
-            let node = index.node_mut(slot).unwrap();
-            (node.left, node.right) = match side {
-                Side::Left => (below, NONE),
-                Side::Right => (NONE, below),
-            };
-            (node.priority, node.sum) = (rank as u32, u128::from(rank) + 1);
-            below = slot;
-        }
-        index.root = below;
+        index.held.make_chain(side);
         index
     };
     let run = move || {
         for side in [Side::Left, Side::Right] {
             let mut index = chain(side);
-            assert_eq!(index.depth().0, NUMBER as usize);
-            assert_eq!(index.lapsed(u64::MAX, usize::MAX).len(), NUMBER as usize);
+            assert_eq!(index.held.depth().0, NUMBER as usize);
+            assert_eq!(index.count_lapsed(u64::MAX, usize::MAX), NUMBER as usize);
             // It goes to the top or near it, and splits the others.
             assert!(index.insert(&Own::new(NUMBER, 1, START_US + 30_000).reservation()));
             assert_eq!(index.live(0).total(), u128::from(NUMBER) + 1);
@@ -407,7 +383,7 @@ fn what_was_removed_takes_no_memory() {
     // They are in order still.
     let (found, _) = first_end(&index.live(START_US), 3, u64::MAX);
     assert_eq!(found, (Some(START_US + 3), 2));
-    assert_eq!(index.lapsed(START_US + 2, 9).len(), 3);
+    assert_eq!(index.count_lapsed(START_US + 2, 9), 3);
 }
 
 /// Each rule that was ever used stayed in a list, which every new reservation searched from end to end.

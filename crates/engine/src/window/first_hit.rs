@@ -89,17 +89,17 @@ impl HitWorld {
     fn live(&self) -> Vec<Lease> {
         let end_us = |one: &HitReserved| one.end_us.min(self.now_us + one.lease_us);
         let live = self.reserved.iter().filter(|one| end_us(one) > self.now_us);
-        live.map(|one| Lease { end_us: end_us(one), quantity: one.quantity }).collect()
+        live.map(|one| Lease { gone_us: end_us(one), quantity: one.quantity }).collect()
     }
 
     fn held_at(&self, us: u64) -> u64 {
-        self.live().iter().filter(|one| one.end_us > us).map(|one| one.quantity).sum()
+        self.live().iter().filter(|one| one.gone_us > us).map(|one| one.quantity).sum()
     }
 
     /// When so much is free, by trying each moment at which something leaves.
     fn free_at_us(&self, least: u64) -> u64 {
         let seen = self.seen();
-        let mut moments: Vec<u64> = self.live().iter().map(|one| one.end_us).collect();
+        let mut moments: Vec<u64> = self.live().iter().map(|one| one.gone_us).collect();
         moments.push(self.ends_us(seen));
         moments.sort_unstable();
         let free = |us: u64| {
@@ -129,7 +129,7 @@ impl HitWorld {
         let seen = self.seen();
         let used = seen.counted + self.held_at(self.now_us);
         let ends_us = if seen.counted > 0 { self.ends_us(seen) } else { 0 };
-        let last_us = self.live().iter().map(|one| one.end_us).max().unwrap_or(0).max(ends_us);
+        let last_us = self.live().iter().map(|one| one.gone_us).max().unwrap_or(0).max(ends_us);
         let expected = Decision {
             verdict,
             limit: self.limit,
@@ -249,7 +249,7 @@ impl HitWorld {
                 }
             }
         }
-        assert!(self.zset.events().count() <= 1, "there is more than one entry");
+        assert!(self.zset.entries().count() <= 1, "there is more than one entry");
     }
 }
 
@@ -329,7 +329,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
         let mut world = HitWorld::new("10s", 5);
         for nth in 0..300 {
             let newest_us = START_US + 1_000 + nth;
-            world.zset.add(&Event {
+            world.zset.add(&Entry {
                 newest_us,
                 span_us: 0,
                 total: 2 * nth + 2,
@@ -347,7 +347,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
         assert_eq!(told.reset_after_us, if counted > 0 { 10_000_000 } else { 0 }, "{quantity}");
         if counted == 0 {
             // What is given back whole goes in one piece, and takes the others of the future with it.
-            assert_eq!(world.zset.events().count(), 0);
+            assert_eq!(world.zset.entries().count(), 0);
             continue;
         }
         world.now_us += 4_000_000;
@@ -358,7 +358,7 @@ fn many_entries_from_the_future_go_in_parts_and_only_the_newest_counts() {
             let denied = world.call(&ask(5), ModelCommand::Count).decision;
             assert_eq!(denied.remaining, 5 - counted);
             assert_eq!(denied.reset_after_us, 9_999_500, "{left}");
-            assert_eq!(world.zset.events().count(), left);
+            assert_eq!(world.zset.entries().count(), left);
         }
     }
 }
@@ -370,7 +370,7 @@ fn of_a_key_from_another_rule_the_newest_entry_alone_counts() {
     for (ago_us, weight) in (0..300).map(|nth| (9_000_000 - nth * 10_000, 1)) {
         total += weight;
         let newest_us = START_US - ago_us;
-        world.zset.add(&Event { newest_us, span_us: 0, total, weight, denied: false });
+        world.zset.add(&Entry { newest_us, span_us: 0, total, weight, denied: false });
     }
     let ask = Ask::of(Quantity::Take(1));
     let told = world.call(&ask, ModelCommand::Count).decision;
@@ -379,7 +379,7 @@ fn of_a_key_from_another_rule_the_newest_entry_alone_counts() {
     // The others go, a bounded number with each call.
     for left in [236, 172, 108, 44, 1, 1] {
         world.call(&Ask { manner: Manner::Force, ..ask }, ModelCommand::Count);
-        assert!(world.zset.events().count() <= left + 64, "{left}");
+        assert!(world.zset.entries().count() <= left + 64, "{left}");
     }
-    assert_eq!(world.zset.events().count(), 1);
+    assert_eq!(world.zset.entries().count(), 1);
 }

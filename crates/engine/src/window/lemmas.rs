@@ -25,7 +25,7 @@ fn the_sums_and_the_bisection_that_were_proved_are_the_ones_that_run() {
         for entry in entries.chunks(3) {
             now_us = START_US + entry[0];
             let (total, weight) = (entry[1], entry[2]);
-            zset.add(&Event { newest_us: now_us, span_us: 0, total, weight, denied: false });
+            zset.add(&Entry { newest_us: now_us, span_us: 0, total, weight, denied: false });
         }
         let moment = rule.at(now_us, zones).unwrap();
         let count = WindowCount::read(&mut zset, moment).unwrap();

@@ -1,7 +1,7 @@
 //! The product beside an obvious model: a list of events and a list of leases, looked at from end to end.
 
 use super::super::calendar::Zones;
-use super::super::event::LAST_US;
+use super::super::entry::LAST_US;
 use super::super::held::{Lease, SortedLeases};
 use super::super::memory::Zset;
 use super::super::model::{ModelCall, ModelCommand, ModelReply};
@@ -136,7 +136,7 @@ impl WindowWorld {
     /// One whose totals are about to run around.
     fn with_total(total: u64) -> WindowWorld {
         let mut world = WindowWorld::new();
-        world.zset.add(&Event { newest_us: 7, span_us: 0, total, weight: 1, denied: false });
+        world.zset.add(&Entry { newest_us: 7, span_us: 0, total, weight: 1, denied: false });
         world
     }
 
@@ -147,7 +147,7 @@ impl WindowWorld {
     fn held(&self, now_us: u64) -> SortedLeases {
         let leases = self.leases.iter().map(|lease| lease.seen_from(now_us));
         let live = leases.filter(|lease| lease.end_us > now_us);
-        live.map(|lease| Lease { end_us: lease.end_us, quantity: lease.quantity }).collect()
+        live.map(|lease| Lease { gone_us: lease.end_us, quantity: lease.quantity }).collect()
     }
 
     fn look(&mut self, rule: &Ruled, limit: u64, ask: &Ask, us: u64) -> ModelReply {
@@ -165,7 +165,7 @@ impl WindowWorld {
         let now_us = self.now_us;
         let moment = rule.at(now_us).unwrap();
         let held = self.held(now_us);
-        let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
+        let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
         let call = ModelCall { heal_most: self.heal_most, ..plain(moment, limit, *ask, kind) };
         let done = call.make(&mut self.zset, &held).unwrap();
         if let (ModelCommand::Hold(lease_ms), Verdict::Allowed { taken: quantity @ 1.., .. }) =
@@ -209,7 +209,7 @@ impl WindowWorld {
         kind: ModelCommand,
         done: &ModelReply,
     ) {
-        let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
+        let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
         assert!(times.windows(2).all(|pair| pair[0] < pair[1]), "two entries at one time");
         let again = WindowCount::read(&mut self.zset, rule.at(self.now_us).unwrap());
         if !matches!(rule.rule, Rule::Semaphore) {
@@ -373,7 +373,7 @@ impl WindowWorld {
         self.leases.remove(which % self.leases.len());
         if weight > 0 {
             let moment = rule.at(now_us).unwrap();
-            let times: Vec<u64> = self.zset.events().map(|event| event.newest_us).collect();
+            let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
             let mut window_count = WindowCount::read(&mut self.zset, moment).unwrap();
             window_count.record(weight, false, u64::MAX);
             window_count.trim(&mut self.zset, MOST_ENTRIES).unwrap();
@@ -389,19 +389,19 @@ impl WindowWorld {
     fn live_entries(&self, rule: &Ruled) -> usize {
         let horizon_us = rule.at(self.now_us).unwrap().horizon_us();
         let live = |us: u64| us <= self.now_us && horizon_us.is_none_or(|horizon| us > horizon);
-        self.zset.events().filter(|event| live(event.newest_us)).count()
+        self.zset.entries().filter(|event| live(event.newest_us)).count()
     }
 
     fn dead_entries(&self, rule: &Ruled) -> usize {
         let horizon_us = rule.at(self.now_us).unwrap().horizon_us();
         let dead = |us: u64| horizon_us.is_some_and(|horizon_us| us <= horizon_us);
-        self.zset.events().filter(|event| dead(event.newest_us)).count()
+        self.zset.entries().filter(|event| dead(event.newest_us)).count()
     }
 
     /// The entries: time after the start, weight, and span.
     fn entries(&self) -> Vec<(i64, u64, u64)> {
         let since = |us: u64| i64::try_from(us).unwrap() - i64::try_from(START_US).unwrap();
-        self.zset.events().map(|one| (since(one.newest_us), one.weight, one.span_us)).collect()
+        self.zset.entries().map(|one| (since(one.newest_us), one.weight, one.span_us)).collect()
     }
 }
 

@@ -503,13 +503,13 @@ proptest! {
         let mut zset = Zset::default();
         for (newest_us, total, weight, span_us, denied) in entries {
             let total = if small { total % 16 } else { total };
-            zset.add(&Event { newest_us, span_us, total, weight, denied });
+            zset.add(&Entry { newest_us, span_us, total, weight, denied });
         }
         let manner = [Manner::Whole, Manner::AtMost, Manner::Force][manner];
         let quantity = if gives { Quantity::GiveBack(quantity) } else { Quantity::Take(quantity) };
         let ask = Ask { leave, manner, ..Ask::of(quantity) };
         let leases: SortedLeases =
-            leases.into_iter().map(|(end_us, quantity)| Lease { end_us, quantity }).collect();
+            leases.into_iter().map(|(end_us, quantity)| Lease { gone_us: end_us, quantity }).collect();
         for now_us in [0, 1, START_US - 5_000, START_US, START_US + 1_000, LAST_US] {
             let Some(moment) = rule(text).at(now_us) else { continue };
             for kind in [ModelCommand::Count, ModelCommand::CountDenied, ModelCommand::Look, ModelCommand::Hold(7)] {

@@ -289,7 +289,7 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
     ] {
         let mut world = WindowWorld::new();
         world.call(&rule, 5, &ask(1), ModelCommand::Count);
-        let lease = Lease { end_us: START_US + 9_000_000, quantity: 1 };
+        let lease = Lease { gone_us: START_US + 9_000_000, quantity: 1 };
         let held: SortedLeases = (0..leases).map(|_| lease).collect();
         let before = world.zset.clone();
         let call = |ask: Ask, barred| {
@@ -583,7 +583,7 @@ fn giving_back_takes_denied_calls_in_their_turn() {
     ] {
         let world = given_back("1s", 2, &[2, 1, 2], amount);
         assert_eq!(world.entries(), left, "{amount}");
-        assert!(world.zset.events().all(|event| event.denied == (event.newest_us > START_US)));
+        assert!(world.zset.entries().all(|event| event.denied == (event.newest_us > START_US)));
     }
 }
 
@@ -704,7 +704,7 @@ fn giving_back_drops_the_dead_only_where_they_are_few() {
         for more in 1..=2 {
             let total = newest.total + more;
             let newest_us = now_us + more;
-            world.zset.add(&Event { newest_us, span_us: 0, total, weight: 1, denied: false });
+            world.zset.add(&Entry { newest_us, span_us: 0, total, weight: 1, denied: false });
         }
         world.pass(2);
         world.call(&rule, 99, &ask(-1), ModelCommand::Count);
@@ -897,7 +897,7 @@ fn a_huge_event_drops_what_died_before_the_total_began_anew() {
     let mut world = WindowWorld::new();
     let dead = |total: u64, weight: u64, us: u64| {
         let newest_us = START_US - us;
-        Event { newest_us, span_us: 0, total, weight, denied: false }
+        Entry { newest_us, span_us: 0, total, weight, denied: false }
     };
     let small = trim::WATCHED - 1;
     world.zset.add(&dead(0u64.wrapping_sub(1), MAX_SUM, 50_000));

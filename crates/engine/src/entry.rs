@@ -1,4 +1,4 @@
-//! Entries of counted events in a key's sorted set, newest first.
+//! Entries of a key's sorted set, newest first. Each stands for one event that was counted, or for several that share it.
 //!
 //! The score is minus the time of the entry's newest event, in Unix microseconds. So a new event goes to the head of
 //! the set, where inserting is cheapest. The member is the running total of everything that was ever counted under
@@ -18,7 +18,7 @@
 use super::decimal::{leading_u64, Text};
 
 /// Longest member: 20 digits of total, 19 of weight, 16 of span, three marks.
-pub type EventMember = Text<58>;
+pub type EntryMember = Text<58>;
 
 /// The last microsecond that a double, and so a score, holds exactly: in the year 2255.
 pub const LAST_US: u64 = (1 << 53) - 1;
@@ -26,12 +26,12 @@ pub const LAST_US: u64 = (1 << 53) - 1;
 /// The most that is counted in one key.
 pub const MAX_SUM: u64 = i64::MAX.unsigned_abs();
 
-/// One entry.
+/// One event that was counted, or several that share an entry: as many as `weight` says, within `span_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct Entry {
     /// When its newest event happened, in Unix microseconds, at most [`LAST_US`].
     pub newest_us: u64,
-    /// How long before that its first event happened.
+    /// How long before that its first event happened, in microseconds.
     pub span_us: u64,
     /// Everything counted up to and with this entry, modulo 2^64.
     pub total: u64,
@@ -41,7 +41,7 @@ pub struct Event {
     pub denied: bool,
 }
 
-impl Event {
+impl Entry {
     /// The total before this entry.
     pub fn before(&self) -> u64 {
         self.total.wrapping_sub(self.weight)
@@ -53,7 +53,7 @@ impl Event {
     }
 
     /// Everything counted in the entries from `first` to this one.
-    pub fn sum_since(&self, first: &Event) -> u64 {
+    pub fn sum_since(&self, first: &Entry) -> u64 {
         self.total.wrapping_sub(first.before())
     }
 
@@ -63,7 +63,7 @@ impl Event {
     }
 
     /// Reads an entry; `None` for one that this module did not write.
-    pub fn decode(score: f64, member: &[u8]) -> Option<Event> {
+    pub fn decode(score: f64, member: &[u8]) -> Option<Entry> {
         let newest_us = whole_us(score)?;
         let (total, marks) = leading_u64(member)?;
         let (mut weight, mut span_us, mut denied) = (1, 0, false);
@@ -74,12 +74,12 @@ impl Event {
         if span_us > newest_us {
             return None;
         }
-        Some(Event { newest_us, span_us, total, weight, denied })
+        Some(Entry { newest_us, span_us, total, weight, denied })
     }
 
-    /// The member that [`Event::decode`] reads.
-    pub fn member(&self) -> EventMember {
-        let mut text = EventMember::new();
+    /// The member that [`Entry::decode`] reads.
+    pub fn member(&self) -> EntryMember {
+        let mut text = EntryMember::new();
         text.push_number(self.total, 1);
         if self.weight != 1 {
             text.push(b"x");
@@ -119,12 +119,12 @@ fn decode_marks(mut marks: &[u8]) -> Option<(u64, u64, bool)> {
     }
 }
 
-/// The score of events at `us` Unix microseconds.
+/// The score of an entry whose newest event happened at `us` Unix microseconds.
 pub fn score(us: u64) -> f64 {
     -(us.min(LAST_US) as f64)
 }
 
-/// The time that a score stands for, if it is the score of an event.
+/// The time that a score stands for, if it is the score of an entry.
 fn whole_us(score: f64) -> Option<u64> {
     // The comparison is false for NaN. There and back is cheaper than asking for the fraction, which is a call.
     let in_range = (-(LAST_US as f64)..=0.0).contains(&score);
@@ -142,7 +142,7 @@ mod tests {
         #![proptest_config(cases(1_000))]
 
         #[test]
-        fn every_event_comes_back(
+        fn every_entry_comes_back(
             newest_us in 0..=LAST_US,
             span_us in any::<u64>(),
             total in any::<u64>(),
@@ -150,50 +150,50 @@ mod tests {
             denied in any::<bool>(),
         ) {
             let span_us = span_us % (newest_us + 1);
-            let event = Event { newest_us, span_us, total, weight, denied };
-            prop_assert_eq!(Event::decode(event.score(), event.member().as_bytes()), Some(event));
+            let entry = Entry { newest_us, span_us, total, weight, denied };
+            prop_assert_eq!(Entry::decode(entry.score(), entry.member().as_bytes()), Some(entry));
         }
 
         #[test]
         fn what_is_read_was_written_so(text in "[0-9]{0,3}(x[0-9]{0,3})?(~[0-9]{0,3})?d?", other in "[0-9x~d:]{0,9}") {
             for text in [text, other] {
-                if let Some(event) = Event::decode(-1e15, text.as_bytes()) {
-                    assert_eq!(event.member().as_bytes(), text.as_bytes());
+                if let Some(entry) = Entry::decode(-1e15, text.as_bytes()) {
+                    assert_eq!(entry.member().as_bytes(), text.as_bytes());
                 }
             }
         }
 
         #[test]
         fn no_bytes_make_it_panic(bits in any::<u64>(), member in proptest::collection::vec(any::<u8>(), 0..90)) {
-            Event::decode(f64::from_bits(bits), &member);
-            Event::decode(-1e15, &member);
+            Entry::decode(f64::from_bits(bits), &member);
+            Entry::decode(-1e15, &member);
         }
     }
 
     #[test]
     fn members_are_short_and_come_back() {
-        let event = |total, weight, span_us, denied| Event {
+        let entry = |total, weight, span_us, denied| Entry {
             newest_us: 1_795_223_799_544_558,
             span_us,
             total,
             weight,
             denied,
         };
-        for (event, member) in [
-            (event(17, 1, 0, false), "17"),
-            (event(20, 3, 0, false), "20x3"),
-            (event(70, 50, 9000, false), "70x50~9000"),
-            (event(71, 1, 0, true), "71d"),
-            (event(0, MAX_SUM, 7, true), "0x9223372036854775807~7d"),
+        for (entry, member) in [
+            (entry(17, 1, 0, false), "17"),
+            (entry(20, 3, 0, false), "20x3"),
+            (entry(70, 50, 9000, false), "70x50~9000"),
+            (entry(71, 1, 0, true), "71d"),
+            (entry(0, MAX_SUM, 7, true), "0x9223372036854775807~7d"),
         ] {
-            assert_eq!(event.member().as_bytes(), member.as_bytes());
-            let back = Event::decode(event.score(), member.as_bytes());
-            assert_eq!(back, Some(event));
+            assert_eq!(entry.member().as_bytes(), member.as_bytes());
+            let back = Entry::decode(entry.score(), member.as_bytes());
+            assert_eq!(back, Some(entry));
         }
     }
 
     #[test]
-    fn what_others_wrote_is_no_event() {
+    fn what_others_wrote_is_no_entry() {
         for member in [
             "",
             "a",
@@ -223,10 +223,10 @@ mod tests {
             "18446744073709551616",
             "17\0",
         ] {
-            assert_eq!(Event::decode(-1e15, member.as_bytes()), None, "{member:?}");
+            assert_eq!(Entry::decode(-1e15, member.as_bytes()), None, "{member:?}");
         }
         for score in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0, -1.5, -1e17] {
-            assert_eq!(Event::decode(score, b"17"), None, "{score}");
+            assert_eq!(Entry::decode(score, b"17"), None, "{score}");
         }
     }
 }

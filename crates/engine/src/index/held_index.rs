@@ -1,0 +1,202 @@
+//! The index of a key's reservations, at one moment.
+
+use super::Index;
+use crate::ban::Ban;
+use crate::calendar::Zones;
+use crate::held::{FirstEnd, Lease, Leases, SortedLeases};
+use crate::reservation::{Reservation, ReservationMember, Sight};
+use crate::store::Reservations;
+
+/// An index at one moment, for one call.
+#[derive(Debug)]
+pub struct HeldIndex {
+    index: Box<Index>,
+    now_us: u64,
+    has_id: bool,
+    /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
+    lapsed_id: Option<Box<ReservationMember>>,
+    /// Whether the index was changed.
+    is_changed: bool,
+    /// All live leases as they are seen now, where some come from the future: those end one lease from now, healed or not yet.
+    listed: Option<SortedLeases>,
+}
+
+/// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
+pub const DROP_MOST: usize = 64;
+/// The most reservations that a call writes anew after a clock went back.
+pub const HEAL_MOST: usize = 256;
+
+impl HeldIndex {
+    /// The index at `now_us`, and whether `id` is held.
+    pub fn at(
+        mut index: Box<Index>,
+        now_us: u64,
+        id: Option<&[u8]>,
+        zones: &mut Zones,
+    ) -> HeldIndex {
+        let has_future = index.has_future(now_us);
+        let found = id.and_then(|id| index.get(id));
+        let has_id = found.is_some_and(|one| one.live(now_us));
+        let lapsed_id = found.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
+        let listed = has_future.then(|| index.listed(now_us, zones));
+        HeldIndex { index, now_us, has_id, lapsed_id, is_changed: false, listed }
+    }
+
+    /// The index itself.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The index, once the call is done.
+    pub fn into_index(self) -> Box<Index> {
+        self.index
+    }
+
+    /// Whether it was changed since it was made.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// Notes what became of the ban.
+    pub fn set_ban(&mut self, ban: Option<Ban>) {
+        self.is_changed = true;
+        self.index.set_ban(ban);
+    }
+
+    /// Until when the key is needed for them. What lies in the future and is not written anew may hold as long as it says,
+    /// wherever the clock goes.
+    pub fn needed_until_us(&self) -> Option<u64> {
+        self.index.live(self.now_us).last_end_us()
+    }
+
+    /// How many have a lease that runs.
+    pub fn running(&mut self) -> usize {
+        // The first such question makes the index larger.
+        self.is_changed |= self.index.lease_ends.is_none();
+        self.index.running(self.now_us)
+    }
+
+    /// Notes that a reservation was removed.
+    pub fn removed(&mut self, one: &Reservation, zones: &mut Zones) {
+        if let Some(listed) = &mut self.listed {
+            listed.remove(Lease::of(&Sight::at(self.now_us, zones).seen(one)));
+        }
+        self.take(one.id);
+    }
+
+    /// Removes the reservation `id`; whether it was there.
+    pub fn take(&mut self, id: &[u8]) -> bool {
+        self.is_changed = true;
+        self.index.remove(id)
+    }
+
+    /// Notes that a reservation was added.
+    pub fn added(&mut self, one: &Reservation) {
+        self.is_changed = true;
+        self.index.insert(one);
+        if let Some(listed) = &mut self.listed {
+            listed.add(Lease::of(one));
+        }
+    }
+
+    /// Removes those that have lapsed, and starts those anew that are from the future: a bounded number of both. Shows each
+    /// that goes to `cleaned`, with what takes its place: nothing where it has lapsed, itself where it is healed.
+    pub fn clean(
+        &mut self,
+        zones: &mut Zones,
+        mut cleaned: impl FnMut(&ReservationMember, Option<&ReservationMember>),
+    ) {
+        if let Some(old) = self.lapsed_id.take() {
+            self.drop_lapsed(&old, &mut cleaned);
+        }
+        for _ in 0..DROP_MOST {
+            let first = self.index.first_lapsed(self.now_us).map(|one| one.member());
+            let Some(old) = first else { break };
+            self.drop_lapsed(&old, &mut cleaned);
+        }
+        if self.listed.is_none() {
+            return;
+        }
+        let future = self.index.future(self.now_us, HEAL_MOST);
+        let old: Vec<ReservationMember> = future.iter().map(Reservation::member).collect();
+        let mut sight = Sight::at(self.now_us, zones);
+        for old in &old {
+            let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
+            let new = sight.seen(&one);
+            if self.take(one.id) {
+                self.index.insert(&new);
+                cleaned(old, Some(&new.member()));
+            }
+        }
+    }
+
+    fn drop_lapsed(
+        &mut self,
+        old: &ReservationMember,
+        cleaned: &mut impl FnMut(&ReservationMember, Option<&ReservationMember>),
+    ) {
+        if Reservation::decode(old.as_bytes()).is_some_and(|old| self.take(old.id)) {
+            cleaned(old, None);
+        }
+    }
+}
+
+impl Reservations for HeldIndex {
+    fn has_id(&self) -> bool {
+        self.has_id
+    }
+
+    fn reach(&self, most: u64) -> bool {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        if let Some(listed) = &self.listed {
+            return listed.len() >= most;
+        }
+        // Those beyond the bound must have lapsed. No more of them are counted than that takes.
+        let Some(beyond) = self.index.len().checked_sub(most) else { return false };
+        self.index.count_lapsed(self.now_us, beyond.saturating_add(1)) <= beyond
+    }
+
+    fn live_len(&self) -> usize {
+        match &self.listed {
+            Some(listed) => listed.len(),
+            None => {
+                let lapsed = self.index.count_lapsed(self.now_us, usize::MAX);
+                self.index.len().saturating_sub(lapsed)
+            }
+        }
+    }
+
+    fn next_order_us(&self, now_us: u64) -> u64 {
+        self.index.next_order_us(now_us)
+    }
+
+    fn must_write(&self) -> bool {
+        self.listed.is_some() || self.index.count_lapsed(self.now_us, DROP_MOST) >= DROP_MOST
+    }
+}
+
+impl Leases for HeldIndex {
+    fn total(&self) -> u128 {
+        match &self.listed {
+            Some(listed) => listed.total(),
+            None => self.index.live(self.now_us).total(),
+        }
+    }
+
+    fn last_end_us(&self) -> Option<u64> {
+        match &self.listed {
+            Some(listed) => listed.last_end_us(),
+            None => self.index.live(self.now_us).last_end_us(),
+        }
+    }
+
+    fn first_end<E>(
+        &self,
+        enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstEnd, E> {
+        match &self.listed {
+            Some(listed) => listed.first_end(enough),
+            None => self.index.live(self.now_us).first_end(enough),
+        }
+    }
+}

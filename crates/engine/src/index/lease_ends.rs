@@ -1,0 +1,55 @@
+//! How many leases of a key have ended.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// The ends of all leases of a key, and how many of them lie behind one moment.
+#[derive(Debug, Default)]
+pub struct LeaseEnds {
+    /// How many end at each time.
+    at: BTreeMap<u64, usize>,
+    as_of_us: u64,
+    /// How many have ended by then.
+    ended: usize,
+}
+
+impl LeaseEnds {
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        /// A time and a number, in nodes that are at least half full.
+        const PER_END: usize = 32;
+        self.at.len().saturating_mul(PER_END)
+    }
+
+    /// Adds a lease that ends at `end_us`.
+    pub fn insert(&mut self, end_us: u64) {
+        let number = self.at.entry(end_us).or_default();
+        *number = number.saturating_add(1);
+        self.ended = self.ended.saturating_add(usize::from(end_us <= self.as_of_us));
+    }
+
+    /// Removes a lease that ends at `end_us`.
+    pub fn remove(&mut self, end_us: u64) {
+        if let Some(number) = self.at.get_mut(&end_us) {
+            *number = number.saturating_sub(1);
+            if *number == 0 {
+                self.at.remove(&end_us);
+            }
+            self.ended = self.ended.saturating_sub(usize::from(end_us <= self.as_of_us));
+        }
+    }
+
+    /// How many have ended at `now_us`. Each end is passed once, as long as the clock goes on.
+    pub fn ended(&mut self, now_us: u64) -> usize {
+        use std::ops::Bound::{Excluded, Included};
+        let before_us = self.as_of_us;
+        let between = |from, to| self.at.range((Excluded(from), Included(to))).map(|(_, n)| n);
+        self.ended = match now_us.cmp(&before_us) {
+            Ordering::Greater => self.ended.saturating_add(between(before_us, now_us).sum()),
+            Ordering::Less => self.ended.saturating_sub(between(now_us, before_us).sum()),
+            Ordering::Equal => self.ended,
+        };
+        self.as_of_us = now_us;
+        self.ended
+    }
+}

@@ -1,0 +1,372 @@
+//! A call on a window, or on a semaphore: a window that counts no events.
+
+use super::{KeyCall, Plan, PlannedWrite};
+use crate::ban::{Ban, BanNow};
+use crate::decision::{Decision, Manner, Quantity, Verdict};
+use crate::entry::MAX_SUM;
+use crate::held::{Leases, SortedLeases};
+use crate::request::{Request, Reserve, WindowLimit};
+use crate::reservation::{end_us, Id, Reservation};
+use crate::store::{BanEdit, Change, Refused, Reservations, Store, WindowKey};
+use crate::window::{
+    decision_after, freed_at_us, timed_verdict, UntimedVerdict, WindowCount, WindowUse,
+};
+
+/// A request on a window, or a semaphore.
+pub struct WindowCall<'r, S: Store> {
+    request: &'r Request,
+    window: &'r WindowLimit,
+    /// Asks for a reservation; `None` where the call counts an event.
+    reserve: Option<&'r Reserve>,
+    store: S,
+    key: S::Window,
+    count: WindowCount,
+    bans: BanNow,
+    /// Others wait in line before the call.
+    barred: bool,
+    /// What is to be written, once a grant or a denial is planned.
+    planned: WindowWrite,
+}
+
+/// The reservation that a granted call makes, as [`Reservation`] has it, but for its rule: that is the window's.
+struct NewReservation {
+    id: Id,
+    quantity: u64,
+    lease_ms: u64,
+    end_us: u64,
+    gone_us: u64,
+    order_us: u64,
+}
+
+/// What is to be written to a window beside the entries of events, which its count plans.
+struct WindowWrite {
+    reserve: Option<NewReservation>,
+    ban: BanEdit,
+    /// See [`Change::clean`].
+    clean: bool,
+    /// The TTL stays where it is, as something was given back.
+    keep_ttl: bool,
+}
+
+impl WindowWrite {
+    /// What a call that takes or heals writes.
+    const USUAL: WindowWrite =
+        WindowWrite { reserve: None, ban: BanEdit::Keep, clean: true, keep_ttl: false };
+    /// What a call that gives back writes. Other reservations are left alone.
+    const GIVEN_BACK: WindowWrite =
+        WindowWrite { reserve: None, ban: BanEdit::Keep, clean: false, keep_ttl: true };
+}
+
+impl<'r, S: Store> WindowCall<'r, S> {
+    /// A request on a key that is yet to be read. With `reserve` a grant makes a reservation.
+    // Inlined, so that it is made in its place: it is large.
+    #[inline(always)]
+    pub fn new(
+        store: S,
+        request: &'r Request,
+        window: &'r WindowLimit,
+        reserve: Option<&'r Reserve>,
+    ) -> WindowCall<'r, S> {
+        let (key, count, bans) = (store.window(), WindowCount::default(), BanNow::default());
+        WindowCall {
+            request,
+            window,
+            reserve,
+            store,
+            key,
+            count,
+            bans,
+            barred: false,
+            planned: WindowWrite::USUAL,
+        }
+    }
+
+    /// How much of the limit is in use now.
+    fn used(&self) -> WindowUse {
+        let held = self.key.reservations().total();
+        WindowUse { limit: self.window.limit, counted: self.count.counted(), held }
+    }
+
+    /// The verdict with its times. Only a reservation tells what is held from what is counted.
+    fn verdict(&mut self, untimed: UntimedVerdict) -> Result<Verdict, S::Error> {
+        let (mut events, reservations) = self.key.split();
+        let verdict = timed_verdict(&mut events, &self.count, reservations, untimed, self.barred)?;
+        let verdict = if self.reserve.is_none() { verdict.as_counted() } else { verdict };
+        let takes = self.request.takes() && self.request.ask.manner != Manner::Force;
+        Ok(if takes { verdict.closed_for(self.bans.left_us()) } else { verdict })
+    }
+
+    /// What a call with this verdict is told of the key as it stands, with the reservation that is planned.
+    fn decision(&self, verdict: Verdict) -> Decision {
+        let mut after = self.used();
+        let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_end_us());
+        if let Some(new) = &self.planned.reserve {
+            after.held = after.held.saturating_add(u128::from(new.quantity));
+            empty_at_us = empty_at_us.max(Some(new.gone_us));
+        }
+        let mut decision =
+            decision_after(verdict, &after, self.count.moment().now_us(), empty_at_us);
+        if self.bans.runs() {
+            decision.remaining = 0;
+            decision.reset_after_us = decision.reset_after_us.max(self.bans.left_us());
+        }
+        decision
+    }
+
+    /// The ban that a denial of this request begins: where what is counted leaves less than its quantity, and nothing was
+    /// granted since the last ban.
+    fn begin_ban(&mut self, verdict: Verdict, length_ms: u64) -> Option<Ban> {
+        let used = self.used();
+        let leaves_less =
+            used.limit.saturating_sub(used.counted) < self.request.ask.quantity.wanted();
+        let denied = matches!(verdict, Verdict::Denied { .. });
+        if !denied || !leaves_less || !self.bans.permits(self.is_as_new()) {
+            return None;
+        }
+        self.bans = BanNow::starting(self.count.moment().now_us(), length_ms);
+        self.bans.seen()
+    }
+
+    /// What becomes of the ban in a granted call, or one that gives back.
+    fn ban_edit(&self) -> BanEdit {
+        let ask = &self.request.ask;
+        let granted = ask.quantity.takes() && ask.manner != Manner::Force;
+        match self.bans.kept(granted, self.is_as_new()) {
+            None if self.bans.seen().is_some() => BanEdit::Remove,
+            None | Some(_) => self.healed_ban(),
+        }
+    }
+
+    /// Whether nothing is counted or held.
+    fn is_as_new(&self) -> bool {
+        let used = self.used();
+        used.counted == 0 && used.held == 0
+    }
+
+    /// Writes the ban anew where a clock went back; otherwise it stays.
+    fn healed_ban(&self) -> BanEdit {
+        let seen = self.bans.seen().filter(|_| self.bans.from_future());
+        seen.map_or(BanEdit::Keep, BanEdit::Put)
+    }
+
+    /// Plans what is to be written to the entries of events; if `trims`, those that have left go with it. Reads all that will be
+    /// removed: what this module did not write is an error here, before anything is written.
+    fn plan_events(&mut self, trims: bool) -> Result<(), S::Error> {
+        let mut events = self.key.events();
+        if trims {
+            self.count.trim(&mut events, self.window.most_entries)?;
+        }
+        self.count.edit(&mut events, self.store.heal_most())?;
+        Ok(())
+    }
+
+    /// When the key's ban is over; now if none runs.
+    fn open_at_us(&self) -> u64 {
+        self.count.moment().now_us().saturating_add(self.bans.left_us())
+    }
+
+    /// Plans to count `taken` as an event.
+    fn record(&mut self, taken: u64) -> Result<(), S::Error> {
+        let sum = u128::from(self.count.counted()).saturating_add(u128::from(taken));
+        if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
+            return Err(Refused::SumTooLarge.into());
+        }
+        self.planned.ban = self.ban_edit();
+        self.count.record(taken, false, self.window.limit);
+        self.plan_events(true)
+    }
+
+    /// Plans a reservation of `quantity`.
+    fn reserve(
+        &mut self,
+        reserve: &Reserve,
+        quantity: u64,
+        new_id: impl FnOnce() -> Id,
+    ) -> Result<(), S::Error> {
+        let (now_us, lease_ms) = (self.count.moment().now_us(), reserve.lease_ms);
+        let order_us = self.key.reservations().next_order_us(now_us);
+        let end_us = end_us(now_us, lease_ms);
+        let gone_us = match reserve.count_lapsed {
+            true => self.store.leaves_us(&self.window.rule, end_us).ok_or(Refused::Clock)?,
+            false => end_us,
+        };
+        self.plan_events(true)?;
+        self.planned.ban = self.ban_edit();
+        let id = reserve.id.unwrap_or_else(new_id);
+        self.planned.reserve =
+            Some(NewReservation { id, quantity, lease_ms, end_us, gone_us, order_us });
+        Ok(())
+    }
+}
+
+impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
+    type Error = S::Error;
+    type Write<'c>
+        = &'c mut WindowCall<'r, S>
+    where
+        Self: 'c;
+
+    fn request(&self) -> &'r Request {
+        self.request
+    }
+
+    fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+        self.barred = barred;
+        Refused::check_clock(self.store.now_us())?;
+        let moment = self.store.moment(&self.window.rule).ok_or(Refused::Clock)?;
+        let moment = moment.with_entries(self.window.most_entries);
+        self.key.read(self.reserve.and_then(|reserve| reserve.id.as_ref()).map(Id::as_bytes))?;
+        if self.key.reservations().has_id() {
+            return Err(Refused::Duplicate.into());
+        }
+        if let Some(ban) = self.key.ban() {
+            self.bans = BanNow::at(Some(ban), moment.now_us());
+        }
+        self.count.begin(moment);
+        if moment.counts() {
+            self.count.count(&mut self.key.events())?;
+        }
+        let untimed = self.used().judge(&self.request.ask, self.barred);
+        self.verdict(untimed)
+    }
+
+    fn check_room(&self, verdict: Verdict) -> Result<(), Refused> {
+        let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
+        match self.reserve {
+            Some(reserve) if makes_one && self.key.reservations().reach(reserve.most) => {
+                Err(Refused::TooManyReservations)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
+        match self.used().judge_alone(&self.request.ask) {
+            UntimedVerdict::Never => Ok(None),
+            UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
+            UntimedVerdict::Wanting { need, .. } => {
+                let held = SortedLeases::default();
+                let freed_us = freed_at_us(&mut self.key.events(), &self.count, &held, need)?;
+                Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))
+            }
+        }
+    }
+
+    fn running(&mut self) -> Option<usize> {
+        let is_told = self.reserve.is_some() && self.request.ask.manner == Manner::AtMost;
+        is_told.then(|| self.key.running())
+    }
+
+    fn count(&self) -> Option<&WindowCount> {
+        Some(&self.count)
+    }
+
+    fn counts_denial(&self) -> bool {
+        let (ask, limit) = (&self.request.ask, self.window.limit);
+        self.request.count_denied
+            && ask.quantity.takes()
+            && ask.quantity.wanted() <= limit
+            && ask.least(limit).is_some()
+            && (self.bans.runs() || !self.used().only_leave_denies(ask))
+    }
+
+    fn look(&self, verdict: Verdict) -> Decision {
+        self.decision(verdict)
+    }
+
+    fn grant<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        new_id: impl FnOnce() -> Id,
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
+        match (self.request.ask.quantity, self.reserve) {
+            (Quantity::Look, _) => return Ok(Plan::nothing(self.look(verdict))),
+            (Quantity::GiveBack(amount), _) => {
+                let found = self.count.uncount(&mut self.key.events(), amount)?;
+                if !found {
+                    return Ok(Plan::nothing(self.look(verdict)));
+                }
+                self.count.close_gap(&mut self.key.events())?;
+                self.plan_events(false)?;
+                self.planned = WindowWrite { ban: self.ban_edit(), ..WindowWrite::GIVEN_BACK };
+            }
+            (Quantity::Take(_), None) => self.record(verdict.taken())?,
+            (Quantity::Take(_), Some(reserve)) => self.reserve(reserve, verdict.taken(), new_id)?,
+        }
+        let decision = self.decision(verdict);
+        Ok(Plan { decision, write: Some(self) })
+    }
+
+    fn deny<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        ban_ms: Option<u64>,
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
+        let heals = self.request.takes() && verdict != Verdict::Never;
+        let mut writes = self.count.has_future()
+            || self.key.reservations().must_write()
+            || self.bans.from_future();
+        let mut ban = self.healed_ban();
+        if let Some(began) = ban_ms.and_then(|ms| self.begin_ban(verdict, ms)) {
+            (ban, writes) = (BanEdit::Put(began), true);
+        }
+        let told = if heals { verdict.closed_for(self.bans.left_us()) } else { verdict };
+        let decision = self.decision(told);
+        if heals && writes {
+            self.plan_events(false)?;
+            self.planned.ban = ban;
+            return Ok(Plan { decision, write: Some(self) });
+        }
+        Ok(Plan::nothing(decision))
+    }
+
+    fn count_denial<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        ban_ms: Option<u64>,
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
+        let ask = &self.request.ask;
+        let mut ban = self.healed_ban();
+        // Whether the denial bans is decided before it counts, as the verdict was.
+        if let Some(began) = ban_ms.and_then(|ms| self.begin_ban(verdict, ms)) {
+            ban = BanEdit::Put(began);
+        }
+        self.count.record(ask.quantity.wanted(), true, self.window.limit);
+        let untimed = self.used().judge(ask, self.barred);
+        self.plan_events(true)?;
+        let verdict = self.verdict(untimed)?;
+        let decision = self.decision(verdict);
+        self.planned.ban = ban;
+        Ok(Plan { decision, write: Some(self) })
+    }
+}
+
+impl<S: Store> PlannedWrite for &mut WindowCall<'_, S> {
+    fn id(&self) -> Option<&Id> {
+        self.planned.reserve.as_ref().map(|new| &new.id)
+    }
+
+    fn count(&self) -> Option<&WindowCount> {
+        Some(&self.count)
+    }
+
+    fn apply(self) -> usize {
+        let WindowWrite { reserve, ban, clean, keep_ttl } = &self.planned;
+        let rule = reserve.as_ref().map(|_| self.store.write_rule(&self.window.rule));
+        let reserve = match (reserve, &rule) {
+            (Some(new), Some(rule)) => Some(Reservation {
+                id: new.id.as_bytes(),
+                quantity: new.quantity,
+                lease_ms: new.lease_ms,
+                end_us: new.end_us,
+                gone_us: new.gone_us,
+                order_us: new.order_us,
+                rule: rule.as_bytes(),
+            }),
+            _ => None,
+        };
+        let expiry = (!keep_ttl).then(|| self.count.expiry());
+        let edit = self.count.planned();
+        self.key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })
+    }
+}
