@@ -542,6 +542,7 @@ const REFUSED: &[&str] = &[
     "RL.ACQUIRE k 5 60 -1",
     "RL.WINDOW k 5 60 LEAVE -1",
     "RL.WINDOW k 5 60 -1 ATMOST",
+    "RL.WINDOW k 5 60 0 BAN 1s",
     "RL.THROTTLE k 0 1 20000d 3 FORCE",
     "RL.WINDOW sum 5 60 9223372036854775807 FORCE",
     "RL.WINDOW sum 5 60 FORCE",

@@ -145,7 +145,7 @@ class MemoryTransport implements Transport {
   #settle(): void {
     const engine = this.#engine;
     if (engine === undefined) return;
-    for (const [ticket, reply] of engine.settled(this.#now())) {
+    for (const [ticket, reply] of engine.takeEnded(this.#now())) {
       const waiter = this.#waiting.get(ticket);
       this.#waiting.delete(ticket);
       if (reply instanceof ReplyError) waiter?.reject(reply);
