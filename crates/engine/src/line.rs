@@ -42,14 +42,14 @@ pub struct LineId(u64);
 /// The longest that a head goes untried. Other changes to its key must be noticed within 100 ms; the rest is for timers
 /// that come late.
 pub const POLL_US: u64 = 80_000;
-/// How long heads stay untried where nothing may be written.
+/// How long no head is tried after the server refused a write.
 pub const REFUSED_US: u64 = 5_000;
 /// The most microseconds that one firing of the timer spends on waiters. All commands between two firings share as much
 /// again.
 pub const BUDGET_US: u64 = 1_000;
 /// A wall clock that gains more than this from one beginning of work to the next was set forward.
 const STEP_US: u64 = 1_000;
-/// Commands get a new budget after so long, also where nobody tells when a turn of the event loop ends.
+/// Commands get a new budget after this time at the latest, even if no turn of the event loop was seen to end.
 const BUDGET_EACH_US: u64 = 20_000;
 
 /// What the lines keep for their owner.
@@ -91,8 +91,7 @@ pub struct Place {
     pub key: Box<[u8]>,
 }
 
-/// When the time of a call is up that waits from `now_us` on for `block_ms` milliseconds; `None` where it waits for ever, which
-/// 0 says.
+/// When the time of a call is up that waits from `now_us` on for `block_ms` milliseconds. `None` for 0, which waits for ever.
 pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
     (block_ms > 0).then(|| now_us.saturating_add(block_ms.saturating_mul(1_000)))
 }
