@@ -15,9 +15,12 @@ import importlib
 import inspect
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, get_args, get_origin
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "clients" / "python" / "src"
@@ -35,9 +38,13 @@ MODULES: dict[str, list[str]] = {
 INTERNAL = {
     "breaker",
     "calls",
+    "connecting",
     "core",
     "headers",
     "http",
+    "io",
+    "io_asyncio",
+    "io_threads",
     "leases",
     "libraries",
     "limiter",
@@ -94,7 +101,17 @@ def annotation_of(annotation: Any) -> Any:
     return Plain(text) if isinstance(text, str) else text
 
 
-def signature_of(item: Any) -> str:
+def type_arguments(cls: type) -> dict[str, str]:
+    """What the type variables of its bases stand for in a class."""
+    bases = [base for base in getattr(cls, "__orig_bases__", ()) if get_origin(base)]
+    return {
+        str(variable.__name__): str(getattr(argument, "__name__", argument))
+        for base in bases
+        for variable, argument in zip(get_origin(base).__parameters__, get_args(base), strict=True)
+    }
+
+
+def signature_of(item: Any, types: Mapping[str, str] = MappingProxyType({})) -> str:
     signature = inspect.signature(item)
     parameters = [
         each.replace(annotation=annotation_of(each.annotation))
@@ -102,6 +119,8 @@ def signature_of(item: Any) -> str:
         if each.name not in ("self", "cls")
     ]
     answers = signature.empty if inspect.isclass(item) else annotation_of(signature.return_annotation)
+    if answers in types:
+        answers = Plain(types[answers])
     return str(signature.replace(parameters=parameters, return_annotation=answers))
 
 
@@ -134,7 +153,7 @@ def fields_of(cls: type) -> list[str]:
 
 def members_of(cls: type, name: str) -> list[str]:
     lines: list[str] = []
-    for member, value in sorted(vars(cls).items(), key=lambda each: order_of(cls, each[0])):
+    for member, value in with_internal_bases(cls).items():
         if member.startswith("_") or not (callable(value) or isinstance(value, (property, staticmethod))):
             continue
         if isinstance(value, property):
@@ -142,7 +161,7 @@ def members_of(cls: type, name: str) -> list[str]:
             continue
         function = value.__func__ if isinstance(value, staticmethod) else value
         prefix = "await " if inspect.iscoroutinefunction(function) else ""
-        shown = f"{prefix}{name}.{member}{signature_of(function)}"
+        shown = f"{prefix}{name}.{member}{signature_of(function, type_arguments(cls))}"
         lines += [
             f"#### `{name}.{member}`",
             "",
@@ -156,8 +175,24 @@ def members_of(cls: type, name: str) -> list[str]:
     return lines
 
 
-def order_of(cls: type, member: str) -> int:
-    return list(vars(cls)).index(member)
+def public_names(module: str) -> list[str]:
+    names = MODULES[module] or importlib.import_module(module).__all__
+    return [name for name in names if not name.startswith("__")]
+
+
+@cache
+def told_classes() -> set[Any]:
+    return {getattr(importlib.import_module(module), name) for module in MODULES for name in public_names(module)}
+
+
+def with_internal_bases(cls: type) -> dict[str, Any]:
+    """The members of a class, and of those of its bases that the page does not tell of."""
+    members = dict(vars(cls))
+    told = [base for base in cls.__mro__[1:] if base in told_classes()]
+    for base in cls.__mro__[1:]:
+        if base.__module__.startswith("redis_ratelimit") and not any(issubclass(each, base) for each in told):
+            members |= {name: value for name, value in vars(base).items() if name not in members}
+    return members
 
 
 def is_made_by_programs(value: Any) -> bool:
@@ -186,12 +221,11 @@ def page() -> str:
     if files != told | INTERNAL:
         raise Undocumented(f"modules that are neither told nor internal, or are not there: {files ^ (told | INTERNAL)}")
     parts = [HEAD]
-    for module, names in MODULES.items():
+    for module in MODULES:
         imported = importlib.import_module(module)
-        public = names or [name for name in imported.__all__ if not name.startswith("__")]
         parts.append(f"## {module}\n")
         parts.append(text_of_module(imported) + "\n")
-        for name in public:
+        for name in public_names(module):
             parts += item(module, name, getattr(imported, name))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
 

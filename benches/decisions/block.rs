@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::client::{Batch, Client, Error, Reply, Result};
+use crate::client::{Batch, BenchError, Client, Result, ServerReply};
 use crate::report::{Column, Table, SET_EX};
 use crate::rounds::{interleave, medians};
 use crate::server::{cpu_us, Host};
@@ -27,7 +27,7 @@ struct Handover {
     begin: &'static str,
     wait: &'static str,
     /// The command that hands on what was answered, or none if nothing was.
-    hand_on: fn(&Reply) -> Option<String>,
+    hand_on: fn(&ServerReply) -> Option<String>,
 }
 
 const HANDOVERS: [Handover; 2] = [
@@ -91,7 +91,7 @@ impl Queue {
         let Some(client) = self.clients.get_mut(self.turn) else { return Ok(()) };
         let reply = client.receive()?;
         let hand_on = (self.handover.hand_on)(&reply)
-            .ok_or_else(|| Error::Refused(format!("{reply:?} to one who waited")))?;
+            .ok_or_else(|| BenchError::Refused(format!("{reply:?} to one who waited")))?;
         let mut batch = Batch::of(&hand_on);
         batch.add(self.handover.wait);
         client.send(&batch)?;

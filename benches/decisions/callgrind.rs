@@ -4,11 +4,11 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, Error, Result};
+use crate::client::{BenchError, Client, Result};
 use crate::pace::Pacer;
 use crate::report::{Column, Table};
 use crate::rounds::{join, medians};
-use crate::server::{Host, Setting, Time, Tool};
+use crate::server::{Host, Persistence, Time, Tool};
 use crate::workload::{Copied, Workload, PIPELINE};
 
 /// Exchanges before the counted ones, so that every key has seen the command and nothing is done for the first time.
@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_secs(2);
 /// A row is given up where a single exchange takes longer than this uncounted.
 const TOO_LONG: Duration = Duration::from_secs(20);
 
-const SETTINGS: [Setting; 3] = [Setting::Bare, Setting::Aof, Setting::Replica];
+const SETTINGS: [Persistence; 3] = [Persistence::Bare, Persistence::Aof, Persistence::Replica];
 
 /// A server under callgrind in each setting.
 pub struct Meter {
@@ -66,7 +66,7 @@ impl Meter {
             let threads = SETTINGS.map(|setting| scope.spawn(move || lane(setting)));
             threads.into_iter().map(join).collect::<Result<Vec<_>>>()
         })?;
-        Ok(Meter { lanes, maker: Host::start(Tool::None, Setting::Bare, time)?, decisions })
+        Ok(Meter { lanes, maker: Host::start(Tool::None, Persistence::Bare, time)?, decisions })
     }
 
     /// The server on which keys are made; it has the peers' scripts, too.
@@ -132,7 +132,7 @@ impl Lane {
         if took > TOO_LONG {
             let told =
                 format!("{PIPELINE} of them take {:.0} s under callgrind", took.as_secs_f64());
-            return Err(Error::Refused(told));
+            return Err(BenchError::Refused(told));
         }
         let most = (LONG.as_secs_f64() / took.as_secs_f64()).ceil() as usize;
         let exchanges = decisions.div_ceil(PIPELINE).min(most);
@@ -174,7 +174,7 @@ fn instructions(server: &support::Server) -> Result<f64> {
             total => return Ok(total),
         }
     }
-    Err(Error::other("callgrind does not tell what it counted"))
+    Err(BenchError::other("callgrind does not tell what it counted"))
 }
 
 /// Gives the callgrind of a server one of its monitor commands.
@@ -184,6 +184,6 @@ fn monitor(server: &support::Server, command: &str) -> Result<String> {
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        Err(Error::other(String::from_utf8_lossy(&output.stderr)))
+        Err(BenchError::other(String::from_utf8_lossy(&output.stderr)))
     }
 }

@@ -179,7 +179,7 @@ pub struct ChartLine {
 }
 
 /// What was measured of one command, one figure for each mark of the chart.
-pub struct Row {
+pub struct ChartRow {
     pub name: String,
     pub whose: Whose,
     pub figures: Vec<f64>,
@@ -227,7 +227,7 @@ impl Chart<'_> {
     }
 
     /// Draws a bar for each row, or a dot for each of several marks.
-    pub fn rows(&self, x: Axis, marks: &[&str], rows: &[Row]) -> Drawn {
+    pub fn rows(&self, x: Axis, marks: &[&str], rows: &[ChartRow]) -> Drawn {
         const NAMES: u32 = 320;
         let area = self.begin(HEAD + ROW * rows.len() as u32 + AXIS + FOOT)?;
         let figures = || rows.iter().flat_map(|row| row.figures.iter().copied());

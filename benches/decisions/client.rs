@@ -8,60 +8,60 @@ use std::time::{Duration, Instant};
 
 /// Why a measurement could not be made.
 #[derive(Debug)]
-pub enum Error {
+pub enum BenchError {
     /// The server answered with an error, or cannot do what is measured.
     Refused(String),
     Io(io::Error),
 }
 
-impl Error {
+impl BenchError {
     /// A failure of the benchmark's own, in words.
-    pub fn other(text: impl Into<String>) -> Error {
-        Error::Io(io::Error::other(text.into()))
+    pub fn other(text: impl Into<String>) -> BenchError {
+        BenchError::Io(io::Error::other(text.into()))
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What a server says that lacks a command, an option or a setting.
         let lacks = |text: &str| text.to_ascii_lowercase().contains("unknown");
         match self {
-            Error::Refused(text) if lacks(text) => f.write_str("not there"),
-            Error::Refused(text) => write!(f, "refused: {text}"),
-            Error::Io(error) => error.fmt(f),
+            BenchError::Refused(text) if lacks(text) => f.write_str("not there"),
+            BenchError::Refused(text) => write!(f, "refused: {text}"),
+            BenchError::Io(error) => error.fmt(f),
         }
     }
 }
 
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Error {
-        Error::Io(error)
+impl From<io::Error> for BenchError {
+    fn from(error: io::Error) -> BenchError {
+        BenchError::Io(error)
     }
 }
 
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, BenchError>;
 
 /// What the server answered.
 #[derive(Debug)]
-pub enum Reply {
+pub enum ServerReply {
     Nil,
     Integer(i64),
     Text(Vec<u8>),
     Error(String),
-    Array(Vec<Reply>),
+    Array(Vec<ServerReply>),
 }
 
-impl Reply {
+impl ServerReply {
     pub fn integer(&self) -> Option<i64> {
         match self {
-            Reply::Integer(value) => Some(*value),
+            ServerReply::Integer(value) => Some(*value),
             _ => None,
         }
     }
 
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Reply::Text(bytes) => bytes,
+            ServerReply::Text(bytes) => bytes,
             _ => b"",
         }
     }
@@ -72,16 +72,16 @@ impl Reply {
     }
 
     /// The elements of an array.
-    pub fn elements(&self) -> &[Reply] {
+    pub fn elements(&self) -> &[ServerReply] {
         match self {
-            Reply::Array(elements) => elements,
+            ServerReply::Array(elements) => elements,
             _ => &[],
         }
     }
 
     /// Element `index` of an array.
-    pub fn at(&self, index: usize) -> &Reply {
-        self.elements().get(index).unwrap_or(&Reply::Nil)
+    pub fn at(&self, index: usize) -> &ServerReply {
+        self.elements().get(index).unwrap_or(&ServerReply::Nil)
     }
 }
 
@@ -146,7 +146,7 @@ impl Client {
     }
 
     /// Runs one command.
-    pub fn call(&mut self, command: &str) -> Result<Reply> {
+    pub fn call(&mut self, command: &str) -> Result<ServerReply> {
         self.send(&Batch::of(command))?;
         self.receive()
     }
@@ -156,7 +156,9 @@ impl Client {
         let started = Instant::now();
         for chunk in commands.chunks(50) {
             if started.elapsed() > deadline {
-                return Err(Error::Refused(format!("preparing it takes longer than {deadline:?}")));
+                return Err(BenchError::Refused(format!(
+                    "preparing it takes longer than {deadline:?}"
+                )));
             }
             let mut batch = Batch::default();
             chunk.iter().for_each(|command| batch.add(command.as_ref()));
@@ -166,7 +168,7 @@ impl Client {
     }
 
     /// Sends a batch and waits for all its replies; answers how long that took, too.
-    pub fn exchange(&mut self, batch: &Batch) -> Result<(Vec<Reply>, Duration)> {
+    pub fn exchange(&mut self, batch: &Batch) -> Result<(Vec<ServerReply>, Duration)> {
         let started = Instant::now();
         self.send(batch)?;
         let mut replies = Vec::with_capacity(batch.replies);
@@ -174,12 +176,12 @@ impl Client {
         for _ in 0..batch.replies {
             match self.receive() {
                 Ok(reply) => replies.push(reply),
-                Err(Error::Refused(text)) => refused = Some(text),
+                Err(BenchError::Refused(text)) => refused = Some(text),
                 Err(error) => return Err(error),
             }
         }
         match refused {
-            Some(text) => Err(Error::Refused(text)),
+            Some(text) => Err(BenchError::Refused(text)),
             None => Ok((replies, started.elapsed())),
         }
     }
@@ -189,7 +191,7 @@ impl Client {
     }
 
     /// Waits for one reply.
-    pub fn receive(&mut self) -> Result<Reply> {
+    pub fn receive(&mut self) -> Result<ServerReply> {
         loop {
             let mut rest = &self.input[self.parsed..];
             if let Some(reply) = parse(&mut rest)? {
@@ -199,13 +201,13 @@ impl Client {
                     self.parsed = 0;
                 }
                 return match reply {
-                    Reply::Error(text) => Err(Error::Refused(text)),
+                    ServerReply::Error(text) => Err(BenchError::Refused(text)),
                     reply => Ok(reply),
                 };
             }
             let mut chunk = [0; 16 * 1024];
             match self.stream.read(&mut chunk)? {
-                0 => return Err(Error::other("the server closed the connection")),
+                0 => return Err(BenchError::other("the server closed the connection")),
                 read => self.input.extend_from_slice(&chunk[..read]),
             }
         }
@@ -213,26 +215,26 @@ impl Client {
 }
 
 /// Takes one reply off the front of `input`, or none if it is not whole yet (`input` is then left anywhere).
-fn parse(input: &mut &[u8]) -> Result<Option<Reply>> {
+fn parse(input: &mut &[u8]) -> Result<Option<ServerReply>> {
     let Some(end) = input.iter().position(|&byte| byte == b'\r') else { return Ok(None) };
     let Some(rest) = input.get(end + 2..) else { return Ok(None) };
-    let malformed = || Error::other("the server sent a malformed reply");
+    let malformed = || BenchError::other("the server sent a malformed reply");
     let (&kind, line) = input[..end].split_first().ok_or_else(malformed)?;
     let text = || String::from_utf8_lossy(line);
     let number = || text().parse::<i64>().map_err(|_| malformed());
     *input = rest;
     let reply = match kind {
-        b'+' => Reply::Text(line.to_vec()),
-        b'-' => Reply::Error(text().into_owned()),
-        b':' => Reply::Integer(number()?),
-        b'$' | b'*' if line == b"-1" => Reply::Nil,
+        b'+' => ServerReply::Text(line.to_vec()),
+        b'-' => ServerReply::Error(text().into_owned()),
+        b':' => ServerReply::Integer(number()?),
+        b'$' | b'*' if line == b"-1" => ServerReply::Nil,
         b'$' => {
             let length = usize::try_from(number()?).map_err(|_| malformed())?;
             let (Some(body), Some(rest)) = (input.get(..length), input.get(length + 2..)) else {
                 return Ok(None);
             };
             *input = rest;
-            Reply::Text(body.to_vec())
+            ServerReply::Text(body.to_vec())
         }
         b'*' => {
             let mut elements = Vec::new();
@@ -242,7 +244,7 @@ fn parse(input: &mut &[u8]) -> Result<Option<Reply>> {
                     None => return Ok(None),
                 }
             }
-            Reply::Array(elements)
+            ServerReply::Array(elements)
         }
         _ => return Err(malformed()),
     };

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::chart::{Axis, Chart, ChartLine, Row, Scale, Whose};
-use crate::client::{Error, Result};
+use crate::chart::{Axis, Chart, ChartLine, ChartRow, Scale, Whose};
+use crate::client::{BenchError, Result};
 use crate::report::{Table, SET_EX};
 use crate::{latency, memory, throttle, wake, window};
 
@@ -196,9 +196,9 @@ impl Figure {
             FigureKind::Rows { x, marks, rows } => {
                 let row = |(name, whose): (String, Whose)| {
                     let figures = find(&name)?.get(..marks.len())?.to_vec();
-                    Some(Row { name, whose, figures })
+                    Some(ChartRow { name, whose, figures })
                 };
-                let rows: Vec<Row> = rows().into_iter().filter_map(row).collect();
+                let rows: Vec<ChartRow> = rows().into_iter().filter_map(row).collect();
                 chart.rows(*x, marks, &rows)
             }
             FigureKind::Lines { x, y, sizes, lines } => {
@@ -210,7 +210,7 @@ impl Figure {
                 chart.lines(*x, *y, &lines)
             }
         };
-        drawn.map_err(|error| Error::other(error.to_string()))?;
+        drawn.map_err(|error| BenchError::other(error.to_string()))?;
         Ok(true)
     }
 }

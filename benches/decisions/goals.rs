@@ -10,13 +10,13 @@ pub struct Goal {
     what: String,
     bound: f64,
     /// Whether the figure is to stay at or below the bound, or to reach it.
-    side: Side,
+    side: GoalSide,
     /// None where it was not measured, or the server has not what it is about.
     figure: Option<f64>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+enum GoalSide {
     AtMost,
     AtLeast,
 }
@@ -27,11 +27,11 @@ const AOF: usize = 1;
 
 impl Goal {
     fn at_most(what: impl Into<String>, figure: Option<f64>, bound: f64) -> Goal {
-        Goal { what: what.into(), bound, side: Side::AtMost, figure }
+        Goal { what: what.into(), bound, side: GoalSide::AtMost, figure }
     }
 
     fn at_least(what: impl Into<String>, figure: Option<f64>, bound: f64) -> Goal {
-        Goal { side: Side::AtLeast, ..Goal::at_most(what, figure, bound) }
+        Goal { side: GoalSide::AtLeast, ..Goal::at_most(what, figure, bound) }
     }
 
     /// A row is to be at most `bound` times another one.
@@ -42,8 +42,8 @@ impl Goal {
 
     fn verdict(&self) -> &'static str {
         let reached = self.figure.map(|figure| match self.side {
-            Side::AtMost => figure <= self.bound,
-            Side::AtLeast => figure >= self.bound,
+            GoalSide::AtMost => figure <= self.bound,
+            GoalSide::AtLeast => figure >= self.bound,
         });
         match reached {
             Some(true) => "met",
@@ -54,14 +54,14 @@ impl Goal {
 
     fn cells(&self) -> [String; 4] {
         let figure = self.figure.map_or("not there".into(), |figure| format!("{figure:.3}"));
-        let sign = if self.side == Side::AtMost { "<=" } else { ">=" };
+        let sign = if self.side == GoalSide::AtMost { "<=" } else { ">=" };
         [self.verdict().into(), self.what.clone(), figure, format!("{sign} {:.3}", self.bound)]
     }
 
     pub fn to_json(&self) -> Value {
         json!({
             "goal": self.what,
-            "side": if self.side == Side::AtMost { "at most" } else { "at least" },
+            "side": if self.side == GoalSide::AtMost { "at most" } else { "at least" },
             "bound": self.bound,
             "figure": self.figure,
             "verdict": self.verdict(),

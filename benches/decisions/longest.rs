@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::client::{Batch, Client, Error, Result};
+use crate::client::{Batch, BenchError, Client, Result};
 use crate::report::{Column, Table};
-use crate::server::{Host, Setting, Time, Tool};
+use crate::server::{Host, Persistence, Time, Tool};
 use support::START_US;
 
 /// The default of `ratelimit.max-reservations`.
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the clock does before the call.
 #[derive(Clone, Copy)]
-enum Step {
+enum ClockMove {
     None,
     /// Forward, beyond every window and lease.
     Forward,
@@ -29,11 +29,11 @@ enum Step {
 }
 
 /// One call that has a lot to do.
-struct Case {
+struct LongestCase {
     name: &'static str,
     /// What makes the key.
     make: Make,
-    step: Step,
+    step: ClockMove,
     /// Commands that are not measured, one a line.
     before: &'static str,
     call: &'static str,
@@ -58,47 +58,47 @@ const NEARLY_FULL: Make = Make::Semaphore(RESERVATIONS - 1);
 const fn case(
     name: &'static str,
     make: Make,
-    step: Step,
+    step: ClockMove,
     before: &'static str,
     call: &'static str,
-) -> Case {
-    Case { name, make, step, before, call }
+) -> LongestCase {
+    LongestCase { name, make, step, before, call }
 }
 
 #[rustfmt::skip]
-const CASES: [Case; 16] = [
+const CASES: [LongestCase; 16] = [
     case("RL.WINDOW, 4096 entries are dead",
-        EXACT, Step::Forward, "", "RL.WINDOW k 1000000 1h"),
+        EXACT, ClockMove::Forward, "", "RL.WINDOW k 1000000 1h"),
     case("RL.WINDOW, 4096 entries are from the future",
-        EXACT, Step::Back, "", "RL.WINDOW k 1000000 1h"),
+        EXACT, ClockMove::Back, "", "RL.WINDOW k 1000000 1h"),
     case("RL.WINDOW denied, waits for the last of 4096 entries",
-        EXACT, Step::None, "", "RL.WINDOW k 1000000 1h 1000000"),
+        EXACT, ClockMove::None, "", "RL.WINDOW k 1000000 1h 1000000"),
     case("RL.WINDOW BUCKETS 65536, all entries are dead",
-        BUCKETED, Step::Forward, "", "RL.WINDOW k 1000000 1h 1 BUCKETS 65536"),
+        BUCKETED, ClockMove::Forward, "", "RL.WINDOW k 1000000 1h 1 BUCKETS 65536"),
     case("RL.WINDOW BUCKETS 65536, all entries are from the future",
-        BUCKETED, Step::Back, "", "RL.WINDOW k 1000000 1h 1 BUCKETS 65536"),
+        BUCKETED, ClockMove::Back, "", "RL.WINDOW k 1000000 1h 1 BUCKETS 65536"),
     case("RL.WINDOW BUCKETS 65536 denied, waits for the last entry",
-        BUCKETED, Step::None, "", "RL.WINDOW k 1000000 1h 1000000 BUCKETS 65536"),
+        BUCKETED, ClockMove::None, "", "RL.WINDOW k 1000000 1h 1000000 BUCKETS 65536"),
     case("RL.ACQUIRE, 65,535 held",
-        NEARLY_FULL, Step::None, "RL.ACQUIRE_RO k 65536 0", "RL.ACQUIRE k 65536 0 ID x"),
+        NEARLY_FULL, ClockMove::None, "RL.ACQUIRE_RO k 65536 0", "RL.ACQUIRE k 65536 0 ID x"),
     case("RL.ACQUIRE denied, 65,536 held, waits for the last lease",
-        FULL, Step::None, "", "RL.ACQUIRE k 65536 0 65536"),
+        FULL, ClockMove::None, "", "RL.ACQUIRE k 65536 0 65536"),
     case("RL.ACQUIRE, 65,536 leases have lapsed",
-        FULL, Step::Forward, "RL.ACQUIRE_RO k 65536 0", "RL.ACQUIRE k 65536 0 ID x"),
+        FULL, ClockMove::Forward, "RL.ACQUIRE_RO k 65536 0", "RL.ACQUIRE k 65536 0 ID x"),
     case("RL.ACQUIRE, 65,535 held and the clock went back",
-        NEARLY_FULL, Step::Back, "", "RL.ACQUIRE k 65536 0 ID x"),
+        NEARLY_FULL, ClockMove::Back, "", "RL.ACQUIRE k 65536 0 ID x"),
     case("RL.ACQUIRE, the first after a change by hand, 65,534 held",
-        NEARLY_FULL, Step::None, "RL.ACQUIRE_RO k 65536 0\nZPOPMAX k", "RL.ACQUIRE k 65536 0 ID x"),
+        NEARLY_FULL, ClockMove::None, "RL.ACQUIRE_RO k 65536 0\nZPOPMAX k", "RL.ACQUIRE k 65536 0 ID x"),
     case("RL.WINDOW beside 65,536 held",
-        BESIDE_EVENTS, Step::None, "", "RL.WINDOW k 1000000 1h"),
+        BESIDE_EVENTS, ClockMove::None, "", "RL.WINDOW k 1000000 1h"),
     case("RL.APPLY, 65,536 held",
-        BESIDE_EVENTS, Step::None, "", "RL.APPLY k 40000"),
+        BESIDE_EVENTS, ClockMove::None, "", "RL.APPLY k 40000"),
     case("RL.RENEW, 65,536 held",
-        FULL, Step::None, "", "RL.RENEW k 40000"),
+        FULL, ClockMove::None, "", "RL.RENEW k 40000"),
     case("RL.RELEASE of one, 65,536 held",
-        FULL, Step::None, "", "RL.RELEASE k 40000"),
+        FULL, ClockMove::None, "", "RL.RELEASE k 40000"),
     case("RL.RELEASE of one, 65,536 leases have lapsed",
-        FULL, Step::Forward, "", "RL.RELEASE k 40000"),
+        FULL, ClockMove::Forward, "", "RL.RELEASE k 40000"),
 ];
 
 /// The names of the rows.
@@ -128,7 +128,7 @@ impl Make {
                     clock.set_us(START_US + (part * (3_600_000_000 / parts + 1)) as i64);
                     client.call(&format!("RL.WINDOW k 1000000 1h 1 {options}"))?;
                     if started.elapsed() > PATIENCE {
-                        return Err(Error::Refused(format!(
+                        return Err(BenchError::Refused(format!(
                             "making it takes longer than {PATIENCE:?}"
                         )));
                     }
@@ -144,23 +144,23 @@ impl Make {
     }
 }
 
-impl Case {
+impl LongestCase {
     /// Makes the call once.
     fn run(&self) -> Result<Duration> {
-        let host = Host::start(Tool::None, Setting::Bare, Time::Held)?;
+        let host = Host::start(Tool::None, Persistence::Bare, Time::Held)?;
         let clock = host.server.clock();
         let mut client = host.connect()?;
         // The call's own code has run before.
         client.call_all(&[self.call.replace(" k ", " other ")], PATIENCE)?;
         self.make.make(&host, &mut client)?;
         match self.step {
-            Step::None => {}
-            Step::Forward => {
+            ClockMove::None => {}
+            ClockMove::Forward => {
                 // The server must not delete the key meanwhile. It counts as a change by hand.
                 client.call("PERSIST k")?;
                 clock.advance_ms(86_400_000);
             }
-            Step::Back => clock.advance_ms(-3_600_000),
+            ClockMove::Back => clock.advance_ms(-3_600_000),
         }
         client.call_all(&self.before.lines().collect::<Vec<_>>(), PATIENCE)?;
         let (_, took) = client.exchange(&Batch::of(self.call))?;

@@ -49,7 +49,7 @@ struct Effort {
     others: &'static [u64],
     /// How often one long call is made.
     longest: usize,
-    stall: stall::Size,
+    stall: stall::HandoverSize,
     /// Keys that are met in random order.
     cold_keys: u64,
     /// How often what takes time is measured, and for how long.
@@ -81,9 +81,9 @@ const QUICK: Effort = Effort {
     round: Duration::from_millis(100),
 };
 
-type Section = fn(&Effort) -> Result<Table>;
+type MeasureSection = fn(&Effort) -> Result<Table>;
 
-const SECTIONS: [(&str, Section); 14] = [
+const SECTIONS: [(&str, MeasureSection); 14] = [
     ("throttle", |effort| throttle::table(effort.counted)),
     ("several", |effort| throttle::several(effort.counted)),
     ("window", |effort| window::table(effort.counted, effort.window_sizes)),

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{Client, Error, Result};
+use crate::client::{BenchError, Client, Result};
 use crate::peers::Scripts;
 use crate::report::{Column, Table, SET_EX};
-use crate::server::{info, Host, Setting, Time, Tool};
+use crate::server::{info, Host, Persistence, Time, Tool};
 use crate::window::PERIOD_US;
 use crate::workload::{allowed, Workload};
 use support::START_US;
@@ -81,7 +81,7 @@ fn bytes_each(host: &Host, workload: &Workload, decisions: u64) -> Result<f64> {
     let unexpected =
         workload.run_paced(&mut client, &mut workload.pacer(host), decisions as usize)?;
     if unexpected > 0 {
-        return Err(Error::Refused(format!("{unexpected} of {decisions} answered otherwise")));
+        return Err(BenchError::Refused(format!("{unexpected} of {decisions} answered otherwise")));
     }
     host.tick(0);
     Ok((settled_memory(&mut client)? - before) / decisions as f64)
@@ -107,7 +107,7 @@ pub fn table() -> Result<Table> {
         "Memory per key ({KEYS} keys of 11 bytes) and per event with its share of the key ({ALL_EVENTS} events)"
     );
     let mut table = Table::new("memory", title, &[BYTES]);
-    let host = Host::start(Tool::None, Setting::Bare, Time::Held)?;
+    let host = Host::start(Tool::None, Persistence::Bare, Time::Held)?;
     let mut weigh = |workload: &Workload, peer: Option<String>, decisions| {
         let bytes = bytes_each(&host, workload, decisions);
         table.add(&workload.name, peer, bytes.map(|bytes| vec![bytes]))

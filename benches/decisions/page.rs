@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::chart::number;
-use crate::client::{Error, Result};
+use crate::client::{BenchError, Result};
 use crate::figures::FIGURES;
 use crate::goals::{self, Goal};
 use crate::report::{markdown_row, RunEnvironment, Table, SET_EX};
@@ -47,7 +47,7 @@ pub fn write(
             Some(("events", _)) => bytes(tables).unwrap_or_default(),
             Some(("chart", id)) => {
                 let figure = FIGURES.iter().find(|figure| figure.id == id);
-                let figure = figure.ok_or_else(|| Error::other(format!("no chart {id}")))?;
+                let figure = figure.ok_or_else(|| BenchError::other(format!("no chart {id}")))?;
                 if figure.draw(&charts.join(format!("{id}.svg")), tables, &run)? {
                     let (title, command) = (figure.title, figure.command());
                     format!("![{title}](charts/{id}.svg)\n\nRepeat it: `{command}`.")
@@ -55,7 +55,7 @@ pub fn write(
                     String::new()
                 }
             }
-            Some((tag, _)) => return Err(Error::other(format!("page.md: {tag} is unknown"))),
+            Some((tag, _)) => return Err(BenchError::other(format!("page.md: {tag} is unknown"))),
         };
         page += text.trim_end();
         page.push('\n');
@@ -66,12 +66,13 @@ pub fn write(
 /// Puts the figures of this run between the marks that README.md has for them.
 pub fn update_readme(path: &Path, environment: &RunEnvironment, tables: &[Table]) -> Result<()> {
     let text = fs::read_to_string(path)?;
-    let table = costs(environment, tables).ok_or_else(|| Error::other("no figures of costs"))?;
+    let table =
+        costs(environment, tables).ok_or_else(|| BenchError::other("no figures of costs"))?;
     let begin = "<!-- costs: written by make bench -->\n";
     let (before, after) = text
         .split_once(begin)
         .and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?.1)))
-        .ok_or_else(|| Error::other("README.md has no place for costs"))?;
+        .ok_or_else(|| BenchError::other("README.md has no place for costs"))?;
     Ok(fs::write(path, format!("{before}{begin}\n{table}\n<!-- end -->{after}"))?)
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{json, Map, Value};
 
-use crate::client::{Error, Result};
+use crate::client::{BenchError, Result};
 
 /// The row that all costs are compared with.
 pub const SET_EX: &str = "SET k v EX 60";
@@ -19,7 +19,7 @@ pub struct Column {
     pub compared: bool,
 }
 
-struct Row {
+struct ReportRow {
     name: String,
     peer: Option<String>,
     /// One figure for each column, none where it could not be measured.
@@ -32,7 +32,7 @@ pub struct Table {
     pub id: &'static str,
     title: String,
     columns: Vec<Column>,
-    rows: Vec<Row>,
+    rows: Vec<ReportRow>,
 }
 
 impl Table {
@@ -49,12 +49,12 @@ impl Table {
     ) -> Result<()> {
         let (figures, remark) = match figures {
             Ok(figures) => (figures, String::new()),
-            Err(Error::Io(error)) => return Err(Error::Io(error)),
+            Err(BenchError::Io(error)) => return Err(BenchError::Io(error)),
             Err(refused) => (Vec::new(), refused.to_string()),
         };
         let name = name.into();
         eprintln!("  {name} {remark}");
-        self.rows.push(Row { name, peer, figures, remark });
+        self.rows.push(ReportRow { name, peer, figures, remark });
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Table {
         }
     }
 
-    fn row(&self, name: &str) -> Option<&Row> {
+    fn row(&self, name: &str) -> Option<&ReportRow> {
         self.rows.iter().find(|row| row.name == name)
     }
 
@@ -90,7 +90,7 @@ impl Table {
         compared.filter_map(|column| self.ratio(column, name, to)).collect()
     }
 
-    fn cells(&self, row: &Row) -> Vec<String> {
+    fn cells(&self, row: &ReportRow) -> Vec<String> {
         let figures = self.columns.iter().enumerate().map(|(index, column)| {
             row.figures.get(index).map(|figure| format!("{figure:.*}", column.decimals))
         });
@@ -157,7 +157,7 @@ impl Table {
         json!({ "title": self.title, "rows": rows })
     }
 
-    fn row_to_json(&self, row: &Row) -> Value {
+    fn row_to_json(&self, row: &ReportRow) -> Value {
         let named = self.columns.iter().zip(&row.figures);
         let figures: Map<String, Value> =
             named.map(|(column, figure)| (column.name.into(), json!(figure))).collect();

@@ -1,7 +1,7 @@
 //! Reservations beside the Lua scripts that people use: instructions for taking one and ending it.
 
 use crate::callgrind::Meter;
-use crate::client::{Reply, Result};
+use crate::client::{Result, ServerReply};
 use crate::peers::Scripts;
 use crate::report::Table;
 use crate::server::Time;
@@ -86,7 +86,7 @@ fn apply_with(name: &str, options: &'static str, others: u64) -> Workload {
     let limit = others + EVENTS + ROOM;
     let acquire = move |i| format!("RL.ACQUIRE {} {limit} 60{options}", key(i, others));
     let settle =
-        move |i, reply: &Reply| format!("RL.APPLY {} {}", key(i, others), reply.at(5).text());
+        move |i, reply: &ServerReply| format!("RL.APPLY {} {}", key(i, others), reply.at(5).text());
     let pace_us = PERIOD_US as f64 / (EVENTS * KEYS) as f64;
     let filling = Workload::new("filling", acquire).settled_by(settle).paced(pace_us);
     Workload::new(row(name, others), acquire)
@@ -121,7 +121,7 @@ pub fn lua_release(scripts: &Scripts, others: u64) -> Workload {
         let ends = now + LEASE_MS;
         format!("EVALSHA {script} 1 {key} {now} {limit} {ends} {id}")
     })
-    .settled_by(move |i, _: &Reply| format!("ZREM {} {}", key(i, others), own_id(i)))
+    .settled_by(move |i, _: &ServerReply| format!("ZREM {} {}", key(i, others), own_id(i)))
     .made_by(zset_of_others(others, ""))
     .expecting(allowed)
 }
@@ -141,7 +141,7 @@ pub fn lua_apply(scripts: &Scripts, others: u64) -> Workload {
             "EVALSHA {acquire} 2 {key}:events {key}:reserved {now} {before} {limit} {ends} {id}"
         )
     })
-    .settled_by(move |i, _: &Reply| {
+    .settled_by(move |i, _: &ServerReply| {
         let i = EVENTS * KEYS + i;
         let (key, now, id) = (key(i, others), now_ms(i), own_id(i));
         format!("EVALSHA {apply} 2 {key}:events {key}:reserved {now} {id} 60")

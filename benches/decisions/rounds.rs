@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{Error, Result};
+use crate::client::{BenchError, Result};
 
 /// Measures all subjects in turn, `rounds` times, so that a disturbance meets them all alike. Answers each with what
 /// its rounds brought, or with its first failure.
@@ -50,5 +50,5 @@ pub fn permilles<const N: usize>(mut took: Vec<Duration>, permilles: [usize; N])
 
 /// What a thread brought.
 pub fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|_| Err(Error::other("a thread of the benchmark panicked")))
+    thread.join().unwrap_or_else(|_| Err(BenchError::other("a thread of the benchmark panicked")))
 }

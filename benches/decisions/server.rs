@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use crate::client::{Client, Error, Result};
+use crate::client::{BenchError, Client, Result};
 use crate::peers::Scripts;
 use crate::report::RunEnvironment;
 use support::{wait_for_sync, Builder, Clock, Server, START_US};
 
 /// What becomes of the effects of a call.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Setting {
+pub enum Persistence {
     /// Nothing: no append-only file, no replica.
     Bare,
     /// They go to an append-only file, which is left to the system to sync (`appendfsync no`).
@@ -50,10 +50,10 @@ pub struct Host {
 impl Host {
     /// A bare server by the machine's clock.
     pub fn bare() -> Result<Host> {
-        Host::start(Tool::None, Setting::Bare, Time::Real)
+        Host::start(Tool::None, Persistence::Bare, Time::Real)
     }
 
-    pub fn start(tool: Tool, setting: Setting, clock: Time) -> Result<Host> {
+    pub fn start(tool: Tool, setting: Persistence, clock: Time) -> Result<Host> {
         // A held clock moves on within a command, which then looks slow.
         let mut builder = Server::builder()
             .config("slowlog-log-slower-than -1")
@@ -62,7 +62,7 @@ impl Host {
         if tool == Tool::Callgrind {
             builder = under_callgrind(builder);
         }
-        if setting == Setting::Aof {
+        if setting == Persistence::Aof {
             builder = builder.aof();
         }
         let server = builder.start();
@@ -70,7 +70,7 @@ impl Host {
             server.clock().set_us(START_US);
         }
         let scripts = Scripts::load(&mut Client::connect(server.port())?)?;
-        let replica = (setting == Setting::Replica).then(|| {
+        let replica = (setting == Persistence::Replica).then(|| {
             // Not by the same clock, which would move on when the replica reads it.
             let line = format!("replicaof 127.0.0.1 {}", server.port());
             let replica = Server::builder().config(line).start();
@@ -115,7 +115,7 @@ pub fn info(client: &mut Client, section: &str, field: &str) -> Result<f64> {
     text.text()
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok())
-        .ok_or_else(|| Error::other(format!("INFO {section} has no number {field}")))
+        .ok_or_else(|| BenchError::other(format!("INFO {section} has no number {field}")))
 }
 
 /// CPU time that the server has used so far, in microseconds.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Batch, Client, Error, Reply, Result};
+use crate::client::{Batch, BenchError, Client, Result, ServerReply};
 use crate::longest::reserve;
 use crate::report::{Column, Table};
 use crate::rounds::join;
@@ -13,7 +13,7 @@ use crate::server::{cpu_us, info, Host};
 use crate::workload::allowed;
 
 /// How many wait, hold and hand over.
-pub struct Size {
+pub struct HandoverSize {
     /// Granted by one release.
     pub granted: usize,
     /// Whose time is up at the same moment, and reservations in their key.
@@ -26,7 +26,7 @@ pub struct Size {
     pub held_in_each: usize,
 }
 
-pub const FULL: Size = Size {
+pub const FULL: HandoverSize = HandoverSize {
     granted: 10_000,
     dismissed: 2_000,
     beside: 20_000,
@@ -35,7 +35,7 @@ pub const FULL: Size = Size {
     held_in_each: 1_000,
 };
 
-pub const QUICK: Size = Size {
+pub const QUICK: HandoverSize = HandoverSize {
     granted: 2_000,
     dismissed: 500,
     beside: 2_000,
@@ -92,7 +92,7 @@ fn wait_in_line(host: &Host, key: &str, words: &str, number: usize) -> Result<Ve
     let started = Instant::now();
     while info(&mut control, "ratelimit", "ratelimit_waiting")? < number as f64 {
         if started.elapsed() > Duration::from_secs(10) {
-            return Err(Error::Refused("not all of them wait".into()));
+            return Err(BenchError::Refused("not all of them wait".into()));
         }
     }
     Ok(clients)
@@ -120,18 +120,18 @@ fn longest_without_pong<T>(host: &Host, work: impl FnOnce() -> Result<T>) -> Res
 }
 
 /// Receives one reply for each client.
-fn receive_all(clients: &mut [Client], expected: fn(&Reply) -> bool) -> Result<()> {
+fn receive_all(clients: &mut [Client], expected: fn(&ServerReply) -> bool) -> Result<()> {
     for client in clients {
         let reply = client.receive()?;
         if !expected(&reply) {
-            return Err(Error::Refused(format!("{reply:?} to one who waited")));
+            return Err(BenchError::Refused(format!("{reply:?} to one who waited")));
         }
     }
     Ok(())
 }
 
 /// One release lets everybody in: the longest time without a PONG, and the time until the last has the answer, in ms.
-fn granted(size: &Size) -> Result<Vec<f64>> {
+fn granted(size: &HandoverSize) -> Result<Vec<f64>> {
     let host = Host::bare()?;
     let mut control = host.connect()?;
     let number = size.granted;
@@ -149,7 +149,7 @@ fn granted(size: &Size) -> Result<Vec<f64>> {
 
 /// The time of all is up at once, beside many reservations: the longest time without a PONG, and how long after that
 /// moment the last has the answer, in ms.
-fn dismissed(size: &Size) -> Result<Vec<f64>> {
+fn dismissed(size: &HandoverSize) -> Result<Vec<f64>> {
     let host = Host::bare()?;
     let mut control = host.connect()?;
     let beside = size.beside;
@@ -170,7 +170,7 @@ fn dismissed(size: &Size) -> Result<Vec<f64>> {
 
 /// A slot goes from one to the next in a long line: the median and the longest time from a release to the answer of the
 /// next, in ms.
-fn hand_over(size: &Size, key: &str) -> Result<Vec<f64>> {
+fn hand_over(size: &HandoverSize, key: &str) -> Result<Vec<f64>> {
     let host = Host::bare()?;
     let mut control = host.connect()?;
     control.send(&call(key, "RL.ACQUIRE KEY 1 0 1 ID first LEASE 3600000"))?;
@@ -187,7 +187,7 @@ fn hand_over(size: &Size, key: &str) -> Result<Vec<f64>> {
         took.push(started.elapsed().as_secs_f64() * 1e3);
         control.receive()?;
         if !allowed(&reply) {
-            return Err(Error::Refused(format!("{reply:?} to one who waited")));
+            return Err(BenchError::Refused(format!("{reply:?} to one who waited")));
         }
         holder = waiter.to_string();
     }
@@ -196,7 +196,7 @@ fn hand_over(size: &Size, key: &str) -> Result<Vec<f64>> {
 }
 
 /// CPU time in ms that a second costs in which nothing happens but that somebody waits at each of many semaphores.
-fn idle_ms(size: &Size, held: usize) -> Result<Vec<f64>> {
+fn idle_ms(size: &HandoverSize, held: usize) -> Result<Vec<f64>> {
     let host = Host::bare()?;
     let mut control = host.connect()?;
     reserve(&mut control, "semaphore:0", held, &format!("{held} 0"), PATIENCE)?;
@@ -218,13 +218,19 @@ fn idle_ms(size: &Size, held: usize) -> Result<Vec<f64>> {
 }
 
 /// Measures all of it.
-pub fn table(size: &Size) -> Result<Table> {
+pub fn table(size: &HandoverSize) -> Result<Table> {
     const COLUMNS: [Column; 2] = [
         Column { name: "ms", decimals: 2, compared: false },
         Column { name: "worst or all, ms", decimals: 2, compared: false },
     ];
-    let Size { granted: grants, dismissed: dismissals, beside, in_line, semaphores, held_in_each } =
-        size;
+    let HandoverSize {
+        granted: grants,
+        dismissed: dismissals,
+        beside,
+        in_line,
+        semaphores,
+        held_in_each,
+    } = size;
     let title = format!(
         "What waiting costs the others: {grants} granted at once; {dismissals} whose time is up at once beside {beside} \
          reservations; hand-overs in a line of {in_line}; {semaphores} semaphores of {held_in_each} with one waiter each"

@@ -6,7 +6,7 @@ use crate::client::{Client, Result};
 use crate::peers::Scripts;
 use crate::report::{Column, Table};
 use crate::rounds::{interleave, medians};
-use crate::server::{cpu_us, Host, Setting, Time, Tool};
+use crate::server::{cpu_us, Host, Persistence, Time, Tool};
 use crate::workload::{Workload, PIPELINE};
 use crate::{reserve, throttle, window};
 
@@ -57,7 +57,7 @@ fn plans(scripts: &Scripts) -> Vec<PlannedRow> {
 }
 
 /// A row with a server of its own, which idles while the others are measured.
-struct Subject<'p> {
+struct TimedSubject<'p> {
     workload: &'p Workload,
     host: Host,
     control: Client,
@@ -69,9 +69,9 @@ struct Subject<'p> {
     unexpected: f64,
 }
 
-impl<'p> Subject<'p> {
-    fn start(plan: &'p PlannedRow) -> Result<Subject<'p>> {
-        let host = Host::start(Tool::None, Setting::Bare, plan.time)?;
+impl<'p> TimedSubject<'p> {
+    fn start(plan: &'p PlannedRow) -> Result<TimedSubject<'p>> {
+        let host = Host::start(Tool::None, Persistence::Bare, plan.time)?;
         let mut client = host.connect()?;
         let workload = &plan.workload;
         workload.prepare(&host, &mut client, None)?;
@@ -83,12 +83,20 @@ impl<'p> Subject<'p> {
         let tick_us = pacer.tick_us();
         host.tick(0);
         let control = host.connect()?;
-        Ok(Subject { workload, host, control, client, tick_us, decisions: 0.0, unexpected: 0.0 })
+        Ok(TimedSubject {
+            workload,
+            host,
+            control,
+            client,
+            tick_us,
+            decisions: 0.0,
+            unexpected: 0.0,
+        })
     }
 
     /// One round: CPU time per decision in microseconds, and thousands of decisions in a second.
     fn round(&mut self, time: Duration) -> Result<Vec<f64>> {
-        let Subject { workload, host, control, client, tick_us, decisions, unexpected } = self;
+        let TimedSubject { workload, host, control, client, tick_us, decisions, unexpected } = self;
         host.tick(*tick_us);
         let cpu = cpu_us(control)?;
         let started = Instant::now();
@@ -112,7 +120,7 @@ pub fn measure(
     rounds: usize,
     time: Duration,
 ) -> Result<()> {
-    let subjects = plans.iter().map(Subject::start);
+    let subjects = plans.iter().map(TimedSubject::start);
     let subjects = interleave(subjects, rounds, |subject| subject.round(time));
     for (plan, subject) in plans.iter().zip(subjects) {
         let unexpected =

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::client::{Batch, Client, Error, Reply, Result};
+use crate::client::{Batch, BenchError, Client, Result, ServerReply};
 use crate::latency::{Load, RATE};
 use crate::report::{Column, Table};
 use crate::rounds::{interleave, join, permilles};
@@ -18,7 +18,7 @@ pub const LOADS: [&str; 2] = ["idle", LOADED];
 const LOADED: &str = "loaded";
 
 /// A way to wait. `{ms}` stands for how long.
-struct Way {
+struct WayToWait {
     name: &'static str,
     peer: Option<&'static str>,
     /// What another client does first; the time runs from then.
@@ -26,7 +26,7 @@ struct Way {
     wait: &'static str,
     /// What another client does to end the waiting; none if that ends by itself, after `{ms}`.
     go: Option<&'static str>,
-    woken: fn(&Reply) -> bool,
+    woken: fn(&ServerReply) -> bool,
     /// Makes everything as it was.
     reset: &'static str,
 }
@@ -38,8 +38,8 @@ pub const SLID_OUT: &str = "RL.WINDOW, when an event leaves";
 pub const PUSH: &str = "BLPOP, at RPUSH";
 pub const TIMEOUT: &str = "BLPOP, at its timeout";
 
-const WAYS: [Way; 6] = [
-    Way {
+const WAYS: [WayToWait; 6] = [
+    WayToWait {
         name: RELEASE,
         peer: Some(PUSH),
         begin: "RL.ACQUIRE slot 1 0 ID holder",
@@ -48,7 +48,7 @@ const WAYS: [Way; 6] = [
         woken: allowed,
         reset: "DEL slot",
     },
-    Way {
+    WayToWait {
         name: PUSH,
         peer: None,
         begin: "PING",
@@ -57,7 +57,7 @@ const WAYS: [Way; 6] = [
         woken: |reply| reply.at(1).text() == "token",
         reset: "DEL queue",
     },
-    Way {
+    WayToWait {
         name: LEASE,
         peer: Some(TIMEOUT),
         begin: "RL.ACQUIRE slot 1 0 LEASE {ms}",
@@ -66,7 +66,7 @@ const WAYS: [Way; 6] = [
         woken: allowed,
         reset: "DEL slot",
     },
-    Way {
+    WayToWait {
         name: DRAINED,
         peer: Some(TIMEOUT),
         begin: "RL.THROTTLE bucket 0 1 {ms}ms",
@@ -75,7 +75,7 @@ const WAYS: [Way; 6] = [
         woken: allowed,
         reset: "DEL bucket",
     },
-    Way {
+    WayToWait {
         name: SLID_OUT,
         peer: Some(TIMEOUT),
         begin: "RL.WINDOW window 1 {ms}ms",
@@ -84,13 +84,13 @@ const WAYS: [Way; 6] = [
         woken: allowed,
         reset: "DEL window",
     },
-    Way {
+    WayToWait {
         name: TIMEOUT,
         peer: None,
         begin: "",
         wait: "BLPOP nothing 0.00{ms}",
         go: None,
-        woken: |reply| matches!(reply, Reply::Nil),
+        woken: |reply| matches!(reply, ServerReply::Nil),
         reset: "PING",
     },
 ];
@@ -105,7 +105,7 @@ pub fn ways() -> [(&'static str, bool); WAYS.len()] {
     WAYS.each_ref().map(|way| (way.name, way.peer.is_none()))
 }
 
-impl Way {
+impl WayToWait {
     /// Waits once, and tells how late the answer was there. Where the time runs from a call, that call's way to the
     /// server is in it, for the moment of the call is known to the server alone.
     fn late(&self, [waiter, other]: &mut [Client; 2], wait_ms: u64) -> Result<Duration> {
@@ -123,7 +123,7 @@ impl Way {
         let reply = waiter.receive()?;
         let late = due.elapsed();
         if !(self.woken)(&reply) {
-            return Err(Error::Refused(format!("{reply:?} to one who waited")));
+            return Err(BenchError::Refused(format!("{reply:?} to one who waited")));
         }
         if self.go.is_some() {
             other.receive()?;
@@ -134,17 +134,17 @@ impl Way {
 }
 
 /// Two clients on a server that may have something else to do.
-struct Subject<'w> {
-    way: &'static Way,
+struct WokenSubject<'w> {
+    way: &'static WayToWait,
     load: Load<'w>,
     loaded: bool,
     clients: [Client; 2],
 }
 
-impl Subject<'_> {
+impl WokenSubject<'_> {
     /// Waits over and over, for some time.
     fn round(&mut self, time: Duration) -> Result<Vec<Duration>> {
-        let Subject { way, load, loaded, clients } = self;
+        let WokenSubject { way, load, loaded, clients } = self;
         let started = Instant::now();
         let waits = WAITS_MS.into_iter().cycle().take_while(|_| started.elapsed() < time);
         thread::scope(|scope| {
@@ -171,13 +171,13 @@ pub fn table(rounds: usize, time: Duration) -> Result<Table> {
     );
     let mut table = Table::new("wake", title, &COLUMNS);
     let set_ex = throttle::set_ex();
-    let plans: Vec<(&Way, &str)> =
+    let plans: Vec<(&WayToWait, &str)> =
         LOADS.iter().flat_map(|load| WAYS.iter().map(move |way| (way, *load))).collect();
     let subjects = plans.iter().map(|&(way, load)| {
         let loaded = load == LOADED;
         let load = Load::prepare(&set_ex)?;
         let clients = [load.host.connect()?, load.host.connect()?];
-        Ok(Subject { way, load, loaded, clients })
+        Ok(WokenSubject { way, load, loaded, clients })
     });
     let subjects = interleave(subjects, rounds, |subject| subject.round(time));
     for ((way, load), subject) in plans.iter().zip(subjects) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Batch, Client, Reply, Result};
+use crate::client::{Batch, Client, Result, ServerReply};
 use crate::pace::Pacer;
 use crate::server::Host;
 
@@ -16,7 +16,7 @@ pub const PIPELINE: usize = 50;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type MakeCall = Arc<dyn Fn(u64) -> String + Send + Sync>;
-type Settle = Arc<dyn Fn(u64, &Reply) -> String + Send + Sync>;
+type Settle = Arc<dyn Fn(u64, &ServerReply) -> String + Send + Sync>;
 
 /// A row of a table. Commands are texts, one a line, without quoting.
 pub struct Workload {
@@ -27,7 +27,7 @@ pub struct Workload {
     prepare: Vec<String>,
     ask: MakeCall,
     settle: Option<Settle>,
-    expected: fn(&Reply) -> bool,
+    expected: fn(&ServerReply) -> bool,
     pace_us: Option<f64>,
     /// Calls of an application that one decision stands for: figures are told for one of these.
     stands_for: u64,
@@ -105,14 +105,14 @@ impl Workload {
     /// A second step in an exchange of its own, which may use the answer to the first; it should answer 1.
     pub fn settled_by(
         mut self,
-        settle: impl Fn(u64, &Reply) -> String + Send + Sync + 'static,
+        settle: impl Fn(u64, &ServerReply) -> String + Send + Sync + 'static,
     ) -> Workload {
         self.settle = Some(Arc::new(settle));
         self
     }
 
     /// The answers that the row is about. An exchange counts the others.
-    pub fn expecting(mut self, expected: fn(&Reply) -> bool) -> Workload {
+    pub fn expecting(mut self, expected: fn(&ServerReply) -> bool) -> Workload {
         self.expected = expected;
         self
     }
@@ -151,7 +151,7 @@ impl Workload {
         let mut copied = Vec::new();
         for key in keys.elements() {
             let key = key.bytes().to_vec();
-            let mut ask = |command: &[u8]| -> Result<Reply> {
+            let mut ask = |command: &[u8]| -> Result<ServerReply> {
                 client.send(&Batch::words([command, &key]))?;
                 client.receive()
             };
@@ -187,7 +187,7 @@ impl Workload {
     }
 
     /// Whether a decision was to be answered so.
-    pub fn expects(&self, reply: &Reply) -> bool {
+    pub fn expects(&self, reply: &ServerReply) -> bool {
         (self.expected)(reply)
     }
 
@@ -235,11 +235,11 @@ impl Workload {
 }
 
 /// Whether a decision was to allow.
-pub fn allowed(reply: &Reply) -> bool {
+pub fn allowed(reply: &ServerReply) -> bool {
     reply.at(0).integer() == Some(0)
 }
 
 /// Whether a decision was to deny.
-pub fn denied(reply: &Reply) -> bool {
+pub fn denied(reply: &ServerReply) -> bool {
     matches!(reply.at(0).integer(), Some(1 | 2))
 }

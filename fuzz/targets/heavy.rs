@@ -8,14 +8,14 @@ use libfuzzer_sys::fuzz_target;
 use std::collections::{HashMap, HashSet};
 
 #[derive(Arbitrary, Debug)]
-struct Input<'a> {
+struct HeavyInput<'a> {
     most: u8,
     start_us: u64,
-    steps: Vec<Step<'a>>,
+    steps: Vec<HeavyStep<'a>>,
 }
 
 #[derive(Arbitrary, Debug)]
-enum Step<'a> {
+enum HeavyStep<'a> {
     Add { db: u8, name: &'a [u8], times: u8 },
     Pass { us: u64, shift: u8 },
     Back { us: u64, shift: u8 },
@@ -28,18 +28,18 @@ type Exact = HashMap<(i32, Vec<u8>), u64>;
 /// The generations as they are described: one begins where the one before it is ten minutes old, or where the clock
 /// is before its beginning.
 #[derive(Default)]
-struct Model {
+struct HeavyModel {
     now: Exact,
     before: Exact,
     since_us: u64,
 }
 
-impl Model {
+impl HeavyModel {
     fn turn(&mut self, now_us: u64) {
         if now_us < self.since_us {
             (self.before, self.since_us) = (std::mem::take(&mut self.now), now_us);
         } else if now_us - self.since_us >= 2 * GENERATION_US {
-            *self = Model { since_us: now_us, ..Model::default() };
+            *self = HeavyModel { since_us: now_us, ..HeavyModel::default() };
         } else if now_us - self.since_us >= GENERATION_US {
             self.before = std::mem::take(&mut self.now);
             self.since_us += GENERATION_US;
@@ -56,7 +56,7 @@ fn small(value: u64, shift: u8) -> u64 {
     value >> (shift % 64)
 }
 
-fn show(recent: &mut Recent, model: &mut Model, now_us: u64, top_keys: usize, most: usize) {
+fn show(recent: &mut Recent, model: &mut HeavyModel, now_us: u64, top_keys: usize, most: usize) {
     model.turn(now_us);
     let all = recent.heaviest(now_us, usize::MAX);
     assert!(all.len() <= 2 * top_keys);
@@ -82,16 +82,16 @@ fn show(recent: &mut Recent, model: &mut Model, now_us: u64, top_keys: usize, mo
     assert_eq!(few, all[..most.min(all.len())]);
 }
 
-fuzz_target!(|input: Input| {
+fuzz_target!(|input: HeavyInput| {
     let top_keys = usize::from(input.most % 16) + 1;
     let mut recent = Recent::new(top_keys);
-    let mut model = Model::default();
+    let mut model = HeavyModel::default();
     let mut now_us = input.start_us >> 2;
     // None at all is no more than nothing.
     let mut none = Summary::new(0);
     for step in input.steps.iter().take(300) {
         match *step {
-            Step::Add { db, name, times } => {
+            HeavyStep::Add { db, name, times } => {
                 let db = i32::from(db % 3);
                 let key = HeavyKey { db, name };
                 none.add(key);
@@ -103,9 +103,11 @@ fuzz_target!(|input: Input| {
                     *model.now.entry((db, name.to_vec())).or_default() += u64::from(times);
                 }
             }
-            Step::Pass { us, shift } => now_us = now_us.saturating_add(small(us, shift)),
-            Step::Back { us, shift } => now_us = now_us.saturating_sub(small(us, shift)),
-            Step::Show { most } => show(&mut recent, &mut model, now_us, top_keys, most.into()),
+            HeavyStep::Pass { us, shift } => now_us = now_us.saturating_add(small(us, shift)),
+            HeavyStep::Back { us, shift } => now_us = now_us.saturating_sub(small(us, shift)),
+            HeavyStep::Show { most } => {
+                show(&mut recent, &mut model, now_us, top_keys, most.into())
+            }
         }
     }
     show(&mut recent, &mut model, now_us, top_keys, 10);

@@ -10,14 +10,14 @@ use libfuzzer_sys::fuzz_target;
 use std::convert::Infallible;
 
 #[derive(Arbitrary, Debug)]
-struct Input {
-    steps: Vec<Step>,
+struct IndexInput {
+    steps: Vec<FuzzedStep>,
     now_us: u64,
     least: u64,
 }
 
 #[derive(Arbitrary, Debug)]
-enum Step {
+enum FuzzedStep {
     Insert { id: u8, quantity: u64, shift: u8, lease_ms: u32, end_us: u16, rule: u8, after_us: u16 },
     Remove { id: u8 },
     RemoveBut { few: u8 },
@@ -25,7 +25,7 @@ enum Step {
 }
 
 #[derive(Clone, Debug)]
-struct Own {
+struct FuzzedReservation {
     id: [u8; 1],
     quantity: u64,
     lease_ms: u64,
@@ -38,7 +38,7 @@ struct Own {
 
 const START_US: u64 = 1_795_223_799_544_558;
 
-impl Own {
+impl FuzzedReservation {
     fn reservation(&self) -> Reservation<'_> {
         Reservation {
             id: &self.id,
@@ -52,11 +52,11 @@ impl Own {
     }
 }
 
-fn sum(list: &[Own], counts: impl Fn(u64) -> bool) -> u128 {
+fn sum(list: &[FuzzedReservation], counts: impl Fn(u64) -> bool) -> u128 {
     list.iter().filter(|one| counts(one.end_us)).map(|one| u128::from(one.quantity)).sum()
 }
 
-fn agree(index: &mut Index, list: &mut [Own], now_us: u64, least: u128) {
+fn agree(index: &mut Index, list: &mut [FuzzedReservation], now_us: u64, least: u128) {
     list.sort_by_key(|one| one.id);
     assert_eq!(index.len(), list.len());
     let mut held: Vec<_> = index.iter().collect();
@@ -65,7 +65,7 @@ fn agree(index: &mut Index, list: &mut [Own], now_us: u64, least: u128) {
         assert_eq!((one.id, one.quantity, one.gone_us), (&own.id[..], own.quantity, own.end_us));
         assert_eq!((one.lease_ms, one.rule), (own.lease_ms, &own.rule[..]));
     }
-    let future = |one: &&Own| one.reservation().start_us() > now_us;
+    let future = |one: &&FuzzedReservation| one.reservation().start_us() > now_us;
     assert_eq!(index.has_future(now_us), list.iter().any(|one| future(&one)));
     assert_eq!(index.future(now_us, usize::MAX).len(), list.iter().filter(future).count());
     let mut ends: Vec<u64> = list.iter().map(|one| one.end_us).filter(|us| *us <= now_us).collect();
@@ -93,35 +93,42 @@ fn agree(index: &mut Index, list: &mut [Own], now_us: u64, least: u128) {
     }
 }
 
-fuzz_target!(|input: Input| {
-    let (mut index, mut list) = (Index::default(), Vec::<Own>::new());
+fuzz_target!(|input: IndexInput| {
+    let (mut index, mut list) = (Index::default(), Vec::<FuzzedReservation>::new());
     let now_us = START_US + input.now_us % 80_000;
     for step in input.steps.iter().take(300) {
         match *step {
-            Step::Insert { id, quantity, shift, lease_ms, end_us, rule, after_us } => {
+            FuzzedStep::Insert { id, quantity, shift, lease_ms, end_us, rule, after_us } => {
                 let quantity = (quantity >> (shift % 64)).clamp(1, i64::MAX as u64);
                 let lease_ms = u64::from(lease_ms).clamp(1, YEAR_MS);
                 let (end_us, after_us) = (START_US + u64::from(end_us), u64::from(after_us));
                 let (order_us, end_us) = (end_us, end_us + after_us);
-                let one =
-                    Own { id: [id], quantity, lease_ms, end_us, after_us, order_us, rule: [rule] };
+                let one = FuzzedReservation {
+                    id: [id],
+                    quantity,
+                    lease_ms,
+                    end_us,
+                    after_us,
+                    order_us,
+                    rule: [rule],
+                };
                 let held = list.iter().any(|other| other.id == one.id);
                 assert_eq!(index.insert(&one.reservation()), !held);
                 if !held {
                     list.push(one);
                 }
             }
-            Step::Remove { id } => {
+            FuzzedStep::Remove { id } => {
                 let at = list.iter().position(|one| one.id == [id]);
                 assert_eq!(index.remove(&[id]), at.is_some());
                 at.map(|at| list.remove(at));
             }
-            Step::RemoveBut { few } => {
+            FuzzedStep::RemoveBut { few } => {
                 for one in list.drain(usize::from(few % 16).min(list.len())..) {
                     assert!(index.remove(&one.id));
                 }
             }
-            Step::Heal => {
+            FuzzedStep::Heal => {
                 for one in list.iter_mut().filter(|one| one.reservation().start_us() > now_us) {
                     let seen = Sight::at(now_us, &mut Zones::new()).seen(&one.reservation());
                     (one.end_us, one.after_us) = (seen.gone_us, seen.gone_us - seen.end_us);

@@ -9,7 +9,7 @@ use engine::throttle::{Bucket, BucketEdit, Rate, Stored};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
-struct Input<'a> {
+struct ThrottleInput<'a> {
     rate: FuzzLimit,
     start_us: u64,
     stored: Option<&'a [u8]>,
@@ -31,13 +31,13 @@ struct FuzzCall {
     moves_us: i64,
     quantity: i64,
     shifts: [u8; 2],
-    way: Way,
+    way: ThrottleWay,
     /// From here on the limit is another.
     rate: Option<FuzzLimit>,
 }
 
 #[derive(Arbitrary, Debug)]
-enum Way {
+enum ThrottleWay {
     Whole,
     AtMost,
     Leave { leave: u64, shift: u8, atmost: bool },
@@ -66,13 +66,15 @@ impl FuzzCall {
         let quantity = Quantity::from_signed(self.quantity >> (self.shifts[1] % 64));
         let (leave, manner) = match self.way {
             _ if matches!(quantity, Quantity::GiveBack(_)) => (0, Manner::Whole),
-            Way::Whole => (0, Manner::Whole),
-            Way::AtMost => (0, Manner::AtMost),
-            Way::Leave { leave, shift, atmost } => {
+            ThrottleWay::Whole => (0, Manner::Whole),
+            ThrottleWay::AtMost => (0, Manner::AtMost),
+            ThrottleWay::Leave { leave, shift, atmost } => {
                 (leave >> (shift % 64), if atmost { Manner::AtMost } else { Manner::Whole })
             }
-            Way::Force => (0, Manner::Force),
-            Way::Ahead { us, shift } => (0, Manner::Ahead((us >> (shift % 64)).clamp(1, YEAR_US))),
+            ThrottleWay::Force => (0, Manner::Force),
+            ThrottleWay::Ahead { us, shift } => {
+                (0, Manner::Ahead((us >> (shift % 64)).clamp(1, YEAR_US)))
+            }
         };
         Ask { leave, manner, ..Ask::of(quantity) }
     }
@@ -86,7 +88,7 @@ struct Account {
     go_us: u64,
 }
 
-fuzz_target!(|input: Input| {
+fuzz_target!(|input: ThrottleInput| {
     let Some((mut rate, mut limit, mut count, mut period_ms)) = input.rate.rate() else { return };
     let mut now_us = input.start_us % LATE_US;
     let mut stored = input.stored.and_then(Stored::decode);

@@ -36,27 +36,27 @@ const START_US: u64 = 1_795_223_799_544_558;
 const LATE_US: u64 = 7_258_118_400_000_000;
 
 #[derive(Arbitrary, Debug)]
-struct Input {
+struct WindowInput {
     rule: u8,
     limit: u64,
     shift: u8,
     /// What the running total begins with, so that it also runs around.
     total: u64,
-    steps: Vec<Step>,
+    steps: Vec<WindowStep>,
 }
 
 #[derive(Arbitrary, Debug)]
-enum Step {
+enum WindowStep {
     Pass { us: u64, shift: u8 },
     GoBack { us: u64, shift: u8 },
-    Take { quantity: u64, shift: u8, way: Way, kind: TakeKind, barred: bool },
+    Take { quantity: u64, shift: u8, way: WindowWay, kind: TakeKind, barred: bool },
     GiveBack { quantity: u64, shift: u8 },
     Apply { quantity: u64, shift: u8 },
     Release { nth: u8 },
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
-enum Way {
+enum WindowWay {
     Whole,
     AtMost,
     Leave { leave: u64, shift: u8, atmost: bool },
@@ -72,26 +72,26 @@ enum TakeKind {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct FuzzedEvent {
     at_us: u64,
     weight: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Reserved {
+struct FuzzedReserved {
     end_us: u64,
     lease_us: u64,
     quantity: u64,
 }
 
-struct World {
+struct FuzzedWindow {
     rule: Rule,
     zones: Zones,
     limit: u64,
     now_us: u64,
     zset: Zset,
-    counted: Vec<Counted>,
-    leases: Vec<Reserved>,
+    counted: Vec<FuzzedEvent>,
+    leases: Vec<FuzzedReserved>,
     /// Entries are told apart to the microsecond: no denied call was counted, and nothing beyond the limit.
     exact: bool,
     gave_back: bool,
@@ -106,13 +106,13 @@ fn live(moment: &RuleNow, at_us: u64) -> bool {
     moment.horizon_us().is_none_or(|horizon_us| at_us.min(moment.now_us()) > horizon_us)
 }
 
-impl World {
+impl FuzzedWindow {
     fn moment(&mut self, now_us: u64) -> RuleNow {
         self.rule.at(now_us, &mut self.zones).expect("a year that the calendar knows")
     }
 
     fn held(&self, now_us: u64) -> SortedLeases {
-        let end_us = |one: &Reserved| one.end_us.min(now_us.saturating_add(one.lease_us));
+        let end_us = |one: &FuzzedReserved| one.end_us.min(now_us.saturating_add(one.lease_us));
         let live = self.leases.iter().filter(|one| end_us(one) > now_us);
         live.map(|one| Lease { gone_us: end_us(one), quantity: one.quantity }).collect()
     }
@@ -211,10 +211,10 @@ impl World {
                     ModelCommand::Hold(lease_ms) => {
                         let lease_us = lease_ms * 1_000;
                         let end_us = now_us.saturating_add(lease_us);
-                        self.leases.push(Reserved { end_us, lease_us, quantity: taken });
+                        self.leases.push(FuzzedReserved { end_us, lease_us, quantity: taken });
                     }
                     ModelCommand::Count | ModelCommand::CountDenied => {
-                        self.counted.push(Counted { at_us: now_us, weight: taken });
+                        self.counted.push(FuzzedEvent { at_us: now_us, weight: taken });
                     }
                 }
             }
@@ -281,16 +281,16 @@ impl World {
         self.zset.apply(edit);
         self.note(&moment, edit, &times);
         if added > 0 {
-            self.counted.push(Counted { at_us: self.now_us, weight: added });
+            self.counted.push(FuzzedEvent { at_us: self.now_us, weight: added });
         }
     }
 }
 
-fuzz_target!(|input: Input| {
+fuzz_target!(|input: WindowInput| {
     let text = RULES[usize::from(input.rule) % RULES.len()];
     let mut zones = Zones::new();
     let rule = Rule::parse(text.as_bytes(), &mut zones).expect("a rule");
-    let mut world = World {
+    let mut world = FuzzedWindow {
         rule,
         zones,
         limit: small(input.limit, input.shift).min(MAX_SUM),
@@ -308,28 +308,28 @@ fuzz_target!(|input: Input| {
         let total = input.total;
         let old = Entry { newest_us: START_US - 1, span_us: 0, total, weight: 1, denied: false };
         world.zset.add(&old);
-        world.counted.push(Counted { at_us: START_US - 1, weight: 1 });
+        world.counted.push(FuzzedEvent { at_us: START_US - 1, weight: 1 });
     }
     for step in input.steps.iter().take(100) {
         match *step {
-            Step::Pass { us, shift } => {
+            WindowStep::Pass { us, shift } => {
                 world.now_us = world.now_us.saturating_add(small(us, shift)).min(LATE_US);
             }
-            Step::GoBack { us, shift } => {
+            WindowStep::GoBack { us, shift } => {
                 world.now_us = world.now_us.saturating_sub(small(us, shift)).max(START_US / 2);
                 world.stepped_back = true;
             }
-            Step::Take { quantity, shift, way, kind, barred } => {
+            WindowStep::Take { quantity, shift, way, kind, barred } => {
                 let quantity = small(quantity, shift).min(MAX_SUM);
                 let quantity =
                     if quantity == 0 { Quantity::Look } else { Quantity::Take(quantity) };
                 let (leave, manner) = match way {
-                    Way::Whole => (0, Manner::Whole),
-                    Way::AtMost => (0, Manner::AtMost),
-                    Way::Leave { leave, shift, atmost } => {
+                    WindowWay::Whole => (0, Manner::Whole),
+                    WindowWay::AtMost => (0, Manner::AtMost),
+                    WindowWay::Leave { leave, shift, atmost } => {
                         (small(leave, shift), if atmost { Manner::AtMost } else { Manner::Whole })
                     }
-                    Way::Force => (0, Manner::Force),
+                    WindowWay::Force => (0, Manner::Force),
                 };
                 let kind = match kind {
                     TakeKind::Count => ModelCommand::Count,
@@ -345,19 +345,19 @@ fuzz_target!(|input: Input| {
                 let whole = if manner == Manner::Force && holds { Manner::Whole } else { manner };
                 world.make(&Ask { leave, manner: whole, ..Ask::of(quantity) }, kind, barred);
             }
-            Step::GiveBack { quantity, shift } => {
+            WindowStep::GiveBack { quantity, shift } => {
                 let quantity = Quantity::GiveBack(small(quantity, shift).max(1));
                 let ask = Ask::of(quantity);
                 if !semaphore {
                     world.make(&ask, ModelCommand::Count, false);
                 }
             }
-            Step::Apply { quantity, shift } => {
+            WindowStep::Apply { quantity, shift } => {
                 if !semaphore {
                     world.apply(small(quantity, shift).min(MAX_SUM));
                 }
             }
-            Step::Release { nth } => {
+            WindowStep::Release { nth } => {
                 if usize::from(nth) < world.leases.len() {
                     world.leases.remove(usize::from(nth));
                 }

@@ -30,12 +30,12 @@ fn as_json(reply: Value) -> Json {
 }
 
 /// Calls of every command with every option, on few keys, so that they meet each other's state.
-struct Calls {
+struct MemoryCalls {
     random: Random,
     ids: u64,
 }
 
-impl Calls {
+impl MemoryCalls {
     fn pick(&mut self, choices: &[&str]) -> String {
         self.random.pick(choices).to_owned()
     }
@@ -257,7 +257,7 @@ const YEAR_2100_US: i64 = 4_102_444_800_000_000;
 fn record(file: &Path, calls: usize, seed: u64) {
     let (server, mut conn) = Server::held();
     let mut lines = String::new();
-    let mut random = Calls { random: Random::new(seed), ids: 0 };
+    let mut random = MemoryCalls { random: Random::new(seed), ids: 0 };
     let mut ask = |words: Vec<String>| {
         let reply = as_json(conn.cmd(words.as_slice()));
         writeln!(lines, "{}", json!([server.clock().now_us(), words, reply])).unwrap();

@@ -91,26 +91,29 @@ fn ahead_is_refused_beside_what_it_contradicts_and_where_it_makes_no_sense() {
         assert_eq!(conn.ints(format!("RL.THROTTLE k 4 1 1 1 AHEAD {length}"))[0], 0, "{length}");
         conn.cmd("DEL k");
     }
-    for call in [
-        "RL.THROTTLE k 4 1 1 1 AHEAD",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 0",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 0s",
-        "RL.THROTTLE k 4 1 1 1 AHEAD -1",
-        "RL.THROTTLE k 4 1 1 1 AHEAD x",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 1m",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 1mo",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 366d",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 5 AHEAD 5",
-        "RL.THROTTLE k 4 1 1 -1 AHEAD 5",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 5 ATMOST",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 5 BLOCK 5",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 5 LEAVE 1",
-        "RL.THROTTLE k 4 1 1 1 AHEAD 5 FORCE",
-        "RL.THROTTLE_RO k 4 1 1 1 AHEAD 5",
-        "RL.WINDOW k 4 60 1 AHEAD 5",
-        "RL.ACQUIRE k 4 60 1 AHEAD 5",
+    for (call, error) in [
+        (
+            "RL.THROTTLE k 4 1 1 1 AHEAD",
+            "ERR AHEAD needs a value: AHEAD must be whole milliseconds, ",
+        ),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 0", "ERR AHEAD must be whole milliseconds, "),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 0s", "ERR AHEAD must be whole milliseconds, "),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD -1", "ERR AHEAD must be whole milliseconds, "),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD x", "ERR AHEAD must be whole milliseconds, "),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 1m", "ERR AHEAD must be whole milliseconds, "),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 1mo", "ERR AHEAD must be whole milliseconds, "),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 366d", "ERR AHEAD must be whole milliseconds, "),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 5 AHEAD 5", "ERR syntax error: AHEAD may be given once"),
+        ("RL.THROTTLE k 4 1 1 -1 AHEAD 5", "ERR AHEAD must not be used with a quantity below 0"),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 5 ATMOST", "ERR ATMOST and AHEAD must not be used together"),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 5 BLOCK 5", "ERR BLOCK and AHEAD must not be used together"),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 5 LEAVE 1", "ERR LEAVE and AHEAD must not be used together"),
+        ("RL.THROTTLE k 4 1 1 1 AHEAD 5 FORCE", "ERR AHEAD and FORCE must not be used together"),
+        ("RL.THROTTLE_RO k 4 1 1 1 AHEAD 5", "ERR syntax error: unknown option AHEAD"),
+        ("RL.WINDOW k 4 60 1 AHEAD 5", "ERR syntax error: unknown option AHEAD"),
+        ("RL.ACQUIRE k 4 60 1 AHEAD 5", "ERR syntax error: unknown option AHEAD"),
     ] {
-        assert!(conn.err(call).starts_with("ERR "), "{call}");
+        conn.refuses(call, error);
     }
     assert_eq!(conn.int("EXISTS k"), 0);
 }

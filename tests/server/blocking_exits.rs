@@ -234,7 +234,7 @@ fn a_shutdown_that_waits_for_a_replica_grants_nothing_and_may_be_called_off() {
     assert!(waiter.silent_for(ms(700)));
     assert!(master.is_running());
     assert_eq!(text(&conn.cmd("SHUTDOWN ABORT")), "OK");
-    assert!(error_line(&shutdown.recv()).starts_with("ERR "));
+    assert_refused(&shutdown.recv(), "ERR Errors trying to SHUTDOWN", "SHUTDOWN NOSAVE");
     // SAFETY: as above.
     unsafe { libc::kill(replica.pid(), libc::SIGCONT) };
     assert_eq!(acquired(&waiter.recv()).id(), "a");
@@ -248,8 +248,7 @@ fn the_module_is_unloaded_when_nobody_waits_and_not_before() {
     let mut conn = server.conn();
     hold(&mut conn);
     let mut waiter = server.wait_in_line(waits("a"));
-    let refused = conn.err("MODULE UNLOAD ratelimit");
-    assert!(refused.starts_with("ERR "), "{refused}");
+    conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
     // The wait goes on as if nothing had been asked.
     assert!(waiter.silent_for(A_WHILE));
     conn.cmd("RL.RELEASE k holder");

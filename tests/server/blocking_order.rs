@@ -471,45 +471,52 @@ fn countdenied_does_not_count_whose_time_is_up_behind_the_head() {
 fn a_bad_block_is_an_error() {
     let server = Server::start();
     let mut conn = server.conn();
+    let length = "ERR BLOCK must be whole milliseconds, ";
+    let missing = "ERR BLOCK needs a value: BLOCK must be whole milliseconds, ";
+    let twice = "ERR syntax error: BLOCK may be given once";
+    let unknown = "ERR syntax error: unknown option BLOCK";
     for call in
         ["RL.THROTTLE k 1 1 1h", "RL.WINDOW k 1 1h", "RL.ACQUIRE k 1 1h", "RL.ACQUIRE k 1 0"]
     {
-        for block in [
-            "BLOCK",
-            "BLOCK -1",
-            "BLOCK x",
-            "BLOCK 1.5",
-            "BLOCK +1",
-            "BLOCK 01",
-            "BLOCK 1mo",
-            "BLOCK 31557600001",
-            "BLOCK 9223372036854775808",
-            "BLOCK -9223372036854775808",
-            "BLOCK MS",
-            "BLOCK 1 BLOCK 1",
-            "BLOCK 1 block 2",
-            "1 BLOCK",
-            "1 MS BLOCK",
+        for (block, error) in [
+            ("BLOCK", missing),
+            ("BLOCK -1", length),
+            ("BLOCK x", length),
+            ("BLOCK 1.5", length),
+            ("BLOCK +1", length),
+            ("BLOCK 01", length),
+            ("BLOCK 1mo", length),
+            ("BLOCK 31557600001", length),
+            ("BLOCK 9223372036854775808", length),
+            ("BLOCK -9223372036854775808", length),
+            ("BLOCK MS", length),
+            ("BLOCK 1 BLOCK 1", twice),
+            ("BLOCK 1 block 2", twice),
+            ("1 BLOCK", missing),
+            ("1 MS BLOCK", missing),
         ] {
-            let line = format!("{call} {block}");
-            assert!(conn.err(&line).starts_with("ERR "), "{line}");
+            conn.refuses(format!("{call} {block}"), error);
         }
         let said = conn.err(format!("{call} BLOCK -1"));
         assert!(said.contains("BLOCK") && said.contains("0") && said.contains("31557600000"));
         for blank in ["", " 1", "1 ", "1\0"] {
             let mut words = call.words();
             words.extend([b"BLOCK".to_vec(), blank.as_bytes().to_vec()]);
-            assert!(conn.err(words).starts_with("ERR "), "{blank:?}");
+            conn.refuses(&words, length);
         }
         assert_eq!(conn.int("EXISTS k"), 0);
         assert_eq!(limited(&conn.cmd(format!("{call} bLoCk 31557600000"))), 0);
         conn.cmd("DEL k");
     }
     for call in ["RL.THROTTLE_RO k 1 1 1h", "RL.WINDOW_RO k 1 1h", "RL.ACQUIRE_RO k 1 1h"] {
-        assert!(conn.err(format!("{call} BLOCK 1")).starts_with("ERR "), "{call}");
+        conn.refuses(format!("{call} BLOCK 1"), unknown);
     }
-    for call in ["RL.APPLY k x BLOCK 1", "RL.RENEW k x BLOCK 1", "RL.HELD k BLOCK 1"] {
-        assert!(conn.err(call).starts_with("ERR "), "{call}");
+    for (call, error) in [
+        ("RL.APPLY k x BLOCK 1", "ERR wrong number of arguments"),
+        ("RL.RENEW k x BLOCK 1", unknown),
+        ("RL.HELD k BLOCK 1", "ERR wrong number of arguments"),
+    ] {
+        conn.refuses(call, error);
     }
     server.expect_nobody_waits();
 }
@@ -529,7 +536,10 @@ fn past_max_waiters_a_call_that_would_wait_is_an_error() {
     let mut second = server.wait_in_line(acquire_block("l", "b"));
     // Over all keys; and only what would wait.
     for key in ["k", "l", "m"] {
-        assert!(conn.err(acquire_block(key, "c")).starts_with("ERR "), "{key}");
+        conn.refuses(
+            acquire_block(key, "c"),
+            "ERR BLOCK must not be used while as many calls wait as ",
+        );
         assert_eq!(limited(&conn.cmd(acquire(key, "c"))), 2);
     }
     assert!(conn.err(acquire_block("k", "c")).contains("max-waiters"));

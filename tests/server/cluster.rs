@@ -38,15 +38,15 @@ fn keys_in(slots: std::ops::Range<i64>, cluster: &Cluster) -> Vec<String> {
 
 /// What clients were told, for each key.
 #[derive(Default)]
-struct Books {
+struct ClusterBooks {
     throttle: BTreeMap<String, i64>,
     window: BTreeMap<String, i64>,
     applied: BTreeMap<String, i64>,
     held: BTreeMap<String, Vec<String>>,
 }
 
-impl Books {
-    fn add(&mut self, other: Books) {
+impl ClusterBooks {
+    fn add(&mut self, other: ClusterBooks) {
         for (mine, theirs) in [
             (&mut self.throttle, other.throttle),
             (&mut self.window, other.window),
@@ -122,16 +122,16 @@ impl Books {
 }
 
 /// Runs `work` while clients send all commands to all keys.
-fn under_load(cluster: &Cluster, tags: &[String], work: impl FnOnce()) -> Books {
+fn under_load(cluster: &Cluster, tags: &[String], work: impl FnOnce()) -> ClusterBooks {
     let over = AtomicBool::new(false);
-    let mut books = Books::default();
+    let mut books = ClusterBooks::default();
     thread::scope(|scope| {
         let clients: Vec<_> = (0..2)
             .map(|seed| {
                 let over = &over;
                 scope.spawn(move || {
                     let (mut conn, mut random) = (cluster.client(), Random::new(seed));
-                    let mut books = Books::default();
+                    let mut books = ClusterBooks::default();
                     while !over.load(SeqCst) {
                         let tag = &tags[random.below(tags.len() as i64) as usize];
                         books.call_all(&mut conn, tag, &mut random);
@@ -213,7 +213,7 @@ fn every_limit_holds_while_its_slot_is_resharded() {
     let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
     assert_ne!(from, to);
     let waits = format!("{}sem", tags[30]);
-    let mut books = Books::default();
+    let mut books = ClusterBooks::default();
     while_workers_wait(&mut cluster, &waits, |cluster| {
         books = under_load(cluster, &tags, || cluster.reshard(from, to, 60));
         cluster.wait_until_agreed();
@@ -277,7 +277,7 @@ fn every_limit_holds_while_its_slots_move_as_a_whole() {
     let tags = keys_in(0..80, &cluster);
     let (from, to) = (cluster.master_of(&tags[0]), cluster.master_of("{foo}"));
     let waits = format!("{}sem", tags[30]);
-    let mut books = Books::default();
+    let mut books = ClusterBooks::default();
     while_workers_wait(&mut cluster, &waits, |cluster| {
         books = under_load(cluster, &tags, || {
             sleep(Duration::from_millis(200));
@@ -532,7 +532,7 @@ fn a_failover_that_was_asked_for_loses_nothing() {
     let master = cluster.master_of(&tags[0]);
     let replica = cluster.replica_of(master);
     let waits = format!("{}sem", tags[30]);
-    let mut books = Books::default();
+    let mut books = ClusterBooks::default();
     while_workers_wait(&mut cluster, &waits, |cluster| {
         books = under_load(cluster, &tags, || {
             sleep(Duration::from_millis(200));

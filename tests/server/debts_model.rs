@@ -36,11 +36,11 @@ enum How {
 
 /// A key: when the bucket is full again, and by how much that may be beyond an empty bucket.
 #[derive(Debug, Default)]
-struct Model {
+struct DebtModel {
     stored: Option<(i128, i128)>,
 }
 
-impl Model {
+impl DebtModel {
     /// The five integers in milliseconds, and a sixth where there is one.
     fn call(&mut self, now: i128, rate: ModelRate, quantity: i128, how: How) -> Vec<i128> {
         let (interval, bucket, limit) = (rate.interval(), rate.bucket(), rate.max_burst + 1);
@@ -110,7 +110,7 @@ fn play(server: &Server, conn: &mut Conn, seed: u64, bookings: bool) {
     clock.set_us(START_US + random.below(86_400_000_000));
     conn.cmd("FLUSHALL");
     let mut rate = ModelRate { max_burst: 4, count: 1, period_s: 1 };
-    let mut model = Model::default();
+    let mut model = DebtModel::default();
     for step in 0..200 {
         if step == 0 || random.one_in(12) {
             rate = ModelRate {

@@ -26,7 +26,7 @@ use engine::request::{Limit, Request, Reserve, WindowLimit};
 use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::throttle::Rate;
-use proofs::history::{apply, judge, Accepted, Bounds, Recorded, Unaccepted, What, DUPLICATE};
+use proofs::history::{apply, judge, Bounds, JudgedHistory, Recorded, Unaccepted, What, DUPLICATE};
 use support::*;
 
 const CLIENTS: usize = 8;
@@ -47,7 +47,7 @@ const LEAST_CALLS_A_SECOND: u64 = 834;
 
 /// Which command a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum HistoryKind {
     Bucket,
     Sliding,
     Fixed,
@@ -57,35 +57,35 @@ enum Kind {
 /// What is asked of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct KeyUse {
-    kind: Kind,
+    kind: HistoryKind,
     /// Whether it remembers for longer than a failover takes.
     is_long: bool,
 }
 
 impl KeyUse {
     const ALL: [KeyUse; 8] = {
-        const fn of(kind: Kind, is_long: bool) -> KeyUse {
+        const fn of(kind: HistoryKind, is_long: bool) -> KeyUse {
             KeyUse { kind, is_long }
         }
         [
-            of(Kind::Bucket, false),
-            of(Kind::Bucket, true),
-            of(Kind::Sliding, false),
-            of(Kind::Sliding, true),
-            of(Kind::Fixed, false),
-            of(Kind::Fixed, true),
-            of(Kind::Reserved, false),
-            of(Kind::Reserved, true),
+            of(HistoryKind::Bucket, false),
+            of(HistoryKind::Bucket, true),
+            of(HistoryKind::Sliding, false),
+            of(HistoryKind::Sliding, true),
+            of(HistoryKind::Fixed, false),
+            of(HistoryKind::Fixed, true),
+            of(HistoryKind::Reserved, false),
+            of(HistoryKind::Reserved, true),
         ]
     };
 
     /// The limit, and the period in seconds.
     fn window(self) -> (u64, u64) {
         match (self.kind, self.is_long) {
-            (Kind::Reserved, false) => (6, 1),
-            (Kind::Reserved, true) => (60, 8),
-            (Kind::Fixed, true) => (150, 5),
-            (Kind::Sliding | Kind::Bucket, true) => (200, 8),
+            (HistoryKind::Reserved, false) => (6, 1),
+            (HistoryKind::Reserved, true) => (60, 8),
+            (HistoryKind::Fixed, true) => (150, 5),
+            (HistoryKind::Sliding | HistoryKind::Bucket, true) => (200, 8),
             (_, false) => (8, 1),
         }
     }
@@ -132,31 +132,31 @@ fn random_call(
         What::Take(request)
     };
     let (quantity, options, manner) = match random.below(8) {
-        0 if kind != Kind::Reserved => (-quantity, "", Manner::Whole),
-        1 if kind != Kind::Reserved => (2 * quantity, "ATMOST", Manner::AtMost),
+        0 if kind != HistoryKind::Reserved => (-quantity, "", Manner::Whole),
+        1 if kind != HistoryKind::Reserved => (2 * quantity, "ATMOST", Manner::AtMost),
         2 => (0, "", Manner::Whole),
         _ => (quantity, "", Manner::Whole),
     };
     let (limit, seconds) = key.window();
     match kind {
-        Kind::Bucket => {
+        HistoryKind::Bucket => {
             let burst = key.max_burst();
             let rate = Rate::new(burst, 20, 1_000).expect("a rate");
             let what = taking(Limit::Bucket(rate), quantity, manner);
             ("RL.THROTTLE".into(), format!("{burst} 20 1s {quantity} {options} MS"), what)
         }
-        Kind::Sliding => {
+        HistoryKind::Sliding => {
             let window = window(limit, &format!("{seconds}s"));
             let what = taking(Limit::Window(window), quantity, manner);
             ("RL.WINDOW".into(), format!("{limit} {seconds}s {quantity} {options} MS"), what)
         }
-        Kind::Fixed => {
+        HistoryKind::Fixed => {
             let window = window(limit, &format!("{seconds}s@UTC"));
             let what = taking(Limit::Window(window), quantity, manner);
             let words = format!("{limit} {seconds}s {quantity} FIXED TZ UTC {options} MS");
             ("RL.WINDOW".into(), words, what)
         }
-        Kind::Reserved => {
+        HistoryKind::Reserved => {
             if !mine.is_empty() && random.one_in(2) {
                 let id = mine.remove(random.below(mine.len() as i64) as usize);
                 let engine_id = Id::from(id.as_bytes());
@@ -209,7 +209,7 @@ struct Recorder<'n> {
     random: Random,
 }
 
-enum Outcome {
+enum CallOutcome {
     Reply(Value),
     /// Nothing was done.
     Refused,
@@ -223,23 +223,23 @@ impl Recorder<'_> {
     }
 
     /// Sends a command to a server, behind ASKING if need be.
-    fn send(&mut self, port: u16, line: &str, asking: bool) -> Outcome {
+    fn send(&mut self, port: u16, line: &str, asking: bool) -> CallOutcome {
         let conn = match self.conns.entry(port) {
             std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::btree_map::Entry::Vacant(place) => match open(port) {
                 Some(conn) => place.insert(conn),
-                None => return Outcome::Refused,
+                None => return CallOutcome::Refused,
             },
         };
         if asking && conn.try_cmd("ASKING").is_err() {
             self.conns.remove(&port);
-            return Outcome::Refused;
+            return CallOutcome::Refused;
         }
         match conn.try_cmd(line) {
-            Ok(reply) => Outcome::Reply(reply),
+            Ok(reply) => CallOutcome::Reply(reply),
             Err(_) => {
                 self.conns.remove(&port);
-                Outcome::Unknown
+                CallOutcome::Unknown
             }
         }
     }
@@ -260,17 +260,17 @@ impl Recorder<'_> {
             drop(held);
             let call = |reply| Recorded { what, from_ns, to_ns, clock_us: (from_us, to_us), reply };
             match outcome {
-                Outcome::Unknown => {
+                CallOutcome::Unknown => {
                     // The server may come back as another one's replica, and not know it yet.
                     self.known.retain(|_, known| *known != port);
                     return Some(call(None));
                 }
-                Outcome::Refused => {
+                CallOutcome::Refused => {
                     self.known.retain(|_, known| *known != port);
                     sleep(Duration::from_millis(10));
                     return None;
                 }
-                Outcome::Reply(error @ Value::ServerError(_)) => {
+                CallOutcome::Reply(error @ Value::ServerError(_)) => {
                     let error = error_line(&error);
                     let words: Vec<&str> = error.split(' ').collect();
                     let to = words.last().and_then(|at| at.rsplit(':').next()?.parse().ok());
@@ -289,7 +289,7 @@ impl Recorder<'_> {
                         _ => panic!("{line}: {error}"),
                     }
                 }
-                Outcome::Reply(reply) => {
+                CallOutcome::Reply(reply) => {
                     if !asking {
                         self.known.insert(key.into(), port);
                     }
@@ -307,7 +307,7 @@ fn open(port: u16) -> Option<Conn> {
 
 /// A key of a history.
 #[derive(Clone, Debug)]
-struct Key {
+struct HistoryKey {
     name: String,
     key_use: KeyUse,
 }
@@ -325,12 +325,12 @@ struct Failover {
 
 /// What happened beside the calls.
 #[derive(Default)]
-struct Faults {
+struct HistoryFaults {
     counts: BTreeMap<&'static str, u64>,
     failovers: Vec<Failover>,
 }
 
-impl Faults {
+impl HistoryFaults {
     fn count(&mut self, what: &'static str, times: u64) {
         *self.counts.entry(what).or_default() += times;
     }
@@ -346,8 +346,8 @@ impl Faults {
 /// What was recorded.
 struct History {
     /// The calls of each key, and the failovers that concern it.
-    keys: Vec<(Key, Vec<Recorded>)>,
-    faults: Faults,
+    keys: Vec<(HistoryKey, Vec<Recorded>)>,
+    faults: HistoryFaults,
     seconds: f64,
 }
 
@@ -392,14 +392,14 @@ fn leave_behind(
 fn record(
     nodes: &dyn Nodes,
     clock: &Clock,
-    keys: &[Key],
+    keys: &[HistoryKey],
     (seconds, least_calls): (u64, u64),
     seed: u64,
-    cause_faults: impl FnOnce(&dyn Fn() -> u64, &AtomicBool, &mut Faults) + Send,
+    cause_faults: impl FnOnce(&dyn Fn() -> u64, &AtomicBool, &mut HistoryFaults) + Send,
 ) -> History {
     let (begin, over, calls) = (Instant::now(), AtomicBool::new(false), AtomicU64::new(0));
     let recorded: Mutex<BTreeMap<&str, Vec<Recorded>>> = Mutex::default();
-    let mut faults = Faults::default();
+    let mut faults = HistoryFaults::default();
     let (done, still) = (AtomicBool::new(false), RwLock::new(()));
     clock.set_us(tick_now_us());
     scope(|scope| {
@@ -434,7 +434,7 @@ fn record(
                         // Half of the calls meet on one key, which is another one twice a second.
                         let hot = begin.elapsed().as_millis() as usize / 500 * 7 % keys.len();
                         let other = random.below(keys.len() as i64) as usize;
-                        let Key { name, key_use } =
+                        let HistoryKey { name, key_use } =
                             &keys[if random.one_in(2) { hot } else { other }];
                         number += 1;
                         let id = format!("c{client}n{number}");
@@ -494,7 +494,7 @@ fn record(
             })
             .collect()
     };
-    let of_key = |key: &Key| {
+    let of_key = |key: &HistoryKey| {
         let calls = recorded.remove(key.name.as_str()).unwrap_or_default();
         (key.clone(), [calls, failovers_of(&key.name)].concat())
     };
@@ -509,7 +509,7 @@ fn judge_all(name: &str, history: &History, least_calls: u64, needed: &[&str]) -
     let History { keys, faults, seconds } = history;
     println!("{name}: recorded for {seconds:.0} s, {:?}", faults.counts);
     let (mut answered, mut cut_off, mut overlapping, mut behind) = (0, 0, 0, 0);
-    let mut total = Accepted::default();
+    let mut total = JudgedHistory::default();
     let mut wrong = Vec::new();
     for (key, calls) in keys {
         answered += calls.iter().filter(|call| call.reply.is_some()).count();
@@ -586,7 +586,7 @@ fn count_overlapping(calls: &[Recorded]) -> usize {
 
 /// Plants one lie at a time in some of these histories: a unit that remains too many. How many were planted, and how many
 /// refused. Each is told to a call that was alone on its key, and before anything that leaves more than one order.
-fn refuse_lies(memory: &Memory, keys: &[(Key, Vec<Recorded>)]) -> (usize, usize) {
+fn refuse_lies(memory: &Memory, keys: &[(HistoryKey, Vec<Recorded>)]) -> (usize, usize) {
     let (mut lies, mut refused) = (0, 0);
     for (key, calls) in keys.iter().step_by(5) {
         let mut calls = calls.clone();
@@ -618,7 +618,7 @@ fn how_many(name: &str, default: u64) -> u64 {
 
 // ---- A history that nobody recorded ----
 
-const RESERVED: KeyUse = KeyUse { kind: Kind::Reserved, is_long: false };
+const RESERVED: KeyUse = KeyUse { kind: HistoryKind::Reserved, is_long: false };
 
 /// Calls of some clients that overlap, answered by the engine; the clock moves on between them.
 fn generated(seed: u64) -> Vec<Recorded> {
@@ -684,7 +684,7 @@ fn counted(saved: Option<&Saved>, times_ns: (u64, u64)) -> (Recorded, Option<Sav
 #[test]
 fn a_failover_loses_a_suffix_and_nothing_else() {
     let memory = memory();
-    let bounds = KeyUse { kind: Kind::Sliding, is_long: false }.bounds();
+    let bounds = KeyUse { kind: HistoryKind::Sliding, is_long: false }.bounds();
     let mut saved = None;
     let mut calls = Vec::new();
     let mut states = Vec::new();
@@ -755,7 +755,7 @@ impl Nodes for ClusterNodes {
 }
 
 /// Keys of each use in the first slots of each of three masters, which are those that move.
-fn keys_in_first_slots(conn: &mut Conn) -> Vec<Key> {
+fn keys_in_first_slots(conn: &mut Conn) -> Vec<HistoryKey> {
     let names: Vec<String> = (0..12_000).map(|number| format!("h{number}")).collect();
     let slots = conn.pipeline(names.iter().map(|name| ["CLUSTER", "KEYSLOT", name.as_str()]));
     let mut keys = Vec::new();
@@ -765,7 +765,9 @@ fn keys_in_first_slots(conn: &mut Conn) -> Vec<Key> {
             _ => false,
         });
         let of_master = near.zip(KeyUse::ALL);
-        keys.extend(of_master.map(|((name, _), key_use)| Key { name: name.clone(), key_use }));
+        keys.extend(
+            of_master.map(|((name, _), key_use)| HistoryKey { name: name.clone(), key_use }),
+        );
     }
     assert_eq!(keys.len(), 24);
     keys
@@ -913,7 +915,7 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
     });
     let clock = servers[0].shared_clock();
     let keys: Vec<_> = (0..16)
-        .map(|number| Key { name: format!("s{number}"), key_use: KeyUse::ALL[number % 8] })
+        .map(|number| HistoryKey { name: format!("s{number}"), key_use: KeyUse::ALL[number % 8] })
         .collect();
     let limits = (seconds, least_calls);
     let history = record(&nodes, &clock, &keys, limits, seed, |ns, over, faults| {

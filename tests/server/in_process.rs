@@ -30,12 +30,12 @@ const PERIODS: [&str; 16] = [
 ];
 
 /// A call is its words, made one after the other.
-struct Calls {
+struct ServedCalls {
     random: Random,
     words: Vec<String>,
 }
 
-impl Calls {
+impl ServedCalls {
     fn say(&mut self, word: impl ToString) {
         self.words.push(word.to_string());
     }
@@ -446,7 +446,7 @@ fn random_calls_are_answered_in_memory_as_by_the_module() {
         let words = words.map(String::from);
         assert_eq!(call(&mut memory, &words, START_US), Outcome::Reply(local(&conn.cmd(&words))));
     }
-    let mut stream = Calls { random: Random::new(seed as u64), words: Vec::new() };
+    let mut stream = ServedCalls { random: Random::new(seed as u64), words: Vec::new() };
     let (mut history, mut kinds) = (Vec::new(), BTreeMap::<String, [i64; 2]>::new());
     for number in 0..calls {
         let clock = server.clock();

@@ -78,7 +78,15 @@ fn leave_is_refused_beside_what_it_contradicts_and_out_of_range() {
         assert_eq!(conn.ints(call)[0], 0, "{call}");
         conn.cmd("DEL k");
     }
-    for options in ["LEAVE", "LEAVE -1", "LEAVE +1", "LEAVE x", "LEAVE 1.5", "LEAVE 1 LEAVE 1"] {
+    let range = "ERR LEAVE must be an integer from 0 to 9223372036854775807";
+    for (options, error) in [
+        ("LEAVE", "ERR LEAVE needs a value: LEAVE must be an integer from 0 "),
+        ("LEAVE -1", range),
+        ("LEAVE +1", range),
+        ("LEAVE x", range),
+        ("LEAVE 1.5", range),
+        ("LEAVE 1 LEAVE 1", "ERR syntax error: LEAVE may be given once"),
+    ] {
         for call in [
             "RL.THROTTLE k 4 1 1 1",
             "RL.THROTTLE_RO k 4 1 1 1",
@@ -87,14 +95,14 @@ fn leave_is_refused_beside_what_it_contradicts_and_out_of_range() {
             "RL.ACQUIRE k 4 60 1",
             "RL.ACQUIRE_RO k 4 60 1",
         ] {
-            assert!(conn.err(format!("{call} {options}")).starts_with("ERR "), "{call} {options}");
+            conn.refuses(format!("{call} {options}"), error);
         }
     }
     for call in ["RL.THROTTLE k 4 1 1 -1 LEAVE 1", "RL.WINDOW k 4 60 -1 LEAVE 1"] {
-        assert!(conn.err(call).starts_with("ERR "), "{call}");
+        conn.refuses(call, "ERR LEAVE must not be used with a quantity below 0");
     }
     // The word after LEAVE is its value, whatever it says.
-    assert!(conn.err("RL.WINDOW k 4 60 1 LEAVE MS").starts_with("ERR "));
+    conn.refuses("RL.WINDOW k 4 60 1 LEAVE MS", range);
     assert_eq!(conn.int("EXISTS k"), 0);
 }
 

@@ -25,7 +25,7 @@ const PERIOD_US: i64 = 3_000_000;
 
 /// What the server should know, as anybody would write it down.
 #[derive(Debug, Default)]
-struct Model {
+struct FamiliesModel {
     now_us: i64,
     /// When the bucket is full again.
     tat_us: i64,
@@ -47,7 +47,7 @@ fn ms(us: i64) -> i64 {
     (us + 999).div_euclid(1_000)
 }
 
-impl Model {
+impl FamiliesModel {
     fn forget(&mut self) {
         let now_us = self.now_us;
         self.events.retain(|(us, _)| us + PERIOD_US > now_us);
@@ -135,26 +135,26 @@ impl Model {
 }
 
 /// A server, its models, and what was done.
-struct Run {
+struct FamiliesRun {
     server: Server,
     conn: Conn,
-    model: Model,
+    model: FamiliesModel,
     random: Random,
     with_aof: bool,
     history: String,
 }
 
-impl Run {
-    fn new(seed: u64) -> Run {
+impl FamiliesRun {
+    fn new(seed: u64) -> FamiliesRun {
         let with_aof = seed % 2 == 0;
         let builder = Server::builder().clock(true);
         let server = if with_aof { builder.aof() } else { builder }.start();
         server.clock().set_us(START_US);
         let mut conn = server.conn();
         conn.cmd("SET x 5");
-        let model = Model { now_us: START_US, ..Model::default() };
+        let model = FamiliesModel { now_us: START_US, ..FamiliesModel::default() };
         let history = format!("seed {seed}, AOF: {with_aof}\n");
-        Run { server, conn, model, random: Random::new(seed), with_aof, history }
+        FamiliesRun { server, conn, model, random: Random::new(seed), with_aof, history }
     }
 
     fn note(&mut self, line: &str) {
@@ -340,7 +340,7 @@ impl Run {
 }
 
 /// On a failure the seed and the last steps are shown.
-impl Drop for Run {
+impl Drop for FamiliesRun {
     fn drop(&mut self) {
         show_end(&self.history, &self.model);
     }
@@ -355,7 +355,7 @@ fn what_comes_back_from_a_restart_is_what_was_there() {
         (None, None) => (1..=4, STEPS),
     };
     for seed in seeds {
-        let mut run = Run::new(seed);
+        let mut run = FamiliesRun::new(seed);
         for _ in 0..steps {
             run.step();
         }

@@ -62,6 +62,8 @@ fn the_page_s_lines_list_the_keys_that_redis_cell_cannot_read() {
     conn.ints("CL.THROTTLE safe 15 30 60");
     conn.ints("CL.THROTTLE fraction 15 7 60");
     conn.ints("RL.THROTTLE debt 15 30 60 20 FORCE");
+    conn.ints("RL.THROTTLE ban 0 30 60");
+    conn.ints("RL.THROTTLE ban 0 30 60 1 BAN 1h");
     conn.ints("RL.WINDOW window 5 60");
     conn.cmd("SET other 1.5");
     let page = page();
@@ -88,7 +90,7 @@ fn the_page_s_lines_list_the_keys_that_redis_cell_cannot_read() {
     let printed = run(Command::new("bash").args(["-c", &lines]));
     let mut keys: Vec<&str> = printed.lines().collect();
     keys.sort_unstable();
-    assert_eq!(keys, ["debt", "fraction"], "{printed}");
+    assert_eq!(keys, ["ban", "debt", "fraction"], "{printed}");
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl ModelLease {
 }
 
 #[derive(Clone, Debug)]
-struct Model {
+struct ReservationsModel {
     kind: WindowKind,
     limit: i64,
     now_us: i64,
@@ -124,9 +124,9 @@ struct Model {
 /// limited, limit, remaining, retry_after, reset_after in microseconds; -1 stays -1.
 type Answer = [i64; 5];
 
-impl Model {
+impl ReservationsModel {
     /// The state as a call now takes it: nothing is from the future.
-    fn seen(&self) -> Model {
+    fn seen(&self) -> ReservationsModel {
         let mut seen = self.clone();
         seen.heal();
         seen
@@ -346,12 +346,12 @@ fn in_unit(mut answer: Answer, ms: bool) -> Answer {
 }
 
 /// One key and its model, which must agree after each step.
-struct Run<'s> {
+struct ReservationsRun<'s> {
     clock: &'s Clock,
     conn: Conn,
     key: String,
     arguments: (&'static str, &'static str),
-    model: Model,
+    model: ReservationsModel,
     random: Random,
     /// Ended things that the lists no longer show.
     floor_us: i64,
@@ -360,15 +360,20 @@ struct Run<'s> {
     history: String,
 }
 
-impl<'s> Run<'s> {
-    fn new(server: &'s Server, seed: u64) -> Run<'s> {
+impl<'s> ReservationsRun<'s> {
+    fn new(server: &'s Server, seed: u64) -> ReservationsRun<'s> {
         let mut random = Random::new(seed);
         let (period, options, kind) = KINDS[seed as usize % KINDS.len()];
         let limit = 1 + random.below(9);
-        let model =
-            Model { kind, limit, now_us: START_US, entries: Vec::new(), leases: Vec::new() };
+        let model = ReservationsModel {
+            kind,
+            limit,
+            now_us: START_US,
+            entries: Vec::new(),
+            leases: Vec::new(),
+        };
         server.clock().set_us(START_US);
-        Run {
+        ReservationsRun {
             clock: server.clock(),
             conn: server.conn(),
             key: format!("key:{seed}"),
@@ -490,7 +495,7 @@ impl<'s> Run<'s> {
         let line = format!("RL.APPLY {} {id} {text}", self.key);
         self.note(&line);
         if self.model.kind == WindowKind::Semaphore && self.model.live(&id).is_some() {
-            assert!(self.conn.err(&line).starts_with("ERR "), "{line}");
+            self.conn.refuses(&line, "ERR the reservation is a semaphore's ");
             return;
         }
         assert_eq!(self.conn.int(&line), i64::from(self.model.apply(&id, quantity)), "{line}");
@@ -589,7 +594,7 @@ impl<'s> Run<'s> {
 }
 
 /// On a failure the seed and the last steps are shown.
-impl Drop for Run<'_> {
+impl Drop for ReservationsRun<'_> {
     fn drop(&mut self) {
         show_end(&self.history, &self.model);
     }
@@ -603,7 +608,7 @@ fn random_calls_agree_with_events_and_leases_in_plain_lists() {
         Err(_) => (0..SEEDS).collect(),
     };
     for seed in seeds {
-        let mut run = Run::new(&server, seed);
+        let mut run = ReservationsRun::new(&server, seed);
         for _ in 0..STEPS {
             run.step();
         }

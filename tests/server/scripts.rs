@@ -21,12 +21,12 @@ fn root() -> &'static Path {
 }
 
 /// A folder with programs, and a target folder of its own. It is removed when dropped.
-struct Host {
+struct ScriptsHost {
     dir: PathBuf,
 }
 
-impl Host {
-    fn new() -> Host {
+impl ScriptsHost {
+    fn new() -> ScriptsHost {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Relaxed);
         let name = format!("ratelimit-host-{}-{number}", std::process::id());
@@ -34,12 +34,12 @@ impl Host {
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(dir.join("bin")).unwrap();
         fs::create_dir_all(dir.join("target")).unwrap();
-        Host { dir }
+        ScriptsHost { dir }
     }
 
     /// With nothing on the PATH but what every system has.
-    fn bare() -> Host {
-        let host = Host::new();
+    fn bare() -> ScriptsHost {
+        let host = ScriptsHost::new();
         for name in [
             "awk", "bash", "cat", "cp", "cut", "dirname", "env", "grep", "head", "mkdir", "mv",
             "readlink", "rm", "sed", "sh", "sleep", "sort", "tail", "tee", "tr",
@@ -53,7 +53,7 @@ impl Host {
     }
 
     /// Adds a program to the PATH: the lines of a shell script.
-    fn program(&self, name: &str, lines: &str) -> &Host {
+    fn program(&self, name: &str, lines: &str) -> &ScriptsHost {
         self.file(&format!("bin/{name}"), lines);
         self
     }
@@ -80,7 +80,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for ScriptsHost {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
@@ -113,7 +113,7 @@ fn a_redis_before_6_2_is_never_chosen() {
         ("Valkey server v=9.1.2 sha=0", true),
         ("nothing that is known", false),
     ] {
-        let host = Host::bare();
+        let host = ScriptsHost::bare();
         host.program("redis-server", &says(line));
         let found = host.script("find-server.sh", true).output().unwrap();
         assert_eq!(found.status.success(), is_chosen, "{line}: {}", err(&found));
@@ -133,7 +133,7 @@ fn a_redis_before_6_2_is_never_chosen() {
 
 #[test]
 fn where_the_installed_server_is_too_old_another_one_is_chosen() {
-    let host = Host::bare();
+    let host = ScriptsHost::bare();
     host.program("redis-server", &says(OLD));
     let choice =
         || out(&host.script("find-server.sh", true).output().unwrap()).trim_end().to_owned();
@@ -147,7 +147,7 @@ fn where_the_installed_server_is_too_old_another_one_is_chosen() {
 
 #[test]
 fn make_run_looks_at_the_server_before_it_builds() {
-    let host = Host::bare();
+    let host = ScriptsHost::bare();
     let built = host.dir.join("built");
     host.program("redis-server", &says(OLD))
         .program("rustc", "echo 'rustc 1.95.0 (0 2026-04-14)'")
@@ -173,7 +173,7 @@ fn without_root_the_hint_names_the_package_that_the_system_has() {
         (policy("(none)") + &has("valkey-server"), "valkey-server"),
         (policy("5:6.0.16-1") + "; exit 0", "valkey-server"),
     ] {
-        let host = Host::bare();
+        let host = ScriptsHost::bare();
         host.program("apt-get", "exit 1").program("id", "echo 1000");
         host.program("apt-cache", &apt_cache);
         let hint = host.script("install-tools.sh", true).arg("redis-server").output().unwrap();
@@ -186,7 +186,7 @@ fn without_root_the_hint_names_the_package_that_the_system_has() {
 #[test]
 fn a_tool_that_is_still_missing_after_its_installation_is_an_error() {
     for (tool, installer) in [("shellcheck", "apt-get"), ("cargo-deny", "cargo")] {
-        let host = Host::bare();
+        let host = ScriptsHost::bare();
         let calls = host.dir.join("calls");
         let lines =
             format!("[ $2 != --version ] || exit 1; echo {installer} \"$@\" >>{}", calls.display());
@@ -201,7 +201,7 @@ fn a_tool_that_is_still_missing_after_its_installation_is_an_error() {
 
 #[test]
 fn make_test_ends_with_what_was_skipped_and_with_totals() {
-    let host = Host::bare();
+    let host = ScriptsHost::bare();
     let output = "
      Running unittests src/lib.rs (target/debug/deps/a-1)
 test limit::a ... ok
@@ -250,7 +250,7 @@ fn free_port() -> u16 {
 }
 
 /// A server as `make run` starts it, of the module that is built already.
-fn make_run(host: &Host, port: u16) -> Running {
+fn make_run(host: &ScriptsHost, port: u16) -> Running {
     let mut command = host.script("run.sh", false);
     if let Some(server) = std::env::var_os("REDIS_SERVER") {
         command.env("REDIS_SERVER", server);
@@ -272,7 +272,7 @@ fn make_run(host: &Host, port: u16) -> Running {
 
 #[test]
 fn make_run_serves_again_after_a_rewrite_and_the_tracked_file_stays_as_it_is() {
-    let host = Host::new();
+    let host = ScriptsHost::new();
     host.program("cargo", "exit 0");
     fs::create_dir(host.dir.join("target/release")).unwrap();
     symlink(module_path(), host.dir.join("target/release/libredis_ratelimit.so")).unwrap();

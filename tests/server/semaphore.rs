@@ -50,7 +50,10 @@ fn applying_a_semaphores_reservation_is_an_error() {
     conn.cmd("RL.ACQUIRE k 2 0 ID a");
     let dump = conn.cmd("DUMP k");
     for line in ["RL.APPLY k a", "RL.APPLY k a 0", "RL.APPLY k a 5"] {
-        assert!(conn.err(line).starts_with("ERR "), "{line}");
+        conn.refuses(
+            line,
+            "ERR the reservation is a semaphore's and must be given back with RL.RELEASE",
+        );
     }
     assert_eq!(conn.cmd("DUMP k"), dump);
     assert_eq!(conn.int("RL.APPLY k nobody"), 0);

@@ -95,13 +95,13 @@ const SEMAPHORE: SoakLimit = SoakLimit {
 
 /// What a client had: between these times, or for a semaphore at least from the one to the other.
 #[derive(Clone, Copy, Debug)]
-struct Booked {
+struct SoakEntry {
     from_us: i64,
     to_us: i64,
     quantity: i64,
 }
 
-type Books = BTreeMap<SoakLimit, Vec<Booked>>;
+type SoakBooks = BTreeMap<SoakLimit, Vec<SoakEntry>>;
 
 fn now_us() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64
@@ -157,7 +157,7 @@ struct Worker<'p> {
     pair: &'p Pair,
     conn: Option<Conn>,
     random: Random,
-    books: Books,
+    books: SoakBooks,
     calls: u64,
     errors: BTreeMap<String, u64>,
 }
@@ -202,7 +202,7 @@ impl Worker<'_> {
     }
 
     fn note(&mut self, limit: SoakLimit, from_us: i64, to_us: i64, quantity: i64) {
-        self.books.entry(limit).or_default().push(Booked { from_us, to_us, quantity });
+        self.books.entry(limit).or_default().push(SoakEntry { from_us, to_us, quantity });
     }
 
     fn maybe_block(&mut self) -> String {
@@ -312,14 +312,14 @@ impl Worker<'_> {
 }
 
 /// What happens to the servers meanwhile.
-struct Faults<'p> {
+struct SoakFaults<'p> {
     pair: &'p Pair,
     random: Random,
     done: BTreeMap<&'static str, u64>,
     paused_until: Instant,
 }
 
-impl Faults<'_> {
+impl SoakFaults<'_> {
     /// A server may refuse, as when a snapshot is under way already.
     fn try_on(server: &Server, line: &str) -> io::Result<Value> {
         server.conn().try_cmd(line)
@@ -435,9 +435,9 @@ impl Faults<'_> {
 }
 
 /// Asserts that no window has more than the limit for certain.
-fn balance(limit: SoakLimit, entries: &mut [Booked]) {
+fn balance(limit: SoakLimit, entries: &mut [SoakEntry]) {
     entries.sort_unstable_by_key(|entry| entry.from_us);
-    let sum = |entries: &[&Booked]| entries.iter().map(|entry| entry.quantity).sum::<i64>();
+    let sum = |entries: &[&SoakEntry]| entries.iter().map(|entry| entry.quantity).sum::<i64>();
     match limit.kind {
         SoakRule::Sliding { period_us } => {
             for (at, first) in entries.iter().enumerate() {
@@ -528,10 +528,10 @@ fn settle(pair: &Pair) {
 }
 
 /// Works for `time`, with faults or in peace; what was had, how many calls there were and what went wrong.
-fn run(pair: &Pair, seed: u64, time: Duration, faults: bool) -> (Books, u64, String) {
+fn run(pair: &Pair, seed: u64, time: Duration, faults: bool) -> (SoakBooks, u64, String) {
     let until = Instant::now() + time;
     let mut random = Random::new(seed);
-    let (mut books, mut calls) = (Books::new(), 0);
+    let (mut books, mut calls) = (SoakBooks::new(), 0);
     let mut errors: BTreeMap<String, u64> = BTreeMap::new();
     let mut done = BTreeMap::new();
     let (machine, over) = (Machine::watch(), AtomicBool::new(false));
@@ -547,7 +547,7 @@ fn run(pair: &Pair, seed: u64, time: Duration, faults: bool) -> (Books, u64, Str
                     pair,
                     conn: None,
                     random: Random::new(random.draw()),
-                    books: Books::new(),
+                    books: SoakBooks::new(),
                     calls: 0,
                     errors: BTreeMap::new(),
                 };
@@ -558,7 +558,7 @@ fn run(pair: &Pair, seed: u64, time: Duration, faults: bool) -> (Books, u64, Str
             })
             .collect();
         if faults {
-            let mut faults = Faults {
+            let mut faults = SoakFaults {
                 pair,
                 random: Random::new(random.draw()),
                 done: BTreeMap::new(),

@@ -22,7 +22,7 @@ fn a_reservation_whose_rule_has_no_room_is_refused_and_stays_as_it_is() {
             "RL.ACQUIRE k 1 0",
             "RL.WINDOW k 1 60",
         ] {
-            assert!(conn.err(line).starts_with("ERR "), "{line}");
+            conn.refuses(line, "ERR the key's sorted set has an entry that ");
         }
         assert_eq!(conn.cmd("ZRANGE k 0 -1"), Value::Array(vec![Value::BulkString(member.into())]));
         conn.cmd("DEL k");
@@ -39,7 +39,7 @@ fn a_module_that_is_refused_leaves_no_memory_behind() {
     let module = module_path();
     let mut refuse = |times| {
         for _ in 0..times {
-            assert!(conn.err(format!("MODULE LOAD {module} lease 0")).starts_with("ERR "));
+            conn.refuses(format!("MODULE LOAD {module} lease 0"), LOAD_FAILED);
         }
         server.info("used_memory").unwrap().parse::<i64>().unwrap()
     };

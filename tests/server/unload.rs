@@ -126,7 +126,7 @@ fn settings_are_not_lost_by_a_plain_unload_and_load() {
         assert!(error.starts_with("ERR Error unloading module: "), "{error}");
         assert!(server.log().contains("MODULE UNLOAD is refused, as it would lose 4 settings"));
         assert_eq!(settings(&mut conn), before);
-        assert!(conn.err(format!("MODULE LOAD {}", module_path())).starts_with("ERR "));
+        conn.refuses(format!("MODULE LOAD {}", module_path()), LOAD_FAILED);
         assert_eq!(conn.int("RL.RELEASE k x"), 0);
 
         assert_eq!(conn.text("CONFIG SET ratelimit.allow-unload yes"), "OK");

@@ -41,12 +41,12 @@ struct ModelAsk {
 }
 
 /// A key as a list of when something was counted, and how much.
-struct Model {
+struct WindowModel {
     kind: ModelRule,
     events: Vec<(i64, i64)>,
 }
 
-impl Model {
+impl WindowModel {
     /// The five integers, and with ATMOST the sixth, in microseconds.
     fn call(&mut self, now_us: i64, ask: &ModelAsk) -> Vec<i64> {
         let live = |(at_us, weight): &(i64, i64)| {
@@ -120,7 +120,7 @@ fn play(server: &Server, conn: &mut Conn, seed: u64) {
     let counts_denied = random.one_in(3);
     let grain_us = if counts_denied { length_us / 1_000 } else { 1 };
     let busy = 1 + random.below(30);
-    let mut model = Model { kind, events: Vec::new() };
+    let mut model = WindowModel { kind, events: Vec::new() };
     // A dead event may be gone or not: the clock does not go back to where it would count again.
     let mut floor_us = 0;
     for step in 0..250 {

@@ -403,7 +403,8 @@ fn a_string_that_is_no_time_answers_an_error_to_who_waits() {
     conn.cmd("RL.THROTTLE k 0 1 1h");
     let mut waiter = server.wait_in_line("RL.THROTTLE k 0 1 1h 1 BLOCK 0");
     conn.cmd("SET k hello");
-    assert!(error_line(&waiter.recv()).starts_with("ERR "));
+    let error = "ERR the key holds a string that RL.THROTTLE did not write";
+    assert_refused(&waiter.recv(), error, "RL.THROTTLE, waiting");
     assert_eq!(conn.text("GET k"), "hello");
 }
 

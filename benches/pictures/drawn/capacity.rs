@@ -16,23 +16,23 @@ const SECONDS: usize = 4;
 const CHANCES: i64 = 200;
 
 /// Calls a second in each second of a run.
-struct Load {
+struct DrawnLoad {
     name: &'static str,
     rates: [i64; SECONDS],
 }
 
-const LOADS: [Load; 4] = [
-    Load { name: "80 % of the limit", rates: [800; SECONDS] },
-    Load { name: "100 %", rates: [1_000; SECONDS] },
-    Load { name: "150 %", rates: [1_500; SECONDS] },
-    Load { name: "10 %, then 300 %", rates: [100, 100, 3_000, 3_000] },
+const LOADS: [DrawnLoad; 4] = [
+    DrawnLoad { name: "80 % of the limit", rates: [800; SECONDS] },
+    DrawnLoad { name: "100 %", rates: [1_000; SECONDS] },
+    DrawnLoad { name: "150 %", rates: [1_500; SECONDS] },
+    DrawnLoad { name: "10 %, then 300 %", rates: [100, 100, 3_000, 3_000] },
 ];
 
 /// The process that makes each call, for each step.
-type Calls = Vec<Vec<usize>>;
+type DrawnCalls = Vec<Vec<usize>>;
 
 /// One process of the sixteen makes a quarter of the calls.
-fn calls(load: &Load) -> Calls {
+fn calls(load: &DrawnLoad) -> DrawnCalls {
     let mut random = Random::new(1);
     let mut step = |rate: i64| {
         let chance = rate * STEP_US / CHANCES;
@@ -76,7 +76,7 @@ impl Simulation {
     /// Runs `step` over all calls, from an empty database.
     fn run(
         &mut self,
-        calls: &Calls,
+        calls: &DrawnCalls,
         mut step: impl FnMut(&mut Simulation, &[usize], &mut Admissions) -> u64,
     ) -> Admissions {
         self.server.clock().set_us(START_US);
@@ -104,7 +104,7 @@ impl Simulation {
         self.random.below(shards as i64) as usize
     }
 
-    fn sharded(&mut self, calls: &Calls, shards: usize, choice: Choice) -> Admissions {
+    fn sharded(&mut self, calls: &DrawnCalls, shards: usize, choice: Choice) -> Admissions {
         self.run(calls, |simulation, callers, outcome| {
             let pick = |&process: &usize| match choice {
                 Choice::Process => process % shards,
@@ -126,7 +126,7 @@ impl Simulation {
 
     /// Each process takes up to `batch` at a time and spends it by itself. A process that was denied asks again when it
     /// was told to. `keep_us` after it was taken the rest of a batch is thrown away.
-    fn batched(&mut self, calls: &Calls, batch: u64, keep_us: i64) -> Admissions {
+    fn batched(&mut self, calls: &DrawnCalls, batch: u64, keep_us: i64) -> Admissions {
         let mut stocks = [Stock::default(); PROCESSES];
         self.run(calls, |simulation, callers, outcome| {
             let now_us = simulation.server.clock().now_us();
@@ -177,7 +177,7 @@ enum Choice {
 pub fn tables() -> (String, String) {
     let (server, conn) = Server::held();
     let mut simulation = Simulation { server, conn, random: Random::new(2) };
-    let all: Vec<Calls> = LOADS.iter().map(calls).collect();
+    let all: Vec<DrawnCalls> = LOADS.iter().map(calls).collect();
     let one: Vec<_> =
         all.iter().map(|calls| simulation.sharded(calls, 1, Choice::Random)).collect();
 

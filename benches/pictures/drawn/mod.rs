@@ -43,7 +43,7 @@ fn fill(page: &str, name: &str, text: &str) -> String {
     format!("{head}{begin}\n{text}\n{END}{tail}")
 }
 
-fn table(traffic: &Traffic, runs: &[traffic::Run]) -> String {
+fn table(traffic: &Traffic, runs: &[traffic::DrawnRun]) -> String {
     let calls = traffic.calls_ms.len();
     let mut text = format!(
         "| {calls} calls | go ahead at once | go ahead later | longest wait | denied at once | denied later | most in 60 s |\n\

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::traffic::{Call, Limit, Run, Traffic, LIMITS};
+use super::traffic::{DrawnCall, DrawnLimit, DrawnRun, Traffic, LIMITS};
 
 const WIDTH: i64 = 960;
 const LEFT: i64 = 20;
@@ -38,7 +38,7 @@ struct Marks {
 
 impl Marks {
     /// Adds a call that came at `x` and went on or was denied at `end`, in the row at `top`.
-    fn add(&mut self, call: &Call, (x, end): (f64, f64), top: i64) {
+    fn add(&mut self, call: &DrawnCall, (x, end): (f64, f64), top: i64) {
         let (ahead, come, given_up) = (top + AHEAD, top + COME, top + GIVEN_UP);
         let waited = call.at_ms != call.came_ms;
         let _ = match (call.may_go, waited) {
@@ -93,7 +93,7 @@ fn text(svg: &mut String, (x, y): (i64, i64), more: &str, text: &str) {
     let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\"{more}>{text}</text>");
 }
 
-pub fn draw(traffic: &Traffic, runs: &[Run]) -> String {
+pub fn draw(traffic: &Traffic, runs: &[DrawnRun]) -> String {
     let (from_ms, to_ms) = traffic.shown_ms;
     let x = |at_ms: i64| {
         let part = (at_ms - from_ms) as f64 / (to_ms - from_ms) as f64;
@@ -129,7 +129,7 @@ fn legend(svg: &mut String) {
     ];
     for (left, wait, may_go, words) in kinds {
         let from = left as f64 + 5.0;
-        let call = Call { came_ms: 0, may_go, at_ms: wait };
+        let call = DrawnCall { came_ms: 0, may_go, at_ms: wait };
         marks.add(&call, (from, from + wait as f64), top);
         text(svg, (left + wait + 15, top + 48), "", words);
     }
@@ -161,7 +161,7 @@ fn axis(svg: &mut String, x: impl Fn(i64) -> f64, traffic: &Traffic, bottom: i64
 }
 
 /// A limit, and what became of each call.
-fn lane(svg: &mut String, limit: &Limit, run: &Run, x: &impl Fn(i64) -> f64, top: i64) {
+fn lane(svg: &mut String, limit: &DrawnLimit, run: &DrawnRun, x: &impl Fn(i64) -> f64, top: i64) {
     text(svg, (LEFT, top + 12), " font-weight=\"bold\"", limit.words);
     text(svg, (LEFT + 235, top + 12), " font-family=\"monospace\"", limit.command);
     let (go, denied) = (run.at_once() + run.later(), run.denied_at_once() + run.denied_later());

@@ -22,7 +22,7 @@ pub struct Traffic {
     pub shown_ms: (i64, i64),
 }
 
-pub struct Limit {
+pub struct DrawnLimit {
     pub words: &'static str,
     /// `key` is the key.
     pub command: &'static str,
@@ -31,32 +31,44 @@ pub struct Limit {
 }
 
 /// 15 a minute, each in its own way.
-pub const LIMITS: [Limit; 9] = [
-    Limit { words: "a steady rate with bursts", command: "RL.THROTTLE key 14 15 60", bound: 30 },
-    Limit { words: "... wait in line", command: "RL.THROTTLE key 14 15 60 BLOCK 20s", bound: 30 },
-    Limit {
+pub const LIMITS: [DrawnLimit; 9] = [
+    DrawnLimit {
+        words: "a steady rate with bursts",
+        command: "RL.THROTTLE key 14 15 60",
+        bound: 30,
+    },
+    DrawnLimit {
+        words: "... wait in line",
+        command: "RL.THROTTLE key 14 15 60 BLOCK 20s",
+        bound: 30,
+    },
+    DrawnLimit {
         words: "... book, go on when told",
         command: "RL.THROTTLE key 14 15 60 AHEAD 20s",
         bound: 30,
     },
-    Limit { words: "any 60 seconds, exact", command: "RL.WINDOW key 15 60", bound: 15 },
-    Limit {
+    DrawnLimit { words: "any 60 seconds, exact", command: "RL.WINDOW key 15 60", bound: 15 },
+    DrawnLimit {
         words: "any 60 seconds, few entries",
         command: "RL.WINDOW key 15 60 BUCKETS 10",
         bound: 15,
     },
-    Limit {
+    DrawnLimit {
         words: "denied calls count too",
         command: "RL.WINDOW key 15 60 COUNTDENIED",
         bound: 15,
     },
-    Limit {
+    DrawnLimit {
         words: "a denial closes it for 30 s",
         command: "RL.WINDOW key 15 60 1 BAN 30s",
         bound: 15,
     },
-    Limit { words: "each minute of the clock", command: "RL.WINDOW key 15 1min FIXED", bound: 30 },
-    Limit {
+    DrawnLimit {
+        words: "each minute of the clock",
+        command: "RL.WINDOW key 15 1min FIXED",
+        bound: 30,
+    },
+    DrawnLimit {
         words: "a minute from the first call on",
         command: "RL.WINDOW key 15 60 FIXED FROM first",
         bound: 30,
@@ -99,21 +111,21 @@ pub fn all() -> [Traffic; 4] {
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Call {
+pub struct DrawnCall {
     pub came_ms: i64,
     pub may_go: bool,
     /// When it might go on, or was denied.
     pub at_ms: i64,
 }
 
-pub struct Run {
-    pub calls: Vec<Call>,
+pub struct DrawnRun {
+    pub calls: Vec<DrawnCall>,
 }
 
-impl Run {
+impl DrawnRun {
     fn count(&self, may_go: bool, at_once: bool) -> usize {
         let counts =
-            |call: &&Call| call.may_go == may_go && (call.at_ms == call.came_ms) == at_once;
+            |call: &&DrawnCall| call.may_go == may_go && (call.at_ms == call.came_ms) == at_once;
         self.calls.iter().filter(counts).count()
     }
 
@@ -147,7 +159,7 @@ impl Run {
 }
 
 /// Runs the traffic against each of the limits.
-pub fn run(traffic: &Traffic) -> Vec<Run> {
+pub fn run(traffic: &Traffic) -> Vec<DrawnRun> {
     let server = Server::builder().clock(true).start();
     let runs = LIMITS.iter().enumerate();
     runs.map(|(number, limit)| {
@@ -173,7 +185,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn run(mut self, traffic: &Traffic) -> Run {
+    fn run(mut self, traffic: &Traffic) -> DrawnRun {
         let mut calls = Vec::new();
         let (from_ms, to_ms) = traffic.shown_ms;
         let waits = self.command.contains("BLOCK");
@@ -196,18 +208,18 @@ impl Runner<'_> {
         assert!(self.line.is_empty(), "the picture ends before the last wait does");
         assert_eq!(calls.len(), traffic.calls_ms.len());
         calls.sort_by_key(|call| call.came_ms);
-        Run { calls }
+        DrawnRun { calls }
     }
 
     fn set_clock(&self, now_ms: i64) {
         self.server.clock().set_us(unix_us("2026-11-22T00:00:00") + 1000 * now_ms);
     }
 
-    fn call(&mut self, now_ms: i64) -> Call {
+    fn call(&mut self, now_ms: i64) -> DrawnCall {
         let answer = self.conn.ints(format!("{} MS", self.command));
         // With AHEAD the answer tells how long to wait before going on.
         let wait_ms = if answer[0] == 0 { answer.get(5).copied().unwrap_or(0) } else { 0 };
-        Call { came_ms: now_ms, may_go: answer[0] == 0, at_ms: now_ms + wait_ms }
+        DrawnCall { came_ms: now_ms, may_go: answer[0] == 0, at_ms: now_ms + wait_ms }
     }
 
     /// How many calls wait on the server.
@@ -218,7 +230,7 @@ impl Runner<'_> {
     }
 
     /// Calls on a new connection; one that must wait joins the line.
-    fn call_and_wait(&mut self, now_ms: i64, calls: &mut Vec<Call>) {
+    fn call_and_wait(&mut self, now_ms: i64, calls: &mut Vec<DrawnCall>) {
         let mut conn = self.server.conn();
         let id = conn.id();
         conn.send(&*self.command);
@@ -234,7 +246,7 @@ impl Runner<'_> {
     }
 
     /// Takes the answers that the line is given at this moment.
-    fn serve_the_line(&mut self, now_ms: i64, calls: &mut Vec<Call>) {
+    fn serve_the_line(&mut self, now_ms: i64, calls: &mut Vec<DrawnCall>) {
         // A command on the key grants to whoever can be granted. This one takes nothing.
         let look = self.command.replace("BLOCK 20s", "0");
         loop {
@@ -257,7 +269,7 @@ impl Runner<'_> {
     }
 }
 
-fn answered(came_ms: i64, at_ms: i64, reply: &Value) -> Call {
+fn answered(came_ms: i64, at_ms: i64, reply: &Value) -> DrawnCall {
     assert_eq!(ints(reply).len(), 5);
-    Call { came_ms, may_go: limited(reply) == 0, at_ms }
+    DrawnCall { came_ms, may_go: limited(reply) == 0, at_ms }
 }

@@ -34,8 +34,8 @@ def storage(base: Any) -> Any:
     class Storage(base):  # type: ignore[misc]
         STORAGE_SCHEME = None
 
-        def __init__(self, uri: str, *words: Any, **options: Any) -> None:
-            super().__init__(here(uri), *words, **options)
+        def __init__(self, uri: str, *args: Any, **kwargs: Any) -> None:
+            super().__init__(here(uri), *args, **kwargs)
 
     return Storage
 

@@ -157,24 +157,26 @@ def leases(limit: int, share: float) -> tuple[float, float]:
     return per_call, span.commands / SECONDS
 
 
-def direct(limit: int) -> float:
-    """The same of RL.WINDOW for each call."""
-    command = "RL.WINDOW", "k", limit, "1s"
+def by_commands(command: tuple[object, ...], per_second: float) -> Span:
+    """What a server of its own did while the processes together sent a command so often."""
     with Server() as server:
-        crowd = Crowd(lambda at, wait: work_directly(server.port, command, limit / PROCESSES, wait))
+        crowd = Crowd(lambda at, wait: work_directly(server.port, command, per_second / PROCESSES, wait))
         span = Span(server, crowd.begin, crowd.end)
         crowd.join()
+    return span
+
+
+def direct(limit: int) -> float:
+    """The server's processor time for a call, in microseconds, with RL.WINDOW for each call."""
+    span = by_commands(("RL.WINDOW", "k", limit, "1s"), limit)
     print(f"RL.WINDOW for each call: {span.commands / SECONDS:.0f} a second", flush=True)
     per_call: float = 1e6 * span.cpu / span.commands
     return per_call
 
 
 def undecided(limit: int, commands: float) -> float:
-    """The same of a PING in place of each pair of commands about leases, for one of the application's calls."""
-    with Server() as server:
-        crowd = Crowd(lambda at, wait: work_directly(server.port, ("PING",), commands / 2 / PROCESSES, wait))
-        span = Span(server, crowd.begin, crowd.end)
-        crowd.join()
+    """The same with a PING in place of each pair of commands about leases, for one of the application's calls."""
+    span = by_commands(("PING",), commands / 2)
     per_call: float = 1e6 * span.cpu / (limit * SECONDS)
     return per_call
 

@@ -58,10 +58,10 @@ class Book:
         self._is_taking = False
         leases.monotonic, leases.wall, leases.take = self._look, self._look_at_the_wall, self._watch
 
-    def _watch(self, *words: Any, **options: Any) -> Any:
+    def _watch(self, *args: Any, **kwargs: Any) -> Any:
         self._is_taking = True
         try:
-            return self._take(*words, **options)
+            return self._take(*args, **kwargs)
         finally:
             self._is_taking = False
 

@@ -187,7 +187,7 @@ class InTheProcess(unittest.TestCase):
         for at in range(9):
             process.model.held[f"other-{at}"] = 0, self.clock.now + 1000
         process.take()
-        process.leases._rate = 1e6
+        process.leases._demand.rate = 1e6
         process.exchange()
         self.assertIn("RL.ACQUIRE k 1000 1000ms 200 ATMOST LEASE 100 COUNTLAPSED ID MS", process.sent())
         process = self.process(100)

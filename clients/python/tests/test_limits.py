@@ -51,8 +51,8 @@ class Awaited:
         self.storage = storage
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*words: Any, **options: Any) -> Any:
-            return getattr(self.storage, name)(*words, **options)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return getattr(self.storage, name)(*args, **kwargs)
 
         return call
 

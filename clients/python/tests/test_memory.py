@@ -32,10 +32,10 @@ class Clock:
         return self.now
 
 
-def outcome(call: Any, *words: Any, **options: Any) -> Any:
+def outcome(call: Any, *args: Any, **kwargs: Any) -> Any:
     """What a call answers, or its error."""
     try:
-        return call(*words, **options)
+        return call(*args, **kwargs)
     except Exception as error:
         return type(error).__name__, str(error)
 
@@ -129,7 +129,7 @@ class Answers(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "a key must be"):
             limiter.window(5, Window(1, 2))  # type: ignore[arg-type]
         with self.assertRaisesRegex(TypeError, "limit must be a Rate"):
-            limiter.throttle("k", Window(1, 2))
+            limiter.throttle("k", Window(1, 2))  # type: ignore[arg-type]
         with self.assertRaisesRegex(TypeError, "quantity must be an integer"):
             limiter.throttle("k", Rate(1, 2, 3), True)
         with self.assertRaisesRegex(TypeError, "nonsense"):

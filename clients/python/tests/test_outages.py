@@ -73,37 +73,37 @@ class Threads:
     def __init__(self, client: Any, **options: Any) -> None:
         self.limiter = redis_ratelimit.Limiter(client, **options)
 
-    def call(self, method: str, *words: Any, **options: Any) -> Any:
-        return getattr(self.limiter, method)(*words, **options)
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.limiter, method)(*args, **kwargs)
 
-    def ask(self, answers: Answers, method: str, *words: Any, **options: Any) -> None:
+    def ask(self, answers: Answers, method: str, *args: Any, **kwargs: Any) -> None:
         begin = time.perf_counter()
         try:
-            answer = self.call(method, *words, **options)
+            answer = self.call(method, *args, **kwargs)
         except Exception as error:
             answer = error
         answers.add(answer, time.perf_counter() - begin)
 
-    def one_by_one(self, times: int, *words: Any, **options: Any) -> Answers:
+    def one_by_one(self, times: int, *args: Any, **kwargs: Any) -> Answers:
         answers = Answers()
         for _ in range(times):
-            self.ask(answers, *words, **options)
+            self.ask(answers, *args, **kwargs)
         return answers
 
-    def at_once(self, times: int, *words: Any, **options: Any) -> Answers:
+    def at_once(self, times: int, *args: Any, **kwargs: Any) -> Answers:
         answers = Answers()
         with ThreadPoolExecutor(times) as threads:
-            for done in [threads.submit(self.ask, answers, *words, **options) for _ in range(times)]:
+            for done in [threads.submit(self.ask, answers, *args, **kwargs) for _ in range(times)]:
                 done.result()
         return answers
 
-    def each_second(self, times: int, seconds: float, *words: Any) -> Answers:
+    def each_second(self, times: int, seconds: float, *args: Any) -> Answers:
         answers = Answers()
         with ThreadPoolExecutor(times) as threads:
             begin = time.monotonic()
             for at in range(int(times * seconds)):
                 time.sleep(max(0.0, begin + at / times - time.monotonic()))
-                threads.submit(self.ask, answers, *words)
+                threads.submit(self.ask, answers, *args)
         return answers
 
     def close(self) -> None:
@@ -120,44 +120,44 @@ class Tasks:
         self.loop = asyncio.new_event_loop()
         self.limiter = redis_ratelimit.asyncio.Limiter(client, **options)
 
-    def call(self, method: str, *words: Any, **options: Any) -> Any:
-        return self.loop.run_until_complete(getattr(self.limiter, method)(*words, **options))
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        return self.loop.run_until_complete(getattr(self.limiter, method)(*args, **kwargs))
 
-    async def ask(self, answers: Answers, method: str, *words: Any, **options: Any) -> None:
+    async def ask(self, answers: Answers, method: str, *args: Any, **kwargs: Any) -> None:
         begin = time.perf_counter()
         try:
-            answer = await getattr(self.limiter, method)(*words, **options)
+            answer = await getattr(self.limiter, method)(*args, **kwargs)
         except Exception as error:
             answer = error
         answers.add(answer, time.perf_counter() - begin)
 
-    def one_by_one(self, times: int, *words: Any, **options: Any) -> Answers:
+    def one_by_one(self, times: int, *args: Any, **kwargs: Any) -> Answers:
         answers = Answers()
 
         async def run() -> None:
             for _ in range(times):
-                await self.ask(answers, *words, **options)
+                await self.ask(answers, *args, **kwargs)
 
         self.loop.run_until_complete(run())
         return answers
 
-    def at_once(self, times: int, *words: Any, **options: Any) -> Answers:
+    def at_once(self, times: int, *args: Any, **kwargs: Any) -> Answers:
         answers = Answers()
 
         async def run() -> None:
-            await asyncio.gather(*(self.ask(answers, *words, **options) for _ in range(times)))
+            await asyncio.gather(*(self.ask(answers, *args, **kwargs) for _ in range(times)))
 
         self.loop.run_until_complete(run())
         return answers
 
-    def each_second(self, times: int, seconds: float, *words: Any) -> Answers:
+    def each_second(self, times: int, seconds: float, *args: Any) -> Answers:
         answers = Answers()
 
         async def run() -> None:
             begin, tasks = time.monotonic(), []
             for at in range(int(times * seconds)):
                 await asyncio.sleep(max(0.0, begin + at / times - time.monotonic()))
-                tasks.append(asyncio.ensure_future(self.ask(answers, *words)))
+                tasks.append(asyncio.ensure_future(self.ask(answers, *args)))
             await asyncio.gather(*tasks)
 
         self.loop.run_until_complete(run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -30,7 +31,9 @@ class Readme(unittest.TestCase):
     def setUp(self) -> None:
         self.plain = make("redis", port=PORT)
         self.plain.flushall()
-        self.plain.config_set("ratelimit.policies", "free THROTTLE 15 30 60")
+        policies = re.search(r'`redis-cli CONFIG SET ratelimit.policies "([^"]+)"`', TEXT)
+        assert policies is not None
+        self.plain.config_set("ratelimit.policies", policies[1])
 
     def tearDown(self) -> None:
         self.plain.config_set("ratelimit.policies", "")
@@ -45,6 +48,10 @@ class Readme(unittest.TestCase):
         ):
             exec(compile(block, "README.md", "exec"), names)
         return names
+
+    def test_the_pause_between_two_probes_is_that_of_the_breaker(self) -> None:
+        numbers = json.loads((CHECKOUT / "clients" / "numbers.json").read_text("utf-8"))
+        self.assertIn(f"Every {numbers['breaker']['pause_ms']} ms one of them", " ".join(TEXT.split()))
 
     def test_the_first_lines_of_python_run(self) -> None:
         names = self.run_block(blocks("python")[0])

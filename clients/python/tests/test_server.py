@@ -37,14 +37,14 @@ class Awaited:
         self.limiter = limiter
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*words: Any, **options: Any) -> Any:
-            return await asyncio.to_thread(getattr(self.limiter, name), *words, **options)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await asyncio.to_thread(getattr(self.limiter, name), *args, **kwargs)
 
         return call
 
     @asynccontextmanager
-    async def acquire(self, *words: Any, **options: Any) -> Any:
-        with self.limiter.acquire(*words, **options) as job:
+    async def acquire(self, *args: Any, **kwargs: Any) -> Any:
+        with self.limiter.acquire(*args, **kwargs) as job:
             yield Awaited(job)  # type: ignore[arg-type]
 
     async def aclose(self) -> None:

@@ -37,16 +37,23 @@ import {
 /** The key of a limit. */
 export type Key = string | Buffer;
 
-export interface Call<T> {
-  /** Undefined where the call is about no key. */
+/** What is sent. */
+export interface Command {
+  /** Undefined where the command is about no key. */
   key: Key | undefined;
   words: Word[];
   readonly: boolean;
+  /** How long the server may let the command wait; 0 is without end. */
+  blockMs?: number | undefined;
+}
+
+/** A command, and what is made of its reply. */
+export interface Call<T> extends Command {
   read: (reply: unknown) => T;
   /** The answer if Redis cannot be reached: to allow (true) or to deny (false). */
   unreached?: (allow: boolean) => T;
-  /** How long the server may let the call wait; 0 is without end. */
-  blockMs?: number | undefined;
+  /** Makes one answer of those of all nodes of a cluster, which are asked then. */
+  merge?: (answers: T[]) => T;
   /** The policies that it names. */
   policies?: string[];
 }
@@ -265,7 +272,7 @@ export function reserve(key: Key, limit: Window | Policy, options: ReserveOption
   return withAtmost(call, options, withIdAndGranted);
 }
 
-/** What a lease answers, see local.ts. */
+/** The answer to a batch, see local.ts. */
 export interface Batch {
   reply: Reply;
   /** Null without atmost: all or nothing. */
@@ -403,9 +410,31 @@ export function top(options: TopOptions): Call<TopKey[]> {
   const words = ["RL.TOP"];
   if (options.count !== undefined) words.push("COUNT", integer("count", options.count));
   if (options.reset) words.push("RESET");
-  return { key: undefined, words, readonly: true, read: ofTop };
+  const merge = (nodes: TopKey[][]): TopKey[] =>
+    nodes
+      .flat()
+      .sort((one, other) => other.denials - one.denials)
+      .slice(0, Number(options.count ?? 10));
+  return { key: undefined, words, readonly: true, read: ofTop, merge };
+}
+
+/** Policies of several nodes as one list. Those of one name that are not the same stay apart. */
+function sumOfPolicies(nodes: PolicyCounts[][]): PolicyCounts[] {
+  const sums = new Map<string, PolicyCounts>();
+  for (const each of nodes.flat()) {
+    const policy = `${each.name} ${each.definition}`;
+    const sum = sums.get(policy);
+    if (sum === undefined) {
+      sums.set(policy, { ...each });
+    } else {
+      sum.allowed += each.allowed;
+      sum.denied += each.denied;
+      sum.shadowDenied += each.shadowDenied;
+    }
+  }
+  return [...sums.values()];
 }
 
 export function policies(): Call<PolicyCounts[]> {
-  return { key: undefined, words: ["RL.POLICIES"], readonly: true, read: ofPolicies };
+  return { key: undefined, words: ["RL.POLICIES"], readonly: true, read: ofPolicies, merge: sumOfPolicies };
 }

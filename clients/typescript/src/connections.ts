@@ -4,53 +4,18 @@
  * another is opened, so nothing is ever sent twice, and nothing that was given up is sent later.
  */
 
-import { PROBE_MS } from "./breaker.js";
-import type { Call } from "./calls.js";
+import type { Command, Key } from "./calls.js";
 import { Busy, isErrorReply, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
+import { attemptMsOf, gone, MOST_SPARE, sleep, within, type Attempt, type Transport } from "./transport.js";
 
 /** So many calls are under way on a connection at most. Others wait, and are not sent if they are given up. */
 const MOST_UNDER_WAY = 256;
-/** Without a deadline. */
-const LONG_ATTEMPT_MS = 5000;
 /** The pause before another attempt to connect. */
 const RETRY_MS = 20;
-/** Connections for calls that wait are kept for the next such call, up to so many. */
-const MOST_SPARE = 16;
-
-/** A single client of node-redis, as far as it is used here. */
-export interface NodeRedisClient {
-  readonly isReady: boolean;
-  readonly options?: Record<string, unknown> | undefined;
-  connect(): Promise<unknown>;
-  destroy(): void;
-  duplicate(overrides: object): NodeRedisClient;
-  on(event: string, listener: (error: unknown) => void): unknown;
-  sendCommand(words: Word[]): Promise<unknown>;
-}
-
-/** A single client of ioredis, as far as it is used here. */
-export interface IoredisClient {
-  readonly status: string;
-  readonly stream?: { cork?(): void; uncork?(): void } | undefined;
-  readonly options: Record<string, unknown>;
-  call(command: string, ...rest: Word[]): Promise<unknown>;
-  connect(): Promise<unknown>;
-  disconnect(): void;
-  duplicate(overrides: object): IoredisClient;
-  on(event: string, listener: (error: unknown) => void): unknown;
-}
-
-/** What a call's sender is told while it waits. */
-export interface Attempt {
-  /** The caller has its answer already: nothing is to be sent any more. */
-  over: boolean;
-  /** Called when that happens. */
-  abandon?: (() => void) | undefined;
-}
 
 /** A client of either library that connects once. */
-interface Once {
+export interface OneTimeClient {
   connect(): Promise<unknown>;
   send(words: Word[]): Promise<unknown>;
   isReady(): boolean;
@@ -59,88 +24,39 @@ interface Once {
   trouble: unknown;
 }
 
-function onceOfNodeRedis(client: NodeRedisClient, connectTimeout: number): Once {
-  const socket = { ...(client.options?.["socket"] as object | undefined), connectTimeout };
-  const own = client.duplicate({
-    socket: { ...socket, reconnectStrategy: false, socketTimeout: undefined },
-    commandOptions: undefined,
-    commandsQueueMaxLength: undefined,
-    disableOfflineQueue: false,
-    // Its answer would swallow the error of a server that has no more connections to give.
-    disableClientInfo: true,
-    pingInterval: undefined,
-    clientSideCache: undefined,
-    emitInvalidate: undefined,
-  });
-  const once: Once = {
-    connect: () => own.connect(),
-    send: (words) => own.sendCommand(words),
-    isReady: () => own.isReady,
-    close: () => {
-      try {
-        own.destroy();
-      } catch {
-        // It is closed already.
-      }
-    },
-    trouble: undefined,
-  };
-  own.on("error", (error) => (once.trouble = error));
-  return once;
+/** Where the limiter's own clients come from. */
+export interface Source {
+  /** A client with the settings of the one that the limiter was given, which is not connected yet. */
+  makeClient(connectTimeout: number): Promise<OneTimeClient>;
+  /** Those settings, as far as they are known. */
+  settings(): Record<string, unknown> | undefined;
 }
 
-function onceOfIoredis(client: IoredisClient, connectTimeout: number): Once {
-  const own = client.duplicate({
-    connectTimeout,
-    lazyConnect: true,
-    retryStrategy: () => null,
-    sentinelRetryStrategy: () => null,
-    reconnectOnError: null,
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: null,
-    enableOfflineQueue: true,
-    enableAutoPipelining: false,
-    // The limiter asks by itself whether the server serves. By sentinels the client looks whether it found the master.
-    enableReadyCheck: Boolean(client.options["sentinels"]),
-    maxLoadingRetryTime: 200,
-    commandTimeout: undefined,
-    socketTimeout: undefined,
-    blockingTimeout: undefined,
-    disableClientInfo: true,
-    keyPrefix: "",
-  });
-  // ioredis writes each command by itself, and each write wakes the server: those of one turn are written together.
-  let isCorked = false;
-  const cork = (): void => {
-    const { stream } = own;
-    if (isCorked || stream?.cork === undefined) return;
-    isCorked = true;
-    stream.cork();
-    process.nextTick(() => {
-      isCorked = false;
-      stream.uncork?.();
-    });
-  };
-  const once: Once = {
-    connect: () => own.connect(),
-    send: ([command, ...rest]) => {
-      cork();
-      return own.call(String(command), ...rest);
-    },
-    isReady: () => own.status === "ready",
-    close: () => own.disconnect(),
-    trouble: undefined,
-  };
-  own.on("error", (error) => (once.trouble = error));
-  return once;
+/** Where a client connects to. */
+function addressOf(options: Record<string, unknown> | undefined): string {
+  const at = (options?.["socket"] ?? options ?? {}) as { host?: string; port?: number; path?: string };
+  if (options?.["sentinels"]) return `the master ${String(options["name"])} of the sentinels`;
+  return at.path ?? `${at.host ?? "localhost"}:${at.port ?? 6379}`;
 }
 
 /** Whether a connection that answered so still serves: an error that is about the command says that it does. */
 const serves = (error: unknown): boolean => isErrorReply(error) && !isUnreachable(error) && !isServerFull(error);
 
+/** How long a PING takes, in milliseconds; 0 where it is not allowed. Throws unless the server serves. */
+async function roundTripOf(client: OneTimeClient): Promise<number> {
+  const began = performance.now();
+  try {
+    await client.send(["PING"]);
+    return performance.now() - began;
+  } catch (error) {
+    if (serves(error)) return 0;
+    throw error;
+  }
+}
+
 /** An open connection. It is never opened again. */
 class Connection {
-  readonly #once: Once;
+  readonly #client: OneTimeClient;
   /** How long a PING took when it was opened. */
   readonly roundTripMs: number;
   #lastAnswer = performance.now();
@@ -151,50 +67,38 @@ class Connection {
   #check: Promise<boolean> | undefined;
   #queue: (() => void)[] = [];
 
-  private constructor(once: Once, roundTripMs: number) {
-    this.#once = once;
+  private constructor(client: OneTimeClient, roundTripMs: number) {
+    this.#client = client;
     this.roundTripMs = roundTripMs;
     this.#answered();
   }
 
   /** Connects, and asks the server whether it serves. */
-  static async open(once: Once, withinMs: number): Promise<Connection> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Unreachable(`no connection within ${withinMs} ms`)), withinMs);
-    });
-    const connected = once.connect();
-    // Sent with the first bytes, so that what the server says when it hangs up at once is the answer to it.
-    const began = performance.now();
-    let roundTripMs = 0;
+  static async open(client: OneTimeClient, withinMs: number): Promise<Connection> {
+    const connected = client.connect();
     let refusal: unknown;
-    const asked = once.send(["PING"]).then(
-      () => void (roundTripMs = performance.now() - began),
-      (error: unknown) => {
-        if (serves(error)) return;
-        refusal = error;
-        throw error;
-      },
-    );
+    // Sent with the first bytes, so that what the server says when it hangs up at once is the answer to it.
+    const asked = roundTripOf(client).catch((error: unknown) => {
+      refusal = error;
+      throw error;
+    });
     try {
-      await Promise.race([Promise.all([asked, connected]), late]);
-      return new Connection(once, roundTripMs);
+      const late = () => new Unreachable(`no connection within ${withinMs} ms`);
+      const [roundTripMs] = await within(withinMs, Promise.all([asked, connected]), late);
+      return new Connection(client, roundTripMs);
     } catch (error) {
       asked.catch(() => {});
       connected.catch(() => {});
       // What the server said tells more than that the connection was closed, and may come a moment later.
       await new Promise(setImmediate);
-      once.close();
-      throw (
-        [refusal, error, once.trouble].find((each) => isErrorReply(each) || isServerFull(each)) ?? once.trouble ?? error
-      );
-    } finally {
-      clearTimeout(timer);
+      client.close();
+      const { trouble } = client;
+      throw [refusal, error, trouble].find((each) => isErrorReply(each) || isServerFull(each)) ?? trouble ?? error;
     }
   }
 
   get isReady(): boolean {
-    return !this.#isReplica && this.#once.isReady();
+    return !this.#isReplica && this.#client.isReady();
   }
 
   get lastAnswer(): number {
@@ -222,10 +126,10 @@ class Connection {
   async #ask(withinMs: number): Promise<boolean> {
     const timer = setTimeout(() => this.close(), withinMs);
     try {
-      await this.#once.send(["PING"]);
+      await roundTripOf(this.#client);
     } catch (error) {
-      if (!isErrorReply(error)) return false;
-      if (!serves(error)) throw error;
+      if (isErrorReply(error)) throw error;
+      return false;
     } finally {
       clearTimeout(timer);
     }
@@ -253,7 +157,7 @@ class Connection {
 
   #send(words: Word[]): Promise<unknown> {
     this.#underWay += 1;
-    const reply = this.#once.send(words);
+    const reply = this.#client.send(words);
     reply.then(this.#heard, this.#failed);
     return reply;
   }
@@ -281,19 +185,17 @@ class Connection {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#once.close();
+    this.#client.close();
     // What still waits for room fails with the connection.
     for (const each of this.#queue.splice(0)) each();
   }
 }
 
-const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
-
-/** The connections of a limiter: one for all calls that do not wait, and one for each that does. */
-export class Connections {
-  readonly #source: () => Promise<NodeRedisClient | IoredisClient>;
+/** The limiter's own connections to a single server: one for all calls that do not wait, and one for each that does. */
+export class Connections implements Transport {
+  readonly #source: Source;
   readonly #deadline: number | undefined;
-  /** How long an attempt to connect, or a PING, may take: as long as a call, but at least as long as a probe. */
+  /** How long an attempt to connect, or a PING, may take. */
   readonly #attemptMs: number;
   /** How many times it was closed. */
   #closed = 0;
@@ -303,28 +205,40 @@ export class Connections {
   /** What went wrong when a connection was opened last. */
   trouble: unknown = undefined;
 
-  constructor(source: () => Promise<NodeRedisClient | IoredisClient>, deadline: number | undefined) {
+  constructor(source: Source, deadline: number | undefined) {
     this.#source = source;
     this.#deadline = deadline;
-    this.#attemptMs = deadline === undefined ? LONG_ATTEMPT_MS : Math.max(PROBE_MS, deadline);
+    this.#attemptMs = attemptMsOf(deadline);
   }
 
-  send(call: Call<unknown>, attempt: Attempt): Promise<unknown> {
-    if (call.blockMs !== undefined) return this.#wait(call, attempt);
+  get name(): string {
+    return addressOf(this.#source.settings());
+  }
+
+  nodeOf(): string {
+    return "";
+  }
+
+  async sendToAll(call: Command, attempt: Attempt): Promise<unknown[]> {
+    return [await this.send(call, attempt)];
+  }
+
+  send(call: Command, attempt: Attempt): Promise<unknown> {
+    if (call.blockMs !== undefined) return this.#sendWaiting(call, attempt);
     const connection = this.#current;
     if (connection?.isReady && !connection.isIdle) return connection.send(call.words, attempt);
-    return this.#connected(attempt).then((found) => found.send(call.words, attempt));
+    return this.#serving(attempt).then((found) => found.send(call.words, attempt));
   }
 
   /** Opens a connection anew and resolves once the server answers on it. */
   async probe(): Promise<void> {
     const before = this.#current;
-    await this.#reopened();
+    await this.#reopen();
     if (before !== undefined) this.#retire(before);
   }
 
   /** A call that began at `began` had no answer in time. Its connection is not used again if it was silent all the time. */
-  silent(began: number): void {
+  silent(_: Key | undefined, began: number): void {
     if (this.#current !== undefined && this.#current.lastAnswer < began) this.#retire(this.#current);
   }
 
@@ -336,6 +250,7 @@ export class Connections {
     for (const connection of this.#spare.splice(0)) connection.close();
   }
 
+  /** No call is sent on a connection any more. */
   #retire(connection: Connection): void {
     if (this.#current === connection) this.#current = undefined;
     if (connection.underWay === 0) connection.close();
@@ -343,7 +258,8 @@ export class Connections {
     else setTimeout(() => connection.close(), this.#attemptMs).unref();
   }
 
-  #reopened(): Promise<Connection> {
+  /** A new connection for all calls that do not wait. It is opened once, however many want it. */
+  #reopen(): Promise<Connection> {
     this.#opening ??= this.#open().then(
       (connection) => {
         this.#opening = undefined;
@@ -365,13 +281,12 @@ export class Connections {
     return this.#deadline !== undefined && (isUnreachable(error) || error instanceof Busy);
   }
 
+  /** A new connection; `trouble` is why there is none. */
   async #open(): Promise<Connection> {
     const closed = this.#closed;
     const withinMs = this.#attemptMs;
     try {
-      const client = await this.#source();
-      const once = "call" in client ? onceOfIoredis(client, withinMs) : onceOfNodeRedis(client, withinMs);
-      const connection = await Connection.open(once, withinMs);
+      const connection = await Connection.open(await this.#source.makeClient(withinMs), withinMs);
       this.trouble = undefined;
       if (closed === this.#closed) return connection;
       connection.close();
@@ -385,7 +300,8 @@ export class Connections {
     }
   }
 
-  async #opened(): Promise<Connection> {
+  /** A new connection. Before an error that may pass is thrown there is a pause, as another attempt follows. */
+  async #openOrPause(): Promise<Connection> {
     try {
       return await this.#open();
     } catch (error) {
@@ -400,7 +316,7 @@ export class Connections {
       try {
         const connection = await take();
         if (connection !== undefined) {
-          if (attempt.over) throw new Unreachable("the connection came too late");
+          if (attempt.over) throw gone();
           return connection;
         }
       } catch (error) {
@@ -409,16 +325,18 @@ export class Connections {
     }
   }
 
-  #connected(attempt: Attempt): Promise<Connection> {
+  /** The connection for all calls that do not wait, on which the server answers. */
+  #serving(attempt: Attempt): Promise<Connection> {
     return this.#patiently(attempt, async () => {
       const connection = this.#current;
-      if (connection === undefined) return this.#reopened();
+      if (connection === undefined) return this.#reopen();
       if (connection.isReady && (!connection.isIdle || (await this.#stillThere(connection)))) return connection;
       this.#retire(connection);
       return undefined;
     });
   }
 
+  /** Whether the server has not closed an idle connection. */
   async #stillThere(connection: Connection): Promise<boolean> {
     // Far away a PING would take what the call has.
     const isNear = this.#deadline === undefined || connection.roundTripMs * 8 < this.#deadline;
@@ -428,10 +346,11 @@ export class Connections {
     return connection.isReady;
   }
 
-  async #wait({ words }: Call<unknown>, attempt: Attempt): Promise<unknown> {
+  /** Sends a call that waits, on a connection of its own. */
+  async #sendWaiting({ words }: Command, attempt: Attempt): Promise<unknown> {
     const connection = await this.#patiently(attempt, async () => {
       const spare = this.#spare.pop();
-      if (spare === undefined) return this.#opened();
+      if (spare === undefined) return this.#openOrPause();
       if (spare.isReady && (await spare.answers(this.#attemptMs))) return spare;
       spare.close();
       return undefined;

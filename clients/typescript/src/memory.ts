@@ -1,13 +1,15 @@
 /** A limiter without a server: the engine of the server's module decides in the process. */
 
-import type { Call, Key, ThrottleOptions, WindowOptions } from "./calls.js";
+import type { Command, Key, ThrottleOptions, WindowOptions } from "./calls.js";
 import { checkOptions, shown } from "./check.js";
-import { OWN_TRANSPORT, type NodeRedis, type Transport } from "./clients.js";
+import type { NodeRedis } from "./clients.js";
 import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
-import { HOLDS, Limiter } from "./limiter.js";
+import { HOLDS } from "./core.js";
+import { Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
-import type { Clock } from "./local.js";
+import type { Clock } from "./lease.js";
 import { five, type Reply } from "./replies.js";
+import { OWN_TRANSPORT, type Transport } from "./transport.js";
 
 /** What {@link MemoryLimiter} is made with. */
 export interface MemoryLimiterOptions {
@@ -117,7 +119,7 @@ class MemoryTransport implements Transport {
   }
 
   /** The reply, or undefined if it must be waited for. */
-  atOnce({ words, blockMs }: Pick<Call<unknown>, "words" | "blockMs">): unknown {
+  atOnce({ words, blockMs }: Pick<Command, "words" | "blockMs">): unknown {
     if (this.#engine === undefined || blockMs !== undefined) return undefined;
     const reply = this.#engine.call(words, this.#now());
     if (this.#waiting.size > 0) this.#settle();
@@ -125,7 +127,7 @@ class MemoryTransport implements Transport {
     return reply;
   }
 
-  async send({ words }: Call<unknown>): Promise<unknown> {
+  async send({ words }: Command): Promise<unknown> {
     const engine = this.#engine ?? (await this.#load());
     const reply = engine.call(words, this.#now());
     if (reply instanceof Ticket) {
@@ -186,7 +188,7 @@ class MemoryTransport implements Transport {
     // It never is.
   }
 
-  async sendToAll(call: Call<unknown>): Promise<unknown[]> {
+  async sendToAll(call: Command): Promise<unknown[]> {
     return [await this.send(call)];
   }
 
@@ -209,7 +211,7 @@ class MemoryClient implements NodeRedis {
   }
 
   sendCommand(words: Word[]): Promise<unknown> {
-    return this[OWN_TRANSPORT].send({ key: undefined, words, readonly: false, read: (reply) => reply });
+    return this[OWN_TRANSPORT].send({ key: undefined, words, readonly: false });
   }
 }
 

@@ -6,7 +6,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Call } from "../src/calls.js";
 import { DeadlinePassed, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
-import { Local, type Clock, type LocalOptions } from "../src/local.js";
+import type { Clock, LocalOptions } from "../src/lease.js";
+import { Local } from "../src/local.js";
 import { Server, SINGLE } from "./servers.js";
 
 /** A clock that a test sets. */
@@ -90,7 +91,7 @@ function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDO
   const port = {
     isAway: () => state.isAway,
     ask: async <T>(call: Call<T>) => call.read(await server.send(call.words.map(String))),
-    instead: () => AWAY,
+    fallback: () => AWAY,
     closed: () => {},
   };
   return { clock, server, state, limit: new Local(port, "k", window, options, clock) };
@@ -176,6 +177,30 @@ suite("leases with a held clock", () => {
     assert.equal(await limit.take(), AWAY);
     await settled();
     assert.deepEqual(units(server.sent).filter((words) => words === "#").length, 3);
+  });
+
+  test("after a call that was not answered nothing is fetched ahead for 100 ms", async () => {
+    const { limit, server, clock } = local({ lease: "1s" }, { limit: 10_000, period: "1s" });
+    server.limit = server.free = 10_000;
+    const acquired = () => server.sent.filter((words) => words.includes("ATMOST"));
+    await limit.take(1000);
+    await settled();
+    assert.equal(acquired().length, 2, "what is expected within half a lease is fetched ahead");
+    const held = Number(acquired().at(-1)!.split(" ")[2]);
+    server.answer = (words) => (words[0] === "RL.ACQUIRE" ? lost() : undefined);
+    assert.ok((await limit.take(held - 3)).allowed, "few are left, so the next batch is fetched");
+    await settled();
+    assert.equal(acquired().length, 3);
+    for (const passed of [0, 99]) {
+      clock.now += passed;
+      assert.ok(limit.tryTake()?.allowed);
+      await settled();
+      assert.equal(acquired().length, 3, `${passed} ms later`);
+    }
+    clock.now += 1;
+    assert.ok(limit.tryTake()?.allowed);
+    await settled();
+    assert.equal(acquired().length, 4);
   });
 
   test("a denial is remembered until its retry_after, and no longer than 100 ms", async () => {
@@ -364,17 +389,18 @@ suite("leases with a held clock", () => {
 
   test("what a limit cannot be is refused", () => {
     for (const [window, options, error] of [
-      [{ limit: 5, period: 0 }, {}, RangeError],
-      [{ burst: 1, count: 1, period: 1 } as never, {}, TypeError],
-      [WINDOW, { lease: 19 }, RangeError],
-      [WINDOW, { lease: "soon" }, RangeError],
-      [WINDOW, { quantity: 3 } as never, TypeError],
-      [WINDOW, { leave: 1.5 }, RangeError],
-    ] as [Window, LocalOptions, typeof Error][]) {
+      [{ limit: 5, period: 0 }, {}, /^RangeError: local takes a window with a period; 0 is a semaphore/],
+      [{ burst: 1, count: 1, period: 1 } as never, {}, /^TypeError: local takes a window /],
+      [WINDOW, { lease: 19 }, /^RangeError: lease must be from 20 ms on, not 19/],
+      [WINDOW, { lease: "soon" }, /^RangeError: lease must be milliseconds/],
+      [WINDOW, { quantity: 3 } as never, /^TypeError: local has no option "quantity"/],
+      [WINDOW, { leave: 1.5 }, /^RangeError: leave must be a whole number/],
+    ] as [Window, LocalOptions, RegExp][]) {
       assert.throws(() => local(options, window), error, JSON.stringify(options));
     }
     const { limit } = local();
-    for (const quantity of [0, -1, 1.5, NaN]) assert.throws(() => limit.tryTake(quantity), RangeError);
+    for (const quantity of [0, -1, 1.5, NaN])
+      assert.throws(() => limit.tryTake(quantity), /^RangeError: quantity must be a whole number from 1 on/);
   });
 });
 

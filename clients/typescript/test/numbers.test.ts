@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { describe as suite, test } from "node:test";
 
 import { FAILURES, PAUSE_MS, PROBE_MS } from "../src/breaker.js";
-import * as leases from "../src/local.js";
+import * as leases from "../src/lease.js";
 import { NUMBERS } from "./fixtures.js";
 
 suite("the numbers that all clients share", () => {

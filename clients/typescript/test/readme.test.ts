@@ -67,21 +67,29 @@ async function serving(file: string, use: (get: (path: string) => Promise<Respon
   }
 }
 
-test("the first program runs to its end", async () => {
+/** What a program prints that ends by itself. */
+async function printed(name: string, heading: string): Promise<string> {
   await server.admin.flushall();
-  const file = pasted("first.mjs", PROGRAMS.get("redis-ratelimit-client for TypeScript"));
+  const file = pasted(name, PROGRAMS.get(heading));
+
   const program = spawn(process.execPath, [file], { env: { ...process.env, REDIS_URL: urlOfRedis() } });
   let [said, complained] = ["", ""];
   program.stdout.on("data", (data) => (said += data));
   program.stderr.on("data", (data) => (complained += data));
   const [status] = (await once(program, "exit")) as [number | null];
   assert.equal(status, 0, complained);
-  assert.match(said, /^done 0\ntrue 2 \[/);
+  return said;
+}
+
+test("the programs without a web server run to their ends", async () => {
+  assert.match(await printed("first.mjs", "redis-ratelimit-client for TypeScript"), /^done 0\ntrue 2 \[/);
+  assert.equal(await printed("local.mjs", "In the process"), "go ahead\n");
+  assert.equal(await printed("memory.mjs", "Without a server"), "true\nfalse\ntrue\n");
 });
 
 test("each program of README.md is run here", () => {
-  const all = ["redis-ratelimit-client for TypeScript", "Express", "Fastify", "NestJS"];
-  assert.deepEqual([...PROGRAMS.keys()], all);
+  const all = ["redis-ratelimit-client for TypeScript", "In the process", "Without a server"];
+  assert.deepEqual([...PROGRAMS.keys()], [...all, "Express", "Fastify", "NestJS"]);
 });
 
 for (const [name, file] of [

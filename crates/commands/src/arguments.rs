@@ -4,7 +4,7 @@ use crate::call::Words;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::{LimitNumbers, Shape};
-use crate::options::{LimitForm, OptionSet, Options};
+use crate::options::{spells, LimitForm, OptionSet, Options};
 use crate::policies::Policy;
 use engine::decimal::parse_i64;
 use engine::decision::{Manner, Quantity, TimeUnit};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Whether a word between two clauses joins them to a group.
 pub fn is_else(word: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(b"ELSE")
+    spells(word, b"ELSE")
 }
 
 /// A command that takes, or looks at what it would take.
@@ -59,7 +59,7 @@ impl Family {
             (b"WINDOW", Family::Window),
             (b"ACQUIRE", Family::Acquire),
         ];
-        let found = NAMES.iter().find(|(name, _)| word.eq_ignore_ascii_case(name));
+        let found = NAMES.iter().find(|(name, _)| spells(word, name));
         found.map(|(_, family)| *family)
     }
 
@@ -105,8 +105,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 
     /// The very last argument, if it comes next and is `word`.
     pub fn take_last(&mut self, word: &[u8]) -> bool {
-        let last =
-            self.remaining() == 1 && self.word.is_some_and(|last| last.eq_ignore_ascii_case(word));
+        let last = self.remaining() == 1 && self.word.is_some_and(|last| spells(last, word));
         if last {
             self.pass();
         }
@@ -185,27 +184,31 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Some(policy) => policy.given,
             None => self.numbers(family)?,
         };
+        let form = if policy.is_some() { LimitForm::Policy } else { given.form() };
+        let window = match given {
+            // Written at once, as no option concerns it.
+            LimitNumbers::Rate(rate) => {
+                request.limit = Limit::Bucket(rate);
+                None
+            }
+            LimitNumbers::Window { limit, period } => Some((limit, period)),
+        };
         let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
         if self.remaining() > 0 {
             self.options(environment, options, known, in_clause)?;
-            let form = if policy.is_some() { LimitForm::Policy } else { given.form() };
             options.check(quantity, form)?;
         }
-        request.limit = match given {
-            LimitNumbers::Rate(rate) => Limit::Bucket(rate),
-            LimitNumbers::Window { limit, period } => {
-                let shape =
-                    policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
-                let window = shape.window(limit, period, environment)?;
-                match family {
-                    Family::Acquire => {
-                        Limit::Reserve(window, reserve(options, &window.rule, environment))
-                    }
-                    Family::Throttle | Family::Window => Limit::Window(window),
+        if let Some((limit, period)) = window {
+            let shape = policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
+            let window = shape.window(limit, period, environment)?;
+            request.limit = match family {
+                Family::Acquire => {
+                    Limit::Reserve(window, reserve(options, &window.rule, environment))
                 }
-            }
-        };
+                Family::Throttle | Family::Window => Limit::Window(window),
+            };
+        }
         request.ask.quantity = Quantity::from_signed(quantity);
         if options.any() {
             request.ask.leave = options.number(OptionSet::LEAVE).unwrap_or(0);
@@ -319,7 +322,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         in_clause: bool,
     ) -> Result<(), Error> {
         while let Some(word) = self.word {
-            let is_last = self.remaining() == 1 && word.eq_ignore_ascii_case(b"MS");
+            let is_last = self.remaining() == 1 && spells(word, b"MS");
             if in_clause && (is_last || is_else(word) || Family::named(word).is_some()) {
                 break;
             }

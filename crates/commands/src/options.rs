@@ -13,6 +13,12 @@ use engine::period::{Length, Period};
 use engine::reservation::{MAX_ID, YEAR_MS};
 use std::ffi::CStr;
 
+/// Whether `word` is this name, in any case. Most write it as the documentation does, which is compared first.
+#[inline]
+pub fn spells(word: &[u8], name: &[u8]) -> bool {
+    word == name || word.eq_ignore_ascii_case(name)
+}
+
 /// Makes a flag of [`OptionSet`] and a row of [`TABLE`] of each option, in the same order. The option's name is the flag's.
 macro_rules! options {
     ($($(#[doc = $doc:literal])+ $name:ident = $row:expr;)*) => {
@@ -512,9 +518,7 @@ impl<'a> Options<'a> {
         name: &[u8],
         next: impl FnOnce() -> Option<&'a [u8]>,
     ) -> Result<(), Error> {
-        // Most write it as the documentation does.
-        let is_it = |own: &[u8]| own == name || own.eq_ignore_ascii_case(name);
-        let row = known.rows().find(|row| is_it(row.name.as_bytes()));
+        let row = known.rows().find(|row| spells(name, row.name.as_bytes()));
         let row = row.ok_or_else(|| Error::UnknownOption(name.into()))?;
         if self.seen.contains(row.option) {
             return Err(Error::Twice(row.name));

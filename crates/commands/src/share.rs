@@ -16,7 +16,7 @@
 //! LEAVE is rounded up. Quantities, waits and leases stay as they are.
 
 use crate::arguments::Family;
-use crate::options::TABLE;
+use crate::options::{spells, TABLE};
 use engine::decimal::{parse_i64, parse_u64};
 use engine::period::{Length, Period, MAX_PERIOD_MS};
 use std::borrow::Cow;
@@ -30,24 +30,20 @@ pub struct Share {
 
 type SharedWords<'a> = Vec<Cow<'a, [u8]>>;
 
-fn is(word: &[u8], name: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(name)
-}
-
 /// Whether `word` is an option whose next word is its value, whatever it says.
 fn has_value(word: &[u8]) -> bool {
-    TABLE.iter().any(|row| row.value.is_some() && is(word, row.name.as_bytes()))
+    TABLE.iter().any(|row| row.value.is_some() && spells(word, row.name.as_bytes()))
 }
 
 /// The family of a command that takes a limit after its key.
 fn family_of_command(name: &[u8]) -> Option<Family> {
     let rest = match name.split_at_checked(3)? {
-        (prefix, rest) if is(prefix, b"RL.") || is(prefix, b"CL.") => rest,
+        (prefix, rest) if spells(prefix, b"RL.") || spells(prefix, b"CL.") => rest,
         _ => return None,
     };
     let short = rest.len().checked_sub(3).and_then(|at| rest.split_at_checked(at));
     Family::named(match short {
-        Some((bare, suffix)) if is(suffix, b"_RO") => bare,
+        Some((bare, suffix)) if spells(suffix, b"_RO") => bare,
         _ => rest,
     })
 }
@@ -92,18 +88,18 @@ impl Share {
             out.extend(rest.next().map(Cow::Borrowed));
             self.limit(family, &mut rest, &mut out);
             self.options(&mut rest, &mut out);
-        } else if is(name, b"RL.ALL") || is(name, b"RL.ALL_RO") {
+        } else if spells(name, b"RL.ALL") || spells(name, b"RL.ALL_RO") {
             if let Some(count) = rest.next() {
                 out.push(Cow::Borrowed(count));
                 let keys = parse_u64(count).and_then(|keys| usize::try_from(keys).ok());
                 out.extend(rest.by_ref().take(keys.unwrap_or(0)).map(Cow::Borrowed));
                 self.options(&mut rest, &mut out);
             }
-        } else if is(name, b"CONFIG") {
+        } else if spells(name, b"CONFIG") {
             out.extend(rest.by_ref().take(1).map(Cow::Borrowed));
             while let Some(setting) = rest.next() {
                 out.push(Cow::Borrowed(setting));
-                let is_policies = is(setting, b"ratelimit.policies");
+                let is_policies = spells(setting, b"ratelimit.policies");
                 out.extend(rest.next().map(|value| match is_policies {
                     true => Cow::Owned(self.of_policies(value)),
                     false => Cow::Borrowed(value),
@@ -189,7 +185,7 @@ impl Share {
                 self.limit(family, rest, out);
             } else if has_value(word) {
                 let Some(value) = rest.next() else { return };
-                let left = parse_u64(value).filter(|_| is(word, b"LEAVE"));
+                let left = parse_u64(value).filter(|_| spells(word, b"LEAVE"));
                 out.push(left.map_or(Cow::Borrowed(value), |left| {
                     let most = u128::from(left).saturating_mul(self.part.into());
                     decimal(most.div_ceil(u128::from(self.whole).max(1)))

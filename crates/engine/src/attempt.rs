@@ -7,8 +7,10 @@
 
 use super::all::{Choices, PartDecision};
 use super::decision::{Decision, Verdict};
-use super::judge::{KeyRequest, Mode, Plan, Terms};
-use super::request::Request;
+use super::judge::{
+    BucketCall, Judged, KeyCall, KeyRequest, KeyWrite, Mode, Plan, Terms, WindowCall,
+};
+use super::request::{Limit, Request};
 use super::reservation::Id;
 use super::short::ShortList;
 use super::store::{Refused, Store};
@@ -52,7 +54,25 @@ pub fn attempt<S: Store, T>(
     new_id: impl FnOnce() -> Id,
     told: impl FnOnce(Attempt) -> T,
 ) -> Result<T, S::Error> {
-    let mut call = KeyRequest::new(store, request);
+    let (window, reserve) = match &request.limit {
+        Limit::Bucket(rate) => {
+            return attempt_on(&mut BucketCall::new(store, request, rate), terms, new_id, told);
+        }
+        Limit::Window(window) => (window, None),
+        Limit::Reserve(window, reserve) => (window, Some(reserve)),
+    };
+    attempt_on(&mut WindowCall::new(store, request, window, reserve), terms, new_id, told)
+}
+
+/// Takes the steps of an attempt, compiled for each kind of call.
+#[inline]
+fn attempt_on<'r, K: KeyCall<'r>, T>(
+    call: &mut K,
+    terms: AttemptTerms,
+    new_id: impl FnOnce() -> Id,
+    told: impl FnOnce(Attempt) -> T,
+) -> Result<T, K::Error> {
+    let request = call.request();
     let mut judged = call.judge(terms.barred)?;
     judged.check_room()?;
     let allowed = judged.verdict().allowed();
@@ -124,8 +144,11 @@ pub fn attempt_all<'r, S: Store>(
 ) -> Result<WholeAttempt, S::Error> {
     let mut opened = ShortList::<Option<OpenPart<'r, S>>, FEW_PARTS>::new();
     for part in parts {
-        let call = KeyRequest::new(part.store, part.request);
-        opened.push(Some(OpenPart { part, call, verdict: Verdict::Never, choice: false }));
+        let Some(place) = opened.add() else { break };
+        place.get_or_insert_with(|| {
+            let call = KeyRequest::new(part.store, part.request);
+            OpenPart { part, call, verdict: Verdict::Never, choice: false }
+        });
     }
     let mut choices = Choices::default();
     for OpenPart { part, call, verdict, choice } in opened.iter_mut().flatten() {
@@ -140,7 +163,7 @@ pub fn attempt_all<'r, S: Store>(
         }
     }
     let allowed = choices.allowed();
-    let mut plans = ShortList::<Option<Plan<'_, 'r, S>>, FEW_PARTS>::new();
+    let mut plans = ShortList::<Option<Plan<KeyWrite<'_, 'r, S>>>, FEW_PARTS>::new();
     let mut parts = ShortList::new();
     for OpenPart { part, call, verdict, choice } in opened.iter_mut().flatten() {
         let (verdict, choice) = (*verdict, *choice);
@@ -152,7 +175,7 @@ pub fn attempt_all<'r, S: Store>(
             // Only a group that denies the call closes its keys: one without a choice.
             terms.may_ban = terms.may_count && !choices.has_choice(group);
         }
-        let plan = call.judged(verdict).plan(terms, allowed, &mut new_id)?;
+        let plan = Judged::again(call, verdict).plan(terms, allowed, &mut new_id)?;
         parts.push(PartDecision {
             decision: *plan.decision(),
             quantity: if check { 0 } else { part.request.ask.quantity.wanted() },

@@ -2,27 +2,27 @@
 //! looked at, which gives a plan; then written.
 //!
 //! ```text
-//! KeyRequest --judge--> Judged --grant | deny | count_denial | look--> Plan --apply-->
-//!      may fail            may fail                                    cannot fail
+//! call --judge--> Judged --grant | deny | count_denial | look--> Plan --apply-->
+//!       may fail             may fail                                 cannot fail
 //! ```
 //!
-//! Each step consumes the one before. What is large stays in [`KeyRequest`], which the others borrow: moving it from step to
-//! step costs as much as deciding.
+//! Each step consumes the one before. What is large stays in the call, which the others borrow: moving it from step to step
+//! costs as much as deciding.
 //!
-//! A request is a call on a bucket ([`BucketCall`]) or on a window ([`WindowCall`]). Both do the same steps, those of
-//! [`KeyCall`], and the types here only pass each step on to the one or the other.
+//! A call is on a bucket ([`BucketCall`]) or on a window ([`WindowCall`]). Both take the steps of [`KeyCall`]. The order of
+//! the steps is written once, for any of them, so that a call of one command is compiled for its kind of limit.
+//! [`KeyRequest`] is either, for those who have several.
 
 mod bucket_call;
 mod window_call;
 
-pub use bucket_call::BucketCall;
+pub use bucket_call::{BucketCall, BucketWrite};
 pub use window_call::WindowCall;
 
 use super::decision::{Decision, Manner, Verdict};
 use super::request::{Limit, Request};
 use super::reservation::Id;
 use super::store::{Refused, Store};
-use super::throttle::BucketEdit;
 use super::window::WindowCount;
 
 /// What a call may write.
@@ -56,116 +56,98 @@ impl Terms {
     }
 }
 
-/// A request and its key.
-#[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
-pub enum KeyRequest<'r, S: Store> {
-    /// On a bucket.
-    Bucket(BucketCall<'r, S>),
-    /// On a window, or a semaphore.
-    Window(WindowCall<'r, S>),
-}
+/// A call on one key: what it is decided by, and what it writes. Only [`KeyCall::judge`] is called from
+/// outside: the other steps follow in [`Judged`] and [`Plan`].
+pub trait KeyCall<'r>: Sized {
+    /// What reading the key, or planning a write, may fail with.
+    type Error: From<Refused>;
+    /// What is to be written.
+    type Write<'c>: PlannedWrite
+    where
+        Self: 'c;
 
-/// The steps of a call on one key. Each is told the verdict of the first, [`KeyCall::judge`], and is described where
-/// [`Judged`] has it.
-trait KeyCall<'r, S: Store> {
+    /// What is asked.
     fn request(&self) -> &'r Request;
-    fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error>;
-    fn check_room(&self, verdict: Verdict) -> Result<(), Refused>;
-    fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error>;
-    fn running(&mut self) -> Option<usize>;
-    fn count(&self) -> Option<&WindowCount>;
-    fn counts_denial(&self) -> bool;
-    fn look<'c>(&'c mut self, verdict: Verdict) -> Plan<'c, 'r, S>;
-    fn grant<'c>(
-        &'c mut self,
-        verdict: Verdict,
-        new_id: impl FnOnce() -> Id,
-    ) -> Result<Plan<'c, 'r, S>, S::Error>;
-    fn deny<'c>(
-        &'c mut self,
-        verdict: Verdict,
-        ban_ms: Option<u64>,
-    ) -> Result<Plan<'c, 'r, S>, S::Error>;
-    fn count_denial<'c>(
-        &'c mut self,
-        verdict: Verdict,
-        ban_ms: Option<u64>,
-    ) -> Result<Plan<'c, 'r, S>, S::Error>;
-}
-
-/// Passes a step on to the call of a judged request, whichever it is.
-macro_rules! pass_on {
-    ($judged:expr, |$call:ident, $verdict:pat_param| $step:expr) => {
-        match $judged {
-            Judged::Bucket($call, $verdict) => $step,
-            Judged::Window($call, $verdict) => $step,
-        }
-    };
-}
-
-/// A request that was judged.
-pub enum Judged<'c, 'r, S: Store> {
-    /// On a bucket.
-    Bucket(&'c mut BucketCall<'r, S>, Verdict),
-    /// On a window.
-    Window(&'c mut WindowCall<'r, S>, Verdict),
-}
-
-/// What is to be written, and what the caller is told.
-pub struct Plan<'c, 'r, S: Store> {
-    decision: Decision,
-    write: PlannedWrite<'c, 'r, S>,
-}
-
-enum PlannedWrite<'c, 'r, S: Store> {
-    Nothing,
-    Bucket(&'c mut BucketCall<'r, S>, BucketEdit),
-    /// What its call says.
-    Window(&'c mut WindowCall<'r, S>),
-}
-
-impl<'r, S: Store> KeyRequest<'r, S> {
-    /// A request on a key that is yet to be read.
-    pub fn new(store: S, request: &'r Request) -> KeyRequest<'r, S> {
-        let (window, reserve) = match &request.limit {
-            Limit::Bucket(rate) => return BucketCall::unread(store, request, rate),
-            Limit::Window(window) => (window, None),
-            Limit::Reserve(window, reserve) => (window, Some(reserve)),
-        };
-        WindowCall::unread(store, request, window, reserve)
-    }
-
-    /// Opens the key, reads it and judges the request. With `barred` others wait in line before it.
+    /// Judges the call. With `barred` others wait in line before it.
     ///
     /// # Errors
     ///
     /// The key's own, [`Refused::Foreign`], [`Refused::Clock`], [`Refused::DebtTooLong`] and [`Refused::Duplicate`].
-    pub fn judge(&mut self, barred: bool) -> Result<Judged<'_, 'r, S>, S::Error> {
-        let verdict = match self {
-            KeyRequest::Bucket(call) => call.judge(is_barred(call.request(), barred)),
-            KeyRequest::Window(call) => call.judge(is_barred(call.request(), barred)),
-        }?;
-        Ok(self.judged(verdict))
+    #[inline]
+    fn judge(&mut self, barred: bool) -> Result<Judged<'_, Self>, Self::Error> {
+        let request = self.request();
+        // Only what takes is ever barred.
+        let barred = barred && request.takes() && request.ask.manner != Manner::Force;
+        let verdict = self.read(barred)?;
+        Ok(Judged { call: self, verdict })
     }
 
-    /// The request as it was judged, with this verdict.
-    pub(crate) fn judged(&mut self, verdict: Verdict) -> Judged<'_, 'r, S> {
-        match self {
-            KeyRequest::Bucket(call) => Judged::Bucket(call, verdict),
-            KeyRequest::Window(call) => Judged::Window(call, verdict),
-        }
+    /// Opens the key, reads it and judges what is asked.
+    fn read(&mut self, barred: bool) -> Result<Verdict, Self::Error>;
+    /// Refuses to make one reservation more than the key may hold.
+    fn check_room(&self, verdict: Verdict) -> Result<(), Refused>;
+    /// The earliest grant in Unix microseconds, ignoring reservations and waiters; `None` if never.
+    fn earliest_grant_us(&mut self) -> Result<Option<u64>, Self::Error>;
+    /// How many leases run, where the call makes a reservation and is to be told.
+    fn running(&mut self) -> Option<usize>;
+    /// What the window counts; `None` for a bucket.
+    fn count(&self) -> Option<&WindowCount>;
+    /// Whether a denial of this request counts in its key (COUNTDENIED).
+    fn counts_denial(&self) -> bool;
+    /// What the caller is told of the key as it stands.
+    fn look(&self, verdict: Verdict) -> Decision;
+    /// Plans a grant.
+    fn grant<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        new_id: impl FnOnce() -> Id,
+    ) -> Result<Plan<Self::Write<'c>>, Self::Error>;
+    /// Plans a denial. With `ban_ms` it may close the key for so long.
+    fn deny<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        ban_ms: Option<u64>,
+    ) -> Result<Plan<Self::Write<'c>>, Self::Error>;
+    /// Plans a denial that counts. With `ban_ms` it may close the key for so long.
+    fn count_denial<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        ban_ms: Option<u64>,
+    ) -> Result<Plan<Self::Write<'c>>, Self::Error>;
+}
+
+/// What is to be written to a key.
+pub trait PlannedWrite {
+    /// The id of the reservation that is made.
+    fn id(&self) -> Option<&Id>;
+    /// What the window counts then; `None` for a bucket.
+    fn count(&self) -> Option<&WindowCount>;
+    /// Writes and replicates it; returns how many lapsed reservations were dropped.
+    fn apply(self) -> usize;
+}
+
+/// A call that was judged.
+pub struct Judged<'c, K> {
+    call: &'c mut K,
+    verdict: Verdict,
+}
+
+/// What is to be written, and what the caller is told.
+pub struct Plan<W> {
+    decision: Decision,
+    /// `None`: nothing is written.
+    write: Option<W>,
+}
+
+impl<'c, 'r, K: KeyCall<'r>> Judged<'c, K> {
+    /// A call that was judged before, with this verdict.
+    pub(crate) fn again(call: &'c mut K, verdict: Verdict) -> Judged<'c, K> {
+        Judged { call, verdict }
     }
-}
 
-/// Only what takes is ever barred.
-fn is_barred(request: &Request, barred: bool) -> bool {
-    barred && request.takes() && request.ask.manner != Manner::Force
-}
-
-impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     /// The verdict.
     pub fn verdict(&self) -> Verdict {
-        pass_on!(self, |_call, verdict| *verdict)
+        self.verdict
     }
 
     /// Refuses to make one reservation more than the key may hold.
@@ -173,8 +155,9 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     /// # Errors
     ///
     /// [`Refused::TooManyReservations`].
+    #[inline]
     pub fn check_room(&self) -> Result<(), Refused> {
-        pass_on!(self, |call, verdict| call.check_room(*verdict))
+        self.call.check_room(self.verdict)
     }
 
     /// The earliest grant in Unix microseconds, ignoring reservations and waiters; `None` if never.
@@ -182,23 +165,24 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     /// # Errors
     ///
     /// The key's own.
-    pub fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
-        pass_on!(self, |call, _| call.earliest_grant_us())
+    pub fn earliest_grant_us(&mut self) -> Result<Option<u64>, K::Error> {
+        self.call.earliest_grant_us()
     }
 
     /// How many reservations of the key have a lease that runs, where the call makes one and is to be told (ATMOST).
+    #[inline]
     pub fn running(&mut self) -> Option<usize> {
-        pass_on!(self, |call, _| call.running())
+        self.call.running()
     }
 
     /// What the window counts; `None` for a bucket.
     pub fn count(&self) -> Option<&WindowCount> {
-        pass_on!(self, |call, _| call.count())
+        self.call.count()
     }
 
     /// Whether a denial of this request counts in its key (COUNTDENIED).
     pub fn counts_denial(&self) -> bool {
-        pass_on!(self, |call, _| call.counts_denial())
+        self.call.counts_denial()
     }
 
     /// Plans what follows from the verdict, in a call that is allowed as a whole or not.
@@ -206,19 +190,20 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     /// # Errors
     ///
     /// The key's own, and [`Refused::SumTooLarge`].
+    #[inline]
     pub fn plan(
         self,
         terms: Terms,
         call_allowed: bool,
         new_id: impl FnOnce() -> Id,
-    ) -> Result<Plan<'c, 'r, S>, S::Error> {
-        let granted = call_allowed && self.verdict().allowed();
-        let ban_ms = self.request().ban_ms.filter(|_| terms.may_ban && !call_allowed);
+    ) -> Result<Plan<K::Write<'c>>, K::Error> {
+        let granted = call_allowed && self.verdict.allowed();
+        let ban_ms = self.call.request().ban_ms.filter(|_| terms.may_ban && !call_allowed);
         match terms.mode {
             Mode::Look => Ok(self.look()),
             Mode::Try | Mode::Final if granted && terms.check => Ok(self.look()),
             Mode::Try | Mode::Final if granted => self.grant(new_id),
-            Mode::Final if !call_allowed && terms.may_count && self.counts_denial() => {
+            Mode::Final if !call_allowed && terms.may_count && self.call.counts_denial() => {
                 self.count_denial(ban_ms)
             }
             Mode::Final => self.deny(ban_ms),
@@ -226,13 +211,9 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
         }
     }
 
-    fn request(&self) -> &'r Request {
-        pass_on!(self, |call, _| call.request())
-    }
-
     /// Tells the call of the key as it stands, and writes nothing.
-    pub fn look(self) -> Plan<'c, 'r, S> {
-        pass_on!(self, |call, verdict| call.look(verdict))
+    pub fn look(self) -> Plan<K::Write<'c>> {
+        Plan::nothing(self.call.look(self.verdict))
     }
 
     /// Grants an allowed call. `new_id` makes the id of a reservation that the caller did not name.
@@ -240,8 +221,9 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     /// # Errors
     ///
     /// The key's own, and [`Refused::SumTooLarge`].
-    pub fn grant(self, new_id: impl FnOnce() -> Id) -> Result<Plan<'c, 'r, S>, S::Error> {
-        pass_on!(self, |call, verdict| call.grant(verdict, new_id))
+    #[inline]
+    pub fn grant(self, new_id: impl FnOnce() -> Id) -> Result<Plan<K::Write<'c>>, K::Error> {
+        self.call.grant(self.verdict, new_id)
     }
 
     /// Denies a call: heals what a clock that went back left, and drops what lies in the way of every call. With `ban_ms` the
@@ -250,8 +232,9 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     /// # Errors
     ///
     /// The key's own.
-    pub fn deny(self, ban_ms: Option<u64>) -> Result<Plan<'c, 'r, S>, S::Error> {
-        pass_on!(self, |call, verdict| call.deny(verdict, ban_ms))
+    #[inline]
+    pub fn deny(self, ban_ms: Option<u64>) -> Result<Plan<K::Write<'c>>, K::Error> {
+        self.call.deny(self.verdict, ban_ms)
     }
 
     /// Denies a call that counts though it is denied. With `ban_ms` the denial may close the key for so long.
@@ -259,49 +242,182 @@ impl<'c, 'r, S: Store> Judged<'c, 'r, S> {
     /// # Errors
     ///
     /// The key's own.
-    pub fn count_denial(self, ban_ms: Option<u64>) -> Result<Plan<'c, 'r, S>, S::Error> {
-        pass_on!(self, |call, verdict| call.count_denial(verdict, ban_ms))
+    pub fn count_denial(self, ban_ms: Option<u64>) -> Result<Plan<K::Write<'c>>, K::Error> {
+        self.call.count_denial(self.verdict, ban_ms)
     }
 }
 
-impl<'c, 'r, S: Store> Plan<'c, 'r, S> {
-    /// Tells the call this, and writes nothing.
-    fn nothing(decision: Decision) -> Plan<'c, 'r, S> {
-        Plan { decision, write: PlannedWrite::Nothing }
+impl<W> Plan<W> {
+    /// Tells the caller this, and writes nothing.
+    fn nothing(decision: Decision) -> Plan<W> {
+        Plan { decision, write: None }
     }
-}
 
-impl<S: Store> Plan<'_, '_, S> {
+    /// The same, with what is written seen so.
+    fn map<V>(self, seen: impl FnOnce(W) -> V) -> Plan<V> {
+        Plan { decision: self.decision, write: self.write.map(seen) }
+    }
+
     /// What the caller is told.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
+}
 
+impl<W: PlannedWrite> Plan<W> {
     /// What the window counts after the call; `None` for a bucket, and where nothing is written.
     pub fn count(&self) -> Option<&WindowCount> {
-        match &self.write {
-            PlannedWrite::Window(call) => call.count(),
-            PlannedWrite::Bucket(..) | PlannedWrite::Nothing => None,
-        }
+        self.write.as_ref().and_then(W::count)
     }
 
     /// The id of the reservation that a grant makes.
+    #[inline]
     pub fn id(&self) -> Option<&Id> {
-        match &self.write {
-            PlannedWrite::Window(call) => call.new_id(),
-            PlannedWrite::Bucket(..) | PlannedWrite::Nothing => None,
-        }
+        self.write.as_ref().and_then(W::id)
     }
 
     /// Writes and replicates what was planned; returns how many lapsed reservations were dropped.
+    #[inline]
     pub fn apply(self) -> usize {
-        match self.write {
-            PlannedWrite::Nothing => 0,
-            PlannedWrite::Bucket(call, edit) => {
-                call.write(edit);
-                0
+        self.write.map_or(0, W::apply)
+    }
+}
+
+/// A call on a bucket or on a window.
+#[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
+pub enum KeyRequest<'r, S: Store> {
+    /// On a bucket.
+    Bucket(BucketCall<'r, S>),
+    /// On a window, or a semaphore.
+    Window(WindowCall<'r, S>),
+}
+
+/// What a call on either writes.
+pub enum KeyWrite<'c, 'r, S: Store> {
+    /// To a bucket.
+    Bucket(BucketWrite<'c, S>),
+    /// To a window.
+    Window(&'c mut WindowCall<'r, S>),
+}
+
+/// Passes a step on to the call of a request, whichever it is.
+macro_rules! pass_on {
+    ($request:expr, |$call:ident| $step:expr) => {
+        match $request {
+            KeyRequest::Bucket($call) => $step,
+            KeyRequest::Window($call) => $step,
+        }
+    };
+}
+
+/// The same for a step that gives a plan.
+macro_rules! plan_on {
+    ($request:expr, |$call:ident| $step:expr) => {
+        match $request {
+            KeyRequest::Bucket($call) => Ok($step?.map(KeyWrite::Bucket)),
+            KeyRequest::Window($call) => Ok($step?.map(KeyWrite::Window)),
+        }
+    };
+}
+
+impl<'r, S: Store> KeyRequest<'r, S> {
+    /// A request on a key that is yet to be read.
+    #[inline]
+    pub fn new(store: S, request: &'r Request) -> KeyRequest<'r, S> {
+        let (window, reserve) = match &request.limit {
+            Limit::Bucket(rate) => {
+                return KeyRequest::Bucket(BucketCall::new(store, request, rate));
             }
-            PlannedWrite::Window(call) => call.write(),
+            Limit::Window(window) => (window, None),
+            Limit::Reserve(window, reserve) => (window, Some(reserve)),
+        };
+        KeyRequest::Window(WindowCall::new(store, request, window, reserve))
+    }
+}
+
+impl<'r, S: Store> KeyCall<'r> for KeyRequest<'r, S> {
+    type Error = S::Error;
+    type Write<'c>
+        = KeyWrite<'c, 'r, S>
+    where
+        Self: 'c;
+
+    fn request(&self) -> &'r Request {
+        pass_on!(self, |call| call.request())
+    }
+
+    fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+        pass_on!(self, |call| call.read(barred))
+    }
+
+    fn check_room(&self, verdict: Verdict) -> Result<(), Refused> {
+        pass_on!(self, |call| call.check_room(verdict))
+    }
+
+    fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
+        pass_on!(self, |call| call.earliest_grant_us())
+    }
+
+    fn running(&mut self) -> Option<usize> {
+        pass_on!(self, |call| call.running())
+    }
+
+    fn count(&self) -> Option<&WindowCount> {
+        pass_on!(self, |call| call.count())
+    }
+
+    fn counts_denial(&self) -> bool {
+        pass_on!(self, |call| call.counts_denial())
+    }
+
+    fn look(&self, verdict: Verdict) -> Decision {
+        pass_on!(self, |call| call.look(verdict))
+    }
+
+    fn grant<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        new_id: impl FnOnce() -> Id,
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
+        plan_on!(self, |call| call.grant(verdict, new_id))
+    }
+
+    fn deny<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        ban_ms: Option<u64>,
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
+        plan_on!(self, |call| call.deny(verdict, ban_ms))
+    }
+
+    fn count_denial<'c>(
+        &'c mut self,
+        verdict: Verdict,
+        ban_ms: Option<u64>,
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
+        plan_on!(self, |call| call.count_denial(verdict, ban_ms))
+    }
+}
+
+impl<S: Store> PlannedWrite for KeyWrite<'_, '_, S> {
+    fn id(&self) -> Option<&Id> {
+        match self {
+            KeyWrite::Bucket(write) => write.id(),
+            KeyWrite::Window(write) => write.id(),
+        }
+    }
+
+    fn count(&self) -> Option<&WindowCount> {
+        match self {
+            KeyWrite::Bucket(write) => write.count(),
+            KeyWrite::Window(write) => write.count(),
+        }
+    }
+
+    fn apply(self) -> usize {
+        match self {
+            KeyWrite::Bucket(write) => write.apply(),
+            KeyWrite::Window(write) => write.apply(),
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::entry::{Entry, LAST_US};
 use crate::expiry::GRACE_MS;
 use crate::held::{FirstEnd, Leases};
 use crate::index::{HeldIndex, Index};
-use crate::judge::{KeyRequest, Mode};
+use crate::judge::{KeyCall, KeyRequest, Mode};
 use crate::request::Request;
 use crate::reservation::{Id, Reservation};
 use crate::rule::{Rule, RuleNow, RuleText};

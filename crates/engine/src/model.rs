@@ -4,7 +4,7 @@
 use crate::ban::Ban;
 use crate::decision::{Ask, Decision};
 use crate::held::SortedLeases;
-use crate::judge::{KeyRequest, Mode, Terms};
+use crate::judge::{KeyCall, KeyRequest, Mode, Terms};
 use crate::memory::Zset;
 use crate::request::{Limit, Request, Reserve, WindowLimit};
 use crate::reservation::Id;

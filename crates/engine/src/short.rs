@@ -35,10 +35,16 @@ impl<T: Default, const N: usize> ShortList<T, N> {
         }
     }
 
-    /// Adds a value that is yet to be set, in its place.
+    /// Adds a value that is yet to be set, in its place. Large values come so: none is moved.
+    #[inline]
     pub fn add(&mut self) -> Option<&mut T> {
-        self.push(T::default());
-        self.last_mut()
+        if self.len < N {
+            let place = self.first.get_mut(self.len);
+            self.len = self.len.saturating_add(1);
+            return place;
+        }
+        self.push_further(T::default());
+        self.all.last_mut()
     }
 
     #[cold]

@@ -226,11 +226,15 @@ impl Rate {
         }
         // cost(q) <= room means floor(q * period / count) <= room means q * period < (room + 1) * count.
         if let Some(product) = room.saturating_add(1).checked_mul(u128::from(self.count.get())) {
-            let product = product.saturating_sub(1);
+            // It is at least 1.
+            let product = product.wrapping_sub(1);
+            let period = NonZeroU128::from(self.period_ns).saturating_mul(ATTOS_IN_NS);
+            if product < period.get() {
+                return 0;
+            }
             if product <= LAST_TAT {
                 return (split_ns(product).0 / self.period_ns).min(self.limit);
             }
-            let period = NonZeroU128::from(self.period_ns).saturating_mul(ATTOS_IN_NS);
             return saturate(product / period).min(self.limit);
         }
         let (mut fits, mut too_much) = (0, self.limit);
@@ -370,6 +374,10 @@ impl<'r> Bucket<'r> {
 
     /// How far `tat` lies beyond an empty bucket, in whole nanoseconds rounded up.
     fn debt_ns(&self, tat: Attos) -> u128 {
+        // Most buckets have none.
+        if tat <= self.empty {
+            return 0;
+        }
         tat.saturating_sub(self.empty).div_ceil(ATTOS_PER_NS)
     }
 
@@ -476,8 +484,7 @@ fn us_up(time: Attos) -> u64 {
     if time > LAST_TAT {
         return saturate(time.div_ceil(ATTOS_PER_US));
     }
-    let (ns, attos) = split_ns(time);
-    ns.saturating_add(u64::from(attos > 0)).div_ceil(1_000)
+    split_ns(time.saturating_add(ATTOS_PER_US - 1)).0 / 1_000
 }
 
 fn saturate(value: u128) -> u64 {

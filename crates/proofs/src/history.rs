@@ -99,7 +99,7 @@ pub struct Bounds {
 
 /// What was seen of a history that was accepted.
 #[derive(Debug, Default)]
-pub struct Accepted {
+pub struct JudgedHistory {
     /// How many calls and failovers were judged.
     pub calls: usize,
     /// How often a state was compared with an answer.
@@ -129,20 +129,20 @@ impl fmt::Display for Unaccepted {
 }
 
 /// The key as a server keeps it, by its number in [`States`]: many configurations have the same, and all are compared.
-type State = usize;
+type StateNumber = usize;
 
 /// Every state that was met.
 #[derive(Default)]
 struct States {
-    numbers: HashMap<Rc<Saved>, State>,
+    numbers: HashMap<Rc<Saved>, StateNumber>,
     all: Vec<Rc<Saved>>,
 }
 
 impl States {
     /// No key.
-    const NONE: State = 0;
+    const NONE: StateNumber = 0;
 
-    fn number(&mut self, saved: Option<Saved>) -> State {
+    fn number(&mut self, saved: Option<Saved>) -> StateNumber {
         let Some(saved) = saved else { return States::NONE };
         if let Some(known) = self.numbers.get(&saved) {
             return *known;
@@ -153,7 +153,7 @@ impl States {
         self.all.len()
     }
 
-    fn saved(&self, state: State) -> Option<&Saved> {
+    fn saved(&self, state: StateNumber) -> Option<&Saved> {
         let at = state.checked_sub(1)?;
         self.all.get(at).map(|saved| &**saved)
     }
@@ -162,7 +162,7 @@ impl States {
 /// Where one order has come to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Configuration {
-    state: State,
+    state: StateNumber,
     /// When the last call in this order was made.
     now_us: u64,
     /// Of the calls that are under way, those that are in this order already.
@@ -183,13 +183,17 @@ struct Search<'h> {
     most_configurations: usize,
     states: States,
     /// What a call made of a state at a time, for the calls that are under way.
-    made: HashMap<(State, usize, u64), Option<State>>,
+    made: HashMap<(StateNumber, usize, u64), Option<StateNumber>>,
     /// Kept from the moment on until which the next failover lost nothing.
     origins: Option<Origins>,
 }
 
 /// Judges everything that happened to a key.
-pub fn judge(memory: &Memory, calls: &[Recorded], bounds: Bounds) -> Result<Accepted, Unaccepted> {
+pub fn judge(
+    memory: &Memory,
+    calls: &[Recorded],
+    bounds: Bounds,
+) -> Result<JudgedHistory, Unaccepted> {
     let mut calls = calls.to_vec();
     calls.sort_by_key(|call| call.from_ns);
     // Ends and beginnings in their order; an end before a beginning of the same moment.
@@ -245,7 +249,7 @@ pub fn judge(memory: &Memory, calls: &[Recorded], bounds: Bounds) -> Result<Acce
         }
     }
     let lost = configurations.into_values().min_by_key(|lost| lost.iter().sum::<usize>());
-    Ok(Accepted {
+    Ok(JudgedHistory {
         calls: calls.len(),
         compared: search.compared,
         most_configurations: search.most_configurations,
@@ -371,7 +375,7 @@ impl Search<'_> {
     }
 
     /// What a call leaves of the key; `None` where it would have been answered otherwise.
-    fn apply(&mut self, state: State, at: usize, now_us: u64) -> Option<State> {
+    fn apply(&mut self, state: StateNumber, at: usize, now_us: u64) -> Option<StateNumber> {
         if let Some(known) = self.made.get(&(state, at, now_us)) {
             return *known;
         }
@@ -387,7 +391,7 @@ impl Search<'_> {
         left
     }
 
-    fn without_the_past(&mut self, state: State, now_us: u64) -> State {
+    fn without_the_past(&mut self, state: StateNumber, now_us: u64) -> StateNumber {
         let saved = self.states.saved(state);
         let left = saved.and_then(|saved| without_the_past(saved, now_us, self.bounds.period_us));
         self.states.number(left)
@@ -404,12 +408,12 @@ impl Search<'_> {
 
     /// What a replica may have that takes over now: the state of each configuration on a way to this one, with the least
     /// number of effects between the two.
-    fn cuts(&self, last: &Configuration) -> Vec<(State, usize)> {
+    fn cuts(&self, last: &Configuration) -> Vec<(StateNumber, usize)> {
         let nothing = Origins::new();
         let origins = self.origins.as_ref().unwrap_or(&nothing);
         let mut effects = HashMap::from([(last, 0)]);
         let mut open = VecDeque::from([(last, 0)]);
-        let mut cuts: HashMap<State, usize> = HashMap::new();
+        let mut cuts: HashMap<StateNumber, usize> = HashMap::new();
         while let Some((one, lost)) = open.pop_front() {
             if effects[one] < lost {
                 continue;

@@ -6,7 +6,7 @@
 
 use crate::mistake::Mistake;
 use engine::decision::{Decision, Verdict};
-use engine::judge::{self, Mode, Terms};
+use engine::judge::{self, KeyCall, Mode, Terms};
 use engine::line::{
     Cause, Effect, Joining, LineCall, LineId, Lines, Parts, Ticket, Timer, POLL_US,
 };
@@ -28,7 +28,7 @@ const TIMER_US: u64 = 1_000;
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WaitingCall {
+pub struct BlockedCall {
     /// Who.
     pub client: usize,
     /// How much.
@@ -40,7 +40,7 @@ pub struct WaitingCall {
     id: [u8; 1],
 }
 
-impl WaitingCall {
+impl BlockedCall {
     fn request(&self, limit: u64, lease_ms: u64) -> Request {
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries: 4096 };
         let id = Some(Id::from(&self.id[..]));
@@ -52,7 +52,7 @@ impl WaitingCall {
     }
 }
 
-impl LineCall for WaitingCall {
+impl LineCall for BlockedCall {
     fn leave(&self) -> u64 {
         self.leave
     }
@@ -67,7 +67,7 @@ impl LineCall for WaitingCall {
 pub struct Waiters;
 
 impl Parts for Waiters {
-    type Call = WaitingCall;
+    type Call = BlockedCall;
     type Handle = usize;
     type Outcome = bool;
     type Write = ();
@@ -75,7 +75,7 @@ impl Parts for Waiters {
 
 /// The world.
 #[derive(Clone, Debug)]
-pub struct LineWorld {
+pub struct WaitingWorld {
     /// The most that is held at once.
     pub limit: u64,
     /// The length of each lease.
@@ -84,7 +84,7 @@ pub struct LineWorld {
     pub clients: Vec<Vec<(u64, u64, Option<u64>)>>,
     /// How often each client does something.
     pub calls: u8,
-    /// How often time time_passes at most, and by how much each time.
+    /// How often time passes at most, and by how much each time.
     pub time_passes: (u8, Vec<u64>),
     /// How often the key is deleted, and the clock steps, back and forward, by a second.
     pub faults: u8,
@@ -92,16 +92,16 @@ pub struct LineWorld {
     pub mistake: Option<Mistake>,
 }
 
-/// What must_happen next.
+/// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum LineAction {
     /// A client asks for one of what it may ask for.
     Ask(usize, usize),
     /// A client gives back what it holds.
     Release(usize),
     /// A client that waits is gone.
     Gone(usize),
-    /// Time time_passes.
+    /// Time passes.
     Pass(u64),
     /// Somebody deletes the key.
     Delete,
@@ -113,7 +113,7 @@ pub enum Action {
 
 /// Who waits, as the books have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Waiting {
+struct BookedWaiter {
     leave: u64,
     ticket: Ticket,
     client: usize,
@@ -122,13 +122,13 @@ struct Waiting {
 
 /// A state of the world.
 #[derive(Clone, Debug, PartialEq, Hash)]
-pub struct State {
+pub struct LineState {
     lines: Lines<Waiters>,
     saved: Option<Saved>,
     wall_us: u64,
     mono_us: u64,
     timer_us: Option<u64>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<BookedWaiter>,
     /// Who has asked and holds something, for all it knows.
     holds_lease: Vec<bool>,
     calls: Vec<u8>,
@@ -146,7 +146,7 @@ const WOKEN: &str = "no wake-up is lost";
 const PATIENCE: &str = "nobody waits longer than it said";
 const NOBODY: &str = "only who waits is granted";
 
-impl State {
+impl LineState {
     fn check(&mut self, holds: bool, what: &'static str) {
         if !holds && self.violated.is_none() {
             self.violated = Some(what);
@@ -166,12 +166,12 @@ fn with_key<T>(saved: &mut Option<Saved>, body: impl FnOnce(&Memory) -> T) -> T 
     })
 }
 
-impl LineWorld {
+impl WaitingWorld {
     /// The engine's decision on the key, which is written; as the module's `attempt`.
     fn attempt(
         &self,
-        state: &mut State,
-        call: &WaitingCall,
+        state: &mut LineState,
+        call: &BlockedCall,
         barred: bool,
         mode: Mode,
     ) -> Option<Decision> {
@@ -189,13 +189,13 @@ impl LineWorld {
     }
 
     /// What the head would be told now.
-    fn look(&self, state: &State, call: &WaitingCall) -> Option<Verdict> {
+    fn look(&self, state: &LineState, call: &BlockedCall) -> Option<Verdict> {
         let request = call.request(self.limit, self.lease_ms);
         let look = |memory: &Memory| memory.look(KEY, &request, state.wall_us);
         with_key(&mut state.saved.clone(), look).ok().map(|decision| decision.verdict)
     }
 
-    fn head(&self, state: &State) -> Option<(LineId, Ticket, WaitingCall)> {
+    fn head(&self, state: &LineState) -> Option<(LineId, Ticket, BlockedCall)> {
         let mut lines = state.lines.clone();
         let line = lines.wake(0, KEY, state.mono_us)?;
         lines.head(line).map(|(ticket, call)| (line, ticket, call))
@@ -204,10 +204,10 @@ impl LineWorld {
     /// Tries who stands first, and ends its wait if it is granted, or if its time is up. Whether its wait is over.
     fn try_head(
         &self,
-        state: &mut State,
+        state: &mut LineState,
         line: LineId,
         ticket: Ticket,
-        call: &WaitingCall,
+        call: &BlockedCall,
         is_overdue: bool,
     ) -> bool {
         let (mut ticket, mut call) = (ticket, *call);
@@ -218,7 +218,7 @@ impl LineWorld {
                     clients.iter().copied().find(|(_, leave, _)| *leave == last.leave)
                 {
                     let id = [b'a' + last.client as u8];
-                    call = WaitingCall { client: last.client, quantity, leave, block_us, id };
+                    call = BlockedCall { client: last.client, quantity, leave, block_us, id };
                     ticket = last.ticket;
                 }
             }
@@ -246,7 +246,7 @@ impl LineWorld {
         true
     }
 
-    fn end(&self, state: &mut State, ticket: Ticket, granted: bool) {
+    fn end(&self, state: &mut LineState, ticket: Ticket, granted: bool) {
         if !granted {
             let until_us =
                 state.waiting.iter().find(|one| one.ticket == ticket).and_then(|one| one.until_us);
@@ -256,7 +256,7 @@ impl LineWorld {
         self.leave(state, ticket, granted);
     }
 
-    fn leave(&self, state: &mut State, ticket: Ticket, granted: bool) {
+    fn leave(&self, state: &mut LineState, ticket: Ticket, granted: bool) {
         state.lines.end(ticket, granted, state.mono_us);
         state.lines.answered(ticket, state.mono_us);
         state.lines.forgotten(ticket, state.mono_us);
@@ -265,7 +265,7 @@ impl LineWorld {
     }
 
     /// As the module's `wake_key`.
-    fn wake(&self, state: &mut State) {
+    fn wake(&self, state: &mut LineState) {
         if self.mistake == Some(Mistake::NoWake) || !state.lines.is_barred(0, KEY, u64::MAX) {
             return;
         }
@@ -281,7 +281,7 @@ impl LineWorld {
     }
 
     /// As the module's `fired`.
-    fn fire(&self, state: &mut State) {
+    fn fire(&self, state: &mut LineState) {
         state.timer_us = None;
         state.lines.begin_work(Cause::Timer, 0, state.wall_us, state.mono_us);
         while let Some((line, _)) = state.lines.next_line(state.mono_us) {
@@ -305,7 +305,7 @@ impl LineWorld {
         state.lines.end_work(state.mono_us);
     }
 
-    fn set_timer(&self, state: &mut State) {
+    fn set_timer(&self, state: &mut LineState) {
         match state.lines.timer(state.mono_us) {
             Timer::Keep => {}
             Timer::Stop => state.timer_us = None,
@@ -314,12 +314,12 @@ impl LineWorld {
         }
     }
 
-    fn ask(&self, state: &mut State, client: usize, which: usize) -> Option<()> {
+    fn ask(&self, state: &mut LineState, client: usize, which: usize) -> Option<()> {
         if state.waiting.iter().any(|one| one.client == client) {
             return None;
         }
         let (quantity, leave, block_us) = self.clients[client][which];
-        let call = WaitingCall { client, quantity, leave, block_us, id: [b'a' + client as u8] };
+        let call = BlockedCall { client, quantity, leave, block_us, id: [b'a' + client as u8] };
         self.wake(state);
         let barred =
             state.lines.is_barred(0, KEY, leave) && self.mistake != Some(Mistake::Overtakes);
@@ -338,13 +338,13 @@ impl LineWorld {
         let until_us = (block_us > 0).then(|| state.mono_us + block_us);
         let joins = Joining { call, handle: client, deadline_us: until_us, wait_us: Some(wait_us) };
         state.lines.join(ticket, (0, KEY), joins, state.mono_us);
-        state.waiting.push(Waiting { leave, ticket, client, until_us });
+        state.waiting.push(BookedWaiter { leave, ticket, client, until_us });
         state.happened = "waits";
         Some(())
     }
 
-    /// Time time_passes, and the timer fires when it is due.
-    fn pass(&self, state: &mut State, us: u64) {
+    /// Time passes, and the timer fires when it is due.
+    fn pass(&self, state: &mut LineState, us: u64) {
         let end_us = state.mono_us + us;
         for _ in 0..10_000 {
             let wait_us =
@@ -368,7 +368,7 @@ impl LineWorld {
     }
 
     /// Notes since when the head could have what it asks for, and checks that it does not wait for long.
-    fn note_could(&self, state: &mut State, told: bool) {
+    fn note_could(&self, state: &mut LineState, told: bool) {
         let head = self.head(state);
         let could =
             head.and_then(|(_, _, call)| self.look(state, &call)).is_some_and(Verdict::allowed);
@@ -388,12 +388,12 @@ impl LineWorld {
     }
 }
 
-impl Model for LineWorld {
-    type State = State;
-    type Action = Action;
+impl Model for WaitingWorld {
+    type State = LineState;
+    type Action = LineAction;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State {
+    fn init_states(&self) -> Vec<LineState> {
+        vec![LineState {
             lines: Lines::new(),
             saved: None,
             wall_us: 1_795_223_799_000_000,
@@ -410,7 +410,7 @@ impl Model for LineWorld {
         }]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &LineState, actions: &mut Vec<LineAction>) {
         if state.violated.is_some() {
             return;
         }
@@ -420,32 +420,32 @@ impl Model for LineWorld {
                 continue;
             }
             if waits {
-                actions.push(Action::Gone(client));
+                actions.push(LineAction::Gone(client));
                 continue;
             }
-            actions.extend((0..asks.len()).map(|which| Action::Ask(client, which)));
+            actions.extend((0..asks.len()).map(|which| LineAction::Ask(client, which)));
             if state.holds_lease[client] {
-                actions.push(Action::Release(client));
+                actions.push(LineAction::Release(client));
             }
         }
         if state.time_passes > 0 {
-            actions.extend(self.time_passes.1.iter().copied().map(Action::Pass));
+            actions.extend(self.time_passes.1.iter().copied().map(LineAction::Pass));
         }
         if state.faults > 0 {
-            actions.extend([Action::Delete, Action::Back, Action::Forward]);
+            actions.extend([LineAction::Delete, LineAction::Back, LineAction::Forward]);
         }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+    fn next_state(&self, last: &LineState, action: LineAction) -> Option<LineState> {
         let mut state = last.clone();
         state.happened = "";
         let mut told = true;
         match action {
-            Action::Ask(client, which) => {
+            LineAction::Ask(client, which) => {
                 state.calls[client] -= 1;
                 self.ask(&mut state, client, which)?;
             }
-            Action::Release(client) => {
+            LineAction::Release(client) => {
                 state.calls[client] -= 1;
                 self.wake(&mut state);
                 let (id, now_us) = (Id::from(&[b'a' + client as u8][..]), state.wall_us);
@@ -454,7 +454,7 @@ impl Model for LineWorld {
                 state.holds_lease[client] = false;
                 self.wake(&mut state);
             }
-            Action::Gone(client) => {
+            LineAction::Gone(client) => {
                 state.calls[client] -= 1;
                 let ticket = state.waiting.iter().find(|one| one.client == client)?.ticket;
                 let head = self.head(&state).map(|(_, head, _)| head);
@@ -468,30 +468,30 @@ impl Model for LineWorld {
                     state.head_could_since = None;
                 }
             }
-            Action::Pass(us) => {
+            LineAction::Pass(us) => {
                 state.time_passes -= 1;
                 self.pass(&mut state, us);
             }
-            Action::Delete => {
+            LineAction::Delete => {
                 state.faults -= 1;
                 state.saved = None;
                 told = false;
             }
-            Action::Back => {
+            LineAction::Back => {
                 state.faults -= 1;
                 state.wall_us -= 1_000_000;
                 // The module's watch on the clock tells the lines, and its timer is late.
                 state.timer_us = None;
                 state.lines.clock_went_back(state.mono_us);
             }
-            Action::Forward => {
+            LineAction::Forward => {
                 state.faults -= 1;
                 state.wall_us += 1_000_000;
                 told = false;
             }
         }
         self.set_timer(&mut state);
-        let by_command = matches!(action, Action::Ask(..) | Action::Release(_));
+        let by_command = matches!(action, LineAction::Ask(..) | LineAction::Release(_));
         self.note_could(&mut state, told);
         if by_command {
             let could = state.head_could_since.is_some();
@@ -503,18 +503,18 @@ impl Model for LineWorld {
         Some(state)
     }
 
-    fn properties(&self) -> Vec<Property<LineWorld>> {
+    fn properties(&self) -> Vec<Property<WaitingWorld>> {
         vec![
-            Property::always(LIMIT, |_, state: &State| state.violated != Some(LIMIT)),
-            Property::always(ORDER, |_, state: &State| state.violated != Some(ORDER)),
-            Property::always(WOKEN, |_, state: &State| state.violated != Some(WOKEN)),
-            Property::always(PATIENCE, |_, state: &State| state.violated != Some(PATIENCE)),
-            Property::always(NOBODY, |_, state: &State| state.violated != Some(NOBODY)),
-            Property::sometimes("waits", |_, state: &State| state.happened == "waits"),
-            Property::sometimes("granted after waiting", |_, state: &State| {
+            Property::always(LIMIT, |_, state: &LineState| state.violated != Some(LIMIT)),
+            Property::always(ORDER, |_, state: &LineState| state.violated != Some(ORDER)),
+            Property::always(WOKEN, |_, state: &LineState| state.violated != Some(WOKEN)),
+            Property::always(PATIENCE, |_, state: &LineState| state.violated != Some(PATIENCE)),
+            Property::always(NOBODY, |_, state: &LineState| state.violated != Some(NOBODY)),
+            Property::sometimes("waits", |_, state: &LineState| state.happened == "waits"),
+            Property::sometimes("granted after waiting", |_, state: &LineState| {
                 state.happened == "granted after waiting"
             }),
-            Property::sometimes("dismissed", |_, state: &State| state.happened == "dismissed"),
+            Property::sometimes("dismissed", |_, state: &LineState| state.happened == "dismissed"),
         ]
     }
 }

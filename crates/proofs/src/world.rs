@@ -1,4 +1,4 @@
-//! A small world of keys: a few clients, each with a few calls to choose from, a clock that time_passes and steps, and a replica
+//! A small world of keys: a few clients, each with a few calls to choose from, a clock that moves on and steps, and a replica
 //! that takes over. Every order of all that is searched.
 //!
 //! ```text
@@ -18,7 +18,7 @@ use crate::mistake::{FaultyStore, Mistake};
 use engine::all::{whole_reply, Choices, PartDecision};
 use engine::ban::Ban;
 use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
-use engine::judge::{self, Mode, Terms};
+use engine::judge::{self, KeyCall, Mode, Terms};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
 use engine::reservation::Id;
@@ -40,7 +40,7 @@ const NAMES: [&[u8]; 4] = [b"k0", b"k1", b"k2", b"k3"];
 
 /// By which books a key is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BookKind {
     /// Events leave one period after they happened.
     Sliding,
     /// Windows begin at whole periods of the server's clock.
@@ -55,9 +55,9 @@ pub enum Kind {
 
 /// A key, and what must hold of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub struct WorldKey {
     /// By which books.
-    pub kind: Kind,
+    pub kind: BookKind,
     /// The limit, without a reservation.
     pub limit: Limit,
     /// The most that there may be at once.
@@ -70,7 +70,7 @@ pub struct Key {
 
 /// One of several limits in a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Clause {
+pub struct WorldClause {
     /// The key's number.
     pub key: usize,
     /// What is asked of it.
@@ -100,7 +100,7 @@ pub enum ClientCall {
     /// RL.APPLY of what was spent of it.
     ApplySpent(usize),
     /// RL.ALL.
-    All(Vec<Clause>),
+    All(Vec<WorldClause>),
 }
 
 /// The world: what is there, and what may happen.
@@ -109,12 +109,12 @@ pub struct World {
     /// Its name.
     pub name: &'static str,
     /// Its keys.
-    pub keys: Vec<Key>,
+    pub keys: Vec<WorldKey>,
     /// What each client may do.
     pub clients: Vec<Vec<ClientCall>>,
     /// How many calls each client makes at most.
     pub calls: u8,
-    /// How often time time_passes at most, and by how much each time.
+    /// How often time passes at most, and by how much each time.
     pub time_passes: (u8, Vec<u64>),
     /// How often the clock steps back at most, and by how much.
     pub steps_back: (u8, Vec<u64>),
@@ -124,18 +124,18 @@ pub struct World {
     pub failovers: (u8, usize),
     /// Unix microseconds at the beginning.
     pub start_us: u64,
-    /// The properties that must come true somewhere, so that nothing is proved of a world in which nothing must_happen.
+    /// The properties that must come true somewhere, so that nothing is proved of a world in which nothing happens.
     pub must_happen: Vec<&'static str>,
     /// A planted mistake.
     pub mistake: Option<Mistake>,
 }
 
-/// What must_happen next.
+/// What happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum WorldAction {
     /// A client does one of what it may do.
     Call(usize, usize),
-    /// Time time_passes.
+    /// Time passes.
     Pass(u64),
     /// The clock steps back.
     Back(u64),
@@ -156,7 +156,7 @@ struct Grant {
 
 /// What a client was granted for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Lease {
+struct BookedLease {
     client: usize,
     quantity: u64,
     length_us: u64,
@@ -188,7 +188,7 @@ struct Books {
     opened: Option<(u64, u64)>,
     /// Of a bucket: when it is full, in microseconds by `forward_us` times the rate's count.
     full_at: u64,
-    leases: Vec<Lease>,
+    leases: Vec<BookedLease>,
     banned: Option<BanBook>,
     /// What holders have spent, by themselves or by taking.
     spent: Vec<Grant>,
@@ -196,7 +196,7 @@ struct Books {
 
 /// A state of the world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct State {
+pub struct WorldState {
     saved: Vec<Option<Saved>>,
     wall_us: u64,
     real_us: u64,
@@ -248,7 +248,7 @@ fn looking(request: &Request) -> Request {
 }
 
 /// Takes so much at once.
-fn taking(key: &Key, quantity: u64) -> Request {
+fn taking(key: &WorldKey, quantity: u64) -> Request {
     let mut request = Request::of(key.limit);
     request.ask.quantity = Quantity::Take(quantity);
     request
@@ -317,7 +317,7 @@ impl Books {
     /// Notes what was granted; whether that was in order.
     fn grant(
         &mut self,
-        key: &Key,
+        key: &WorldKey,
         forward_us: u64,
         units: u64,
         go_after_us: u64,
@@ -325,32 +325,32 @@ impl Books {
     ) -> bool {
         let held = self.held(forward_us);
         match key.kind {
-            Kind::Sliding | Kind::Fixed => {
+            BookKind::Sliding | BookKind::Fixed => {
                 self.grants.push(Grant { forward_us, units });
                 let after_us = match key.kind {
-                    Kind::Sliding => forward_us.saturating_sub(key.period_us),
+                    BookKind::Sliding => forward_us.saturating_sub(key.period_us),
                     _ => 0,
                 };
                 force || sum(&self.grants, after_us) + held <= key.most
             }
-            Kind::First => {
+            BookKind::First => {
                 let (_, sum) = self.opened.get_or_insert((forward_us, 0));
                 *sum += units;
                 force || *sum + held <= key.most
             }
-            Kind::Bucket(count) => {
+            BookKind::Bucket(count) => {
                 self.full_at = self.full_at.max(forward_us * count) + units * key.period_us;
                 let latest = (forward_us + go_after_us) * count + key.most * key.period_us;
                 force || self.full_at <= latest
             }
-            Kind::Semaphore => true,
+            BookKind::Semaphore => true,
         }
     }
 
     /// Notes that so much was given back where the key counted `counted`: the oldest of that goes first.
-    fn give_back(&mut self, key: &Key, forward_us: u64, amount: u64, counted: u64) {
+    fn give_back(&mut self, key: &WorldKey, forward_us: u64, amount: u64, counted: u64) {
         match key.kind {
-            Kind::Sliding | Kind::Fixed => {
+            BookKind::Sliding | BookKind::Fixed => {
                 let known: u64 = self.grants.iter().map(|grant| grant.units).sum();
                 // Some of what counts may be older than what the books still have, or the books older than what counts.
                 let mut left = amount.min(counted).saturating_sub(counted.saturating_sub(known));
@@ -364,17 +364,17 @@ impl Books {
                 }
                 self.grants.retain(|grant| grant.units > 0);
             }
-            Kind::First => {
+            BookKind::First => {
                 if let Some((_, sum)) = &mut self.opened {
                     *sum = sum.saturating_sub(amount);
                 }
             }
-            Kind::Bucket(count) => {
+            BookKind::Bucket(count) => {
                 let full = forward_us * count;
                 let full_at = self.full_at.saturating_sub(amount * key.period_us);
                 self.full_at = full_at.max(full);
             }
-            Kind::Semaphore => {}
+            BookKind::Semaphore => {}
         }
     }
 
@@ -386,13 +386,13 @@ impl Books {
     }
 
     /// Forgets what does not matter any more.
-    fn forget(&mut self, key: &Key, forward_us: u64) {
+    fn forget(&mut self, key: &WorldKey, forward_us: u64) {
         let after_us = forward_us.saturating_sub(key.period_us);
-        if key.kind == Kind::Sliding {
+        if key.kind == BookKind::Sliding {
             self.grants.retain(|grant| grant.forward_us > after_us);
         }
         self.spent.retain(|grant| grant.forward_us > after_us);
-        if let Kind::Bucket(count) = key.kind {
+        if let BookKind::Bucket(count) = key.kind {
             // One tick of a full bucket is as good as another.
             if self.full_at <= forward_us * count {
                 self.full_at = 0;
@@ -403,7 +403,7 @@ impl Books {
 
 impl World {
     /// The server's clock as one client's calls see it.
-    fn now_us(&self, state: &State, client: usize) -> u64 {
+    fn now_us(&self, state: &WorldState, client: usize) -> u64 {
         let ahead = self.mistake == Some(Mistake::ClientsClock) && client == 2;
         state.wall_us + if ahead { 600_000 } else { 0 }
     }
@@ -419,7 +419,13 @@ impl World {
     }
 
     /// Makes the call in the world. `None` where it is an error, which changes nothing.
-    fn take(&self, state: &mut State, client: usize, at: usize, request: &Request) -> Option<()> {
+    fn take(
+        &self,
+        state: &mut WorldState,
+        client: usize,
+        at: usize,
+        request: &Request,
+    ) -> Option<()> {
         let (key, now_us) = (self.keys[at], self.now_us(state, client));
         let request = with_id(request, client);
         let (looked, before) = probe(&state.saved, at, |memory| {
@@ -477,7 +483,7 @@ impl World {
     /// Checks that the wait that was told is the wait that is needed.
     fn check_wait(
         &self,
-        state: &mut State,
+        state: &mut WorldState,
         at: usize,
         request: &Request,
         now_us: u64,
@@ -492,7 +498,7 @@ impl World {
     #[allow(clippy::too_many_arguments)]
     fn note_grant(
         &self,
-        state: &mut State,
+        state: &mut WorldState,
         client: usize,
         at: usize,
         request: &Request,
@@ -530,7 +536,7 @@ impl World {
                 books.leases.retain(|lease| lease.client != client);
                 let held_until_us = forward_us + length_us + after_us;
                 let over_at_us = real_us + length_us;
-                books.leases.push(Lease {
+                books.leases.push(BookedLease {
                     client,
                     quantity: taken,
                     length_us,
@@ -541,17 +547,19 @@ impl World {
                     spent: 0,
                 });
                 let counted = match key.kind {
-                    Kind::Sliding => sum(&books.grants, forward_us.saturating_sub(key.period_us)),
-                    Kind::Fixed => sum(&books.grants, 0),
-                    Kind::First => books.opened.map_or(0, |(_, sum)| sum),
-                    Kind::Bucket(_) | Kind::Semaphore => 0,
+                    BookKind::Sliding => {
+                        sum(&books.grants, forward_us.saturating_sub(key.period_us))
+                    }
+                    BookKind::Fixed => sum(&books.grants, 0),
+                    BookKind::First => books.opened.map_or(0, |(_, sum)| sum),
+                    BookKind::Bucket(_) | BookKind::Semaphore => 0,
                 };
                 if counted + books.held(forward_us) > key.most {
                     violated = Some(LIMIT);
                 }
             }
             Limit::Bucket(_) | Limit::Window(_) => {
-                if key.kind == Kind::First && before.remaining == key.most {
+                if key.kind == BookKind::First && before.remaining == key.most {
                     // A window is opened: the one before was over, or everything was given back.
                     let soon = books.opened.is_some_and(|(opened_us, sum)| {
                         sum > 0 && forward_us < opened_us + key.period_us
@@ -580,9 +588,9 @@ impl World {
     }
 
     /// How long a reservation with COUNTLAPSED holds after a lease that ends then.
-    fn after_us(&self, key: &Key, end_us: u64) -> u64 {
+    fn after_us(&self, key: &WorldKey, end_us: u64) -> u64 {
         match key.kind {
-            Kind::Fixed => key.period_us - end_us % key.period_us,
+            BookKind::Fixed => key.period_us - end_us % key.period_us,
             _ => key.period_us,
         }
     }
@@ -590,9 +598,9 @@ impl World {
     #[allow(clippy::too_many_arguments)]
     fn note_ban(
         &self,
-        state: &mut State,
+        state: &mut WorldState,
         at: usize,
-        key: &Key,
+        key: &WorldKey,
         request: &Request,
         old: Option<Ban>,
         before: &Decision,
@@ -617,7 +625,13 @@ impl World {
         state.books[at].banned = Some(BanBook { until_us, may_again: false });
     }
 
-    fn settle(&self, state: &mut State, client: usize, at: usize, act: &ClientCall) -> Option<()> {
+    fn settle(
+        &self,
+        state: &mut WorldState,
+        client: usize,
+        at: usize,
+        act: &ClientCall,
+    ) -> Option<()> {
         let key = self.keys[at];
         let lease = state.books[at].leases.iter().find(|lease| lease.client == client).copied()?;
         let (id, now_us) = (id_of(client), state.wall_us);
@@ -664,7 +678,7 @@ impl World {
                 0 => 0,
                 _ => self.after_us(&key, state.wall_us + length_us),
             };
-            let renewed = Lease {
+            let renewed = BookedLease {
                 length_us,
                 after_us,
                 held_until_us: forward_us + length_us + after_us,
@@ -684,7 +698,7 @@ impl World {
         books.leases.retain(|lease| lease.client != client);
         state.happened = "settled";
         if let Some(units) = counted {
-            if key.kind == Kind::First
+            if key.kind == BookKind::First
                 && books.opened.is_some_and(|(us, _)| forward_us >= us + key.period_us)
             {
                 books.opened = None;
@@ -695,7 +709,7 @@ impl World {
     }
 
     /// A holder spends a unit of its reservation while its own clock says that the lease runs.
-    fn spend(&self, state: &mut State, client: usize, at: usize) -> Option<()> {
+    fn spend(&self, state: &mut WorldState, client: usize, at: usize) -> Option<()> {
         let (real_us, forward_us, key) = (state.real_us, state.forward_us, self.keys[at]);
         let books = &mut state.books[at];
         let lease = books.leases.iter_mut().find(|lease| lease.client == client)?;
@@ -710,7 +724,7 @@ impl World {
     }
 
     /// Several limits at once, as the module's RL.ALL puts the engine's steps together.
-    fn all(&self, state: &mut State, client: usize, clauses: &[Clause]) -> Option<()> {
+    fn all(&self, state: &mut WorldState, client: usize, clauses: &[WorldClause]) -> Option<()> {
         let now_us = self.now_us(state, client);
         let before = state.saved.clone();
         let looks: Vec<_> = clauses
@@ -763,7 +777,7 @@ impl World {
                     memory.look(NAMES[clause.key], &look, now_us)
                 });
                 let then = then.unwrap_or(looks[at]);
-                right &= key.kind == Kind::Semaphore || then.remaining >= taken;
+                right &= key.kind == BookKind::Semaphore || then.remaining >= taken;
                 self.note_grant(state, client, clause.key, &requests[at], taken, 0, &then);
             }
         }
@@ -794,7 +808,7 @@ impl World {
 /// RL.ALL on a store: whether it is allowed, and what each limit says.
 fn attempt_all<S: Store<Error = Refused>>(
     mistake: Option<Mistake>,
-    clauses: &[Clause],
+    clauses: &[WorldClause],
     requests: &[Request],
     store: impl Fn(usize) -> S,
 ) -> Result<(bool, Vec<PartDecision>), Refused> {
@@ -861,7 +875,7 @@ fn attempt_all<S: Store<Error = Refused>>(
     Ok((allowed, shares))
 }
 
-impl State {
+impl WorldState {
     fn check(&mut self, holds: bool, what: &'static str) {
         if !holds && self.violated.is_none() {
             self.violated = Some(what);
@@ -870,11 +884,11 @@ impl State {
 }
 
 impl Model for World {
-    type State = State;
-    type Action = Action;
+    type State = WorldState;
+    type Action = WorldAction;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![State {
+    fn init_states(&self) -> Vec<WorldState> {
+        vec![WorldState {
             saved: vec![None; self.keys.len()],
             wall_us: self.start_us,
             real_us: self.start_us,
@@ -891,34 +905,37 @@ impl Model for World {
         }]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &WorldState, actions: &mut Vec<WorldAction>) {
         if state.violated.is_some() {
             return;
         }
         for (client, client_calls) in self.clients.iter().enumerate() {
             if state.calls[client] > 0 {
-                actions.extend((0..client_calls.len()).map(|act| Action::Call(client, act)));
+                actions.extend((0..client_calls.len()).map(|act| WorldAction::Call(client, act)));
             }
         }
         let each = |left: u8, by: &[u64]| if left > 0 { by.to_vec() } else { Vec::new() };
-        actions.extend(each(state.time_passes, &self.time_passes.1).into_iter().map(Action::Pass));
-        actions.extend(each(state.steps_back, &self.steps_back.1).into_iter().map(Action::Back));
         actions.extend(
-            each(state.steps_forward, &self.steps_forward.1).into_iter().map(Action::Forward),
+            each(state.time_passes, &self.time_passes.1).into_iter().map(WorldAction::Pass),
+        );
+        actions
+            .extend(each(state.steps_back, &self.steps_back.1).into_iter().map(WorldAction::Back));
+        actions.extend(
+            each(state.steps_forward, &self.steps_forward.1).into_iter().map(WorldAction::Forward),
         );
         if !state.unreplicated.is_empty() {
-            actions.push(Action::Sync);
+            actions.push(WorldAction::Sync);
         }
         if state.failovers > 0 {
-            actions.extend((0..=state.unreplicated.len()).map(Action::Failover));
+            actions.extend((0..=state.unreplicated.len()).map(WorldAction::Failover));
         }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+    fn next_state(&self, last: &WorldState, action: WorldAction) -> Option<WorldState> {
         let mut state = last.clone();
         state.happened = "";
         match action {
-            Action::Call(client, act) => {
+            WorldAction::Call(client, act) => {
                 state.calls[client] -= 1;
                 let act = &self.clients[client][act];
                 match act {
@@ -944,23 +961,23 @@ impl Model for World {
                     }
                 }
             }
-            Action::Pass(us) => {
+            WorldAction::Pass(us) => {
                 state.time_passes -= 1;
                 state.real_us += us;
                 self.pass(&mut state, us, us);
             }
-            Action::Forward(us) => {
+            WorldAction::Forward(us) => {
                 state.steps_forward -= 1;
                 state.happened = "forward";
                 self.pass(&mut state, us, us);
             }
-            Action::Back(us) => {
+            WorldAction::Back(us) => {
                 state.steps_back -= 1;
                 state.happened = "back";
                 self.step_back(&mut state, us);
             }
-            Action::Sync => state.unreplicated.clear(),
-            Action::Failover(lost) => {
+            WorldAction::Sync => state.unreplicated.clear(),
+            WorldAction::Failover(lost) => {
                 state.failovers -= 1;
                 state.happened = "failover";
                 let at = state.unreplicated.len() - lost;
@@ -983,17 +1000,17 @@ impl Model for World {
 
     fn properties(&self) -> Vec<Property<World>> {
         let mut properties = vec![
-            Property::always(LIMIT, |_, state: &State| state.violated != Some(LIMIT)),
-            Property::always(TOLD, |_, state: &State| state.violated != Some(TOLD)),
-            Property::always(RETRY, |_, state: &State| state.violated != Some(RETRY)),
-            Property::always(FREED, |_, state: &State| state.violated != Some(FREED)),
-            Property::always(HELD, |_, state: &State| state.violated != Some(HELD)),
-            Property::always(FIRST, |_, state: &State| state.violated != Some(FIRST)),
-            Property::always(BANNED, |_, state: &State| state.violated != Some(BANNED)),
-            Property::always(AGAIN, |_, state: &State| state.violated != Some(AGAIN)),
-            Property::always(ALL, |_, state: &State| state.violated != Some(ALL)),
-            Property::always(SPENT, |_, state: &State| state.violated != Some(SPENT)),
-            Property::always(READABLE, |_, state: &State| state.violated != Some(READABLE)),
+            Property::always(LIMIT, |_, state: &WorldState| state.violated != Some(LIMIT)),
+            Property::always(TOLD, |_, state: &WorldState| state.violated != Some(TOLD)),
+            Property::always(RETRY, |_, state: &WorldState| state.violated != Some(RETRY)),
+            Property::always(FREED, |_, state: &WorldState| state.violated != Some(FREED)),
+            Property::always(HELD, |_, state: &WorldState| state.violated != Some(HELD)),
+            Property::always(FIRST, |_, state: &WorldState| state.violated != Some(FIRST)),
+            Property::always(BANNED, |_, state: &WorldState| state.violated != Some(BANNED)),
+            Property::always(AGAIN, |_, state: &WorldState| state.violated != Some(AGAIN)),
+            Property::always(ALL, |_, state: &WorldState| state.violated != Some(ALL)),
+            Property::always(SPENT, |_, state: &WorldState| state.violated != Some(SPENT)),
+            Property::always(READABLE, |_, state: &WorldState| state.violated != Some(READABLE)),
             Property::always(HEALS, |world: &World, state| world.heals(state)),
             Property::always(REMAINING, |world: &World, state| world.remaining_is_right(state)),
         ];
@@ -1006,7 +1023,7 @@ impl Model for World {
     }
 }
 
-type HoldsIn = fn(&World, &State) -> bool;
+type HoldsIn = fn(&World, &WorldState) -> bool;
 
 /// What a world is to show.
 const MUST_HAPPEN: [(&str, HoldsIn); 9] = [
@@ -1022,7 +1039,7 @@ const MUST_HAPPEN: [(&str, HoldsIn); 9] = [
 ];
 
 impl World {
-    fn pass(&self, state: &mut State, us: u64, forward_us: u64) {
+    fn pass(&self, state: &mut WorldState, us: u64, forward_us: u64) {
         let before_us = state.wall_us;
         state.wall_us += us;
         state.forward_us += forward_us;
@@ -1030,19 +1047,21 @@ impl World {
     }
 
     /// Windows of the calendar end where their end is crossed, in either direction.
-    fn new_windows(&self, state: &mut State, before_us: u64) {
+    fn new_windows(&self, state: &mut WorldState, before_us: u64) {
         let (now_us, keys) = (state.wall_us, &self.keys);
         let lacked = state.unreplicated.iter_mut().map(|(_, books)| books);
         for books in lacked.chain([&mut state.books]) {
             for (books, key) in books.iter_mut().zip(keys) {
-                if key.kind == Kind::Fixed && before_us / key.period_us != now_us / key.period_us {
+                if key.kind == BookKind::Fixed
+                    && before_us / key.period_us != now_us / key.period_us
+                {
                     books.grants.clear();
                 }
             }
         }
     }
 
-    fn step_back(&self, state: &mut State, us: u64) {
+    fn step_back(&self, state: &mut WorldState, us: u64) {
         let before_us = state.wall_us;
         state.wall_us -= us;
         self.new_windows(state, before_us);
@@ -1054,7 +1073,7 @@ impl World {
                     // Until a call sees that, it is as long as the clock says.
                     lease.over_at_us += us;
                     // The window of the calendar in which its lease ends may be an earlier one now.
-                    if key.kind == Kind::Fixed && lease.after_us > 0 {
+                    if key.kind == BookKind::Fixed && lease.after_us > 0 {
                         lease.held_until_us -= lease.after_us;
                         lease.after_us = 1;
                         lease.held_until_us += 1;
@@ -1065,9 +1084,9 @@ impl World {
     }
 
     /// Compares what the key holds with the books.
-    fn check_held(&self, state: &mut State, at: usize) {
+    fn check_held(&self, state: &mut WorldState, at: usize) {
         let key = self.keys[at];
-        if matches!(key.kind, Kind::Bucket(_)) {
+        if matches!(key.kind, BookKind::Bucket(_)) {
             return;
         }
         let held = probe(&state.saved, at, |memory| memory.held(NAMES[at], state.wall_us));
@@ -1107,7 +1126,7 @@ impl World {
     }
 
     /// A ban that is over leaves nothing where the key is as good as new.
-    fn check_as_new(&self, state: &mut State, at: usize) {
+    fn check_as_new(&self, state: &mut WorldState, at: usize) {
         let Some(banned) = state.books[at].banned else { return };
         if banned.may_again || state.forward_us < banned.until_us {
             return;
@@ -1121,11 +1140,11 @@ impl World {
     }
 
     /// Whoever asks for all that there is gets it after the wait that is told, which is never longer than it may be.
-    fn heals(&self, state: &State) -> bool {
+    fn heals(&self, state: &WorldState) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
             let request = taking(key, key.most);
             let whole = match key.kind {
-                Kind::Semaphore => return true,
+                BookKind::Semaphore => return true,
                 _ => request,
             };
             probe(&state.saved, at, |memory| {
@@ -1145,9 +1164,9 @@ impl World {
     }
 
     /// What is told to remain can be had, and one more cannot.
-    fn remaining_is_right(&self, state: &State) -> bool {
+    fn remaining_is_right(&self, state: &WorldState) -> bool {
         self.keys.iter().enumerate().all(|(at, key)| {
-            if key.kind == Kind::Semaphore {
+            if key.kind == BookKind::Semaphore {
                 return true;
             }
             let look = looking(&Request::of(key.limit));

@@ -1,8 +1,8 @@
 //! The worlds that are searched, each in two sizes.
 
 use crate::mistake::Mistake;
-use crate::waiting::LineWorld;
-use crate::world::{Clause, ClientCall, Key, Kind, World};
+use crate::waiting::WaitingWorld;
+use crate::world::{BookKind, ClientCall, World, WorldClause, WorldKey};
 use engine::calendar::Zones;
 use engine::decision::{Manner, Quantity};
 use engine::request::{Limit, Request, Reserve, WindowLimit};
@@ -36,21 +36,21 @@ fn window(rule: &str, limit: u64) -> WindowLimit {
     WindowLimit { limit, rule, most_entries: 4096 }
 }
 
-fn key(kind: Kind, rule: &str, most: u64) -> Key {
-    let period_us = if kind == Kind::Semaphore { 0 } else { SECOND_US };
+fn key(kind: BookKind, rule: &str, most: u64) -> WorldKey {
+    let period_us = if kind == BookKind::Semaphore { 0 } else { SECOND_US };
     let limit = Limit::Window(window(rule, most));
-    Key { kind, limit, most, period_us, longest_wait_us: SECOND_US }
+    WorldKey { kind, limit, most, period_us, longest_wait_us: SECOND_US }
 }
 
-fn bucket(most: u64, count: u64) -> Key {
+fn bucket(most: u64, count: u64) -> WorldKey {
     let rate = Rate::new(most - 1, count, 1_000).expect("a rate");
     let longest_wait_us = (most * SECOND_US).div_ceil(count);
-    let (kind, limit) = (Kind::Bucket(count), Limit::Bucket(rate));
-    Key { kind, limit, most, period_us: SECOND_US, longest_wait_us }
+    let (kind, limit) = (BookKind::Bucket(count), Limit::Bucket(rate));
+    WorldKey { kind, limit, most, period_us: SECOND_US, longest_wait_us }
 }
 
 /// A call of so much on a key, 0 looks and below 0 gives back.
-fn ask(key: &Key, quantity: i64) -> Request {
+fn ask(key: &WorldKey, quantity: i64) -> Request {
     let mut request = Request::of(key.limit);
     request.ask.quantity = Quantity::from_signed(quantity);
     request
@@ -72,13 +72,13 @@ fn banning(request: Request, ban_ms: u64) -> Request {
     Request { ban_ms: Some(ban_ms), ..request }
 }
 
-fn reserving(key: &Key, quantity: i64, lease_ms: u64, count_lapsed: bool) -> Request {
+fn reserving(key: &WorldKey, quantity: i64, lease_ms: u64, count_lapsed: bool) -> Request {
     let Limit::Window(window) = key.limit else { unreachable!("a bucket reserves nothing") };
     let reserve = Reserve { lease_ms, count_lapsed, id: None, most: 100 };
     Request { limit: Limit::Reserve(window, reserve), ..ask(key, quantity) }
 }
 
-fn world(name: &'static str, keys: Vec<Key>, clients: Vec<Vec<ClientCall>>) -> World {
+fn world(name: &'static str, keys: Vec<WorldKey>, clients: Vec<Vec<ClientCall>>) -> World {
     World {
         name,
         keys,
@@ -112,8 +112,8 @@ pub fn all(size: Size) -> Vec<World> {
 }
 
 /// The world of a line: three who wait for a semaphore of two.
-pub fn line(size: Size) -> LineWorld {
-    LineWorld {
+pub fn line(size: Size) -> WaitingWorld {
+    WaitingWorld {
         limit: 2,
         lease_ms: 30,
         clients: vec![
@@ -154,7 +154,7 @@ pub fn with_mistake(mistake: Mistake) -> Option<World> {
 
 /// Two in any second: taken, taken as far as they go, left for others, given back. The clock steps back and forward.
 fn sliding(size: Size) -> World {
-    let key = key(Kind::Sliding, "1s", 2);
+    let key = key(BookKind::Sliding, "1s", 2);
     let clients = vec![
         vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
         vec![
@@ -174,7 +174,7 @@ fn sliding(size: Size) -> World {
 
 /// Two in each second of the calendar.
 fn fixed(size: Size) -> World {
-    let key = key(Kind::Fixed, "1s@UTC", 2);
+    let key = key(BookKind::Fixed, "1s@UTC", 2);
     let clients = vec![
         vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
         vec![
@@ -198,7 +198,7 @@ fn fixed(size: Size) -> World {
 
 /// Two in each second that a first event opens.
 fn first(size: Size) -> World {
-    let key = key(Kind::First, "1s^first", 2);
+    let key = key(BookKind::First, "1s^first", 2);
     let clients = vec![
         vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
         vec![
@@ -221,7 +221,7 @@ fn first(size: Size) -> World {
 
 /// A bucket of two that fills in a second: with debts, bookings and refunds.
 fn gcra(size: Size) -> World {
-    let key = Key { longest_wait_us: 6 * SECOND_US, ..bucket(2, 2) };
+    let key = WorldKey { longest_wait_us: 6 * SECOND_US, ..bucket(2, 2) };
     let clients = vec![
         vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
         vec![
@@ -262,8 +262,8 @@ fn thirds(size: Size) -> World {
 
 /// Two reserved or counted in any second.
 fn reserve(size: Size) -> World {
-    let key = key(Kind::Sliding, "1s", 2);
-    let key = Key { longest_wait_us: 2 * SECOND_US, ..key };
+    let key = key(BookKind::Sliding, "1s", 2);
+    let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key };
     let clients = vec![
         vec![
             ClientCall::Take(0, reserving(&key, 1, 500, false)),
@@ -289,8 +289,8 @@ fn reserve(size: Size) -> World {
 
 /// The same, where a lapsed reservation counts.
 fn lapsed(size: Size) -> World {
-    let key = key(Kind::Sliding, "1s", 2);
-    let key = Key { longest_wait_us: 2 * SECOND_US, ..key };
+    let key = key(BookKind::Sliding, "1s", 2);
+    let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key };
     let clients = vec![
         vec![
             ClientCall::Take(0, reserving(&key, 1, 500, true)),
@@ -318,8 +318,8 @@ fn lapsed(size: Size) -> World {
 
 /// Holders that spend bit by bit what they reserved with COUNTLAPSED, settle or die, in each of the three kinds of windows.
 fn spend(size: Size) -> World {
-    let key = key(Kind::Sliding, "1s", 2);
-    let key = Key { longest_wait_us: 2 * SECOND_US, ..key };
+    let key = key(BookKind::Sliding, "1s", 2);
+    let key = WorldKey { longest_wait_us: 2 * SECOND_US, ..key };
     let holder = |quantity, lease_ms| {
         vec![
             ClientCall::Take(0, with(reserving(&key, quantity, lease_ms, true), Manner::AtMost)),
@@ -340,8 +340,8 @@ fn spend(size: Size) -> World {
 
 /// A window and a bucket that denials close.
 fn bans(size: Size) -> World {
-    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(Kind::Sliding, "1s", 1) };
-    let bucket = Key { longest_wait_us: 4 * SECOND_US, ..bucket(1, 2) };
+    let window = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 1) };
+    let bucket = WorldKey { longest_wait_us: 4 * SECOND_US, ..bucket(1, 2) };
     let clients = vec![
         vec![
             ClientCall::Take(0, banning(ask(&window, 1), 400)),
@@ -364,11 +364,11 @@ fn bans(size: Size) -> World {
 
 /// A window for each call, beside a plan or else credits, beside a semaphore.
 fn groups(size: Size) -> World {
-    let rpm = key(Kind::Sliding, "1s", 2);
-    let plan = key(Kind::Fixed, "1s@UTC", 1);
+    let rpm = key(BookKind::Sliding, "1s", 2);
+    let plan = key(BookKind::Fixed, "1s@UTC", 1);
     let credits = bucket(2, 1);
-    let slots = Key { longest_wait_us: 0, ..key(Kind::Semaphore, "-", 1) };
-    let clause = |key: usize, request: Request, group: usize| Clause {
+    let slots = WorldKey { longest_wait_us: 0, ..key(BookKind::Semaphore, "-", 1) };
+    let clause = |key: usize, request: Request, group: usize| WorldClause {
         key,
         request,
         check: false,
@@ -386,9 +386,9 @@ fn groups(size: Size) -> World {
         clause(2, ask(&credits, 2), 1),
     ];
     let checked = vec![
-        Clause { check: true, ..clause(3, ask(&slots, 1), 0) },
+        WorldClause { check: true, ..clause(3, ask(&slots, 1), 0) },
         clause(0, ask(&rpm, 2), 1),
-        Clause { shadow: true, ..clause(1, ask(&plan, 1), 2) },
+        WorldClause { shadow: true, ..clause(1, ask(&plan, 1), 2) },
     ];
     let clients = vec![
         vec![ClientCall::All(both), ClientCall::Release(3)],
@@ -406,7 +406,7 @@ fn groups(size: Size) -> World {
 
 /// A replica that unreplicated up to two effects takes over, with a clock of its own.
 fn failover(size: Size) -> World {
-    let window = Key { longest_wait_us: 2 * SECOND_US, ..key(Kind::Sliding, "1s", 2) };
+    let window = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 2) };
     let bucket = bucket(2, 2);
     let clients = vec![
         vec![ClientCall::Take(0, ask(&window, 1)), ClientCall::Take(1, ask(&bucket, 1))],

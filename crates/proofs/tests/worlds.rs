@@ -2,7 +2,7 @@
 
 use redis_ratelimit_proofs::mistake::Mistake;
 use redis_ratelimit_proofs::search::{search, Extent, SearchResult, PATIENCE};
-use redis_ratelimit_proofs::waiting::LineWorld;
+use redis_ratelimit_proofs::waiting::WaitingWorld;
 use redis_ratelimit_proofs::worlds::{all, line, with_mistake, Size};
 
 /// So many steps are searched here, one after the other in each order, and what they lead to.
@@ -27,7 +27,7 @@ fn every_planted_mistake_is_found() {
             Some(world) => search(world.name, world, Extent::UntilWrong(DEPTH), PATIENCE),
             None => search(
                 "line",
-                LineWorld { mistake: Some(mistake), ..line(Size::Small) },
+                WaitingWorld { mistake: Some(mistake), ..line(Size::Small) },
                 Extent::UntilWrong(DEPTH),
                 PATIENCE,
             ),

@@ -114,6 +114,13 @@ impl Conn {
         error_line(&self.cmd(words))
     }
 
+    /// Sends a command that must be refused with an error that begins so, code and all.
+    #[track_caller]
+    pub fn refuses(&mut self, words: impl CommandWords, begin: &str) {
+        let words = words.words();
+        assert_refused(&self.cmd(&words), begin, &as_line(&words));
+    }
+
     /// Sends all commands at once and returns their replies.
     #[track_caller]
     pub fn pipeline<W: CommandWords>(
@@ -226,6 +233,17 @@ pub fn error_line(reply: &Value) -> String {
         },
         other => panic!("not an error: {other:?}"),
     }
+}
+
+/// How a refused MODULE LOAD begins: the server's own text, with which the reason is in the log alone.
+pub const LOAD_FAILED: &str = "ERR Error loading the extension";
+
+/// Asserts that a reply is an error that begins so, code and all. `call` is what was asked, for people to read.
+#[track_caller]
+pub fn assert_refused(reply: &Value, begin: &str, call: &str) {
+    assert_ne!(begin.trim_end(), "ERR", "{call}: nearly all errors begin so: say which one it is");
+    let error = error_line(reply);
+    assert!(error.starts_with(begin), "{call}: {error:?} does not begin with {begin:?}");
 }
 
 /// A command for people to read.

@@ -3,7 +3,7 @@
 
 /// One call and its answer; times in milliseconds, `at_ms` from the first call.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
+pub struct GcraCase {
     pub at_ms: i64,
     pub quantity: i64,
     pub limited: i64,
@@ -23,12 +23,12 @@ const fn case(
     remaining: i64,
     retry_ms: i64,
     reset_ms: i64,
-) -> Case {
-    Case { at_ms, quantity, limited, remaining, retry_ms, reset_ms }
+) -> GcraCase {
+    GcraCase { at_ms, quantity, limited, remaining, retry_ms, reset_ms }
 }
 
 #[rustfmt::skip]
-pub const CASES: [Case; 32] = [
+pub const CASES: [GcraCase; 32] = [
     //    at  qty  limited  remaining  retry  reset
 
     // 0: more than the bucket holds can never be had.

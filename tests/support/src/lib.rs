@@ -28,7 +28,7 @@ mod several;
 mod wait;
 mod waiting;
 
-pub use client::{error_line, flat, ints, text, CommandWords, Conn};
+pub use client::{assert_refused, error_line, flat, ints, text, CommandWords, Conn, LOAD_FAILED};
 pub use clock::{unix_us, Clock, START_US};
 pub use cluster::{ask, connect, Cluster};
 pub use library::library;

@@ -7,7 +7,7 @@ def search(request): ...
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -16,7 +16,6 @@ from django.http import HttpRequest, HttpResponse
 from . import asyncio
 from .headers import Limit, PartitionKey
 from .http import PROBLEM, Exchange, Options, Rule
-from .replies import Busy
 
 __all__ = ["RateLimit", "client_address"]
 
@@ -66,48 +65,47 @@ class RateLimit:
     ) -> None:
         self._rule = Rule(limiter, limit, key, quantity, name, kind, pk, Options(standard, x_ratelimit, version))
 
-    def _denied(self, exchange: Exchange) -> HttpResponse | None:
-        if exchange.status == 200:
+    def _denied(self, exchange: Exchange, key: Any) -> HttpResponse | None:
+        if key is None or exchange.status == 200:
             return None
         return _tell(exchange, HttpResponse(exchange.body(), content_type=PROBLEM, status=exchange.status))
 
     def __call__(self, view: View) -> View:
-        rule = self._rule
-        is_asynchronous = isinstance(rule.limiter, asyncio.Limiter)
+        is_asynchronous = isinstance(self._rule.limiter, asyncio.Limiter)
         if inspect.iscoroutinefunction(view):
             if not is_asynchronous:
                 raise TypeError("the limiter of a view with async def must be one of redis_ratelimit.asyncio")
-
-            @wraps(view)
-            async def limited_soon(request: HttpRequest, *words: Any, **options: Any) -> Any:
-                exchange = Exchange.of(request.META)
-                key = rule.key(request)
-                if key is not None:
-                    try:
-                        rule.note(exchange, key, await rule.ask(key), request)
-                    except Busy:
-                        exchange.is_busy = True
-                    denied = self._denied(exchange)
-                    if denied is not None:
-                        return denied
-                return _tell(exchange, await view(request, *words, **options))
-
-            return cast(View, limited_soon)
+            return cast(View, self._limited_soon(view))
         if is_asynchronous:
             raise TypeError("the limiter must be a redis_ratelimit.Limiter, as the view is no coroutine function")
+        return cast(View, self._limited(view))
+
+    def _limited(self, view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+        rule = self._rule
 
         @wraps(view)
-        def limited(request: HttpRequest, *words: Any, **options: Any) -> Any:
+        def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             exchange = Exchange.of(request.META)
             key = rule.key(request)
             if key is not None:
-                try:
+                with exchange.noting_busy():
                     rule.note(exchange, key, rule.ask(key), request)
-                except Busy:
-                    exchange.is_busy = True
-                denied = self._denied(exchange)
-                if denied is not None:
-                    return denied
-            return _tell(exchange, view(request, *words, **options))
+            denied = self._denied(exchange, key)
+            return _tell(exchange, view(request, *args, **kwargs)) if denied is None else denied
 
-        return cast(View, limited)
+        return limited
+
+    def _limited_soon(self, view: Callable[..., Awaitable[HttpResponse]]) -> Callable[..., Awaitable[HttpResponse]]:
+        rule = self._rule
+
+        @wraps(view)
+        async def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            exchange = Exchange.of(request.META)
+            key = rule.key(request)
+            if key is not None:
+                with exchange.noting_busy():
+                    rule.note(exchange, key, await rule.ask(key), request)
+            denied = self._denied(exchange, key)
+            return _tell(exchange, await view(request, *args, **kwargs)) if denied is None else denied
+
+        return limited

@@ -21,7 +21,6 @@ from . import limiter as synchronous
 from .asgi import RateLimitMiddleware
 from .headers import Limit, PartitionKey
 from .http import PROBLEM, Exchange, Options, Rule
-from .replies import Busy
 
 __all__ = ["RateLimit", "RateLimited", "client_address", "setup"]
 
@@ -91,13 +90,10 @@ class RateLimit:
         if key is None:
             return
         exchange = Exchange.of(request.scope)
-        try:
+        with exchange.noting_busy():
             reply = rule.ask(key)
             if inspect.isawaitable(reply):
                 reply = await reply
-        except Busy:
-            exchange.is_busy = True
-        else:
             rule.note(exchange, key, reply, request)
         if exchange.status == 200:
             response.headers.update(exchange.headers(dict(response.headers)))

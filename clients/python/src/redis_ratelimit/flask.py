@@ -16,7 +16,6 @@ import flask
 from . import asyncio
 from .headers import Limit, PartitionKey
 from .http import PROBLEM, Exchange, Options, Rule
-from .replies import Busy
 
 __all__ = ["RateLimit"]
 
@@ -72,18 +71,16 @@ class RateLimit:
         exchange = Exchange.of(environ)
         if is_first:
             flask.after_this_request(_tell)
-        try:
+        with exchange.noting_busy():
             rule.note(exchange, key, rule.ask(key))
-        except Busy:
-            exchange.is_busy = True
         if exchange.status == 200:
             return None
         return flask.Response(exchange.body(), exchange.status, content_type=PROBLEM)
 
     def __call__(self, view: View) -> View:
         @wraps(view)
-        def limited(*words: Any, **options: Any) -> Any:
+        def limited(*args: Any, **kwargs: Any) -> Any:
             denied = self.check()
-            return flask.current_app.ensure_sync(view)(*words, **options) if denied is None else denied
+            return flask.current_app.ensure_sync(view)(*args, **kwargs) if denied is None else denied
 
         return cast(View, limited)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ from .headers import (
     x_headers,
 )
 from .parameters import Rate, Window
-from .replies import Reply
+from .replies import Busy, Reply
 
 #: The content type of problem details.
 PROBLEM = "application/problem+json"
@@ -90,6 +91,14 @@ class Exchange:
                 self._asked[at] = asked
                 return
         self._asked.append(asked)
+
+    @contextmanager
+    def noting_busy(self) -> Iterator[None]:
+        """Where a limiter is asked: that it raises Busy is one of the ways in which a request is denied."""
+        try:
+            yield
+        except Busy:
+            self.is_busy = True
 
     @property
     def status(self) -> int:

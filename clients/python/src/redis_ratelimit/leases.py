@@ -52,12 +52,14 @@ AHEAD_SECONDS = 0.002
 AHEAD_MOST = 0.25
 #: Demand is a moving average over so many leases.
 DEMAND_LEASES = 2
+#: Less time than this is not counted, as it would make a rate of one take.
+LEAST_COUNTED_SECONDS = 0.001
 
 #: The least that a unit lasts, in milliseconds: months and years differ in length.
 _LEAST_MS = {**UNIT_MS, "mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
 
 
-def _seconds(period: Period) -> float:
+def _least_seconds(period: Period) -> float:
     """A period in seconds, at least; 0 if that cannot be said."""
     if isinstance(period, timedelta):
         return period.total_seconds()
@@ -96,12 +98,21 @@ class Batch:
         #: With so much left the next batch is to be fetched.
         self.low = 0
 
+    @property
+    def spent(self) -> int:
+        return self.granted - self.left
+
+    def has_ended(self, now: float, wall: float) -> bool:
+        """A batch that was asked for later may end earlier by the wall clock."""
+        return now >= self.until or wall >= self.wall_until
+
 
 class Lost(NamedTuple):
-    """A reservation that may have been made: its answer was lost."""
+    """A reservation that may have been made: its answer was lost. It is released twice."""
 
     id: str
-    until: float
+    #: When it is released the second time; None before the first.
+    again_at: float | None = None
 
 
 class Asked(NamedTuple):
@@ -127,16 +138,56 @@ class Force(NamedTuple):
 Item = Union[Lost, Batch, Force, Asked, Look]
 
 
-class Plan:
-    """What is sent together."""
+class Plan(NamedTuple):
+    """What is sent together: a command for each item."""
 
-    __slots__ = ("commands", "items", "sent_at", "wall_sent_at")
+    sent_at: float
+    wall_sent_at: float
+    items: list[Item]
+    commands: list[tuple[Word, ...]]
 
-    def __init__(self, sent_at: float, wall_sent_at: float) -> None:
-        self.sent_at = sent_at
-        self.wall_sent_at = wall_sent_at
-        self.items: list[Item] = []
-        self.commands: list[tuple[Word, ...]] = []
+
+class Demand:
+    """How much is asked for: a moving average."""
+
+    def __init__(self, lease: float, now: float) -> None:
+        self._averaged_seconds = DEMAND_LEASES * lease
+        #: In a second.
+        self.rate = 0.0
+        self._counted_at = now
+        #: What was asked for since.
+        self.asked = 0
+        #: When something was last asked for.
+        self.asked_at = float("-inf")
+
+    def count(self, now: float) -> None:
+        """Brings the average up to date."""
+        passed = now - self._counted_at
+        if passed < LEAST_COUNTED_SECONDS:
+            return
+        weight = 1 - exp(-passed / self._averaged_seconds)
+        self.rate += weight * (self.asked / passed - self.rate)
+        self.asked = 0
+        self._counted_at = now
+
+
+class Denial(NamedTuple):
+    """A denial while it is remembered."""
+
+    reply: Reply
+    #: How much more than what is held was denied.
+    short: int
+    at: float
+    until: float
+
+    def told(self, quantity: int, leave: int, left: int, now: float) -> Reply:
+        """The answer to a take while `left` is held."""
+        reply = self.reply
+        passed_ms = int((now - self.at) * 1000)
+        retry_ms = reply.retry_after_ms
+        if retry_ms is not None:
+            retry_ms = None if quantity + leave > reply.limit else max(1, retry_ms - passed_ms)
+        return Reply(reply.limited, reply.limit, left, retry_ms, max(0, reply.reset_after_ms - passed_ms))
 
 
 class Leases:
@@ -170,11 +221,11 @@ class Leases:
         self.wall = clock or time.time
         #: Is called, with the lock held, when plan() has something to do. It returns at once.
         self.wake: Any = None
-        self._spendable = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
+        self._spendable_seconds = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
         # Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
-        period = _seconds(window.period) if isinstance(window, Window) else 0.0
+        period = _least_seconds(window.period) if isinstance(window, Window) else 0.0
         calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
-        self._held = self.lease + (0.0 if calendar else period)
+        self._held_seconds = self.lease + (0.0 if calendar else period)
         self.start_over()
 
     def start_over(self) -> None:
@@ -200,24 +251,16 @@ class Leases:
         self.error: Exception | None = None
         self._under_way = False
         self._retry_at = float("-inf")
-        # Demand.
-        self._asked = 0
-        self._asked_at = float("-inf")
-        self._counted_at = self.monotonic()
-        self._rate = 0.0
+        self._demand = Demand(self.lease, self.monotonic())
         self._round_trip = 0.001
-        self._others = 1
         #: Whether the server gave less than was asked for the last time: then nothing is fetched ahead.
         self._is_full = False
-        # What the server told.
+        self._denial: Denial | None = None
+        # What the server told: the limit, how many reservations are in the key, what could be had beside what is held.
         self._limit: int | None = None
-        self._beside = 0
+        self._reservations = 1
+        self._remaining = 0
         self._reset_ms = 0
-        #: A denial, for how much more than what is held it is, until when it is remembered, and its moment.
-        self._denial: Reply | None = None
-        self._denied_short = 0
-        self._denied_until = float("-inf")
-        self._denied_at = 0.0
 
     # Spending.
 
@@ -227,8 +270,9 @@ class Leases:
             # Within the lock, so that nothing is settled between the look at the clock and the decision.
             now = self.monotonic()
             if not again:
-                self._asked += quantity
-                self._asked_at = now
+                demand = self._demand
+                demand.asked += quantity
+                demand.asked_at = now
             batches = self._batches
             if batches:
                 batch = batches[0]
@@ -240,7 +284,7 @@ class Leases:
                     made.__dict__.update(
                         limited=0,
                         limit=self._limit,
-                        remaining=self._beside + left,
+                        remaining=self._remaining + left,
                         retry_after_ms=None,
                         reset_after_ms=self._reset_ms,
                     )
@@ -268,22 +312,18 @@ class Leases:
                 rest -= part
                 if batch.left <= batch.low:
                     self._run_low(batch)
-            return Reply(0, self._limit or 0, self._beside + left - quantity, None, self._reset_ms)
+            return Reply(0, self._limit or 0, self._remaining + left - quantity, None, self._reset_ms)
         denial = self._denial
-        if denial is not None and now < self._denied_until and quantity - left >= self._denied_short:
-            passed_ms = int((now - self._denied_at) * 1000)
-            retry_ms = denial.retry_after_ms
-            is_never = retry_ms is None or quantity + self.leave > denial.limit
-            told = None if is_never else max(1, (retry_ms or 0) - passed_ms)
-            return Reply(denial.limited, denial.limit, left, told, max(0, denial.reset_after_ms - passed_ms))
+        if denial is not None and now < denial.until and quantity - left >= denial.short:
+            return denial.told(quantity, self.leave, left, now)
         return None
 
     def _drop_ended(self, now: float) -> bool:
-        """Stops to spend what has ended. A batch that was asked for later may end earlier by the wall clock."""
+        """Stops to spend what has ended. Answers whether there was any."""
         if not self._batches:
             return False
         wall = self.wall()
-        ended = [batch for batch in self._batches if not (now < batch.until and wall < batch.wall_until)]
+        ended = [batch for batch in self._batches if batch.has_ended(now, wall)]
         for batch in ended:
             self._batches.remove(batch)
             self._settle(batch)
@@ -322,65 +362,51 @@ class Leases:
 
     # Planning.
 
-    def _count_demand(self, now: float) -> None:
-        passed = now - self._counted_at
-        if passed < 0.001:
-            return
-        weight = 1 - exp(-passed / (DEMAND_LEASES * self.lease))
-        self._rate += weight * (self._asked / passed - self._rate)
-        self._asked = 0
-        self._counted_at = now
-
     def _ahead_seconds(self) -> float:
         return min(AHEAD_ROUND_TRIPS * self._round_trip + AHEAD_SECONDS, self.lease * AHEAD_MOST)
 
     def plan(self) -> Plan | None:
         """What to send now, if anything."""
         now, wall = self.monotonic(), self.wall()
-        self._count_demand(now)
+        self._demand.count(now)
         self._drop_ended(now)
-        idle = now - self._asked_at >= self.lease
-        if self._closing or (idle and not self._wanted):
+        is_idle = now - self._demand.asked_at >= self.lease
+        if self._closing or (is_idle and not self._wanted):
             while self._batches:
                 self._settle(self._batches.popleft())
-        plan = Plan(now, wall)
-        asked = self._next(now, idle)
-        if asked is None and now < self._retry_at:
-            self._tell_that_nothing_is_due()
-            return None
-        for lost in self._lost:
-            # Once soon, and once when it has surely arrived.
-            if lost.until == float("inf") or now >= lost.until or self._closing:
-                plan.items.append(lost)
-                plan.commands.append(("RL.RELEASE", self.key, lost.id))
-        for batch in self._done:
-            spent = batch.granted - batch.left
-            plan.items.append(batch)
-            assert batch.id is not None
-            plan.commands.append(("RL.APPLY", self.key, batch.id, spent))
-        words = limit_words(self.window, Window)
-        options: tuple[Word, ...] = self.window.options() if isinstance(self.window, Window) else ()
-        for force in self._forces:
-            plan.items.append(force)
-            plan.commands.append(("RL.WINDOW", self.key, *words, force.quantity, *options, "FORCE", "MS"))
-        if self.leave:
-            options += "LEAVE", self.leave
-        if isinstance(asked, Look):
-            plan.items.append(asked)
-            plan.commands.append(("RL.ACQUIRE_RO", self.key, *words, asked.quantity, *options, "MS"))
-        elif asked is not None:
-            plan.items.append(asked)
-            lease: tuple[Word, ...] = ("ATMOST", "LEASE", self.lease_ms, "COUNTLAPSED", "ID", asked.id, "MS")
-            plan.commands.append(("RL.ACQUIRE", self.key, *words, asked.quantity, *options, *lease))
-        if not plan.commands:
+        asked = self._next_request(now, is_idle)
+        items: list[Item] = []
+        if asked is not None or now >= self._retry_at:
+            items += [lost for lost in self._lost if self._closing or lost.again_at is None or now >= lost.again_at]
+            items += [*self._done, *self._forces]
+        if asked is not None:
+            items.append(asked)
+        if not items:
             self._tell_that_nothing_is_due()
             return None
         self._done = []
         self._forces = []
-        self._lost = [lost for lost in self._lost if lost not in plan.items]
+        self._lost = [lost for lost in self._lost if lost not in items]
         self._wanted = 0
         self._under_way = True
-        return plan
+        return Plan(now, wall, items, [self._command(item) for item in items])
+
+    def _command(self, item: Item) -> tuple[Word, ...]:
+        if isinstance(item, Lost):
+            return "RL.RELEASE", self.key, item.id
+        if isinstance(item, Batch):
+            assert item.id is not None
+            return "RL.APPLY", self.key, item.id, item.spent
+        limit = limit_words(self.window, Window)
+        options: tuple[Word, ...] = self.window.options() if isinstance(self.window, Window) else ()
+        if isinstance(item, Force):
+            return "RL.WINDOW", self.key, *limit, item.quantity, *options, "FORCE", "MS"
+        if self.leave:
+            options += "LEAVE", self.leave
+        if isinstance(item, Look):
+            return "RL.ACQUIRE_RO", self.key, *limit, item.quantity, *options, "MS"
+        lease: tuple[Word, ...] = "ATMOST", "LEASE", self.lease_ms, "COUNTLAPSED", "ID", item.id, "MS"
+        return "RL.ACQUIRE", self.key, *limit, item.quantity, *options, *lease
 
     def _tell_that_nothing_is_due(self) -> None:
         # Whoever waits has what it needs by now, or it is not to be had any more.
@@ -389,45 +415,52 @@ class Leases:
             self.error = None
             self.rounds += 1
 
-    def _next(self, now: float, idle: bool) -> Asked | Look | None:
+    def _next_request(self, now: float, is_idle: bool) -> Asked | Look | None:
+        """What to ask the server for: a batch, or when so much more can be had."""
         if self._closing:
             return None
         left = sum(batch.left for batch in self._batches)
-        expected = self._rate * self.lease / 2
+        if self._wanted <= left:
+            return self._batch(0) if self._is_needed_soon(left, now, is_idle) else None
         limit = self._limit
         if limit is None and isinstance(self.window, Window):
             limit = self.window.limit
-        if self._wanted > left:
-            short = self._wanted - left
-            if limit is not None and self._wanted + self.leave > limit:
-                return Look(self._wanted)
-            if self._short:
-                self._short = 0
-                return Look(short)
-            need = short
-        else:
-            soon = self._ahead_seconds()
-            ends = max((batch.until for batch in self._batches), default=now)
-            if idle or expected < 1 or self._is_full or now < max(self._denied_until, self._retry_at):
-                return None
-            if left > self._rate * soon and ends - now > soon:
-                return None
-            need = 0
+        if limit is not None and self._wanted + self.leave > limit:
+            return Look(self._wanted)
+        if self._short:
+            self._short = 0
+            return Look(self._wanted - left)
+        return self._batch(self._wanted - left)
+
+    def _is_needed_soon(self, left: int, now: float, is_idle: bool) -> bool:
+        """Whether the next batch is to be fetched while the last is spent."""
+        denied_until = float("-inf") if self._denial is None else self._denial.until
+        if is_idle or self._expected() < 1 or self._is_full or now < max(denied_until, self._retry_at):
+            return False
+        soon = self._ahead_seconds()
+        ends = max((batch.until for batch in self._batches), default=now)
+        return left <= self._demand.rate * soon or ends - now <= soon
+
+    def _expected(self) -> float:
+        """What is expected to be asked for within half a lease."""
+        return self._demand.rate * self.lease / 2
+
+    def _batch(self, need: int) -> Asked:
         self._made += 1
-        quantity = batch_size(expected, need, self._limit, self._others)
+        quantity = batch_size(self._expected(), need, self._limit, self._reservations)
         return Asked(f"{self._prefix}-{self._made}", quantity, need)
 
     def next_at(self) -> float | None:
         """When plan() will have something to do by itself; None if never."""
         now = self.monotonic()
-        times = [lost.until if lost.until != float("inf") else self._retry_at for lost in self._lost]
+        times = [self._retry_at if lost.again_at is None else lost.again_at for lost in self._lost]
         if self._done or self._forces:
             times.append(max(now, self._retry_at))
         if self._batches:
             # The wall clock may end a batch earlier. Then take() sees it, and nothing more is spent.
             ends = [batch.until for batch in self._batches]
             soon = max(ends) - self._ahead_seconds()
-            times += [min(ends), self._asked_at + self.lease, *([soon] if soon > now else [])]
+            times += [min(ends), self._demand.asked_at + self.lease, *([soon] if soon > now else [])]
         return min(times, default=None)
 
     # What came of a plan.
@@ -443,14 +476,13 @@ class Leases:
                 if isinstance(item, Batch):
                     self._refused(item, now)
             elif isinstance(item, Lost):
-                if answer == 0 and item.until == float("inf"):
+                if answer == 0 and item.again_at is None:
                     self._lost.append(Lost(item.id, now + self.lease + LOST_SECONDS))
             elif isinstance(item, Batch):
-                spent = item.granted - item.left
-                if answer == 0 and spent and not item.tried and now < item.held_until:
-                    self._forces.append(Force(spent))
+                if answer == 0 and item.spent and not item.tried and now < item.held_until:
+                    self._forces.append(Force(item.spent))
             elif isinstance(item, Asked):
-                self._had(plan, item, replies.with_id_and_granted(answer), now)
+                self._received(plan, item, replies.with_id_and_granted(answer), now)
             elif isinstance(item, Look):
                 reply = replies.five(answer)
                 if not reply.allowed:
@@ -459,21 +491,21 @@ class Leases:
 
     def _refused(self, batch: Batch, now: float) -> None:
         """An error came instead of a settlement."""
-        if batch.left == batch.granted:
+        if not batch.spent:
             # Such as of a policy that turns out to be a semaphore's: then only this gives it back.
             assert batch.id is not None
-            self._lost.append(Lost(batch.id, float("inf")))
+            self._lost.append(Lost(batch.id))
         elif now < batch.held_until and not self._closing:
             # Such as by a server that has just become a replica. What was spent is not given back: it is settled
             # later, or counted when the server finds its lease over.
             self._done.append(batch)
             self._retry_at = now + RETRY_SECONDS
 
-    def _had(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
+    def _received(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
         granted = reply.granted or 0
         self._limit = reply.limit
-        self._others = max(1, reply.reservations or 0)
-        self._beside = reply.remaining
+        self._reservations = max(1, reply.reservations or 0)
+        self._remaining = reply.remaining
         self._reset_ms = reply.reset_after_ms
         self._is_full = granted < asked.quantity
         # A take that needs more than it got looks when that can be had.
@@ -484,20 +516,18 @@ class Leases:
             batch = Batch(
                 None if reply.id is None else asked.id,
                 granted,
-                plan.sent_at + self._spendable,
-                plan.wall_sent_at + self._spendable,
-                plan.sent_at + self._held,
+                plan.sent_at + self._spendable_seconds,
+                plan.wall_sent_at + self._spendable_seconds,
+                plan.sent_at + self._held_seconds,
             )
-            batch.low = min(granted - 1, int(self._rate * self._ahead_seconds()))
+            batch.low = min(granted - 1, int(self._demand.rate * self._ahead_seconds()))
             self._batches.append(batch)
-            self._denied_until = float("-inf")
+            self._denial = None
 
     def _deny(self, reply: Reply, short: int, now: float) -> None:
         retry = reply.retry_after_ms
-        self._denial = reply
-        self._denied_short = short
-        self._denied_at = now
-        self._denied_until = now + (DENIAL_SECONDS if retry is None else min(DENIAL_SECONDS, retry / 1000))
+        remembered = DENIAL_SECONDS if retry is None else min(DENIAL_SECONDS, retry / 1000)
+        self._denial = Denial(reply, short, now, now + remembered)
 
     def failed(self, plan: Plan, error: Exception, sent: bool) -> None:
         """There was no answer. `sent` says whether the server may have been asked."""
@@ -514,7 +544,7 @@ class Leases:
                 if not sent:
                     self._forces.append(item)
             elif isinstance(item, Asked) and sent:
-                self._lost.append(Lost(item.id, float("inf")))
+                self._lost.append(Lost(item.id))
         self.failures += 1
         self._end()
 

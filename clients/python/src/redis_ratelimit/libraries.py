@@ -32,6 +32,10 @@ class Late(Exception):
     """The time for a call was over."""
 
 
+class Unsent(Exception):
+    """Marks the errors of calls that were not sent, as others failed."""
+
+
 class Library:
     """One of the client libraries, sync or asyncio."""
 
@@ -43,6 +47,10 @@ class Library:
         self.reply_error: type[Exception] = self.errors.ResponseError
         self.timeout_error: type[Exception] = self.errors.TimeoutError
         self.connection_error: type[Exception] = self.errors.ConnectionError
+        #: A ConnectionError, as programs catch it, that says that nothing was sent.
+        self.unsent_error: type[Exception] = type(
+            "ConnectionError", (self.connection_error, Unsent), {"__module__": self.errors.__name__}
+        )
         self.no_retry: Any = import_module(f"{name}{'.asyncio' if asynchronous else ''}.retry").Retry(
             import_module(f"{name}.backoff").NoBackoff(), 0
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import calls
 from .calls import Key
-from .core import Core
+from .core import Core, Failed
 from .leases import Leases, Plan
 from .parameters import Duration, WindowLike, whole
 from .replies import Reply
@@ -45,15 +45,16 @@ class InProcess:
         if whole("quantity", quantity) < 1:
             raise ValueError(f"quantity must be at least 1, not {quantity}")
 
-    async def _exchange(self, plan: Plan) -> tuple[list[Any] | Exception, bool]:
+    async def _exchange(self, plan: Plan) -> list[Any] | Failed:
         try:
             return await self._core.send_all(self._leases.key, plan.commands)
         except Exception as error:
-            return error, True
+            return Failed(error, True)
 
-    def _came(self, plan: Plan, replies: list[Any] | Exception, sent: bool) -> None:
-        if isinstance(replies, Exception):
-            self._leases.failed(plan, replies, sent)
+    def _received(self, plan: Plan, replies: list[Any] | Failed) -> None:
+        """Tells the leases what came of a plan. Called with the lock held."""
+        if isinstance(replies, Failed):
+            self._leases.failed(plan, replies.error, replies.is_sent)
         else:
             self._leases.answered(plan, replies)
 

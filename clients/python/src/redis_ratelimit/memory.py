@@ -14,13 +14,13 @@ from fractions import Fraction
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Union, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast
 
 from . import calls, limiter
 from .calls import Call, Key
 from .libraries import LIBRARIES
 from .limiter import Limiter
-from .methods import like
+from .methods import Method, like
 from .parameters import Rate, Window, Word
 from .replies import Reply, five
 
@@ -262,9 +262,9 @@ class MemoryCore:
             raise error_of(reply.text)
         return call.read(reply)
 
-    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> tuple[list[Any] | Exception, bool]:
+    async def send_all(self, key: Any, commands: list[tuple[Word, ...]]) -> list[Any]:
         replies = [self.memory.ask(words) for words in commands]
-        return [error_of(each.text) if type(each) is self.memory.error_reply else each for each in replies], True
+        return [error_of(each.text) if type(each) is self.memory.error_reply else each for each in replies]
 
     async def _wait(self, ticket: int, waiter: Waiter) -> Any:
         memory = self.memory
@@ -330,21 +330,19 @@ def plain_words(command: str, kind: type[Any], key: Any, limit: Any, quantity: A
     return command, key, *limit.words(), quantity, "MS"
 
 
-def _lean(
-    command: str, kind: type[Any], make: Callable[Concatenate[Key, Any, P], Call[Reply]]
-) -> Callable[Concatenate[MemoryLimiter, Key, Any, P], Reply]:
+def _lean(command: str, kind: type[Any], make: Callable[P, Call[Reply]]) -> Method[P, Reply]:
     """A method for what is asked most, without what only other calls need."""
     name = make.__name__
-    usual = cast("Callable[..., Reply]", getattr(Limiter, name))
+    usual = getattr(Limiter, name)
 
-    def method(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Reply:
+    def method(self: MemoryLimiter, key: Key, limit: Any, quantity: Any = 1, **options: Any) -> Any:
         words = None if options else plain_words(command, kind, key, limit, quantity)
         if words is None:
             return usual(self, key, limit, quantity, **options)
         return self._memory.decide(words)
 
     like(method, make, name)
-    return cast("Callable[Concatenate[MemoryLimiter, Key, Any, P], Reply]", method)
+    return cast("Method[P, Reply]", method)
 
 
 class MemoryBase:
@@ -400,5 +398,5 @@ class MemoryLimiter(MemoryBase, Limiter):
         super()._use(memory)
         limiter.remember(self)
 
-    throttle = _lean("RL.THROTTLE", Rate, calls.throttle)  # type: ignore[assignment]
-    window = _lean("RL.WINDOW", Window, calls.window)  # type: ignore[assignment]
+    throttle = _lean("RL.THROTTLE", Rate, calls.throttle)
+    window = _lean("RL.WINDOW", Window, calls.window)

@@ -1,10 +1,25 @@
-"""Makes the limiters' methods of the functions of calls.py."""
+"""The methods of both limiters, made of the functions of calls.py: those of one answer, those of the other are awaited."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from . import calls
+from .calls import Call, Key
+from .local import InProcess
+from .parameters import Duration, WindowLike
+from .replies import Id
+from .reservation import Settle, Settling
+
+if TYPE_CHECKING:
+    from . import asyncio, limiter
+
+P = ParamSpec("P")
+T = TypeVar("T")
+LocalType = TypeVar("LocalType", bound=InProcess)
+ReservationType = TypeVar("ReservationType", bound=Settling)
 
 
 def like(method: Any, make: Callable[..., Any], name: str) -> None:
@@ -19,3 +34,83 @@ def like(method: Any, make: Callable[..., Any], name: str) -> None:
     method.__signature__ = signature.replace(
         parameters=[itself, *signature.parameters.values()], return_annotation=answers
     )
+
+
+class Method(Generic[P, T]):
+    """A method that sends the call which `make` makes. Its place is taken by a function, see Methods."""
+
+    def __init__(self, make: Callable[P, Call[T]]) -> None:
+        self.make = make
+
+    @overload
+    def __get__(self, instance: limiter.Limiter, owner: Any) -> Callable[P, T]: ...
+
+    @overload
+    def __get__(self, instance: asyncio.Limiter, owner: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    @overload
+    def __get__(self, instance: None, owner: Any) -> Callable[..., Any]: ...
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return self
+
+
+class Methods(Generic[LocalType, ReservationType]):
+    """What both limiters have in common: all methods that ask a server. Each limiter says of which function a method is
+    made, and of which classes it makes local limits and reservations."""
+
+    _core: Any
+    _local: type[LocalType]
+    _reservation: type[ReservationType]
+
+    def __init_subclass__(cls, *, method: Callable[[Callable[..., Call[Any]], str], Any] | None = None) -> None:
+        super().__init_subclass__()
+        if method is not None:
+            for name, value in vars(Methods).items():
+                if isinstance(value, Method):
+                    setattr(cls, name, method(value.make, name))
+
+    throttle = Method(calls.throttle)
+    throttle_ro = Method(calls.throttle_ro)
+    window = Method(calls.window)
+    window_ro = Method(calls.window_ro)
+    reserve = Method(calls.reserve)
+    acquire_ro = Method(calls.acquire_ro)
+    apply = Method(calls.apply)
+    release = Method(calls.release)
+    renew = Method(calls.renew)
+    held = Method(calls.held)
+    all = Method(calls.every)
+    all_ro = Method(calls.every_ro)
+    reset = Method(calls.reset)
+    info = Method(calls.info)
+    top = Method(calls.top)
+    policies = Method(calls.policies)
+
+    def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> LocalType:
+        """Decides a window in the process, in microseconds: the process reserves a part of the limit for the time of a
+        lease, spends it by itself, and settles what it spent. All processes together never spend more than the limit.
+
+        A process that dies burns what it holds for a whole period. `lease` is from 20 ms on; `leave` is as elsewhere.
+        """
+        return self._local(self._core, key, window, lease, leave)
+
+    def acquire(
+        self,
+        key: Key,
+        window: WindowLike,
+        quantity: int = 1,
+        *,
+        leave: int = 0,
+        lease: Duration | None = None,
+        count_lapsed: bool = False,
+        id: Id | None = None,
+        block: Duration | None = None,
+        settle: Settle | None = None,
+    ) -> ReservationType:
+        """RL.ACQUIRE as a context manager: reserves when it is entered, or raises Denied. An exception gives the
+        reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two."""
+        kwargs: dict[str, Any] = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
+        if count_lapsed:
+            kwargs["count_lapsed"] = True
+        return self._reservation(self._core, key, window, settle, kwargs)

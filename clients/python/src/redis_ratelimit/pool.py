@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from threading import Lock
-from typing import Any, Generic, Literal, Protocol, TypeVar, Union
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 #: Connections for calls that do not wait.
 PLACES = 50
@@ -20,25 +20,55 @@ class Signal(Protocol):
 
 
 S = TypeVar("S", bound=Signal)
-#: "connect": the call may make a connection. "closed": there is nothing to wait for.
-Given = Union[Any, Literal["connect", "closed"]]
+
+
+class Idle(NamedTuple):
+    """The call has this connection, which was used before. The server may have closed it."""
+
+    connection: Any
+
+
+class MayConnect:
+    """The call may make a connection. It tells connected() when it has tried."""
+
+
+class Dismissed:
+    """The call waits in vain: nobody answers."""
 
 
 class Turn(Generic[S]):
-    """The place of a call in the line for a connection."""
+    """The place of a call in the line for a connection. The signal is woken when the call was given something."""
 
     __slots__ = ("given", "signal")
 
     def __init__(self, signal: S) -> None:
         self.signal = signal
-        self.given: Given | None = None
+        self.given: Idle | MayConnect | Dismissed | None = None
+
+
+_MAY_CONNECT = MayConnect()
+_DISMISSED = Dismissed()
+
+
+class Lender(Protocol):
+    """Lends connections to calls: a Pool to those that do not wait (BLOCK), its `beside` to those that do."""
+
+    def take(self, signal: type[Signal]) -> Idle | MayConnect | Turn[Any]:
+        """Lends a connection, which ends with give() even if none is made, or puts the call into the line."""
+
+    def connected(self) -> None:
+        """A call that may connect has done so, or failed."""
+
+    def give(self, connection: Any | None) -> bool:
+        """Ends what take() began. None stands for a connection that cannot be used again. Answers whether the connection is
+        kept: else the caller closes it."""
 
 
 class Pool:
-    """Hands out connections, first come, first served.
+    """Lends connections, first come, first served.
 
-    A call that does not wait holds one of `places`, whatever happens to its connection, from take() to give(). Those that
-    wait (BLOCK) have no place: they use connections beside the others.
+    A call holds one of `places`, whatever happens to its connection, from take() to give(). Calls that wait (BLOCK) have no
+    place: they borrow of `beside`.
     """
 
     def __init__(self, places: int) -> None:
@@ -48,42 +78,17 @@ class Pool:
         self._idle: deque[Any] = deque()
         self._line: deque[Turn[Any]] = deque()
         self._lock = Lock()
+        self.beside = _Beside(self)
 
-    def take(self, signal: type[Signal]) -> Given | Turn[Any]:
-        """A place and with it an idle connection, or leave to make one, or else a turn in the line."""
+    def take(self, signal: type[Signal]) -> Idle | MayConnect | Turn[Any]:
+        """A place, or a turn in the line for one."""
         with self._lock:
-            if not self._line:
-                if self._idle and self._taken < self._places:
-                    self._taken += 1
-                    return self._idle.pop()
-                if self._may_connect():
-                    return "connect"
+            lent = None if self._line else self._lend()
+            if lent is not None:
+                return lent
             turn: Turn[Any] = Turn(signal())
             self._line.append(turn)
             return turn
-
-    def take_beside(self) -> Given:
-        """An idle connection, or leave to make one, without a place."""
-        with self._lock:
-            return self._idle.pop() if self._idle else "connect"
-
-    def give(self, connection: Any | None) -> None:
-        """Gives a place back, and with it its connection if that can be used again."""
-        with self._lock:
-            self._taken -= 1
-            if connection is not None:
-                self._idle.append(connection)
-            if self._line:
-                self._serve()
-
-    def give_beside(self, connection: Any) -> bool:
-        """Gives a connection back that has no place; False if there are enough: the caller closes it."""
-        with self._lock:
-            if len(self._idle) + self._taken >= self._places:
-                return False
-            self._idle.append(connection)
-            self._serve()
-            return True
 
     def connected(self) -> None:
         """A connection was made, or could not be made."""
@@ -91,52 +96,96 @@ class Pool:
             self._connecting -= 1
             self._serve()
 
-    def swap(self) -> Any | None:
-        """An idle connection for a call that has a place already, and tries to make a connection."""
+    def give(self, connection: Any | None) -> bool:
+        """Gives a place back, and with it its connection if that can be used again."""
+        with self._lock:
+            self._taken -= 1
+            if connection is not None:
+                self._idle.append(connection)
+            self._serve()
+            return connection is not None
+
+    def pop_idle(self) -> Any | None:
+        """An idle connection for a call that holds its place already; None if there is none."""
         with self._lock:
             return self._idle.pop() if self._idle else None
+
+    def give_surplus(self, connection: Any) -> bool:
+        """Offers a connection that holds no place. Answers whether it is kept: not if there are enough."""
+        with self._lock:
+            if len(self._idle) + self._taken >= self._places:
+                return False
+            self._idle.append(connection)
+            self._serve()
+            return True
 
     def leave(self, turn: Turn[Any]) -> None:
         """A call does not wait any longer. What it was given at the last moment goes to the next."""
         with self._lock:
-            if turn.given is None:
+            given = turn.given
+            if given is None:
                 self._line.remove(turn)
-            elif turn.given != "closed":
+            elif not isinstance(given, Dismissed):
                 self._taken -= 1
-                if turn.given == "connect":
-                    self._connecting -= 1
+                if isinstance(given, Idle):
+                    self._idle.append(given.connection)
                 else:
-                    self._idle.append(turn.given)
+                    self._connecting -= 1
                 self._serve()
 
-    def clear(self, *, dismiss: bool = False) -> list[Any]:
-        """The idle connections, for the caller to close. `dismiss` also tells those who wait that it is in vain."""
+    def clear(self) -> list[Any]:
+        """Takes out the idle connections, for the caller to close."""
         with self._lock:
             idle = list(self._idle)
             self._idle.clear()
-            if dismiss:
-                for turn in self._line:
-                    turn.given = "closed"
-                    turn.signal.wake()
-                self._line.clear()
             return idle
 
-    def _may_connect(self) -> bool:
-        if self._taken >= self._places or self._connecting >= CONNECTING:
-            return False
+    def dismiss(self) -> None:
+        """Ends the line: nobody answers."""
+        with self._lock:
+            for turn in self._line:
+                turn.given = _DISMISSED
+                turn.signal.wake()
+            self._line.clear()
+
+    def _lend(self) -> Idle | MayConnect | None:
+        """Takes a place; None if the call has to wait."""
+        if self._taken >= self._places:
+            return None
+        if self._idle:
+            self._taken += 1
+            return Idle(self._idle.pop())
+        if self._connecting >= CONNECTING:
+            return None
         self._taken += 1
         self._connecting += 1
-        return True
+        return _MAY_CONNECT
 
     def _serve(self) -> None:
+        """Gives the first of the line what there is."""
         while self._line:
-            if self._idle and self._taken < self._places:
-                self._taken += 1
-                given = self._idle.pop()
-            elif self._may_connect():
-                given = "connect"
-            else:
+            lent = self._lend()
+            if lent is None:
                 return
             turn = self._line.popleft()
-            turn.given = given
+            turn.given = lent
             turn.signal.wake()
+
+
+class _Beside:
+    """Lends connections without a place and without a line. Those of the pool are borrowed first."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def take(self, signal: type[Signal]) -> Idle | MayConnect:
+        """An idle connection, or leave to make one."""
+        connection = self._pool.pop_idle()
+        return _MAY_CONNECT if connection is None else Idle(connection)
+
+    def connected(self) -> None:
+        """Nobody counts them."""
+
+    def give(self, connection: Any | None) -> bool:
+        """Leaves the connection to the pool, unless that has enough."""
+        return connection is not None and self._pool.give_surplus(connection)

@@ -20,15 +20,16 @@ class Settling:
     reply: Reply
 
     def __init__(
-        self, core: Core[Any], key: Key, window: WindowLike, settle: Settle | None, more: dict[str, Any]
+        self, core: Core[Any], key: Key, window: WindowLike, settle: Settle | None, kwargs: dict[str, Any]
     ) -> None:
         if settle not in (None, "apply", "release"):
             raise ValueError(f"settle must be 'apply' or 'release', not {settle!r}")
         self._core = core
         self._key = key
-        self._words = key, window
-        self._more = more
-        self._call = calls.reserve(key, window, **more)
+        #: How reserve() is called, for a fallback.
+        self._args = key, window
+        self._kwargs = kwargs
+        self._call = calls.reserve(key, window, **kwargs)
         self._settle = settle or ("release" if is_semaphore(window) else "apply")
         #: Only the server knows what a policy is.
         self._is_unsure = settle is None and isinstance(window, str)
@@ -39,12 +40,12 @@ class Settling:
         """None if nothing is reserved: of quantity 0, by a policy's SHADOW, or while Redis cannot be reached."""
         return self.reply.id
 
-    async def _send(self, call: Call[Any], name: str, *words: Any) -> Any:
+    async def _send(self, call: Call[Any], name: str, *args: Any) -> Any:
         if not self.reply.reachable:
             # Reserved by the fallback, so settled there.
-            answer = getattr(self._core.unreachable, name)(*words)
+            answer = getattr(self._core.unreachable, name)(*args)
             return await answer if hasattr(answer, "__await__") else answer
-        return await self._core.send(call, name, words, {})
+        return await self._core.send(call, name, args, {})
 
     async def _apply(self, quantity: int | None = None) -> bool:
         self._settled = True
@@ -65,7 +66,7 @@ class Settling:
 
     async def _enter(self) -> None:
         self._settled = False
-        self.reply = await self._core.send(self._call, "reserve", self._words, self._more)
+        self.reply = await self._core.send(self._call, "reserve", self._args, self._kwargs)
         if not self.reply.allowed:
             raise Denied(self.reply)
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .breaker import Breaker
 from .calls import Call
+from .io import Address
 from .pool import PLACES, Pool
 
 if TYPE_CHECKING:
-    from .core import Attempt, Core
+    from .connecting import Attempt, Connector
 
-Address = tuple[str, int]
 Make = Callable[..., Any]
 
 
@@ -38,6 +38,14 @@ class Server:
         return self.name if self.address is None else f"{self.name} at {self.address[0]}:{self.address[1]}"
 
 
+class Route(NamedTuple):
+    """Where a call goes."""
+
+    server: Server
+    #: After ASKING, as the call's key moves to this server.
+    asking: bool = False
+
+
 class Servers(ABC):
     """Which server a call is for."""
 
@@ -53,8 +61,8 @@ class Servers(ABC):
         """Where a connection is to go; None if it knows."""
         return None
 
-    def redirected(self, error: Exception, server: Server) -> tuple[Server, bool] | None:
-        """Where to send a call instead that `server` refused, and whether with ASKING."""
+    def redirected(self, error: Exception, server: Server) -> Route | None:
+        """Where to send a call instead that `server` refused; None if it has to do with that answer."""
         return None
 
     def failed(self) -> None:  # noqa: B027
@@ -85,7 +93,7 @@ class BySentinel(One):
     #: Seconds without asking after no Sentinel answered.
     PAUSE_SECONDS = 0.5
 
-    def __init__(self, core: Core[Any], server: Server, service: str, sentinels: list[Make]) -> None:
+    def __init__(self, core: Connector[Any], server: Server, service: str, sentinels: list[Make]) -> None:
         super().__init__(server)
         self._core = core
         self._service = service
@@ -119,12 +127,12 @@ class BySentinel(One):
             return known
         raise core.library.connection_error(f"no Sentinel knows the master of {self._service}") from error
 
-    def redirected(self, error: Exception, server: Server) -> tuple[Server, bool] | None:
+    def redirected(self, error: Exception, server: Server) -> Route | None:
         if not self._core.library.is_read_only(error):
             return None
         # The master became a replica. It has not carried the call out.
         server.address = None
-        return server, False
+        return Route(server)
 
 
 class ByCluster(Servers):
@@ -133,7 +141,7 @@ class ByCluster(Servers):
     #: Seconds between two readings of the table.
     PAUSE_SECONDS = 0.5
 
-    def __init__(self, core: Core[Any], make: Make, startup: Iterable[Address], remap: Any, encode: Any) -> None:
+    def __init__(self, core: Connector[Any], make: Make, startup: Iterable[Address], remap: Any, encode: Any) -> None:
         self._core = core
         self._make = make
         self._startup = list(startup)
@@ -171,7 +179,7 @@ class ByCluster(Servers):
             await self._refresh(attempt)
         return list({server.name: server for server in self._slots if server}.values())
 
-    def redirected(self, error: Exception, server: Server) -> tuple[Server, bool] | None:
+    def redirected(self, error: Exception, server: Server) -> Route | None:
         found = self._core.library.redirect(error)
         if found is None:
             return None
@@ -181,7 +189,7 @@ class ByCluster(Servers):
                 if self._slots:
                     self._slots[found.slot] = target
             self._stale = True
-        return target, found.asking
+        return Route(target, found.asking)
 
     def failed(self) -> None:
         self._stale = True
@@ -272,7 +280,7 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def make_servers(core: Core[Any], client: Any) -> Servers:
+def make_servers(core: Connector[Any], client: Any) -> Servers:
     """The servers of a client, by the settings of its connections."""
     pool = getattr(client, "connection_pool", None)
     if pool is None:
@@ -291,7 +299,7 @@ def make_servers(core: Core[Any], client: Any) -> Servers:
     return BySentinel(core, Server(f"the master of {pool.service_name}", make, places), pool.service_name, sentinels)
 
 
-def _of_cluster(core: Core[Any], client: Any) -> Servers:
+def _of_cluster(core: Connector[Any], client: Any) -> Servers:
     nodes = list(client.nodes_manager.startup_nodes.values())
     if core.library.asynchronous:
         connection_class, settings = nodes[0].connection_class, nodes[0].connection_kwargs

@@ -1,7 +1,7 @@
 //! A call on a bucket.
 
-use super::{KeyCall, KeyRequest, Plan, PlannedWrite};
-use crate::decision::Verdict;
+use super::{KeyCall, Plan, PlannedWrite};
+use crate::decision::{Decision, Verdict};
 use crate::request::Request;
 use crate::reservation::Id;
 use crate::store::{BucketKey, Refused, Store};
@@ -16,25 +16,57 @@ pub struct BucketCall<'r, S: Store> {
 }
 
 impl<'r, S: Store> BucketCall<'r, S> {
-    /// A request on a key that is yet to be read. It is made as the [`KeyRequest`] that it stays, and never moved.
-    #[inline]
-    pub(super) fn unread(store: S, request: &'r Request, rate: &'r Rate) -> KeyRequest<'r, S> {
+    /// A request on a key that is yet to be read.
+    // Inlined, so that it is made in its place.
+    #[inline(always)]
+    pub fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketCall<'r, S> {
         let (key, bucket) = (store.bucket(), Bucket::read(rate, None, store.now_us()));
-        KeyRequest::Bucket(BucketCall { request, key, bucket })
+        BucketCall { request, key, bucket }
     }
 
-    /// Writes what was planned.
-    pub(super) fn write(&mut self, edit: BucketEdit) {
-        self.key.write(edit);
+    /// A plan to write this.
+    #[inline]
+    fn plan(&mut self, (decision, edit): (Decision, BucketEdit)) -> Plan<BucketWrite<'_, S>> {
+        Plan { decision, write: Some(BucketWrite { key: &mut self.key, edit }) }
     }
 }
 
-impl<'r, S: Store> KeyCall<'r, S> for BucketCall<'r, S> {
+/// What is to be written to a bucket.
+pub struct BucketWrite<'c, S: Store> {
+    key: &'c mut S::Bucket,
+    edit: BucketEdit,
+}
+
+impl<S: Store> PlannedWrite for BucketWrite<'_, S> {
+    /// A bucket makes no reservations.
+    fn id(&self) -> Option<&Id> {
+        None
+    }
+
+    fn count(&self) -> Option<&WindowCount> {
+        None
+    }
+
+    #[inline]
+    fn apply(self) -> usize {
+        self.key.write(self.edit);
+        0
+    }
+}
+
+impl<'r, S: Store> KeyCall<'r> for BucketCall<'r, S> {
+    type Error = S::Error;
+    type Write<'c>
+        = BucketWrite<'c, S>
+    where
+        Self: 'c;
+
     fn request(&self) -> &'r Request {
         self.request
     }
 
-    fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+    #[inline]
+    fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         Refused::check_clock(self.bucket.now_us())?;
         if let Some(stored) = self.key.read()? {
             self.bucket.set(stored);
@@ -68,33 +100,33 @@ impl<'r, S: Store> KeyCall<'r, S> for BucketCall<'r, S> {
         false
     }
 
-    fn look<'c>(&'c mut self, verdict: Verdict) -> Plan<'c, 'r, S> {
-        Plan::nothing(self.bucket.look(verdict))
+    fn look(&self, verdict: Verdict) -> Decision {
+        self.bucket.look(verdict)
     }
 
     fn grant<'c>(
         &'c mut self,
         verdict: Verdict,
         _new_id: impl FnOnce() -> Id,
-    ) -> Result<Plan<'c, 'r, S>, S::Error> {
-        let (decision, edit) = self.bucket.grant(&self.request.ask, verdict);
-        Ok(Plan { decision, write: PlannedWrite::Bucket(self, edit) })
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
+        let granted = self.bucket.grant(&self.request.ask, verdict);
+        Ok(self.plan(granted))
     }
 
     fn deny<'c>(
         &'c mut self,
         verdict: Verdict,
         ban_ms: Option<u64>,
-    ) -> Result<Plan<'c, 'r, S>, S::Error> {
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         // One that takes nothing is denied only where another limit of its call denies.
         if !self.request.takes() {
-            return Ok(self.look(verdict));
+            return Ok(Plan::nothing(self.look(verdict)));
         }
-        let (decision, edit) = match ban_ms {
+        let denied = match ban_ms {
             None => self.bucket.deny(verdict),
             Some(ms) => self.bucket.deny_and_ban(&self.request.ask, verdict, ms),
         };
-        Ok(Plan { decision, write: PlannedWrite::Bucket(self, edit) })
+        Ok(self.plan(denied))
     }
 
     /// A bucket counts no denials.
@@ -102,7 +134,7 @@ impl<'r, S: Store> KeyCall<'r, S> for BucketCall<'r, S> {
         &'c mut self,
         verdict: Verdict,
         ban_ms: Option<u64>,
-    ) -> Result<Plan<'c, 'r, S>, S::Error> {
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         self.deny(verdict, ban_ms)
     }
 }

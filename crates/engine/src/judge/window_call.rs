@@ -1,6 +1,6 @@
 //! A call on a window, or on a semaphore: a window that counts no events.
 
-use super::{KeyCall, KeyRequest, Plan, PlannedWrite};
+use super::{KeyCall, Plan, PlannedWrite};
 use crate::ban::{Ban, BanNow};
 use crate::decision::{Decision, Manner, Quantity, Verdict};
 use crate::entry::MAX_SUM;
@@ -58,17 +58,17 @@ impl WindowWrite {
 }
 
 impl<'r, S: Store> WindowCall<'r, S> {
-    /// A request on a key that is yet to be read. With `reserve` a grant makes a reservation. It is made as the
-    /// [`KeyRequest`] that it stays, and never moved.
-    #[inline]
-    pub(super) fn unread(
+    /// A request on a key that is yet to be read. With `reserve` a grant makes a reservation.
+    // Inlined, so that it is made in its place: it is large.
+    #[inline(always)]
+    pub fn new(
         store: S,
         request: &'r Request,
         window: &'r WindowLimit,
         reserve: Option<&'r Reserve>,
-    ) -> KeyRequest<'r, S> {
+    ) -> WindowCall<'r, S> {
         let (key, count, bans) = (store.window(), WindowCount::default(), BanNow::default());
-        KeyRequest::Window(WindowCall {
+        WindowCall {
             request,
             window,
             reserve,
@@ -78,12 +78,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             bans,
             barred: false,
             planned: WindowWrite::USUAL,
-        })
-    }
-
-    /// The id of the reservation that a grant makes.
-    pub(super) fn new_id(&self) -> Option<&Id> {
-        self.planned.reserve.as_ref().map(|new| &new.id)
+        }
     }
 
     /// How much of the limit is in use now.
@@ -202,35 +197,20 @@ impl<'r, S: Store> WindowCall<'r, S> {
             Some(NewReservation { id, quantity, lease_ms, end_us, gone_us, order_us });
         Ok(())
     }
-
-    /// Writes what was planned; returns how many lapsed reservations were dropped.
-    pub(super) fn write(&mut self) -> usize {
-        let WindowWrite { reserve, ban, clean, keep_ttl } = &self.planned;
-        let rule = reserve.as_ref().map(|_| self.store.write_rule(&self.window.rule));
-        let reserve = match (reserve, &rule) {
-            (Some(new), Some(rule)) => Some(Reservation {
-                id: new.id.as_bytes(),
-                quantity: new.quantity,
-                lease_ms: new.lease_ms,
-                end_us: new.end_us,
-                gone_us: new.gone_us,
-                order_us: new.order_us,
-                rule: rule.as_bytes(),
-            }),
-            _ => None,
-        };
-        let expiry = (!keep_ttl).then(|| self.count.expiry());
-        let edit = self.count.planned();
-        self.key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })
-    }
 }
 
-impl<'r, S: Store> KeyCall<'r, S> for WindowCall<'r, S> {
+impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
+    type Error = S::Error;
+    type Write<'c>
+        = &'c mut WindowCall<'r, S>
+    where
+        Self: 'c;
+
     fn request(&self) -> &'r Request {
         self.request
     }
 
-    fn judge(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+    fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
         Refused::check_clock(self.store.now_us())?;
         let moment = self.store.moment(&self.window.rule).ok_or(Refused::Clock)?;
@@ -290,21 +270,21 @@ impl<'r, S: Store> KeyCall<'r, S> for WindowCall<'r, S> {
             && (self.bans.runs() || !self.used().only_leave_denies(ask))
     }
 
-    fn look<'c>(&'c mut self, verdict: Verdict) -> Plan<'c, 'r, S> {
-        Plan::nothing(self.decision(verdict))
+    fn look(&self, verdict: Verdict) -> Decision {
+        self.decision(verdict)
     }
 
     fn grant<'c>(
         &'c mut self,
         verdict: Verdict,
         new_id: impl FnOnce() -> Id,
-    ) -> Result<Plan<'c, 'r, S>, S::Error> {
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         match (self.request.ask.quantity, self.reserve) {
-            (Quantity::Look, _) => return Ok(self.look(verdict)),
+            (Quantity::Look, _) => return Ok(Plan::nothing(self.look(verdict))),
             (Quantity::GiveBack(amount), _) => {
                 let found = self.count.uncount(&mut self.key.events(), amount)?;
                 if !found {
-                    return Ok(self.look(verdict));
+                    return Ok(Plan::nothing(self.look(verdict)));
                 }
                 self.count.close_gap(&mut self.key.events())?;
                 self.plan_events(false)?;
@@ -314,14 +294,14 @@ impl<'r, S: Store> KeyCall<'r, S> for WindowCall<'r, S> {
             (Quantity::Take(_), Some(reserve)) => self.reserve(reserve, verdict.taken(), new_id)?,
         }
         let decision = self.decision(verdict);
-        Ok(Plan { decision, write: PlannedWrite::Window(self) })
+        Ok(Plan { decision, write: Some(self) })
     }
 
     fn deny<'c>(
         &'c mut self,
         verdict: Verdict,
         ban_ms: Option<u64>,
-    ) -> Result<Plan<'c, 'r, S>, S::Error> {
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         let heals = self.request.takes() && verdict != Verdict::Never;
         let mut writes = self.count.has_future()
             || self.key.reservations().must_write()
@@ -335,7 +315,7 @@ impl<'r, S: Store> KeyCall<'r, S> for WindowCall<'r, S> {
         if heals && writes {
             self.plan_events(false)?;
             self.planned.ban = ban;
-            return Ok(Plan { decision, write: PlannedWrite::Window(self) });
+            return Ok(Plan { decision, write: Some(self) });
         }
         Ok(Plan::nothing(decision))
     }
@@ -344,7 +324,7 @@ impl<'r, S: Store> KeyCall<'r, S> for WindowCall<'r, S> {
         &'c mut self,
         verdict: Verdict,
         ban_ms: Option<u64>,
-    ) -> Result<Plan<'c, 'r, S>, S::Error> {
+    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         let ask = &self.request.ask;
         let mut ban = self.healed_ban();
         // Whether the denial bans is decided before it counts, as the verdict was.
@@ -357,6 +337,36 @@ impl<'r, S: Store> KeyCall<'r, S> for WindowCall<'r, S> {
         let verdict = self.verdict(untimed)?;
         let decision = self.decision(verdict);
         self.planned.ban = ban;
-        Ok(Plan { decision, write: PlannedWrite::Window(self) })
+        Ok(Plan { decision, write: Some(self) })
+    }
+}
+
+impl<S: Store> PlannedWrite for &mut WindowCall<'_, S> {
+    fn id(&self) -> Option<&Id> {
+        self.planned.reserve.as_ref().map(|new| &new.id)
+    }
+
+    fn count(&self) -> Option<&WindowCount> {
+        Some(&self.count)
+    }
+
+    fn apply(self) -> usize {
+        let WindowWrite { reserve, ban, clean, keep_ttl } = &self.planned;
+        let rule = reserve.as_ref().map(|_| self.store.write_rule(&self.window.rule));
+        let reserve = match (reserve, &rule) {
+            (Some(new), Some(rule)) => Some(Reservation {
+                id: new.id.as_bytes(),
+                quantity: new.quantity,
+                lease_ms: new.lease_ms,
+                end_us: new.end_us,
+                gone_us: new.gone_us,
+                order_us: new.order_us,
+                rule: rule.as_bytes(),
+            }),
+            _ => None,
+        };
+        let expiry = (!keep_ttl).then(|| self.count.expiry());
+        let edit = self.count.planned();
+        self.key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })
     }
 }

@@ -336,9 +336,9 @@ fn a_value_of_any_other_form_is_none_of_ours() {
 
 /// When (milliseconds after the start), what is asked, and then: the stored value after it, limited, remaining,
 /// retry_after, reset_after, and the wait until the caller may go on, in microseconds.
-type Row<'a> = (i64, Ask, &'a str, u64, u64, Option<u64>, u64, u64);
+type ThrottleRow<'a> = (i64, Ask, &'a str, u64, u64, Option<u64>, u64, u64);
 
-fn table(rate: Rate, rows: &[Row]) {
+fn table(rate: Rate, rows: &[ThrottleRow]) {
     let mut key = TestKey::new(rate);
     for (number, row) in rows.iter().enumerate() {
         let (at_ms, ask, value, limited, remaining, retry, reset, go_after) = *row;

@@ -3,9 +3,9 @@
 use super::*;
 
 /// now in microseconds after the start, quantity, and limited, remaining, retry_after, reset_after.
-type Row = (u64, i64, u64, u64, Option<u64>, u64);
+type WindowRow = (u64, i64, u64, u64, Option<u64>, u64);
 
-fn table(rule: &Ruled, limit: u64, rows: &[Row]) {
+fn table(rule: &Ruled, limit: u64, rows: &[WindowRow]) {
     let mut world = WindowWorld::new();
     let start_us = START_US - START_US % 1_000_000;
     for (number, (at_us, quantity, limited, remaining, retry, reset)) in rows.iter().enumerate() {
@@ -460,7 +460,7 @@ fn a_wait_behind_what_was_forced_is_until_it_is_repaid() {
     );
 }
 
-/// The same as [`Row`], with all that can be asked.
+/// The same as [`WindowRow`], with all that can be asked.
 type AskRow = (u64, Ask, u64, u64, Option<u64>, u64);
 
 fn table_of(rule: &Ruled, limit: u64, rows: &[AskRow]) {

@@ -1,0 +1,280 @@
+"""The connections of a limiter: how they are made, lent to calls, looked after, and probed when a server does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from types import TracebackType
+from typing import Any, Generic
+
+from .breaker import Breaker
+from .calls import Call
+from .io import FOREVER, IOType
+from .libraries import Late, Library
+from .parameters import Word
+from .pool import Idle, Lender, MayConnect, Signal, Turn
+from .servers import Server, Servers
+
+#: The pauses between two tries to connect to a server that hangs up: each is twice as long as the one before.
+LEAST_PAUSE_SECONDS = 0.01
+MOST_PAUSE_SECONDS = 0.1
+#: For so long after a server said that it has no connection to give, it is taken to say so when it hangs up without a word.
+FULL_SECONDS = 1.0
+
+
+class Attempt:
+    """What is known of a call while it is under way."""
+
+    __slots__ = ("began", "is_full", "is_sent", "server", "until")
+
+    def __init__(self, began: float, until: float) -> None:
+        self.began = began
+        self.until = until
+        self.server: Server | None = None
+        #: The server said that it has no connection to give.
+        self.is_full = False
+        #: Something was sent.
+        self.is_sent = False
+
+
+class Connector(Generic[IOType]):
+    """The part of a limiter's core that has the connections."""
+
+    io: IOType
+    library: Library
+    #: Which servers there are. Another event loop and a forked child have others.
+    servers: Servers
+    #: The longest that a call takes, in seconds.
+    deadline: float | None
+
+    def maker(self, connection_class: type[Any], settings: dict[str, Any]) -> Callable[..., Any]:
+        """What makes connections that suit a limiter, of the class and with the settings of the client's own.
+
+        They never try again by themselves: a call whose reply was lost may have been counted.
+        """
+        chosen = self.io.connection_class(connection_class)
+        own = {"retry": self.library.no_retry, "retry_on_timeout": False, **self.io.settings}
+        deadline = self.deadline
+        encoding = settings.get("encoding", "utf-8"), settings.get("encoding_errors", "strict")
+
+        def make(**address: Any) -> Any:
+            connection = chosen(**{**settings, **own, **address})
+            connection.ratelimit_deadline = deadline
+            connection.ratelimit_encoding = encoding
+            return connection
+
+        return make
+
+    async def connection(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
+        """A connection of a server that answers. It is given back to the lender."""
+        if server.breaker.is_open:
+            await self._probe(server, attempt)
+        if attempt.until < FOREVER or self.deadline is None:
+            return await self._lent(server, lender, attempt)
+        # BLOCK 0 waits without end for its turn, but not for a connection.
+        until = monotonic() + self.deadline
+        return await self.io.bounded(self._lent(server, lender, Attempt(attempt.began, until)), until)
+
+    async def _lent(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
+        """Takes what `lender` lends until it is a connection that can be used."""
+        while True:
+            lent = lender.take(self.io.signal)
+            if isinstance(lent, Turn):
+                lent = await self._in_line(server, lent, attempt)
+            connection = None
+            try:
+                if isinstance(lent, Idle):
+                    connection = await self._checked(server, lent.connection, attempt)
+                else:
+                    connection = await self._made(server, lender, attempt)
+            finally:
+                if connection is None:
+                    lender.give(None)
+            if connection is not None:
+                return connection
+
+    async def _made(self, server: Server, lender: Lender, attempt: Attempt) -> Any:
+        """A new connection."""
+        try:
+            return await self._connect(server, attempt)
+        finally:
+            lender.connected()
+
+    async def _checked(self, server: Server, connection: Any, attempt: Attempt) -> Any | None:
+        """An idle connection if it is open, and goes where the server is; else it is closed."""
+        is_usable = False
+        try:
+            is_usable = connection.ratelimit_address == server.address and await self.io.is_alive(
+                connection, attempt.until
+            )
+        finally:
+            if not is_usable:
+                await self.io.drop(connection)
+        return connection if is_usable else None
+
+    async def _in_line(self, server: Server, turn: Turn[Any], attempt: Attempt) -> Idle | MayConnect:
+        """Waits for a turn, and takes what it brings."""
+        try:
+            await self.io.wait(turn.signal, attempt.until)
+        except BaseException:
+            server.pool.leave(turn)
+            raise
+        given = turn.given
+        if isinstance(given, (Idle, MayConnect)):
+            return given
+        if server.breaker.answered_at >= attempt.began:
+            raise Late
+        raise self.unanswered(str(server), server.breaker)
+
+    async def _connect(self, server: Server, attempt: Attempt) -> Any:
+        """A new connection, or one that another call has given back meanwhile.
+
+        A server that accepts a connection and hangs up at once is asked again while there is time.
+        """
+        pause = LEAST_PAUSE_SECONDS
+        while True:
+            connection = await self._try_to_connect(server, attempt)
+            if connection is not None:
+                return connection
+            left = attempt.until - monotonic()
+            if left <= 0:
+                raise Late
+            await self.io.pause(min(pause, left))
+            pause = min(2 * pause, MOST_PAUSE_SECONDS)
+            idle = server.pool.pop_idle()
+            if idle is not None:
+                connection = await self._checked(server, idle, attempt)
+                if connection is not None:
+                    return connection
+
+    async def _try_to_connect(self, server: Server, attempt: Attempt) -> Any | None:
+        """A new connection; None if the server hung up and the call has time for another try."""
+        connection = server.make()
+        try:
+            address = await self.servers.locate(attempt.until)
+            await self.io.connect(connection, address, attempt.until)
+        except BaseException as error:
+            await self.io.drop(connection)
+            may_pass = isinstance(error, Exception) and self._has_hung_up(server, connection, error, attempt)
+            if may_pass and attempt.until != FOREVER:
+                return None
+            raise
+        if address is not None:
+            server.address = address
+        return connection
+
+    def _has_hung_up(self, server: Server, connection: Any, error: Exception, attempt: Attempt) -> bool:
+        """Whether the server accepted a connection only to close it. Then it may have none to give, which is noted."""
+        library, now = self.library, monotonic()
+        if library.is_full(error):
+            attempt.is_full, server.full_at = True, now
+            server.breaker.answered(now)
+            return True
+        if not connection.ratelimit_accepted or not library.is_lost(error) or library.is_late(error):
+            return False
+        # What a server says as it hangs up is sometimes lost, as the client was sending.
+        attempt.is_full = attempt.is_full or now - server.full_at < FULL_SECONDS
+        return True
+
+    async def _probe(self, server: Server, attempt: Attempt) -> None:
+        """Asks a server that did not answer whether it does now. Returns if so.
+
+        The call that began the probe is answered at its deadline like any other. The probe goes on: to connect may take
+        longer than a deadline, and what it has connected is there for the calls that follow.
+        """
+        breaker = server.breaker
+        if not breaker.may_probe(monotonic()):
+            raise self.unanswered(str(server), breaker)
+        signal = self.io.signal()
+        self.io.spawn(self._probe_to_the_end(server, signal))
+        await self.io.wait(signal, attempt.until)
+        if breaker.is_open:
+            raise self.unanswered(str(server), breaker)
+
+    async def _probe_to_the_end(self, server: Server, signal: Signal) -> None:
+        breaker, began = server.breaker, monotonic()
+        until = began + Breaker.PROBE_SECONDS
+        try:
+            connection = await self.io.bounded(self._ping(server, until), until)
+            breaker.answered(monotonic())
+            if not server.pool.give_surplus(connection):
+                await self.io.drop(connection)
+        except Exception as error:
+            if self.library.is_answer(error):
+                breaker.answered(monotonic())
+            else:
+                breaker.failed(began, monotonic(), error)
+            self.servers.failed()
+        finally:
+            breaker.probe_ended(monotonic())
+            signal.wake()
+
+    async def _ping(self, server: Server, until: float) -> Any:
+        # PING and not the call: what is sent to a server that hangs may still be carried out when it goes on.
+        connection = await self._connect(server, Attempt(monotonic(), until))
+        try:
+            await self.io.exchange(connection, ("PING",), until)
+        except self.library.reply_error:
+            pass
+        except BaseException as error:
+            await self.io.drop(connection)
+            if isinstance(error, Exception) and self.library.is_nobody_served(error):
+                server.breaker.answered(monotonic())
+            raise
+        return connection
+
+    async def ask_once(self, make: Callable[..., Any], words: tuple[Word, ...], until: float) -> Any:
+        """The reply on a connection that is made for it alone."""
+
+        async def work() -> Any:
+            connection = make()
+            try:
+                await self.io.connect(connection, None, until)
+                return await self.io.exchange(connection, words, until)
+            finally:
+                await self.io.drop(connection)
+
+        return await self.io.bounded(work(), until)
+
+    def unanswered(self, name: str, breaker: Breaker) -> Exception:
+        """The error of a call that is not sent, as others failed."""
+        return self.library.unsent_error(f"{name} does not answer: {breaker.error}")
+
+    def give_up(self, server: Server) -> None:
+        """The breaker opened: what is idle is as dead as the rest, and nobody needs to wait any longer."""
+        server.pool.dismiss()
+        for connection in server.pool.clear():
+            self.io.abandon(connection)
+
+    async def close(self) -> None:
+        """Closes the idle connections."""
+        for server in self.servers.every():
+            for connection in server.pool.clear():
+                await self.io.drop(connection)
+
+
+class Borrowed:
+    """The connection that a call has from a server while it is asked: `async with Borrowed(..) as connection`."""
+
+    __slots__ = ("_attempt", "_connection", "_connector", "_lender", "_server")
+
+    def __init__(self, connector: Connector[Any], server: Server, call: Call[Any], attempt: Attempt) -> None:
+        self._connector = connector
+        self._server = server
+        self._attempt = attempt
+        self._lender: Lender = server.pool if call.block_ms is None else server.pool.beside
+
+    async def __aenter__(self) -> Any:
+        self._connection = await self._connector.connection(self._server, self._lender, self._attempt)
+        self._attempt.is_sent = True
+        return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        kept = None
+        if error is None or isinstance(error, self._connector.library.reply_error):
+            self._server.breaker.answered(monotonic())
+            kept = self._connection
+        if not self._lender.give(kept):
+            await self._connector.io.drop(self._connection)

@@ -1,0 +1,91 @@
+"""What differs between threads and asyncio: the I/O, as both do it, and what sends the words of a command.
+
+What is built on it is written once, with async and await. Under the synchronous limiter nothing that is awaited ever
+suspends, as its I/O blocks, so run() drives a coroutine to its end in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from .parameters import Word
+from .pool import Signal
+
+T = TypeVar("T")
+
+Address = tuple[str, int]
+
+#: The end of what has no end.
+FOREVER = float("inf")
+
+
+class IO(Protocol):
+    """What differs between threads and asyncio. `until` is a time of time.monotonic."""
+
+    @property
+    def signal(self) -> type[Signal]:
+        """Makes what a call waits for."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of connections."""
+
+    def connection_class(self, base: Any) -> type[Any]:
+        """A class of connections, made of the client's own."""
+
+    def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
+        """Does the work; Late when the time is over."""
+
+    async def connect(self, connection: Any, address: Address | None, until: float) -> None: ...
+
+    async def is_alive(self, connection: Any, until: float) -> bool:
+        """Whether an idle connection can be used: the server has not closed it."""
+
+    async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
+        """Sends a command and reads its reply."""
+
+    async def exchange_all(
+        self, connection: Any, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+    ) -> list[Any]:
+        """Sends commands together and reads their replies; errors of the class `errors` are among them."""
+
+    async def drop(self, connection: Any) -> None: ...
+
+    def abandon(self, connection: Any) -> None:
+        """Closes a connection without waiting for it."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begins work that goes on by itself."""
+
+    async def wait(self, signal: Any, until: float) -> None: ...
+
+    async def pause(self, seconds: float) -> None: ...
+
+
+IOType = TypeVar("IOType", bound=IO)
+
+
+def pack(words: tuple[Word, ...], connection: Any) -> bytes:
+    """A command as it is sent. The client library's own way is for more kinds of values, and takes twice as long."""
+    parts = [b"*%d\r\n" % len(words)]
+    for word in words:
+        if type(word) is str:
+            sent = word.encode(*connection.ratelimit_encoding)
+        elif type(word) is int:
+            sent = b"%d" % word
+        elif isinstance(word, bytes):
+            sent = word
+        else:
+            raise TypeError(f"a key, an id and a time zone must be str or bytes, not {word!r}")
+        parts.append(b"$%d\r\n%b\r\n" % (len(sent), sent))
+    return b"".join(parts)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Drives to its end what never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    raise RuntimeError("the work of a synchronous limiter was suspended")

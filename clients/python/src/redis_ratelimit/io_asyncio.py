@@ -1,0 +1,199 @@
+"""The I/O of asyncio: it is awaited, and an alarm ends what takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import cache
+from time import monotonic
+from typing import Any, TypeVar
+
+from .io import FOREVER, Address, pack
+from .libraries import Late
+from .parameters import Word
+
+T = TypeVar("T")
+
+#: For this long after a reply a connection is taken to be open without a look. A look lets the event loop turn, which
+#: costs as much as a call, and the server cannot have closed it much earlier than the next command would arrive.
+FRESH_SECONDS = 0.0001
+
+
+class _Signal:
+    """What a task waits for."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class _Watched:
+    """Says whether the server accepted the connection. It comes before a connection class of the client library."""
+
+    ratelimit_address: Address | None = None
+    ratelimit_deadline: float | None = None
+    ratelimit_accepted = False
+    #: When the last reply was read.
+    ratelimit_read_at = float("-inf")
+
+    async def on_connect(self) -> None:
+        self.ratelimit_accepted = True
+        await super().on_connect()  # type: ignore[misc]
+
+    async def on_connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        self.ratelimit_accepted = True
+        await super().on_connect_check_health(*args, **kwargs)  # type: ignore[misc]
+
+
+@cache
+def _watched_class(base: Any) -> type[Any]:
+    return type(f"Watched{base.__name__}", (_Watched, base), {"__module__": __name__})
+
+
+class _Alarm:
+    """Cancels a task when its time is over.
+
+    An event loop that is busy sees late that a reply has come. So the time by which the alarm itself is late is waited
+    for once more, and then some turns of the loop, in which replies that are there already are read.
+    """
+
+    __slots__ = ("_handle", "_loop", "_task", "_until", "has_rung")
+
+    TURNS = 3
+    #: The most that is waited for once more.
+    GRACE_SECONDS = 0.02
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
+        self._loop = loop
+        self._task = asyncio.current_task(loop)
+        self._until = until
+        self.has_rung = False
+        self._handle: asyncio.Handle = loop.call_later(until - monotonic(), self._due)
+
+    def _due(self) -> None:
+        late = monotonic() - self._until
+        if late > 0.002:
+            self._handle = self._loop.call_later(min(late, self.GRACE_SECONDS), self._turn, 0)
+        else:
+            self._turn(0)
+
+    def _turn(self, turns: int) -> None:
+        if turns < self.TURNS:
+            self._handle = self._loop.call_soon(self._turn, turns + 1)
+        elif self._task is not None:
+            self.has_rung = True
+            self._task.cancel()
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+    def was_cancelled_otherwise(self) -> bool:
+        """After it has rung: whether somebody else cancelled the task as well."""
+        uncancel = getattr(self._task, "uncancel", None)  # From Python 3.11 on.
+        return uncancel is not None and uncancel() > 0
+
+
+class Awaiting:
+    """I/O of asyncio."""
+
+    signal = _Signal
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Time is kept by alarms.
+    settings: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
+
+    def connection_class(self, base: Any) -> type[Any]:
+        return _watched_class(base)
+
+    async def bounded(self, work: Coroutine[Any, Any, T], until: float) -> T:
+        if until == FOREVER:
+            return await work
+        alarm = _Alarm(asyncio.get_running_loop(), until)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if alarm.has_rung and not alarm.was_cancelled_otherwise():
+                raise Late from None
+            raise
+        finally:
+            alarm.cancel()
+
+    async def connect(self, connection: Any, address: Address | None, until: float) -> None:
+        connection.ratelimit_address = address
+        if address is None:
+            await connection.connect()
+        else:
+            await connection.connect_to(address)
+
+    async def is_alive(self, connection: Any, until: float) -> bool:
+        if monotonic() - connection.ratelimit_read_at < FRESH_SECONDS:
+            return True
+        try:
+            # The loop sees in the first turn that the server has closed the connection, and tells it in the second.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            if not connection.is_connected:
+                return False
+            if hasattr(connection, "can_read"):
+                if await connection.can_read():
+                    return False
+            # An empty answer is the end of the stream. False is no data.
+            elif await connection.can_read_destructive() is not False:
+                return False
+            if connection.health_check_interval:
+                await connection.check_health()
+        except Exception:
+            return False
+        return True
+
+    async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
+        await connection.send_packed_command([pack(words, connection)], check_health=False)
+        reply = await connection.read_response()
+        connection.ratelimit_read_at = monotonic()
+        return reply
+
+    async def exchange_all(
+        self, connection: Any, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+    ) -> list[Any]:
+        await connection.send_packed_command(
+            [b"".join([pack(words, connection) for words in commands])], check_health=False
+        )
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except errors as error:
+                replies.append(error)
+        connection.ratelimit_read_at = monotonic()
+        return replies
+
+    async def drop(self, connection: Any) -> None:
+        await connection.disconnect(nowait=True)
+
+    def abandon(self, connection: Any) -> None:
+        self.spawn(connection.disconnect(nowait=True))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        # The loop keeps no task alive by itself.
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def cancel_spawned(self) -> None:
+        """Ends what goes on by itself in the running loop."""
+        loop = asyncio.get_running_loop()
+        tasks = [task for task in self._tasks if task.get_loop() is loop]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait(self, signal: Any, until: float) -> None:
+        await signal.future
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

@@ -1,0 +1,168 @@
+"""The I/O of threads: it blocks."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Coroutine
+from functools import cache
+from time import monotonic
+from typing import Any, TypeVar
+
+from .io import FOREVER, Address, pack, run
+from .libraries import Late
+from .parameters import Word
+
+T = TypeVar("T")
+
+#: How much longer than its deadline a call may take at most where that saves a look at the connection.
+NEARLY_SECONDS = 0.01
+
+
+class _Signal:
+    """What a thread waits for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def wake(self) -> None:
+        self._lock.release()
+
+    def wait(self, seconds: float) -> bool:
+        return self._lock.acquire(timeout=-1 if seconds == FOREVER else max(0.0, seconds))
+
+
+class _Bounded:
+    """A connection whose every step ends at `ratelimit_until`. It comes before a connection class of the client library.
+
+    The library reads its time-outs from these attributes when it connects, and waits for replies in read_response.
+    """
+
+    ratelimit_address: Address | None = None
+    ratelimit_deadline: float | None = None
+    ratelimit_until = FOREVER
+    #: Whether the time-outs asked for are those of connecting.
+    ratelimit_connecting = False
+    #: Whether the server accepted the connection.
+    ratelimit_accepted = False
+    #: Whether read_response of the library takes a time-out.
+    ratelimit_takes_timeout = False
+
+    def _left(self) -> float | None:
+        # Not 0, which would be a socket that does not block.
+        return None if self.ratelimit_until == FOREVER else max(0.001, self.ratelimit_until - monotonic())
+
+    @property
+    def socket_connect_timeout(self) -> float | None:
+        return self._left()
+
+    @socket_connect_timeout.setter
+    def socket_connect_timeout(self, _: float | None) -> None:
+        pass
+
+    @property
+    def socket_timeout(self) -> float | None:
+        # What is read when the connection stands is kept for later calls.
+        return self._left() if self.ratelimit_connecting else self.ratelimit_deadline
+
+    @socket_timeout.setter
+    def socket_timeout(self, _: float | None) -> None:
+        pass
+
+    def on_connect(self) -> None:
+        self.ratelimit_accepted, self.ratelimit_connecting = True, False
+        super().on_connect()  # type: ignore[misc]
+
+    def on_connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        self.ratelimit_accepted, self.ratelimit_connecting = True, False
+        super().on_connect_check_health(*args, **kwargs)  # type: ignore[misc]
+
+    def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        if self.ratelimit_until != FOREVER:
+            left = self.ratelimit_until - monotonic()
+            # The socket's own time-out is the deadline. It will do for a call that has just begun.
+            if self.ratelimit_deadline is None or not 0 <= self.ratelimit_deadline - left < NEARLY_SECONDS:
+                if not self.can_read(max(0.0, left)):  # type: ignore[attr-defined]
+                    self.disconnect()  # type: ignore[attr-defined]
+                    raise Late
+                if self.ratelimit_takes_timeout:
+                    kwargs.setdefault("timeout", max(0.001, self.ratelimit_until - monotonic()))
+        elif self.ratelimit_deadline is not None:
+            self.can_read(None)  # type: ignore[attr-defined]
+        return super().read_response(*args, **kwargs)  # type: ignore[misc]
+
+
+@cache
+def _bounded_class(base: Any) -> type[Any]:
+    # Where the library takes a time-out with each reply, one that stops in its middle ends in time, too.
+    takes_timeout = "timeout" in inspect.signature(base.read_response).parameters
+    return type(f"Bounded{base.__name__}", (_Bounded, base), {"ratelimit_takes_timeout": takes_timeout})
+
+
+class Blocking:
+    """I/O of threads."""
+
+    signal = _Signal
+    settings: dict[str, Any] = {}
+
+    def connection_class(self, base: Any) -> type[Any]:
+        return _bounded_class(base)
+
+    def bounded(self, work: Coroutine[Any, Any, T], until: float) -> Awaitable[T]:
+        return work
+
+    async def connect(self, connection: Any, address: Address | None, until: float) -> None:
+        connection.ratelimit_until = until
+        connection.ratelimit_connecting = True
+        connection.ratelimit_address = address
+        if address is None:
+            connection.connect()
+        else:
+            connection.connect_to(address)
+
+    async def is_alive(self, connection: Any, until: float) -> bool:
+        connection.ratelimit_until = until
+        try:
+            if connection.can_read(0):
+                return False
+            if connection.health_check_interval:
+                connection.check_health()
+        except Exception:
+            return False
+        return True
+
+    async def exchange(self, connection: Any, words: tuple[Word, ...], until: float) -> Any:
+        connection.ratelimit_until = until
+        connection.send_packed_command([pack(words, connection)], check_health=False)
+        return connection.read_response()
+
+    async def exchange_all(
+        self, connection: Any, commands: list[tuple[Word, ...]], until: float, errors: type[Exception]
+    ) -> list[Any]:
+        connection.ratelimit_until = until
+        connection.send_packed_command([b"".join([pack(words, connection) for words in commands])], check_health=False)
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(connection.read_response())
+            except errors as error:
+                replies.append(error)
+        return replies
+
+    async def drop(self, connection: Any) -> None:
+        connection.disconnect()
+
+    def abandon(self, connection: Any) -> None:
+        connection.disconnect()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        threading.Thread(target=run, args=[work], name="redis-ratelimit probe", daemon=True).start()
+
+    async def wait(self, signal: Any, until: float) -> None:
+        if not signal.wait(until - monotonic()):
+            raise Late
+
+    async def pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251

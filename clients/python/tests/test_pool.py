@@ -1,0 +1,191 @@
+"""What a pool lends to whom, and when a breaker lets calls through. Nothing is sent."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+from redis_ratelimit.breaker import Breaker
+from redis_ratelimit.pool import CONNECTING, Dismissed, Idle, Lender, MayConnect, Pool, Turn
+
+
+class Signal:
+    def __init__(self) -> None:
+        self.times_woken = 0
+
+    def wake(self) -> None:
+        self.times_woken += 1
+
+
+class PoolTest(unittest.TestCase):
+    def connect(self, pool: Pool) -> None:
+        """A call takes a place and makes a connection."""
+        self.assertIsInstance(pool.take(Signal), MayConnect)
+        pool.connected()
+
+    def wait(self, pool: Pool) -> Turn[Signal]:
+        turn = pool.take(Signal)
+        assert isinstance(turn, Turn)
+        self.assertIsNone(turn.given)
+        return turn
+
+    def assert_lent(self, lent: Any, connection: str) -> None:
+        self.assertIsInstance(lent, Idle)
+        self.assertEqual(lent.connection, connection)
+
+    def test_a_connection_is_lent_again(self) -> None:
+        pool = Pool(2)
+        self.connect(pool)
+        self.assertTrue(pool.give("a"))
+        self.assert_lent(pool.take(Signal), "a")
+
+    def test_a_call_without_a_place_waits_until_one_is_given_back(self) -> None:
+        pool = Pool(1)
+        self.connect(pool)
+        turn = self.wait(pool)
+        pool.give("a")
+        self.assert_lent(turn.given, "a")
+        self.assertEqual(turn.signal.times_woken, 1)
+
+    def test_who_waits_may_connect_if_a_place_came_back_without_its_connection(self) -> None:
+        pool = Pool(1)
+        self.connect(pool)
+        turn = self.wait(pool)
+        self.assertFalse(pool.give(None))
+        self.assertIsInstance(turn.given, MayConnect)
+
+    def test_those_who_wait_are_served_in_their_order_and_before_who_comes_later(self) -> None:
+        pool = Pool(1)
+        self.connect(pool)
+        first, second = self.wait(pool), self.wait(pool)
+        pool.give("a")
+        third = self.wait(pool)
+        self.assert_lent(first.given, "a")
+        self.assertIsNone(second.given)
+        pool.give("a")
+        self.assert_lent(second.given, "a")
+        self.assertIsNone(third.given)
+
+    def test_so_many_connect_at_the_same_time_and_no_more(self) -> None:
+        pool = Pool(2 * CONNECTING)
+        for _ in range(CONNECTING):
+            self.assertIsInstance(pool.take(Signal), MayConnect)
+        turn = self.wait(pool)
+        pool.connected()
+        self.assertIsInstance(turn.given, MayConnect)
+        self.assertEqual(turn.signal.times_woken, 1)
+
+    def test_who_leaves_the_line_is_passed_over(self) -> None:
+        pool = Pool(1)
+        self.connect(pool)
+        gone, next_one = self.wait(pool), self.wait(pool)
+        pool.leave(gone)
+        pool.give("a")
+        self.assertIsNone(gone.given)
+        self.assert_lent(next_one.given, "a")
+
+    def test_what_came_too_late_for_one_goes_to_the_next(self) -> None:
+        pool = Pool(1)
+        self.connect(pool)
+        late, next_one = self.wait(pool), self.wait(pool)
+        pool.give("a")
+        pool.leave(late)
+        self.assert_lent(next_one.given, "a")
+
+    def test_leave_to_connect_that_came_too_late_goes_to_the_next(self) -> None:
+        pool = Pool(1)
+        self.connect(pool)
+        late, next_one = self.wait(pool), self.wait(pool)
+        pool.give(None)
+        pool.leave(late)
+        self.assertIsInstance(next_one.given, MayConnect)
+        pool.connected()
+        pool.give("b")
+        self.assert_lent(pool.take(Signal), "b")
+
+    def test_dismissed_calls_hold_nothing(self) -> None:
+        pool = Pool(1)
+        self.connect(pool)
+        turn = self.wait(pool)
+        pool.dismiss()
+        self.assertIsInstance(turn.given, Dismissed)
+        self.assertEqual(turn.signal.times_woken, 1)
+        pool.leave(turn)
+        pool.give("a")
+        self.assert_lent(pool.take(Signal), "a")
+
+    def test_idle_connections_are_taken_out_once(self) -> None:
+        pool = Pool(2)
+        self.connect(pool)
+        pool.give("a")
+        self.assertEqual(pool.clear(), ["a"])
+        self.assertEqual(pool.clear(), [])
+
+    def test_calls_beside_take_no_place_and_leave_no_more_connections_than_there_are_places(self) -> None:
+        pool = Pool(1)
+        beside: Lender = pool.beside
+        self.connect(pool)
+        self.assertIsInstance(beside.take(Signal), MayConnect)
+        beside.connected()
+        self.assertFalse(beside.give("b"), "the one place has a connection")
+        pool.give("a")
+        self.assert_lent(beside.take(Signal), "a")
+        self.assertTrue(beside.give("a"))
+        self.assertFalse(beside.give(None))
+
+    def test_a_connection_that_is_left_over_goes_to_who_waits_for_a_place(self) -> None:
+        pool = Pool(2 * CONNECTING)
+        for _ in range(CONNECTING):
+            pool.take(Signal)
+        turn = self.wait(pool)
+        self.assertTrue(pool.give_surplus("a"))
+        self.assert_lent(turn.given, "a")
+
+
+class BreakerTest(unittest.TestCase):
+    ERROR = ConnectionError("gone")
+
+    def opened(self) -> Breaker:
+        breaker = Breaker()
+        opens = [breaker.failed(at, at + 0.5, self.ERROR) for at in (1.0, 2.0, 3.0)]
+        self.assertEqual(opens, [False, False, True])
+        return breaker
+
+    def test_it_opens_after_failures_in_a_row(self) -> None:
+        self.assertTrue(self.opened().is_open)
+
+    def test_an_answer_between_begins_the_row_anew(self) -> None:
+        breaker = Breaker()
+        breaker.failed(1.0, 1.5, self.ERROR)
+        breaker.failed(2.0, 2.5, self.ERROR)
+        breaker.answered(2.7)
+        self.assertFalse(breaker.has_failed)
+        self.assertFalse(breaker.failed(3.0, 3.5, self.ERROR))
+        self.assertFalse(breaker.is_open)
+
+    def test_calls_at_the_same_time_fail_once(self) -> None:
+        breaker = Breaker()
+        for _ in range(10):
+            self.assertFalse(breaker.failed(1.0, 1.5, self.ERROR))
+
+    def test_a_failure_counts_nothing_while_others_were_answered(self) -> None:
+        breaker = Breaker()
+        breaker.failed(1.0, 1.5, self.ERROR)
+        breaker.failed(2.0, 2.5, self.ERROR)
+        breaker.answered_at = 3.2
+        self.assertFalse(breaker.failed(3.0, 3.5, self.ERROR))
+
+    def test_one_call_probes_after_a_pause_and_the_next_after_another(self) -> None:
+        breaker = self.opened()
+        soon = 3.5 + Breaker.PAUSE_SECONDS
+        self.assertFalse(breaker.may_probe(soon - 0.01))
+        self.assertTrue(breaker.may_probe(soon))
+        self.assertFalse(breaker.may_probe(soon), "another call probes")
+        breaker.probe_ended(soon + 1)
+        self.assertFalse(breaker.may_probe(soon + 1))
+        self.assertTrue(breaker.may_probe(soon + 1 + Breaker.PAUSE_SECONDS))
+
+    def test_an_answer_closes_it(self) -> None:
+        breaker = self.opened()
+        breaker.answered(4.0)
+        self.assertFalse(breaker.is_open)

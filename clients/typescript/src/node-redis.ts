@@ -1,0 +1,177 @@
+/** What is known of node-redis: its clients, pools, sentinels and clusters. */
+
+import type { Command, Key } from "./calls.js";
+import { Connections, type OneTimeClient, type Source } from "./connections.js";
+import type { Word } from "./limits.js";
+import { slotOf } from "./slot.js";
+import { ClientTransport, closeWith, ClusterTransport, type Attempt, type Transport } from "./transport.js";
+
+/** A client, cluster client, sentinel client or pool of node-redis. */
+export interface NodeRedis {
+  /** Sends a command. The arguments differ between clients, pools, sentinels and clusters. */
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  sendCommand(...args: any[]): Promise<any>;
+}
+
+/** A single client of node-redis, as far as it is used here. */
+export interface NodeRedisClient {
+  readonly isReady: boolean;
+  readonly options?: Record<string, unknown> | undefined;
+  connect(): Promise<unknown>;
+  destroy(): void;
+  duplicate(overrides: object): NodeRedisClient;
+  on(event: string, listener: (error: unknown) => void): unknown;
+  sendCommand(words: Word[]): Promise<unknown>;
+}
+
+function oneTimeNodeRedis(client: NodeRedisClient, connectTimeout: number): OneTimeClient {
+  const socket = { ...(client.options?.["socket"] as object | undefined), connectTimeout };
+  const own = client.duplicate({
+    socket: { ...socket, reconnectStrategy: false, socketTimeout: undefined },
+    commandOptions: undefined,
+    commandsQueueMaxLength: undefined,
+    disableOfflineQueue: false,
+    // Its answer would swallow the error of a server that has no more connections to give.
+    disableClientInfo: true,
+    pingInterval: undefined,
+    clientSideCache: undefined,
+    emitInvalidate: undefined,
+  });
+  const oneTime: OneTimeClient = {
+    connect: () => own.connect(),
+    send: (words) => own.sendCommand(words),
+    isReady: () => own.isReady,
+    close: () => {
+      try {
+        own.destroy();
+      } catch {
+        // It is closed already.
+      }
+    },
+    trouble: undefined,
+  };
+  own.on("error", (error) => (oneTime.trouble = error));
+  return oneTime;
+}
+
+/** One client. */
+export function singleNodeRedis(client: NodeRedisClient, deadline: number | undefined): Transport {
+  const source: Source = {
+    makeClient: (connectTimeout) => Promise.resolve(oneTimeNodeRedis(client, connectTimeout)),
+    settings: () => client.options,
+  };
+  const connections = new Connections(source, deadline);
+  closeWith(client, () => connections.close());
+  return connections;
+}
+
+/** A pool, as far as it is used here. */
+export interface NodeRedisPool {
+  readonly isOpen: boolean;
+  execute<T>(use: (client: NodeRedisClient) => T): Promise<T>;
+}
+
+/** A pool. One of its clients tells the settings of its connections, and when it is closed. */
+export function poolOfNodeRedis(pool: NodeRedisPool, deadline: number | undefined): Transport {
+  let member: NodeRedisClient | undefined;
+  const findMember = async (): Promise<NodeRedisClient> => {
+    if (member === undefined) {
+      const { client } = await pool.execute((each) => ({ client: each }));
+      member = client;
+      client.on("end", () => setImmediate(lookAgain));
+    }
+    return member;
+  };
+  const source: Source = {
+    makeClient: async (connectTimeout) => oneTimeNodeRedis(await findMember(), connectTimeout),
+    settings: () => member?.options,
+  };
+  const connections = new Connections(source, deadline);
+  // A pool closes clients also when it has more than it needs.
+  const lookAgain = () => {
+    member = undefined;
+    if (pool.isOpen) findMember().catch(() => {});
+    else connections.close();
+  };
+  return connections;
+}
+
+/** A signal that takes what node-redis has not sent yet out of its queue. */
+function signalOf(attempt: Attempt): AbortSignal {
+  const controller = new AbortController();
+  attempt.abandon = () => controller.abort();
+  return controller.signal;
+}
+
+/** The master that sentinels name. The client finds it. */
+export class NodeRedisSentinel extends ClientTransport<NodeRedis> {
+  readonly name = "the master of the sentinels";
+
+  send({ words, readonly }: Command, attempt: Attempt): Promise<unknown> {
+    const signal = signalOf(attempt);
+    let isSent = false;
+    // The client sends a call again whose connection was lost. It reads the options each time: the second time it finds
+    // that the call is aborted.
+    const options = {
+      get abortSignal(): AbortSignal {
+        if (isSent) return AbortSignal.abort();
+        isSent = true;
+        return signal;
+      },
+    };
+    return this.client.sendCommand(readonly, words, options);
+  }
+}
+
+/** A cluster client, as far as it is used here. */
+export interface NodeRedisClusterClient extends NodeRedis {
+  readonly slots: readonly ({ master: { address: string } } | undefined)[];
+  readonly masters: readonly object[];
+  nodeClient(node: object): Promise<NodeRedis>;
+  duplicate(): NodeRedisClusterClient;
+  connect(): Promise<unknown>;
+  destroy(): unknown;
+  on(event: string, listener: () => void): unknown;
+}
+
+/** A cluster. */
+export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
+  constructor(client: NodeRedisClusterClient) {
+    super(client);
+    closeWith(client, () => this.close());
+  }
+
+  override nodeOf(key: Key | undefined): string {
+    return key === undefined ? "" : (this.client.slots?.[slotOf(key)]?.master.address ?? "");
+  }
+
+  send(call: Command, attempt: Attempt): Promise<unknown> {
+    if (call.blockMs !== undefined && typeof this.client.duplicate === "function")
+      return this.sendWaiting(call, attempt);
+    return this.ask(this.client, call, attempt);
+  }
+
+  protected ask(client: NodeRedisClusterClient, { key, readonly, words }: Command, attempt: Attempt): Promise<unknown> {
+    return client.sendCommand(key, readonly, words, { abortSignal: signalOf(attempt) });
+  }
+
+  override async sendToAll({ words }: Command): Promise<unknown[]> {
+    const nodes: NodeRedis[] = await Promise.all(this.client.masters.map((node) => this.client.nodeClient(node)));
+    return Promise.all(nodes.map((node) => node.sendCommand(words)));
+  }
+
+  protected async open(): Promise<NodeRedisClusterClient> {
+    const client = this.client.duplicate();
+    client.on("error", () => {});
+    await client.connect();
+    return client;
+  }
+
+  protected hangUp(client: NodeRedisClusterClient): void {
+    try {
+      client.destroy();
+    } catch {
+      // It is closed already.
+    }
+  }
+}
