@@ -9,11 +9,11 @@ use commands::reply::Reply;
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
 use engine::request::Request;
-use engine::reservation::Id;
+use engine::reservation::{spelled_id, Id};
 
 /// A new id for a reservation.
 pub fn new_id() -> Id {
-    Id::from(&random::id()[..])
+    Id::from(&spelled_id(random::bytes())[..])
 }
 
 /// Tries a request on its key. Only what takes is ever barred.
@@ -28,15 +28,15 @@ pub fn attempt(
     Ok(tried)
 }
 
-/// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it was notified.
+/// Gives back what was granted with `reply`, at `granted_us`, to a client that was gone before it was notified.
 pub fn give_back(
     key_ctx: KeyContext,
     request: &Request,
-    answer: &Reply,
+    reply: &Reply,
     granted_us: u64,
 ) -> Result<(), Error> {
     let key = ServerKey::in_mode(key_ctx, Mode::Final);
-    let lapsed = commands::attempt::give_back(key, request, answer, granted_us, new_id)?;
+    let lapsed = commands::attempt::give_back(key, request, reply, granted_us, new_id)?;
     stats::count_lapsed(lapsed);
     Ok(())
 }

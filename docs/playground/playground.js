@@ -60,11 +60,11 @@ class Engine {
   }
 
   /** The waits that are over: tickets and replies. */
-  settled(nowUs) {
-    return this.#exports.settled(nowUs) === 0 ? [] : revive(this.#json());
+  takeEnded(nowUs) {
+    return this.#exports.take_ended(nowUs) === 0 ? [] : revive(this.#json());
   }
 
-  /** When settled should be asked next; Infinity while nobody waits. */
+  /** When takeEnded should be asked next; Infinity while nobody waits. */
   nextUs() {
     const next = this.#exports.next_us();
     return next < 0 ? Infinity : next;
@@ -378,7 +378,7 @@ class Session {
   }
 
   #settle() {
-    for (const [ticket, reply] of this.engine.settled(this.nowUs)) {
+    for (const [ticket, reply] of this.engine.takeEnded(this.nowUs)) {
       const call = this.waiting.get(ticket);
       this.waiting.delete(ticket);
       if (call !== undefined) this.#finish(call, reply);

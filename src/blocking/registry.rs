@@ -34,10 +34,10 @@ impl line::LineCall for WaitingCall {
     }
 }
 
-/// What a waiter is answered, and when that was decided, in Unix microseconds.
+/// The reply to a waiter, and when that was decided, in Unix microseconds.
 #[derive(Clone, Copy)]
 pub struct WaitOutcome {
-    /// The answer.
+    /// The reply.
     pub result: Result<Reply, Error>,
     /// When.
     pub at_us: u64,

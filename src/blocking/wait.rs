@@ -1,4 +1,4 @@
-//! One wait: it begins, the server asks for the answer, the server lets the client go.
+//! One wait: it begins, the server asks for the reply, the server lets the client go.
 
 use super::registry::{change, LateWrite, WaitOutcome, WaitingCall};
 use crate::attempt::attempt;
@@ -8,6 +8,7 @@ use crate::redis::blocked::{Blocked, ClientId};
 use crate::redis::call::{Call, CommandNumber};
 use crate::redis::context::{Context, KeyName};
 use crate::redis::event_loop::count_turns;
+use crate::redis::handlers::WaitNumber;
 use crate::redis::text::OwnedString;
 use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
@@ -21,6 +22,7 @@ use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
 use engine::request::Request;
+use engine::reservation::spelled_id;
 use engine::text::Text;
 
 /// Lets a call wait in the line of its key, after it was denied for `wait_us`: for `block_ms` milliseconds, 0 for ever.
@@ -34,7 +36,7 @@ pub fn join(
     let key = key_ctx.name.as_bytes();
     let admitted = change(|lines, _| lines.admit(config::MAX_WAITERS.get()));
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
-    let blocked = Blocked::client(call, blocking_key(key).as_bytes(), ticket);
+    let blocked = Blocked::client(call, blocking_key(key).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;
     let waits =
         WaitingCall { request: *request, command: call.command(), client: ClientId::of(call) };
@@ -52,11 +54,12 @@ pub fn join(
     Ok(())
 }
 
-/// The server asks what to answer to a waiter, because we ended its wait or because somebody else did. `None` where it
-/// was answered before: before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
-pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Reply, Error>)> {
-    let reply = change(|lines, now_us| lines.answered(ticket, now_us))?;
-    let (call, place, was_head) = match reply {
+/// The server asks for the reply to a waiter, because we ended its wait or because somebody else did. `None` where it
+/// was told before: before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
+pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<Reply, Error>)> {
+    let ticket = Ticket::of(wait);
+    let asked = change(|lines, now_us| lines.answered(ticket, now_us))?;
+    let (call, place, was_head) = match asked {
         WaiterReply::Ended { call, outcome } => return Some((call.command, outcome.result)),
         WaiterReply::Unblocked { call, place, was_head } => (call, place, was_head),
     };
@@ -69,29 +72,30 @@ pub fn answer(ctx: Context, ticket: Ticket) -> Option<(CommandNumber, Result<Rep
         let write = LateWrite::CountDenial(call.request);
         change(|lines, now_us| lines.write(&place, write, now_us));
     }
-    let answer = denied.map(|denied| note_end(key_ctx, &call.request, denied));
-    Some((call.command, answer))
+    let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied));
+    Some((call.command, reply))
 }
 
-/// Notes how a wait ended; what the waiter is answered.
+/// Notes how a wait ended; returns the reply to the waiter.
 pub fn note_end(key_ctx: KeyContext, request: &Request, mut tried: AttemptReply) -> Reply {
     ServerNotes.note_end(key_ctx, request, &mut tried);
-    tried.answer
+    tried.reply
 }
 
 /// The client of a waiter is gone, or the server has answered it with something else.
-pub fn disconnected(ticket: Ticket) {
-    change(|lines, now_us| lines.withdraw(ticket, now_us));
+pub fn disconnected(wait: WaitNumber) {
+    change(|lines, now_us| lines.withdraw(Ticket::of(wait), now_us));
 }
 
 /// The server is done with a blocked call. With `cut_off` the server ended the wait, instead of us or after us.
-pub fn forget(ticket: Ticket, cut_off: bool) {
+pub fn forget(wait: WaitNumber, cut_off: bool) {
+    let ticket = Ticket::of(wait);
     let Some(gone) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };
-    let Some(WaitOutcome { result: Ok(answer), at_us }) = gone.outcome else { return };
-    // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its answer.
+    let Some(WaitOutcome { result: Ok(reply), at_us }) = gone.outcome else { return };
+    // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its reply.
     let notified = !cut_off || (gone.answered && gone.call.client.is_connected());
-    if !notified && answer.allowed() {
-        let write = LateWrite::GiveBack(gone.call.request, answer, at_us);
+    if !notified && reply.allowed() {
+        let write = LateWrite::GiveBack(gone.call.request, reply, at_us);
         change(|lines, now_us| lines.write(&gone.place, write, now_us));
     }
 }
@@ -107,7 +111,7 @@ static SECRET: UnderLock<Option<[u8; SECRET_LEN]>> = UnderLock::new(None);
 /// The key on which those are blocked who wait for something on `key`: in its slot, and never there.
 fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
     let secret = SECRET.get().unwrap_or_else(|| {
-        let drawn = random::id();
+        let drawn = spelled_id(random::bytes());
         SECRET.set(Some(drawn));
         drawn
     });

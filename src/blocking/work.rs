@@ -87,7 +87,7 @@ impl WaitingServer<KeyContext<'_>> for LineServer {
         request: &Request,
         tried: Result<AttemptReply, Error>,
     ) {
-        let answer = tried.map(|tried| {
+        let reply = tried.map(|tried| {
             if tried.allowed() {
                 stats::WAITED_GRANTED.add(1);
                 touch(key_ctx.ctx, key_ctx.name);
@@ -96,7 +96,7 @@ impl WaitingServer<KeyContext<'_>> for LineServer {
             }
             note_end(key_ctx, request, tried)
         });
-        end(ticket, answer, key_ctx);
+        end(ticket, reply, key_ctx);
     }
 }
 
@@ -190,8 +190,8 @@ fn make_steps(
                 let mode = if may_write { Mode::Try } else { Mode::Look };
                 let denied = attempt(key_ctx, &call.request, AttemptTerms { barred: true, mode });
                 stats::WAITED_TIMED_OUT.add(1);
-                let answer = denied.map(|denied| note_end(key_ctx, &call.request, denied));
-                end(ticket, answer, key_ctx);
+                let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied));
+                end(ticket, reply, key_ctx);
             }
         }
         if !work.has_time() {
@@ -204,8 +204,8 @@ fn make_steps(
 /// is nothing to do any more.
 fn carry_out(key_ctx: KeyContext, write: LateWrite) -> Result<(), Error> {
     match write {
-        LateWrite::GiveBack(request, answer, granted_us) => {
-            give_back(key_ctx, &request, &answer, granted_us)
+        LateWrite::GiveBack(request, reply, granted_us) => {
+            give_back(key_ctx, &request, &reply, granted_us)
         }
         LateWrite::CountDenial(request) => {
             attempt(key_ctx, &request, AttemptTerms { barred: true, mode: Mode::Final }).map(|_| ())

@@ -33,7 +33,7 @@ const fn number(digits: &str) -> c_int {
 }
 
 /// The longest line that the servers do not cut, with room for what they write before it.
-const LONGEST: usize = 900;
+const MAX_LINE: usize = 900;
 
 /// Writes a line to the log: which build this is, how many policies there are, and the settings that are not at their
 /// defaults.
@@ -49,7 +49,7 @@ pub fn log_load(ctx: Context) {
     for (name, value) in changed {
         line.push_str(&format!(" {name} {}", value.escape_ascii()));
     }
-    line.truncate(LONGEST);
+    line.truncate(MAX_LINE);
     if let Ok(line) = CString::new(line) {
         note(ctx, &line);
     }

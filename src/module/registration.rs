@@ -6,6 +6,7 @@ use crate::redis::call::{entry, Call, CommandNumber, Commands, EntryPoint};
 use crate::redis::context::Context;
 use crate::redis::declaration::{Access, Argument, Declaration, Description, Keys};
 use crate::redis::guard::warn;
+use crate::redis::handlers::WaitNumber;
 use crate::stats::{CommandStats, BY_COMMAND};
 use commands::call::{run, CallResult};
 use commands::error::Error;
@@ -84,11 +85,11 @@ fn end(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) 
 }
 
 /// Replies to a call that waited.
-pub fn answer_waiter(ctx: Context, ticket: u64) {
+pub fn answer_waiter(ctx: Context, wait: WaitNumber) {
     // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
-    let Some((number, outcome)) = blocking::answer(ctx, ticket) else { return };
+    let Some((number, outcome)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(number) else { return };
-    end_and_log(ctx, command, outcome.map(|answer| reply::answer(&ctx, &answer)));
+    end_and_log(ctx, command, outcome.map(|told| reply::write(&ctx, &told)));
 }
 
 /// One C function for each row of the table.

@@ -1,8 +1,8 @@
 //! Clients that are blocked.
 //!
 //! What works on all servers: block on a key with a reply callback that never replies, so that the server's own
-//! signals wake nobody; to end the wait, store the answer and call RedisModule_UnblockClient, which makes the
-//! server call the timeout callback, and that is the one place where a waiter is answered.
+//! signals wake nobody; to end the wait, store the reply and call RedisModule_UnblockClient, which makes the
+//! server call the timeout callback, and that is the one place where a waiter gets its reply.
 //!
 //! The key is one that never exists: signalling a key makes the server try all who are blocked on it, so it must be a
 //! key that no client can name. It is in the slot of the limit's key, as in a cluster the server sends those away who are
@@ -48,7 +48,7 @@ unsafe impl Send for Blocked {}
 
 impl Blocked {
     /// Blocks the client of `call` on `key`. It must be one that may be blocked.
-    pub fn client(call: &Call, key: &[u8], ticket: WaitNumber) -> Option<Blocked> {
+    pub fn client(call: &Call, key: &[u8], wait: WaitNumber) -> Option<Blocked> {
         let ctx = call.context().raw();
         let key = OwnedString::new(key);
         let mut keys = [key.raw()];
@@ -63,7 +63,7 @@ impl Blocked {
                 0,
                 keys.as_mut_ptr(),
                 1,
-                ticket as *mut c_void,
+                wait as *mut c_void,
             ))
         };
         if blocked.is_null() {
@@ -74,7 +74,7 @@ impl Blocked {
         Some(Blocked(blocked))
     }
 
-    /// Ends the wait: the server asks for the answer, now or soon.
+    /// Ends the wait: the server asks for the reply, now or soon.
     pub fn end(self) {
         // SAFETY: the client is still blocked. There is one handle for each, which is dropped when the server tells that
         // it ended the wait by itself.
@@ -92,8 +92,8 @@ unsafe extern "C" fn not_yet(
 
 /// # Safety
 /// `ctx` is the context of a callback of a blocked client.
-unsafe fn ticket(ctx: *mut raw::RedisModuleCtx) -> WaitNumber {
-    // SAFETY: the caller's promise. The private data is a ticket.
+unsafe fn wait_number(ctx: *mut raw::RedisModuleCtx) -> WaitNumber {
+    // SAFETY: the caller's promise. The private data is the number.
     unsafe { api!(RedisModule_GetBlockedClientPrivateData(ctx)) as WaitNumber }
 }
 
@@ -103,21 +103,21 @@ unsafe extern "C" fn answer(
     _argc: c_int,
 ) -> c_int {
     // SAFETY: the server keeps the context during the callback.
-    let (ctx, ticket) = unsafe { (Context::new(ctx), ticket(ctx)) };
+    let (ctx, wait) = unsafe { (Context::new(ctx), wait_number(ctx)) };
     let (Some(ctx), Some(handlers)) = (ctx, guard(ctx, || HANDLERS.get()).flatten()) else {
         return OK;
     };
-    if guard(Some(ctx), || (handlers.answer)(ctx, ticket)).is_none() {
+    if guard(Some(ctx), || (handlers.answer)(ctx, wait)).is_none() {
         (handlers.failed)(ctx);
     }
     OK
 }
 
-unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, ticket: *mut c_void) {
+unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, wait: *mut c_void) {
     // SAFETY: the server keeps the context during the callback.
     let (ctx, cut_off) =
         unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
-    handle(ctx, |handlers, _| (handlers.forget)(ticket as WaitNumber, cut_off));
+    handle(ctx, |handlers, _| (handlers.forget)(wait as WaitNumber, cut_off));
 }
 
 unsafe extern "C" fn disconnected(
@@ -125,6 +125,6 @@ unsafe extern "C" fn disconnected(
     _blocked: *mut raw::RedisModuleBlockedClient,
 ) {
     // SAFETY: the server keeps the context during the callback, and gives it the private data.
-    let (ctx, ticket) = unsafe { (Context::new(ctx), ticket(ctx)) };
-    handle(ctx, |handlers, _| (handlers.disconnected)(ticket));
+    let (ctx, wait) = unsafe { (Context::new(ctx), wait_number(ctx)) };
+    handle(ctx, |handlers, _| (handlers.disconnected)(wait));
 }

@@ -13,11 +13,11 @@ pub type WaitNumber = u64;
 
 /// Whom the server's callbacks call.
 pub struct WaitHandlers {
-    /// The server asks for the answer to a waiter: reply it, unless it was replied before.
+    /// The server asks for the reply to a waiter: reply, unless it was done before.
     pub answer: fn(Context, WaitNumber),
     /// The client of a waiter is gone, or the server has answered it with something else.
     pub disconnected: fn(WaitNumber),
-    /// The server has let go of a waiter's client, which it had disconnected before the answer where this is true.
+    /// The server has let go of a waiter's client, which it had disconnected before the reply where this is true.
     pub forget: fn(WaitNumber, bool),
     /// The timer has fired.
     pub fired: fn(Context),

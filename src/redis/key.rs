@@ -60,7 +60,7 @@ pub struct WriteKey<'c> {
 }
 
 /// The longest bound of a search by members, with its mark: that of an id of 64 bytes takes 70.
-const MOST_BOUND: usize = 80;
+const MAX_BOUND: usize = 80;
 
 /// Modes that leave alone what the server knows of a key's use. Servers ignore those that they do not know.
 const UNTOUCHED: u32 = raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
@@ -183,14 +183,14 @@ impl<'c> ReadKey<'c> {
         Elements { key: self, begun, started: false, backwards: true }
     }
 
-    /// The first element whose member is at least `from` and less than `to`, both of less than [`MOST_BOUND`] bytes. Only
+    /// The first element whose member is at least `from` and less than `to`, both of less than [`MAX_BOUND`] bytes. Only
     /// where the members up to it are in order, as they are among equal scores.
     pub fn first_by_member(&mut self, from: &[u8], to: &[u8]) -> Option<Element> {
         if self.raw.is_null() {
             return None;
         }
         let bound = |mark: &[u8], member: &[u8]| {
-            let mut text = Text::<MOST_BOUND>::new();
+            let mut text = Text::<MAX_BOUND>::new();
             text.push(mark);
             text.push(member);
             OwnedString::new(text.as_bytes())
@@ -284,9 +284,9 @@ impl<'c> WriteKey<'c> {
                 api!(RedisModule_StringTruncate(self.raw, value.len()));
                 start = api!(RedisModule_StringDMA(self.raw, &mut len, write));
             }
-            if start.is_null() || len != value.len() {
-                return;
-            }
+            // After it was truncated to it, a string has this length, and a key open for writing is written in place. A server
+            // where that is not so would lose the call, so the guard logs it.
+            assert!(!start.is_null() && len == value.len(), "the server gave no room for a value");
             std::ptr::copy_nonoverlapping(value.as_ptr(), start.cast(), len);
             api!(RedisModule_SetAbsExpire(self.raw, expire_at));
         }

@@ -1,23 +1,22 @@
-//! Unguessable ids.
+//! Random bytes that nobody can guess.
 
 use super::api::api;
 use super::under_lock::UnderLock;
-use engine::reservation::spelled_id;
 
-const CHARACTERS: usize = 16;
+/// How many bytes are drawn at once.
+const DRAWN: usize = 16;
 
-/// Random bytes for the next ids. The server's own generator spends a hash on every few bytes, more than all else
+/// Random bytes for the next draws. The server's own generator spends a hash on every few bytes, more than all else
 /// that an RL.ACQUIRE does; the kernel gives many at once.
 struct Pool {
-    bytes: [u8; 64 * CHARACTERS],
+    bytes: [u8; 64 * DRAWN],
     used: usize,
 }
 
-static POOL: UnderLock<Pool> =
-    UnderLock::new(Pool { bytes: [0; 64 * CHARACTERS], used: 64 * CHARACTERS });
+static POOL: UnderLock<Pool> = UnderLock::new(Pool { bytes: [0; 64 * DRAWN], used: 64 * DRAWN });
 
 impl Pool {
-    fn next(&mut self) -> [u8; CHARACTERS] {
+    fn next(&mut self) -> [u8; DRAWN] {
         if self.used >= self.bytes.len() {
             let (start, len) = (self.bytes.as_mut_ptr(), self.bytes.len());
             // SAFETY: writes at most `len` bytes to the array.
@@ -28,17 +27,17 @@ impl Pool {
             }
             self.used = 0;
         }
-        let mut random = [0; CHARACTERS];
+        let mut random = [0; DRAWN];
         for (byte, fresh) in random.iter_mut().zip(self.bytes.iter_mut().skip(self.used)) {
-            // Nobody who reads the memory later shall find ids there.
+            // Nobody who reads the memory later shall find them there.
             *byte = std::mem::take(fresh);
         }
-        self.used = self.used.saturating_add(CHARACTERS);
+        self.used = self.used.saturating_add(DRAWN);
         random
     }
 }
 
-/// 16 characters of 6 random bits each.
-pub fn id() -> [u8; CHARACTERS] {
-    spelled_id(POOL.with(Pool::next))
+/// 16 random bytes.
+pub fn bytes() -> [u8; DRAWN] {
+    POOL.with(Pool::next)
 }

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SMALL: usize = 128;
 
 /// The most reservations in all small indexes together.
-const MOST_IN_SMALL: usize = 1 << 20;
+const MAX_IN_SMALL: usize = 1 << 20;
 
 /// What an entry takes beside its key and its index.
 const PER_KEY: usize = size_of::<Option<IndexEntry>>();
@@ -79,7 +79,7 @@ static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     INDEXES.with(|indexes| {
-        let indexes = indexes.get_or_insert_with(|| Indexes::of(MOST_IN_SMALL));
+        let indexes = indexes.get_or_insert_with(|| Indexes::of(MAX_IN_SMALL));
         let result = body(indexes);
         NUMBER.store(indexes.number(), Ordering::Relaxed);
         result
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn the_list_is_in_the_order_of_use_whatever_goes_and_comes() {
-        let (mut all, mut model) = (Indexes::of(MOST_IN_SMALL), Vec::<(usize, usize)>::new());
+        let (mut all, mut model) = (Indexes::of(MAX_IN_SMALL), Vec::<(usize, usize)>::new());
         let mut random = 1_u64;
         for _ in 0..5_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn an_unchanged_index_goes_back_to_its_place_and_is_the_one_that_was_used_last() {
-        let mut all = Indexes::of(MOST_IN_SMALL);
+        let mut all = Indexes::of(MAX_IN_SMALL);
         (0..3).for_each(|number| put(&mut all, number, 9));
         let (taken, slot) = all.take(0, &key(0), 9).unwrap();
         assert!(all.put_back(0, &key(0), slot, taken, 12).is_none());
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn an_index_is_of_one_database_and_of_as_many_elements() {
-        let mut all = Indexes::of(MOST_IN_SMALL);
+        let mut all = Indexes::of(MAX_IN_SMALL);
         all.put(0, b"k", index(9), 12);
         all.put(1, b"k", index(10), 10);
         assert_eq!(all.take(0, b"k", 12).map(|(index, _)| index.len()), Some(9));

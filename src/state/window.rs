@@ -18,7 +18,7 @@ use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::{score, Entry};
 use engine::memory::HeldReservation;
-use engine::reservation::{id_of, Id};
+use engine::reservation::id_of;
 use engine::store::{self, Change};
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
@@ -176,13 +176,12 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             key.remove(&remove);
         }
         if let Some(expiry) = change.expiry {
-            let expiry = expiry.reaching(self.reservations.needed_until_us());
-            let expiry = expiry.reaching(new_ban.map(|ban| ban.end_us()));
-            let current_ms = key.expires_at_ms();
-            let moved_ms = match settled_us {
-                Some(settled_us) => expiry.after_settling(settled_us, current_ms),
-                None => expiry.after(current_ms),
-            };
+            let moved_ms = expiry.moved(
+                self.reservations.needed_until_us(),
+                new_ban.map(|ban| ban.end_us()),
+                settled_us,
+                key.expires_at_ms(),
+            );
             if let Some(at_ms) = moved_ms {
                 key.expire_at(at_ms);
             }
@@ -208,7 +207,7 @@ pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
     if len == 0 {
         return Ok(0);
     }
-    if len <= READ_MOST {
+    if len <= MAX_READ {
         return release_of_few(key_ctx, &mut key, len, ids);
     }
     refuse_foreign(&mut key)?;
@@ -220,7 +219,7 @@ pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
             remove(&mut key, len, found.as_slice())
         }
         (None, ids) => {
-            let found = match ids.len() <= SEARCHED_MOST.max(len / READ_PER_SEARCH) {
+            let found = match ids.len() <= MAX_SEARCHED.max(len / READ_PER_SEARCH) {
                 true => search(key_ctx, &mut key, ids)?,
                 false => pick(key_ctx, &mut key, ids)?,
             };
@@ -234,16 +233,16 @@ pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
 }
 
 /// A set of so few elements is read from its beginning rather than searched. It has no index.
-const READ_MOST: usize = 4;
+const MAX_READ: usize = 4;
 
-/// Gives the live reservations of these ids back in a set of at most [`READ_MOST`] elements; returns how many there were.
+/// Gives the live reservations of these ids back in a set of at most [`MAX_READ`] elements; returns how many there were.
 fn release_of_few(
     key_ctx: KeyContext,
     key: &mut WriteKey,
     len: usize,
     ids: &[&[u8]],
 ) -> Result<usize, Error> {
-    let mut members = [const { None }; READ_MOST];
+    let mut members = [const { None }; MAX_READ];
     let mut read: usize = 0;
     let elements = key.ascending(ALL).take_while(|element| element.score == RESERVED);
     for (place, element) in members.iter_mut().zip(elements) {
@@ -253,7 +252,7 @@ fn release_of_few(
     if read < len {
         refuse_foreign(key)?;
     }
-    let mut is_live = [false; READ_MOST];
+    let mut is_live = [false; MAX_READ];
     let mut last_id = None;
     for (member, is_live) in members.iter().flatten().zip(&mut is_live) {
         let id = id_of(member.as_bytes());
@@ -284,7 +283,7 @@ fn remove<'m>(
 }
 
 /// So many ids are searched for one by one, however few elements there are.
-const SEARCHED_MOST: usize = 8;
+const MAX_SEARCHED: usize = 8;
 
 /// A search in the set for one id costs about as much as reading so many reservations.
 const READ_PER_SEARCH: usize = 16;
@@ -341,11 +340,8 @@ pub fn held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
         }
         let one = reservation(&element.member)?;
         if one.live(key_ctx.now_us) {
-            let left_us = one.lease_ends_us(key_ctx.now_us).saturating_sub(key_ctx.now_us);
-            let held = HeldReservation { id: Id::from(one.id), quantity: one.quantity, left_us };
-            live.push((one.order_us, held));
+            live.push(HeldReservation::of(&one, key_ctx.now_us));
         }
     }
-    live.sort_by_key(|(order_us, _)| *order_us);
-    Ok(live.into_iter().map(|(_, held)| held).collect())
+    Ok(HeldReservation::oldest_first(live))
 }

@@ -590,8 +590,8 @@ fn calls_that_wait_are_granted_in_memory_in_the_order_of_the_module() {
         if let Some(told) = told {
             assert_eq!(told, local(&conn.cmd(line.as_str())), "{line} of seed {seed}");
         }
-        for (ticket, reply) in memory.settled(START_US as u64) {
-            let mut own = waiting.remove(&ticket).expect("a ticket is settled once");
+        for (ticket, reply) in memory.take_ended(START_US as u64) {
+            let mut own = waiting.remove(&ticket).expect("a wait ends once");
             assert_eq!(
                 reply,
                 local(&own.recv()),
@@ -647,7 +647,7 @@ fn a_call_that_waits_in_memory_is_denied_when_its_time_is_up_and_not_before() {
         now_us = next_us as i64;
         told.extend(
             memory
-                .settled(now_us as u64)
+                .take_ended(now_us as u64)
                 .into_iter()
                 .map(|(ticket, reply)| (ticket, now_us, reply)),
         );
@@ -680,8 +680,8 @@ fn who_goes_away_leaves_the_line_and_gives_back_what_was_granted_meanwhile() {
     // The first was granted, and goes before it is told: the third comes.
     assert_eq!(memory.next_us(), Some(now_us));
     memory.withdraw(first, now_us);
-    let settled: Vec<Ticket> = memory.settled(now_us).iter().map(|(ticket, _)| *ticket).collect();
-    assert_eq!((settled, memory.next_us()), (vec![third], None));
+    let ended: Vec<Ticket> = memory.take_ended(now_us).iter().map(|(ticket, _)| *ticket).collect();
+    assert_eq!((ended, memory.next_us()), (vec![third], None));
     let held = Local::Array(vec![Local::Array(vec![
         Local::Bulk(b"d".to_vec()),
         Local::Integer(1),

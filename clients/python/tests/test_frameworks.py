@@ -219,13 +219,13 @@ class WithFastapi(OnAServer):
     def test_what_cannot_be_a_limit_is_refused(self) -> None:
         limiter = limiter_soon()
         of = redis_ratelimit.fastapi.RateLimit
-        self.assertRaises(TypeError, of, limiter_now(), RATE, key=str)
-        self.assertRaises(TypeError, of, limiter, "@free", key=str)
-        self.assertRaises(TypeError, of, limiter, RATE, key="k")
-        self.assertRaises(TypeError, of, limiter, RATE, key=str, kind="window")
-        self.assertRaises(ValueError, of, limiter, "@free", key=str, kind="acquire")
-        self.assertRaises(TypeError, of, "redis://", RATE, key=str)
-        self.assertRaises(ValueError, of, limiter, RATE, key=str, version=3)
+        self.assertRaisesRegex(TypeError, "one of redis_ratelimit.asyncio", of, limiter_now(), RATE, key=str)
+        self.assertRaisesRegex(TypeError, "kind must be .* with the policy '@free'", of, limiter, "@free", key=str)
+        self.assertRaisesRegex(TypeError, "key must be a function", of, limiter, RATE, key="k")
+        self.assertRaisesRegex(TypeError, "asked by throttle, not by window", of, limiter, RATE, key=str, kind="window")
+        self.assertRaisesRegex(ValueError, "not 'acquire'", of, limiter, "@free", key=str, kind="acquire")
+        self.assertRaisesRegex(TypeError, "limiter must be one of redis_ratelimit", of, "redis://", RATE, key=str)
+        self.assertRaisesRegex(ValueError, "version must be one of 10", of, limiter, RATE, key=str, version=3)
 
 
 class WithTheMiddleware(OnAServer):
@@ -376,7 +376,8 @@ class WithFlask(OnAServer):
             self.check_unavailable(found.status_code, found.headers, found.data)
 
     def test_a_limiter_for_asyncio_is_refused(self) -> None:
-        self.assertRaises(TypeError, redis_ratelimit.flask.RateLimit, limiter_soon(), RATE, key=str)
+        with self.assertRaisesRegex(TypeError, "must be a redis_ratelimit.Limiter, not one for asyncio"):
+            redis_ratelimit.flask.RateLimit(limiter_soon(), RATE, key=lambda: "k")
 
 
 def by_user(request: Any) -> str | None:
@@ -460,8 +461,10 @@ class WithDjango(OnAServer):
     def test_a_limiter_of_the_wrong_kind_is_refused(self) -> None:
         async def view(request: Any) -> None: ...
 
-        self.assertRaises(TypeError, of_django(limiter_now(), RATE, key=str), view)
-        self.assertRaises(TypeError, of_django(limiter_soon(), RATE, key=str), print)
+        with self.assertRaisesRegex(TypeError, "of a view with async def must be one of redis_ratelimit.asyncio"):
+            of_django(limiter_now(), RATE, key=str)(view)
+        with self.assertRaisesRegex(TypeError, "must be a redis_ratelimit.Limiter, as the view is no coroutine"):
+            of_django(limiter_soon(), RATE, key=str)(print)
 
 
 class Waits(OnAServer):

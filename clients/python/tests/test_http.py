@@ -71,7 +71,7 @@ class Headers(unittest.TestCase):
         self.assertEqual(headers(stands, version=10), headers(stands))
         with self.assertRaisesRegex(ValueError, "version must be one of 10, not 7"):
             headers(stands, version=7)
-        self.assertRaises(ValueError, Options, version=9)
+        self.assertRaisesRegex(ValueError, "version must be one of 10, not 9", Options, version=9)
 
     def test_a_unit_and_a_partition_key_are_told(self) -> None:
         stands = Reply(0, 500, 499, None, 60_000)
@@ -84,9 +84,9 @@ class Headers(unittest.TestCase):
         self.assertEqual(as_list(found["RateLimit-Policy"])[0][1]["qu"], 'a "b"')
         self.assertEqual(as_list(found["RateLimit"])[0][1]["pk"], "käufer".encode())
         self.assertNotIn("pk=", headers(stands)["RateLimit"])
-        self.assertRaises(TypeError, Window, 5, 60, unit=5)
-        self.assertRaises(ValueError, Window, 5, 60, unit="ü")
-        self.assertRaises(ValueError, Window, 5, 60, unit="")
+        self.assertRaisesRegex(TypeError, "unit must be a text", Window, 5, 60, unit=5)
+        self.assertRaisesRegex(ValueError, "unit must be printable ASCII", Window, 5, 60, unit="ü")
+        self.assertRaisesRegex(ValueError, "unit must be printable ASCII", Window, 5, 60, unit="")
         # The server is not told.
         self.assertEqual(Window(5, 60, unit="tokens").options(), ())
 

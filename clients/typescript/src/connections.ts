@@ -4,20 +4,15 @@
  * another is opened, so nothing is ever sent twice, and nothing that was given up is sent later.
  */
 
-import { PROBE_MS } from "./breaker.js";
 import type { Command, Key } from "./calls.js";
 import { Busy, isErrorReply, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
-import { within, type Attempt, type Transport } from "./transport.js";
+import { attemptMsOf, gone, MOST_SPARE, sleep, within, type Attempt, type Transport } from "./transport.js";
 
 /** So many calls are under way on a connection at most. Others wait, and are not sent if they are given up. */
 const MOST_UNDER_WAY = 256;
-/** Without a deadline. */
-const LONG_ATTEMPT_MS = 5000;
 /** The pause before another attempt to connect. */
 const RETRY_MS = 20;
-/** Connections for calls that wait are kept for the next such call, up to so many. */
-const MOST_SPARE = 16;
 
 /** A client of either library that connects once. */
 export interface OneTimeClient {
@@ -131,10 +126,10 @@ class Connection {
   async #ask(withinMs: number): Promise<boolean> {
     const timer = setTimeout(() => this.close(), withinMs);
     try {
-      await this.#client.send(["PING"]);
+      await roundTripOf(this.#client);
     } catch (error) {
-      if (!isErrorReply(error)) return false;
-      if (!serves(error)) throw error;
+      if (isErrorReply(error)) throw error;
+      return false;
     } finally {
       clearTimeout(timer);
     }
@@ -196,13 +191,11 @@ class Connection {
   }
 }
 
-const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
-
 /** The limiter's own connections to a single server: one for all calls that do not wait, and one for each that does. */
 export class Connections implements Transport {
   readonly #source: Source;
   readonly #deadline: number | undefined;
-  /** How long an attempt to connect, or a PING, may take: as long as a call, but at least as long as a probe. */
+  /** How long an attempt to connect, or a PING, may take. */
   readonly #attemptMs: number;
   /** How many times it was closed. */
   #closed = 0;
@@ -215,7 +208,7 @@ export class Connections implements Transport {
   constructor(source: Source, deadline: number | undefined) {
     this.#source = source;
     this.#deadline = deadline;
-    this.#attemptMs = deadline === undefined ? LONG_ATTEMPT_MS : Math.max(PROBE_MS, deadline);
+    this.#attemptMs = attemptMsOf(deadline);
   }
 
   get name(): string {
@@ -231,16 +224,16 @@ export class Connections implements Transport {
   }
 
   send(call: Command, attempt: Attempt): Promise<unknown> {
-    if (call.blockMs !== undefined) return this.#wait(call, attempt);
+    if (call.blockMs !== undefined) return this.#sendWaiting(call, attempt);
     const connection = this.#current;
     if (connection?.isReady && !connection.isIdle) return connection.send(call.words, attempt);
-    return this.#connected(attempt).then((found) => found.send(call.words, attempt));
+    return this.#serving(attempt).then((found) => found.send(call.words, attempt));
   }
 
   /** Opens a connection anew and resolves once the server answers on it. */
   async probe(): Promise<void> {
     const before = this.#current;
-    await this.#reopened();
+    await this.#reopen();
     if (before !== undefined) this.#retire(before);
   }
 
@@ -257,6 +250,7 @@ export class Connections implements Transport {
     for (const connection of this.#spare.splice(0)) connection.close();
   }
 
+  /** No call is sent on a connection any more. */
   #retire(connection: Connection): void {
     if (this.#current === connection) this.#current = undefined;
     if (connection.underWay === 0) connection.close();
@@ -264,7 +258,8 @@ export class Connections implements Transport {
     else setTimeout(() => connection.close(), this.#attemptMs).unref();
   }
 
-  #reopened(): Promise<Connection> {
+  /** A new connection for all calls that do not wait. It is opened once, however many want it. */
+  #reopen(): Promise<Connection> {
     this.#opening ??= this.#open().then(
       (connection) => {
         this.#opening = undefined;
@@ -286,6 +281,7 @@ export class Connections implements Transport {
     return this.#deadline !== undefined && (isUnreachable(error) || error instanceof Busy);
   }
 
+  /** A new connection; `trouble` is why there is none. */
   async #open(): Promise<Connection> {
     const closed = this.#closed;
     const withinMs = this.#attemptMs;
@@ -304,7 +300,8 @@ export class Connections implements Transport {
     }
   }
 
-  async #opened(): Promise<Connection> {
+  /** A new connection. Before an error that may pass is thrown there is a pause, as another attempt follows. */
+  async #openOrPause(): Promise<Connection> {
     try {
       return await this.#open();
     } catch (error) {
@@ -319,7 +316,7 @@ export class Connections implements Transport {
       try {
         const connection = await take();
         if (connection !== undefined) {
-          if (attempt.over) throw new Unreachable("the connection came too late");
+          if (attempt.over) throw gone();
           return connection;
         }
       } catch (error) {
@@ -328,16 +325,18 @@ export class Connections implements Transport {
     }
   }
 
-  #connected(attempt: Attempt): Promise<Connection> {
+  /** The connection for all calls that do not wait, on which the server answers. */
+  #serving(attempt: Attempt): Promise<Connection> {
     return this.#patiently(attempt, async () => {
       const connection = this.#current;
-      if (connection === undefined) return this.#reopened();
+      if (connection === undefined) return this.#reopen();
       if (connection.isReady && (!connection.isIdle || (await this.#stillThere(connection)))) return connection;
       this.#retire(connection);
       return undefined;
     });
   }
 
+  /** Whether the server has not closed an idle connection. */
   async #stillThere(connection: Connection): Promise<boolean> {
     // Far away a PING would take what the call has.
     const isNear = this.#deadline === undefined || connection.roundTripMs * 8 < this.#deadline;
@@ -347,10 +346,11 @@ export class Connections implements Transport {
     return connection.isReady;
   }
 
-  async #wait({ words }: Command, attempt: Attempt): Promise<unknown> {
+  /** Sends a call that waits, on a connection of its own. */
+  async #sendWaiting({ words }: Command, attempt: Attempt): Promise<unknown> {
     const connection = await this.#patiently(attempt, async () => {
       const spare = this.#spare.pop();
-      if (spare === undefined) return this.#opened();
+      if (spare === undefined) return this.#openOrPause();
       if (spare.isReady && (await spare.answers(this.#attemptMs))) return spare;
       spare.close();
       return undefined;

@@ -12,7 +12,7 @@ interface Exports {
   output(): number;
   output_len(): number;
   call(length: number, nowUs: number): number;
-  settled(nowUs: number): number;
+  take_ended(nowUs: number): number;
   next_us(): number;
   withdraw(ticket: number, nowUs: number): void;
 }
@@ -90,12 +90,12 @@ export class Engine {
   }
 
   /** The waits that are over: tickets and replies. */
-  settled(nowUs: number): [number, unknown][] {
-    if (this.#exports.settled(nowUs) === 0) return [];
+  takeEnded(nowUs: number): [number, unknown][] {
+    if (this.#exports.take_ended(nowUs) === 0) return [];
     return revive(this.#json()) as [number, unknown][];
   }
 
-  /** When settled should be asked next; below 0 while nobody waits. */
+  /** When takeEnded should be asked next; below 0 while nobody waits. */
   nextUs(): number {
     return this.#exports.next_us();
   }

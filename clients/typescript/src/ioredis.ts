@@ -5,7 +5,10 @@ import { Connections, type OneTimeClient, type Source } from "./connections.js";
 import { isErrorReply } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
-import { closeWith, ClusterTransport, gone, type Attempt, type Transport } from "./transport.js";
+import { attemptMsOf, closeWith, ClusterTransport, gone, sleep, type Attempt, type Transport } from "./transport.js";
+
+/** So often a call that waits for a cluster client looks whether it is ready. */
+const POLL_MS = 5;
 
 /** A client or cluster client of ioredis. */
 export interface Ioredis {
@@ -124,7 +127,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
 
   constructor(client: IoredisClusterClient, deadline: number | undefined) {
     super(client);
-    this.#connectTimeout = Math.max(1000, deadline ?? 5000);
+    this.#connectTimeout = attemptMsOf(deadline);
     closeWith(client, () => this.close());
   }
 
@@ -172,7 +175,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
         this.#own.connect().catch((error: unknown) => (this.trouble = error));
       }
       if (this.#own.status === "ready") return this.#own;
-      await new Promise((done) => setTimeout(done, 5));
+      await sleep(POLL_MS);
     }
     throw gone();
   }

@@ -4,7 +4,8 @@ import type { Command, Key, ThrottleOptions, WindowOptions } from "./calls.js";
 import { checkOptions, shown } from "./check.js";
 import type { NodeRedis } from "./clients.js";
 import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
-import { HOLDS, Limiter } from "./limiter.js";
+import { HOLDS } from "./core.js";
+import { Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
 import type { Clock } from "./lease.js";
 import { five, type Reply } from "./replies.js";
@@ -144,7 +145,7 @@ class MemoryTransport implements Transport {
   #settle(): void {
     const engine = this.#engine;
     if (engine === undefined) return;
-    for (const [ticket, reply] of engine.settled(this.#now())) {
+    for (const [ticket, reply] of engine.takeEnded(this.#now())) {
       const waiter = this.#waiting.get(ticket);
       this.#waiting.delete(ticket);
       if (reply instanceof ReplyError) waiter?.reject(reply);

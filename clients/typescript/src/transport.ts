@@ -55,6 +55,17 @@ export function closeWith(client: object, close: () => void): void {
   on?.call(client, "end", close);
 }
 
+/** Connections for calls that wait are kept for the next such call, up to so many. */
+export const MOST_SPARE = 16;
+/** How long an attempt to connect may take without a deadline. */
+const LONG_ATTEMPT_MS = 5000;
+
+/** How long an attempt to connect may take: as long as a call, but at least as long as a probe. */
+export const attemptMsOf = (deadline: number | undefined): number =>
+  deadline === undefined ? LONG_ATTEMPT_MS : Math.max(PROBE_MS, deadline);
+
+export const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+
 /** The error of a call that was given up before it could be sent. */
 export const gone = (): Unreachable => new Unreachable("the connection came too late");
 
@@ -108,7 +119,7 @@ export abstract class ClientTransport<Given> implements Transport {
  */
 export abstract class ClusterTransport<Given extends object> extends ClientTransport<Given> {
   readonly name = "the cluster";
-  #idle: Given[] = [];
+  #spare: Given[] = [];
   #closed = 0;
 
   protected abstract open(): Promise<Given>;
@@ -117,7 +128,7 @@ export abstract class ClusterTransport<Given extends object> extends ClientTrans
 
   protected async sendWaiting(call: Command, attempt: Attempt): Promise<unknown> {
     const closed = this.#closed;
-    const client = this.#idle.pop() ?? (await this.open());
+    const client = this.#spare.pop() ?? (await this.open());
     if (attempt.over) {
       this.hangUp(client);
       throw gone();
@@ -133,13 +144,14 @@ export abstract class ClusterTransport<Given extends object> extends ClientTrans
       throw error;
     } finally {
       attempt.abandon = undefined;
-      if (isWhole && !attempt.over && closed === this.#closed && this.#idle.length < 16) this.#idle.push(client);
+      if (isWhole && !attempt.over && closed === this.#closed && this.#spare.length < MOST_SPARE)
+        this.#spare.push(client);
       else this.hangUp(client);
     }
   }
 
   override close(): void {
     this.#closed += 1;
-    for (const client of this.#idle.splice(0)) this.hangUp(client);
+    for (const client of this.#spare.splice(0)) this.hangUp(client);
   }
 }

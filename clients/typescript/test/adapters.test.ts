@@ -153,7 +153,7 @@ for (const [library, open] of SINGLE) {
       const client = await gone();
       const made = new RatelimitStore(client);
       made.init({ windowMs: 1000 });
-      await assert.rejects(made.increment("k"));
+      await assert.rejects(made.increment("k"), /ECONNREFUSED/);
       const allowing = new RatelimitStore(new Limiter(client, { unreachable: "allow" }));
       allowing.init({ windowMs: 1000 });
       assert.equal((await allowing.increment("k")).totalHits, 1);
@@ -326,7 +326,7 @@ for (const [library, open] of SINGLE) {
       assert.deepEqual([(await made.get(three))?.msBeforeNext, (await made.get(three))?.consumedPoints], [-1, 4]);
       await made.set(three, 0, 0);
       assert.equal(await made.get(three), null);
-      await assert.rejects(made.set(three, -1, 5), RangeError);
+      await assert.rejects(made.set(three, -1, 5), /^RangeError: points from 0 on can be written, not -1/);
     });
 
     test("a duration of 0 never ends, and points are whole numbers", async () => {
@@ -387,11 +387,17 @@ for (const [library, open] of SINGLE) {
 
 test("a client that is none is refused", () => {
   for (const wrong of [undefined, "redis://127.0.0.1", {}]) {
-    assert.throws(() => new RatelimitStore(wrong as never), TypeError);
-    assert.throws(() => new RatelimitThrottlerStorage(wrong as never), TypeError);
+    assert.throws(
+      () => new RatelimitStore(wrong as never),
+      /^TypeError: the client must be one of node-redis or ioredis/,
+    );
+    assert.throws(() => new RatelimitThrottlerStorage(wrong as never), /^TypeError: the client must be one of/);
     assert.throws(() => new RateLimiterRatelimit({ storeClient: wrong as never, points: 1, duration: 1 }));
   }
-  assert.throws(() => new RatelimitStore({} as Limits, { prefixes: "a" } as never), TypeError);
+  assert.throws(
+    () => new RatelimitStore({} as Limits, { prefixes: "a" } as never),
+    /^TypeError: RatelimitStore has no option "prefixes"/,
+  );
   assert.throws(
     () => new RatelimitStore(new Limiter(new Redis({ lazyConnect: true }))).init({ windowMs: 0 }),
     RangeError,

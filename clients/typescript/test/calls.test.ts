@@ -24,7 +24,7 @@ import {
   type Reply,
   type Reservation,
 } from "../src/index.js";
-import { CASES, SPOKEN, inCamelCase, limit, means, run } from "./fixtures.js";
+import { CASES, SPOKEN, inCamelCase, limit, means, run, told } from "./fixtures.js";
 
 /** Answers with what it is given, in turn. In the shape of node-redis, or of ioredis. */
 class Recorder {
@@ -95,7 +95,10 @@ suite("calls", () => {
     await new Limiter(recorder).throttle("k", { burst: 2n ** 62n, count: 1, period: 1 }, { quantity: -(2n ** 62n) });
     assert.deepEqual(recorder.sent, ["RL.THROTTLE k 4611686018427387904 1 1 -4611686018427387904 MS"]);
     for (const quantity of [1.5, NaN, 2 ** 60]) {
-      await assert.rejects(new Limiter(new Recorder()).throttle("k", "@free", { quantity }), RangeError);
+      await assert.rejects(
+        new Limiter(new Recorder()).throttle("k", "@free", { quantity }),
+        told(RangeError, "quantity must be a whole number"),
+      );
     }
   });
 
@@ -143,7 +146,11 @@ suite("calls", () => {
     ]) {
       wrong.push(() => limiter.window("k", given as never));
     }
-    for (const ask of wrong) await assert.rejects(ask, TypeError, ask.toString());
+    const kinds =
+      /takes a (rate|window) \{|takes (clauses|an array of clauses)|must begin with @|^fixed must be true or false/;
+    for (const ask of wrong) {
+      await assert.rejects(ask, (error) => error instanceof TypeError && kinds.test(error.message), ask.toString());
+    }
     await assert.rejects(
       limiter.throttle("k", window as never),
       /throttle takes a rate .*, not the window \{"limit":3/,
@@ -155,52 +162,90 @@ suite("calls", () => {
   test("options that do not exist, and values of the wrong kind, are refused before anything is sent", async () => {
     const recorder = new Recorder();
     const limiter = new Limiter(recorder);
-    const wrong: (() => unknown)[] = [
-      () => limiter.throttle("k", "@free", { countDenied: true } as never),
-      () => limiter.throttle("k", "@free", { atMost: true } as never),
-      () => limiter.throttle("k", "@free", 3 as never),
-      () => limiter.throttle("k", "@free", { force: 1 } as never),
-      () => limiter.throttle("k", "@free", { quantity: "3" } as never),
-      () => limiter.throttle(5 as never, "@free"),
-      () => limiter.throttleRo("k", "@free", { atmost: true } as never),
-      () => limiter.window("k", "@day", { ahead: 5 } as never),
-      () => limiter.throttleRo("k", "@free", { ban: 5 } as never),
-      () => limiter.windowRo("k", "@day", { ban: 5 } as never),
-      () => limiter.reserve("k", "@day", { ban: 5 } as never),
-      () => clause.acquire("k", "@day", { ban: 5 } as never),
-      () => limiter.window("k", "@day", { ban: true } as never),
-      () => limiter.window("k", { limit: 1, period: "1d", fixed: true, start: 9 } as never),
-      () => limiter.all([[]]),
-      () => limiter.all([[clause.window("k", "@day"), [] as never]]),
-      () => limiter.reserve("k", "@day", { settle: "apply" } as never),
-      () => limiter.reserve("k", "@day", { id: 5 } as never),
-      () => limiter.acquire("k", "@day", { settle: "drop" } as never, () => assert.fail("entered")),
-      () => limiter.acquire("k", "@day", {}, undefined as never),
-      () => limiter.renew("k", "id", { leases: 5 } as never),
-      () => limiter.apply("k", undefined as never),
-      () => limiter.release("k", 7 as never),
-      () => limiter.top({ limit: 5 } as never),
-      () => clause.window("k", "@day", { force: true } as never),
-      () => new Limiter(recorder, { onUnreachable: "allow" } as never),
-      () => new Limiter(recorder, { unreachable: "alow" } as never),
-      () => new Limiter(recorder, { deadline: "250" } as never),
-      () => headers({ reachable: true } as never, { limit: "@free" } as never),
-      () => rateLimit(async () => null, { onDenied: () => {} } as never),
-      () => rateLimit(limiter as never),
-      () => Rate.per("30/min", { burst: 5 } as never),
-      () => Window.per("30/min", { limit: 5 } as never),
-      () => new Limiter({} as never),
-      () => new Limiter("redis://127.0.0.1" as never),
-      () => new Limiter(undefined as never),
+    const wrong: [string, () => unknown][] = [
+      ['throttle has no option "countDenied"', () => limiter.throttle("k", "@free", { countDenied: true } as never)],
+      ['throttle has no option "atMost"', () => limiter.throttle("k", "@free", { atMost: true } as never)],
+      ["the options of throttle must be an object, not 3", () => limiter.throttle("k", "@free", 3 as never)],
+      ["force must be true or false, not 1", () => limiter.throttle("k", "@free", { force: 1 } as never)],
+      [
+        'quantity must be a number or a bigint, not "3"',
+        () => limiter.throttle("k", "@free", { quantity: "3" } as never),
+      ],
+      ["the key must be a string or a Buffer, not 5", () => limiter.throttle(5 as never, "@free")],
+      ['throttleRo has no option "atmost"', () => limiter.throttleRo("k", "@free", { atmost: true } as never)],
+      ['window has no option "ahead"', () => limiter.window("k", "@day", { ahead: 5 } as never)],
+      ['throttleRo has no option "ban"', () => limiter.throttleRo("k", "@free", { ban: 5 } as never)],
+      ['windowRo has no option "ban"', () => limiter.windowRo("k", "@day", { ban: 5 } as never)],
+      ['reserve has no option "ban"', () => limiter.reserve("k", "@day", { ban: 5 } as never)],
+      ['clause.acquire has no option "ban"', () => clause.acquire("k", "@day", { ban: 5 } as never)],
+      ["ban must be a number or a bigint, not true", () => limiter.window("k", "@day", { ban: true } as never)],
+      [
+        "start must be a string, not 9",
+        () => limiter.window("k", { limit: 1, period: "1d", fixed: true, start: 9 } as never),
+      ],
+      ["a group of all has no clauses", () => limiter.all([[]])],
+      [
+        "all takes clauses made by clause.throttle, clause.window and clause.acquire, not []",
+        () => limiter.all([[clause.window("k", "@day"), [] as never]]),
+      ],
+      ['reserve has no option "settle"', () => limiter.reserve("k", "@day", { settle: "apply" } as never)],
+      ["the id must be a string or a Buffer, not 5", () => limiter.reserve("k", "@day", { id: 5 } as never)],
+      [
+        'settle must be "apply" or "release", not "drop"',
+        () => limiter.acquire("k", "@day", { settle: "drop" } as never, () => assert.fail("entered")),
+      ],
+      [
+        "acquire takes the work as a function, not undefined",
+        () => limiter.acquire("k", "@day", {}, undefined as never),
+      ],
+      ['renew has no option "leases"', () => limiter.renew("k", "id", { leases: 5 } as never)],
+      ["the id must be a string or a Buffer, not undefined", () => limiter.apply("k", undefined as never)],
+      ["the id must be a string or a Buffer, not 7", () => limiter.release("k", 7 as never)],
+      ['top has no option "limit"', () => limiter.top({ limit: 5 } as never)],
+      ['clause.window has no option "force"', () => clause.window("k", "@day", { force: true } as never)],
+      ['Limiter has no option "onUnreachable"', () => new Limiter(recorder, { onUnreachable: "allow" } as never)],
+      [
+        `unreachable must be "raise", "allow", "deny" or an object with a limiter's methods, not "alow"`,
+        () => new Limiter(recorder, { unreachable: "alow" } as never),
+      ],
+      [
+        'deadline must be a number of milliseconds, not "250"',
+        () => new Limiter(recorder, { deadline: "250" } as never),
+      ],
+      ['headers has no option "limit"', () => headers({ reachable: true } as never, { limit: "@free" } as never)],
+      ['rateLimit has no option "onDenied"', () => rateLimit(async () => null, { onDenied: () => {} } as never)],
+      ["rateLimit takes a function that asks the limiter", () => rateLimit(limiter as never)],
+      ['Rate.per has no option "burst"', () => Rate.per("30/min", { burst: 5 } as never)],
+      ['Window.per has no option "limit"', () => Window.per("30/min", { limit: 5 } as never)],
+      ["the client must be one of node-redis or ioredis, not {}", () => new Limiter({} as never)],
+      [
+        'the client must be one of node-redis or ioredis, not "redis://127.0.0.1": make a client of the URL, by createClient({ url }) or new Redis(url)',
+        () => new Limiter("redis://127.0.0.1" as never),
+      ],
+      ["the client must be one of node-redis or ioredis, not undefined", () => new Limiter(undefined as never)],
     ];
-    for (const ask of wrong) await assert.rejects(async () => ask(), TypeError, ask.toString());
-    assert.throws(() => new Limiter("redis://127.0.0.1" as never), /make a client of the URL/);
-    for (const block of [0.5, -1]) await assert.rejects(limiter.throttle("k", "@free", { block }), RangeError);
-    await assert.rejects(limiter.reserve("k", "@day", { lease: 0 }), RangeError);
+    for (const [text, ask] of wrong) await assert.rejects(async () => ask(), told(TypeError, text), ask.toString());
+    await assert.rejects(
+      limiter.throttle("k", "@free", { block: 0.5 }),
+      told(RangeError, "block must be a whole number"),
+    );
+    await assert.rejects(limiter.throttle("k", "@free", { block: -1 }), told(RangeError, "block must be milliseconds"));
+    await assert.rejects(
+      limiter.reserve("k", "@day", { lease: 0 }),
+      told(RangeError, "lease must be milliseconds from 1"),
+    );
     for (const ban of [0, "0s", "1mo", "soon", "", "-5s"]) {
-      await assert.rejects(limiter.window("k", "@day", { ban }), RangeError, `${ban}`);
+      await assert.rejects(
+        limiter.window("k", "@day", { ban }),
+        told(RangeError, "ban must be milliseconds"),
+        `${ban}`,
+      );
     }
-    for (const deadline of [0, -1, NaN, Infinity]) assert.throws(() => new Limiter(recorder, { deadline }), RangeError);
+    for (const deadline of [0, -1, NaN, Infinity])
+      assert.throws(
+        () => new Limiter(recorder, { deadline }),
+        told(RangeError, "deadline must be milliseconds above 0"),
+      );
     assert.deepEqual(recorder.sent, []);
   });
 
@@ -208,13 +253,17 @@ suite("calls", () => {
     for (const { say, options, rate, window, error } of SPOKEN) {
       const given = inCamelCase(options ?? {}) as object;
       if (error) {
-        assert.throws(() => Rate.per(say, given), RangeError, say);
+        assert.throws(
+          () => Rate.per(say, given),
+          told(RangeError, say === "0/min" ? "the number of a rate" : "a limit is written as"),
+          say,
+        );
         continue;
       }
       if (rate) assert.deepEqual(Rate.per(say, given), limit({ rate }), say);
       if (window) assert.deepEqual(Window.per(say, given), limit({ window }), say);
     }
-    assert.throws(() => Rate.per(30 as never), TypeError);
+    assert.throws(() => Rate.per(30 as never), told(TypeError, "a limit is written as"));
   });
 
   test("what lies under a key, in the shapes of RESP2 and RESP3", async () => {
@@ -458,10 +507,14 @@ suite("without Redis", () => {
 
   test("to settle has no answer", async () => {
     const limiter = () => new Limiter(new Recorder(refused()), { unreachable: "allow" });
-    await assert.rejects(limiter().apply("k", "a"));
-    await assert.rejects(limiter().release("k", "a"));
-    await assert.rejects(limiter().renew("k", "a"));
-    await assert.rejects(limiter().held("k"));
+    for (const ask of [
+      () => limiter().apply("k", "a"),
+      () => limiter().release("k", "a"),
+      () => limiter().renew("k", "a"),
+      () => limiter().held("k"),
+    ]) {
+      await assert.rejects(ask, { message: refused().message }, ask.toString());
+    }
   });
 });
 

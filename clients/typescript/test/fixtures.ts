@@ -140,3 +140,9 @@ export function means(found: unknown, expected: unknown, message: string): void 
     assert.strictEqual(found, expected, message);
   }
 }
+
+/** Says of an error whether it is of this class and its text begins so. */
+export const told =
+  (kind: typeof Error, text: string) =>
+  (error: unknown): boolean =>
+    error instanceof kind && error.message.startsWith(text);

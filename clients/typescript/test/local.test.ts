@@ -389,17 +389,18 @@ suite("leases with a held clock", () => {
 
   test("what a limit cannot be is refused", () => {
     for (const [window, options, error] of [
-      [{ limit: 5, period: 0 }, {}, RangeError],
-      [{ burst: 1, count: 1, period: 1 } as never, {}, TypeError],
-      [WINDOW, { lease: 19 }, RangeError],
-      [WINDOW, { lease: "soon" }, RangeError],
-      [WINDOW, { quantity: 3 } as never, TypeError],
-      [WINDOW, { leave: 1.5 }, RangeError],
-    ] as [Window, LocalOptions, typeof Error][]) {
+      [{ limit: 5, period: 0 }, {}, /^RangeError: local takes a window with a period; 0 is a semaphore/],
+      [{ burst: 1, count: 1, period: 1 } as never, {}, /^TypeError: local takes a window /],
+      [WINDOW, { lease: 19 }, /^RangeError: lease must be from 20 ms on, not 19/],
+      [WINDOW, { lease: "soon" }, /^RangeError: lease must be milliseconds/],
+      [WINDOW, { quantity: 3 } as never, /^TypeError: local has no option "quantity"/],
+      [WINDOW, { leave: 1.5 }, /^RangeError: leave must be a whole number/],
+    ] as [Window, LocalOptions, RegExp][]) {
       assert.throws(() => local(options, window), error, JSON.stringify(options));
     }
     const { limit } = local();
-    for (const quantity of [0, -1, 1.5, NaN]) assert.throws(() => limit.tryTake(quantity), RangeError);
+    for (const quantity of [0, -1, 1.5, NaN])
+      assert.throws(() => limit.tryTake(quantity), /^RangeError: quantity must be a whole number from 1 on/);
   });
 });
 

@@ -87,8 +87,11 @@ test("errors are those of a server", async () => {
   const { limiter } = held();
   await assert.rejects(limiter.throttle("k", { burst: -1, count: 1, period: 1 }), /^ReplyError: ERR max_burst /);
   await assert.rejects(limiter.window("k", "@gold"), (error) => error instanceof UnknownPolicy);
-  await assert.rejects(limiter.throttle("k", { limit: 1, period: 1 } as never), TypeError);
-  await assert.rejects(limiter.throttle(5 as never, { burst: 1, count: 1, period: 1 }), TypeError);
+  await assert.rejects(limiter.throttle("k", { limit: 1, period: 1 } as never), /^TypeError: throttle takes a rate /);
+  await assert.rejects(
+    limiter.throttle(5 as never, { burst: 1, count: 1, period: 1 }),
+    /^TypeError: the key must be a string/,
+  );
 });
 
 test("what is no clock, share or setting is refused", async () => {

@@ -22,7 +22,7 @@ use engine::short::ShortList;
 use std::ops::Range;
 
 /// The most keys of a call.
-const MOST_KEYS: u64 = 64;
+const MAX_KEYS: u64 = 64;
 
 /// The clauses of a call. Its short form allocates nothing.
 type Clauses = ShortList<Option<Clause>, FEW_PARTS>;
@@ -53,15 +53,15 @@ fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error>
     if mode != Mode::Look {
         note(call, &keys, &clauses, &whole);
     }
-    let answer = whole_reply(&whole.parts, whole.allowed);
-    let decides = whole.parts.get(answer.decides).ok_or(Error::internal())?;
+    let reply = whole_reply(&whole.parts, whole.allowed);
+    let decides = whole.parts.get(reply.decides).ok_or(Error::internal())?;
     let sink = &call.sink();
     sink.array(7);
-    reply::integers(sink, &decides.decision, unit, answer.limited, answer.retry_after_us);
-    sink.integer(u64::try_from(answer.decides).unwrap_or(u64::MAX).saturating_add(1));
+    reply::integers(sink, &decides.decision, unit, reply.limited, reply.retry_after_us);
+    sink.integer(u64::try_from(reply.decides).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(whole.parts.len());
     for (clause, part) in clauses.iter().flatten().zip(whole.parts.iter()) {
-        let _ = reply::answer(sink, &Reply::to(&clause.request, part.decision, part.id, None));
+        let _ = reply::write(sink, &Reply::to(&clause.request, part.decision, part.id, None));
     }
     Ok(CallResult::of(whole.allowed))
 }
@@ -135,7 +135,7 @@ fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys, Error> {
     }
     let mut arguments = Arguments::from(call, 1);
     let number = arguments.unsigned(1, Error::NumKeys)?;
-    if number > MOST_KEYS {
+    if number > MAX_KEYS {
         return Err(Error::NumKeys);
     }
     let now_us = command_us(call)?;

@@ -184,27 +184,31 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Some(policy) => policy.given,
             None => self.numbers(family)?,
         };
+        let form = if policy.is_some() { LimitForm::Policy } else { given.form() };
+        let window = match given {
+            // Written at once, as no option concerns it.
+            LimitNumbers::Rate(rate) => {
+                request.limit = Limit::Bucket(rate);
+                None
+            }
+            LimitNumbers::Window { limit, period } => Some((limit, period)),
+        };
         let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
         if self.remaining() > 0 {
             self.options(environment, options, known, in_clause)?;
-            let form = if policy.is_some() { LimitForm::Policy } else { given.form() };
             options.check(quantity, form)?;
         }
-        request.limit = match given {
-            LimitNumbers::Rate(rate) => Limit::Bucket(rate),
-            LimitNumbers::Window { limit, period } => {
-                let shape =
-                    policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
-                let window = shape.window(limit, period, environment)?;
-                match family {
-                    Family::Acquire => {
-                        Limit::Reserve(window, reserve(options, &window.rule, environment))
-                    }
-                    Family::Throttle | Family::Window => Limit::Window(window),
+        if let Some((limit, period)) = window {
+            let shape = policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
+            let window = shape.window(limit, period, environment)?;
+            request.limit = match family {
+                Family::Acquire => {
+                    Limit::Reserve(window, reserve(options, &window.rule, environment))
                 }
-            }
-        };
+                Family::Throttle | Family::Window => Limit::Window(window),
+            };
+        }
         request.ask.quantity = Quantity::from_signed(quantity);
         if options.any() {
             request.ask.leave = options.number(OptionSet::LEAVE).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! One attempt of a call, with the answer that its caller is told.
+//! One attempt of a call, with the reply to its caller.
 
 use crate::error::Error;
 use crate::policies::PolicyVerdict;
@@ -14,7 +14,7 @@ use engine::store::Store;
 /// How an attempt went.
 pub struct AttemptReply {
     /// What the caller is told.
-    pub answer: Reply,
+    pub reply: Reply,
     /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
     /// unless the mode is [`Mode::Try`](engine::judge::Mode::Try).
     pub earliest_grant_us: Option<u64>,
@@ -25,20 +25,20 @@ pub struct AttemptReply {
 impl AttemptReply {
     /// Of an attempt that is yet to be made.
     pub fn untold() -> AttemptReply {
-        let answer = Reply {
+        let reply = Reply {
             decision: Decision::default(),
             unit: TimeUnit::Seconds,
             tail: ReplyTail::Absent,
         };
-        AttemptReply { answer, earliest_grant_us: None, lapsed: 0 }
+        AttemptReply { reply, earliest_grant_us: None, lapsed: 0 }
     }
 
     /// Whether the request was granted, or only looked or gave back.
     pub fn allowed(&self) -> bool {
-        self.answer.allowed()
+        self.reply.allowed()
     }
 
-    /// Ends the call: a denial under a policy with SHADOW becomes an allowed answer. Returns what its policy counts.
+    /// Ends the call: a denial under a policy with SHADOW becomes an allowed call. Returns what its policy counts.
     pub fn conclude(&mut self, request: &Request) -> PolicyVerdict {
         let ended = match self.allowed() {
             true => PolicyVerdict::Allowed,
@@ -46,7 +46,7 @@ impl AttemptReply {
             false => PolicyVerdict::Denied,
         };
         if request.shadow {
-            let verdict = &mut self.answer.decision.verdict;
+            let verdict = &mut self.reply.decision.verdict;
             let go_after_us = match verdict {
                 Verdict::Allowed { go_after_us, .. } => *go_after_us,
                 Verdict::Denied { .. } | Verdict::Never => 0,
@@ -69,12 +69,12 @@ pub fn attempt<S: Store<Error: Into<Error>>>(
     terms: AttemptTerms,
     new_id: impl FnOnce() -> Id,
 ) -> Result<AttemptReply, Error> {
-    let mut reply = AttemptReply::untold();
-    attempt_into(store, request, terms, new_id, &mut reply)?;
-    Ok(reply)
+    let mut tried = AttemptReply::untold();
+    attempt_into(store, request, terms, new_id, &mut tried)?;
+    Ok(tried)
 }
 
-/// The same into the place where the answer is needed: on its way there it would be copied as often as it is handed on.
+/// The same, but writes into `tried`, where the reply is needed: returned, it would be copied at each function on its way.
 ///
 /// # Errors
 ///
@@ -85,16 +85,16 @@ pub fn attempt_into<S: Store<Error: Into<Error>>>(
     request: &Request,
     terms: AttemptTerms,
     new_id: impl FnOnce() -> Id,
-    reply: &mut AttemptReply,
+    tried: &mut AttemptReply,
 ) -> Result<(), Error> {
     let told = |done: Attempt| {
-        reply.answer = Reply::to(request, done.decision, done.id, done.running);
-        (reply.earliest_grant_us, reply.lapsed) = (done.earliest_grant_us, done.lapsed);
+        tried.reply = Reply::to(request, done.decision, done.id, done.running);
+        (tried.earliest_grant_us, tried.lapsed) = (done.earliest_grant_us, done.lapsed);
     };
     engine::attempt::attempt(store, request, terms, new_id, told).map_err(Into::into)
 }
 
-/// Gives back what was granted with `answer`, at `granted_us`, to a client that was gone before it was notified; returns how
+/// Gives back what was granted with `reply`, at `granted_us`, to a client that was gone before it was notified; returns how
 /// many lapsed reservations were dropped.
 ///
 /// # Errors
@@ -103,11 +103,11 @@ pub fn attempt_into<S: Store<Error: Into<Error>>>(
 pub fn give_back<S: Store<Error: Into<Error>>>(
     store: S,
     request: &Request,
-    answer: &Reply,
+    reply: &Reply,
     granted_us: u64,
     new_id: impl FnOnce() -> Id,
 ) -> Result<usize, Error> {
-    match (&request.limit, &answer.tail) {
+    match (&request.limit, &reply.tail) {
         (
             Limit::Reserve(_, reserve),
             ReplyTail::Id(Some(id)) | ReplyTail::IdAtMost { id: Some(id), .. },
@@ -118,7 +118,7 @@ pub fn give_back<S: Store<Error: Into<Error>>>(
         }
         (Limit::Reserve(..), _) => Ok(0),
         (Limit::Bucket(_) | Limit::Window(_), _) => {
-            let quantity = Quantity::GiveBack(answer.decision.verdict.taken());
+            let quantity = Quantity::GiveBack(reply.decision.verdict.taken());
             let ask = Ask::of(quantity);
             let terms = AttemptTerms { barred: false, mode: Mode::Final };
             Ok(attempt(store, &Request { ask, ..*request }, terms, new_id)?.lapsed)

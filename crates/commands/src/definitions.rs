@@ -13,7 +13,7 @@ use crate::options::{OptionSet, Options};
 use crate::policies::{Definition, Definitions};
 
 /// The most policies of a table.
-const MOST: usize = 1_000;
+const MAX_POLICIES: usize = 1_000;
 /// The longest name, in bytes.
 const MAX_NAME: usize = 64;
 
@@ -44,8 +44,8 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions,
         if definitions.insert(name.to_vec(), definition).is_some() {
             return refuse("the name is given twice");
         }
-        if definitions.len() > MOST {
-            return Err(format!("there must be at most {MOST} policies"));
+        if definitions.len() > MAX_POLICIES {
+            return Err(format!("there must be at most {MAX_POLICIES} policies"));
         }
     }
     Ok(definitions)

@@ -45,7 +45,7 @@ use waiting::{EndedWait, MemoryParts, WaitClock};
 pub enum Outcome {
     /// Its reply.
     Reply(Value),
-    /// Nothing yet: it waits (BLOCK). [`MemoryServer::settled`] tells its reply.
+    /// Nothing yet: it waits (BLOCK). [`MemoryServer::take_ended`] tells its reply.
     Waits(Ticket),
 }
 

@@ -73,7 +73,7 @@ options! {
     };
     /// `LEAVE n`: keep so much for others.
     LEAVE = OptionRow {
-        value: Some(OptionValue::Integer { name: c"leave", least: 0, most: MOST }),
+        value: Some(OptionValue::Integer { name: c"leave", least: 0, most: MAX_NUMBER }),
         void_at_0: true,
         least_quantity: 0,
         ..OptionRow::PLAIN
@@ -139,7 +139,7 @@ options! {
     SHADOW = OptionRow { excludes: OptionSet::COUNTDENIED, ..OptionRow::PLAIN };
     /// `COUNT n`: so many rows at most.
     COUNT = OptionRow {
-        value: Some(OptionValue::Integer { name: c"count", least: 1, most: MOST }),
+        value: Some(OptionValue::Integer { name: c"count", least: 1, most: MAX_NUMBER }),
         ..OptionRow::PLAIN
     };
     /// `RESET`: forget what is shown.
@@ -218,7 +218,7 @@ fn row_of(bits: u32) -> Option<&'static OptionRow> {
 }
 
 /// The largest integer that Redis knows.
-const MOST: u64 = i64::MAX.unsigned_abs();
+const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 
 /// An option: what follows its name, and what may stand beside it.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! What commands reply: answers to calls that take, and how a reply is written, row by row.
+//! What commands reply: replies to calls that take, and how a reply is written, row by row.
 
 use crate::call::CallResult;
 use engine::decision::{Decision, Manner, TimeUnit, Verdict};
@@ -16,7 +16,7 @@ pub struct Reply {
     pub tail: ReplyTail,
 }
 
-/// What follows the five integers of an answer.
+/// What follows the five integers of a reply.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplyTail {
     /// There is none.
@@ -37,7 +37,7 @@ pub enum ReplyTail {
 }
 
 impl Reply {
-    /// The answer to a request, which made a reservation with this id; with ATMOST so many leases run then.
+    /// The reply to a request, which made a reservation with this id; with ATMOST so many leases run then.
     pub fn to(
         request: &Request,
         decision: Decision,
@@ -82,22 +82,22 @@ pub trait ReplySink {
     }
 }
 
-/// Replies an answer: five integers, and perhaps more elements.
-pub fn answer(sink: &impl ReplySink, answer: &Reply) -> CallResult {
-    let decision = &answer.decision;
+/// Writes a reply: five integers, and perhaps more elements.
+pub fn write(sink: &impl ReplySink, reply: &Reply) -> CallResult {
+    let decision = &reply.decision;
     let verdict = decision.verdict;
-    sink.array(match answer.tail {
+    sink.array(match reply.tail {
         ReplyTail::Absent => 5,
         ReplyTail::Granted | ReplyTail::GoAfter | ReplyTail::Id(_) => 6,
         ReplyTail::IdAtMost { .. } => 8,
     });
-    integers(sink, decision, answer.unit, verdict.limited(), verdict.retry_after_us());
-    match &answer.tail {
+    integers(sink, decision, reply.unit, verdict.limited(), verdict.retry_after_us());
+    match &reply.tail {
         ReplyTail::Absent => {}
         ReplyTail::Granted => sink.integer(decision.verdict.taken()),
         ReplyTail::GoAfter => match decision.verdict {
             Verdict::Allowed { go_after_us, .. } => {
-                sink.integer(answer.unit.round_up(go_after_us));
+                sink.integer(reply.unit.round_up(go_after_us));
             }
             Verdict::Denied { .. } | Verdict::Never => sink.signed(-1),
         },
@@ -108,7 +108,7 @@ pub fn answer(sink: &impl ReplySink, answer: &Reply) -> CallResult {
             sink.integer(u64::try_from(*running).unwrap_or(u64::MAX));
         }
     }
-    CallResult::of(answer.allowed())
+    CallResult::of(reply.allowed())
 }
 
 /// Replies the id of a reservation, or nil.

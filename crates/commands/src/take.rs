@@ -84,7 +84,7 @@ fn take<'a, C: ServerCall<'a>>(
     serve(call, &request, options.number(OptionSet::BLOCK))
 }
 
-/// Carries out a call of a taking command: answers it, or makes it wait.
+/// Carries out a call of a taking command: replies to it, or makes it wait.
 fn serve<'a, C: ServerCall<'a>>(
     call: &C,
     request: &Request,
@@ -109,7 +109,7 @@ fn serve<'a, C: ServerCall<'a>>(
     if let Some(ms) = block_ms.filter(|_| !tried.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
         if tried.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
-            let wait_us = tried.answer.decision.verdict.retry_after_us();
+            let wait_us = tried.reply.decision.verdict.retry_after_us();
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
         if request.count_denied && !barred {
@@ -122,7 +122,7 @@ fn serve<'a, C: ServerCall<'a>>(
         call.wake(key);
     }
     call.notes().note_end(key, request, &mut tried);
-    Ok(reply::answer(&call.sink(), &tried.answer))
+    Ok(reply::write(&call.sink(), &tried.reply))
 }
 
 fn look<'a, C: ServerCall<'a>>(
@@ -139,7 +139,7 @@ fn look<'a, C: ServerCall<'a>>(
     let mut looked = AttemptReply::untold();
     try_on(call, key, &request, terms, &mut looked)?;
     looked.conclude(&request);
-    Ok(reply::answer(&call.sink(), &looked.answer))
+    Ok(reply::write(&call.sink(), &looked.reply))
 }
 
 /// Tries a request on a key of the server.

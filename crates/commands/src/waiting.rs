@@ -39,7 +39,7 @@ pub fn try_head<K: Copy>(
     let mode = if is_overdue { Mode::Final } else { Mode::Try };
     match server.attempt(key, request, AttemptTerms { barred: false, mode }) {
         Ok(tried) if !tried.allowed() && !is_overdue => {
-            let wait_us = tried.answer.decision.verdict.retry_after_us();
+            let wait_us = tried.reply.decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
             server.change(|lines, now_us| lines.denied(line, wait_us, now_us));
             false

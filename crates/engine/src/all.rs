@@ -79,7 +79,7 @@ pub struct PartDecision {
     pub id: Option<Id>,
 }
 
-/// The answer of all limits together.
+/// The reply of all limits together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeReply {
     /// 0 allowed, 1 denied, 2 denied only because others hold.

@@ -1,7 +1,7 @@
 //! Anchors, from which windows are counted: `09:00`, `sun`, `mon@09:00`, `15`, `31@09:00`, `04-06`, `2026-01-31@09:00:30`.
 
-use super::decimal::{parse_u64, Text};
-use super::period::{Length, Period, Unit};
+use super::decimal::{parse_u64, two_digits, Text};
+use super::period::{Length, Period, Unit, DAY_MS, DAY_S};
 
 /// The longest anchor: a date and a time with seconds.
 pub const MAX_ANCHOR: usize = 19;
@@ -18,8 +18,6 @@ const FIRST_MONDAY: u8 = 5;
 
 /// A year that has every day that there is.
 const LEAP_YEAR: u16 = 1972;
-
-const DAY_S: i64 = 86_400;
 
 /// A moment on the wall clock of a zone, as far as it matters for the period that it is used with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,17 +93,8 @@ pub enum Spacing {
 /// The anchor does not fit the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    day: DayKind,
+    day: Day,
     period: PeriodKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DayKind {
-    Each,
-    OfWeek,
-    OfMonth,
-    OfYear,
-    Date,
 }
 
 /// What anchors a period may have.
@@ -179,7 +168,6 @@ impl Anchor {
     /// The windows of `period` from this anchor on, and before it.
     pub fn series(&self, period: Period) -> Result<Series, Unfit> {
         let kind = PeriodKind::of(period);
-        let unfit = Unfit { day: self.day.kind(), period: kind };
         let (day, fits) = match self.day {
             Day::Each => (0, kind == PeriodKind::Day),
             Day::OfWeek(day) => {
@@ -195,9 +183,9 @@ impl Anchor {
             }
         };
         if !fits {
-            return Err(unfit);
+            return Err(Unfit { day: self.day, period: kind });
         }
-        let start_s = day.saturating_mul(DAY_S).saturating_add(self.second.into());
+        let start_s = day.saturating_mul(DAY_S.into()).saturating_add(self.second.into());
         Ok(Series { start_s, step: Spacing::of(period, kind) })
     }
 }
@@ -263,11 +251,6 @@ fn day_of(year: u16, month: [u8; 2], day: [u8; 2]) -> Result<(u8, u8), AnchorErr
     }
 }
 
-fn two_digits(tens: u8, ones: u8) -> Option<u8> {
-    let (tens, ones) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
-    (tens < 10 && ones < 10).then(|| tens.wrapping_mul(10).wrapping_add(ones))
-}
-
 /// Days from 1 January 1970 to a day from then on (Hinnant, "chrono-compatible low-level date algorithms"). Years are
 /// counted from March on, so that a leap day is the last of its year.
 fn day_number(year: u16, month: u8, day: u8) -> i64 {
@@ -292,21 +275,8 @@ fn push_two<const N: usize>(out: &mut Text<N>, mark: &[u8], one: u32, between: &
     out.push_number(other.into(), 2);
 }
 
-impl Day {
-    fn kind(self) -> DayKind {
-        match self {
-            Day::Each => DayKind::Each,
-            Day::OfWeek(_) => DayKind::OfWeek,
-            Day::OfMonth(_) => DayKind::OfMonth,
-            Day::OfYear(..) => DayKind::OfYear,
-            Day::Date(..) => DayKind::Date,
-        }
-    }
-}
-
 impl Spacing {
     fn of(period: Period, kind: PeriodKind) -> Spacing {
-        const DAY_MS: u64 = 86_400_000;
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         match (period.length(), period.unit()) {
             (Length::Months(months), _) => Spacing::Months(months.into()),
@@ -337,11 +307,11 @@ impl Unfit {
     /// The periods that the anchor fits.
     pub fn periods(&self) -> &'static str {
         match self.day {
-            DayKind::Each => "1d",
-            DayKind::OfWeek => "1w",
-            DayKind::OfMonth => "1mo, or Nmo where N divides 12",
-            DayKind::OfYear => "1y, or Nmo where N divides 12",
-            DayKind::Date => "a period in s, min, h, d, w, mo or y",
+            Day::Each => "1d",
+            Day::OfWeek(_) => "1w",
+            Day::OfMonth(_) => "1mo, or Nmo where N divides 12",
+            Day::OfYear(..) => "1y, or Nmo where N divides 12",
+            Day::Date(..) => "a period in s, min, h, d, w, mo or y",
         }
     }
 

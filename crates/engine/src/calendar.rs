@@ -2,14 +2,13 @@
 //! zone shows them. The rules of the zones are those of the IANA database that the crate jiff carries.
 
 use super::anchor::{Anchor, Series, Spacing, Unfit};
-use super::decimal::Text;
-use super::period::{Length, Period, Unit};
+use super::decimal::{two_digits, Text};
+use super::period::{Length, Period, Unit, DAY_S};
 use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp};
 use std::collections::BTreeMap;
 
-const DAY_S: u32 = 86_400;
 const HOUR_S: u32 = 3_600;
 /// The name of a zone; the longest there is has 32 bytes.
 pub type ZoneName = Text<64>;
@@ -18,7 +17,7 @@ pub type ZoneName = Text<64>;
 const CACHED: usize = 32;
 /// Most corrections of a guessed window number, by one each. A guess is off by one where the day or the hour of the anchor
 /// has not come yet, and by one more where clocks are set. That makes two; four leave room.
-const MOST_OFF: usize = 4;
+const MAX_CORRECTIONS: usize = 4;
 /// The finest that instants are told apart.
 const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
@@ -90,30 +89,33 @@ impl Zones {
 /// `+08:00`, `-05:30`: hours up to 23 and minutes.
 fn offset(text: &[u8]) -> Option<Offset> {
     let &[sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] = text else { return None };
-    let two = |tens: u8, ones: u8| {
-        let digits = [tens, ones];
-        let value: i32 = std::str::from_utf8(&digits).ok()?.parse().ok()?;
-        digits.iter().all(u8::is_ascii_digit).then_some(value)
-    };
-    let (hours, minutes) = (two(h1, h2)?, two(m1, m2)?);
+    let (hours, minutes) = (two_digits(h1, h2)?, two_digits(m1, m2)?);
     if hours > 23 || minutes > 59 {
         return None;
     }
-    let seconds = hours.checked_mul(3_600)?.checked_add(minutes.checked_mul(60)?)?;
+    let seconds =
+        i32::from(hours).checked_mul(3_600)?.checked_add(i32::from(minutes).checked_mul(60)?)?;
     Offset::from_seconds(if sign == b'-' { seconds.checked_neg()? } else { seconds }).ok()
 }
 
 /// How the calendar is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
+    /// By what the wall shows, on which a window always begins at the same place.
+    Tiled(Tiling),
+    /// From an anchor on, and before it.
+    Series(Series),
+}
+
+/// How the wall is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tiling {
     /// Into stretches of so many seconds from the start of the day; they divide it.
     Seconds(u32),
     Day,
     Week,
     /// From January on; they divide the year.
     Months(u32),
-    /// From an anchor on, and before it.
-    Series(Series),
 }
 
 /// A period that divides the calendar of a zone into windows.
@@ -146,21 +148,21 @@ impl Calendar {
             Length::Ms(ms) => u32::try_from(ms / 1_000).unwrap_or(u32::MAX),
             Length::Months(_) => 0,
         };
-        let division = match (period.unit(), period.count()) {
+        let tiling = match (period.unit(), period.count()) {
             (Unit::Second, _) => of_seconds(seconds),
-            (Unit::Minute, count) if divides(count, 60) => Some(Division::Seconds(seconds)),
-            (Unit::Hour, 24) => Some(Division::Day),
-            (Unit::Hour, count) if divides(count, 24) => Some(Division::Seconds(seconds)),
-            (Unit::Day, 1) => Some(Division::Day),
-            (Unit::Week, 1) => Some(Division::Week),
-            (Unit::Year, 1) => Some(Division::Months(12)),
+            (Unit::Minute, count) if divides(count, 60) => Some(Tiling::Seconds(seconds)),
+            (Unit::Hour, 24) => Some(Tiling::Day),
+            (Unit::Hour, count) if divides(count, 24) => Some(Tiling::Seconds(seconds)),
+            (Unit::Day, 1) => Some(Tiling::Day),
+            (Unit::Week, 1) => Some(Tiling::Week),
+            (Unit::Year, 1) => Some(Tiling::Months(12)),
             (Unit::Month, count) if divides(count, 12) => {
-                u32::try_from(count).ok().map(Division::Months)
+                u32::try_from(count).ok().map(Tiling::Months)
             }
             _ => None,
         };
-        let calendar = |division| Calendar { period, division, anchor: None, zone };
-        division.map(calendar).ok_or(NoDivision)
+        let division = Division::Tiled(tiling.ok_or(NoDivision)?);
+        Ok(Calendar { period, division, anchor: None, zone })
     }
 
     /// Windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours, else days
@@ -216,16 +218,16 @@ impl KnownZone {
     }
 }
 
-fn of_seconds(seconds: u32) -> Option<Division> {
+fn of_seconds(seconds: u32) -> Option<Tiling> {
     const WEEK_S: u32 = 604_800;
     match seconds {
-        DAY_S => Some(Division::Day),
-        WEEK_S => Some(Division::Week),
+        DAY_S => Some(Tiling::Day),
+        WEEK_S => Some(Tiling::Week),
         _ if divides(seconds.into(), 60)
             || (seconds % 60 == 0 && divides((seconds / 60).into(), 60))
             || (seconds % HOUR_S == 0 && divides((seconds / HOUR_S).into(), 24)) =>
         {
-            Some(Division::Seconds(seconds))
+            Some(Tiling::Seconds(seconds))
         }
         _ => None,
     }
@@ -239,78 +241,86 @@ impl Division {
     fn frame(self, zone: &TimeZone, now_us: u64) -> Option<Frame> {
         let now = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?;
         let (start, end) = match self {
-            Division::Seconds(seconds) if seconds <= HOUR_S => self.short(zone, now)?,
+            Division::Tiled(tiling @ Tiling::Seconds(..=HOUR_S)) => {
+                tiling.frame_up_to_an_hour(zone, now)?
+            }
+            Division::Tiled(tiling) => tiling.frame_over_an_hour(zone, now)?,
             Division::Series(series) => in_series(series, zone, now)?,
-            _ => self.long(zone, now)?,
         };
         let us = |instant: Timestamp| u64::try_from(instant.as_microsecond()).ok();
         Some(Frame { start_us: us(start).unwrap_or(0), end_us: us(end)? })
     }
+}
 
+impl Tiling {
     /// Up to an hour: each time that the wall shows a top begins a window, so an hour that it shows twice is two.
     /// Where clocks are set in the middle of a window, it goes on if it is still the same on the wall.
-    fn short(self, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    fn frame_up_to_an_hour(
+        self,
+        zone: &TimeZone,
+        now: Timestamp,
+    ) -> Option<(Timestamp, Timestamp)> {
         let offset = zone.to_offset(now);
-        let walls = self.walls(offset.to_datetime(now))?;
+        let walls = self.wall_bounds(offset.to_datetime(now))?;
         let mut start = offset.to_timestamp(walls.0).ok()?;
         let mut end = offset.to_timestamp(walls.1).ok()?;
         let before = zone.to_offset(start);
         if before != offset {
-            let set = set_between(zone, start, now)?;
-            let same = self.walls(before.to_datetime(set.checked_sub(TICK).ok()?))? == walls;
-            start = if same { before.to_timestamp(walls.0).ok()? } else { set };
+            let transition = transition_between(zone, start, now)?;
+            let same =
+                self.wall_bounds(before.to_datetime(transition.checked_sub(TICK).ok()?))? == walls;
+            start = if same { before.to_timestamp(walls.0).ok()? } else { transition };
         }
         let after = zone.to_offset(end);
         if after != offset {
-            let set = set_between(zone, now, end)?;
-            let wall = after.to_datetime(set);
-            let same = wall != walls.0 && self.walls(wall)? == walls;
-            end = if same { after.to_timestamp(walls.1).ok()? } else { set };
+            let transition = transition_between(zone, now, end)?;
+            let wall = after.to_datetime(transition);
+            let same = wall != walls.0 && self.wall_bounds(wall)? == walls;
+            end = if same { after.to_timestamp(walls.1).ok()? } else { transition };
         }
         Some((start, end))
     }
 
-    /// Longer: a window begins when the wall shows its start, or what comes after it, for the first time.
-    fn long(self, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    /// Longer than an hour: a window begins when the wall shows its start, or what comes after it, for the first time.
+    fn frame_over_an_hour(self, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let offset = zone.to_offset(now);
         let mut wall = offset.to_datetime(now);
         if let AmbiguousOffset::Fold { before, after } = zone.to_ambiguous_timestamp(wall).offset()
         {
             if offset == after {
                 // The second time round counts as the last moment of the first.
-                let set = set_between(zone, before.to_timestamp(wall).ok()?, now)?;
-                wall = before.to_datetime(set.checked_sub(TICK).ok()?);
+                let transition = transition_between(zone, before.to_timestamp(wall).ok()?, now)?;
+                wall = before.to_datetime(transition.checked_sub(TICK).ok()?);
             }
         }
-        let (start, next) = self.walls(wall)?;
-        Some((first_shown(zone, start)?, first_shown(zone, next)?))
+        let (start, next) = self.wall_bounds(wall)?;
+        Some((first_instant_of(zone, start)?, first_instant_of(zone, next)?))
     }
 
     /// What the wall shows at the start of the window of `wall`, and of the one after it.
-    fn walls(self, wall: DateTime) -> Option<(DateTime, DateTime)> {
+    fn wall_bounds(self, wall: DateTime) -> Option<(DateTime, DateTime)> {
         let day = wall.start_of_day();
         let (start, length) = match self {
-            Division::Seconds(seconds) => {
+            Tiling::Seconds(seconds) => {
                 let time = wall.time();
                 let second = seconds_of_day(time)?;
                 let start = second.checked_sub(second.checked_rem(seconds)?)?;
                 let start = day.checked_add(Span::new().try_seconds(start).ok()?).ok()?;
                 (start, Span::new().try_seconds(seconds).ok()?)
             }
-            Division::Day => (day, Span::new().days(1)),
-            Division::Week => {
+            Tiling::Day => (day, Span::new().days(1)),
+            Tiling::Week => {
                 let since_monday = wall.weekday().to_monday_zero_offset();
                 let monday = day.checked_sub(Span::new().try_days(since_monday).ok()?).ok()?;
                 (monday, Span::new().weeks(1))
             }
-            Division::Months(months) => {
+            Tiling::Months(months) => {
                 let months = i64::from(months);
                 let since = i64::from(wall.month()).checked_sub(1)?.checked_rem(months)?;
                 let first =
                     day.first_of_month().checked_sub(Span::new().try_months(since).ok()?).ok()?;
                 (first, Span::new().try_months(months).ok()?)
             }
-            Division::Series(_) => return None,
         };
         Some((start, start.checked_add(length).ok()?))
     }
@@ -319,17 +329,17 @@ impl Division {
 /// The window of a series that holds `now`. Where clocks skip a whole day, a window may be empty: then it is none.
 fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
     if let Spacing::Seconds(seconds) = series.step {
-        let anchor = first_shown(zone, shown(series.start_s)?)?.as_second();
+        let anchor = first_instant_of(zone, shown(series.start_s)?)?.as_second();
         let since = now.as_second().checked_sub(anchor)?.checked_rem_euclid(seconds)?;
         let start = now.as_second().checked_sub(since)?;
         let end = start.checked_add(seconds)?;
         return Some((Timestamp::from_second(start).ok()?, Timestamp::from_second(end).ok()?));
     }
     let start = shown(series.start_s)?;
-    let border = |number: i64| first_shown(zone, on_wall(start, series.step, number)?);
+    let border = |number: i64| first_instant_of(zone, on_wall(start, series.step, number)?);
     let mut number = guess(start, series.step, zone.to_offset(now).to_datetime(now))?;
     let (mut start, mut end) = (border(number)?, border(number.checked_add(1)?)?);
-    for _ in 0..MOST_OFF {
+    for _ in 0..MAX_CORRECTIONS {
         if start > now {
             number = number.checked_sub(1)?;
             (start, end) = (border(number)?, start);
@@ -386,19 +396,21 @@ fn seconds_of_day(time: Time) -> Option<u32> {
 
 /// When the wall shows `wall` for the first time; where clocks are set forward over it, the instant at which
 /// they are.
-fn first_shown(zone: &TimeZone, wall: DateTime) -> Option<Timestamp> {
+fn first_instant_of(zone: &TimeZone, wall: DateTime) -> Option<Timestamp> {
     match zone.to_ambiguous_timestamp(wall).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(wall).ok(),
         AmbiguousOffset::Fold { before, .. } => before.to_timestamp(wall).ok(),
-        AmbiguousOffset::Gap { before, after } => {
-            set_between(zone, after.to_timestamp(wall).ok()?, before.to_timestamp(wall).ok()?)
-        }
+        AmbiguousOffset::Gap { before, after } => transition_between(
+            zone,
+            after.to_timestamp(wall).ok()?,
+            before.to_timestamp(wall).ok()?,
+        ),
     }
 }
 
 /// When clocks are set between two instants with different offsets. (jiff's own search for that, `preceding`,
 /// misses the last transition before the zone's rule for the future takes over.)
-fn set_between(zone: &TimeZone, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
+fn transition_between(zone: &TimeZone, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
     let offset = zone.to_offset(to);
     let (mut low, mut high) = (from.as_second(), to.as_second());
     while high.saturating_sub(low) > 1 {

@@ -34,6 +34,12 @@ pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
+/// The number that two digits spell; `None` where one is no digit.
+pub fn two_digits(tens: u8, ones: u8) -> Option<u8> {
+    let (tens, ones) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
+    (tens < 10 && ones < 10).then(|| tens.wrapping_mul(10).wrapping_add(ones))
+}
+
 /// The value of a run of digits; leading zeros are welcome. `None` for no digits, anything else than
 /// digits, or more than 64 bits.
 pub fn parse_digits(text: &[u8]) -> Option<u64> {

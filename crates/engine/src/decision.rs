@@ -103,7 +103,7 @@ impl Verdict {
     }
 }
 
-/// The answer to one call on one key.
+/// What one call on one key is told: its verdict, and the numbers beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Allowed or not.

@@ -20,9 +20,26 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    /// The same for a key whose last lease ends at `last_end_us`.
-    pub fn reaching(self, last_end_us: Option<u64>) -> Expiry {
-        Expiry { needed_us: self.needed_us.max(last_end_us.unwrap_or(0)), ..self }
+    /// The same for a key that is also needed until `until_us`, where that is known.
+    pub fn reaching(self, until_us: Option<u64>) -> Expiry {
+        Expiry { needed_us: self.needed_us.max(until_us.unwrap_or(0)), ..self }
+    }
+
+    /// What the TTL becomes once a change was written to a window; `None` if it stays. The key is also needed for what is
+    /// reserved, until `reserved_until_us`, and for its ban, until `ban_until_us`. Where a reservation was settled, it would
+    /// have held until `settled_us`.
+    pub fn moved(
+        self,
+        reserved_until_us: Option<u64>,
+        ban_until_us: Option<u64>,
+        settled_us: Option<u64>,
+        current_ms: Option<u64>,
+    ) -> Option<u64> {
+        let expiry = self.reaching(reserved_until_us).reaching(ban_until_us);
+        match settled_us {
+            Some(settled_us) => expiry.after_settling(settled_us, current_ms),
+            None => expiry.after(current_ms),
+        }
     }
 
     fn needed_ms(&self) -> u64 {

@@ -12,7 +12,7 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::hash::{BuildHasher, Hasher};
 
 /// How often a key occurred.
@@ -57,8 +57,15 @@ pub struct Summary {
     /// hash has a secret: clients choose keys.
     by_hash: HashTable<usize>,
     secret: RandomState,
-    /// Entries by a count that they had: a count that has grown since is put right when it is met.
-    by_count: BinaryHeap<Reverse<CountedEntry>>,
+    /// A count that no entry is below.
+    least: u64,
+    /// The places of the entries that had that count when they came here. A count that has grown since is noticed when it is
+    /// met.
+    at_least: Vec<usize>,
+    /// Those of the entries that had one more.
+    above_least: Vec<usize>,
+    /// All others, by a count that they had.
+    others: BinaryHeap<Reverse<CountedEntry>>,
 }
 
 /// A count, and the place of an entry that had it, in one number: they are compared several times in each replacement.
@@ -92,7 +99,10 @@ impl Summary {
             entries: Vec::new(),
             by_hash: HashTable::new(),
             secret: RandomState::default(),
-            by_count: BinaryHeap::new(),
+            least: 1,
+            at_least: Vec::new(),
+            above_least: Vec::new(),
+            others: BinaryHeap::new(),
         }
     }
 
@@ -121,7 +131,8 @@ impl Summary {
             let HeavyKey { db, name } = key;
             self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, over: 0 });
             self.note(hash, at);
-            self.by_count.push(Reverse(CountedEntry::new(1, at)));
+            // None was replaced so far, so that none has less than this.
+            self.at_least.push(at);
             return;
         }
         let Some((at, least)) = self.raise_least() else { return };
@@ -141,18 +152,31 @@ impl Summary {
         by_hash.insert_unique(hash, at, |at| entries.get(*at).map_or(0, |entry| entry.hash));
     }
 
-    /// The entry with the least count, and that count. In the order it has one more from now on.
+    /// The entry with the least count, and that count. It is noted as having one more from now on.
+    ///
+    /// Keys that are seldom denied replace each other: those entries have the least count or one more, and go from list to
+    /// list. Only an entry that was found and counted goes through the heap.
     fn raise_least(&mut self) -> Option<(usize, u64)> {
         loop {
-            let mut top = self.by_count.peek_mut()?;
-            let Reverse(least) = *top;
-            let (at, count) = (least.at(), least.count());
-            let now = self.entries.get(at)?.count;
-            if now == count {
-                *top = Reverse(CountedEntry::new(count.saturating_add(1), at));
-                return Some((at, count));
+            while let Some(at) = self.at_least.pop() {
+                let count = self.entries.get(at)?.count;
+                if count == self.least {
+                    self.above_least.push(at);
+                    return Some((at, count));
+                }
+                self.others.push(Reverse(CountedEntry::new(count, at)));
             }
-            *top = Reverse(CountedEntry::new(now, at));
+            self.least = match self.above_least.is_empty() {
+                false => self.least.saturating_add(1),
+                true => self.others.peek()?.0.count(),
+            };
+            std::mem::swap(&mut self.at_least, &mut self.above_least);
+            while let Some(entry) = self.others.peek_mut() {
+                if entry.0.count() > self.least {
+                    break;
+                }
+                self.at_least.push(PeekMut::pop(entry).0.at());
+            }
         }
     }
 
@@ -274,7 +298,9 @@ mod tests {
                 *exact.entry(key).or_default() += 1;
             }
             prop_assert!(summary.entries.len() <= most);
-            prop_assert!(summary.by_count.len() == summary.entries.len());
+            let noted = summary.at_least.len() + summary.above_least.len() + summary.others.len();
+            prop_assert_eq!(noted, summary.entries.len());
+            prop_assert!(summary.entries.iter().all(|entry| entry.count >= summary.least));
             for (key, times) in &exact {
                 let HeavyCount { count, over } = summary.estimate(named(&[*key]), summary.least_count());
                 prop_assert!(count >= *times && count - over <= *times, "{key}: {count} {over} {times}");

@@ -13,7 +13,7 @@ mod held_index;
 mod lease_ends;
 mod treap;
 
-pub use held_index::{HeldIndex, DROP_MOST, HEAL_MOST};
+pub use held_index::{HeldIndex, MAX_DROPPED, MAX_HEALED};
 
 use super::ban::Ban;
 use super::calendar::Zones;

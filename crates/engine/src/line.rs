@@ -19,11 +19,25 @@ use super::request::Request;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Names a waiter. A later one is larger. Never 0.
-pub type Ticket = u64;
+/// Names a waiter. A later one is larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// The ticket with this number, for those who can keep numbers only.
+    pub const fn of(number: u64) -> Ticket {
+        Ticket(number)
+    }
+
+    /// Its number, never 0.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// Names a line. Never given twice.
-pub type LineId = u64;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LineId(u64);
 
 /// The longest that a head goes untried. Other changes to its key must be noticed within 100 ms; the rest is for timers
 /// that come late.
@@ -44,7 +58,7 @@ pub trait Parts {
     type Call: LineCall;
     /// Ends one wait, once.
     type Handle;
-    /// What a waiter is answered.
+    /// The reply to a waiter.
     type Outcome: Clone;
     /// What has to be written to a key because a wait ended where nothing could be written.
     type Write;
@@ -126,7 +140,7 @@ enum WaitState<H, O> {
     InLine(H),
     /// It stepped out without an outcome: the client is gone.
     Withdrawn,
-    /// It was ended with this outcome, and the server has not asked for the answer.
+    /// It was ended with this outcome, and the server has not asked for the reply.
     Ended(O),
     /// The server has asked. Without an outcome it ended the wait by itself.
     Answered(Option<O>),
@@ -199,16 +213,16 @@ pub enum Effect<P: Parts> {
     },
 }
 
-/// What to answer to a waiter when the server asks.
+/// What to reply to a waiter when the server asks.
 pub enum WaiterReply<P: Parts> {
     /// The wait was ended with this outcome.
     Ended {
         /// What waited.
         call: P::Call,
-        /// What to answer.
+        /// The reply.
         outcome: P::Outcome,
     },
-    /// The server ended the wait by itself: answer the denial.
+    /// The server ended the wait by itself: reply a denial.
     Unblocked {
         /// What waited.
         call: P::Call,
@@ -227,7 +241,7 @@ pub struct Gone<P: Parts> {
     pub place: Arc<Place>,
     /// How its wait was ended, unless the server ended it by itself.
     pub outcome: Option<P::Outcome>,
-    /// The server has asked for the answer.
+    /// The server has asked for the reply.
     pub answered: bool,
 }
 
@@ -314,7 +328,7 @@ impl<P: Parts> Lines<P> {
     /// The ticket of a call that is going to wait; `None` where `most` wait already.
     pub fn admit(&mut self, most: u64) -> Option<Ticket> {
         let waiting = u64::try_from(self.waiting).unwrap_or(u64::MAX);
-        (waiting < most).then(|| self.new_number())
+        (waiting < most).then(|| Ticket(self.new_number()))
     }
 
     /// Puts a call in its place in the line on its key.
@@ -364,7 +378,7 @@ impl<P: Parts> Lines<P> {
         self.step_out(ticket, now_us);
     }
 
-    /// The server asks what to answer. `None` if it has asked before.
+    /// The server asks for the reply. `None` if it has asked before.
     pub fn answered(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<P>> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let call = waiter.call.clone();
@@ -606,7 +620,7 @@ impl<P: Parts> Lines<P> {
         if let Some(id) = self.line_on(db, key) {
             return id;
         }
-        let id = self.new_number();
+        let id = LineId(self.new_number());
         let line = Line {
             place: Arc::new(Place { db, key: key.into() }),
             order: BTreeSet::new(),

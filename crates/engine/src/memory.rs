@@ -294,6 +294,26 @@ pub struct HeldReservation {
     pub quantity: u64,
     /// Microseconds until its lease ends; 0 where it has ended, and the reservation still holds.
     pub left_us: u64,
+    /// Its place in the order of arrival.
+    order_us: u64,
+}
+
+impl HeldReservation {
+    /// A live reservation as it is at `now_us`.
+    pub fn of(one: &Reservation, now_us: u64) -> HeldReservation {
+        HeldReservation {
+            id: Id::from(one.id),
+            quantity: one.quantity,
+            left_us: one.lease_ends_us(now_us).saturating_sub(now_us),
+            order_us: one.order_us,
+        }
+    }
+
+    /// Sorts them by their arrival.
+    pub fn oldest_first(mut list: Vec<HeldReservation>) -> Vec<HeldReservation> {
+        list.sort_by_key(|one| one.order_us);
+        list
+    }
 }
 
 impl Memory {
@@ -375,15 +395,8 @@ impl Memory {
         let mut key = self.key(name, now_us).window();
         key.read(None)?;
         let live = key.held.iter().filter(|one| one.live(now_us));
-        let mut live: Vec<_> = live
-            .map(|one| {
-                let left_us = one.lease_ends_us(now_us).saturating_sub(now_us);
-                let id = Id::from(one.id);
-                (one.order_us, HeldReservation { id, quantity: one.quantity, left_us })
-            })
-            .collect();
-        live.sort_by_key(|(order_us, _)| *order_us);
-        Ok(live.into_iter().map(|(_, one)| one).collect())
+        let live = live.map(|one| HeldReservation::of(&one, now_us));
+        Ok(HeldReservation::oldest_first(live.collect()))
     }
 
     /// A key as a server keeps it; `None` where there is none.
@@ -756,14 +769,13 @@ impl WindowKey for MemoryWindow<'_> {
             self.held.made(now_us).set_ban(ban);
         }
         if let Some(expiry) = change.expiry {
-            let needed_us = self.held.0.as_ref().and_then(HeldIndex::needed_until_us);
-            let expiry = expiry.reaching(needed_us);
-            let expiry = expiry.reaching(ban.map(|ban| ban.end_us()));
-            let current_ms = Some(self.expires_at_ms);
-            let moved_ms = match settled {
-                Some(one) => expiry.after_settling(one.gone_us, current_ms),
-                None => expiry.after(current_ms),
-            };
+            let reserved_until_us = self.held.0.as_ref().and_then(HeldIndex::needed_until_us);
+            let moved_ms = expiry.moved(
+                reserved_until_us,
+                ban.map(|ban| ban.end_us()),
+                settled.map(|one| one.gone_us),
+                Some(self.expires_at_ms),
+            );
             self.expires_at_ms = moved_ms.unwrap_or(self.expires_at_ms);
         }
         dropped

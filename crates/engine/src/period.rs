@@ -10,6 +10,12 @@ pub const MAX_PERIOD_MS: u64 = 3_155_760_000_000;
 
 const MAX_MONTHS: u64 = 1200;
 
+/// A day of 24 hours, in seconds.
+pub const DAY_S: u32 = 86_400;
+
+/// The same in milliseconds.
+pub const DAY_MS: u64 = 86_400_000;
+
 /// What a period is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
@@ -38,7 +44,7 @@ impl Unit {
         ("s", Unit::Second, Some(1_000)),
         ("min", Unit::Minute, Some(60_000)),
         ("h", Unit::Hour, Some(3_600_000)),
-        ("d", Unit::Day, Some(86_400_000)),
+        ("d", Unit::Day, Some(DAY_MS)),
         ("w", Unit::Week, Some(604_800_000)),
         ("mo", Unit::Month, None),
         ("y", Unit::Year, None),

@@ -12,7 +12,7 @@ use super::entry::Entry;
 use super::period::{Length, Period};
 
 /// Denied calls, and what is counted beyond the limit, are told apart by period / 4096 at the finest.
-const MOST_COARSE_ENTRIES: u32 = 4096;
+const MAX_COARSE_ENTRIES: u32 = 4096;
 
 /// Room for the longest text of a rule, about 70 bytes: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19, and two
 /// marks.
@@ -123,7 +123,7 @@ impl Rule {
             }
             Rule::Semaphore => Span::Nothing,
         };
-        Some(RuleNow { now_us, span, coarse_entries: MOST_COARSE_ENTRIES })
+        Some(RuleNow { now_us, span, coarse_entries: MAX_COARSE_ENTRIES })
     }
 
     /// When an event that happens at `event_us` leaves, where nothing else is counted then. `None` only outside of the years
@@ -176,7 +176,7 @@ enum Span {
 impl RuleNow {
     /// The same, but what is counted coarsely needs no more than about `entries`.
     pub fn with_entries(mut self, entries: u32) -> RuleNow {
-        self.coarse_entries = entries.min(MOST_COARSE_ENTRIES);
+        self.coarse_entries = entries.min(MAX_COARSE_ENTRIES);
         self
     }
 

@@ -62,13 +62,13 @@ impl<const N: usize> Text<N> {
             }
         }
         let digits = eights.as_flattened();
-        let wanted = digits.len().saturating_sub(width.clamp(1, MOST_DIGITS));
+        let wanted = digits.len().saturating_sub(width.clamp(1, MAX_DIGITS));
         self.push(digits.get(zeros.min(wanted)..).unwrap_or_default());
     }
 }
 
 /// So many digits has the largest number.
-const MOST_DIGITS: usize = 20;
+const MAX_DIGITS: usize = 20;
 
 /// The eight digits of a number below 10^8, each in a byte, all at once: the number is parted into fours, those into pairs,
 /// those into digits. A division by a power of ten is a product and a shift, exact for numbers this small.

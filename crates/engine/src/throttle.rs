@@ -44,10 +44,10 @@ const DEBT_DIGITS: usize = 19;
 const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 
 /// Longest stored value: nanoseconds, a point, the fraction, a plus sign, the debt, and a ban.
-pub type StoredText = Text<LONGEST_VALUE>;
+pub type StoredText = Text<MAX_VALUE>;
 
 /// The most bytes of a stored value.
-const LONGEST_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN;
+const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN;
 
 /// What is stored of a bucket: its theoretical arrival time, by how much that may pass "empty", and a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Stored {
     /// fraction, perhaps a plus sign and a debt in nanoseconds, and perhaps a ban. `None` for anything else.
     pub fn decode(value: &[u8]) -> Option<Stored> {
         // Somebody else's string may be as long as 512 MB, which is not searched.
-        if value.len() > LONGEST_VALUE {
+        if value.len() > MAX_VALUE {
             return None;
         }
         let (whole, rest) = value.split_at_checked(TAT_DIGITS)?;
@@ -226,11 +226,15 @@ impl Rate {
         }
         // cost(q) <= room means floor(q * period / count) <= room means q * period < (room + 1) * count.
         if let Some(product) = room.saturating_add(1).checked_mul(u128::from(self.count.get())) {
-            let product = product.saturating_sub(1);
+            // It is at least 1.
+            let product = product.wrapping_sub(1);
+            let period = NonZeroU128::from(self.period_ns).saturating_mul(ATTOS_IN_NS);
+            if product < period.get() {
+                return 0;
+            }
             if product <= LAST_TAT {
                 return (split_ns(product).0 / self.period_ns).min(self.limit);
             }
-            let period = NonZeroU128::from(self.period_ns).saturating_mul(ATTOS_IN_NS);
             return saturate(product / period).min(self.limit);
         }
         let (mut fits, mut too_much) = (0, self.limit);
@@ -369,6 +373,10 @@ impl<'r> Bucket<'r> {
 
     /// How far `tat` lies beyond an empty bucket, in whole nanoseconds rounded up.
     fn debt_ns(&self, tat: Attos) -> u128 {
+        // Most buckets have none.
+        if tat <= self.empty {
+            return 0;
+        }
         tat.saturating_sub(self.empty).div_ceil(ATTOS_PER_NS)
     }
 
@@ -475,8 +483,7 @@ fn us_up(time: Attos) -> u64 {
     if time > LAST_TAT {
         return saturate(time.div_ceil(ATTOS_PER_US));
     }
-    let (ns, attos) = split_ns(time);
-    ns.saturating_add(u64::from(attos > 0)).div_ceil(1_000)
+    split_ns(time.saturating_add(ATTOS_PER_US - 1)).0 / 1_000
 }
 
 fn saturate(value: u128) -> u64 {

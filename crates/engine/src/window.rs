@@ -51,7 +51,7 @@ mod trim {
     /// Where events have weights, the dead are looked for when the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
     /// The most that a call drops, unless their sum stands in the way of counting.
-    pub const MOST: usize = 64;
+    pub const MAX: usize = 64;
     /// From this running total on, before a call or after it, the call looks whether dead entries stand in the way of
     /// counting: whether all together would pass [`MAX_SUM`](super::MAX_SUM). Below it entries cannot sum up past that,
     /// unless the total wrapped at 2^64; then they pass it by less than 2^62, so a difference of two totals still fits 64
@@ -60,7 +60,7 @@ mod trim {
 }
 
 /// How many entries are read one by one rather than searched for.
-const SCAN_MOST: u64 = 64;
+const MAX_SCANNED: u64 = 64;
 
 /// What counts at one moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -288,7 +288,7 @@ impl WindowCount {
         };
         let (mut dead, mut are_few): (usize, bool) = (0, true);
         entries.scan(None, Some(horizon_us), |_: Entry| {
-            are_few = dead < trim::MOST;
+            are_few = dead < trim::MAX;
             dead = dead.saturating_add(usize::from(are_few));
             are_few
         })?;
@@ -346,7 +346,7 @@ impl WindowCount {
         }
         let enough = |entry: &Entry| entry.sum_since(&first) >= need;
         let mut found = tail;
-        if need <= SCAN_MOST {
+        if need <= MAX_SCANNED {
             entries.scan(Some(first.newest_us), None, |entry| {
                 found = entry;
                 !enough(&entry)
@@ -412,7 +412,7 @@ impl WindowCount {
         let (mut dead, mut enough): (usize, usize) = (0, if full { 1 } else { enough });
         entries.scan(None, Some(horizon_us), |entry| {
             let in_the_way = in_the_way(&entry);
-            let drop = dead < trim::MOST || in_the_way;
+            let drop = dead < trim::MAX || in_the_way;
             if drop {
                 dead = dead.saturating_add(1);
                 enough = if in_the_way { 1 } else { enough };
@@ -506,7 +506,7 @@ impl WindowCount {
     }
 
     /// Until when the key is needed. What stays in the future counts until another call merges it, so that is later than
-    /// [`WindowCount::empty_at_us`], which the answer tells.
+    /// [`WindowCount::empty_at_us`], which the reply tells.
     pub fn needed_until_us(&self) -> Option<u64> {
         let stays_until_us = self.stays_us.map(|us| self.moment.expiry_us(us).max(us));
         self.empty_at_us().max(stays_until_us)

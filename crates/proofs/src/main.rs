@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// So many steps lead to more than a million states in each large world. The smaller ones of those end before.
-const MOST_STEPS: usize = 6_000_000;
+const MAX_STEPS: usize = 6_000_000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,10 +31,10 @@ fn main() -> ExitCode {
         wrong += found.wrong.len();
     };
     for world in all(size).into_iter().filter(|world| wanted(world.name)) {
-        note(search(world.name, world, Extent::Steps(MOST_STEPS), patience));
+        note(search(world.name, world, Extent::Steps(MAX_STEPS), patience));
     }
     if wanted("line") {
-        note(search("line", line(size), Extent::Steps(MOST_STEPS), patience));
+        note(search("line", line(size), Extent::Steps(MAX_STEPS), patience));
     }
     if wrong > 0 {
         return ExitCode::FAILURE;

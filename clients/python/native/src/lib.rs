@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use commands::memory::{MemoryServer, Outcome, Value};
+use commands::memory::{MemoryServer, Outcome, Ticket, Value};
 use commands::share::Share;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ struct ErrorReply {
 /// A call that waits.
 #[pyclass(frozen, module = "redis_ratelimit._engine")]
 struct Waits {
-    /// The number by which settled() and withdraw() name it.
+    /// The number by which take_ended() and withdraw() name it.
     #[pyo3(get)]
     ticket: u64,
 }
@@ -132,22 +132,28 @@ impl Engine {
         let outcome = self.server().call(&argv, now_us.unwrap_or_else(real_us));
         match outcome {
             Outcome::Reply(value) => shown(py, value),
-            Outcome::Waits(ticket) => Ok(Bound::new(py, Waits { ticket })?.into_any()),
+            Outcome::Waits(ticket) => {
+                Ok(Bound::new(py, Waits { ticket: ticket.number() })?.into_any())
+            }
         }
     }
 
     /// The waits that are over, each with its reply.
     #[pyo3(signature = (now_us=None))]
-    fn settled<'py>(&self, py: Python<'py>, now_us: Option<u64>) -> PyResult<Bound<'py, PyList>> {
-        let settled = self.server().settled(now_us.unwrap_or_else(real_us));
+    fn take_ended<'py>(
+        &self,
+        py: Python<'py>,
+        now_us: Option<u64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let ended = self.server().take_ended(now_us.unwrap_or_else(real_us));
         let list = PyList::empty(py);
-        for (ticket, value) in settled {
-            list.append((ticket, shown(py, value)?))?;
+        for (ticket, value) in ended {
+            list.append((ticket.number(), shown(py, value)?))?;
         }
         Ok(list)
     }
 
-    /// When settled() should be asked next, in Unix microseconds; None while nobody waits.
+    /// When take_ended() should be asked next, in Unix microseconds; None while nobody waits.
     fn next_us(&self) -> Option<u64> {
         self.server().next_us()
     }
@@ -155,7 +161,7 @@ impl Engine {
     /// Ends a wait whose caller is gone.
     #[pyo3(signature = (ticket, now_us=None))]
     fn withdraw(&self, ticket: u64, now_us: Option<u64>) {
-        self.server().withdraw(ticket, now_us.unwrap_or_else(real_us));
+        self.server().withdraw(Ticket::of(ticket), now_us.unwrap_or_else(real_us));
     }
 }
 

@@ -173,7 +173,7 @@ class Memory:
                 self._keeper.signal.wake()
 
     def _settle(self) -> None:
-        for ticket, reply in self.engine.settled(self.now_us()):
+        for ticket, reply in self.engine.take_ended(self.now_us()):
             waiter = self.waiting.pop(ticket, None)
             if waiter is not None:
                 waiter.reply, waiter.is_over = reply, True

@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::fmt::Write;
 
-use commands::memory::{MemoryServer, Outcome, Value};
+use commands::memory::{MemoryServer, Outcome, Ticket, Value};
 use commands::share::Share;
 
 /// What [`call`] returns: 0 and more is the length of an array of integers.
@@ -192,7 +192,7 @@ pub extern "C" fn call(len: usize, now: f64) -> i32 {
             Outcome::Reply(value) => instance.put(&value),
             Outcome::Waits(ticket) => {
                 instance.numbers.clear();
-                instance.numbers.push(ticket as f64);
+                instance.numbers.push(ticket.number() as f64);
                 Told::WAITS
             }
         }
@@ -201,22 +201,22 @@ pub extern "C" fn call(len: usize, now: f64) -> i32 {
 
 /// Puts the waits that are over as JSON: `[[ticket, reply], ...]`. How many they are.
 #[no_mangle]
-pub extern "C" fn settled(now: f64) -> usize {
+pub extern "C" fn take_ended(now: f64) -> usize {
     with(|instance| {
-        let settled = match &mut instance.server {
-            Some(server) => server.settled(us(now)),
+        let ended = match &mut instance.server {
+            Some(server) => server.take_ended(us(now)),
             None => Vec::new(),
         };
-        let count = settled.len();
-        let ticket = |ticket: u64| Value::Integer(i64::try_from(ticket).unwrap_or(i64::MAX));
-        let pairs = settled.into_iter().map(|(of, reply)| Value::Array(vec![ticket(of), reply]));
+        let count = ended.len();
+        let ticket = |of: Ticket| Value::Integer(i64::try_from(of.number()).unwrap_or(i64::MAX));
+        let pairs = ended.into_iter().map(|(of, reply)| Value::Array(vec![ticket(of), reply]));
         instance.output.clear();
         json(&Value::Array(pairs.collect()), &mut instance.output);
         count
     })
 }
 
-/// When [`settled`] should be asked next, in Unix microseconds; below 0 while nobody waits.
+/// When [`take_ended`] should be asked next, in Unix microseconds; below 0 while nobody waits.
 #[no_mangle]
 pub extern "C" fn next_us() -> f64 {
     with(|instance| match instance.server.as_ref().and_then(MemoryServer::next_us) {
@@ -230,7 +230,7 @@ pub extern "C" fn next_us() -> f64 {
 pub extern "C" fn withdraw(ticket: f64, now: f64) {
     with(|instance| {
         if let Some(server) = &mut instance.server {
-            server.withdraw(ticket as u64, us(now));
+            server.withdraw(Ticket::of(ticket as u64), us(now));
         }
     });
 }

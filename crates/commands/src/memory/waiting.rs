@@ -61,7 +61,7 @@ impl WaitClock {
 impl MemoryServer {
     /// The calls that waited and are over at `now_us`: granted, or denied as their time is up. To be asked at
     /// [`MemoryServer::next_us`].
-    pub fn settled(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
+    pub fn take_ended(&mut self, now_us: u64) -> Vec<(Ticket, Value)> {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;
         loop {
@@ -77,7 +77,7 @@ impl MemoryServer {
         ended.into_iter().map(|one| (one.ticket, one.reply)).collect()
     }
 
-    /// When [`MemoryServer::settled`] should be asked next, in Unix microseconds; `None` while nobody waits. Each call may
+    /// When [`MemoryServer::take_ended`] should be asked next, in Unix microseconds; `None` while nobody waits. Each call may
     /// change it.
     pub fn next_us(&self) -> Option<u64> {
         let WaitClock { wall_us, passed_us } = self.clock;
@@ -95,11 +95,11 @@ impl MemoryServer {
         self.lines.borrow_mut().forgotten(ticket, passed_us);
         let place = self.ended.borrow().iter().position(|one| one.ticket == ticket);
         let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
-        if let Some((name, request, answer, granted_us)) = ended.granted {
+        if let Some((name, request, reply, granted_us)) = ended.granted {
             let key = KeyMoment { name: &name, now_us };
             // Where the key was changed meanwhile so that it cannot be done, there is nothing to do any more.
             let store = self.store(key);
-            let _ = give_back(store, &request, &answer, granted_us, || self.new_id());
+            let _ = give_back(store, &request, &reply, granted_us, || self.new_id());
             self.wake_line(key);
         }
     }
@@ -197,9 +197,9 @@ impl WaitingServer<KeyMoment<'_>> for MemoryServer {
         let reply = match tried {
             Ok(mut tried) => {
                 if (&self).note_end(key, request, &mut tried) == PolicyVerdict::Allowed {
-                    granted = Some((key.name.into(), *request, tried.answer, key.now_us));
+                    granted = Some((key.name.into(), *request, tried.reply, key.now_us));
                 }
-                let _ = reply::answer(&&builder, &tried.answer);
+                let _ = reply::write(&&builder, &tried.reply);
                 builder.take().unwrap_or(Value::Nil)
             }
             Err(error) => Value::error(error.text().as_bytes()),

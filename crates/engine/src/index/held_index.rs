@@ -22,9 +22,9 @@ pub struct HeldIndex {
 }
 
 /// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
-pub const DROP_MOST: usize = 64;
+pub const MAX_DROPPED: usize = 64;
 /// The most reservations that a call writes anew after a clock went back.
-pub const HEAL_MOST: usize = 256;
+pub const MAX_HEALED: usize = 256;
 
 impl HeldIndex {
     /// The index at `now_us`, and whether `id` is held.
@@ -109,7 +109,7 @@ impl HeldIndex {
         if let Some(old) = self.lapsed_id.take() {
             self.drop_lapsed(&old, &mut cleaned);
         }
-        for _ in 0..DROP_MOST {
+        for _ in 0..MAX_DROPPED {
             let first = self.index.first_lapsed(self.now_us).map(|one| one.member());
             let Some(old) = first else { break };
             self.drop_lapsed(&old, &mut cleaned);
@@ -117,7 +117,7 @@ impl HeldIndex {
         if self.listed.is_none() {
             return;
         }
-        let future = self.index.future(self.now_us, HEAL_MOST);
+        let future = self.index.future(self.now_us, MAX_HEALED);
         let old: Vec<ReservationMember> = future.iter().map(Reservation::member).collect();
         let mut sight = Sight::at(self.now_us, zones);
         for old in &old {
@@ -171,7 +171,7 @@ impl Reservations for HeldIndex {
     }
 
     fn must_write(&self) -> bool {
-        self.listed.is_some() || self.index.count_lapsed(self.now_us, DROP_MOST) >= DROP_MOST
+        self.listed.is_some() || self.index.count_lapsed(self.now_us, MAX_DROPPED) >= MAX_DROPPED
     }
 }
 

@@ -191,7 +191,7 @@ impl LineWorld {
             assert_eq!(self.waiting.len(), 20);
             return;
         };
-        assert!(ticket > 0 && self.waiting.iter().all(|one| one.ticket < ticket));
+        assert!(ticket.number() > 0 && self.waiting.iter().all(|one| one.ticket < ticket));
         let deadline_us = block_us.map(|us| self.now_us + us);
         let call = wants.clone();
         let joins = Joining { call, handle: Handle(ticket), deadline_us, wait_us: None };

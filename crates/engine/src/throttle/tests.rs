@@ -641,7 +641,7 @@ fn a_value_as_long_as_can_be_is_read_and_a_longer_one_is_refused() {
     let longest = format!("1700000000000000000.123456789+3155760000000000000{ban}");
     assert_eq!(stored(&longest).encode().as_bytes(), longest.as_bytes());
     for tail in ["0", "!", "x"] {
-        let long = longest.clone() + &tail.repeat(LONGEST_VALUE);
+        let long = longest.clone() + &tail.repeat(MAX_VALUE);
         assert_eq!(Stored::decode(long.as_bytes()), None);
     }
 }

@@ -11,7 +11,7 @@ use crate::rule::Rule;
 use proptest::prelude::*;
 
 const START_US: u64 = 1_795_223_799_544_558;
-const MOST_ENTRIES: u32 = 1;
+const MAX_ENTRIES: u32 = 1;
 
 #[derive(Clone, Copy, Debug)]
 enum HitStep {
@@ -115,7 +115,7 @@ impl HitWorld {
         let call = ModelCall {
             moment,
             limit: self.limit,
-            most_entries: MOST_ENTRIES,
+            most_entries: MAX_ENTRIES,
             heal_most: 64,
             ask: *ask,
             kind,
@@ -223,7 +223,7 @@ impl HitWorld {
         let mut window_count =
             WindowCount::read(&mut self.zset, moment(&self.rule, self.now_us)).unwrap();
         window_count.record(quantity, false, u64::MAX);
-        window_count.trim(&mut self.zset, MOST_ENTRIES).unwrap();
+        window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
         let edit = *window_count.edit(&mut self.zset, 64).unwrap();
         self.zset.apply(&edit);
         self.count(quantity);

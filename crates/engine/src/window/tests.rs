@@ -17,11 +17,11 @@ mod tables;
 const START_US: u64 = 1_795_223_799_544_558;
 
 /// The default of `ratelimit.window-entries`.
-const MOST_ENTRIES: u32 = 4096;
+const MAX_ENTRIES: u32 = 4096;
 
 /// The most dead entries that a busy key keeps: those that are not worth a removal, and those that come until the next
 /// look for them.
-const MOST_DEAD: usize = 8 + 16;
+const MAX_DEAD: usize = 8 + 16;
 
 /// When an event leaves, as anybody would say it.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ fn held_at(leases: &[Reserved], us: u64) -> u64 {
 
 /// A call by whom nobody bars, which heals as much as there is.
 fn plain(moment: RuleNow, limit: u64, ask: Ask, kind: ModelCommand) -> ModelCall {
-    let (most_entries, heal_most) = (MOST_ENTRIES, usize::MAX);
+    let (most_entries, heal_most) = (MAX_ENTRIES, usize::MAX);
     ModelCall { moment, limit, most_entries, heal_most, ask, kind, barred: false }
 }
 
@@ -376,7 +376,7 @@ impl WindowWorld {
             let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
             let mut window_count = WindowCount::read(&mut self.zset, moment).unwrap();
             window_count.record(weight, false, u64::MAX);
-            window_count.trim(&mut self.zset, MOST_ENTRIES).unwrap();
+            window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
             let edit = *window_count.edit(&mut self.zset, self.heal_most).unwrap();
             self.zset.apply(&edit);
             self.forget_trimmed(&moment, &edit, &times);

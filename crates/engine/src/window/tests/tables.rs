@@ -185,7 +185,7 @@ fn a_caller_who_hammers_stays_out_and_memory_stays_flat() {
         world.now_us += 7;
         let done = plain_call(&mut world, &rule, 3, &ask(1), ModelCommand::CountDenied);
         assert!(!done.decision.verdict.allowed());
-        assert!(world.zset.len() <= 4_098 + MOST_DEAD, "{} entries", world.zset.len());
+        assert!(world.zset.len() <= 4_098 + MAX_DEAD, "{} entries", world.zset.len());
     }
     // A call that can never be allowed does not count.
     let before = world.entries();
@@ -220,7 +220,7 @@ fn admitted_and_denied_in_turns_take_no_more_entries_than_both_alone() {
             admitted.push(world.now_us);
         }
         let live = admitted.iter().filter(|at| **at + 41_000 > world.now_us).count();
-        assert!(world.zset.len() <= live + 4_098 + MOST_DEAD, "{live} live admitted");
+        assert!(world.zset.len() <= live + 4_098 + MAX_DEAD, "{live} live admitted");
     }
 }
 
@@ -293,7 +293,7 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
         let held: SortedLeases = (0..leases).map(|_| lease).collect();
         let before = world.zset.clone();
         let call = |ask: Ask, barred| {
-            let most_entries = MOST_ENTRIES;
+            let most_entries = MAX_ENTRIES;
             let call = ModelCall { most_entries, barred, ..plain(moment, 5, ask, kind) };
             call.make(&mut world.zset.clone(), &held).unwrap()
         };
@@ -401,7 +401,7 @@ fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
         most = most.max(world.zset.len());
     }
     // Five, one for each 4096th of the period, and a few dead ones.
-    assert!((1_000..=5 + 4_097 + MOST_DEAD).contains(&most), "{most} entries");
+    assert!((1_000..=5 + 4_097 + MAX_DEAD).contains(&most), "{most} entries");
     // Those that are counted late are late by less than a 4096th of the period.
     let counted = |us: u64| -> u64 {
         world.list.iter().filter(|one| one.at_us + 41_000 > us).map(|one| one.weight).sum()
@@ -418,7 +418,7 @@ fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
         let call = ModelCall { most_entries: 16, ..plain(moment, 5, ask, kind) };
         call.make(&mut world.zset, &SortedLeases::default()).unwrap();
     }
-    assert!(world.zset.len() <= 5 + 17 + MOST_DEAD, "{} entries", world.zset.len());
+    assert!(world.zset.len() <= 5 + 17 + MAX_DEAD, "{} entries", world.zset.len());
 }
 
 #[test]
@@ -807,7 +807,7 @@ fn dead_entries_stay_few_in_busy_use() {
             let after = WindowCount::read(&mut world.zset, moment).unwrap().counted();
             assert_eq!(after, before + done.decision.verdict.taken());
         }
-        assert!(most <= MOST_DEAD, "{text} {limit}: {most} dead entries");
+        assert!(most <= MAX_DEAD, "{text} {limit}: {most} dead entries");
     }
 }
 
@@ -826,11 +826,11 @@ fn many_dead_entries_go_a_bounded_number_at_a_time() {
         world.pass(1);
         let done = plain_call(&mut world, &rule, 1_000, &ask(1), ModelCommand::Count);
         let trimmed = done.edit.unwrap().trim;
-        assert!(trimmed <= trim::MOST);
+        assert!(trimmed <= trim::MAX);
         left -= trimmed;
         assert_eq!(world.zset.len(), left + call);
     }
-    assert!(left <= MOST_DEAD, "{left} dead entries");
+    assert!(left <= MAX_DEAD, "{left} dead entries");
     // A call that takes nothing drops nothing.
     world.pass(20_000);
     for ask in [ask(0), ask(-1), ask(1_001)] {
