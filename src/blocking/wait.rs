@@ -108,7 +108,7 @@ const SECRET_LEN: usize = 16;
 /// The secret, drawn when the first call waits.
 static SECRET: UnderLock<Option<[u8; SECRET_LEN]>> = UnderLock::new(None);
 
-/// The key on which those are blocked who wait for something on `key`: in its slot, and never there.
+/// The name on which the server blocks calls that wait on `key`: in the slot of `key`, and never the name of a key.
 fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
     let secret = SECRET.get().unwrap_or_else(|| {
         let drawn = spelled_id(random::bytes());

@@ -26,14 +26,14 @@ use engine::judge::Mode;
 use engine::line::{Cause, Effect, LineId, Lines, Place, Ticket};
 use engine::request::Request;
 
-/// So many steps are made in a line before it is another line's turn.
+/// The most steps that are made in a line before it is another line's turn.
 const STEPS_IN_A_ROW: usize = 8;
 
-/// Grants to the head of the line on the key, and to the next, as long as they can be had and the budget of the work lasts:
-/// before a command takes, and after one that may have given something back. The timer tries the rest.
+/// Tries the head of the line on the key, and after each grant the next, while the budget of the work lasts. Called before a
+/// command takes, and after one that may have given something back. The timer tries the rest.
 #[inline]
 pub fn wake_key(key_ctx: KeyContext) {
-    // With this LEAVE everybody who waits stands before.
+    // Everybody who waits stands before a call with this LEAVE.
     if is_barred(key_ctx, u64::MAX) {
         wake_line(key_ctx);
     }
@@ -56,7 +56,7 @@ fn wake_line(key_ctx: KeyContext) {
     }
 }
 
-/// This server, as trying the head of a line needs it.
+/// This server, as [`try_head`] needs it.
 struct LineServer;
 
 impl WaitingServer<KeyContext<'_>> for LineServer {
@@ -75,7 +75,7 @@ impl WaitingServer<KeyContext<'_>> for LineServer {
         attempt(key_ctx, request, terms)
     }
 
-    /// The time of a command may be an old one.
+    /// How long ago the time of this command or callback was read. In MULTI and scripts it stands still.
     fn age_us(&self, key_ctx: KeyContext) -> u64 {
         clock::wall_time_us().saturating_sub(key_ctx.now_us)
     }
@@ -126,7 +126,8 @@ pub fn fired(ctx: Context) {
     }
 }
 
-/// Does what is due in a line, for a while. Returns whether the server accepts writes, as far as is known after it.
+/// Does what is due in a line, at most [`STEPS_IN_A_ROW`] steps. `accepted` says whether the server accepts writes, as far as
+/// is known; returns what is known afterwards.
 fn visit(ctx: Context, work: &WorkGuard, line: LineId, place: &Place, accepted: bool) -> bool {
     let due_us = clock::monotonic_us();
     let key = OwnedString::new(&place.key);
@@ -181,7 +182,7 @@ fn make_steps(
             }
             Some(Effect::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
-                // A head whose time is up and that waits on was postponed: it would be the next step again.
+                // The head's time is up, and it could not be tried. Its line was postponed, but here it would be next again.
                 if !try_head(&LineServer, line, head, key_ctx, is_overdue) && is_overdue {
                     return;
                 }
@@ -200,8 +201,8 @@ fn make_steps(
     }
 }
 
-/// Writes what the end of a wait left to be written. Where the key was changed meanwhile so that it cannot be done, there
-/// is nothing to do any more.
+/// Writes what the end of a wait left to be written. If the key was changed meanwhile so that this cannot be done, it is
+/// dropped.
 fn carry_out(key_ctx: KeyContext, write: LateWrite) -> Result<(), Error> {
     match write {
         LateWrite::GiveBack(request, reply, granted_us) => {

@@ -20,7 +20,7 @@ pub const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 /// All scores but those of reservations: events, and what is foreign.
 const EVENTS: Scores = Scores { from: f64::MIN, to: f64::INFINITY };
 
-/// All scores above those of events: nothing of ours has one.
+/// All scores above those of events: whatever has one is not ours.
 pub const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY };
 
 /// What is known of a key's events before they are read.
@@ -39,7 +39,7 @@ pub struct EntryReader<'k, 'c> {
 }
 
 impl<'k, 'c> EntryReader<'k, 'c> {
-    /// Reads in `key`, of which something is known.
+    /// Reads in `key`, of which this much is known.
     pub fn new(key: &'k mut ReadKey<'c>, seen: &'k Seen) -> EntryReader<'k, 'c> {
         EntryReader { key, seen }
     }

@@ -14,7 +14,7 @@ use engine::reservation::{id_of, prefix, Reservation, ReservationMember, Sight};
 use engine::slab::Slot;
 use engine::store;
 
-/// From this many reservations on a key has an index.
+/// A key with at least this many reservations has an index.
 const INDEX_FROM: usize = 8;
 
 /// What is reserved in a key.
@@ -35,13 +35,13 @@ pub struct Few {
     running: usize,
     newest_order_us: Option<u64>,
     has_id: bool,
-    /// As they are stored, in the order of the set.
+    /// Their members as they are stored, in the order of the set.
     members: Vec<OwnedString>,
     /// How many of them have a lease that ends later than one lease from now: a clock went back.
     future: usize,
     /// How many of them have lapsed.
     lapsed: usize,
-    /// Until when those hold that this call added.
+    /// When the last reservation that this call added stops holding.
     added_until_us: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ pub struct Few {
 pub struct Many<'c> {
     /// `None` once it is put back.
     held: Option<HeldIndex>,
-    /// Where it was; `None` for a new one.
+    /// The place of the index among all; `None` for a new one.
     slot: Option<Slot>,
     ctx: Context<'c>,
     name: KeyName<'c>,
@@ -152,7 +152,7 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// How many elements of the set they take, the ban's too.
+    /// How many elements of the set they and the ban take.
     pub fn elements(&self) -> usize {
         self.len().saturating_add(usize::from(self.ban().is_some()))
     }
@@ -241,7 +241,7 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// Notes how many elements the set has after the call: the index is right for so many.
+    /// Notes how many elements the set has after the call. The index is used again only if the set still has that many.
     pub fn keep(&mut self, elements: usize) {
         if let ServerReservations::Many(many) = self {
             many.len = elements;
@@ -275,7 +275,7 @@ impl Few {
         Ok(found.is_some())
     }
 
-    /// Notes all of a reservation but its lease, and returns that if it is live.
+    /// Notes what is known of a reservation; returns its lease, which is not noted, if it is live.
     fn note(&mut self, one: &Reservation, id: Option<&[u8]>) -> Option<Lease> {
         let now_us = self.now_us;
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
@@ -459,7 +459,7 @@ pub fn find_live(
             return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
         }
         Some(ServerReservations::Few(few)) => {
-            // Of an id that somebody wrote a second time the first counts, as in a search.
+            // If somebody wrote an id a second time, the first one counts, as in a search.
             let found = few.members.iter().find(|member| id_of(member.as_bytes()) == Some(id));
             let Some(member) = found else { return Ok(None) };
             let live = reservation(member)?.live(now_us);

@@ -80,14 +80,14 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
                 match behind.as_ref().map(entry) {
                     None => {}
                     Some(Ok(newest)) => self.events.newest = Some(newest),
-                    // Where there are reservations, only those who count the events refuse one that is not ours.
+                    // Beside reservations, an entry that is not ours is refused only by who counts the events.
                     Some(Err(_)) if self.reservations.elements() > 0 => {}
                     Some(Err(error)) => return Err(error),
                 }
             }
         }
         self.events.len = reader.len().saturating_sub(self.reservations.elements());
-        // The newest event was read, unless there are reservations before it.
+        // The newest entry was read and is ours, unless an index was found.
         let read = usize::from(self.events.newest.is_some());
         if self.events.len > read {
             refuse_foreign(reader)?;
@@ -120,7 +120,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         let KeyContext { ctx, name, now_us } = self.at.key_ctx;
         let edit = change.edit;
         let (mut remove, mut lapsed, mut settled_us) = (Vec::new(), 0, None);
-        // Before what heals: a reservation that is settled is not written anew.
+        // This comes before healing, so that a settled reservation is not written anew.
         if let Some(member) = change.settle {
             if let Ok(one) = reservation(&member) {
                 settled_us = Some(one.gone_us);
@@ -150,7 +150,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             let until_us = edit.future_until.unwrap_or(u64::MAX);
             collect(&mut key, Scores { from: score(until_us), ..scores }, &mut remove);
             let put = edit.put.map(|put| put.member());
-            // It may be one of them, and then only moves.
+            // The new entry may have the member of one of them. Then that one only gets its score, and must not be removed.
             let moves = |old: &OwnedString| {
                 put.as_ref().is_some_and(|put| put.as_bytes() == old.as_bytes())
             };
@@ -233,7 +233,7 @@ pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
     Ok(released)
 }
 
-/// A set of so few elements is read from its beginning rather than searched. It has no index.
+/// A set of up to this many elements is read from its beginning, not searched. It has no index.
 const MAX_READ: usize = 4;
 
 /// Gives the live reservations of these ids back in a set of at most [`MAX_READ`] elements; returns how many there were.
@@ -257,7 +257,7 @@ fn release_of_few(
     let mut last_id = None;
     for (member, is_live) in members.iter().flatten().zip(&mut is_live) {
         let id = id_of(member.as_bytes());
-        // Of an id that somebody wrote a second time the first counts, as in a search.
+        // If somebody wrote an id a second time, the first one counts, as in a search.
         if id != last_id && id.is_some_and(|id| ids.contains(&id)) {
             *is_live = reservation(member)?.live(key_ctx.now_us);
         }
@@ -267,7 +267,7 @@ fn release_of_few(
     Ok(remove(key, len, live.filter_map(|(member, is_live)| is_live.then_some(member))))
 }
 
-/// Removes these members of a set of `len`, which goes with the last of them; returns how many they are.
+/// Removes these members of a set of `len`; returns how many they are. If they are all, the key is deleted.
 fn remove<'m>(
     key: &mut WriteKey,
     len: usize,
@@ -283,7 +283,7 @@ fn remove<'m>(
     number
 }
 
-/// So many ids are searched for one by one, however few elements there are.
+/// Up to this many ids are searched for one by one, however few elements there are.
 const MAX_SEARCHED: usize = 8;
 
 /// A search in the set for one id costs about as much as reading so many reservations.
@@ -310,7 +310,7 @@ fn pick(key_ctx: KeyContext, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<Own
     let all: Vec<OwnedString> = key.ascending(RESERVATIONS).map(|element| element.member).collect();
     let mut places = HashMap::<&[u8], usize, RandomState>::default();
     for (place, member) in all.iter().enumerate() {
-        // Of an id that somebody wrote a second time the first counts, as in a search.
+        // If somebody wrote an id a second time, the first one counts, as in a search.
         places.entry(reservation(member)?.id).or_insert(place);
     }
     let mut is_named = vec![false; all.len()];

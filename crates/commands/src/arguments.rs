@@ -73,14 +73,14 @@ impl Family {
     }
 }
 
-/// As what arguments are read.
+/// What the arguments are that are being read.
 struct Reading {
     family: Family,
     /// The least quantity.
     least: i64,
     /// The options that it knows.
     known: OptionSet,
-    /// Whether it ends where the next clause begins.
+    /// Whether it is a clause, which ends where the next one begins.
     in_clause: bool,
 }
 
@@ -88,22 +88,22 @@ struct Reading {
 pub struct Arguments<'c, 'a, W: ?Sized> {
     words: &'c W,
     next: usize,
-    /// The word there, so that each is asked for once.
+    /// The next word, kept so that each word is asked for once.
     word: Option<&'a [u8]>,
 }
 
 impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
-    /// After the command's name and the key.
+    /// Begins after the command's name and the key.
     pub fn after_key(words: &'c W) -> Self {
         Arguments::from(words, 2)
     }
 
-    /// From word number `next` on; of a call 0 is the command's name.
+    /// Begins with word number `next`. Word 0 of a call is the command's name.
     pub fn from(words: &'c W, next: usize) -> Self {
         Arguments { words, next, word: words.word(next) }
     }
 
-    /// The very last argument, if it comes next and is `word`.
+    /// Passes the next argument if it is `word` and the last one; returns whether it was.
     pub fn take_last(&mut self, word: &[u8]) -> bool {
         let last = self.remaining() == 1 && self.word.is_some_and(|last| spells(last, word));
         if last {
@@ -125,7 +125,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         self.word = self.words.word(self.next);
     }
 
-    /// How many are left.
+    /// How many arguments are left.
     pub fn remaining(&self) -> usize {
         self.words.len().saturating_sub(self.next)
     }

@@ -98,7 +98,7 @@ pub trait ServerCall<'a>: Words<'a> {
     fn notes(&self) -> Self::Notes;
     /// Counts lapsed reservations that were dropped.
     fn count_lapsed(&self, number: usize);
-    /// Counts reservations that were settled so.
+    /// Counts reservations that were settled in this way.
     fn count_settled(&self, how: Applied, number: u64);
     /// All policies, in the order of the bytes of their names.
     fn policies(&self) -> Vec<PolicyRow>;

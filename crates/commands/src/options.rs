@@ -237,9 +237,9 @@ pub struct OptionRow {
     slot: usize,
     /// Its value 0 is as if the option were not there.
     pub void_at_0: bool,
-    /// The options that it must not stand beside. Of two that exclude each other one says so.
+    /// The options that it must not stand beside. Of two that exclude each other, only one row says so.
     pub excludes: OptionSet,
-    /// The option that it must stand beside, if any.
+    /// The option that it must stand beside; empty if there is none.
     pub needs: OptionSet,
     /// The least quantity that it may stand beside.
     pub least_quantity: i64,
@@ -247,7 +247,8 @@ pub struct OptionRow {
     pub says_limit: bool,
     /// The error beside period 0, a semaphore; `None` where it may stand there.
     pub period_0: Option<Error>,
-    /// The first of neighbours that exclude each other gives their choice this name in COMMAND DOCS.
+    /// The name in COMMAND DOCS of a choice between options that exclude each other and whose rows are neighbours. The first
+    /// of these rows has it.
     pub choice: Option<&'static CStr>,
     /// The name in COMMAND DOCS of the option together with those that need it.
     pub group: Option<&'static CStr>,
@@ -294,7 +295,7 @@ pub enum OptionValue {
 }
 
 impl OptionRow {
-    /// What is not said in a row: an option without a value, which may stand beside everything.
+    /// What holds where a row says nothing else: an option without a value, which may stand beside everything.
     const PLAIN: OptionRow = OptionRow {
         option: OptionSet::empty(),
         name: "",

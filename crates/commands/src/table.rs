@@ -47,11 +47,11 @@ pub struct CommandRow {
     pub name: &'static CStr,
     /// Which command it is.
     pub command: Command,
-    /// What it promises and needs, and so where its keys are.
+    /// What it promises and needs. Where its keys are follows from that.
     pub nature: Nature,
-    /// One sentence.
+    /// What it does, in one sentence for COMMAND DOCS.
     pub summary: &'static CStr,
-    /// What a call costs.
+    /// What a call costs, for COMMAND DOCS.
     pub complexity: &'static CStr,
     /// The arguments between the key and the options.
     pub positional: &'static [Positional],
@@ -92,7 +92,7 @@ pub enum Positional {
     OptionalInteger(&'static CStr),
     /// A text that comes once or more often.
     Texts(&'static CStr),
-    /// A limit: these, or the name of a policy.
+    /// A limit: these numbers, or the name of a policy.
     Limit(&'static [Positional]),
     /// A text that comes once or more often, with perhaps this word before each but the first.
     Joined(&'static CStr, &'static CStr),
@@ -274,7 +274,7 @@ pub static COMMANDS: [CommandRow; 16] = [
 ];
 
 impl CommandRow {
-    /// Words with the name: exactly so many, or at least so many if below 0.
+    /// The number of words of a call, its name among them: exactly so many, or at least so many if below 0.
     pub fn arity(&self) -> i32 {
         let optional = |argument: &Positional| matches!(argument, OptionalInteger(_));
         // A limit may be one word, the name of a policy.

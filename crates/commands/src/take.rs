@@ -118,7 +118,7 @@ fn serve<'a, C: ServerCall<'a>>(
         }
     }
     if !takes {
-        // It may have given back. A call that takes frees nothing, and those who stood before it were tried above.
+        // This call may have given back. One that takes frees nothing, and whoever stood before it was tried above.
         call.wake(key);
     }
     call.notes().note_end(key, request, &mut tried);

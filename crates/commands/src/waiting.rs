@@ -27,7 +27,7 @@ pub trait WaitingServer<K: Copy> {
     fn end(&self, ticket: Ticket, key: K, request: &Request, tried: Result<AttemptReply, Error>);
 }
 
-/// Tries the head of a line: what it asks for, on its key. Where it is denied it goes on waiting, unless it `is_overdue`.
+/// Tries the call at the head of a line, on its key. If it is denied it goes on waiting, unless its time `is_overdue`.
 /// Returns whether its wait is over.
 pub fn try_head<K: Copy>(
     server: &impl WaitingServer<K>,

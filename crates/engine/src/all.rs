@@ -18,8 +18,8 @@ pub struct Choices {
     /// Whether some group before this one has no choice.
     denied: bool,
     begun: bool,
-    /// The groups that have a choice: a bit for each of the first, and the others in their order. A call of RL.ALL has no
-    /// others.
+    /// The groups that have a choice: one bit for each of the first groups, and a list for the others, which no call of
+    /// RL.ALL has.
     first_with_choice: u64,
     others_with_choice: Vec<usize>,
 }
@@ -49,7 +49,7 @@ impl Choices {
         }
     }
 
-    /// Whether the call is allowed, after all of its limits.
+    /// Whether the call is allowed, once all of its limits were looked at.
     pub fn allowed(&self) -> bool {
         !self.denied && (!self.begun || self.has_choice(self.group))
     }

@@ -31,7 +31,7 @@ pub struct Attempt {
     pub decision: Decision,
     /// The id of the reservation that was made.
     pub id: Option<Id>,
-    /// How many reservations of the key then have a lease that runs, where ATMOST makes one.
+    /// How many leases of the key run after the call, where ATMOST makes a reservation.
     pub running: Option<usize>,
     /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
     /// unless the mode is [`Mode::Try`](crate::judge::Mode::Try).
@@ -99,7 +99,7 @@ pub struct Part<'r, S> {
     pub check: bool,
     /// It never denies the call.
     pub shadow: bool,
-    /// The number of its group: parts of which one has to be allowed have the same.
+    /// The number of its group. Of the parts with the same number one has to be allowed.
     pub group: usize,
     /// Others wait on the key and came before: nothing is granted.
     pub barred: bool,
@@ -107,7 +107,7 @@ pub struct Part<'r, S> {
     pub id_waits: bool,
 }
 
-/// Up to so many limits a call allocates nothing for them.
+/// A call over up to this many limits allocates nothing for them.
 pub const FEW_PARTS: usize = 8;
 
 /// A part whose key was opened.

@@ -21,7 +21,7 @@ pub const MAX_BAN: usize = 40;
 /// A ban as an entry of a sorted set.
 pub type BanText = Text<MAX_BAN>;
 
-/// A ban that runs, or the mark that it left.
+/// A ban that runs, or the mark that a past one left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ban {
     /// When it ends, in Unix milliseconds.
@@ -99,7 +99,7 @@ pub struct BanNow {
 }
 
 impl BanNow {
-    /// What is stored, seen from `now_us`.
+    /// The stored ban or mark, as it is seen at `now_us`.
     pub fn at(stored: Option<Ban>, now_us: u64) -> BanNow {
         let Some(stored) = stored else { return BanNow::default() };
         let seen = stored.seen_at(now_us);
@@ -112,7 +112,7 @@ impl BanNow {
         BanNow::at(Some(Ban::starting(now_us, length_ms)), now_us)
     }
 
-    /// The ban that runs, or its mark.
+    /// The ban that runs, or the mark that a past one left.
     pub fn seen(&self) -> Option<Ban> {
         self.seen
     }
@@ -132,12 +132,13 @@ impl BanNow {
         self.from_future
     }
 
-    /// What stays of it: a ban that runs; and its mark, unless something is `granted` or the key is as good as new.
+    /// What stays after this call: a ban that runs, or the mark of a past one unless something is `granted` or the key is as
+    /// good as new.
     pub fn kept(&self, granted: bool, as_new: bool) -> Option<Ban> {
         self.seen.filter(|_| self.runs() || !(granted || as_new))
     }
 
-    /// Whether a denied call may ban the key, which is as good as new but for the ban or not.
+    /// Whether a denied call may ban the key. `as_new` says whether the key holds nothing but the ban or mark.
     pub fn permits(&self, as_new: bool) -> bool {
         self.seen.is_none() || (!self.runs() && as_new)
     }

@@ -253,8 +253,9 @@ impl Division {
 }
 
 impl Tiling {
-    /// Up to an hour: each time that the wall shows a top begins a window, so an hour that it shows twice is two.
-    /// Where clocks are set in the middle of a window, it goes on if it is still the same on the wall.
+    /// The window, where windows last an hour at most: one begins each time that the wall shows its start. So an hour that
+    /// the wall shows twice has its windows twice. Where clocks are set in the middle of a window, it goes on if the wall
+    /// still shows the same window.
     fn frame_up_to_an_hour(
         self,
         zone: &TimeZone,
@@ -281,14 +282,15 @@ impl Tiling {
         Some((start, end))
     }
 
-    /// Longer than an hour: a window begins when the wall shows its start, or what comes after it, for the first time.
+    /// The window, where windows last longer: one begins when the wall shows its start, or a time after it, for the first
+    /// time.
     fn frame_over_an_hour(self, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let offset = zone.to_offset(now);
         let mut wall = offset.to_datetime(now);
         if let AmbiguousOffset::Fold { before, after } = zone.to_ambiguous_timestamp(wall).offset()
         {
             if offset == after {
-                // The second time round counts as the last moment of the first.
+                // An hour that the wall shows a second time counts as the last moment of the first time.
                 let transition = transition_between(zone, before.to_timestamp(wall).ok()?, now)?;
                 wall = before.to_datetime(transition.checked_sub(TICK).ok()?);
             }

@@ -6,14 +6,14 @@ pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
 /// Whether a call got what it asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// It did.
+    /// It got it.
     Allowed {
         /// How much was taken: the quantity, less with ATMOST, 0 where the call looks or gives back.
         taken: u64,
         /// With AHEAD: microseconds until the caller may go on. Otherwise 0.
         go_after_us: u64,
     },
-    /// It did not.
+    /// It did not get it.
     Denied {
         /// Microseconds after which the same call is allowed, if nobody else takes anything.
         wait_us: u64,
@@ -28,9 +28,9 @@ pub enum Verdict {
 /// What stands in the way of a denied call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// What was counted: it leaves too little.
+    /// What is counted leaves too little.
     Counted,
-    /// Only what others hold, or wait for, and may give back.
+    /// What is counted leaves enough. Others hold it, or wait for it, and may give it back.
     Held,
 }
 
@@ -40,7 +40,7 @@ impl Verdict {
         Verdict::Allowed { taken, go_after_us: 0 }
     }
 
-    /// The same verdict while others wait in line: denied, for a millisecond at least.
+    /// The verdict where others wait in line before the call: denied, for a millisecond at least.
     pub fn in_line(self, by: Obstacle) -> Verdict {
         match self {
             Verdict::Allowed { .. } => Verdict::Denied { wait_us: LEAST_WAIT_IN_LINE_US, by },
@@ -51,7 +51,7 @@ impl Verdict {
         }
     }
 
-    /// The same verdict on a key that is closed for so long, 0 where it is not: denied, until both waits are over.
+    /// The verdict on a key that a ban closes for `left_us`: denied, until both waits are over. 0 is no ban.
     pub fn closed_for(self, left_us: u64) -> Verdict {
         let by = Obstacle::Counted;
         match self {
@@ -64,7 +64,7 @@ impl Verdict {
         }
     }
 
-    /// The same for a command that does not tell what is held from what was counted.
+    /// The verdict for a command that does not tell what is held from what is counted.
     pub fn as_counted(self) -> Verdict {
         match self {
             Verdict::Denied { wait_us, .. } => Verdict::Denied { wait_us, by: Obstacle::Counted },

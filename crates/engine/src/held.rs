@@ -1,5 +1,5 @@
-//! What is held in a key by its live reservations, in the order in which they end: most at the end of their lease, and those
-//! with COUNTLAPSED later.
+//! What the live reservations of a key hold, in the order in which they stop holding: most of them at the end of their lease,
+//! and those with COUNTLAPSED later.
 
 use super::reservation::Reservation;
 
@@ -13,7 +13,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// That of a reservation, as it is seen at one moment.
+    /// The lease of a reservation, as it is seen at one moment.
     pub fn of(seen: &Reservation) -> Lease {
         Lease { gone_us: seen.gone_us, quantity: seen.quantity }
     }

@@ -1,5 +1,5 @@
-//! One limit on one key, for one call: read and judged; then exactly one of granted, denied, counted though denied, or
-//! looked at, which gives a plan; then written.
+//! One limit on one key, for one call. The key is read and the call is judged. Then exactly one of four things is planned: a
+//! grant, a denial, a denial that counts, or a look. Then the plan is applied.
 //!
 //! ```text
 //! call --judge--> Judged --grant | deny | count_denial | look--> Plan --apply-->
@@ -30,7 +30,7 @@ use super::window::WindowCount;
 pub enum Mode {
     /// A grant, and what heals. A denial counts for nothing, as the call goes on waiting.
     Try,
-    /// All that, and a denial with COUNTDENIED.
+    /// All that [`Mode::Try`] writes, and a denial with COUNTDENIED.
     Final,
     /// Nothing.
     Look,
@@ -50,14 +50,14 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Those of a single command.
+    /// The terms of a command with one limit.
     pub fn of(mode: Mode) -> Terms {
         Terms { mode, check: false, may_count: true, may_ban: true }
     }
 }
 
-/// A call on one key: what it is decided by, and what it writes. Only [`KeyCall::judge`] is called from
-/// outside: the other steps follow in [`Judged`] and [`Plan`].
+/// A call on one key, and the steps that it takes. Only [`KeyCall::judge`] is called from outside: [`Judged`] and [`Plan`]
+/// call the other steps, each in its turn.
 pub trait KeyCall<'r>: Sized {
     /// What reading the key, or planning a write, may fail with.
     type Error: From<Refused>;
@@ -211,7 +211,7 @@ impl<'c, 'r, K: KeyCall<'r>> Judged<'c, K> {
         }
     }
 
-    /// Tells the call of the key as it stands, and writes nothing.
+    /// Tells the caller of the key as it stands, and writes nothing.
     pub fn look(self) -> Plan<K::Write<'c>> {
         Plan::nothing(self.call.look(self.verdict))
     }
@@ -253,7 +253,7 @@ impl<W> Plan<W> {
         Plan { decision, write: None }
     }
 
-    /// The same, with what is written seen so.
+    /// The same plan, with what is written turned into something else.
     fn map<V>(self, seen: impl FnOnce(W) -> V) -> Plan<V> {
         Plan { decision: self.decision, write: self.write.map(seen) }
     }

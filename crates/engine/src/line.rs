@@ -42,14 +42,14 @@ pub struct LineId(u64);
 /// The longest that a head goes untried. Other changes to its key must be noticed within 100 ms; the rest is for timers
 /// that come late.
 pub const POLL_US: u64 = 80_000;
-/// How long heads stay untried where nothing may be written.
+/// How long no head is tried after the server refused a write.
 pub const REFUSED_US: u64 = 5_000;
 /// The most microseconds that one firing of the timer spends on waiters. All commands between two firings share as much
 /// again.
 pub const BUDGET_US: u64 = 1_000;
 /// A wall clock that gains more than this from one beginning of work to the next was set forward.
 const STEP_US: u64 = 1_000;
-/// Commands get a new budget after so long, also where nobody tells when a turn of the event loop ends.
+/// Commands get a new budget after this time at the latest, even if no turn of the event loop was seen to end.
 const BUDGET_EACH_US: u64 = 20_000;
 
 /// What the lines keep for their owner.
@@ -91,8 +91,8 @@ pub struct Place {
     pub key: Box<[u8]>,
 }
 
-/// When the time of a call is up that waits from `now_us` on for `block_ms` milliseconds; `None` where it waits for ever, which
-/// 0 says.
+/// When the time of a call is up that waits from `now_us` on for `block_ms` milliseconds. `None` for 0, which waits for
+/// ever.
 pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
     (block_ms > 0).then(|| now_us.saturating_add(block_ms.saturating_mul(1_000)))
 }
@@ -108,7 +108,7 @@ pub struct Lines<P: Parts> {
     tries: BTreeSet<(u64, LineId)>,
     /// When somebody's time is up in each line where some wait for a limited time.
     deadlines: BTreeSet<(u64, LineId)>,
-    /// No head is tried before.
+    /// No head is tried before this time.
     refused_until_us: Option<u64>,
     /// When the timer fires that was started last.
     timer_us: Option<u64>,
@@ -116,7 +116,7 @@ pub struct Lines<P: Parts> {
     /// The wall clock less the clock of all times here, when work last began. If it grows, the wall clock was set forward.
     ahead_us: u64,
     last_passed_us: u64,
-    /// What commands have spent of their budget, and since when they have it.
+    /// What commands have spent of their budget in microseconds, and when they got it.
     spent_us: u64,
     budget_since_us: u64,
     /// The turn of the event loop in which commands got their budget.
@@ -142,7 +142,7 @@ enum WaitState<H, O> {
     Withdrawn,
     /// It was ended with this outcome, and the server has not asked for the reply.
     Ended(O),
-    /// The server has asked. Without an outcome it ended the wait by itself.
+    /// The server has asked for the reply. Without an outcome the server ended the wait by itself.
     Answered(Option<O>),
 }
 
@@ -157,7 +157,7 @@ struct Line<P: Parts> {
     try_us: u64,
     /// When the head was last denied.
     denied_us: Option<u64>,
-    /// Waiters whose time is up are dismissed from then on.
+    /// Waiters whose time is up are not dismissed before this time.
     dismiss_from_us: u64,
     /// The line's entries in the two schedules.
     scheduled: (Option<u64>, Option<u64>),
@@ -171,7 +171,7 @@ pub struct Joining<P: Parts> {
     pub handle: P::Handle,
     /// When its time is up; `None` for never.
     pub deadline_us: Option<u64>,
-    /// For how long it was just denied; `None` where it was not tried, or its moment is not known.
+    /// After how many microseconds it could be granted, as its denial said; `None` if it was not tried, or nobody knows.
     pub wait_us: Option<u64>,
 }
 
@@ -299,7 +299,7 @@ impl<P: Parts> Lines<P> {
         self.waiting
     }
 
-    /// Since when the oldest of those waits that stand in a line.
+    /// When the oldest call that stands in a line began to wait.
     pub fn oldest_us(&self) -> Option<u64> {
         let in_line = |waiter: &&Waiter<P>| matches!(waiter.state, WaitState::InLine(_));
         self.waiters.values().find(in_line).map(|waiter| waiter.since_us)
@@ -331,7 +331,7 @@ impl<P: Parts> Lines<P> {
         (waiting < most).then(|| Ticket(self.new_number()))
     }
 
-    /// Puts a call in its place in the line on its key.
+    /// Puts a call into the line on its key, in the place that its LEAVE and its ticket give it.
     pub fn join(
         &mut self,
         ticket: Ticket,
@@ -373,7 +373,7 @@ impl<P: Parts> Lines<P> {
         Some(handle)
     }
 
-    /// The client is gone, or the server told it something else.
+    /// Takes a waiter out of its line whose client is gone, or was told something else by the server.
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
         self.step_out(ticket, now_us);
     }
@@ -399,7 +399,7 @@ impl<P: Parts> Lines<P> {
         Some(WaiterReply::Unblocked { call, place, was_head })
     }
 
-    /// The server has let go of the client: nothing more is heard of this waiter.
+    /// The server has let go of the client: forgets the waiter, and returns what it was.
     pub fn forgotten(&mut self, ticket: Ticket, now_us: u64) -> Option<Gone<P>> {
         self.step_out(ticket, now_us);
         let Waiter { call, place, state, .. } = self.waiters.remove(&ticket)?;
@@ -411,7 +411,7 @@ impl<P: Parts> Lines<P> {
         Some(Gone { call, place, outcome, answered })
     }
 
-    /// Notes what is to be written to a key, soon, where that is allowed.
+    /// Notes what is to be written to a key as soon as the server accepts writes.
     pub fn write(&mut self, place: &Place, write: P::Write, now_us: u64) {
         let id = self.open(place.db, &place.key, now_us);
         if let Some(line) = self.lines.get_mut(&id) {
@@ -475,13 +475,13 @@ impl<P: Parts> Lines<P> {
         Some(id)
     }
 
-    /// Who stands first in a line.
+    /// The call that stands first in a line.
     pub fn head(&self, id: LineId) -> Option<(Ticket, P::Call)> {
         let (_, ticket) = self.lines.get(&id)?.order.first()?;
         self.waiters.get(ticket).map(|waiter| (*ticket, waiter.call.clone()))
     }
 
-    /// The head of a line was tried and denied for so long (`None`: nobody knows how long).
+    /// The head of a line was tried and denied. It could be granted after `wait_us`; `None` where nobody knows.
     pub fn denied(&mut self, id: LineId, wait_us: Option<u64>, now_us: u64) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         line.try_us = now_us.saturating_add(wait_us.unwrap_or(POLL_US).min(POLL_US));
@@ -551,7 +551,7 @@ impl<P: Parts> Lines<P> {
         Some(Effect::Dismiss { ticket, call })
     }
 
-    /// Leaves a line for now. What is still due there comes after all that is due elsewhere.
+    /// Puts a line behind all others that are due, so that what is still due there comes last.
     pub fn pass_on(&mut self, id: LineId, now_us: u64) {
         let now_us = now_us.max(self.last_passed_us.saturating_add(1));
         if let Some(line) = self.lines.get_mut(&id) {

@@ -103,7 +103,7 @@ impl Zset {
         let list = &mut self.newest_first;
         let at = list.partition_point(|one| one.newest_us > entry.newest_us);
         let is_it = |one: &Entry| same_member(one, entry);
-        // Mostly it has this time too.
+        // Mostly the entry to remove has the same time.
         let found = match list.get(at) {
             Some(one) if is_it(one) => Some(at),
             _ => list.iter().position(is_it),
@@ -117,7 +117,7 @@ impl Zset {
         let newer = |than: u64| list.partition_point(|one| one.newest_us > than);
         let end = match after_us {
             None => list.len(),
-            // Most calls find the oldest entry alive.
+            // In most calls the oldest entry is newer.
             Some(us) if list.back().is_some_and(|oldest| oldest.newest_us > us) => list.len(),
             Some(us) => newer(us),
         };
@@ -227,7 +227,7 @@ impl Set {
 enum MemoryValue {
     Bucket(Stored),
     Window(Set),
-    /// A window that a call has taken out and puts back: no key, until then.
+    /// The place of a window that a call has taken out. Until the call puts it back there is no key.
     Taken,
 }
 
@@ -238,7 +238,7 @@ struct MemoryEntry {
     expires_at_ms: u64,
 }
 
-/// Whether a key is gone. As on a server it lives in the millisecond in which it expires.
+/// Whether a key has expired. As on a server it still lives in the millisecond `expires_at_ms`.
 fn has_expired(expires_at_ms: u64, now_us: u64) -> bool {
     now_us / 1_000 > expires_at_ms
 }
@@ -526,7 +526,8 @@ impl Memory {
         }
     }
 
-    /// Takes a window out, with when it expires. Its place is kept. `None` where there is no key; an expired one is dropped.
+    /// Takes a window out and keeps its place. Returns it with the time at which it expires; `None` where there is no key.
+    /// An expired key is dropped.
     fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<(Set, u64)>, Refused> {
         let mut keys = self.keys.borrow_mut();
         let Some(entry) = keys.get_mut(name) else { return Ok(None) };
@@ -632,7 +633,7 @@ impl BucketKey for MemoryBucket<'_> {
     }
 }
 
-/// A window that was taken out for one call, and goes back when that is done.
+/// A window that was taken out for one call. It is put back when this is dropped.
 pub struct MemoryWindow<'m> {
     key: MemoryKey<'m>,
     events: Zset,

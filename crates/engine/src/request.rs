@@ -14,7 +14,7 @@ pub struct Request {
     pub ask: Ask,
     /// Denied calls count as well (COUNTDENIED).
     pub count_denied: bool,
-    /// For how many milliseconds a denial closes the key (BAN).
+    /// For how many milliseconds a denial closes the key (BAN); `None` if it does not.
     pub ban_ms: Option<u64>,
     /// The unit of the times in the reply.
     pub unit: TimeUnit,
@@ -40,7 +40,7 @@ pub enum Limit {
 pub struct WindowLimit {
     /// The most that there may be at one time.
     pub limit: u64,
-    /// How events leave.
+    /// The rule by which events leave.
     pub rule: Rule,
     /// The most entries of events that are live at one time.
     pub most_entries: u32,
@@ -51,9 +51,9 @@ pub struct WindowLimit {
 pub struct Reserve {
     /// How long it lasts, in milliseconds.
     pub lease_ms: u64,
-    /// It goes on holding when its lease has ended, until an event of that moment would have left (COUNTLAPSED).
+    /// It still holds when its lease has ended, until an event of that moment would have left (COUNTLAPSED).
     pub count_lapsed: bool,
-    /// The caller's name for it; `None` has one made.
+    /// The id that the caller gave; for `None` one is made.
     pub id: Option<Id>,
     /// The most reservations that the key may hold.
     pub most: u64,

@@ -46,8 +46,8 @@ pub fn spelled_id(random: [u8; 16]) -> [u8; 16] {
 /// A year of 365.25 days in milliseconds, the longest lease and the longest wait.
 pub const YEAR_MS: u64 = 31_557_600_000;
 
-/// The longest time in microseconds that it holds after its lease: the longest period, and a month, as the longest one of
-/// the calendar may have some days more.
+/// The longest time in microseconds that a reservation holds after its lease: the longest period and a month, as a period of
+/// the calendar may be some days longer.
 const MAX_AFTER_US: u64 = (MAX_PERIOD_MS + 31 * 86_400_000) * 1_000;
 
 /// The first byte of a member.
@@ -59,10 +59,10 @@ pub type ReservationMember = Text<256>;
 /// Beginning of a member, up to and with the id and the mark after it.
 pub type Prefix = Text<72>;
 
-/// Something set aside.
+/// A quantity that is set aside.
 #[derive(Clone, Copy, Debug)]
 pub struct Reservation<'m> {
-    /// 1 to 64 bytes, any.
+    /// Its id: 1 to 64 bytes of any value.
     pub id: &'m [u8],
     /// How much, at least 1.
     pub quantity: u64,
@@ -74,7 +74,7 @@ pub struct Reservation<'m> {
     pub gone_us: u64,
     /// Orders reservations by arrival.
     pub order_us: u64,
-    /// What APPLY counts by, as [`super::rule::Rule::parse`] reads it. Only APPLY needs to.
+    /// The rule of its window, which [`super::rule::Rule::parse`] reads.
     pub rule: &'m [u8],
 }
 
@@ -133,7 +133,7 @@ impl<'m> Reservation<'m> {
         start_us(self.end_us, self.lease_ms)
     }
 
-    /// Whether it goes on holding when its lease has ended (COUNTLAPSED).
+    /// Whether it still holds when its lease has ended (COUNTLAPSED).
     pub fn counts_lapsed(&self) -> bool {
         self.gone_us > self.end_us
     }
@@ -169,7 +169,7 @@ pub struct Sight<'z> {
 }
 
 impl<'z> Sight<'z> {
-    /// From `now_us`.
+    /// As seen at `now_us`.
     pub fn at(now_us: u64, zones: &'z mut Zones) -> Sight<'z> {
         Sight { now_us, zones, last: None }
     }
@@ -206,7 +206,7 @@ impl<'z> Sight<'z> {
     }
 }
 
-/// The id in a member; `None` where the module writes no member that begins so. The rest may not be ours.
+/// The id in a member; `None` where the module writes no member that begins so. The rest of the member is not checked.
 pub fn id_of(member: &[u8]) -> Option<&[u8]> {
     split_id(member).map(|(id, _)| id)
 }

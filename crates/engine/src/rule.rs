@@ -11,11 +11,11 @@ use super::decimal::{parse_u64, Text};
 use super::entry::Entry;
 use super::period::{Length, Period};
 
-/// Denied calls, and what is counted beyond the limit, are told apart by period / 4096 at the finest.
+/// What is counted coarsely, which is denied calls and what lies beyond the limit, makes at most about so many entries.
 const MAX_COARSE_ENTRIES: u32 = 4096;
 
-/// Room for the longest text of a rule, about 70 bytes: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19, and two
-/// marks.
+/// Room for the longest text of a rule, about 70 bytes: 13 digits and a unit, a zone's name of 32 bytes, an anchor of 19, and
+/// two marks.
 pub const MAX_RULE: usize = 96;
 
 /// A rule as text.
@@ -136,7 +136,7 @@ impl Rule {
 /// Stands for an anchor where the first event opens a window.
 const FIRST: &[u8] = b"first";
 
-/// What lies before and behind the first `mark` in `text`, if there is one.
+/// The text before the first `mark`, and the text behind it; `None` without a mark.
 fn split_at_mark(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|&byte| byte == mark)?;
     Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
@@ -166,7 +166,7 @@ enum Span {
         length: Length,
         /// When the window that is open ends; `None` where the next event opens one.
         open_until_us: Option<u64>,
-        /// Entries of this time and before lie behind the newest, which alone counts.
+        /// All entries but the newest, which alone counts, are of this time or before.
         horizon_us: Option<u64>,
     },
     #[default]
@@ -174,7 +174,7 @@ enum Span {
 }
 
 impl RuleNow {
-    /// The same, but what is counted coarsely needs no more than about `entries`.
+    /// The same, with at most about `entries` for what is counted coarsely.
     pub fn with_entries(mut self, entries: u32) -> RuleNow {
         self.coarse_entries = entries.min(MAX_COARSE_ENTRIES);
         self
@@ -186,7 +186,7 @@ impl RuleNow {
     }
 
     /// Takes note of the newest entry, and returns whether it counts. Where the first event opens a window, this decides
-    /// whether one is open. The entries before `stored_until_us` lie behind it.
+    /// whether one is open. All other entries are older than `stored_until_us`.
     pub fn see_newest(&mut self, newest: &Entry, stored_until_us: u64) -> bool {
         let now_us = self.now_us;
         match &mut self.span {
@@ -271,8 +271,9 @@ impl RuleNow {
     /// Whether a new event shares the newest entry, which began at `first_us`. With `coarse` both are denied calls
     /// or lie beyond the limit.
     ///
-    /// Under an exact rule an admitted event must leave on time, so it never joins another. What is coarse joins an
-    /// entry within period / 4096. Where entries are folded anyway, all do, and what is coarse no more finely than that.
+    /// Under an exact rule an admitted event must leave on time, so it never joins another, and a coarse one joins an entry
+    /// that began less than period / 4096 before. Where entries are folded, all events join within period / n, and coarse
+    /// ones within period / 4096 where that is longer.
     pub fn joins_newest(&self, first_us: u64, coarse: bool) -> bool {
         let buckets = match self.span {
             Span::Nothing => return false,

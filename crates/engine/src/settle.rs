@@ -44,7 +44,7 @@ pub fn apply<S: Store>(
     let moment = store.moment(&rule).ok_or(Refused::Clock)?;
     let most_entries = moment.most_entries().unwrap_or(most_entries);
     let mut count = WindowCount::read(&mut key.events(), moment.with_entries(most_entries))?;
-    // The limit is not known here. Who applies has reserved, so that few events can lie beyond it.
+    // The limit is not known here, so all is counted as within it. What is applied was reserved, so few events lie beyond.
     count.record(quantity, false, u64::MAX);
     count.trim(&mut key.events(), most_entries)?;
     count.edit(&mut key.events(), store.heal_most())?;
@@ -52,7 +52,7 @@ pub fn apply<S: Store>(
         edit: count.planned(),
         reserve: None,
         settle: Some(member),
-        // Other reservations are not this command's business.
+        // This command leaves other reservations as they are.
         clean: false,
         ban: BanEdit::Keep,
         expiry: Some(count.expiry()),
@@ -137,7 +137,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     }
     let mut expiry = count.expiry();
     if count.has_future() {
-        // Events that heal are not this command's business: they stay where they are, and the key as long as they may count.
+        // This command leaves events from the future where they are. The key must live as long as they may count.
         let newest = key.events().newest(None)?;
         let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
         expiry = expiry.reaching(leaves_us);

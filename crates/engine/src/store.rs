@@ -150,13 +150,13 @@ impl<E: Entries> Entries for &mut E {
 pub trait Reservations: Leases {
     /// Whether the id that was asked for is held.
     fn has_id(&self) -> bool;
-    /// Whether as many are live as `most`.
+    /// Whether at least `most` are live.
     fn reach(&self, most: u64) -> bool;
     /// How many are live.
     fn live_len(&self) -> usize;
     /// The place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64;
-    /// Whether some must be written anew, as a clock went back, or many have lapsed.
+    /// Whether even a denied call writes: to start leases anew after a clock went back, or to drop many that have lapsed.
     fn must_write(&self) -> bool;
 }
 
@@ -173,7 +173,7 @@ pub trait WindowKey {
     /// The stored form of a reservation, which [`Reservation::decode`] reads.
     type Member: AsRef<[u8]>;
 
-    /// Opens the key and reads what is reserved, and whether `id` is. Refuses a key that somebody else keeps.
+    /// Opens the key, reads what is reserved, and notes whether `id` is held. Refuses a key that somebody else keeps.
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Self::Error>;
     /// Its events.
     fn events(&mut self) -> Self::Events<'_> {
@@ -181,11 +181,11 @@ pub trait WindowKey {
     }
     /// What is reserved.
     fn reservations(&self) -> &Self::Reservations;
-    /// The ban that is stored, or its mark.
+    /// The ban that is stored, or the mark that a past one left.
     fn ban(&self) -> Option<Ban>;
-    /// Both at once.
+    /// Its events, and what is reserved.
     fn split(&mut self) -> (Self::Events<'_>, &Self::Reservations);
-    /// How many reservations there are whose lease runs.
+    /// How many reservations have a lease that runs.
     fn running(&mut self) -> usize;
     /// The stored form of the reservation `id`, if it is live.
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;
@@ -200,14 +200,14 @@ pub enum BanEdit {
     /// It stays as it is.
     #[default]
     Keep,
-    /// It goes.
+    /// It is removed.
     Remove,
     /// It becomes this one.
     Put(Ban),
 }
 
 impl BanEdit {
-    /// What `ban` becomes.
+    /// What is there after this edit, where `ban` was there before.
     pub fn after(self, ban: Option<Ban>) -> Option<Ban> {
         match self {
             BanEdit::Keep => ban,
@@ -222,15 +222,15 @@ impl BanEdit {
 pub struct Change<'p, M> {
     /// The entries of events.
     pub edit: &'p Edit,
-    /// A reservation that is made.
+    /// A reservation to add.
     pub reserve: Option<Reservation<'p>>,
-    /// A reservation that goes: applied, given back or renewed.
+    /// A reservation to remove: it was applied, given back or renewed.
     pub settle: Option<M>,
-    /// Reservations that have lapsed go, and those of a clock that went back are written anew, as far as that is a
-    /// bounded piece of work.
+    /// Whether reservations that have lapsed are dropped, and those from the future are written anew: a bounded number of
+    /// each.
     pub clean: bool,
     /// What becomes of the ban.
     pub ban: BanEdit,
-    /// What the events need of the TTL; `None` leaves it where it is: something was given back.
+    /// How long the events need the key; `None` leaves its TTL where it is, as something was given back.
     pub expiry: Option<Expiry>,
 }

@@ -54,11 +54,11 @@ const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MA
 pub struct Stored {
     /// The theoretical arrival time: whole nanoseconds since 1970, as many as [`TAT_DIGITS`] can spell.
     ns: u64,
-    /// And attoseconds of the next.
+    /// Attoseconds beyond those nanoseconds.
     attos: u64,
     /// Whole nanoseconds, at most [`MAX_DEBT_NS`].
     debt_ns: u64,
-    /// The ban that runs, or its mark.
+    /// The ban that runs, or the mark that a past one left.
     ban: Option<Ban>,
 }
 
@@ -66,7 +66,7 @@ impl Stored {
     /// Reads a stored value: 19 digits of Unix nanoseconds, perhaps a point and one to nine digits of their
     /// fraction, perhaps a plus sign and a debt in nanoseconds, and perhaps a ban. `None` for anything else.
     pub fn decode(value: &[u8]) -> Option<Stored> {
-        // Somebody else's string may be as long as 512 MB, which is not searched.
+        // Somebody else's string may have 512 MB: it is not searched.
         if value.len() > MAX_VALUE {
             return None;
         }
@@ -138,7 +138,7 @@ impl Stored {
         text
     }
 
-    /// The ban that runs, or its mark.
+    /// The ban that runs, or the mark that a past one left.
     pub fn ban(self) -> Option<Ban> {
         self.ban
     }
@@ -267,7 +267,7 @@ pub struct Bucket<'r> {
     rate: &'r Rate,
     now_us: u64,
     now: Attos,
-    /// The moment of an empty bucket's arrival time.
+    /// The arrival time of an empty bucket.
     empty: Attos,
     /// The arrival time, at least `now`.
     tat: Attos,
@@ -290,7 +290,7 @@ impl<'r> Bucket<'r> {
         bucket
     }
 
-    /// Takes what is stored as its state.
+    /// Sets the state to what is stored.
     pub fn set(&mut self, stored: Stored) {
         let debt = u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS);
         let last = self.empty.saturating_add(debt);
@@ -331,7 +331,8 @@ impl<'r> Bucket<'r> {
         Ok(if barred { verdict.in_line(Obstacle::Counted) } else { verdict })
     }
 
-    /// Whether an allowed call may move the arrival time past the last one: only in the far future.
+    /// Whether an allowed call may move the arrival time past the last one that can be stored, which only happens in the far
+    /// future.
     fn may_pass_last_tat(&self, ask: &Ask) -> bool {
         let ahead_us = if let Manner::Ahead(ahead_us) = ask.manner { ahead_us } else { 0 };
         let ahead = u128::from(ahead_us).saturating_mul(ATTOS_PER_US);

@@ -6,7 +6,7 @@
 //!        horizon           counted = tail.total - first.before()
 //! ```
 //!
-//! A running total in every entry (see [`super::event`]) makes the sum one subtraction, and the search for the
+//! A running total in every entry (see [`super::entry`]) makes the sum one subtraction, and the search for the
 //! moment at which enough has left a bisection over time.
 //!
 //! ```text
@@ -28,29 +28,30 @@ pub struct Edit {
     pub put: Option<Entry>,
     /// The entry that `put` replaces, or that is given back whole.
     pub replaced: Option<Entry>,
-    /// An entry that is given back in part, or that stays in the future and takes what is counted, and what it becomes.
+    /// An entry that changes, and what it becomes: one that is given back in part, or that stays in the future and takes what
+    /// is counted.
     pub changed: Option<(Entry, Entry)>,
     /// All entries between these two times, both included, are given back.
     pub given_back: Option<(u64, u64)>,
     /// All entries after this time are removed: `put` holds what they held.
     pub future_from: Option<u64>,
-    /// Of those only the ones up to this time, as there are too many for one call.
+    /// Only those up to this time are removed, as there are too many for one call.
     pub future_until: Option<u64>,
-    /// So many of the oldest entries are removed: they are dead.
+    /// How many of the oldest entries are removed, which are dead.
     pub trim: usize,
 }
 
 /// Bounds on the dead entries that a call drops.
 mod trim {
-    /// Dead entries are dropped when there are so many, or any in a key that has more entries than its kind may have.
+    /// From this many dead entries on a call drops them. In a key that has more entries than its rule needs, from one on.
     pub const ENOUGH: usize = 8;
-    /// The same up to [`SMALL`] entries, where every search walks past the dead ones.
+    /// The same in a set of up to [`SMALL`] entries, where every search walks past the dead ones.
     pub const ENOUGH_IN_SMALL: usize = 4;
-    /// So many entries a sorted set keeps in one piece, unless the server is told otherwise.
+    /// Up to this many entries the server keeps a sorted set in one piece, unless it is configured otherwise.
     pub const SMALL: usize = 128;
-    /// Where events have weights, the dead are looked for when the number of entries is a multiple of this.
+    /// Where events have weights, a call looks for dead entries only if the number of entries is a multiple of this.
     pub const EVERY: usize = 16;
-    /// The most that a call drops, unless their sum stands in the way of counting.
+    /// The most dead entries that a call drops, unless their sum stands in the way of counting.
     pub const MAX: usize = 64;
     /// From this running total on, before a call or after it, the call looks whether dead entries stand in the way of
     /// counting: whether all together would pass [`MAX_SUM`](super::MAX_SUM). Below it entries cannot sum up past that,
@@ -70,18 +71,18 @@ pub struct WindowCount {
     first: Option<Entry>,
     /// The newest entry, with the events of the future in it.
     tail: Option<Entry>,
-    /// How much was counted by this call, and whether that is a denied call.
+    /// How much this call counted, and whether that is a denied call.
     recorded: u64,
     recorded_denied: bool,
-    /// How much of `tail` was uncounted by this call.
+    /// How much of `tail` this call uncounted.
     uncounted: u64,
-    /// When the newest of the entries happened that stay in the future.
+    /// The time of the newest entry that stays in the future; `None` if none does.
     stays_us: Option<u64>,
     edit: Edit,
 }
 
 impl WindowCount {
-    /// Counts nothing, whatever lies there: a semaphore.
+    /// Counts no events, as a semaphore does, whatever lies under the key.
     pub fn nothing(moment: RuleNow) -> WindowCount {
         WindowCount {
             moment,
@@ -95,19 +96,19 @@ impl WindowCount {
         }
     }
 
-    /// The same at another moment, where nothing was counted yet.
+    /// Sets the moment, before anything is counted.
     pub fn begin(&mut self, moment: RuleNow) {
         self.moment = moment;
     }
 
-    /// Counts. Events from the future, of a clock that went back, count as happening now.
+    /// Reads what counts at this moment. Events from the future, of a clock that went back, count as happening now.
     pub fn read<E: Entries>(entries: &mut E, moment: RuleNow) -> Result<WindowCount, E::Error> {
         let mut window_count = WindowCount::nothing(moment);
         window_count.count(entries)?;
         Ok(window_count)
     }
 
-    /// The same in its place, where nothing was counted yet.
+    /// The same for a count that is in its place and has counted nothing yet.
     pub fn count<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         let now_us = self.moment.now_us();
         let Some(newest) = entries.newest(None)? else { return Ok(()) };
@@ -124,7 +125,7 @@ impl WindowCount {
             return Ok(());
         }
         let horizon_us = self.moment.horizon_us();
-        // What is dead is not read, as every search goes past it.
+        // Dead entries are not read: the search for the oldest that counts goes past them.
         let first = if entries.len() == 1 { Some(newest) } else { entries.oldest(horizon_us)? };
         let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
         self.first = Some(first);
@@ -141,7 +142,7 @@ impl WindowCount {
         let future = entries.oldest(Some(now_us))?.ok_or(Refused::Foreign)?;
         let mut merged = Entry {
             newest_us: now_us,
-            // The first of them may have begun before now.
+            // The first entry from the future may have begun before now.
             span_us: now_us.saturating_sub(future.first_us()),
             total: newest.total,
             weight: newest.sum_since(&future),
@@ -150,7 +151,7 @@ impl WindowCount {
         };
         let prior = entries.newest(Some(now_us))?;
         if self.moment.counts_newest_alone() {
-            // The others go: they counted no more.
+            // The entries before go: they no longer count.
             merged.span_us = now_us.saturating_sub(newest.first_us());
             merged.weight = newest.weight;
             merged.denied = newest.denied;
@@ -159,7 +160,7 @@ impl WindowCount {
             }
             self.edit.replaced = prior;
         } else if let Some(prior) = prior {
-            // Sharing as new events do bounds the entries of a clock that swings.
+            // It shares the entry before as a new event would: so a clock that swings makes no more entries.
             let coarse = prior.denied && merged.denied;
             if prior.newest_us == now_us || self.moment.joins_newest(prior.first_us(), coarse) {
                 merged.span_us = now_us.saturating_sub(prior.first_us());
@@ -178,7 +179,7 @@ impl WindowCount {
         Ok(())
     }
 
-    /// Entries of this time and later are in `tail`; those before it lie in the key as they are.
+    /// From this time on all entries are in `tail`. Earlier ones are in the key as they were.
     fn stored_until_us(&self) -> u64 {
         match (self.edit.replaced, self.edit.put, self.tail) {
             (Some(replaced), _, _) => replaced.newest_us,
@@ -201,12 +202,12 @@ impl WindowCount {
         }
     }
 
-    /// Whether events from the future were met, so that [`Edit`] is to be carried out whatever is decided.
+    /// Whether there were events from the future. Then the [`Edit`] is carried out, whatever is decided.
     pub fn has_future(&self) -> bool {
         self.edit.future_from.is_some()
     }
 
-    /// Since when the key holds what counts, in Unix microseconds: at least since then it is in use.
+    /// The time of the oldest event that counts, in Unix microseconds: at least since then the key is in use.
     pub fn in_use_since_us(&self) -> Option<u64> {
         self.first.map(|first| first.first_us())
     }
@@ -235,7 +236,7 @@ impl WindowCount {
                 entry.weight = tail.weight.saturating_add(weight);
                 entry.denied = tail.denied && denied;
             }
-            // Where the newest entry alone counts, it also takes the place of one whose window has ended.
+            // Where the newest entry alone counts, the new one also replaces one whose window has ended.
             if (shares || alone) && self.edit.put.is_none() {
                 self.edit.replaced = Some(tail);
             }
@@ -249,7 +250,7 @@ impl WindowCount {
         self.edit.put = Some(entry);
     }
 
-    /// Uncounts `amount` of what counts, the oldest first. Whether there was anything to uncount.
+    /// Uncounts `amount` of what counts, the oldest first. Returns whether there was anything to uncount.
     pub fn uncount<E: Entries>(&mut self, entries: &mut E, amount: u64) -> Result<bool, E::Error> {
         let (Some(_), Some(tail)) = (self.first, self.tail) else { return Ok(false) };
         let until_us = self.stored_until_us();
@@ -281,7 +282,7 @@ impl WindowCount {
     /// Plans to drop all dead entries, where they are few. What was uncounted stays in the running totals, as a gap between
     /// the dead and the living. A clock that goes back makes the dead count again, and would count the gap with them.
     pub fn close_gap<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
-        // In other windows one entry counts at most, and the others do not count again.
+        // In a window that does not slide one entry counts at most, and dead ones do not count again.
         let is_sliding = self.moment.period_us() > 0;
         let Some(horizon_us) = self.moment.horizon_us().filter(|_| is_sliding) else {
             return Ok(());
@@ -331,7 +332,7 @@ impl WindowCount {
         self.tail.map(|tail| self.moment.expiry_us(tail.newest_us))
     }
 
-    /// When `need` of the counted events will have left; `None` if so many are not counted.
+    /// When `need` of what counts will have left; `None` if less than that counts.
     fn left_at_us<E: Entries>(&self, entries: &mut E, need: u128) -> Result<Option<u64>, E::Error> {
         let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(None) };
         let need = match u64::try_from(need) {
@@ -372,7 +373,7 @@ impl WindowCount {
         Ok(Some(self.moment.expiry_us(found.newest_us)))
     }
 
-    /// How much of the counted will have left at `then_us`.
+    /// How much of what counts will have left at `then_us`.
     fn left_until<E: Entries>(&self, entries: &mut E, then_us: u64) -> Result<u64, E::Error> {
         let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(0) };
         let Some(horizon_us) = self.moment.horizon_us_at(then_us) else { return Ok(0) };
@@ -387,14 +388,14 @@ impl WindowCount {
         Ok(last.sum_since(&first).min(tail.before().wrapping_sub(first.before())))
     }
 
-    /// Plans which dead entries to drop, where those that live need at most `most_entries`. Most calls drop none, and do
-    /// not look for any.
+    /// Plans which dead entries to drop. Live events need at most `most_entries` entries. Most calls drop none, and do not
+    /// look for any.
     pub fn trim<E: Entries>(&mut self, entries: &mut E, most_entries: u32) -> Result<(), E::Error> {
         let (Some(horizon_us), Some(tail)) = (self.moment.horizon_us(), self.tail) else {
             return Ok(());
         };
         let (len, recorded) = (entries.len(), self.recorded);
-        // Every live entry counts at least 1.
+        // A live entry counts at least 1, so there are no more live entries than the sum.
         let live = usize::try_from(self.counted().saturating_sub(recorded)).unwrap_or(usize::MAX);
         let surely_dead = len.saturating_sub(live);
         let enough = if len <= trim::SMALL { trim::ENOUGH_IN_SMALL } else { trim::ENOUGH };
@@ -425,8 +426,8 @@ impl WindowCount {
         Ok(())
     }
 
-    /// Checks that all that is to be removed for a clock that went back are entries of ours, and returns what is to
-    /// be written. Of entries from the future about `heal_most` are merged at most, the oldest first.
+    /// Returns what is to be written. Where a clock went back, reads all entries that go, as one that is not ours is an error.
+    /// Merges about `heal_most` entries from the future at most, the oldest first.
     pub fn edit<E: Entries>(
         &mut self,
         entries: &mut E,
@@ -438,7 +439,7 @@ impl WindowCount {
         Ok(&self.edit)
     }
 
-    /// Finds the oldest entries from the future that this call merges, where those are not all.
+    /// Finds which entries from the future this call merges, where there are too many for one call: the oldest.
     ///
     /// ```text
     ///   now   merged by this call   stay, with what this call counts
@@ -458,7 +459,7 @@ impl WindowCount {
         let (mut merged, mut left, mut is_all) = (0_usize, 0, true);
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
         entries.scan(Some(from_us), None, |entry| {
-            // What is uncounted goes in one piece.
+            // What was uncounted must lie among those that are merged.
             if merged >= heal_most && (left > 0 || alone) {
                 is_all = false;
                 return false;
@@ -495,7 +496,8 @@ impl WindowCount {
         Ok(())
     }
 
-    /// The entry that alone counts stays in the future, as others go first. There it takes what this call counts or uncounts.
+    /// Leaves the entry that alone counts in the future, as others go first. There it takes what this call counts, and gives
+    /// what it uncounts.
     fn leave_in_future(&mut self, newest: Entry) {
         let Some(tail) = self.tail else { return };
         self.edit.put = None;
@@ -512,7 +514,7 @@ impl WindowCount {
         self.empty_at_us().max(stays_until_us)
     }
 
-    /// What is to be written, unchecked.
+    /// What was planned by [`WindowCount::edit`].
     pub fn planned(&self) -> &Edit {
         &self.edit
     }
@@ -540,9 +542,9 @@ pub struct WindowUse {
 pub enum UntimedVerdict {
     /// Allowed, and this much to be taken.
     Allowed(u64),
-    /// Beyond what the limit could ever allow.
+    /// More is asked than the limit could ever allow.
     Never,
-    /// Denied until `need` has left or was given back. It is 0 if only a line is in the way.
+    /// Denied until `need` has left or was given back. `need` is 0 if only the line is in the way.
     Wanting {
         /// How much.
         need: u128,
@@ -588,7 +590,7 @@ impl WindowUse {
     }
 }
 
-/// When `need` will have left by itself: events that leave, leases that lapse. `None` if so much is not there.
+/// When `need` will have left by itself, by events that leave and leases that lapse. `None` if there is less than that.
 pub fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
@@ -634,7 +636,7 @@ pub fn timed_verdict<E: Entries>(
     })
 }
 
-/// Puts a decision together from a verdict and what is there after it.
+/// The decision with this verdict, where `after` is in use once the call is done.
 pub fn decision_after(
     verdict: Verdict,
     after: &WindowUse,

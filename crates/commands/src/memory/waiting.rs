@@ -39,7 +39,7 @@ pub(super) struct EndedWait {
 pub(super) struct WaitClock {
     /// The last time that was seen.
     wall_us: u64,
-    /// For how long it has gone on.
+    /// How many microseconds have passed, which only grows.
     passed_us: u64,
 }
 
@@ -49,7 +49,7 @@ impl WaitClock {
         self.wall_us
     }
 
-    /// Sees a time; whether it was set back.
+    /// Takes note of the time; returns whether the clock was set back.
     fn see(&mut self, wall_us: u64) -> bool {
         let back = wall_us < self.wall_us;
         self.passed_us = self.passed_us.saturating_add(wall_us.saturating_sub(self.wall_us));
@@ -97,7 +97,7 @@ impl MemoryServer {
         let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
         if let Some((name, request, reply, granted_us)) = ended.granted {
             let key = KeyMoment { name: &name, now_us };
-            // Where the key was changed meanwhile so that it cannot be done, there is nothing to do any more.
+            // If the key was changed meanwhile so that this cannot be done, it is dropped.
             let store = self.store(key);
             let _ = give_back(store, &request, &reply, granted_us, || self.new_id());
             self.wake_line(key);

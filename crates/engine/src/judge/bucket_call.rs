@@ -24,7 +24,7 @@ impl<'r, S: Store> BucketCall<'r, S> {
         BucketCall { request, key, bucket }
     }
 
-    /// A plan to write this.
+    /// A plan to tell this decision and make this edit.
     #[inline]
     fn plan(&mut self, (decision, edit): (Decision, BucketEdit)) -> Plan<BucketWrite<'_, S>> {
         Plan { decision, write: Some(BucketWrite { key: &mut self.key, edit }) }
