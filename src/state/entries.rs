@@ -35,12 +35,12 @@ pub struct Seen {
 /// Reads the entries of events in an open key.
 pub struct EntryReader<'k, 'c> {
     key: &'k mut ReadKey<'c>,
-    seen: Seen,
+    seen: &'k Seen,
 }
 
 impl<'k, 'c> EntryReader<'k, 'c> {
     /// Reads in `key`, of which this much is known.
-    pub fn new(key: &'k mut ReadKey<'c>, seen: Seen) -> EntryReader<'k, 'c> {
+    pub fn new(key: &'k mut ReadKey<'c>, seen: &'k Seen) -> EntryReader<'k, 'c> {
         EntryReader { key, seen }
     }
 }

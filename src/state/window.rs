@@ -76,13 +76,14 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         match ServerReservations::indexed(key_ctx, reader, id) {
             Some(reservations) => self.reservations = reservations,
             None => {
-                let newest = self.reservations.read(key_ctx, reader, id)?;
-                let newest = newest.as_ref().map(entry).transpose();
-                // Beside reservations, an entry that is not ours is refused only by who counts the events.
-                self.events.newest = match self.reservations.elements() {
-                    0 => newest?,
-                    _ => newest.unwrap_or(None),
-                };
+                let behind = self.reservations.read(key_ctx, reader, id)?;
+                match behind.as_ref().map(entry) {
+                    None => {}
+                    Some(Ok(newest)) => self.events.newest = Some(newest),
+                    // Beside reservations, an entry that is not ours is refused only by who counts the events.
+                    Some(Err(_)) if self.reservations.elements() > 0 => {}
+                    Some(Err(error)) => return Err(error),
+                }
             }
         }
         self.events.len = reader.len().saturating_sub(self.reservations.elements());
@@ -103,7 +104,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     }
 
     fn split(&mut self) -> (EntryReader<'_, 'c>, &ServerReservations<'c>) {
-        (EntryReader::new(self.key.reader(), self.events), &self.reservations)
+        (EntryReader::new(self.key.reader(), &self.events), &self.reservations)
     }
 
     fn running(&mut self) -> usize {
