@@ -298,9 +298,9 @@ fn a_misspelled_setting_is_told_as_docs_operations_says() {
     let server = Server::start();
     let mut conn = server.conn();
     let path = module_path();
-    conn.err(format!("MODULE LOAD {path} lesae 1"));
+    conn.refuses(format!("MODULE LOAD {path} lesae 1"), LOAD_FAILED);
     assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
-    conn.err(format!("MODULE LOAD {path} lesae 1"));
+    conn.refuses(format!("MODULE LOAD {path} lesae 1"), LOAD_FAILED);
     told("load argument lesae 1: no such setting", &server.log());
     if !has_settings() {
         return;

@@ -686,27 +686,51 @@ const OTHER_PAGES: [&str; 5] = [
     "clients/typescript/README.md",
 ];
 
-/// CONTRIBUTING.md says so. Tables, blocks, pictures and headings are one line each, and what a program writes is as it is.
-#[test]
-fn prose_is_wrapped_at_125_columns() {
+/// Lines of prose with their places. Tables, blocks, pictures and headings are one line each, and what a program writes is
+/// as it is.
+fn prose() -> Vec<(String, String)> {
     let written = ["docs/benchmarks.md", "docs/python-reference.md"];
     let mut pages = pages();
     pages.retain(|page| !written.contains(&page.as_str()));
     pages.extend(OTHER_PAGES.map(str::to_owned));
-    let mut long = vec![];
+    let mut prose = vec![];
     for page in pages {
         let mut in_block = false;
         for (number, line) in (1..).zip(read(&page).lines()) {
             let start = line.trim_start();
             let is_fence = start.starts_with("```");
             in_block ^= is_fence;
-            let is_prose = !(in_block || is_fence || start.starts_with(['|', '#', '<', '!']));
-            if is_prose && line.chars().count() > 125 {
-                long.push(format!("{page}:{number}"));
+            if !(in_block || is_fence || start.starts_with(['|', '#', '<', '!'])) {
+                prose.push((format!("{page}:{number}"), line.to_owned()));
             }
         }
     }
+    prose
+}
+
+/// CONTRIBUTING.md says so.
+#[test]
+fn prose_is_wrapped_at_125_columns() {
+    let long = prose().into_iter().filter(|(_, line)| line.chars().count() > 125);
+    let long: Vec<_> = long.map(|(place, _)| place).collect();
     assert!(long.is_empty(), "longer than 125 columns: {long:?}");
+}
+
+/// Lists have `-`, or numbers from 1 on after an empty line. Otherwise a sum or a number that a line begins with is shown as
+/// an item.
+#[test]
+fn no_line_within_a_paragraph_is_shown_as_an_item_of_a_list() {
+    let prose = prose();
+    let begins = |line: &str, marks: &[&str]| {
+        let line = line.trim_start();
+        marks.iter().any(|mark| line.starts_with(mark))
+    };
+    let items = prose.windows(2).filter(|lines| {
+        let [(_, before), (_, line)] = lines else { return false };
+        begins(line, &["+ ", "* "]) || begins(line, &["1. ", "1) "]) && !before.trim().is_empty()
+    });
+    let items: Vec<_> = items.map(|lines| &lines[1].0).collect();
+    assert!(items.is_empty(), "shown as items of lists: {items:?}");
 }
 
 #[test]

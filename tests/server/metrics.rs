@@ -39,7 +39,7 @@ fn the_script_exports_every_number_of_info() {
         conn.cmd("RL.THROTTLE user:1 @free");
         conn.cmd("RL.WINDOW user:1:w @a_denied");
     }
-    conn.err("RL.WINDOW w x 60");
+    conn.refuses("RL.WINDOW w x 60", "ERR limit must be an integer from 0 ");
     let metrics = metrics(&mut conn);
     let get = |name: &str| metrics.get(name).map(String::as_str);
     assert_eq!(get("ratelimit_loaded"), Some("1"));

@@ -70,8 +70,8 @@ fn each_denied_reply_counts_once_and_nothing_else_does() {
         assert!(!matches!(conn.cmd(call), Value::ServerError(_)), "{call}");
     }
     conn.cmd("SET string x");
-    conn.err("RL.WINDOW string 1 60");
-    conn.err("RL.ACQUIRE s 1 0 1 ID x");
+    conn.refuses("RL.WINDOW string 1 60", "WRONGTYPE the key holds no sorted set");
+    conn.refuses("RL.ACQUIRE s 1 0 1 ID x", "DUPLICATE the id is held ");
     assert_eq!(all(&mut conn), []);
 
     for (call, limited) in [

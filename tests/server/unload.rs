@@ -122,8 +122,7 @@ fn settings_are_not_lost_by_a_plain_unload_and_load() {
         let mut conn = server.conn();
         assert_eq!(conn.text(["CONFIG", "SET", &format!("ratelimit.{name}"), value]), "OK");
         let before = settings(&mut conn);
-        let error = conn.err("MODULE UNLOAD ratelimit");
-        assert!(error.starts_with("ERR Error unloading module: "), "{error}");
+        conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
         assert!(server.log().contains("MODULE UNLOAD is refused, as it would lose 4 settings"));
         assert_eq!(settings(&mut conn), before);
         conn.refuses(format!("MODULE LOAD {}", module_path()), LOAD_FAILED);
@@ -136,7 +135,7 @@ fn settings_are_not_lost_by_a_plain_unload_and_load() {
         assert_eq!(text(&conn.cmd(load)), "OK");
         assert_eq!(settings(&mut conn), before, "{name} {value}");
         // The permission was for once.
-        conn.err("MODULE UNLOAD ratelimit");
+        conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
     }
 }
 
@@ -149,7 +148,7 @@ fn without_changed_settings_the_module_is_unloaded_as_ever() {
         conn.cmd(
             "CONFIG SET ratelimit.lease 5 ratelimit.policies-only yes ratelimit.timezone +01:00",
         );
-        conn.err("MODULE UNLOAD ratelimit");
+        conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
         conn.cmd(
             "CONFIG SET ratelimit.lease 20000 ratelimit.policies-only no ratelimit.timezone UTC",
         );
@@ -169,8 +168,7 @@ fn load_arguments_are_not_lost_by_a_plain_unload_and_load() {
     let arguments = ["lease", "5", "policies", "a WINDOW 5 60; b THROTTLE 1 1 1"];
     let server = Server::builder().module_args(arguments).start();
     let mut conn = server.conn();
-    let error = conn.err("MODULE UNLOAD ratelimit");
-    assert!(error.starts_with("ERR Error unloading module: "), "{error}");
+    conn.refuses("MODULE UNLOAD ratelimit", "ERR Error unloading module: ");
     assert_eq!(conn.ints("RL.WINDOW k @a 0")[1], 5);
 
     let permitted = [&["allow-unload", "yes"], &arguments[..]].concat();
