@@ -258,6 +258,11 @@ impl Index {
         self.summary.len.saturating_sub(ends.ended(now_us))
     }
 
+    /// The reservations that hold nothing any more at `now_us`, the first to end first.
+    pub fn lapsed(&self, now_us: u64) -> impl Iterator<Item = Reservation<'_>> {
+        self.held.until(now_us).map(Kept::reservation)
+    }
+
     /// How many reservations hold nothing any more at `now_us`, counted up to `most`.
     #[inline]
     pub fn count_lapsed(&self, now_us: u64, most: usize) -> usize {

@@ -80,8 +80,7 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     let mut ends: Vec<u64> = list.iter().map(|one| one.end_us).filter(|us| *us <= now_us).collect();
     ends.sort_unstable();
     for most in [0, 1, ends.len() / 2, ends.len(), usize::MAX] {
-        let lapsed = index.held.until(now_us).take(most).map(Kept::reservation);
-        let lapsed: Vec<Reservation> = lapsed.collect();
+        let lapsed: Vec<Reservation> = index.lapsed(now_us).take(most).collect();
         assert_eq!(index.count_lapsed(now_us, most), lapsed.len());
         let found: Vec<u64> = lapsed.iter().map(|one| one.gone_us).collect();
         assert_eq!(found, ends[..most.min(ends.len())], "the first to lapse come first");
