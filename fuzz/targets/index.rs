@@ -44,7 +44,7 @@ impl FuzzedReservation {
             id: &self.id,
             quantity: self.quantity,
             lease_ms: self.lease_ms,
-            end_us: self.end_us - self.after_us,
+            lease_end_us: self.end_us - self.after_us,
             gone_us: self.end_us,
             order_us: self.order_us,
             rule: &self.rule,
@@ -132,7 +132,7 @@ fuzz_target!(|input: IndexInput| {
             FuzzedStep::Heal => {
                 for one in list.iter_mut().filter(|one| one.reservation().start_us() > now_us) {
                     let seen = Sight::at(now_us, &mut Zones::new()).seen(&one.reservation());
-                    (one.end_us, one.after_us) = (seen.gone_us, seen.gone_us - seen.end_us);
+                    (one.end_us, one.after_us) = (seen.gone_us, seen.gone_us - seen.lease_end_us);
                     assert!(index.remove(&one.id) && index.insert(&one.reservation()));
                 }
             }

@@ -12,16 +12,16 @@ fuzz_target!(|input: (u64, &[u8])| {
     assert!((1..=MAX_ID).contains(&one.id.len()));
     assert!((1..=MAX_SUM).contains(&one.quantity));
     assert!((1..=YEAR_MS).contains(&one.lease_ms));
-    assert_eq!(one.runs(now_us), one.lease_ends_us(now_us) > now_us);
-    assert!(one.lease_ends_us(now_us) <= one.end_us && one.end_us <= one.gone_us);
+    assert_eq!(one.runs(now_us), one.seen_lease_end_us(now_us) > now_us);
+    assert!(one.seen_lease_end_us(now_us) <= one.lease_end_us && one.lease_end_us <= one.gone_us);
     assert!(one.live(now_us) || !one.runs(now_us));
     assert_eq!(one.member().as_bytes(), member);
 
     // As healing does it, and RENEW.
     let seen = Sight::at(now_us, &mut Zones::new()).seen(&one);
     assert_eq!(
-        seen.end_us,
-        if one.from_future(now_us) { one.lease_ends_us(now_us) } else { one.end_us }
+        seen.lease_end_us,
+        if one.from_future(now_us) { one.seen_lease_end_us(now_us) } else { one.lease_end_us }
     );
     assert_eq!((seen.live(now_us), seen.counts_lapsed()), (one.live(now_us), one.counts_lapsed()));
     for written in [one, seen] {
@@ -33,7 +33,7 @@ fuzz_target!(|input: (u64, &[u8])| {
         let back = Reservation::decode(bytes).expect("what is written can be read");
         assert_eq!((back.id, back.rule), (one.id, one.rule));
         assert_eq!((back.quantity, back.lease_ms), (one.quantity, one.lease_ms));
-        assert_eq!((back.end_us, back.order_us), (written.end_us, written.order_us));
+        assert_eq!((back.lease_end_us, back.order_us), (written.lease_end_us, written.order_us));
         assert_eq!(back.gone_us, written.gone_us);
     }
 });

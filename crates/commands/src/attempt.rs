@@ -7,7 +7,7 @@ use engine::attempt::{Attempt, AttemptTerms};
 use engine::decision::{Ask, Decision, Quantity, TimeUnit, Verdict};
 use engine::judge::Mode;
 use engine::request::{Limit, Request};
-use engine::reservation::{end_us, Id};
+use engine::reservation::{lease_end_us, Id};
 use engine::settle::release_ending;
 use engine::store::Store;
 
@@ -112,8 +112,8 @@ pub fn give_back<S: Store<Error: Into<Error>>>(
             Limit::Reserve(_, reserve),
             ReplyTail::Id(Some(id)) | ReplyTail::IdAtMost { id: Some(id), .. },
         ) => {
-            let end_us = end_us(granted_us, reserve.lease_ms);
-            release_ending(store, id, end_us).map_err(Into::into)?;
+            let lease_end_us = lease_end_us(granted_us, reserve.lease_ms);
+            release_ending(store, id, lease_end_us).map_err(Into::into)?;
             Ok(0)
         }
         (Limit::Reserve(..), _) => Ok(0),

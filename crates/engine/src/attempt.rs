@@ -34,7 +34,7 @@ pub struct Attempt {
     /// How many leases of the key run after the call, where ATMOST makes a reservation.
     pub running: Option<usize>,
     /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
-    /// unless the mode is [`Mode::Try`](crate::judge::Mode::Try).
+    /// unless the mode is [`Mode::Try`].
     pub earliest_grant_us: Option<u64>,
     /// How many lapsed reservations were dropped.
     pub lapsed: usize,

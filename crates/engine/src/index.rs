@@ -63,7 +63,7 @@ impl Kept {
             id: &self.id,
             quantity: self.quantity,
             lease_ms: self.lease_ms,
-            end_us: self.lease_end_us,
+            lease_end_us: self.lease_end_us,
             gone_us: self.gone_us,
             order_us: self.order_us,
             rule: &self.rule,
@@ -182,14 +182,14 @@ impl Index {
             quantity: one.quantity,
             lease_ms: one.lease_ms,
             gone_us: one.gone_us,
-            lease_end_us: one.end_us,
+            lease_end_us: one.lease_end_us,
             order_us: one.order_us,
             rule,
         });
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         self.id_bytes = self.id_bytes.saturating_add(one.id.len());
         if let Some(ends) = &mut self.lease_ends {
-            ends.insert(one.end_us);
+            ends.insert(one.lease_end_us);
         }
         let summary = &mut self.summary;
         summary.latest_start_us = summary.latest_start_us.max(one.start_us());

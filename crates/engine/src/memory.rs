@@ -304,7 +304,7 @@ impl HeldReservation {
         HeldReservation {
             id: Id::from(one.id),
             quantity: one.quantity,
-            left_us: one.lease_ends_us(now_us).saturating_sub(now_us),
+            left_us: one.seen_lease_end_us(now_us).saturating_sub(now_us),
             order_us: one.order_us,
         }
     }

@@ -69,7 +69,7 @@ pub struct Reservation<'m> {
     /// How long a lease lasts, 1 to [`YEAR_MS`].
     pub lease_ms: u64,
     /// When its lease ends if the clock goes on as it should, in Unix microseconds.
-    pub end_us: u64,
+    pub lease_end_us: u64,
     /// When it stops holding: at the end of its lease, or later (COUNTLAPSED).
     pub gone_us: u64,
     /// Orders reservations by arrival.
@@ -88,22 +88,31 @@ impl<'m> Reservation<'m> {
         };
         let (quantity, rest) = number(rest)?;
         let (lease_ms, rest) = number(rest)?;
-        let (end_us, rest) = leading_u64(rest)?;
+        let (lease_end_us, rest) = leading_u64(rest)?;
         let (after_us, rest) = match rest.strip_prefix(b"+") {
             Some(rest) => leading_u64(rest).filter(|(us, _)| (1..=MAX_AFTER_US).contains(us))?,
             None => (0, rest),
         };
-        let (gone_us, rest) = (end_us.checked_add(after_us)?, rest.strip_prefix(b":")?);
+        let (gone_us, rest) = (lease_end_us.checked_add(after_us)?, rest.strip_prefix(b":")?);
         let (order_us, rule) = match rest.strip_prefix(b":") {
-            Some(rule) => (start_us(end_us, lease_ms), rule),
+            Some(rule) => (start_us(lease_end_us, lease_ms), rule),
             // Written only where it differs: there is one way to write a reservation.
-            None => number(rest).filter(|(order_us, _)| *order_us != start_us(end_us, lease_ms))?,
+            None => number(rest)
+                .filter(|(order_us, _)| *order_us != start_us(lease_end_us, lease_ms))?,
         };
         let sound = (1..=MAX_RULE).contains(&rule.len())
             && (1..=MAX_ID).contains(&id.len())
             && (1..=MAX_SUM).contains(&quantity)
             && (1..=YEAR_MS).contains(&lease_ms);
-        sound.then_some(Reservation { id, quantity, lease_ms, end_us, gone_us, order_us, rule })
+        sound.then_some(Reservation {
+            id,
+            quantity,
+            lease_ms,
+            lease_end_us,
+            gone_us,
+            order_us,
+            rule,
+        })
     }
 
     /// The member that [`Reservation::decode`] reads.
@@ -114,13 +123,13 @@ impl<'m> Reservation<'m> {
         text.push(b":");
         text.push_number(self.lease_ms, 1);
         text.push(b":");
-        text.push_number(self.end_us, 1);
+        text.push_number(self.lease_end_us, 1);
         if self.counts_lapsed() {
             text.push(b"+");
-            text.push_number(self.gone_us.saturating_sub(self.end_us), 1);
+            text.push_number(self.gone_us.saturating_sub(self.lease_end_us), 1);
         }
         text.push(b":");
-        if self.order_us != start_us(self.end_us, self.lease_ms) {
+        if self.order_us != start_us(self.lease_end_us, self.lease_ms) {
             text.push_number(self.order_us, 1);
         }
         text.push(b":");
@@ -130,12 +139,12 @@ impl<'m> Reservation<'m> {
 
     /// When its lease began.
     pub fn start_us(&self) -> u64 {
-        start_us(self.end_us, self.lease_ms)
+        start_us(self.lease_end_us, self.lease_ms)
     }
 
     /// Whether it still holds when its lease has ended (COUNTLAPSED).
     pub fn counts_lapsed(&self) -> bool {
-        self.gone_us > self.end_us
+        self.gone_us > self.lease_end_us
     }
 
     /// Whether its lease begins after `now_us`: a clock went back.
@@ -144,13 +153,13 @@ impl<'m> Reservation<'m> {
     }
 
     /// When its lease ends, seen from `now_us`: at its end, and after a clock that went back at most one lease from now.
-    pub fn lease_ends_us(&self, now_us: u64) -> u64 {
-        self.end_us.min(end_us(now_us, self.lease_ms))
+    pub fn seen_lease_end_us(&self, now_us: u64) -> u64 {
+        self.lease_end_us.min(lease_end_us(now_us, self.lease_ms))
     }
 
     /// Whether its lease runs at `now_us`.
     pub fn runs(&self, now_us: u64) -> bool {
-        self.lease_ends_us(now_us) > now_us
+        self.seen_lease_end_us(now_us) > now_us
     }
 
     /// Whether it holds its quantity at `now_us`.
@@ -179,17 +188,17 @@ impl<'z> Sight<'z> {
         if !one.from_future(self.now_us) {
             return *one;
         }
-        let end_us = end_us(self.now_us, one.lease_ms);
+        let lease_end_us = lease_end_us(self.now_us, one.lease_ms);
         let gone_us = match one.counts_lapsed() {
-            true => self.gone_us(one, end_us),
-            false => end_us,
+            true => self.gone_us(one, lease_end_us),
+            false => lease_end_us,
         };
-        Reservation { end_us, gone_us, ..*one }
+        Reservation { lease_end_us, gone_us, ..*one }
     }
 
-    /// When a reservation whose lease ends at `end_us` stops holding. Where its rule says nothing, as outside of the years
+    /// When a reservation whose lease ends at `lease_end_us` stops holding. Where its rule says nothing, as outside of the years
     /// that a calendar knows, as long after the end as before.
-    fn gone_us(&mut self, one: &Reservation, end_us: u64) -> u64 {
+    fn gone_us(&mut self, one: &Reservation, lease_end_us: u64) -> u64 {
         let known = self.last.as_ref().filter(|(text, _)| text.as_bytes() == one.rule);
         let rule = match known {
             Some((_, rule)) => *rule,
@@ -199,10 +208,10 @@ impl<'z> Sight<'z> {
                 rule
             }
         };
-        let left_us = rule.and_then(|rule| rule.leaves_us(end_us, self.zones));
-        let left_us = left_us.filter(|left_us| *left_us > end_us);
-        let after_us = one.gone_us.saturating_sub(one.end_us);
-        left_us.unwrap_or_else(|| end_us.saturating_add(after_us))
+        let left_us = rule.and_then(|rule| rule.leaves_us(lease_end_us, self.zones));
+        let left_us = left_us.filter(|left_us| *left_us > lease_end_us);
+        let after_us = one.gone_us.saturating_sub(one.lease_end_us);
+        left_us.unwrap_or_else(|| lease_end_us.saturating_add(after_us))
     }
 }
 
@@ -220,12 +229,12 @@ fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// When a lease that begins at `start_us` ends.
-pub fn end_us(start_us: u64, lease_ms: u64) -> u64 {
+pub fn lease_end_us(start_us: u64, lease_ms: u64) -> u64 {
     start_us.saturating_add(lease_ms.saturating_mul(1_000))
 }
 
-fn start_us(end_us: u64, lease_ms: u64) -> u64 {
-    end_us.saturating_sub(lease_ms.saturating_mul(1_000))
+fn start_us(lease_end_us: u64, lease_ms: u64) -> u64 {
+    lease_end_us.saturating_sub(lease_ms.saturating_mul(1_000))
 }
 
 /// The members of the reservation `id` begin with `prefix(id, b':')`, and no others lie between that and
@@ -258,17 +267,17 @@ mod tests {
             id in proptest::collection::vec(any::<u8>(), 1..=MAX_ID),
             quantity in 1..=MAX_SUM,
             lease_ms in 1..=YEAR_MS,
-            end_us in any::<u64>(),
+            lease_end_us in any::<u64>(),
             after_us in prop_oneof![Just(0), 1..=MAX_AFTER_US],
             order_us in any::<u64>(),
             rule in "[ -~]{1,96}",
         ) {
-            let (rule, gone_us) = (rule.as_bytes(), end_us.saturating_add(after_us));
-            let one = Reservation { id: &id, quantity, lease_ms, end_us, gone_us, order_us, rule };
+            let (rule, gone_us) = (rule.as_bytes(), lease_end_us.saturating_add(after_us));
+            let one = Reservation { id: &id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
             let member = one.member();
             let back = Reservation::decode(member.as_bytes()).unwrap();
             let fields = |one: &Reservation| {
-                (one.quantity, one.lease_ms, one.end_us, one.gone_us, one.order_us)
+                (one.quantity, one.lease_ms, one.lease_end_us, one.gone_us, one.order_us)
             };
             prop_assert_eq!(fields(&back), fields(&one));
             prop_assert_eq!((back.id, back.rule), (one.id, one.rule));
@@ -300,7 +309,7 @@ mod tests {
                         id,
                         quantity: MAX_SUM,
                         lease_ms: 20_000,
-                        end_us: 1_795_223_819_544_558,
+                        lease_end_us: 1_795_223_819_544_558,
                         gone_us: 1_795_223_819_544_558,
                         order_us,
                         rule: rule.as_bytes(),
@@ -310,7 +319,7 @@ mod tests {
                     assert!(member.as_bytes() < prefix(id, b';').as_bytes());
                     let back = Reservation::decode(member.as_bytes()).unwrap();
                     assert_eq!((back.id, back.quantity, back.lease_ms), (id, MAX_SUM, 20_000));
-                    assert_eq!((back.end_us, back.order_us), (one.end_us, order_us));
+                    assert_eq!((back.lease_end_us, back.order_us), (one.lease_end_us, order_us));
                     assert_eq!(back.rule, rule.as_bytes());
                 }
             }
@@ -321,7 +330,7 @@ mod tests {
     fn the_usual_member_stays_within_a_listpack() {
         let one = Reservation { id: b"0123456789abcdef", ..Reservation::decode(MEMBER).unwrap() };
         assert!(one.member().as_bytes().len() <= 64);
-        let counts = Reservation { gone_us: one.end_us + 86_400_000_000, rule: b"1d", ..one };
+        let counts = Reservation { gone_us: one.lease_end_us + 86_400_000_000, rule: b"1d", ..one };
         assert!(counts.member().as_bytes().len() <= 64);
     }
 
@@ -367,9 +376,9 @@ mod tests {
     #[test]
     fn a_lease_from_the_future_ends_one_lease_from_now() {
         let one = Reservation::decode(MEMBER).unwrap();
-        assert_eq!(one.lease_ends_us(one.end_us - 1), one.end_us);
-        assert_eq!(one.lease_ends_us(1_000_000), 21_000_000);
-        assert!(one.live(one.end_us - 1) && !one.live(one.end_us));
+        assert_eq!(one.seen_lease_end_us(one.lease_end_us - 1), one.lease_end_us);
+        assert_eq!(one.seen_lease_end_us(1_000_000), 21_000_000);
+        assert!(one.live(one.lease_end_us - 1) && !one.live(one.lease_end_us));
     }
 
     #[test]
@@ -377,8 +386,8 @@ mod tests {
         let text = b"#05:job-1:2:20000:1795223819544558+60000000::60s";
         let one = Reservation::decode(text).unwrap();
         assert_eq!(one.member().as_bytes(), text);
-        assert_eq!(one.gone_us, one.end_us + 60_000_000);
-        assert!(one.runs(one.end_us - 1) && !one.runs(one.end_us));
+        assert_eq!(one.gone_us, one.lease_end_us + 60_000_000);
+        assert!(one.runs(one.lease_end_us - 1) && !one.runs(one.lease_end_us));
         assert!(one.live(one.gone_us - 1) && !one.live(one.gone_us));
     }
 
@@ -396,21 +405,21 @@ mod tests {
             // What no rule tells is as it was.
             ("?", 7),
         ] {
-            let end_us = now_us + 900 * minute;
+            let lease_end_us = now_us + 900 * minute;
             let one = Reservation {
-                end_us,
-                gone_us: end_us + 7,
+                lease_end_us,
+                gone_us: lease_end_us + 7,
                 rule: rule.as_bytes(),
                 ..Reservation::decode(MEMBER).unwrap()
             };
             let zones = &mut Zones::new();
             let seen = Sight::at(now_us, zones).seen(&one);
-            assert_eq!(seen.end_us, now_us + 20_000_000, "{rule}");
-            assert_eq!(seen.gone_us, seen.end_us + after_us, "{rule}");
+            assert_eq!(seen.lease_end_us, now_us + 20_000_000, "{rule}");
+            assert_eq!(seen.gone_us, seen.lease_end_us + after_us, "{rule}");
             // From then on it is as it is.
             let again = Sight::at(now_us, zones).seen(&seen);
-            assert_eq!((again.end_us, again.gone_us), (seen.end_us, seen.gone_us));
-            let plain = Reservation { gone_us: one.end_us, ..one };
+            assert_eq!((again.lease_end_us, again.gone_us), (seen.lease_end_us, seen.gone_us));
+            let plain = Reservation { gone_us: one.lease_end_us, ..one };
             assert_eq!(Sight::at(now_us, zones).seen(&plain).gone_us, now_us + 20_000_000);
         }
     }

@@ -1,6 +1,6 @@
 //! What becomes of one reservation: applied, given back, renewed.
 
-use super::reservation::{end_us, Id, Reservation};
+use super::reservation::{lease_end_us, Id, Reservation};
 use super::rule::Rule;
 use super::store::{BanEdit, Change, Entries, Refused, Store, WindowKey};
 use super::window::{Edit, WindowCount};
@@ -73,18 +73,18 @@ pub fn release<S: Store>(store: S, id: &Id) -> Result<bool, S::Error> {
     Ok(true)
 }
 
-/// Gives the reservation `id` back if it is the one that ends at `end_us`: it may have been released, and the id taken by
+/// Gives the reservation `id` back if it is the one that ends at `lease_end_us`: it may have been released, and the id taken by
 /// somebody else.
 ///
 /// # Errors
 ///
 /// The key's own.
-pub fn release_ending<S: Store>(store: S, id: &Id, end_us: u64) -> Result<bool, S::Error> {
+pub fn release_ending<S: Store>(store: S, id: &Id, lease_end_us: u64) -> Result<bool, S::Error> {
     let mut key = store.window();
     key.read(None)?;
     let Some(member) = key.find_live(id.as_bytes())? else { return Ok(false) };
     let found = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
-    if found.end_us != end_us {
+    if found.lease_end_us != lease_end_us {
         return Ok(false);
     }
     give_back(&mut key, member);
@@ -119,12 +119,12 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
         return Ok(false);
     }
     let rule = store.parse_rule(old.rule).ok_or(Refused::Foreign)?;
-    let end_us = end_us(now_us, lease_ms);
+    let lease_end_us = lease_end_us(now_us, lease_ms);
     let gone_us = match old.counts_lapsed() {
-        true => store.leaves_us(&rule, end_us).ok_or(Refused::Clock)?,
-        false => end_us,
+        true => store.leaves_us(&rule, lease_end_us).ok_or(Refused::Clock)?,
+        false => lease_end_us,
     };
-    let new = Reservation { lease_ms, end_us, gone_us, ..old };
+    let new = Reservation { lease_ms, lease_end_us, gone_us, ..old };
     let text = new.member();
     if text.as_bytes() == member.as_ref() {
         return Ok(true);

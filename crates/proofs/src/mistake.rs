@@ -199,7 +199,7 @@ impl<K: WindowKey> WindowKey for FaultyKey<K> {
             Some(Mistake::SettledStays) => change.settle = None,
             Some(Mistake::LongLease) => {
                 if let Some(reserve) = &mut change.reserve {
-                    reserve.end_us += 1_000_000;
+                    reserve.lease_end_us += 1_000_000;
                     reserve.gone_us += 1_000_000;
                     reserve.lease_ms += 1_000;
                 }

@@ -21,21 +21,21 @@ impl LeaseEnds {
         self.at.len().saturating_mul(PER_END)
     }
 
-    /// Adds a lease that ends at `end_us`.
-    pub fn insert(&mut self, end_us: u64) {
-        let number = self.at.entry(end_us).or_default();
+    /// Adds a lease that ends at `lease_end_us`.
+    pub fn insert(&mut self, lease_end_us: u64) {
+        let number = self.at.entry(lease_end_us).or_default();
         *number = number.saturating_add(1);
-        self.ended = self.ended.saturating_add(usize::from(end_us <= self.as_of_us));
+        self.ended = self.ended.saturating_add(usize::from(lease_end_us <= self.as_of_us));
     }
 
-    /// Removes a lease that ends at `end_us`.
-    pub fn remove(&mut self, end_us: u64) {
-        if let Some(number) = self.at.get_mut(&end_us) {
+    /// Removes a lease that ends at `lease_end_us`.
+    pub fn remove(&mut self, lease_end_us: u64) {
+        if let Some(number) = self.at.get_mut(&lease_end_us) {
             *number = number.saturating_sub(1);
             if *number == 0 {
-                self.at.remove(&end_us);
+                self.at.remove(&lease_end_us);
             }
-            self.ended = self.ended.saturating_sub(usize::from(end_us <= self.as_of_us));
+            self.ended = self.ended.saturating_sub(usize::from(lease_end_us <= self.as_of_us));
         }
     }
 

@@ -17,7 +17,7 @@ struct Own {
     quantity: u64,
     lease_ms: u64,
     /// When it stops holding.
-    end_us: u64,
+    gone_us: u64,
     /// How long after the end of its lease that is.
     after_us: u64,
     order_us: u64,
@@ -25,26 +25,26 @@ struct Own {
 }
 
 impl Own {
-    fn new(id: u64, quantity: u64, end_us: u64) -> Own {
+    fn new(id: u64, quantity: u64, gone_us: u64) -> Own {
         let id = id.to_string().into_bytes();
         let rule = b"60s".to_vec();
-        Own { id, quantity, lease_ms: 1, end_us, after_us: 0, order_us: end_us, rule }
+        Own { id, quantity, lease_ms: 1, gone_us, after_us: 0, order_us: gone_us, rule }
     }
 
     fn of(one: &Reservation) -> Own {
-        let Reservation { id, quantity, lease_ms, end_us, gone_us, order_us, rule } = *one;
-        let (id, rule, after_us) = (id.to_vec(), rule.to_vec(), gone_us - end_us);
-        Own { id, quantity, lease_ms, end_us: gone_us, after_us, order_us, rule }
+        let Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule } = *one;
+        let (id, rule, after_us) = (id.to_vec(), rule.to_vec(), gone_us - lease_end_us);
+        Own { id, quantity, lease_ms, gone_us, after_us, order_us, rule }
     }
 
     fn reservation(&self) -> Reservation<'_> {
-        let Own { id, quantity, lease_ms, end_us, after_us, order_us, rule } = self;
+        let Own { id, quantity, lease_ms, gone_us, after_us, order_us, rule } = self;
         Reservation {
             id,
             quantity: *quantity,
             lease_ms: *lease_ms,
-            end_us: end_us - after_us,
-            gone_us: *end_us,
+            lease_end_us: gone_us - after_us,
+            gone_us: *gone_us,
             order_us: *order_us,
             rule,
         }
@@ -58,9 +58,9 @@ fn sum<'a>(list: impl IntoIterator<Item = &'a Own>) -> u128 {
 /// The first lease at which so much has lapsed, or so late, and how often that was asked.
 fn first_end(leases: &impl Leases, least: u128, from_us: u64) -> (FirstEnd, usize) {
     let mut asked = 0;
-    let found = leases.first_end(|end_us, lapsed| {
+    let found = leases.first_end(|gone_us, lapsed| {
         asked += 1;
-        Ok::<bool, Infallible>(lapsed >= least || end_us >= from_us)
+        Ok::<bool, Infallible>(lapsed >= least || gone_us >= from_us)
     });
     (found.unwrap_or_else(|never| match never {}), asked)
 }
@@ -77,7 +77,8 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         assert_eq!(index.get(&one.id).as_ref().map(Own::of).as_ref(), Some(one));
     }
 
-    let mut ends: Vec<u64> = list.iter().map(|one| one.end_us).filter(|us| *us <= now_us).collect();
+    let mut ends: Vec<u64> =
+        list.iter().map(|one| one.gone_us).filter(|us| *us <= now_us).collect();
     ends.sort_unstable();
     for most in [0, 1, ends.len() / 2, ends.len(), usize::MAX] {
         let lapsed: Vec<Reservation> = index.lapsed(now_us).take(most).collect();
@@ -94,24 +95,24 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     }
 
     // Of those that live and do not come from the future.
-    let live: Vec<&Own> = list.iter().filter(|one| one.end_us > now_us).collect();
+    let live: Vec<&Own> = list.iter().filter(|one| one.gone_us > now_us).collect();
     let leases = index.live(now_us);
     assert_eq!(leases.total(), sum(live.iter().copied()));
-    assert_eq!(leases.last_end_us(), live.iter().map(|one| one.end_us).max());
-    let enough = |end_us: u64| {
-        let lapsed = sum(live.iter().copied().filter(|one| one.end_us <= end_us));
-        lapsed >= least || end_us >= from_us
+    assert_eq!(leases.last_end_us(), live.iter().map(|one| one.gone_us).max());
+    let enough = |gone_us: u64| {
+        let lapsed = sum(live.iter().copied().filter(|one| one.gone_us <= gone_us));
+        lapsed >= least || gone_us >= from_us
     };
-    let expected = live.iter().map(|one| one.end_us).filter(|end_us| enough(*end_us)).min();
-    let ((end_us, lapsed), _) = first_end(&leases, least, from_us);
-    assert_eq!(end_us, expected);
-    let before = |us: u64| sum(live.iter().copied().filter(|one| one.end_us < us));
+    let expected = live.iter().map(|one| one.gone_us).filter(|gone_us| enough(*gone_us)).min();
+    let ((gone_us, lapsed), _) = first_end(&leases, least, from_us);
+    assert_eq!(gone_us, expected);
+    let before = |us: u64| sum(live.iter().copied().filter(|one| one.gone_us < us));
     match expected {
         None => assert_eq!(lapsed, leases.total()),
         // Those that end at the same time may come in any order.
-        Some(end_us) => {
-            assert!((before(end_us)..before(end_us + 1)).contains(&lapsed));
-            assert!(lapsed < least || lapsed == before(end_us));
+        Some(gone_us) => {
+            assert!((before(gone_us)..before(gone_us + 1)).contains(&lapsed));
+            assert!(lapsed < least || lapsed == before(gone_us));
         }
     }
 
@@ -124,12 +125,12 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     let seen: Vec<Own> = list
         .iter()
         .map(|one| Own::of(&Sight::at(now_us, zones).seen(&one.reservation())))
-        .filter(|one| one.end_us > now_us)
+        .filter(|one| one.gone_us > now_us)
         .collect();
     assert_eq!((listed.len(), listed.total()), (seen.len(), sum(&seen)));
-    assert_eq!(listed.last_end_us(), seen.iter().map(|one| one.end_us).max());
+    assert_eq!(listed.last_end_us(), seen.iter().map(|one| one.gone_us).max());
     if !any_future {
-        assert_eq!(first_end(&listed, least, from_us).0 .0, end_us);
+        assert_eq!(first_end(&listed, least, from_us).0 .0, gone_us);
         assert_eq!(listed.total(), index.live(now_us).total());
     }
     for most in [0, 1, usize::MAX] {
@@ -148,7 +149,7 @@ enum IndexStep {
         id: u64,
         quantity: u64,
         lease_ms: u64,
-        end_us: u64,
+        gone_us: u64,
         rule: u64,
         /// It holds for one period more.
         counts: bool,
@@ -164,11 +165,11 @@ fn steps() -> impl Strategy<Value = Vec<IndexStep>> {
     let quantity =
         prop_oneof![8 => 1u64..9, 1 => (1u64 << 60)..(1 << 63), 1 => Just(i64::MAX as u64)];
     let lease_ms = prop_oneof![8 => 1u64..5, 1 => 1..=YEAR_MS];
-    let end_us = prop_oneof![6 => 0u64..20_000, 1 => Just(0), 1 => 0u64..u64::MAX / 2 - START_US];
-    let insert = (0u64..60, quantity, lease_ms, end_us, 0u64..4, any::<bool>()).prop_map(
-        |(id, quantity, lease_ms, end_us, rule, counts)| {
-            let end_us = START_US - 10_000 + end_us;
-            IndexStep::Insert { id, quantity, lease_ms, end_us, rule, counts }
+    let gone_us = prop_oneof![6 => 0u64..20_000, 1 => Just(0), 1 => 0u64..u64::MAX / 2 - START_US];
+    let insert = (0u64..60, quantity, lease_ms, gone_us, 0u64..4, any::<bool>()).prop_map(
+        |(id, quantity, lease_ms, gone_us, rule, counts)| {
+            let gone_us = START_US - 10_000 + gone_us;
+            IndexStep::Insert { id, quantity, lease_ms, gone_us, rule, counts }
         },
     );
     let step = prop_oneof![
@@ -193,11 +194,11 @@ proptest! {
         let (mut index, mut list) = (Index::default(), Vec::<Own>::new());
         for (number, step) in steps.into_iter().enumerate() {
             match step {
-                IndexStep::Insert { id, quantity, lease_ms, end_us, rule, counts } => {
+                IndexStep::Insert { id, quantity, lease_ms, gone_us, rule, counts } => {
                     let after_us = if counts { (rule + 1) * 1_000 } else { 0 };
                     let rule = format!("{}ms", rule + 1).into_bytes();
                     let order_us = START_US + number as u64;
-                    let own = Own::new(id, quantity, end_us + after_us);
+                    let own = Own::new(id, quantity, gone_us + after_us);
                     let one = Own { lease_ms, after_us, order_us, rule, ..own };
                     let held = list.iter().any(|other| other.id == one.id);
                     prop_assert_eq!(index.insert(&one.reservation()), !held);
@@ -223,7 +224,7 @@ proptest! {
                     for one in list.iter_mut().filter(|one| one.reservation().from_future(now_us)) {
                         *one = Own::of(&Sight::at(now_us, zones).seen(&one.reservation()));
                         let after_us = one.lease_ms * 1_000 + one.after_us;
-                        prop_assert_eq!(one.end_us, now_us + after_us);
+                        prop_assert_eq!(one.gone_us, now_us + after_us);
                         prop_assert!(index.remove(&one.id) && index.insert(&one.reservation()));
                     }
                 }

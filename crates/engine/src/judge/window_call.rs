@@ -6,7 +6,7 @@ use crate::decision::{Decision, Manner, Quantity, Verdict};
 use crate::entry::MAX_SUM;
 use crate::held::{Leases, SortedLeases};
 use crate::request::{Request, Reserve, WindowLimit};
-use crate::reservation::{end_us, Id, Reservation};
+use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::store::{BanEdit, Change, Refused, Reservations, Store, WindowKey};
 use crate::window::{
     decision_after, freed_at_us, timed_verdict, UntimedVerdict, WindowCount, WindowUse,
@@ -33,7 +33,7 @@ struct NewReservation {
     id: Id,
     quantity: u64,
     lease_ms: u64,
-    end_us: u64,
+    lease_end_us: u64,
     gone_us: u64,
     order_us: u64,
 }
@@ -185,16 +185,16 @@ impl<'r, S: Store> WindowCall<'r, S> {
     ) -> Result<(), S::Error> {
         let (now_us, lease_ms) = (self.count.moment().now_us(), reserve.lease_ms);
         let order_us = self.key.reservations().next_order_us(now_us);
-        let end_us = end_us(now_us, lease_ms);
+        let lease_end_us = lease_end_us(now_us, lease_ms);
         let gone_us = match reserve.count_lapsed {
-            true => self.store.leaves_us(&self.window.rule, end_us).ok_or(Refused::Clock)?,
-            false => end_us,
+            true => self.store.leaves_us(&self.window.rule, lease_end_us).ok_or(Refused::Clock)?,
+            false => lease_end_us,
         };
         self.plan_events(true)?;
         self.planned.ban = self.ban_edit();
         let id = reserve.id.unwrap_or_else(new_id);
         self.planned.reserve =
-            Some(NewReservation { id, quantity, lease_ms, end_us, gone_us, order_us });
+            Some(NewReservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us });
         Ok(())
     }
 }
@@ -358,7 +358,7 @@ impl<S: Store> PlannedWrite for &mut WindowCall<'_, S> {
                 id: new.id.as_bytes(),
                 quantity: new.quantity,
                 lease_ms: new.lease_ms,
-                end_us: new.end_us,
+                lease_end_us: new.lease_end_us,
                 gone_us: new.gone_us,
                 order_us: new.order_us,
                 rule: rule.as_bytes(),
