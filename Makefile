@@ -69,6 +69,7 @@ check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, d
 	cargo fmt --check --manifest-path $(rust_clients)
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 	scripts/check-layers.sh
 	for binding in $(bindings); do cargo fmt --check --manifest-path $$binding || exit 1; done
 	scripts/build-wasm.sh --look

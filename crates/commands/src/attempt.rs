@@ -16,7 +16,7 @@ pub struct AttemptReply {
     /// What the caller is told.
     pub reply: Reply,
     /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
-    /// unless the mode is [`Mode::Try`](engine::judge::Mode::Try).
+    /// unless the mode is [`Mode::Try`].
     pub earliest_grant_us: Option<u64>,
     /// How many lapsed reservations were dropped.
     pub lapsed: usize,

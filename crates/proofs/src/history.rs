@@ -12,7 +12,7 @@
 //!
 //! Three things keep the search as long as the history and no longer:
 //!
-//! - A state is kept without what cannot matter any more ([`without_the_past`]), so that orders meet again.
+//! - A state is kept without what cannot matter any more (`without_the_past`), so that orders meet again.
 //! - A call that took nothing is put in its place as soon as its answer allows.
 //! - Which effects a failover lost is asked at the failover: the configurations since the replica was last known to have all
 //!   are kept with those that they came from, and each of them that leads to the failover is a place for the cut.
