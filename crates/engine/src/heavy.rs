@@ -64,38 +64,15 @@ pub struct Summary {
     at_least: Vec<usize>,
     /// Those of the entries that had one more.
     above_least: Vec<usize>,
-    /// All others, by a count that they had.
-    others: BinaryHeap<Reverse<CountedEntry>>,
-}
-
-/// A count, and the place of an entry that had it, in one number: they are compared several times in each replacement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct CountedEntry(u64);
-
-impl CountedEntry {
-    /// The low bits are the place. 20 are enough for a million entries, and leave 44 for the count: at a million denials a
-    /// second a generation has 600 million.
-    const PLACE_BITS: u32 = 20;
-    const MAX_PLACE: usize = (1 << Self::PLACE_BITS) - 1;
-
-    fn new(count: u64, at: usize) -> CountedEntry {
-        CountedEntry(count << Self::PLACE_BITS | at as u64)
-    }
-
-    fn count(self) -> u64 {
-        self.0 >> Self::PLACE_BITS
-    }
-
-    fn at(self) -> usize {
-        self.0 as usize & Self::MAX_PLACE
-    }
+    /// All others, by a count that they had, with their places.
+    others: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 impl Summary {
-    /// Counts at most `most` keys, and never more than a million.
+    /// Counts at most `most` keys.
     pub fn new(most: usize) -> Summary {
         Summary {
-            most: most.min(CountedEntry::MAX_PLACE),
+            most,
             entries: Vec::new(),
             by_hash: HashTable::new(),
             secret: RandomState::default(),
@@ -164,18 +141,19 @@ impl Summary {
                     self.above_least.push(at);
                     return Some((at, count));
                 }
-                self.others.push(Reverse(CountedEntry::new(count, at)));
+                self.others.push(Reverse((count, at)));
             }
             self.least = match self.above_least.is_empty() {
                 false => self.least.saturating_add(1),
-                true => self.others.peek()?.0.count(),
+                true => self.others.peek()?.0 .0,
             };
             std::mem::swap(&mut self.at_least, &mut self.above_least);
             while let Some(entry) = self.others.peek_mut() {
-                if entry.0.count() > self.least {
+                if entry.0 .0 > self.least {
                     break;
                 }
-                self.at_least.push(PeekMut::pop(entry).0.at());
+                let Reverse((_, at)) = PeekMut::pop(entry);
+                self.at_least.push(at);
             }
         }
     }
