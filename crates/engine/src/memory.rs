@@ -25,7 +25,7 @@ use crate::entry::{Entry, LAST_US};
 use crate::expiry::GRACE_MS;
 use crate::held::{FirstEnd, Leases};
 use crate::index::{HeldIndex, Index};
-use crate::judge::{KeyCall, KeyRequest, Mode};
+use crate::judge::{KeyCall, AnyCall, Mode};
 use crate::request::Request;
 use crate::reservation::{Id, Reservation};
 use crate::rule::{Rule, RuleNow, RuleText};
@@ -340,7 +340,7 @@ impl Memory {
     ///
     /// The same.
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
-        let mut call = KeyRequest::new(self.key(name, now_us), request);
+        let mut call = AnyCall::new(self.key(name, now_us), request);
         let judged = call.judge(false)?;
         judged.check_room()?;
         Ok(*judged.look().decision())

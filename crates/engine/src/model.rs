@@ -4,7 +4,7 @@
 use crate::ban::Ban;
 use crate::decision::{Ask, Decision};
 use crate::held::SortedLeases;
-use crate::judge::{KeyCall, KeyRequest, Mode, Terms};
+use crate::judge::{KeyCall, AnyCall, Mode, Terms};
 use crate::memory::Zset;
 use crate::request::{Limit, Request, Reserve, WindowLimit};
 use crate::reservation::Id;
@@ -120,7 +120,7 @@ impl ModelCall {
         request: &Request,
         barred: bool,
     ) -> Result<ModelReply, Refused> {
-        let mut call = KeyRequest::new(key, request);
+        let mut call = AnyCall::new(key, request);
         let judged = call.judge(barred)?;
         judged.check_room()?;
         let before = judged.count().copied().unwrap_or_default();
