@@ -196,11 +196,13 @@ impl<'c> ServerReservations<'c> {
         cleaning
     }
 
-    /// Notes that a reservation was removed.
-    pub fn removed(&mut self, one: &Reservation, now_us: u64) {
+    /// Removes a reservation that was settled: applied, given back or renewed.
+    pub fn remove_settled(&mut self, one: &Reservation, now_us: u64) {
         match self {
             ServerReservations::Few(few) => {
                 few.live.remove(Lease::of(&seen(one, now_us)));
+                // A live member that is not from the future is not looked at again. One from the future would be written anew,
+                // and hold up `needed_until_us`.
                 if one.from_future(now_us) {
                     let member = one.member();
                     few.members.retain(|old| old.as_bytes() != member.as_bytes());
@@ -209,7 +211,7 @@ impl<'c> ServerReservations<'c> {
             }
             ServerReservations::Many(many) => {
                 if let Some(held) = &mut many.held {
-                    zones(|zones| held.removed(one, zones));
+                    zones(|zones| held.remove_settled(one, zones));
                 }
             }
         }
@@ -224,25 +226,25 @@ impl<'c> ServerReservations<'c> {
             let one = held.index().get(id).filter(|one| one.live(now_us));
             let Some(one) = one else { continue };
             members.push(OwnedString::new(one.member().as_bytes()));
-            held.take(id);
+            held.remove(id);
         }
         members
     }
 
-    /// Notes that a reservation was added.
-    pub fn added(&mut self, one: &Reservation) {
+    /// Adds a reservation that was made.
+    pub fn add(&mut self, one: &Reservation) {
         match self {
             ServerReservations::Few(few) => {
                 few.added_until_us = few.added_until_us.max(Some(one.gone_us));
             }
             ServerReservations::Many(many) => {
-                many.held.iter_mut().for_each(|held| held.added(one));
+                many.held.iter_mut().for_each(|held| held.add(one));
             }
         }
     }
 
     /// Notes how many elements the set has after the call. The index is used again only if the set still has that many.
-    pub fn keep(&mut self, elements: usize) {
+    pub fn set_elements(&mut self, elements: usize) {
         if let ServerReservations::Many(many) = self {
             many.len = elements;
         }
@@ -364,13 +366,13 @@ impl Drop for Many<'_> {
 }
 
 impl store::Reservations for ServerReservations<'_> {
-    /// Whether as many are live as `most`.
-    fn reach(&self, most: u64) -> bool {
+    /// Whether at least `number` are live.
+    fn has_at_least(&self, number: u64) -> bool {
         match self {
             ServerReservations::Few(few) => {
-                u64::try_from(few.live.len()).unwrap_or(u64::MAX) >= most
+                u64::try_from(few.live.len()).unwrap_or(u64::MAX) >= number
             }
-            ServerReservations::Many(many) => many.held().is_some_and(|held| held.reach(most)),
+            ServerReservations::Many(many) => many.held().is_some_and(|held| held.has_at_least(number)),
         }
     }
 

@@ -684,8 +684,8 @@ impl Reservations for MemoryHeld {
         self.0.as_ref().is_some_and(Reservations::has_id)
     }
 
-    fn reach(&self, most: u64) -> bool {
-        self.0.as_ref().map_or(most == 0, |held| held.reach(most))
+    fn has_at_least(&self, number: u64) -> bool {
+        self.0.as_ref().map_or(number == 0, |held| held.has_at_least(number))
     }
 
     fn live_len(&self) -> usize {
@@ -750,7 +750,7 @@ impl WindowKey for MemoryWindow<'_> {
         let mut dropped: usize = 0;
         if let Some(held) = &mut self.held.0 {
             if let Some(one) = &settled {
-                memory.zones(|zones| held.removed(one, zones));
+                memory.zones(|zones| held.remove_settled(one, zones));
             }
             if change.clean {
                 memory.zones(|zones| {
@@ -761,7 +761,7 @@ impl WindowKey for MemoryWindow<'_> {
             }
         }
         if let Some(one) = &change.reserve {
-            self.held.made(now_us).added(one);
+            self.held.made(now_us).add(one);
         }
         self.events.apply(change.edit);
         let old_ban = self.ban();

@@ -256,8 +256,8 @@ impl Reservations for SortedLeases {
         false
     }
 
-    fn reach(&self, most: u64) -> bool {
-        u64::try_from(self.len()).unwrap_or(u64::MAX) >= most
+    fn has_at_least(&self, number: u64) -> bool {
+        u64::try_from(self.len()).unwrap_or(u64::MAX) >= number
     }
 
     fn live_len(&self) -> usize {

@@ -51,7 +51,7 @@ pub const YEAR_MS: u64 = 31_557_600_000;
 const MAX_AFTER_US: u64 = (MAX_PERIOD_MS + 31 * 86_400_000) * 1_000;
 
 /// The first byte of a member.
-const MARK: u8 = b'#';
+const MEMBER_PREFIX: u8 = b'#';
 
 /// Longest member: id, four numbers, a rule and the marks.
 pub type ReservationMember = Text<256>;
@@ -222,7 +222,7 @@ pub fn id_of(member: &[u8]) -> Option<&[u8]> {
 
 /// The id in a member, and what follows it.
 fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
-    let &[MARK, tens, ones, b':', ref rest @ ..] = member else { return None };
+    let &[MEMBER_PREFIX, tens, ones, b':', ref rest @ ..] = member else { return None };
     let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
     let (id, rest) = rest.split_at_checked(length)?;
     Some((id, rest.strip_prefix(b":")?))
@@ -246,7 +246,7 @@ pub fn prefix(id: &[u8], mark: u8) -> Prefix {
 }
 
 fn push_prefix<const N: usize>(text: &mut Text<N>, id: &[u8], mark: u8) {
-    text.push(&[MARK]);
+    text.push(&[MEMBER_PREFIX]);
     text.push_number(u64::try_from(id.len()).unwrap_or(0), 2);
     text.push(b":");
     text.push(id);

@@ -17,7 +17,7 @@
 //!             |<------------- bucket ------------>|<-debt->|
 //! ```
 
-use super::ban::{Ban, BanNow, MARK, MAX_BAN};
+use super::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
 use super::decimal::{parse_digits, parse_u64, Text};
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::period::MAX_PERIOD_MS;
@@ -47,7 +47,7 @@ const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 pub type StoredText = Text<MAX_VALUE>;
 
 /// The most bytes of a stored value.
-const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN;
+const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN_BYTES;
 
 /// What is stored of a bucket: its theoretical arrival time, by how much that may pass "empty", and a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Stored {
         if rest.is_empty() {
             return Some(Stored { ns, attos: 0, debt_ns: 0, ban: None });
         }
-        let (rest, ban) = match rest.iter().position(|&byte| byte == MARK) {
+        let (rest, ban) = match rest.iter().position(|&byte| byte == BAN_PREFIX) {
             None => (rest, None),
             Some(at) => {
                 let (rest, ban) = rest.split_at_checked(at)?;
@@ -437,7 +437,7 @@ impl<'r> Bucket<'r> {
     ) -> (Decision, BucketEdit) {
         let denied = matches!(verdict, Verdict::Denied { .. });
         let holds_less = self.missing(ask.quantity.wanted()) > 0;
-        if !denied || !holds_less || !self.bans.permits(self.tat == self.now) {
+        if !denied || !holds_less || !self.bans.may_begin(self.tat == self.now) {
             return self.deny(verdict);
         }
         self.bans = BanNow::starting(self.now_us, length_ms);

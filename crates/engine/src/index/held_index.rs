@@ -76,22 +76,22 @@ impl HeldIndex {
         self.index.running(self.now_us)
     }
 
-    /// Notes that a reservation was removed.
-    pub fn removed(&mut self, one: &Reservation, zones: &mut Zones) {
+    /// Removes a reservation that was settled: applied, given back or renewed.
+    pub fn remove_settled(&mut self, one: &Reservation, zones: &mut Zones) {
         if let Some(listed) = &mut self.listed {
             listed.remove(Lease::of(&Sight::at(self.now_us, zones).seen(one)));
         }
-        self.take(one.id);
+        self.remove(one.id);
     }
 
     /// Removes the reservation `id`; whether it was there.
-    pub fn take(&mut self, id: &[u8]) -> bool {
+    pub fn remove(&mut self, id: &[u8]) -> bool {
         self.is_changed = true;
         self.index.remove(id)
     }
 
-    /// Notes that a reservation was added.
-    pub fn added(&mut self, one: &Reservation) {
+    /// Adds a reservation that was made.
+    pub fn add(&mut self, one: &Reservation) {
         self.is_changed = true;
         self.index.insert(one);
         if let Some(listed) = &mut self.listed {
@@ -123,7 +123,7 @@ impl HeldIndex {
         for old in &old {
             let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
             let new = sight.seen(&one);
-            if self.take(one.id) {
+            if self.remove(one.id) {
                 self.index.insert(&new);
                 cleaned(old, Some(&new.member()));
             }
@@ -135,7 +135,7 @@ impl HeldIndex {
         old: &ReservationMember,
         cleaned: &mut impl FnMut(&ReservationMember, Option<&ReservationMember>),
     ) {
-        if Reservation::decode(old.as_bytes()).is_some_and(|old| self.take(old.id)) {
+        if Reservation::decode(old.as_bytes()).is_some_and(|old| self.remove(old.id)) {
             cleaned(old, None);
         }
     }
@@ -146,13 +146,13 @@ impl Reservations for HeldIndex {
         self.has_id
     }
 
-    fn reach(&self, most: u64) -> bool {
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+    fn has_at_least(&self, number: u64) -> bool {
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
         if let Some(listed) = &self.listed {
-            return listed.len() >= most;
+            return listed.len() >= number;
         }
         // Those beyond the bound must have lapsed. No more of them are counted than that takes.
-        let Some(beyond) = self.index.len().checked_sub(most) else { return false };
+        let Some(beyond) = self.index.len().checked_sub(number) else { return false };
         self.index.count_lapsed(self.now_us, beyond.saturating_add(1)) <= beyond
     }
 

@@ -120,7 +120,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let leaves_less =
             used.limit.saturating_sub(used.counted) < self.request.ask.quantity.wanted();
         let denied = matches!(verdict, Verdict::Denied { .. });
-        if !denied || !leaves_less || !self.bans.permits(self.is_as_new()) {
+        if !denied || !leaves_less || !self.bans.may_begin(self.is_as_new()) {
             return None;
         }
         self.bans = BanNow::starting(self.count.moment().now_us(), length_ms);
@@ -233,7 +233,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
     fn check_room(&self, verdict: Verdict) -> Result<(), Refused> {
         let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
         match self.reserve {
-            Some(reserve) if makes_one && self.key.reservations().reach(reserve.most) => {
+            Some(reserve) if makes_one && self.key.reservations().has_at_least(reserve.most) => {
                 Err(Refused::TooManyReservations)
             }
             Some(_) | None => Ok(()),
