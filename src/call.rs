@@ -13,7 +13,7 @@ use crate::{policies, stats};
 use commands::call::{ServerCall, Words};
 use commands::error::Error;
 use commands::inspect::KeyContents;
-use commands::policies::PolicyRow;
+use commands::policies::ListedPolicy;
 use engine::heavy::Heavy;
 use engine::judge::Mode;
 use engine::memory::HeldReservation;
@@ -144,7 +144,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
         }
     }
 
-    fn policies(&self) -> Vec<PolicyRow> {
+    fn policies(&self) -> Vec<ListedPolicy> {
         policies::list()
     }
 

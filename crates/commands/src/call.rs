@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::inspect::KeyContents;
 use crate::notes::Notes;
 use crate::options::OptionSet;
-use crate::policies::PolicyRow;
+use crate::policies::ListedPolicy;
 use crate::reply::ReplySink;
 use crate::table::Command;
 use crate::{all, inspect, report, settle, take};
@@ -101,7 +101,7 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Counts reservations that were settled in this way.
     fn count_settled(&self, how: Applied, number: u64);
     /// All policies, in the order of the bytes of their names.
-    fn policies(&self) -> Vec<PolicyRow>;
+    fn policies(&self) -> Vec<ListedPolicy>;
     /// The keys that are denied most, at most so many, the most denied first.
     fn most_denied(&self, most: usize) -> Vec<Heavy>;
     /// Forgets which keys were denied.

@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::{BucketContents, Contents, KeyContents, WindowContents};
 use crate::notes::Notes;
-use crate::policies::{Policy, PolicyRow, PolicyVerdict};
+use crate::policies::{Policy, ListedPolicy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use engine::ban::BanNow;
 use engine::calendar::Zone;
@@ -212,7 +212,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn count_settled(&self, _how: Applied, _number: u64) {}
 
-    fn policies(&self) -> Vec<PolicyRow> {
+    fn policies(&self) -> Vec<ListedPolicy> {
         self.server.policies.list()
     }
 
