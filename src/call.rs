@@ -101,8 +101,8 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     #[inline]
-    fn is_waiting(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        blocking::is_waiting(key, id)
+    fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
+        blocking::id_waits(key, id)
     }
 
     fn waiting_on(&self, key: KeyContext<'a>) -> u64 {

@@ -121,8 +121,8 @@ fn is_barred_by_line(key_ctx: KeyContext, leave: u64) -> bool {
 }
 
 /// Whether a call waits on the key that will give this id to its reservation.
-pub fn is_waiting(key_ctx: KeyContext, id: &[u8]) -> bool {
-    !is_empty() && look(|lines| lines.is_waiting(key_ctx.ctx.db(), key_ctx.name.as_bytes(), id))
+pub fn id_waits(key_ctx: KeyContext, id: &[u8]) -> bool {
+    !is_empty() && look(|lines| lines.id_waits(key_ctx.ctx.db(), key_ctx.name.as_bytes(), id))
 }
 
 /// How many calls wait on the key.

@@ -82,7 +82,7 @@ fn part<'a, 'r, C: ServerCall<'a>>(
         shadow: *shadow,
         group: *group,
         barred: writes && request.takes() && call.is_barred(key, request.leave()),
-        id_waits: writes && request.id().is_some_and(|id| call.is_waiting(key, id)),
+        id_waits: writes && request.id().is_some_and(|id| call.id_waits(key, id)),
     }
 }
 

@@ -80,7 +80,7 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Whether somebody stands before a call that comes to the key now with this LEAVE.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
     /// Whether a call waits on the key that will give this id to its reservation.
-    fn is_waiting(&self, key: Self::Key, id: &[u8]) -> bool;
+    fn id_waits(&self, key: Self::Key, id: &[u8]) -> bool;
     /// How many calls wait on the key.
     fn waiting_on(&self, key: Self::Key) -> u64;
     /// Whether the call may wait.

@@ -312,7 +312,7 @@ impl<P: Parts> Lines<P> {
     }
 
     /// Whether a call waits on the key that will give this id to its reservation.
-    pub fn is_waiting(&self, db: i32, key: &[u8], id: &[u8]) -> bool {
+    pub fn id_waits(&self, db: i32, key: &[u8], id: &[u8]) -> bool {
         let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
         line.is_some_and(|line| line.ids.contains(id))
     }

@@ -181,8 +181,8 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.server.lines.borrow().is_barred(0, key.name, leave)
     }
 
-    fn is_waiting(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
-        self.server.lines.borrow().is_waiting(0, key.name, id)
+    fn id_waits(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
+        self.server.lines.borrow().id_waits(0, key.name, id)
     }
 
     fn waiting_on(&self, key: KeyMoment<'a>) -> u64 {

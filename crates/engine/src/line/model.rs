@@ -179,7 +179,7 @@ impl LineWorld {
         let same_id = |one: &Waiting| one.at == at && one.wants.id == wants.id;
         let is_waiting = wants.id.is_some() && self.waiting.iter().any(same_id);
         if let Some(id) = wants.id {
-            assert_eq!(self.lines.is_waiting(at.0, &key, &id), is_waiting);
+            assert_eq!(self.lines.id_waits(at.0, &key, &id), is_waiting);
         }
         let is_barred = self.line(at).iter().any(|one| one.wants.leave <= wants.leave);
         assert_eq!(self.lines.is_barred(at.0, &key, wants.leave), is_barred);
