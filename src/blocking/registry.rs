@@ -46,8 +46,15 @@ pub struct WaitOutcome {
 /// What is to be written because a wait ended where nothing may be written.
 #[derive(Clone, Copy)]
 pub enum LateWrite {
-    /// Give back what was granted, at this time, to a client that was gone before it was notified.
-    GiveBack(Request, Reply, u64),
+    /// Give back what was granted to a client that was gone before it was notified.
+    GiveBack {
+        /// What it asked for.
+        request: Request,
+        /// What it would have been told.
+        reply: Reply,
+        /// When it was granted, in Unix microseconds.
+        granted_us: u64,
+    },
     /// Count a denial.
     CountDenial(Request),
 }
