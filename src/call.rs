@@ -16,9 +16,8 @@ use commands::inspect::KeyContents;
 use commands::policies::ListedPolicy;
 use engine::heavy::Heavy;
 use engine::judge::Mode;
-use engine::memory::HeldReservation;
 use engine::request::Request;
-use engine::reservation::Id;
+use engine::reservation::{Id, HeldReservation};
 use engine::settle::Applied;
 use std::ops::Range;
 

@@ -215,6 +215,37 @@ impl<'z> Sight<'z> {
     }
 }
 
+/// A live reservation.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldReservation {
+    /// Its id.
+    pub id: Id,
+    /// How much it holds.
+    pub quantity: u64,
+    /// Microseconds until its lease ends; 0 where it has ended, and the reservation still holds.
+    pub left_us: u64,
+    /// Its place in the order of arrival.
+    order_us: u64,
+}
+
+impl HeldReservation {
+    /// A live reservation as it is at `now_us`.
+    pub fn of(one: &Reservation, now_us: u64) -> HeldReservation {
+        HeldReservation {
+            id: Id::from(one.id),
+            quantity: one.quantity,
+            left_us: one.seen_lease_end_us(now_us).saturating_sub(now_us),
+            order_us: one.order_us,
+        }
+    }
+
+    /// Sorts them by their arrival.
+    pub fn oldest_first(mut list: Vec<HeldReservation>) -> Vec<HeldReservation> {
+        list.sort_by_key(|one| one.order_us);
+        list
+    }
+}
+
 /// The id in a member; `None` where the module writes no member that begins so. The rest of the member is not checked.
 pub fn id_of(member: &[u8]) -> Option<&[u8]> {
     split_id(member).map(|(id, _)| id)

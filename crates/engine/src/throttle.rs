@@ -20,6 +20,7 @@
 use super::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
 use super::decimal::{parse_digits, parse_u64, Text};
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
+use super::expiry::GRACE_MS;
 use super::period::MAX_PERIOD_MS;
 use super::store::Refused;
 use std::num::{NonZeroU128, NonZeroU64};
@@ -146,6 +147,11 @@ impl Stored {
     /// The first whole Unix millisecond at which the value does not matter any more: the bucket is full, and no ban runs.
     pub fn void_at_ms(self) -> u64 {
         self.full_at_ms().max(self.ban.map_or(0, |ban| ban.end_ms()))
+    }
+
+    /// The last Unix millisecond in which its key lives.
+    pub fn expires_at_ms(self) -> u64 {
+        self.void_at_ms().saturating_add(GRACE_MS)
     }
 
     /// When the bucket is full, in Unix microseconds, rounded up.
