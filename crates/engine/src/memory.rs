@@ -27,7 +27,6 @@ use crate::index::{HeldIndex, Index};
 use crate::judge::{KeyCall, AnyCall, Mode};
 use crate::request::Request;
 use crate::reservation::{HeldReservation, Id, Reservation};
-use crate::rule::{Rule, RuleNow, RuleText};
 use crate::settle::{self, Applied};
 use crate::store::{BucketKey, Change, Entries, Refused, Reservations, Store, WindowKey};
 use crate::throttle::{BucketEdit, Stored};
@@ -542,20 +541,8 @@ impl<'m> Store for MemoryKey<'m> {
         self.now_us
     }
 
-    fn moment(&self, rule: &Rule) -> Option<RuleNow> {
-        self.memory.zones(|zones| rule.at(self.now_us, zones))
-    }
-
-    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
-        self.memory.zones(|zones| rule.leaves_us(event_us, zones))
-    }
-
-    fn write_rule(&self, rule: &Rule) -> RuleText {
-        self.memory.zones(|zones| rule.write(zones))
-    }
-
-    fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
-        self.memory.zones(|zones| Rule::parse(text, zones))
+    fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
+        self.memory.zones(body)
     }
 
     fn bucket(self) -> MemoryBucket<'m> {

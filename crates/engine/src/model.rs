@@ -2,6 +2,7 @@
 //! no part of the product: only tests and the feature `model` build it.
 
 use crate::ban::Ban;
+use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
 use crate::held::SortedLeases;
 use crate::judge::{KeyCall, AnyCall, Mode, Terms};
@@ -170,6 +171,10 @@ impl<'m> Store for ModelKey<'m> {
 
     fn now_us(&self) -> u64 {
         self.moment.now_us()
+    }
+
+    fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
+        body(&mut Zones::new())
     }
 
     fn moment(&self, _rule: &Rule) -> Option<RuleNow> {
