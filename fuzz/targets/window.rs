@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use engine::calendar::Zones;
 use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::entry::{Entry, MAX_SUM};
-use engine::held::{Lease, Leases, SortedLeases};
+use engine::held::{Hold, Holds, SortedHolds};
 use engine::memory::Zset;
 use engine::model::{ModelCall, ModelCommand, ModelReply};
 use engine::rule::{Rule, RuleNow};
@@ -111,10 +111,10 @@ impl FuzzedWindow {
         self.rule.at(now_us, &mut self.zones).expect("a year that the calendar knows")
     }
 
-    fn held(&self, now_us: u64) -> SortedLeases {
+    fn held(&self, now_us: u64) -> SortedHolds {
         let end_us = |one: &FuzzedReserved| one.end_us.min(now_us.saturating_add(one.lease_us));
         let live = self.leases.iter().filter(|one| end_us(one) > now_us);
-        live.map(|one| Lease { gone_us: end_us(one), quantity: one.quantity }).collect()
+        live.map(|one| Hold { gone_us: end_us(one), quantity: one.quantity }).collect()
     }
 
     fn call(

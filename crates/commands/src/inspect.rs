@@ -4,7 +4,7 @@ use crate::arguments::Arguments;
 use crate::call::{first_key, CallResult, ServerCall};
 use crate::error::Error;
 use crate::reply::ReplySink;
-use engine::held::Leases;
+use engine::held::Holds;
 use engine::store::{Entries, Reservations, WindowKey};
 use engine::throttle::Stored;
 

@@ -22,7 +22,7 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::Decision;
 use crate::entry::{Entry, LAST_US};
-use crate::held::{FirstEnd, Leases};
+use crate::held::{FirstGone, Holds};
 use crate::index::{HeldIndex, Index};
 use crate::judge::{KeyCall, AnyCall, Mode};
 use crate::request::Request;
@@ -616,20 +616,20 @@ impl MemoryHeld {
     }
 }
 
-impl Leases for MemoryHeld {
+impl Holds for MemoryHeld {
     fn total(&self) -> u128 {
-        self.0.as_ref().map_or(0, Leases::total)
+        self.0.as_ref().map_or(0, Holds::total)
     }
 
-    fn last_end_us(&self) -> Option<u64> {
-        self.0.as_ref()?.last_end_us()
+    fn last_gone_us(&self) -> Option<u64> {
+        self.0.as_ref()?.last_gone_us()
     }
 
-    fn first_end<E>(
+    fn first_gone<E>(
         &self,
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstEnd, E> {
-        self.0.as_ref().map_or(Ok((None, 0)), |held| held.first_end(enough))
+    ) -> Result<FirstGone, E> {
+        self.0.as_ref().map_or(Ok((None, 0)), |held| held.first_gone(enough))
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
-use crate::held::SortedLeases;
+use crate::held::SortedHolds;
 use crate::judge::{KeyCall, AnyCall, Mode, Terms};
 use crate::memory::Zset;
 use crate::request::{Limit, Request, Reserve, WindowLimit};
@@ -93,7 +93,7 @@ impl ModelCall {
     /// # Errors
     ///
     /// [`Refused::Foreign`] and [`Refused::SumTooLarge`].
-    pub fn make(&self, zset: &mut Zset, leases: &SortedLeases) -> Result<ModelReply, Refused> {
+    pub fn make(&self, zset: &mut Zset, leases: &SortedHolds) -> Result<ModelReply, Refused> {
         let ModelCall { moment, limit, most_entries, heal_most, ask, kind, barred } = *self;
         // The rule and the period of the lease are the model's.
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
@@ -152,13 +152,13 @@ struct ModelKey<'m> {
     moment: RuleNow,
     heal_most: usize,
     set: &'m RefCell<Zset>,
-    leases: &'m SortedLeases,
+    leases: &'m SortedHolds,
 }
 
 /// A window whose reservations are a model's.
 struct ModelWindow<'m> {
     set: RefMut<'m, Zset>,
-    leases: &'m SortedLeases,
+    leases: &'m SortedHolds,
 }
 
 /// A model of windows has no bucket.
@@ -222,14 +222,14 @@ impl WindowKey for ModelWindow<'_> {
         = &'k mut Zset
     where
         Self: 'k;
-    type Reservations = SortedLeases;
+    type Reservations = SortedHolds;
     type Member = Vec<u8>;
 
     fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refused> {
         Ok(())
     }
 
-    fn reservations(&self) -> &SortedLeases {
+    fn reservations(&self) -> &SortedHolds {
         self.leases
     }
 
@@ -237,7 +237,7 @@ impl WindowKey for ModelWindow<'_> {
         None
     }
 
-    fn split(&mut self) -> (&mut Zset, &SortedLeases) {
+    fn split(&mut self) -> (&mut Zset, &SortedHolds) {
         (&mut self.set, self.leases)
     }
 
@@ -255,8 +255,8 @@ impl WindowKey for ModelWindow<'_> {
     }
 }
 
-/// Leases without names, as models keep them.
-impl Reservations for SortedLeases {
+/// Reservations without names, as models keep them.
+impl Reservations for SortedHolds {
     fn has_id(&self) -> bool {
         false
     }

@@ -12,7 +12,7 @@ use super::ban::Ban;
 use super::calendar::Zones;
 use super::entry::{Entry, LAST_US};
 use super::expiry::Expiry;
-use super::held::Leases;
+use super::held::Holds;
 use super::reservation::Reservation;
 use super::rule::{Rule, RuleNow, RuleText};
 use super::throttle::{BucketEdit, Stored};
@@ -159,7 +159,7 @@ impl<E: Entries> Entries for &mut E {
 }
 
 /// The reservations of a key, at one moment.
-pub trait Reservations: Leases {
+pub trait Reservations: Holds {
     /// Whether the id that was asked for is held.
     fn has_id(&self) -> bool;
     /// Whether at least `number` are live.

@@ -17,7 +17,7 @@
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::entry::{Entry, MAX_SUM};
 use super::expiry::Expiry;
-use super::held::Leases;
+use super::held::Holds;
 use super::rule::RuleNow;
 use super::store::{Entries, Refused};
 
@@ -594,13 +594,13 @@ impl WindowUse {
 pub fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
-    held: &impl Leases,
+    held: &impl Holds,
     need: u128,
 ) -> Result<Option<u64>, E::Error> {
     if need == 0 {
         return Ok(Some(window_count.moment.now_us()));
     }
-    let (lapse_us, lapsed_before) = held.first_end(|end_us, lapsed| -> Result<bool, E::Error> {
+    let (lapse_us, lapsed_before) = held.first_gone(|end_us, lapsed| -> Result<bool, E::Error> {
         let left = window_count.left_until(entries, end_us)?;
         Ok(lapsed.saturating_add(u128::from(left)) >= need)
     })?;
@@ -615,7 +615,7 @@ pub fn freed_at_us<E: Entries>(
 pub fn timed_verdict<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
-    held: &impl Leases,
+    held: &impl Holds,
     untimed: UntimedVerdict,
     barred: bool,
 ) -> Result<Verdict, E::Error> {

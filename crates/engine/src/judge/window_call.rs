@@ -4,7 +4,7 @@ use super::{KeyCall, Plan, PlannedWrite};
 use crate::ban::{Ban, BanNow};
 use crate::decision::{Decision, Manner, Quantity, Verdict};
 use crate::entry::MAX_SUM;
-use crate::held::{Leases, SortedLeases};
+use crate::held::{Holds, SortedHolds};
 use crate::request::{Request, Reserve, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::store::{BanEdit, Change, Refused, Reservations, Store, WindowKey};
@@ -99,7 +99,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
     /// What a call with this verdict is told of the key as it stands, with the reservation that is planned.
     fn decision(&self, verdict: Verdict) -> Decision {
         let mut after = self.used();
-        let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_end_us());
+        let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
         if let Some(new) = &self.planned.reserve {
             after.held = after.held.saturating_add(u128::from(new.quantity));
             empty_at_us = empty_at_us.max(Some(new.gone_us));
@@ -245,7 +245,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
             UntimedVerdict::Never => Ok(None),
             UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
             UntimedVerdict::Wanting { need, .. } => {
-                let held = SortedLeases::default();
+                let held = SortedHolds::default();
                 let freed_us = freed_at_us(&mut self.key.events(), &self.count, &held, need)?;
                 Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))
             }
