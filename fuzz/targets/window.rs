@@ -277,7 +277,8 @@ impl FuzzedWindow {
         assert_eq!(window_count.counted(), before + added);
         let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
         window_count.trim(&mut self.zset, 4096).expect("no contradiction");
-        let edit = window_count.edit(&mut self.zset, usize::MAX).expect("no contradiction");
+        window_count.plan_healing(&mut self.zset, usize::MAX).expect("no contradiction");
+        let edit = window_count.planned();
         self.zset.apply(edit);
         self.note(&moment, edit, &times);
         if added > 0 {

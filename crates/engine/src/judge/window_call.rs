@@ -156,7 +156,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if trims {
             self.count.trim(&mut events, self.window.most_entries)?;
         }
-        self.count.edit(&mut events, self.store.heal_most())?;
+        self.count.plan_healing(&mut events, self.store.heal_most())?;
         Ok(())
     }
 
@@ -222,9 +222,9 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         if let Some(ban) = self.key.ban() {
             self.bans = BanNow::at(Some(ban), moment.now_us());
         }
-        self.count.begin(moment);
+        self.count.set_moment(moment);
         if moment.counts() {
-            self.count.count(&mut self.key.events())?;
+            self.count.read_entries(&mut self.key.events())?;
         }
         let untimed = self.used().judge(&self.request.ask, self.barred);
         self.verdict(untimed)

@@ -224,8 +224,8 @@ impl HitWorld {
             WindowCount::read(&mut self.zset, moment(&self.rule, self.now_us)).unwrap();
         window_count.record(quantity, false, u64::MAX);
         window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
-        let edit = *window_count.edit(&mut self.zset, 64).unwrap();
-        self.zset.apply(&edit);
+        window_count.plan_healing(&mut self.zset, 64).unwrap();
+        self.zset.apply(window_count.planned());
         self.count(quantity);
     }
 

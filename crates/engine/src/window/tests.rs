@@ -377,7 +377,8 @@ impl WindowWorld {
             let mut window_count = WindowCount::read(&mut self.zset, moment).unwrap();
             window_count.record(weight, false, u64::MAX);
             window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
-            let edit = *window_count.edit(&mut self.zset, self.heal_most).unwrap();
+            window_count.plan_healing(&mut self.zset, self.heal_most).unwrap();
+            let edit = *window_count.planned();
             self.zset.apply(&edit);
             self.forget_trimmed(&moment, &edit, &times);
             let at_us = self.heal(&edit);

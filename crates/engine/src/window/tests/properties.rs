@@ -290,7 +290,7 @@ proptest! {
         for ((act, refund), text) in acts.into_iter().zip(refunds).zip(periods) {
             world.step(act.step, 2_000);
             let rule = rule(text);
-            let period_us = rule.at(world.now_us).unwrap().period_us();
+            let period_us = rule.at(world.now_us).unwrap().sliding_period_us();
             let (ask, kind) = act.or_refund(refund);
             let obvious = Obvious::Sliding(period_us);
             let expected = world.expect(obvious, act.limit, &ask, kind);
@@ -522,8 +522,8 @@ proptest! {
                 // What was written can be read again, unless there was nonsense between what counts.
                 let Ok(mut window_count) = WindowCount::read(&mut zset, moment) else { continue };
                 window_count.record(3, denied, limit);
-                if let Ok(edit) = window_count.edit(&mut zset, heal_most) {
-                    zset.apply(edit);
+                if window_count.plan_healing(&mut zset, heal_most).is_ok() {
+                    zset.apply(window_count.planned());
                 }
             }
         }

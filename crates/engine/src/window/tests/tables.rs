@@ -269,8 +269,8 @@ fn no_sum_passes_the_largest_number() {
         // More than any limit allows, as APPLY may.
         window_count.record(MAX_SUM / 2 + 1, false, u64::MAX);
         assert!(window_count.counted() <= MAX_SUM);
-        let edit = window_count.edit(&mut zset, usize::MAX).unwrap();
-        zset.apply(edit);
+        window_count.plan_healing(&mut zset, usize::MAX).unwrap();
+        zset.apply(window_count.planned());
     }
     let window_count = WindowCount::read(&mut zset, rule.at(START_US + 5).unwrap()).unwrap();
     assert_eq!(window_count.counted(), MAX_SUM);
