@@ -17,7 +17,7 @@ use commands::policies::ListedPolicy;
 use engine::heavy::Heavy;
 use engine::judge::Mode;
 use engine::request::Request;
-use engine::reservation::{Id, HeldReservation};
+use engine::reservation::{HeldReservation, Id};
 use engine::settle::Applied;
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! The policies of this server.
 
 use crate::redis::under_lock::UnderLock;
-use commands::policies::{Definitions, Policy, ListedPolicy, PolicyTable, PolicyVerdict};
+use commands::policies::{Definitions, ListedPolicy, Policy, PolicyTable, PolicyVerdict};
 use std::sync::Arc;
 
 static TABLE: UnderLock<PolicyTable> = UnderLock::new(PolicyTable::new());

@@ -95,8 +95,7 @@ pub fn forget(wait: WaitNumber, cut_off: bool) {
     // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its reply.
     let notified = !cut_off || (gone.answered && gone.call.client.is_connected());
     if !notified && reply.allowed() {
-        let write =
-            LateWrite::GiveBack { request: gone.call.request, reply, granted_us: at_us };
+        let write = LateWrite::GiveBack { request: gone.call.request, reply, granted_us: at_us };
         change(|lines, now_us| lines.add_write(&gone.place, write, now_us));
     }
 }

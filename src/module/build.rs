@@ -40,8 +40,7 @@ const MAX_LINE: usize = 900;
 pub fn log_load(ctx: Context) {
     let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
     let policies = policies::list().len();
-    let mut line =
-        format!("version {version}, commit {commit}, {policies} policies");
+    let mut line = format!("version {version}, commit {commit}, {policies} policies");
     let changed = settings::changed();
     // The table of policies is long, and told by its number.
     let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();

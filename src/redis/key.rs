@@ -86,9 +86,8 @@ fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
 
 /// Whether there is a key of this name, without a trace of the question in its age or the server's statistics.
 pub fn is_here(ctx: Context, name: KeyName) -> bool {
-    let traceless = UNTOUCHED
-        | raw::REDISMODULE_OPEN_KEY_NONOTIFY
-        | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
+    let traceless =
+        UNTOUCHED | raw::REDISMODULE_OPEN_KEY_NONOTIFY | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
     open(ctx, name, raw::REDISMODULE_READ | traceless).kind() != KeyKind::Empty
 }
 

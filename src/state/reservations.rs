@@ -372,7 +372,9 @@ impl store::Reservations for ServerReservations<'_> {
             ServerReservations::Few(few) => {
                 u64::try_from(few.live.len()).unwrap_or(u64::MAX) >= number
             }
-            ServerReservations::Many(many) => many.held().is_some_and(|held| held.has_at_least(number)),
+            ServerReservations::Many(many) => {
+                many.held().is_some_and(|held| held.has_at_least(number))
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{all, inspect, report, settle, take};
 use engine::heavy::Heavy;
 use engine::judge::Mode;
 use engine::request::Request;
-use engine::reservation::{Id, HeldReservation};
+use engine::reservation::{HeldReservation, Id};
 use engine::settle::Applied;
 use engine::store::{Refused, Store};
 use std::ops::Range;

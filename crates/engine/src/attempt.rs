@@ -7,9 +7,7 @@
 
 use super::all::{Choices, PartDecision};
 use super::decision::{Decision, Verdict};
-use super::judge::{
-    BucketCall, Judged, KeyCall, AnyCall, KeyWrite, Mode, Plan, Terms, WindowCall,
-};
+use super::judge::{AnyCall, BucketCall, Judged, KeyCall, KeyWrite, Mode, Plan, Terms, WindowCall};
 use super::request::{Limit, Request};
 use super::reservation::Id;
 use super::short::ShortList;

@@ -30,8 +30,10 @@ pub trait Holds {
     fn last_gone_us(&self) -> Option<u64>;
     /// The first, in the order in which they are gone, for which `enough` is true of that time and of what is gone by then,
     /// itself included. `enough` stays true once it is. Without such a one the second part is all that is held.
-    fn first_gone<E>(&self, enough: impl FnMut(u64, u128) -> Result<bool, E>)
-        -> Result<FirstGone, E>;
+    fn first_gone<E>(
+        &self,
+        enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstGone, E>;
 }
 
 /// A sorted list: for the few that most keys hold.

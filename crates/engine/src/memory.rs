@@ -24,7 +24,7 @@ use crate::decision::Decision;
 use crate::entry::{Entry, LAST_US};
 use crate::held::{FirstGone, Holds};
 use crate::index::{HeldIndex, Index};
-use crate::judge::{KeyCall, AnyCall, Mode};
+use crate::judge::{AnyCall, KeyCall, Mode};
 use crate::request::Request;
 use crate::reservation::{HeldReservation, Id, Reservation};
 use crate::settle::{self, Applied};
@@ -464,7 +464,9 @@ impl Memory {
     /// When a key expires, in Unix milliseconds; `None` where there is none.
     pub fn expires_at_ms(&self, name: &[u8], now_us: u64) -> Option<u64> {
         let keys = self.keys.borrow();
-        keys.get(name).map(|record| record.expires_at_ms).filter(|at_ms| !has_expired(*at_ms, now_us))
+        keys.get(name)
+            .map(|record| record.expires_at_ms)
+            .filter(|at_ms| !has_expired(*at_ms, now_us))
     }
 
     /// Which kind of limit a key holds; `None` where there is none. An expired key is dropped.

@@ -5,7 +5,7 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
 use crate::held::SortedHolds;
-use crate::judge::{KeyCall, AnyCall, Mode, Terms};
+use crate::judge::{AnyCall, KeyCall, Mode, Terms};
 use crate::memory::Zset;
 use crate::request::{Limit, Request, Reserve, WindowLimit};
 use crate::reservation::Id;
