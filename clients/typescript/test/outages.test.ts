@@ -373,8 +373,8 @@ after(() => {
   });
   const lines = [
     `TypeScript, on ${versions.join(" and ")}, with a deadline of ${DEADLINE} ms, and of ${PATIENT} ms for first calls after`,
-    `restarts, idle closing and CLIENT KILL. Times are in milliseconds. A bare timer of ${DEADLINE} ms was up to`,
-    `${short(most(rows.map(({ late }) => late)))} ms late in the other rows, as the machine had other work.`,
+    `restarts, idle closing and CLIENT KILL. Times are in milliseconds. In the rows with ${DEADLINE} ms a bare timer was up to`,
+    `${short(most(rows.map(({ late }) => late)))} ms late, as the machine had other work.`,
     "",
     "| What happens | Client | What a call answers | Calls | After, p50 / max | Then |",
     "|---|---|---|---|---|---|",
