@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import unittest
-from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -440,17 +439,6 @@ class OutOfReach(unittest.TestCase):
         reply = self.ask(lost, "deny", lambda limiter: limiter.all([Clause.throttle("k", "@free")]))
         self.assertEqual((reply.limited, getattr(reply, "clause"), getattr(reply, "answers")), (1, 0, ()))
 
-    def test_what_redis_never_denies_is_not_denied(self) -> None:
-        calls: list[tuple[Callable[[Any], Any], int | None]] = [
-            (lambda limiter: limiter.throttle("k", "@free", -1), None),
-            (lambda limiter: limiter.window("k", "@day", 0), None),
-            (lambda limiter: limiter.window("k", "@day", force=True), None),
-            (lambda limiter: limiter.throttle("k", "@free", 0, ahead=5), 0),
-        ]
-        for call, wait_ms in calls:
-            reply = self.ask(ConnectionError(), "deny", call)
-            self.assertEqual((reply.allowed, reply.wait_ms), (True, wait_ms))
-
     def test_another_limiter_may_decide(self) -> None:
         class Local:
             """Has the methods of a limiter, and decides in the process."""
@@ -503,6 +491,8 @@ class OutOfReach(unittest.TestCase):
             lambda limiter: limiter.window("k", "@day", 5, force=True),
         ):
             self.assertEqual(self.ask(lost, "deny", call).limited, 0)
+        booked = self.ask(lost, "deny", lambda limiter: limiter.throttle("k", "@free", 0, ahead=5))
+        self.assertEqual((booked.limited, booked.wait_ms), (0, 0))
 
     def test_to_settle_has_no_answer_without_redis(self) -> None:
         for call in (
