@@ -13,12 +13,11 @@ use crate::{policies, stats};
 use commands::call::{ServerCall, Words};
 use commands::error::Error;
 use commands::inspect::KeyContents;
-use commands::policies::PolicyRow;
+use commands::policies::ListedPolicy;
 use engine::heavy::Heavy;
 use engine::judge::Mode;
-use engine::memory::HeldReservation;
 use engine::request::Request;
-use engine::reservation::Id;
+use engine::reservation::{HeldReservation, Id};
 use engine::settle::Applied;
 use std::ops::Range;
 
@@ -101,8 +100,8 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     #[inline]
-    fn is_waiting(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
-        blocking::is_waiting(key, id)
+    fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
+        blocking::id_waits(key, id)
     }
 
     fn waiting_on(&self, key: KeyContext<'a>) -> u64 {
@@ -144,7 +143,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
         }
     }
 
-    fn policies(&self) -> Vec<PolicyRow> {
+    fn policies(&self) -> Vec<ListedPolicy> {
         policies::list()
     }
 

@@ -1,5 +1,5 @@
-//! The values of the settings `ratelimit.*`. Their ranges and defaults are those of [`commands::settings`], their names are in
-//! module/settings.rs.
+//! The values of the settings `ratelimit.*`. The names, ranges and defaults of numbers are in [`commands::settings`], the names
+//! of the others in module/settings.rs.
 
 use crate::redis::under_lock::UnderLock;
 use crate::zones;

@@ -1,7 +1,7 @@
 //! The policies of this server.
 
 use crate::redis::under_lock::UnderLock;
-use commands::policies::{Definitions, Policy, PolicyRow, PolicyTable, PolicyVerdict};
+use commands::policies::{Definitions, ListedPolicy, Policy, PolicyTable, PolicyVerdict};
 use std::sync::Arc;
 
 static TABLE: UnderLock<PolicyTable> = UnderLock::new(PolicyTable::new());
@@ -32,7 +32,7 @@ pub fn unload() {
 }
 
 /// All policies, in the order of the bytes of their names.
-pub fn list() -> Vec<PolicyRow> {
+pub fn list() -> Vec<ListedPolicy> {
     TABLE.with(|table| table.list())
 }
 

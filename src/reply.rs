@@ -15,7 +15,7 @@ impl ReplySink for Context<'_> {
     }
 
     #[inline]
-    fn signed(&self, value: i64) {
+    fn integer(&self, value: i64) {
         self.reply_signed(value);
     }
 

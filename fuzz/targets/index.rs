@@ -3,7 +3,7 @@
 
 use arbitrary::Arbitrary;
 use engine::calendar::Zones;
-use engine::held::Leases;
+use engine::held::Holds;
 use engine::index::Index;
 use engine::reservation::{Reservation, Sight, YEAR_MS};
 use libfuzzer_sys::fuzz_target;
@@ -82,10 +82,10 @@ fn agree(index: &mut Index, list: &mut [FuzzedReservation], now_us: u64, least: 
     let live = index.live(now_us);
     assert_eq!(live.total(), sum(list, |end_us| end_us > now_us));
     let ends = || list.iter().map(|one| one.end_us).filter(|us| *us > now_us);
-    assert_eq!(live.last_end_us(), ends().max());
+    assert_eq!(live.last_gone_us(), ends().max());
     let lapses = |by_us: u64| sum(list, |end_us| end_us > now_us && end_us <= by_us);
     let expected = ends().filter(|end_us| lapses(*end_us) >= least).min();
-    let found = live.first_end(|_, lapsed| Ok::<_, Infallible>(lapsed >= least));
+    let found = live.first_gone(|_, lapsed| Ok::<_, Infallible>(lapsed >= least));
     let (end_us, before) = found.unwrap_or_else(|never| match never {});
     assert_eq!(end_us, expected);
     match end_us {

@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use engine::calendar::Zones;
 use engine::decision::{Ask, Manner, Quantity, Verdict};
 use engine::entry::{Entry, MAX_SUM};
-use engine::held::{Lease, Leases, SortedLeases};
+use engine::held::{Hold, Holds, SortedHolds};
 use engine::memory::Zset;
 use engine::model::{ModelCall, ModelCommand, ModelReply};
 use engine::rule::{Rule, RuleNow};
@@ -111,10 +111,10 @@ impl FuzzedWindow {
         self.rule.at(now_us, &mut self.zones).expect("a year that the calendar knows")
     }
 
-    fn held(&self, now_us: u64) -> SortedLeases {
+    fn held(&self, now_us: u64) -> SortedHolds {
         let end_us = |one: &FuzzedReserved| one.end_us.min(now_us.saturating_add(one.lease_us));
         let live = self.leases.iter().filter(|one| end_us(one) > now_us);
-        live.map(|one| Lease { gone_us: end_us(one), quantity: one.quantity }).collect()
+        live.map(|one| Hold { gone_us: end_us(one), quantity: one.quantity }).collect()
     }
 
     fn call(
@@ -277,7 +277,8 @@ impl FuzzedWindow {
         assert_eq!(window_count.counted(), before + added);
         let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
         window_count.trim(&mut self.zset, 4096).expect("no contradiction");
-        let edit = window_count.edit(&mut self.zset, usize::MAX).expect("no contradiction");
+        window_count.plan_healing(&mut self.zset, usize::MAX).expect("no contradiction");
+        let edit = window_count.planned();
         self.zset.apply(edit);
         self.note(&moment, edit, &times);
         if added > 0 {

@@ -25,7 +25,7 @@ mod wait;
 mod work;
 
 pub use registry::{
-    clock_went_back, is_barred, is_waiting, longest_turn_us, oldest_wait_ms, waiting, waiting_on,
+    clock_went_back, id_waits, is_barred, longest_turn_us, oldest_wait_ms, waiting, waiting_on,
 };
 pub use wait::{answer, disconnected, forget, join};
 pub use work::{fired, wake_key};

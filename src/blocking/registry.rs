@@ -46,8 +46,15 @@ pub struct WaitOutcome {
 /// What is to be written because a wait ended where nothing may be written.
 #[derive(Clone, Copy)]
 pub enum LateWrite {
-    /// Give back what was granted, at this time, to a client that was gone before it was notified.
-    GiveBack(Request, Reply, u64),
+    /// Give back what was granted to a client that was gone before it was notified.
+    GiveBack {
+        /// What it asked for.
+        request: Request,
+        /// What it would have been told.
+        reply: Reply,
+        /// When it was granted, in Unix microseconds.
+        granted_us: u64,
+    },
     /// Count a denial.
     CountDenial(Request),
 }
@@ -121,8 +128,8 @@ fn is_barred_by_line(key_ctx: KeyContext, leave: u64) -> bool {
 }
 
 /// Whether a call waits on the key that will give this id to its reservation.
-pub fn is_waiting(key_ctx: KeyContext, id: &[u8]) -> bool {
-    !is_empty() && look(|lines| lines.is_waiting(key_ctx.ctx.db(), key_ctx.name.as_bytes(), id))
+pub fn id_waits(key_ctx: KeyContext, id: &[u8]) -> bool {
+    !is_empty() && look(|lines| lines.id_waits(key_ctx.ctx.db(), key_ctx.name.as_bytes(), id))
 }
 
 /// How many calls wait on the key.

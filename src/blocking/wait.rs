@@ -70,7 +70,7 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<R
     let denied = attempt(key_ctx, &call.request, AttemptTerms { barred: true, mode: Mode::Look });
     if denied.is_ok() && was_head && call.request.count_denied {
         let write = LateWrite::CountDenial(call.request);
-        change(|lines, now_us| lines.write(&place, write, now_us));
+        change(|lines, now_us| lines.add_write(&place, write, now_us));
     }
     let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied));
     Some((call.command, reply))
@@ -95,8 +95,8 @@ pub fn forget(wait: WaitNumber, cut_off: bool) {
     // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its reply.
     let notified = !cut_off || (gone.answered && gone.call.client.is_connected());
     if !notified && reply.allowed() {
-        let write = LateWrite::GiveBack(gone.call.request, reply, at_us);
-        change(|lines, now_us| lines.write(&gone.place, write, now_us));
+        let write = LateWrite::GiveBack { request: gone.call.request, reply, granted_us: at_us };
+        change(|lines, now_us| lines.add_write(&gone.place, write, now_us));
     }
 }
 

@@ -113,7 +113,7 @@ pub fn fired(ctx: Context) {
     let work = WorkGuard::begin(Cause::Timer);
     let mut accepted = accepts_writes(ctx);
     if !accepted {
-        change(|lines, now_us| lines.refuse(now_us));
+        change(|lines, now_us| lines.writes_refused(now_us));
         if !ctx.is_master() {
             // The new master decides about the keys.
             change(|lines, _| lines.drop_all_writes());
@@ -136,7 +136,7 @@ fn visit(ctx: Context, work: &WorkGuard, line: LineId, place: &Place, accepted: 
     match acceptance {
         Acceptance::Accepted => {}
         // The same would be answered for every key, so no other head is tried now. What is to be written waits.
-        Acceptance::Refused if accepted => change(|lines, now_us| lines.refuse(now_us)),
+        Acceptance::Refused if accepted => change(|lines, now_us| lines.writes_refused(now_us)),
         Acceptance::Refused => {}
         // Another node owns the key now. The server will redirect the waiters. Until then they stay in line.
         Acceptance::Elsewhere => change(|lines, now_us| {
@@ -175,7 +175,7 @@ fn make_steps(
             None => return,
             Some(Effect::Write(write)) => {
                 if carry_out(key_ctx, write) == Err(Error::InUse) {
-                    change(|lines, now_us| lines.write(place, write, now_us));
+                    change(|lines, now_us| lines.add_write(place, write, now_us));
                     change(|lines, now_us| lines.postpone(line, now_us));
                     return;
                 }
@@ -205,7 +205,7 @@ fn make_steps(
 /// dropped.
 fn carry_out(key_ctx: KeyContext, write: LateWrite) -> Result<(), Error> {
     match write {
-        LateWrite::GiveBack(request, reply, granted_us) => {
+        LateWrite::GiveBack { request, reply, granted_us } => {
             give_back(key_ctx, &request, &reply, granted_us)
         }
         LateWrite::CountDenial(request) => {

@@ -1,10 +1,10 @@
 //! Which build this is, and what it says of itself when it is loaded.
 
+use super::log::{log_notice, PREFIX};
 use super::settings;
 use crate::policies;
 use crate::redis::context::Context;
-use crate::redis::guard::note;
-use std::ffi::{c_int, CStr, CString};
+use std::ffi::{c_int, CStr};
 
 /// The version of the module.
 pub const VERSION: &CStr = c_text(concat!(env!("CARGO_PKG_VERSION"), "\0"));
@@ -40,8 +40,7 @@ const MAX_LINE: usize = 900;
 pub fn log_load(ctx: Context) {
     let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
     let policies = policies::list().len();
-    let mut line =
-        format!("redis-ratelimit: version {version}, commit {commit}, {policies} policies");
+    let mut line = format!("version {version}, commit {commit}, {policies} policies");
     let changed = settings::changed();
     // The table of policies is long, and told by its number.
     let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();
@@ -49,8 +48,6 @@ pub fn log_load(ctx: Context) {
     for (name, value) in changed {
         line.push_str(&format!(" {name} {}", value.escape_ascii()));
     }
-    line.truncate(MAX_LINE);
-    if let Ok(line) = CString::new(line) {
-        note(ctx, &line);
-    }
+    line.truncate(MAX_LINE.saturating_sub(PREFIX.len()));
+    log_notice(ctx, &line);
 }

@@ -6,6 +6,7 @@ use crate::policies;
 use crate::redis::info::{Info, Report};
 use crate::state::indexes;
 use crate::stats;
+use commands::policies::ListedPolicy;
 use commands::table::COMMANDS;
 use std::ffi::CString;
 
@@ -53,7 +54,7 @@ fn report_policies(info: &Info) {
     };
     text("policies_digest".into(), format!("{:016x}", policies::digest()));
     for policy in policies::list() {
-        let [allowed, denied, shadow_denied] = policy.counts;
+        let ListedPolicy { allowed, denied, shadow_denied, .. } = policy;
         let value = format!("allowed={allowed},denied={denied},shadow_denied={shadow_denied}");
         text(format!("policy_{}", policy.name), value);
     }

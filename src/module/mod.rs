@@ -4,6 +4,7 @@ mod build;
 mod callbacks;
 mod info;
 mod load;
+mod log;
 pub mod registration;
 mod settings;
 mod unload;

@@ -1,11 +1,11 @@
 //! The commands as the server knows them: what is derived from the rows of their table, and the way from the server's
 //! call to a command's code and back.
 
+use super::log::log_warning;
 use crate::blocking;
 use crate::redis::call::{entry, Call, CommandNumber, Commands, EntryPoint};
 use crate::redis::context::Context;
 use crate::redis::declaration::{Access, Argument, Declaration, Description, Keys};
-use crate::redis::guard::warn;
 use crate::redis::handlers::WaitNumber;
 use crate::stats::{CommandStats, BY_COMMAND};
 use commands::call::{run, CallResult};
@@ -13,7 +13,7 @@ use commands::error::Error;
 use commands::options::{OptionRow, OptionSet, OptionValue};
 use commands::reply;
 use commands::table::{CommandRow, Nature, Positional, COMMANDS};
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::panic::Location;
 
 /// The table, as the server calls into it.
@@ -68,10 +68,7 @@ fn end_and_log(ctx: Context, command: ServerCommand, result: Result<CallResult, 
 
 fn log_internal(ctx: Context, command: ServerCommand, at: &Location) {
     let name = command.row.name.to_string_lossy();
-    let line = format!("redis-ratelimit: internal error in {name} at {at}, please report it");
-    if let Ok(line) = CString::new(line) {
-        warn(Some(ctx), &line);
-    }
+    log_warning(ctx, &format!("internal error in {name} at {at}, please report it"));
 }
 
 /// Counts the end of a call, and replies its error if it has one.
@@ -158,11 +155,9 @@ impl ServerCommand {
         let created = create(flags).or_else(|| create(&flags.replace(" blocking", "")));
         let Some(created) = created else {
             let line = format!(
-                "redis-ratelimit: the server refused the command {name}, which another module may have; it is left out"
+                "the server refused the command {name}, which another module may have; it is left out"
             );
-            if let Ok(line) = CString::new(line) {
-                warn(Some(ctx), &line);
-            }
+            log_warning(ctx, &line);
             return Ok(());
         };
         let description = Description {

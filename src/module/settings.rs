@@ -1,4 +1,9 @@
-//! The settings `ratelimit.*`. To add one: its value in config.rs, and a row here.
+//! The settings `ratelimit.*`. To add one:
+//!
+//! - for a number, its name, default and range in the commands' settings.rs;
+//! - its value in config.rs, and a row here: of another kind than a number with its name;
+//! - where it concerns keys in memory, its value in the commands' memory/settings.rs: for a number with a row in `NUMBERS`, else
+//!   with an arm in `set`.
 
 use crate::config::{
     self, ALLOW_UNLOAD, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED,

@@ -1,12 +1,11 @@
 //! MODULE UNLOAD: refused where it would lose settings, with the line in the log that loads the module with them.
 
+use super::log::log_warning;
 use super::settings;
 use crate::config::ALLOW_UNLOAD;
 use crate::redis::config::has_settings;
 use crate::redis::context::Context;
-use crate::redis::guard::warn;
 use crate::redis::load::own_path;
-use std::ffi::CString;
 
 /// The longest piece of a command in one line of the log. Servers cut lines at 1,024 bytes.
 const PIECE: usize = 880;
@@ -33,13 +32,13 @@ pub fn may_unload(ctx: Context) -> bool {
              has to be restarted for that. The next line loads the module with them"
         ),
     };
-    log(ctx, &first);
+    log_warning(ctx, &first);
     let path = own_path().unwrap_or_else(|| b"libredis_ratelimit.so".to_vec());
     let pieces = pieces(&load_line(&path, &changed, has_settings()));
     for (at, piece) in pieces.iter().enumerate() {
         match pieces.len() {
-            1 => log(ctx, piece),
-            all => log(
+            1 => log_warning(ctx, piece),
+            all => log_warning(
                 ctx,
                 &format!(
                     "(part {} of {all}, to be joined by blanks) {piece}",
@@ -49,12 +48,6 @@ pub fn may_unload(ctx: Context) -> bool {
         }
     }
     permitted
-}
-
-fn log(ctx: Context, text: &str) {
-    if let Ok(line) = CString::new(format!("redis-ratelimit: {text}")) {
-        warn(Some(ctx), &line);
-    }
 }
 
 /// The command that loads the module with these settings: MODULE LOADEX, or, for servers that have no settings of

@@ -62,7 +62,7 @@ pub struct WriteKey<'c> {
 /// The longest bound of a search by members, with its mark: that of an id of 64 bytes takes 70.
 const MAX_BOUND: usize = 80;
 
-/// Modes that leave alone what the server knows of a key's use. Servers ignore those that they do not know.
+/// Modes that leave alone what the server knows of a key's use. Servers before 7.2 do not know them, and ignore them.
 const UNTOUCHED: u32 = raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
 
 /// Tells the server that a key is used, which was opened under a [polled](KeyName::polled) name.
@@ -86,11 +86,8 @@ fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
 
 /// Whether there is a key of this name, without a trace of the question in its age or the server's statistics.
 pub fn is_here(ctx: Context, name: KeyName) -> bool {
-    // Servers before 7.2 take no notice of those that they do not know.
-    let traceless = raw::REDISMODULE_OPEN_KEY_NOTOUCH
-        | raw::REDISMODULE_OPEN_KEY_NONOTIFY
-        | raw::REDISMODULE_OPEN_KEY_NOSTATS
-        | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
+    let traceless =
+        UNTOUCHED | raw::REDISMODULE_OPEN_KEY_NONOTIFY | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
     open(ctx, name, raw::REDISMODULE_READ | traceless).kind() != KeyKind::Empty
 }
 

@@ -3,7 +3,6 @@
 use super::{Open, ServerKey};
 use crate::redis::key::KeyKind;
 use commands::error::Error;
-use engine::expiry::GRACE_MS;
 use engine::store;
 use engine::throttle::{BucketEdit, Stored};
 
@@ -39,8 +38,7 @@ impl store::BucketKey for ServerBucket<'_> {
         match next {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {
-                let expire_at_ms = stored.void_at_ms().saturating_add(GRACE_MS);
-                key.set(stored.encode().as_bytes(), expire_at_ms);
+                key.set(stored.encode().as_bytes(), stored.expires_at_ms());
             }
             BucketEdit::Delete => key.delete(),
         }

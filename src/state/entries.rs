@@ -3,7 +3,7 @@
 use crate::redis::key::{Element, ReadKey, Scores};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
-use engine::ban::{Ban, MARK};
+use engine::ban::{Ban, BAN_PREFIX};
 use engine::entry::{score, Entry, LAST_US};
 use engine::reservation::Reservation;
 use engine::store::Entries;
@@ -99,7 +99,7 @@ pub fn entry(element: &Element) -> Result<Entry, Error> {
 /// The ban in `member`; `None` where it is a reservation.
 pub fn ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
     match member.as_bytes() {
-        text @ [MARK, ..] => Ok(Some(Ban::decode(text).ok_or(Error::NotEntry)?)),
+        text @ [BAN_PREFIX, ..] => Ok(Some(Ban::decode(text).ok_or(Error::NotEntry)?)),
         _ => Ok(None),
     }
 }

@@ -22,8 +22,8 @@ use crate::redis::key::{KeyKind, ReadKey, WriteKey};
 use crate::zones::zones;
 use bucket::ServerBucket;
 use commands::error::Error;
+use engine::calendar::Zones;
 use engine::judge::Mode;
-use engine::rule::{Rule, RuleNow, RuleText};
 use engine::store::Store;
 use window::ServerWindow;
 
@@ -77,20 +77,8 @@ impl<'c> Store for ServerKey<'c> {
         self.key_ctx.now_us
     }
 
-    fn moment(&self, rule: &Rule) -> Option<RuleNow> {
-        zones(|zones| rule.at(self.key_ctx.now_us, zones))
-    }
-
-    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
-        zones(|zones| rule.leaves_us(event_us, zones))
-    }
-
-    fn write_rule(&self, rule: &Rule) -> RuleText {
-        zones(|zones| rule.write(zones))
-    }
-
-    fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
-        zones(|zones| Rule::parse(text, zones))
+    fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
+        zones(body)
     }
 
     fn bucket(self) -> ServerBucket<'c> {

@@ -8,7 +8,7 @@ use crate::redis::text::OwnedString;
 use crate::zones::zones;
 use commands::error::Error;
 use engine::ban::Ban;
-use engine::held::{FirstEnd, Lease, Leases, SortedLeases};
+use engine::held::{FirstGone, Hold, Holds, SortedHolds};
 use engine::index::{next_order_us, HeldIndex, Index};
 use engine::reservation::{id_of, prefix, Reservation, ReservationMember, Sight};
 use engine::slab::Slot;
@@ -30,7 +30,7 @@ pub enum ServerReservations<'c> {
 pub struct Few {
     ban: Option<Ban>,
     now_us: u64,
-    live: SortedLeases,
+    live: SortedHolds,
     /// How many have a lease that runs.
     running: usize,
     newest_order_us: Option<u64>,
@@ -113,8 +113,8 @@ impl<'c> ServerReservations<'c> {
                 unique &= index.insert(&reservation(&element.member)?);
                 continue;
             }
-            if let Some(lease) = few.note(&reservation(&element.member)?, id) {
-                few.live.add(lease);
+            if let Some(hold) = few.note(&reservation(&element.member)?, id) {
+                few.live.add(hold);
             }
             few.members.push(element.member);
             if few.members.len() >= INDEX_FROM {
@@ -179,7 +179,7 @@ impl<'c> ServerReservations<'c> {
         match self {
             ServerReservations::Few(few) => {
                 let future = few.future_ones().map(|one| one.gone_us).max();
-                few.live.last_end_us().max(future).max(few.added_until_us)
+                few.live.last_gone_us().max(future).max(few.added_until_us)
             }
             ServerReservations::Many(many) => many.held()?.needed_until_us(),
         }
@@ -196,11 +196,13 @@ impl<'c> ServerReservations<'c> {
         cleaning
     }
 
-    /// Notes that a reservation was removed.
-    pub fn removed(&mut self, one: &Reservation, now_us: u64) {
+    /// Removes a reservation that was settled: applied, given back or renewed.
+    pub fn remove_settled(&mut self, one: &Reservation, now_us: u64) {
         match self {
             ServerReservations::Few(few) => {
-                few.live.remove(Lease::of(&seen(one, now_us)));
+                few.live.remove(Hold::of(&seen(one, now_us)));
+                // A live member that is not from the future is not looked at again. One from the future would be written anew,
+                // and hold up `needed_until_us`.
                 if one.from_future(now_us) {
                     let member = one.member();
                     few.members.retain(|old| old.as_bytes() != member.as_bytes());
@@ -209,7 +211,7 @@ impl<'c> ServerReservations<'c> {
             }
             ServerReservations::Many(many) => {
                 if let Some(held) = &mut many.held {
-                    zones(|zones| held.removed(one, zones));
+                    zones(|zones| held.remove_settled(one, zones));
                 }
             }
         }
@@ -224,25 +226,25 @@ impl<'c> ServerReservations<'c> {
             let one = held.index().get(id).filter(|one| one.live(now_us));
             let Some(one) = one else { continue };
             members.push(OwnedString::new(one.member().as_bytes()));
-            held.take(id);
+            held.remove(id);
         }
         members
     }
 
-    /// Notes that a reservation was added.
-    pub fn added(&mut self, one: &Reservation) {
+    /// Adds a reservation that was made.
+    pub fn add(&mut self, one: &Reservation) {
         match self {
             ServerReservations::Few(few) => {
                 few.added_until_us = few.added_until_us.max(Some(one.gone_us));
             }
             ServerReservations::Many(many) => {
-                many.held.iter_mut().for_each(|held| held.added(one));
+                many.held.iter_mut().for_each(|held| held.add(one));
             }
         }
     }
 
     /// Notes how many elements the set has after the call. The index is used again only if the set still has that many.
-    pub fn keep(&mut self, elements: usize) {
+    pub fn set_elements(&mut self, elements: usize) {
         if let ServerReservations::Many(many) = self {
             many.len = elements;
         }
@@ -253,15 +255,15 @@ impl Few {
     /// Reads all reservations, however many, where somebody wrote an id a second time: an index knows each id once.
     fn read_all(key_ctx: KeyContext, key: &mut ReadKey, id: Option<&[u8]>) -> Result<Few, Error> {
         let mut few = Few { now_us: key_ctx.now_us, ..Few::default() };
-        let mut leases = Vec::new();
+        let mut holds = Vec::new();
         for element in key.ascending(RESERVATIONS) {
             if few.note_ban(&element.member)? {
                 continue;
             }
-            leases.extend(few.note(&reservation(&element.member)?, id));
+            holds.extend(few.note(&reservation(&element.member)?, id));
             few.members.push(element.member);
         }
-        few.live = leases.into_iter().collect();
+        few.live = holds.into_iter().collect();
         Ok(few)
     }
 
@@ -275,8 +277,8 @@ impl Few {
         Ok(found.is_some())
     }
 
-    /// Notes what is known of a reservation; returns its lease, which is not noted, if it is live.
-    fn note(&mut self, one: &Reservation, id: Option<&[u8]>) -> Option<Lease> {
+    /// Notes what is known of a reservation; returns what it holds, which is not noted, if it is live.
+    fn note(&mut self, one: &Reservation, id: Option<&[u8]>) -> Option<Hold> {
         let now_us = self.now_us;
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         let live = one.live(now_us);
@@ -287,7 +289,7 @@ impl Few {
         } else if !live {
             self.lapsed = self.lapsed.saturating_add(1);
         }
-        live.then(|| Lease::of(&seen(one, now_us)))
+        live.then(|| Hold::of(&seen(one, now_us)))
     }
 
     /// Those whose lease ends later than one lease from now.
@@ -364,13 +366,15 @@ impl Drop for Many<'_> {
 }
 
 impl store::Reservations for ServerReservations<'_> {
-    /// Whether as many are live as `most`.
-    fn reach(&self, most: u64) -> bool {
+    /// Whether at least `number` are live.
+    fn has_at_least(&self, number: u64) -> bool {
         match self {
             ServerReservations::Few(few) => {
-                u64::try_from(few.live.len()).unwrap_or(u64::MAX) >= most
+                u64::try_from(few.live.len()).unwrap_or(u64::MAX) >= number
             }
-            ServerReservations::Many(many) => many.held().is_some_and(|held| held.reach(most)),
+            ServerReservations::Many(many) => {
+                many.held().is_some_and(|held| held.has_at_least(number))
+            }
         }
     }
 
@@ -408,7 +412,7 @@ impl store::Reservations for ServerReservations<'_> {
     }
 }
 
-impl Leases for ServerReservations<'_> {
+impl Holds for ServerReservations<'_> {
     fn total(&self) -> u128 {
         match self {
             ServerReservations::Few(few) => few.live.total(),
@@ -416,21 +420,21 @@ impl Leases for ServerReservations<'_> {
         }
     }
 
-    fn last_end_us(&self) -> Option<u64> {
+    fn last_gone_us(&self) -> Option<u64> {
         match self {
-            ServerReservations::Few(few) => few.live.last_end_us(),
-            ServerReservations::Many(many) => many.held()?.last_end_us(),
+            ServerReservations::Few(few) => few.live.last_gone_us(),
+            ServerReservations::Many(many) => many.held()?.last_gone_us(),
         }
     }
 
-    fn first_end<E>(
+    fn first_gone<E>(
         &self,
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstEnd, E> {
+    ) -> Result<FirstGone, E> {
         match self {
-            ServerReservations::Few(few) => few.live.first_end(enough),
+            ServerReservations::Few(few) => few.live.first_gone(enough),
             ServerReservations::Many(many) => match many.held() {
-                Some(held) => held.first_end(enough),
+                Some(held) => held.first_gone(enough),
                 None => Ok((None, 0)),
             },
         }

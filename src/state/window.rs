@@ -17,8 +17,7 @@ use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::{score, Entry};
-use engine::memory::HeldReservation;
-use engine::reservation::id_of;
+use engine::reservation::{id_of, HeldReservation};
 use engine::store::{self, Change};
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
@@ -124,7 +123,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         if let Some(member) = change.settle {
             if let Ok(one) = reservation(&member) {
                 settled_us = Some(one.gone_us);
-                self.reservations.removed(&one, now_us);
+                self.reservations.remove_settled(&one, now_us);
             }
             remove.push(member);
         }
@@ -162,7 +161,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         }
         if let Some(one) = &change.reserve {
             key.add(RESERVED, one.member().as_bytes());
-            self.reservations.added(one);
+            self.reservations.add(one);
         }
         let member = |entry: Entry| OwnedString::new(entry.member().as_bytes());
         match (edit.replaced.map(member), old.map(member)) {
@@ -187,7 +186,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
                 key.expire_at(at_ms);
             }
         }
-        self.reservations.keep(key.len().saturating_sub(edit.trim));
+        self.reservations.set_elements(key.len().saturating_sub(edit.trim));
         drop(key);
         if edit.trim > 0 {
             remove_highest(ctx, name, edit.trim);
@@ -228,7 +227,7 @@ pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
         }
     };
     if let Some(index) = &mut index {
-        index.keep(len.saturating_sub(released));
+        index.set_elements(len.saturating_sub(released));
     }
     Ok(released)
 }

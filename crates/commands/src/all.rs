@@ -58,7 +58,7 @@ fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error>
     let sink = &call.sink();
     sink.array(7);
     reply::integers(sink, &decides.decision, unit, reply.limited, reply.retry_after_us);
-    sink.integer(u64::try_from(reply.decides).unwrap_or(u64::MAX).saturating_add(1));
+    sink.unsigned(u64::try_from(reply.decides).unwrap_or(u64::MAX).saturating_add(1));
     sink.array(whole.parts.len());
     for (clause, part) in clauses.iter().flatten().zip(whole.parts.iter()) {
         let _ = reply::write(sink, &Reply::to(&clause.request, part.decision, part.id, None));
@@ -82,7 +82,7 @@ fn part<'a, 'r, C: ServerCall<'a>>(
         shadow: *shadow,
         group: *group,
         barred: writes && request.takes() && call.is_barred(key, request.leave()),
-        id_waits: writes && request.id().is_some_and(|id| call.is_waiting(key, id)),
+        id_waits: writes && request.id().is_some_and(|id| call.id_waits(key, id)),
     }
 }
 

@@ -73,7 +73,7 @@ impl Family {
     }
 }
 
-/// What the arguments are that are being read.
+/// How the arguments of a call or a clause are read.
 struct Reading {
     family: Family,
     /// The least quantity.
@@ -144,8 +144,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Family::Acquire => 0,
             Family::Throttle | Family::Window => i64::MIN,
         };
-        let terms = Reading { family, least, known, in_clause: false };
-        self.parts(environment, &terms, options, request)
+        let reading = Reading { family, least, known, in_clause: false };
+        self.parts(environment, &reading, options, request)
     }
 
     /// Reads a clause of this family and group, after the word that it begins with and up to the next clause.
@@ -157,8 +157,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         clause: &mut Clause,
     ) -> Result<(), Error> {
         let mut options = Options::new();
-        let terms = Reading { family, least: 0, known: family.of_clause(), in_clause: true };
-        self.parts(environment, &terms, &mut options, &mut clause.request)?;
+        let reading = Reading { family, least: 0, known: family.of_clause(), in_clause: true };
+        self.parts(environment, &reading, &mut options, &mut clause.request)?;
         clause.check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (clause.check, &mut clause.request.limit) {
             // It makes no reservation.
@@ -174,18 +174,18 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     fn parts(
         &mut self,
         environment: &impl Environment,
-        terms: &Reading,
+        reading: &Reading,
         options: &mut Options<'a>,
         request: &mut Request,
     ) -> Result<(), Error> {
-        let Reading { family, least, known, in_clause } = *terms;
+        let Reading { family, least, known, in_clause } = *reading;
         let policy = self.policy(environment, family)?;
-        let given = match &policy {
-            Some(policy) => policy.given,
+        let numbers = match &policy {
+            Some(policy) => policy.limit,
             None => self.numbers(family)?,
         };
-        let form = if policy.is_some() { LimitForm::Policy } else { given.form() };
-        let window = match given {
+        let form = if policy.is_some() { LimitForm::Policy } else { numbers.form() };
+        let window = match numbers {
             // Written at once, as no option concerns it.
             LimitNumbers::Rate(rate) => {
                 request.limit = Limit::Bucket(rate);
@@ -243,7 +243,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         };
         self.pass();
         let policy = environment.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
-        match (family, policy.given) {
+        match (family, policy.limit) {
             (Family::Throttle, LimitNumbers::Rate(_)) => Ok(Some(policy)),
             (Family::Window, LimitNumbers::Window { period: None, .. }) => {
                 Err(Error::SemaphorePolicy)

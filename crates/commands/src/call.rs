@@ -5,15 +5,14 @@ use crate::error::Error;
 use crate::inspect::KeyContents;
 use crate::notes::Notes;
 use crate::options::OptionSet;
-use crate::policies::PolicyRow;
+use crate::policies::ListedPolicy;
 use crate::reply::ReplySink;
 use crate::table::Command;
 use crate::{all, inspect, report, settle, take};
 use engine::heavy::Heavy;
 use engine::judge::Mode;
-use engine::memory::HeldReservation;
 use engine::request::Request;
-use engine::reservation::Id;
+use engine::reservation::{HeldReservation, Id};
 use engine::settle::Applied;
 use engine::store::{Refused, Store};
 use std::ops::Range;
@@ -80,7 +79,7 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Whether somebody stands before a call that comes to the key now with this LEAVE.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
     /// Whether a call waits on the key that will give this id to its reservation.
-    fn is_waiting(&self, key: Self::Key, id: &[u8]) -> bool;
+    fn id_waits(&self, key: Self::Key, id: &[u8]) -> bool;
     /// How many calls wait on the key.
     fn waiting_on(&self, key: Self::Key) -> u64;
     /// Whether the call may wait.
@@ -101,7 +100,7 @@ pub trait ServerCall<'a>: Words<'a> {
     /// Counts reservations that were settled in this way.
     fn count_settled(&self, how: Applied, number: u64);
     /// All policies, in the order of the bytes of their names.
-    fn policies(&self) -> Vec<PolicyRow>;
+    fn policies(&self) -> Vec<ListedPolicy>;
     /// The keys that are denied most, at most so many, the most denied first.
     fn most_denied(&self, most: usize) -> Vec<Heavy>;
     /// Forgets which keys were denied.

@@ -61,19 +61,19 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Definition,
         Some(Family::Window) => (Family::Acquire, OptionSet::WINDOW.in_policy()),
         Some(Family::Acquire) | None => return Err(Error::PolicyKind),
     };
-    let given = arguments.numbers(family).map_err(|error| match error {
+    let numbers = arguments.numbers(family).map_err(|error| match error {
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;
     let mut options = Options::new();
     arguments.options(environment, &mut options, known, false)?;
     // As the options of a call whose quantity is 1.
-    options.check(1, given.form())?;
+    options.check(1, numbers.form())?;
     let shape = Shape::of(&options);
-    if let LimitNumbers::Window { limit, period } = given {
+    if let LimitNumbers::Window { limit, period } = numbers {
         shape.window(limit, period, environment)?;
     }
     let text = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
     let (ban_ms, shadow) = (options.number(OptionSet::BAN), options.has(OptionSet::SHADOW));
-    Ok(Definition { given, shape, ban_ms, shadow, text })
+    Ok(Definition { limit: numbers, shape, ban_ms, shadow, text })
 }

@@ -17,8 +17,8 @@ pub struct Repeated<const N: usize> {
     len: u8,
 }
 
-/// The name of an option.
-pub type OptionText = Repeated<24>;
+/// An argument: a word that is no option, or an anchor.
+pub type ArgumentText = Repeated<24>;
 /// The name of a policy.
 pub type PolicyText = Repeated<64>;
 
@@ -65,7 +65,7 @@ macro_rules! errors {
             /// Too few or too many arguments; the server words it.
             Arity,
             /// A word that is no option here.
-            UnknownOption(OptionText),
+            UnknownOption(ArgumentText),
             /// An option without the value that must follow it, and the error for a wrong one.
             NoValue(&'static str, &'static Error),
             /// The value of an option is no integer in this range.
@@ -81,7 +81,7 @@ macro_rules! errors {
             /// An option beside a quantity below the least that it may stand beside.
             QuantityBelow(&'static str, i64),
             /// An anchor that does not fit the period.
-            Unfit(OptionText, Unfit),
+            Unfit(ArgumentText, Unfit),
             /// An option that says what a policy says.
             BesidePolicy(&'static str),
             /// No policy has this name.
@@ -96,10 +96,23 @@ macro_rules! errors {
         const TEXTS: &[&str] = &[$($text,)*];
 
         impl Error {
-            fn plain(self) -> &'static str {
+            /// The text of an error that has no words of its own.
+            fn plain(self) -> Option<&'static str> {
                 match self {
-                    $(Error::$name => $text,)*
-                    _ => "ERR wrong number of arguments",
+                    $(Error::$name => Some($text),)*
+                    Error::Arity => Some("ERR wrong number of arguments"),
+                    Error::Internal(_) => Some(INTERNAL),
+                    Error::UnknownOption(_)
+                    | Error::NoValue(..)
+                    | Error::OptionInteger(..)
+                    | Error::OptionDuration(..)
+                    | Error::Twice(_)
+                    | Error::NotTogether(..)
+                    | Error::Needs(..)
+                    | Error::QuantityBelow(..)
+                    | Error::Unfit(..)
+                    | Error::BesidePolicy(_)
+                    | Error::NoPolicy(_) => None,
                 }
             }
         }
@@ -259,8 +272,7 @@ impl Error {
                 say(&["NOPOLICY no policy has the name "]);
                 text.push(name.as_bytes());
             }
-            Error::Internal(_) => say(&[INTERNAL]),
-            plain => say(&[plain.plain()]),
+            plain => say(&[plain.plain().unwrap_or(INTERNAL)]),
         }
         text
     }
@@ -293,11 +305,11 @@ mod tests {
         let long = [b'x'; 99];
         for (error, text) in [
             (
-                Error::UnknownOption(OptionText::from(&b"FO\r\n-O"[..])),
+                Error::UnknownOption(ArgumentText::from(&b"FO\r\n-O"[..])),
                 "ERR syntax error: unknown option FO??-O",
             ),
             (
-                Error::UnknownOption(OptionText::from(&long[..])),
+                Error::UnknownOption(ArgumentText::from(&long[..])),
                 "ERR syntax error: unknown option xxxxxxxxxxxxxxxxxxxxxxxx",
             ),
             (

@@ -4,7 +4,7 @@ use crate::arguments::Arguments;
 use crate::call::{first_key, CallResult, ServerCall};
 use crate::error::Error;
 use crate::reply::ReplySink;
-use engine::held::Leases;
+use engine::held::Holds;
 use engine::store::{Entries, Reservations, WindowKey};
 use engine::throttle::Stored;
 
@@ -113,7 +113,7 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     }
     field(sink, "ban", found.ban_us.div_ceil(1_000));
     field(sink, "waiting", waiting);
-    signed(sink, "ttl", found.ttl_ms.map(i64::try_from));
+    optional_field(sink, "ttl", found.ttl_ms.map(i64::try_from));
     Ok(CallResult::Allowed)
 }
 
@@ -137,7 +137,7 @@ fn reply_window(sink: &impl ReplySink, window: &WindowContents) {
     field(sink, "denied", window.denied);
     field(sink, "entries", window.entries);
     for (name, age_us) in [("oldest", window.oldest_us), ("newest", window.newest_us)] {
-        signed(sink, name, age_us.map(|age_us| i64::try_from(age_us / 1_000)));
+        optional_field(sink, name, age_us.map(|age_us| i64::try_from(age_us / 1_000)));
     }
     field(sink, "held", window.held);
     field(sink, "reservations", window.reservations);
@@ -145,11 +145,11 @@ fn reply_window(sink: &impl ReplySink, window: &WindowContents) {
 
 fn field(sink: &impl ReplySink, name: &str, value: u64) {
     sink.text(name.as_bytes());
-    sink.integer(value);
+    sink.unsigned(value);
 }
 
 /// A field that is -1 where there is nothing to tell.
-fn signed<E>(sink: &impl ReplySink, name: &str, value: Option<Result<i64, E>>) {
+fn optional_field<E>(sink: &impl ReplySink, name: &str, value: Option<Result<i64, E>>) {
     sink.text(name.as_bytes());
-    sink.signed(value.map_or(-1, |value| value.unwrap_or(i64::MAX)));
+    sink.integer(value.map_or(-1, |value| value.unwrap_or(i64::MAX)));
 }

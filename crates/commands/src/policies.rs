@@ -11,7 +11,7 @@ pub struct Policy {
     /// Its number, never given to another name.
     pub id: u64,
     /// The limit.
-    pub given: LimitNumbers,
+    pub limit: LimitNumbers,
     /// How a window counts.
     pub shape: Shape,
     /// For how many milliseconds a denial closes the key (BAN).
@@ -23,7 +23,7 @@ pub struct Policy {
 /// A policy as it is defined, before it has a number.
 pub struct Definition {
     /// The limit.
-    pub given: LimitNumbers,
+    pub limit: LimitNumbers,
     /// How a window counts.
     pub shape: Shape,
     /// For how many milliseconds a denial closes the key (BAN).
@@ -49,7 +49,7 @@ pub struct Counts {
 }
 
 /// A row of the table.
-struct PolicyEntry {
+struct PolicyRow {
     policy: Arc<Policy>,
     /// The definition without the name, with single blanks.
     definition: String,
@@ -60,12 +60,12 @@ struct PolicyEntry {
 pub struct PolicyTable {
     /// As it was given.
     text: Vec<u8>,
-    rows: BTreeMap<Vec<u8>, PolicyEntry>,
+    rows: BTreeMap<Vec<u8>, PolicyRow>,
     by_id: BTreeMap<u64, Arc<Counts>>,
     last_id: u64,
     /// The text of the table before, and the rows that went with it. A CONFIG SET that fails at another setting sets
     /// the old text again.
-    before: (Vec<u8>, BTreeMap<Vec<u8>, PolicyEntry>),
+    before: (Vec<u8>, BTreeMap<Vec<u8>, PolicyRow>),
 }
 
 /// How a call on a policy ended.
@@ -80,13 +80,17 @@ pub enum PolicyVerdict {
 }
 
 /// A policy as an operator sees it.
-pub struct PolicyRow {
+pub struct ListedPolicy {
     /// Its name.
     pub name: String,
     /// Its definition without the name.
     pub definition: String,
-    /// Allowed, denied, and denied but for SHADOW.
-    pub counts: [u64; 3],
+    /// How many calls on it were allowed.
+    pub allowed: u64,
+    /// How many were denied.
+    pub denied: u64,
+    /// How many would have been denied, but for SHADOW.
+    pub shadow_denied: u64,
 }
 
 impl Default for PolicyTable {
@@ -137,7 +141,7 @@ impl PolicyTable {
             self.rows.append(&mut gone);
         }
         for (name, definition) in definitions {
-            let Definition { given, shape, ban_ms, shadow, text: definition } = definition;
+            let Definition { limit, shape, ban_ms, shadow, text: definition } = definition;
             let (id, counts) = match self.rows.remove(&name) {
                 Some(row) => (row.policy.id, row.counts),
                 None => {
@@ -145,8 +149,8 @@ impl PolicyTable {
                     (self.last_id, Arc::default())
                 }
             };
-            let policy = Arc::new(Policy { id, given, shape, ban_ms, shadow });
-            rows.insert(name, PolicyEntry { policy, definition, counts });
+            let policy = Arc::new(Policy { id, limit, shape, ban_ms, shadow });
+            rows.insert(name, PolicyRow { policy, definition, counts });
         }
         self.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
         let gone = std::mem::replace(&mut self.rows, rows);
@@ -159,13 +163,15 @@ impl PolicyTable {
     }
 
     /// All policies, in the order of the bytes of their names.
-    pub fn list(&self) -> Vec<PolicyRow> {
+    pub fn list(&self) -> Vec<ListedPolicy> {
         let listed = self.rows.iter().map(|(name, row)| {
             let Counts { allowed, denied, shadow_denied } = &*row.counts;
-            PolicyRow {
+            ListedPolicy {
                 name: String::from_utf8_lossy(name).into_owned(),
                 definition: row.definition.clone(),
-                counts: [allowed.get(), denied.get(), shadow_denied.get()],
+                allowed: allowed.get(),
+                denied: denied.get(),
+                shadow_denied: shadow_denied.get(),
             }
         });
         listed.collect()

@@ -69,16 +69,16 @@ pub trait ReplySink {
     /// Begins a map of so many fields: two elements each, which follow.
     fn map(&self, fields: usize);
     /// An integer.
-    fn signed(&self, value: i64);
+    fn integer(&self, value: i64);
     /// A string.
     fn text(&self, text: &[u8]);
     /// Nil.
     fn nil(&self);
 
-    /// An integer; what passes 2^63 - 1 saturates.
+    /// An integer from 0 on; what passes 2^63 - 1 saturates.
     #[inline]
-    fn integer(&self, value: u64) {
-        self.signed(i64::try_from(value).unwrap_or(i64::MAX));
+    fn unsigned(&self, value: u64) {
+        self.integer(i64::try_from(value).unwrap_or(i64::MAX));
     }
 }
 
@@ -94,18 +94,18 @@ pub fn write(sink: &impl ReplySink, reply: &Reply) -> CallResult {
     integers(sink, decision, reply.unit, verdict.limited(), verdict.retry_after_us());
     match &reply.tail {
         ReplyTail::Absent => {}
-        ReplyTail::Granted => sink.integer(decision.verdict.taken()),
+        ReplyTail::Granted => sink.unsigned(decision.verdict.taken()),
         ReplyTail::GoAfter => match decision.verdict {
             Verdict::Allowed { go_after_us, .. } => {
-                sink.integer(reply.unit.round_up(go_after_us));
+                sink.unsigned(reply.unit.round_up(go_after_us));
             }
-            Verdict::Denied { .. } | Verdict::Never => sink.signed(-1),
+            Verdict::Denied { .. } | Verdict::Never => sink.integer(-1),
         },
         ReplyTail::Id(made) => id(sink, made.as_ref()),
         ReplyTail::IdAtMost { id: made, running } => {
             id(sink, made.as_ref());
-            sink.integer(decision.verdict.taken());
-            sink.integer(u64::try_from(*running).unwrap_or(u64::MAX));
+            sink.unsigned(decision.verdict.taken());
+            sink.unsigned(u64::try_from(*running).unwrap_or(u64::MAX));
         }
     }
     CallResult::of(reply.allowed())
@@ -127,18 +127,18 @@ pub(crate) fn integers(
     limited: u64,
     retry_after_us: Option<u64>,
 ) {
-    sink.integer(limited);
-    sink.integer(decision.limit);
-    sink.integer(decision.remaining);
+    sink.unsigned(limited);
+    sink.unsigned(decision.limit);
+    sink.unsigned(decision.remaining);
     match retry_after_us {
-        Some(us) => sink.integer(unit.round_up(us)),
-        None => sink.signed(-1),
+        Some(us) => sink.unsigned(unit.round_up(us)),
+        None => sink.integer(-1),
     }
-    sink.integer(unit.round_up(decision.reset_after_us));
+    sink.unsigned(unit.round_up(decision.reset_after_us));
 }
 
 /// Replies how many reservations were settled.
 pub(crate) fn settled(sink: &impl ReplySink, settled: u64) -> CallResult {
-    sink.integer(settled);
+    sink.unsigned(settled);
     CallResult::of(settled > 0)
 }

@@ -20,7 +20,9 @@ pub(crate) fn policies<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Er
         sink.array(5);
         sink.text(one.name.as_bytes());
         sink.text(one.definition.as_bytes());
-        one.counts.iter().for_each(|count| sink.integer(*count));
+        sink.unsigned(one.allowed);
+        sink.unsigned(one.denied);
+        sink.unsigned(one.shadow_denied);
     }
     Ok(CallResult::Allowed)
 }
@@ -43,9 +45,9 @@ pub(crate) fn top_keys<'a, C: ServerCall<'a>>(
     for (db, name, count) in &heaviest {
         sink.array(4);
         sink.text(name);
-        sink.signed(i64::from(*db));
-        sink.integer(count.count);
-        sink.integer(count.over);
+        sink.integer(i64::from(*db));
+        sink.unsigned(count.count);
+        sink.unsigned(count.over);
     }
     Ok(CallResult::Allowed)
 }

@@ -75,8 +75,8 @@ pub(crate) fn held<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     for one in &reservations {
         sink.array(3);
         sink.text(one.id.as_bytes());
-        sink.integer(one.quantity);
-        sink.integer(one.left_us.div_ceil(1_000));
+        sink.unsigned(one.quantity);
+        sink.unsigned(one.left_us.div_ceil(1_000));
     }
     Ok(CallResult::Allowed)
 }

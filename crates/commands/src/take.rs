@@ -96,7 +96,7 @@ fn serve<'a, C: ServerCall<'a>>(
         call.wake(key);
     }
     let barred = takes && call.is_barred(key, request.leave());
-    if request.id().is_some_and(|id| call.is_waiting(key, id)) {
+    if request.id().is_some_and(|id| call.id_waits(key, id)) {
         return Err(Error::Duplicate);
     }
     let block_ms = block_ms.filter(|_| takes && !request.shadow && call.may_block());

@@ -238,6 +238,7 @@ mod tests {
             assert_eq!(answer, expected, "{parts:?}");
         }
     }
+
     #[test]
     fn the_first_limit_of_a_group_that_would_be_allowed_is_its_choice() {
         let never = Verdict::Never;

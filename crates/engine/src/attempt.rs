@@ -7,9 +7,7 @@
 
 use super::all::{Choices, PartDecision};
 use super::decision::{Decision, Verdict};
-use super::judge::{
-    BucketCall, Judged, KeyCall, KeyRequest, KeyWrite, Mode, Plan, Terms, WindowCall,
-};
+use super::judge::{AnyCall, BucketCall, Judged, KeyCall, KeyWrite, Mode, Plan, Terms, WindowCall};
 use super::request::{Limit, Request};
 use super::reservation::Id;
 use super::short::ShortList;
@@ -113,7 +111,7 @@ pub const FEW_PARTS: usize = 8;
 /// A part whose key was opened.
 struct OpenPart<'r, S: Store> {
     part: Part<'r, S>,
-    call: KeyRequest<'r, S>,
+    call: AnyCall<'r, S>,
     verdict: Verdict,
     /// Whether it is the choice of its group.
     choice: bool,
@@ -146,7 +144,7 @@ pub fn attempt_all<'r, S: Store>(
     for part in parts {
         let Some(place) = opened.add() else { break };
         place.get_or_insert_with(|| {
-            let call = KeyRequest::new(part.store, part.request);
+            let call = AnyCall::new(part.store, part.request);
             OpenPart { part, call, verdict: Verdict::Never, choice: false }
         });
     }

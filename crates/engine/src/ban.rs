@@ -12,14 +12,15 @@ use super::decimal::{parse_u64, Text};
 use super::entry::LAST_US;
 use super::reservation::YEAR_MS;
 
-/// The first byte of a ban's entry in a sorted set. It comes before that of a reservation.
-pub const MARK: u8 = b'!';
+/// The first byte of a stored ban. As a member of a sorted set it comes before all reservations; in the string of a bucket it
+/// is the only byte of its kind.
+pub const BAN_PREFIX: u8 = b'!';
 
-/// Room for the longest text of a ban, which has 33 bytes: a mark, 20 digits, a mark, and 11 digits.
-pub const MAX_BAN: usize = 40;
+/// Room for the longest text of a ban, which has 33 bytes: `!`, 20 digits, `~`, and 11 digits.
+pub const MAX_BAN_BYTES: usize = 40;
 
-/// A ban as an entry of a sorted set.
-pub type BanText = Text<MAX_BAN>;
+/// The stored form of a ban: a member of a sorted set, or the end of a bucket's string.
+pub type BanText = Text<MAX_BAN_BYTES>;
 
 /// A ban that runs, or the mark that a past one left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Ban {
     /// assert_eq!(ban.text().as_bytes(), b"!1795224399544~600000");
     /// ```
     pub fn decode(text: &[u8]) -> Option<Ban> {
-        let text = text.strip_prefix(&[MARK])?;
+        let text = text.strip_prefix(&[BAN_PREFIX])?;
         let middle = text.iter().position(|&byte| byte == b'~')?;
         let (end, length) = text.split_at_checked(middle)?;
         let end_ms = parse_u64(end)?;
@@ -57,7 +58,7 @@ impl Ban {
 
     /// Appends the stored form, such as `!1795224399544~600000`.
     pub fn write<const N: usize>(&self, text: &mut Text<N>) {
-        text.push(&[MARK]);
+        text.push(&[BAN_PREFIX]);
         text.push_number(self.end_ms, 1);
         text.push(b"~");
         text.push_number(self.length_ms, 1);
@@ -139,7 +140,7 @@ impl BanNow {
     }
 
     /// Whether a denied call may ban the key. `as_new` says whether the key holds nothing but the ban or mark.
-    pub fn permits(&self, as_new: bool) -> bool {
+    pub fn may_begin(&self, as_new: bool) -> bool {
         self.seen.is_none() || (!self.runs() && as_new)
     }
 }
@@ -173,14 +174,14 @@ mod tests {
     fn a_key_is_banned_again_only_after_a_grant_or_as_new() {
         let ban = Ban::starting(NOW_US, 10);
         let (runs, over) = (BanNow::at(Some(ban), NOW_US), BanNow::at(Some(ban), NOW_US + 10_000));
-        for (bans, as_new, permits) in [
+        for (bans, as_new, may_begin) in [
             (BanNow::default(), false, true),
             (runs, false, false),
             (runs, true, false),
             (over, false, false),
             (over, true, true),
         ] {
-            assert_eq!(bans.permits(as_new), permits, "{bans:?} {as_new}");
+            assert_eq!(bans.may_begin(as_new), may_begin, "{bans:?} {as_new}");
         }
         for (bans, granted, as_new, kept) in [
             (runs, true, true, Some(ban)),

@@ -3,97 +3,99 @@
 
 use super::reservation::Reservation;
 
-/// The lease of one live reservation.
+/// What one live reservation holds, and until when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lease {
+pub struct Hold {
     /// When it stops holding, in Unix microseconds.
     pub gone_us: u64,
     /// How much is given back then.
     pub quantity: u64,
 }
 
-impl Lease {
-    /// The lease of a reservation, as it is seen at one moment.
-    pub fn of(seen: &Reservation) -> Lease {
-        Lease { gone_us: seen.gone_us, quantity: seen.quantity }
+impl Hold {
+    /// What a reservation holds, as it is seen at one moment.
+    pub fn of(seen: &Reservation) -> Hold {
+        Hold { gone_us: seen.gone_us, quantity: seen.quantity }
     }
 }
 
-/// The result of [`Leases::first_end`]: when that lease ends, and what those before it hold.
-pub type FirstEnd = (Option<u64>, u128);
+/// The result of [`Holds::first_gone`]: when that one is gone, and what those before it hold.
+pub type FirstGone = (Option<u64>, u128);
 
-/// Live leases.
-pub trait Leases {
+/// What live reservations hold.
+pub trait Holds {
     /// The sum of their quantities.
     fn total(&self) -> u128;
-    /// When the last of them ends; `None` if there is none.
-    fn last_end_us(&self) -> Option<u64>;
-    /// The first lease, in the order of their ends, for which `enough` is true of its end and of what has lapsed by then,
-    /// itself included. `enough` stays true once it is. Without such a lease the second part is all that is held.
-    fn first_end<E>(&self, enough: impl FnMut(u64, u128) -> Result<bool, E>)
-        -> Result<FirstEnd, E>;
+    /// When the last of them is gone; `None` if there is none.
+    fn last_gone_us(&self) -> Option<u64>;
+    /// The first, in the order in which they are gone, for which `enough` is true of that time and of what is gone by then,
+    /// itself included. `enough` stays true once it is. Without such a one the second part is all that is held.
+    fn first_gone<E>(
+        &self,
+        enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstGone, E>;
 }
 
-/// Leases in a sorted list: for the few that most keys hold.
+/// A sorted list: for the few that most keys hold.
 #[derive(Debug, Default)]
-pub struct SortedLeases {
-    leases: Vec<Lease>,
+pub struct SortedHolds {
+    holds: Vec<Hold>,
 }
 
-impl SortedLeases {
-    /// Adds a lease.
-    pub fn add(&mut self, lease: Lease) {
-        let at = self.leases.partition_point(|other| *other <= lease);
-        self.leases.insert(at, lease);
+impl SortedHolds {
+    /// Adds one.
+    pub fn add(&mut self, hold: Hold) {
+        let at = self.holds.partition_point(|other| *other <= hold);
+        self.holds.insert(at, hold);
     }
 
-    /// Removes a lease.
-    pub fn remove(&mut self, lease: Lease) {
-        if let Ok(at) = self.leases.binary_search(&lease) {
-            self.leases.remove(at);
+    /// Removes one.
+    pub fn remove(&mut self, hold: Hold) {
+        if let Ok(at) = self.holds.binary_search(&hold) {
+            self.holds.remove(at);
         }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.leases.len()
+        self.holds.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.leases.is_empty()
+        self.holds.is_empty()
     }
 }
 
-impl FromIterator<Lease> for SortedLeases {
-    fn from_iter<T: IntoIterator<Item = Lease>>(leases: T) -> SortedLeases {
-        let mut leases: Vec<Lease> = leases.into_iter().collect();
-        leases.sort_unstable();
-        SortedLeases { leases }
+impl FromIterator<Hold> for SortedHolds {
+    fn from_iter<T: IntoIterator<Item = Hold>>(holds: T) -> SortedHolds {
+        let mut holds: Vec<Hold> = holds.into_iter().collect();
+        holds.sort_unstable();
+        SortedHolds { holds }
     }
 }
 
-impl Leases for SortedLeases {
+impl Holds for SortedHolds {
     fn total(&self) -> u128 {
-        self.leases.iter().map(|lease| u128::from(lease.quantity)).sum()
+        self.holds.iter().map(|hold| u128::from(hold.quantity)).sum()
     }
 
-    fn last_end_us(&self) -> Option<u64> {
-        self.leases.last().map(|lease| lease.gone_us)
+    fn last_gone_us(&self) -> Option<u64> {
+        self.holds.last().map(|hold| hold.gone_us)
     }
 
-    fn first_end<E>(
+    fn first_gone<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstEnd, E> {
-        let mut lapsed: u128 = 0;
-        for lease in &self.leases {
-            let with_it = lapsed.saturating_add(u128::from(lease.quantity));
-            if enough(lease.gone_us, with_it)? {
-                return Ok((Some(lease.gone_us), lapsed));
+    ) -> Result<FirstGone, E> {
+        let mut gone: u128 = 0;
+        for hold in &self.holds {
+            let with_it = gone.saturating_add(u128::from(hold.quantity));
+            if enough(hold.gone_us, with_it)? {
+                return Ok((Some(hold.gone_us), gone));
             }
-            lapsed = with_it;
+            gone = with_it;
         }
-        Ok((None, lapsed))
+        Ok((None, gone))
     }
 }

@@ -17,7 +17,7 @@ pub use held_index::{HeldIndex, MAX_DROPPED, MAX_HEALED};
 
 use super::ban::Ban;
 use super::calendar::Zones;
-use super::held::{FirstEnd, Lease, Leases, SortedLeases};
+use super::held::{FirstGone, Hold, Holds, SortedHolds};
 use super::reservation::{Reservation, Sight};
 use super::slab::{NewSlots, Slot};
 use foldhash::quality::RandomState;
@@ -70,8 +70,8 @@ impl Kept {
         }
     }
 
-    fn lease(&self) -> Lease {
-        Lease { gone_us: self.gone_us, quantity: self.quantity }
+    fn hold(&self) -> Hold {
+        Hold { gone_us: self.gone_us, quantity: self.quantity }
     }
 }
 
@@ -84,7 +84,7 @@ struct IndexSummary {
     /// What all reservations hold.
     total: u128,
     /// The one that stops holding first.
-    first: Lease,
+    first: Hold,
     /// When the last one stops holding; 0 where there is none.
     last_gone_us: u64,
     /// At least the latest start of a lease.
@@ -196,7 +196,7 @@ impl Index {
         summary.total = summary.total.saturating_add(u128::from(one.quantity));
         summary.len = summary.len.saturating_add(1);
         if self.held.first() == Some(slot) {
-            summary.first = Lease::of(one);
+            summary.first = Hold::of(one);
         }
         if self.held.last() == Some(slot) {
             summary.last_gone_us = one.gone_us;
@@ -212,7 +212,7 @@ impl Index {
         let (slot, _) = found.remove();
         let (is_first, is_last) = (held.first() == Some(slot), held.last() == Some(slot));
         let Some((kept, new_slots)) = held.remove(slot) else { return false };
-        let at_end = |slot: Option<Slot>| slot.and_then(|slot| held.get(slot)).map(Kept::lease);
+        let at_end = |slot: Option<Slot>| slot.and_then(|slot| held.get(slot)).map(Kept::hold);
         let summary = &mut self.summary;
         if is_first {
             summary.first = at_end(held.first()).unwrap_or_default();
@@ -311,17 +311,17 @@ impl Index {
         next_order_us(self.newest_order_us, now_us)
     }
 
-    /// The leases that are live at `now_us`, if none is from the future.
+    /// What is live at `now_us`, if none is from the future.
     pub fn live(&self, now_us: u64) -> Live<'_> {
         let lapsed = self.sum_until(now_us);
         Live { index: self, now_us, lapsed }
     }
 
     /// The same as a list, as they are seen from now. O(n).
-    pub fn listed(&self, now_us: u64, zones: &mut Zones) -> SortedLeases {
+    pub fn listed(&self, now_us: u64, zones: &mut Zones) -> SortedHolds {
         let mut sight = Sight::at(now_us, zones);
         let live = self.iter().filter(|one| one.live(now_us));
-        live.map(|one| Lease::of(&sight.seen(&one))).collect()
+        live.map(|one| Hold::of(&sight.seen(&one))).collect()
     }
 
     /// The quantities of all that hold nothing any more at `us`.
@@ -358,7 +358,7 @@ pub fn next_order_us(newest_order_us: Option<u64>, now_us: u64) -> u64 {
     newest_order_us.map_or(0, |newest_us| newest_us.saturating_add(1)).max(now_us)
 }
 
-/// The leases of an index that are live at a moment.
+/// What of an index is live at a moment.
 #[derive(Debug)]
 pub struct Live<'i> {
     index: &'i Index,
@@ -366,21 +366,21 @@ pub struct Live<'i> {
     lapsed: u128,
 }
 
-impl Leases for Live<'_> {
+impl Holds for Live<'_> {
     fn total(&self) -> u128 {
         self.index.summary.total.saturating_sub(self.lapsed)
     }
 
-    fn last_end_us(&self) -> Option<u64> {
+    fn last_gone_us(&self) -> Option<u64> {
         Some(self.index.summary.last_gone_us).filter(|end_us| *end_us > self.now_us)
     }
 
-    fn first_end<E>(
+    fn first_gone<E>(
         &self,
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstEnd, E> {
+    ) -> Result<FirstGone, E> {
         let index = self.index;
-        // Mostly the first lease is live and enough.
+        // Mostly the first one is live and enough.
         let first = index.summary.first;
         if first.gone_us > self.now_us && enough(first.gone_us, u128::from(first.quantity))? {
             return Ok((Some(first.gone_us), 0));

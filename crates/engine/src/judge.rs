@@ -11,7 +11,7 @@
 //!
 //! A call is on a bucket ([`BucketCall`]) or on a window ([`WindowCall`]). Both take the steps of [`KeyCall`]. The order of
 //! the steps is written once, for any of them, so that a call of one command is compiled for its kind of limit.
-//! [`KeyRequest`] is either, for those who have several.
+//! [`AnyCall`] is either, for a call over several limits.
 
 mod bucket_call;
 mod window_call;
@@ -28,9 +28,10 @@ use super::window::WindowCount;
 /// What a call may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// A grant, and what heals. A denial counts for nothing, as the call goes on waiting.
+    /// A grant, and what heals the key. A denial neither counts (COUNTDENIED) nor closes the key (BAN). For calls that are
+    /// or may be tried again, and for those whose denial is not the key's: behind a line, and under SHADOW.
     Try,
-    /// All that [`Mode::Try`] writes, and a denial with COUNTDENIED.
+    /// All that [`Mode::Try`] writes, a denial with COUNTDENIED, and a ban where [`Terms::may_ban`] allows it.
     Final,
     /// Nothing.
     Look,
@@ -56,8 +57,8 @@ impl Terms {
     }
 }
 
-/// A call on one key, and the steps that it takes. Only [`KeyCall::judge`] is called from outside: [`Judged`] and [`Plan`]
-/// call the other steps, each in its turn.
+/// A call on one key, and the steps that it takes. Others ask for its [`KeyCall::request`] and [judge](KeyCall::judge) it.
+/// [`Judged`] takes the other steps, each in its turn.
 pub trait KeyCall<'r>: Sized {
     /// What reading the key, or planning a write, may fail with.
     type Error: From<Refused>;
@@ -285,7 +286,7 @@ impl<W: PlannedWrite> Plan<W> {
 
 /// A call on a bucket or on a window.
 #[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
-pub enum KeyRequest<'r, S: Store> {
+pub enum AnyCall<'r, S: Store> {
     /// On a bucket.
     Bucket(BucketCall<'r, S>),
     /// On a window, or a semaphore.
@@ -300,42 +301,42 @@ pub enum KeyWrite<'c, 'r, S: Store> {
     Window(&'c mut WindowCall<'r, S>),
 }
 
-/// Passes a step on to the call of a request, whichever it is.
+/// Passes a step on to the call, whichever it is.
 macro_rules! pass_on {
-    ($request:expr, |$call:ident| $step:expr) => {
-        match $request {
-            KeyRequest::Bucket($call) => $step,
-            KeyRequest::Window($call) => $step,
+    ($any:expr, |$call:ident| $step:expr) => {
+        match $any {
+            AnyCall::Bucket($call) => $step,
+            AnyCall::Window($call) => $step,
         }
     };
 }
 
 /// The same for a step that gives a plan.
 macro_rules! plan_on {
-    ($request:expr, |$call:ident| $step:expr) => {
-        match $request {
-            KeyRequest::Bucket($call) => Ok($step?.map(KeyWrite::Bucket)),
-            KeyRequest::Window($call) => Ok($step?.map(KeyWrite::Window)),
+    ($any:expr, |$call:ident| $step:expr) => {
+        match $any {
+            AnyCall::Bucket($call) => Ok($step?.map(KeyWrite::Bucket)),
+            AnyCall::Window($call) => Ok($step?.map(KeyWrite::Window)),
         }
     };
 }
 
-impl<'r, S: Store> KeyRequest<'r, S> {
-    /// A request on a key that is yet to be read.
+impl<'r, S: Store> AnyCall<'r, S> {
+    /// A call on a key that is yet to be read.
     #[inline]
-    pub fn new(store: S, request: &'r Request) -> KeyRequest<'r, S> {
+    pub fn new(store: S, request: &'r Request) -> AnyCall<'r, S> {
         let (window, reserve) = match &request.limit {
             Limit::Bucket(rate) => {
-                return KeyRequest::Bucket(BucketCall::new(store, request, rate));
+                return AnyCall::Bucket(BucketCall::new(store, request, rate));
             }
             Limit::Window(window) => (window, None),
             Limit::Reserve(window, reserve) => (window, Some(reserve)),
         };
-        KeyRequest::Window(WindowCall::new(store, request, window, reserve))
+        AnyCall::Window(WindowCall::new(store, request, window, reserve))
     }
 }
 
-impl<'r, S: Store> KeyCall<'r> for KeyRequest<'r, S> {
+impl<'r, S: Store> KeyCall<'r> for AnyCall<'r, S> {
     type Error = S::Error;
     type Write<'c>
         = KeyWrite<'c, 'r, S>

@@ -4,10 +4,11 @@
 //! join -> [ leave 0: 7 9 | leave 5: 8 12 15 ]    a line, in the order of LEAVE and then of arrival
 //!           ^ head: the only one that is tried
 //!
-//! waiting --end---> ended --answered--> answered --forgotten--> gone
-//!    |                                     ^
-//!    +--answered: the server ended the wait by itself
-//!    +--withdraw: the client is gone, and then forgotten
+//! join -> InLine --end-------> Ended ------answered--> Answered
+//!           |---withdraw-----> Withdrawn --answered------^      the client is gone
+//!           +---answered---------------------------------^      the server ended the wait by itself
+//!
+//! Each of the four --forgotten--> no waiter any more
 //! ```
 //!
 //! Nothing here calls the server. A transition changes the state and returns what the caller has to carry out: the
@@ -99,10 +100,15 @@ pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
 
 /// All lines, and every waiter until the server has forgotten it.
 pub struct Lines<P: Parts> {
+    /// The last number that a ticket or a line got.
     last_number: u64,
+    /// How many stand in a line.
     waiting: usize,
+    /// Those who stand in a line, and those whose wait is over and who are not forgotten.
     waiters: BTreeMap<Ticket, Waiter<P>>,
+    /// The lines where somebody stands or something is to be written.
     lines: BTreeMap<LineId, Line<P>>,
+    /// The line on each key, by database and name.
     line_on: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
     /// When the head of each line is to be tried next.
     tries: BTreeSet<(u64, LineId)>,
@@ -115,6 +121,7 @@ pub struct Lines<P: Parts> {
     work: Option<Work>,
     /// The wall clock less the clock of all times here, when work last began. If it grows, the wall clock was set forward.
     ahead_us: u64,
+    /// When the head of the line that was [passed on](Lines::pass_on) last is to be tried. The next one comes later.
     last_passed_us: u64,
     /// What commands have spent of their budget in microseconds, and when they got it.
     spent_us: u64,
@@ -149,9 +156,13 @@ enum WaitState<H, O> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line<P: Parts> {
     place: Arc<Place>,
+    /// LEAVE and ticket of all who stand here. The first is the head.
     order: BTreeSet<(u64, Ticket)>,
+    /// When the time of those is up who wait for a limited time, and their tickets.
     deadlines: BTreeSet<(u64, Ticket)>,
+    /// The ids that they will give to their reservations.
     ids: BTreeSet<Box<[u8]>>,
+    /// What is to be written to the key, the oldest first.
     writes: VecDeque<P::Write>,
     /// When the head is to be tried.
     try_us: u64,
@@ -312,7 +323,7 @@ impl<P: Parts> Lines<P> {
     }
 
     /// Whether a call waits on the key that will give this id to its reservation.
-    pub fn is_waiting(&self, db: i32, key: &[u8], id: &[u8]) -> bool {
+    pub fn id_waits(&self, db: i32, key: &[u8], id: &[u8]) -> bool {
         let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
         line.is_some_and(|line| line.ids.contains(id))
     }
@@ -412,7 +423,7 @@ impl<P: Parts> Lines<P> {
     }
 
     /// Notes what is to be written to a key as soon as the server accepts writes.
-    pub fn write(&mut self, place: &Place, write: P::Write, now_us: u64) {
+    pub fn add_write(&mut self, place: &Place, write: P::Write, now_us: u64) {
         let id = self.open(place.db, &place.key, now_us);
         if let Some(line) = self.lines.get_mut(&id) {
             line.writes.push_back(write);
@@ -490,7 +501,7 @@ impl<P: Parts> Lines<P> {
     }
 
     /// The server accepts no writes: no head of any line is tried for [`REFUSED_US`].
-    pub fn refuse(&mut self, now_us: u64) {
+    pub fn writes_refused(&mut self, now_us: u64) {
         self.refused_until_us = Some(now_us.saturating_add(REFUSED_US));
     }
 

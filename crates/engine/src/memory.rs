@@ -22,13 +22,11 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::Decision;
 use crate::entry::{Entry, LAST_US};
-use crate::expiry::GRACE_MS;
-use crate::held::{FirstEnd, Leases};
+use crate::held::{FirstGone, Holds};
 use crate::index::{HeldIndex, Index};
-use crate::judge::{KeyCall, KeyRequest, Mode};
+use crate::judge::{AnyCall, KeyCall, Mode};
 use crate::request::Request;
-use crate::reservation::{Id, Reservation};
-use crate::rule::{Rule, RuleNow, RuleText};
+use crate::reservation::{HeldReservation, Id, Reservation};
 use crate::settle::{self, Applied};
 use crate::store::{BucketKey, Change, Entries, Refused, Reservations, Store, WindowKey};
 use crate::throttle::{BucketEdit, Stored};
@@ -168,7 +166,7 @@ impl Zset {
     }
 }
 
-fn entry((score, member): &(i64, Vec<u8>)) -> Result<Entry, Refused> {
+fn decode_entry((score, member): &(i64, Vec<u8>)) -> Result<Entry, Refused> {
     Entry::decode(*score as f64, member).ok_or(Refused::Foreign)
 }
 
@@ -209,13 +207,13 @@ impl Entries for Zset {
 
 /// A window in memory.
 #[derive(Debug, Default)]
-struct Set {
+struct WindowValue {
     events: Zset,
     /// Most windows never have a reservation or a ban.
     reservations: Option<Box<Index>>,
 }
 
-impl Set {
+impl WindowValue {
     fn is_empty(&self) -> bool {
         let holds = |index: &Index| !index.is_empty() || index.ban().is_some();
         self.events.is_empty() && !self.reservations.as_deref().is_some_and(holds)
@@ -226,13 +224,13 @@ impl Set {
 #[derive(Debug)]
 enum MemoryValue {
     Bucket(Stored),
-    Window(Set),
+    Window(WindowValue),
     /// The place of a window that a call has taken out. Until the call puts it back there is no key.
     Taken,
 }
 
 #[derive(Debug)]
-struct MemoryEntry {
+struct MemoryRecord {
     value: MemoryValue,
     /// The last Unix millisecond in which the key lives.
     expires_at_ms: u64,
@@ -247,7 +245,7 @@ fn has_expired(expires_at_ms: u64, now_us: u64) -> bool {
 #[derive(Default)]
 pub struct Memory {
     /// Callers choose the names, so the hashes have a secret.
-    keys: RefCell<HashMap<Box<[u8]>, MemoryEntry, RandomState>>,
+    keys: RefCell<HashMap<Box<[u8]>, MemoryRecord, RandomState>>,
     zones: RefCell<Zones>,
     /// Calls since expired keys were looked for.
     calls: Cell<usize>,
@@ -285,37 +283,6 @@ pub enum SavedValue {
     },
 }
 
-/// A live reservation.
-#[derive(Clone, Copy, Debug)]
-pub struct HeldReservation {
-    /// Its id.
-    pub id: Id,
-    /// How much it holds.
-    pub quantity: u64,
-    /// Microseconds until its lease ends; 0 where it has ended, and the reservation still holds.
-    pub left_us: u64,
-    /// Its place in the order of arrival.
-    order_us: u64,
-}
-
-impl HeldReservation {
-    /// A live reservation as it is at `now_us`.
-    pub fn of(one: &Reservation, now_us: u64) -> HeldReservation {
-        HeldReservation {
-            id: Id::from(one.id),
-            quantity: one.quantity,
-            left_us: one.seen_lease_end_us(now_us).saturating_sub(now_us),
-            order_us: one.order_us,
-        }
-    }
-
-    /// Sorts them by their arrival.
-    pub fn oldest_first(mut list: Vec<HeldReservation>) -> Vec<HeldReservation> {
-        list.sort_by_key(|one| one.order_us);
-        list
-    }
-}
-
 impl Memory {
     /// Takes, or looks at 0, or gives back below 0. `new_id` makes the id of a reservation that the caller did not name.
     ///
@@ -340,7 +307,7 @@ impl Memory {
     ///
     /// The same.
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
-        let mut call = KeyRequest::new(self.key(name, now_us), request);
+        let mut call = AnyCall::new(self.key(name, now_us), request);
         let judged = call.judge(false)?;
         judged.check_room()?;
         Ok(*judged.look().decision())
@@ -418,12 +385,12 @@ impl Memory {
     /// ```
     pub fn save(&self, name: &[u8]) -> Option<Saved> {
         let keys = self.keys.borrow();
-        let MemoryEntry { value, expires_at_ms } = keys.get(name)?;
+        let MemoryRecord { value, expires_at_ms } = keys.get(name)?;
         let value = match value {
             MemoryValue::Taken => return None,
             MemoryValue::Bucket(stored) => SavedValue::Bucket(stored.encode().as_bytes().to_vec()),
-            MemoryValue::Window(set) => {
-                let index = set.reservations.as_deref();
+            MemoryValue::Window(window) => {
+                let index = window.reservations.as_deref();
                 let ban = index.and_then(Index::ban).map(|ban| ban.text().as_bytes().to_vec());
                 let members = index.into_iter().flat_map(Index::iter);
                 let members = members.map(|one| one.member().as_bytes().to_vec());
@@ -431,7 +398,7 @@ impl Memory {
                 reserved.sort_unstable();
                 let pair =
                     |entry: &Entry| (whole(entry.score()), entry.member().as_bytes().to_vec());
-                let entries = set.events.newest_first.iter().map(pair).collect();
+                let entries = window.events.newest_first.iter().map(pair).collect();
                 SavedValue::Window { reserved, entries }
             }
         };
@@ -449,9 +416,9 @@ impl Memory {
                 MemoryValue::Bucket(Stored::decode(text).ok_or(Refused::Foreign)?)
             }
             SavedValue::Window { reserved, entries } => {
-                let mut set = Set::default();
+                let mut window = WindowValue::default();
                 for member in reserved {
-                    let index = set.reservations.get_or_insert_default();
+                    let index = window.reservations.get_or_insert_default();
                     if let Some(ban) = Ban::decode(member) {
                         index.set_ban(Some(ban));
                         continue;
@@ -460,9 +427,9 @@ impl Memory {
                     index.insert(&one);
                 }
                 for pair in entries {
-                    set.events.add(&entry(pair)?);
+                    window.events.add(&decode_entry(pair)?);
                 }
-                MemoryValue::Window(set)
+                MemoryValue::Window(window)
             }
         };
         self.put(name, value, saved.expires_at_ms);
@@ -497,18 +464,20 @@ impl Memory {
     /// When a key expires, in Unix milliseconds; `None` where there is none.
     pub fn expires_at_ms(&self, name: &[u8], now_us: u64) -> Option<u64> {
         let keys = self.keys.borrow();
-        keys.get(name).map(|entry| entry.expires_at_ms).filter(|at_ms| !has_expired(*at_ms, now_us))
+        keys.get(name)
+            .map(|record| record.expires_at_ms)
+            .filter(|at_ms| !has_expired(*at_ms, now_us))
     }
 
     /// Which kind of limit a key holds; `None` where there is none. An expired key is dropped.
     pub fn kind(&self, name: &[u8], now_us: u64) -> Option<MemoryKind> {
         let mut keys = self.keys.borrow_mut();
-        let entry = keys.get(name)?;
-        if has_expired(entry.expires_at_ms, now_us) {
+        let record = keys.get(name)?;
+        if has_expired(record.expires_at_ms, now_us) {
             keys.remove(name);
             return None;
         }
-        match entry.value {
+        match record.value {
             MemoryValue::Bucket(_) => Some(MemoryKind::Bucket),
             MemoryValue::Window(_) => Some(MemoryKind::Window),
             MemoryValue::Taken => None,
@@ -522,36 +491,36 @@ impl Memory {
         self.calls.set(calls);
         if calls > self.len() {
             self.calls.set(0);
-            self.keys.borrow_mut().retain(|_, entry| !has_expired(entry.expires_at_ms, now_us));
+            self.keys.borrow_mut().retain(|_, record| !has_expired(record.expires_at_ms, now_us));
         }
     }
 
     /// Takes a window out and keeps its place. Returns it with the time at which it expires; `None` where there is no key.
     /// An expired key is dropped.
-    fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<(Set, u64)>, Refused> {
+    fn take_window(&self, name: &[u8], now_us: u64) -> Result<Option<(WindowValue, u64)>, Refused> {
         let mut keys = self.keys.borrow_mut();
-        let Some(entry) = keys.get_mut(name) else { return Ok(None) };
-        let expires_at_ms = entry.expires_at_ms;
+        let Some(record) = keys.get_mut(name) else { return Ok(None) };
+        let expires_at_ms = record.expires_at_ms;
         if has_expired(expires_at_ms, now_us) {
             keys.remove(name);
             return Ok(None);
         }
-        if let MemoryValue::Bucket(_) = entry.value {
+        if let MemoryValue::Bucket(_) = record.value {
             return Err(Refused::NotWindow);
         }
-        match std::mem::replace(&mut entry.value, MemoryValue::Taken) {
-            MemoryValue::Window(set) => Ok(Some((set, expires_at_ms))),
+        match std::mem::replace(&mut record.value, MemoryValue::Taken) {
+            MemoryValue::Window(window) => Ok(Some((window, expires_at_ms))),
             MemoryValue::Bucket(_) | MemoryValue::Taken => Ok(None),
         }
     }
 
     fn put(&self, name: &[u8], value: MemoryValue, expires_at_ms: u64) {
         let mut keys = self.keys.borrow_mut();
-        let entry = MemoryEntry { value, expires_at_ms };
+        let record = MemoryRecord { value, expires_at_ms };
         match keys.get_mut(name) {
-            Some(place) => *place = entry,
+            Some(place) => *place = record,
             None => {
-                keys.insert(name.into(), entry);
+                keys.insert(name.into(), record);
             }
         }
     }
@@ -574,20 +543,8 @@ impl<'m> Store for MemoryKey<'m> {
         self.now_us
     }
 
-    fn moment(&self, rule: &Rule) -> Option<RuleNow> {
-        self.memory.zones(|zones| rule.at(self.now_us, zones))
-    }
-
-    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
-        self.memory.zones(|zones| rule.leaves_us(event_us, zones))
-    }
-
-    fn write_rule(&self, rule: &Rule) -> RuleText {
-        self.memory.zones(|zones| rule.write(zones))
-    }
-
-    fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
-        self.memory.zones(|zones| Rule::parse(text, zones))
+    fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
+        self.memory.zones(body)
     }
 
     fn bucket(self) -> MemoryBucket<'m> {
@@ -611,10 +568,10 @@ impl BucketKey for MemoryBucket<'_> {
     fn read(&mut self) -> Result<Option<Stored>, Refused> {
         let MemoryKey { memory, name, now_us } = self.key;
         match memory.keys.borrow().get(name) {
-            Some(entry) if has_expired(entry.expires_at_ms, now_us) => Ok(None),
-            Some(MemoryEntry { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
-            Some(MemoryEntry { value: MemoryValue::Window(_), .. }) => Err(Refused::NotBucket),
-            Some(MemoryEntry { value: MemoryValue::Taken, .. }) | None => Ok(None),
+            Some(record) if has_expired(record.expires_at_ms, now_us) => Ok(None),
+            Some(MemoryRecord { value: MemoryValue::Bucket(stored), .. }) => Ok(Some(*stored)),
+            Some(MemoryRecord { value: MemoryValue::Window(_), .. }) => Err(Refused::NotBucket),
+            Some(MemoryRecord { value: MemoryValue::Taken, .. }) | None => Ok(None),
         }
     }
 
@@ -623,8 +580,7 @@ impl BucketKey for MemoryBucket<'_> {
         match next {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {
-                let expires_at_ms = stored.void_at_ms().saturating_add(GRACE_MS);
-                memory.put(name, MemoryValue::Bucket(stored), expires_at_ms);
+                memory.put(name, MemoryValue::Bucket(stored), stored.expires_at_ms());
             }
             BucketEdit::Delete => {
                 memory.reset(name);
@@ -662,20 +618,20 @@ impl MemoryHeld {
     }
 }
 
-impl Leases for MemoryHeld {
+impl Holds for MemoryHeld {
     fn total(&self) -> u128 {
-        self.0.as_ref().map_or(0, Leases::total)
+        self.0.as_ref().map_or(0, Holds::total)
     }
 
-    fn last_end_us(&self) -> Option<u64> {
-        self.0.as_ref()?.last_end_us()
+    fn last_gone_us(&self) -> Option<u64> {
+        self.0.as_ref()?.last_gone_us()
     }
 
-    fn first_end<E>(
+    fn first_gone<E>(
         &self,
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstEnd, E> {
-        self.0.as_ref().map_or(Ok((None, 0)), |held| held.first_end(enough))
+    ) -> Result<FirstGone, E> {
+        self.0.as_ref().map_or(Ok((None, 0)), |held| held.first_gone(enough))
     }
 }
 
@@ -684,8 +640,8 @@ impl Reservations for MemoryHeld {
         self.0.as_ref().is_some_and(Reservations::has_id)
     }
 
-    fn reach(&self, most: u64) -> bool {
-        self.0.as_ref().map_or(most == 0, |held| held.reach(most))
+    fn has_at_least(&self, number: u64) -> bool {
+        self.0.as_ref().map_or(number == 0, |held| held.has_at_least(number))
     }
 
     fn live_len(&self) -> usize {
@@ -712,10 +668,10 @@ impl WindowKey for MemoryWindow<'_> {
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refused> {
         let MemoryKey { memory, name, now_us } = self.key;
-        if let Some((set, expires_at_ms)) = memory.take_window(name, now_us)? {
-            self.events = set.events;
+        if let Some((window, expires_at_ms)) = memory.take_window(name, now_us)? {
+            self.events = window.events;
             let at_now = |index| memory.zones(|zones| HeldIndex::at(index, now_us, id, zones));
-            self.held = MemoryHeld(set.reservations.map(at_now));
+            self.held = MemoryHeld(window.reservations.map(at_now));
             self.expires_at_ms = expires_at_ms;
             self.was_there = true;
         }
@@ -750,7 +706,7 @@ impl WindowKey for MemoryWindow<'_> {
         let mut dropped: usize = 0;
         if let Some(held) = &mut self.held.0 {
             if let Some(one) = &settled {
-                memory.zones(|zones| held.removed(one, zones));
+                memory.zones(|zones| held.remove_settled(one, zones));
             }
             if change.clean {
                 memory.zones(|zones| {
@@ -761,7 +717,7 @@ impl WindowKey for MemoryWindow<'_> {
             }
         }
         if let Some(one) = &change.reserve {
-            self.held.made(now_us).added(one);
+            self.held.made(now_us).add(one);
         }
         self.events.apply(change.edit);
         let old_ban = self.ban();
@@ -788,9 +744,9 @@ impl Drop for MemoryWindow<'_> {
         let MemoryKey { memory, name, .. } = self.key;
         let events = std::mem::take(&mut self.events);
         let reservations = self.held.0.take().map(HeldIndex::into_index);
-        let set = Set { events, reservations };
-        if !set.is_empty() {
-            memory.put(name, MemoryValue::Window(set), self.expires_at_ms);
+        let window = WindowValue { events, reservations };
+        if !window.is_empty() {
+            memory.put(name, MemoryValue::Window(window), self.expires_at_ms);
         } else if self.was_there {
             memory.reset(name);
         }

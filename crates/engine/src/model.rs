@@ -2,9 +2,10 @@
 //! no part of the product: only tests and the feature `model` build it.
 
 use crate::ban::Ban;
+use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
-use crate::held::SortedLeases;
-use crate::judge::{KeyCall, KeyRequest, Mode, Terms};
+use crate::held::SortedHolds;
+use crate::judge::{AnyCall, KeyCall, Mode, Terms};
 use crate::memory::Zset;
 use crate::request::{Limit, Request, Reserve, WindowLimit};
 use crate::reservation::Id;
@@ -92,7 +93,7 @@ impl ModelCall {
     /// # Errors
     ///
     /// [`Refused::Foreign`] and [`Refused::SumTooLarge`].
-    pub fn make(&self, zset: &mut Zset, leases: &SortedLeases) -> Result<ModelReply, Refused> {
+    pub fn make(&self, zset: &mut Zset, leases: &SortedHolds) -> Result<ModelReply, Refused> {
         let ModelCall { moment, limit, most_entries, heal_most, ask, kind, barred } = *self;
         // The rule and the period of the lease are the model's.
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
@@ -120,7 +121,7 @@ impl ModelCall {
         request: &Request,
         barred: bool,
     ) -> Result<ModelReply, Refused> {
-        let mut call = KeyRequest::new(key, request);
+        let mut call = AnyCall::new(key, request);
         let judged = call.judge(barred)?;
         judged.check_room()?;
         let before = judged.count().copied().unwrap_or_default();
@@ -151,13 +152,13 @@ struct ModelKey<'m> {
     moment: RuleNow,
     heal_most: usize,
     set: &'m RefCell<Zset>,
-    leases: &'m SortedLeases,
+    leases: &'m SortedHolds,
 }
 
 /// A window whose reservations are a model's.
 struct ModelWindow<'m> {
     set: RefMut<'m, Zset>,
-    leases: &'m SortedLeases,
+    leases: &'m SortedHolds,
 }
 
 /// A model of windows has no bucket.
@@ -170,6 +171,10 @@ impl<'m> Store for ModelKey<'m> {
 
     fn now_us(&self) -> u64 {
         self.moment.now_us()
+    }
+
+    fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
+        body(&mut Zones::new())
     }
 
     fn moment(&self, _rule: &Rule) -> Option<RuleNow> {
@@ -217,14 +222,14 @@ impl WindowKey for ModelWindow<'_> {
         = &'k mut Zset
     where
         Self: 'k;
-    type Reservations = SortedLeases;
+    type Reservations = SortedHolds;
     type Member = Vec<u8>;
 
     fn read(&mut self, _id: Option<&[u8]>) -> Result<(), Refused> {
         Ok(())
     }
 
-    fn reservations(&self) -> &SortedLeases {
+    fn reservations(&self) -> &SortedHolds {
         self.leases
     }
 
@@ -232,7 +237,7 @@ impl WindowKey for ModelWindow<'_> {
         None
     }
 
-    fn split(&mut self) -> (&mut Zset, &SortedLeases) {
+    fn split(&mut self) -> (&mut Zset, &SortedHolds) {
         (&mut self.set, self.leases)
     }
 
@@ -250,14 +255,14 @@ impl WindowKey for ModelWindow<'_> {
     }
 }
 
-/// Leases without names, as models keep them.
-impl Reservations for SortedLeases {
+/// Reservations without names, as models keep them.
+impl Reservations for SortedHolds {
     fn has_id(&self) -> bool {
         false
     }
 
-    fn reach(&self, most: u64) -> bool {
-        u64::try_from(self.len()).unwrap_or(u64::MAX) >= most
+    fn has_at_least(&self, number: u64) -> bool {
+        u64::try_from(self.len()).unwrap_or(u64::MAX) >= number
     }
 
     fn live_len(&self) -> usize {

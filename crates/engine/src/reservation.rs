@@ -51,7 +51,7 @@ pub const YEAR_MS: u64 = 31_557_600_000;
 const MAX_AFTER_US: u64 = (MAX_PERIOD_MS + 31 * 86_400_000) * 1_000;
 
 /// The first byte of a member.
-const MARK: u8 = b'#';
+const MEMBER_PREFIX: u8 = b'#';
 
 /// Longest member: id, four numbers, a rule and the marks.
 pub type ReservationMember = Text<256>;
@@ -215,6 +215,37 @@ impl<'z> Sight<'z> {
     }
 }
 
+/// A live reservation.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldReservation {
+    /// Its id.
+    pub id: Id,
+    /// How much it holds.
+    pub quantity: u64,
+    /// Microseconds until its lease ends; 0 where it has ended, and the reservation still holds.
+    pub left_us: u64,
+    /// Its place in the order of arrival.
+    order_us: u64,
+}
+
+impl HeldReservation {
+    /// A live reservation as it is at `now_us`.
+    pub fn of(one: &Reservation, now_us: u64) -> HeldReservation {
+        HeldReservation {
+            id: Id::from(one.id),
+            quantity: one.quantity,
+            left_us: one.seen_lease_end_us(now_us).saturating_sub(now_us),
+            order_us: one.order_us,
+        }
+    }
+
+    /// Sorts them by their arrival.
+    pub fn oldest_first(mut list: Vec<HeldReservation>) -> Vec<HeldReservation> {
+        list.sort_by_key(|one| one.order_us);
+        list
+    }
+}
+
 /// The id in a member; `None` where the module writes no member that begins so. The rest of the member is not checked.
 pub fn id_of(member: &[u8]) -> Option<&[u8]> {
     split_id(member).map(|(id, _)| id)
@@ -222,7 +253,7 @@ pub fn id_of(member: &[u8]) -> Option<&[u8]> {
 
 /// The id in a member, and what follows it.
 fn split_id(member: &[u8]) -> Option<(&[u8], &[u8])> {
-    let &[MARK, tens, ones, b':', ref rest @ ..] = member else { return None };
+    let &[MEMBER_PREFIX, tens, ones, b':', ref rest @ ..] = member else { return None };
     let length = usize::try_from(parse_digits(&[tens, ones])?).ok()?;
     let (id, rest) = rest.split_at_checked(length)?;
     Some((id, rest.strip_prefix(b":")?))
@@ -246,7 +277,7 @@ pub fn prefix(id: &[u8], mark: u8) -> Prefix {
 }
 
 fn push_prefix<const N: usize>(text: &mut Text<N>, id: &[u8], mark: u8) {
-    text.push(&[MARK]);
+    text.push(&[MEMBER_PREFIX]);
     text.push_number(u64::try_from(id.len()).unwrap_or(0), 2);
     text.push(b":");
     text.push(id);

@@ -243,8 +243,13 @@ impl RuleNow {
         !matches!(self.span, Span::Nothing)
     }
 
+    /// Whether the window slides.
+    pub fn is_sliding(&self) -> bool {
+        matches!(self.span, Span::Sliding { .. })
+    }
+
     /// The length of a sliding window in microseconds; 0 for other rules.
-    pub fn period_us(&self) -> u64 {
+    pub fn sliding_period_us(&self) -> u64 {
         match self.span {
             Span::Sliding { horizon_us, .. } => self.now_us.saturating_sub(horizon_us.unwrap_or(0)),
             Span::Calendar { .. } | Span::FirstHit { .. } | Span::Nothing => 0,
@@ -286,7 +291,7 @@ impl RuleNow {
             Span::Sliding { buckets, .. } => buckets.unwrap_or(u32::MAX),
         };
         let since = u128::from(self.now_us.saturating_sub(first_us));
-        since.saturating_mul(u128::from(buckets)) < u128::from(self.period_us())
+        since.saturating_mul(u128::from(buckets)) < u128::from(self.sliding_period_us())
     }
 }
 

@@ -47,7 +47,7 @@ pub fn apply<S: Store>(
     // The limit is not known here, so all is counted as within it. What is applied was reserved, so few events lie beyond.
     count.record(quantity, false, u64::MAX);
     count.trim(&mut key.events(), most_entries)?;
-    count.edit(&mut key.events(), store.heal_most())?;
+    count.plan_healing(&mut key.events(), store.heal_most())?;
     key.write(Change {
         edit: count.planned(),
         reserve: None,
@@ -133,7 +133,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
     let moment = store.moment(&rule).ok_or(Refused::Clock)?;
     let mut count = WindowCount::nothing(moment);
     if moment.counts() {
-        count.count(&mut key.events())?;
+        count.read_entries(&mut key.events())?;
     }
     let mut expiry = count.expiry();
     if count.has_future() {

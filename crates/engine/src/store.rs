@@ -9,9 +9,10 @@
 //! Reading may fail: somebody else may have written the key. Writing what was planned cannot.
 
 use super::ban::Ban;
+use super::calendar::Zones;
 use super::entry::{Entry, LAST_US};
 use super::expiry::Expiry;
-use super::held::Leases;
+use super::held::Holds;
 use super::reservation::Reservation;
 use super::rule::{Rule, RuleNow, RuleText};
 use super::throttle::{BucketEdit, Stored};
@@ -66,19 +67,30 @@ pub trait Store: Copy {
 
     /// The wall clock, in Unix microseconds.
     fn now_us(&self) -> u64;
+    /// Lends the time zones that the store knows. `body` must not ask for them again.
+    fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T;
     /// A rule as it stands now. `None` only outside of the years that a calendar knows.
-    fn moment(&self, rule: &Rule) -> Option<RuleNow>;
+    #[inline]
+    fn moment(&self, rule: &Rule) -> Option<RuleNow> {
+        self.zones(|zones| rule.at(self.now_us(), zones))
+    }
     /// When an event that happens at `event_us`, now or later, leaves by a rule. `None` only outside of the years that a
     /// calendar knows.
-    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64>;
+    fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
+        self.zones(|zones| rule.leaves_us(event_us, zones))
+    }
     /// About the most entries from the future that a call merges after a clock went back: so many take some 3 milliseconds.
     fn heal_most(&self) -> usize {
         10_000
     }
     /// A rule as text, for a reservation to remember.
-    fn write_rule(&self, rule: &Rule) -> RuleText;
+    fn write_rule(&self, rule: &Rule) -> RuleText {
+        self.zones(|zones| rule.write(zones))
+    }
     /// The rule that a reservation remembers; `None` for one that the module did not write.
-    fn parse_rule(&self, text: &[u8]) -> Option<Rule>;
+    fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
+        self.zones(|zones| Rule::parse(text, zones))
+    }
     /// The key as a bucket, yet to be read.
     fn bucket(self) -> Self::Bucket;
     /// The key as a window, yet to be read.
@@ -147,11 +159,11 @@ impl<E: Entries> Entries for &mut E {
 }
 
 /// The reservations of a key, at one moment.
-pub trait Reservations: Leases {
+pub trait Reservations: Holds {
     /// Whether the id that was asked for is held.
     fn has_id(&self) -> bool;
-    /// Whether at least `most` are live.
-    fn reach(&self, most: u64) -> bool;
+    /// Whether at least `number` are live.
+    fn has_at_least(&self, number: u64) -> bool;
     /// How many are live.
     fn live_len(&self) -> usize;
     /// The place of a new one in the order of arrival.

@@ -17,9 +17,10 @@
 //!             |<------------- bucket ------------>|<-debt->|
 //! ```
 
-use super::ban::{Ban, BanNow, MARK, MAX_BAN};
+use super::ban::{Ban, BanNow, BAN_PREFIX, MAX_BAN_BYTES};
 use super::decimal::{parse_digits, parse_u64, Text};
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
+use super::expiry::GRACE_MS;
 use super::period::MAX_PERIOD_MS;
 use super::store::Refused;
 use std::num::{NonZeroU128, NonZeroU64};
@@ -47,7 +48,7 @@ const _: () = assert!(MAX_DEBT_NS < 10u64.pow(DEBT_DIGITS as u32));
 pub type StoredText = Text<MAX_VALUE>;
 
 /// The most bytes of a stored value.
-const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN;
+const MAX_VALUE: usize = TAT_DIGITS + 1 + FRACTION_DIGITS + 1 + DEBT_DIGITS + MAX_BAN_BYTES;
 
 /// What is stored of a bucket: its theoretical arrival time, by how much that may pass "empty", and a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ impl Stored {
         if rest.is_empty() {
             return Some(Stored { ns, attos: 0, debt_ns: 0, ban: None });
         }
-        let (rest, ban) = match rest.iter().position(|&byte| byte == MARK) {
+        let (rest, ban) = match rest.iter().position(|&byte| byte == BAN_PREFIX) {
             None => (rest, None),
             Some(at) => {
                 let (rest, ban) = rest.split_at_checked(at)?;
@@ -146,6 +147,11 @@ impl Stored {
     /// The first whole Unix millisecond at which the value does not matter any more: the bucket is full, and no ban runs.
     pub fn void_at_ms(self) -> u64 {
         self.full_at_ms().max(self.ban.map_or(0, |ban| ban.end_ms()))
+    }
+
+    /// The last Unix millisecond in which its key lives.
+    pub fn expires_at_ms(self) -> u64 {
+        self.void_at_ms().saturating_add(GRACE_MS)
     }
 
     /// When the bucket is full, in Unix microseconds, rounded up.
@@ -437,7 +443,7 @@ impl<'r> Bucket<'r> {
     ) -> (Decision, BucketEdit) {
         let denied = matches!(verdict, Verdict::Denied { .. });
         let holds_less = self.missing(ask.quantity.wanted()) > 0;
-        if !denied || !holds_less || !self.bans.permits(self.tat == self.now) {
+        if !denied || !holds_less || !self.bans.may_begin(self.tat == self.now) {
             return self.deny(verdict);
         }
         self.bans = BanNow::starting(self.now_us, length_ms);

@@ -17,7 +17,7 @@
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
 use super::entry::{Entry, MAX_SUM};
 use super::expiry::Expiry;
-use super::held::Leases;
+use super::held::Holds;
 use super::rule::RuleNow;
 use super::store::{Entries, Refused};
 
@@ -84,32 +84,23 @@ pub struct WindowCount {
 impl WindowCount {
     /// Counts no events, as a semaphore does, whatever lies under the key.
     pub fn nothing(moment: RuleNow) -> WindowCount {
-        WindowCount {
-            moment,
-            first: None,
-            tail: None,
-            recorded: 0,
-            recorded_denied: false,
-            uncounted: 0,
-            stays_us: None,
-            edit: Edit::default(),
-        }
+        WindowCount { moment, ..WindowCount::default() }
     }
 
     /// Sets the moment, before anything is counted.
-    pub fn begin(&mut self, moment: RuleNow) {
+    pub fn set_moment(&mut self, moment: RuleNow) {
         self.moment = moment;
     }
 
     /// Reads what counts at this moment. Events from the future, of a clock that went back, count as happening now.
     pub fn read<E: Entries>(entries: &mut E, moment: RuleNow) -> Result<WindowCount, E::Error> {
         let mut window_count = WindowCount::nothing(moment);
-        window_count.count(entries)?;
+        window_count.read_entries(entries)?;
         Ok(window_count)
     }
 
     /// The same for a count that is in its place and has counted nothing yet.
-    pub fn count<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
+    pub fn read_entries<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         let now_us = self.moment.now_us();
         let Some(newest) = entries.newest(None)? else { return Ok(()) };
         self.tail = Some(newest);
@@ -283,8 +274,7 @@ impl WindowCount {
     /// the dead and the living. A clock that goes back makes the dead count again, and would count the gap with them.
     pub fn close_gap<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         // In a window that does not slide one entry counts at most, and dead ones do not count again.
-        let is_sliding = self.moment.period_us() > 0;
-        let Some(horizon_us) = self.moment.horizon_us().filter(|_| is_sliding) else {
+        let Some(horizon_us) = self.moment.horizon_us().filter(|_| self.moment.is_sliding()) else {
             return Ok(());
         };
         let (mut dead, mut are_few): (usize, bool) = (0, true);
@@ -322,7 +312,7 @@ impl WindowCount {
         let in_use_us = self.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
         Expiry {
             needed_us: self.needed_until_us().unwrap_or(now_us),
-            in_use_us: in_use_us.min(self.moment.period_us()),
+            in_use_us: in_use_us.min(self.moment.sliding_period_us()),
         }
     }
 
@@ -426,17 +416,17 @@ impl WindowCount {
         Ok(())
     }
 
-    /// Returns what is to be written. Where a clock went back, reads all entries that go, as one that is not ours is an error.
-    /// Merges about `heal_most` entries from the future at most, the oldest first.
-    pub fn edit<E: Entries>(
+    /// Plans what heals where a clock went back: merges about `heal_most` entries from the future at most, the oldest first.
+    /// Reads all entries that go, as one that is not ours is an error. Comes last, before [`WindowCount::planned`].
+    pub fn plan_healing<E: Entries>(
         &mut self,
         entries: &mut E,
         heal_most: usize,
-    ) -> Result<&Edit, E::Error> {
-        if let Some(from_us) = self.edit.future_from {
-            self.heal_part(entries, from_us, heal_most)?;
+    ) -> Result<(), E::Error> {
+        match self.edit.future_from {
+            Some(from_us) => self.heal_part(entries, from_us, heal_most),
+            None => Ok(()),
         }
-        Ok(&self.edit)
     }
 
     /// Finds which entries from the future this call merges, where there are too many for one call: the oldest.
@@ -514,7 +504,7 @@ impl WindowCount {
         self.empty_at_us().max(stays_until_us)
     }
 
-    /// What was planned by [`WindowCount::edit`].
+    /// What is to be written, once [`WindowCount::plan_healing`] is done.
     pub fn planned(&self) -> &Edit {
         &self.edit
     }
@@ -594,16 +584,17 @@ impl WindowUse {
 pub fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
-    held: &impl Leases,
+    held: &impl Holds,
     need: u128,
 ) -> Result<Option<u64>, E::Error> {
     if need == 0 {
         return Ok(Some(window_count.moment.now_us()));
     }
-    let (lapse_us, lapsed_before) = held.first_end(|end_us, lapsed| -> Result<bool, E::Error> {
-        let left = window_count.left_until(entries, end_us)?;
-        Ok(lapsed.saturating_add(u128::from(left)) >= need)
-    })?;
+    let (lapse_us, lapsed_before) =
+        held.first_gone(|end_us, lapsed| -> Result<bool, E::Error> {
+            let left = window_count.left_until(entries, end_us)?;
+            Ok(lapsed.saturating_add(u128::from(left)) >= need)
+        })?;
     let event_us = window_count.left_at_us(entries, need.saturating_sub(lapsed_before))?;
     Ok(match (lapse_us, event_us) {
         (Some(lapse), Some(event)) => Some(lapse.min(event)),
@@ -615,7 +606,7 @@ pub fn freed_at_us<E: Entries>(
 pub fn timed_verdict<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
-    held: &impl Leases,
+    held: &impl Holds,
     untimed: UntimedVerdict,
     barred: bool,
 ) -> Result<Verdict, E::Error> {

@@ -2,7 +2,8 @@
 //! keys, or by what drives the engine there.
 
 use engine::ban::Ban;
-use engine::rule::{Rule, RuleNow, RuleText};
+use engine::calendar::Zones;
+use engine::rule::Rule;
 use engine::store::{BanEdit, BucketKey, Change, Store, WindowKey};
 use engine::throttle::{BucketEdit, Stored};
 use engine::window::Edit;
@@ -95,8 +96,8 @@ impl<S: Store> Store for FaultyStore<S> {
         self.inner.now_us()
     }
 
-    fn moment(&self, rule: &Rule) -> Option<RuleNow> {
-        self.inner.moment(rule)
+    fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
+        self.inner.zones(body)
     }
 
     fn leaves_us(&self, rule: &Rule, event_us: u64) -> Option<u64> {
@@ -108,14 +109,6 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn heal_most(&self) -> usize {
         self.inner.heal_most()
-    }
-
-    fn write_rule(&self, rule: &Rule) -> RuleText {
-        self.inner.write_rule(rule)
-    }
-
-    fn parse_rule(&self, text: &[u8]) -> Option<Rule> {
-        self.inner.parse_rule(text)
     }
 
     fn bucket(self) -> FaultyKey<S::Bucket> {

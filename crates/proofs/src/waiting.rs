@@ -178,7 +178,7 @@ impl WaitingWorld {
         let request = call.request(self.limit, self.lease_ms);
         let now_us = state.wall_us;
         with_key(&mut state.saved, |memory| {
-            let mut call = judge::KeyRequest::new(memory.key(KEY, now_us), &request);
+            let mut call = judge::AnyCall::new(memory.key(KEY, now_us), &request);
             let judged = call.judge(barred).ok()?;
             let allowed = judged.verdict().allowed();
             let plan = judged.plan(Terms::of(mode), allowed, || Id::from(&b"z"[..])).ok()?;

@@ -443,7 +443,7 @@ impl World {
         }
         let decision = MEMORY.with(|memory| {
             load(memory, &state.saved);
-            let mut call = judge::KeyRequest::new(self.store(memory, at, client, now_us), &asked);
+            let mut call = judge::AnyCall::new(self.store(memory, at, client, now_us), &asked);
             let judged = call.judge(false).ok()?;
             judged.check_room().ok()?;
             let allowed = judged.verdict().allowed();
@@ -815,7 +815,7 @@ fn attempt_all<S: Store<Error = Refused>>(
     let mut calls: Vec<_> = clauses
         .iter()
         .zip(requests)
-        .map(|(clause, request)| judge::KeyRequest::new(store(clause.key), request))
+        .map(|(clause, request)| judge::AnyCall::new(store(clause.key), request))
         .collect();
     let mut choices = Choices::default();
     let mut judged = Vec::new();

@@ -7,15 +7,15 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::{BucketContents, Contents, KeyContents, WindowContents};
 use crate::notes::Notes;
-use crate::policies::{Policy, PolicyRow, PolicyVerdict};
+use crate::policies::{ListedPolicy, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use engine::ban::BanNow;
 use engine::calendar::Zone;
 use engine::heavy::{Heavy, HeavyKey};
 use engine::judge::Mode;
-use engine::memory::{HeldReservation, MemoryKey, MemoryKind};
+use engine::memory::{MemoryKey, MemoryKind};
 use engine::request::Request;
-use engine::reservation::Id;
+use engine::reservation::{HeldReservation, Id};
 use engine::settle::{release, Applied};
 use engine::store::{BucketKey, Store, WindowKey};
 use std::cell::Cell;
@@ -181,8 +181,8 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.server.lines.borrow().is_barred(0, key.name, leave)
     }
 
-    fn is_waiting(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
-        self.server.lines.borrow().is_waiting(0, key.name, id)
+    fn id_waits(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
+        self.server.lines.borrow().id_waits(0, key.name, id)
     }
 
     fn waiting_on(&self, key: KeyMoment<'a>) -> u64 {
@@ -212,7 +212,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn count_settled(&self, _how: Applied, _number: u64) {}
 
-    fn policies(&self) -> Vec<PolicyRow> {
+    fn policies(&self) -> Vec<ListedPolicy> {
         self.server.policies.list()
     }
 

@@ -73,7 +73,7 @@ impl ReplySink for &ValueBuilder {
         self.array(fields.saturating_mul(2));
     }
 
-    fn signed(&self, value: i64) {
+    fn integer(&self, value: i64) {
         self.written.borrow_mut().add(Value::Integer(value));
     }
 

@@ -30,8 +30,20 @@ impl Parts for MemoryParts {
 pub(super) struct EndedWait {
     ticket: Ticket,
     reply: Value,
-    /// What was granted, to give it back to a key.
-    granted: Option<(Box<[u8]>, Request, Reply, u64)>,
+    /// What was granted, as it may have to be given back.
+    granted: Option<EndedGrant>,
+}
+
+/// What a wait that is over was granted.
+struct EndedGrant {
+    /// The key's name.
+    name: Box<[u8]>,
+    /// What was asked for.
+    request: Request,
+    /// What the caller is to be told.
+    reply: Reply,
+    /// When it was granted, in Unix microseconds.
+    granted_us: u64,
 }
 
 /// A clock that only goes on, made of one that may be set.
@@ -95,7 +107,7 @@ impl MemoryServer {
         self.lines.borrow_mut().forgotten(ticket, passed_us);
         let place = self.ended.borrow().iter().position(|one| one.ticket == ticket);
         let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
-        if let Some((name, request, reply, granted_us)) = ended.granted {
+        if let Some(EndedGrant { name, request, reply, granted_us }) = ended.granted {
             let key = KeyMoment { name: &name, now_us };
             // If the key was changed meanwhile so that this cannot be done, it is dropped.
             let store = self.store(key);
@@ -197,7 +209,12 @@ impl WaitingServer<KeyMoment<'_>> for MemoryServer {
         let reply = match tried {
             Ok(mut tried) => {
                 if (&self).note_end(key, request, &mut tried) == PolicyVerdict::Allowed {
-                    granted = Some((key.name.into(), *request, tried.reply, key.now_us));
+                    granted = Some(EndedGrant {
+                        name: key.name.into(),
+                        request: *request,
+                        reply: tried.reply,
+                        granted_us: key.now_us,
+                    });
                 }
                 let _ = reply::write(&&builder, &tried.reply);
                 builder.take().unwrap_or(Value::Nil)

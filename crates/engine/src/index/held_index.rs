@@ -3,7 +3,7 @@
 use super::Index;
 use crate::ban::Ban;
 use crate::calendar::Zones;
-use crate::held::{FirstEnd, Lease, Leases, SortedLeases};
+use crate::held::{FirstGone, Hold, Holds, SortedHolds};
 use crate::reservation::{Reservation, ReservationMember, Sight};
 use crate::store::Reservations;
 
@@ -18,7 +18,7 @@ pub struct HeldIndex {
     /// Whether the index was changed.
     is_changed: bool,
     /// All live leases as they are seen now, where some come from the future: those end one lease from now, healed or not yet.
-    listed: Option<SortedLeases>,
+    listed: Option<SortedHolds>,
 }
 
 /// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
@@ -66,7 +66,7 @@ impl HeldIndex {
     /// Until when the key is needed for them. What lies in the future and is not written anew may hold as long as it says,
     /// wherever the clock goes.
     pub fn needed_until_us(&self) -> Option<u64> {
-        self.index.live(self.now_us).last_end_us()
+        self.index.live(self.now_us).last_gone_us()
     }
 
     /// How many have a lease that runs.
@@ -76,26 +76,26 @@ impl HeldIndex {
         self.index.running(self.now_us)
     }
 
-    /// Notes that a reservation was removed.
-    pub fn removed(&mut self, one: &Reservation, zones: &mut Zones) {
+    /// Removes a reservation that was settled: applied, given back or renewed.
+    pub fn remove_settled(&mut self, one: &Reservation, zones: &mut Zones) {
         if let Some(listed) = &mut self.listed {
-            listed.remove(Lease::of(&Sight::at(self.now_us, zones).seen(one)));
+            listed.remove(Hold::of(&Sight::at(self.now_us, zones).seen(one)));
         }
-        self.take(one.id);
+        self.remove(one.id);
     }
 
     /// Removes the reservation `id`; whether it was there.
-    pub fn take(&mut self, id: &[u8]) -> bool {
+    pub fn remove(&mut self, id: &[u8]) -> bool {
         self.is_changed = true;
         self.index.remove(id)
     }
 
-    /// Notes that a reservation was added.
-    pub fn added(&mut self, one: &Reservation) {
+    /// Adds a reservation that was made.
+    pub fn add(&mut self, one: &Reservation) {
         self.is_changed = true;
         self.index.insert(one);
         if let Some(listed) = &mut self.listed {
-            listed.add(Lease::of(one));
+            listed.add(Hold::of(one));
         }
     }
 
@@ -123,7 +123,7 @@ impl HeldIndex {
         for old in &old {
             let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
             let new = sight.seen(&one);
-            if self.take(one.id) {
+            if self.remove(one.id) {
                 self.index.insert(&new);
                 cleaned(old, Some(&new.member()));
             }
@@ -135,7 +135,7 @@ impl HeldIndex {
         old: &ReservationMember,
         cleaned: &mut impl FnMut(&ReservationMember, Option<&ReservationMember>),
     ) {
-        if Reservation::decode(old.as_bytes()).is_some_and(|old| self.take(old.id)) {
+        if Reservation::decode(old.as_bytes()).is_some_and(|old| self.remove(old.id)) {
             cleaned(old, None);
         }
     }
@@ -146,13 +146,13 @@ impl Reservations for HeldIndex {
         self.has_id
     }
 
-    fn reach(&self, most: u64) -> bool {
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+    fn has_at_least(&self, number: u64) -> bool {
+        let number = usize::try_from(number).unwrap_or(usize::MAX);
         if let Some(listed) = &self.listed {
-            return listed.len() >= most;
+            return listed.len() >= number;
         }
         // Those beyond the bound must have lapsed. No more of them are counted than that takes.
-        let Some(beyond) = self.index.len().checked_sub(most) else { return false };
+        let Some(beyond) = self.index.len().checked_sub(number) else { return false };
         self.index.count_lapsed(self.now_us, beyond.saturating_add(1)) <= beyond
     }
 
@@ -175,7 +175,7 @@ impl Reservations for HeldIndex {
     }
 }
 
-impl Leases for HeldIndex {
+impl Holds for HeldIndex {
     fn total(&self) -> u128 {
         match &self.listed {
             Some(listed) => listed.total(),
@@ -183,20 +183,20 @@ impl Leases for HeldIndex {
         }
     }
 
-    fn last_end_us(&self) -> Option<u64> {
+    fn last_gone_us(&self) -> Option<u64> {
         match &self.listed {
-            Some(listed) => listed.last_end_us(),
-            None => self.index.live(self.now_us).last_end_us(),
+            Some(listed) => listed.last_gone_us(),
+            None => self.index.live(self.now_us).last_gone_us(),
         }
     }
 
-    fn first_end<E>(
+    fn first_gone<E>(
         &self,
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstEnd, E> {
+    ) -> Result<FirstGone, E> {
         match &self.listed {
-            Some(listed) => listed.first_end(enough),
-            None => self.index.live(self.now_us).first_end(enough),
+            Some(listed) => listed.first_gone(enough),
+            None => self.index.live(self.now_us).first_gone(enough),
         }
     }
 }

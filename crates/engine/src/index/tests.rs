@@ -56,9 +56,9 @@ fn sum<'a>(list: impl IntoIterator<Item = &'a Own>) -> u128 {
 }
 
 /// The first lease at which so much has lapsed, or so late, and how often that was asked.
-fn first_end(leases: &impl Leases, least: u128, from_us: u64) -> (FirstEnd, usize) {
+fn first_gone(leases: &impl Holds, least: u128, from_us: u64) -> (FirstGone, usize) {
     let mut asked = 0;
-    let found = leases.first_end(|gone_us, lapsed| {
+    let found = leases.first_gone(|gone_us, lapsed| {
         asked += 1;
         Ok::<bool, Infallible>(lapsed >= least || gone_us >= from_us)
     });
@@ -98,13 +98,13 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     let live: Vec<&Own> = list.iter().filter(|one| one.gone_us > now_us).collect();
     let leases = index.live(now_us);
     assert_eq!(leases.total(), sum(live.iter().copied()));
-    assert_eq!(leases.last_end_us(), live.iter().map(|one| one.gone_us).max());
+    assert_eq!(leases.last_gone_us(), live.iter().map(|one| one.gone_us).max());
     let enough = |gone_us: u64| {
         let lapsed = sum(live.iter().copied().filter(|one| one.gone_us <= gone_us));
         lapsed >= least || gone_us >= from_us
     };
     let expected = live.iter().map(|one| one.gone_us).filter(|gone_us| enough(*gone_us)).min();
-    let ((gone_us, lapsed), _) = first_end(&leases, least, from_us);
+    let ((gone_us, lapsed), _) = first_gone(&leases, least, from_us);
     assert_eq!(gone_us, expected);
     let before = |us: u64| sum(live.iter().copied().filter(|one| one.gone_us < us));
     match expected {
@@ -128,9 +128,9 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         .filter(|one| one.gone_us > now_us)
         .collect();
     assert_eq!((listed.len(), listed.total()), (seen.len(), sum(&seen)));
-    assert_eq!(listed.last_end_us(), seen.iter().map(|one| one.gone_us).max());
+    assert_eq!(listed.last_gone_us(), seen.iter().map(|one| one.gone_us).max());
     if !any_future {
-        assert_eq!(first_end(&listed, least, from_us).0 .0, gone_us);
+        assert_eq!(first_gone(&listed, least, from_us).0 .0, gone_us);
         assert_eq!(listed.total(), index.live(now_us).total());
     }
     for most in [0, 1, usize::MAX] {
@@ -255,19 +255,19 @@ fn a_search_looks_at_few_of_many() {
     const NUMBER: u64 = 20_000;
     let mut index = filled(NUMBER);
     for least in [1, 2, 777, 10_000, 19_999, 20_000] {
-        let (found, asked) = first_end(&index.live(START_US - 1), least, u64::MAX);
+        let (found, asked) = first_gone(&index.live(START_US - 1), least, u64::MAX);
         assert_eq!(found, (Some(START_US + least as u64 - 1), least - 1));
         assert!(asked <= 60, "{asked} were looked at");
     }
-    assert_eq!(first_end(&index.live(START_US - 1), 20_001, u64::MAX).0, (None, 20_000));
+    assert_eq!(first_gone(&index.live(START_US - 1), 20_001, u64::MAX).0, (None, 20_000));
     // Half of them have lapsed.
     let half = index.live(START_US + 9_999);
     assert_eq!(half.total(), 10_000);
-    assert_eq!(first_end(&half, 1, u64::MAX).0, (Some(START_US + 10_000), 0));
+    assert_eq!(first_gone(&half, 1, u64::MAX).0, (Some(START_US + 10_000), 0));
     for id in (0..NUMBER).filter(|id| id % 2 == 0) {
         assert!(index.remove(id.to_string().as_bytes()));
     }
-    let (found, asked) = first_end(&index.live(START_US - 1), 5_000, u64::MAX);
+    let (found, asked) = first_gone(&index.live(START_US - 1), 5_000, u64::MAX);
     assert_eq!(found, (Some(START_US + 9_999), 4_999));
     assert!(asked <= 60, "{asked} were looked at");
 }
@@ -333,12 +333,12 @@ fn a_chain_overflows_no_stack() {
             // It goes to the top or near it, and splits the others.
             assert!(index.insert(&Own::new(NUMBER, 1, START_US + 30_000).reservation()));
             assert_eq!(index.live(0).total(), u128::from(NUMBER) + 1);
-            assert_eq!(first_end(&index.live(0), 30_000, u64::MAX).0 .1, 29_999);
+            assert_eq!(first_gone(&index.live(0), 30_000, u64::MAX).0 .1, 29_999);
             for id in [NUMBER, 0, 30_000, NUMBER - 1] {
                 assert!(index.remove(id.to_string().as_bytes()));
             }
             assert_eq!(index.live(0).total(), u128::from(NUMBER) - 3);
-            assert_eq!(first_end(&index.live(0), 30_000, u64::MAX).0 .1, 29_999);
+            assert_eq!(first_gone(&index.live(0), 30_000, u64::MAX).0 .1, 29_999);
         }
     };
     std::thread::Builder::new().stack_size(64 << 10).spawn(run).unwrap().join().unwrap();
@@ -381,7 +381,7 @@ fn what_was_removed_takes_no_memory() {
         index.bytes()
     );
     // They are in order still.
-    let (found, _) = first_end(&index.live(START_US), 3, u64::MAX);
+    let (found, _) = first_gone(&index.live(START_US), 3, u64::MAX);
     assert_eq!(found, (Some(START_US + 3), 2));
     assert_eq!(index.count_lapsed(START_US + 2, 9), 3);
 }

@@ -4,7 +4,7 @@ use super::{KeyCall, Plan, PlannedWrite};
 use crate::ban::{Ban, BanNow};
 use crate::decision::{Decision, Manner, Quantity, Verdict};
 use crate::entry::MAX_SUM;
-use crate::held::{Leases, SortedLeases};
+use crate::held::{Holds, SortedHolds};
 use crate::request::{Request, Reserve, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
 use crate::store::{BanEdit, Change, Refused, Reservations, Store, WindowKey};
@@ -99,7 +99,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
     /// What a call with this verdict is told of the key as it stands, with the reservation that is planned.
     fn decision(&self, verdict: Verdict) -> Decision {
         let mut after = self.used();
-        let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_end_us());
+        let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
         if let Some(new) = &self.planned.reserve {
             after.held = after.held.saturating_add(u128::from(new.quantity));
             empty_at_us = empty_at_us.max(Some(new.gone_us));
@@ -120,7 +120,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let leaves_less =
             used.limit.saturating_sub(used.counted) < self.request.ask.quantity.wanted();
         let denied = matches!(verdict, Verdict::Denied { .. });
-        if !denied || !leaves_less || !self.bans.permits(self.is_as_new()) {
+        if !denied || !leaves_less || !self.bans.may_begin(self.is_as_new()) {
             return None;
         }
         self.bans = BanNow::starting(self.count.moment().now_us(), length_ms);
@@ -156,7 +156,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if trims {
             self.count.trim(&mut events, self.window.most_entries)?;
         }
-        self.count.edit(&mut events, self.store.heal_most())?;
+        self.count.plan_healing(&mut events, self.store.heal_most())?;
         Ok(())
     }
 
@@ -222,9 +222,9 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         if let Some(ban) = self.key.ban() {
             self.bans = BanNow::at(Some(ban), moment.now_us());
         }
-        self.count.begin(moment);
+        self.count.set_moment(moment);
         if moment.counts() {
-            self.count.count(&mut self.key.events())?;
+            self.count.read_entries(&mut self.key.events())?;
         }
         let untimed = self.used().judge(&self.request.ask, self.barred);
         self.verdict(untimed)
@@ -233,7 +233,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
     fn check_room(&self, verdict: Verdict) -> Result<(), Refused> {
         let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
         match self.reserve {
-            Some(reserve) if makes_one && self.key.reservations().reach(reserve.most) => {
+            Some(reserve) if makes_one && self.key.reservations().has_at_least(reserve.most) => {
                 Err(Refused::TooManyReservations)
             }
             Some(_) | None => Ok(()),
@@ -245,7 +245,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
             UntimedVerdict::Never => Ok(None),
             UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
             UntimedVerdict::Wanting { need, .. } => {
-                let held = SortedLeases::default();
+                let held = SortedHolds::default();
                 let freed_us = freed_at_us(&mut self.key.events(), &self.count, &held, need)?;
                 Ok(freed_us.map(|freed_us| freed_us.max(self.open_at_us())))
             }

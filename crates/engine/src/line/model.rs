@@ -179,7 +179,7 @@ impl LineWorld {
         let same_id = |one: &Waiting| one.at == at && one.wants.id == wants.id;
         let is_waiting = wants.id.is_some() && self.waiting.iter().any(same_id);
         if let Some(id) = wants.id {
-            assert_eq!(self.lines.is_waiting(at.0, &key, &id), is_waiting);
+            assert_eq!(self.lines.id_waits(at.0, &key, &id), is_waiting);
         }
         let is_barred = self.line(at).iter().any(|one| one.wants.leave <= wants.leave);
         assert_eq!(self.lines.is_barred(at.0, &key, wants.leave), is_barred);
@@ -214,7 +214,7 @@ impl LineWorld {
         assert_eq!((gone.outcome, gone.answered), (Some(outcome), !untold));
         assert_eq!((gone.place.db, gone.place.key[0]), at);
         if let (ModelOutcome::Granted(quantity), true) = (outcome, untold) {
-            self.lines.write(&gone.place, GiveBack(quantity), self.now_us);
+            self.lines.add_write(&gone.place, GiveBack(quantity), self.now_us);
             self.granted -= quantity;
             self.given_back += quantity;
         }
@@ -251,7 +251,7 @@ impl LineWorld {
     fn fire(&mut self, steps: usize) {
         self.lines.begin_work(Cause::Timer, 0, self.now_us, self.now_us);
         if !self.may_write {
-            self.lines.refuse(self.now_us);
+            self.lines.writes_refused(self.now_us);
         }
         let mut left = steps;
         while let Some((line, place)) = self.lines.next_line(self.now_us).filter(|_| left > 0) {

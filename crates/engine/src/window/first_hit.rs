@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::calendar::Zones;
-use crate::held::{Lease, SortedLeases};
+use crate::held::{Hold, SortedHolds};
 use crate::memory::Zset;
 use crate::model::{ModelCall, ModelCommand, ModelReply};
 use crate::period::{Length, Period};
@@ -86,10 +86,10 @@ impl HitWorld {
         };
     }
 
-    fn live(&self) -> Vec<Lease> {
+    fn live(&self) -> Vec<Hold> {
         let end_us = |one: &HitReserved| one.end_us.min(self.now_us + one.lease_us);
         let live = self.reserved.iter().filter(|one| end_us(one) > self.now_us);
-        live.map(|one| Lease { gone_us: end_us(one), quantity: one.quantity }).collect()
+        live.map(|one| Hold { gone_us: end_us(one), quantity: one.quantity }).collect()
     }
 
     fn held_at(&self, us: u64) -> u64 {
@@ -110,7 +110,7 @@ impl HitWorld {
     }
 
     fn call(&mut self, ask: &Ask, kind: ModelCommand) -> ModelReply {
-        let leases: SortedLeases = self.live().into_iter().collect();
+        let leases: SortedHolds = self.live().into_iter().collect();
         let moment = moment(&self.rule, self.now_us);
         let call = ModelCall {
             moment,
@@ -224,8 +224,8 @@ impl HitWorld {
             WindowCount::read(&mut self.zset, moment(&self.rule, self.now_us)).unwrap();
         window_count.record(quantity, false, u64::MAX);
         window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
-        let edit = *window_count.edit(&mut self.zset, 64).unwrap();
-        self.zset.apply(&edit);
+        window_count.plan_healing(&mut self.zset, 64).unwrap();
+        self.zset.apply(window_count.planned());
         self.count(quantity);
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::calendar::Zones;
-use crate::held::SortedLeases;
+use crate::held::SortedHolds;
 use crate::memory::Zset;
 use crate::rule::Rule;
 
@@ -30,7 +30,7 @@ fn the_sums_and_the_bisection_that_were_proved_are_the_ones_that_run() {
         let moment = rule.at(now_us, zones).unwrap();
         let count = WindowCount::read(&mut zset, moment).unwrap();
         assert_eq!(count.counted(), counted, "{line}");
-        let held = SortedLeases::default();
+        let held = SortedHolds::default();
         let freed_us = freed_at_us(&mut zset, &count, &held, u128::from(need)).unwrap();
         assert_eq!(freed_us, Some(START_US + answer + HOUR_US), "{line}");
         rows += 1;

@@ -2,7 +2,7 @@
 
 use super::super::calendar::Zones;
 use super::super::entry::LAST_US;
-use super::super::held::{Lease, SortedLeases};
+use super::super::held::{Hold, SortedHolds};
 use super::super::memory::Zset;
 use super::super::model::{ModelCall, ModelCommand, ModelReply};
 use super::super::period::Length;
@@ -144,10 +144,10 @@ impl WindowWorld {
         self.now_us = self.now_us.checked_add_signed(us).unwrap();
     }
 
-    fn held(&self, now_us: u64) -> SortedLeases {
+    fn held(&self, now_us: u64) -> SortedHolds {
         let leases = self.leases.iter().map(|lease| lease.seen_from(now_us));
         let live = leases.filter(|lease| lease.end_us > now_us);
-        live.map(|lease| Lease { gone_us: lease.end_us, quantity: lease.quantity }).collect()
+        live.map(|lease| Hold { gone_us: lease.end_us, quantity: lease.quantity }).collect()
     }
 
     fn look(&mut self, rule: &Ruled, limit: u64, ask: &Ask, us: u64) -> ModelReply {
@@ -377,7 +377,8 @@ impl WindowWorld {
             let mut window_count = WindowCount::read(&mut self.zset, moment).unwrap();
             window_count.record(weight, false, u64::MAX);
             window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
-            let edit = *window_count.edit(&mut self.zset, self.heal_most).unwrap();
+            window_count.plan_healing(&mut self.zset, self.heal_most).unwrap();
+            let edit = *window_count.planned();
             self.zset.apply(&edit);
             self.forget_trimmed(&moment, &edit, &times);
             let at_us = self.heal(&edit);

@@ -290,7 +290,7 @@ proptest! {
         for ((act, refund), text) in acts.into_iter().zip(refunds).zip(periods) {
             world.step(act.step, 2_000);
             let rule = rule(text);
-            let period_us = rule.at(world.now_us).unwrap().period_us();
+            let period_us = rule.at(world.now_us).unwrap().sliding_period_us();
             let (ask, kind) = act.or_refund(refund);
             let obvious = Obvious::Sliding(period_us);
             let expected = world.expect(obvious, act.limit, &ask, kind);
@@ -385,7 +385,7 @@ proptest! {
             let ask = Ask { manner, ..Ask::of(Quantity::Take(weight)) };
             let moment = rule.at(world.now_us).unwrap();
             let call = ModelCall { heal_most, ..plain(moment, act.limit, ask, act.kind) };
-            match call.make(&mut world.zset, &SortedLeases::default()) {
+            match call.make(&mut world.zset, &SortedHolds::default()) {
                 Ok(_) => {}
                 Err(refused) => prop_assert_eq!((refused, manner), (Refused::SumTooLarge, Manner::Force)),
             }
@@ -508,8 +508,8 @@ proptest! {
         let manner = [Manner::Whole, Manner::AtMost, Manner::Force][manner];
         let quantity = if gives { Quantity::GiveBack(quantity) } else { Quantity::Take(quantity) };
         let ask = Ask { leave, manner, ..Ask::of(quantity) };
-        let leases: SortedLeases =
-            leases.into_iter().map(|(end_us, quantity)| Lease { gone_us: end_us, quantity }).collect();
+        let leases: SortedHolds =
+            leases.into_iter().map(|(end_us, quantity)| Hold { gone_us: end_us, quantity }).collect();
         for now_us in [0, 1, START_US - 5_000, START_US, START_US + 1_000, LAST_US] {
             let Some(moment) = rule(text).at(now_us) else { continue };
             for kind in [ModelCommand::Count, ModelCommand::CountDenied, ModelCommand::Look, ModelCommand::Hold(7)] {
@@ -522,8 +522,8 @@ proptest! {
                 // What was written can be read again, unless there was nonsense between what counts.
                 let Ok(mut window_count) = WindowCount::read(&mut zset, moment) else { continue };
                 window_count.record(3, denied, limit);
-                if let Ok(edit) = window_count.edit(&mut zset, heal_most) {
-                    zset.apply(edit);
+                if window_count.plan_healing(&mut zset, heal_most).is_ok() {
+                    zset.apply(window_count.planned());
                 }
             }
         }

@@ -204,7 +204,7 @@ fn plain_call(
 ) -> ModelReply {
     let moment = rule.at(world.now_us).unwrap();
     let call = plain(moment, limit, *ask, kind);
-    call.make(&mut world.zset, &SortedLeases::default()).unwrap()
+    call.make(&mut world.zset, &SortedHolds::default()).unwrap()
 }
 
 #[test]
@@ -269,8 +269,8 @@ fn no_sum_passes_the_largest_number() {
         // More than any limit allows, as APPLY may.
         window_count.record(MAX_SUM / 2 + 1, false, u64::MAX);
         assert!(window_count.counted() <= MAX_SUM);
-        let edit = window_count.edit(&mut zset, usize::MAX).unwrap();
-        zset.apply(edit);
+        window_count.plan_healing(&mut zset, usize::MAX).unwrap();
+        zset.apply(window_count.planned());
     }
     let window_count = WindowCount::read(&mut zset, rule.at(START_US + 5).unwrap()).unwrap();
     assert_eq!(window_count.counted(), MAX_SUM);
@@ -289,8 +289,8 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
     ] {
         let mut world = WindowWorld::new();
         world.call(&rule, 5, &ask(1), ModelCommand::Count);
-        let lease = Lease { gone_us: START_US + 9_000_000, quantity: 1 };
-        let held: SortedLeases = (0..leases).map(|_| lease).collect();
+        let lease = Hold { gone_us: START_US + 9_000_000, quantity: 1 };
+        let held: SortedHolds = (0..leases).map(|_| lease).collect();
         let before = world.zset.clone();
         let call = |ask: Ask, barred| {
             let most_entries = MAX_ENTRIES;
@@ -416,7 +416,7 @@ fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
         let moment = rule.at(world.now_us).unwrap();
         let (ask, kind) = (force(3), ModelCommand::Count);
         let call = ModelCall { most_entries: 16, ..plain(moment, 5, ask, kind) };
-        call.make(&mut world.zset, &SortedLeases::default()).unwrap();
+        call.make(&mut world.zset, &SortedHolds::default()).unwrap();
     }
     assert!(world.zset.len() <= 5 + 17 + MAX_DEAD, "{} entries", world.zset.len());
 }
@@ -489,7 +489,7 @@ fn no_force_passes_the_largest_sum() {
         let ask = Ask { manner: Manner::Force, ..Ask::of(Quantity::Take(quantity)) };
         let (limit, kind) = (5, ModelCommand::Count);
         let call = plain(moment, limit, ask, kind);
-        call.make(&mut world.zset, &SortedLeases::default()).map(|done| done.window_count.counted())
+        call.make(&mut world.zset, &SortedHolds::default()).map(|done| done.window_count.counted())
     };
     assert_eq!(forced(MAX_SUM - 1), Ok(MAX_SUM - 1));
     assert_eq!(forced(2), Err(Refused::SumTooLarge));
