@@ -13,6 +13,7 @@ const NOW_US: i64 = 1_795_238_388_000_000;
 /// How long to wait for a reply before the clock of a call that waits is moved on.
 const TURN: Duration = Duration::from_millis(20);
 const PROMPT: &str = "127.0.0.1:6379> ";
+
 /// README.md, CONTRIBUTING.md, SECURITY.md and all pages in docs/.
 fn pages() -> Vec<String> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");

@@ -302,7 +302,7 @@ impl Recorder<'_> {
 }
 
 fn open(port: u16) -> Option<Conn> {
-    Conn::to(port).ok()
+    Conn::open(port).ok()
 }
 
 /// A key of a history.
@@ -866,7 +866,7 @@ struct SentinelNodes {
 
 impl SentinelNodes {
     fn master(&self) -> Option<u16> {
-        let reply = Conn::to(self.sentinel)
+        let reply = Conn::open(self.sentinel)
             .ok()?
             .try_cmd("SENTINEL GET-MASTER-ADDR-BY-NAME limits")
             .ok()?;
@@ -908,7 +908,7 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
     let _sentinel = Running::start(&mut command);
     let nodes = SentinelNodes { sentinel };
     eventually(SOON, || {
-        let replicas = Conn::to(sentinel)
+        let replicas = Conn::open(sentinel)
             .ok()
             .and_then(|mut conn| conn.try_cmd("SENTINEL REPLICAS limits").ok());
         matches!(replicas, Some(Value::Array(replicas)) if replicas.len() == 2)

@@ -279,16 +279,16 @@ impl FamiliesRun {
 
     /// What changes nothing: errors, and somebody else's keys.
     fn odd(&mut self) {
-        let line = self.random.pick(&[
-            "RL.WINDOW x 6 3s",
-            "RL.THROTTLE x 4 4 1s",
-            "RL.WINDOW w 6 1m",
-            "RL.APPLY s a b c",
-            "RL.ACQUIRE w -1 3s",
-            "RL.RENEW w",
+        let (line, error) = self.random.pick(&[
+            ("RL.WINDOW x 6 3s", "WRONGTYPE the key holds no sorted set"),
+            ("RL.THROTTLE x 4 4 1s", "ERR the key holds a string that RL.THROTTLE did not write"),
+            ("RL.WINDOW w 6 1m", "ERR period has the unit m"),
+            ("RL.APPLY s a b c", "ERR wrong number of arguments"),
+            ("RL.ACQUIRE w -1 3s", "ERR limit must be an integer from 0 "),
+            ("RL.RENEW w", "ERR wrong number of arguments"),
         ]);
         self.note(line);
-        self.conn.err(line);
+        self.conn.refuses(line, error);
     }
 
     fn restart(&mut self) {

@@ -491,6 +491,8 @@ class OutOfReach(unittest.TestCase):
             lambda limiter: limiter.window("k", "@day", 5, force=True),
         ):
             self.assertEqual(self.ask(lost, "deny", call).limited, 0)
+        booked = self.ask(lost, "deny", lambda limiter: limiter.throttle("k", "@free", 0, ahead=5))
+        self.assertEqual((booked.limited, booked.wait_ms), (0, 0))
 
     def test_to_settle_has_no_answer_without_redis(self) -> None:
         for call in (

@@ -582,7 +582,7 @@ def table() -> str:
     def times(answers: Answers | None) -> str:
         if answers is None:
             return "- | -"
-        return f"{1000 * answers.p50:.2f} ms | {1000 * answers.max:.0f} ms"
+        return f"{1000 * answers.p50:.2f} ms | {1000 * answers.max:.2f} ms"
 
     lines = [
         "| what happens | what a call answers | sync: p50 | max | asyncio: p50 | max |",

@@ -226,6 +226,12 @@ export const clause = {
 
 const policyOf = (limit: Limit): string[] => (typeof limit === "string" ? [limit] : []);
 
+/** What is answered while Redis cannot be reached: what Redis would never deny is not denied then either. */
+const isAllowed = (
+  allow: boolean,
+  { quantity = 1, force }: { quantity?: Integer | undefined; force?: boolean | undefined },
+): boolean => allow || force === true || quantity <= 0;
+
 function limitCall(
   command: string,
   key: Key,
@@ -239,8 +245,7 @@ function limitCall(
     words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
     readonly: command.endsWith("_RO"),
     read: five,
-    // What Redis would never deny is not denied here either.
-    unreached: (allow) => unreached(allow || options.force === true || quantity <= 0),
+    unreached: (allow) => unreached(isAllowed(allow, given)),
     blockMs: options.block === undefined ? undefined : toMilliseconds("block", options.block),
     policies: policyOf(limit),
   };
@@ -252,7 +257,8 @@ function withAtmost(
   read = withGranted,
 ): Call<Reply> {
   if (!atmost) return call;
-  const granted = (allow: boolean) => unreached(allow || quantity <= 0, { granted: allow ? Number(quantity) : 0 });
+  const granted = (allow: boolean) =>
+    unreached(isAllowed(allow, { quantity }), { granted: allow ? Number(quantity) : 0 });
   return { ...call, read, unreached: granted };
 }
 
@@ -261,7 +267,11 @@ export function throttle(key: Key, rate: Rate | Policy, options: ThrottleOptions
   checkOptions("throttle", options, THROTTLE_OPTIONS);
   const call = withAtmost(limitCall("RL.THROTTLE", key, rate, options), options);
   if (options.ahead === undefined || options.atmost) return call;
-  return { ...call, read: withWait, unreached: (allow) => unreached(allow, { waitMs: allow ? 0 : null }) };
+  const booked = (allow: boolean) => {
+    const isBooked = isAllowed(allow, options);
+    return unreached(isBooked, { waitMs: isBooked ? 0 : null });
+  };
+  return { ...call, read: withWait, unreached: booked };
 }
 
 export function window(key: Key, limit: Window | Policy, options: WindowOptions): Call<Reply> {

@@ -24,7 +24,7 @@ export interface HeaderOptions {
 export type PartitionKey = string | Uint8Array;
 
 /** An answer, and what its headers say beside it. */
-export interface Told extends HeaderOptions {
+export interface ReplyWithOptions extends HeaderOptions {
   /** What the limiter answered. */
   reply: Reply | AllReply;
 }
@@ -143,7 +143,7 @@ function checkLimit(limit: unknown): void {
   throw new TypeError(`limits are rates, windows and "@policy", not ${shown(limit)}`);
 }
 
-function itemsOf({ reply, ...options }: Told): Item[] {
+function itemsOf({ reply, ...options }: ReplyWithOptions): Item[] {
   const limits = list<Limit | undefined>(options.limits);
   limits.forEach(checkLimit);
   const names = list(options.names);
@@ -160,9 +160,9 @@ function itemsOf({ reply, ...options }: Told): Item[] {
 }
 
 /** The items of all answers, no two with one name. */
-function uniqueItems(told: readonly Told[]): Item[][] {
+function uniqueItems(replies: readonly ReplyWithOptions[]): Item[][] {
   const taken = new Set<string>();
-  return told.map((each) =>
+  return replies.map((each) =>
     itemsOf(each).map((item) => {
       let name = item.name;
       for (let count = 2; taken.has(name); count += 1) name = `${item.name}-${count}`;
@@ -172,8 +172,8 @@ function uniqueItems(told: readonly Told[]): Item[][] {
   );
 }
 
-function checkTold(what: string, told: readonly Told[]): readonly Told[] {
-  for (const { reply: _, ...options } of told) {
+function checkReplies(what: string, replies: readonly ReplyWithOptions[]): readonly ReplyWithOptions[] {
+  for (const { reply: _, ...options } of replies) {
     checkOptions(what, options, HEADER_OPTIONS);
     checkFlag("standard", options.standard);
     checkFlag("xRateLimit", options.xRateLimit);
@@ -181,15 +181,15 @@ function checkTold(what: string, told: readonly Told[]): readonly Told[] {
       throw new RangeError(`version must be 10, the draft that this package knows, not ${shown(options.version)}`);
     }
   }
-  return told.filter(({ reply }) => reply.reachable);
+  return replies.filter(({ reply }) => reply.reachable);
 }
 
 /** The milliseconds until a denied call can be allowed; Infinity if it can never be. */
 const waitMs = (reply: Reply): number => reply.retryAfterMs ?? Infinity;
 
 /** Of several answers the one that denies the longest; if none denies, the one with the least left. */
-function tightest(told: readonly Told[]): Reply | undefined {
-  const replies = told.map(({ reply }) => reply);
+function tightest(given: readonly ReplyWithOptions[]): Reply | undefined {
+  const replies = given.map(({ reply }) => reply);
   const denials = replies.filter(({ allowed }) => !allowed);
   const pick = (from: Reply[], isTighter: (one: Reply, other: Reply) => boolean): Reply | undefined =>
     from.reduce<Reply | undefined>(
@@ -206,8 +206,8 @@ function tightest(told: readonly Told[]): Reply | undefined {
  * one with the least left. Retry-After comes with a denial that has an end. An answer from when Redis could not be reached
  * says nothing.
  */
-export function mergedHeaders(told: readonly Told[]): Record<string, string> {
-  const reached = checkTold("mergedHeaders", told);
+export function mergedHeaders(replies: readonly ReplyWithOptions[]): Record<string, string> {
+  const reached = checkReplies("mergedHeaders", replies);
   const found: Record<string, string> = {};
   const items = uniqueItems(reached).flatMap((each, at) => ((reached[at]?.standard ?? true) ? each : []));
   if (items.length > 0) {
@@ -250,9 +250,11 @@ export const REDUCED_CAPACITY: Problem = {
  * The body of the answer to a denied request, and its status: 429 `quota-exceeded`, or 503 `temporary-reduced-capacity`
  * where it was denied because Redis could not be reached. Several answers of one request are given as for mergedHeaders.
  */
-export function problem(denied: Reply | AllReply | readonly Told[], options: HeaderOptions = {}): Problem {
-  const told = Array.isArray(denied) ? (denied as readonly Told[]) : [{ reply: denied as Reply, ...options }];
-  const reached = checkTold("problem", told);
+export function problem(denied: Reply | AllReply | readonly ReplyWithOptions[], options: HeaderOptions = {}): Problem {
+  const replies = Array.isArray(denied)
+    ? (denied as readonly ReplyWithOptions[])
+    : [{ reply: denied as Reply, ...options }];
+  const reached = checkReplies("problem", replies);
   if (reached.every(({ reply }) => reply.allowed)) return REDUCED_CAPACITY;
   const items = uniqueItems(reached).flatMap((each, at) => (reached[at]?.reply.allowed ? [] : each));
   return {

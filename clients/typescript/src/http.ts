@@ -10,7 +10,7 @@ import {
   REDUCED_CAPACITY,
   type HeaderOptions,
   type Problem,
-  type Told,
+  type ReplyWithOptions,
 } from "./headers.js";
 import type { AllReply, Reply } from "./replies.js";
 
@@ -31,13 +31,13 @@ export interface Standing {
 const TOLD = Symbol.for("redis-ratelimit-client.told");
 
 /** An answer, and which middleware asked. */
-interface OwnTold extends Told {
+interface MiddlewareReply extends ReplyWithOptions {
   by: object;
 }
 
 /** What the limits of a request have answered so far. It lies on its response. */
-function toldOn(response: object): OwnTold[] {
-  const holder = response as { [TOLD]?: OwnTold[] };
+function toldOn(response: object): MiddlewareReply[] {
+  const holder = response as { [TOLD]?: MiddlewareReply[] };
   holder[TOLD] ??= [];
   return holder[TOLD];
 }
@@ -76,7 +76,7 @@ export async function askLimit(
 }
 
 /** All limits that denied are told, also one whose denial a program let pass. */
-function refusal(reply: Reply | AllReply, shown: readonly Told[]): Problem {
+function refusal(reply: Reply | AllReply, shown: readonly ReplyWithOptions[]): Problem {
   return reply.reachable ? problem(shown) : REDUCED_CAPACITY;
 }
 

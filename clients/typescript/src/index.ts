@@ -22,7 +22,7 @@ export { Busy, DeadlinePassed, Denied, Lapsed, MissingModule, UnknownPolicy, Unr
 export { rateLimit } from "./express.js";
 export type { MiddlewareOptions, ResponseLike } from "./express.js";
 export { headers, mergedHeaders, problem } from "./headers.js";
-export type { HeaderOptions, PartitionKey, Problem, Told } from "./headers.js";
+export type { HeaderOptions, PartitionKey, Problem, ReplyWithOptions } from "./headers.js";
 export type { LimiterOptions } from "./core.js";
 export { Limiter } from "./limiter.js";
 export type { AcquireOptions, Limits } from "./limiter.js";

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 
-import { clause, type Clause, type Limit, type Limiter, type Reply, type Told } from "../src/index.js";
+import { clause, type Clause, type Limit, type Limiter, type Reply, type ReplyWithOptions } from "../src/index.js";
 
 const load = (name: string) => JSON.parse(readFileSync(new URL(`../../../${name}`, import.meta.url), "utf8"));
 
@@ -83,7 +83,7 @@ export function replyOf(given: object): Reply {
 }
 
 /** What is told of it. */
-export function toldOf(given: HeadersCase): Told {
+export function toldOf(given: HeadersCase): ReplyWithOptions {
   const { names, pk } = given;
   return { reply: replyOf(given.reply), limits: (given.limits ?? []).map(limit), names, pk };
 }

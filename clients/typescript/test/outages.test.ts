@@ -58,15 +58,15 @@ beforeEach(() => lateness.begin());
 /** "decided", "unreachable", "Busy" or another error. */
 type Outcome = string;
 
-interface Told {
+interface MeasuredCall {
   outcome: Outcome;
   reply: Reply | undefined;
   ms: number;
 }
 
-async function told(limiter: Limiter, key = "k"): Promise<Told> {
+async function measured(limiter: Limiter, key = "k"): Promise<MeasuredCall> {
   const begin = performance.now();
-  const tell = (outcome: Outcome, reply?: Reply): Told => ({ outcome, reply, ms: performance.now() - begin });
+  const tell = (outcome: Outcome, reply?: Reply): MeasuredCall => ({ outcome, reply, ms: performance.now() - begin });
   try {
     const reply = await limiter.window(key, WINDOW);
     return tell(reply.reachable ? "decided" : "unreachable", reply);
@@ -75,16 +75,16 @@ async function told(limiter: Limiter, key = "k"): Promise<Told> {
   }
 }
 
-const atOnce = (limiter: Limiter, count: number): Promise<Told[]> =>
-  Promise.all(Array.from({ length: count }, () => told(limiter)));
+const atOnce = (limiter: Limiter, count: number): Promise<MeasuredCall[]> =>
+  Promise.all(Array.from({ length: count }, () => measured(limiter)));
 
 /** So many calls in each second. */
-async function aSecond(limiter: Limiter, rate: number, seconds: number): Promise<Told[]> {
+async function aSecond(limiter: Limiter, rate: number, seconds: number): Promise<MeasuredCall[]> {
   const begin = performance.now();
-  const calls: Promise<Told>[] = [];
+  const calls: Promise<MeasuredCall>[] = [];
   while (performance.now() - begin < seconds * 1000) {
     const due = ((performance.now() - begin) / 1000) * rate;
-    while (calls.length < due) calls.push(told(limiter));
+    while (calls.length < due) calls.push(measured(limiter));
     await sleep(1);
   }
   return Promise.all(calls);
@@ -93,10 +93,11 @@ async function aSecond(limiter: Limiter, rate: number, seconds: number): Promise
 const sorted = (times: number[]): number[] => [...times].sort((one, other) => one - other);
 const middle = (times: number[]): number => sorted(times)[Math.floor(times.length / 2)] ?? 0;
 const most = (times: number[]): number => Math.max(0, ...times);
-const times = (calls: Told[]): number[] => calls.map(({ ms }) => ms);
-const count = (calls: Told[], outcome: Outcome): number => calls.filter((each) => each.outcome === outcome).length;
+const times = (calls: MeasuredCall[]): number[] => calls.map(({ ms }) => ms);
+const count = (calls: MeasuredCall[], outcome: Outcome): number =>
+  calls.filter((each) => each.outcome === outcome).length;
 
-function all(calls: Told[], outcome: Outcome, withinMs: number): void {
+function all(calls: MeasuredCall[], outcome: Outcome, withinMs: number): void {
   const others = new Map<Outcome, number>();
   for (const each of calls) if (each.outcome !== outcome) others.set(each.outcome, (others.get(each.outcome) ?? 0) + 1);
   assert.deepEqual([...others], [], `${calls.length} calls should be ${outcome}`);
@@ -107,7 +108,7 @@ interface Row {
   what: string;
   library: string;
   answer: string;
-  calls: Told[];
+  calls: MeasuredCall[];
   then: string;
   /** How late a bare timer was. */
   late: number;
@@ -115,12 +116,12 @@ interface Row {
 
 const rows: Row[] = [];
 const short = (ms: number): string => (ms < 0.095 ? ms.toFixed(3) : ms < 9.5 ? ms.toFixed(1) : ms.toFixed(0));
-const spans = (calls: Told[]): string => `${short(middle(times(calls)))} / ${short(most(times(calls)))}`;
+const spans = (calls: MeasuredCall[]): string => `${short(middle(times(calls)))} / ${short(most(times(calls)))}`;
 
 /** Until the server decides again: how long that took. */
 async function untilDecided(limiter: Limiter): Promise<number> {
   const begin = performance.now();
-  while ((await told(limiter)).outcome !== "decided") {
+  while ((await measured(limiter)).outcome !== "decided") {
     assert.ok(performance.now() - begin < 20_000, "the server does not decide again");
     await sleep(5);
   }
@@ -159,8 +160,8 @@ async function outage(
   // Opens meanwhile.
   const flowing = await aSecond(limiter, 600, 1.5);
   // Open.
-  const open: Told[] = [];
-  for (let at = 0; at < 1000; at += 1) open.push(await told(limiter));
+  const open: MeasuredCall[] = [];
+  for (let at = 0; at < 1000; at += 1) open.push(await measured(limiter));
   all([...waiting, ...flowing], "unreachable", lateness.soon);
   all(open, "unreachable", lateness.soon);
   assert.ok(
@@ -227,13 +228,14 @@ for (const [library, open] of SINGLE) {
     ): Promise<void> {
       const opened = Array.from({ length: many }, () => open(server.port));
       const limiters = opened.map(({ client }) => new Limiter(client, { unreachable: "deny", deadline: PATIENT }));
-      const calls: Told[] = [];
+      const calls: MeasuredCall[] = [];
       try {
-        for (const [at, limiter] of limiters.entries()) all([await told(limiter, `k${at}`)], "decided", PATIENT + 50);
+        for (const [at, limiter] of limiters.entries())
+          all([await measured(limiter, `k${at}`)], "decided", PATIENT + 50);
         let before = WINDOW.limit - 1;
         for (let round = 0; round * many < CALLS; round += 1) {
           await close(round);
-          const found = await Promise.all(limiters.map((limiter, at) => told(limiter, `k${at}`)));
+          const found = await Promise.all(limiters.map((limiter, at) => measured(limiter, `k${at}`)));
           all(found, "decided", PATIENT + 50);
           before = remains(before);
           for (const { reply } of found) assert.equal(reply?.remaining, before);
@@ -332,7 +334,7 @@ for (const [library, open] of SINGLE) {
       const server = await Server.start();
       const proxy = await Proxy.before(server.port);
       await against(open, proxy.port, async (limiter) => {
-        await told(limiter);
+        await measured(limiter);
         proxy.delayMs = 100;
         const calls = [
           ...(await atOnce(limiter, 200)),
@@ -373,8 +375,8 @@ after(() => {
   });
   const lines = [
     `TypeScript, on ${versions.join(" and ")}, with a deadline of ${DEADLINE} ms, and of ${PATIENT} ms for first calls after`,
-    `restarts, idle closing and CLIENT KILL. Times are in milliseconds. A bare timer of ${DEADLINE} ms was up to`,
-    `${short(most(rows.map(({ late }) => late)))} ms late in the other rows, as the machine had other work.`,
+    `restarts, idle closing and CLIENT KILL. Times are in milliseconds. In the rows with ${DEADLINE} ms a bare timer was up to`,
+    `${short(most(rows.map(({ late }) => late)))} ms late, as the machine had other work.`,
     "",
     "| What happens | Client | What a call answers | Calls | After, p50 / max | Then |",
     "|---|---|---|---|---|---|",

@@ -59,12 +59,7 @@ pub struct Conn {
 
 impl Conn {
     /// Connects to `port` on this host, where perhaps nobody listens.
-    pub fn to(port: u16) -> io::Result<Conn> {
-        Conn::open(port)
-    }
-
-    /// Connects to `port` on this host.
-    pub(super) fn open(port: u16) -> io::Result<Conn> {
+    pub fn open(port: u16) -> io::Result<Conn> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE * slowness()))?;

@@ -40,6 +40,6 @@ pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, state, wait_for_sync};
 pub use reservation::{acquired, acquired_part, held, Acquired, AcquiredPart, Held};
 pub use server::{module_path, Builder, Frozen, Server, Stop, Version};
-pub use several::{told, Told};
+pub use several::{told, AllReply};
 pub use wait::{at_least, eventually};
 pub use waiting::{limited, time_to_reply};

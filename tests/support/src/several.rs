@@ -4,7 +4,7 @@ use super::{ints, text, Value};
 
 /// What RL.ALL answers.
 #[derive(Debug, PartialEq)]
-pub struct Told {
+pub struct AllReply {
     /// The five integers and the number of the clause that decides.
     pub numbers: Vec<i64>,
     /// What each clause says.
@@ -15,7 +15,7 @@ pub struct Told {
 
 /// Reads an answer of RL.ALL.
 #[track_caller]
-pub fn told(reply: &Value) -> Told {
+pub fn told(reply: &Value) -> AllReply {
     let Value::Array(parts) = reply else { panic!("no answer: {reply:?}") };
     assert_eq!(parts.len(), 7, "{reply:?}");
     let Value::Array(clauses) = &parts[6] else { panic!("no clauses: {reply:?}") };
@@ -27,7 +27,7 @@ pub fn told(reply: &Value) -> Told {
         None | Some(Value::Nil) => None,
         Some(id) => Some(text(id)),
     };
-    Told {
+    AllReply {
         numbers: ints(&Value::Array(parts[..6].to_vec())),
         clauses: clauses
             .iter()

@@ -1,6 +1,7 @@
 """Each command as words to send, a reply to read, and an answer for when Redis cannot be reached. No I/O is done here.
 
-The functions have the names and arguments of the limiters' methods, which are made of them.
+The functions have the names and arguments of the limiters' methods, which are made of them. Only all() and all_ro() are
+every() and every_ro() here, so that Python's own all() stays within reach.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ Key = Union[str, bytes]
 
 @dataclass(slots=True)
 class Call(Generic[T]):
+    """What is sent for a call of a method, and how its answer is read."""
+
     words: tuple[Word, ...]
     read: Callable[[Any], T]
     #: Where a cluster sends it; None for a call that every node answers for itself.

@@ -191,7 +191,8 @@ class Denial(NamedTuple):
 
 
 class Leases:
-    """The batches of one key. All methods but take() are called with the lock held."""
+    """The batches of one key. Methods are called with the lock held. start_over(), take() and outrun() are called without
+    it, and is_settled may be read without it."""
 
     def __init__(
         self,

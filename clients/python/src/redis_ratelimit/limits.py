@@ -35,7 +35,7 @@ __all__ = ["AsyncRateLimitStorage", "RateLimitStorage"]
 T = TypeVar("T")
 
 #: A limit that nobody reaches: where the interface asks for a count, and has no limit to give.
-MOST = 10**15
+ENDLESS_LIMIT = 10**15
 #: Entries of a window in the place of a sliding window counter: it is exact to a 64th of its period.
 BUCKETS = 64
 #: How many keys are remembered.
@@ -51,7 +51,7 @@ _SCHEMES = [
 
 @lru_cache(1000)
 def _fixed(expiry: int) -> Window:
-    return Window(MOST, expiry, fixed=True, start="first")
+    return Window(ENDLESS_LIMIT, expiry, fixed=True, start="first")
 
 
 @lru_cache(1000)
@@ -64,8 +64,8 @@ def _counter(limit: int, expiry: int) -> Window:
     return Window(limit, expiry, buckets=BUCKETS)
 
 
-class _Memory(Generic[T]):
-    """What is known of the keys that were used last."""
+class _LastUsed(Generic[T]):
+    """A value for each of the keys that were used last."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -91,14 +91,14 @@ def _period_in(key: str) -> int | None:
     return int(item.GRANULARITY.seconds) * int(parts[-2])
 
 
-def _count(reply: Reply) -> int:
-    if not reply.reachable and reply.limit == 0:
-        return 0 if reply.allowed else MOST
-    return reply.limit - reply.remaining
-
-
 def _is_unknown(reply: Reply) -> bool:
     return not reply.reachable and reply.limit == 0
+
+
+def _count(reply: Reply) -> int:
+    if _is_unknown(reply):
+        return 0 if reply.allowed else ENDLESS_LIMIT
+    return reply.limit - reply.remaining
 
 
 class _Oldest(NamedTuple):
@@ -204,8 +204,8 @@ class _Shared:
     def __init__(self, uri: str, key_prefix: str) -> None:
         self.key_prefix = key_prefix
         self._error = _error_of(uri)
-        self._periods: _Memory[int] = _Memory()
-        self._remaining: _Memory[int] = _Memory()
+        self._periods: _LastUsed[int] = _LastUsed()
+        self._remaining: _LastUsed[int] = _LastUsed()
 
     def prefixed_key(self, key: str) -> str:
         """The key in Redis."""
@@ -326,7 +326,7 @@ class RateLimitStorage(
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Nothing in the previous window, and all that the last period has in the current one."""
-        return _sliding_window(self._look(key, _counter(MOST, expiry)), expiry)
+        return _sliding_window(self._look(key, _counter(ENDLESS_LIMIT, expiry)), expiry)
 
     def clear_sliding_window(self, key: str, expiry: int) -> None:
         """Forgets a key."""
@@ -334,7 +334,7 @@ class RateLimitStorage(
 
     def _look(self, key: str, window: Window) -> _Oldest:
         shared = self._shared
-        look = shared.look(key, window, MOST if window.limit == MOST else None)
+        look = shared.look(key, window, ENDLESS_LIMIT if window.limit == ENDLESS_LIMIT else None)
         while True:
             found = look.take(self.limiter.window_ro(shared.prefixed_key(key), window, look.quantity))
             if found is not None:
@@ -428,7 +428,7 @@ class AsyncRateLimitStorage(
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Nothing in the previous window, and all that the last period has in the current one."""
-        return _sliding_window(await self._look(key, _counter(MOST, expiry)), expiry)
+        return _sliding_window(await self._look(key, _counter(ENDLESS_LIMIT, expiry)), expiry)
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
         """Forgets a key."""
@@ -436,7 +436,7 @@ class AsyncRateLimitStorage(
 
     async def _look(self, key: str, window: Window) -> _Oldest:
         shared = self._shared
-        look = shared.look(key, window, MOST if window.limit == MOST else None)
+        look = shared.look(key, window, ENDLESS_LIMIT if window.limit == ENDLESS_LIMIT else None)
         while True:
             found = look.take(await self.limiter.window_ro(shared.prefixed_key(key), window, look.quantity))
             if found is not None:
