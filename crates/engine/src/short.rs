@@ -26,33 +26,29 @@ impl<T: Default, const N: usize> ShortList<T, N> {
 
     /// Adds a value to the end.
     pub fn push(&mut self, value: T) {
-        match self.first.get_mut(self.len) {
-            Some(place) => {
-                *place = value;
-                self.len = self.len.saturating_add(1);
-            }
-            None => self.push_further(value),
+        if let Some(place) = self.add() {
+            *place = value;
         }
     }
 
     /// Adds a value that is yet to be set, in its place. Large values come so: none is moved.
     #[inline]
     pub fn add(&mut self) -> Option<&mut T> {
-        if self.len < N {
-            let place = self.first.get_mut(self.len);
-            self.len = self.len.saturating_add(1);
-            return place;
+        if self.len == N {
+            return self.add_further();
         }
-        self.push_further(T::default());
-        self.all.last_mut()
+        let place = self.first.get_mut(self.len);
+        self.len = self.len.saturating_add(1);
+        place
     }
 
     #[cold]
-    fn push_further(&mut self, value: T) {
+    fn add_further(&mut self) -> Option<&mut T> {
         if self.all.is_empty() {
             self.all.extend(self.first.iter_mut().map(std::mem::take));
         }
-        self.all.push(value);
+        self.all.push(T::default());
+        self.all.last_mut()
     }
 }
 
