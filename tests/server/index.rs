@@ -795,6 +795,7 @@ fn a_slot_that_goes_and_comes_back_is_read_anew() {
         for node in [&mut into, &mut from] {
             node.text(format!("CLUSTER SETSLOT {slot} NODE {}", cluster.id(to)));
         }
+        cluster.wait_until_agreed();
         let info = from.text("INFO ratelimit");
         assert!(info.contains("ratelimit_indexes:0\r"), "the key is gone: {info}");
         // As many as before, but others.

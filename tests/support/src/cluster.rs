@@ -64,8 +64,7 @@ impl Cluster {
         let replicas = replicas_each.to_string();
         arguments.extend(["--cluster-replicas", &replicas, "--cluster-yes"].map(str::to_owned));
         cluster.cli(&arguments);
-        cluster.wait_until_agreed();
-        cluster.set_timeout_ms(NEVER_MS);
+        cluster.trust_the_living();
         for replica in 0..cluster.nodes.len() {
             if let Some(master) = cluster.master_followed_by(replica) {
                 wait_for_sync(&cluster.nodes[master], &cluster.nodes[replica]);
@@ -77,6 +76,20 @@ impl Cluster {
     /// From now on a master that dies is replaced.
     pub fn notice_the_dead(&self) {
         self.set_timeout_ms(NOTICED_MS);
+    }
+
+    /// Takes nobody for dead from now on, nobody being taken for dead now: a master once called dead would stay so for
+    /// twice the time.
+    #[track_caller]
+    fn trust_the_living(&self) {
+        loop {
+            self.wait_until_agreed();
+            self.set_timeout_ms(NEVER_MS);
+            if self.agrees() {
+                return;
+            }
+            self.set_timeout_ms(NOTICED_MS);
+        }
     }
 
     fn set_timeout_ms(&self, ms: u32) {
@@ -200,16 +213,12 @@ impl Cluster {
         self.wait_until_agreed();
     }
 
-    /// Waits until all living nodes hold the cluster for whole and tell the same of its slots.
+    /// Waits until all living nodes hold the cluster for whole and tell the same of its slots, and of the epoch of each
+    /// node: one that gives a slot away before it is heard of takes it back from a node that knows less.
     #[track_caller]
     pub fn wait_until_agreed(&self) {
         let begin = Instant::now();
-        loop {
-            let mut told = self.living().into_iter().map(|node| self.slots_told_by(node));
-            let first = told.next().flatten();
-            if first.is_some() && told.all(|told| told == first) {
-                return;
-            }
+        while !self.agrees() {
             if begin.elapsed() > DEADLINE {
                 let tell = |node: usize| {
                     let mut conn = self.nodes[node].conn();
@@ -222,12 +231,18 @@ impl Cluster {
         }
     }
 
+    fn agrees(&self) -> bool {
+        let mut told = self.living().into_iter().map(|node| self.slots_told_by(node));
+        let first = told.next().flatten();
+        first.is_some() && told.all(|told| told == first)
+    }
+
     /// The nodes that run.
     pub fn living(&self) -> Vec<usize> {
         (0..self.nodes.len()).filter(|node| self.nodes[*node].try_conn().is_ok()).collect()
     }
 
-    /// Which master has which slots, in the eyes of a node that holds the cluster for whole.
+    /// Which master has which slots since which epoch, in the eyes of a node that holds the cluster for whole.
     fn slots_told_by(&self, node: usize) -> Option<Vec<String>> {
         let mut conn = self.nodes[node].try_conn().ok()?;
         let mut tell = |line: &str| Some(text(&conn.try_cmd(line).ok()?));
@@ -240,7 +255,10 @@ impl Cluster {
         let words = nodes.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let living = words.filter(|words| !words[2].contains("fail"));
         let mut told: Vec<_> = living
-            .map(|words| format!("{} follows {} has {}", words[0], words[3], words[8..].join(" ")))
+            .map(|words| {
+                let slots = words[8..].join(" ");
+                format!("{} follows {} in epoch {} has {slots}", words[0], words[3], words[6])
+            })
             .collect();
         told.sort();
         Some(told)
