@@ -4,7 +4,7 @@
 use super::api::api;
 use super::context::{Context, KeyName};
 use super::text::OwnedString;
-use engine::text::Text;
+use engine::text::{Decimal, Text};
 use redis_module::raw;
 use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_int, c_longlong};
@@ -270,7 +270,7 @@ impl<'c> WriteKey<'c> {
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
         // Text that we write and a word that is kept cost the server two allocations less than numbers and C
         // strings do.
-        let at = NumberText::new(expire_at_ms);
+        let at = Decimal::of(expire_at_ms);
         let mut len = 0;
         // SAFETY: the key is open for writing and holds a string or nothing. The pointer is good for `len` bytes
         // until the key is touched again.
@@ -298,8 +298,8 @@ impl<'c> WriteKey<'c> {
                 value.as_ptr(),
                 value.len(),
                 PXAT.get(),
-                at.as_ptr(),
-                at.len(),
+                at.as_bytes().as_ptr(),
+                at.as_bytes().len(),
             ));
         }
     }
@@ -390,7 +390,7 @@ impl<'c> WriteKey<'c> {
     /// `PEXPIREAT key at_ms`. Nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
         let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
-        let text = NumberText::new(at_ms);
+        let text = Decimal::of(at_ms);
         // SAFETY: the key is open for writing; on a missing one this fails.
         if unsafe { api!(RedisModule_SetAbsExpire(self.raw, at)) } != OK {
             return;
@@ -403,8 +403,8 @@ impl<'c> WriteKey<'c> {
                 c"PEXPIREAT".as_ptr(),
                 c"sb".as_ptr(),
                 self.name.raw(),
-                text.as_ptr(),
-                text.len(),
+                text.as_bytes().as_ptr(),
+                text.as_bytes().len(),
             ));
         }
     }
@@ -457,25 +457,6 @@ impl Drop for WriteKey<'_> {
             // SAFETY: context and name outlive the key.
             unsafe { api!(RedisModule_SignalModifiedKey(self.ctx.raw(), self.name.raw())) };
         }
-    }
-}
-
-/// A number as text.
-struct NumberText(Text<20>);
-
-impl NumberText {
-    fn new(number: u64) -> NumberText {
-        let mut text = Text::new();
-        text.push_number(number, 1);
-        NumberText(text)
-    }
-
-    fn as_ptr(&self) -> *const u8 {
-        self.0.as_bytes().as_ptr()
-    }
-
-    fn len(&self) -> usize {
-        self.0.as_bytes().len()
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Open, ServerKey};
 use crate::redis::key::KeyKind;
 use commands::error::Error;
 use engine::store;
-use engine::throttle::{BucketEdit, Stored};
+use engine::throttle::{BucketEdit, Stored, StoredText};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
@@ -38,7 +38,9 @@ impl store::BucketKey for ServerBucket<'_> {
         match next {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {
-                key.set(stored.encode().as_bytes(), stored.expires_at_ms());
+                let mut text = StoredText::new();
+                stored.write(&mut text);
+                key.set(text.as_bytes(), stored.expires_at_ms());
             }
             BucketEdit::Delete => key.delete(),
         }

@@ -118,8 +118,15 @@ impl Stored {
     /// The stored form. A fraction only where there is one, without trailing zeros.
     pub fn encode(self) -> StoredText {
         let mut text = StoredText::new();
+        self.write(&mut text);
+        text
+    }
+
+    /// Writes the stored form into `text`, which is empty: returned, it would be copied.
+    #[inline]
+    pub fn write(self, text: &mut StoredText) {
+        text.push_digits::<TAT_DIGITS>(self.ns);
         let mut fraction = self.attos;
-        text.push_number(self.ns, TAT_DIGITS);
         if fraction > 0 {
             let mut digits = FRACTION_DIGITS;
             while fraction % 10 == 0 {
@@ -134,9 +141,8 @@ impl Stored {
             text.push_number(self.debt_ns, 1);
         }
         if let Some(ban) = &self.ban {
-            ban.write(&mut text);
+            ban.write(text);
         }
-        text
     }
 
     /// The ban that runs, or the mark that a past one left.
