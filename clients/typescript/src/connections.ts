@@ -5,7 +5,7 @@
  */
 
 import type { Command, Key } from "./calls.js";
-import { Busy, isErrorReply, isServerFull, isUnreachable, Unreachable } from "./errors.js";
+import { Busy, isErrorReply, isRefused, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { attemptMsOf, gone, MOST_SPARE, sleep, within, type Attempt, type Transport } from "./transport.js";
 
@@ -276,9 +276,10 @@ export class Connections implements Transport {
     return this.#opening;
   }
 
-  /** Whether another attempt may go better, as long as the caller waits. */
+  /** Whether another attempt may go better, as long as the caller waits. Where nobody is there it need not wait. */
   #mayPass(error: unknown): boolean {
-    return this.#deadline !== undefined && (isUnreachable(error) || error instanceof Busy);
+    if (this.#deadline === undefined || isRefused(error)) return false;
+    return isUnreachable(error) || error instanceof Busy;
   }
 
   /** A new connection; `trouble` is why there is none. */

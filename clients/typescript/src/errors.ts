@@ -56,10 +56,9 @@ export class UnknownPolicy extends Error {
   override readonly name: string = "UnknownPolicy";
 }
 
-const CODES = new Set([
-  ...["ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "ETIMEDOUT", "EPIPE", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH"],
-  ...["ENETUNREACH", "EHOSTDOWN", "ENETDOWN", "ENOENT"],
-]);
+/** Nobody is there to connect to: no port, path or name, or no way to the host. */
+const REFUSALS = ["ECONNREFUSED", "ENOENT", "ENOTFOUND", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN"];
+const CODES = new Set([...REFUSALS, "ECONNRESET", "ECONNABORTED", "ETIMEDOUT", "EPIPE", "EAI_AGAIN"]);
 const CLASSES = new Set([
   "Unreachable",
   "DeadlinePassed",
@@ -108,6 +107,12 @@ export function isErrorReply(error: unknown): error is Error {
 /** Whether the server refuses the connection because it has as many as its maxclients. */
 export function isServerFull(error: unknown): error is Error {
   return error instanceof Error && NO_MORE_CONNECTIONS.test(error.message);
+}
+
+/** Whether a connection was refused. Unlike a server that accepts it and hangs up, nobody is there. */
+export function isRefused(error: unknown): boolean {
+  const { code } = (error ?? {}) as { code?: unknown };
+  return typeof code === "string" && REFUSALS.includes(code);
 }
 
 /** Whether the server answers, but cannot serve anybody now. */

@@ -155,7 +155,7 @@ async function outage(
 ): Promise<void> {
   all(await atOnce(limiter, 100), "decided", 5000);
   await begin();
-  // Closed: all these wait for their deadline.
+  // Closed: all these wait for their deadline, unless the connection is refused.
   const waiting = [...(await atOnce(limiter, 200)), ...(await atOnce(limiter, 600))];
   // Opens meanwhile.
   const flowing = await aSecond(limiter, 600, 1.5);
@@ -190,6 +190,39 @@ for (const [library, open] of SINGLE) {
           () => server.kill(),
           () => server.start(),
         ),
+      ).finally(() => server.end());
+    });
+
+    test("killed: each call is answered at once, long before its deadline", async () => {
+      const server = await Server.start();
+      await against(
+        open,
+        server.port,
+        async (limiter) => {
+          all([await measured(limiter)], "decided", PATIENT);
+          await server.kill();
+          for (let at = 0; at < 10; at += 1) all([await measured(limiter)], "unreachable", PATIENT / 4);
+          await server.start();
+          assert.ok((await untilDecided(limiter)) <= 2000);
+        },
+        PATIENT,
+      ).finally(() => server.end());
+    });
+
+    test("killed with calls under way: they are answered at once", async () => {
+      const server = await Server.start();
+      await against(
+        open,
+        server.port,
+        async (limiter) => {
+          all([await measured(limiter)], "decided", PATIENT);
+          server.signal("SIGSTOP");
+          const calls = atOnce(limiter, 100);
+          await sleep(50);
+          await server.kill();
+          all(await calls, "unreachable", PATIENT / 4);
+        },
+        PATIENT,
       ).finally(() => server.end());
     });
 
