@@ -144,12 +144,18 @@ class Calls(unittest.TestCase):
         self.assertEqual((reply.limited, reply.id, reply.granted, reply.reservations), (2, None, 0, 3))
         with self.assertRaises(IndexError), limiter.acquire("k", Window(9, 60), count_lapsed=True):
             pass  # The recorder has no answer for RL.APPLY.
+        recorder.sent.pop()
+        recorder.replies += [0, 9, 0, -1, 500, b"job", 7, 3], 1
+        with limiter.acquire("k", Window(9, 60), 20, atmost=True) as job:
+            self.assertEqual((job.reply.granted, job.reply.reservations), (7, 3))
         self.assertEqual(
-            recorder.sent[:3],
+            recorder.sent,
             [
                 "RL.ACQUIRE k 9 60 20 LEASE 50ms COUNTLAPSED ID job ATMOST MS",
                 "RL.ACQUIRE k 9 60 1 ATMOST MS",
                 "RL.ACQUIRE k 9 60 1 COUNTLAPSED MS",
+                "RL.ACQUIRE k 9 60 20 ATMOST MS",
+                "RL.APPLY k job",
             ],
         )
 

@@ -102,6 +102,7 @@ class Methods(Generic[LocalType, ReservationType]):
         quantity: int = 1,
         *,
         leave: int = 0,
+        atmost: bool = False,
         lease: Duration | None = None,
         count_lapsed: bool = False,
         id: Id | None = None,
@@ -109,8 +110,12 @@ class Methods(Generic[LocalType, ReservationType]):
         settle: Settle | None = None,
     ) -> ReservationType:
         """RL.ACQUIRE as a context manager: reserves when it is entered, or raises Denied. An exception gives the
-        reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two."""
+        reservation back; else it is applied, or given back if it is a semaphore's. `settle` says which of the two. With
+        `atmost` the reply's `granted` says how much was reserved."""
         kwargs: dict[str, Any] = {"quantity": quantity, "leave": leave, "lease": lease, "id": id, "block": block}
+        # A fallback of the caller's own need not know these.
+        if atmost:
+            kwargs["atmost"] = True
         if count_lapsed:
             kwargs["count_lapsed"] = True
         return self._reservation(self._core, key, window, settle, kwargs)
