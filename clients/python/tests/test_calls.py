@@ -402,6 +402,11 @@ class Settling(unittest.TestCase):
         self.assertEqual(self.sent(RESERVED, lost, unreachable="allow"), ["RL.APPLY k job", "done"])
         self.assertEqual(self.sent(RESERVED, lost), ["RL.APPLY k job", "ConnectionError"])
 
+    def test_a_busy_server_is_raised_at_the_end_whatever_was_chosen(self) -> None:
+        busy = ConnectionError("max number of clients reached")
+        for unreachable in "raise", "allow", "deny":
+            self.assertEqual(self.sent(RESERVED, busy, unreachable=unreachable), ["RL.APPLY k job", "Busy"])
+
 
 class OutOfReach(unittest.TestCase):
     def ask(self, error: BaseException, unreachable: Any, call: Any = None) -> Reply:

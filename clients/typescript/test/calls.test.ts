@@ -397,6 +397,13 @@ suite("settling", () => {
     assert.deepEqual(later, ["RL.APPLY k job", "result"], "the lease ends by itself");
     assert.deepEqual(await settled([RESERVED, refused()]), ["RL.APPLY k job", "Error"]);
   });
+
+  test("a busy server is told at the end, whatever was chosen", async () => {
+    for (const unreachable of ["raise", "allow", "deny"] as const) {
+      const busy = new Error("max number of clients reached");
+      assert.deepEqual(await settled([RESERVED, busy], undefined, { unreachable }), ["RL.APPLY k job", "Busy"]);
+    }
+  });
 });
 
 suite("without Redis", () => {

@@ -197,7 +197,7 @@ class Core(Connector[IOType]):
 
     def is_forgiven(self, error: Exception) -> bool:
         """Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached."""
-        return self.unreachable != "raise" and (self.is_away(error) or isinstance(error, Busy))
+        return self.unreachable != "raise" and self.is_away(error)
 
     def _explained(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
         """An error reply, with what it does not say by itself."""
