@@ -62,7 +62,9 @@ python-wheels: ## The Python client in target/package/python: a source archive, 
 test-packages: ## Install the packages and images on clean systems, on amd64 and arm64, and build them a second time (root)
 	scripts/test-packages.sh $(CASES)
 
-check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1
+check: export SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target))/skipped
+check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1 (STRICT=1: nothing may be skipped)
+	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
 	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang python3 redis-server shellcheck
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
@@ -77,7 +79,7 @@ check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, d
 	shellcheck $(shell_scripts)
 	cargo deny --locked check bans licenses sources
 	@if timeout 120 cargo deny --locked fetch db >/dev/null 2>&1; then cargo deny --locked check advisories; \
-		else echo "skipped advisories: their database could not be fetched: make advisories"; fi
+		else scripts/skip.sh advisories "their database could not be fetched: make advisories"; fi
 	@scripts/install-clients.sh --if-possible
 	scripts/check-python.sh --if-possible
 	scripts/lint-typescript.sh --if-possible
@@ -85,6 +87,7 @@ check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, d
 	$(with_server) scripts/test-metrics.sh --if-possible
 	scripts/test-package.sh --if-possible
 	FLOOD=$${FLOOD:-5} scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
+	@scripts/skip.sh --list
 
 bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench
 	@$(install) cargo cc libclang redis-server valgrind

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 ruff=$(realpath -m "${CARGO_TARGET_DIR:-target}/clients/python/bin/ruff")
 if [ ! -x "$ruff" ]; then
-    echo "skipped: lints and format of clients/python: no ruff in target/clients/python" >&2
+    scripts/skip.sh "lints and format of clients/python" "no ruff in target/clients/python"
     [ "${1:-}" = --if-possible ]
     exit
 fi

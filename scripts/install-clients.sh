@@ -26,7 +26,7 @@ for option in "$@"; do
 done
 
 leave_out() {
-    echo "skipped: clients of $1: $2" >&2
+    scripts/skip.sh "clients of $1" "$2"
     [ "$if_possible" = yes ]
 }
 

@@ -13,7 +13,7 @@ own=clients/typescript
 clients=${CARGO_TARGET_DIR:-target}/clients
 lint=$clients/lint
 if ! [ -e "$lint/node_modules/installed.json" ] || ! [ -e "$clients/typescript/node_modules/installed.json" ]; then
-    echo "skipped: eslint, prettier and typedoc are not installed in $lint: scripts/install-clients.sh" >&2
+    scripts/skip.sh "lints and format of clients/typescript" "no eslint, prettier and typedoc in $lint"
     [ "${1:-}" = --if-possible ]
     exit
 fi

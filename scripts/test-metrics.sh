@@ -14,7 +14,7 @@ tools=(cc python3 prometheus-redis-exporter prometheus redis-server)
 if [ "${1:-}" != --if-possible ]; then
     scripts/install-tools.sh "${tools[@]}"
 elif ! why=$(scripts/install-tools.sh "${tools[@]}" 2>&1); then
-    echo "skipped test-metrics: ${why##*$'\n'}: make test-metrics"
+    scripts/skip.sh test-metrics "${why##*$'\n'}: make test-metrics"
     exit 0
 fi
 

@@ -28,10 +28,10 @@ esac
 if [ "${1:-}" != --if-possible ]; then
     scripts/install-tools.sh "${tools[@]}"
 elif [ -z "$name" ]; then
-    echo "skipped test-package: packages are made for amd64 and arm64"
+    scripts/skip.sh test-package "packages are made for amd64 and arm64"
     exit 0
 elif ! why=$(scripts/install-tools.sh "${tools[@]}" 2>&1); then
-    echo "skipped test-package: ${why##*$'\n'}: make package"
+    scripts/skip.sh test-package "${why##*$'\n'}: make package"
     exit 0
 fi
 

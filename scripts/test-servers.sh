@@ -52,7 +52,9 @@ for name in "$@"; do
     server=$PWD/$servers/$name/redis-server
     [[ $servers == /* ]] && server=$servers/$name/redis-server
     if ! [ -x "$server" ]; then
-        table+=$'\n'$(printf '%-18s %s' "$name" "not had: $(sed -n "s/^SKIPPED $name: //p" "$servers/missing")")
+        why=$(sed -n "s/^SKIPPED $name: //p" "$servers/missing")
+        table+=$'\n'$(printf '%-18s %s' "$name" "not had: $why")
+        scripts/skip.sh "the server tests on $name" "$why"
         continue
     fi
     run "$server" "$name" "${arguments[@]}"

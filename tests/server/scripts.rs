@@ -245,6 +245,43 @@ skipped twice: this is 7.0: make test-servers";
     assert_eq!(lines[9..], ["", "45 passed, 3 failed, 5 skipped"]);
 }
 
+#[test]
+fn make_check_ends_with_what_it_left_out_and_fails_then_if_it_is_strict() {
+    let host = ScriptsHost::new();
+    let skipped = host.dir.join("skipped");
+    let list = |strict: &str| {
+        let mut list = host.script("skip.sh", false);
+        list.arg("--list").env("SKIPPED", &skipped).env("STRICT", strict).output().unwrap()
+    };
+    for (strict, passes) in [("", true), ("1", false)] {
+        fs::write(&skipped, "").unwrap();
+        let empty = list(strict);
+        assert_eq!(
+            (out(&empty).as_str(), empty.status.success()),
+            ("make check left nothing out\n", true)
+        );
+        // Neither ruff nor eslint is in the folder of this host.
+        for script in ["check-python.sh", "lint-typescript.sh"] {
+            let mut script = host.script(script, false);
+            let check = script.arg("--if-possible").env("SKIPPED", &skipped).output().unwrap();
+            assert!(check.status.success(), "{}", err(&check));
+        }
+        let full = list(strict);
+        let shown = out(&full);
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(lines[0], "make check left out:");
+        assert!(
+            lines[1].starts_with("  lints and format of clients/python: no ruff in "),
+            "{shown}"
+        );
+        assert!(
+            lines[2].starts_with("  lints and format of clients/typescript: no eslint"),
+            "{shown}"
+        );
+        assert_eq!((lines.len(), full.status.success()), (3, passes), "{}", err(&full));
+    }
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Says what is left out and why, and keeps it for the list that `make check` ends with.
+#
+#   scripts/skip.sh WHAT WHY     says it on stderr; where SKIPPED= names a file, adds it there
+#   scripts/skip.sh --list       prints that file, and empties it; with STRICT=1 fails if there is anything in it
+set -euo pipefail
+
+if [ "${1:-}" != --list ]; then
+    echo "skipped $1: $2" >&2
+    [ -z "${SKIPPED:-}" ] || echo "$1: $2" >>"$SKIPPED"
+    exit
+fi
+
+if ! [ -s "$SKIPPED" ]; then
+    echo "make check left nothing out"
+    exit
+fi
+echo "make check left out:"
+while read -r line; do echo "  $line"; done <"$SKIPPED"
+: >"$SKIPPED"
+if [ "${STRICT:-}" = 1 ]; then
+    echo "STRICT=1: nothing may be left out" >&2
+    exit 1
+fi
