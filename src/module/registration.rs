@@ -163,7 +163,7 @@ impl ServerCommand {
         let description = Description {
             summary: row.summary,
             complexity: row.complexity,
-            since: c"0.1.0",
+            since: row.since,
             arity: row.arity(),
             keys,
             arguments: self.arguments(),

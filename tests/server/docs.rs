@@ -466,6 +466,30 @@ fn the_syntax_of_each_command_is_the_one_that_the_server_shows() {
     }
 }
 
+/// What a version brought, as CHANGELOG.md has it; what is unreleased will be the version of Cargo.toml.
+fn changes_of<'a>(changelog: &'a str, version: &str) -> Option<&'a str> {
+    let sections = changelog.split("\n## [").skip(1);
+    let sections: BTreeMap<_, _> = sections.filter_map(|one| one.split_once(']')).collect();
+    let will_be = sections.get("Unreleased").filter(|_| version == env!("CARGO_PKG_VERSION"));
+    sections.get(version).or(will_be).copied()
+}
+
+#[test]
+fn a_command_says_since_which_version_there_is_one() {
+    let server = server();
+    if server.version().lacks("COMMAND DOCS", (7, 0)) {
+        return;
+    }
+    let (mut conn, changelog) = (server.conn(), read("CHANGELOG.md"));
+    for name in command_names() {
+        let docs = map(&conn.cmd(format!("COMMAND DOCS {name}")));
+        let since = text(&map(docs.values().next().unwrap())["since"]);
+        let changes = changes_of(&changelog, &since);
+        let changes = changes.unwrap_or_else(|| panic!("{name}: {since} is no version"));
+        assert!(changes.contains(&format!("`{name}")), "{name} did not come with {since}");
+    }
+}
+
 /// Where the functions of the commands are.
 const HANDLERS: [&str; 5] = [
     include_str!("../../crates/commands/src/take.rs"),

@@ -53,6 +53,8 @@ pub struct CommandRow {
     pub summary: &'static CStr,
     /// What a call costs, for COMMAND DOCS.
     pub complexity: &'static CStr,
+    /// The version of this module that had it first, for COMMAND DOCS.
+    pub since: &'static CStr,
     /// The arguments between the key and the options.
     pub positional: &'static [Positional],
     /// The options that it knows.
@@ -119,6 +121,8 @@ const LISTS: &CStr = c"O(M*log(M)) with M the reservations in the key";
 /// For the commands over several limits.
 const FOR_EACH: &CStr = c"What the command of each clause costs on its key";
 
+const FIRST_RELEASE: &CStr = c"0.1.0";
+
 /// All commands.
 pub static COMMANDS: [CommandRow; 16] = [
     CommandRow {
@@ -127,6 +131,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Takes,
         summary: c"Takes from a bucket that fills steadily (GCRA, leaky bucket, token bucket).",
         complexity: CONSTANT,
+        since: FIRST_RELEASE,
         positional: RATE,
         options: OptionSet::THROTTLE,
     },
@@ -136,6 +141,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Looks,
         summary: c"Answers what RL.THROTTLE would, and changes nothing.",
         complexity: CONSTANT,
+        since: FIRST_RELEASE,
         positional: RATE,
         options: OptionSet::THROTTLE_RO,
     },
@@ -146,6 +152,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         summary:
             c"Counts an event, if a window that slides or follows the calendar has room for it.",
         complexity: SEARCHES,
+        since: FIRST_RELEASE,
         positional: WINDOW,
         options: OptionSet::WINDOW,
     },
@@ -155,6 +162,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Looks,
         summary: c"Answers what RL.WINDOW would, and changes nothing.",
         complexity: SEARCHES,
+        since: FIRST_RELEASE,
         positional: WINDOW,
         options: OptionSet::WINDOW_RO,
     },
@@ -164,6 +172,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Takes,
         summary: c"Reserves a place in a window, or with period 0 in a semaphore.",
         complexity: SEARCHES,
+        since: FIRST_RELEASE,
         positional: WINDOW,
         options: OptionSet::ACQUIRE,
     },
@@ -173,6 +182,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Looks,
         summary: c"Answers what RL.ACQUIRE would, and changes nothing.",
         complexity: SEARCHES,
+        since: FIRST_RELEASE,
         positional: WINDOW,
         options: OptionSet::WINDOW_RO,
     },
@@ -182,6 +192,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Settles,
         summary: c"Turns a reservation into a counted event, of what was really used.",
         complexity: FINDS,
+        since: FIRST_RELEASE,
         positional: &[Text(c"id"), OptionalInteger(c"quantity")],
         options: OptionSet::empty(),
     },
@@ -191,6 +202,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Settles,
         summary: c"Gives reservations back.",
         complexity: FINDS,
+        since: FIRST_RELEASE,
         positional: &[Texts(c"id")],
         options: OptionSet::empty(),
     },
@@ -200,6 +212,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Settles,
         summary: c"Starts the lease of a reservation anew.",
         complexity: FINDS,
+        since: FIRST_RELEASE,
         positional: &[Text(c"id")],
         options: OptionSet::LEASE,
     },
@@ -209,6 +222,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Lists,
         summary: c"Lists the live reservations, oldest first.",
         complexity: LISTS,
+        since: FIRST_RELEASE,
         positional: &[],
         options: OptionSet::empty(),
     },
@@ -218,6 +232,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Lists,
         summary: c"Tells what lies under a key, whatever kind of limit it is.",
         complexity: c"O(N+M) with N the entries of events and M the reservations in the key",
+        since: FIRST_RELEASE,
         positional: &[],
         options: OptionSet::empty(),
     },
@@ -227,6 +242,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::TakesSeveral,
         summary: c"Takes from several limits, all or nothing.",
         complexity: FOR_EACH,
+        since: FIRST_RELEASE,
         positional: CLAUSES,
         options: OptionSet::MS,
     },
@@ -236,6 +252,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::LooksSeveral,
         summary: c"Answers what RL.ALL would, and changes nothing.",
         complexity: FOR_EACH,
+        since: FIRST_RELEASE,
         positional: CLAUSES,
         options: OptionSet::MS,
     },
@@ -245,6 +262,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Shows,
         summary: c"Lists the policies, and what became of the calls that used them.",
         complexity: c"O(N) with N the policies",
+        since: FIRST_RELEASE,
         positional: &[],
         options: OptionSet::empty(),
     },
@@ -254,6 +272,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::Shows,
         summary: c"Lists the keys that were denied most in the last 10 to 20 minutes.",
         complexity: c"O(N*log(N)) with N the setting ratelimit.top-keys",
+        since: FIRST_RELEASE,
         positional: &[],
         options: OptionSet::COUNT.union(OptionSet::RESET),
     },
@@ -263,6 +282,7 @@ pub static COMMANDS: [CommandRow; 16] = [
         nature: Nature::TakesOnDemand,
         summary: c"RL.THROTTLE for the clients of redis-cell.",
         complexity: CONSTANT,
+        since: FIRST_RELEASE,
         positional: &[
             Integer(c"max-burst"),
             Integer(c"count"),
