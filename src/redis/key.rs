@@ -309,7 +309,9 @@ impl<'c> WriteKey<'c> {
         self.changed = true;
         // SAFETY: the key is open for writing; context and name are live.
         unsafe {
-            api!(RedisModule_DeleteKey(self.raw));
+            let done = api!(RedisModule_DeleteKey(self.raw));
+            // It fails only on a key that is not open for writing.
+            debug_assert_eq!(done, OK);
             api!(RedisModule_Replicate(
                 self.ctx.raw(),
                 c"DEL".as_ptr(),
@@ -324,7 +326,9 @@ impl<'c> WriteKey<'c> {
         let member = OwnedString::new(member);
         self.changed = true;
         // SAFETY: the key is open for writing and holds a sorted set or nothing. The string outlives the call.
-        unsafe { api!(RedisModule_ZsetAdd(self.raw, score, member.raw(), null_mut())) };
+        let done = unsafe { api!(RedisModule_ZsetAdd(self.raw, score, member.raw(), null_mut())) };
+        // It fails only on a key of another type, which the caller has refused, and for a score that is not a number.
+        debug_assert_eq!(done, OK);
         if score.is_infinite() {
             // SAFETY: context, name, word and member are live; the format has an entry for each.
             unsafe {
@@ -367,7 +371,9 @@ impl<'c> WriteKey<'c> {
                 *raw = member.raw();
                 len = len.saturating_add(1);
                 // SAFETY: the key is open for writing; the member is a live string.
-                unsafe { api!(RedisModule_ZsetRem(self.raw, member.raw(), null_mut())) };
+                let done = unsafe { api!(RedisModule_ZsetRem(self.raw, member.raw(), null_mut())) };
+                // It fails only on a key of another type, which the caller has refused, and not on a missing member.
+                debug_assert_eq!(done, OK);
             }
             if len == 0 {
                 return;
