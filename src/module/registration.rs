@@ -131,13 +131,7 @@ impl ServerCommand {
     /// Where its keys are, and what it does with them.
     #[inline(always)]
     fn keys(self) -> Keys {
-        match self.row.nature {
-            Nature::Takes | Nature::Settles | Nature::TakesOnDemand => Keys::First(Access::Update),
-            Nature::Looks | Nature::Lists => Keys::First(Access::Read),
-            Nature::TakesSeveral => Keys::Counted(Access::Update),
-            Nature::LooksSeveral => Keys::Counted(Access::Read),
-            Nature::Shows => Keys::None,
-        }
+        NatureDeclaration::of(self.row.nature).keys
     }
 
     /// Registers the command. A name that the server or another module has already is logged and left out.
@@ -147,10 +141,10 @@ impl ServerCommand {
         entry: EntryPoint,
         category: Option<&CStr>,
     ) -> Result<(), String> {
-        let (row, keys) = (self.row, self.keys());
+        let row = self.row;
+        let NatureDeclaration { keys, flags, .. } = NatureDeclaration::of(row.nature);
         let name = row.name.to_string_lossy();
         let create = |flags: &str| Declaration::create(ctx, row.name, entry, flags, keys);
-        let flags = self.flags();
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
         let created = create(flags).or_else(|| create(&flags.replace(" blocking", "")));
         let Some(created) = created else {
@@ -175,32 +169,10 @@ impl ServerCommand {
         Ok(())
     }
 
-    /// Flags as RedisModule_CreateCommand spells them.
-    fn flags(self) -> &'static str {
-        match self.row.nature {
-            Nature::Takes => "write deny-oom fast blocking",
-            // Without deny-oom: giving back must work when memory is short.
-            Nature::Settles => "write fast",
-            Nature::Looks => "readonly fast",
-            Nature::TakesSeveral => "write deny-oom",
-            Nature::Lists | Nature::LooksSeveral => "readonly",
-            Nature::Shows => "readonly admin",
-            Nature::TakesOnDemand => "write deny-oom fast",
-        }
-    }
-
-    /// ACL categories, with those that the server would give a command of its own by its flags: `@read`, `@slow` and so on.
+    /// Its ACL categories, and that of the module, but for what is an operator's.
     fn categories(self, own: Option<&CStr>) -> String {
-        let categories = match self.row.nature {
-            Nature::Takes => "write fast blocking",
-            Nature::Settles => "write fast",
-            Nature::Looks => "read fast",
-            Nature::TakesSeveral => "write slow",
-            Nature::Lists | Nature::LooksSeveral => "read slow",
-            Nature::Shows => return "admin dangerous slow".into(),
-            Nature::TakesOnDemand => "write fast",
-        };
-        match own {
+        let categories = NatureDeclaration::of(self.row.nature).categories;
+        match own.filter(|_| self.row.nature != Nature::Shows) {
             Some(own) => format!("{categories} {}", own.to_string_lossy()),
             None => categories.into(),
         }
@@ -217,6 +189,38 @@ impl ServerCommand {
         };
         let positional = self.row.positional.iter().flat_map(positional);
         keys.into_iter().chain(positional).chain(options(self.row.options)).collect()
+    }
+}
+
+/// What the server is told of commands of one nature.
+struct NatureDeclaration {
+    keys: Keys,
+    /// As RedisModule_CreateCommand spells them.
+    flags: &'static str,
+    /// Those that the server would give a command of its own by its flags: `@read`, `@slow` and so on.
+    categories: &'static str,
+}
+
+impl NatureDeclaration {
+    // Into each entry, where only the keys are asked for, and the nature is known.
+    #[inline(always)]
+    fn of(nature: Nature) -> NatureDeclaration {
+        let (keys, flags, categories) = match nature {
+            Nature::Takes => {
+                (Keys::First(Access::Update), "write deny-oom fast blocking", "write fast blocking")
+            }
+            // Without deny-oom: giving back must work when memory is short.
+            Nature::Settles => (Keys::First(Access::Update), "write fast", "write fast"),
+            Nature::Looks => (Keys::First(Access::Read), "readonly fast", "read fast"),
+            Nature::Lists => (Keys::First(Access::Read), "readonly", "read slow"),
+            Nature::TakesSeveral => (Keys::Counted(Access::Update), "write deny-oom", "write slow"),
+            Nature::LooksSeveral => (Keys::Counted(Access::Read), "readonly", "read slow"),
+            Nature::Shows => (Keys::None, "readonly admin", "admin dangerous slow"),
+            Nature::TakesOnDemand => {
+                (Keys::First(Access::Update), "write deny-oom fast", "write fast")
+            }
+        };
+        NatureDeclaration { keys, flags, categories }
     }
 }
 
