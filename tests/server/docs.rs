@@ -508,20 +508,19 @@ fn comment(lines: &[&str], mark: &str) -> String {
 #[test]
 fn the_comment_above_the_function_of_a_command_is_its_syntax() {
     let mut commented = BTreeSet::new();
-    for source in HANDLERS {
-        let lines: Vec<&str> = source.lines().collect();
-        for comments in
-            lines.chunk_by(|one, other| one.starts_with("///") == other.starts_with("///"))
-        {
-            let begins = |mark: &str| comments[0].starts_with(mark);
-            if begins("/// `RL.") || begins("/// `CL.") {
-                let syntax = comment(comments, "///");
-                let syntax = syntax.strip_prefix('`').and_then(|it| it.strip_suffix('`'));
-                assert!(
-                    commented.insert(syntax.unwrap().to_owned()),
-                    "{comments:?} is there twice"
-                );
+    for mut lines in HANDLERS.map(str::lines) {
+        while let Some(line) = lines.next() {
+            if !line.starts_with("/// `RL.") && !line.starts_with("/// `CL.") {
+                continue;
             }
+            // Up to the line that ends it.
+            let mut syntax = vec![line];
+            while !syntax.last().unwrap().ends_with('`') {
+                syntax.push(lines.next().unwrap());
+            }
+            let syntax = comment(&syntax, "///").trim_matches('`').to_owned();
+            assert!(!commented.contains(&syntax), "{syntax} is there twice");
+            commented.insert(syntax);
         }
     }
     assert_eq!(commented, head().into_iter().collect::<BTreeSet<_>>());

@@ -1,5 +1,6 @@
 //! A call of a command, and the server that it came to, as the commands see them.
 
+use crate::arguments::Family;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::KeyContents;
@@ -142,13 +143,13 @@ pub fn run<'a, C: ServerCall<'a>>(
     call: &C,
 ) -> Result<CallResult, Error> {
     match command {
-        Command::Throttle => take::throttle(call, known),
-        Command::ThrottleRo => take::throttle_ro(call, known),
-        Command::Window => take::window(call, known),
-        Command::WindowRo => take::window_ro(call, known),
-        Command::Acquire => take::acquire(call, known),
-        Command::AcquireRo => take::acquire_ro(call, known),
-        Command::ClThrottle => take::cl_throttle(call, known),
+        Command::Throttle => take::take(call, Family::Throttle, known),
+        Command::ThrottleRo => take::look(call, Family::Throttle, known),
+        Command::Window => take::take(call, Family::Window, known),
+        Command::WindowRo => take::look(call, Family::Window, known),
+        Command::Acquire => take::take(call, Family::Acquire, known),
+        Command::AcquireRo => take::look(call, Family::Acquire, known),
+        Command::ClThrottle => take::take(call, Family::Throttle, known),
         Command::Apply => settle::apply(call),
         Command::Release => settle::release(call),
         Command::Renew => settle::renew(call, known),

@@ -12,66 +12,19 @@ use engine::judge::Mode;
 use engine::line::deadline_us;
 use engine::request::Request;
 
+/// Carries out a call of a command that takes:
+///
 /// `RL.THROTTLE key <max_burst count period | @policy> [quantity] [LEAVE n] [ATMOST | FORCE]
 /// [BLOCK ms | AHEAD ms | BAN ms] [MS]`
-pub(crate) fn throttle<'a, C: ServerCall<'a>>(
-    call: &C,
-    known: OptionSet,
-) -> Result<CallResult, Error> {
-    take(call, Family::Throttle, known)
-}
-
-/// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
-pub(crate) fn throttle_ro<'a, C: ServerCall<'a>>(
-    call: &C,
-    known: OptionSet,
-) -> Result<CallResult, Error> {
-    look(call, Family::Throttle, known)
-}
-
+///
 /// `RL.WINDOW key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST | FORCE]
 /// [COUNTDENIED] [BLOCK ms | BAN ms] [MS]`
-pub(crate) fn window<'a, C: ServerCall<'a>>(
-    call: &C,
-    known: OptionSet,
-) -> Result<CallResult, Error> {
-    take(call, Family::Window, known)
-}
-
-/// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
-pub(crate) fn window_ro<'a, C: ServerCall<'a>>(
-    call: &C,
-    known: OptionSet,
-) -> Result<CallResult, Error> {
-    look(call, Family::Window, known)
-}
-
+///
 /// `RL.ACQUIRE key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [ATMOST]
 /// [LEASE ms] [COUNTLAPSED] [ID id] [BLOCK ms] [MS]`
-pub(crate) fn acquire<'a, C: ServerCall<'a>>(
-    call: &C,
-    known: OptionSet,
-) -> Result<CallResult, Error> {
-    take(call, Family::Acquire, known)
-}
-
-/// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
-pub(crate) fn acquire_ro<'a, C: ServerCall<'a>>(
-    call: &C,
-    known: OptionSet,
-) -> Result<CallResult, Error> {
-    look(call, Family::Acquire, known)
-}
-
+///
 /// `CL.THROTTLE key max_burst count period [quantity]`
-pub(crate) fn cl_throttle<'a, C: ServerCall<'a>>(
-    call: &C,
-    known: OptionSet,
-) -> Result<CallResult, Error> {
-    take(call, Family::Throttle, known)
-}
-
-fn take<'a, C: ServerCall<'a>>(
+pub(crate) fn take<'a, C: ServerCall<'a>>(
     call: &C,
     family: Family,
     known: OptionSet,
@@ -125,7 +78,14 @@ fn serve<'a, C: ServerCall<'a>>(
     Ok(reply::write(&call.sink(), &tried.reply))
 }
 
-fn look<'a, C: ServerCall<'a>>(
+/// Carries out a call of a command that tells what one that takes would answer:
+///
+/// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
+///
+/// `RL.WINDOW_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
+///
+/// `RL.ACQUIRE_RO key <limit period | @policy> [quantity] [BUCKETS n | FIXED [FROM anchor] [TZ zone]] [LEAVE n] [MS]`
+pub(crate) fn look<'a, C: ServerCall<'a>>(
     call: &C,
     family: Family,
     known: OptionSet,
