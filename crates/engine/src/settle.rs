@@ -1,5 +1,6 @@
 //! What becomes of one reservation: applied, given back, renewed.
 
+use super::expiry::Expiry;
 use super::reservation::{lease_end_us, Id, Reservation};
 use super::rule::Rule;
 use super::store::{BanEdit, Change, Entries, Refused, Store, WindowKey};
@@ -29,8 +30,7 @@ pub fn apply<S: Store>(
     most_entries: u32,
 ) -> Result<Applied, S::Error> {
     let mut key = store.window();
-    key.read(None)?;
-    let Some(member) = key.find_live(id.as_bytes())? else { return Ok(Applied::NotHeld) };
+    let Some(member) = find_live(&mut key, id)? else { return Ok(Applied::NotHeld) };
     let reserved = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
     let rule = store.parse_rule(reserved.rule).ok_or(Refused::Foreign)?;
     if matches!(rule, Rule::Semaphore) {
@@ -48,15 +48,7 @@ pub fn apply<S: Store>(
     count.record(quantity, false, u64::MAX);
     count.trim(&mut key.events(), most_entries)?;
     count.plan_healing(&mut key.events(), store.heal_most())?;
-    key.write(Change {
-        edit: count.planned(),
-        reserve: None,
-        settle: Some(member),
-        // This command leaves other reservations as they are.
-        clean: false,
-        ban: BanEdit::Keep,
-        expiry: Some(count.expiry()),
-    });
+    settle(&mut key, member, count.planned(), None, Some(count.expiry()));
     Ok(Applied::Counted)
 }
 
@@ -67,8 +59,7 @@ pub fn apply<S: Store>(
 /// The key's own.
 pub fn release<S: Store>(store: S, id: &Id) -> Result<bool, S::Error> {
     let mut key = store.window();
-    key.read(None)?;
-    let Some(member) = key.find_live(id.as_bytes())? else { return Ok(false) };
+    let Some(member) = find_live(&mut key, id)? else { return Ok(false) };
     give_back(&mut key, member);
     Ok(true)
 }
@@ -81,8 +72,7 @@ pub fn release<S: Store>(store: S, id: &Id) -> Result<bool, S::Error> {
 /// The key's own.
 pub fn release_ending<S: Store>(store: S, id: &Id, lease_end_us: u64) -> Result<bool, S::Error> {
     let mut key = store.window();
-    key.read(None)?;
-    let Some(member) = key.find_live(id.as_bytes())? else { return Ok(false) };
+    let Some(member) = find_live(&mut key, id)? else { return Ok(false) };
     let found = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
     if found.lease_end_us != lease_end_us {
         return Ok(false);
@@ -91,16 +81,26 @@ pub fn release_ending<S: Store>(store: S, id: &Id, lease_end_us: u64) -> Result<
     Ok(true)
 }
 
+/// Opens the key; the stored form of the reservation `id`, if it is live.
+fn find_live<K: WindowKey>(key: &mut K, id: &Id) -> Result<Option<K::Member>, K::Error> {
+    key.read(None)?;
+    key.find_live(id.as_bytes())
+}
+
 fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
-    let edit = &Edit::default();
-    key.write(Change {
-        edit,
-        reserve: None,
-        settle: Some(member),
-        clean: false,
-        ban: BanEdit::Keep,
-        expiry: None,
-    });
+    settle(key, member, &Edit::default(), None, None);
+}
+
+/// Removes a reservation, for what takes its place. All others stay as they are.
+fn settle<K: WindowKey>(
+    key: &mut K,
+    member: K::Member,
+    edit: &Edit,
+    renewed: Option<Reservation>,
+    expiry: Option<Expiry>,
+) {
+    let (ban, clean) = (BanEdit::Keep, false);
+    key.write(Change { edit, reserve: renewed, settle: Some(member), clean, ban, expiry });
 }
 
 /// Starts the lease of the reservation `id` anew, with `lease_ms` or its own length; whether it is held, and its lease has not
@@ -111,8 +111,7 @@ fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
 /// The key's own, and [`Refused::Clock`].
 pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
     let mut key = store.window();
-    key.read(None)?;
-    let Some(member) = key.find_live(id.as_bytes())? else { return Ok(false) };
+    let Some(member) = find_live(&mut key, id)? else { return Ok(false) };
     let old = Reservation::decode(member.as_ref()).ok_or(Refused::Foreign)?;
     let (now_us, lease_ms) = (store.now_us(), lease_ms.unwrap_or(old.lease_ms));
     if !old.runs(now_us) {
@@ -142,14 +141,7 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
         let leaves_us = newest.and_then(|newest| store.leaves_us(&rule, newest.newest_us));
         expiry = expiry.reaching(leaves_us);
     }
-    key.write(Change {
-        edit: &Edit::default(),
-        reserve: Some(new),
-        settle: Some(member),
-        clean: false,
-        ban: BanEdit::Keep,
-        expiry: Some(expiry),
-    });
+    settle(&mut key, member, &Edit::default(), Some(new), Some(expiry));
     Ok(true)
 }
 
