@@ -14,7 +14,7 @@ const LATE_US: u64 = 7_258_118_400_000_000;
 fn follows(rule: &Rule, moment: &mut RuleNow, span_us: u64) {
     let now_us = moment.now_us();
     let newest = Entry { newest_us: now_us, span_us, total: 1, weight: 1, denied: false };
-    let (ends_us, next_us) = (moment.expiry_us(newest.first_us()), moment.expiry_us(now_us));
+    let (ends_us, next_us) = (moment.leaves_us(newest.first_us()), moment.leaves_us(now_us));
     let counts = moment.see_newest(&newest, now_us);
     if !matches!(rule, Rule::FirstHit(_)) {
         return assert!(counts);
@@ -22,7 +22,7 @@ fn follows(rule: &Rule, moment: &mut RuleNow, span_us: u64) {
     assert_eq!(counts, ends_us > now_us);
     assert_eq!(counts, moment.joins_newest(now_us, false));
     let ends_us = if counts { ends_us } else { next_us };
-    assert_eq!(moment.expiry_us(now_us), ends_us);
+    assert_eq!(moment.leaves_us(now_us), ends_us);
     assert_eq!(moment.horizon_us_at(ends_us - 1), None);
     assert_eq!(moment.horizon_us_at(ends_us), Some(u64::MAX));
     assert!(moment.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
@@ -42,16 +42,16 @@ fuzz_target!(|input: (u64, &[u8])| {
             continue;
         };
         if matches!(rule, Rule::Semaphore) {
-            assert_eq!((moment.horizon_us(), moment.expiry_us(now_us)), (Some(u64::MAX), now_us));
+            assert_eq!((moment.horizon_us(), moment.leaves_us(now_us)), (Some(u64::MAX), now_us));
             continue;
         }
         assert!(moment.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
         if now_us < LATE_US {
-            let expiry_us = moment.expiry_us(now_us);
-            assert!(expiry_us > now_us);
-            assert!(moment.horizon_us_at(expiry_us).is_some_and(|horizon_us| horizon_us >= now_us));
+            let leaves_us = moment.leaves_us(now_us);
+            assert!(leaves_us > now_us);
+            assert!(moment.horizon_us_at(leaves_us).is_some_and(|horizon_us| horizon_us >= now_us));
             assert!(moment
-                .horizon_us_at(expiry_us - 1)
+                .horizon_us_at(leaves_us - 1)
                 .is_none_or(|horizon_us| horizon_us < now_us));
             follows(&rule, &mut moment, us % (now_us + 1));
         }

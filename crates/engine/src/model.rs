@@ -182,7 +182,7 @@ impl<'m> Store for ModelKey<'m> {
     }
 
     fn leaves_us(&self, _rule: &Rule, event_us: u64) -> Option<u64> {
-        Some(self.moment.expiry_us(event_us))
+        Some(self.moment.leaves_us(event_us))
     }
 
     fn heal_most(&self) -> usize {

@@ -153,7 +153,7 @@ impl Length {
     /// When an event of `event_us` leaves a sliding window of this length. With months, that is the same day
     /// and time so many months later (UTC), and where that day does not exist the first instant of the
     /// month after it.
-    pub fn expiry_us(self, event_us: u64) -> u64 {
+    pub fn leaves_us(self, event_us: u64) -> u64 {
         match self {
             Length::Ms(ms) => event_us.saturating_add(ms.saturating_mul(1_000)),
             Length::Months(months) => {
@@ -166,7 +166,7 @@ impl Length {
     }
 
     /// The horizon: the latest event time that has left a sliding window of this length at `now_us`, the largest `e`
-    /// with `expiry_us(e) <= now_us`. `None` where that lies before 1970.
+    /// with `leaves_us(e) <= now_us`. `None` where that lies before 1970.
     pub fn horizon_us(self, now_us: u64) -> Option<u64> {
         match self {
             Length::Ms(ms) => now_us.checked_sub(ms.saturating_mul(1_000)),
@@ -300,12 +300,12 @@ mod tests {
             ("2024-02-29T12:00:00Z", 12, "2025-03-01T00:00:00Z"),
             ("2024-02-29T12:00:00Z", 48, "2028-02-29T12:00:00Z"),
         ] {
-            assert_eq!(Length::Months(months).expiry_us(us(event)), us(leaves), "{event} {months}");
+            assert_eq!(Length::Months(months).leaves_us(us(event)), us(leaves), "{event} {months}");
         }
     }
 
     #[test]
-    fn the_horizon_is_the_inverse_of_the_expiry() {
+    fn the_horizon_is_the_inverse_of_the_time_to_leave() {
         let start = us("2023-12-30T00:00:00Z");
         for hours in 0..3 * 366 * 24 / 5 {
             for offset in [-1i64, 0, 1] {
@@ -314,8 +314,8 @@ mod tests {
                     [Length::Months(1), Length::Months(2), Length::Months(12), Length::Ms(7)]
                 {
                     let left = length.horizon_us(now).unwrap();
-                    assert!(length.expiry_us(left) <= now, "{left} is said to have left at {now}");
-                    assert!(length.expiry_us(left + 1) > now, "{left} + 1 has left at {now} too");
+                    assert!(length.leaves_us(left) <= now, "{left} is said to have left at {now}");
+                    assert!(length.leaves_us(left + 1) > now, "{left} + 1 has left at {now} too");
                 }
             }
         }
@@ -323,8 +323,8 @@ mod tests {
 
     #[test]
     fn far_times_saturate() {
-        assert_eq!(Length::Months(1200).expiry_us(u64::MAX), u64::MAX);
-        assert_eq!(Length::Ms(MAX_PERIOD_MS).expiry_us(u64::MAX), u64::MAX);
+        assert_eq!(Length::Months(1200).leaves_us(u64::MAX), u64::MAX);
+        assert_eq!(Length::Ms(MAX_PERIOD_MS).leaves_us(u64::MAX), u64::MAX);
         assert_eq!(Length::Months(1200).horizon_us(0), None);
     }
 }

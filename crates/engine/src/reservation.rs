@@ -208,10 +208,10 @@ impl<'z> Sight<'z> {
                 rule
             }
         };
-        let left_us = rule.and_then(|rule| rule.leaves_us(lease_end_us, self.zones));
-        let left_us = left_us.filter(|left_us| *left_us > lease_end_us);
+        let leaves_us = rule.and_then(|rule| rule.leaves_us(lease_end_us, self.zones));
+        let leaves_us = leaves_us.filter(|leaves_us| *leaves_us > lease_end_us);
         let after_us = one.gone_us.saturating_sub(one.lease_end_us);
-        left_us.unwrap_or_else(|| lease_end_us.saturating_add(after_us))
+        leaves_us.unwrap_or_else(|| lease_end_us.saturating_add(after_us))
     }
 }
 

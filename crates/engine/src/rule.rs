@@ -129,7 +129,7 @@ impl Rule {
     /// When an event that happens at `event_us` leaves, where nothing else is counted then. `None` only outside of the years
     /// that a calendar knows.
     pub fn leaves_us(&self, event_us: u64, zones: &mut Zones) -> Option<u64> {
-        Some(self.at(event_us, zones)?.expiry_us(event_us))
+        Some(self.at(event_us, zones)?.leaves_us(event_us))
     }
 }
 
@@ -191,7 +191,7 @@ impl RuleNow {
         let now_us = self.now_us;
         match &mut self.span {
             Span::FirstHit { length, open_until_us, horizon_us } => {
-                let end_us = length.expiry_us(newest.first_us());
+                let end_us = length.leaves_us(newest.first_us());
                 *open_until_us = Some(end_us).filter(|end_us| now_us < *end_us);
                 *horizon_us = stored_until_us.checked_sub(1);
                 open_until_us.is_some()
@@ -220,19 +220,19 @@ impl RuleNow {
         match self.span {
             Span::Sliding { length, .. } => length.horizon_us(then_us),
             Span::Calendar { end_us, .. } if then_us < end_us => None,
-            Span::FirstHit { .. } if then_us < self.expiry_us(self.now_us) => None,
+            Span::FirstHit { .. } if then_us < self.leaves_us(self.now_us) => None,
             Span::Calendar { .. } | Span::FirstHit { .. } | Span::Nothing => Some(u64::MAX),
         }
     }
 
     /// When an event of `event_us`, which counts now, stops counting. Where the first event opens a window and none is open,
     /// the event opens it.
-    pub fn expiry_us(&self, event_us: u64) -> u64 {
+    pub fn leaves_us(&self, event_us: u64) -> u64 {
         match self.span {
-            Span::Sliding { length, .. } => length.expiry_us(event_us),
+            Span::Sliding { length, .. } => length.leaves_us(event_us),
             Span::Calendar { end_us, .. } => end_us,
             Span::FirstHit { length, open_until_us, .. } => {
-                open_until_us.unwrap_or_else(|| length.expiry_us(event_us))
+                open_until_us.unwrap_or_else(|| length.leaves_us(event_us))
             }
             Span::Nothing => self.now_us,
         }
@@ -412,7 +412,7 @@ mod tests {
             assert_eq!(moment.now_us(), NOW_US);
             assert_eq!(moment.horizon_us(), left, "{text}");
             if leave != u64::MAX {
-                assert_eq!(moment.expiry_us(NOW_US - 1), leave, "{text}");
+                assert_eq!(moment.leaves_us(NOW_US - 1), leave, "{text}");
             }
             assert_eq!(moment.most_entries(), entries, "{text}");
         }
@@ -444,7 +444,7 @@ mod tests {
             }
         }
         let moment = moment("1d@UTC", NOW_US);
-        let end_us = moment.expiry_us(NOW_US);
+        let end_us = moment.leaves_us(NOW_US);
         assert_eq!(
             (moment.horizon_us_at(end_us - 1), moment.horizon_us_at(end_us)),
             (None, Some(u64::MAX))
@@ -502,7 +502,7 @@ mod tests {
                     let event =
                         Entry { newest_us: now_us, span_us: 1, total: 1, weight: 1, denied: false };
                     moment.see_newest(&event, now_us);
-                    moment.expiry_us(now_us);
+                    moment.leaves_us(now_us);
                     moment.horizon_us_at(u64::MAX);
                     moment.joins_newest(u64::MAX, true);
                 }

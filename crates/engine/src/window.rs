@@ -319,7 +319,7 @@ impl WindowCount {
     /// When the last of the counted events leaves; `None` if there is none.
     pub fn empty_at_us(&self) -> Option<u64> {
         self.first?;
-        self.tail.map(|tail| self.moment.expiry_us(tail.newest_us))
+        self.tail.map(|tail| self.moment.leaves_us(tail.newest_us))
     }
 
     /// When `need` of what counts will have left; `None` if less than that counts.
@@ -330,10 +330,10 @@ impl WindowCount {
             _ => return Ok(None),
         };
         if need > tail.before().wrapping_sub(first.before()) {
-            return Ok(Some(self.moment.expiry_us(tail.newest_us)));
+            return Ok(Some(self.moment.leaves_us(tail.newest_us)));
         }
         if need <= first.weight {
-            return Ok(Some(self.moment.expiry_us(first.newest_us)));
+            return Ok(Some(self.moment.leaves_us(first.newest_us)));
         }
         let enough = |entry: &Entry| entry.sum_since(&first) >= need;
         let mut found = tail;
@@ -342,7 +342,7 @@ impl WindowCount {
                 found = entry;
                 !enough(&entry)
             })?;
-            return Ok(Some(self.moment.expiry_us(found.newest_us.min(tail.newest_us))));
+            return Ok(Some(self.moment.leaves_us(found.newest_us.min(tail.newest_us))));
         }
         // Up to `low` too little has left; `found` is enough, and `high` is no later than `found`.
         let (mut low, mut high) = (first.newest_us, tail.newest_us);
@@ -360,7 +360,7 @@ impl WindowCount {
                 _ => high = middle,
             }
         }
-        Ok(Some(self.moment.expiry_us(found.newest_us)))
+        Ok(Some(self.moment.leaves_us(found.newest_us)))
     }
 
     /// How much of what counts will have left at `then_us`.
@@ -500,7 +500,7 @@ impl WindowCount {
     /// Until when the key is needed. What stays in the future counts until another call merges it, so that is later than
     /// [`WindowCount::empty_at_us`], which the reply tells.
     pub fn needed_until_us(&self) -> Option<u64> {
-        let stays_until_us = self.stays_us.map(|us| self.moment.expiry_us(us).max(us));
+        let stays_until_us = self.stays_us.map(|us| self.moment.leaves_us(us).max(us));
         self.empty_at_us().max(stays_until_us)
     }
 

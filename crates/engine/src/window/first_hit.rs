@@ -70,12 +70,12 @@ impl HitWorld {
     /// The window as a call sees it: it did not begin in the future, and it may have ended.
     fn seen(&self) -> HitWindow {
         let start_us = self.window.start_us.min(self.now_us);
-        let over = self.length.expiry_us(start_us) <= self.now_us;
+        let over = self.length.leaves_us(start_us) <= self.now_us;
         HitWindow { start_us, counted: if over { 0 } else { self.window.counted } }
     }
 
     fn ends_us(&self, window: HitWindow) -> u64 {
-        self.length.expiry_us(window.start_us)
+        self.length.leaves_us(window.start_us)
     }
 
     fn count(&mut self, quantity: u64) {

@@ -33,10 +33,10 @@ enum Obvious {
 }
 
 impl Obvious {
-    fn expiry_us(self, event_us: u64) -> u64 {
+    fn leaves_us(self, event_us: u64) -> u64 {
         match self {
             Obvious::Sliding(period_us) => event_us + period_us,
-            Obvious::Months(months) => Length::Months(months).expiry_us(event_us),
+            Obvious::Months(months) => Length::Months(months).leaves_us(event_us),
             Obvious::Fixed(period_us, from_us) => {
                 event_us + period_us - (event_us - from_us) % period_us
             }
@@ -115,7 +115,7 @@ struct Expected {
 
 /// The sum of `list` that counts at `us`.
 fn counted_at(list: &[Counted], obvious: Obvious, us: u64) -> u64 {
-    list.iter().filter(|one| obvious.expiry_us(one.at_us) > us).map(|one| one.weight).sum()
+    list.iter().filter(|one| obvious.leaves_us(one.at_us) > us).map(|one| one.weight).sum()
 }
 
 fn held_at(leases: &[Reserved], us: u64) -> u64 {
@@ -277,8 +277,8 @@ impl WindowWorld {
         } else if least <= u128::from(free) {
             Verdict::taking(if atmost { wanted.min(free - ask.leave) } else { wanted })
         } else {
-            let expiries = list.iter().map(|one| obvious.expiry_us(one.at_us));
-            let mut ends: Vec<u64> = expiries.chain(leases.iter().map(|one| one.end_us)).collect();
+            let leaving = list.iter().map(|one| obvious.leaves_us(one.at_us));
+            let mut ends: Vec<u64> = leaving.chain(leases.iter().map(|one| one.end_us)).collect();
             ends.sort_unstable();
             let fits = |us: &u64| {
                 let used = u128::from(counted_at(&list, obvious, *us));
@@ -306,8 +306,8 @@ impl WindowWorld {
         }
         let used = counted_at(&list, obvious, now_us);
         let remaining = limit.saturating_sub(used).saturating_sub(held_at(&leases, now_us));
-        let expiries = list.iter().map(|one| obvious.expiry_us(one.at_us));
-        let ends = expiries.chain(leases.iter().map(|one| one.end_us));
+        let leaving = list.iter().map(|one| obvious.leaves_us(one.at_us));
+        let ends = leaving.chain(leases.iter().map(|one| one.end_us));
         let empty_us = ends.filter(|us| *us > now_us).max().unwrap_or(now_us);
         Expected { counted, verdict, remaining, reset_after_us: empty_us - now_us }
     }
@@ -409,7 +409,7 @@ impl WindowWorld {
 /// Uncounts the oldest of what counts.
 fn give_back(list: &mut Vec<Counted>, obvious: Obvious, now_us: u64, amount: u64) {
     let mut left = amount;
-    for one in list.iter_mut().filter(|one| obvious.expiry_us(one.at_us) > now_us) {
+    for one in list.iter_mut().filter(|one| obvious.leaves_us(one.at_us) > now_us) {
         let gone = one.weight.min(left);
         one.weight -= gone;
         left -= gone;
