@@ -43,9 +43,9 @@ test-clients: ## Run every client and example, and the clients in clients/ with 
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all RATELIMIT_CALLS=$${RATELIMIT_CALLS:-30000} cargo test --test programs
 
-wasm: ## Build the engine of MemoryLimiter in JavaScript, which is committed: after each change of crates/
+wasm: ## Build the engine of MemoryLimiter in JavaScript, which is committed: after each change of crates/ (COMPARE=1: only compare)
 	@$(install) cargo
-	scripts/build-wasm.sh
+	scripts/build-wasm.sh $(if $(COMPARE),--compare)
 
 test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query of examples/metrics/ must return a series
 	@$(install) cargo cc libclang redis-server
@@ -135,7 +135,7 @@ soak: ## Everything at once for T seconds: faults, failovers, little memory; the
 	$(with_server) LEASES_SECONDS=$$(($${T:-600} / 2)) PROOF_SEED=$${S:-1} \
 		cargo test --test programs never_spend -- --nocapture
 
-prove: ## All states of small worlds, lemmas in z3, histories of real servers (PARTS="lemmas worlds histories" HISTORIES=10 SECONDS_EACH=60)
+prove: ## All states of small worlds, lemmas in z3, histories of real servers; harnesses where Kani is installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60)
 	@$(install) cargo cc libclang redis-server python3-venv
 	$(with_server) scripts/prove.sh $(PARTS)
 

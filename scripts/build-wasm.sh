@@ -9,6 +9,9 @@
 # The compiler is Debian's of trixie, unpacked into target/wasm and not installed, so that the bytes are the same on each
 # machine: rustup cannot add the target everywhere. The standard library is compiled with it, so that a panic, which the
 # engine never has, brings no texts along: a quarter of the size. That asks for flags which only RUSTC_BOOTSTRAP allows.
+#
+# cargo mixes the paths of sources into the names of symbols, by which the linker orders functions. So sources and compiler
+# are built by links that have the same path on each machine: two builds at a time wait for each other.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,24 +48,34 @@ if ! [ -x "$root/rustc" ]; then
     own=$(dpkg --print-architecture)
     SUITE=trixie scripts/package-unpack.sh "$root" \
         "rustc:$own" "libstd-rust-1.85:$own+" "libstd-rust-dev:$own" rust-src:all "lld-19:$own+"
-    # By its own loader, as the host's C library may be older.
-    loader=$(find "$root/usr" -name 'ld-linux*.so*' | head -n 1)
-    libraries=$(dirname "$(find "$root/usr/lib" -maxdepth 2 -name 'librustc_driver-*.so' | head -n 1)")
-    printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' \
-        "$loader" "$libraries" "$root/usr/lib/llvm-19/bin/lld" >"$root/lld"
-    printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" --sysroot "%s" "$@"\n' \
-        "$loader" "$libraries" "$root/usr/bin/rustc" "$root/usr" >"$root/rustc"
-    chmod +x "$root/rustc" "$root/lld"
 fi
+
+fixed=/tmp/redis-ratelimit-wasm
+mkdir -p $fixed
+exec 9>$fixed/lock
+flock 9
+ln -sfn "$PWD" $fixed/ratelimit
+ln -sfn "$root" $fixed/rust
+
+# By its own loader, as the host's C library may be older.
+usr=$fixed/rust/usr
+loader=$(find "$usr/" -name 'ld-linux*.so*' | head -n 1)
+libraries=$(dirname "$(find "$usr/lib" -maxdepth 2 -name 'librustc_driver-*.so' | head -n 1)")
+printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' \
+    "$loader" "$libraries" "$usr/lib/llvm-19/bin/lld" >"$root/lld"
+printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" --sysroot "%s" "$@"\n' \
+    "$loader" "$libraries" "$usr/bin/rustc" "$usr" >"$root/rustc"
+chmod +x "$root/rustc" "$root/lld"
 
 # No path of this machine in the bytes.
 home=${CARGO_HOME:-$HOME/.cargo}
-export RUSTC=$root/rustc CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$root/lld RUSTC_BOOTSTRAP=1
-export RUSTFLAGS="-Zfmt-debug=none -Zlocation-detail=none --remap-path-prefix=$root=/rust"
-RUSTFLAGS+=" --remap-path-prefix=$PWD=/ratelimit --remap-path-prefix=$home=/cargo"
+export RUSTC=$fixed/rust/rustc CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$fixed/rust/lld RUSTC_BOOTSTRAP=1
+export RUSTFLAGS="-Zfmt-debug=none -Zlocation-detail=none --remap-path-prefix=$home=/cargo"
+for path in "$root" $fixed/rust; do RUSTFLAGS+=" --remap-path-prefix=$path=/rust"; done
+for path in "$PWD" $fixed/ratelimit; do RUSTFLAGS+=" --remap-path-prefix=$path=/ratelimit"; done
 cargo build --quiet --locked --release -Zbuild-std=std,panic_abort \
     -Zbuild-std-features=panic_immediate_abort,optimize_for_size \
-    --target wasm32-unknown-unknown --manifest-path "$native/Cargo.toml" --target-dir "$target"
+    --target wasm32-unknown-unknown --manifest-path "$fixed/ratelimit/$native/Cargo.toml" --target-dir "$target"
 built=$target/wasm32-unknown-unknown/release/engine.wasm
 if [ "${1:-}" = --compare ]; then
     cmp "$built" "$made"

