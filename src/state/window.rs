@@ -12,7 +12,7 @@ use super::entries::{
 };
 use super::reservations::{find_live, ServerReservations};
 use super::{indexes, Intent, KeyContext, Open, ServerKey};
-use crate::redis::key::{remove_highest, KeyKind, ReadKey, Scores, WriteKey};
+use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::Ban;
@@ -33,9 +33,9 @@ pub struct ServerWindow<'c> {
 
 fn open(key_ctx: KeyContext, intent: Intent) -> Result<Open, Error> {
     let mut key = Open::new(key_ctx, intent)?;
-    match key.kind() {
-        KeyKind::Empty | KeyKind::Zset => Ok(key),
-        KeyKind::String | KeyKind::Other => {
+    match key.reader().value() {
+        KeyValue::Empty | KeyValue::Zset => Ok(key),
+        KeyValue::String(_) | KeyValue::Other => {
             // The server does not tell of every value that takes a set's place.
             indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
             Err(Error::NotZset)
