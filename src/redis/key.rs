@@ -335,9 +335,7 @@ impl<'c> WriteKey<'c> {
             }
             return;
         }
-        let mut text = Text::<24>::new();
-        text.push(b"-");
-        text.push_number(score.abs() as u64, 1);
+        let text = Decimal::of_negative(score.abs() as u64);
         // SAFETY: context, name, text and member are live; the format has an entry for each.
         unsafe {
             api!(RedisModule_Replicate(
@@ -409,9 +407,7 @@ impl<'c> WriteKey<'c> {
 /// Removes the `count` elements with the highest scores: `ZREMRANGEBYRANK key -count -1`. The key must not be open, as
 /// it may vanish.
 pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
-    let mut first = Text::<24>::new();
-    first.push(b"-");
-    first.push_number(u64::try_from(count).unwrap_or(u64::MAX), 1);
+    let first = Decimal::of_negative(u64::try_from(count).unwrap_or(u64::MAX));
     let (first, last) = (first.as_bytes(), b"-1");
     CALLING.store(true, Ordering::Relaxed);
     // SAFETY: context, name and texts are live; the format has an entry for each. A reply is ours to free.
