@@ -67,8 +67,8 @@ impl<const N: usize> Text<N> {
 pub struct Decimal {
     /// Three times eight digits, with zeros before the first.
     digits: [[u8; 8]; 3],
-    /// How many zeros stand before it, at most all but one.
-    zeros: usize,
+    /// The place of its first digit, or of its sign.
+    first: usize,
 }
 
 impl Decimal {
@@ -83,7 +83,19 @@ impl Decimal {
             _ => high,
         };
         // Of 0 the last digit is left.
-        Decimal { digits, zeros: zeros.min(LAST_DIGIT) }
+        Decimal { digits, first: zeros.min(LAST_DIGIT) }
+    }
+
+    /// The digits of a number below 0, behind its sign.
+    #[inline]
+    pub fn of_negative(magnitude: u64) -> Decimal {
+        let mut number = Decimal::of(magnitude);
+        // The longest number leaves four places before it.
+        number.first = number.first.saturating_sub(1);
+        if let Some(place) = number.digits.as_flattened_mut().get_mut(number.first) {
+            *place = b'-';
+        }
+        number
     }
 
     /// All digits. Most numbers have two times eight: times in microseconds.
@@ -91,24 +103,31 @@ impl Decimal {
     fn spell(value: u64) -> [[u8; 8]; 3] {
         const EIGHT: u64 = 100_000_000;
         let (above, low) = (value / EIGHT, value % EIGHT);
-        let (top, middle) = if above < EIGHT { (0, above) } else { (above / EIGHT, above % EIGHT) };
-        let high = if top == 0 { [b'0'; 8] } else { spell_eight(top) };
-        [high, spell_eight(middle), spell_eight(low)]
+        let low = spell_eight(low);
+        if above == 0 {
+            return [NO_DIGITS, NO_DIGITS, low];
+        }
+        let (top, middle) = (above / EIGHT, above % EIGHT);
+        let high = if top == 0 { NO_DIGITS } else { spell_eight(top) };
+        [high, spell_eight(middle), low]
     }
 
     /// Its digits.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        self.digits.as_flattened().get(self.zeros..).unwrap_or_default()
+        self.digits.as_flattened().get(self.first..).unwrap_or_default()
     }
 
     /// Its digits, padded with zeros to at least `width`.
     fn padded(&self, width: usize) -> &[u8] {
         let digits = self.digits.as_flattened();
         let wanted = digits.len().saturating_sub(width.clamp(1, MAX_DIGITS));
-        digits.get(self.zeros.min(wanted)..).unwrap_or_default()
+        digits.get(self.first.min(wanted)..).unwrap_or_default()
     }
 }
+
+/// In the place of eight digits, where a number has fewer.
+const NO_DIGITS: [u8; 8] = [b'0'; 8];
 
 /// Where the last of three times eight digits stands.
 const LAST_DIGIT: usize = 23;
@@ -128,7 +147,7 @@ fn spell_eight(value: u64) -> [u8; 8] {
 }
 
 /// Eight times `0`.
-const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
+const ZEROS: u64 = u64::from_le_bytes(NO_DIGITS);
 
 /// How many of eight digits are zeros before the first other.
 #[inline]
@@ -177,6 +196,7 @@ mod tests {
             out.push_number(value, width);
             assert_eq!(out.as_bytes(), text.as_bytes());
             assert_eq!(Decimal::of(value).as_bytes(), value.to_string().as_bytes());
+            assert_eq!(Decimal::of_negative(value).as_bytes(), format!("-{value}").as_bytes());
             let mut out = Text::<32>::from(&b"-"[..]);
             out.push_digits::<20>(value);
             assert_eq!(out.as_bytes(), format!("-{value:020}").as_bytes());

@@ -402,6 +402,8 @@ impl<'r> Bucket<'r> {
     }
 
     /// Carries out an allowed call: what it is told, and what is to be written.
+    // Inlined, as what it returns would be copied twice.
+    #[inline(always)]
     pub fn grant(&self, ask: &Ask, verdict: Verdict) -> (Decision, BucketEdit) {
         let after = match ask.quantity {
             Quantity::Look => return (self.look(verdict), BucketEdit::Keep),
@@ -465,12 +467,14 @@ impl<'r> Bucket<'r> {
         self.decision(verdict, self.tat)
     }
 
+    #[inline(always)]
     fn store(&self, tat: Attos, ban: Option<Ban>) -> BucketEdit {
         // `judge` and the stored value bound it.
         let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
         BucketEdit::Store(Stored { ban, ..Stored::of(tat, debt_ns) })
     }
 
+    #[inline(always)]
     fn decision(&self, verdict: Verdict, tat: Attos) -> Decision {
         Decision {
             verdict,
