@@ -65,8 +65,11 @@ const MAX_BOUND: usize = 80;
 /// Modes that leave alone what the server knows of a key's use. Servers before 7.2 do not know them, and ignore them.
 const UNTOUCHED: u32 = raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
 
-/// Tells the server that a key is used, which was opened under a [polled](KeyName::polled) name.
+/// Tells the server that a key is used, if it was opened under a [polled](KeyName::polled) name. Otherwise it knows.
 pub fn touch(ctx: Context, name: KeyName) {
+    if !name.is_polled() {
+        return;
+    }
     let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOSTATS;
     // SAFETY: context and name are live; the key is closed at once, and null for a missing one.
     unsafe {

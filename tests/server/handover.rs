@@ -258,3 +258,25 @@ fn entries_of_others_are_an_error_and_nothing_is_handed_over() {
     assert_eq!(conn.int("RL.RELEASE k a"), 1);
     assert_eq!(acquired(&waiter.recv()).id(), "b");
 }
+
+#[test]
+fn a_grant_by_a_release_is_one_use_of_the_key() {
+    let config = ["maxmemory-policy allkeys-lfu", "lfu-log-factor 0", "lfu-decay-time 0"];
+    let builder = config.iter().fold(Server::builder(), |builder, line| builder.config(*line));
+    let server = builder.start();
+    let mut conn = server.conn();
+    for (limit, uses) in [(1, 1), (2, 2)] {
+        let key = format!("k{limit}");
+        let take = format!("RL.ACQUIRE {key} {limit} 0 1 LEASE 600000");
+        conn.cmd(format!("{take} ID a"));
+        for _ in 1..limit {
+            conn.acquire(&take).id();
+        }
+        let mut waiter = server.wait_in_line(format!("{take} BLOCK 0"));
+        let before = conn.int(format!("OBJECT FREQ {key}"));
+        assert_eq!(conn.int(format!("RL.RELEASE {key} a")), 1);
+        assert_eq!(acquired(&waiter.recv()).limited(), 0);
+        // Where the key has others, the release is one use and the grant another.
+        assert_eq!(conn.int(format!("OBJECT FREQ {key}")), before + uses, "{key}");
+    }
+}
