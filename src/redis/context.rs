@@ -150,12 +150,17 @@ impl Context<'_> {
     }
 }
 
+/// Modes that leave alone what the server knows of a key's use. Servers before 7.2 do not know them, and ignore them.
+pub(super) const UNTOUCHED: u32 =
+    raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
+
 /// The name of a key, borrowed from the call or from a waiter.
 #[derive(Clone, Copy)]
 pub struct KeyName<'a> {
     raw: *mut raw::RedisModuleString,
-    /// Whether opening it is no use of the key.
-    is_polled: bool,
+    /// In which modes the key is opened beside those for reading and writing. As wide as a pointer, as names are copied
+    /// on every call, whole words at once.
+    modes: usize,
     lifetime: PhantomData<&'a ()>,
 }
 
@@ -163,7 +168,7 @@ impl<'a> KeyName<'a> {
     /// The key of this name, for a look of our own: opening it leaves alone what the server knows of its use (LRU and
     /// LFU) and, from 7.2 on, the counts of hits and misses.
     pub fn polled(name: &'a OwnedString) -> KeyName<'a> {
-        KeyName { raw: name.raw(), is_polled: true, lifetime: PhantomData }
+        KeyName { raw: name.raw(), modes: UNTOUCHED as usize, lifetime: PhantomData }
     }
 
     /// The key that an argument of a call names.
@@ -171,11 +176,13 @@ impl<'a> KeyName<'a> {
     /// # Safety
     /// `raw` is a live string that outlives `'a`.
     pub(super) unsafe fn argument(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
-        KeyName { raw, is_polled: false, lifetime: PhantomData }
+        KeyName { raw, modes: 0, lifetime: PhantomData }
     }
 
-    pub(super) fn is_polled(self) -> bool {
-        self.is_polled
+    /// In which modes to open the key, where it is opened in `mode`.
+    pub(super) fn open_mode(self, mode: u32) -> c_int {
+        // All modes are bits of a C integer.
+        self.modes as c_int | mode as c_int
     }
 
     /// Its bytes.

@@ -2,9 +2,9 @@
 //! with the same effect, so that the two cannot differ.
 
 use super::api::api;
-use super::context::{Context, KeyName};
+use super::context::{Context, KeyName, UNTOUCHED};
 use super::text::OwnedString;
-use engine::text::Text;
+use engine::text::{Decimal, Text};
 use redis_module::raw;
 use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_int, c_longlong};
@@ -15,11 +15,11 @@ const OK: c_int = raw::REDISMODULE_OK as c_int;
 
 /// What lies under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyKind {
+pub enum KeyValue<'k> {
     /// No key.
     Empty,
-    /// A string.
-    String,
+    /// A string of these bytes.
+    String(&'k [u8]),
     /// A sorted set.
     Zset,
     /// Any other type, of this server or a later one.
@@ -62,9 +62,6 @@ pub struct WriteKey<'c> {
 /// The longest bound of a search by members, with its mark: that of an id of 64 bytes takes 70.
 const MAX_BOUND: usize = 80;
 
-/// Modes that leave alone what the server knows of a key's use. Servers before 7.2 do not know them, and ignore them.
-const UNTOUCHED: u32 = raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
-
 /// Tells the server that a key is used, if it was opened under a [polled](KeyName::polled) name. Otherwise it knows.
 pub fn touch(ctx: Context, name: KeyName) {
     if !name.is_polled() {
@@ -81,9 +78,8 @@ pub fn touch(ctx: Context, name: KeyName) {
 }
 
 fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
-    let mode = if name.is_polled() { mode | UNTOUCHED } else { mode };
     // SAFETY: context and name are live.
-    let raw = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode as c_int)) };
+    let raw = unsafe { api!(RedisModule_OpenKey(ctx.raw(), name.raw(), name.open_mode(mode))) };
     ReadKey { raw: raw.cast(), ctx, name }
 }
 
@@ -91,7 +87,7 @@ fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
 pub fn is_here(ctx: Context, name: KeyName) -> bool {
     let traceless =
         UNTOUCHED | raw::REDISMODULE_OPEN_KEY_NONOTIFY | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
-    open(ctx, name, raw::REDISMODULE_READ | traceless).kind() != KeyKind::Empty
+    open(ctx, name, raw::REDISMODULE_READ | traceless).value() != KeyValue::Empty
 }
 
 impl<'c> ReadKey<'c> {
@@ -106,29 +102,29 @@ impl<'c> ReadKey<'c> {
     }
 
     /// What lies there.
-    pub fn kind(&self) -> KeyKind {
+    pub fn value(&self) -> KeyValue<'_> {
         // SAFETY: null is allowed and is "empty".
         let kind = unsafe { api!(RedisModule_KeyType(self.raw)) };
         // Compared as numbers: a later server may know types that the bindings do not.
         match kind as isize {
-            raw::REDISMODULE_KEYTYPE_EMPTY => KeyKind::Empty,
-            raw::REDISMODULE_KEYTYPE_STRING => KeyKind::String,
-            raw::REDISMODULE_KEYTYPE_ZSET => KeyKind::Zset,
-            _ => KeyKind::Other,
+            raw::REDISMODULE_KEYTYPE_EMPTY => KeyValue::Empty,
+            // SAFETY: the key is open and holds a string.
+            raw::REDISMODULE_KEYTYPE_STRING => KeyValue::String(unsafe { self.string() }),
+            raw::REDISMODULE_KEYTYPE_ZSET => KeyValue::Zset,
+            _ => KeyValue::Other,
         }
     }
 
-    /// The bytes of a string; none for anything else.
-    pub fn string(&self) -> &[u8] {
-        if self.kind() != KeyKind::String {
-            return &[];
-        }
-        let mut len = 0;
-        // SAFETY: the key is open and holds a string. The pointer is valid until the key is written or closed, both of
-        // which need `&mut self` or the key itself.
+    /// The bytes of a string.
+    ///
+    /// # Safety
+    /// The key is open and holds a string.
+    unsafe fn string(&self) -> &[u8] {
+        let (mut len, read) = (0, raw::REDISMODULE_READ as c_int);
+        // SAFETY: the caller's promise. The pointer is valid until the key is written or closed, both of which need
+        // `&mut self` or the key itself.
         unsafe {
-            let start =
-                api!(RedisModule_StringDMA(self.raw, &mut len, raw::REDISMODULE_READ as c_int));
+            let start = api!(RedisModule_StringDMA(self.raw, &mut len, read));
             if start.is_null() {
                 return &[];
             }
@@ -273,7 +269,7 @@ impl<'c> WriteKey<'c> {
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
         // Text that we write and a word that is kept cost the server two allocations less than numbers and C
         // strings do.
-        let at = NumberText::new(expire_at_ms);
+        let at = Decimal::of(expire_at_ms);
         let mut len = 0;
         // SAFETY: the key is open for writing and holds a string or nothing. The pointer is good for `len` bytes
         // until the key is touched again.
@@ -301,8 +297,8 @@ impl<'c> WriteKey<'c> {
                 value.as_ptr(),
                 value.len(),
                 PXAT.get(),
-                at.as_ptr(),
-                at.len(),
+                at.as_bytes().as_ptr(),
+                at.as_bytes().len(),
             ));
         }
     }
@@ -342,9 +338,7 @@ impl<'c> WriteKey<'c> {
             }
             return;
         }
-        let mut text = Text::<24>::new();
-        text.push(b"-");
-        text.push_number(score.abs() as u64, 1);
+        let text = Decimal::of_negative(score.abs() as u64);
         // SAFETY: context, name, text and member are live; the format has an entry for each.
         unsafe {
             api!(RedisModule_Replicate(
@@ -393,7 +387,7 @@ impl<'c> WriteKey<'c> {
     /// `PEXPIREAT key at_ms`. Nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
         let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
-        let text = NumberText::new(at_ms);
+        let text = Decimal::of(at_ms);
         // SAFETY: the key is open for writing; on a missing one this fails.
         if unsafe { api!(RedisModule_SetAbsExpire(self.raw, at)) } != OK {
             return;
@@ -406,8 +400,8 @@ impl<'c> WriteKey<'c> {
                 c"PEXPIREAT".as_ptr(),
                 c"sb".as_ptr(),
                 self.name.raw(),
-                text.as_ptr(),
-                text.len(),
+                text.as_bytes().as_ptr(),
+                text.as_bytes().len(),
             ));
         }
     }
@@ -416,9 +410,7 @@ impl<'c> WriteKey<'c> {
 /// Removes the `count` elements with the highest scores: `ZREMRANGEBYRANK key -count -1`. The key must not be open, as
 /// it may vanish.
 pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
-    let mut first = Text::<24>::new();
-    first.push(b"-");
-    first.push_number(u64::try_from(count).unwrap_or(u64::MAX), 1);
+    let first = Decimal::of_negative(u64::try_from(count).unwrap_or(u64::MAX));
     let (first, last) = (first.as_bytes(), b"-1");
     CALLING.store(true, Ordering::Relaxed);
     // SAFETY: context, name and texts are live; the format has an entry for each. A reply is ours to free.
@@ -460,25 +452,6 @@ impl Drop for WriteKey<'_> {
             // SAFETY: context and name outlive the key.
             unsafe { api!(RedisModule_SignalModifiedKey(self.ctx.raw(), self.name.raw())) };
         }
-    }
-}
-
-/// A number as text.
-struct NumberText(Text<20>);
-
-impl NumberText {
-    fn new(number: u64) -> NumberText {
-        let mut text = Text::new();
-        text.push_number(number, 1);
-        NumberText(text)
-    }
-
-    fn as_ptr(&self) -> *const u8 {
-        self.0.as_bytes().as_ptr()
-    }
-
-    fn len(&self) -> usize {
-        self.0.as_bytes().len()
     }
 }
 

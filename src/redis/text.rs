@@ -62,11 +62,10 @@ impl Drop for OwnedString {
 /// `raw` is a live string that outlives `'a` and is not modified meanwhile.
 pub(super) unsafe fn bytes_of<'a>(raw: *const raw::RedisModuleString) -> &'a [u8] {
     let mut len = 0;
-    // SAFETY: the string is live.
-    let start = unsafe { api!(RedisModule_StringPtrLen(raw, &mut len)) };
-    if start.is_null() {
-        return &[];
+    // SAFETY: the string is live, and the server gives the length. It never answers null, not even for an empty string.
+    unsafe {
+        let start = api!(RedisModule_StringPtrLen(raw, &mut len));
+        debug_assert!(!start.is_null(), "every string has bytes");
+        std::slice::from_raw_parts(start.cast(), len)
     }
-    // SAFETY: the caller's promise, and the server gave the length.
-    unsafe { std::slice::from_raw_parts(start.cast(), len) }
 }

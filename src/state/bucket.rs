@@ -1,10 +1,10 @@
 //! A bucket is a string that spells its theoretical arrival time.
 
 use super::{Open, ServerKey};
-use crate::redis::key::KeyKind;
+use crate::redis::key::KeyValue;
 use commands::error::Error;
 use engine::store;
-use engine::throttle::{BucketEdit, Stored};
+use engine::throttle::{BucketEdit, Stored, StoredText};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
@@ -24,12 +24,10 @@ impl store::BucketKey for ServerBucket<'_> {
 
     fn read(&mut self) -> Result<Option<Stored>, Error> {
         self.key = Open::new(self.at.key_ctx, self.at.intent)?;
-        match self.key.kind() {
-            KeyKind::Empty => Ok(None),
-            KeyKind::String => {
-                Ok(Some(Stored::decode(self.key.reader().string()).ok_or(Error::NotTat)?))
-            }
-            KeyKind::Zset | KeyKind::Other => Err(Error::NotString),
+        match self.key.reader().value() {
+            KeyValue::Empty => Ok(None),
+            KeyValue::String(text) => Ok(Some(Stored::decode(text).ok_or(Error::NotTat)?)),
+            KeyValue::Zset | KeyValue::Other => Err(Error::NotString),
         }
     }
 
@@ -38,7 +36,9 @@ impl store::BucketKey for ServerBucket<'_> {
         match next {
             BucketEdit::Keep => {}
             BucketEdit::Store(stored) => {
-                key.set(stored.encode().as_bytes(), stored.expires_at_ms());
+                let mut text = StoredText::new();
+                stored.write(&mut text);
+                key.set(text.as_bytes(), stored.expires_at_ms());
             }
             BucketEdit::Delete => key.delete(),
         }

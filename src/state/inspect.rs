@@ -2,7 +2,7 @@
 
 use super::window::ServerWindow;
 use super::{Intent, KeyContext, Open, ServerKey};
-use crate::redis::key::KeyKind;
+use crate::redis::key::KeyValue;
 use commands::error::Error;
 use commands::inspect::{BucketContents, Contents, KeyContents, WindowContents};
 use engine::ban::BanNow;
@@ -15,21 +15,21 @@ pub fn contents(key_ctx: KeyContext) -> Result<KeyContents, Error> {
     let ttl_ms = key.reader().expires_at_ms();
     let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(key_ctx.now_us / 1_000));
     let mut ban = None;
-    let kind = match key.kind() {
-        KeyKind::Empty => Contents::Nothing,
-        KeyKind::String => {
-            let stored = Stored::decode(key.reader().string()).ok_or(Error::NotTat)?;
+    let kind = match key.reader().value() {
+        KeyValue::Empty => Contents::Nothing,
+        KeyValue::String(text) => {
+            let stored = Stored::decode(text).ok_or(Error::NotTat)?;
             ban = stored.ban();
             Contents::Bucket(BucketContents::of(&stored, key_ctx.now_us))
         }
-        KeyKind::Zset => {
+        KeyValue::Zset => {
             drop(key);
             let mut key = ServerWindow::of(ServerKey { key_ctx, intent: Intent::Read });
             key.read(None)?;
             ban = key.ban();
             Contents::Window(WindowContents::of(&mut key, key_ctx.now_us)?)
         }
-        KeyKind::Other => return Err(Error::NotLimit),
+        KeyValue::Other => return Err(Error::NotLimit),
     };
     let ban_us = BanNow::at(ban, key_ctx.now_us).left_us();
     Ok(KeyContents { kind, ban_us, ttl_ms })

@@ -20,7 +20,7 @@ mod reservations;
 pub mod window;
 
 use crate::redis::context::{Context, KeyName};
-use crate::redis::key::{KeyKind, ReadKey, WriteKey};
+use crate::redis::key::{ReadKey, WriteKey};
 use crate::zones::zones;
 use bucket::ServerBucket;
 use commands::error::Error;
@@ -126,9 +126,5 @@ impl<'c> Open<'c> {
             Open::Read(key) => key,
             Open::Write(key) => key,
         }
-    }
-
-    fn kind(&mut self) -> KeyKind {
-        self.reader().kind()
     }
 }

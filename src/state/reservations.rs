@@ -186,14 +186,13 @@ impl<'c> ServerReservations<'c> {
     }
 
     /// Those that have lapsed, and those that are written anew as a clock went back: as they are seen now, in their old
-    /// order.
-    pub fn clean(&mut self) -> Cleaning {
-        let mut cleaning = Cleaning::default();
+    /// order. `None` where a look at what is known tells that there are none.
+    pub fn clean(&mut self) -> Option<Cleaning> {
         match self {
-            ServerReservations::Few(few) => few.clean(&mut cleaning),
-            ServerReservations::Many(many) => many.clean(&mut cleaning),
+            ServerReservations::Few(few) if few.future == 0 && few.lapsed == 0 => None,
+            ServerReservations::Few(few) => Some(few.clean()),
+            ServerReservations::Many(many) => Some(many.clean()),
         }
-        cleaning
     }
 
     /// Removes a reservation that was settled: applied, given back or renewed.
@@ -299,10 +298,8 @@ impl Few {
         all.filter(|one| one.from_future(self.now_us))
     }
 
-    fn clean(&mut self, cleaning: &mut Cleaning) {
-        if self.future == 0 && self.lapsed == 0 {
-            return;
-        }
+    fn clean(&mut self) -> Cleaning {
+        let mut cleaning = Cleaning::default();
         (self.future, self.lapsed) = (0, 0);
         for member in std::mem::take(&mut self.members) {
             let Ok(one) = reservation(&member) else { continue };
@@ -316,6 +313,7 @@ impl Few {
             }
             cleaning.remove.push(member);
         }
+        cleaning
     }
 }
 
@@ -336,7 +334,8 @@ impl<'c> Many<'c> {
         self.held.as_ref()
     }
 
-    fn clean(&mut self, cleaning: &mut Cleaning) {
+    fn clean(&mut self) -> Cleaning {
+        let mut cleaning = Cleaning::default();
         let member = |text: &ReservationMember| OwnedString::new(text.as_bytes());
         let cleaned = |old: &ReservationMember, new: Option<&ReservationMember>| {
             cleaning.remove.push(member(old));
@@ -346,6 +345,7 @@ impl<'c> Many<'c> {
         if let Some(held) = &mut self.held {
             zones(|zones| held.clean(zones, cleaned));
         }
+        cleaning
     }
 }
 

@@ -13,7 +13,7 @@ use super::entries::{
 };
 use super::reservations::{find_live, ServerReservations};
 use super::{indexes, Intent, KeyContext, Open, ServerKey};
-use crate::redis::key::{remove_highest, KeyKind, ReadKey, Scores, WriteKey};
+use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::Ban;
@@ -35,9 +35,9 @@ pub struct ServerWindow<'c> {
 
 fn open(key_ctx: KeyContext, intent: Intent) -> Result<Open, Error> {
     let mut key = Open::new(key_ctx, intent)?;
-    match key.kind() {
-        KeyKind::Empty | KeyKind::Zset => Ok(key),
-        KeyKind::String | KeyKind::Other => {
+    match key.reader().value() {
+        KeyValue::Empty | KeyValue::Zset => Ok(key),
+        KeyValue::String(_) | KeyValue::Other => {
             // The server does not tell of every value that takes a set's place.
             indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
             Err(Error::NotZset)
@@ -146,8 +146,8 @@ impl<'c> ServerWindow<'c> {
             }
             remove.push(member);
         }
-        if change.clean {
-            let mut cleaning = self.reservations.clean();
+        let cleaning = if change.clean { self.reservations.clean() } else { None };
+        if let Some(mut cleaning) = cleaning {
             cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
             remove.append(&mut cleaning.remove);
             lapsed = cleaning.lapsed;
@@ -174,9 +174,12 @@ impl<'c> ServerWindow<'c> {
             };
             remove.retain(|old| !moves(old));
         }
-        let (old, new) = edit.changed.unzip();
-        for entry in [edit.put, new].into_iter().flatten() {
-            key.add(entry.score(), entry.member().as_bytes());
+        // Not in a loop over both, which would copy them.
+        if let Some(put) = &edit.put {
+            key.add(put.score(), put.member().as_bytes());
+        }
+        if let Some((_, new)) = &edit.changed {
+            key.add(new.score(), new.member().as_bytes());
         }
         if let Some(one) = &change.reserve {
             let member = one.member();
@@ -186,7 +189,7 @@ impl<'c> ServerWindow<'c> {
             remove.retain(|old| old.as_bytes() != member.as_bytes());
         }
         let member = |entry: Entry| OwnedString::new(entry.member().as_bytes());
-        match (edit.replaced.map(member), old.map(member)) {
+        match (edit.replaced.map(member), edit.changed.map(|(old, _)| member(old))) {
             (None, None) => {}
             // The usual case: nothing is allocated for it.
             (Some(one), None) | (None, Some(one)) if remove.is_empty() => {

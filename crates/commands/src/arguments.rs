@@ -121,7 +121,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 
     /// Goes on to the next argument.
     fn pass(&mut self) {
-        self.next = self.next.saturating_add(1);
+        // There are far fewer words.
+        self.next = self.next.wrapping_add(1);
         self.word = self.words.word(self.next);
     }
 

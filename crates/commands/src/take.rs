@@ -113,8 +113,7 @@ fn serve<'a, C: ServerCall<'a>>(
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
         if request.count_denied && !barred {
-            let terms = AttemptTerms { barred, mode: Mode::Final };
-            try_on(call, key, request, terms, &mut tried)?;
+            count_denial(call, key, request, &mut tried)?;
         }
     }
     if !takes {
@@ -140,6 +139,19 @@ fn look<'a, C: ServerCall<'a>>(
     try_on(call, key, &request, terms, &mut looked)?;
     looked.conclude(&request);
     Ok(reply::write(&call.sink(), &looked.reply))
+}
+
+/// Tries a call that could not be granted in time once more, so that its denial counts.
+// Few calls come here, and all others are smaller without it.
+#[cold]
+#[inline(never)]
+fn count_denial<'a, C: ServerCall<'a>>(
+    call: &C,
+    key: C::Key,
+    request: &Request,
+    tried: &mut AttemptReply,
+) -> Result<(), Error> {
+    try_on(call, key, request, AttemptTerms { barred: false, mode: Mode::Final }, tried)
 }
 
 /// Tries a request on a key of the server.

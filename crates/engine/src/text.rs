@@ -44,33 +44,98 @@ impl<const N: usize> Text<N> {
 
     /// Appends `value` in decimal, padded with zeros to at least `width` digits.
     pub fn push_number(&mut self, value: u64, width: usize) {
-        const EIGHT: u64 = 100_000_000;
-        // Three times eight digits. Most numbers have two of them: times in microseconds.
-        let mut eights = [[b'0'; 8]; 3];
-        let [high, middle, low] = &mut eights;
-        let (above, last) = (value / EIGHT, spell_eight(value % EIGHT));
-        let mut zeros = leading_zeros(last).saturating_add(16);
-        *low = last.map(|digit| digit | b'0');
-        if above > 0 {
-            let (top, next) = (above / EIGHT, spell_eight(above % EIGHT));
-            zeros = leading_zeros(next).saturating_add(8);
-            *middle = next.map(|digit| digit | b'0');
-            if top > 0 {
-                let first = spell_eight(top);
-                zeros = leading_zeros(first);
-                *high = first.map(|digit| digit | b'0');
-            }
+        // Most quantities.
+        if value < 10 && width <= 1 {
+            return self.push(&[value as u8 | b'0']);
         }
-        let digits = eights.as_flattened();
-        let wanted = digits.len().saturating_sub(width.clamp(1, MAX_DIGITS));
-        self.push(digits.get(zeros.min(wanted)..).unwrap_or_default());
+        self.push(Decimal::of(value).padded(width));
+    }
+
+    /// Appends the last `WIDTH` digits of `value`, which has no more, padded with zeros.
+    #[inline]
+    pub fn push_digits<const WIDTH: usize>(&mut self, value: u64) {
+        let digits = Decimal::spell(value);
+        // A length that the compiler knows costs no call.
+        if let Some(digits) = digits.as_flattened().last_chunk::<WIDTH>() {
+            self.push(digits);
+        }
     }
 }
+
+/// A number in decimal, on the stack.
+#[derive(Clone, Copy)]
+pub struct Decimal {
+    /// Three times eight digits, with zeros before the first.
+    digits: [[u8; 8]; 3],
+    /// The place of its first digit, or of its sign.
+    first: usize,
+}
+
+impl Decimal {
+    /// The digits of a number.
+    #[inline]
+    pub fn of(value: u64) -> Decimal {
+        let digits = Decimal::spell(value);
+        let [high, middle, low] = digits.map(leading_zeros);
+        let zeros = match (high, middle) {
+            (8, 8) => low.saturating_add(16),
+            (8, _) => middle.saturating_add(8),
+            _ => high,
+        };
+        // Of 0 the last digit is left.
+        Decimal { digits, first: zeros.min(LAST_DIGIT) }
+    }
+
+    /// The digits of a number below 0, behind its sign.
+    #[inline]
+    pub fn of_negative(magnitude: u64) -> Decimal {
+        let mut number = Decimal::of(magnitude);
+        // The longest number leaves four places before it.
+        number.first = number.first.saturating_sub(1);
+        if let Some(place) = number.digits.as_flattened_mut().get_mut(number.first) {
+            *place = b'-';
+        }
+        number
+    }
+
+    /// All digits. Most numbers have two times eight: times in microseconds.
+    #[inline]
+    fn spell(value: u64) -> [[u8; 8]; 3] {
+        const EIGHT: u64 = 100_000_000;
+        let (above, low) = (value / EIGHT, value % EIGHT);
+        let low = spell_eight(low);
+        if above == 0 {
+            return [NO_DIGITS, NO_DIGITS, low];
+        }
+        let (top, middle) = (above / EIGHT, above % EIGHT);
+        let high = if top == 0 { NO_DIGITS } else { spell_eight(top) };
+        [high, spell_eight(middle), low]
+    }
+
+    /// Its digits.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.digits.as_flattened().get(self.first..).unwrap_or_default()
+    }
+
+    /// Its digits, padded with zeros to at least `width`.
+    fn padded(&self, width: usize) -> &[u8] {
+        let digits = self.digits.as_flattened();
+        let wanted = digits.len().saturating_sub(width.clamp(1, MAX_DIGITS));
+        digits.get(self.first.min(wanted)..).unwrap_or_default()
+    }
+}
+
+/// In the place of eight digits, where a number has fewer.
+const NO_DIGITS: [u8; 8] = [b'0'; 8];
+
+/// Where the last of three times eight digits stands.
+const LAST_DIGIT: usize = 23;
 
 /// So many digits has the largest number.
 const MAX_DIGITS: usize = 20;
 
-/// The eight digits of a number below 10^8, each in a byte, all at once: the number is parted into fours, those into pairs,
+/// The eight digits of a number below 10^8, each in a byte as ASCII, all at once: the number is parted into fours, those into pairs,
 /// those into digits. A division by a power of ten is a product and a shift, exact for numbers this small.
 fn spell_eight(value: u64) -> [u8; 8] {
     // All products stay below 2^64, and no part reaches the one above it.
@@ -78,12 +143,16 @@ fn spell_eight(value: u64) -> [u8; 8] {
     let hundreds = (fours.wrapping_mul(10_486) >> 20) & 0x7f_0000_007f;
     let pairs = hundreds | fours.wrapping_sub(hundreds.wrapping_mul(100)) << 16;
     let tens = (pairs.wrapping_mul(103) >> 10) & 0x000f_000f_000f_000f;
-    (tens | pairs.wrapping_sub(tens.wrapping_mul(10)) << 8).to_le_bytes()
+    (ZEROS | tens | pairs.wrapping_sub(tens.wrapping_mul(10)) << 8).to_le_bytes()
 }
 
-/// How many of the digits are zeros before the first other.
+/// Eight times `0`.
+const ZEROS: u64 = u64::from_le_bytes(NO_DIGITS);
+
+/// How many of eight digits are zeros before the first other.
+#[inline]
 fn leading_zeros(digits: [u8; 8]) -> usize {
-    u64::from_le_bytes(digits).trailing_zeros() as usize / 8
+    (u64::from_le_bytes(digits) ^ ZEROS).trailing_zeros() as usize / 8
 }
 
 impl<const N: usize> std::fmt::Debug for Text<N> {
@@ -126,6 +195,11 @@ mod tests {
             let mut out = Text::<32>::new();
             out.push_number(value, width);
             assert_eq!(out.as_bytes(), text.as_bytes());
+            assert_eq!(Decimal::of(value).as_bytes(), value.to_string().as_bytes());
+            assert_eq!(Decimal::of_negative(value).as_bytes(), format!("-{value}").as_bytes());
+            let mut out = Text::<32>::from(&b"-"[..]);
+            out.push_digits::<20>(value);
+            assert_eq!(out.as_bytes(), format!("-{value:020}").as_bytes());
         }
     }
 
@@ -133,7 +207,7 @@ mod tests {
     fn every_four_digits_are_spelled() {
         for four in 0..10_000 {
             for value in [four, four * 10_000 + 9_999 - four] {
-                let digits = spell_eight(value).map(|digit| char::from(digit | b'0'));
+                let digits = spell_eight(value).map(char::from);
                 assert_eq!(String::from_iter(digits), format!("{value:08}"));
             }
         }

@@ -118,8 +118,15 @@ impl Stored {
     /// The stored form. A fraction only where there is one, without trailing zeros.
     pub fn encode(self) -> StoredText {
         let mut text = StoredText::new();
+        self.write(&mut text);
+        text
+    }
+
+    /// Writes the stored form into `text`, which is empty: returned, it would be copied.
+    #[inline]
+    pub fn write(self, text: &mut StoredText) {
+        text.push_digits::<TAT_DIGITS>(self.ns);
         let mut fraction = self.attos;
-        text.push_number(self.ns, TAT_DIGITS);
         if fraction > 0 {
             let mut digits = FRACTION_DIGITS;
             while fraction % 10 == 0 {
@@ -134,9 +141,8 @@ impl Stored {
             text.push_number(self.debt_ns, 1);
         }
         if let Some(ban) = &self.ban {
-            ban.write(&mut text);
+            ban.write(text);
         }
-        text
     }
 
     /// The ban that runs, or the mark that a past one left.
@@ -396,6 +402,8 @@ impl<'r> Bucket<'r> {
     }
 
     /// Carries out an allowed call: what it is told, and what is to be written.
+    // Inlined, as what it returns would be copied twice.
+    #[inline(always)]
     pub fn grant(&self, ask: &Ask, verdict: Verdict) -> (Decision, BucketEdit) {
         let after = match ask.quantity {
             Quantity::Look => return (self.look(verdict), BucketEdit::Keep),
@@ -459,12 +467,14 @@ impl<'r> Bucket<'r> {
         self.decision(verdict, self.tat)
     }
 
+    #[inline(always)]
     fn store(&self, tat: Attos, ban: Option<Ban>) -> BucketEdit {
         // `judge` and the stored value bound it.
         let debt_ns = saturate(self.debt_ns(tat)).min(MAX_DEBT_NS);
         BucketEdit::Store(Stored { ban, ..Stored::of(tat, debt_ns) })
     }
 
+    #[inline(always)]
     fn decision(&self, verdict: Verdict, tat: Attos) -> Decision {
         Decision {
             verdict,
