@@ -91,17 +91,21 @@ fn a_longer_and_a_shorter_lease_move_the_ttl() {
 
 #[test]
 fn a_transaction_and_a_script_replicate_the_same() {
-    for transaction in [true, false] {
-        let (server, mut conn) = with_aof();
+    // There the server is asked whether it accepts a write while the key is open.
+    for (transaction, cluster) in [(true, false), (false, false), (true, true), (false, true)] {
+        let builder = Server::builder().aof();
+        let builder = if cluster { builder.cluster() } else { builder };
+        let (server, mut conn) = builder.held();
         conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
         let mut waiter = server.wait_in_line(waits("b"));
         let written = effects(&server, || match transaction {
             true => conn.pipeline(["MULTI", "RL.RELEASE k a", "RL.HELD k", "EXEC"]).remove(3),
             false => conn.cmd(["EVAL", "return redis.call('RL.RELEASE', KEYS[1], 'a')", "1", "k"]),
         });
-        assert_eq!(written, ["ZADD b", "ZREM a"], "in a transaction: {transaction}");
-        assert_eq!(acquired(&waiter.recv()).id(), "b");
-        assert_eq!(conn.held_ids("k"), ["b"]);
+        let how = format!("in a transaction: {transaction}, in a cluster: {cluster}");
+        assert_eq!(written, ["ZADD b", "ZREM a"], "{how}");
+        assert_eq!(acquired(&waiter.recv()).id(), "b", "{how}");
+        assert_eq!(conn.held_ids("k"), ["b"], "{how}");
     }
 }
 
