@@ -33,8 +33,9 @@ impl Commands for CommandTable {
 
     fn panicked(call: &Call) {
         let Some(command) = find(call.command()) else { return };
+        command.stats.count(&Err(Error::internal()));
         // The guard has logged it.
-        end(call.context(), command, Err(Error::internal()));
+        reply_error(call.context(), Error::internal());
     }
 }
 
@@ -58,12 +59,15 @@ fn all() -> impl Iterator<Item = (ServerCommand, EntryPoint)> {
     commands.map(|(row, stats)| ServerCommand { row, stats }).zip(ENTRIES)
 }
 
-/// As [`end`], and logs a bug of ours.
+/// Counts the end of a call; replies its error if it has one, and logs a bug of ours.
+#[inline]
 fn end_and_log(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
-    if let Err(Error::Internal(at)) = result {
+    command.stats.count(&result);
+    let Err(error) = result else { return };
+    if let Error::Internal(at) = error {
         log_internal(ctx, command, at);
     }
-    end(ctx, command, result);
+    reply_error(ctx, error);
 }
 
 fn log_internal(ctx: Context, command: ServerCommand, at: &Location) {
@@ -71,13 +75,13 @@ fn log_internal(ctx: Context, command: ServerCommand, at: &Location) {
     log_warning(ctx, &format!("internal error in {name} at {at}, please report it"));
 }
 
-/// Counts the end of a call, and replies its error if it has one.
-fn end(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
-    command.stats.count(&result);
-    match result {
-        Ok(_) => {}
-        Err(Error::Arity) => ctx.reply_wrong_arity(),
-        Err(error) => ctx.reply_error(error.text().as_bytes()),
+// Most calls end without an error, and are smaller without it.
+#[cold]
+#[inline(never)]
+fn reply_error(ctx: Context, error: Error) {
+    match error {
+        Error::Arity => ctx.reply_wrong_arity(),
+        error => ctx.reply_error(error.text().as_bytes()),
     }
 }
 
