@@ -85,8 +85,11 @@ impl<'a> ServerCall<'a> for Call<'a> {
         key: KeyContext<'a>,
         ids: &[&[u8]],
     ) -> Result<(usize, Option<EmptiedKey<'a>>), Error> {
+        if !is_awaited(key) {
+            return Ok((window::release(key, ids, None)?, None));
+        }
         let emptied = Cell::new(None);
-        let released = window::release(key, ids, is_awaited(key).then_some(&emptied))?;
+        let released = window::release(key, ids, Some(&emptied))?;
         Ok((released, emptied.take()))
     }
 

@@ -129,6 +129,8 @@ impl<'c> ServerWindow<'c> {
     }
 
     /// Writes what was planned to the open key, and then removes these members, too. See [`store::WindowKey::write`].
+    // Inlined, so that the change is not copied on its way: it is large.
+    #[inline(always)]
     pub(super) fn write_to(
         &mut self,
         mut key: WriteKey<'c>,
