@@ -1,6 +1,7 @@
 //! Attempts on the server's keys, for calls that wait.
 
 use crate::redis::random;
+use crate::state::emptied::{AwaitedKey, EmptiedKey};
 use crate::state::{KeyContext, ServerKey};
 use crate::stats;
 use commands::attempt::AttemptReply;
@@ -10,6 +11,7 @@ use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
 use engine::request::Request;
 use engine::reservation::{spelled_id, Id};
+use std::cell::Cell;
 
 /// A new id for a reservation.
 pub fn new_id() -> Id {
@@ -22,7 +24,17 @@ pub fn attempt(
     request: &Request,
     terms: AttemptTerms,
 ) -> Result<AttemptReply, Error> {
-    let key = ServerKey::in_mode(key_ctx, terms.mode);
+    attempt_after(key_ctx, &Cell::new(None), request, terms)
+}
+
+/// The same after a release, which may have `emptied` the key.
+pub fn attempt_after<'c>(
+    key_ctx: KeyContext<'c>,
+    emptied: &Cell<Option<EmptiedKey<'c>>>,
+    request: &Request,
+    terms: AttemptTerms,
+) -> Result<AttemptReply, Error> {
+    let key = AwaitedKey { key: ServerKey::in_mode(key_ctx, terms.mode), emptied };
     let tried = commands::attempt::attempt(key, request, terms, new_id)?;
     stats::count_lapsed(tried.lapsed);
     Ok(tried)

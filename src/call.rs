@@ -1,13 +1,14 @@
 //! A call of the server, as the commands see it.
 
 use crate::attempt::new_id;
-use crate::blocking;
+use crate::blocking::{self, is_awaited};
 use crate::environment::ServerEnvironment;
 use crate::observe::{self, ServerNotes};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::slots::{spread, Spread};
+use crate::state::emptied::EmptiedKey;
 use crate::state::{inspect, window, KeyContext, ServerKey};
 use crate::{policies, stats};
 use commands::call::{ServerCall, Words};
@@ -19,6 +20,7 @@ use engine::judge::Mode;
 use engine::request::Request;
 use engine::reservation::{HeldReservation, Id};
 use engine::settle::Applied;
+use std::cell::Cell;
 use std::ops::Range;
 
 impl<'a> Words<'a> for Call<'a> {
@@ -38,6 +40,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     type Sink = Context<'a>;
     type Key = KeyContext<'a>;
     type Store = ServerKey<'a>;
+    type Emptied = Option<EmptiedKey<'a>>;
     type Notes = ServerNotes;
 
     #[inline]
@@ -77,8 +80,17 @@ impl<'a> ServerCall<'a> for Call<'a> {
         new_id()
     }
 
-    fn release(&self, key: KeyContext<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
-        window::release(key, ids)
+    fn release(
+        &self,
+        key: KeyContext<'a>,
+        ids: &[&[u8]],
+    ) -> Result<(usize, Option<EmptiedKey<'a>>), Error> {
+        if !is_awaited(key) {
+            return Ok((window::release(key, ids, None)?, None));
+        }
+        let emptied = Cell::new(None);
+        let released = window::release(key, ids, Some(&emptied))?;
+        Ok((released, emptied.take()))
     }
 
     fn held(&self, key: KeyContext<'a>) -> Result<Vec<HeldReservation>, Error> {
@@ -92,6 +104,11 @@ impl<'a> ServerCall<'a> for Call<'a> {
     #[inline]
     fn wake(&self, key: KeyContext<'a>) {
         blocking::wake_key(key);
+    }
+
+    #[inline]
+    fn wake_after(&self, key: KeyContext<'a>, emptied: Option<EmptiedKey<'a>>) {
+        blocking::wake_after(key, emptied);
     }
 
     #[inline]

@@ -25,10 +25,11 @@ mod wait;
 mod work;
 
 pub use registry::{
-    clock_went_back, id_waits, is_barred, longest_turn_us, oldest_wait_ms, waiting, waiting_on,
+    clock_went_back, id_waits, is_awaited, is_barred, longest_turn_us, oldest_wait_ms, waiting,
+    waiting_on,
 };
 pub use wait::{answer, disconnected, forget, join};
-pub use work::{fired, wake_key};
+pub use work::{fired, wake_after, wake_key};
 
 /// Forgets everything, before the module goes: the server lets it go only when nobody waits.
 pub fn unload() {

@@ -122,6 +122,13 @@ pub fn is_barred(key_ctx: KeyContext, leave: u64) -> bool {
     !is_empty() && is_barred_by_line(key_ctx, leave)
 }
 
+/// Whether somebody waits on the key.
+#[inline]
+pub fn is_awaited(key_ctx: KeyContext) -> bool {
+    // Everybody who waits stands before a call with this LEAVE.
+    is_barred(key_ctx, u64::MAX)
+}
+
 #[inline(never)]
 fn is_barred_by_line(key_ctx: KeyContext, leave: u64) -> bool {
     look(|lines| lines.is_barred(key_ctx.ctx.db(), key_ctx.name.as_bytes(), leave))

@@ -5,9 +5,9 @@
 //! for, when somebody's time is up, and at least every [`engine::line::POLL_US`], as the server does not notify of other
 //! changes to the key. A grant is charged in the context of whoever tries, then the client is unblocked.
 
-use super::registry::{change, is_barred, look, LateWrite, ServerParts, WaitOutcome, WorkGuard};
+use super::registry::{change, is_awaited, look, LateWrite, ServerParts, WaitOutcome, WorkGuard};
 use super::wait::note_end;
-use crate::attempt::{attempt, give_back};
+use crate::attempt::{attempt, attempt_after, give_back};
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
 };
@@ -15,6 +15,7 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
+use crate::state::emptied::EmptiedKey;
 use crate::state::KeyContext;
 use crate::stats;
 use commands::attempt::AttemptReply;
@@ -25,6 +26,7 @@ use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
 use engine::line::{Cause, Effect, LineId, Lines, Place, Ticket};
 use engine::request::Request;
+use std::cell::Cell;
 
 /// The most steps that are made in a line before it is another line's turn.
 const STEPS_IN_A_ROW: usize = 8;
@@ -33,14 +35,24 @@ const STEPS_IN_A_ROW: usize = 8;
 /// command takes, and after one that may have given something back. The timer tries the rest.
 #[inline]
 pub fn wake_key(key_ctx: KeyContext) {
-    // Everybody who waits stands before a call with this LEAVE.
-    if is_barred(key_ctx, u64::MAX) {
-        wake_line(key_ctx);
+    if is_awaited(key_ctx) {
+        wake_line(key_ctx, None);
+    }
+}
+
+/// The same after a release, which may have emptied the key: only where somebody waits on it.
+#[inline]
+pub fn wake_after<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
+    match emptied {
+        None => wake_key(key_ctx),
+        Some(_) => wake_line(key_ctx, emptied),
     }
 }
 
 #[cold]
-fn wake_line(key_ctx: KeyContext) {
+fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
+    // If nobody is tried, what is left in the key goes with this.
+    let server = LineServer { emptied: Cell::new(emptied) };
     let work = WorkGuard::begin(Cause::Command);
     let (db, key) = (key_ctx.ctx.db(), key_ctx.name.as_bytes());
     let Some(line) = change(|lines, now_us| lines.wake(db, key, now_us)) else { return };
@@ -50,16 +62,20 @@ fn wake_line(key_ctx: KeyContext) {
     while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| work.has_time()) {
         // A command does not end waits that are overdue. Its clock may be frozen in the past (MULTI, Lua), and a waiter
         // could be denied what is free by now.
-        if !try_head(&LineServer, line, (ticket, &call.request), key_ctx, false) {
+        if !try_head(&server, line, (ticket, &call.request), key_ctx, false) {
             return;
         }
     }
 }
 
 /// This server, as [`try_head`] needs it.
-struct LineServer;
+#[derive(Default)]
+struct LineServer<'c> {
+    /// The key if a release has emptied it, until somebody is tried.
+    emptied: Cell<Option<EmptiedKey<'c>>>,
+}
 
-impl WaitingServer<KeyContext<'_>> for LineServer {
+impl<'c> WaitingServer<KeyContext<'c>> for LineServer<'c> {
     type Parts = ServerParts;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerParts>, u64) -> T) -> T {
@@ -68,11 +84,11 @@ impl WaitingServer<KeyContext<'_>> for LineServer {
 
     fn attempt(
         &self,
-        key_ctx: KeyContext,
+        key_ctx: KeyContext<'c>,
         request: &Request,
         terms: AttemptTerms,
     ) -> Result<AttemptReply, Error> {
-        attempt(key_ctx, request, terms)
+        attempt_after(key_ctx, &self.emptied, request, terms)
     }
 
     /// How long ago the time of this command or callback was read. In MULTI and scripts it stands still.
@@ -183,7 +199,8 @@ fn make_steps(
             Some(Effect::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
                 // The head's time is up, and it could not be tried. Its line was postponed, but here it would be next again.
-                if !try_head(&LineServer, line, head, key_ctx, is_overdue) && is_overdue {
+                if !try_head(&LineServer::default(), line, head, key_ctx, is_overdue) && is_overdue
+                {
                     return;
                 }
             }

@@ -179,6 +179,11 @@ impl<'a> KeyName<'a> {
         KeyName { raw, modes: 0, lifetime: PhantomData }
     }
 
+    /// Whether opening it is no use of the key.
+    pub(super) fn is_polled(self) -> bool {
+        self.modes != 0
+    }
+
     /// In which modes to open the key, where it is opened in `mode`.
     pub(super) fn open_mode(self, mode: u32) -> c_int {
         // All modes are bits of a C integer.

@@ -62,8 +62,11 @@ pub struct WriteKey<'c> {
 /// The longest bound of a search by members, with its mark: that of an id of 64 bytes takes 70.
 const MAX_BOUND: usize = 80;
 
-/// Tells the server that a key is used, which was opened under a [polled](KeyName::polled) name.
+/// Tells the server that a key is used, if it was opened under a [polled](KeyName::polled) name. Otherwise it knows.
 pub fn touch(ctx: Context, name: KeyName) {
+    if !name.is_polled() {
+        return;
+    }
     let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOSTATS;
     // SAFETY: context and name are live; the key is closed at once, and null for a missing one.
     unsafe {

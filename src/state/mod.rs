@@ -6,11 +6,13 @@
 //! window.rs         the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
 //! entries.rs        reading its events
 //! reservations.rs   reading its reservations: from the set where they are few, else from an index in memory
+//! emptied.rs        a key that a release has emptied, while somebody waits on it
 //! inspect.rs        what lies under a key, for RL.INFO
 //! indexes.rs        those indexes, and when they are dropped
 //! ```
 
 pub mod bucket;
+pub mod emptied;
 mod entries;
 pub mod indexes;
 pub mod inspect;

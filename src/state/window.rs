@@ -7,6 +7,7 @@
 //!
 //! Nothing is written before everything that is read or removed was found to be ours.
 
+use super::emptied::EmptiedKey;
 use super::entries::{
     after, ban, entry, reservation, EntryReader, Seen, ALL, FOREIGN, RESERVATIONS, RESERVED,
 };
@@ -20,6 +21,7 @@ use engine::entry::{score, Entry};
 use engine::reservation::{id_of, HeldReservation};
 use engine::store::{self, Change};
 use foldhash::quality::RandomState;
+use std::cell::Cell;
 use std::collections::HashMap;
 
 /// A sorted set of events and reservations, for one call.
@@ -115,10 +117,29 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     }
 
     fn write(&mut self, change: Change<'_, OwnedString>) -> usize {
-        let Some(mut key) = self.key.take(self.at.key_ctx) else { return 0 };
+        let Some(key) = self.key.take(self.at.key_ctx) else { return 0 };
+        self.write_to(key, Vec::new(), change)
+    }
+}
+
+impl<'c> ServerWindow<'c> {
+    /// Which key, and when.
+    pub(super) fn key_ctx(&self) -> KeyContext<'c> {
+        self.at.key_ctx
+    }
+
+    /// Writes what was planned to the open key, and then removes these members, too. See [`store::WindowKey::write`].
+    // Inlined, so that the change is not copied on its way: it is large.
+    #[inline(always)]
+    pub(super) fn write_to(
+        &mut self,
+        mut key: WriteKey<'c>,
+        mut remove: Vec<OwnedString>,
+        change: Change<'_, OwnedString>,
+    ) -> usize {
         let KeyContext { ctx, name, now_us } = self.at.key_ctx;
         let edit = change.edit;
-        let (mut remove, mut lapsed, mut settled_us) = (Vec::new(), 0, None);
+        let (mut lapsed, mut settled_us) = (0, None);
         // This comes before healing, so that a settled reservation is not written anew.
         if let Some(member) = change.settle {
             if let Ok(one) = reservation(&member) {
@@ -163,8 +184,11 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             key.add(new.score(), new.member().as_bytes());
         }
         if let Some(one) = &change.reserve {
-            key.add(RESERVED, one.member().as_bytes());
+            let member = one.member();
+            key.add(RESERVED, member.as_bytes());
             self.reservations.add(one);
+            // What was released may have been the very same.
+            remove.retain(|old| old.as_bytes() != member.as_bytes());
         }
         let member = |entry: Entry| OwnedString::new(entry.member().as_bytes());
         match (edit.replaced.map(member), edit.changed.map(|(old, _)| member(old))) {
@@ -203,47 +227,72 @@ fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
     members.extend(key.ascending(scores).map(|element| element.member));
 }
 
-/// Gives the live reservations of these ids back; returns how many there were. An id may be there more than once.
-pub fn release(key_ctx: KeyContext, ids: &[&[u8]]) -> Result<usize, Error> {
+/// Gives the live reservations of these ids back; returns how many there were. An id may be there more than once. A key that
+/// holds nothing else is handed over in `emptied`, where that is given, and deleted otherwise.
+pub fn release<'c>(
+    key_ctx: KeyContext<'c>,
+    ids: &[&[u8]],
+    emptied: Option<&Cell<Option<EmptiedKey<'c>>>>,
+) -> Result<usize, Error> {
     let Open::Write(mut key) = open(key_ctx, Intent::Write)? else { return Ok(0) };
     let len = key.len();
     if len == 0 {
         return Ok(0);
     }
     if len <= MAX_READ {
-        return release_of_few(key_ctx, &mut key, len, ids);
+        return release_of_few(key_ctx, key, len, ids, emptied);
     }
     refuse_foreign(&mut key)?;
     let mut index = ServerReservations::indexed(key_ctx, &mut key, None);
-    let released = match (&mut index, ids) {
-        (Some(index), ids) => remove(&mut key, len, &index.take_live(ids, key_ctx.now_us)),
+    let found = match (&mut index, ids) {
+        (Some(index), ids) => index.take_live(ids, key_ctx.now_us),
         (None, [id]) => {
+            // It is one of many, so the key stays.
             let found = find_live(None, &mut key, id, key_ctx.now_us)?;
-            remove(&mut key, len, found.as_slice())
+            key.remove(found.as_slice());
+            return Ok(found.as_slice().len());
         }
-        (None, ids) => {
-            let found = match ids.len() <= MAX_SEARCHED.max(len / READ_PER_SEARCH) {
-                true => search(key_ctx, &mut key, ids)?,
-                false => pick(key_ctx, &mut key, ids)?,
-            };
-            remove(&mut key, len, &found)
-        }
+        (None, ids) => match ids.len() <= MAX_SEARCHED.max(len / READ_PER_SEARCH) {
+            true => search(key_ctx, &mut key, ids)?,
+            false => pick(key_ctx, &mut key, ids)?,
+        },
     };
+    let released = found.len();
     if let Some(index) = &mut index {
         index.set_elements(len.saturating_sub(released));
     }
+    if released == len {
+        empty(key, found, emptied);
+    } else {
+        key.remove(&found);
+    }
     Ok(released)
+}
+
+/// Removes the `released` elements of a key, which are all that it has.
+fn empty<'c>(
+    mut key: WriteKey<'c>,
+    released: impl IntoIterator<Item = OwnedString>,
+    emptied: Option<&Cell<Option<EmptiedKey<'c>>>>,
+) {
+    match emptied {
+        None => key.delete(),
+        Some(emptied) => {
+            emptied.set(Some(EmptiedKey::new(key, released.into_iter().collect())));
+        }
+    }
 }
 
 /// A set of up to this many elements is read from its beginning, not searched. It has no index.
 const MAX_READ: usize = 4;
 
 /// Gives the live reservations of these ids back in a set of at most [`MAX_READ`] elements; returns how many there were.
-fn release_of_few(
-    key_ctx: KeyContext,
-    key: &mut WriteKey,
+fn release_of_few<'c>(
+    key_ctx: KeyContext<'c>,
+    mut key: WriteKey<'c>,
     len: usize,
     ids: &[&[u8]],
+    emptied: Option<&Cell<Option<EmptiedKey<'c>>>>,
 ) -> Result<usize, Error> {
     let mut members = [const { None }; MAX_READ];
     let mut read: usize = 0;
@@ -253,7 +302,7 @@ fn release_of_few(
         read = read.saturating_add(1);
     }
     if read < len {
-        refuse_foreign(key)?;
+        refuse_foreign(&mut key)?;
     }
     let mut is_live = [false; MAX_READ];
     let mut last_id = None;
@@ -265,24 +314,14 @@ fn release_of_few(
         }
         last_id = id;
     }
-    let live = members.iter().flatten().zip(is_live);
-    Ok(remove(key, len, live.filter_map(|(member, is_live)| is_live.then_some(member))))
-}
-
-/// Removes these members of a set of `len`; returns how many they are. If they are all, the key is deleted.
-fn remove<'m>(
-    key: &mut WriteKey,
-    len: usize,
-    members: impl IntoIterator<Item = &'m OwnedString, IntoIter: Clone>,
-) -> usize {
-    let members = members.into_iter();
-    let number = members.clone().count();
-    if number == len {
-        key.delete();
+    let released = is_live.into_iter().filter(|is_live| *is_live).count();
+    if released == len {
+        empty(key, members.into_iter().flatten(), emptied);
     } else {
-        key.remove(members);
+        let live = members.iter().flatten().zip(is_live);
+        key.remove(live.filter_map(|(member, is_live)| is_live.then_some(member)));
     }
-    number
+    Ok(released)
 }
 
 /// Up to this many ids are searched for one by one, however few elements there are.

@@ -30,6 +30,7 @@ mod extremes;
 mod first_hit;
 mod force;
 mod groups;
+mod handover;
 mod harness;
 mod histories;
 mod in_process;

@@ -52,6 +52,8 @@ pub trait ServerCall<'a>: Words<'a> {
     type Store: Store<Error: Into<Error>>;
     /// Notes how calls ended.
     type Notes: Notes<Self::Key>;
+    /// What a release leaves to be done, if those who wait on the key do not change it.
+    type Emptied;
 
     /// What its arguments mean.
     fn environment(&self) -> Self::Environment;
@@ -68,8 +70,9 @@ pub trait ServerCall<'a>: Words<'a> {
     /// The id of a reservation that its caller did not name.
     fn new_id(&self) -> Id;
 
-    /// Gives the live reservations of these ids back; returns how many there were.
-    fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<usize, Error>;
+    /// Gives the live reservations of these ids back; returns how many there were, and what is to be handed to
+    /// [`ServerCall::wake_after`].
+    fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<(usize, Self::Emptied), Error>;
     /// The live reservations of a key, the oldest first.
     fn held(&self, key: Self::Key) -> Result<Vec<HeldReservation>, Error>;
     /// What lies under a key.
@@ -77,6 +80,8 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// Grants to those who wait on the key, as far as that is possible.
     fn wake(&self, key: Self::Key);
+    /// The same after a release that returned this.
+    fn wake_after(&self, key: Self::Key, emptied: Self::Emptied);
     /// Whether somebody stands before a call that comes to the key now with this LEAVE.
     fn is_barred(&self, key: Self::Key, leave: u64) -> bool;
     /// Whether a call waits on the key that will give this id to its reservation.

@@ -39,8 +39,8 @@ pub(crate) fn release<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Err
         ids.push(id);
     }
     let (key, _) = first_key(call)?;
-    let released = call.release(key, &ids)?;
-    call.wake(key);
+    let (released, emptied) = call.release(key, &ids)?;
+    call.wake_after(key, emptied);
     let released = u64::try_from(released).unwrap_or(u64::MAX);
     call.count_settled(Applied::Released, released);
     Ok(reply::settled(&call.sink(), released))

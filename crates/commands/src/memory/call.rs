@@ -107,6 +107,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     type Key = KeyMoment<'a>;
     type Store = MemoryKey<'a>;
     type Notes = &'a MemoryServer;
+    type Emptied = ();
 
     fn environment(&self) -> &'a MemoryServer {
         self.server
@@ -136,13 +137,13 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.server.new_id()
     }
 
-    fn release(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<usize, Error> {
+    fn release(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<(usize, ()), Error> {
         let mut released: usize = 0;
         for id in ids {
             let held = release(self.server.store(key), &Id::from(*id))?;
             released = released.saturating_add(usize::from(held));
         }
-        Ok(released)
+        Ok((released, ()))
     }
 
     fn held(&self, key: KeyMoment<'a>) -> Result<Vec<HeldReservation>, Error> {
@@ -175,6 +176,10 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
 
     fn wake(&self, key: KeyMoment<'a>) {
         self.server.wake_line(key);
+    }
+
+    fn wake_after(&self, key: KeyMoment<'a>, (): ()) {
+        self.wake(key);
     }
 
     fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
