@@ -54,7 +54,8 @@ impl<const N: usize> Text<N> {
     /// Appends the last `WIDTH` digits of `value`, which has no more, padded with zeros.
     #[inline]
     pub fn push_digits<const WIDTH: usize>(&mut self, value: u64) {
-        let digits = Decimal::spell(value);
+        let above = value / EIGHT;
+        let digits = [above / EIGHT, above % EIGHT, value % EIGHT].map(spell_eight);
         // A length that the compiler knows costs no call.
         if let Some(digits) = digits.as_flattened().last_chunk::<WIDTH>() {
             self.push(digits);
@@ -75,15 +76,20 @@ impl Decimal {
     /// The digits of a number.
     #[inline]
     pub fn of(value: u64) -> Decimal {
-        let digits = Decimal::spell(value);
-        let [high, middle, low] = digits.map(leading_zeros);
-        let zeros = match (high, middle) {
-            (8, 8) => low.saturating_add(16),
-            (8, _) => middle.saturating_add(8),
-            _ => high,
-        };
-        // Of 0 the last digit is left.
-        Decimal { digits, first: zeros.min(LAST_DIGIT) }
+        let (above, low) = (value / EIGHT, spell_eight(value % EIGHT));
+        if above == 0 {
+            // Of 0 the last digit is left.
+            let first = leading_zeros(low).saturating_add(16).min(LAST_DIGIT);
+            return Decimal { digits: [NO_DIGITS, NO_DIGITS, low], first };
+        }
+        let (top, middle) = (above / EIGHT, spell_eight(above % EIGHT));
+        // Most numbers are no longer: times in microseconds.
+        if top == 0 {
+            let first = leading_zeros(middle).saturating_add(8);
+            return Decimal { digits: [NO_DIGITS, middle, low], first };
+        }
+        let high = spell_eight(top);
+        Decimal { digits: [high, middle, low], first: leading_zeros(high) }
     }
 
     /// The digits of a number below 0, behind its sign.
@@ -96,20 +102,6 @@ impl Decimal {
             *place = b'-';
         }
         number
-    }
-
-    /// All digits. Most numbers have two times eight: times in microseconds.
-    #[inline]
-    fn spell(value: u64) -> [[u8; 8]; 3] {
-        const EIGHT: u64 = 100_000_000;
-        let (above, low) = (value / EIGHT, value % EIGHT);
-        let low = spell_eight(low);
-        if above == 0 {
-            return [NO_DIGITS, NO_DIGITS, low];
-        }
-        let (top, middle) = (above / EIGHT, above % EIGHT);
-        let high = if top == 0 { NO_DIGITS } else { spell_eight(top) };
-        [high, spell_eight(middle), low]
     }
 
     /// Its digits.
@@ -125,6 +117,8 @@ impl Decimal {
         digits.get(self.first.min(wanted)..).unwrap_or_default()
     }
 }
+
+const EIGHT: u64 = 100_000_000;
 
 /// In the place of eight digits, where a number has fewer.
 const NO_DIGITS: [u8; 8] = [b'0'; 8];
