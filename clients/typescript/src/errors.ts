@@ -56,9 +56,11 @@ export class UnknownPolicy extends Error {
   override readonly name: string = "UnknownPolicy";
 }
 
-/** Nobody is there to connect to: no port, path or name, or no way to the host. */
-const REFUSALS = ["ECONNREFUSED", "ENOENT", "ENOTFOUND", "EHOSTUNREACH", "ENETUNREACH", "EHOSTDOWN", "ENETDOWN"];
-const CODES = new Set([...REFUSALS, "ECONNRESET", "ECONNABORTED", "ETIMEDOUT", "EPIPE", "EAI_AGAIN"]);
+const REFUSALS = ["ECONNREFUSED", "ENOENT"];
+const CODES = new Set([
+  ...[...REFUSALS, "ECONNRESET", "ECONNABORTED", "ETIMEDOUT", "EPIPE", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH"],
+  ...["ENETUNREACH", "EHOSTDOWN", "ENETDOWN"],
+]);
 const CLASSES = new Set([
   "Unreachable",
   "DeadlinePassed",
@@ -109,8 +111,12 @@ export function isServerFull(error: unknown): error is Error {
   return error instanceof Error && NO_MORE_CONNECTIONS.test(error.message);
 }
 
-/** Whether a connection was refused. Unlike a server that accepts it and hangs up, nobody is there. */
+/**
+ * Whether a connection was refused: nobody listens on the port or path, at any address of the host. Where a network is down,
+ * or a server accepts and hangs up, the next attempt may be served.
+ */
 export function isRefused(error: unknown): boolean {
+  if (error instanceof AggregateError) return error.errors.length > 0 && error.errors.every(isRefused);
   const { code } = (error ?? {}) as { code?: unknown };
   return typeof code === "string" && REFUSALS.includes(code);
 }

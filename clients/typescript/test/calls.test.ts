@@ -24,6 +24,7 @@ import {
   type Reply,
   type Reservation,
 } from "../src/index.js";
+import { isRefused } from "../src/errors.js";
 import { CASES, SPOKEN, inCamelCase, limit, means, run, told } from "./fixtures.js";
 
 /** Answers with what it is given, in turn. In the shape of node-redis, or of ioredis. */
@@ -70,6 +71,17 @@ const REFUSED = [2, 3, 0, 700, 20000, null];
 const refused = () => Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:1"), { code: "ECONNREFUSED" });
 
 suite("calls", () => {
+  test("a connection is refused only where no address has a listener", () => {
+    const failed = (code: string) => Object.assign(new Error(`connect ${code}`), { code });
+    const both = (one: Error, other: Error) =>
+      Object.assign(new AggregateError([one, other]), { code: "ECONNREFUSED" });
+    const hangs = failed("ETIMEDOUT");
+    for (const error of [refused(), failed("ENOENT"), both(refused(), refused())]) assert.ok(isRefused(error));
+    for (const error of [hangs, failed("ENETUNREACH"), failed("ECONNRESET"), both(refused(), hangs), undefined]) {
+      assert.ok(!isRefused(error));
+    }
+  });
+
   for (const Client of [Recorder, IoredisRecorder, ClusterRecorder]) {
     test(`each call sends the words of its case through a ${Client.name} and reads the reply`, async () => {
       for (const given of CASES) {
