@@ -52,6 +52,10 @@ fi
 
 fixed=/tmp/redis-ratelimit-wasm
 mkdir -p $fixed
+if ! [ -O $fixed ]; then
+    echo "$fixed belongs to another user, who could change what is built there: remove it first" >&2
+    exit 1
+fi
 exec 9>$fixed/lock
 flock 9
 ln -sfn "$PWD" $fixed/ratelimit
