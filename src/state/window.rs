@@ -176,7 +176,7 @@ impl<'c> ServerWindow<'c> {
             };
             remove.retain(|old| !moves(old));
         }
-        // Not in a loop over both, which would copy them.
+        // One after the other: a loop would copy both.
         if let Some(put) = &edit.put {
             key.add(put.score(), put.member().as_bytes());
         }
@@ -269,7 +269,8 @@ pub fn release<'c>(
     Ok(released)
 }
 
-/// Removes the `released` elements of a key, which are all that it has.
+/// Empties a key of the `released` elements, which are all that it has: hands it over in `emptied` where that is given, and
+/// deletes it otherwise.
 fn empty<'c>(
     mut key: WriteKey<'c>,
     released: impl IntoIterator<Item = OwnedString>,
