@@ -14,16 +14,37 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 const OK: c_int = raw::REDISMODULE_OK as c_int;
 
 /// What lies under a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyValue<'k> {
+#[derive(Clone, Copy)]
+pub enum KeyValue<'k, 'c> {
     /// No key.
     Empty,
-    /// A string of these bytes.
-    String(&'k [u8]),
+    /// A string.
+    String(StringValue<'k, 'c>),
     /// A sorted set.
     Zset,
     /// Any other type, of this server or a later one.
     Other,
+}
+
+/// An open key that holds a string.
+#[derive(Clone, Copy)]
+pub struct StringValue<'k, 'c>(&'k ReadKey<'c>);
+
+impl<'k> StringValue<'k, '_> {
+    /// Its bytes. From then on the server stores a number or a short string in another form, so they are asked for only
+    /// where the string may be ours.
+    pub fn bytes(self) -> &'k [u8] {
+        let (mut len, read) = (0, raw::REDISMODULE_READ as c_int);
+        // SAFETY: the key is open and holds a string. The pointer is valid until the key is written or closed, both of
+        // which need `&mut` of it or the key itself.
+        unsafe {
+            let start = api!(RedisModule_StringDMA(self.0.raw, &mut len, read));
+            if start.is_null() {
+                return &[];
+            }
+            std::slice::from_raw_parts(start.cast(), len)
+        }
+    }
 }
 
 /// An element of a sorted set.
@@ -87,7 +108,7 @@ fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
 pub fn is_here(ctx: Context, name: KeyName) -> bool {
     let traceless =
         UNTOUCHED | raw::REDISMODULE_OPEN_KEY_NONOTIFY | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
-    open(ctx, name, raw::REDISMODULE_READ | traceless).value() != KeyValue::Empty
+    !matches!(open(ctx, name, raw::REDISMODULE_READ | traceless).value(), KeyValue::Empty)
 }
 
 impl<'c> ReadKey<'c> {
@@ -102,33 +123,15 @@ impl<'c> ReadKey<'c> {
     }
 
     /// What lies there.
-    pub fn value(&self) -> KeyValue<'_> {
+    pub fn value(&self) -> KeyValue<'_, 'c> {
         // SAFETY: null is allowed and is "empty".
         let kind = unsafe { api!(RedisModule_KeyType(self.raw)) };
         // Compared as numbers: a later server may know types that the bindings do not.
         match kind as isize {
             raw::REDISMODULE_KEYTYPE_EMPTY => KeyValue::Empty,
-            // SAFETY: the key is open and holds a string.
-            raw::REDISMODULE_KEYTYPE_STRING => KeyValue::String(unsafe { self.string() }),
+            raw::REDISMODULE_KEYTYPE_STRING => KeyValue::String(StringValue(self)),
             raw::REDISMODULE_KEYTYPE_ZSET => KeyValue::Zset,
             _ => KeyValue::Other,
-        }
-    }
-
-    /// The bytes of a string.
-    ///
-    /// # Safety
-    /// The key is open and holds a string.
-    unsafe fn string(&self) -> &[u8] {
-        let (mut len, read) = (0, raw::REDISMODULE_READ as c_int);
-        // SAFETY: the caller's promise. The pointer is valid until the key is written or closed, both of which need
-        // `&mut self` or the key itself.
-        unsafe {
-            let start = api!(RedisModule_StringDMA(self.raw, &mut len, read));
-            if start.is_null() {
-                return &[];
-            }
-            std::slice::from_raw_parts(start.cast(), len)
         }
     }
 

@@ -26,7 +26,7 @@ impl store::BucketKey for ServerBucket<'_> {
         self.key = Open::new(self.at.key_ctx, self.at.intent)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
-            KeyValue::String(text) => Ok(Some(Stored::decode(text).ok_or(Error::NotTat)?)),
+            KeyValue::String(text) => Ok(Some(Stored::decode(text.bytes()).ok_or(Error::NotTat)?)),
             KeyValue::Zset | KeyValue::Other => Err(Error::NotString),
         }
     }

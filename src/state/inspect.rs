@@ -18,7 +18,7 @@ pub fn contents(key_ctx: KeyContext) -> Result<KeyContents, Error> {
     let kind = match key.reader().value() {
         KeyValue::Empty => Contents::Nothing,
         KeyValue::String(text) => {
-            let stored = Stored::decode(text).ok_or(Error::NotTat)?;
+            let stored = Stored::decode(text.bytes()).ok_or(Error::NotTat)?;
             ban = stored.ban();
             Contents::Bucket(BucketContents::of(&stored, key_ctx.now_us))
         }

@@ -157,3 +157,20 @@ fn a_take_past_2286_is_an_error_and_writes_nothing() {
     assert_eq!(conn.ints(format!("RL.THROTTLE k {rate} 0"))[..3], [0, 10, 7]);
     assert_eq!(conn.ints(format!("RL.THROTTLE k {rate} -1"))[..3], [0, 10, 8]);
 }
+
+#[test]
+fn somebody_elses_string_is_stored_as_before_after_an_error() {
+    let (_server, mut conn) = Server::held();
+    for (key, value, encoding) in [("number", "12345", "int"), ("text", "abc", "embstr")] {
+        conn.text(format!("SET {key} {value}"));
+        for call in
+            ["RL.WINDOW k 5 60", "RL.ACQUIRE k 5 0", "RL.WINDOW_RO k 5 60", "RL.RELEASE k a"]
+        {
+            conn.refuses(
+                call.replace(" k ", &format!(" {key} ")),
+                "WRONGTYPE the key holds no sorted set",
+            );
+        }
+        assert_eq!(conn.text(format!("OBJECT ENCODING {key}")), encoding);
+    }
+}
