@@ -20,7 +20,6 @@ use engine::judge::Mode;
 use engine::request::Request;
 use engine::reservation::{HeldReservation, Id};
 use engine::settle::Applied;
-use std::cell::Cell;
 use std::ops::Range;
 
 impl<'a> Words<'a> for Call<'a> {
@@ -88,9 +87,9 @@ impl<'a> ServerCall<'a> for Call<'a> {
         if !is_awaited(key) {
             return Ok((window::release(key, ids, None)?, None));
         }
-        let emptied = Cell::new(None);
-        let released = window::release(key, ids, Some(&emptied))?;
-        Ok((released, emptied.take()))
+        let mut emptied = None;
+        let released = window::release(key, ids, Some(&mut emptied))?;
+        Ok((released, emptied))
     }
 
     fn held(&self, key: KeyContext<'a>) -> Result<Vec<HeldReservation>, Error> {

@@ -21,7 +21,6 @@ use engine::entry::{score, Entry};
 use engine::reservation::{id_of, HeldReservation};
 use engine::store::{self, Change};
 use foldhash::quality::RandomState;
-use std::cell::Cell;
 use std::collections::HashMap;
 
 /// A sorted set of events and reservations, for one call.
@@ -232,7 +231,7 @@ fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
 pub fn release<'c>(
     key_ctx: KeyContext<'c>,
     ids: &[&[u8]],
-    emptied: Option<&Cell<Option<EmptiedKey<'c>>>>,
+    emptied: Option<&mut Option<EmptiedKey<'c>>>,
 ) -> Result<usize, Error> {
     let Open::Write(mut key) = open(key_ctx, Intent::Write)? else { return Ok(0) };
     let len = key.len();
@@ -274,13 +273,11 @@ pub fn release<'c>(
 fn empty<'c>(
     mut key: WriteKey<'c>,
     released: impl IntoIterator<Item = OwnedString>,
-    emptied: Option<&Cell<Option<EmptiedKey<'c>>>>,
+    emptied: Option<&mut Option<EmptiedKey<'c>>>,
 ) {
     match emptied {
         None => key.delete(),
-        Some(emptied) => {
-            emptied.set(Some(EmptiedKey::new(key, released.into_iter().collect())));
-        }
+        Some(emptied) => *emptied = Some(EmptiedKey::new(key, released.into_iter().collect())),
     }
 }
 
@@ -293,7 +290,7 @@ fn release_of_few<'c>(
     mut key: WriteKey<'c>,
     len: usize,
     ids: &[&[u8]],
-    emptied: Option<&Cell<Option<EmptiedKey<'c>>>>,
+    emptied: Option<&mut Option<EmptiedKey<'c>>>,
 ) -> Result<usize, Error> {
     let mut members = [const { None }; MAX_READ];
     let mut read: usize = 0;
