@@ -104,7 +104,7 @@ impl Decimal {
         number
     }
 
-    /// Its digits.
+    /// Its digits, behind its sign if it has one.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.digits.as_flattened().get(self.first..).unwrap_or_default()
@@ -129,8 +129,8 @@ const LAST_DIGIT: usize = 23;
 /// So many digits has the largest number.
 const MAX_DIGITS: usize = 20;
 
-/// The eight digits of a number below 10^8, each in a byte as ASCII, all at once: the number is parted into fours, those into pairs,
-/// those into digits. A division by a power of ten is a product and a shift, exact for numbers this small.
+/// The eight digits of a number below 10^8, each in a byte as ASCII, all at once: the number is parted into fours, those into
+/// pairs, those into digits. A division by a power of ten is a product and a shift, exact for numbers this small.
 fn spell_eight(value: u64) -> [u8; 8] {
     // All products stay below 2^64, and no part reaches the one above it.
     let fours = (value / 10_000) | (value % 10_000) << 32;
