@@ -388,6 +388,14 @@ fn leave_behind(
     (complete_ns, frozen)
 }
 
+/// Holds a server's writes up for a moment. What the server takes for the end lies by its clock, which stands still while
+/// calls are held up, so the pause is ended by a command.
+fn pause_writes(server: &Server, random: &mut Random) {
+    let _ = server.try_ask("CLIENT PAUSE 3600000 WRITE");
+    sleep(Duration::from_millis(10 + random.below(LONGEST_PAUSE_MS) as u64));
+    let _ = server.try_ask("CLIENT UNPAUSE");
+}
+
 /// Records what clients do on these keys for so long, and until there are so many calls, while `cause_faults` goes on.
 fn record(
     nodes: &dyn Nodes,
@@ -831,8 +839,7 @@ fn cluster_history(seconds: u64, least_calls: u64, seed: u64, kills: bool) -> St
                     faults.count("pauses of a process", 1);
                 }
                 2 => {
-                    let ms = 10 + random.below(LONGEST_PAUSE_MS);
-                    let _ = cluster.node(master).try_ask(format!("CLIENT PAUSE {ms} WRITE"));
+                    pause_writes(cluster.node(master), &mut random);
                     faults.count("CLIENT PAUSE", 1);
                 }
                 _ => {
@@ -962,8 +969,7 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
                     faults.count("pauses of a process", 1);
                 }
                 _ => {
-                    let ms = 10 + random.below(LONGEST_PAUSE_MS);
-                    let _ = servers[master].try_ask(format!("CLIENT PAUSE {ms} WRITE"));
+                    pause_writes(&servers[master], &mut random);
                     faults.count("CLIENT PAUSE", 1);
                 }
             }

@@ -148,9 +148,15 @@ impl Conn {
     /// Whether no byte of a reply comes for `time`.
     pub fn silent_for(&mut self, time: Duration) -> bool {
         self.socket().set_read_timeout(Some(time)).unwrap();
-        let silent = match self.reader.fill_buf() {
-            Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
-            Ok(_) => false,
+        let silent = loop {
+            match self.reader.fill_buf() {
+                // A process that was stopped and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    break matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+                }
+                Ok(_) => break false,
+            }
         };
         self.socket().set_read_timeout(Some(PATIENCE * slowness())).unwrap();
         silent
