@@ -26,6 +26,7 @@ import redis_ratelimit.asyncio
 from redis_ratelimit import Rate, Window, semaphore
 
 from .fixtures import LIBRARIES, make
+from .machine import unless_stopped
 from .servers import Cluster, Proxy, Sentinel, Server, Wire, until
 
 DEADLINE = 0.25
@@ -189,7 +190,7 @@ def for_each_kind(test: Callable[[Any, str, Kind], None]) -> Callable[[Any], Non
     def run(self: Any) -> None:
         for library, kind in kinds():
             with self.subTest(library=library, kind=kind.name):
-                test(self, library, kind)
+                unless_stopped(test, self, library, kind)
 
     del run.__wrapped__
     return run
@@ -391,12 +392,7 @@ class Outages(unittest.TestCase):
         with Server() as server, Proxy(server.port, delay=0.04) as proxy:
             with self.limiter(library, kind, proxy.port, max_connections=4) as limiter:
                 limiter.one_by_one(1, "throttle", "k", RATE, block=1000)
-                # A busy machine may carry no answer for as long as a deadline. Then the server does not answer.
-                for _ in range(5):
-                    answers = limiter.at_once(200, "throttle", "k", RATE)
-                    if "allowed" not in answers.kinds:
-                        break
-                    time.sleep(1)
+                answers = limiter.at_once(200, "throttle", "k", RATE)
                 self.row("pool full on a slow server", "raises `Busy` past the deadline", library, kind, answers)
                 self.assertEqual(set(answers.kinds), {"decided", "Busy"}, answers)
                 self.assertLess(answers.max, DEADLINE + SLACK)
@@ -466,113 +462,113 @@ class Outages(unittest.TestCase):
 
 
 class WithSentinel(unittest.TestCase):
-    def test_calls_go_to_the_new_master_after_a_failover(self) -> None:
-        for library, kind in kinds():
-            with self.subTest(library=library, kind=kind.name), Server() as master:
-                with Server("--replicaof", f"127.0.0.1 {master.port}") as replica, Sentinel(master) as sentinel:
-                    until(lambda: "master_link_status:up" in replica.ask("INFO", "replication"), "a replica")
-                    until(
-                        lambda: (
-                            "num-slaves" in str(sentinel.ask("SENTINEL", "REPLICAS", "limits"))
-                            or len(sentinel.ask("SENTINEL", "REPLICAS", "limits")) == 1
-                        ),
-                        "a Sentinel that knows the replica",
-                    )
-                    client = sentinel_of(library, kind, [sentinel.port])
-                    limiter = kind(client, unreachable="allow", deadline=DEADLINE)
-                    try:
-                        until_decided(limiter, 20, "k")
-                        master.stop()
-                        answers = limiter.one_by_one(4, "throttle", "k", RATE)
-                        self.assertEqual(answers.kinds, {"allowed": 4})
-                        self.assertLess(answers.max, DEADLINE + SLACK)
-                        until(lambda: "role:master" in replica.ask("INFO", "replication"), "a failover")
-                        begin = time.monotonic()
-                        while not limiter.call("throttle", "k", RATE).reachable:
-                            self.assertLess(time.monotonic() - begin, 4 + SLACK)
-                            time.sleep(0.01)
-                        print(
-                            f"failover by Sentinel {library} {kind.name} decided after {time.monotonic() - begin:.3f} s"
-                        )
-                        master.go_on()
-                        # Without a Sentinel connections go where they went before.
-                        sentinel.stop()
-                        begin = time.monotonic()
-                        while limiter.at_once(20, "throttle", "k", RATE).kinds != {"decided": 20}:
-                            self.assertLess(time.monotonic() - begin, 2 + SLACK)
-                        sentinel.go_on()
-                    finally:
-                        limiter.close()
-
-    def test_a_sentinel_that_hangs_is_given_up_at_the_deadline(self) -> None:
-        for library, kind in kinds():
-            with self.subTest(library=library, kind=kind.name), Server() as master, Sentinel(master) as sentinel:
-                sentinel.stop()
-                limiter = kind(sentinel_of(library, kind, [sentinel.port]), unreachable="allow", deadline=DEADLINE)
-                answers = limiter.one_by_one(3, "throttle", "k", RATE)
-                self.assertEqual(answers.kinds, {"allowed": 3})
-                self.assertLess(answers.max, DEADLINE + SLACK)
-                sentinel.go_on()
-                limiter.close()
-
-    def test_a_master_that_became_a_replica_is_left(self) -> None:
-        for library, kind in kinds():
-            with self.subTest(library=library, kind=kind.name), Server() as first, Server() as second:
-                with Sentinel(first) as sentinel:
-                    limiter = kind(sentinel_of(library, kind, [sentinel.port]), unreachable="raise", deadline=5)
-                    self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
-                    # As a failover does, but at one moment.
-                    sentinel.ask("SENTINEL", "REMOVE", "limits")
-                    sentinel.ask("SENTINEL", "MONITOR", "limits", "127.0.0.1", second.port, 1)
-                    first.ask("REPLICAOF", "127.0.0.1", second.port)
-                    self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
-                    self.assertEqual(second.ask("EXISTS", "k"), 1)
+    @for_each_kind
+    def test_calls_go_to_the_new_master_after_a_failover(self, library: str, kind: Kind) -> None:
+        with Server() as master:
+            with Server("--replicaof", f"127.0.0.1 {master.port}") as replica, Sentinel(master) as sentinel:
+                until(lambda: "master_link_status:up" in replica.ask("INFO", "replication"), "a replica")
+                until(
+                    lambda: (
+                        "num-slaves" in str(sentinel.ask("SENTINEL", "REPLICAS", "limits"))
+                        or len(sentinel.ask("SENTINEL", "REPLICAS", "limits")) == 1
+                    ),
+                    "a Sentinel that knows the replica",
+                )
+                client = sentinel_of(library, kind, [sentinel.port])
+                limiter = kind(client, unreachable="allow", deadline=DEADLINE)
+                try:
+                    until_decided(limiter, 20, "k")
+                    master.stop()
+                    answers = limiter.one_by_one(4, "throttle", "k", RATE)
+                    self.assertEqual(answers.kinds, {"allowed": 4})
+                    self.assertLess(answers.max, DEADLINE + SLACK)
+                    until(lambda: "role:master" in replica.ask("INFO", "replication"), "a failover")
+                    begin = time.monotonic()
+                    while not limiter.call("throttle", "k", RATE).reachable:
+                        self.assertLess(time.monotonic() - begin, 4 + SLACK)
+                        time.sleep(0.01)
+                    print(f"failover by Sentinel {library} {kind.name} decided after {time.monotonic() - begin:.3f} s")
+                    master.go_on()
+                    # Without a Sentinel connections go where they went before.
+                    sentinel.stop()
+                    begin = time.monotonic()
+                    while limiter.at_once(20, "throttle", "k", RATE).kinds != {"decided": 20}:
+                        self.assertLess(time.monotonic() - begin, 2 + SLACK)
+                    sentinel.go_on()
+                finally:
                     limiter.close()
+
+    @for_each_kind
+    def test_a_sentinel_that_hangs_is_given_up_at_the_deadline(self, library: str, kind: Kind) -> None:
+        with Server() as master, Sentinel(master) as sentinel:
+            sentinel.stop()
+            limiter = kind(sentinel_of(library, kind, [sentinel.port]), unreachable="allow", deadline=DEADLINE)
+            answers = limiter.one_by_one(3, "throttle", "k", RATE)
+            self.assertEqual(answers.kinds, {"allowed": 3})
+            self.assertLess(answers.max, DEADLINE + SLACK)
+            sentinel.go_on()
+            limiter.close()
+
+    @for_each_kind
+    def test_a_master_that_became_a_replica_is_left(self, library: str, kind: Kind) -> None:
+        with Server() as first, Server() as second:
+            with Sentinel(first) as sentinel:
+                limiter = kind(sentinel_of(library, kind, [sentinel.port]), unreachable="raise", deadline=5)
+                self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
+                # As a failover does, but at one moment.
+                sentinel.ask("SENTINEL", "REMOVE", "limits")
+                sentinel.ask("SENTINEL", "MONITOR", "limits", "127.0.0.1", second.port, 1)
+                first.ask("REPLICAOF", "127.0.0.1", second.port)
+                self.assertTrue(limiter.call("throttle", "k", RATE).reachable)
+                self.assertEqual(second.ask("EXISTS", "k"), 1)
+                limiter.close()
 
 
 class InACluster(unittest.TestCase):
-    def test_a_node_that_is_away_takes_no_other_with_it_and_its_replica_takes_over(self) -> None:
-        for library, kind in kinds():
-            with self.subTest(library=library, kind=kind.name), Cluster() as cluster:
-                client = make(library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[1].port)
-                limiter = kind(client, unreachable="allow", deadline=DEADLINE)
-                # "b" lies in the first third of the slots, "a" in the last.
-                for key in "a", "b":
-                    until_decided(limiter, 20, key)
-                cluster.nodes[0].stop()
-                answers = limiter.one_by_one(5, "throttle", "b", RATE)
-                self.assertEqual(answers.kinds, {"allowed": 5})
-                self.assertLess(answers.max, DEADLINE + SLACK)
-                until_decided(limiter, 20, "a")
-                until(lambda: "role:master" in cluster.nodes[3].ask("INFO", "replication"), "a failover")
-                begin = time.monotonic()
-                while not limiter.call("throttle", "b", RATE).reachable:
-                    self.assertLess(time.monotonic() - begin, 4 + SLACK)
-                    time.sleep(0.01)
-                print(f"failover in a cluster {library} {kind.name} decided after {time.monotonic() - begin:.3f} s")
-                cluster.nodes[0].go_on()
-                limiter.close()
+    @for_each_kind
+    def test_a_node_that_is_away_takes_no_other_with_it_and_its_replica_takes_over(
+        self, library: str, kind: Kind
+    ) -> None:
+        with Cluster() as cluster:
+            client = make(library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[1].port)
+            limiter = kind(client, unreachable="allow", deadline=DEADLINE)
+            # "b" lies in the first third of the slots, "a" in the last.
+            for key in "a", "b":
+                until_decided(limiter, 20, key)
+            cluster.nodes[0].stop()
+            answers = limiter.one_by_one(5, "throttle", "b", RATE)
+            self.assertEqual(answers.kinds, {"allowed": 5})
+            self.assertLess(answers.max, DEADLINE + SLACK)
+            until_decided(limiter, 20, "a")
+            until(lambda: "role:master" in cluster.nodes[3].ask("INFO", "replication"), "a failover")
+            begin = time.monotonic()
+            while not limiter.call("throttle", "b", RATE).reachable:
+                self.assertLess(time.monotonic() - begin, 4 + SLACK)
+                time.sleep(0.01)
+            print(f"failover in a cluster {library} {kind.name} decided after {time.monotonic() - begin:.3f} s")
+            cluster.nodes[0].go_on()
+            limiter.close()
 
-    def test_a_slot_that_moved_is_followed_and_no_call_is_lost(self) -> None:
-        for library, kind in kinds():
-            with self.subTest(library=library, kind=kind.name), Cluster() as cluster:
-                client = make(library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[0].port)
-                limiter = kind(client, deadline=5)
-                window = Window(1000, "1d")
-                self.assertEqual(limiter.call("window", "b", window).remaining, 999)
-                source, target = cluster.nodes[0], cluster.nodes[1]
-                slot = source.ask("CLUSTER", "KEYSLOT", "b")
-                ids = [node.ask("CLUSTER", "MYID") for node in (source, target)]
-                target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
-                source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
-                source.ask("MIGRATE", "127.0.0.1", target.port, "b", 0, 5000)
-                # ASK, by which one call goes to the other node.
-                self.assertEqual(limiter.call("window", "b", window).remaining, 998)
-                for node in target, source:
-                    node.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
-                # MOVED.
-                self.assertEqual(limiter.call("window", "b", window).remaining, 997)
-                limiter.close()
+    @for_each_kind
+    def test_a_slot_that_moved_is_followed_and_no_call_is_lost(self, library: str, kind: Kind) -> None:
+        with Cluster() as cluster:
+            client = make(library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[0].port)
+            limiter = kind(client, deadline=5)
+            window = Window(1000, "1d")
+            self.assertEqual(limiter.call("window", "b", window).remaining, 999)
+            source, target = cluster.nodes[0], cluster.nodes[1]
+            slot = source.ask("CLUSTER", "KEYSLOT", "b")
+            ids = [node.ask("CLUSTER", "MYID") for node in (source, target)]
+            target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+            source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+            source.ask("MIGRATE", "127.0.0.1", target.port, "b", 0, 5000)
+            # ASK, by which one call goes to the other node.
+            self.assertEqual(limiter.call("window", "b", window).remaining, 998)
+            for node in target, source:
+                node.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+            # MOVED.
+            self.assertEqual(limiter.call("window", "b", window).remaining, 997)
+            limiter.close()
 
 
 MARKS = "<!-- outages: python -->\n", "<!-- /outages: python -->"
