@@ -126,16 +126,16 @@ advisories: ## Look for known vulnerabilities in the dependencies; needs a netwo
 	@$(install) cargo cargo-deny
 	cargo deny --locked check advisories
 
-soak: ## Everything at once for T seconds: faults, failovers, little memory; the books must balance; then leases (T=600 S=seed)
+soak: ## Everything at once for T seconds: faults, failovers, little memory; the books must balance; then leases (T=600 SEED=1)
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
-	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${S:-1} \
+	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${SEED:-1} \
 		cargo test --test server soak:: -- --ignored --nocapture
 	@scripts/install-clients.sh --if-possible
-	$(with_server) LEASES_SECONDS=$$(($${T:-600} / 2)) PROOF_SEED=$${S:-1} \
+	$(with_server) LEASES_SECONDS=$$(($${T:-600} / 2)) PROOF_SEED=$${SEED:-1} \
 		cargo test --test programs never_spend -- --nocapture
 
-prove: ## All states of small worlds, lemmas in z3, histories of real servers; harnesses where Kani is installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60)
+prove: ## All states of small worlds, lemmas in z3, histories of real servers; harnesses where Kani is installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60 SEED=1)
 	@$(install) cargo cc libclang redis-server python3-venv
 	$(with_server) scripts/prove.sh $(PARTS)
 
