@@ -492,7 +492,7 @@ class Answering(unittest.TestCase):
             self.assertIsInstance(self.take(kind(unknown), "allow")[0], redis_ratelimit.MissingModule)
 
     def test_after_close_there_is_nothing_to_take(self) -> None:
-        local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60))
+        local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60), lease="1h")
         local.take()
         local.close()
         self.assertRaisesRegex(RuntimeError, "closed", local.take)
