@@ -532,6 +532,17 @@ class OnAServer(unittest.TestCase):
             self.assertEqual(limiter.held("k"), [])
             limiter.close()
 
+    async def refuse_to_lease(self, limiter: Any, policy: str) -> None:
+        """A semaphore's policy cannot be leased, which only the server knows."""
+        local: Any = (limiter.limiter if isinstance(limiter, Awaited) else limiter).local("j", policy)
+        with self.assertRaisesRegex(ValueError, f"'{policy}' is a semaphore"):
+            end = time.monotonic() + 30
+            while time.monotonic() < end:
+                await done(local.take())
+                await asyncio.sleep(0.01)
+        await done(local.close())
+        self.assertEqual(await limiter.held("j"), [])
+
     def test_a_policy_stands_where_a_limit_stands(self) -> None:
         self.need("policies", "RL.POLICIES")
         plain.config_set("ratelimit.policies", "free THROTTLE 15 30 60; day WINDOW 3 1d FIXED; jobs WINDOW 2 0")
@@ -547,6 +558,7 @@ class OnAServer(unittest.TestCase):
                 async with limiter.acquire("s", "@jobs", settle=settle):
                     self.assertEqual(len(await limiter.held("s")), 1)
                 self.assertEqual(await limiter.held("s"), [])
+            await self.refuse_to_lease(limiter, "@jobs")
             self.assertEqual([policy.name for policy in await limiter.policies()], ["day", "free", "jobs"])
             with self.assertRaisesRegex(Exception, "NOPOLICY .*none"):
                 await limiter.throttle("r", "@none")

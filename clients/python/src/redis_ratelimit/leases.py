@@ -245,6 +245,8 @@ class Leases:
         #: What a take still lacks after the server gave what it had.
         self._short = 0
         self._closing = False
+        #: The policy turned out to be a semaphore's, which only the server knows: nothing more is reserved.
+        self._is_semaphore = False
         #: Goes up each time that those who wait should try again, and with each of the plans that failed.
         self.rounds = 0
         self.failures = 0
@@ -300,7 +302,12 @@ class Leases:
             self._settle(batch)
         self.wake()
 
+    def _refuse_semaphore(self) -> None:
+        if self._is_semaphore:
+            raise ValueError(f"a lease is of a window, and {self.window!r} is a semaphore")
+
     def _take_slowly(self, quantity: int, now: float) -> Reply | None:
+        self._refuse_semaphore()
         if self._drop_ended(now):
             self.wake()
         left = sum(batch.left for batch in self._batches)
@@ -338,6 +345,7 @@ class Leases:
         """A take waits for the server. It tries again when `rounds` is what this answers."""
         if self._closing:
             raise RuntimeError("the limit in the process is closed")
+        self._refuse_semaphore()
         self._wanted = max(self._wanted, quantity)
         self.wake()
         return self.rounds + 1
@@ -418,7 +426,7 @@ class Leases:
 
     def _next_request(self, now: float, is_idle: bool) -> Asked | Look | None:
         """What to ask the server for: a batch, or when so much more can be had."""
-        if self._closing:
+        if self._closing or self._is_semaphore:
             return None
         left = sum(batch.left for batch in self._batches)
         if self._wanted <= left:
@@ -475,7 +483,7 @@ class Leases:
             if isinstance(answer, Exception):
                 self.error = answer
                 if isinstance(item, Batch):
-                    self._refused(item, now)
+                    self._refused(item, answer, now)
             elif isinstance(item, Lost):
                 if answer == 0 and item.again_at is None:
                     self._lost.append(Lost(item.id, now + self.lease + LOST_SECONDS))
@@ -488,12 +496,19 @@ class Leases:
                 reply = replies.five(answer)
                 if not reply.allowed:
                     self._deny(reply, item.quantity, now)
+        if self._is_semaphore:
+            # Only this gives them back.
+            self._lost += [Lost(batch.id) for batch in (*self._batches, *self._done) if batch.id is not None]
+            self._batches.clear()
+            self._done = []
         self._end()
 
-    def _refused(self, batch: Batch, now: float) -> None:
+    def _refused(self, batch: Batch, error: Exception, now: float) -> None:
         """An error came instead of a settlement."""
-        if not batch.spent:
-            # Such as of a policy that turns out to be a semaphore's: then only this gives it back.
+        if isinstance(self.window, str) and "semaphore" in str(error):
+            self._is_semaphore = True
+            self._done.append(batch)
+        elif not batch.spent:
             assert batch.id is not None
             self._lost.append(Lost(batch.id))
         elif now < batch.held_until and not self._closing:
