@@ -7,12 +7,10 @@ may be spent bit by bit without a call, as long as the clock is read within the 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import timedelta
 from math import ceil, exp
 from threading import Lock
 from typing import Any, NamedTuple, Union
@@ -20,16 +18,14 @@ from typing import Any, NamedTuple, Union
 from . import replies
 from .calls import Key
 from .parameters import (
-    UNIT_MS,
     Duration,
-    Period,
     Window,
     WindowLike,
     Word,
     is_semaphore,
     limit_words,
     milliseconds,
-    period_word,
+    period_ms,
     whole,
 )
 from .replies import Reply
@@ -54,17 +50,6 @@ AHEAD_MOST = 0.25
 DEMAND_LEASES = 2
 #: Less time than this is not counted, as it would make a rate of one take.
 LEAST_COUNTED_SECONDS = 0.001
-
-#: The least that a unit lasts, in milliseconds: months and years differ in length.
-_LEAST_MS = {**UNIT_MS, "mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
-
-
-def _least_seconds(period: Period) -> float:
-    """A period in seconds, at least; 0 if that cannot be said."""
-    if isinstance(period, timedelta):
-        return period.total_seconds()
-    found = re.fullmatch(r"(\d+)([a-z]*)", str(period_word(period)).lower(), re.ASCII)
-    return int(found[1]) * _LEAST_MS.get(found[2] or "s", 0) / 1000 if found else 0.0
 
 
 def batch_size(expected: float, needed: int, limit: int | None, reservations: int) -> int:
@@ -224,9 +209,9 @@ class Leases:
         self.wake: Any = None
         self._spendable_seconds = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
         # Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
-        period = _least_seconds(window.period) if isinstance(window, Window) else 0.0
+        least_ms = period_ms(window.period, least=True) if isinstance(window, Window) else None
         calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
-        self._held_seconds = self.lease + (0.0 if calendar else period)
+        self._held_seconds = self.lease + (0.0 if calendar else (least_ms or 0) / 1000)
         self.start_over()
 
     def start_over(self) -> None:
