@@ -87,7 +87,7 @@ class Calls(unittest.TestCase):
 
     def test_a_period_has_a_length_in_milliseconds(self) -> None:
         day = 86_400_000
-        for period, length, least in [
+        cases: list[tuple[Any, int | None, int | None]] = [
             (5, 5000, 5000),
             ("5", 5000, 5000),
             ("0", 0, 0),
@@ -98,7 +98,8 @@ class Calls(unittest.TestCase):
             ("1y", None, 365 * day),
             ("5parsecs", None, None),
             ("soon", None, None),
-        ]:
+        ]
+        for period, length, least in cases:
             with self.subTest(period=period):
                 self.assertEqual((period_ms(period), period_ms(period, least=True)), (length, least))
 
