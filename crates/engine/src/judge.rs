@@ -17,7 +17,7 @@ mod bucket_call;
 mod window_call;
 
 pub use bucket_call::{BucketCall, BucketWrite};
-pub use window_call::WindowCall;
+pub use window_call::{WindowCall, WindowPlan};
 
 use super::decision::{Decision, Manner, Verdict};
 use super::request::{Limit, Request};
@@ -298,7 +298,7 @@ pub enum KeyWrite<'c, 'r, S: Store> {
     /// To a bucket.
     Bucket(BucketWrite<'c, S>),
     /// To a window.
-    Window(&'c mut WindowCall<'r, S>),
+    Window(WindowPlan<'c, 'r, S>),
 }
 
 /// Passes a step on to the call, whichever it is.

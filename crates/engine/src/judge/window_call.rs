@@ -202,7 +202,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
     type Error = S::Error;
     type Write<'c>
-        = &'c mut WindowCall<'r, S>
+        = WindowPlan<'c, 'r, S>
     where
         Self: 'c;
 
@@ -294,7 +294,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
             (Quantity::Take(_), Some(reserve)) => self.reserve(reserve, verdict.taken(), new_id)?,
         }
         let decision = self.decision(verdict);
-        Ok(Plan { decision, write: Some(self) })
+        Ok(Plan { decision, write: Some(WindowPlan(self)) })
     }
 
     fn deny<'c>(
@@ -315,7 +315,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         if heals && writes {
             self.plan_events(false)?;
             self.planned.ban = ban;
-            return Ok(Plan { decision, write: Some(self) });
+            return Ok(Plan { decision, write: Some(WindowPlan(self)) });
         }
         Ok(Plan::nothing(decision))
     }
@@ -337,22 +337,26 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         let verdict = self.verdict(untimed)?;
         let decision = self.decision(verdict);
         self.planned.ban = ban;
-        Ok(Plan { decision, write: Some(self) })
+        Ok(Plan { decision, write: Some(WindowPlan(self)) })
     }
 }
 
-impl<S: Store> PlannedWrite for &mut WindowCall<'_, S> {
+/// A call on a window that has planned a write. Only planning makes one, so that nothing else can be applied.
+pub struct WindowPlan<'c, 'r, S: Store>(&'c mut WindowCall<'r, S>);
+
+impl<S: Store> PlannedWrite for WindowPlan<'_, '_, S> {
     fn id(&self) -> Option<&Id> {
-        self.planned.reserve.as_ref().map(|new| &new.id)
+        self.0.planned.reserve.as_ref().map(|new| &new.id)
     }
 
     fn count(&self) -> Option<&WindowCount> {
-        Some(&self.count)
+        Some(&self.0.count)
     }
 
     fn apply(self) -> usize {
-        let WindowWrite { reserve, ban, clean, keep_ttl } = &self.planned;
-        let rule = reserve.as_ref().map(|_| self.store.write_rule(&self.window.rule));
+        let WindowCall { window, store, key, count, planned, .. } = self.0;
+        let WindowWrite { reserve, ban, clean, keep_ttl } = planned;
+        let rule = reserve.as_ref().map(|_| store.write_rule(&window.rule));
         let reserve = match (reserve, &rule) {
             (Some(new), Some(rule)) => Some(Reservation {
                 id: new.id.as_bytes(),
@@ -365,8 +369,8 @@ impl<S: Store> PlannedWrite for &mut WindowCall<'_, S> {
             }),
             _ => None,
         };
-        let expiry = (!keep_ttl).then(|| self.count.expiry());
-        let edit = self.count.planned();
-        self.key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })
+        let expiry = (!*keep_ttl).then(|| count.expiry());
+        let edit = count.planned();
+        key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })
     }
 }
