@@ -92,8 +92,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let (mut events, reservations) = self.key.split();
         let verdict = timed_verdict(&mut events, &self.count, reservations, untimed, self.barred)?;
         let verdict = if self.reserve.is_none() { verdict.as_counted() } else { verdict };
-        let takes = self.request.takes() && self.request.ask.manner != Manner::Force;
-        Ok(if takes { verdict.closed_for(self.bans.left_us()) } else { verdict })
+        let bannable = self.request.ask.takes_unforced();
+        Ok(if bannable { verdict.closed_for(self.bans.left_us()) } else { verdict })
     }
 
     /// What a call with this verdict is told of the key as it stands, with the reservation that is planned.
@@ -113,6 +113,14 @@ impl<'r, S: Store> WindowCall<'r, S> {
         decision
     }
 
+    /// What becomes of the ban in a denied call, which may begin one of `ban_ms`.
+    #[inline(always)]
+    fn ban_of_denial(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> BanEdit {
+        let healed = self.healed_ban();
+        let began = ban_ms.and_then(|length_ms| self.begin_ban(verdict, length_ms));
+        began.map_or(healed, BanEdit::Put)
+    }
+
     /// The ban that a denial of this request begins: where what is counted leaves less than its quantity, and nothing was
     /// granted since the last ban.
     fn begin_ban(&mut self, verdict: Verdict, length_ms: u64) -> Option<Ban> {
@@ -129,9 +137,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 
     /// What becomes of the ban in a granted call, or one that gives back.
     fn ban_edit(&self) -> BanEdit {
-        let ask = &self.request.ask;
-        let granted = ask.quantity.takes() && ask.manner != Manner::Force;
-        match self.bans.kept(granted, self.is_as_new()) {
+        match self.bans.kept(self.request.ask.takes_unforced(), self.is_as_new()) {
             None if self.bans.seen().is_some() => BanEdit::Remove,
             None | Some(_) => self.healed_ban(),
         }
@@ -303,13 +309,9 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         ban_ms: Option<u64>,
     ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         let heals = self.request.takes() && verdict != Verdict::Never;
-        let mut writes = self.count.has_future()
-            || self.key.reservations().must_write()
-            || self.bans.from_future();
-        let mut ban = self.healed_ban();
-        if let Some(began) = ban_ms.and_then(|ms| self.begin_ban(verdict, ms)) {
-            (ban, writes) = (BanEdit::Put(began), true);
-        }
+        let ban = self.ban_of_denial(verdict, ban_ms);
+        let writes =
+            self.count.has_future() || self.key.reservations().must_write() || ban != BanEdit::Keep;
         let told = if heals { verdict.closed_for(self.bans.left_us()) } else { verdict };
         let decision = self.decision(told);
         if heals && writes {
@@ -326,11 +328,8 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         ban_ms: Option<u64>,
     ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         let ask = &self.request.ask;
-        let mut ban = self.healed_ban();
         // Whether the denial bans is decided before it counts, as the verdict was.
-        if let Some(began) = ban_ms.and_then(|ms| self.begin_ban(verdict, ms)) {
-            ban = BanEdit::Put(began);
-        }
+        let ban = self.ban_of_denial(verdict, ban_ms);
         self.count.record(ask.quantity.wanted(), true, self.window.limit);
         let untimed = self.used().judge(ask, self.barred);
         self.plan_events(true)?;
