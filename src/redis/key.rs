@@ -188,6 +188,7 @@ impl<'c> ReadKey<'c> {
             return None;
         }
         let bound = |mark: &[u8], member: &[u8]| {
+            debug_assert!(member.len() < MAX_BOUND, "a bound would be cut short");
             let mut text = Text::<MAX_BOUND>::new();
             text.push(mark);
             text.push(member);

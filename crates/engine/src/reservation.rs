@@ -53,8 +53,17 @@ const MAX_AFTER_US: u64 = (MAX_PERIOD_MS + 31 * 86_400_000) * 1_000;
 /// The first byte of a member.
 const MEMBER_PREFIX: u8 = b'#';
 
-/// Longest member: id, four numbers, a rule and the marks.
-pub type ReservationMember = Text<256>;
+/// Room for the longest member: `#` and two digits, the id, numbers of 19, 11, 20, 16 and 20 digits, a rule, and seven marks
+/// between them.
+const MAX_MEMBER: usize = 256;
+const _: () = assert!(3 + MAX_ID + 19 + 11 + 20 + 16 + 20 + MAX_RULE + 7 == MAX_MEMBER);
+
+/// A reservation as it is stored.
+pub type ReservationMember = Text<MAX_MEMBER>;
+
+/// The longest beginning of a member: `#` and two digits, the id, and a mark on both sides of it.
+const LONGEST_PREFIX: usize = 3 + 1 + MAX_ID + 1;
+const _: () = assert!(LONGEST_PREFIX <= 72);
 
 /// Beginning of a member, up to and with the id and the mark after it.
 pub type Prefix = Text<72>;
@@ -330,6 +339,30 @@ mod tests {
     }
 
     const MEMBER: &[u8] = b"#05:job-1:2:20000:1795223819544558::60s";
+
+    #[test]
+    fn the_longest_member_comes_back_and_fills_its_room() {
+        let id = [b'i'; MAX_ID];
+        let rule = [b'r'; MAX_RULE];
+        let lease_end_us = u64::MAX - MAX_AFTER_US;
+        let longest = Reservation {
+            id: &id,
+            quantity: MAX_SUM,
+            lease_ms: YEAR_MS,
+            lease_end_us,
+            gone_us: lease_end_us + MAX_AFTER_US,
+            order_us: u64::MAX,
+            rule: &rule,
+        };
+        let member = longest.member();
+        assert_eq!(member.as_bytes().len(), MAX_MEMBER);
+        assert_eq!(prefix(&id, b':').as_bytes().len(), LONGEST_PREFIX);
+        assert!(member.as_bytes().starts_with(prefix(&id, b':').as_bytes()));
+        let back = Reservation::decode(member.as_bytes()).unwrap();
+        assert_eq!((back.id, back.quantity, back.lease_ms), (&id[..], MAX_SUM, YEAR_MS));
+        assert_eq!((back.lease_end_us, back.gone_us), (lease_end_us, u64::MAX));
+        assert_eq!((back.order_us, back.rule), (u64::MAX, &rule[..]));
+    }
 
     #[test]
     fn members_come_back() {
