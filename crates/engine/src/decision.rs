@@ -3,24 +3,24 @@
 /// The least wait that a call is told while others wait before it, in microseconds.
 pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
 
-/// Whether a call got what it asked for.
+/// Whether a request may have what it asks. Nothing is carried out yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// It got it.
+    /// It may.
     Allowed {
-        /// How much was taken: the quantity, less with ATMOST, 0 where the call looks or gives back.
+        /// How much a grant takes: the quantity, less with ATMOST, 0 where the call looks or gives back.
         taken: u64,
         /// With AHEAD: microseconds until the caller may go on. Otherwise 0.
         go_after_us: u64,
     },
-    /// It did not get it.
+    /// Not now.
     Denied {
         /// Microseconds after which the same call is allowed, if nobody else takes anything.
         wait_us: u64,
         /// What is in the way.
         by: Obstacle,
     },
-    /// It asked for more than the limit could ever allow.
+    /// It asks for more than the limit can ever allow.
     #[default]
     Never,
 }

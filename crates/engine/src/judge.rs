@@ -190,7 +190,7 @@ impl<'c, 'r, K: KeyCall<'r>> Judged<'c, K> {
     ///
     /// # Errors
     ///
-    /// The key's own, and [`Refused::SumTooLarge`].
+    /// The key's own, [`Refused::SumTooLarge`] and [`Refused::Clock`].
     #[inline]
     pub fn plan(
         self,
@@ -221,7 +221,7 @@ impl<'c, 'r, K: KeyCall<'r>> Judged<'c, K> {
     ///
     /// # Errors
     ///
-    /// The key's own, and [`Refused::SumTooLarge`].
+    /// The key's own, [`Refused::SumTooLarge`] and [`Refused::Clock`].
     #[inline]
     pub fn grant(self, new_id: impl FnOnce() -> Id) -> Result<Plan<K::Write<'c>>, K::Error> {
         self.call.grant(self.verdict, new_id)

@@ -113,7 +113,8 @@ pub enum SavedValue {
 }
 
 impl Memory {
-    /// Takes, or looks at 0, or gives back below 0. `new_id` makes the id of a reservation that the caller did not name.
+    /// Makes a call: takes, looks or gives back, as its quantity says. `new_id` makes the id of a reservation that the caller
+    /// did not name.
     ///
     /// # Errors
     ///

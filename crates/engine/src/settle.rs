@@ -22,7 +22,7 @@ pub enum Applied {
 ///
 /// # Errors
 ///
-/// The key's own, [`Refused::Semaphore`], and [`Refused::Clock`].
+/// The key's own, [`Refused::Foreign`], [`Refused::Semaphore`] and [`Refused::Clock`].
 pub fn apply<S: Store>(
     store: S,
     id: &Id,
@@ -91,7 +91,8 @@ fn give_back<K: WindowKey>(key: &mut K, member: K::Member) {
     settle(key, member, &Edit::default(), None, None);
 }
 
-/// Removes a reservation, for what takes its place. All others stay as they are.
+/// Removes a reservation and writes what replaces it: an event, a renewed reservation, or nothing. All others stay as they
+/// are.
 fn settle<K: WindowKey>(
     key: &mut K,
     member: K::Member,
@@ -108,7 +109,7 @@ fn settle<K: WindowKey>(
 ///
 /// # Errors
 ///
-/// The key's own, and [`Refused::Clock`].
+/// The key's own, [`Refused::Foreign`] and [`Refused::Clock`].
 pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool, S::Error> {
     let mut key = store.window();
     let Some(member) = find_live(&mut key, id)? else { return Ok(false) };

@@ -9,7 +9,7 @@ pub const NONE: Slot = Slot::MAX;
 /// A slab is not made shorter below this length.
 const FEW: usize = 32;
 
-/// Values, of which each has a number. That of a value that went is given again.
+/// Values, each with a number. The number of a removed value is used again.
 #[derive(Debug)]
 pub struct Slab<T> {
     values: Vec<Option<T>>,

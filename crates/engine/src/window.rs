@@ -10,8 +10,8 @@
 //! moment at which enough has left a bisection over time.
 //!
 //! ```text
-//! WindowCount::read --> judge --> record | uncount --> trim --> Edit
-//! what counts     verdict   in memory            the dead  what is to be written
+//! WindowCount::read -> judge -> record | uncount, close_gap -> trim -> plan_healing -> Edit
+//! what counts         verdict  takes  | gives back            the dead  the future     what is to be written
 //! ```
 
 use super::decision::{Ask, Decision, Manner, Obstacle, Quantity, Verdict};
@@ -63,7 +63,37 @@ mod trim {
 /// How many entries are read one by one rather than searched for.
 const MAX_SCANNED: u64 = 64;
 
-/// What counts at one moment.
+/// What counts at one moment, and what a call makes of it. Only the oldest and the newest entry that count are read; what is
+/// between them is the difference of their running totals.
+///
+/// - `first` and `tail` are both there, or neither. They are the same where one entry counts.
+/// - No entry that counts is after the moment: events from the future are merged into `tail`, and `edit` says so.
+/// - `edit` always is what turns the stored entries into those that are counted here. Nothing else is written.
+///
+/// ```
+/// use redis_ratelimit_engine::calendar::Zones;
+/// use redis_ratelimit_engine::entry::Entry;
+/// use redis_ratelimit_engine::memory::Zset;
+/// use redis_ratelimit_engine::rule::Rule;
+/// use redis_ratelimit_engine::window::WindowCount;
+///
+/// let mut set = Zset::default();
+/// let entry = |newest_us, total, weight| Entry { newest_us, span_us: 0, total, weight, denied: false };
+/// for (second, total, weight) in [(10, 1, 1), (20, 3, 2), (30, 4, 1)] {
+///     set.add(&entry(second * 1_000_000, total, weight));
+/// }
+/// let mut zones = Zones::default();
+/// let rule = Rule::parse(b"15s", &mut zones).unwrap();
+/// let now = rule.at(31_000_000, &mut zones).unwrap();
+///
+/// // The last 15 seconds: the events of second 20 and of second 30.
+/// let mut count = WindowCount::read(&mut set, now).unwrap();
+/// assert_eq!(count.counted(), 3);
+/// count.record(1, false, 5);
+/// assert_eq!(count.counted(), 4);
+/// // The total of the new entry goes on where the newest one ended.
+/// assert_eq!(count.planned().put.unwrap().total, 5);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowCount {
     moment: RuleNow,
