@@ -12,6 +12,7 @@ import { after, before, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
+import { testUnlessStopped } from "./machine.js";
 import { freePort, Server } from "./servers.js";
 
 let server: Server;
@@ -81,7 +82,7 @@ async function printed(name: string, heading: string): Promise<string> {
   return said;
 }
 
-test("the programs without a web server run to their ends", async () => {
+testUnlessStopped("the programs without a web server run to their ends", async () => {
   assert.match(await printed("first.mjs", "redis-ratelimit-client for TypeScript"), /^done 0\ntrue 2 \[/);
   assert.equal(await printed("local.mjs", "In the process"), "go ahead\n");
   assert.equal(await printed("memory.mjs", "Without a server"), "true\nfalse\ntrue\n");
@@ -97,7 +98,7 @@ for (const [name, file] of [
   ["Fastify", "fastify.mjs"],
   ["NestJS", "nest.mts"],
 ] as const) {
-  test(`the program of ${name} limits a site and a route, and tells both in one set of headers`, async () => {
+  testUnlessStopped(`the program of ${name} limits a site and a route, in one set of headers`, async () => {
     await serving(pasted(file, PROGRAMS.get(name)), async (get) => {
       const hello = await get("/");
       assert.deepEqual([hello.status, await hello.text()], [200, "hello"]);
