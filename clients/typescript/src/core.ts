@@ -20,7 +20,8 @@ import type { Attempt, Transport } from "./transport.js";
 export interface LimiterOptions {
   /**
    * What a call answers while Redis cannot be reached: throws the error, is allowed, is denied, or is answered by another
-   * object with the same methods. Error replies are always thrown. Default "raise".
+   * object with the same methods. Error replies are always thrown, and so is what calls end with that settle, list or look
+   * into keys. Default "raise".
    */
   unreachable?: "raise" | "allow" | "deny" | Limits | undefined;
   /**
@@ -138,13 +139,12 @@ export class Core {
   fallback<T>(name: keyof Limits, given: unknown[], call: Call<T>, error: unknown): Answer<T | Promise<T>> {
     if (!isUnreachable(error)) throw this.#explained(call, error);
     const unreachable = this.#unreachable;
+    if (call.unreached === undefined || unreachable === "raise") throw error;
     if (typeof unreachable === "object") {
       const method = unreachable[name] as ((...given: unknown[]) => Promise<T>) | undefined;
       if (method === undefined) throw error;
-      const answer = method.apply(unreachable, given);
-      return { value: HOLDS in unreachable ? marked(answer) : answer, by: unreachable };
+      return { value: marked(method.apply(unreachable, given)), by: unreachable };
     }
-    if (call.unreached === undefined || unreachable === "raise") throw error;
     return { value: call.unreached(unreachable === "allow"), by: undefined };
   }
 
@@ -238,9 +238,7 @@ function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () 
   };
 }
 
-/** What a MemoryLimiter answers in the server's place says so. Other objects say by themselves what they are. */
+/** What is answered in the server's place says so. */
 async function marked<T>(answer: T | Promise<T>): Promise<T> {
-  const given = await answer;
-  const isReply = typeof given === "object" && given !== null && "reachable" in given;
-  return isReply ? { ...given, reachable: false } : given;
+  return { ...(await answer), reachable: false };
 }
