@@ -74,6 +74,9 @@ export interface Terms {
   readonly key: Key;
   readonly window: Window | Policy;
   readonly leave: Integer;
+  /** The window's limit, and the most that a take may be. Null of a policy. */
+  readonly limit: number | null;
+  readonly most: number | null;
   readonly leaseMs: number;
   /** How long a batch may be spent, from before it was asked for. */
   readonly usableMs: number;
@@ -106,5 +109,9 @@ export function termsOf(key: Key, window: Window | Policy, options: LocalOptions
   if (isSemaphore(window)) throw new RangeError("local takes a window with a period; 0 is a semaphore");
   const leaseMs = checkLease(lease);
   const usableMs = leaseMs - Math.max(leaseMs * MARGIN, LEAST_MARGIN_MS);
-  return { key, window, leave, leaseMs, usableMs, heldMs: leaseMs + slidingMs(window) };
+  const heldMs = leaseMs + slidingMs(window);
+  if (typeof window === "string") return { key, window, leave, limit: null, most: null, leaseMs, usableMs, heldMs };
+  const limit = Number(integer("limit", window.limit));
+  const most = Number(BigInt(window.limit) - BigInt(leave));
+  return { key, window, leave, limit, most, leaseMs, usableMs, heldMs };
 }

@@ -237,6 +237,54 @@ suite("leases with a held clock", () => {
     assert.ok(limit.tryTake(4)?.allowed);
   });
 
+  test("what can never be allowed is told so at once, and nothing is sent for it", async () => {
+    for (const [window, leave, most] of [
+      [{ limit: 5, period: "1h" }, 0, 5],
+      [{ limit: 5n, period: "1h" }, 2, 3],
+      [{ limit: 0, period: "1h" }, 0, 0],
+    ] as const) {
+      const { limit, server } = local({ leave }, window);
+      server.limit = server.free = Number(window.limit);
+      for (const reply of [limit.tryTake(most + 1), await limit.take(most + 1), await limit.take(most + 100)]) {
+        const { allowed, limited, retryAfterMs, limit: told, remaining } = reply!;
+        assert.deepEqual([allowed, limited, retryAfterMs, told, remaining], [false, 1, null, Number(window.limit), 0]);
+      }
+      assert.deepEqual(server.sent, []);
+    }
+    const { limit, server } = local({}, { limit: 5, period: "1h" });
+    server.answer = () => [1, 5, 0, 3_600_000, 3_600_000, null, 0, 1];
+    assert.equal((await limit.take()).retryAfterMs, 3_600_000);
+    assert.equal(limit.tryTake(6)?.retryAfterMs, null, "also while a denial is remembered");
+    assert.equal(server.sent.length, 1);
+  });
+
+  test("so is what can never be allowed by a policy, once the server has told its limit", async () => {
+    const { limit, server, clock } = local({}, "@day");
+    server.limit = server.free = 5;
+    assert.equal((await limit.take(6)).retryAfterMs, null);
+    await settled();
+    assert.deepEqual(units(server.sent), ["@day 6 LEASE 100 ID#ATMOST COUNTLAPSED MS", "#"], "what came is given back");
+    server.free = 5;
+    assert.ok((await limit.take(2)).allowed);
+    await settled();
+    server.sent = [];
+    assert.equal(limit.tryTake(6)?.retryAfterMs, null);
+    assert.deepEqual(server.sent, []);
+    // The policy may be another by now, so the server is asked for all of it, and reserves nothing less.
+    clock.now += 100;
+    server.answer = (words) => (words.includes("ATMOST") ? undefined : [1, 5, 3, -1, 1000, null]);
+    assert.equal((await limit.take(6)).retryAfterMs, null);
+    const asked = units(server.sent).filter((words) => words.endsWith(" MS"));
+    assert.deepEqual(asked, ["@day 6 LEASE 100 ID#COUNTLAPSED MS"]);
+    assert.equal(limit.tryTake(6)?.retryAfterMs, null);
+    assert.equal(limit.tryTake(2), undefined, "less is not denied with it");
+    await settled();
+    clock.now += 100;
+    server.answer = () => undefined;
+    server.limit = server.free = 20;
+    assert.ok((await limit.take(6)).allowed, "the policy has more by now");
+  });
+
   test("the batch follows demand, and is no more than twice the limit for each reservation", async () => {
     for (const [reservations, least, most] of [
       [1, 40, 50],
