@@ -119,11 +119,11 @@ export class Core {
     }
   }
 
-  /** The answer of the server alone. */
-  async ask<T>(call: Call<T>): Promise<T> {
+  /** The answer of the server alone. `attempt` tells afterwards whether the call was sent. */
+  async ask<T>(call: Call<T>, attempt: Attempt = { over: false }): Promise<T> {
     const atOnce = this.#transport.atOnce?.(call);
     if (atOnce !== undefined) return call.merge === undefined ? call.read(atOnce) : call.merge([call.read(atOnce)]);
-    const reply = await this.#exchange(call);
+    const reply = await this.#exchange(call, attempt);
     return call.merge === undefined ? call.read(reply) : call.merge((reply as unknown[]).map(call.read));
   }
 
@@ -177,11 +177,10 @@ export class Core {
   }
 
   /** The server's reply within the deadline; those of all nodes to a call whose answers are merged. */
-  #exchange<T>(call: Call<T>): Promise<unknown> {
+  #exchange<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
     if (breaker.isOpen) return Promise.reject(breaker.refusal());
     const began = performance.now();
-    const attempt: Attempt = { over: false };
     const isForOne = call.merge === undefined;
     const reply = isForOne ? this.#transport.send(call, attempt) : this.#transport.sendToAll(call, attempt);
     // BLOCK 0 waits without end.

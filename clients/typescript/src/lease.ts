@@ -4,6 +4,7 @@ import type { Call, Key } from "./calls.js";
 import { checkOptions, checkText, integer, shown, toMilliseconds } from "./check.js";
 import { checkWindow, isSemaphore, type Duration, type Integer, type Policy, type Window } from "./limits.js";
 import type { Reply } from "./replies.js";
+import type { Attempt } from "./transport.js";
 
 /** Options of Limiter.local. */
 export interface LocalOptions {
@@ -17,7 +18,10 @@ export interface LocalOptions {
 export interface Port {
   /** Whether a call would be answered without the network. */
   isAway(): boolean;
-  ask<T>(call: Call<T>): Promise<T>;
+  /** `attempt` tells afterwards whether the call was sent. */
+  ask<T>(call: Call<T>, attempt?: Attempt): Promise<T>;
+  /** Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached. */
+  isForgiven(error: unknown): boolean;
   /** The answer to a take that the server did not answer; throws what is not about the connection. */
   fallback(quantity: number, error: unknown): Reply | Promise<Reply>;
 }
@@ -27,15 +31,16 @@ export interface Clock {
   /** Never goes back, and may stand still while the machine sleeps. */
   monotonic(): number;
   wall(): number;
-  /** Calls back after so long, and keeps no program running; the answer calls it off. */
-  after(ms: number, callback: () => void): () => void;
+  /** Calls back after so long, and keeps no program running unless it `isAwaited`; the answer calls it off. */
+  after(ms: number, callback: () => void, isAwaited?: boolean): () => void;
 }
 
 export const SYSTEM_CLOCK: Clock = {
   monotonic: () => performance.now(),
   wall: () => Date.now(),
-  after: (ms, callback) => {
-    const timer = setTimeout(callback, ms).unref();
+  after: (ms, callback, isAwaited = false) => {
+    const timer = setTimeout(callback, ms);
+    if (!isAwaited) timer.unref();
     return () => clearTimeout(timer);
   },
 };

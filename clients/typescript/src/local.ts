@@ -34,6 +34,7 @@ import type { Policy, Window } from "./limits.js";
 import { randomName } from "./random.js";
 import type { Reply } from "./replies.js";
 import { Settler } from "./settler.js";
+import type { Attempt } from "./transport.js";
 
 /** So often in a row a batch may arrive when its lease is over. */
 const MOST_LATE = 3;
@@ -171,7 +172,10 @@ export class Local {
     });
   }
 
-  /** Settles what is held, and resolves when the server has answered or cannot be reached. */
+  /**
+   * Settles what is held, and resolves when the server has answered. Rejects if it does not, unless `unreachable` says what
+   * is answered then: what was held counts when its lease ends.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -181,8 +185,9 @@ export class Local {
     this.#cancelTimer?.();
     while (this.#fetching !== undefined) await this.#fetching;
     this.#settleWhere(() => true);
-    await this.#settler.finish();
+    const trouble = await this.#settler.finish();
     this.#port.closed(this);
+    if (trouble !== undefined && !this.#port.isForgiven(trouble)) throw trouble;
   }
 
   /** Forgets what is held, as the connections are closed: it counts as spent. */
@@ -321,11 +326,11 @@ export class Local {
     const units = exactly ? needed : batchSize(this.#expected(), needed, this.#limit, this.#reservations);
     const id = `${this.#name}-${(this.#count += 1)}`;
     const asked: Asked = { id, quantity, units, needed, exactly, began, beganWall };
-    const isSent = !this.#port.isAway();
+    const attempt: Attempt = { over: false };
     this.#settler.flush();
     const { key, window, leave, leaseMs } = this.#terms;
     this.#fetching = this.#port
-      .ask(leaseBatch(key, window, units, { leave, leaseMs, id: asked.id, atmost: !exactly }))
+      .ask(leaseBatch(key, window, units, { leave, leaseMs, id: asked.id, atmost: !exactly }), attempt)
       .then(
         (batch) => {
           this.#fetching = undefined;
@@ -333,7 +338,7 @@ export class Local {
         },
         (error: unknown) => {
           this.#fetching = undefined;
-          this.#lost(asked, isSent, error);
+          this.#lost(asked, attempt.isSent === true, error);
         },
       );
   }

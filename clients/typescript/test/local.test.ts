@@ -6,8 +6,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Call } from "../src/calls.js";
 import { DeadlinePassed, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
-import type { Clock, LocalOptions } from "../src/lease.js";
+import { termsOf, type Clock, type LocalOptions } from "../src/lease.js";
 import { Local } from "../src/local.js";
+import { Settler } from "../src/settler.js";
+import type { Attempt } from "../src/transport.js";
 import { testUnlessStopped } from "./machine.js";
 import { Server, SINGLE } from "./servers.js";
 
@@ -88,10 +90,14 @@ const AWAY: Reply = { allowed: true, reachable: false } as Reply;
 
 function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDOW) {
   const [clock, server] = [new Held(), new Fake()];
-  const state = { isAway: false };
+  const state = { isAway: false, isForgiving: false, isSent: (_: string[]) => !state.isAway };
   const port = {
     isAway: () => state.isAway,
-    ask: async <T>(call: Call<T>) => call.read(await server.send(call.words.map(String))),
+    ask: async <T>(call: Call<T>, attempt?: Attempt) => {
+      if (attempt !== undefined) attempt.isSent = state.isSent(call.words.map(String));
+      return call.read(await server.send(call.words.map(String)));
+    },
+    isForgiven: () => state.isForgiving,
     fallback: () => AWAY,
     closed: () => {},
   };
@@ -387,6 +393,72 @@ suite("leases with a held clock", () => {
     other.clock.now += 1200;
     await other.clock.pass(1);
     assert.deepEqual(units(other.server.sent), ["#3"], "its event has left by itself");
+  });
+
+  test("what is counted by force is sent until it was sent, and not twice", async () => {
+    for (const times of [1, 3]) {
+      const { limit, server, clock, state } = await holding(5);
+      const forced = () => server.sent.filter((words) => words.includes("FORCE")).length;
+      state.isSent = ([command]) => command !== "RL.WINDOW" || forced() === times - 1;
+      server.answer = ([command]) => (command === "RL.WINDOW" ? lost() : command === "RL.APPLY" ? 0 : undefined);
+      limit.tryTake(3);
+      await clock.pass(90);
+      await clock.pass(1000);
+      assert.equal(forced(), times);
+    }
+  });
+
+  test("no settlement is dropped, however many there are", async () => {
+    const [clock, sent] = [new Held(), new Set<string>()];
+    const ask = <T>(call: Call<T>) => Promise.resolve(call.read(sent.add(call.words.join(" ")) && 1));
+    const port = { ask, isAway: () => false, isForgiven: () => false, fallback: () => AWAY };
+    const events = { scheduled: () => {}, isSemaphore: () => {} };
+    const settler = new Settler(port, termsOf("k", WINDOW, {}), clock, events);
+    for (let at = 0; at < 1500; at += 1) settler.settle({ id: `${at}`, began: clock.now, beganWall: clock.now }, 1);
+    assert.equal(await settler.finish(), undefined);
+    assert.equal(sent.size, 1500);
+  });
+
+  test("an APPLY that is refused for a while, as by a new replica, is sent again", async () => {
+    const { limit, server, clock } = await holding(5);
+    const refusal = Object.assign(new Error("READONLY You can't write against a read only replica."), {
+      name: "ReplyError",
+    });
+    server.answer = (words) => (words[0] === "RL.APPLY" ? refusal : undefined);
+    limit.tryTake(3);
+    await clock.pass(90);
+    assert.deepEqual(units(server.sent), ["#3"]);
+    server.answer = () => undefined;
+    await clock.pass(1000);
+    assert.deepEqual(units(server.sent), ["#3", "#3"]);
+  });
+
+  test("close tries three times, and throws what went wrong unless an answer was chosen for that", async () => {
+    for (const isForgiving of [false, true]) {
+      const { limit, server, clock, state } = await holding(5);
+      state.isForgiving = isForgiving;
+      limit.tryTake(3);
+      server.answer = () => lost();
+      const closed = limit.close().then(
+        () => "closed",
+        (error: unknown) => error,
+      );
+      for (let at = 0; at < 5; at += 1) {
+        await settled();
+        await clock.pass(100);
+      }
+      const outcome = await closed;
+      assert.ok(isForgiving ? outcome === "closed" : outcome instanceof DeadlinePassed, String(outcome));
+      assert.deepEqual(units(server.sent), ["#3", "#3", "#3"]);
+    }
+    const once = await holding(5);
+    once.limit.tryTake(3);
+    once.server.answer = () => (once.server.sent.length === 1 ? lost() : undefined);
+    const closed = once.limit.close();
+    await settled();
+    await once.clock.pass(100);
+    await closed;
+    assert.deepEqual(units(once.server.sent), ["#3", "#3"]);
   });
 
   test("without Redis what is held is spent, and then unreachable decides", async () => {
