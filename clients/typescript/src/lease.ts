@@ -1,7 +1,7 @@
 /** What a lease is: its terms, its clocks and its numbers, which all clients share (clients/numbers.json). */
 
 import type { Call, Key } from "./calls.js";
-import { checkOptions, checkText, integer, shown, toMilliseconds } from "./check.js";
+import { checkOptions, checkText, integer, leastPeriodMs, shown, toMilliseconds } from "./check.js";
 import { checkWindow, isSemaphore, type Duration, type Integer, type Policy, type Window } from "./limits.js";
 import type { Reply } from "./replies.js";
 import type { Attempt } from "./transport.js";
@@ -89,13 +89,14 @@ export interface Terms {
   readonly heldMs: number;
 }
 
-/** The length of a sliding window, or 0 if it is not known here. */
-function slidingMs(window: Window | Policy): number {
-  if (typeof window === "string" || window.fixed) return 0;
-  const { period } = window;
-  if (typeof period === "number") return period * 1000;
-  if (/^\d+$/.test(period)) return Number(period) * 1000;
-  return /^\d+(ms|s|min|h|d|w)$/i.test(period) ? toMilliseconds("period", period) : 0;
+/**
+ * For so long at least a window counts an event, in milliseconds; 0 of a policy, and of a window of the calendar, which may
+ * end at any moment.
+ */
+function countedMs(window: Window | Policy): number {
+  if (typeof window === "string") return 0;
+  if (window.fixed && window.start?.toLowerCase() !== "first") return 0;
+  return Number(leastPeriodMs(window.period) ?? 0n);
 }
 
 function checkLease(lease: Duration): number {
@@ -114,7 +115,7 @@ export function termsOf(key: Key, window: Window | Policy, options: LocalOptions
   if (isSemaphore(window)) throw new RangeError("local takes a window with a period; 0 is a semaphore");
   const leaseMs = checkLease(lease);
   const usableMs = leaseMs - Math.max(leaseMs * MARGIN, LEAST_MARGIN_MS);
-  const heldMs = leaseMs + slidingMs(window);
+  const heldMs = leaseMs + countedMs(window);
   if (typeof window === "string") return { key, window, leave, limit: null, most: null, leaseMs, usableMs, heldMs };
   const limit = Number(integer("limit", window.limit));
   const most = Number(BigInt(window.limit) - BigInt(leave));
