@@ -8,7 +8,7 @@ export PAGE_PORT ?= 8000
 bindings := clients/python/native/Cargo.toml clients/typescript/native/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run playground test test-servers test-clients wasm test-metrics package python-wheels test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
+.PHONY: help build run playground test test-servers test-clients wasm test-oldest test-metrics package python-wheels test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
 	bench-adapters reference pictures clean
 
 help: ## List the targets
@@ -46,6 +46,10 @@ test-clients: ## Run every client and example, and the clients in clients/ with 
 wasm: ## Build the engine of MemoryLimiter in JavaScript, which is committed: after each change of crates/ (COMPARE=1: only compare)
 	@$(install) cargo
 	scripts/build-wasm.sh $(if $(COMPARE),--compare)
+
+test-oldest: ## Run the tests of the clients that need no server on Python 3.10 and Node 18, the oldest that they promise; needs pip, npm
+	@$(install) python3-venv node npm
+	scripts/test-oldest.sh
 
 test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query of examples/metrics/ must return a series
 	@$(install) cargo cc libclang redis-server
@@ -126,16 +130,16 @@ advisories: ## Look for known vulnerabilities in the dependencies; needs a netwo
 	@$(install) cargo cargo-deny
 	cargo deny --locked check advisories
 
-soak: ## Everything at once for T seconds: faults, failovers, little memory; the books must balance; then leases (T=600 S=seed)
+soak: ## Everything at once for T seconds: faults, failovers, little memory; the books must balance; then leases (T=600 SEED=1)
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
-	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${S:-1} \
+	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${SEED:-1} \
 		cargo test --test server soak:: -- --ignored --nocapture
 	@scripts/install-clients.sh --if-possible
-	$(with_server) LEASES_SECONDS=$$(($${T:-600} / 2)) PROOF_SEED=$${S:-1} \
+	$(with_server) LEASES_SECONDS=$$(($${T:-600} / 2)) PROOF_SEED=$${SEED:-1} \
 		cargo test --test programs never_spend -- --nocapture
 
-prove: ## All states of small worlds, lemmas in z3, histories of real servers; harnesses where Kani is installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60)
+prove: ## All states of small worlds, lemmas in z3, histories of real servers; harnesses where Kani is installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60 SEED=1)
 	@$(install) cargo cc libclang redis-server python3-venv
 	$(with_server) scripts/prove.sh $(PARTS)
 

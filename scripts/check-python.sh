@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Looks at the Python client, and the script that writes its reference, with ruff: lints and format. scripts/install-clients.sh installs it.
+# Looks at the Python client, and the script that writes its reference, with ruff: lints and format.
+# scripts/install-clients.sh installs it.
 #
 #   scripts/check-python.sh [--if-possible | --fix]
 #

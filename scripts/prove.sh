@@ -3,7 +3,8 @@
 #
 #   scripts/prove.sh [worlds] [lemmas] [histories] [kani]      the first three unless told
 #
-# HISTORIES=10 of a cluster and as many of a Sentinel set are recorded, each SECONDS_EACH=60 long; SEED=1 says what happens in them.
+# HISTORIES=10 of a cluster and as many of a Sentinel set are recorded, each SECONDS_EACH=60 long. SEED=1 says what happens
+# in them.
 # z3 is installed to target/z3 from PyPI, unless python3 has it. Kani is not installed here: it comes with a compiler of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +18,7 @@ z3_python() { # prints a python that has z3
     fi
     if ! "$target/z3/bin/python" -c 'import z3' 2>/dev/null; then
         python3 -m venv "$target/z3"
-        "$target/z3/bin/pip" install --quiet z3-solver >&2
+        "$target/z3/bin/pip" install --quiet z3-solver==5.4.1.0 >&2
     fi
     echo "$target/z3/bin/python"
 }
@@ -37,7 +38,7 @@ for what in "$@"; do
         ;;
     kani)
         if ! cargo kani --version; then
-            echo "Kani is missing: cargo install --locked kani-verifier && cargo kani setup" >&2
+            echo "Kani is missing: cargo install --locked kani-verifier@0.68.0 && cargo kani setup" >&2
             exit 1
         fi
         cargo kani --package redis-ratelimit-engine

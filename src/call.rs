@@ -7,7 +7,7 @@ use crate::observe::{self, ServerNotes};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
-use crate::redis::slots::{spread, Spread};
+use crate::redis::spread::{spread, Spread};
 use crate::state::emptied::EmptiedKey;
 use crate::state::{inspect, window, KeyContext, ServerKey};
 use crate::{policies, stats};

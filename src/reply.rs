@@ -16,7 +16,7 @@ impl ReplySink for Context<'_> {
 
     #[inline]
     fn integer(&self, value: i64) {
-        self.reply_signed(value);
+        self.reply_integer(value);
     }
 
     #[inline]

@@ -271,7 +271,7 @@ impl FuzzedWindow {
         let mut window_count = WindowCount::read(&mut self.zset, moment).expect("no contradiction");
         let before = window_count.counted();
         self.compare(&moment, before);
-        window_count.record(weight, false, u64::MAX);
+        window_count.record_within_limit(weight);
         // Events that were dead may count again, of a clock that went back, and then it is more.
         let added = weight.min(MAX_SUM.saturating_sub(before));
         assert_eq!(window_count.counted(), before + added);

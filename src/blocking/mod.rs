@@ -8,7 +8,7 @@
 //! a place in the line
 //! ```
 //!
-//! CLIENT UNBLOCK leads from join to answer. A client that is gone, or that the server sent elsewhere, goes from there
+//! CLIENT UNBLOCK leads from join to answer. A client that is gone, or that the server sent elsewhere, goes from join
 //! to forget, by way of disconnected.
 //!
 //! ```text
@@ -25,7 +25,7 @@ mod wait;
 mod work;
 
 pub use registry::{
-    clock_went_back, id_waits, is_awaited, is_barred, longest_turn_us, oldest_wait_ms, waiting,
+    clock_went_back, id_waits, is_awaited, is_barred, longest_work_us, oldest_wait_ms, waiting,
     waiting_on,
 };
 pub use wait::{answer, disconnected, forget, join};

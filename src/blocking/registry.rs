@@ -162,11 +162,11 @@ pub fn oldest_wait_ms() -> u64 {
 /// Work on waiters, which ends when this is dropped.
 pub struct WorkGuard(());
 
-/// The longest of them. A server that crashes asks for it in any thread.
-static LONGEST_TURN_US: AtomicU64 = AtomicU64::new(0);
+/// The longest work at a stretch, in microseconds. A server that crashes asks for it in any thread.
+static LONGEST_WORK_US: AtomicU64 = AtomicU64::new(0);
 
 impl WorkGuard {
-    /// Begins one.
+    /// Begins work.
     pub fn begin(cause: Cause) -> WorkGuard {
         change(|lines, now_us| lines.begin_work(cause, turn(), wall_time_us(), now_us));
         WorkGuard(())
@@ -180,11 +180,11 @@ impl WorkGuard {
 
 impl Drop for WorkGuard {
     fn drop(&mut self) {
-        LONGEST_TURN_US.fetch_max(change(ServerLines::end_work), Ordering::Relaxed);
+        LONGEST_WORK_US.fetch_max(change(ServerLines::end_work), Ordering::Relaxed);
     }
 }
 
 /// The longest time that was spent on waiters at a stretch since the module was loaded, in microseconds.
-pub fn longest_turn_us() -> u64 {
-    LONGEST_TURN_US.load(Ordering::Relaxed)
+pub fn longest_work_us() -> u64 {
+    LONGEST_WORK_US.load(Ordering::Relaxed)
 }

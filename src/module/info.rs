@@ -37,7 +37,7 @@ impl Report for Section {
             info.number(c"waiting", blocking::waiting());
             info.number(c"waiting_oldest_ms", blocking::oldest_wait_ms());
         }
-        info.number(c"waiting_longest_turn_us", blocking::longest_turn_us());
+        info.number(c"waiting_longest_turn_us", blocking::longest_work_us());
         info.number(c"waited_granted", stats::WAITED_GRANTED.get());
         info.number(c"waited_timed_out", stats::WAITED_TIMED_OUT.get());
         info.number(c"reservations_applied", stats::APPLIED.get());

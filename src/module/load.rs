@@ -5,7 +5,7 @@ use super::{build, callbacks, registration, settings, unload};
 use crate::blocking;
 use crate::config;
 use crate::redis::context::Context;
-use crate::redis::events::{self, Handlers};
+use crate::redis::events::{self, ChangeHandlers};
 use crate::redis::load::{export, promise, Module, Promises};
 use crate::redis::{declaration, event_loop, handlers, info};
 use crate::state::indexes;
@@ -36,7 +36,7 @@ impl Module for Ratelimit {
         handlers::start(ctx, &callbacks::HANDLERS);
         event_loop::start(ctx);
         let (key_changed, all_changed) = (indexes::forget, indexes::forget_all);
-        events::register(ctx, Handlers { key_changed, all_changed });
+        events::register(ctx, ChangeHandlers { key_changed, all_changed });
         build::log_load(ctx);
         Ok(())
     }

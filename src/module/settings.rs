@@ -203,7 +203,7 @@ pub fn take_arguments(rows: &[SettingRow], mut arguments: &[&[u8]]) -> Result<()
             _ => (*value, after),
         };
         let taken = match row {
-            Some(row) => take(&row.setting.value, value),
+            Some(row) => set_from_text(&row.setting.value, value),
             None => Err("no such setting".into()),
         };
         if let Err(why) = taken {
@@ -220,7 +220,7 @@ pub fn take_arguments(rows: &[SettingRow], mut arguments: &[&[u8]]) -> Result<()
 }
 
 /// Sets a value that is given as text, or says why not.
-fn take(setting: &SettingValue, value: &[u8]) -> Result<(), String> {
+fn set_from_text(setting: &SettingValue, value: &[u8]) -> Result<(), String> {
     match setting {
         SettingValue::Number(number) => {
             number.set(read_number(value, number.range())?);

@@ -2,6 +2,7 @@
 //! module does in a timer, nor for what a command without the flag deny-oom writes beside what it was sent for.
 
 use super::api::{api, optional};
+use super::call_reply::CallReply;
 use super::context::{Context, KeyName};
 use redis_module::raw;
 use std::ffi::c_char;
@@ -103,26 +104,15 @@ fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
             key.len(),
         ))
     };
-    if reply.is_null() {
+    let Some(reply) = CallReply::adopt(reply) else {
         // Without "E" the server says why in errno.
         return match Error::last_os_error().raw_os_error() {
             Some(libc::EPERM) => Some(Acceptance::Elsewhere),
             Some(libc::ENOENT) => None,
             _ => Some(Acceptance::Refused),
         };
-    }
-    let mut len = 0;
-    // SAFETY: the reply is ours; the text of an error lives as long as it, and what is no text is null.
-    unsafe {
-        let text = api!(RedisModule_CallReplyStringPtr(reply, &mut len));
-        let text = match text.is_null() {
-            true => &[],
-            false => std::slice::from_raw_parts(text.cast::<u8>(), len),
-        };
-        let acceptance = meaning(text);
-        api!(RedisModule_FreeCallReply(reply));
-        acceptance
-    }
+    };
+    meaning(reply.text())
 }
 
 /// What the server's answer to the probe means.

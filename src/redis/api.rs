@@ -1,5 +1,11 @@
 //! The functions of the module API, called without a check each time.
 
+use redis_module::raw;
+use std::ffi::c_int;
+
+/// What most functions of the API return when they have done it.
+pub(super) const OK: c_int = raw::REDISMODULE_OK as c_int;
+
 /// Lists the functions that this module uses. A function that is not listed here cannot be called by [`api`] or
 /// [`optional`].
 macro_rules! functions {

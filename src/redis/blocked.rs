@@ -8,7 +8,7 @@
 //! key that no client can name. It is in the slot of the limit's key, as in a cluster the server sends those away who are
 //! blocked on a key of a slot that it has lost.
 
-use super::api::api;
+use super::api::{api, OK};
 use super::call::Call;
 use super::context::Context;
 use super::guard::guard;
@@ -18,7 +18,6 @@ use redis_module::raw;
 use std::os::raw::{c_int, c_void};
 use std::ptr::null_mut;
 
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// The number of a client, never given to another.

@@ -1,6 +1,6 @@
 //! One call of a command: its arguments, and the way from the server to the command.
 
-use super::api::{api, optional};
+use super::api::{api, optional, OK};
 use super::context::{Context, KeyName};
 use super::guard::guard;
 use super::text::bytes_of;
@@ -8,7 +8,6 @@ use redis_module::raw;
 use std::ffi::c_int;
 use std::ops::Range;
 
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// Which command of the module's table is called.

@@ -1,6 +1,6 @@
 //! Settings of the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on.
 
-use super::api::optional;
+use super::api::{optional, OK};
 use super::context::Context;
 use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
@@ -10,7 +10,6 @@ use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void, CStr, CString};
 use std::ops::RangeInclusive;
 use std::ptr::null_mut;
 
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// A setting, which the server shows under the module's name and its own.

@@ -1,13 +1,12 @@
 //! The handle that the server gives to a command or a callback, its replies, and the names of keys.
 
-use super::api::{api, optional};
+use super::api::{api, optional, OK};
+use super::call_reply::CallReply;
 use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
 use std::ffi::{c_int, c_long, CString};
 use std::marker::PhantomData;
 use std::ptr::{null_mut, NonNull};
-
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 
 /// The server's handle for the running command or callback.
 #[derive(Clone, Copy)]
@@ -78,18 +77,22 @@ impl Context<'_> {
     /// Whether this node serves the slot of `key`: always, outside of a cluster. While the slot moves away, only
     /// as long as the key is here.
     pub fn serves(self, key: KeyName) -> bool {
-        if !self.is_in_cluster() {
-            return true;
-        }
-        let call = c"EXISTS".as_ptr();
-        // SAFETY: the context is live; "s" takes the key.
-        let reply = unsafe { api!(RedisModule_Call(self.raw(), call, c"s".as_ptr(), key.raw())) };
-        // For a key of a foreign slot there is no reply.
-        if !reply.is_null() {
-            // SAFETY: the reply is ours to free, once.
-            unsafe { api!(RedisModule_FreeCallReply(reply)) };
-        }
-        !reply.is_null()
+        // SAFETY: the name is live.
+        !self.is_in_cluster() || unsafe { self.lets_pass(&[key.raw()]) }
+    }
+
+    /// Whether the server would let a command over these keys pass: their slot is served here.
+    ///
+    /// # Safety
+    /// The names are live.
+    pub(super) unsafe fn lets_pass(self, names: &[*mut raw::RedisModuleString]) -> bool {
+        let (command, format) = (c"EXISTS".as_ptr(), c"v".as_ptr());
+        // SAFETY: the context is live; "v" takes strings and their number.
+        let reply = unsafe {
+            api!(RedisModule_Call(self.raw(), command, format, names.as_ptr(), names.len()))
+        };
+        // Else there is no reply.
+        CallReply::adopt(reply).is_some()
     }
 
     pub(super) fn flags(self) -> u32 {
@@ -118,7 +121,7 @@ impl Context<'_> {
     }
 
     /// Replies an integer.
-    pub fn reply_signed(self, value: i64) {
+    pub fn reply_integer(self, value: i64) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithLongLong(self.raw(), value)) };
     }

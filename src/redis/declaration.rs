@@ -1,14 +1,12 @@
 //! Registering commands, and what COMMAND INFO, COMMAND DOCS and ACLs are told of them.
 
-use super::api::{api, optional};
+use super::api::{api, optional, OK};
 use super::call::{Call, EntryPoint};
 use super::context::Context;
 use super::server::asks_for_keys_on_main_thread;
 use redis_module::raw;
 use std::ffi::{c_int, CStr, CString};
 use std::ptr::{null, null_mut};
-
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 
 /// What a command does with its keys, for key specs and ACL rules such as `%R~`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

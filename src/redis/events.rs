@@ -1,6 +1,6 @@
 //! What the server tells of changes to keys that others made.
 
-use super::api::api;
+use super::api::{api, OK};
 use super::context::{Context, KeyName};
 use super::guard::guard;
 use super::key::is_calling;
@@ -11,11 +11,9 @@ use std::os::raw::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
-const OK: c_int = raw::REDISMODULE_OK as c_int;
-
 /// Who is told of changes.
 #[derive(Clone, Copy, Debug)]
-pub struct Handlers {
+pub struct ChangeHandlers {
     /// Somebody changed the key of this name in the database of this number.
     pub key_changed: fn(i32, &[u8]),
     /// Any key may have changed: databases were emptied, swapped or loaded, or this server got another role.
@@ -27,11 +25,11 @@ pub fn unload() {
     WATCHING.store(false, Ordering::Relaxed);
 }
 
-static HANDLERS: OnceLock<Handlers> = OnceLock::new();
+static HANDLERS: OnceLock<ChangeHandlers> = OnceLock::new();
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
 /// Says who is to be told, and has the server tell of changes to whole databases.
-pub fn register(ctx: Context, handlers: Handlers) {
+pub fn register(ctx: Context, handlers: ChangeHandlers) {
     let _ = HANDLERS.set(handlers);
     for id in [
         raw::REDISMODULE_EVENT_FLUSHDB,

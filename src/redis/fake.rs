@@ -3,6 +3,7 @@
 //!
 //! To serve a command that calls more functions: write the function below and name it in [`install`].
 
+use super::api::OK;
 use super::call::EntryPoint;
 use redis_module::raw;
 use std::cell::Cell;
@@ -11,7 +12,6 @@ use std::mem::transmute;
 use std::ptr::{null_mut, NonNull};
 use std::sync::Once;
 
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 type Ctx = *mut raw::RedisModuleCtx;

@@ -44,13 +44,13 @@ pub fn start(ctx: Context, handlers: &'static WaitHandlers) {
     HANDLERS.set(Some(handlers));
     // SAFETY: the context is live.
     let own = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };
-    MODULE.store(own, Ordering::Relaxed);
+    OWN_CONTEXT.store(own, Ordering::Relaxed);
 }
 
 /// Frees what [`start`] made, before the module goes.
 pub fn unload() {
     HANDLERS.set(None);
-    let own = MODULE.swap(null_mut(), Ordering::Relaxed);
+    let own = OWN_CONTEXT.swap(null_mut(), Ordering::Relaxed);
     if !own.is_null() {
         // SAFETY: made by `start`, and no longer used.
         unsafe { api!(RedisModule_FreeThreadSafeContext(own)) };
@@ -58,9 +58,9 @@ pub fn unload() {
 }
 
 /// The module's own context, for what is begun where no command runs.
-static MODULE: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
+static OWN_CONTEXT: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
 
 /// The module's own context, which outlives what is begun with it.
 pub(super) fn own_context() -> *mut raw::RedisModuleCtx {
-    MODULE.load(Ordering::Relaxed)
+    OWN_CONTEXT.load(Ordering::Relaxed)
 }

@@ -1,7 +1,8 @@
 //! Keys and what is done to them. Every method that changes the keyspace also replicates the plain command
 //! with the same effect, so that the two cannot differ.
 
-use super::api::api;
+use super::api::{api, OK};
+use super::call_reply::CallReply;
 use super::context::{Context, KeyName, UNTOUCHED};
 use super::text::OwnedString;
 use engine::text::{Decimal, Text};
@@ -10,8 +11,6 @@ use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_int, c_longlong};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 
 /// What lies under a key.
 #[derive(Clone, Copy)]
@@ -422,9 +421,9 @@ pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
     let first = Decimal::of_negative(u64::try_from(count).unwrap_or(u64::MAX));
     let (first, last) = (first.as_bytes(), b"-1");
     CALLING.store(true, Ordering::Relaxed);
-    // SAFETY: context, name and texts are live; the format has an entry for each. A reply is ours to free.
-    unsafe {
-        let reply = api!(RedisModule_Call(
+    // SAFETY: context, name and texts are live; the format has an entry for each.
+    let reply = unsafe {
+        api!(RedisModule_Call(
             ctx.raw(),
             c"ZREMRANGEBYRANK".as_ptr(),
             c"!sbb".as_ptr(),
@@ -433,11 +432,9 @@ pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
             first.len(),
             last.as_ptr(),
             last.len(),
-        ));
-        if !reply.is_null() {
-            api!(RedisModule_FreeCallReply(reply));
-        }
-    }
+        ))
+    };
+    drop(CallReply::adopt(reply));
     CALLING.store(false, Ordering::Relaxed);
 }
 

@@ -1,6 +1,6 @@
 //! MODULE LOAD and UNLOAD.
 
-use super::api::{api, missing, optional};
+use super::api::{api, missing, optional, OK};
 use super::call::arguments;
 use super::context::Context;
 use super::guard::{guard, set_panic_line, warn};
@@ -12,7 +12,6 @@ use std::ffi::{c_int, c_void, CStr, CString};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-const OK: c_int = raw::REDISMODULE_OK as c_int;
 const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// A module, as the server loads it.

@@ -19,7 +19,8 @@ use commands::error::Error;
 use engine::ban::Ban;
 use engine::entry::{score, Entry};
 use engine::reservation::{id_of, HeldReservation};
-use engine::store::{self, Change};
+use engine::store::{self, BanEdit, Change};
+use engine::window::Edit;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
 
@@ -153,28 +154,8 @@ impl<'c> ServerWindow<'c> {
             remove.append(&mut cleaning.remove);
             lapsed = cleaning.lapsed;
         }
-        let (old_ban, new_ban) =
-            (self.reservations.ban(), change.ban.after(self.reservations.ban()));
-        if new_ban != old_ban {
-            if let Some(ban) = new_ban {
-                key.add(RESERVED, ban.text().as_bytes());
-            }
-            remove.extend(old_ban.map(|old| OwnedString::new(old.text().as_bytes())));
-            self.reservations.set_ban(new_ban);
-        }
-        if let Some((from_us, to_us)) = edit.given_back {
-            collect(&mut key, Scores { from: score(to_us), to: score(from_us) }, &mut remove);
-        }
-        if let Some(scores) = edit.future_from.and_then(|from_us| after(Some(from_us))) {
-            let until_us = edit.future_until.unwrap_or(u64::MAX);
-            collect(&mut key, Scores { from: score(until_us), ..scores }, &mut remove);
-            let put = edit.put.map(|put| put.member());
-            // The new entry may have the member of one of them. Then that one only gets its score, and must not be removed.
-            let moves = |old: &OwnedString| {
-                put.as_ref().is_some_and(|put| put.as_bytes() == old.as_bytes())
-            };
-            remove.retain(|old| !moves(old));
-        }
+        let ban = self.write_ban(&mut key, change.ban, &mut remove);
+        collect_removed(&mut key, edit, &mut remove);
         // One after the other: a loop would copy both.
         if let Some(put) = &edit.put {
             key.add(put.score(), put.member().as_bytes());
@@ -204,7 +185,7 @@ impl<'c> ServerWindow<'c> {
         if let Some(expiry) = change.expiry {
             let moved_ms = expiry.moved(
                 self.reservations.needed_until_us(),
-                new_ban.map(|ban| ban.end_us()),
+                ban.map(|ban| ban.end_us()),
                 settled_us,
                 key.expires_at_ms(),
             );
@@ -218,6 +199,44 @@ impl<'c> ServerWindow<'c> {
             remove_highest(ctx, name, edit.trim);
         }
         lapsed
+    }
+
+    /// Writes what becomes of the ban, and collects the member of the one that goes; the ban that is there then.
+    #[inline(always)]
+    fn write_ban(
+        &mut self,
+        key: &mut WriteKey,
+        edit: BanEdit,
+        remove: &mut Vec<OwnedString>,
+    ) -> Option<Ban> {
+        let old_ban = self.reservations.ban();
+        let new_ban = edit.after(old_ban);
+        if new_ban != old_ban {
+            if let Some(ban) = new_ban {
+                key.add(RESERVED, ban.text().as_bytes());
+            }
+            remove.extend(old_ban.map(|old| OwnedString::new(old.text().as_bytes())));
+            self.reservations.set_ban(new_ban);
+        }
+        new_ban
+    }
+}
+
+/// Collects the members of the events that an edit removes wherever they are: those that were given back, and those that a
+/// clock left in the future.
+#[inline(always)]
+fn collect_removed(key: &mut ReadKey, edit: &Edit, remove: &mut Vec<OwnedString>) {
+    if let Some((from_us, to_us)) = edit.given_back {
+        collect(key, Scores { from: score(to_us), to: score(from_us) }, remove);
+    }
+    if let Some(scores) = edit.future_from.and_then(|from_us| after(Some(from_us))) {
+        let until_us = edit.future_until.unwrap_or(u64::MAX);
+        collect(key, Scores { from: score(until_us), ..scores }, remove);
+        let put = edit.put.map(|put| put.member());
+        // The new entry may have the member of one of them. Then that one only gets its score, and must not be removed.
+        let moves =
+            |old: &OwnedString| put.as_ref().is_some_and(|put| put.as_bytes() == old.as_bytes());
+        remove.retain(|old| !moves(old));
     }
 }
 

@@ -936,11 +936,11 @@ fn rates_that_divide_never_store_a_fraction() {
         conn.cmd(format!("RL.THROTTLE k 3 {count} {period} 3"));
         text(&conn.cmd("GET k"))
     };
-    let page = read("docs/recipes.md");
-    let told = page.split("in nanoseconds: ").nth(1).unwrap().replace('\n', " ");
+    let page = read("docs/redis-cell.md");
+    let told = page.split("number of nanoseconds are safe: ").nth(1).unwrap().replace('\n', " ");
     let (divide, rest) = told.split_once(" and others in 60 seconds, but not ").unwrap();
     let (not, rest) = rest.split_once(". In an hour ").unwrap();
-    let (in_an_hour, _) = rest.split_once(" divide too").unwrap();
+    let (in_an_hour, _) = rest.split_once(" are safe too").unwrap();
     let numbers = |text: &str| {
         let text = text.replace(" and ", ", ").replace(" or ", ", ");
         text.split(", ").map(|number| number.parse::<i64>().unwrap()).collect::<Vec<_>>()

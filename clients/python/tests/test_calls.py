@@ -24,7 +24,7 @@ from redis_ratelimit import (
     Window,
     semaphore,
 )
-from redis_ratelimit.parameters import milliseconds
+from redis_ratelimit.parameters import milliseconds, period_ms
 
 from .fixtures import CASES, LIBRARIES, SPOKEN, AsyncRecorder, Recorder, arguments, differences, limit, make
 
@@ -84,6 +84,24 @@ class Calls(unittest.TestCase):
         )
         with self.assertRaisesRegex(ValueError, "whole number of milliseconds"):
             limiter.throttle("k", Rate(1, 2, timedelta(microseconds=1)))
+
+    def test_a_period_has_a_length_in_milliseconds(self) -> None:
+        day = 86_400_000
+        cases: list[tuple[Any, int | None, int | None]] = [
+            (5, 5000, 5000),
+            ("5", 5000, 5000),
+            ("0", 0, 0),
+            ("250ms", 250, 250),
+            ("2H", 7_200_000, 7_200_000),
+            (timedelta(minutes=1), 60_000, 60_000),
+            ("2mo", None, 56 * day),
+            ("1y", None, 365 * day),
+            ("5parsecs", None, None),
+            ("soon", None, None),
+        ]
+        for period, length, least in cases:
+            with self.subTest(period=period):
+                self.assertEqual((period_ms(period), period_ms(period, least=True)), (length, least))
 
     def test_durations_may_be_texts_with_a_unit(self) -> None:
         recorder = Recorder(ALLOWED, ALLOWED, RESERVED, 1)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 
-from redis_ratelimit import Clause, Rate, Reply, Window, headers, problem
+from redis_ratelimit import Clause, Rate, Reply, ReplyWithOptions, Window, headers, merged_headers, problem
 from redis_ratelimit.http import Exchange, Options
 
 from .fixtures import HEADERS, HTTP, as_list, limit, reply
@@ -145,6 +145,32 @@ class SeveralLimits(unittest.TestCase):
                 if case["status"] != 200:
                     self.assertEqual(made.problem()["violated-policies"], case["violated"])
                     self.assertEqual(json.loads(made.body())["status"], case["status"])
+
+    def test_a_framework_of_the_user_s_own_merges_them_too(self) -> None:
+        for case in HTTP:
+            with self.subTest(case=case):
+                answers = [
+                    ReplyWithOptions(reply(each["reply"]), limits_of(each), each.get("names", ()), pk=each.get("pk"))
+                    for each in case["asked"]
+                ]
+                self.assertEqual(merged_headers(answers), case["headers"])
+        for case in HEADERS:
+            options = {name: case[name] for name in ("pk",) if name in case}
+            one = ReplyWithOptions(reply(case["reply"]), limits_of(case), case.get("names", ()), **options)
+            self.assertEqual(merged_headers([one]), case["headers"])
+        self.assertEqual(merged_headers([]), {})
+
+    def test_merged_headers_leave_out_what_each_answer_leaves_out(self) -> None:
+        loose, tight = Reply(0, 10, 9, None, 1000), Reply(1, 5, 0, 1500, 2000)
+        told = [
+            ReplyWithOptions(loose, Window(10, 1), "a", standard=False),
+            ReplyWithOptions(tight, Window(5, 2), "a", x_ratelimit=False),
+        ]
+        found = merged_headers(told)
+        self.assertEqual(found["RateLimit-Policy"], '"a-2";q=5;w=2')
+        self.assertEqual((found["X-RateLimit-Limit"], found["Retry-After"]), ("10", "2"))
+        with self.assertRaisesRegex(ValueError, "version must be one of 10, not 9"):
+            merged_headers([ReplyWithOptions(loose, version=9)])
 
     def test_one_limit_that_is_asked_twice_is_told_once(self) -> None:
         made = Exchange()

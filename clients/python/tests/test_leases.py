@@ -364,6 +364,33 @@ class InTheProcess(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "at least 1", local.take, 0)
         self.assertRaisesRegex(TypeError, "integer", local.take, 1.5)
 
+    def test_a_policy_of_a_semaphore_is_refused_once_the_server_says_so(self) -> None:
+        leases = Leases("k", "@jobs", "1min", 0)
+        leases.wake = lambda: None
+
+        def exchange(*answers: Any) -> list[tuple[Any, ...]]:
+            plan = leases.plan()
+            assert plan is not None
+            leases.answered(plan, list(answers))
+            return plan.commands
+
+        leases.want(1)
+        exchange([0, 5, 4, -1, 0, b"id", 1, 1])
+        taken = leases.take(1)
+        self.assertTrue(taken is not None and taken.allowed)
+        # The next batch comes with the settlement that is refused.
+        leases.want(1)
+        refused = Exception("the reservation is a semaphore's and must be given back with RL.RELEASE")
+        sent = exchange(refused, [0, 5, 3, -1, 0, b"id", 1, 2])
+        self.assertEqual([words[0] for words in sent], ["RL.APPLY", "RL.ACQUIRE"])
+        for _ in range(2):
+            self.assertRaisesRegex(ValueError, "'@jobs' is a semaphore", leases.take, 1)
+            self.assertRaisesRegex(ValueError, "'@jobs' is a semaphore", leases.want, 1)
+        # Both are given back, and nothing more is reserved.
+        sent = exchange(1, 1)
+        self.assertEqual([words[0] for words in sent], ["RL.RELEASE", "RL.RELEASE"])
+        self.assertEqual((leases.plan(), leases.is_settled), (None, True))
+
     def test_whatever_is_lost_or_dies_no_period_has_more_than_the_limit(self) -> None:
         seconds = float(os.environ.get("LEASES_SECONDS", "0"))
         spent = 0
@@ -492,7 +519,7 @@ class Answering(unittest.TestCase):
             self.assertIsInstance(self.take(kind(unknown), "allow")[0], redis_ratelimit.MissingModule)
 
     def test_after_close_there_is_nothing_to_take(self) -> None:
-        local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60))
+        local = Recorder([0, 9, 8, -1, 60000, b"id", 1, 1], 1).limiter().local("k", Window(9, 60), lease="1h")
         local.take()
         local.close()
         self.assertRaisesRegex(RuntimeError, "closed", local.take)

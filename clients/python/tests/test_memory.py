@@ -209,8 +209,8 @@ class Waiting(unittest.TestCase):
         self.assertEqual(order, ["second", "third"])
 
     @staticmethod
-    def waiting(limiter: Any) -> int:
-        info = limiter.info("s")
+    def waiting(limiter: Any, key: str = "s") -> int:
+        info = limiter.info(key)
         return (info.waiting or 0) if info else 0
 
     def until(self, is_so: Any) -> None:
@@ -222,12 +222,16 @@ class Waiting(unittest.TestCase):
     def test_a_call_waits_for_the_system_s_time(self) -> None:
         limiter = MemoryLimiter()
         rate = Rate(0, 10, "1s")
-        limiter.throttle("k", rate)
         began = time.monotonic()
+        limiter.throttle("k", rate)
         self.assertTrue(limiter.throttle("k", rate, block="1min").allowed)
         self.assertGreaterEqual(time.monotonic() - began, 0.08)
         # What cannot be had in time is denied at once.
-        self.assertFalse(limiter.throttle("k", rate, 1, block=1).allowed)
+        hourly = Rate(0, 1, "1h")
+        limiter.throttle("hourly", hourly)
+        began = time.monotonic()
+        self.assertFalse(limiter.throttle("hourly", hourly, block="10min").allowed)
+        self.assertLess(time.monotonic() - began, 60)
 
     def test_a_call_waits_for_the_clock_of_a_test(self) -> None:
         clock = Clock()
@@ -237,7 +241,7 @@ class Waiting(unittest.TestCase):
         replies: list[Reply] = []
         thread = threading.Thread(target=lambda: replies.append(limiter.throttle("k", rate, block="2h")))
         thread.start()
-        time.sleep(0.05)
+        self.until(lambda: self.waiting(limiter, "k") == 1)
         self.assertEqual(replies, [])
         clock.now += 3600
         thread.join(60)
@@ -414,10 +418,10 @@ class Fallback(unittest.TestCase):
         def done(answer: Any) -> Any:
             return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
 
-        self.check(lambda client: Limiter(client, unreachable=MemoryLimiter(share=1 / 4), deadline=0.5), done)
+        self.check(lambda client: Limiter(client, unreachable=MemoryLimiter(share=1 / 4), deadline=30), done)
         # The one for asyncio does as well.
         twin = redis_ratelimit.asyncio.MemoryLimiter
-        self.check(lambda client: Limiter(client, unreachable=twin(share=1 / 4), deadline=0.5), done)
+        self.check(lambda client: Limiter(client, unreachable=twin(share=1 / 4), deadline=30), done)
 
     def test_it_decides_while_redis_is_away_with_asyncio(self) -> None:
         self.folder = ".asyncio"
@@ -427,7 +431,7 @@ class Fallback(unittest.TestCase):
             for fallback in redis_ratelimit.asyncio.MemoryLimiter, MemoryLimiter:
                 made: Any = fallback
                 self.check(
-                    lambda client, made=made: limited(client, unreachable=made(share=1 / 4), deadline=0.5),
+                    lambda client, made=made: limited(client, unreachable=made(share=1 / 4), deadline=30),
                     loop.run_until_complete,
                 )
         finally:

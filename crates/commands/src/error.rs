@@ -1,4 +1,5 @@
-//! Every error that a client can be told, in one list.
+//! Every error that a command of the module replies, in one list. Why a setting is refused is said in definitions.rs and in
+//! the module's settings.
 
 use engine::anchor::Unfit;
 use engine::reservation::YEAR_MS;

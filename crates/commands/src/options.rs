@@ -34,7 +34,7 @@ macro_rules! options {
         }
 
         /// All options, in the order of COMMAND DOCS.
-        pub static TABLE: [OptionRow; [$(stringify!($name)),*].len()] = with_slots([
+        pub static TABLE: [OptionRow; [$(stringify!($name)),*].len()] = with_places([
             $(named_row(OptionSet::$name, stringify!($name), concat!(stringify!($name), "\0"), $row)),*
         ]);
     };
@@ -233,8 +233,8 @@ pub struct OptionRow {
     pub value: Option<OptionValue>,
     /// The error for a wrong value.
     pub error: Error,
-    /// The place of its value in [`Options`].
-    slot: usize,
+    /// The place of its value in [`Options`], among those of its kind.
+    value_at: usize,
     /// Its value 0 is as if the option were not there.
     pub void_at_0: bool,
     /// The options that it must not stand beside. Of two that exclude each other, only one row says so.
@@ -302,7 +302,7 @@ impl OptionRow {
         token: c"",
         value: None,
         error: Error::internal(),
-        slot: usize::MAX,
+        value_at: usize::MAX,
         void_at_0: false,
         excludes: OptionSet::empty(),
         needs: OptionSet::empty(),
@@ -363,11 +363,11 @@ const fn named_row(
 
 /// Numbers the rows whose values are kept in the same list of [`Options`].
 #[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
-const fn with_slots<const N: usize>(mut rows: [OptionRow; N]) -> [OptionRow; N] {
+const fn with_places<const N: usize>(mut rows: [OptionRow; N]) -> [OptionRow; N] {
     let mut at = 0;
     while at < N {
         if let Some(value) = rows[at].value {
-            rows[at].slot = slots_before(&rows, at, value);
+            rows[at].value_at = kept_before(&rows, at, value);
         }
         at = at.saturating_add(1);
     }
@@ -376,15 +376,15 @@ const fn with_slots<const N: usize>(mut rows: [OptionRow; N]) -> [OptionRow; N] 
 
 /// How many of the first `end` rows have values that are kept in the same list as `value`.
 #[expect(clippy::indexing_slicing, reason = "it is checked when this is built")]
-const fn slots_before(rows: &[OptionRow], end: usize, value: OptionValue) -> usize {
-    let (mut at, mut slots) = (0, 0usize);
+const fn kept_before(rows: &[OptionRow], end: usize, value: OptionValue) -> usize {
+    let (mut at, mut kept) = (0, 0usize);
     while at < end {
         if let Some(other) = rows[at].value {
-            slots = slots.saturating_add(other.is_kept_as(value) as usize);
+            kept = kept.saturating_add(other.is_kept_as(value) as usize);
         }
         at = at.saturating_add(1);
     }
-    slots
+    kept
 }
 
 impl OptionValue {
@@ -483,10 +483,10 @@ pub struct Options<'a> {
 }
 
 const NUMBERS: usize =
-    slots_before(&TABLE, TABLE.len(), OptionValue::Integer { name: c"", least: 0, most: 0 });
-const STARTS: usize = slots_before(&TABLE, TABLE.len(), OptionValue::Start { name: c"" });
-const ZONES: usize = slots_before(&TABLE, TABLE.len(), OptionValue::Zone { name: c"" });
-const WORDS: usize = slots_before(
+    kept_before(&TABLE, TABLE.len(), OptionValue::Integer { name: c"", least: 0, most: 0 });
+const STARTS: usize = kept_before(&TABLE, TABLE.len(), OptionValue::Start { name: c"" });
+const ZONES: usize = kept_before(&TABLE, TABLE.len(), OptionValue::Zone { name: c"" });
+const WORDS: usize = kept_before(
     &TABLE,
     TABLE.len(),
     OptionValue::Word { name: c"", most_bytes: 0, error: Error::internal() },
@@ -532,18 +532,18 @@ impl<'a> Options<'a> {
             if row.void_at_0 && matches!(value, Parsed::Number(0)) {
                 return Ok(());
             }
-            self.keep(row.slot, value).ok_or(Error::internal())?;
+            self.keep(row.value_at, value).ok_or(Error::internal())?;
         }
         self.given |= row.option;
         Ok(())
     }
 
-    fn keep(&mut self, slot: usize, value: Parsed<'a>) -> Option<()> {
+    fn keep(&mut self, at: usize, value: Parsed<'a>) -> Option<()> {
         match value {
-            Parsed::Number(number) => *self.numbers.get_mut(slot)? = number,
-            Parsed::Start(start) => *self.starts.get_mut(slot)? = Some(start),
-            Parsed::Zone(zone) => *self.zones.get_mut(slot)? = Some(zone),
-            Parsed::Word(word) => *self.words.get_mut(slot)? = word,
+            Parsed::Number(number) => *self.numbers.get_mut(at)? = number,
+            Parsed::Start(start) => *self.starts.get_mut(at)? = Some(start),
+            Parsed::Zone(zone) => *self.zones.get_mut(at)? = Some(zone),
+            Parsed::Word(word) => *self.words.get_mut(at)? = word,
         }
         Some(())
     }
@@ -575,8 +575,8 @@ impl<'a> Options<'a> {
     #[inline]
     pub fn number(&self, option: OptionSet) -> Option<u64> {
         match self.place(option)? {
-            (OptionValue::Integer { .. } | OptionValue::Duration { .. }, slot) => {
-                self.numbers.get(slot).copied()
+            (OptionValue::Integer { .. } | OptionValue::Duration { .. }, at) => {
+                self.numbers.get(at).copied()
             }
             (
                 OptionValue::Start { .. } | OptionValue::Zone { .. } | OptionValue::Word { .. },
@@ -589,7 +589,7 @@ impl<'a> Options<'a> {
     #[inline]
     pub fn start(&self, option: OptionSet) -> Option<Start> {
         match self.place(option)? {
-            (OptionValue::Start { .. }, slot) => self.starts.get(slot).copied()?,
+            (OptionValue::Start { .. }, at) => self.starts.get(at).copied()?,
             _ => None,
         }
     }
@@ -598,7 +598,7 @@ impl<'a> Options<'a> {
     #[inline]
     pub fn zone(&self, option: OptionSet) -> Option<Zone> {
         match self.place(option)? {
-            (OptionValue::Zone { .. }, slot) => self.zones.get(slot).copied()?,
+            (OptionValue::Zone { .. }, at) => self.zones.get(at).copied()?,
             _ => None,
         }
     }
@@ -607,7 +607,7 @@ impl<'a> Options<'a> {
     #[inline]
     pub fn word(&self, option: OptionSet) -> Option<&'a [u8]> {
         match self.place(option)? {
-            (OptionValue::Word { .. }, slot) => self.words.get(slot).copied(),
+            (OptionValue::Word { .. }, at) => self.words.get(at).copied(),
             _ => None,
         }
     }
@@ -619,7 +619,7 @@ impl<'a> Options<'a> {
             return None;
         }
         let row = row_of(option.bits())?;
-        Some((row.value?, row.slot))
+        Some((row.value?, row.value_at))
     }
 }
 

@@ -166,13 +166,11 @@ pub fn attempt_all<'r, S: Store>(
     for OpenPart { part, call, verdict, choice } in opened.iter_mut().flatten() {
         let (verdict, choice) = (*verdict, *choice);
         let Part { check, shadow, group, barred, .. } = *part;
-        let mut terms = Terms { check: check || !choice, ..Terms::of(mode) };
-        if mode != Mode::Look {
-            // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
-            terms.may_count = !barred && !shadow;
-            // Only a group that denies the call closes its keys: one without a choice.
-            terms.may_ban = terms.may_count && !choices.has_choice(group);
-        }
+        // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
+        let may_count = !barred && !shadow;
+        // Only a group that denies the call closes its keys: one without a choice.
+        let may_ban = may_count && !choices.has_choice(group);
+        let terms = Terms { mode, check: check || !choice, may_count, may_ban };
         let plan = Judged::again(call, verdict).plan(terms, allowed, &mut new_id)?;
         parts.push(PartDecision {
             decision: *plan.decision(),

@@ -182,6 +182,12 @@ impl Ask {
         Ask { quantity, leave: 0, manner: Manner::Whole }
     }
 
+    /// Whether it takes something, and not by FORCE: lines, bans and marks of bans are for such calls.
+    #[inline]
+    pub fn takes_unforced(&self) -> bool {
+        self.quantity.takes() && self.manner != Manner::Force
+    }
+
     /// The least that has to be there for the call to be allowed: what it must get, and what it leaves. `None` if that
     /// is more than `limit`.
     pub fn least(&self, limit: u64) -> Option<u64> {

@@ -258,7 +258,8 @@ impl Index {
         self.summary.len.saturating_sub(ends.ended(now_us))
     }
 
-    /// The reservations that hold nothing any more at `now_us`, the first to end first.
+    /// The reservations that hold nothing any more at `now_us`, the first to end first. For tests and fuzz targets.
+    #[cfg(any(test, feature = "model"))]
     pub fn lapsed(&self, now_us: u64) -> impl Iterator<Item = Reservation<'_>> {
         self.held.until(now_us).map(Kept::reservation)
     }

@@ -17,9 +17,9 @@ mod bucket_call;
 mod window_call;
 
 pub use bucket_call::{BucketCall, BucketWrite};
-pub use window_call::WindowCall;
+pub use window_call::{WindowCall, WindowPlan};
 
-use super::decision::{Decision, Manner, Verdict};
+use super::decision::{Decision, Verdict};
 use super::request::{Limit, Request};
 use super::reservation::Id;
 use super::store::{Refused, Store};
@@ -78,7 +78,7 @@ pub trait KeyCall<'r>: Sized {
     fn judge(&mut self, barred: bool) -> Result<Judged<'_, Self>, Self::Error> {
         let request = self.request();
         // Only what takes is ever barred.
-        let barred = barred && request.takes() && request.ask.manner != Manner::Force;
+        let barred = barred && request.ask.takes_unforced();
         let verdict = self.read(barred)?;
         Ok(Judged { call: self, verdict })
     }
@@ -298,7 +298,7 @@ pub enum KeyWrite<'c, 'r, S: Store> {
     /// To a bucket.
     Bucket(BucketWrite<'c, S>),
     /// To a window.
-    Window(&'c mut WindowCall<'r, S>),
+    Window(WindowPlan<'c, 'r, S>),
 }
 
 /// Passes a step on to the call, whichever it is.

@@ -17,208 +17,28 @@
 //! assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
 //! ```
 
+mod window;
+mod zset;
+
+pub use window::{MemoryHeld, MemoryWindow};
+pub use zset::Zset;
+
 use crate::attempt::{attempt, Attempt, AttemptTerms};
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::Decision;
-use crate::entry::{Entry, LAST_US};
-use crate::held::{FirstGone, Holds};
-use crate::index::{HeldIndex, Index};
+use crate::entry::Entry;
+use crate::index::Index;
 use crate::judge::{AnyCall, KeyCall, Mode};
 use crate::request::Request;
 use crate::reservation::{HeldReservation, Id, Reservation};
 use crate::settle::{self, Applied};
-use crate::store::{BucketKey, Change, Entries, Refused, Reservations, Store, WindowKey};
+use crate::store::{BucketKey, Refused, Store, WindowKey};
 use crate::throttle::{BucketEdit, Stored};
-use crate::window::Edit;
 use foldhash::quality::RandomState;
 use std::cell::{Cell, RefCell};
-use std::cmp::Ordering;
-use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
-
-/// A sorted set of entries: members are unique, in the order of their scores and then of their bytes. Entries mostly come
-/// and go at its ends, so it is a list, the newest first.
-///
-/// ```
-/// use redis_ratelimit_engine::entry::Entry;
-/// use redis_ratelimit_engine::memory::Zset;
-///
-/// let mut set = Zset::default();
-/// let entry = |newest_us, total| Entry { newest_us, span_us: 0, total, weight: 1, denied: false };
-/// set.add(&entry(1_000, 1));
-/// set.add(&entry(3_000, 2));
-/// // The second one moves, as it has the same member.
-/// set.add(&entry(2_000, 2));
-/// assert_eq!(set.entries().map(|entry| entry.newest_us).collect::<Vec<_>>(), [1_000, 2_000]);
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Zset {
-    newest_first: VecDeque<Entry>,
-}
-
-/// The list is not made shorter below this length.
-const FEW_ENTRIES: usize = 64;
-
-/// A score as a whole number, which those of entries are.
-fn whole(score: f64) -> i64 {
-    score as i64
-}
-
-/// Whether two entries have the same member, whose bytes say all but the time.
-fn same_member(one: &Entry, other: &Entry) -> bool {
-    one.total == other.total && Entry { newest_us: other.newest_us, ..*one } == *other
-}
-
-/// The order of a sorted set.
-fn in_order(one: &Entry, other: &Entry) -> Ordering {
-    let by_time = other.newest_us.cmp(&one.newest_us);
-    by_time.then_with(|| one.member().as_bytes().cmp(other.member().as_bytes()))
-}
-
-impl Zset {
-    /// Adds an entry; where its member is there already, it gets the new score.
-    pub fn add(&mut self, entry: &Entry) {
-        // Totals grow from entry to entry, so this one is not there if it is above all others.
-        let is_above = |front: &Entry| {
-            entry.total != front.total && entry.total.wrapping_sub(front.total) >> 63 == 0
-        };
-        let front = self.newest_first.front();
-        if front.is_some_and(|front| !is_above(front)) {
-            self.remove(entry);
-        }
-        let front = self.newest_first.front();
-        if front.is_none_or(|front| front.newest_us < entry.newest_us) {
-            self.newest_first.push_front(*entry);
-            return;
-        }
-        let at = self.newest_first.partition_point(|one| in_order(one, entry).is_lt());
-        self.newest_first.insert(at, *entry);
-    }
-
-    /// Removes the entry that has the member of `entry`; whether there was one.
-    fn remove(&mut self, entry: &Entry) -> bool {
-        let list = &mut self.newest_first;
-        let at = list.partition_point(|one| one.newest_us > entry.newest_us);
-        let is_it = |one: &Entry| same_member(one, entry);
-        // Mostly the entry to remove has the same time.
-        let found = match list.get(at) {
-            Some(one) if is_it(one) => Some(at),
-            _ => list.iter().position(is_it),
-        };
-        found.and_then(|at| list.remove(at)).is_some()
-    }
-
-    /// The places of the entries that are newer than `after_us` and not newer than `until_us`. `None` is no bound.
-    fn between(&self, after_us: Option<u64>, until_us: Option<u64>) -> Range<usize> {
-        let list = &self.newest_first;
-        let newer = |than: u64| list.partition_point(|one| one.newest_us > than);
-        let end = match after_us {
-            None => list.len(),
-            // In most calls the oldest entry is newer.
-            Some(us) if list.back().is_some_and(|oldest| oldest.newest_us > us) => list.len(),
-            Some(us) => newer(us),
-        };
-        until_us.map_or(0, newer).min(end)..end
-    }
-
-    fn remove_between(&mut self, after_us: Option<u64>, until_us: Option<u64>) {
-        let places = self.between(after_us, until_us);
-        self.newest_first.drain(places);
-    }
-
-    /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
-    pub fn apply(&mut self, edit: &Edit) {
-        let (before, after) = edit.changed.unzip();
-        for entry in [edit.put, after].into_iter().flatten() {
-            debug_assert_eq!(
-                Entry::decode(entry.score(), entry.member().as_bytes()),
-                Some(entry),
-                "this is written and cannot be read"
-            );
-            self.add(&entry);
-        }
-        for entry in [edit.replaced, before].into_iter().flatten() {
-            let removed = self.remove(&entry);
-            debug_assert!(removed, "{entry:?} was not there");
-        }
-        if let Some((from_us, to_us)) = edit.given_back {
-            let before = self.len();
-            self.remove_between(from_us.checked_sub(1), Some(to_us));
-            debug_assert!(self.len() < before, "nothing lay between {from_us} and {to_us}");
-        }
-        if let Some(from_us) = edit.future_from.filter(|from_us| *from_us < LAST_US) {
-            self.remove_between(Some(from_us), edit.future_until);
-        }
-        for _ in 0..edit.trim {
-            let last = self.newest_first.pop_back();
-            debug_assert!(last.is_some(), "there is no entry to trim");
-        }
-        let (len, room) = (self.newest_first.len(), self.newest_first.capacity());
-        if room > FEW_ENTRIES && len < room / 4 {
-            self.newest_first.shrink_to(room / 2);
-        }
-    }
-
-    /// The entries, the oldest first.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        self.newest_first.iter().rev().copied()
-    }
-}
-
-fn decode_entry((score, member): &(i64, Vec<u8>)) -> Result<Entry, Refused> {
-    Entry::decode(*score as f64, member).ok_or(Refused::Foreign)
-}
-
-impl Entries for Zset {
-    type Error = Refused;
-
-    fn len(&self) -> usize {
-        self.newest_first.len()
-    }
-
-    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Refused> {
-        let at = self.between(None, until_us).start;
-        Ok(self.newest_first.get(at).copied())
-    }
-
-    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Refused> {
-        let places = self.between(after_us, None);
-        Ok(places.last().and_then(|at| self.newest_first.get(at)).copied())
-    }
-
-    fn scan(
-        &mut self,
-        after_us: Option<u64>,
-        until_us: Option<u64>,
-        mut visit: impl FnMut(Entry) -> bool,
-    ) -> Result<(), Refused> {
-        let places = self.between(after_us, until_us);
-        for entry in self.newest_first.range(places).rev() {
-            if !visit(*entry) {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-// ---- A window's key ----
-
-/// A window in memory.
-#[derive(Debug, Default)]
-struct WindowValue {
-    events: Zset,
-    /// Most windows never have a reservation or a ban.
-    reservations: Option<Box<Index>>,
-}
-
-impl WindowValue {
-    fn is_empty(&self) -> bool {
-        let holds = |index: &Index| !index.is_empty() || index.ban().is_some();
-        self.events.is_empty() && !self.reservations.as_deref().is_some_and(holds)
-    }
-}
+use std::collections::HashMap;
+use window::WindowValue;
 
 /// What lies under a key.
 #[derive(Debug)]
@@ -239,6 +59,15 @@ struct MemoryRecord {
 /// Whether a key has expired. As on a server it still lives in the millisecond `expires_at_ms`.
 fn has_expired(expires_at_ms: u64, now_us: u64) -> bool {
     now_us / 1_000 > expires_at_ms
+}
+
+fn decode_entry((score, member): &(i64, Vec<u8>)) -> Result<Entry, Refused> {
+    Entry::decode(*score as f64, member).ok_or(Refused::Foreign)
+}
+
+/// A score as a whole number, which those of entries are.
+fn whole(score: f64) -> i64 {
+    score as i64
 }
 
 /// Keys by their names.
@@ -361,7 +190,7 @@ impl Memory {
     pub fn held(&self, name: &[u8], now_us: u64) -> Result<Vec<HeldReservation>, Refused> {
         let mut key = self.key(name, now_us).window();
         key.read(None)?;
-        let live = key.held.iter().filter(|one| one.live(now_us));
+        let live = key.reservations().iter().filter(|one| one.live(now_us));
         let live = live.map(|one| HeldReservation::of(&one, now_us));
         Ok(HeldReservation::oldest_first(live.collect()))
     }
@@ -397,8 +226,8 @@ impl Memory {
                 let mut reserved: Vec<_> = ban.into_iter().chain(members).collect();
                 reserved.sort_unstable();
                 let pair =
-                    |entry: &Entry| (whole(entry.score()), entry.member().as_bytes().to_vec());
-                let entries = window.events.newest_first.iter().map(pair).collect();
+                    |entry: Entry| (whole(entry.score()), entry.member().as_bytes().to_vec());
+                let entries = window.events.entries().rev().map(pair).collect();
                 SavedValue::Window { reserved, entries }
             }
         };
@@ -552,8 +381,7 @@ impl<'m> Store for MemoryKey<'m> {
     }
 
     fn window(self) -> MemoryWindow<'m> {
-        let (events, held) = (Zset::default(), MemoryHeld(None));
-        MemoryWindow { key: self, events, held, expires_at_ms: 0, was_there: false }
+        MemoryWindow::unread(self)
     }
 }
 
@@ -585,170 +413,6 @@ impl BucketKey for MemoryBucket<'_> {
             BucketEdit::Delete => {
                 memory.reset(name);
             }
-        }
-    }
-}
-
-/// A window that was taken out for one call. It is put back when this is dropped.
-pub struct MemoryWindow<'m> {
-    key: MemoryKey<'m>,
-    events: Zset,
-    held: MemoryHeld,
-    expires_at_ms: u64,
-    /// Whether its place is kept in the memory.
-    was_there: bool,
-}
-
-/// What is reserved in a window in memory; `None` where nothing ever was, and no ban.
-pub struct MemoryHeld(Option<HeldIndex>);
-
-impl MemoryHeld {
-    fn index(&self) -> Option<&Index> {
-        self.0.as_ref().map(HeldIndex::index)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Reservation<'_>> {
-        self.index().into_iter().flat_map(Index::iter)
-    }
-
-    /// The index, which is made if there is none.
-    fn made(&mut self, now_us: u64) -> &mut HeldIndex {
-        let new = || HeldIndex::at(Box::default(), now_us, None, &mut Zones::new());
-        self.0.get_or_insert_with(new)
-    }
-}
-
-impl Holds for MemoryHeld {
-    fn total(&self) -> u128 {
-        self.0.as_ref().map_or(0, Holds::total)
-    }
-
-    fn last_gone_us(&self) -> Option<u64> {
-        self.0.as_ref()?.last_gone_us()
-    }
-
-    fn first_gone<E>(
-        &self,
-        enough: impl FnMut(u64, u128) -> Result<bool, E>,
-    ) -> Result<FirstGone, E> {
-        self.0.as_ref().map_or(Ok((None, 0)), |held| held.first_gone(enough))
-    }
-}
-
-impl Reservations for MemoryHeld {
-    fn has_id(&self) -> bool {
-        self.0.as_ref().is_some_and(Reservations::has_id)
-    }
-
-    fn has_at_least(&self, number: u64) -> bool {
-        self.0.as_ref().map_or(number == 0, |held| held.has_at_least(number))
-    }
-
-    fn live_len(&self) -> usize {
-        self.0.as_ref().map_or(0, Reservations::live_len)
-    }
-
-    fn next_order_us(&self, now_us: u64) -> u64 {
-        self.0.as_ref().map_or(now_us, |held| held.next_order_us(now_us))
-    }
-
-    fn must_write(&self) -> bool {
-        self.0.as_ref().is_some_and(Reservations::must_write)
-    }
-}
-
-impl WindowKey for MemoryWindow<'_> {
-    type Error = Refused;
-    type Events<'k>
-        = &'k mut Zset
-    where
-        Self: 'k;
-    type Reservations = MemoryHeld;
-    type Member = Vec<u8>;
-
-    fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refused> {
-        let MemoryKey { memory, name, now_us } = self.key;
-        if let Some((window, expires_at_ms)) = memory.take_window(name, now_us)? {
-            self.events = window.events;
-            let at_now = |index| memory.zones(|zones| HeldIndex::at(index, now_us, id, zones));
-            self.held = MemoryHeld(window.reservations.map(at_now));
-            self.expires_at_ms = expires_at_ms;
-            self.was_there = true;
-        }
-        Ok(())
-    }
-
-    fn reservations(&self) -> &MemoryHeld {
-        &self.held
-    }
-
-    fn ban(&self) -> Option<Ban> {
-        self.held.index()?.ban()
-    }
-
-    fn split(&mut self) -> (&mut Zset, &MemoryHeld) {
-        (&mut self.events, &self.held)
-    }
-
-    fn running(&mut self) -> usize {
-        self.held.0.as_mut().map_or(0, HeldIndex::running)
-    }
-
-    fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
-        let found = self.held.index().and_then(|index| index.get(id));
-        let live = found.filter(|one| one.live(self.key.now_us));
-        Ok(live.map(|one| one.member().as_bytes().to_vec()))
-    }
-
-    fn write(&mut self, change: Change<'_, Vec<u8>>) -> usize {
-        let settled = change.settle.as_deref().and_then(Reservation::decode);
-        let MemoryKey { memory, now_us, .. } = self.key;
-        let mut dropped: usize = 0;
-        if let Some(held) = &mut self.held.0 {
-            if let Some(one) = &settled {
-                memory.zones(|zones| held.remove_settled(one, zones));
-            }
-            if change.clean {
-                memory.zones(|zones| {
-                    held.clean(zones, |_, healed| {
-                        dropped = dropped.saturating_add(usize::from(healed.is_none()));
-                    });
-                });
-            }
-        }
-        if let Some(one) = &change.reserve {
-            self.held.made(now_us).add(one);
-        }
-        self.events.apply(change.edit);
-        let old_ban = self.ban();
-        let ban = change.ban.after(old_ban);
-        if ban != old_ban {
-            self.held.made(now_us).set_ban(ban);
-        }
-        if let Some(expiry) = change.expiry {
-            let reserved_until_us = self.held.0.as_ref().and_then(HeldIndex::needed_until_us);
-            let moved_ms = expiry.moved(
-                reserved_until_us,
-                ban.map(|ban| ban.end_us()),
-                settled.map(|one| one.gone_us),
-                Some(self.expires_at_ms),
-            );
-            self.expires_at_ms = moved_ms.unwrap_or(self.expires_at_ms);
-        }
-        dropped
-    }
-}
-
-impl Drop for MemoryWindow<'_> {
-    fn drop(&mut self) {
-        let MemoryKey { memory, name, .. } = self.key;
-        let events = std::mem::take(&mut self.events);
-        let reservations = self.held.0.take().map(HeldIndex::into_index);
-        let window = WindowValue { events, reservations };
-        if !window.is_empty() {
-            memory.put(name, MemoryValue::Window(window), self.expires_at_ms);
-        } else if self.was_there {
-            memory.reset(name);
         }
     }
 }

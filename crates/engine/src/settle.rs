@@ -45,7 +45,7 @@ pub fn apply<S: Store>(
     let most_entries = moment.most_entries().unwrap_or(most_entries);
     let mut count = WindowCount::read(&mut key.events(), moment.with_entries(most_entries))?;
     // The limit is not known here, so all is counted as within it. What is applied was reserved, so few events lie beyond.
-    count.record(quantity, false, u64::MAX);
+    count.record_within_limit(quantity);
     count.trim(&mut key.events(), most_entries)?;
     count.plan_healing(&mut key.events(), store.heal_most())?;
     settle(&mut key, member, count.planned(), None, Some(count.expiry()));

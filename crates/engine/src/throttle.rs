@@ -417,7 +417,7 @@ impl<'r> Bucket<'r> {
                 self.tat.saturating_add(self.rate.cost(verdict.taken())).min(LAST_TAT)
             }
         };
-        let granted = ask.quantity.takes() && ask.manner != Manner::Force;
+        let granted = ask.takes_unforced();
         let as_new = self.tat == self.now || after == self.now;
         let ban = self.bans.kept(granted, as_new);
         // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.

@@ -130,36 +130,13 @@ impl WindowCount {
     /// Takes all entries after now as one that happens now.
     fn merge_future<E: Entries>(&mut self, entries: &mut E, newest: Entry) -> Result<(), E::Error> {
         let now_us = self.moment.now_us();
-        let future = entries.oldest(Some(now_us))?.ok_or(Refused::Foreign)?;
-        let mut merged = Entry {
-            newest_us: now_us,
-            // The first entry from the future may have begun before now.
-            span_us: now_us.saturating_sub(future.first_us()),
-            total: newest.total,
-            weight: newest.sum_since(&future),
-            // Admitted events may lie between two denied ones.
-            denied: newest.denied && newest == future,
-        };
+        let oldest = entries.oldest(Some(now_us))?.ok_or(Refused::Foreign)?;
         let prior = entries.newest(Some(now_us))?;
-        if self.moment.counts_newest_alone() {
-            // The entries before go: they no longer count.
-            merged.span_us = now_us.saturating_sub(newest.first_us());
-            merged.weight = newest.weight;
-            merged.denied = newest.denied;
-            if prior.is_some_and(|prior| prior.total == merged.total) {
-                return Err(Refused::Foreign.into());
-            }
-            self.edit.replaced = prior;
-        } else if let Some(prior) = prior {
-            // It shares the entry before as a new event would: so a clock that swings makes no more entries.
-            let coarse = prior.denied && merged.denied;
-            if prior.newest_us == now_us || self.moment.joins_newest(prior.first_us(), coarse) {
-                merged.span_us = now_us.saturating_sub(prior.first_us());
-                merged.weight = merged.weight.saturating_add(prior.weight);
-                merged.denied = coarse;
-                self.edit.replaced = Some(prior);
-            }
-        }
+        let mut merged = if self.moment.counts_newest_alone() {
+            self.merge_alone(&newest, prior)?
+        } else {
+            self.merge_into_prior(&oldest, &newest, prior)
+        };
         if !(1..=most_counted(&newest)).contains(&merged.weight) {
             return Err(Refused::Foreign.into());
         }
@@ -168,6 +145,41 @@ impl WindowCount {
         self.edit.put = Some(merged);
         self.tail = Some(merged);
         Ok(())
+    }
+
+    /// The newest entry, which alone counts, as one that happens now. `prior` no longer counts, and goes.
+    fn merge_alone(&mut self, newest: &Entry, prior: Option<Entry>) -> Result<Entry, Refused> {
+        if prior.is_some_and(|prior| prior.total == newest.total) {
+            return Err(Refused::Foreign);
+        }
+        self.edit.replaced = prior;
+        let now_us = self.moment.now_us();
+        let span_us = now_us.saturating_sub(newest.first_us());
+        Ok(Entry { newest_us: now_us, span_us, ..*newest })
+    }
+
+    /// The entries from `oldest` to `newest` as one that happens now. It shares the entry before as a new event would: so a
+    /// clock that swings makes no more entries.
+    fn merge_into_prior(&mut self, oldest: &Entry, newest: &Entry, prior: Option<Entry>) -> Entry {
+        let now_us = self.moment.now_us();
+        let merged = Entry {
+            newest_us: now_us,
+            // The first entry from the future may have begun before now.
+            span_us: now_us.saturating_sub(oldest.first_us()),
+            total: newest.total,
+            weight: newest.sum_since(oldest),
+            // Admitted events may lie between two denied ones.
+            denied: newest.denied && newest == oldest,
+        };
+        let Some(prior) = prior else { return merged };
+        let denied = prior.denied && merged.denied;
+        if prior.newest_us != now_us && !self.moment.joins_newest(prior.first_us(), denied) {
+            return merged;
+        }
+        self.edit.replaced = Some(prior);
+        let span_us = now_us.saturating_sub(prior.first_us());
+        let weight = merged.weight.saturating_add(prior.weight);
+        Entry { span_us, weight, denied, ..merged }
     }
 
     /// From this time on all entries are in `tail`. Earlier ones are in the key as they were.
@@ -217,18 +229,14 @@ impl WindowCount {
         let mut entry = Entry { newest_us: now_us, span_us: 0, total: weight, weight, denied };
         if let Some(tail) = self.tail {
             entry.total = tail.total.wrapping_add(weight);
-            let before_tail = counted.saturating_sub(tail.weight);
-            let coarse = (denied || counted >= limit) && (tail.denied || before_tail >= limit);
-            let alone = self.moment.counts_newest_alone();
-            let same_us = tail.newest_us == now_us && !alone;
-            let shares = same_us || self.moment.joins_newest(tail.first_us(), coarse);
+            let shares = self.shares_tail(&tail, counted, denied, limit);
             if shares {
                 entry.span_us = now_us.saturating_sub(tail.first_us());
                 entry.weight = tail.weight.saturating_add(weight);
                 entry.denied = tail.denied && denied;
             }
             // Where the newest entry alone counts, the new one also replaces one whose window has ended.
-            if (shares || alone) && self.edit.put.is_none() {
+            if (shares || self.moment.counts_newest_alone()) && self.edit.put.is_none() {
                 self.edit.replaced = Some(tail);
             }
         }
@@ -239,6 +247,22 @@ impl WindowCount {
         }
         self.tail = Some(entry);
         self.edit.put = Some(entry);
+    }
+
+    /// The same for an admitted event where the limit is not known: all of it lies within it.
+    pub fn record_within_limit(&mut self, weight: u64) {
+        self.record(weight, false, u64::MAX);
+    }
+
+    /// Whether an event that is counted now shares the newest entry, where `counted` counts so far.
+    // Inlined, as it is in the way of every grant.
+    #[inline(always)]
+    fn shares_tail(&self, tail: &Entry, counted: u64, denied: bool, limit: u64) -> bool {
+        let before_tail = counted.saturating_sub(tail.weight);
+        let coarse = (denied || counted >= limit) && (tail.denied || before_tail >= limit);
+        let alone = self.moment.counts_newest_alone();
+        let same_us = tail.newest_us == self.moment.now_us() && !alone;
+        same_us || self.moment.joins_newest(tail.first_us(), coarse)
     }
 
     /// Uncounts `amount` of what counts, the oldest first. Returns whether there was anything to uncount.
@@ -384,36 +408,46 @@ impl WindowCount {
         let (Some(horizon_us), Some(tail)) = (self.moment.horizon_us(), self.tail) else {
             return Ok(());
         };
-        let (len, recorded) = (entries.len(), self.recorded);
-        // A live entry counts at least 1, so there are no more live entries than the sum.
-        let live = usize::try_from(self.counted().saturating_sub(recorded)).unwrap_or(usize::MAX);
-        let surely_dead = len.saturating_sub(live);
-        let enough = if len <= trim::SMALL { trim::ENOUGH_IN_SMALL } else { trim::ENOUGH };
-        let many = surely_dead >= enough || (surely_dead == 0 && len % trim::EVERY == 0);
-        let full = len > self.moment.most_live(most_entries);
-        let total_before = tail.total.wrapping_sub(recorded);
-        let watched = tail.total.max(total_before) >= trim::WATCHED;
-        if !(many || full || watched) {
+        let Some(mut least) = self.least_dropped(entries.len(), &tail, most_entries) else {
             return Ok(());
-        }
+        };
+        let recorded = self.recorded;
+        let total_before = tail.total.wrapping_sub(recorded);
         let in_the_way = |entry: &Entry| {
             let stored = total_before.wrapping_sub(entry.before());
             u128::from(stored).saturating_add(u128::from(recorded)) > u128::from(MAX_SUM)
         };
-        let (mut dead, mut enough): (usize, usize) = (0, if full { 1 } else { enough });
+        let mut dead: usize = 0;
         entries.scan(None, Some(horizon_us), |entry| {
             let in_the_way = in_the_way(&entry);
             let drop = dead < trim::MAX || in_the_way;
             if drop {
                 dead = dead.saturating_add(1);
-                enough = if in_the_way { 1 } else { enough };
+                least = if in_the_way { 1 } else { least };
             }
             drop
         })?;
-        if dead >= enough {
+        if dead >= least {
             self.edit.trim = dead;
         }
         Ok(())
+    }
+
+    /// The least number of dead entries that are dropped, of `len` entries with `tail` as the newest; `None` where it is not
+    /// worth looking for them.
+    // Inlined, as it is in the way of every grant.
+    #[inline(always)]
+    fn least_dropped(&self, len: usize, tail: &Entry, most_entries: u32) -> Option<usize> {
+        // A live entry counts at least 1, so there are no more live entries than the sum.
+        let counted_before = self.counted().saturating_sub(self.recorded);
+        let live = usize::try_from(counted_before).unwrap_or(usize::MAX);
+        let surely_dead = len.saturating_sub(live);
+        let enough = if len <= trim::SMALL { trim::ENOUGH_IN_SMALL } else { trim::ENOUGH };
+        let many = surely_dead >= enough || (surely_dead == 0 && len % trim::EVERY == 0);
+        let full = len > self.moment.most_live(most_entries);
+        let total_before = tail.total.wrapping_sub(self.recorded);
+        let watched = tail.total.max(total_before) >= trim::WATCHED;
+        (many || full || watched).then_some(if full { 1 } else { enough })
     }
 
     /// Plans what heals where a clock went back: merges about `heal_most` entries from the future at most, the oldest first.

@@ -143,7 +143,7 @@ pub enum WorldAction {
     Forward(u64),
     /// The replica has caught up.
     Sync,
-    /// The replica takes over, and unreplicated so many effects.
+    /// The replica takes over and lacks so many effects.
     Failover(usize),
 }
 
@@ -207,7 +207,7 @@ pub struct WorldState {
     steps_forward: u8,
     failovers: u8,
     books: Vec<Books>,
-    /// The states before the effects that the replica unreplicated, the oldest first.
+    /// The states before the effects that the replica lacks, the oldest first.
     unreplicated: Vec<(Vec<Option<Saved>>, Vec<Books>)>,
     /// What happened that a world is to show.
     happened: &'static str,
@@ -295,7 +295,7 @@ fn decide(saved: &[Option<Saved>], key: usize, request: &Request, now_us: u64) -
     })
 }
 
-/// The text of a key's ban, or of the mark that it left.
+/// A key's ban, or the mark that it left.
 fn ban_of(saved: &Option<Saved>) -> Option<Ban> {
     match &saved.as_ref()?.value {
         SavedValue::Window { reserved, .. } => reserved.iter().find_map(|text| Ban::decode(text)),
@@ -511,6 +511,7 @@ impl World {
         let counted = key.most.saturating_sub(before.remaining);
         let force = request.ask.manner == Manner::Force;
         let books = &mut state.books[at];
+        // The first is told.
         let mut violated = None;
         if let Quantity::GiveBack(amount) = request.ask.quantity {
             books.give_back(&key, forward_us, amount, counted);
@@ -521,7 +522,7 @@ impl World {
         }
         if let Some(banned) = books.banned.as_mut().filter(|_| !force) {
             if forward_us + go_after_us < banned.until_us {
-                violated = Some(BANNED);
+                violated.get_or_insert(BANNED);
             }
             banned.may_again = true;
         }
@@ -555,7 +556,7 @@ impl World {
                     BookKind::Bucket(_) | BookKind::Semaphore => 0,
                 };
                 if counted + books.held(forward_us) > key.most {
-                    violated = Some(LIMIT);
+                    violated.get_or_insert(LIMIT);
                 }
             }
             Limit::Bucket(_) | Limit::Window(_) => {
@@ -564,16 +565,18 @@ impl World {
                     let soon = books.opened.is_some_and(|(opened_us, sum)| {
                         sum > 0 && forward_us < opened_us + key.period_us
                     });
-                    violated = soon.then_some(FIRST);
+                    if soon {
+                        violated.get_or_insert(FIRST);
+                    }
                     books.opened = None;
                 }
                 if !books.grant(&key, forward_us, taken, go_after_us, force) {
-                    violated = Some(LIMIT);
+                    violated.get_or_insert(LIMIT);
                 }
                 books.spent.push(Grant { forward_us, units: taken });
                 let after_us = forward_us.saturating_sub(key.period_us);
                 if self.spends() && sum(&books.spent, after_us) > key.most {
-                    violated = Some(SPENT);
+                    violated.get_or_insert(SPENT);
                 }
             }
         }

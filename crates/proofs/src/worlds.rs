@@ -404,7 +404,7 @@ fn groups(size: Size) -> World {
     }
 }
 
-/// A replica that unreplicated up to two effects takes over, with a clock of its own.
+/// A replica that lacks up to two effects takes over, with a clock of its own.
 fn failover(size: Size) -> World {
     let window = WorldKey { longest_wait_us: 2 * SECOND_US, ..key(BookKind::Sliding, "1s", 2) };
     let bucket = bucket(2, 2);

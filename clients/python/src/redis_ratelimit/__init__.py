@@ -8,6 +8,7 @@ if not reply.allowed:
 
 from .calls import Clause
 from .headers import headers, problem
+from .http import ReplyWithOptions, merged_headers
 from .limiter import Limiter, Local, Reservation
 from .memory import MemoryLimiter
 from .parameters import Rate, Window, semaphore
@@ -30,11 +31,13 @@ __all__ = [
     "Policy",
     "Rate",
     "Reply",
+    "ReplyWithOptions",
     "Reservation",
     "TopKey",
     "Window",
     "__version__",
     "headers",
+    "merged_headers",
     "problem",
     "semaphore",
 ]

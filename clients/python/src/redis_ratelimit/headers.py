@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from fractions import Fraction
 from math import ceil
 from typing import Any, Union
 
-from .parameters import UNIT_MS, Period, Rate, Window, is_semaphore, milliseconds
+from .parameters import Rate, Window, is_semaphore, period_ms
 from .replies import AllReply, Reply
 
 Limit = Union[Rate, Window, str]
@@ -29,18 +27,9 @@ def seconds(ms: int | Fraction) -> int:
     return max(0, ceil(Fraction(ms) / 1000))
 
 
-def _period_ms(period: Period) -> int | None:
-    """None for months and years, which have no fixed length."""
-    if isinstance(period, timedelta):
-        return milliseconds("period", period)
-    found = re.fullmatch(r"(\d+)([a-z]*)", str(period).lower())
-    unit = UNIT_MS.get(found[2] or "s") if found else None
-    return int(found[1]) * unit if found and unit else None
-
-
 def _quota(limit: Limit | None, reply: Reply) -> tuple[int, int | None]:
     """How much in how many seconds. A client that divides the two never finds a rate below the true one."""
-    ms = None if limit is None or isinstance(limit, str) else _period_ms(limit.period)
+    ms = None if limit is None or isinstance(limit, str) else period_ms(limit.period)
     if not ms:
         return reply.limit, None
     if isinstance(limit, Window):
@@ -58,7 +47,7 @@ def _more_in_ms(limit: Limit | None, reply: Reply) -> int | Fraction:
     retry, reset = reply.retry_after_ms, reply.reset_after_ms
     # A ban is a long wait for everything.
     is_banned = retry is not None and reply.remaining == 0 and retry >= reset
-    ms = _period_ms(limit.period) if isinstance(limit, Rate) else None
+    ms = period_ms(limit.period) if isinstance(limit, Rate) else None
     if not isinstance(limit, Rate) or ms is None or is_banned:
         return reset if retry is None else retry
     if reply.remaining >= reply.limit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,6 +151,33 @@ class Exchange:
     def body(self) -> bytes:
         """The problem details as they are sent."""
         return json.dumps(self.problem()).encode()
+
+
+@dataclass(frozen=True)
+class ReplyWithOptions:
+    """An answer, and what its headers say beside it: the arguments of headers()."""
+
+    reply: Reply
+    limits: Limit | Sequence[Limit | None] | None = None
+    names: str | Sequence[str] = ()
+    pk: PartitionKey | Sequence[PartitionKey | None] | None = field(default=None, kw_only=True)
+    version: int = field(default=10, kw_only=True)
+    standard: bool = field(default=True, kw_only=True)
+    x_ratelimit: bool = field(default=True, kw_only=True)
+
+
+def merged_headers(replies: Iterable[ReplyWithOptions]) -> dict[str, str]:
+    """One set of headers for all limits of a request, such as those of a middleware and of a route.
+
+    RateLimit and RateLimit-Policy have an item for each limit, no two with one name. X-RateLimit-* are of the tightest: the
+    one that denies the longest, else the one with the least left. Retry-After comes with a denial that has an end: after
+    so many seconds all limits that deny have room. An answer from when Redis could not be reached says nothing.
+    """
+    exchange = Exchange()
+    for each in replies:
+        options = Options(each.standard, each.x_ratelimit, each.version)
+        exchange.add(each.reply, each.limits, each.names, pk=each.pk, options=options)
+    return exchange.headers()
 
 
 def _tightest(replies: list[Reply]) -> Reply:

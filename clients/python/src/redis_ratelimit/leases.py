@@ -7,12 +7,10 @@ may be spent bit by bit without a call, as long as the clock is read within the 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import timedelta
 from math import ceil, exp
 from threading import Lock
 from typing import Any, NamedTuple, Union
@@ -20,16 +18,14 @@ from typing import Any, NamedTuple, Union
 from . import replies
 from .calls import Key
 from .parameters import (
-    UNIT_MS,
     Duration,
-    Period,
     Window,
     WindowLike,
     Word,
     is_semaphore,
     limit_words,
     milliseconds,
-    period_word,
+    period_ms,
     whole,
 )
 from .replies import Reply
@@ -54,17 +50,6 @@ AHEAD_MOST = 0.25
 DEMAND_LEASES = 2
 #: Less time than this is not counted, as it would make a rate of one take.
 LEAST_COUNTED_SECONDS = 0.001
-
-#: The least that a unit lasts, in milliseconds: months and years differ in length.
-_LEAST_MS = {**UNIT_MS, "mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
-
-
-def _least_seconds(period: Period) -> float:
-    """A period in seconds, at least; 0 if that cannot be said."""
-    if isinstance(period, timedelta):
-        return period.total_seconds()
-    found = re.fullmatch(r"(\d+)([a-z]*)", str(period_word(period)).lower(), re.ASCII)
-    return int(found[1]) * _LEAST_MS.get(found[2] or "s", 0) / 1000 if found else 0.0
 
 
 def batch_size(expected: float, needed: int, limit: int | None, reservations: int) -> int:
@@ -224,9 +209,9 @@ class Leases:
         self.wake: Any = None
         self._spendable_seconds = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
         # Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
-        period = _least_seconds(window.period) if isinstance(window, Window) else 0.0
+        least_ms = period_ms(window.period, least=True) if isinstance(window, Window) else None
         calendar = isinstance(window, Window) and window.fixed and (window.start or "").lower() != "first"
-        self._held_seconds = self.lease + (0.0 if calendar else period)
+        self._held_seconds = self.lease + (0.0 if calendar else (least_ms or 0) / 1000)
         self.start_over()
 
     def start_over(self) -> None:
@@ -245,6 +230,8 @@ class Leases:
         #: What a take still lacks after the server gave what it had.
         self._short = 0
         self._closing = False
+        #: The policy turned out to be a semaphore's, which only the server knows: nothing more is reserved.
+        self._is_semaphore = False
         #: Goes up each time that those who wait should try again, and with each of the plans that failed.
         self.rounds = 0
         self.failures = 0
@@ -300,7 +287,12 @@ class Leases:
             self._settle(batch)
         self.wake()
 
+    def _refuse_semaphore(self) -> None:
+        if self._is_semaphore:
+            raise ValueError(f"a lease is of a window, and {self.window!r} is a semaphore")
+
     def _take_slowly(self, quantity: int, now: float) -> Reply | None:
+        self._refuse_semaphore()
         if self._drop_ended(now):
             self.wake()
         left = sum(batch.left for batch in self._batches)
@@ -338,6 +330,7 @@ class Leases:
         """A take waits for the server. It tries again when `rounds` is what this answers."""
         if self._closing:
             raise RuntimeError("the limit in the process is closed")
+        self._refuse_semaphore()
         self._wanted = max(self._wanted, quantity)
         self.wake()
         return self.rounds + 1
@@ -418,7 +411,7 @@ class Leases:
 
     def _next_request(self, now: float, is_idle: bool) -> Asked | Look | None:
         """What to ask the server for: a batch, or when so much more can be had."""
-        if self._closing:
+        if self._closing or self._is_semaphore:
             return None
         left = sum(batch.left for batch in self._batches)
         if self._wanted <= left:
@@ -475,7 +468,7 @@ class Leases:
             if isinstance(answer, Exception):
                 self.error = answer
                 if isinstance(item, Batch):
-                    self._refused(item, now)
+                    self._refused(item, answer, now)
             elif isinstance(item, Lost):
                 if answer == 0 and item.again_at is None:
                     self._lost.append(Lost(item.id, now + self.lease + LOST_SECONDS))
@@ -488,12 +481,19 @@ class Leases:
                 reply = replies.five(answer)
                 if not reply.allowed:
                     self._deny(reply, item.quantity, now)
+        if self._is_semaphore:
+            # Only this gives them back.
+            self._lost += [Lost(batch.id) for batch in (*self._batches, *self._done) if batch.id is not None]
+            self._batches.clear()
+            self._done = []
         self._end()
 
-    def _refused(self, batch: Batch, now: float) -> None:
+    def _refused(self, batch: Batch, error: Exception, now: float) -> None:
         """An error came instead of a settlement."""
-        if not batch.spent:
-            # Such as of a policy that turns out to be a semaphore's: then only this gives it back.
+        if isinstance(self.window, str) and "semaphore" in str(error):
+            self._is_semaphore = True
+            self._done.append(batch)
+        elif not batch.spent:
             assert batch.id is not None
             self._lost.append(Lost(batch.id))
         elif now < batch.held_until and not self._closing:

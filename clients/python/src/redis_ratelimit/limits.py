@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from importlib import import_module
 from threading import Lock
@@ -26,6 +27,7 @@ from limits.errors import ConfigurationError
 
 from . import asyncio
 from .core import Unreachable
+from .io import run
 from .limiter import Limiter
 from .parameters import Window
 from .replies import Busy, MissingModule, Reply
@@ -198,10 +200,25 @@ def _error_of(uri: str) -> type[Exception]:
     return error
 
 
-class _Shared:
-    """What both storages are made of."""
+def _moving_window(found: _Oldest, expiry: int) -> tuple[float, int]:
+    """When the oldest entry came, and how many there are."""
+    now = time.time()
+    return (now + found.leaves_in - expiry, found.entries) if found.entries else (now, 0)
 
-    def __init__(self, uri: str, key_prefix: str) -> None:
+
+def _sliding_window(found: _Oldest, expiry: int) -> tuple[int, float, int, float]:
+    """All that a window counts, as if it were of the current one. The time is that of the oldest, below the period, as
+    whole periods count as nothing in `limits`."""
+    if not found.entries:
+        return 0, 0.0, 0, 0.0
+    return 0, 0.0, found.entries, min(found.leaves_in, expiry - 0.001)
+
+
+class _Shared:
+    """What both storages are made of. `call` calls a method of the limiter: under the synchronous one it never suspends."""
+
+    def __init__(self, uri: str, key_prefix: str, call: Callable[..., Coroutine[Any, Any, Any]]) -> None:
+        self._call = call
         self.key_prefix = key_prefix
         self._error = _error_of(uri)
         self._periods: _LastUsed[int] = _LastUsed()
@@ -245,19 +262,62 @@ class _Shared:
         prefix = "".join(f"\\{letter}" if letter in "*?[]^\\" else letter for letter in self.key_prefix)
         return f"{prefix}:*"
 
+    async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """Counts in a fixed window that begins with its first hit, and answers how much it has."""
+        self.remember(key, expiry)
+        return _count(await self._window(self.prefixed_key(key), _fixed(expiry), amount))
 
-def _moving_window(found: _Oldest, expiry: int) -> tuple[float, int]:
-    """When the oldest entry came, and how many there are."""
-    now = time.time()
-    return (now + found.leaves_in - expiry, found.entries) if found.entries else (now, 0)
+    async def get(self, key: str) -> int:
+        """How much a fixed window has."""
+        # Of one, as a look of nothing is never denied, not even without Redis.
+        return _count(await self._window_ro(self.prefixed_key(key), self.window_of(key), 1))
 
+    async def get_expiry(self, key: str) -> float:
+        """When a fixed window ends, in Unix seconds of this machine."""
+        reply = await self._window_ro(self.prefixed_key(key), self.window_of(key), 0)
+        return time.time() + reply.reset_after_ms / 1000
 
-def _sliding_window(found: _Oldest, expiry: int) -> tuple[int, float, int, float]:
-    """All that a window counts, as if it were of the current one. The time is that of the oldest, below the period, as
-    whole periods count as nothing in `limits`."""
-    if not found.entries:
-        return 0, 0.0, 0, 0.0
-    return 0, 0.0, found.entries, min(found.leaves_in, expiry - 0.001)
+    async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window, all or none."""
+        return self.took(key, await self._window(self.prefixed_key(key), _moving(limit, expiry), amount))
+
+    async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
+        """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
+        return _moving_window(await self._oldest(key, _moving(limit, expiry)), expiry)
+
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        """Takes entries of a moving window of 64 steps, all or none."""
+        return (await self._window(self.prefixed_key(key), _counter(limit, expiry), amount)).allowed
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        """Nothing in the previous window, and all that the last period has in the current one."""
+        return _sliding_window(await self._oldest(key, _counter(ENDLESS_LIMIT, expiry)), expiry)
+
+    async def _oldest(self, key: str, window: Window) -> _Oldest:
+        look = self.look(key, window, ENDLESS_LIMIT if window.limit == ENDLESS_LIMIT else None)
+        while True:
+            found = look.take(await self._window_ro(self.prefixed_key(key), window, look.quantity))
+            if found is not None:
+                return found
+
+    async def check(self) -> bool:
+        """Whether the server answers, and has redis-ratelimit."""
+        try:
+            return (await self._window_ro(self.prefixed_key("check"), _moving(1, 1), 0)).reachable
+        except self.errors:
+            return False
+
+    async def clear(self, key: str) -> None:
+        """Forgets a key."""
+        await self._call("reset", self.prefixed_key(key))
+
+    async def _window(self, *args: Any) -> Reply:
+        reply: Reply = await self._call("window", *args)
+        return reply
+
+    async def _window_ro(self, *args: Any) -> Reply:
+        reply: Reply = await self._call("window_ro", *args)
+        return reply
 
 
 # Each name of a method stands in the class itself, as `limits` wraps errors there.
@@ -286,7 +346,10 @@ class RateLimitStorage(
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self.storage = _client(uri, options, asynchronous=False)
         self.limiter = Limiter(self.storage, unreachable=unreachable, deadline=deadline)
-        self._shared = _Shared(uri, key_prefix)
+        self._shared = _Shared(uri, key_prefix, self._call)
+
+    async def _call(self, name: str, *args: Any) -> Any:
+        return getattr(self.limiter, name)(*args)
 
     @property
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
@@ -295,57 +358,39 @@ class RateLimitStorage(
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Counts in a fixed window that begins with its first hit, and answers how much it has."""
-        shared = self._shared
-        shared.remember(key, expiry)
-        return _count(self.limiter.window(shared.prefixed_key(key), _fixed(expiry), amount))
+        return run(self._shared.incr(key, expiry, amount))
 
     def get(self, key: str) -> int:
         """How much a fixed window has."""
-        shared = self._shared
-        # Of one, as a look of nothing is never denied, not even without Redis.
-        return _count(self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 1))
+        return run(self._shared.get(key))
 
     def get_expiry(self, key: str) -> float:
         """When a fixed window ends, in Unix seconds of this machine."""
-        shared = self._shared
-        reply = self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 0)
-        return time.time() + reply.reset_after_ms / 1000
+        return run(self._shared.get_expiry(key))
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window, all or none."""
-        shared = self._shared
-        return shared.took(key, self.limiter.window(shared.prefixed_key(key), _moving(limit, expiry), amount))
+        return run(self._shared.acquire_entry(key, limit, expiry, amount))
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
-        return _moving_window(self._look(key, _moving(limit, expiry)), expiry)
+        return run(self._shared.get_moving_window(key, limit, expiry))
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window of 64 steps, all or none."""
-        return self.limiter.window(self._shared.prefixed_key(key), _counter(limit, expiry), amount).allowed
+        return run(self._shared.acquire_sliding_window_entry(key, limit, expiry, amount))
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Nothing in the previous window, and all that the last period has in the current one."""
-        return _sliding_window(self._look(key, _counter(ENDLESS_LIMIT, expiry)), expiry)
+        return run(self._shared.get_sliding_window(key, expiry))
 
     def clear_sliding_window(self, key: str, expiry: int) -> None:
         """Forgets a key."""
-        self.limiter.reset(self._shared.prefixed_key(key))
-
-    def _look(self, key: str, window: Window) -> _Oldest:
-        shared = self._shared
-        look = shared.look(key, window, ENDLESS_LIMIT if window.limit == ENDLESS_LIMIT else None)
-        while True:
-            found = look.take(self.limiter.window_ro(shared.prefixed_key(key), window, look.quantity))
-            if found is not None:
-                return found
+        run(self._shared.clear(key))
 
     def check(self) -> bool:
         """Whether the server answers, and has redis-ratelimit."""
-        try:
-            return self.limiter.window_ro(self._shared.prefixed_key("check"), _moving(1, 1), 0).reachable
-        except self._shared.errors:
-            return False
+        return run(self._shared.check())
 
     def reset(self) -> int | None:
         """Forgets all keys of the storage, and answers how many there were."""
@@ -360,7 +405,7 @@ class RateLimitStorage(
 
     def clear(self, key: str) -> None:
         """Forgets a key."""
-        self.limiter.reset(self._shared.prefixed_key(key))
+        run(self._shared.clear(key))
 
 
 class AsyncRateLimitStorage(
@@ -388,7 +433,10 @@ class AsyncRateLimitStorage(
         self.limiter = asyncio.Limiter(
             _client(uri, options, asynchronous=True), unreachable=unreachable, deadline=deadline
         )
-        self._shared = _Shared(uri, key_prefix)
+        self._shared = _Shared(uri, key_prefix, self._call)
+
+    async def _call(self, name: str, *args: Any) -> Any:
+        return await getattr(self.limiter, name)(*args)
 
     @property
     def base_exceptions(self) -> type[Exception] | tuple[type[Exception], ...]:
@@ -397,57 +445,39 @@ class AsyncRateLimitStorage(
 
     async def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Counts in a fixed window that begins with its first hit, and answers how much it has."""
-        shared = self._shared
-        shared.remember(key, expiry)
-        return _count(await self.limiter.window(shared.prefixed_key(key), _fixed(expiry), amount))
+        return await self._shared.incr(key, expiry, amount)
 
     async def get(self, key: str) -> int:
         """How much a fixed window has."""
-        shared = self._shared
-        # Of one, as a look of nothing is never denied, not even without Redis.
-        return _count(await self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 1))
+        return await self._shared.get(key)
 
     async def get_expiry(self, key: str) -> float:
         """When a fixed window ends, in Unix seconds of this machine."""
-        shared = self._shared
-        reply = await self.limiter.window_ro(shared.prefixed_key(key), shared.window_of(key), 0)
-        return time.time() + reply.reset_after_ms / 1000
+        return await self._shared.get_expiry(key)
 
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window, all or none."""
-        shared = self._shared
-        return shared.took(key, await self.limiter.window(shared.prefixed_key(key), _moving(limit, expiry), amount))
+        return await self._shared.acquire_entry(key, limit, expiry, amount)
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """When the oldest entry of a moving window came, in Unix seconds of this machine, and how many there are."""
-        return _moving_window(await self._look(key, _moving(limit, expiry)), expiry)
+        return await self._shared.get_moving_window(key, limit, expiry)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         """Takes entries of a moving window of 64 steps, all or none."""
-        return (await self.limiter.window(self._shared.prefixed_key(key), _counter(limit, expiry), amount)).allowed
+        return await self._shared.acquire_sliding_window_entry(key, limit, expiry, amount)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Nothing in the previous window, and all that the last period has in the current one."""
-        return _sliding_window(await self._look(key, _counter(ENDLESS_LIMIT, expiry)), expiry)
+        return await self._shared.get_sliding_window(key, expiry)
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
         """Forgets a key."""
-        await self.limiter.reset(self._shared.prefixed_key(key))
-
-    async def _look(self, key: str, window: Window) -> _Oldest:
-        shared = self._shared
-        look = shared.look(key, window, ENDLESS_LIMIT if window.limit == ENDLESS_LIMIT else None)
-        while True:
-            found = look.take(await self.limiter.window_ro(shared.prefixed_key(key), window, look.quantity))
-            if found is not None:
-                return found
+        await self._shared.clear(key)
 
     async def check(self) -> bool:
         """Whether the server answers, and has redis-ratelimit."""
-        try:
-            return (await self.limiter.window_ro(self._shared.prefixed_key("check"), _moving(1, 1), 0)).reachable
-        except self._shared.errors:
-            return False
+        return await self._shared.check()
 
     async def reset(self) -> int | None:
         """Forgets all keys of the storage, and answers how many there were."""
@@ -464,4 +494,4 @@ class AsyncRateLimitStorage(
 
     async def clear(self, key: str) -> None:
         """Forgets a key."""
-        await self.limiter.reset(self._shared.prefixed_key(key))
+        await self._shared.clear(key)

@@ -88,10 +88,10 @@ class Methods(Generic[LocalType, ReservationType]):
     policies = Method(calls.policies)
 
     def local(self, key: Key, window: WindowLike, *, lease: Duration = "100ms", leave: int = 0) -> LocalType:
-        """Decides a window in the process, in microseconds: the process reserves a part of the limit for the time of a
+        """Decides a window in the process, in microseconds: the process reserves a batch of the limit for the time of a
         lease, spends it by itself, and settles what it spent. All processes together never spend more than the limit.
 
-        A process that dies burns what it holds for a whole period. `lease` is from 20 ms on; `leave` is as elsewhere.
+        If a process dies, its batch counts as spent for a whole period. `lease` is from 20 ms on; `leave` is as elsewhere.
         """
         return self._local(self._core, key, window, lease, leave)
 

@@ -39,17 +39,35 @@ def whole(name: str, value: Any) -> int:
 UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
+#: The least that a month and a year last.
+_LEAST_MS = {"mo": 28 * UNIT_MS["d"], "y": 365 * UNIT_MS["d"]}
+
+
+def _length_ms(text: str, units: dict[str, int]) -> int | None:
+    """The length of a text such as "5min", of which the unit must be one of `units`; None if it is no such text."""
+    found = re.fullmatch(r"(\d+)([a-z]*)", text, re.IGNORECASE | re.ASCII)
+    unit = units.get(found[2].lower()) if found else None
+    return None if found is None or unit is None else int(found[1]) * unit
+
+
+def period_ms(period: Period, least: bool = False) -> int | None:
+    """A period in milliseconds. With `least` months and years count as the shortest of their kind, else they are None, as
+    they have no fixed length. What is no period is None too: the server refuses it."""
+    if isinstance(period, timedelta):
+        return milliseconds("period", period)
+    return _length_ms(str(period), {"": UNIT_MS["s"], **UNIT_MS, **(_LEAST_MS if least else {})})
+
+
 def milliseconds(name: str, duration: Duration) -> int:
     """A duration in whole milliseconds.
 
     TypeError if it is neither an int, a text nor a timedelta, ValueError if it is no whole number or has another unit.
     """
     if isinstance(duration, str):
-        found = re.fullmatch(r"(\d+)([a-z]+)", duration, re.IGNORECASE | re.ASCII)
-        unit = UNIT_MS.get(found[2].lower()) if found else None
-        if found is None or unit is None:
+        length = _length_ms(duration, UNIT_MS)
+        if length is None:
             raise ValueError(f"{name} must be a number with a unit of {', '.join(UNIT_MS)}, not {duration!r}")
-        return int(found[1]) * unit
+        return length
     if isinstance(duration, timedelta):
         ms, rest = divmod(duration, timedelta(milliseconds=1))
         if rest:

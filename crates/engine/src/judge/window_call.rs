@@ -92,8 +92,8 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let (mut events, reservations) = self.key.split();
         let verdict = timed_verdict(&mut events, &self.count, reservations, untimed, self.barred)?;
         let verdict = if self.reserve.is_none() { verdict.as_counted() } else { verdict };
-        let takes = self.request.takes() && self.request.ask.manner != Manner::Force;
-        Ok(if takes { verdict.closed_for(self.bans.left_us()) } else { verdict })
+        let bannable = self.request.ask.takes_unforced();
+        Ok(if bannable { verdict.closed_for(self.bans.left_us()) } else { verdict })
     }
 
     /// What a call with this verdict is told of the key as it stands, with the reservation that is planned.
@@ -113,6 +113,14 @@ impl<'r, S: Store> WindowCall<'r, S> {
         decision
     }
 
+    /// What becomes of the ban in a denied call, which may begin one of `ban_ms`.
+    #[inline(always)]
+    fn ban_of_denial(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> BanEdit {
+        let healed = self.healed_ban();
+        let began = ban_ms.and_then(|length_ms| self.begin_ban(verdict, length_ms));
+        began.map_or(healed, BanEdit::Put)
+    }
+
     /// The ban that a denial of this request begins: where what is counted leaves less than its quantity, and nothing was
     /// granted since the last ban.
     fn begin_ban(&mut self, verdict: Verdict, length_ms: u64) -> Option<Ban> {
@@ -129,9 +137,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 
     /// What becomes of the ban in a granted call, or one that gives back.
     fn ban_edit(&self) -> BanEdit {
-        let ask = &self.request.ask;
-        let granted = ask.quantity.takes() && ask.manner != Manner::Force;
-        match self.bans.kept(granted, self.is_as_new()) {
+        match self.bans.kept(self.request.ask.takes_unforced(), self.is_as_new()) {
             None if self.bans.seen().is_some() => BanEdit::Remove,
             None | Some(_) => self.healed_ban(),
         }
@@ -202,7 +208,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
     type Error = S::Error;
     type Write<'c>
-        = &'c mut WindowCall<'r, S>
+        = WindowPlan<'c, 'r, S>
     where
         Self: 'c;
 
@@ -294,7 +300,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
             (Quantity::Take(_), Some(reserve)) => self.reserve(reserve, verdict.taken(), new_id)?,
         }
         let decision = self.decision(verdict);
-        Ok(Plan { decision, write: Some(self) })
+        Ok(Plan { decision, write: Some(WindowPlan(self)) })
     }
 
     fn deny<'c>(
@@ -303,19 +309,15 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         ban_ms: Option<u64>,
     ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         let heals = self.request.takes() && verdict != Verdict::Never;
-        let mut writes = self.count.has_future()
-            || self.key.reservations().must_write()
-            || self.bans.from_future();
-        let mut ban = self.healed_ban();
-        if let Some(began) = ban_ms.and_then(|ms| self.begin_ban(verdict, ms)) {
-            (ban, writes) = (BanEdit::Put(began), true);
-        }
+        let ban = self.ban_of_denial(verdict, ban_ms);
+        let writes =
+            self.count.has_future() || self.key.reservations().must_write() || ban != BanEdit::Keep;
         let told = if heals { verdict.closed_for(self.bans.left_us()) } else { verdict };
         let decision = self.decision(told);
         if heals && writes {
             self.plan_events(false)?;
             self.planned.ban = ban;
-            return Ok(Plan { decision, write: Some(self) });
+            return Ok(Plan { decision, write: Some(WindowPlan(self)) });
         }
         Ok(Plan::nothing(decision))
     }
@@ -326,33 +328,34 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         ban_ms: Option<u64>,
     ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         let ask = &self.request.ask;
-        let mut ban = self.healed_ban();
         // Whether the denial bans is decided before it counts, as the verdict was.
-        if let Some(began) = ban_ms.and_then(|ms| self.begin_ban(verdict, ms)) {
-            ban = BanEdit::Put(began);
-        }
+        let ban = self.ban_of_denial(verdict, ban_ms);
         self.count.record(ask.quantity.wanted(), true, self.window.limit);
         let untimed = self.used().judge(ask, self.barred);
         self.plan_events(true)?;
         let verdict = self.verdict(untimed)?;
         let decision = self.decision(verdict);
         self.planned.ban = ban;
-        Ok(Plan { decision, write: Some(self) })
+        Ok(Plan { decision, write: Some(WindowPlan(self)) })
     }
 }
 
-impl<S: Store> PlannedWrite for &mut WindowCall<'_, S> {
+/// A call on a window that has planned a write. Only planning makes one, so that nothing else can be applied.
+pub struct WindowPlan<'c, 'r, S: Store>(&'c mut WindowCall<'r, S>);
+
+impl<S: Store> PlannedWrite for WindowPlan<'_, '_, S> {
     fn id(&self) -> Option<&Id> {
-        self.planned.reserve.as_ref().map(|new| &new.id)
+        self.0.planned.reserve.as_ref().map(|new| &new.id)
     }
 
     fn count(&self) -> Option<&WindowCount> {
-        Some(&self.count)
+        Some(&self.0.count)
     }
 
     fn apply(self) -> usize {
-        let WindowWrite { reserve, ban, clean, keep_ttl } = &self.planned;
-        let rule = reserve.as_ref().map(|_| self.store.write_rule(&self.window.rule));
+        let WindowCall { window, store, key, count, planned, .. } = self.0;
+        let WindowWrite { reserve, ban, clean, keep_ttl } = planned;
+        let rule = reserve.as_ref().map(|_| store.write_rule(&window.rule));
         let reserve = match (reserve, &rule) {
             (Some(new), Some(rule)) => Some(Reservation {
                 id: new.id.as_bytes(),
@@ -365,8 +368,8 @@ impl<S: Store> PlannedWrite for &mut WindowCall<'_, S> {
             }),
             _ => None,
         };
-        let expiry = (!keep_ttl).then(|| self.count.expiry());
-        let edit = self.count.planned();
-        self.key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })
+        let expiry = (!*keep_ttl).then(|| count.expiry());
+        let edit = count.planned();
+        key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })
     }
 }

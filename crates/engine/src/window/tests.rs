@@ -375,7 +375,7 @@ impl WindowWorld {
             let moment = rule.at(now_us).unwrap();
             let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
             let mut window_count = WindowCount::read(&mut self.zset, moment).unwrap();
-            window_count.record(weight, false, u64::MAX);
+            window_count.record_within_limit(weight);
             window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
             window_count.plan_healing(&mut self.zset, self.heal_most).unwrap();
             let edit = *window_count.planned();

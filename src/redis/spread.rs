@@ -4,7 +4,6 @@
 //! look a key up in the table of the slot of that one, whichever slot the key is in. So the module compares the slots
 //! itself, everywhere, before it opens a key.
 
-use super::api::api;
 use super::call::Call;
 use super::{key, slot};
 use std::ops::Range;
@@ -43,15 +42,6 @@ pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
 /// Whether the server would let this client's command over these keys pass. It asks whether the slot is moving, and
 /// whether the client was sent here (ASKING), which the API does not tell.
 fn are_served(call: &Call, keys: Range<usize>) -> bool {
-    let names = call.raw_arguments(keys);
-    let (ctx, command) = (call.context().raw(), c"EXISTS".as_ptr());
-    // SAFETY: the context is live; "v" takes strings, which the running call keeps, and their number.
-    let reply =
-        unsafe { api!(RedisModule_Call(ctx, command, c"v".as_ptr(), names.as_ptr(), names.len())) };
-    // For keys that are not served here there is no reply.
-    if !reply.is_null() {
-        // SAFETY: the reply is ours to free, once.
-        unsafe { api!(RedisModule_FreeCallReply(reply)) };
-    }
-    !reply.is_null()
+    // SAFETY: the running call keeps its arguments.
+    unsafe { call.context().lets_pass(call.raw_arguments(keys)) }
 }

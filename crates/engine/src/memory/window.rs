@@ -1,0 +1,197 @@
+//! A window in memory, at rest and during a call.
+
+use super::{MemoryKey, MemoryValue, Zset};
+use crate::ban::Ban;
+use crate::calendar::Zones;
+use crate::held::{FirstGone, Holds};
+use crate::index::{HeldIndex, Index};
+use crate::reservation::Reservation;
+use crate::store::{Change, Entries, Refused, Reservations, WindowKey};
+
+/// A window in memory.
+#[derive(Debug, Default)]
+pub(super) struct WindowValue {
+    pub events: Zset,
+    /// Most windows never have a reservation or a ban.
+    pub reservations: Option<Box<Index>>,
+}
+
+impl WindowValue {
+    pub fn is_empty(&self) -> bool {
+        let holds = |index: &Index| !index.is_empty() || index.ban().is_some();
+        self.events.is_empty() && !self.reservations.as_deref().is_some_and(holds)
+    }
+}
+
+/// A window that was taken out for one call. It is put back when this is dropped.
+pub struct MemoryWindow<'m> {
+    key: MemoryKey<'m>,
+    events: Zset,
+    held: MemoryHeld,
+    expires_at_ms: u64,
+    /// Whether its place is kept in the memory.
+    was_there: bool,
+}
+
+impl<'m> MemoryWindow<'m> {
+    /// The window of a key, yet to be read.
+    pub(super) fn unread(key: MemoryKey<'m>) -> MemoryWindow<'m> {
+        let (events, held) = (Zset::default(), MemoryHeld(None));
+        MemoryWindow { key, events, held, expires_at_ms: 0, was_there: false }
+    }
+}
+
+/// What is reserved in a window in memory; `None` where nothing ever was, and no ban.
+pub struct MemoryHeld(Option<HeldIndex>);
+
+impl MemoryHeld {
+    fn index(&self) -> Option<&Index> {
+        self.0.as_ref().map(HeldIndex::index)
+    }
+
+    /// All, dead and alive, in any order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Reservation<'_>> {
+        self.index().into_iter().flat_map(Index::iter)
+    }
+
+    /// The index, which is made if there is none.
+    fn made(&mut self, now_us: u64) -> &mut HeldIndex {
+        let new = || HeldIndex::at(Box::default(), now_us, None, &mut Zones::new());
+        self.0.get_or_insert_with(new)
+    }
+}
+
+impl Holds for MemoryHeld {
+    fn total(&self) -> u128 {
+        self.0.as_ref().map_or(0, Holds::total)
+    }
+
+    fn last_gone_us(&self) -> Option<u64> {
+        self.0.as_ref()?.last_gone_us()
+    }
+
+    fn first_gone<E>(
+        &self,
+        enough: impl FnMut(u64, u128) -> Result<bool, E>,
+    ) -> Result<FirstGone, E> {
+        self.0.as_ref().map_or(Ok((None, 0)), |held| held.first_gone(enough))
+    }
+}
+
+impl Reservations for MemoryHeld {
+    fn has_id(&self) -> bool {
+        self.0.as_ref().is_some_and(Reservations::has_id)
+    }
+
+    fn has_at_least(&self, number: u64) -> bool {
+        self.0.as_ref().map_or(number == 0, |held| held.has_at_least(number))
+    }
+
+    fn live_len(&self) -> usize {
+        self.0.as_ref().map_or(0, Reservations::live_len)
+    }
+
+    fn next_order_us(&self, now_us: u64) -> u64 {
+        self.0.as_ref().map_or(now_us, |held| held.next_order_us(now_us))
+    }
+
+    fn must_write(&self) -> bool {
+        self.0.as_ref().is_some_and(Reservations::must_write)
+    }
+}
+
+impl WindowKey for MemoryWindow<'_> {
+    type Error = Refused;
+    type Events<'k>
+        = &'k mut Zset
+    where
+        Self: 'k;
+    type Reservations = MemoryHeld;
+    type Member = Vec<u8>;
+
+    fn read(&mut self, id: Option<&[u8]>) -> Result<(), Refused> {
+        let MemoryKey { memory, name, now_us } = self.key;
+        if let Some((window, expires_at_ms)) = memory.take_window(name, now_us)? {
+            self.events = window.events;
+            let at_now = |index| memory.zones(|zones| HeldIndex::at(index, now_us, id, zones));
+            self.held = MemoryHeld(window.reservations.map(at_now));
+            self.expires_at_ms = expires_at_ms;
+            self.was_there = true;
+        }
+        Ok(())
+    }
+
+    fn reservations(&self) -> &MemoryHeld {
+        &self.held
+    }
+
+    fn ban(&self) -> Option<Ban> {
+        self.held.index()?.ban()
+    }
+
+    fn split(&mut self) -> (&mut Zset, &MemoryHeld) {
+        (&mut self.events, &self.held)
+    }
+
+    fn running(&mut self) -> usize {
+        self.held.0.as_mut().map_or(0, HeldIndex::running)
+    }
+
+    fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
+        let found = self.held.index().and_then(|index| index.get(id));
+        let live = found.filter(|one| one.live(self.key.now_us));
+        Ok(live.map(|one| one.member().as_bytes().to_vec()))
+    }
+
+    fn write(&mut self, change: Change<'_, Vec<u8>>) -> usize {
+        let settled = change.settle.as_deref().and_then(Reservation::decode);
+        let MemoryKey { memory, now_us, .. } = self.key;
+        let mut dropped: usize = 0;
+        if let Some(held) = &mut self.held.0 {
+            if let Some(one) = &settled {
+                memory.zones(|zones| held.remove_settled(one, zones));
+            }
+            if change.clean {
+                memory.zones(|zones| {
+                    held.clean(zones, |_, healed| {
+                        dropped = dropped.saturating_add(usize::from(healed.is_none()));
+                    });
+                });
+            }
+        }
+        if let Some(one) = &change.reserve {
+            self.held.made(now_us).add(one);
+        }
+        self.events.apply(change.edit);
+        let old_ban = self.ban();
+        let ban = change.ban.after(old_ban);
+        if ban != old_ban {
+            self.held.made(now_us).set_ban(ban);
+        }
+        if let Some(expiry) = change.expiry {
+            let reserved_until_us = self.held.0.as_ref().and_then(HeldIndex::needed_until_us);
+            let moved_ms = expiry.moved(
+                reserved_until_us,
+                ban.map(|ban| ban.end_us()),
+                settled.map(|one| one.gone_us),
+                Some(self.expires_at_ms),
+            );
+            self.expires_at_ms = moved_ms.unwrap_or(self.expires_at_ms);
+        }
+        dropped
+    }
+}
+
+impl Drop for MemoryWindow<'_> {
+    fn drop(&mut self) {
+        let MemoryKey { memory, name, .. } = self.key;
+        let events = std::mem::take(&mut self.events);
+        let reservations = self.held.0.take().map(HeldIndex::into_index);
+        let window = WindowValue { events, reservations };
+        if !window.is_empty() {
+            memory.put(name, MemoryValue::Window(window), self.expires_at_ms);
+        } else if self.was_there {
+            memory.reset(name);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! A sorted set of entries, in memory.
+
+use crate::entry::{Entry, LAST_US};
+use crate::store::{Entries, Refused};
+use crate::window::Edit;
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// A sorted set of entries: members are unique, in the order of their scores and then of their bytes. Entries mostly come
+/// and go at its ends, so it is a list, the newest first.
+///
+/// ```
+/// use redis_ratelimit_engine::entry::Entry;
+/// use redis_ratelimit_engine::memory::Zset;
+///
+/// let mut set = Zset::default();
+/// let entry = |newest_us, total| Entry { newest_us, span_us: 0, total, weight: 1, denied: false };
+/// set.add(&entry(1_000, 1));
+/// set.add(&entry(3_000, 2));
+/// // The second one moves, as it has the same member.
+/// set.add(&entry(2_000, 2));
+/// assert_eq!(set.entries().map(|entry| entry.newest_us).collect::<Vec<_>>(), [1_000, 2_000]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Zset {
+    newest_first: VecDeque<Entry>,
+}
+
+/// The list is not made shorter below this length.
+const FEW_ENTRIES: usize = 64;
+
+/// Whether two entries have the same member, whose bytes say all but the time.
+fn same_member(one: &Entry, other: &Entry) -> bool {
+    one.total == other.total && Entry { newest_us: other.newest_us, ..*one } == *other
+}
+
+/// The order of a sorted set.
+fn in_order(one: &Entry, other: &Entry) -> Ordering {
+    let by_time = other.newest_us.cmp(&one.newest_us);
+    by_time.then_with(|| one.member().as_bytes().cmp(other.member().as_bytes()))
+}
+
+impl Zset {
+    /// Adds an entry; where its member is there already, it gets the new score.
+    pub fn add(&mut self, entry: &Entry) {
+        // Totals grow from entry to entry, so this one is not there if it is above all others.
+        let is_above = |front: &Entry| {
+            entry.total != front.total && entry.total.wrapping_sub(front.total) >> 63 == 0
+        };
+        let front = self.newest_first.front();
+        if front.is_some_and(|front| !is_above(front)) {
+            self.remove(entry);
+        }
+        let front = self.newest_first.front();
+        if front.is_none_or(|front| front.newest_us < entry.newest_us) {
+            self.newest_first.push_front(*entry);
+            return;
+        }
+        let at = self.newest_first.partition_point(|one| in_order(one, entry).is_lt());
+        self.newest_first.insert(at, *entry);
+    }
+
+    /// Removes the entry that has the member of `entry`; whether there was one.
+    fn remove(&mut self, entry: &Entry) -> bool {
+        let list = &mut self.newest_first;
+        let at = list.partition_point(|one| one.newest_us > entry.newest_us);
+        let is_it = |one: &Entry| same_member(one, entry);
+        // Mostly the entry to remove has the same time.
+        let found = match list.get(at) {
+            Some(one) if is_it(one) => Some(at),
+            _ => list.iter().position(is_it),
+        };
+        found.and_then(|at| list.remove(at)).is_some()
+    }
+
+    /// The places of the entries that are newer than `after_us` and not newer than `until_us`. `None` is no bound.
+    fn between(&self, after_us: Option<u64>, until_us: Option<u64>) -> Range<usize> {
+        let list = &self.newest_first;
+        let newer = |than: u64| list.partition_point(|one| one.newest_us > than);
+        let end = match after_us {
+            None => list.len(),
+            // In most calls the oldest entry is newer.
+            Some(us) if list.back().is_some_and(|oldest| oldest.newest_us > us) => list.len(),
+            Some(us) => newer(us),
+        };
+        until_us.map_or(0, newer).min(end)..end
+    }
+
+    fn remove_between(&mut self, after_us: Option<u64>, until_us: Option<u64>) {
+        let places = self.between(after_us, until_us);
+        self.newest_first.drain(places);
+    }
+
+    /// Carries out an edit. Whatever it names must be there, and it drops no entry that it does not name.
+    pub fn apply(&mut self, edit: &Edit) {
+        let (before, after) = edit.changed.unzip();
+        for entry in [edit.put, after].into_iter().flatten() {
+            debug_assert_eq!(
+                Entry::decode(entry.score(), entry.member().as_bytes()),
+                Some(entry),
+                "this is written and cannot be read"
+            );
+            self.add(&entry);
+        }
+        for entry in [edit.replaced, before].into_iter().flatten() {
+            let removed = self.remove(&entry);
+            debug_assert!(removed, "{entry:?} was not there");
+        }
+        if let Some((from_us, to_us)) = edit.given_back {
+            let before = self.len();
+            self.remove_between(from_us.checked_sub(1), Some(to_us));
+            debug_assert!(self.len() < before, "nothing lay between {from_us} and {to_us}");
+        }
+        if let Some(from_us) = edit.future_from.filter(|from_us| *from_us < LAST_US) {
+            self.remove_between(Some(from_us), edit.future_until);
+        }
+        for _ in 0..edit.trim {
+            let last = self.newest_first.pop_back();
+            debug_assert!(last.is_some(), "there is no entry to trim");
+        }
+        let (len, room) = (self.newest_first.len(), self.newest_first.capacity());
+        if room > FEW_ENTRIES && len < room / 4 {
+            self.newest_first.shrink_to(room / 2);
+        }
+    }
+
+    /// The entries, the oldest first.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = Entry> + '_ {
+        self.newest_first.iter().rev().copied()
+    }
+}
+
+impl Entries for Zset {
+    type Error = Refused;
+
+    fn len(&self) -> usize {
+        self.newest_first.len()
+    }
+
+    fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Refused> {
+        let at = self.between(None, until_us).start;
+        Ok(self.newest_first.get(at).copied())
+    }
+
+    fn oldest(&mut self, after_us: Option<u64>) -> Result<Option<Entry>, Refused> {
+        let places = self.between(after_us, None);
+        Ok(places.last().and_then(|at| self.newest_first.get(at)).copied())
+    }
+
+    fn scan(
+        &mut self,
+        after_us: Option<u64>,
+        until_us: Option<u64>,
+        mut visit: impl FnMut(Entry) -> bool,
+    ) -> Result<(), Refused> {
+        let places = self.between(after_us, until_us);
+        for entry in self.newest_first.range(places).rev() {
+            if !visit(*entry) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
