@@ -217,10 +217,9 @@ fn node(tools: &Path, tests: &[&str]) -> Command {
     command.args(tests.iter().map(|test| format!("build/test/{test}.test.js")));
     // For the servers that the tests start by themselves.
     command.env("RATELIMIT_SO", module_path()).current_dir(tools);
-    command.env(
-        "RATELIMIT_TESTING_PAGE",
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/testing.md"),
-    );
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
+    command.env("RATELIMIT_CHECKOUT", checkout);
+    command.env("RATELIMIT_TESTING_PAGE", checkout.join("docs/testing.md"));
     command
 }
 
@@ -229,7 +228,7 @@ fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
     let Some(tools) = typescript() else { return };
     on_servers(&mut node(
         tools,
-        &["calls", "http", "numbers", "server", "readme", "memory", "testing"],
+        &["calls", "http", "machine", "numbers", "server", "readme", "memory", "testing"],
     ));
 }
 

@@ -7,7 +7,7 @@ import unittest
 from redis_ratelimit import leases
 from redis_ratelimit.breaker import Breaker
 
-from .fixtures import NUMBERS
+from .fixtures import NUMBERS, limit
 
 
 class Numbers(unittest.TestCase):
@@ -35,6 +35,12 @@ class Numbers(unittest.TestCase):
             "most_of_lease": leases.AHEAD_MOST,
         }
         self.assertEqual(ahead, NUMBERS["ahead"])
+
+    def test_a_reservation_is_known_for_as_long(self) -> None:
+        for case in NUMBERS["known"]:
+            with self.subTest(case):
+                of = leases.Leases("k", limit(case["limit"]), f"{case['lease_ms']}ms", 0, clock=lambda: 0.0)
+                self.assertAlmostEqual(of._held_seconds * 1000, case["known_ms"])
 
     def test_batches_are_of_the_same_size(self) -> None:
         for case in NUMBERS["batches"]:

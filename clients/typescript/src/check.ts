@@ -46,25 +46,39 @@ export function integer(what: string, value: unknown): string {
   return String(value);
 }
 
-/** The units of a length of time, in milliseconds. Months and years have no fixed length. */
-export const UNIT_MS: Record<string, number> = {
-  ms: 1,
-  s: 1000,
-  min: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-  w: 604_800_000,
-};
+/** The units of a length of time, in milliseconds. */
+const UNIT_MS = new Map([
+  ["ms", 1],
+  ["s", 1000],
+  ["min", 60_000],
+  ["h", 3_600_000],
+  ["d", 86_400_000],
+  ["w", 604_800_000],
+]);
+/** Months and years have no fixed length. This is the least. */
+const LEAST_UNIT_MS = new Map([...UNIT_MS, ["mo", 28 * 86_400_000], ["y", 365 * 86_400_000]]);
+
+/** The milliseconds of a number with one of the units, or with none, which stands for `plain`; null if it is none. */
+function lengthMs(text: string, units: ReadonlyMap<string, number>, plain: string): bigint | null {
+  const [, count, unit] = /^(\d+)([a-z]*)$/i.exec(text) ?? [];
+  const unitMs = units.get(unit?.toLowerCase() || plain);
+  return count === undefined || unitMs === undefined ? null : BigInt(count) * BigInt(unitMs);
+}
+
+/** The milliseconds of a period; null for months and years, which have no fixed length, and for what is no period. */
+export const periodMs = (period: number | string): bigint | null => lengthMs(String(period), UNIT_MS, "s");
+
+/** The milliseconds that a period has at least; null for what is no period. */
+export const leastPeriodMs = (period: number | string): bigint | null => lengthMs(String(period), LEAST_UNIT_MS, "s");
 
 /** The milliseconds of a number, or of a number with a unit such as "5s". */
 export function toMilliseconds(what: string, value: unknown): number {
   if (typeof value !== "string") return Number(integer(what, value));
-  const [, count, unit = "ms"] = /^(\d+)([a-z]*)$/i.exec(value) ?? [];
-  const unitMs = UNIT_MS[unit.toLowerCase() || "ms"];
-  if (count === undefined || unitMs === undefined) {
+  const ms = lengthMs(value, UNIT_MS, "ms");
+  if (ms === null) {
     throw new RangeError(`${what} must be milliseconds, or a number with ms, s, min, h, d or w, not ${shown(value)}`);
   }
-  return Number(count) * unitMs;
+  return Number(ms);
 }
 
 /** A length of time from `least` milliseconds on as it is sent. */

@@ -146,16 +146,17 @@ class Connection {
 
   /** Sends a call, once there is room for it. */
   send(words: Word[], attempt: Attempt): Promise<unknown> {
-    if (this.#underWay < MOST_UNDER_WAY) return this.#send(words);
+    if (this.#underWay < MOST_UNDER_WAY) return this.#send(words, attempt);
     return new Promise((resolve, reject) => {
       this.#queue.push(() => {
         if (attempt.over) this.#next();
-        else this.#send(words).then(resolve, reject);
+        else this.#send(words, attempt).then(resolve, reject);
       });
     });
   }
 
-  #send(words: Word[]): Promise<unknown> {
+  #send(words: Word[], attempt: Attempt): Promise<unknown> {
+    attempt.isSent = true;
     this.#underWay += 1;
     const reply = this.#client.send(words);
     reply.then(this.#heard, this.#failed);

@@ -20,7 +20,8 @@ import type { Attempt, Transport } from "./transport.js";
 export interface LimiterOptions {
   /**
    * What a call answers while Redis cannot be reached: throws the error, is allowed, is denied, or is answered by another
-   * object with the same methods. Error replies are always thrown. Default "raise".
+   * object with the same methods. Error replies are always thrown, and so is what calls end with that settle, list or look
+   * into keys. Default "raise".
    */
   unreachable?: "raise" | "allow" | "deny" | Limits | undefined;
   /**
@@ -118,11 +119,11 @@ export class Core {
     }
   }
 
-  /** The answer of the server alone. */
-  async ask<T>(call: Call<T>): Promise<T> {
+  /** The answer of the server alone. `attempt` tells afterwards whether the call was sent. */
+  async ask<T>(call: Call<T>, attempt: Attempt = { over: false }): Promise<T> {
     const atOnce = this.#transport.atOnce?.(call);
     if (atOnce !== undefined) return call.merge === undefined ? call.read(atOnce) : call.merge([call.read(atOnce)]);
-    const reply = await this.#exchange(call);
+    const reply = await this.#exchange(call, attempt);
     return call.merge === undefined ? call.read(reply) : call.merge((reply as unknown[]).map(call.read));
   }
 
@@ -138,13 +139,12 @@ export class Core {
   fallback<T>(name: keyof Limits, given: unknown[], call: Call<T>, error: unknown): Answer<T | Promise<T>> {
     if (!isUnreachable(error)) throw this.#explained(call, error);
     const unreachable = this.#unreachable;
+    if (call.unreached === undefined || unreachable === "raise") throw error;
     if (typeof unreachable === "object") {
       const method = unreachable[name] as ((...given: unknown[]) => Promise<T>) | undefined;
       if (method === undefined) throw error;
-      const answer = method.apply(unreachable, given);
-      return { value: HOLDS in unreachable ? marked(answer) : answer, by: unreachable };
+      return { value: marked(method.apply(unreachable, given)), by: unreachable };
     }
-    if (call.unreached === undefined || unreachable === "raise") throw error;
     return { value: call.unreached(unreachable === "allow"), by: undefined };
   }
 
@@ -177,11 +177,10 @@ export class Core {
   }
 
   /** The server's reply within the deadline; those of all nodes to a call whose answers are merged. */
-  #exchange<T>(call: Call<T>): Promise<unknown> {
+  #exchange<T>(call: Call<T>, attempt: Attempt): Promise<unknown> {
     const breaker = this.#breakerFor(call.key);
     if (breaker.isOpen) return Promise.reject(breaker.refusal());
     const began = performance.now();
-    const attempt: Attempt = { over: false };
     const isForOne = call.merge === undefined;
     const reply = isForOne ? this.#transport.send(call, attempt) : this.#transport.sendToAll(call, attempt);
     // BLOCK 0 waits without end.
@@ -238,9 +237,7 @@ function startTimer(withinMs: number, attempt: Attempt, expire: () => void): () 
   };
 }
 
-/** What a MemoryLimiter answers in the server's place says so. Other objects say by themselves what they are. */
+/** What is answered in the server's place says so. */
 async function marked<T>(answer: T | Promise<T>): Promise<T> {
-  const given = await answer;
-  const isReply = typeof given === "object" && given !== null && "reachable" in given;
-  return isReply ? { ...given, reachable: false } : given;
+  return { ...(await answer), reachable: false };
 }

@@ -1,7 +1,7 @@
 /** HTTP headers and problems that tell a client how it stands, as draft-ietf-httpapi-ratelimit-headers says. */
 
-import { checkFlag, checkOptions, shown, UNIT_MS } from "./check.js";
-import type { Limit, Period } from "./limits.js";
+import { checkFlag, checkOptions, periodMs, shown } from "./check.js";
+import type { Limit } from "./limits.js";
 import type { AllReply, Reply } from "./replies.js";
 
 /** What the headers say beside the answer. */
@@ -54,13 +54,6 @@ const atMost = (value: number | bigint): bigint => (BigInt(value) > MOST ? MOST 
 const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000));
 const divideUp = (one: bigint, other: bigint): bigint => (one + other - 1n) / other;
 
-/** Undefined for months and years, which have no fixed length. */
-function periodMs(period: Period): bigint | undefined {
-  const [, count, unit] = /^(\d+)([a-z]*)$/.exec(String(period).toLowerCase()) ?? [];
-  const ms = unit === undefined ? undefined : UNIT_MS[unit || "s"];
-  return count === undefined || ms === undefined ? undefined : BigInt(count) * BigInt(ms);
-}
-
 /** The quota, and the whole seconds in which it comes back: a client that divides them never finds less than the true rate. */
 function quota(limit: Limit | undefined, reply: Reply): { q: bigint; w?: bigint } {
   const q = BigInt(reply.limit);
@@ -83,8 +76,8 @@ function untilMore(limit: Limit | undefined, reply: Reply): number {
   // What was denied may have been more than one: then more can be had before it can. In a ban nothing can be had.
   const isRate = typeof limit === "object" && "burst" in limit;
   const isBanned = retryAfterMs !== null && reply.remaining === 0 && retryAfterMs >= resetAfterMs;
-  const ms = isRate ? periodMs(limit.period) : undefined;
-  if (!isRate || ms === undefined || isBanned) return retryAfterMs ?? resetAfterMs;
+  const ms = isRate ? periodMs(limit.period) : null;
+  if (!isRate || ms === null || isBanned) return retryAfterMs ?? resetAfterMs;
   // The bucket is full at the end of reset_after, and one less before each interval.
   const missing = Math.max(0, reply.limit - reply.remaining - 1);
   const exact = resetAfterMs - (missing * Number(ms)) / Number(limit.count);

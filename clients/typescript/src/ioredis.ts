@@ -137,10 +137,11 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
 
   async send(call: Command, attempt: Attempt): Promise<unknown> {
     if (call.blockMs !== undefined) return this.sendWaiting(call, attempt);
-    return this.ask(await this.#ready(attempt), call);
+    return this.ask(await this.#ready(attempt), call, attempt);
   }
 
-  protected async ask(client: IoredisClusterClient, { key, words }: Command): Promise<unknown> {
+  protected async ask(client: IoredisClusterClient, { key, words }: Command, attempt: Attempt): Promise<unknown> {
+    attempt.isSent = true;
     const [command, ...rest] = words;
     const node = key === undefined ? undefined : nodeAt(client, client.slots?.[slotOf(key)]?.[0]);
     let reply: unknown;

@@ -1,9 +1,10 @@
 /** What a lease is: its terms, its clocks and its numbers, which all clients share (clients/numbers.json). */
 
 import type { Call, Key } from "./calls.js";
-import { checkOptions, checkText, integer, shown, toMilliseconds } from "./check.js";
+import { checkOptions, checkText, integer, leastPeriodMs, shown, toMilliseconds } from "./check.js";
 import { checkWindow, isSemaphore, type Duration, type Integer, type Policy, type Window } from "./limits.js";
 import type { Reply } from "./replies.js";
+import type { Attempt } from "./transport.js";
 
 /** Options of Limiter.local. */
 export interface LocalOptions {
@@ -17,7 +18,10 @@ export interface LocalOptions {
 export interface Port {
   /** Whether a call would be answered without the network. */
   isAway(): boolean;
-  ask<T>(call: Call<T>): Promise<T>;
+  /** `attempt` tells afterwards whether the call was sent. */
+  ask<T>(call: Call<T>, attempt?: Attempt): Promise<T>;
+  /** Whether an error of settling is hidden: the user chose an answer for when Redis cannot be reached. */
+  isForgiven(error: unknown): boolean;
   /** The answer to a take that the server did not answer; throws what is not about the connection. */
   fallback(quantity: number, error: unknown): Reply | Promise<Reply>;
 }
@@ -27,15 +31,16 @@ export interface Clock {
   /** Never goes back, and may stand still while the machine sleeps. */
   monotonic(): number;
   wall(): number;
-  /** Calls back after so long, and keeps no program running; the answer calls it off. */
-  after(ms: number, callback: () => void): () => void;
+  /** Calls back after so long, and keeps no program running unless it `isAwaited`; the answer calls it off. */
+  after(ms: number, callback: () => void, isAwaited?: boolean): () => void;
 }
 
 export const SYSTEM_CLOCK: Clock = {
   monotonic: () => performance.now(),
   wall: () => Date.now(),
-  after: (ms, callback) => {
-    const timer = setTimeout(callback, ms).unref();
+  after: (ms, callback, isAwaited = false) => {
+    const timer = setTimeout(callback, ms);
+    if (!isAwaited) timer.unref();
     return () => clearTimeout(timer);
   },
 };
@@ -74,6 +79,9 @@ export interface Terms {
   readonly key: Key;
   readonly window: Window | Policy;
   readonly leave: Integer;
+  /** The window's limit, and the most that a take may be. Null of a policy. */
+  readonly limit: number | null;
+  readonly most: number | null;
   readonly leaseMs: number;
   /** How long a batch may be spent, from before it was asked for. */
   readonly usableMs: number;
@@ -81,13 +89,14 @@ export interface Terms {
   readonly heldMs: number;
 }
 
-/** The length of a sliding window, or 0 if it is not known here. */
-function slidingMs(window: Window | Policy): number {
-  if (typeof window === "string" || window.fixed) return 0;
-  const { period } = window;
-  if (typeof period === "number") return period * 1000;
-  if (/^\d+$/.test(period)) return Number(period) * 1000;
-  return /^\d+(ms|s|min|h|d|w)$/i.test(period) ? toMilliseconds("period", period) : 0;
+/**
+ * For so long at least a window counts an event, in milliseconds; 0 of a policy, and of a window of the calendar, which may
+ * end at any moment.
+ */
+function countedMs(window: Window | Policy): number {
+  if (typeof window === "string") return 0;
+  if (window.fixed && window.start?.toLowerCase() !== "first") return 0;
+  return Number(leastPeriodMs(window.period) ?? 0n);
 }
 
 function checkLease(lease: Duration): number {
@@ -106,5 +115,9 @@ export function termsOf(key: Key, window: Window | Policy, options: LocalOptions
   if (isSemaphore(window)) throw new RangeError("local takes a window with a period; 0 is a semaphore");
   const leaseMs = checkLease(lease);
   const usableMs = leaseMs - Math.max(leaseMs * MARGIN, LEAST_MARGIN_MS);
-  return { key, window, leave, leaseMs, usableMs, heldMs: leaseMs + slidingMs(window) };
+  const heldMs = leaseMs + countedMs(window);
+  if (typeof window === "string") return { key, window, leave, limit: null, most: null, leaseMs, usableMs, heldMs };
+  const limit = Number(integer("limit", window.limit));
+  const most = Number(BigInt(window.limit) - BigInt(leave));
+  return { key, window, leave, limit, most, leaseMs, usableMs, heldMs };
 }

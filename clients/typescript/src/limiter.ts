@@ -160,7 +160,8 @@ export class Limiter {
     const local = new Local(
       {
         isAway: () => this.#core.isAway(key),
-        ask: (call) => this.#core.ask(call),
+        ask: (call, attempt) => this.#core.ask(call, attempt),
+        isForgiven: (error) => this.#core.isForgiven(error),
         closed: (closed) => this.#locals.delete(closed),
         fallback: (quantity, error) => {
           const given = [key, window, { quantity, leave: options.leave }] as const;

@@ -34,6 +34,7 @@ import type { Policy, Window } from "./limits.js";
 import { randomName } from "./random.js";
 import type { Reply } from "./replies.js";
 import { Settler } from "./settler.js";
+import type { Attempt } from "./transport.js";
 
 /** So often in a row a batch may arrive when its lease is over. */
 const MOST_LATE = 3;
@@ -60,6 +61,8 @@ interface HeldBatch {
 /** A batch that is asked for, and when, by both clocks. */
 interface Asked {
   readonly id: string;
+  /** What is to be taken of it and of what is held. */
+  readonly quantity: number;
   readonly units: number;
   /** How much of it is missing; with `exactly` all of it or nothing. */
   readonly needed: number;
@@ -114,6 +117,9 @@ export class Local {
   /** The next batch is fetched when so much or less is held. */
   #low = 0;
 
+  /** More than this can never be allowed. A policy may be changed, so of a policy it is known for a while only. */
+  #most: number;
+  #mostUntil: number;
   /** As the server last told. */
   #limit: number | null = null;
   #remaining = 0;
@@ -130,6 +136,8 @@ export class Local {
     this.#port = port;
     this.#terms = termsOf(key, window, options);
     this.#clock = clock;
+    this.#most = this.#terms.most ?? Infinity;
+    this.#mostUntil = this.#terms.most === null ? -Infinity : Infinity;
     this.#demand = new Demand(this.#terms.leaseMs, clock.monotonic());
     this.#settler = new Settler(port, this.#terms, clock, {
       scheduled: () => this.#arm(),
@@ -142,20 +150,20 @@ export class Local {
 
   /**
    * Decides at once, without the server; undefined if it must be asked, which is begun. `limit`, `remaining` and
-   * `resetAfterMs` are as the server last told.
+   * `resetAfterMs` are as the server last told, and before that the window's limit and 0.
    */
   tryTake(quantity = 1): Reply | undefined {
     this.#check(quantity);
     const reply = this.#decide(quantity);
     if (reply === undefined) this.#fetch(quantity);
-    else this.#demand.add(quantity);
+    else this.#countDemand(quantity);
     return reply;
   }
 
   /** Decides in the process if it can, else asks the server. */
   async take(quantity = 1): Promise<Reply> {
     this.#check(quantity);
-    this.#demand.add(quantity);
+    this.#countDemand(quantity);
     const reply = this.#decide(quantity);
     if (reply !== undefined) return reply;
     return new Promise((resolve, reject) => {
@@ -164,7 +172,10 @@ export class Local {
     });
   }
 
-  /** Settles what is held, and resolves when the server has answered or cannot be reached. */
+  /**
+   * Settles what is held, and resolves when the server has answered. Rejects if it does not, unless `unreachable` says what
+   * is answered then: what was held counts when its lease ends.
+   */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -174,8 +185,9 @@ export class Local {
     this.#cancelTimer?.();
     while (this.#fetching !== undefined) await this.#fetching;
     this.#settleWhere(() => true);
-    await this.#settler.finish();
+    const trouble = await this.#settler.finish();
     this.#port.closed(this);
+    if (trouble !== undefined && !this.#port.isForgiven(trouble)) throw trouble;
   }
 
   /** Forgets what is held, as the connections are closed: it counts as spent. */
@@ -192,6 +204,11 @@ export class Local {
     }
     if (this.#closing !== undefined) throw new Error("the local limit was closed");
     if (this.#broken !== undefined) throw this.#broken;
+  }
+
+  /** What can never be allowed makes no batch larger. */
+  #countDemand(quantity: number): void {
+    if (quantity <= this.#most) this.#demand.add(quantity);
   }
 
   /** The clocks come first: a unit is spent at their reading. */
@@ -212,6 +229,7 @@ export class Local {
       if (left <= this.#low) this.#refill(now);
       return this.#reply(0, left, null, now);
     }
+    if (quantity > this.#most && now < this.#mostUntil) return this.#reply(1, left, null, now);
     const denial = this.#denial;
     if (denial === undefined || now >= denial.until || quantity - left < denial.needed) return undefined;
     const retryAfter = denial.retryAt === null ? null : Math.max(1, Math.ceil(denial.retryAt - now));
@@ -222,7 +240,7 @@ export class Local {
     return {
       allowed: limited === 0,
       limited,
-      limit: this.#limit ?? 0,
+      limit: this.#limit ?? this.#terms.limit ?? 0,
       remaining: this.#remaining + left,
       retryAfterMs,
       resetAfterMs: Math.max(0, Math.ceil(this.#resetAt - now)),
@@ -295,20 +313,24 @@ export class Local {
     return this.#demand.within(this.#terms.leaseMs / 2);
   }
 
-  /** Asks for a batch unless one is asked for already. `exactly` no less than what is needed. */
-  #fetch(quantity: number, exactly = false): void {
+  /** Asks for a batch unless one is asked for already. `isAll`: no less than what is needed. */
+  #fetch(quantity: number, isAll = false): void {
     if (this.#fetching !== undefined) return;
     const began = this.#clock.monotonic();
     const beganWall = this.#clock.wall();
     this.#measure(began);
-    const needed = Math.max(1, quantity - this.#left(began, beganWall));
+    // Of what was too much for a policy nothing less is reserved.
+    const isTooMuch = quantity > this.#most;
+    const exactly = isAll || isTooMuch;
+    const needed = isTooMuch ? quantity : Math.max(1, quantity - this.#left(began, beganWall));
     const units = exactly ? needed : batchSize(this.#expected(), needed, this.#limit, this.#reservations);
-    const asked: Asked = { id: `${this.#name}-${(this.#count += 1)}`, units, needed, exactly, began, beganWall };
-    const isSent = !this.#port.isAway();
+    const id = `${this.#name}-${(this.#count += 1)}`;
+    const asked: Asked = { id, quantity, units, needed, exactly, began, beganWall };
+    const attempt: Attempt = { over: false };
     this.#settler.flush();
     const { key, window, leave, leaseMs } = this.#terms;
     this.#fetching = this.#port
-      .ask(leaseBatch(key, window, units, { leave, leaseMs, id: asked.id, atmost: !exactly }))
+      .ask(leaseBatch(key, window, units, { leave, leaseMs, id: asked.id, atmost: !exactly }), attempt)
       .then(
         (batch) => {
           this.#fetching = undefined;
@@ -316,7 +338,7 @@ export class Local {
         },
         (error: unknown) => {
           this.#fetching = undefined;
-          this.#lost(asked, isSent, error);
+          this.#lost(asked, attempt.isSent === true, error);
         },
       );
   }
@@ -340,11 +362,17 @@ export class Local {
     }
   }
 
-  #received({ reply, granted, reservations }: Batch, { units, needed, exactly, began, beganWall }: Asked): void {
+  #received({ reply, granted, reservations }: Batch, asked: Asked): void {
+    const { quantity, units, needed, exactly, began, beganWall } = asked;
     const now = this.#clock.monotonic();
     this.#roundTripMs += (now - began - this.#roundTripMs) / 8;
     [this.#limit, this.#remaining, this.#resetAt] = [reply.limit, reply.remaining, now + reply.resetAfterMs];
     this.#reservations = reservations ?? this.#reservations;
+    if (this.#terms.most === null) {
+      this.#most = reply.limit - Number(this.#terms.leave);
+      this.#mostUntil = now + DENIAL_MS;
+    }
+    const isTooMuch = quantity > this.#most;
     const left = granted ?? units;
     const { usableMs } = this.#terms;
     const [end, endWall] = [began + usableMs, beganWall + usableMs];
@@ -353,7 +381,7 @@ export class Local {
       this.#denial = undefined;
       this.#held.push({ id: reply.id, left, spent: 0, began, beganWall, end, endWall });
       if (isLate) this.#settleEnded(now, this.#clock.wall());
-    } else {
+    } else if (!(exactly && isTooMuch)) {
       const retryAt = reply.retryAfterMs === null ? null : now + reply.retryAfterMs;
       const until = now + Math.min(reply.retryAfterMs ?? DENIAL_MS, DENIAL_MS);
       // Where less would have done, even one was denied.
@@ -361,6 +389,8 @@ export class Local {
     }
     this.#arm();
     this.#serve(reply.allowed && left < units, isLate && reply.allowed);
+    // It was for a take that can never be allowed.
+    if (isTooMuch && this.#waiters.length === 0) this.#settleSoon(() => true);
   }
 
   /** Answers those who wait, and asks again for the first that cannot be answered. */

@@ -255,9 +255,9 @@ export class MemoryLimiter extends Limiter {
     const clock: Clock | undefined = options.clock && {
       monotonic: options.clock,
       wall: options.clock,
-      after: (ms, callback) => {
+      after: (ms, callback, isAwaited = false) => {
         const timer = setTimeout(callback, ms);
-        (timer as { unref?: () => void }).unref?.();
+        if (!isAwaited) (timer as { unref?: () => void }).unref?.();
         return () => clearTimeout(timer);
       },
     };

@@ -109,6 +109,7 @@ export class NodeRedisSentinel extends ClientTransport<NodeRedis> {
 
   send({ words, readonly }: Command, attempt: Attempt): Promise<unknown> {
     const signal = signalOf(attempt);
+    attempt.isSent = true;
     let isSent = false;
     // The client sends a call again whose connection was lost. It reads the options each time: the second time it finds
     // that the call is aborted.
@@ -152,6 +153,7 @@ export class NodeRedisCluster extends ClusterTransport<NodeRedisClusterClient> {
   }
 
   protected ask(client: NodeRedisClusterClient, { key, readonly, words }: Command, attempt: Attempt): Promise<unknown> {
+    attempt.isSent = true;
     return client.sendCommand(key, readonly, words, { abortSignal: signalOf(attempt) });
   }
 

@@ -3,9 +3,10 @@
 import { countSpent, settleBatch } from "./calls.js";
 import { isErrorReply, servesNobody } from "./errors.js";
 import { LOST_MS, RETRY_MS, type Clock, type Port, type Terms } from "./lease.js";
+import type { Attempt } from "./transport.js";
 
-/** So many batches wait to be settled at most. An outage leaves a few. */
-const MOST_UNSETTLED = 1000;
+/** So often it tries to settle everything at the end. */
+const TRIES = 3;
 
 /** A reservation, and when it was asked for, by both clocks. */
 export interface Reserved {
@@ -18,6 +19,8 @@ export interface Reserved {
 interface Unsettled extends Reserved {
   /** What was spent; 0 units are released. */
   readonly units: number;
+  /** What was spent is counted by force, as the reservation is gone. */
+  readonly isForced: boolean;
   /** How often it is released again if it is not held: its RL.ACQUIRE may arrive late. */
   releasesLeft: number;
   /** The server may have it already, as an answer was lost. */
@@ -39,8 +42,11 @@ export class Settler {
   readonly #terms: Terms;
   readonly #clock: Clock;
   readonly #events: SettlerEvents;
-  #unsettled: Unsettled[] = [];
+  readonly #unsettled = new Set<Unsettled>();
   readonly #underWay = new Set<Promise<void>>();
+  #isFinishing = false;
+  /** Why something is not settled yet. */
+  #trouble: unknown;
 
   constructor(port: Port, terms: Terms, clock: Clock, events: SettlerEvents) {
     [this.#port, this.#terms, this.#clock, this.#events] = [port, terms, clock, events];
@@ -48,30 +54,31 @@ export class Settler {
 
   /** Settles a reservation with what was spent of it, at the next flush. */
   settle(reserved: Reserved, units: number): void {
-    this.#add(reserved, units, 0);
+    this.#add(reserved, units, { isForced: false, releasesLeft: 0 });
   }
 
   /** Gives a reservation back whose answer was lost: at the next flush, and once more when it has surely arrived. */
   giveBackLost(reserved: Reserved): void {
-    this.#add(reserved, 0, 1);
+    this.#add(reserved, 0, { isForced: false, releasesLeft: 1 });
   }
 
-  #add({ id, began, beganWall }: Reserved, units: number, releasesLeft: number): void {
-    if (this.#unsettled.length >= MOST_UNSETTLED) this.#unsettled.shift();
-    this.#unsettled.push({ id, began, beganWall, units, releasesLeft, mayBeSettled: false, dueAt: 0 });
+  #add({ id, began, beganWall }: Reserved, units: number, how: Pick<Unsettled, "isForced" | "releasesLeft">): void {
+    this.#unsettled.add({ id, began, beganWall, units, ...how, mayBeSettled: false, dueAt: 0 });
   }
 
   /** When something is to be sent again; Infinity if nothing is. */
   get nextAt(): number {
-    return this.#unsettled.reduce((next, { dueAt }) => Math.min(next, dueAt), Infinity);
+    let next = Infinity;
+    for (const { dueAt } of this.#unsettled) next = Math.min(next, dueAt);
+    return next;
   }
 
   /** Sends what is due. */
   flush(): void {
     const now = this.#clock.monotonic();
-    for (const each of this.#unsettled) {
+    for (const each of [...this.#unsettled]) {
       if (now < each.dueAt) continue;
-      if (this.#port.isAway()) {
+      if (this.#port.isAway() && !this.#isFinishing) {
         each.dueAt = now + RETRY_MS;
         continue;
       }
@@ -82,53 +89,76 @@ export class Settler {
     this.#events.scheduled();
   }
 
-  /** Sends everything, and resolves when it was answered or not. */
-  async finish(): Promise<void> {
-    for (const each of this.#unsettled) if (each.dueAt < Infinity) each.dueAt = 0;
-    this.flush();
-    await Promise.allSettled(this.#underWay);
+  /** Sends everything, a few times if need be. Answers why something is not settled; undefined if nothing is left. */
+  async finish(): Promise<unknown> {
+    this.#isFinishing = true;
+    for (let tries = 1; ; tries += 1) {
+      for (const each of this.#unsettled) if (each.dueAt < Infinity) each.dueAt = 0;
+      this.flush();
+      while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
+      if (this.#unsettled.size === 0) return undefined;
+      if (tries === TRIES) return this.#trouble;
+      await new Promise<void>((go) => this.#clock.after(RETRY_MS, go, true));
+    }
   }
 
   /** Forgets everything. */
   drop(): void {
-    this.#unsettled = [];
+    this.#unsettled.clear();
   }
 
   async #send(each: Unsettled): Promise<void> {
-    const { id, units } = each;
-    let isHeld: boolean;
+    const { key, window, leaseMs } = this.#terms;
+    const { id, units, isForced } = each;
+    const attempt: Attempt = { over: false };
+    let isDone: boolean;
     try {
-      isHeld = await this.#port.ask(settleBatch(this.#terms.key, id, units));
+      if (isForced) isDone = (await this.#port.ask(countSpent(key, window, units), attempt)).allowed;
+      else isDone = await this.#port.ask(settleBatch(key, id, units), attempt);
     } catch (error) {
-      this.#failed(each, error);
+      if (this.#unsettled.has(each)) this.#failed(each, error, attempt.isSent === true);
       return;
     }
-    if (!isHeld && each.releasesLeft > 0) {
+    // It may have been dropped.
+    if (!this.#unsettled.has(each)) return;
+    if (!isDone && each.releasesLeft > 0) {
       each.releasesLeft -= 1;
-      this.#sendAgain(each, this.#terms.leaseMs + LOST_MS);
+      this.#sendAgain(each, leaseMs + LOST_MS);
       return;
     }
-    this.#remove(each);
-    if (!isHeld && units > 0 && !each.mayBeSettled && !this.#mayHaveEnded(each)) {
+    this.#unsettled.delete(each);
+    if (!isDone && !isForced && units > 0 && !each.mayBeSettled && !this.#mayHaveEnded(each)) {
       // The key was deleted, evicted or lost. What was spent counts all the same.
-      await this.#port.ask(countSpent(this.#terms.key, this.#terms.window, units)).catch(() => {});
+      this.#add(each, units, { isForced: true, releasesLeft: 0 });
+      this.flush();
     }
   }
 
-  #failed(each: Unsettled, error: unknown): void {
-    if (isErrorReply(error) && !servesNobody(error)) {
-      this.#remove(each);
-      if (!error.message.includes("semaphore")) return;
+  #failed(each: Unsettled, error: unknown, isSent: boolean): void {
+    this.#trouble = error;
+    if (isErrorReply(error) && !servesNobody(error)) this.#refused(each, error);
+    // What was sent may have been counted.
+    else if (each.isForced && isSent) this.#unsettled.delete(each);
+    else {
+      each.mayBeSettled ||= isSent;
+      this.#sendAgain(each, RETRY_MS);
+    }
+  }
+
+  /** An error reply came instead of a settlement. */
+  #refused(each: Unsettled, error: Error): void {
+    if (error.message.includes("semaphore") && !each.isForced && each.units > 0) {
+      // The policy turned out to be a semaphore's: then only this gives it back.
+      this.#unsettled.delete(each);
       this.settle(each, 0);
       this.#events.isSemaphore();
       this.flush();
-      return;
+    } else if (each.isForced || each.units === 0 || this.#isFinishing || this.#mayHaveEnded(each)) {
+      this.#unsettled.delete(each);
+    } else {
+      // Such as by a server that has just become a replica.
+      this.#sendAgain(each, RETRY_MS);
     }
-    each.mayBeSettled = true;
-    // A reservation that has ended by itself needs no settling.
-    const { leaseMs, heldMs } = this.#terms;
-    if (heldMs > leaseMs && this.#clock.monotonic() - each.began > heldMs) this.#remove(each);
-    this.#sendAgain(each, RETRY_MS);
   }
 
   #sendAgain(each: Unsettled, inMs: number): void {
@@ -140,9 +170,5 @@ export class Settler {
   #mayHaveEnded({ began, beganWall }: Reserved): boolean {
     const passed = Math.max(this.#clock.monotonic() - began, this.#clock.wall() - beganWall);
     return passed >= this.#terms.heldMs;
-  }
-
-  #remove(each: Unsettled): void {
-    this.#unsettled = this.#unsettled.filter((other) => other !== each);
   }
 }

@@ -11,6 +11,8 @@ export interface Attempt {
   over: boolean;
   /** Called when that happens. */
   abandon?: (() => void) | undefined;
+  /** Whether the server may have been asked: the call was given to a connection. */
+  isSent?: boolean;
 }
 
 /** Where an object that stands for a client has a transport of its own. */

@@ -13,6 +13,7 @@ import {
   headers,
   Lapsed,
   Limiter,
+  MemoryLimiter,
   problem,
   Rate,
   rateLimit,
@@ -496,7 +497,7 @@ suite("without Redis", () => {
       apply: method("apply", true),
     } as unknown as Limits;
     const limiter = new Limiter(new Recorder(refused(), refused(), refused()), { unreachable: local });
-    assert.equal(await limiter.throttle("k", "@free", { quantity: 2 }), reply);
+    assert.deepEqual(await limiter.throttle("k", "@free", { quantity: 2 }), { ...reply, reachable: false });
     // What it reserved is settled with it.
     assert.equal(await limiter.acquire("k", "@day", {}, (job) => job.id), "mine");
     assert.deepEqual(asked, [
@@ -504,7 +505,7 @@ suite("without Redis", () => {
       ["reserve", "k", "@day", {}],
       ["apply", "k", "mine", undefined],
     ]);
-    await assert.rejects(limiter.held("k"), /ECONNREFUSED/, "a method that it has not");
+    await assert.rejects(limiter.throttleRo("k", "@free"), /ECONNREFUSED/, "a method that it has not");
   });
 
   test("the sixth element is there as well", async () => {
@@ -526,15 +527,21 @@ suite("without Redis", () => {
     assert.deepEqual([booked.allowed, booked.waitMs], [true, 0]);
   });
 
-  test("to settle has no answer", async () => {
-    const limiter = () => new Limiter(new Recorder(refused()), { unreachable: "allow" });
-    for (const ask of [
-      () => limiter().apply("k", "a"),
-      () => limiter().release("k", "a"),
-      () => limiter().renew("k", "a"),
-      () => limiter().held("k"),
-    ]) {
-      await assert.rejects(ask, { message: refused().message }, ask.toString());
+  test("to settle, to list and to look into keys has no answer, whatever answers other calls", async () => {
+    for (const unreachable of ["allow", new MemoryLimiter()] as const) {
+      const limiter = () => new Limiter(new Recorder(refused()), { unreachable });
+      for (const ask of [
+        () => limiter().apply("k", "a"),
+        () => limiter().release("k", "a"),
+        () => limiter().renew("k", "a"),
+        () => limiter().held("k"),
+        () => limiter().reset("k"),
+        () => limiter().info("k"),
+        () => limiter().top(),
+        () => limiter().policies(),
+      ]) {
+        await assert.rejects(ask, { message: refused().message }, ask.toString());
+      }
     }
   });
 });

@@ -53,6 +53,7 @@ export const NUMBERS: {
   breaker: { failures: number; pause_ms: number; probe_ms: number };
   lease: Record<"least_ms" | "margin" | "least_margin_ms" | "denial_ms" | "retry_ms" | "lost_ms", number>;
   ahead: { round_trips: number; least_ms: number; most_of_lease: number };
+  known: { limit: LimitCase; lease_ms: number; known_ms: number }[];
   batches: { expected: number; needed: number; limit: number | null; reservations: number; batch: number }[];
 } = load("numbers.json");
 

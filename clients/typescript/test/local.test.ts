@@ -6,8 +6,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Call } from "../src/calls.js";
 import { DeadlinePassed, Limiter, type LimiterOptions, type Reply, type Window } from "../src/index.js";
-import type { Clock, LocalOptions } from "../src/lease.js";
+import { termsOf, type Clock, type LocalOptions } from "../src/lease.js";
 import { Local } from "../src/local.js";
+import { Settler } from "../src/settler.js";
+import type { Attempt } from "../src/transport.js";
+import { testUnlessStopped } from "./machine.js";
 import { Server, SINGLE } from "./servers.js";
 
 /** A clock that a test sets. */
@@ -87,10 +90,14 @@ const AWAY: Reply = { allowed: true, reachable: false } as Reply;
 
 function local(options: LocalOptions = {}, window: Window | `@${string}` = WINDOW) {
   const [clock, server] = [new Held(), new Fake()];
-  const state = { isAway: false };
+  const state = { isAway: false, isForgiving: false, isSent: (_: string[]) => !state.isAway };
   const port = {
     isAway: () => state.isAway,
-    ask: async <T>(call: Call<T>) => call.read(await server.send(call.words.map(String))),
+    ask: async <T>(call: Call<T>, attempt?: Attempt) => {
+      if (attempt !== undefined) attempt.isSent = state.isSent(call.words.map(String));
+      return call.read(await server.send(call.words.map(String)));
+    },
+    isForgiven: () => state.isForgiving,
     fallback: () => AWAY,
     closed: () => {},
   };
@@ -236,6 +243,54 @@ suite("leases with a held clock", () => {
     assert.ok(limit.tryTake(4)?.allowed);
   });
 
+  test("what can never be allowed is told so at once, and nothing is sent for it", async () => {
+    for (const [window, leave, most] of [
+      [{ limit: 5, period: "1h" }, 0, 5],
+      [{ limit: 5n, period: "1h" }, 2, 3],
+      [{ limit: 0, period: "1h" }, 0, 0],
+    ] as const) {
+      const { limit, server } = local({ leave }, window);
+      server.limit = server.free = Number(window.limit);
+      for (const reply of [limit.tryTake(most + 1), await limit.take(most + 1), await limit.take(most + 100)]) {
+        const { allowed, limited, retryAfterMs, limit: told, remaining } = reply!;
+        assert.deepEqual([allowed, limited, retryAfterMs, told, remaining], [false, 1, null, Number(window.limit), 0]);
+      }
+      assert.deepEqual(server.sent, []);
+    }
+    const { limit, server } = local({}, { limit: 5, period: "1h" });
+    server.answer = () => [1, 5, 0, 3_600_000, 3_600_000, null, 0, 1];
+    assert.equal((await limit.take()).retryAfterMs, 3_600_000);
+    assert.equal(limit.tryTake(6)?.retryAfterMs, null, "also while a denial is remembered");
+    assert.equal(server.sent.length, 1);
+  });
+
+  test("so is what can never be allowed by a policy, once the server has told its limit", async () => {
+    const { limit, server, clock } = local({}, "@day");
+    server.limit = server.free = 5;
+    assert.equal((await limit.take(6)).retryAfterMs, null);
+    await settled();
+    assert.deepEqual(units(server.sent), ["@day 6 LEASE 100 ID#ATMOST COUNTLAPSED MS", "#"], "what came is given back");
+    server.free = 5;
+    assert.ok((await limit.take(2)).allowed);
+    await settled();
+    server.sent = [];
+    assert.equal(limit.tryTake(6)?.retryAfterMs, null);
+    assert.deepEqual(server.sent, []);
+    // The policy may be another by now, so the server is asked for all of it, and reserves nothing less.
+    clock.now += 100;
+    server.answer = (words) => (words.includes("ATMOST") ? undefined : [1, 5, 3, -1, 1000, null]);
+    assert.equal((await limit.take(6)).retryAfterMs, null);
+    const asked = units(server.sent).filter((words) => words.endsWith(" MS"));
+    assert.deepEqual(asked, ["@day 6 LEASE 100 ID#COUNTLAPSED MS"]);
+    assert.equal(limit.tryTake(6)?.retryAfterMs, null);
+    assert.equal(limit.tryTake(2), undefined, "less is not denied with it");
+    await settled();
+    clock.now += 100;
+    server.answer = () => undefined;
+    server.limit = server.free = 20;
+    assert.ok((await limit.take(6)).allowed, "the policy has more by now");
+  });
+
   test("the batch follows demand, and is no more than twice the limit for each reservation", async () => {
     for (const [reservations, least, most] of [
       [1, 40, 50],
@@ -340,6 +395,72 @@ suite("leases with a held clock", () => {
     assert.deepEqual(units(other.server.sent), ["#3"], "its event has left by itself");
   });
 
+  test("what is counted by force is sent until it was sent, and not twice", async () => {
+    for (const times of [1, 3]) {
+      const { limit, server, clock, state } = await holding(5);
+      const forced = () => server.sent.filter((words) => words.includes("FORCE")).length;
+      state.isSent = ([command]) => command !== "RL.WINDOW" || forced() === times - 1;
+      server.answer = ([command]) => (command === "RL.WINDOW" ? lost() : command === "RL.APPLY" ? 0 : undefined);
+      limit.tryTake(3);
+      await clock.pass(90);
+      await clock.pass(1000);
+      assert.equal(forced(), times);
+    }
+  });
+
+  test("no settlement is dropped, however many there are", async () => {
+    const [clock, sent] = [new Held(), new Set<string>()];
+    const ask = <T>(call: Call<T>) => Promise.resolve(call.read(sent.add(call.words.join(" ")) && 1));
+    const port = { ask, isAway: () => false, isForgiven: () => false, fallback: () => AWAY };
+    const events = { scheduled: () => {}, isSemaphore: () => {} };
+    const settler = new Settler(port, termsOf("k", WINDOW, {}), clock, events);
+    for (let at = 0; at < 1500; at += 1) settler.settle({ id: `${at}`, began: clock.now, beganWall: clock.now }, 1);
+    assert.equal(await settler.finish(), undefined);
+    assert.equal(sent.size, 1500);
+  });
+
+  test("an APPLY that is refused for a while, as by a new replica, is sent again", async () => {
+    const { limit, server, clock } = await holding(5);
+    const refusal = Object.assign(new Error("READONLY You can't write against a read only replica."), {
+      name: "ReplyError",
+    });
+    server.answer = (words) => (words[0] === "RL.APPLY" ? refusal : undefined);
+    limit.tryTake(3);
+    await clock.pass(90);
+    assert.deepEqual(units(server.sent), ["#3"]);
+    server.answer = () => undefined;
+    await clock.pass(1000);
+    assert.deepEqual(units(server.sent), ["#3", "#3"]);
+  });
+
+  test("close tries three times, and throws what went wrong unless an answer was chosen for that", async () => {
+    for (const isForgiving of [false, true]) {
+      const { limit, server, clock, state } = await holding(5);
+      state.isForgiving = isForgiving;
+      limit.tryTake(3);
+      server.answer = () => lost();
+      const closed = limit.close().then(
+        () => "closed",
+        (error: unknown) => error,
+      );
+      for (let at = 0; at < 5; at += 1) {
+        await settled();
+        await clock.pass(100);
+      }
+      const outcome = await closed;
+      assert.ok(isForgiving ? outcome === "closed" : outcome instanceof DeadlinePassed, String(outcome));
+      assert.deepEqual(units(server.sent), ["#3", "#3", "#3"]);
+    }
+    const once = await holding(5);
+    once.limit.tryTake(3);
+    once.server.answer = () => (once.server.sent.length === 1 ? lost() : undefined);
+    const closed = once.limit.close();
+    await settled();
+    await once.clock.pass(100);
+    await closed;
+    assert.deepEqual(units(once.server.sent), ["#3", "#3"]);
+  });
+
   test("without Redis what is held is spent, and then unreachable decides", async () => {
     const { limit, server, state, clock } = await holding(5);
     state.isAway = true;
@@ -422,7 +543,8 @@ for (const [kind, open] of SINGLE) {
     test("two of them never have more than the limit, and give back what they do not spend", () =>
       on({}, async (_, limiter) => {
         const window = { limit: 50, period: "1h" };
-        const [one, other] = [limiter.local("k", window), limiter.local("k", window)];
+        const lease = "10s";
+        const [one, other] = [limiter.local("k", window, { lease }), limiter.local("k", window, { lease })];
         const replies = await Promise.all(Array.from({ length: 40 }, () => [one.take(), other.take()]).flat());
         // One may be denied while the other holds what it does not spend in the end.
         const allowed = replies.filter(({ allowed }) => allowed).length;
@@ -437,14 +559,14 @@ for (const [kind, open] of SINGLE) {
     test("a policy, a fixed window and LEAVE", () =>
       on({}, async (server, limiter) => {
         await server.admin.config("SET", "ratelimit.policies", "day WINDOW 3 1d FIXED; jobs WINDOW 2 0");
-        const day = limiter.local("d", "@day", { leave: 1 });
+        const day = limiter.local("d", "@day", { lease: "10s", leave: 1 });
         const allowed = [];
         for (let at = 0; at < 3; at += 1) allowed.push((await day.take()).allowed);
         assert.deepEqual(allowed, [true, true, false]);
         await day.close();
         const jobs = limiter.local("j", "@jobs");
         await jobs.take();
-        await sleep(100);
+        for (const end = Date.now() + 20_000; (await limiter.held("j")).length > 0 && Date.now() < end;) await sleep(5);
         await assert.rejects(jobs.take(), /semaphore/);
         assert.deepEqual(await limiter.held("j"), []);
         const none = limiter.local("n", "@none");
@@ -452,7 +574,7 @@ for (const [kind, open] of SINGLE) {
       }));
 
     test("a server that was killed: what is held is spent, then unreachable decides, and what was spent counts", () =>
-      on({ unreachable: "allow", deadline: 250 }, async (server, limiter) => {
+      on({ unreachable: "allow", deadline: 10_000 }, async (server, limiter) => {
         const limit = limiter.local("k", { limit: 50, period: "1h" }, { lease: "30s" });
         await limit.take();
         limit.tryTake(10);
@@ -468,7 +590,7 @@ for (const [kind, open] of SINGLE) {
         assert.ok((await limiter.info("k"))!.events! >= 8);
       }));
 
-    test("a server that hangs: takes are answered at the deadline, and no reservation is left", () =>
+    testUnlessStopped("a server that hangs: takes are answered at the deadline, and no reservation is left", () =>
       on({ unreachable: "deny", deadline: 250 }, async (server, limiter) => {
         const limit = limiter.local("k", { limit: 50, period: "1h" });
         await limit.take();
@@ -486,6 +608,7 @@ for (const [kind, open] of SINGLE) {
         while ((await limiter.held("k")).length > 0 && Date.now() < end) await sleep(20);
         assert.deepEqual(await limiter.held("k"), []);
         await limit.close();
-      }));
+      }),
+    );
   });
 }

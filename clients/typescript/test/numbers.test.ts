@@ -5,7 +5,8 @@ import { describe as suite, test } from "node:test";
 
 import { FAILURES, PAUSE_MS, PROBE_MS } from "../src/breaker.js";
 import * as leases from "../src/lease.js";
-import { NUMBERS } from "./fixtures.js";
+import type { Window } from "../src/index.js";
+import { limit as limitOf, NUMBERS } from "./fixtures.js";
 
 suite("the numbers that all clients share", () => {
   test("the breaker has them", () => {
@@ -28,6 +29,13 @@ suite("the numbers that all clients share", () => {
       most_of_lease: leases.AHEAD_MOST,
     };
     assert.deepEqual(ahead, NUMBERS.ahead);
+  });
+
+  test("a reservation is known for as long", () => {
+    for (const { limit, lease_ms: lease, known_ms: known } of NUMBERS.known) {
+      const { heldMs } = leases.termsOf("k", limitOf(limit) as Window, { lease });
+      assert.equal(heldMs, known, JSON.stringify(limit));
+    }
   });
 
   test("batches are of the same size", () => {

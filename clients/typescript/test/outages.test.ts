@@ -7,12 +7,13 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { after, beforeEach, describe as suite, test } from "node:test";
+import { after, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Redis } from "ioredis";
 
 import { Busy, Limiter, type Reply } from "../src/index.js";
+import { testUnlessStopped } from "./machine.js";
 import { Proxy, Server, SINGLE, type Opened } from "./servers.js";
 
 const DEADLINE = 250;
@@ -25,7 +26,7 @@ const PATIENT = 10_000;
 
 /** How late bare timers of the deadline's length are: what a busy machine takes, and no client can give back. */
 class Lateness {
-  /** The most since the test began. */
+  /** The most since it began. */
   #now = 0;
   readonly #interval = setInterval(() => {
     const begin = performance.now();
@@ -53,7 +54,6 @@ class Lateness {
 }
 
 const lateness = new Lateness();
-beforeEach(() => lateness.begin());
 
 /** "decided", "unreachable", "Busy" or another error. */
 type Outcome = string;
@@ -137,6 +137,7 @@ async function against(
 ): Promise<void> {
   const opened = open(port);
   const limiter = new Limiter(opened.client, { unreachable: "deny", deadline });
+  lateness.begin();
   try {
     await body(limiter);
   } finally {
@@ -180,7 +181,7 @@ async function outage(
 
 for (const [library, open] of SINGLE) {
   suite(`${library} in an outage`, () => {
-    test("killed", async () => {
+    testUnlessStopped("killed", async () => {
       const server = await Server.start();
       await against(open, server.port, (limiter) =>
         outage(
@@ -226,7 +227,7 @@ for (const [library, open] of SINGLE) {
       ).finally(() => server.end());
     });
 
-    test("stopped (SIGSTOP)", async () => {
+    testUnlessStopped("stopped (SIGSTOP)", async () => {
       const server = await Server.start();
       await against(open, server.port, (limiter) =>
         outage(
@@ -239,7 +240,7 @@ for (const [library, open] of SINGLE) {
       ).finally(() => server.end());
     });
 
-    test("packets dropped", async () => {
+    testUnlessStopped("packets dropped", async () => {
       const server = await Server.start();
       const proxy = await Proxy.before(server.port);
       const drop = (dropping: boolean) => () => void (proxy.dropping = dropping);
@@ -312,7 +313,7 @@ for (const [library, open] of SINGLE) {
       await firstCalls("CLIENT KILL", server, 1, kill, (before) => before - 1);
     });
 
-    test("maxclients", async () => {
+    testUnlessStopped("maxclients", async () => {
       const server = await Server.start();
       await server.admin.config("SET", "maxclients", "1");
       await against(open, server.port, async (limiter) => {
@@ -332,7 +333,7 @@ for (const [library, open] of SINGLE) {
       }).finally(() => server.end());
     });
 
-    test("LOADING", async () => {
+    testUnlessStopped("LOADING", async () => {
       const server = await Server.start();
       await server.admin.eval("for i = 1, 3000 do redis.call('SET', 'key' .. i, i) end", 0);
       await server.admin.save();
@@ -363,7 +364,7 @@ for (const [library, open] of SINGLE) {
       }).finally(() => server.end());
     });
 
-    test("pool full on a slow server", async () => {
+    testUnlessStopped("pool full on a slow server", async () => {
       const server = await Server.start();
       const proxy = await Proxy.before(server.port);
       await against(open, proxy.port, async (limiter) => {

@@ -1,17 +1,21 @@
 /**
  * The programs in README.md run as they are pasted, and those of ADAPTERS.md before and after the switch, on a server of
- * their own: RATELIMIT_SO is the module.
+ * their own: RATELIMIT_SO is the module. RATELIMIT_CHECKOUT is the checkout that the package is installed from, where CLIENTS is
+ * "all".
  */
 
 import assert from "node:assert/strict";
-import { spawn, spawnSync } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, describe as suite, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
+import { testUnlessStopped } from "./machine.js";
 import { freePort, Server } from "./servers.js";
 
 let server: Server;
@@ -81,7 +85,7 @@ async function printed(name: string, heading: string): Promise<string> {
   return said;
 }
 
-test("the programs without a web server run to their ends", async () => {
+testUnlessStopped("the programs without a web server run to their ends", async () => {
   assert.match(await printed("first.mjs", "redis-ratelimit-client for TypeScript"), /^done 0\ntrue 2 \[/);
   assert.equal(await printed("local.mjs", "In the process"), "go ahead\n");
   assert.equal(await printed("memory.mjs", "Without a server"), "true\nfalse\ntrue\n");
@@ -97,7 +101,7 @@ for (const [name, file] of [
   ["Fastify", "fastify.mjs"],
   ["NestJS", "nest.mts"],
 ] as const) {
-  test(`the program of ${name} limits a site and a route, and tells both in one set of headers`, async () => {
+  testUnlessStopped(`the program of ${name} limits a site and a route, in one set of headers`, async () => {
     await serving(pasted(file, PROGRAMS.get(name)), async (get) => {
       const hello = await get("/");
       assert.deepEqual([hello.status, await hello.text()], [200, "hello"]);
@@ -179,5 +183,44 @@ test("the package's parts can be required and imported", async () => {
       part,
     );
     assert.ok(required.length > 0, part);
+  }
+});
+
+test("the package is built and installed as README.md says", (context) => {
+  const checkout = process.env["RATELIMIT_CHECKOUT"];
+  if (process.env["CLIENTS"] !== "all" || checkout === undefined) {
+    console.log("skipped readme: npm ci in clients/typescript needs a registry: make test-clients");
+    context.skip("needs a registry");
+    return;
+  }
+  const blocks = [...page("README.md").matchAll(/^```sh\n(.*?)^```$/gms)].map(([, text]) => text ?? "");
+  const [build, link, pack] = blocks as [string, string, string];
+  assert.equal(blocks.length, 3, "each block is run here");
+  const folder = mkdtempSync(join(tmpdir(), "ratelimit-npm-"));
+  try {
+    const copy = join(folder, "redis-ratelimit");
+    const isSource = (path: string) => !/\/(node_modules|dist|build|target)$/.test(path);
+    cpSync(join(checkout, "clients/typescript"), join(copy, "clients/typescript"), {
+      recursive: true,
+      filter: isSource,
+    });
+    const execute = (block: string, cwd: string) =>
+      execFileSync("sh", ["-ec", block.replaceAll("/path/to/redis-ratelimit", copy)], { cwd });
+    execute(build, folder);
+    for (const [name, block] of Object.entries({ link, pack })) {
+      const application = join(folder, name);
+      mkdirSync(application);
+      writeFileSync(join(application, "package.json"), '{ "private": true }');
+      execute(block, application);
+      const program = `import { createClient } from "redis";
+        import { Limiter, MemoryLimiter } from "redis-ratelimit-client";
+        new Limiter(createClient()).close();
+        console.log((await new MemoryLimiter().window("k", { limit: 1, period: 60 })).allowed);`;
+      const options = { cwd: application, encoding: "utf8" } as const;
+      const said = execFileSync(process.execPath, ["--input-type=module", "-e", program], options);
+      assert.equal(said.trim(), "true", name);
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
   }
 });

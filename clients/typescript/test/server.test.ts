@@ -196,8 +196,8 @@ for (const [kind, open] of KINDS) {
         assert.equal((await limiter.held("workers")).length, 1);
       });
       assert.deepEqual(await limiter.held("workers"), []);
-      const late = limiter.acquire("k", window, { lease: 30 }, async (job) => {
-        assert.ok(await job.renew());
+      const late = limiter.acquire("k", window, { lease: 60_000 }, async (job) => {
+        assert.ok(await job.renew({ lease: 30 }));
         await sleep(100);
       });
       await assert.rejects(late, Lapsed);
@@ -326,13 +326,13 @@ for (const [kind, open] of KINDS) {
     });
 
     test("a denied call closes its key for as long as its ban says", async () => {
-      const window = { limit: 1, period: "300ms" };
+      const window = { limit: 1, period: "20s" };
       assert.ok((await limiter.window("k", window, { ban: "1min" })).allowed);
       const denied = await limiter.window("k", window, { ban: "1min" });
-      assert.ok(!denied.allowed && 59_000 < denied.retryAfterMs! && denied.retryAfterMs! <= 60_000);
+      assert.ok(!denied.allowed && 50_000 < denied.retryAfterMs! && denied.retryAfterMs! <= 60_000);
       const ban = (await limiter.info("k"))?.banMs ?? 0;
-      assert.ok(59_000 < ban && ban <= 60_000, `${ban}`);
-      const rate = { burst: 0, count: 1, period: "1s" };
+      assert.ok(50_000 < ban && ban <= 60_000, `${ban}`);
+      const rate = { burst: 0, count: 1, period: "20s" };
       await limiter.throttle("r", rate);
       await limiter.all([clause.throttle("r", rate, { ban: 60_000 }), clause.window("w", window, { ban: "60s" })]);
       assert.ok((await limiter.info("r"))!.banMs > 50_000, "the key of the clause that denied");
@@ -583,7 +583,8 @@ suite("patience", () => {
     test(`a call of ${kind} that is given up takes nothing`, async (context) => {
       const server = await late("400", "60000");
       const opened = await open(server.port);
-      const frozen = new Limiter(opened.client, { unreachable: "allow", deadline: 100 });
+      // It is to be seen waiting before it is given up.
+      const frozen = new Limiter(opened.client, { unreachable: "allow", deadline: 2000 });
       const limiter = new Limiter(opened.client);
       context.after(async () => {
         frozen.close();

@@ -10,6 +10,7 @@ import { createCluster, createSentinel } from "redis";
 import { Limiter, type Reply } from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/nestjs.js";
 import { slotOf } from "../src/slot.js";
+import { testUnlessStopped } from "./machine.js";
 import { Server, type Opened } from "./servers.js";
 
 const DEADLINE = 250;
@@ -68,7 +69,7 @@ const SENTINELS: [string, (port: number) => Promise<Opened>][] = [
 
 suite("behind sentinels", () => {
   for (const [library, open] of SENTINELS) {
-    test(`${library} follows a failover, and a call is counted once`, async () => {
+    testUnlessStopped(`${library} follows a failover, and a call is counted once`, async () => {
       const master = await Server.start();
       const replica = await Server.start("--replicaof", `127.0.0.1 ${master.port}`);
       const sentinel = await Server.sentinelOf(master, 1);
@@ -123,7 +124,7 @@ const CLUSTERS: [string, (port: number) => Promise<Opened>][] = [
 
 suite("in a cluster", () => {
   for (const [library, open] of CLUSTERS) {
-    test(`${library}: a node that is stopped holds up no other node's calls`, async () => {
+    testUnlessStopped(`${library}: a node that is stopped holds up no other node's calls`, async () => {
       const { nodes, ofSlot } = await Server.cluster();
       const keyOf = (node: Server): string => {
         for (let number = 0; ; number += 1) if (ofSlot(slotOf(`k${number}`)) === node) return `k${number}`;
@@ -179,7 +180,7 @@ suite("in a cluster", () => {
       }
     });
 
-    test(`${library}: connections that are killed are opened again`, async () => {
+    testUnlessStopped(`${library}: connections that are killed are opened again`, async () => {
       const { nodes } = await Server.cluster();
       const [one] = nodes as [Server, Server, Server];
       try {
