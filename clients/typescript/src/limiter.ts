@@ -122,18 +122,21 @@ export class Limiter {
       if (!reservation.settled) await reservation.release().catch(() => false);
       throw error;
     }
-    if (!reservation.settled) await this.#settle(reservation, settle ?? (isSemaphore(window) ? "release" : "apply"));
+    if (reservation.settled) return result;
+    // Only the server knows what a policy is.
+    const isUnsure = settle === undefined && typeof window === "string";
+    await this.#settle(reservation, settle ?? (isSemaphore(window) ? "release" : "apply"), isUnsure);
     return result;
   }
 
-  async #settle(reservation: Reservation, how: "apply" | "release"): Promise<void> {
+  /** Settles after work that succeeded. Where one `isUnsure` how, what turns out to be a semaphore is given back. */
+  async #settle(reservation: Reservation, how: "apply" | "release", isUnsure: boolean): Promise<void> {
     let held: boolean;
     try {
       held = await reservation[how]();
     } catch (error) {
-      if (how === "apply" && isErrorReply(error) && error.message.includes("semaphore")) {
-        // The policy turned out to be a semaphore.
-        await this.#settle(reservation, "release");
+      if (isUnsure && isErrorReply(error) && error.message.includes("semaphore")) {
+        await this.#settle(reservation, "release", false);
         return;
       }
       if (this.#core.isForgiven(error)) return;

@@ -331,7 +331,7 @@ suite("settling", () => {
     }: {
       window?: Window | `@${string}`;
       unreachable?: "raise" | "allow" | "deny";
-      settle?: "release";
+      settle?: "apply" | "release";
       quantity?: number;
     } = {},
   ): Promise<unknown[]> {
@@ -362,6 +362,9 @@ suite("settling", () => {
     const error = new ErrorReply("ERR the reservation is a semaphore's and must be given back with RL.RELEASE");
     const words = await settled([RESERVED, error, 1], undefined, { window: "@jobs" });
     assert.deepEqual(words, ["RL.APPLY k job", "RL.RELEASE k job", "result"]);
+    // Who says how it is settled is told that it cannot be.
+    const chosen = await settled([RESERVED, error, 1], undefined, { window: "@jobs", settle: "apply" });
+    assert.deepEqual(chosen, ["RL.APPLY k job", "Error"]);
   });
 
   test("a semaphore is released on success as well", async () => {
