@@ -15,7 +15,7 @@ use commands::call::{ServerCall, Words};
 use commands::error::Error;
 use commands::inspect::KeyContents;
 use commands::policies::ListedPolicy;
-use engine::heavy::Heavy;
+use engine::heavy::HeavyRow;
 use engine::judge::Mode;
 use engine::request::Request;
 use engine::reservation::{HeldReservation, Id};
@@ -163,7 +163,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
         policies::list()
     }
 
-    fn most_denied(&self, most: usize) -> Vec<Heavy> {
+    fn most_denied(&self, most: usize) -> Vec<HeavyRow> {
         observe::most_denied(clock::command_time_us(), most)
     }
 

@@ -8,15 +8,15 @@ use crate::state::KeyContext;
 use commands::notes::Notes;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
-use engine::heavy::{Heavy, HeavyKey, Recent};
+use engine::heavy::{HeavyKey, HeavyRow, RecentHeavy};
 
 /// The keys that are denied most, by database and name.
-static TOP: UnderLock<Option<Recent>> = UnderLock::new(None);
+static TOP: UnderLock<Option<RecentHeavy>> = UnderLock::new(None);
 
-fn top<T>(body: impl FnOnce(&mut Recent) -> T) -> T {
+fn top<T>(body: impl FnOnce(&mut RecentHeavy) -> T) -> T {
     TOP.with(|top| {
         body(top.get_or_insert_with(|| {
-            Recent::new(usize::try_from(config::TOP_KEYS.get()).unwrap_or(usize::MAX))
+            RecentHeavy::new(usize::try_from(config::TOP_KEYS.get()).unwrap_or(usize::MAX))
         }))
     })
 }
@@ -49,7 +49,7 @@ impl Notes<KeyContext<'_>> for ServerNotes {
 }
 
 /// The keys that are denied most at `now_us`, at most so many, the most denied first.
-pub fn most_denied(now_us: u64, most: usize) -> Vec<Heavy> {
+pub fn most_denied(now_us: u64, most: usize) -> Vec<HeavyRow> {
     match config::TOP_KEYS.get() {
         0 => Vec::new(),
         _ => top(|top| top.heaviest(now_us, most)),

@@ -3,7 +3,7 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use engine::heavy::{HeavyKey, Recent, Summary, GENERATION_US};
+use engine::heavy::{HeavyKey, HeavyRow, RecentHeavy, Summary, GENERATION_US};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{HashMap, HashSet};
 
@@ -56,13 +56,19 @@ fn small(value: u64, shift: u8) -> u64 {
     value >> (shift % 64)
 }
 
-fn show(recent: &mut Recent, model: &mut HeavyModel, now_us: u64, top_keys: usize, most: usize) {
+fn show(
+    recent: &mut RecentHeavy,
+    model: &mut HeavyModel,
+    now_us: u64,
+    top_keys: usize,
+    most: usize,
+) {
     model.turn(now_us);
     let all = recent.heaviest(now_us, usize::MAX);
     assert!(all.len() <= 2 * top_keys);
-    assert!(all.windows(2).all(|two| two[0].2.count >= two[1].2.count));
+    assert!(all.windows(2).all(|two| two[0].times.count >= two[1].times.count));
     let mut shown = HashSet::new();
-    for (db, name, count) in &all {
+    for HeavyRow { db, name, times: count } in &all {
         let key = (*db, name.to_vec());
         let times = model.times(&key);
         assert!(
@@ -84,7 +90,7 @@ fn show(recent: &mut Recent, model: &mut HeavyModel, now_us: u64, top_keys: usiz
 
 fuzz_target!(|input: HeavyInput| {
     let top_keys = usize::from(input.most % 16) + 1;
-    let mut recent = Recent::new(top_keys);
+    let mut recent = RecentHeavy::new(top_keys);
     let mut model = HeavyModel::default();
     let mut now_us = input.start_us >> 2;
     // None at all is no more than nothing.

@@ -10,7 +10,7 @@ use crate::policies::ListedPolicy;
 use crate::reply::ReplySink;
 use crate::table::Command;
 use crate::{all, inspect, report, settle, take};
-use engine::heavy::Heavy;
+use engine::heavy::HeavyRow;
 use engine::judge::Mode;
 use engine::request::Request;
 use engine::reservation::{HeldReservation, Id};
@@ -108,7 +108,7 @@ pub trait ServerCall<'a>: Words<'a> {
     /// All policies, in the order of the bytes of their names.
     fn policies(&self) -> Vec<ListedPolicy>;
     /// The keys that are denied most, at most so many, the most denied first.
-    fn most_denied(&self, most: usize) -> Vec<Heavy>;
+    fn most_denied(&self, most: usize) -> Vec<HeavyRow>;
     /// Forgets which keys were denied.
     fn forget_denied(&self);
 }

@@ -31,7 +31,7 @@ use crate::policies::PolicyTable;
 use crate::table::{CommandRow, COMMANDS};
 use call::{KeyMoment, MemoryCall};
 use engine::calendar::Zone;
-use engine::heavy::Recent;
+use engine::heavy::RecentHeavy;
 use engine::line::Lines;
 use engine::memory::Memory;
 use engine::reservation::{spelled_id, Id};
@@ -62,7 +62,7 @@ pub struct MemoryServer {
     timezone: Option<Zone>,
     policies: PolicyTable,
     /// The keys that are denied most.
-    top: RefCell<Option<Recent>>,
+    top: RefCell<Option<RecentHeavy>>,
     lines: RefCell<Lines<MemoryParts>>,
     clock: WaitClock,
     ended: RefCell<Vec<EndedWait>>,
@@ -191,10 +191,10 @@ impl MemoryServer {
     }
 
     /// The keys that are denied most, if they are counted.
-    fn top<T>(&self, body: impl FnOnce(&mut Recent) -> T) -> Option<T> {
+    fn top<T>(&self, body: impl FnOnce(&mut RecentHeavy) -> T) -> Option<T> {
         let most = usize::try_from(self.settings.top_keys).ok().filter(|most| *most > 0)?;
         let mut top = self.top.borrow_mut();
-        Some(body(top.get_or_insert_with(|| Recent::new(most))))
+        Some(body(top.get_or_insert_with(|| RecentHeavy::new(most))))
     }
 }
 

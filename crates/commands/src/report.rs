@@ -42,12 +42,12 @@ pub(crate) fn top_keys<'a, C: ServerCall<'a>>(
     }
     let sink = call.sink();
     sink.array(heaviest.len());
-    for (db, name, count) in &heaviest {
+    for row in &heaviest {
         sink.array(4);
-        sink.text(name);
-        sink.integer(i64::from(*db));
-        sink.unsigned(count.count);
-        sink.unsigned(count.over);
+        sink.text(&row.name);
+        sink.integer(i64::from(row.db));
+        sink.unsigned(row.times.count);
+        sink.unsigned(row.times.over);
     }
     Ok(CallResult::Allowed)
 }

@@ -107,7 +107,7 @@ impl Summary {
             let at = self.entries.len();
             let HeavyKey { db, name } = key;
             self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, over: 0 });
-            self.note(hash, at);
+            self.index_by_hash(hash, at);
             // None was replaced so far, so that none has less than this.
             self.at_least.push(at);
             return;
@@ -121,10 +121,11 @@ impl Summary {
         entry.name.extend_from_slice(key.name);
         entry.db = key.db;
         (entry.hash, entry.count, entry.over) = (hash, least.saturating_add(1), least);
-        self.note(hash, at);
+        self.index_by_hash(hash, at);
     }
 
-    fn note(&mut self, hash: u64, at: usize) {
+    /// Makes the entry in place `at` known by the hash of its key.
+    fn index_by_hash(&mut self, hash: u64, at: usize) {
         let Summary { by_hash, entries, .. } = self;
         by_hash.insert_unique(hash, at, |at| entries.get(*at).map_or(0, |entry| entry.hash));
     }
@@ -175,14 +176,22 @@ impl Summary {
 }
 
 /// A key among the heaviest.
-pub type Heavy = (i32, Box<[u8]>, HeavyCount);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeavyRow {
+    /// The number of its database.
+    pub db: i32,
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// How often it occurred.
+    pub times: HeavyCount,
+}
 
 /// How long a generation lasts, in microseconds: 10 minutes.
 pub const GENERATION_US: u64 = 600_000_000;
 
 /// The heaviest keys of the last 10 to 20 minutes: a generation that is being counted, and the one before it.
 #[derive(Debug)]
-pub struct Recent {
+pub struct RecentHeavy {
     most: usize,
     now: Summary,
     before: Summary,
@@ -190,10 +199,10 @@ pub struct Recent {
     since_us: u64,
 }
 
-impl Recent {
+impl RecentHeavy {
     /// Counts at most `most` keys in each generation.
-    pub fn new(most: usize) -> Recent {
-        Recent { most, now: Summary::new(most), before: Summary::new(most), since_us: 0 }
+    pub fn new(most: usize) -> RecentHeavy {
+        RecentHeavy { most, now: Summary::new(most), before: Summary::new(most), since_us: 0 }
     }
 
     /// Counts an occurrence of `key` at `now_us`.
@@ -203,7 +212,7 @@ impl Recent {
     }
 
     /// The heaviest keys at `now_us`, the heaviest first.
-    pub fn heaviest(&mut self, now_us: u64, most: usize) -> Vec<Heavy> {
+    pub fn heaviest(&mut self, now_us: u64, most: usize) -> Vec<HeavyRow> {
         self.turn(now_us);
         let is_new = |entry: &&HeavyEntry| {
             let hash = self.now.hash(entry.key());
@@ -211,18 +220,19 @@ impl Recent {
         };
         let of_both = self.now.entries.iter().chain(self.before.entries.iter().filter(is_new));
         let least = (self.now.least_count(), self.before.least_count());
-        let mut heavy: Vec<Heavy> = of_both
+        let mut heavy: Vec<HeavyRow> = of_both
             .map(|entry| {
                 let now = self.now.estimate(entry.key(), least.0);
                 let before = self.before.estimate(entry.key(), least.1);
                 let count = now.count.saturating_add(before.count);
                 let over = now.over.saturating_add(before.over);
-                (entry.db, entry.name.as_slice().into(), HeavyCount { count, over })
+                let (db, name) = (entry.db, entry.name.as_slice().into());
+                HeavyRow { db, name, times: HeavyCount { count, over } }
             })
             .collect();
         heavy.sort_by(|one, other| {
-            let most_first = other.2.count.cmp(&one.2.count);
-            most_first.then_with(|| (one.0, &one.1).cmp(&(other.0, &other.1)))
+            let most_first = other.times.count.cmp(&one.times.count);
+            most_first.then_with(|| (one.db, &one.name).cmp(&(other.db, &other.name)))
         });
         heavy.truncate(most);
         heavy
@@ -293,13 +303,13 @@ mod tests {
         fn two_generations_hold_what_came_in_ten_minutes_and_nothing_older_than_twenty(
             steps in proptest::collection::vec((0..5u8, 0..200_000_000u64), 1..200),
         ) {
-            let mut recent = Recent::new(64);
+            let mut recent = RecentHeavy::new(64);
             let (mut now_us, mut seen) = (1_000_000_000_000u64, Vec::new());
             for (key, step_us) in steps {
                 now_us += step_us;
                 recent.add(named(&[key]), now_us);
                 seen.push((key, now_us));
-                for (_, key, HeavyCount { count, over }) in recent.heaviest(now_us, 64) {
+                for HeavyRow { name: key, times: HeavyCount { count, over }, .. } in recent.heaviest(now_us, 64) {
                     let within = |us: u64| {
                         let young = |(other, at): &&(u8, u64)| *other == key[0] && now_us - at < us;
                         seen.iter().filter(young).count() as u64
@@ -322,11 +332,11 @@ mod tests {
             (30 * GENERATION_US, 0),
         ] {
             // It is counted when a generation begins.
-            let mut recent = Recent::new(2);
+            let mut recent = RecentHeavy::new(2);
             recent.add(named(b"a"), start_us);
             assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), left, "{quiet_us}");
             // And forgotten where another key is counted then.
-            let mut recent = Recent::new(2);
+            let mut recent = RecentHeavy::new(2);
             recent.add(named(b"a"), start_us);
             recent.add(named(b"b"), start_us + quiet_us);
             assert_eq!(recent.heaviest(start_us + quiet_us, 9).len(), 1 + left, "{quiet_us}");
@@ -335,14 +345,13 @@ mod tests {
 
     #[test]
     fn a_clock_that_goes_back_again_and_again_forgets_nothing() {
-        let mut recent = Recent::new(2);
+        let mut recent = RecentHeavy::new(2);
         recent.add(named(b"a"), 5 * GENERATION_US);
         for back in 1..5 {
             recent.add(named(b"b"), 5 * GENERATION_US - back);
         }
         let heavy = recent.heaviest(GENERATION_US, 9);
-        let counts: Vec<_> =
-            heavy.iter().map(|(_, name, count)| (&name[..], count.count)).collect();
+        let counts: Vec<_> = heavy.iter().map(|row| (&row.name[..], row.times.count)).collect();
         assert_eq!(counts, [(&b"b"[..], 4), (&b"a"[..], 1)]);
         // And what is old is forgotten as ever.
         assert_eq!(recent.heaviest(2 * GENERATION_US, 9).len(), 2);

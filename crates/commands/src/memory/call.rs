@@ -11,7 +11,7 @@ use crate::policies::{ListedPolicy, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use engine::ban::BanNow;
 use engine::calendar::Zone;
-use engine::heavy::{Heavy, HeavyKey};
+use engine::heavy::{HeavyKey, HeavyRow};
 use engine::judge::Mode;
 use engine::memory::{MemoryKey, MemoryKind};
 use engine::request::Request;
@@ -221,7 +221,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.server.policies.list()
     }
 
-    fn most_denied(&self, most: usize) -> Vec<Heavy> {
+    fn most_denied(&self, most: usize) -> Vec<HeavyRow> {
         self.server.top(|top| top.heaviest(self.now_us, most)).unwrap_or_default()
     }
 
