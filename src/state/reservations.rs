@@ -218,12 +218,11 @@ impl<'c> ServerReservations<'c> {
 
     /// Removes the live reservations of these ids, where the key has an index; returns their members. An id may be there
     /// more than once.
-    pub fn take_live(&mut self, ids: &[&[u8]], now_us: u64) -> Vec<OwnedString> {
+    pub fn take_live(&mut self, ids: &[&[u8]]) -> Vec<OwnedString> {
         let mut members = Vec::new();
         let ServerReservations::Many(Many { held: Some(held), .. }) = self else { return members };
         for id in ids {
-            let one = held.index().get(id).filter(|one| one.live(now_us));
-            let Some(one) = one else { continue };
+            let Some(one) = held.get_live(id) else { continue };
             members.push(OwnedString::new(one.member().as_bytes()));
             held.remove(id);
         }
@@ -458,8 +457,7 @@ pub fn find_live(
 ) -> Result<Option<OwnedString>, Error> {
     match known {
         Some(ServerReservations::Many(many)) => {
-            let found = many.held().and_then(|held| held.index().get(id));
-            let one = found.filter(|one| one.live(now_us));
+            let one = many.held().and_then(|held| held.get_live(id));
             return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
         }
         Some(ServerReservations::Few(few)) => {

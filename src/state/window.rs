@@ -263,7 +263,7 @@ pub fn release<'c>(
     refuse_foreign(&mut key)?;
     let mut index = ServerReservations::indexed(key_ctx, &mut key, None);
     let found = match (&mut index, ids) {
-        (Some(index), ids) => index.take_live(ids, key_ctx.now_us),
+        (Some(index), ids) => index.take_live(ids),
         (None, [id]) => {
             // It is one of many, so the key stays.
             let found = find_live(None, &mut key, id, key_ctx.now_us)?;

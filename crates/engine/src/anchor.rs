@@ -1,7 +1,7 @@
 //! Anchors, from which windows are counted: `09:00`, `sun`, `mon@09:00`, `15`, `31@09:00`, `04-06`, `2026-01-31@09:00:30`.
 
 use super::decimal::{parse_u64, two_digits, Text};
-use super::period::{Length, Period, Unit, DAY_MS, DAY_S};
+use super::period::{Length, Period, Unit, DAY_MS, DAY_S, WEEK_S};
 
 /// The longest anchor: a date and a time with seconds.
 pub const MAX_ANCHOR: usize = 19;
@@ -292,10 +292,11 @@ impl Spacing {
 
 impl PeriodKind {
     fn of(period: Period) -> PeriodKind {
-        match (period.unit(), period.count()) {
+        let count = u32::try_from(period.count()).unwrap_or(u32::MAX);
+        match (period.unit(), count) {
             (Unit::Millisecond, _) => PeriodKind::Milliseconds,
-            (Unit::Second, 86_400) | (Unit::Day, 1) => PeriodKind::Day,
-            (Unit::Second, 604_800) | (Unit::Week, 1) => PeriodKind::Week,
+            (Unit::Second, DAY_S) | (Unit::Day, 1) => PeriodKind::Day,
+            (Unit::Second, WEEK_S) | (Unit::Week, 1) => PeriodKind::Week,
             (Unit::Month, 1 | 2 | 3 | 4 | 6 | 12) => PeriodKind::Months,
             (Unit::Year, 1) => PeriodKind::Year,
             _ => PeriodKind::Other,

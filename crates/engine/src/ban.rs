@@ -150,30 +150,29 @@ mod model;
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::cases;
+    use super::super::properties::{cases, START_US};
     use super::*;
     use proptest::prelude::*;
 
-    const NOW_US: u64 = 1_795_223_799_544_558;
-
     #[test]
     fn a_ban_ends_on_a_millisecond_at_most_its_length_after_it_began() {
-        let ban = Ban::starting(NOW_US, 10);
-        assert_eq!(ban.end_us(), NOW_US - 558 + 10_000);
+        let ban = Ban::starting(START_US, 10);
+        assert_eq!(ban.end_us(), START_US - 558 + 10_000);
         let bans = |us| BanNow::at(Some(ban), us);
-        assert_eq!(bans(NOW_US).left_us(), 10_000 - 558);
+        assert_eq!(bans(START_US).left_us(), 10_000 - 558);
         assert_eq!(bans(ban.end_us() - 1).left_us(), 1);
         assert!(!bans(ban.end_us()).runs());
         // A clock that went back: it ends its own length from then on.
-        let back = bans(NOW_US - 5_000_000);
+        let back = bans(START_US - 5_000_000);
         assert_eq!((back.from_future(), back.left_us()), (true, 10_000 - 558));
-        assert!(!bans(NOW_US).from_future());
+        assert!(!bans(START_US).from_future());
     }
 
     #[test]
     fn a_key_is_banned_again_only_after_a_grant_or_as_new() {
-        let ban = Ban::starting(NOW_US, 10);
-        let (runs, over) = (BanNow::at(Some(ban), NOW_US), BanNow::at(Some(ban), NOW_US + 10_000));
+        let ban = Ban::starting(START_US, 10);
+        let (runs, over) =
+            (BanNow::at(Some(ban), START_US), BanNow::at(Some(ban), START_US + 10_000));
         for (bans, as_new, may_begin) in [
             (BanNow::default(), false, true),
             (runs, false, false),

@@ -3,7 +3,7 @@
 
 use super::anchor::{Anchor, Series, Spacing, Unfit};
 use super::decimal::{two_digits, Text};
-use super::period::{Length, Period, Unit, DAY_S};
+use super::period::{Length, Period, Unit, DAY_S, WEEK_S};
 use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp};
@@ -219,7 +219,6 @@ impl KnownZone {
 }
 
 fn of_seconds(seconds: u32) -> Option<Tiling> {
-    const WEEK_S: u32 = 604_800;
     match seconds {
         DAY_S => Some(Tiling::Day),
         WEEK_S => Some(Tiling::Week),

@@ -1,6 +1,7 @@
 //! Decimal integers as Redis parses them: an optional `-`, then digits without a leading zero.
 
 pub use crate::text::Text;
+use crate::text::ZEROS;
 
 /// The integer that `text` spells, or `None` where Redis itself would refuse it: a sign `+`, blanks,
 /// leading zeros, `-0`, an exponent, or a value outside the 64 bits.
@@ -106,7 +107,6 @@ fn eight_more(text: &[u8]) -> Option<(u64, &[u8])> {
 /// The value of eight digits, all at once: neighbours are joined to pairs, those to fours, those to eight (Mula, "SIMD-ized
 /// conversion of strings to integers", 2014, with a 64-bit word as the vector). `None` for anything else than digits.
 fn eight_digits(text: [u8; 8]) -> Option<u64> {
-    const ZEROS: u64 = 0x3030_3030_3030_3030;
     const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
     let word = u64::from_le_bytes(text);
     let digits = word.wrapping_sub(ZEROS);

@@ -134,7 +134,7 @@ fn whole_us(score: f64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::cases;
+    use super::super::properties::{cases, START_US};
     use super::*;
     use proptest::prelude::*;
 
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn members_are_short_and_come_back() {
         let entry = |total, weight, span_us, denied| Entry {
-            newest_us: 1_795_223_799_544_558,
+            newest_us: START_US,
             span_us,
             total,
             weight,

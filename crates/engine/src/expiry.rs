@@ -72,6 +72,7 @@ impl Expiry {
 
 #[cfg(test)]
 mod tests {
+    use super::super::properties::START_US;
     use super::*;
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
     fn moves(period_us: u64, events: u64, calls: u64) -> u64 {
         let (mut ttl_ms, mut moved) = (None, 0);
         for call in 0..calls {
-            let now_us = 1_795_223_799_544_558 + call * (period_us / events);
+            let now_us = START_US + call * (period_us / events);
             let in_use_us = (call * (period_us / events)).min(period_us);
             let expiry = Expiry { needed_us: now_us + period_us, in_use_us };
             let changed = expiry.after(ttl_ms);

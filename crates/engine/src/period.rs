@@ -13,7 +13,10 @@ const MAX_MONTHS: u64 = 1200;
 /// A day of 24 hours, in seconds.
 pub const DAY_S: u32 = 86_400;
 
-/// The same in milliseconds.
+/// Seven of them, in seconds.
+pub const WEEK_S: u32 = 604_800;
+
+/// A day of 24 hours, in milliseconds.
 pub const DAY_MS: u64 = 86_400_000;
 
 /// What a period is counted in.
@@ -45,7 +48,7 @@ impl Unit {
         ("min", Unit::Minute, Some(60_000)),
         ("h", Unit::Hour, Some(3_600_000)),
         ("d", Unit::Day, Some(DAY_MS)),
-        ("w", Unit::Week, Some(604_800_000)),
+        ("w", Unit::Week, Some(7 * DAY_MS)),
         ("mo", Unit::Month, None),
         ("y", Unit::Year, None),
     ];

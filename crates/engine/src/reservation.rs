@@ -295,7 +295,7 @@ fn push_prefix<const N: usize>(text: &mut Text<N>, id: &[u8], mark: u8) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::cases;
+    use super::super::properties::{cases, START_US};
     use super::*;
     use proptest::prelude::*;
 
@@ -368,7 +368,7 @@ mod tests {
     fn members_come_back() {
         for rule in ["-", "60s", "500ms/10", "3mo", "1d@Asia/Shanghai", "1w@+08:00"] {
             for id in [&b"a"[..], b"a:b\0;\xff", &[b':'; 64]] {
-                for order_us in [1_795_223_799_544_558, 0] {
+                for order_us in [START_US, 0] {
                     let one = Reservation {
                         id,
                         quantity: MAX_SUM,

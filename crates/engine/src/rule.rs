@@ -297,13 +297,11 @@ impl RuleNow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::properties::cases;
+    use super::super::properties::{cases, START_US};
     use super::*;
     use proptest::prelude::*;
 
     /// 21 November 2026, 01:16:39.544558 UTC.
-    const NOW_US: u64 = 1_795_223_799_544_558;
-
     fn rule(text: &str, zones: &mut Zones) -> Rule {
         Rule::parse(text.as_bytes(), zones).unwrap_or_else(|| panic!("{text}"))
     }
@@ -393,26 +391,26 @@ mod tests {
     #[test]
     fn a_moment_knows_what_has_left_and_what_will() {
         let day = 86_400_000_000;
-        let midnight = NOW_US - NOW_US % day;
+        let midnight = START_US - START_US % day;
         for (text, left, leave, entries) in [
-            ("1s", Some(NOW_US - 1_000_000), NOW_US + 999_999, None),
-            ("1s/7", Some(NOW_US - 1_000_000), NOW_US + 999_999, Some(7)),
+            ("1s", Some(START_US - 1_000_000), START_US + 999_999, None),
+            ("1s/7", Some(START_US - 1_000_000), START_US + 999_999, Some(7)),
             // From 21 October on, until 21 December.
-            ("1mo", Some(NOW_US - 31 * day), NOW_US + 30 * day - 1, None),
+            ("1mo", Some(START_US - 31 * day), START_US + 30 * day - 1, None),
             // From before 1970.
             ("100y", None, u64::MAX, None),
             ("1d@UTC", Some(midnight - 1), midnight + day, Some(1)),
             ("1d@+08:00", Some(midnight - day / 3 - 1), midnight + day * 2 / 3, Some(1)),
             ("1d@UTC^01:00", Some(midnight + day / 24 - 1), midnight + day * 25 / 24, Some(1)),
             // What is open, only the newest entry tells.
-            ("1s^first", None, NOW_US + 999_999, Some(1)),
-            ("-", Some(u64::MAX), NOW_US, Some(0)),
+            ("1s^first", None, START_US + 999_999, Some(1)),
+            ("-", Some(u64::MAX), START_US, Some(0)),
         ] {
-            let moment = moment(text, NOW_US);
-            assert_eq!(moment.now_us(), NOW_US);
+            let moment = moment(text, START_US);
+            assert_eq!(moment.now_us(), START_US);
             assert_eq!(moment.horizon_us(), left, "{text}");
             if leave != u64::MAX {
-                assert_eq!(moment.leaves_us(NOW_US - 1), leave, "{text}");
+                assert_eq!(moment.leaves_us(START_US - 1), leave, "{text}");
             }
             assert_eq!(moment.most_entries(), entries, "{text}");
         }
@@ -427,15 +425,17 @@ mod tests {
             ("1d@UTC", 1, 1),
             ("1s^first", 1, 1),
         ] {
-            assert_eq!(moment(text, NOW_US).most_live(entries), live as usize, "{text}");
+            assert_eq!(moment(text, START_US).most_live(entries), live as usize, "{text}");
         }
     }
 
     #[test]
     fn what_leaves_by_a_time_has_left_then() {
         for text in ["1s", "1s/7", "1mo", "7mo", "1y"] {
-            let now = moment(text, NOW_US);
-            for then_us in [NOW_US, NOW_US + 1, NOW_US + 2_000_000, NOW_US + 40_000_000_000_000] {
+            let now = moment(text, START_US);
+            for then_us in
+                [START_US, START_US + 1, START_US + 2_000_000, START_US + 40_000_000_000_000]
+            {
                 assert_eq!(
                     now.horizon_us_at(then_us),
                     moment(text, then_us).horizon_us(),
@@ -443,8 +443,8 @@ mod tests {
                 );
             }
         }
-        let moment = moment("1d@UTC", NOW_US);
-        let end_us = moment.leaves_us(NOW_US);
+        let moment = moment("1d@UTC", START_US);
+        let end_us = moment.leaves_us(START_US);
         assert_eq!(
             (moment.horizon_us_at(end_us - 1), moment.horizon_us_at(end_us)),
             (None, Some(u64::MAX))
@@ -453,8 +453,9 @@ mod tests {
 
     #[test]
     fn entries_are_shared_within_a_bucket_of_their_first_event() {
-        let shares =
-            |us: u64, text: &str, coarse| moment(text, NOW_US).joins_newest(NOW_US - us, coarse);
+        let shares = |us: u64, text: &str, coarse| {
+            moment(text, START_US).joins_newest(START_US - us, coarse)
+        };
         for (text, bucket_us) in [
             ("1s/10", 100_000),
             ("1s/1", 1_000_000),
@@ -474,7 +475,7 @@ mod tests {
             assert!(!shares(1_000, text, true), "{text}");
         }
         assert!(!shares(0, "4096ms", false));
-        let since_midnight = NOW_US % 86_400_000_000;
+        let since_midnight = START_US % 86_400_000_000;
         for coarse in [false, true] {
             assert!(shares(since_midnight, "1d@UTC", coarse));
             assert!(!shares(since_midnight + 1, "1d@UTC", coarse));
@@ -497,7 +498,7 @@ mod tests {
                 let written = rule.write(zones);
                 let again = Rule::parse(written.as_bytes(), zones).unwrap();
                 assert_eq!(again.write(zones).as_bytes(), written.as_bytes());
-                for now_us in [0, NOW_US, 1 << 53, u64::MAX] {
+                for now_us in [0, START_US, 1 << 53, u64::MAX] {
                     let Some(mut moment) = rule.at(now_us, zones) else { continue };
                     let event =
                         Entry { newest_us: now_us, span_us: 1, total: 1, weight: 1, denied: false };

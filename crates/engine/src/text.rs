@@ -140,8 +140,8 @@ fn spell_eight(value: u64) -> [u8; 8] {
     (ZEROS | tens | pairs.wrapping_sub(tens.wrapping_mul(10)) << 8).to_le_bytes()
 }
 
-/// Eight times `0`.
-const ZEROS: u64 = u64::from_le_bytes(NO_DIGITS);
+/// Eight times the digit `0`.
+pub(super) const ZEROS: u64 = u64::from_le_bytes(NO_DIGITS);
 
 /// How many of eight digits are zeros before the first other.
 #[inline]

@@ -3,14 +3,12 @@
 use crate::decision::{Ask, Manner, Quantity};
 use crate::memory::Memory;
 use crate::period::Period;
-use crate::properties::cases;
+use crate::properties::{cases, START_US};
 use crate::request::{Limit, Request, WindowLimit};
 use crate::rule::Rule;
 use crate::throttle::Rate;
 use proptest::prelude::*;
 use proptest::sample::select;
-
-const START_US: u64 = 1_795_223_799_544_558;
 
 /// One unit each millisecond, and so many at once.
 const LIMIT: u64 = 5;

@@ -47,6 +47,12 @@ impl HeldIndex {
         &self.index
     }
 
+    /// The reservation `id`, if it is live.
+    #[inline]
+    pub fn get_live(&self, id: &[u8]) -> Option<Reservation<'_>> {
+        self.index.get(id).filter(|one| one.live(self.now_us))
+    }
+
     /// The index, once the call is done.
     pub fn into_index(self) -> Box<Index> {
         self.index

@@ -1,14 +1,11 @@
 //! The index beside a list that is sorted and looked at from end to end.
 
-use super::super::properties::cases;
+use super::super::properties::{cases, START_US};
 use super::super::reservation::YEAR_MS;
 use super::treap::Side;
 use super::*;
 use proptest::prelude::*;
 use std::convert::Infallible;
-
-/// 21 November 2026.
-const START_US: u64 = 1_795_223_799_544_558;
 
 /// One reservation of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -138,8 +138,7 @@ impl WindowKey for MemoryWindow<'_> {
     }
 
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Vec<u8>>, Refused> {
-        let found = self.held.index().and_then(|index| index.get(id));
-        let live = found.filter(|one| one.live(self.key.now_us));
+        let live = self.held.0.as_ref().and_then(|held| held.get_live(id));
         Ok(live.map(|one| one.member().as_bytes().to_vec()))
     }
 

@@ -3,14 +3,11 @@
 
 use super::super::decision::{Ask, Manner, Quantity};
 use super::super::memory::Memory;
-use super::super::properties::cases;
+use super::super::properties::{cases, START_US};
 use super::super::request::{Limit, Request, Reserve, WindowLimit};
 use super::super::reservation::Id;
 use super::super::rule::Rule;
 use proptest::prelude::*;
-
-/// 21 November 2026.
-const START_US: u64 = 1_795_223_799_544_558;
 
 const KEY: &[u8] = b"api";
 

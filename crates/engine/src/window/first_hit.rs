@@ -6,11 +6,10 @@ use crate::held::{Hold, SortedHolds};
 use crate::memory::Zset;
 use crate::model::{ModelCall, ModelCommand, ModelReply};
 use crate::period::{Length, Period};
-use crate::properties::cases;
+use crate::properties::{cases, START_US};
 use crate::rule::Rule;
 use proptest::prelude::*;
 
-const START_US: u64 = 1_795_223_799_544_558;
 const MAX_ENTRIES: u32 = 1;
 
 #[derive(Clone, Copy, Debug)]

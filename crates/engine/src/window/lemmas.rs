@@ -4,9 +4,9 @@ use super::*;
 use crate::calendar::Zones;
 use crate::held::SortedHolds;
 use crate::memory::Zset;
+use crate::properties::START_US;
 use crate::rule::Rule;
 
-const START_US: u64 = 1_795_223_799_544_558;
 const HOUR_US: u64 = 3_600_000_000;
 
 #[test]

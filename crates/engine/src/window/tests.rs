@@ -6,15 +6,13 @@ use super::super::held::{Hold, SortedHolds};
 use super::super::memory::Zset;
 use super::super::model::{ModelCall, ModelCommand, ModelReply};
 use super::super::period::Length;
+use super::super::properties::START_US;
 use super::super::rule::Rule;
 use super::*;
 use std::cell::RefCell;
 
 mod properties;
 mod tables;
-
-/// 21 November 2026, in the middle of nothing.
-const START_US: u64 = 1_795_223_799_544_558;
 
 /// The default of `ratelimit.window-entries`.
 const MAX_ENTRIES: u32 = 4096;
