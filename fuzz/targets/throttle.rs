@@ -108,7 +108,7 @@ fuzz_target!(|input: ThrottleInput| {
             account = Account { since_us: now_us, taken: 0, go_us: now_us };
         }
 
-        let bucket = Bucket::read(&rate, stored, now_us);
+        let bucket = Bucket::at(&rate, stored, now_us);
         let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
             assert_eq!(ask.manner, Manner::Force);
             assert!(bucket.judge(&ask, false).is_err());

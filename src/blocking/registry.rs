@@ -153,7 +153,7 @@ pub fn waiting() -> u64 {
 
 /// For how long the oldest of those who wait has waited, in milliseconds; 0 where nobody waits.
 pub fn oldest_wait_ms() -> u64 {
-    let since_us = look(ServerLines::oldest_us);
+    let since_us = look(ServerLines::oldest_since_us);
     since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000
 }
 

@@ -148,7 +148,7 @@ impl MemoryServer {
     fn delete(&mut self, name: &[u8]) -> bool {
         let now_us = self.clock.wall_us();
         let live = self.keys.kind(name, now_us).is_some();
-        self.keys.reset(name);
+        self.keys.delete(name);
         self.wake_line(KeyMoment { name, now_us });
         live
     }

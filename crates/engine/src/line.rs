@@ -51,7 +51,7 @@ pub const BUDGET_US: u64 = 1_000;
 /// A wall clock that gains more than this from one beginning of work to the next was set forward.
 const STEP_US: u64 = 1_000;
 /// Commands get a new budget after this time at the latest, even if no turn of the event loop was seen to end.
-const BUDGET_EACH_US: u64 = 20_000;
+const BUDGET_RENEWED_US: u64 = 20_000;
 
 /// What the lines keep for their owner.
 pub trait Parts {
@@ -311,7 +311,7 @@ impl<P: Parts> Lines<P> {
     }
 
     /// When the oldest call that stands in a line began to wait.
-    pub fn oldest_us(&self) -> Option<u64> {
+    pub fn oldest_since_us(&self) -> Option<u64> {
         let in_line = |waiter: &&Waiter<P>| matches!(waiter.state, WaitState::InLine(_));
         self.waiters.values().find(in_line).map(|waiter| waiter.since_us)
     }
@@ -446,7 +446,7 @@ impl<P: Parts> Lines<P> {
         match cause {
             Cause::Timer => (self.timer_us, self.refused_until_us) = (None, None),
             Cause::Command => {
-                let is_old = now_us.saturating_sub(self.budget_since_us) >= BUDGET_EACH_US;
+                let is_old = now_us.saturating_sub(self.budget_since_us) >= BUDGET_RENEWED_US;
                 if is_old || self.event_loop != event_loop {
                     (self.spent_us, self.budget_since_us) = (0, now_us);
                     self.event_loop = event_loop;

@@ -267,7 +267,7 @@ impl Memory {
     }
 
     /// Forgets a key; whether it was there.
-    pub fn reset(&self, name: &[u8]) -> bool {
+    pub fn delete(&self, name: &[u8]) -> bool {
         self.keys.borrow_mut().remove(name).is_some()
     }
 
@@ -412,7 +412,7 @@ impl BucketKey for MemoryBucket<'_> {
                 memory.put(name, MemoryValue::Bucket(stored), stored.expires_at_ms());
             }
             BucketEdit::Delete => {
-                memory.reset(name);
+                memory.delete(name);
             }
         }
     }

@@ -26,7 +26,7 @@ pub fn throttle(
     now_us: u64,
     ask: &Ask,
 ) -> Result<(Decision, BucketEdit), Refused> {
-    let bucket = Bucket::read(rate, stored, now_us);
+    let bucket = Bucket::at(rate, stored, now_us);
     let verdict = bucket.judge(ask, false)?;
     Ok(if verdict.allowed() { bucket.grant(ask, verdict) } else { bucket.deny(verdict) })
 }

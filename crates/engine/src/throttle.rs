@@ -290,8 +290,8 @@ pub struct Bucket<'r> {
 }
 
 impl<'r> Bucket<'r> {
-    /// Reads the bucket of `rate` whose stored state is `stored` (`None`: no key), at `now_us` Unix microseconds.
-    pub fn read(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
+    /// The bucket of `rate` at `now_us` Unix microseconds, where `stored` lies in its key (`None`: no key).
+    pub fn at(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
         let bans = BanNow::default();

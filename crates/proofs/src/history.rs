@@ -492,7 +492,7 @@ pub fn apply(
     what: &What,
     now_us: u64,
 ) -> (Vec<i64>, Option<Saved>) {
-    memory.reset(KEY);
+    memory.delete(KEY);
     if let Some(saved) = saved {
         memory.restore(KEY, saved).expect("what was saved is sound");
     }

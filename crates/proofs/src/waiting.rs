@@ -156,7 +156,7 @@ impl LineState {
 
 fn with_key<T>(saved: &mut Option<Saved>, body: impl FnOnce(&Memory) -> T) -> T {
     MEMORY.with(|memory| {
-        memory.reset(KEY);
+        memory.delete(KEY);
         if let Some(saved) = saved {
             memory.restore(KEY, saved).expect("what was saved is sound");
         }

@@ -256,7 +256,7 @@ fn taking(key: &WorldKey, quantity: u64) -> Request {
 
 fn load(memory: &Memory, saved: &[Option<Saved>]) {
     for (name, saved) in NAMES.iter().zip(saved) {
-        memory.reset(name);
+        memory.delete(name);
         if let Some(saved) = saved {
             memory.restore(name, saved).expect("what was saved is sound");
         }
@@ -280,7 +280,7 @@ fn probe_all<T>(saved: &[Option<Saved>], body: impl FnOnce(&Memory) -> T) -> T {
 /// The engine on a copy of one of these keys, which is thrown away.
 fn probe<T>(saved: &[Option<Saved>], key: usize, body: impl FnOnce(&Memory) -> T) -> T {
     MEMORY.with(|memory| {
-        memory.reset(NAMES[key]);
+        memory.delete(NAMES[key]);
         if let Some(saved) = &saved[key] {
             memory.restore(NAMES[key], saved).expect("what was saved is sound");
         }

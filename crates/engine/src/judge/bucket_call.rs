@@ -20,7 +20,7 @@ impl<'r, S: Store> BucketCall<'r, S> {
     // Inlined, so that it is made in its place.
     #[inline(always)]
     pub fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketCall<'r, S> {
-        let (key, bucket) = (store.bucket(), Bucket::read(rate, None, store.now_us()));
+        let (key, bucket) = (store.bucket(), Bucket::at(rate, None, store.now_us()));
         BucketCall { request, key, bucket }
     }
 

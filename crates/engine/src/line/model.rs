@@ -336,7 +336,7 @@ impl LineWorld {
 
     fn check(&self) {
         assert_eq!(self.lines.waiting(), self.waiting.len());
-        assert_eq!(self.lines.oldest_us().is_some(), !self.waiting.is_empty());
+        assert_eq!(self.lines.oldest_since_us().is_some(), !self.waiting.is_empty());
         let works = !self.waiting.is_empty() || self.given_back > 0;
         assert_eq!(self.timer_us.is_some(), works, "a timer runs as long as there is work");
         assert_eq!(self.lines.lines() > 0, works);

@@ -190,7 +190,7 @@ impl Drop for MemoryWindow<'_> {
         if !window.is_empty() {
             memory.put(name, MemoryValue::Window(window), self.expires_at_ms);
         } else if self.was_there {
-            memory.reset(name);
+            memory.delete(name);
         }
     }
 }

@@ -52,7 +52,7 @@ fn decide(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> (Decis
 
 /// What _RO answers.
 fn look(rate: &Rate, stored: Option<Stored>, now_us: u64, ask: &Ask) -> Decision {
-    let bucket = Bucket::read(rate, stored, now_us);
+    let bucket = Bucket::at(rate, stored, now_us);
     bucket.look(bucket.judge(ask, false).unwrap())
 }
 
@@ -708,7 +708,7 @@ fn whoever_stands_behind_others_waits_a_millisecond_at_least() {
         (empty, ask(-1), Verdict::taking(0)),
         (empty, ask(0), Verdict::taking(0)),
     ] {
-        let bucket = Bucket::read(&rate, state, START_US);
+        let bucket = Bucket::at(&rate, state, START_US);
         assert_eq!(bucket.judge(&ask, true), Ok(verdict), "{ask:?}");
     }
 }

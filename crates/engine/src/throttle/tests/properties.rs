@@ -698,7 +698,7 @@ proptest! {
             let quantity = Quantity::from_signed(quantity as i64);
             let manner = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead(ahead_us)][usize::from(manner)];
             let ask = Ask { leave, manner, ..Ask::of(quantity) };
-            let barred = Bucket::read(&rate, stored, now_us).judge(&ask, true);
+            let barred = Bucket::at(&rate, stored, now_us).judge(&ask, true);
             let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
                 let ahead_us = if let Manner::Ahead(us) = manner { us } else { 0 };
                 let last = (u128::from(now_us) + u128::from(ahead_us)) * ATTOS_PER_US + rate.bucket;
