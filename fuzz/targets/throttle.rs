@@ -73,7 +73,7 @@ impl FuzzCall {
             }
             ThrottleWay::Force => (0, Manner::Force),
             ThrottleWay::Ahead { us, shift } => {
-                (0, Manner::Ahead((us >> (shift % 64)).clamp(1, YEAR_US)))
+                (0, Manner::Ahead { within_us: (us >> (shift % 64)).clamp(1, YEAR_US) })
             }
         };
         Ask { leave, manner, ..Ask::of(quantity) }
@@ -136,10 +136,10 @@ fuzz_target!(|input: ThrottleInput| {
                 let most = if atmost { seen.remaining - ask.leave } else { u64::MAX };
                 assert_eq!(taken, wanted.min(most));
                 match ask.manner {
-                    Manner::Ahead(ahead_us) => assert!(go_after_us <= ahead_us),
+                    Manner::Ahead { within_us } => assert!(go_after_us <= within_us),
                     _ => assert_eq!(go_after_us, 0),
                 }
-                if let (Manner::Ahead(_), true) = (ask.manner, go_after_us > 0) {
+                if let (Manner::Ahead { .. }, true) = (ask.manner, go_after_us > 0) {
                     assert_eq!(decision.remaining, 0);
                     assert!(forced || now_us + go_after_us >= account.go_us, "out of order");
                     account.go_us = now_us + go_after_us;

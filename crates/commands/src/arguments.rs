@@ -337,7 +337,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
 /// How the quantity is taken.
 fn manner(options: &Options) -> Manner {
     match options.number(OptionSet::AHEAD) {
-        Some(ms) => Manner::Ahead(ms.saturating_mul(1_000)),
+        Some(ms) => Manner::Ahead { within_us: ms.saturating_mul(1_000) },
         None if options.has(OptionSet::FORCE) => Manner::Force,
         None if options.has(OptionSet::ATMOST) => Manner::AtMost,
         None => Manner::Whole,

@@ -50,7 +50,7 @@ impl Reply {
                 Some(running) => ReplyTail::IdAtMost { id, running },
             },
             (_, Manner::AtMost) => ReplyTail::Granted,
-            (_, Manner::Ahead(_)) => ReplyTail::GoAfter,
+            (_, Manner::Ahead { .. }) => ReplyTail::GoAfter,
             (_, Manner::Whole | Manner::Force) => ReplyTail::Absent,
         };
         Reply { decision, unit: request.unit, tail }

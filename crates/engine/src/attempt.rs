@@ -7,7 +7,9 @@
 
 use super::all::{Choices, PartDecision};
 use super::decision::{Decision, Verdict};
-use super::judge::{AnyCall, BucketCall, Judged, KeyCall, KeyWrite, Mode, Plan, Terms, WindowCall};
+use super::judge::{
+    AnyCall, BucketCall, Judged, KeyCall, KeyWrite, Mode, Plan, PlanTerms, WindowCall,
+};
 use super::request::{Limit, Request};
 use super::reservation::Id;
 use super::short::ShortList;
@@ -78,7 +80,7 @@ fn attempt_on<'r, K: KeyCall<'r>, T>(
     let earliest_grant_us = if tries { judged.earliest_grant_us()? } else { None };
     let running = judged.running();
     let may_ban = !terms.barred && !request.shadow;
-    let on = Terms { may_ban, ..Terms::of(terms.mode) };
+    let on = PlanTerms { may_ban, ..PlanTerms::of(terms.mode) };
     let plan = judged.plan(on, allowed, new_id)?;
     let (decision, id) = (*plan.decision(), plan.id().copied());
     let running = running.map(|number| number.saturating_add(usize::from(id.is_some())));
@@ -170,7 +172,7 @@ pub fn attempt_all<'r, S: Store>(
         let may_count = !barred && !shadow;
         // Only a group that denies the call closes its keys: one without a choice.
         let may_ban = may_count && !choices.has_choice(group);
-        let terms = Terms { mode, check: check || !choice, may_count, may_ban };
+        let terms = PlanTerms { mode, check: check || !choice, may_count, may_ban };
         let plan = Judged::again(call, verdict).plan(terms, allowed, &mut new_id)?;
         parts.push(PartDecision {
             decision: *plan.decision(),

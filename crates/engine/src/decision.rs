@@ -161,8 +161,11 @@ pub enum Manner {
     AtMost,
     /// All of it, also where there is not enough (FORCE).
     Force,
-    /// All of it now, or booked if it can be had within so many microseconds (AHEAD).
-    Ahead(u64),
+    /// All of it now, or booked if it can be had soon enough (AHEAD).
+    Ahead {
+        /// Within so many microseconds.
+        within_us: u64,
+    },
 }
 
 /// What one call asks of one limit.

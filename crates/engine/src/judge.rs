@@ -31,15 +31,15 @@ pub enum Mode {
     /// A grant, and what heals the key. A denial neither counts (COUNTDENIED) nor closes the key (BAN). For calls that are
     /// or may be tried again, and for those whose denial is not the key's: behind a line, and under SHADOW.
     Try,
-    /// All that [`Mode::Try`] writes, a denial with COUNTDENIED, and a ban where [`Terms::may_ban`] allows it.
+    /// All that [`Mode::Try`] writes, a denial with COUNTDENIED, and a ban where [`PlanTerms::may_ban`] allows it.
     Final,
     /// Nothing.
     Look,
 }
 
-/// On which terms a request is carried out.
+/// On which terms a judged call is planned.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct PlanTerms {
     /// What may be written.
     pub mode: Mode,
     /// It takes nothing where it is allowed (CHECK, or another limit of its group was chosen).
@@ -50,10 +50,10 @@ pub struct Terms {
     pub may_ban: bool,
 }
 
-impl Terms {
+impl PlanTerms {
     /// The terms of a command with one limit.
-    pub fn of(mode: Mode) -> Terms {
-        Terms { mode, check: false, may_count: true, may_ban: true }
+    pub fn of(mode: Mode) -> PlanTerms {
+        PlanTerms { mode, check: false, may_count: true, may_ban: true }
     }
 }
 
@@ -194,7 +194,7 @@ impl<'c, 'r, K: KeyCall<'r>> Judged<'c, K> {
     #[inline]
     pub fn plan(
         self,
-        terms: Terms,
+        terms: PlanTerms,
         call_allowed: bool,
         new_id: impl FnOnce() -> Id,
     ) -> Result<Plan<K::Write<'c>>, K::Error> {

@@ -5,7 +5,7 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::decision::{Ask, Decision};
 use crate::held::SortedHolds;
-use crate::judge::{AnyCall, KeyCall, Mode, Terms};
+use crate::judge::{AnyCall, KeyCall, Mode, PlanTerms};
 use crate::memory::Zset;
 use crate::request::{Limit, Request, Reserve, WindowLimit};
 use crate::reservation::Id;
@@ -130,7 +130,7 @@ impl ModelCall {
             && !barred
             && judged.counts_denial();
         let mode = if self.kind == ModelCommand::Look { Mode::Look } else { Mode::Final };
-        let terms = Terms { may_count: !barred, ..Terms::of(mode) };
+        let terms = PlanTerms { may_count: !barred, ..PlanTerms::of(mode) };
         let allowed = judged.verdict().allowed();
         let plan = judged.plan(terms, allowed, || Id::from(&b"model"[..]))?;
         let after = plan.count().copied();

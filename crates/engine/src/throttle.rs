@@ -329,7 +329,7 @@ impl<'r> Bucket<'r> {
                 }
                 return Ok(Verdict::taking(wanted));
             }
-            Manner::Ahead(ahead_us) => self.judge_ahead(ask, wanted, ahead_us),
+            Manner::Ahead { within_us } => self.judge_ahead(ask, wanted, within_us),
             Manner::Whole | Manner::AtMost => {
                 self.judge_now(ask, wanted).closed_for(self.bans.left_us())
             }
@@ -346,8 +346,8 @@ impl<'r> Bucket<'r> {
     /// Whether an allowed call may move the arrival time past the last one that can be stored, which only happens in the far
     /// future.
     fn may_pass_last_tat(&self, ask: &Ask) -> bool {
-        let ahead_us = if let Manner::Ahead(ahead_us) = ask.manner { ahead_us } else { 0 };
-        let ahead = u128::from(ahead_us).saturating_mul(ATTOS_PER_US);
+        let within_us = if let Manner::Ahead { within_us } = ask.manner { within_us } else { 0 };
+        let ahead = u128::from(within_us).saturating_mul(ATTOS_PER_US);
         self.empty.saturating_add(ahead) > LAST_TAT
     }
 
@@ -360,17 +360,17 @@ impl<'r> Bucket<'r> {
         }
         let taken = match ask.manner {
             Manner::AtMost => wanted.min(self.remaining(self.tat).saturating_sub(ask.leave)),
-            Manner::Whole | Manner::Force | Manner::Ahead(_) => wanted,
+            Manner::Whole | Manner::Force | Manner::Ahead { .. } => wanted,
         };
         Verdict::taking(taken)
     }
 
-    fn judge_ahead(&self, ask: &Ask, wanted: u64, ahead_us: u64) -> Verdict {
+    fn judge_ahead(&self, ask: &Ask, wanted: u64, within_us: u64) -> Verdict {
         let Some(least) = ask.least(self.rate.limit) else { return Verdict::Never };
         // A ban is waited out as well.
         let closed = u128::from(self.bans.left_us()).saturating_mul(ATTOS_PER_US);
         let missing = self.missing(least).max(closed);
-        let ahead = u128::from(ahead_us).saturating_mul(ATTOS_PER_US);
+        let ahead = u128::from(within_us).saturating_mul(ATTOS_PER_US);
         if missing > ahead {
             let wait_us = us_up(missing.saturating_sub(ahead));
             return Verdict::Denied { wait_us, by: Obstacle::Counted };

@@ -6,7 +6,7 @@
 
 use crate::mistake::Mistake;
 use engine::decision::{Decision, Verdict};
-use engine::judge::{self, KeyCall, Mode, Terms};
+use engine::judge::{self, KeyCall, Mode, PlanTerms};
 use engine::line::{
     Cause, Effect, Joining, LineCall, LineId, Lines, Parts, Ticket, Timer, POLL_US,
 };
@@ -181,7 +181,7 @@ impl WaitingWorld {
             let mut call = judge::AnyCall::new(memory.key(KEY, now_us), &request);
             let judged = call.judge(barred).ok()?;
             let allowed = judged.verdict().allowed();
-            let plan = judged.plan(Terms::of(mode), allowed, || Id::from(&b"z"[..])).ok()?;
+            let plan = judged.plan(PlanTerms::of(mode), allowed, || Id::from(&b"z"[..])).ok()?;
             let decision = *plan.decision();
             plan.apply();
             Some(decision)

@@ -18,7 +18,7 @@ use crate::mistake::{FaultyStore, Mistake};
 use engine::all::{whole_reply, Choices, PartDecision};
 use engine::ban::Ban;
 use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
-use engine::judge::{self, KeyCall, Mode, Terms};
+use engine::judge::{self, KeyCall, Mode, PlanTerms};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
 use engine::reservation::Id;
@@ -447,7 +447,7 @@ impl World {
             let judged = call.judge(false).ok()?;
             judged.check_room().ok()?;
             let allowed = judged.verdict().allowed();
-            let plan = judged.plan(Terms::of(Mode::Final), allowed, || id_of(client)).ok()?;
+            let plan = judged.plan(PlanTerms::of(Mode::Final), allowed, || id_of(client)).ok()?;
             let decision = *plan.decision();
             if allowed || self.mistake != Some(Mistake::NoHealing) {
                 plan.apply();
@@ -850,11 +850,11 @@ fn attempt_all<S: Store<Error = Refused>>(
     for (((one, choice), clause), request) in judged.into_iter().zip(clauses).zip(requests) {
         let has_choice =
             (0..clauses.len()).any(|at| chosen[at] && clauses[at].group == clause.group);
-        let terms = Terms {
+        let terms = PlanTerms {
             check: clause.check || !choice,
             may_count: !clause.shadow,
             may_ban: !clause.shadow && !has_choice,
-            ..Terms::of(Mode::Final)
+            ..PlanTerms::of(Mode::Final)
         };
         let quantity = if clause.check { 0 } else { request.ask.quantity.wanted() };
         let takes =

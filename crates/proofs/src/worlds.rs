@@ -226,7 +226,7 @@ fn gcra(size: Size) -> World {
         vec![ClientCall::Take(0, ask(&key, 1)), ClientCall::Take(0, ask(&key, -1))],
         vec![
             ClientCall::Take(0, ask(&key, 2)),
-            ClientCall::Take(0, with(ask(&key, 2), Manner::Ahead(SECOND_US))),
+            ClientCall::Take(0, with(ask(&key, 2), Manner::Ahead { within_us: SECOND_US })),
         ],
         vec![
             ClientCall::Take(0, with(ask(&key, 2), Manner::Force)),
@@ -350,7 +350,7 @@ fn bans(size: Size) -> World {
         vec![ClientCall::Take(0, ask(&window, 1)), ClientCall::Take(1, ask(&bucket, -1))],
         vec![
             ClientCall::Take(0, with(ask(&window, 1), Manner::Force)),
-            ClientCall::Take(1, with(ask(&bucket, 1), Manner::Ahead(SECOND_US))),
+            ClientCall::Take(1, with(ask(&bucket, 1), Manner::Ahead { within_us: SECOND_US })),
         ],
     ];
     World {

@@ -38,8 +38,8 @@ fn force(quantity: u64) -> Ask {
     Ask { manner: Manner::Force, ..Ask::of(Quantity::Take(quantity)) }
 }
 
-fn ahead(quantity: u64, ahead_us: u64) -> Ask {
-    Ask { manner: Manner::Ahead(ahead_us), ..Ask::of(Quantity::Take(quantity)) }
+fn ahead(quantity: u64, within_us: u64) -> Ask {
+    Ask { manner: Manner::Ahead { within_us }, ..Ask::of(Quantity::Take(quantity)) }
 }
 
 fn leaving(quantity: u64, leave: u64, atmost: bool) -> Ask {
@@ -133,7 +133,8 @@ fn quantity_0_looks_whatever_it_finds() {
         (Some("1700000005000000000+2000000000"), 0, 5_000_000),
         (Some("1700000005000000000+1000000000"), 0, 4_000_000),
     ] {
-        let manners = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead(9_000_000)];
+        let manners =
+            [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead { within_us: 9_000_000 }];
         for (manner, leave) in
             manners.map(|manner| (manner, 0)).into_iter().chain([(Manner::Whole, 9)])
         {
@@ -609,7 +610,7 @@ fn a_take_that_would_lie_past_the_last_time_is_an_error_and_admits_nothing() {
     let mut key = TestKey { now_us: 7_258_118_400_000_000, ..TestKey::new(rate) };
     assert_eq!(key.take(8).verdict, Verdict::taking(8));
     let before = key.stored;
-    let ahead = Ask { manner: Manner::Ahead(SECOND_US), ..ask(1) };
+    let ahead = Ask { manner: Manner::Ahead { within_us: SECOND_US }, ..ask(1) };
     for take in [ask(1), ask(2), asking(5, true), force(1), ahead] {
         assert_eq!(key.call(&take), Err(Refused::DebtTooLong), "{take:?}");
         assert_eq!(key.stored, before);

@@ -63,8 +63,8 @@ impl Model {
                 down((&empty - tat) / &self.interval)
             }
         };
-        let (ahead_us, books) = match ask.manner {
-            Manner::Ahead(ahead_us) => (ahead_us, true),
+        let (within_us, books) = match ask.manner {
+            Manner::Ahead { within_us } => (within_us, true),
             _ => (0, false),
         };
         let (verdict, after) = match ask.quantity {
@@ -86,8 +86,8 @@ impl Model {
                 let missing = &tat + &self.interval * whole(least) - &empty;
                 if least > u128::from(self.limit) {
                     (Verdict::Never, None)
-                } else if missing > whole(ahead_us) {
-                    let wait_us = up(missing - whole(ahead_us));
+                } else if missing > whole(within_us) {
+                    let wait_us = up(missing - whole(within_us));
                     let verdict = Verdict::Denied { wait_us, by: Obstacle::Counted };
                     (verdict, from_future.then(|| tat.clone()))
                 } else {
@@ -224,7 +224,8 @@ impl TestKey {
             }
             Way::Force => (0, Manner::Force),
             Way::Ahead(part) => {
-                (0, Manner::Ahead(part_of(self.length_us(), part).unsigned_abs().min(YEAR_US)))
+                let within_us = part_of(self.length_us(), part).unsigned_abs().min(YEAR_US);
+                (0, Manner::Ahead { within_us })
             }
         };
         Ask { leave, manner, ..whole }
@@ -363,9 +364,9 @@ proptest! {
             }
             (_, Manner::Force, verdict) => prop_assert_eq!(verdict, Verdict::taking(asked)),
             (_, _, Verdict::Never) => prop_assert!(least > u128::from(key.rate.limit)),
-            (_, Manner::Ahead(ahead_us), verdict) => {
+            (_, Manner::Ahead { within_us }, verdict) => {
                 let missing = (tat + floor_cost(asked)).saturating_sub(empty);
-                let ahead = u128::from(ahead_us) * ATTOS_PER_US;
+                let ahead = u128::from(within_us) * ATTOS_PER_US;
                 let us = |attos: u128| u64::try_from(attos.div_ceil(ATTOS_PER_US)).unwrap();
                 prop_assert_eq!(verdict, if missing > ahead {
                     Verdict::Denied { wait_us: us(missing - ahead), by: Obstacle::Counted }
@@ -485,18 +486,18 @@ proptest! {
         key.take(-1);
         let quantity = part_of(key.rate.limit, quantity_part).max(1);
         let booking = key.ask(quantity, Way::Ahead(ahead_part));
-        let Manner::Ahead(ahead_us) = booking.manner else { unreachable!() };
+        let Manner::Ahead { within_us } = booking.manner else { unreachable!() };
         let before = key.stored;
         let at = |us: u64, ask: &Ask| decide(&key.rate, before, START_US + us, ask).0.verdict;
         let waits = at(0, &ask(quantity)).retry_after_us().unwrap_or(0);
         match at(0, &booking) {
             Verdict::Allowed { taken, go_after_us } => {
                 prop_assert_eq!((taken, go_after_us), (quantity.unsigned_abs(), waits));
-                prop_assert!(go_after_us <= ahead_us);
+                prop_assert!(go_after_us <= within_us);
             }
             Verdict::Denied { wait_us, .. } => {
-                prop_assert!(waits > ahead_us);
-                prop_assert_eq!(wait_us, waits - ahead_us);
+                prop_assert!(waits > within_us);
+                prop_assert_eq!(wait_us, waits - within_us);
                 prop_assert!(at(wait_us, &booking).allowed());
                 prop_assert!(!at(wait_us - 1, &booking).allowed());
             }
@@ -690,18 +691,18 @@ proptest! {
         key in any::<bool>(),
         quantity in edges(),
         leave in edges(),
-        ahead_us in edges(),
+        within_us in edges(),
         manner in 0..4u8,
     ) {
         let stored = Stored::decode(value.as_bytes()).filter(|_| key);
         if let Ok(rate) = Rate::new(max_burst, count, period_ms) {
             let quantity = Quantity::from_signed(quantity as i64);
-            let manner = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead(ahead_us)][usize::from(manner)];
+            let manner = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead { within_us }][usize::from(manner)];
             let ask = Ask { leave, manner, ..Ask::of(quantity) };
             let barred = Bucket::at(&rate, stored, now_us).judge(&ask, true);
             let Ok((decision, next)) = throttle(&rate, stored, now_us, &ask) else {
-                let ahead_us = if let Manner::Ahead(us) = manner { us } else { 0 };
-                let last = (u128::from(now_us) + u128::from(ahead_us)) * ATTOS_PER_US + rate.bucket;
+                let within_us = if let Manner::Ahead { within_us } = manner { within_us } else { 0 };
+                let last = (u128::from(now_us) + u128::from(within_us)) * ATTOS_PER_US + rate.bucket;
                 prop_assert!(manner == Manner::Force || last > LAST_TAT);
                 return Ok(());
             };
