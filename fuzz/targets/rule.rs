@@ -11,21 +11,21 @@ const LATE_US: u64 = 7_258_118_400_000_000;
 
 /// Where the first event opens a window, the newest entry counts until a period after its first event, and all of its
 /// window ends then.
-fn follows(rule: &Rule, moment: &mut RuleNow, span_us: u64) {
-    let now_us = moment.now_us();
+fn follows(rule: &Rule, rule_now: &mut RuleNow, span_us: u64) {
+    let now_us = rule_now.now_us();
     let newest = Entry { newest_us: now_us, span_us, total: 1, weight: 1, denied: false };
-    let (ends_us, next_us) = (moment.leaves_us(newest.first_us()), moment.leaves_us(now_us));
-    let counts = moment.see_newest(&newest, now_us);
+    let (ends_us, next_us) = (rule_now.leaves_us(newest.first_us()), rule_now.leaves_us(now_us));
+    let counts = rule_now.see_newest(&newest, now_us);
     if !matches!(rule, Rule::FirstHit(_)) {
         return assert!(counts);
     }
     assert_eq!(counts, ends_us > now_us);
-    assert_eq!(counts, moment.joins_newest(now_us, false));
+    assert_eq!(counts, rule_now.joins_newest(now_us, false));
     let ends_us = if counts { ends_us } else { next_us };
-    assert_eq!(moment.leaves_us(now_us), ends_us);
-    assert_eq!(moment.horizon_us_at(ends_us - 1), None);
-    assert_eq!(moment.horizon_us_at(ends_us), Some(u64::MAX));
-    assert!(moment.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
+    assert_eq!(rule_now.leaves_us(now_us), ends_us);
+    assert_eq!(rule_now.horizon_us_at(ends_us - 1), None);
+    assert_eq!(rule_now.horizon_us_at(ends_us), Some(u64::MAX));
+    assert!(rule_now.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
 }
 
 fuzz_target!(|input: (u64, &[u8])| {
@@ -37,23 +37,28 @@ fuzz_target!(|input: (u64, &[u8])| {
     assert_eq!(again.write(&zones).as_bytes(), written.as_bytes());
 
     for now_us in [us, us % LATE_US] {
-        let Some(mut moment) = rule.at(now_us, &mut zones) else {
+        let Some(mut rule_now) = rule.at(now_us, &mut zones) else {
             assert!(now_us > LATE_US, "no moment at {now_us}");
             continue;
         };
         if matches!(rule, Rule::Semaphore) {
-            assert_eq!((moment.horizon_us(), moment.leaves_us(now_us)), (Some(u64::MAX), now_us));
+            assert_eq!(
+                (rule_now.horizon_us(), rule_now.leaves_us(now_us)),
+                (Some(u64::MAX), now_us)
+            );
             continue;
         }
-        assert!(moment.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
+        assert!(rule_now.horizon_us().is_none_or(|horizon_us| horizon_us < now_us));
         if now_us < LATE_US {
-            let leaves_us = moment.leaves_us(now_us);
+            let leaves_us = rule_now.leaves_us(now_us);
             assert!(leaves_us > now_us);
-            assert!(moment.horizon_us_at(leaves_us).is_some_and(|horizon_us| horizon_us >= now_us));
-            assert!(moment
+            assert!(rule_now
+                .horizon_us_at(leaves_us)
+                .is_some_and(|horizon_us| horizon_us >= now_us));
+            assert!(rule_now
                 .horizon_us_at(leaves_us - 1)
                 .is_none_or(|horizon_us| horizon_us < now_us));
-            follows(&rule, &mut moment, us % (now_us + 1));
+            follows(&rule, &mut rule_now, us % (now_us + 1));
         }
     }
 });

@@ -102,12 +102,12 @@ fn small(value: u64, shift: u8) -> u64 {
     value >> (shift % 64)
 }
 
-fn live(moment: &RuleNow, at_us: u64) -> bool {
-    moment.horizon_us().is_none_or(|horizon_us| at_us.min(moment.now_us()) > horizon_us)
+fn live(rule_now: &RuleNow, at_us: u64) -> bool {
+    rule_now.horizon_us().is_none_or(|horizon_us| at_us.min(rule_now.now_us()) > horizon_us)
 }
 
 impl FuzzedWindow {
-    fn moment(&mut self, now_us: u64) -> RuleNow {
+    fn rule_now(&mut self, now_us: u64) -> RuleNow {
         self.rule.at(now_us, &mut self.zones).expect("a year that the calendar knows")
     }
 
@@ -124,9 +124,9 @@ impl FuzzedWindow {
         kind: ModelCommand,
         barred: bool,
     ) -> Result<ModelReply, Refused> {
-        let (moment, held) = (self.moment(now_us), self.held(now_us));
+        let (rule_now, held) = (self.rule_now(now_us), self.held(now_us));
         let (limit, most_entries, heal_most) = (self.limit, 4096, usize::MAX);
-        let call = ModelCall { moment, limit, most_entries, heal_most, ask: *ask, kind, barred };
+        let call = ModelCall { rule_now, limit, most_entries, heal_most, ask: *ask, kind, barred };
         call.make(&mut self.zset, &held)
     }
 
@@ -135,11 +135,11 @@ impl FuzzedWindow {
     }
 
     /// Compares what is counted with the list.
-    fn compare(&self, moment: &RuleNow, counted: u64) {
+    fn compare(&self, rule_now: &RuleNow, counted: u64) {
         let lives: u128 = self
             .counted
             .iter()
-            .filter(|one| live(moment, one.at_us))
+            .filter(|one| live(rule_now, one.at_us))
             .map(|one| u128::from(one.weight))
             .sum();
         // No more than that is told apart where events that were dead count again.
@@ -152,10 +152,10 @@ impl FuzzedWindow {
     }
 
     /// Writes into the lists what a call wrote. `times` are those of the entries before it.
-    fn note(&mut self, moment: &RuleNow, edit: &Edit, times: &[u64]) {
-        let now_us = moment.now_us();
+    fn note(&mut self, rule_now: &RuleNow, edit: &Edit, times: &[u64]) {
+        let now_us = rule_now.now_us();
         if let Some(last) = edit.trim.checked_sub(1) {
-            assert!(!live(moment, times[last]), "a live entry is dropped");
+            assert!(!live(rule_now, times[last]), "a live entry is dropped");
             self.counted.retain(|one| one.at_us > times[last]);
         }
         for one in &mut self.counted {
@@ -168,20 +168,20 @@ impl FuzzedWindow {
 
     fn make(&mut self, ask: &Ask, kind: ModelCommand, barred: bool) {
         let now_us = self.now_us;
-        let moment = self.moment(now_us);
+        let rule_now = self.rule_now(now_us);
         let semaphore = matches!(self.rule, Rule::Semaphore);
         let times: Vec<u64> = self.zset.entries().map(|one| one.newest_us).collect();
-        let first = self.zset.entries().find(|one| live(&moment, one.newest_us));
+        let first = self.zset.entries().find(|one| live(&rule_now, one.newest_us));
         let held = self.held(now_us).total();
         let done = match self.call(now_us, ask, kind, barred) {
             Err(Refused::SumTooLarge) => return assert_eq!(ask.manner, Manner::Force),
             done => done.expect("no contradiction"),
         };
         if !semaphore {
-            self.compare(&moment, done.counted);
+            self.compare(&rule_now, done.counted);
         }
         if let Some(edit) = &done.edit {
-            self.note(&moment, edit, &times);
+            self.note(&rule_now, edit, &times);
         }
         let used = u128::from(done.counted) + held;
         match (done.decision.verdict, ask.quantity) {
@@ -233,10 +233,10 @@ impl FuzzedWindow {
             }
         }
         if done.edit.is_some() && !semaphore {
-            let again = WindowCount::read(&mut self.zset, moment).expect("no contradiction");
+            let again = WindowCount::read(&mut self.zset, rule_now).expect("no contradiction");
             assert!(!again.has_future());
             assert_eq!(again.counted(), done.window_count.counted());
-            self.compare(&moment, again.counted());
+            self.compare(&rule_now, again.counted());
         }
     }
 
@@ -267,10 +267,11 @@ impl FuzzedWindow {
     }
 
     fn apply(&mut self, weight: u64) {
-        let moment = self.moment(self.now_us);
-        let mut window_count = WindowCount::read(&mut self.zset, moment).expect("no contradiction");
+        let rule_now = self.rule_now(self.now_us);
+        let mut window_count =
+            WindowCount::read(&mut self.zset, rule_now).expect("no contradiction");
         let before = window_count.counted();
-        self.compare(&moment, before);
+        self.compare(&rule_now, before);
         window_count.record_within_limit(weight);
         // Events that were dead may count again, of a clock that went back, and then it is more.
         let added = weight.min(MAX_SUM.saturating_sub(before));
@@ -280,7 +281,7 @@ impl FuzzedWindow {
         window_count.plan_healing(&mut self.zset, usize::MAX).expect("no contradiction");
         let edit = window_count.planned();
         self.zset.apply(edit);
-        self.note(&moment, edit, &times);
+        self.note(&rule_now, edit, &times);
         if added > 0 {
             self.counted.push(FuzzedEvent { at_us: self.now_us, weight: added });
         }

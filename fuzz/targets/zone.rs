@@ -24,12 +24,12 @@ fuzz_target!(|input: (u64, u8, &[u8])| {
     let period = Period::parse(period.as_bytes()).expect("a period");
     let calendar = Calendar::new(period, zone).expect("a division");
     let now_us = TIMES_US.start + us % (TIMES_US.end - TIMES_US.start);
-    let mut frame_at = |us| zones.frame(&calendar, us).expect("a window");
-    let frame = frame_at(now_us);
-    assert!(frame.start_us <= now_us && now_us < frame.end_us, "{frame:?} at {now_us}");
-    for inside in [frame.start_us, frame.end_us - 1] {
-        assert_eq!(frame_at(inside), frame, "at {inside}");
+    let mut window_at = |us| zones.window_at(&calendar, us).expect("a window");
+    let window = window_at(now_us);
+    assert!(window.start_us <= now_us && now_us < window.end_us, "{window:?} at {now_us}");
+    for inside in [window.start_us, window.end_us - 1] {
+        assert_eq!(window_at(inside), window, "at {inside}");
     }
-    assert_eq!(frame_at(frame.end_us).start_us, frame.end_us, "the next");
-    assert_eq!(frame_at(frame.start_us - 1).end_us, frame.start_us, "the one before");
+    assert_eq!(window_at(window.end_us).start_us, window.end_us, "the next");
+    assert_eq!(window_at(window.start_us - 1).end_us, window.start_us, "the one before");
 });

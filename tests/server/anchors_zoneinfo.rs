@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use engine::anchor::Anchor;
-use engine::calendar::{Calendar, Frame, Zones};
+use engine::calendar::{Calendar, CalendarWindow, Zones};
 use engine::period::Period;
 use support::*;
 
@@ -54,8 +54,8 @@ fn windows_from_anchors_are_those_of_zoneinfo() {
         let calendar = Calendar::anchored(period, anchor, zone);
         let calendar = calendar.unwrap_or_else(|why| panic!("{why:?}: {line}"));
         let us = |text: &str| text.parse::<u64>().unwrap();
-        let expected = Frame { start_us: us(start_us), end_us: us(end_us) };
-        let found = zones.frame(&calendar, us(now_us));
+        let expected = CalendarWindow { start_us: us(start_us), end_us: us(end_us) };
+        let found = zones.window_at(&calendar, us(now_us));
         if found != Some(expected) {
             wrong.push(format!("{line}: {found:?}"));
         }

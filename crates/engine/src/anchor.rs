@@ -76,7 +76,7 @@ pub struct Series {
     /// What the wall shows where one of them begins, in seconds after midnight on 1 January 1970.
     pub start_s: i64,
     /// How far apart they are.
-    pub step: Spacing,
+    pub spacing: Spacing,
 }
 
 /// How far apart two windows are.
@@ -186,7 +186,7 @@ impl Anchor {
             return Err(Unfit { day: self.day, period: kind });
         }
         let start_s = day.saturating_mul(DAY_S.into()).saturating_add(self.second.into());
-        Ok(Series { start_s, step: Spacing::of(period, kind) })
+        Ok(Series { start_s, spacing: Spacing::of(period, kind) })
     }
 }
 

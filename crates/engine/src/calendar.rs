@@ -31,7 +31,7 @@ struct KnownZone {
     name: ZoneName,
     rules: TimeZone,
     /// The last two windows of each division that were worked out, as most calls fall into the same ones.
-    frames: Vec<(Division, [Frame; 2])>,
+    windows: Vec<(Division, [CalendarWindow; 2])>,
     /// Which division goes next where there is no room.
     oldest: usize,
 }
@@ -70,7 +70,7 @@ impl Zones {
             }
         };
         let zone = Zone(self.known.len());
-        self.known.push(KnownZone { name, rules, frames: Vec::new(), oldest: 0 });
+        self.known.push(KnownZone { name, rules, windows: Vec::new(), oldest: 0 });
         self.by_name.insert(lower.as_bytes().into(), zone);
         Some(zone)
     }
@@ -81,8 +81,8 @@ impl Zones {
     }
 
     /// The window of `calendar` that `now_us` lies in. `None` only outside of the years that a calendar knows.
-    pub fn frame(&mut self, calendar: &Calendar, now_us: u64) -> Option<Frame> {
-        self.known.get_mut(calendar.zone.0)?.frame(calendar.division, now_us)
+    pub fn window_at(&mut self, calendar: &Calendar, now_us: u64) -> Option<CalendarWindow> {
+        self.known.get_mut(calendar.zone.0)?.window_at(calendar.division, now_us)
     }
 }
 
@@ -129,7 +129,7 @@ pub struct Calendar {
 
 /// The window that a moment lies in, in Unix microseconds: `start_us` belongs to it, `end_us` no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct CalendarWindow {
     /// Its first microsecond.
     pub start_us: u64,
     /// The first microsecond of the next window.
@@ -189,32 +189,32 @@ impl Calendar {
 }
 
 impl KnownZone {
-    fn frame(&mut self, division: Division, now_us: u64) -> Option<Frame> {
-        let known = self.frames.iter_mut().find(|(known, _)| *known == division);
-        if let Some((_, frames)) = known {
+    fn window_at(&mut self, division: Division, now_us: u64) -> Option<CalendarWindow> {
+        let known = self.windows.iter_mut().find(|(known, _)| *known == division);
+        if let Some((_, windows)) = known {
             let found =
-                frames.iter().find(|frame| (frame.start_us..frame.end_us).contains(&now_us));
-            if let Some(frame) = found {
-                return Some(*frame);
+                windows.iter().find(|window| (window.start_us..window.end_us).contains(&now_us));
+            if let Some(window) = found {
+                return Some(*window);
             }
-            let frame = division.frame(&self.rules, now_us)?;
-            let [newer, _] = *frames;
-            *frames = [frame, newer];
-            return Some(frame);
+            let window = division.window_at(&self.rules, now_us)?;
+            let [newer, _] = *windows;
+            *windows = [window, newer];
+            return Some(window);
         }
-        let frame = division.frame(&self.rules, now_us)?;
-        let frames = [frame, frame];
-        if self.frames.is_empty() {
+        let window = division.window_at(&self.rules, now_us)?;
+        let windows = [window, window];
+        if self.windows.is_empty() {
             // All at once, so that later calls allocate nothing.
-            self.frames.reserve_exact(CACHED);
+            self.windows.reserve_exact(CACHED);
         }
-        if self.frames.len() < CACHED {
-            self.frames.push((division, frames));
-        } else if let Some(one) = self.frames.get_mut(self.oldest) {
-            *one = (division, frames);
+        if self.windows.len() < CACHED {
+            self.windows.push((division, windows));
+        } else if let Some(one) = self.windows.get_mut(self.oldest) {
+            *one = (division, windows);
             self.oldest = self.oldest.wrapping_add(1) % CACHED;
         }
-        Some(frame)
+        Some(window)
     }
 }
 
@@ -237,17 +237,17 @@ fn divides(divisor: u64, whole: u64) -> bool {
 }
 
 impl Division {
-    fn frame(self, zone: &TimeZone, now_us: u64) -> Option<Frame> {
+    fn window_at(self, zone: &TimeZone, now_us: u64) -> Option<CalendarWindow> {
         let now = Timestamp::from_microsecond(i64::try_from(now_us).ok()?).ok()?;
         let (start, end) = match self {
             Division::Tiled(tiling @ Tiling::Seconds(..=HOUR_S)) => {
-                tiling.frame_up_to_an_hour(zone, now)?
+                tiling.window_up_to_an_hour(zone, now)?
             }
-            Division::Tiled(tiling) => tiling.frame_over_an_hour(zone, now)?,
+            Division::Tiled(tiling) => tiling.window_over_an_hour(zone, now)?,
             Division::Series(series) => in_series(series, zone, now)?,
         };
         let us = |instant: Timestamp| u64::try_from(instant.as_microsecond()).ok();
-        Some(Frame { start_us: us(start).unwrap_or(0), end_us: us(end)? })
+        Some(CalendarWindow { start_us: us(start).unwrap_or(0), end_us: us(end)? })
     }
 }
 
@@ -255,7 +255,7 @@ impl Tiling {
     /// The window, where windows last an hour at most: one begins each time that the wall shows its start. So an hour that
     /// the wall shows twice has its windows twice. Where clocks are set in the middle of a window, it goes on if the wall
     /// still shows the same window.
-    fn frame_up_to_an_hour(
+    fn window_up_to_an_hour(
         self,
         zone: &TimeZone,
         now: Timestamp,
@@ -283,7 +283,11 @@ impl Tiling {
 
     /// The window, where windows last longer: one begins when the wall shows its start, or a time after it, for the first
     /// time.
-    fn frame_over_an_hour(self, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+    fn window_over_an_hour(
+        self,
+        zone: &TimeZone,
+        now: Timestamp,
+    ) -> Option<(Timestamp, Timestamp)> {
         let offset = zone.to_offset(now);
         let mut wall = offset.to_datetime(now);
         if let AmbiguousOffset::Fold { before, after } = zone.to_ambiguous_timestamp(wall).offset()
@@ -329,7 +333,7 @@ impl Tiling {
 
 /// The window of a series that holds `now`. Where clocks skip a whole day, a window may be empty: then it is none.
 fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
-    if let Spacing::Seconds(seconds) = series.step {
+    if let Spacing::Seconds(seconds) = series.spacing {
         let anchor = first_instant_of(zone, shown(series.start_s)?)?.as_second();
         let since = now.as_second().checked_sub(anchor)?.checked_rem_euclid(seconds)?;
         let start = now.as_second().checked_sub(since)?;
@@ -337,8 +341,8 @@ fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timesta
         return Some((Timestamp::from_second(start).ok()?, Timestamp::from_second(end).ok()?));
     }
     let start = shown(series.start_s)?;
-    let border = |number: i64| first_instant_of(zone, on_wall(start, series.step, number)?);
-    let mut number = guess(start, series.step, zone.to_offset(now).to_datetime(now))?;
+    let border = |number: i64| first_instant_of(zone, on_wall(start, series.spacing, number)?);
+    let mut number = guess(start, series.spacing, zone.to_offset(now).to_datetime(now))?;
     let (mut start, mut end) = (border(number)?, border(number.checked_add(1)?)?);
     for _ in 0..MAX_CORRECTIONS {
         if start > now {
@@ -361,9 +365,9 @@ fn shown(second: i64) -> Option<DateTime> {
 
 /// What the wall shows at the start of window `number`; that of the anchor is 0. Each is counted from the anchor, so a day
 /// that a shorter month lacks comes back in the next.
-fn on_wall(start: DateTime, step: Spacing, number: i64) -> Option<DateTime> {
+fn on_wall(start: DateTime, spacing: Spacing, number: i64) -> Option<DateTime> {
     let since = |step: i64| number.checked_mul(step);
-    let span = match step {
+    let span = match spacing {
         Spacing::Seconds(seconds) => Span::new().try_seconds(since(seconds)?),
         Spacing::Days(days) => Span::new().try_days(since(days)?),
         Spacing::Months(months) => Span::new().try_months(since(months)?),
@@ -372,12 +376,12 @@ fn on_wall(start: DateTime, step: Spacing, number: i64) -> Option<DateTime> {
 }
 
 /// The number of the window in which the wall shows `wall`, or one of its neighbours'.
-fn guess(start: DateTime, step: Spacing, wall: DateTime) -> Option<i64> {
+fn guess(start: DateTime, spacing: Spacing, wall: DateTime) -> Option<i64> {
     let second = |wall: DateTime| Some(Offset::UTC.to_timestamp(wall).ok()?.as_second());
     let month = |wall: DateTime| {
         i64::from(wall.year()).checked_mul(12)?.checked_add(i64::from(wall.month()))
     };
-    let (since, step) = match step {
+    let (since, step) = match spacing {
         Spacing::Seconds(seconds) => (second(wall)?.checked_sub(second(start)?)?, seconds),
         Spacing::Days(days) => {
             let seconds = days.checked_mul(DAY_S.into())?;

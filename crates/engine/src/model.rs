@@ -57,7 +57,7 @@ pub enum ModelCommand {
 #[derive(Clone, Copy, Debug)]
 pub struct ModelCall {
     /// The rule, and when.
-    pub moment: RuleNow,
+    pub rule_now: RuleNow,
     /// The most that there may be at one time.
     pub limit: u64,
     /// The most entries of events that are live at one time.
@@ -94,7 +94,7 @@ impl ModelCall {
     ///
     /// [`Refused::Foreign`] and [`Refused::SumTooLarge`].
     pub fn make(&self, zset: &mut Zset, leases: &SortedHolds) -> Result<ModelReply, Refused> {
-        let ModelCall { moment, limit, most_entries, heal_most, ask, kind, barred } = *self;
+        let ModelCall { rule_now, limit, most_entries, heal_most, ask, kind, barred } = *self;
         // The rule and the period of the lease are the model's.
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
         let limit = match kind {
@@ -110,7 +110,7 @@ impl ModelCall {
         let request = Request { ask, count_denied, ..Request::of(limit) };
         let set = RefCell::new(std::mem::take(zset));
         let done =
-            self.make_on(ModelKey { moment, heal_most, set: &set, leases }, &request, barred);
+            self.make_on(ModelKey { rule_now, heal_most, set: &set, leases }, &request, barred);
         *zset = set.into_inner();
         done
     }
@@ -149,7 +149,7 @@ impl ModelCall {
 /// The events of a model, at one moment.
 #[derive(Clone, Copy)]
 struct ModelKey<'m> {
-    moment: RuleNow,
+    rule_now: RuleNow,
     heal_most: usize,
     set: &'m RefCell<Zset>,
     leases: &'m SortedHolds,
@@ -170,19 +170,19 @@ impl<'m> Store for ModelKey<'m> {
     type Window = ModelWindow<'m>;
 
     fn now_us(&self) -> u64 {
-        self.moment.now_us()
+        self.rule_now.now_us()
     }
 
     fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T {
         body(&mut Zones::new())
     }
 
-    fn moment(&self, _rule: &Rule) -> Option<RuleNow> {
-        Some(self.moment)
+    fn rule_now(&self, _rule: &Rule) -> Option<RuleNow> {
+        Some(self.rule_now)
     }
 
     fn leaves_us(&self, _rule: &Rule, event_us: u64) -> Option<u64> {
-        Some(self.moment.leaves_us(event_us))
+        Some(self.rule_now.leaves_us(event_us))
     }
 
     fn heal_most(&self) -> usize {

@@ -115,8 +115,8 @@ impl Rule {
                 Span::Sliding { length, horizon_us: length.horizon_us(now_us), buckets: *buckets }
             }
             Rule::Calendar(calendar) => {
-                let frame = zones.frame(calendar, now_us)?;
-                Span::Calendar { start_us: frame.start_us, end_us: frame.end_us }
+                let window = zones.window_at(calendar, now_us)?;
+                Span::Calendar { start_us: window.start_us, end_us: window.end_us }
             }
             Rule::FirstHit(period) => {
                 Span::FirstHit { length: period.length(), open_until_us: None, horizon_us: None }
@@ -306,7 +306,7 @@ mod tests {
         Rule::parse(text.as_bytes(), zones).unwrap_or_else(|| panic!("{text}"))
     }
 
-    fn moment(text: &str, now_us: u64) -> RuleNow {
+    fn rule_now(text: &str, now_us: u64) -> RuleNow {
         let zones = &mut Zones::new();
         rule(text, zones).at(now_us, zones).unwrap()
     }
@@ -406,13 +406,13 @@ mod tests {
             ("1s^first", None, START_US + 999_999, Some(1)),
             ("-", Some(u64::MAX), START_US, Some(0)),
         ] {
-            let moment = moment(text, START_US);
-            assert_eq!(moment.now_us(), START_US);
-            assert_eq!(moment.horizon_us(), left, "{text}");
+            let rule_now = rule_now(text, START_US);
+            assert_eq!(rule_now.now_us(), START_US);
+            assert_eq!(rule_now.horizon_us(), left, "{text}");
             if leave != u64::MAX {
-                assert_eq!(moment.leaves_us(START_US - 1), leave, "{text}");
+                assert_eq!(rule_now.leaves_us(START_US - 1), leave, "{text}");
             }
-            assert_eq!(moment.most_entries(), entries, "{text}");
+            assert_eq!(rule_now.most_entries(), entries, "{text}");
         }
     }
 
@@ -425,28 +425,28 @@ mod tests {
             ("1d@UTC", 1, 1),
             ("1s^first", 1, 1),
         ] {
-            assert_eq!(moment(text, START_US).most_live(entries), live as usize, "{text}");
+            assert_eq!(rule_now(text, START_US).most_live(entries), live as usize, "{text}");
         }
     }
 
     #[test]
     fn what_leaves_by_a_time_has_left_then() {
         for text in ["1s", "1s/7", "1mo", "7mo", "1y"] {
-            let now = moment(text, START_US);
+            let now = rule_now(text, START_US);
             for then_us in
                 [START_US, START_US + 1, START_US + 2_000_000, START_US + 40_000_000_000_000]
             {
                 assert_eq!(
                     now.horizon_us_at(then_us),
-                    moment(text, then_us).horizon_us(),
+                    rule_now(text, then_us).horizon_us(),
                     "{text}"
                 );
             }
         }
-        let moment = moment("1d@UTC", START_US);
-        let end_us = moment.leaves_us(START_US);
+        let rule_now = rule_now("1d@UTC", START_US);
+        let end_us = rule_now.leaves_us(START_US);
         assert_eq!(
-            (moment.horizon_us_at(end_us - 1), moment.horizon_us_at(end_us)),
+            (rule_now.horizon_us_at(end_us - 1), rule_now.horizon_us_at(end_us)),
             (None, Some(u64::MAX))
         );
     }
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn entries_are_shared_within_a_bucket_of_their_first_event() {
         let shares = |us: u64, text: &str, coarse| {
-            moment(text, START_US).joins_newest(START_US - us, coarse)
+            rule_now(text, START_US).joins_newest(START_US - us, coarse)
         };
         for (text, bucket_us) in [
             ("1s/10", 100_000),
@@ -499,13 +499,13 @@ mod tests {
                 let again = Rule::parse(written.as_bytes(), zones).unwrap();
                 assert_eq!(again.write(zones).as_bytes(), written.as_bytes());
                 for now_us in [0, START_US, 1 << 53, u64::MAX] {
-                    let Some(mut moment) = rule.at(now_us, zones) else { continue };
+                    let Some(mut rule_now) = rule.at(now_us, zones) else { continue };
                     let event =
                         Entry { newest_us: now_us, span_us: 1, total: 1, weight: 1, denied: false };
-                    moment.see_newest(&event, now_us);
-                    moment.leaves_us(now_us);
-                    moment.horizon_us_at(u64::MAX);
-                    moment.joins_newest(u64::MAX, true);
+                    rule_now.see_newest(&event, now_us);
+                    rule_now.leaves_us(now_us);
+                    rule_now.horizon_us_at(u64::MAX);
+                    rule_now.joins_newest(u64::MAX, true);
                 }
             }
         }

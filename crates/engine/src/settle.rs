@@ -41,9 +41,9 @@ pub fn apply<S: Store>(
         give_back(&mut key, member);
         return Ok(Applied::Released);
     }
-    let moment = store.moment(&rule).ok_or(Refused::Clock)?;
-    let most_entries = moment.most_entries().unwrap_or(most_entries);
-    let mut count = WindowCount::read(&mut key.events(), moment.with_entries(most_entries))?;
+    let rule_now = store.rule_now(&rule).ok_or(Refused::Clock)?;
+    let most_entries = rule_now.most_entries().unwrap_or(most_entries);
+    let mut count = WindowCount::read(&mut key.events(), rule_now.with_entries(most_entries))?;
     // The limit is not known here, so all is counted as within it. What is applied was reserved, so few events lie beyond.
     count.record_within_limit(quantity);
     count.trim(&mut key.events(), most_entries)?;
@@ -130,9 +130,9 @@ pub fn renew<S: Store>(store: S, id: &Id, lease_ms: Option<u64>) -> Result<bool,
         return Ok(true);
     }
     let new = Reservation::decode(text.as_bytes()).ok_or(Refused::Foreign)?;
-    let moment = store.moment(&rule).ok_or(Refused::Clock)?;
-    let mut count = WindowCount::nothing(moment);
-    if moment.counts() {
+    let rule_now = store.rule_now(&rule).ok_or(Refused::Clock)?;
+    let mut count = WindowCount::nothing(rule_now);
+    if rule_now.counts() {
         count.read_entries(&mut key.events())?;
     }
     let mut expiry = count.expiry();

@@ -71,7 +71,7 @@ pub trait Store: Copy {
     fn zones<T>(&self, body: impl FnOnce(&mut Zones) -> T) -> T;
     /// A rule as it stands now. `None` only outside of the years that a calendar knows.
     #[inline]
-    fn moment(&self, rule: &Rule) -> Option<RuleNow> {
+    fn rule_now(&self, rule: &Rule) -> Option<RuleNow> {
         self.zones(|zones| rule.at(self.now_us(), zones))
     }
     /// When an event that happens at `event_us`, now or later, leaves by a rule. `None` only outside of the years that a

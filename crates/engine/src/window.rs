@@ -96,7 +96,7 @@ const MAX_SCANNED: u64 = 64;
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WindowCount {
-    moment: RuleNow,
+    rule_now: RuleNow,
     /// The oldest entry that counts.
     first: Option<Entry>,
     /// The newest entry, with the events of the future in it.
@@ -113,39 +113,39 @@ pub struct WindowCount {
 
 impl WindowCount {
     /// Counts no events, as a semaphore does, whatever lies under the key.
-    pub fn nothing(moment: RuleNow) -> WindowCount {
-        WindowCount { moment, ..WindowCount::default() }
+    pub fn nothing(rule_now: RuleNow) -> WindowCount {
+        WindowCount { rule_now, ..WindowCount::default() }
     }
 
-    /// Sets the moment, before anything is counted.
-    pub fn set_moment(&mut self, moment: RuleNow) {
-        self.moment = moment;
+    /// Sets the rule as it stands now, before anything is counted.
+    pub fn set_rule_now(&mut self, rule_now: RuleNow) {
+        self.rule_now = rule_now;
     }
 
-    /// Reads what counts at this moment. Events from the future, of a clock that went back, count as happening now.
-    pub fn read<E: Entries>(entries: &mut E, moment: RuleNow) -> Result<WindowCount, E::Error> {
-        let mut window_count = WindowCount::nothing(moment);
+    /// Reads what counts now. Events from the future, of a clock that went back, count as happening now.
+    pub fn read<E: Entries>(entries: &mut E, rule_now: RuleNow) -> Result<WindowCount, E::Error> {
+        let mut window_count = WindowCount::nothing(rule_now);
         window_count.read_entries(entries)?;
         Ok(window_count)
     }
 
     /// The same for a count that is in its place and has counted nothing yet.
     pub fn read_entries<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
-        let now_us = self.moment.now_us();
+        let now_us = self.rule_now.now_us();
         let Some(newest) = entries.newest(None)? else { return Ok(()) };
         self.tail = Some(newest);
         if newest.newest_us > now_us {
             self.merge_future(entries, newest)?;
         }
         let Some(tail) = self.tail else { return Ok(()) };
-        if !self.moment.see_newest(&tail, self.stored_until_us()) {
+        if !self.rule_now.see_newest(&tail, self.stored_until_us()) {
             return Ok(());
         }
-        if self.moment.counts_newest_alone() {
+        if self.rule_now.counts_newest_alone() {
             self.first = Some(tail);
             return Ok(());
         }
-        let horizon_us = self.moment.horizon_us();
+        let horizon_us = self.rule_now.horizon_us();
         // Dead entries are not read: the search for the oldest that counts goes past them.
         let first = if entries.len() == 1 { Some(newest) } else { entries.oldest(horizon_us)? };
         let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
@@ -159,10 +159,10 @@ impl WindowCount {
 
     /// Takes all entries after now as one that happens now.
     fn merge_future<E: Entries>(&mut self, entries: &mut E, newest: Entry) -> Result<(), E::Error> {
-        let now_us = self.moment.now_us();
+        let now_us = self.rule_now.now_us();
         let oldest = entries.oldest(Some(now_us))?.ok_or(Refused::Foreign)?;
         let prior = entries.newest(Some(now_us))?;
-        let mut merged = if self.moment.counts_newest_alone() {
+        let mut merged = if self.rule_now.counts_newest_alone() {
             self.merge_alone(&newest, prior)?
         } else {
             self.merge_into_prior(&oldest, &newest, prior)
@@ -183,7 +183,7 @@ impl WindowCount {
             return Err(Refused::Foreign);
         }
         self.edit.replaced = prior;
-        let now_us = self.moment.now_us();
+        let now_us = self.rule_now.now_us();
         let span_us = now_us.saturating_sub(newest.first_us());
         Ok(Entry { newest_us: now_us, span_us, ..*newest })
     }
@@ -191,7 +191,7 @@ impl WindowCount {
     /// The entries from `oldest` to `newest` as one that happens now. It shares the entry before as a new event would: so a
     /// clock that swings makes no more entries.
     fn merge_into_prior(&mut self, oldest: &Entry, newest: &Entry, prior: Option<Entry>) -> Entry {
-        let now_us = self.moment.now_us();
+        let now_us = self.rule_now.now_us();
         let merged = Entry {
             newest_us: now_us,
             // The first entry from the future may have begun before now.
@@ -203,7 +203,7 @@ impl WindowCount {
         };
         let Some(prior) = prior else { return merged };
         let denied = prior.denied && merged.denied;
-        if prior.newest_us != now_us && !self.moment.joins_newest(prior.first_us(), denied) {
+        if prior.newest_us != now_us && !self.rule_now.joins_newest(prior.first_us(), denied) {
             return merged;
         }
         self.edit.replaced = Some(prior);
@@ -216,15 +216,15 @@ impl WindowCount {
     fn stored_until_us(&self) -> u64 {
         match (self.edit.replaced, self.edit.put, self.tail) {
             (Some(replaced), _, _) => replaced.newest_us,
-            (None, Some(_), _) => self.moment.now_us().saturating_add(1),
+            (None, Some(_), _) => self.rule_now.now_us().saturating_add(1),
             (None, None, Some(tail)) => tail.newest_us,
             (None, None, None) => 0,
         }
     }
 
-    /// The moment at which it was counted.
-    pub fn moment(&self) -> &RuleNow {
-        &self.moment
+    /// The rule as it stands at the moment of the count.
+    pub fn rule_now(&self) -> &RuleNow {
+        &self.rule_now
     }
 
     /// The sum of the events in the window.
@@ -248,7 +248,7 @@ impl WindowCount {
     /// Counts an event of `weight` now: a denied call, or an admitted one. What lies beyond `limit` is counted coarsely.
     /// A sum beyond [`MAX_SUM`] saturates there.
     pub fn record(&mut self, weight: u64, denied: bool, limit: u64) {
-        let now_us = self.moment.now_us();
+        let now_us = self.rule_now.now_us();
         let counted = self.counted();
         let weight = weight.min(MAX_SUM.saturating_sub(counted));
         if weight == 0 {
@@ -266,7 +266,7 @@ impl WindowCount {
                 entry.denied = tail.denied && denied;
             }
             // Where the newest entry alone counts, the new one also replaces one whose window has ended.
-            if (shares || self.moment.counts_newest_alone()) && self.edit.put.is_none() {
+            if (shares || self.rule_now.counts_newest_alone()) && self.edit.put.is_none() {
                 self.edit.replaced = Some(tail);
             }
         }
@@ -290,9 +290,9 @@ impl WindowCount {
     fn shares_tail(&self, tail: &Entry, counted: u64, denied: bool, limit: u64) -> bool {
         let before_tail = counted.saturating_sub(tail.weight);
         let coarse = (denied || counted >= limit) && (tail.denied || before_tail >= limit);
-        let alone = self.moment.counts_newest_alone();
-        let same_us = tail.newest_us == self.moment.now_us() && !alone;
-        same_us || self.moment.joins_newest(tail.first_us(), coarse)
+        let alone = self.rule_now.counts_newest_alone();
+        let same_us = tail.newest_us == self.rule_now.now_us() && !alone;
+        same_us || self.rule_now.joins_newest(tail.first_us(), coarse)
     }
 
     /// Uncounts `amount` of what counts, the oldest first. Returns whether there was anything to uncount.
@@ -301,7 +301,7 @@ impl WindowCount {
         let until_us = self.stored_until_us();
         let mut left = amount.min(self.counted());
         let (mut gone, mut first): (Option<(u64, u64)>, Option<Entry>) = (None, None);
-        entries.scan(self.moment.horizon_us(), until_us.checked_sub(1), |entry| {
+        entries.scan(self.rule_now.horizon_us(), until_us.checked_sub(1), |entry| {
             if entry.weight > left {
                 first = Some(entry);
                 return false;
@@ -328,7 +328,8 @@ impl WindowCount {
     /// the dead and the living. A clock that goes back makes the dead count again, and would count the gap with them.
     pub fn close_gap<E: Entries>(&mut self, entries: &mut E) -> Result<(), E::Error> {
         // In a window that does not slide one entry counts at most, and dead ones do not count again.
-        let Some(horizon_us) = self.moment.horizon_us().filter(|_| self.moment.is_sliding()) else {
+        let Some(horizon_us) = self.rule_now.horizon_us().filter(|_| self.rule_now.is_sliding())
+        else {
             return Ok(());
         };
         let (mut dead, mut are_few): (usize, bool) = (0, true);
@@ -362,18 +363,18 @@ impl WindowCount {
 
     /// What the events need of the key's TTL.
     pub fn expiry(&self) -> Expiry {
-        let now_us = self.moment.now_us();
+        let now_us = self.rule_now.now_us();
         let in_use_us = self.in_use_since_us().map_or(0, |us| now_us.saturating_sub(us));
         Expiry {
             needed_us: self.needed_until_us().unwrap_or(now_us),
-            in_use_us: in_use_us.min(self.moment.sliding_period_us()),
+            in_use_us: in_use_us.min(self.rule_now.sliding_period_us()),
         }
     }
 
     /// When the last of the counted events leaves; `None` if there is none.
     pub fn empty_at_us(&self) -> Option<u64> {
         self.first?;
-        self.tail.map(|tail| self.moment.leaves_us(tail.newest_us))
+        self.tail.map(|tail| self.rule_now.leaves_us(tail.newest_us))
     }
 
     /// When `need` of what counts will have left; `None` if less than that counts.
@@ -384,10 +385,10 @@ impl WindowCount {
             _ => return Ok(None),
         };
         if need > tail.before().wrapping_sub(first.before()) {
-            return Ok(Some(self.moment.leaves_us(tail.newest_us)));
+            return Ok(Some(self.rule_now.leaves_us(tail.newest_us)));
         }
         if need <= first.weight {
-            return Ok(Some(self.moment.leaves_us(first.newest_us)));
+            return Ok(Some(self.rule_now.leaves_us(first.newest_us)));
         }
         let enough = |entry: &Entry| entry.sum_since(&first) >= need;
         let mut found = tail;
@@ -396,7 +397,7 @@ impl WindowCount {
                 found = entry;
                 !enough(&entry)
             })?;
-            return Ok(Some(self.moment.leaves_us(found.newest_us.min(tail.newest_us))));
+            return Ok(Some(self.rule_now.leaves_us(found.newest_us.min(tail.newest_us))));
         }
         // Up to `low` too little has left; `found` is enough, and `high` is no later than `found`.
         let (mut low, mut high) = (first.newest_us, tail.newest_us);
@@ -414,13 +415,13 @@ impl WindowCount {
                 _ => high = middle,
             }
         }
-        Ok(Some(self.moment.leaves_us(found.newest_us)))
+        Ok(Some(self.rule_now.leaves_us(found.newest_us)))
     }
 
     /// How much of what counts will have left at `then_us`.
     fn left_until<E: Entries>(&self, entries: &mut E, then_us: u64) -> Result<u64, E::Error> {
         let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(0) };
-        let Some(horizon_us) = self.moment.horizon_us_at(then_us) else { return Ok(0) };
+        let Some(horizon_us) = self.rule_now.horizon_us_at(then_us) else { return Ok(0) };
         if horizon_us >= tail.newest_us {
             return Ok(self.counted());
         }
@@ -435,7 +436,7 @@ impl WindowCount {
     /// Plans which dead entries to drop. Live events need at most `most_entries` entries. Most calls drop none, and do not
     /// look for any.
     pub fn trim<E: Entries>(&mut self, entries: &mut E, most_entries: u32) -> Result<(), E::Error> {
-        let (Some(horizon_us), Some(tail)) = (self.moment.horizon_us(), self.tail) else {
+        let (Some(horizon_us), Some(tail)) = (self.rule_now.horizon_us(), self.tail) else {
             return Ok(());
         };
         let Some(mut least) = self.least_dropped(entries.len(), &tail, most_entries) else {
@@ -474,7 +475,7 @@ impl WindowCount {
         let surely_dead = len.saturating_sub(live);
         let enough = if len <= trim::SMALL { trim::ENOUGH_IN_SMALL } else { trim::ENOUGH };
         let many = surely_dead >= enough || (surely_dead == 0 && len % trim::EVERY == 0);
-        let full = len > self.moment.most_live(most_entries);
+        let full = len > self.rule_now.most_live(most_entries);
         let total_before = tail.total.wrapping_sub(self.recorded);
         let watched = tail.total.max(total_before) >= trim::WATCHED;
         (many || full || watched).then_some(if full { 1 } else { enough })
@@ -508,7 +509,7 @@ impl WindowCount {
         from_us: u64,
         heal_most: usize,
     ) -> Result<(), E::Error> {
-        let alone = self.moment.counts_newest_alone();
+        let alone = self.rule_now.counts_newest_alone();
         let prior_weight = self.edit.replaced.map_or(0, |prior| prior.weight);
         let (mut merged, mut left, mut is_all) = (0_usize, 0, true);
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
@@ -564,7 +565,7 @@ impl WindowCount {
     /// Until when the key is needed. What stays in the future counts until another call merges it, so that is later than
     /// [`WindowCount::empty_at_us`], which the reply tells.
     pub fn needed_until_us(&self) -> Option<u64> {
-        let stays_until_us = self.stays_us.map(|us| self.moment.leaves_us(us).max(us));
+        let stays_until_us = self.stays_us.map(|us| self.rule_now.leaves_us(us).max(us));
         self.empty_at_us().max(stays_until_us)
     }
 
@@ -652,7 +653,7 @@ pub fn freed_at_us<E: Entries>(
     need: u128,
 ) -> Result<Option<u64>, E::Error> {
     if need == 0 {
-        return Ok(Some(window_count.moment.now_us()));
+        return Ok(Some(window_count.rule_now.now_us()));
     }
     let (lapse_us, lapsed_before) =
         held.first_gone(|end_us, lapsed| -> Result<bool, E::Error> {
@@ -680,7 +681,7 @@ pub fn timed_verdict<E: Entries>(
         UntimedVerdict::Wanting { need, by } => {
             let freed_us = freed_at_us(entries, window_count, held, need)?;
             let wait_us =
-                freed_us.map_or(0, |then| then.saturating_sub(window_count.moment.now_us()));
+                freed_us.map_or(0, |then| then.saturating_sub(window_count.rule_now.now_us()));
             let verdict = Verdict::Denied { wait_us: wait_us.max(1), by };
             if barred {
                 verdict.in_line(by)

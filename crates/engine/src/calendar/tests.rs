@@ -30,13 +30,13 @@ struct Wall {
 
 impl Wall {
     /// The window of a moment, as calls learn it.
-    fn frame(&mut self, now_us: u64) -> Option<Frame> {
-        self.zones.frame(&self.calendar, now_us)
+    fn window_at(&mut self, now_us: u64) -> Option<CalendarWindow> {
+        self.zones.window_at(&self.calendar, now_us)
     }
 
     /// The same, worked out anew.
-    fn fresh_frame(&self, now_us: u64) -> Option<Frame> {
-        self.calendar.division.frame(&self.rules(), now_us)
+    fn fresh_window_at(&self, now_us: u64) -> Option<CalendarWindow> {
+        self.calendar.division.window_at(&self.rules(), now_us)
     }
 
     fn rules(&self) -> TimeZone {
@@ -177,12 +177,12 @@ fn windows_begin_and_end_where_the_wall_says() {
     for (zone_name, period, borders) in WINDOWS {
         let mut calendar = calendar(period, zone_name);
         for pair in borders.windows(2) {
-            let frame = Frame { start_us: us(pair[0]), end_us: us(pair[1]) };
-            let inside = frame.start_us.midpoint(frame.end_us);
-            for now_us in [frame.start_us, frame.start_us + 1, inside, frame.end_us - 1] {
-                let found = calendar.frame(now_us);
-                assert_eq!(found, Some(frame), "{period} {zone_name} {pair:?} at {now_us}");
-                let fresh = calendar.fresh_frame(now_us);
+            let window = CalendarWindow { start_us: us(pair[0]), end_us: us(pair[1]) };
+            let inside = window.start_us.midpoint(window.end_us);
+            for now_us in [window.start_us, window.start_us + 1, inside, window.end_us - 1] {
+                let found = calendar.window_at(now_us);
+                assert_eq!(found, Some(window), "{period} {zone_name} {pair:?} at {now_us}");
+                let fresh = calendar.fresh_window_at(now_us);
                 assert_eq!(fresh, found, "cached, {period} {zone_name} {pair:?}");
             }
         }
@@ -193,16 +193,16 @@ fn windows_begin_and_end_where_the_wall_says() {
 fn the_last_microsecond_belongs_to_the_window_and_the_next_does_not() {
     let mut day = calendar("1d", "Asia/Shanghai");
     let last = us("2026-11-21T15:59:59.999999Z");
-    assert_eq!(day.frame(last).unwrap().end_us, last + 1);
-    assert_eq!(day.frame(last + 1).unwrap().start_us, last + 1);
+    assert_eq!(day.window_at(last).unwrap().end_us, last + 1);
+    assert_eq!(day.window_at(last + 1).unwrap().start_us, last + 1);
 }
 
 #[test]
 fn a_window_that_began_before_1970_begins_at_0() {
-    let week = calendar("1w", "UTC").frame(1).unwrap();
-    assert_eq!(week, Frame { start_us: 0, end_us: us("1970-01-05T00:00:00Z") });
-    let day = calendar("1d", "+08:00").frame(0).unwrap();
-    assert_eq!(day, Frame { start_us: 0, end_us: us("1970-01-01T16:00:00Z") });
+    let week = calendar("1w", "UTC").window_at(1).unwrap();
+    assert_eq!(week, CalendarWindow { start_us: 0, end_us: us("1970-01-05T00:00:00Z") });
+    let day = calendar("1d", "+08:00").window_at(0).unwrap();
+    assert_eq!(day, CalendarWindow { start_us: 0, end_us: us("1970-01-01T16:00:00Z") });
 }
 
 #[test]
@@ -215,12 +215,12 @@ fn the_last_two_windows_of_each_of_many_divisions_are_remembered() {
         wall.calendar = Calendar::anchored(period, anchor, wall.calendar.zone()).unwrap();
         // Now, later, and now again, as where a lease ends in the next window.
         for us in [now_us, now_us + 40 * 86_400_000_000, now_us] {
-            assert_eq!(wall.frame(us), wall.fresh_frame(us), "{day} at {us}");
+            assert_eq!(wall.window_at(us), wall.fresh_window_at(us), "{day} at {us}");
         }
-        assert!(wall.zones.known[0].frames.len() <= CACHED);
+        assert!(wall.zones.known[0].windows.len() <= CACHED);
     }
-    assert_eq!(wall.zones.known[0].frames.len(), 31);
-    assert_eq!(wall.zones.known[0].frames.capacity(), CACHED);
+    assert_eq!(wall.zones.known[0].windows.len(), 31);
+    assert_eq!(wall.zones.known[0].windows.capacity(), CACHED);
 }
 
 #[test]
@@ -228,14 +228,14 @@ fn beyond_the_calendar_there_is_no_window() {
     for period in ["1s", "1h", "1d", "1w", "1mo", "1y"] {
         for zone_name in ["UTC", "+23:59", "-23:59", "America/New_York"] {
             let mut calendar = calendar(period, zone_name);
-            assert_eq!(calendar.frame(u64::MAX), None);
-            assert_eq!(calendar.frame(i64::MAX as u64), None);
+            assert_eq!(calendar.window_at(u64::MAX), None);
+            assert_eq!(calendar.window_at(i64::MAX as u64), None);
             // The last instant that jiff knows is within 9999.
-            calendar.frame(253_402_207_200_999_999);
-            calendar.frame(253_402_207_200_000_000);
+            calendar.window_at(253_402_207_200_999_999);
+            calendar.window_at(253_402_207_200_000_000);
         }
     }
-    assert_eq!(calendar("1y", "UTC").frame(us("9999-06-01T00:00:00Z")), None);
+    assert_eq!(calendar("1y", "UTC").window_at(us("9999-06-01T00:00:00Z")), None);
 }
 
 #[test]
@@ -339,7 +339,10 @@ fn zones_are_found_in_any_case_and_once() {
         assert_eq!(zones.name(found).as_bytes(), name.as_bytes());
     }
     // POSIX signs, west of Greenwich: eight hours behind.
-    assert_eq!(calendar("1d", "Etc/GMT+8").frame(0).unwrap().end_us, us("1970-01-01T08:00:00Z"));
+    assert_eq!(
+        calendar("1d", "Etc/GMT+8").window_at(0).unwrap().end_us,
+        us("1970-01-01T08:00:00Z")
+    );
 }
 
 #[test]
@@ -478,19 +481,19 @@ const PERIODS: &[&str] = &[
 /// Windows hold the moment they are asked for, meet without gap or overlap, and are the same for all their
 /// moments.
 fn tiles(calendar: &mut Wall, now_us: u64) {
-    let frame = |us| calendar.fresh_frame(us).unwrap();
-    let one = frame(now_us);
+    let window_at = |us| calendar.fresh_window_at(us).unwrap();
+    let one = window_at(now_us);
     let what = format!("{:?} at {now_us}: {one:?}", calendar.calendar);
     assert!((one.start_us..one.end_us).contains(&now_us), "{what}");
     for same in [one.start_us, one.start_us.midpoint(now_us), now_us.midpoint(one.end_us)] {
-        assert_eq!(frame(same.min(one.end_us - 1)), one, "{what} and {same}");
+        assert_eq!(window_at(same.min(one.end_us - 1)), one, "{what} and {same}");
     }
-    assert_eq!(frame(one.end_us - 1), one, "{what}, end");
-    assert_eq!(frame(one.end_us).start_us, one.end_us, "{what}, next");
+    assert_eq!(window_at(one.end_us - 1), one, "{what}, end");
+    assert_eq!(window_at(one.end_us).start_us, one.end_us, "{what}, next");
     if one.start_us > 0 {
-        assert_eq!(frame(one.start_us - 1).end_us, one.start_us, "{what}, prior");
+        assert_eq!(window_at(one.start_us - 1).end_us, one.start_us, "{what}, prior");
     }
-    assert_eq!(calendar.frame(now_us), Some(one), "{what}, cache");
+    assert_eq!(calendar.window_at(now_us), Some(one), "{what}, cache");
 }
 
 /// The instant near one of the zone's transitions, as those are where windows go wrong.

@@ -105,7 +105,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             empty_at_us = empty_at_us.max(Some(new.gone_us));
         }
         let mut decision =
-            decision_after(verdict, &after, self.count.moment().now_us(), empty_at_us);
+            decision_after(verdict, &after, self.count.rule_now().now_us(), empty_at_us);
         if self.bans.runs() {
             decision.remaining = 0;
             decision.reset_after_us = decision.reset_after_us.max(self.bans.left_us());
@@ -131,7 +131,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if !denied || !leaves_less || !self.bans.may_begin(self.is_as_new()) {
             return None;
         }
-        self.bans = BanNow::starting(self.count.moment().now_us(), length_ms);
+        self.bans = BanNow::starting(self.count.rule_now().now_us(), length_ms);
         self.bans.seen()
     }
 
@@ -168,7 +168,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 
     /// When the key's ban is over; now if none runs.
     fn open_at_us(&self) -> u64 {
-        self.count.moment().now_us().saturating_add(self.bans.left_us())
+        self.count.rule_now().now_us().saturating_add(self.bans.left_us())
     }
 
     /// Plans to count `taken` as an event.
@@ -189,7 +189,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         quantity: u64,
         new_id: impl FnOnce() -> Id,
     ) -> Result<(), S::Error> {
-        let (now_us, lease_ms) = (self.count.moment().now_us(), reserve.lease_ms);
+        let (now_us, lease_ms) = (self.count.rule_now().now_us(), reserve.lease_ms);
         let order_us = self.key.reservations().next_order_us(now_us);
         let lease_end_us = lease_end_us(now_us, lease_ms);
         let gone_us = match reserve.count_lapsed {
@@ -219,17 +219,17 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
     fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
         Refused::check_clock(self.store.now_us())?;
-        let moment = self.store.moment(&self.window.rule).ok_or(Refused::Clock)?;
-        let moment = moment.with_entries(self.window.most_entries);
+        let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refused::Clock)?;
+        let rule_now = rule_now.with_entries(self.window.most_entries);
         self.key.read(self.reserve.and_then(|reserve| reserve.id.as_ref()).map(Id::as_bytes))?;
         if self.key.reservations().has_id() {
             return Err(Refused::Duplicate.into());
         }
         if let Some(ban) = self.key.ban() {
-            self.bans = BanNow::at(Some(ban), moment.now_us());
+            self.bans = BanNow::at(Some(ban), rule_now.now_us());
         }
-        self.count.set_moment(moment);
-        if moment.counts() {
+        self.count.set_rule_now(rule_now);
+        if rule_now.counts() {
             self.count.read_entries(&mut self.key.events())?;
         }
         let untimed = self.used().judge(&self.request.ask, self.barred);

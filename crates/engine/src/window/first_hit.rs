@@ -47,7 +47,7 @@ struct HitWorld {
     went_back: bool,
 }
 
-fn moment(rule: &Rule, now_us: u64) -> RuleNow {
+fn rule_now(rule: &Rule, now_us: u64) -> RuleNow {
     rule.at(now_us, &mut Zones::new()).unwrap()
 }
 
@@ -110,9 +110,9 @@ impl HitWorld {
 
     fn call(&mut self, ask: &Ask, kind: ModelCommand) -> ModelReply {
         let leases: SortedHolds = self.live().into_iter().collect();
-        let moment = moment(&self.rule, self.now_us);
+        let rule_now = rule_now(&self.rule, self.now_us);
         let call = ModelCall {
-            moment,
+            rule_now,
             limit: self.limit,
             most_entries: MAX_ENTRIES,
             heal_most: 64,
@@ -220,7 +220,7 @@ impl HitWorld {
         }
         self.reserved.remove(nth % self.reserved.len());
         let mut window_count =
-            WindowCount::read(&mut self.zset, moment(&self.rule, self.now_us)).unwrap();
+            WindowCount::read(&mut self.zset, rule_now(&self.rule, self.now_us)).unwrap();
         window_count.record_within_limit(quantity);
         window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
         window_count.plan_healing(&mut self.zset, 64).unwrap();

@@ -27,8 +27,8 @@ fn the_sums_and_the_bisection_that_were_proved_are_the_ones_that_run() {
             let (total, weight) = (entry[1], entry[2]);
             zset.add(&Entry { newest_us: now_us, span_us: 0, total, weight, denied: false });
         }
-        let moment = rule.at(now_us, zones).unwrap();
-        let count = WindowCount::read(&mut zset, moment).unwrap();
+        let rule_now = rule.at(now_us, zones).unwrap();
+        let count = WindowCount::read(&mut zset, rule_now).unwrap();
         assert_eq!(count.counted(), counted, "{line}");
         let held = SortedHolds::default();
         let freed_us = freed_at_us(&mut zset, &count, &held, u128::from(need)).unwrap();

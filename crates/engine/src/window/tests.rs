@@ -121,9 +121,9 @@ fn held_at(leases: &[Reserved], us: u64) -> u64 {
 }
 
 /// A call by whom nobody bars, which heals as much as there is.
-fn plain(moment: RuleNow, limit: u64, ask: Ask, kind: ModelCommand) -> ModelCall {
+fn plain(rule_now: RuleNow, limit: u64, ask: Ask, kind: ModelCommand) -> ModelCall {
     let (most_entries, heal_most) = (MAX_ENTRIES, usize::MAX);
-    ModelCall { moment, limit, most_entries, heal_most, ask, kind, barred: false }
+    ModelCall { rule_now, limit, most_entries, heal_most, ask, kind, barred: false }
 }
 
 impl WindowWorld {
@@ -151,8 +151,8 @@ impl WindowWorld {
     fn look(&mut self, rule: &Ruled, limit: u64, ask: &Ask, us: u64) -> ModelReply {
         let held = self.held(us);
         let kind = ModelCommand::Look;
-        let moment = rule.at(us).unwrap();
-        let call = ModelCall { heal_most: self.heal_most, ..plain(moment, limit, *ask, kind) };
+        let rule_now = rule.at(us).unwrap();
+        let call = ModelCall { heal_most: self.heal_most, ..plain(rule_now, limit, *ask, kind) };
         let done = call.make(&mut self.zset, &held).unwrap();
         assert_eq!(done.edit, None, "looking writes");
         done
@@ -161,10 +161,10 @@ impl WindowWorld {
     /// A call on the product. What it writes is checked against what it said.
     fn call(&mut self, rule: &Ruled, limit: u64, ask: &Ask, kind: ModelCommand) -> ModelReply {
         let now_us = self.now_us;
-        let moment = rule.at(now_us).unwrap();
+        let rule_now = rule.at(now_us).unwrap();
         let held = self.held(now_us);
         let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
-        let call = ModelCall { heal_most: self.heal_most, ..plain(moment, limit, *ask, kind) };
+        let call = ModelCall { heal_most: self.heal_most, ..plain(rule_now, limit, *ask, kind) };
         let done = call.make(&mut self.zset, &held).unwrap();
         if let (ModelCommand::Hold(lease_ms), Verdict::Allowed { taken: quantity @ 1.., .. }) =
             (kind, done.decision.verdict)
@@ -181,7 +181,7 @@ impl WindowWorld {
             }
         }
         if let Some(edit) = &done.edit {
-            self.forget_trimmed(&moment, edit, &times);
+            self.forget_trimmed(&rule_now, edit, &times);
             self.written(rule, limit, ask, kind, &done);
         }
         let future_leases = self.leases.iter().any(|one| one.seen_from(now_us).end_us < one.end_us);
@@ -193,9 +193,12 @@ impl WindowWorld {
     }
 
     /// Only what is dead may be trimmed, and the list forgets it too.
-    fn forget_trimmed(&mut self, moment: &RuleNow, edit: &Edit, times: &[u64]) {
+    fn forget_trimmed(&mut self, rule_now: &RuleNow, edit: &Edit, times: &[u64]) {
         let Some(last_us) = edit.trim.checked_sub(1).map(|last| times[last]) else { return };
-        assert!(moment.horizon_us().is_some_and(|horizon_us| last_us <= horizon_us), "trims live");
+        assert!(
+            rule_now.horizon_us().is_some_and(|horizon_us| last_us <= horizon_us),
+            "trims live"
+        );
         self.list.retain(|one| one.at_us > last_us);
     }
 
@@ -370,15 +373,15 @@ impl WindowWorld {
         }
         self.leases.remove(which % self.leases.len());
         if weight > 0 {
-            let moment = rule.at(now_us).unwrap();
+            let rule_now = rule.at(now_us).unwrap();
             let times: Vec<u64> = self.zset.entries().map(|entry| entry.newest_us).collect();
-            let mut window_count = WindowCount::read(&mut self.zset, moment).unwrap();
+            let mut window_count = WindowCount::read(&mut self.zset, rule_now).unwrap();
             window_count.record_within_limit(weight);
             window_count.trim(&mut self.zset, MAX_ENTRIES).unwrap();
             window_count.plan_healing(&mut self.zset, self.heal_most).unwrap();
             let edit = *window_count.planned();
             self.zset.apply(&edit);
-            self.forget_trimmed(&moment, &edit, &times);
+            self.forget_trimmed(&rule_now, &edit, &times);
             let at_us = self.heal(&edit);
             self.list.push(Counted { at_us, weight, denied: false });
         }

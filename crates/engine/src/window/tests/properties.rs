@@ -383,8 +383,8 @@ proptest! {
             let rule = rule(text);
             let manner = if forces { Manner::Force } else { Manner::Whole };
             let ask = Ask { manner, ..Ask::of(Quantity::Take(weight)) };
-            let moment = rule.at(world.now_us).unwrap();
-            let call = ModelCall { heal_most, ..plain(moment, act.limit, ask, act.kind) };
+            let rule_now = rule.at(world.now_us).unwrap();
+            let call = ModelCall { heal_most, ..plain(rule_now, act.limit, ask, act.kind) };
             match call.make(&mut world.zset, &SortedHolds::default()) {
                 Ok(_) => {}
                 Err(refused) => prop_assert_eq!((refused, manner), (Refused::SumTooLarge, Manner::Force)),
@@ -511,16 +511,16 @@ proptest! {
         let leases: SortedHolds =
             leases.into_iter().map(|(end_us, quantity)| Hold { gone_us: end_us, quantity }).collect();
         for now_us in [0, 1, START_US - 5_000, START_US, START_US + 1_000, LAST_US] {
-            let Some(moment) = rule(text).at(now_us) else { continue };
+            let Some(rule_now) = rule(text).at(now_us) else { continue };
             for kind in [ModelCommand::Count, ModelCommand::CountDenied, ModelCommand::Look, ModelCommand::Hold(7)] {
                 let mut zset = zset.clone();
-                let call = ModelCall { barred, heal_most, ..plain(moment, limit, ask, kind) };
+                let call = ModelCall { barred, heal_most, ..plain(rule_now, limit, ask, kind) };
                 let Ok(_) = call.make(&mut zset, &leases) else { continue };
                 if text == "-" || kind == ModelCommand::Look {
                     continue;
                 }
                 // What was written can be read again, unless there was nonsense between what counts.
-                let Ok(mut window_count) = WindowCount::read(&mut zset, moment) else { continue };
+                let Ok(mut window_count) = WindowCount::read(&mut zset, rule_now) else { continue };
                 window_count.record(3, denied, limit);
                 if window_count.plan_healing(&mut zset, heal_most).is_ok() {
                     zset.apply(window_count.planned());

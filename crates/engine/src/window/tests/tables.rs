@@ -202,8 +202,8 @@ fn plain_call(
     ask: &Ask,
     kind: ModelCommand,
 ) -> ModelReply {
-    let moment = rule.at(world.now_us).unwrap();
-    let call = plain(moment, limit, *ask, kind);
+    let rule_now = rule.at(world.now_us).unwrap();
+    let call = plain(rule_now, limit, *ask, kind);
     call.make(&mut world.zset, &SortedHolds::default()).unwrap()
 }
 
@@ -280,7 +280,7 @@ fn no_sum_passes_the_largest_number() {
 #[test]
 fn one_who_only_has_to_queue_waits_a_millisecond() {
     let rule = rule("1s");
-    let moment = rule.at(START_US).unwrap();
+    let rule_now = rule.at(START_US).unwrap();
     for (leases, kind, limited) in [
         (0, ModelCommand::Count, 1),
         (1, ModelCommand::Count, 1),
@@ -294,7 +294,7 @@ fn one_who_only_has_to_queue_waits_a_millisecond() {
         let before = world.zset.clone();
         let call = |ask: Ask, barred| {
             let most_entries = MAX_ENTRIES;
-            let call = ModelCall { most_entries, barred, ..plain(moment, 5, ask, kind) };
+            let call = ModelCall { most_entries, barred, ..plain(rule_now, 5, ask, kind) };
             call.make(&mut world.zset.clone(), &held).unwrap()
         };
         let done = call(ask(1), true);
@@ -413,9 +413,9 @@ fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
     let mut world = WindowWorld::new();
     for _ in 0..2_000 {
         world.now_us += 30;
-        let moment = rule.at(world.now_us).unwrap();
+        let rule_now = rule.at(world.now_us).unwrap();
         let (ask, kind) = (force(3), ModelCommand::Count);
-        let call = ModelCall { most_entries: 16, ..plain(moment, 5, ask, kind) };
+        let call = ModelCall { most_entries: 16, ..plain(rule_now, 5, ask, kind) };
         call.make(&mut world.zset, &SortedHolds::default()).unwrap();
     }
     assert!(world.zset.len() <= 5 + 17 + MAX_DEAD, "{} entries", world.zset.len());
@@ -484,11 +484,11 @@ fn table_of(rule: &Ruled, limit: u64, rows: &[AskRow]) {
 fn no_force_passes_the_largest_sum() {
     let rule = rule("1s");
     let mut world = WindowWorld::new();
-    let moment = rule.at(START_US).unwrap();
+    let rule_now = rule.at(START_US).unwrap();
     let mut forced = |quantity: u64| {
         let ask = Ask { manner: Manner::Force, ..Ask::of(Quantity::Take(quantity)) };
         let (limit, kind) = (5, ModelCommand::Count);
-        let call = plain(moment, limit, ask, kind);
+        let call = plain(rule_now, limit, ask, kind);
         call.make(&mut world.zset, &SortedHolds::default()).map(|done| done.window_count.counted())
     };
     assert_eq!(forced(MAX_SUM - 1), Ok(MAX_SUM - 1));
@@ -794,9 +794,9 @@ fn dead_entries_stay_few_in_busy_use() {
         let mut most = 0;
         for _ in 0..6_000 {
             world.pass(every_us);
-            let moment = rule.at(world.now_us).unwrap();
+            let rule_now = rule.at(world.now_us).unwrap();
             let live = world.live_entries(&rule);
-            let before = WindowCount::read(&mut world.zset, moment).unwrap().counted();
+            let before = WindowCount::read(&mut world.zset, rule_now).unwrap().counted();
             let done = plain_call(&mut world, &rule, limit, &ask(quantity), ModelCommand::Count);
             if done.decision.verdict.allowed() {
                 most = most.max(world.dead_entries(&rule));
@@ -804,7 +804,7 @@ fn dead_entries_stay_few_in_busy_use() {
             // Nothing that counts is dropped.
             assert!(world.live_entries(&rule) >= live);
             assert_eq!(done.counted, before);
-            let after = WindowCount::read(&mut world.zset, moment).unwrap().counted();
+            let after = WindowCount::read(&mut world.zset, rule_now).unwrap().counted();
             assert_eq!(after, before + done.decision.verdict.taken());
         }
         assert!(most <= MAX_DEAD, "{text} {limit}: {most} dead entries");
