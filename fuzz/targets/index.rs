@@ -5,7 +5,7 @@ use arbitrary::Arbitrary;
 use engine::calendar::Zones;
 use engine::held::Holds;
 use engine::index::Index;
-use engine::reservation::{Reservation, Sight, YEAR_MS};
+use engine::reservation::{Reservation, ReservationView, YEAR_MS};
 use libfuzzer_sys::fuzz_target;
 use std::convert::Infallible;
 
@@ -131,7 +131,8 @@ fuzz_target!(|input: IndexInput| {
             }
             FuzzedStep::Heal => {
                 for one in list.iter_mut().filter(|one| one.reservation().start_us() > now_us) {
-                    let seen = Sight::at(now_us, &mut Zones::new()).seen(&one.reservation());
+                    let seen =
+                        ReservationView::at(now_us, &mut Zones::new()).seen(&one.reservation());
                     (one.end_us, one.after_us) = (seen.gone_us, seen.gone_us - seen.lease_end_us);
                     assert!(index.remove(&one.id) && index.insert(&one.reservation()));
                 }

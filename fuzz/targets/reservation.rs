@@ -3,7 +3,7 @@
 
 use engine::calendar::Zones;
 use engine::entry::MAX_SUM;
-use engine::reservation::{prefix, Reservation, Sight, MAX_ID, YEAR_MS};
+use engine::reservation::{prefix, Reservation, ReservationView, MAX_ID, YEAR_MS};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u64, &[u8])| {
@@ -18,10 +18,10 @@ fuzz_target!(|input: (u64, &[u8])| {
     assert_eq!(one.member().as_bytes(), member);
 
     // As healing does it, and RENEW.
-    let seen = Sight::at(now_us, &mut Zones::new()).seen(&one);
+    let seen = ReservationView::at(now_us, &mut Zones::new()).seen(&one);
     assert_eq!(
         seen.lease_end_us,
-        if one.from_future(now_us) { one.seen_lease_end_us(now_us) } else { one.lease_end_us }
+        if one.is_from_future(now_us) { one.seen_lease_end_us(now_us) } else { one.lease_end_us }
     );
     assert_eq!((seen.live(now_us), seen.counts_lapsed()), (one.live(now_us), one.counts_lapsed()));
     for written in [one, seen] {

@@ -25,7 +25,7 @@ pub const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY 
 
 /// What is known of a key's events before they are read.
 #[derive(Clone, Copy, Default)]
-pub struct Seen {
+pub struct KnownEvents {
     /// The newest entry, where it was read already.
     pub newest: Option<Entry>,
     /// How many entries there are.
@@ -35,13 +35,13 @@ pub struct Seen {
 /// Reads the entries of events in an open key.
 pub struct EntryReader<'k, 'c> {
     key: &'k mut ReadKey<'c>,
-    seen: &'k Seen,
+    known: &'k KnownEvents,
 }
 
 impl<'k, 'c> EntryReader<'k, 'c> {
     /// Reads in `key`, of which this much is known.
-    pub fn new(key: &'k mut ReadKey<'c>, seen: &'k Seen) -> EntryReader<'k, 'c> {
-        EntryReader { key, seen }
+    pub fn new(key: &'k mut ReadKey<'c>, known: &'k KnownEvents) -> EntryReader<'k, 'c> {
+        EntryReader { key, known }
     }
 }
 
@@ -49,12 +49,12 @@ impl Entries for EntryReader<'_, '_> {
     type Error = Error;
 
     fn len(&self) -> usize {
-        self.seen.len
+        self.known.len
     }
 
     fn newest(&mut self, until_us: Option<u64>) -> Result<Option<Entry>, Error> {
-        if until_us.is_none() && self.seen.newest.is_some() {
-            return Ok(self.seen.newest);
+        if until_us.is_none() && self.known.newest.is_some() {
+            return Ok(self.known.newest);
         }
         let from = until_us.map_or(EVENTS.from, score);
         self.key.lowest(Scores { from, ..EVENTS }).as_ref().map(entry).transpose()

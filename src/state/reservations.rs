@@ -10,7 +10,7 @@ use commands::error::Error;
 use engine::ban::Ban;
 use engine::held::{FirstGone, Hold, Holds, SortedHolds};
 use engine::index::{next_order_us, HeldIndex, Index};
-use engine::reservation::{id_of, prefix, Reservation, ReservationMember, Sight};
+use engine::reservation::{id_of, prefix, Reservation, ReservationMember, ReservationView};
 use engine::slab::Slot;
 use engine::store;
 
@@ -202,7 +202,7 @@ impl<'c> ServerReservations<'c> {
                 few.live.remove(Hold::of(&seen(one, now_us)));
                 // A live member that is not from the future is not looked at again. One from the future would be written anew,
                 // and hold up `needed_until_us`.
-                if one.from_future(now_us) {
+                if one.is_from_future(now_us) {
                     let member = one.member();
                     few.members.retain(|old| old.as_bytes() != member.as_bytes());
                     few.future = few.future.saturating_sub(1);
@@ -282,7 +282,7 @@ impl Few {
         let live = one.live(now_us);
         self.has_id |= live && id == Some(one.id);
         self.running = self.running.saturating_add(usize::from(one.runs(now_us)));
-        if one.from_future(now_us) {
+        if one.is_from_future(now_us) {
             self.future = self.future.saturating_add(1);
         } else if !live {
             self.lapsed = self.lapsed.saturating_add(1);
@@ -294,7 +294,7 @@ impl Few {
     fn future_ones(&self) -> impl Iterator<Item = Reservation<'_>> {
         let members = if self.future > 0 { self.members.as_slice() } else { &[] };
         let all = members.iter().flat_map(reservation);
-        all.filter(|one| one.from_future(self.now_us))
+        all.filter(|one| one.is_from_future(self.now_us))
     }
 
     fn clean(&mut self) -> Cleaning {
@@ -302,7 +302,7 @@ impl Few {
         (self.future, self.lapsed) = (0, 0);
         for member in std::mem::take(&mut self.members) {
             let Ok(one) = reservation(&member) else { continue };
-            if one.from_future(self.now_us) {
+            if one.is_from_future(self.now_us) {
                 let one = seen(&one, self.now_us).member();
                 cleaning.add.push(OwnedString::new(one.as_bytes()));
             } else if one.live(self.now_us) {
@@ -442,8 +442,8 @@ impl Holds for ServerReservations<'_> {
 
 /// A reservation as it is seen at `now_us`.
 fn seen<'m>(one: &Reservation<'m>, now_us: u64) -> Reservation<'m> {
-    match one.from_future(now_us) {
-        true => zones(|zones| Sight::at(now_us, zones).seen(one)),
+    match one.is_from_future(now_us) {
+        true => zones(|zones| ReservationView::at(now_us, zones).seen(one)),
         false => *one,
     }
 }

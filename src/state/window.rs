@@ -9,7 +9,7 @@
 
 use super::emptied::EmptiedKey;
 use super::entries::{
-    after, ban, entry, reservation, EntryReader, Seen, ALL, FOREIGN, RESERVATIONS, RESERVED,
+    after, ban, entry, reservation, EntryReader, KnownEvents, ALL, FOREIGN, RESERVATIONS, RESERVED,
 };
 use super::reservations::{find_live, ServerReservations};
 use super::{indexes, Intent, KeyContext, Open, ServerKey};
@@ -30,7 +30,7 @@ pub struct ServerWindow<'c> {
     key: Open<'c>,
     reservations: ServerReservations<'c>,
     /// What is known of its events.
-    events: Seen,
+    events: KnownEvents,
 }
 
 fn open(key_ctx: KeyContext, intent: Intent) -> Result<Open, Error> {
@@ -57,7 +57,12 @@ impl<'c> ServerWindow<'c> {
     /// A key that is yet to be read.
     pub fn of(at: ServerKey<'c>) -> ServerWindow<'c> {
         let key = Open::closed(at.key_ctx);
-        ServerWindow { at, key, reservations: ServerReservations::none(), events: Seen::default() }
+        ServerWindow {
+            at,
+            key,
+            reservations: ServerReservations::none(),
+            events: KnownEvents::default(),
+        }
     }
 }
 

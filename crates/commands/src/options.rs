@@ -473,7 +473,7 @@ pub enum LimitForm {
 #[derive(Debug)]
 pub struct Options<'a> {
     /// Those that were read.
-    seen: OptionSet,
+    read: OptionSet,
     /// Of these, those that matter: without `LEAVE 0`.
     given: OptionSet,
     numbers: [u64; NUMBERS],
@@ -502,7 +502,7 @@ impl<'a> Options<'a> {
     /// No options.
     pub fn new() -> Options<'a> {
         Options {
-            seen: OptionSet::empty(),
+            read: OptionSet::empty(),
             given: OptionSet::empty(),
             numbers: [0; NUMBERS],
             starts: [None; STARTS],
@@ -521,10 +521,10 @@ impl<'a> Options<'a> {
     ) -> Result<(), Error> {
         let row = known.rows().find(|row| spells(name, row.name.as_bytes()));
         let row = row.ok_or_else(|| Error::UnknownOption(name.into()))?;
-        if self.seen.contains(row.option) {
+        if self.read.contains(row.option) {
             return Err(Error::Twice(row.name));
         }
-        self.seen |= row.option;
+        self.read |= row.option;
         if let Some(value) = row.value {
             let word = next().ok_or(Error::NoValue(row.name, &row.error))?;
             let wrong = || value.special_error(word).unwrap_or(row.error);

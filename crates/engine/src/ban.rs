@@ -96,7 +96,7 @@ pub struct BanNow {
     /// Microseconds until it ends; 0 where it is over, or there is none.
     left_us: u64,
     /// Whether it was stored with an end that lies too far ahead.
-    from_future: bool,
+    is_from_future: bool,
 }
 
 impl BanNow {
@@ -105,7 +105,7 @@ impl BanNow {
         let Some(stored) = stored else { return BanNow::default() };
         let seen = stored.seen_at(now_us);
         let left_us = seen.end_us().saturating_sub(now_us);
-        BanNow { seen: Some(seen), left_us, from_future: seen != stored }
+        BanNow { seen: Some(seen), left_us, is_from_future: seen != stored }
     }
 
     /// The ban that begins at `now_us`.
@@ -129,8 +129,8 @@ impl BanNow {
     }
 
     /// Whether it must be written anew, as a clock went back.
-    pub fn from_future(&self) -> bool {
-        self.from_future
+    pub fn is_from_future(&self) -> bool {
+        self.is_from_future
     }
 
     /// What stays after this call: a ban that runs, or the mark of a past one unless something is `granted` or the key is as
@@ -158,14 +158,14 @@ mod tests {
     fn a_ban_ends_on_a_millisecond_at_most_its_length_after_it_began() {
         let ban = Ban::starting(START_US, 10);
         assert_eq!(ban.end_us(), START_US - 558 + 10_000);
-        let bans = |us| BanNow::at(Some(ban), us);
-        assert_eq!(bans(START_US).left_us(), 10_000 - 558);
-        assert_eq!(bans(ban.end_us() - 1).left_us(), 1);
-        assert!(!bans(ban.end_us()).runs());
+        let ban_at = |us| BanNow::at(Some(ban), us);
+        assert_eq!(ban_at(START_US).left_us(), 10_000 - 558);
+        assert_eq!(ban_at(ban.end_us() - 1).left_us(), 1);
+        assert!(!ban_at(ban.end_us()).runs());
         // A clock that went back: it ends its own length from then on.
-        let back = bans(START_US - 5_000_000);
-        assert_eq!((back.from_future(), back.left_us()), (true, 10_000 - 558));
-        assert!(!bans(START_US).from_future());
+        let back = ban_at(START_US - 5_000_000);
+        assert_eq!((back.is_from_future(), back.left_us()), (true, 10_000 - 558));
+        assert!(!ban_at(START_US).is_from_future());
     }
 
     #[test]
@@ -173,22 +173,22 @@ mod tests {
         let ban = Ban::starting(START_US, 10);
         let (runs, over) =
             (BanNow::at(Some(ban), START_US), BanNow::at(Some(ban), START_US + 10_000));
-        for (bans, as_new, may_begin) in [
+        for (ban_now, as_new, may_begin) in [
             (BanNow::default(), false, true),
             (runs, false, false),
             (runs, true, false),
             (over, false, false),
             (over, true, true),
         ] {
-            assert_eq!(bans.may_begin(as_new), may_begin, "{bans:?} {as_new}");
+            assert_eq!(ban_now.may_begin(as_new), may_begin, "{ban_now:?} {as_new}");
         }
-        for (bans, granted, as_new, kept) in [
+        for (ban_now, granted, as_new, kept) in [
             (runs, true, true, Some(ban)),
             (over, false, false, Some(ban)),
             (over, true, false, None),
             (over, false, true, None),
         ] {
-            assert_eq!(bans.kept(granted, as_new), kept, "{bans:?} {granted} {as_new}");
+            assert_eq!(ban_now.kept(granted, as_new), kept, "{ban_now:?} {granted} {as_new}");
         }
     }
 

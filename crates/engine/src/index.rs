@@ -18,7 +18,7 @@ pub use held_index::{HeldIndex, MAX_DROPPED, MAX_HEALED};
 use super::ban::Ban;
 use super::calendar::Zones;
 use super::held::{FirstGone, Hold, Holds, SortedHolds};
-use super::reservation::{Reservation, Sight};
+use super::reservation::{Reservation, ReservationView};
 use super::slab::{NewSlots, Slot};
 use foldhash::quality::RandomState;
 use hashbrown::hash_table;
@@ -320,9 +320,9 @@ impl Index {
 
     /// The same as a list, as they are seen from now. O(n).
     pub fn listed(&self, now_us: u64, zones: &mut Zones) -> SortedHolds {
-        let mut sight = Sight::at(now_us, zones);
+        let mut view = ReservationView::at(now_us, zones);
         let live = self.iter().filter(|one| one.live(now_us));
-        live.map(|one| Hold::of(&sight.seen(&one))).collect()
+        live.map(|one| Hold::of(&view.seen(&one))).collect()
     }
 
     /// The quantities of all that hold nothing any more at `us`.

@@ -157,7 +157,7 @@ impl<'m> Reservation<'m> {
     }
 
     /// Whether its lease begins after `now_us`: a clock went back.
-    pub fn from_future(&self, now_us: u64) -> bool {
+    pub fn is_from_future(&self, now_us: u64) -> bool {
         self.start_us() > now_us
     }
 
@@ -179,22 +179,22 @@ impl<'m> Reservation<'m> {
 
 /// Shows reservations as they are seen at one moment: after a clock that went back their leases end one lease from then at
 /// the latest, and they hold accordingly.
-pub struct Sight<'z> {
+pub struct ReservationView<'z> {
     now_us: u64,
     zones: &'z mut Zones,
     /// The rule that was read last: most of a key's reservations have the same.
     last: Option<(RuleText, Option<Rule>)>,
 }
 
-impl<'z> Sight<'z> {
+impl<'z> ReservationView<'z> {
     /// As seen at `now_us`.
-    pub fn at(now_us: u64, zones: &'z mut Zones) -> Sight<'z> {
-        Sight { now_us, zones, last: None }
+    pub fn at(now_us: u64, zones: &'z mut Zones) -> ReservationView<'z> {
+        ReservationView { now_us, zones, last: None }
     }
 
     /// The reservation as it is to be written anew, if it is from the future; else as it is.
     pub fn seen<'m>(&mut self, one: &Reservation<'m>) -> Reservation<'m> {
-        if !one.from_future(self.now_us) {
+        if !one.is_from_future(self.now_us) {
             return *one;
         }
         let lease_end_us = lease_end_us(self.now_us, one.lease_ms);
@@ -477,14 +477,17 @@ mod tests {
                 ..Reservation::decode(MEMBER).unwrap()
             };
             let zones = &mut Zones::new();
-            let seen = Sight::at(now_us, zones).seen(&one);
+            let seen = ReservationView::at(now_us, zones).seen(&one);
             assert_eq!(seen.lease_end_us, now_us + 20_000_000, "{rule}");
             assert_eq!(seen.gone_us, seen.lease_end_us + after_us, "{rule}");
             // From then on it is as it is.
-            let again = Sight::at(now_us, zones).seen(&seen);
+            let again = ReservationView::at(now_us, zones).seen(&seen);
             assert_eq!((again.lease_end_us, again.gone_us), (seen.lease_end_us, seen.gone_us));
             let plain = Reservation { gone_us: one.lease_end_us, ..one };
-            assert_eq!(Sight::at(now_us, zones).seen(&plain).gone_us, now_us + 20_000_000);
+            assert_eq!(
+                ReservationView::at(now_us, zones).seen(&plain).gone_us,
+                now_us + 20_000_000
+            );
         }
     }
 }

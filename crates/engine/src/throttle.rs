@@ -285,8 +285,8 @@ pub struct Bucket<'r> {
     tat: Attos,
     /// Whether the stored time lay beyond what this rate and the debt allow: a clock went back, or the rate was
     /// another.
-    from_future: bool,
-    bans: BanNow,
+    is_from_future: bool,
+    ban: BanNow,
 }
 
 impl<'r> Bucket<'r> {
@@ -294,8 +294,8 @@ impl<'r> Bucket<'r> {
     pub fn at(rate: &'r Rate, stored: Option<Stored>, now_us: u64) -> Bucket<'r> {
         let now = u128::from(now_us).saturating_mul(ATTOS_PER_US);
         let empty = now.saturating_add(rate.bucket);
-        let bans = BanNow::default();
-        let mut bucket = Bucket { rate, now_us, now, empty, tat: now, from_future: false, bans };
+        let ban = BanNow::default();
+        let mut bucket = Bucket { rate, now_us, now, empty, tat: now, is_from_future: false, ban };
         if let Some(stored) = stored {
             bucket.set(stored);
         }
@@ -307,9 +307,9 @@ impl<'r> Bucket<'r> {
         let debt = u128::from(stored.debt_ns).saturating_mul(ATTOS_PER_NS);
         let last = self.empty.saturating_add(debt);
         let time = stored.tat();
-        (self.tat, self.from_future) = (time.clamp(self.now, last), time > last);
+        (self.tat, self.is_from_future) = (time.clamp(self.now, last), time > last);
         if stored.ban.is_some() {
-            self.bans = BanNow::at(stored.ban, self.now_us);
+            self.ban = BanNow::at(stored.ban, self.now_us);
         }
     }
 
@@ -331,7 +331,7 @@ impl<'r> Bucket<'r> {
             }
             Manner::Ahead { within_us } => self.judge_ahead(ask, wanted, within_us),
             Manner::Whole | Manner::AtMost => {
-                self.judge_now(ask, wanted).closed_for(self.bans.left_us())
+                self.judge_now(ask, wanted).closed_for(self.ban.left_us())
             }
         };
         if self.may_pass_last_tat(ask) {
@@ -368,7 +368,7 @@ impl<'r> Bucket<'r> {
     fn judge_ahead(&self, ask: &Ask, wanted: u64, within_us: u64) -> Verdict {
         let Some(least) = ask.least(self.rate.limit) else { return Verdict::Never };
         // A ban is waited out as well.
-        let closed = u128::from(self.bans.left_us()).saturating_mul(ATTOS_PER_US);
+        let closed = u128::from(self.ban.left_us()).saturating_mul(ATTOS_PER_US);
         let missing = self.missing(least).max(closed);
         let ahead = u128::from(within_us).saturating_mul(ATTOS_PER_US);
         if missing > ahead {
@@ -395,7 +395,7 @@ impl<'r> Bucket<'r> {
 
     /// What can be had at once when the arrival time is `tat`.
     fn remaining(&self, tat: Attos) -> u64 {
-        if tat > self.empty || self.bans.runs() {
+        if tat > self.empty || self.ban.runs() {
             return 0;
         }
         self.rate.affordable(self.empty.saturating_sub(tat))
@@ -408,7 +408,7 @@ impl<'r> Bucket<'r> {
         let after = match ask.quantity {
             Quantity::Look => return (self.look(verdict), BucketEdit::Keep),
             Quantity::GiveBack(given) => {
-                if self.tat == self.now && !self.from_future {
+                if self.tat == self.now && !self.is_from_future {
                     return (self.look(verdict), BucketEdit::Keep);
                 }
                 self.tat.saturating_sub(self.rate.refund(given)).max(self.now)
@@ -419,10 +419,10 @@ impl<'r> Bucket<'r> {
         };
         let granted = ask.takes_unforced();
         let as_new = self.tat == self.now || after == self.now;
-        let ban = self.bans.kept(granted, as_new);
+        let ban = self.ban.kept(granted, as_new);
         // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
-        let untouched = ask.quantity.takes() && after == self.now && !self.from_future;
-        let next = if untouched && ban == self.bans.seen() {
+        let untouched = ask.quantity.takes() && after == self.now && !self.is_from_future;
+        let next = if untouched && ban == self.ban.seen() {
             BucketEdit::Keep
         } else if after > self.now || ban.is_some() {
             self.store(after, ban)
@@ -435,8 +435,8 @@ impl<'r> Bucket<'r> {
     /// Carries out a denied call. A state from the future is written back, so that the wait that is told is the wait
     /// that is needed.
     pub fn deny(&self, verdict: Verdict) -> (Decision, BucketEdit) {
-        let from_future = self.from_future || self.bans.from_future();
-        let heals = from_future && verdict != Verdict::Never;
+        let is_from_future = self.is_from_future || self.ban.is_from_future();
+        let heals = is_from_future && verdict != Verdict::Never;
         let next = if heals { self.store_as_it_is() } else { BucketEdit::Keep };
         (self.look(verdict), next)
     }
@@ -451,15 +451,15 @@ impl<'r> Bucket<'r> {
     ) -> (Decision, BucketEdit) {
         let denied = matches!(verdict, Verdict::Denied { .. });
         let holds_less = self.missing(ask.quantity.wanted()) > 0;
-        if !denied || !holds_less || !self.bans.may_begin(self.tat == self.now) {
+        if !denied || !holds_less || !self.ban.may_begin(self.tat == self.now) {
             return self.deny(verdict);
         }
-        self.bans = BanNow::starting(self.now_us, length_ms);
-        (self.look(verdict.closed_for(self.bans.left_us())), self.store_as_it_is())
+        self.ban = BanNow::starting(self.now_us, length_ms);
+        (self.look(verdict.closed_for(self.ban.left_us())), self.store_as_it_is())
     }
 
     fn store_as_it_is(&self) -> BucketEdit {
-        self.store(self.tat.min(LAST_TAT), self.bans.seen())
+        self.store(self.tat.min(LAST_TAT), self.ban.seen())
     }
 
     /// What a call with this verdict is told of the bucket as it stands.
@@ -480,7 +480,7 @@ impl<'r> Bucket<'r> {
             verdict,
             limit: self.rate.limit,
             remaining: self.remaining(tat),
-            reset_after_us: us_up(tat.saturating_sub(self.now)).max(self.bans.left_us()),
+            reset_after_us: us_up(tat.saturating_sub(self.now)).max(self.ban.left_us()),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::Index;
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::held::{FirstGone, Hold, Holds, SortedHolds};
-use crate::reservation::{Reservation, ReservationMember, Sight};
+use crate::reservation::{Reservation, ReservationMember, ReservationView};
 use crate::store::Reservations;
 
 /// An index at one moment, for one call.
@@ -85,7 +85,7 @@ impl HeldIndex {
     /// Removes a reservation that was settled: applied, given back or renewed.
     pub fn remove_settled(&mut self, one: &Reservation, zones: &mut Zones) {
         if let Some(listed) = &mut self.listed {
-            listed.remove(Hold::of(&Sight::at(self.now_us, zones).seen(one)));
+            listed.remove(Hold::of(&ReservationView::at(self.now_us, zones).seen(one)));
         }
         self.remove(one.id);
     }
@@ -125,10 +125,10 @@ impl HeldIndex {
         }
         let future = self.index.future(self.now_us, MAX_HEALED);
         let old: Vec<ReservationMember> = future.iter().map(Reservation::member).collect();
-        let mut sight = Sight::at(self.now_us, zones);
+        let mut view = ReservationView::at(self.now_us, zones);
         for old in &old {
             let Some(one) = Reservation::decode(old.as_bytes()) else { continue };
-            let new = sight.seen(&one);
+            let new = view.seen(&one);
             if self.remove(one.id) {
                 self.index.insert(&new);
                 cleaned(old, Some(&new.member()));

@@ -21,7 +21,7 @@ pub struct WindowCall<'r, S: Store> {
     store: S,
     key: S::Window,
     count: WindowCount,
-    bans: BanNow,
+    ban: BanNow,
     /// Others wait in line before the call.
     barred: bool,
     /// What is to be written, once a grant or a denial is planned.
@@ -67,7 +67,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         window: &'r WindowLimit,
         reserve: Option<&'r Reserve>,
     ) -> WindowCall<'r, S> {
-        let (key, count, bans) = (store.window(), WindowCount::default(), BanNow::default());
+        let (key, count, ban) = (store.window(), WindowCount::default(), BanNow::default());
         WindowCall {
             request,
             window,
@@ -75,7 +75,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             store,
             key,
             count,
-            bans,
+            ban,
             barred: false,
             planned: WindowWrite::USUAL,
         }
@@ -93,7 +93,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let verdict = timed_verdict(&mut events, &self.count, reservations, untimed, self.barred)?;
         let verdict = if self.reserve.is_none() { verdict.as_counted() } else { verdict };
         let bannable = self.request.ask.takes_unforced();
-        Ok(if bannable { verdict.closed_for(self.bans.left_us()) } else { verdict })
+        Ok(if bannable { verdict.closed_for(self.ban.left_us()) } else { verdict })
     }
 
     /// What a call with this verdict is told of the key as it stands, with the reservation that is planned.
@@ -106,9 +106,9 @@ impl<'r, S: Store> WindowCall<'r, S> {
         }
         let mut decision =
             decision_after(verdict, &after, self.count.rule_now().now_us(), empty_at_us);
-        if self.bans.runs() {
+        if self.ban.runs() {
             decision.remaining = 0;
-            decision.reset_after_us = decision.reset_after_us.max(self.bans.left_us());
+            decision.reset_after_us = decision.reset_after_us.max(self.ban.left_us());
         }
         decision
     }
@@ -128,17 +128,17 @@ impl<'r, S: Store> WindowCall<'r, S> {
         let leaves_less =
             used.limit.saturating_sub(used.counted) < self.request.ask.quantity.wanted();
         let denied = matches!(verdict, Verdict::Denied { .. });
-        if !denied || !leaves_less || !self.bans.may_begin(self.is_as_new()) {
+        if !denied || !leaves_less || !self.ban.may_begin(self.is_as_new()) {
             return None;
         }
-        self.bans = BanNow::starting(self.count.rule_now().now_us(), length_ms);
-        self.bans.seen()
+        self.ban = BanNow::starting(self.count.rule_now().now_us(), length_ms);
+        self.ban.seen()
     }
 
     /// What becomes of the ban in a granted call, or one that gives back.
     fn ban_edit(&self) -> BanEdit {
-        match self.bans.kept(self.request.ask.takes_unforced(), self.is_as_new()) {
-            None if self.bans.seen().is_some() => BanEdit::Remove,
+        match self.ban.kept(self.request.ask.takes_unforced(), self.is_as_new()) {
+            None if self.ban.seen().is_some() => BanEdit::Remove,
             None | Some(_) => self.healed_ban(),
         }
     }
@@ -151,7 +151,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 
     /// Writes the ban anew where a clock went back; otherwise it stays.
     fn healed_ban(&self) -> BanEdit {
-        let seen = self.bans.seen().filter(|_| self.bans.from_future());
+        let seen = self.ban.seen().filter(|_| self.ban.is_from_future());
         seen.map_or(BanEdit::Keep, BanEdit::Put)
     }
 
@@ -168,7 +168,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
 
     /// When the key's ban is over; now if none runs.
     fn open_at_us(&self) -> u64 {
-        self.count.rule_now().now_us().saturating_add(self.bans.left_us())
+        self.count.rule_now().now_us().saturating_add(self.ban.left_us())
     }
 
     /// Plans to count `taken` as an event.
@@ -226,7 +226,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
             return Err(Refused::Duplicate.into());
         }
         if let Some(ban) = self.key.ban() {
-            self.bans = BanNow::at(Some(ban), rule_now.now_us());
+            self.ban = BanNow::at(Some(ban), rule_now.now_us());
         }
         self.count.set_rule_now(rule_now);
         if rule_now.counts() {
@@ -273,7 +273,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
             && ask.quantity.takes()
             && ask.quantity.wanted() <= limit
             && ask.least(limit).is_some()
-            && (self.bans.runs() || !self.used().only_leave_denies(ask))
+            && (self.ban.runs() || !self.used().only_leave_denies(ask))
     }
 
     fn look(&self, verdict: Verdict) -> Decision {
@@ -312,7 +312,7 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         let ban = self.ban_of_denial(verdict, ban_ms);
         let writes =
             self.count.has_future() || self.key.reservations().must_write() || ban != BanEdit::Keep;
-        let told = if heals { verdict.closed_for(self.bans.left_us()) } else { verdict };
+        let told = if heals { verdict.closed_for(self.ban.left_us()) } else { verdict };
         let decision = self.decision(told);
         if heals && writes {
             self.plan_events(false)?;

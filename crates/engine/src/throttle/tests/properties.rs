@@ -53,7 +53,7 @@ impl Model {
         let now = whole(now_us);
         let empty = &now + &self.interval * whole(self.limit);
         let last = &empty + whole(self.debt_ns) / whole(1000u64);
-        let from_future = self.tat.as_ref().is_some_and(|tat| *tat > last);
+        let is_from_future = self.tat.as_ref().is_some_and(|tat| *tat > last);
         let tat = self.tat.clone().unwrap_or(now.clone()).max(now.clone()).min(last);
         let cost = |quantity: u64| &self.interval * whole(quantity);
         let free = |tat: &BigRational| {
@@ -69,7 +69,7 @@ impl Model {
         };
         let (verdict, after) = match ask.quantity {
             Quantity::Look => (Verdict::taking(0), None),
-            Quantity::GiveBack(_) if tat == now && !from_future => (Verdict::taking(0), None),
+            Quantity::GiveBack(_) if tat == now && !is_from_future => (Verdict::taking(0), None),
             Quantity::GiveBack(given) => {
                 (Verdict::taking(0), Some((&tat - cost(given)).max(now.clone())))
             }
@@ -89,7 +89,7 @@ impl Model {
                 } else if missing > whole(within_us) {
                     let wait_us = up(missing - whole(within_us));
                     let verdict = Verdict::Denied { wait_us, by: Obstacle::Counted };
-                    (verdict, from_future.then(|| tat.clone()))
+                    (verdict, is_from_future.then(|| tat.clone()))
                 } else {
                     let most = if atmost { free(&tat) - ask.leave } else { u64::MAX };
                     let taken = wanted.min(most);
@@ -341,7 +341,7 @@ proptest! {
         let floor_cost = |units: u64| down_to_attos(&cost(units));
         let empty = now + floor_length;
         let last = empty + u128::from(debt_ns) * ATTOS_PER_NS;
-        let from_future = before.tat() > last;
+        let is_from_future = before.tat() > last;
         let tat = before.tat().clamp(now, last);
         let fits = |units: u64, tat: u128| cost(units) + whole(tat - now) <= length;
         let nearly_fits =
@@ -401,13 +401,13 @@ proptest! {
         match next {
             BucketEdit::Keep => {
                 let nothing_to_say = asked == 0 && ask.quantity == Quantity::Look || got.verdict == Verdict::Never;
-                prop_assert!(nothing_to_say || (after == tat && !from_future));
+                prop_assert!(nothing_to_say || (after == tat && !is_from_future));
             }
             BucketEdit::Store(stored) => {
                 prop_assert_eq!(stored.tat(), after);
                 prop_assert_eq!(u128::from(stored.debt_ns), debt_of(after));
                 prop_assert!(stored.tat() > now);
-                prop_assert!(got.verdict.allowed() || from_future);
+                prop_assert!(got.verdict.allowed() || is_from_future);
             }
             BucketEdit::Delete => prop_assert_eq!(after, now),
         }
