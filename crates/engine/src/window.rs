@@ -299,27 +299,27 @@ impl WindowCount {
     pub fn uncount<E: Entries>(&mut self, entries: &mut E, amount: u64) -> Result<bool, E::Error> {
         let (Some(_), Some(tail)) = (self.first, self.tail) else { return Ok(false) };
         let until_us = self.stored_until_us();
-        let mut left = amount.min(self.counted());
-        let (mut gone, mut first): (Option<(u64, u64)>, Option<Entry>) = (None, None);
+        let mut to_uncount = amount.min(self.counted());
+        let (mut given_back, mut first): (Option<(u64, u64)>, Option<Entry>) = (None, None);
         entries.scan(self.rule_now.horizon_us(), until_us.checked_sub(1), |entry| {
-            if entry.weight > left {
+            if entry.weight > to_uncount {
                 first = Some(entry);
                 return false;
             }
-            left = left.saturating_sub(entry.weight);
-            let from_us = gone.map_or(entry.newest_us, |(from_us, _)| from_us);
-            gone = Some((from_us, entry.newest_us));
+            to_uncount = to_uncount.saturating_sub(entry.weight);
+            let from_us = given_back.map_or(entry.newest_us, |(from_us, _)| from_us);
+            given_back = Some((from_us, entry.newest_us));
             true
         })?;
-        self.edit.given_back = gone;
+        self.edit.given_back = given_back;
         match first {
-            Some(entry) if left > 0 => {
-                let rest = Entry { weight: entry.weight.saturating_sub(left), ..entry };
+            Some(entry) if to_uncount > 0 => {
+                let rest = Entry { weight: entry.weight.saturating_sub(to_uncount), ..entry };
                 self.edit.changed = Some((entry, rest));
                 self.first = Some(rest);
             }
             Some(entry) => self.first = Some(entry),
-            None => self.uncount_tail(tail, left),
+            None => self.uncount_tail(tail, to_uncount),
         }
         Ok(true)
     }
@@ -378,7 +378,11 @@ impl WindowCount {
     }
 
     /// When `need` of what counts will have left; `None` if less than that counts.
-    fn left_at_us<E: Entries>(&self, entries: &mut E, need: u128) -> Result<Option<u64>, E::Error> {
+    fn events_freed_at_us<E: Entries>(
+        &self,
+        entries: &mut E,
+        need: u128,
+    ) -> Result<Option<u64>, E::Error> {
         let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(None) };
         let need = match u64::try_from(need) {
             Ok(need) if need <= self.counted() => need,
@@ -419,7 +423,11 @@ impl WindowCount {
     }
 
     /// How much of what counts will have left at `then_us`.
-    fn left_until<E: Entries>(&self, entries: &mut E, then_us: u64) -> Result<u64, E::Error> {
+    fn events_freed_until<E: Entries>(
+        &self,
+        entries: &mut E,
+        then_us: u64,
+    ) -> Result<u64, E::Error> {
         let (Some(first), Some(tail)) = (self.first, self.tail) else { return Ok(0) };
         let Some(horizon_us) = self.rule_now.horizon_us_at(then_us) else { return Ok(0) };
         if horizon_us >= tail.newest_us {
@@ -511,17 +519,17 @@ impl WindowCount {
     ) -> Result<(), E::Error> {
         let alone = self.rule_now.counts_newest_alone();
         let prior_weight = self.edit.replaced.map_or(0, |prior| prior.weight);
-        let (mut merged, mut left, mut is_all) = (0_usize, 0, true);
+        let (mut merged, mut merged_weight, mut is_all) = (0_usize, 0, true);
         let (mut oldest, mut last): (Option<Entry>, Option<Entry>) = (None, None);
         entries.scan(Some(from_us), None, |entry| {
             // What was uncounted must lie among those that are merged.
-            if merged >= heal_most && (left > 0 || alone) {
+            if merged >= heal_most && (merged_weight > 0 || alone) {
                 is_all = false;
                 return false;
             }
             let oldest = oldest.get_or_insert(entry);
             let sum = entry.sum_since(oldest).saturating_add(prior_weight);
-            left = sum.saturating_sub(self.uncounted);
+            merged_weight = sum.saturating_sub(self.uncounted);
             merged = merged.saturating_add(1);
             last = Some(entry);
             true
@@ -533,10 +541,11 @@ impl WindowCount {
             self.leave_in_future(newest);
             return Ok(());
         }
-        if !(1..=most_counted(&newest)).contains(&left) {
+        if !(1..=most_counted(&newest)).contains(&merged_weight) {
             return Err(Refused::Foreign.into());
         }
-        self.edit.put = Some(Entry { total: last.total, weight: left.min(MAX_SUM), ..put });
+        self.edit.put =
+            Some(Entry { total: last.total, weight: merged_weight.min(MAX_SUM), ..put });
         self.edit.future_until = Some(last.newest_us);
         self.stays_us = Some(newest.newest_us);
         if self.recorded > 0 {
@@ -657,10 +666,10 @@ pub fn freed_at_us<E: Entries>(
     }
     let (lapse_us, lapsed_before) =
         held.first_gone(|end_us, lapsed| -> Result<bool, E::Error> {
-            let left = window_count.left_until(entries, end_us)?;
-            Ok(lapsed.saturating_add(u128::from(left)) >= need)
+            let events_freed = window_count.events_freed_until(entries, end_us)?;
+            Ok(lapsed.saturating_add(u128::from(events_freed)) >= need)
         })?;
-    let event_us = window_count.left_at_us(entries, need.saturating_sub(lapsed_before))?;
+    let event_us = window_count.events_freed_at_us(entries, need.saturating_sub(lapsed_before))?;
     Ok(match (lapse_us, event_us) {
         (Some(lapse), Some(event)) => Some(lapse.min(event)),
         (lapse, event) => lapse.or(event),

@@ -68,14 +68,14 @@ def sum_since(total, first_total, first_weight):
 
 
 def middle(low, high):
-    """The next place that the bisection of WindowCount::left_at_us looks at."""
+    """The next place that the bisection of WindowCount::events_freed_at_us looks at."""
     half = divide(low + high, 2)[0]
     return max(half, low + 1)
 
 
-def left_at(entries, need):
-    """WindowCount::left_at_us of entries (time, total, weight), the oldest first: when `need` of them has left, but for the
-    period. By the bisection alone."""
+def events_freed_at(entries, need):
+    """WindowCount::events_freed_at_us of entries (time, total, weight), the oldest first: when `need` of them has left, but
+    for the period. By the bisection alone."""
     first, tail = entries[0], entries[-1]
     enough = lambda entry: sum_since(entry[1], first[1], first[2]) >= need
     if enough(first):
@@ -387,7 +387,7 @@ def rows():
         counted = sum_since(entries[-1][1], entries[0][1], entries[0][2])
         assert counted == sum(weight for *_, weight in entries)
         need = chance.choice([1, counted, chance.randint(1, counted), entries[0][2]])
-        answer = left_at(entries, need)
+        answer = events_freed_at(entries, need)
         summed = 0
         for entry in entries:
             summed += entry[2]
