@@ -36,7 +36,7 @@ pub fn attempt_after<'c>(
 ) -> Result<AttemptReply, Error> {
     let key = AwaitedKey { key: ServerKey::in_mode(key_ctx, terms.mode), emptied };
     let tried = commands::attempt::attempt(key, request, terms, new_id)?;
-    stats::count_lapsed(tried.lapsed);
+    stats::count_lapsed(tried.dropped);
     Ok(tried)
 }
 
@@ -48,7 +48,7 @@ pub fn give_back(
     granted_us: u64,
 ) -> Result<(), Error> {
     let key = ServerKey::in_mode(key_ctx, Mode::Final);
-    let lapsed = commands::attempt::give_back(key, request, reply, granted_us, new_id)?;
-    stats::count_lapsed(lapsed);
+    let dropped = commands::attempt::give_back(key, request, reply, granted_us, new_id)?;
+    stats::count_lapsed(dropped);
     Ok(())
 }

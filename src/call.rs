@@ -147,7 +147,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     #[inline]
-    fn count_lapsed(&self, number: usize) {
+    fn count_dropped(&self, number: usize) {
         stats::count_lapsed(number);
     }
 

@@ -40,14 +40,14 @@ pub static BY_COMMAND: [CommandStats; COMMANDS.len()] =
 pub static APPLIED: Counter = Counter::new();
 /// Reservations that RL.RELEASE, or RL.APPLY with 0, gave back.
 pub static RELEASED: Counter = Counter::new();
-/// Reservations that lapsed and were cleared away.
+/// Reservations that were gone and were dropped: INFO calls them lapsed.
 pub static LAPSED: Counter = Counter::new();
 /// Calls that waited and were allowed.
 pub static WAITED_GRANTED: Counter = Counter::new();
 /// Calls that waited until their time was up, or until CLIENT UNBLOCK.
 pub static WAITED_TIMED_OUT: Counter = Counter::new();
 
-/// Counts lapsed reservations that were dropped.
+/// Counts reservations that were dropped because they were gone.
 #[inline]
 pub fn count_lapsed(number: usize) {
     if number > 0 {

@@ -70,9 +70,9 @@ fn agree(index: &mut Index, list: &mut [FuzzedReservation], now_us: u64, least: 
     assert_eq!(index.future(now_us, usize::MAX).len(), list.iter().filter(future).count());
     let mut ends: Vec<u64> = list.iter().map(|one| one.end_us).filter(|us| *us <= now_us).collect();
     ends.sort_unstable();
-    let lapsed: Vec<u64> = index.lapsed(now_us).take(7).map(|one| one.gone_us).collect();
-    assert_eq!(index.count_lapsed(now_us, 7), lapsed.len());
-    assert_eq!(lapsed, ends[..ends.len().min(7)]);
+    let gone: Vec<u64> = index.gone(now_us).take(7).map(|one| one.gone_us).collect();
+    assert_eq!(index.count_gone(now_us, 7), gone.len());
+    assert_eq!(gone, ends[..ends.len().min(7)]);
 
     for us in [now_us, now_us + 9_000, now_us - 9_000, now_us] {
         let runs = list.iter().filter(|one| one.reservation().runs(us));
@@ -83,14 +83,14 @@ fn agree(index: &mut Index, list: &mut [FuzzedReservation], now_us: u64, least: 
     assert_eq!(live.total(), sum(list, |end_us| end_us > now_us));
     let ends = || list.iter().map(|one| one.end_us).filter(|us| *us > now_us);
     assert_eq!(live.last_gone_us(), ends().max());
-    let lapses = |by_us: u64| sum(list, |end_us| end_us > now_us && end_us <= by_us);
-    let expected = ends().filter(|end_us| lapses(*end_us) >= least).min();
-    let found = live.first_gone(|_, lapsed| Ok::<_, Infallible>(lapsed >= least));
+    let gone_by = |us: u64| sum(list, |end_us| end_us > now_us && end_us <= us);
+    let expected = ends().filter(|end_us| gone_by(*end_us) >= least).min();
+    let found = live.first_gone(|_, gone| Ok::<_, Infallible>(gone >= least));
     let (end_us, before) = found.unwrap_or_else(|never| match never {});
     assert_eq!(end_us, expected);
     match end_us {
         None => assert_eq!(before, live.total()),
-        Some(end_us) => assert!((lapses(end_us - 1)..lapses(end_us)).contains(&before)),
+        Some(end_us) => assert!((gone_by(end_us - 1)..gone_by(end_us)).contains(&before)),
     }
 }
 

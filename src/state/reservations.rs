@@ -39,8 +39,8 @@ pub struct Few {
     members: Vec<OwnedString>,
     /// How many of them have a lease that ends later than one lease from now: a clock went back.
     future: usize,
-    /// How many of them have lapsed.
-    lapsed: usize,
+    /// How many of them are gone.
+    gone: usize,
     /// When the last reservation that this call added stops holding.
     added_until_us: Option<u64>,
 }
@@ -65,8 +65,8 @@ pub struct Cleaning {
     pub remove: Vec<OwnedString>,
     /// Members that come.
     pub add: Vec<OwnedString>,
-    /// How many of those that go have lapsed.
-    pub lapsed: usize,
+    /// How many of those that are removed are gone.
+    pub dropped: usize,
 }
 
 impl<'c> ServerReservations<'c> {
@@ -157,7 +157,7 @@ impl<'c> ServerReservations<'c> {
         self.len().saturating_add(usize::from(self.ban().is_some()))
     }
 
-    /// How many there are, dead and alive.
+    /// How many there are, live and gone.
     pub fn len(&self) -> usize {
         match self {
             ServerReservations::Few(few) => few.members.len(),
@@ -185,11 +185,11 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// Those that have lapsed, and those that are written anew as a clock went back: as they are seen now, in their old
+    /// Those that are gone, and those that are written anew as a clock went back: as they are seen now, in their old
     /// order. `None` where a look at what is known tells that there are none.
     pub fn clean(&mut self) -> Option<Cleaning> {
         match self {
-            ServerReservations::Few(few) if few.future == 0 && few.lapsed == 0 => None,
+            ServerReservations::Few(few) if few.future == 0 && few.gone == 0 => None,
             ServerReservations::Few(few) => Some(few.clean()),
             ServerReservations::Many(many) => Some(many.clean()),
         }
@@ -285,7 +285,7 @@ impl Few {
         if one.is_from_future(now_us) {
             self.future = self.future.saturating_add(1);
         } else if !live {
-            self.lapsed = self.lapsed.saturating_add(1);
+            self.gone = self.gone.saturating_add(1);
         }
         live.then(|| Hold::of(&seen(one, now_us)))
     }
@@ -299,7 +299,7 @@ impl Few {
 
     fn clean(&mut self) -> Cleaning {
         let mut cleaning = Cleaning::default();
-        (self.future, self.lapsed) = (0, 0);
+        (self.future, self.gone) = (0, 0);
         for member in std::mem::take(&mut self.members) {
             let Ok(one) = reservation(&member) else { continue };
             if one.is_from_future(self.now_us) {
@@ -308,7 +308,7 @@ impl Few {
             } else if one.live(self.now_us) {
                 continue;
             } else {
-                cleaning.lapsed = cleaning.lapsed.saturating_add(1);
+                cleaning.dropped = cleaning.dropped.saturating_add(1);
             }
             cleaning.remove.push(member);
         }
@@ -339,7 +339,7 @@ impl<'c> Many<'c> {
         let cleaned = |old: &ReservationMember, new: Option<&ReservationMember>| {
             cleaning.remove.push(member(old));
             cleaning.add.extend(new.map(member));
-            cleaning.lapsed = cleaning.lapsed.saturating_add(usize::from(new.is_none()));
+            cleaning.dropped = cleaning.dropped.saturating_add(usize::from(new.is_none()));
         };
         if let Some(held) = &mut self.held {
             zones(|zones| held.clean(zones, cleaned));
@@ -402,7 +402,7 @@ impl store::Reservations for ServerReservations<'_> {
         }
     }
 
-    /// Whether some must be written anew, as a clock went back, or many have lapsed.
+    /// Whether some must be written anew, as a clock went back, or many are gone.
     fn must_write(&self) -> bool {
         match self {
             ServerReservations::Few(few) => few.future > 0,

@@ -144,7 +144,7 @@ impl<'c> ServerWindow<'c> {
     ) -> usize {
         let KeyContext { ctx, name, now_us } = self.at.key_ctx;
         let edit = change.edit;
-        let (mut lapsed, mut settled_us) = (0, None);
+        let (mut dropped, mut settled_us) = (0, None);
         // This comes before healing, so that a settled reservation is not written anew.
         if let Some(member) = change.settle {
             if let Ok(one) = reservation(&member) {
@@ -157,7 +157,7 @@ impl<'c> ServerWindow<'c> {
         if let Some(mut cleaning) = cleaning {
             cleaning.add.iter().for_each(|member| key.add(RESERVED, member.as_bytes()));
             remove.append(&mut cleaning.remove);
-            lapsed = cleaning.lapsed;
+            dropped = cleaning.dropped;
         }
         let ban = self.write_ban(&mut key, change.ban, &mut remove);
         collect_removed(&mut key, edit, &mut remove);
@@ -203,7 +203,7 @@ impl<'c> ServerWindow<'c> {
         if edit.trim > 0 {
             remove_highest(ctx, name, edit.trim);
         }
-        lapsed
+        dropped
     }
 
     /// Writes what becomes of the ban, and collects the member of the one that goes; the ban that is there then.

@@ -49,7 +49,7 @@ fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error>
     let parts = keys.each(call).zip(clauses.iter().flatten());
     let parts = parts.map(|(key, clause)| part(call, key, clause, mode));
     let whole = attempt_all(parts, mode, || call.new_id()).map_err(Into::into)?;
-    call.count_lapsed(whole.lapsed);
+    call.count_dropped(whole.dropped);
     if mode != Mode::Look {
         note(call, &keys, &clauses, &whole);
     }

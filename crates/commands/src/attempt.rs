@@ -18,8 +18,8 @@ pub struct AttemptReply {
     /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
     /// unless the mode is [`Mode::Try`].
     pub earliest_grant_us: Option<u64>,
-    /// How many lapsed reservations were dropped.
-    pub lapsed: usize,
+    /// How many reservations were dropped because they were gone.
+    pub dropped: usize,
 }
 
 impl AttemptReply {
@@ -30,7 +30,7 @@ impl AttemptReply {
             unit: TimeUnit::Seconds,
             tail: ReplyTail::Absent,
         };
-        AttemptReply { reply, earliest_grant_us: None, lapsed: 0 }
+        AttemptReply { reply, earliest_grant_us: None, dropped: 0 }
     }
 
     /// Whether the request was granted, or only looked or gave back.
@@ -89,13 +89,13 @@ pub fn attempt_into<S: Store<Error: Into<Error>>>(
 ) -> Result<(), Error> {
     let told = |done: Attempt| {
         tried.reply = Reply::to(request, done.decision, done.id, done.running);
-        (tried.earliest_grant_us, tried.lapsed) = (done.earliest_grant_us, done.lapsed);
+        (tried.earliest_grant_us, tried.dropped) = (done.earliest_grant_us, done.dropped);
     };
     engine::attempt::attempt(store, request, terms, new_id, told).map_err(Into::into)
 }
 
 /// Gives back what was granted with `reply`, at `granted_us`, to a client that was gone before it was notified; returns how
-/// many lapsed reservations were dropped.
+/// many reservations were dropped because they were gone.
 ///
 /// # Errors
 ///
@@ -121,7 +121,7 @@ pub fn give_back<S: Store<Error: Into<Error>>>(
             let quantity = Quantity::GiveBack(reply.decision.verdict.taken());
             let ask = Ask::of(quantity);
             let terms = AttemptTerms { barred: false, mode: Mode::Final };
-            Ok(attempt(store, &Request { ask, ..*request }, terms, new_id)?.lapsed)
+            Ok(attempt(store, &Request { ask, ..*request }, terms, new_id)?.dropped)
         }
     }
 }

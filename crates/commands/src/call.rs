@@ -101,8 +101,8 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// Notes how calls ended.
     fn notes(&self) -> Self::Notes;
-    /// Counts lapsed reservations that were dropped.
-    fn count_lapsed(&self, number: usize);
+    /// Counts reservations that were dropped because they were gone.
+    fn count_dropped(&self, number: usize);
     /// Counts reservations that were settled in this way.
     fn count_settled(&self, how: Applied, number: u64);
     /// All policies, in the order of the bytes of their names.

@@ -124,6 +124,6 @@ fn try_on<'a, C: ServerCall<'a>>(
     tried: &mut AttemptReply,
 ) -> Result<(), Error> {
     attempt_into(call.store(key, terms.mode), request, terms, || call.new_id(), tried)?;
-    call.count_lapsed(tried.lapsed);
+    call.count_dropped(tried.dropped);
     Ok(())
 }

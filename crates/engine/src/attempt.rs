@@ -36,8 +36,8 @@ pub struct Attempt {
     /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and
     /// unless the mode is [`Mode::Try`].
     pub earliest_grant_us: Option<u64>,
-    /// How many lapsed reservations were dropped.
-    pub lapsed: usize,
+    /// How many reservations were dropped because they were gone.
+    pub dropped: usize,
 }
 
 /// Tries a request on its key, and hands to `told` how that went. Only what takes is ever barred. `new_id` makes the id of a
@@ -85,7 +85,7 @@ fn attempt_on<'r, K: KeyCall<'r>, T>(
     let (decision, id) = (*plan.decision(), plan.id().copied());
     let running = running.map(|number| number.saturating_add(usize::from(id.is_some())));
     // Large as it is, it is put together where it is needed.
-    Ok(told(Attempt { decision, id, running, earliest_grant_us, lapsed: plan.apply() }))
+    Ok(told(Attempt { decision, id, running, earliest_grant_us, dropped: plan.apply() }))
 }
 
 /// One limit of a call over several.
@@ -128,8 +128,8 @@ pub struct WholeAttempt {
     pub parts: ShortList<PartDecision, FEW_PARTS>,
     /// Which groups have a choice.
     pub choices: Choices,
-    /// How many lapsed reservations were dropped.
-    pub lapsed: usize,
+    /// How many reservations were dropped because they were gone.
+    pub dropped: usize,
 }
 
 /// Tries several requests, each on its key, all or nothing. An error leaves every key as it was.
@@ -185,9 +185,9 @@ pub fn attempt_all<'r, S: Store>(
         });
         plans.push(Some(plan));
     }
-    let mut lapsed: usize = 0;
+    let mut dropped: usize = 0;
     for plan in plans.iter_mut().filter_map(Option::take) {
-        lapsed = lapsed.saturating_add(plan.apply());
+        dropped = dropped.saturating_add(plan.apply());
     }
-    Ok(WholeAttempt { allowed, parts, choices, lapsed })
+    Ok(WholeAttempt { allowed, parts, choices, dropped })
 }

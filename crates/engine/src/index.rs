@@ -2,9 +2,9 @@
 //! decides in O(log n) however many are held.
 //!
 //! ```text
-//! Index                                        the reservations, dead and alive
+//! Index                                        the reservations, live and gone
 //!   by_id    hash table of slots               is this id held?
-//!   held     treap by the ends of the holds    how much is held? when will enough have lapsed?
+//!   held     treap by the ends of the holds    how much is held? when will enough be gone?
 //!   ends     a map, once it is asked for       how many leases run?
 //! HeldIndex                                    an index at one moment, for one call
 //! ```
@@ -97,7 +97,7 @@ struct IndexSummary {
 
 const _: () = assert!(size_of::<IndexSummary>() == 64, "a summary fills one line of the cache");
 
-/// The reservations of one key, dead and alive.
+/// The reservations of one key, live and gone.
 #[derive(Debug)]
 pub struct Index {
     summary: IndexSummary,
@@ -236,7 +236,7 @@ impl Index {
         true
     }
 
-    /// The reservation `id`, lapsed or not.
+    /// The reservation `id`, live or gone.
     pub fn get(&self, id: &[u8]) -> Option<Reservation<'_>> {
         let is_it = |slot: &Slot| id_at(&self.held, *slot) == id;
         self.reservation(*self.by_id.find(self.secret.hash_one(id), is_it)?)
@@ -258,32 +258,32 @@ impl Index {
         self.summary.len.saturating_sub(ends.ended(now_us))
     }
 
-    /// The reservations that hold nothing any more at `now_us`, the first to end first. For tests and fuzz targets.
+    /// The reservations that are gone at `now_us`, in the order in which they went. For tests and fuzz targets.
     #[cfg(any(test, feature = "model"))]
-    pub fn lapsed(&self, now_us: u64) -> impl Iterator<Item = Reservation<'_>> {
+    pub fn gone(&self, now_us: u64) -> impl Iterator<Item = Reservation<'_>> {
         self.held.until(now_us).map(Kept::reservation)
     }
 
-    /// How many reservations hold nothing any more at `now_us`, counted up to `most`.
+    /// How many reservations are gone at `now_us`, counted up to `most`.
     #[inline]
-    pub fn count_lapsed(&self, now_us: u64, most: usize) -> usize {
+    pub fn count_gone(&self, now_us: u64, most: usize) -> usize {
         // Nearly always none.
-        if self.none_ended(now_us) {
+        if self.none_gone(now_us) {
             return 0;
         }
         self.held.until(now_us).take(most).count()
     }
 
-    /// The first reservation to end, if it holds nothing any more at `now_us`.
-    fn first_lapsed(&self, now_us: u64) -> Option<Reservation<'_>> {
-        if self.none_ended(now_us) {
+    /// The reservation that goes first, if it is gone at `now_us`.
+    fn first_to_go(&self, now_us: u64) -> Option<Reservation<'_>> {
+        if self.none_gone(now_us) {
             return None;
         }
         self.reservation(self.held.first()?)
     }
 
     /// Whether all still hold at `us`.
-    fn none_ended(&self, us: u64) -> bool {
+    fn none_gone(&self, us: u64) -> bool {
         self.summary.len == 0 || self.summary.first.gone_us > us
     }
 
@@ -314,8 +314,8 @@ impl Index {
 
     /// What is live at `now_us`, if none is from the future.
     pub fn live(&self, now_us: u64) -> Live<'_> {
-        let lapsed = self.sum_until(now_us);
-        Live { index: self, now_us, lapsed }
+        let gone = self.sum_until(now_us);
+        Live { index: self, now_us, gone }
     }
 
     /// The same as a list, as they are seen from now. O(n).
@@ -325,9 +325,9 @@ impl Index {
         live.map(|one| Hold::of(&view.seen(&one))).collect()
     }
 
-    /// The quantities of all that hold nothing any more at `us`.
+    /// The quantities of all that are gone at `us`.
     fn sum_until(&self, us: u64) -> u128 {
-        if self.none_ended(us) {
+        if self.none_gone(us) {
             return 0;
         }
         self.held.sum_until(us)
@@ -364,16 +364,17 @@ pub fn next_order_us(newest_order_us: Option<u64>, now_us: u64) -> u64 {
 pub struct Live<'i> {
     index: &'i Index,
     now_us: u64,
-    lapsed: u128,
+    /// How much of the total of the index is gone.
+    gone: u128,
 }
 
 impl Holds for Live<'_> {
     fn total(&self) -> u128 {
-        self.index.summary.total.saturating_sub(self.lapsed)
+        self.index.summary.total.saturating_sub(self.gone)
     }
 
     fn last_gone_us(&self) -> Option<u64> {
-        Some(self.index.summary.last_gone_us).filter(|end_us| *end_us > self.now_us)
+        Some(self.index.summary.last_gone_us).filter(|gone_us| *gone_us > self.now_us)
     }
 
     fn first_gone<E>(
@@ -386,12 +387,12 @@ impl Holds for Live<'_> {
         if first.gone_us > self.now_us && enough(first.gone_us, u128::from(first.quantity))? {
             return Ok((Some(first.gone_us), 0));
         }
-        // The sums in the tree have the lapsed in them.
+        // The sums in the tree still have what is gone in them.
         let found = index.held.first_where(|gone_us, with_it| {
-            Ok(gone_us > self.now_us && enough(gone_us, with_it.saturating_sub(self.lapsed))?)
+            Ok(gone_us > self.now_us && enough(gone_us, with_it.saturating_sub(self.gone))?)
         })?;
         Ok(match found {
-            Some((gone_us, before)) => (Some(gone_us), before.saturating_sub(self.lapsed)),
+            Some((gone_us, before)) => (Some(gone_us), before.saturating_sub(self.gone)),
             None => (None, self.total()),
         })
     }

@@ -123,7 +123,7 @@ pub trait PlannedWrite {
     fn id(&self) -> Option<&Id>;
     /// What the window counts then; `None` for a bucket.
     fn count(&self) -> Option<&WindowCount>;
-    /// Writes and replicates it; returns how many lapsed reservations were dropped.
+    /// Writes and replicates it; returns how many reservations were dropped because they were gone.
     fn apply(self) -> usize;
 }
 
@@ -277,7 +277,7 @@ impl<W: PlannedWrite> Plan<W> {
         self.write.as_ref().and_then(W::id)
     }
 
-    /// Writes and replicates what was planned; returns how many lapsed reservations were dropped.
+    /// Writes and replicates what was planned; returns how many reservations were dropped because they were gone.
     #[inline]
     pub fn apply(self) -> usize {
         self.write.map_or(0, W::apply)

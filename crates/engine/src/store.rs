@@ -168,7 +168,7 @@ pub trait Reservations: Holds {
     fn live_len(&self) -> usize;
     /// The place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64;
-    /// Whether even a denied call writes: to start leases anew after a clock went back, or to drop many that have lapsed.
+    /// Whether even a denied call writes: to start leases anew after a clock went back, or to drop many that are gone.
     fn must_write(&self) -> bool;
 }
 
@@ -201,8 +201,8 @@ pub trait WindowKey {
     fn running(&mut self) -> usize;
     /// The stored form of the reservation `id`, if it is live.
     fn find_live(&mut self, id: &[u8]) -> Result<Option<Self::Member>, Self::Error>;
-    /// Writes what was planned; returns how many lapsed reservations were dropped. Nothing, where the key was opened for
-    /// reading.
+    /// Writes what was planned; returns how many reservations were dropped because they were gone. Nothing, where the key was
+    /// opened for reading.
     fn write(&mut self, change: Change<'_, Self::Member>) -> usize;
 }
 
@@ -238,7 +238,7 @@ pub struct Change<'p, M> {
     pub reserve: Option<Reservation<'p>>,
     /// A reservation to remove: it was applied, given back or renewed.
     pub settle: Option<M>,
-    /// Whether reservations that have lapsed are dropped, and those from the future are written anew: a bounded number of
+    /// Whether reservations that are gone are dropped, and those from the future are written anew: a bounded number of
     /// each.
     pub clean: bool,
     /// What becomes of the ban.

@@ -654,7 +654,7 @@ impl WindowUse {
     }
 }
 
-/// When `need` will have left by itself, by events that leave and leases that lapse. `None` if there is less than that.
+/// When `need` will be free by itself, as events leave and reservations go. `None` if there is less than that.
 pub fn freed_at_us<E: Entries>(
     entries: &mut E,
     window_count: &WindowCount,
@@ -664,15 +664,14 @@ pub fn freed_at_us<E: Entries>(
     if need == 0 {
         return Ok(Some(window_count.rule_now.now_us()));
     }
-    let (lapse_us, lapsed_before) =
-        held.first_gone(|end_us, lapsed| -> Result<bool, E::Error> {
-            let events_freed = window_count.events_freed_until(entries, end_us)?;
-            Ok(lapsed.saturating_add(u128::from(events_freed)) >= need)
-        })?;
-    let event_us = window_count.events_freed_at_us(entries, need.saturating_sub(lapsed_before))?;
-    Ok(match (lapse_us, event_us) {
-        (Some(lapse), Some(event)) => Some(lapse.min(event)),
-        (lapse, event) => lapse.or(event),
+    let (gone_us, gone_before) = held.first_gone(|gone_us, gone| -> Result<bool, E::Error> {
+        let events_freed = window_count.events_freed_until(entries, gone_us)?;
+        Ok(gone.saturating_add(u128::from(events_freed)) >= need)
+    })?;
+    let event_us = window_count.events_freed_at_us(entries, need.saturating_sub(gone_before))?;
+    Ok(match (gone_us, event_us) {
+        (Some(gone_us), Some(event_us)) => Some(gone_us.min(event_us)),
+        (gone_us, event_us) => gone_us.or(event_us),
     })
 }
 

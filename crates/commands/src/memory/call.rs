@@ -213,7 +213,7 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         self.server
     }
 
-    fn count_lapsed(&self, _number: usize) {}
+    fn count_dropped(&self, _number: usize) {}
 
     fn count_settled(&self, _how: Applied, _number: u64) {}
 

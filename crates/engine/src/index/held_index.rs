@@ -13,15 +13,15 @@ pub struct HeldIndex {
     index: Box<Index>,
     now_us: u64,
     has_id: bool,
-    /// The reservation of the id that was asked for, where it has lapsed: it makes room for a new one.
-    lapsed_id: Option<Box<ReservationMember>>,
+    /// The reservation of the id that was asked for, where that is gone: it makes room for a new one.
+    gone_id: Option<Box<ReservationMember>>,
     /// Whether the index was changed.
     is_changed: bool,
     /// All live leases as they are seen now, where some come from the future: those end one lease from now, healed or not yet.
     listed: Option<SortedHolds>,
 }
 
-/// The most lapsed reservations that a call drops, and the number from which denied calls drop them too.
+/// The most gone reservations that a call drops, and the number from which denied calls drop them too.
 pub const MAX_DROPPED: usize = 64;
 /// The most reservations that a call writes anew after a clock went back.
 pub const MAX_HEALED: usize = 256;
@@ -37,9 +37,9 @@ impl HeldIndex {
         let has_future = index.has_future(now_us);
         let found = id.and_then(|id| index.get(id));
         let has_id = found.is_some_and(|one| one.live(now_us));
-        let lapsed_id = found.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
+        let gone_id = found.filter(|one| !one.live(now_us)).map(|one| Box::new(one.member()));
         let listed = has_future.then(|| index.listed(now_us, zones));
-        HeldIndex { index, now_us, has_id, lapsed_id, is_changed: false, listed }
+        HeldIndex { index, now_us, has_id, gone_id, is_changed: false, listed }
     }
 
     /// The index itself.
@@ -105,20 +105,20 @@ impl HeldIndex {
         }
     }
 
-    /// Removes those that have lapsed, and starts those anew that are from the future: a bounded number of both. Shows each
-    /// that goes to `cleaned`, with what takes its place: nothing where it has lapsed, itself where it is healed.
+    /// Removes those that are gone, and starts those anew that are from the future: a bounded number of both. Shows each
+    /// that goes to `cleaned`, with what takes its place: nothing where it is gone, itself where it is healed.
     pub fn clean(
         &mut self,
         zones: &mut Zones,
         mut cleaned: impl FnMut(&ReservationMember, Option<&ReservationMember>),
     ) {
-        if let Some(old) = self.lapsed_id.take() {
-            self.drop_lapsed(&old, &mut cleaned);
+        if let Some(old) = self.gone_id.take() {
+            self.drop_gone(&old, &mut cleaned);
         }
         for _ in 0..MAX_DROPPED {
-            let first = self.index.first_lapsed(self.now_us).map(|one| one.member());
+            let first = self.index.first_to_go(self.now_us).map(|one| one.member());
             let Some(old) = first else { break };
-            self.drop_lapsed(&old, &mut cleaned);
+            self.drop_gone(&old, &mut cleaned);
         }
         if self.listed.is_none() {
             return;
@@ -136,7 +136,7 @@ impl HeldIndex {
         }
     }
 
-    fn drop_lapsed(
+    fn drop_gone(
         &mut self,
         old: &ReservationMember,
         cleaned: &mut impl FnMut(&ReservationMember, Option<&ReservationMember>),
@@ -157,17 +157,17 @@ impl Reservations for HeldIndex {
         if let Some(listed) = &self.listed {
             return listed.len() >= number;
         }
-        // Those beyond the bound must have lapsed. No more of them are counted than that takes.
+        // Those beyond the bound must be gone. No more of them are counted than that takes.
         let Some(beyond) = self.index.len().checked_sub(number) else { return false };
-        self.index.count_lapsed(self.now_us, beyond.saturating_add(1)) <= beyond
+        self.index.count_gone(self.now_us, beyond.saturating_add(1)) <= beyond
     }
 
     fn live_len(&self) -> usize {
         match &self.listed {
             Some(listed) => listed.len(),
             None => {
-                let lapsed = self.index.count_lapsed(self.now_us, usize::MAX);
-                self.index.len().saturating_sub(lapsed)
+                let gone = self.index.count_gone(self.now_us, usize::MAX);
+                self.index.len().saturating_sub(gone)
             }
         }
     }
@@ -177,7 +177,7 @@ impl Reservations for HeldIndex {
     }
 
     fn must_write(&self) -> bool {
-        self.listed.is_some() || self.index.count_lapsed(self.now_us, MAX_DROPPED) >= MAX_DROPPED
+        self.listed.is_some() || self.index.count_gone(self.now_us, MAX_DROPPED) >= MAX_DROPPED
     }
 }
 

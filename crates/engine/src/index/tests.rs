@@ -52,12 +52,12 @@ fn sum<'a>(list: impl IntoIterator<Item = &'a Own>) -> u128 {
     list.into_iter().map(|one| u128::from(one.quantity)).sum()
 }
 
-/// The first lease at which so much has lapsed, or so late, and how often that was asked.
+/// The first lease at which so much is gone, or so late, and how often that was asked.
 fn first_gone(leases: &impl Holds, least: u128, from_us: u64) -> (FirstGone, usize) {
     let mut asked = 0;
-    let found = leases.first_gone(|gone_us, lapsed| {
+    let found = leases.first_gone(|gone_us, gone| {
         asked += 1;
-        Ok::<bool, Infallible>(lapsed >= least || gone_us >= from_us)
+        Ok::<bool, Infallible>(gone >= least || gone_us >= from_us)
     });
     (found.unwrap_or_else(|never| match never {}), asked)
 }
@@ -78,11 +78,11 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         list.iter().map(|one| one.gone_us).filter(|us| *us <= now_us).collect();
     ends.sort_unstable();
     for most in [0, 1, ends.len() / 2, ends.len(), usize::MAX] {
-        let lapsed: Vec<Reservation> = index.lapsed(now_us).take(most).collect();
-        assert_eq!(index.count_lapsed(now_us, most), lapsed.len());
-        let found: Vec<u64> = lapsed.iter().map(|one| one.gone_us).collect();
-        assert_eq!(found, ends[..most.min(ends.len())], "the first to lapse come first");
-        let ids: std::collections::BTreeSet<&[u8]> = lapsed.iter().map(|one| one.id).collect();
+        let gone: Vec<Reservation> = index.gone(now_us).take(most).collect();
+        assert_eq!(index.count_gone(now_us, most), gone.len());
+        let found: Vec<u64> = gone.iter().map(|one| one.gone_us).collect();
+        assert_eq!(found, ends[..most.min(ends.len())], "the first to go come first");
+        let ids: std::collections::BTreeSet<&[u8]> = gone.iter().map(|one| one.id).collect();
         assert_eq!(ids.len(), found.len(), "one of them comes twice");
     }
 
@@ -97,19 +97,19 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
     assert_eq!(leases.total(), sum(live.iter().copied()));
     assert_eq!(leases.last_gone_us(), live.iter().map(|one| one.gone_us).max());
     let enough = |gone_us: u64| {
-        let lapsed = sum(live.iter().copied().filter(|one| one.gone_us <= gone_us));
-        lapsed >= least || gone_us >= from_us
+        let gone = sum(live.iter().copied().filter(|one| one.gone_us <= gone_us));
+        gone >= least || gone_us >= from_us
     };
     let expected = live.iter().map(|one| one.gone_us).filter(|gone_us| enough(*gone_us)).min();
-    let ((gone_us, lapsed), _) = first_gone(&leases, least, from_us);
+    let ((gone_us, gone), _) = first_gone(&leases, least, from_us);
     assert_eq!(gone_us, expected);
     let before = |us: u64| sum(live.iter().copied().filter(|one| one.gone_us < us));
     match expected {
-        None => assert_eq!(lapsed, leases.total()),
+        None => assert_eq!(gone, leases.total()),
         // Those that end at the same time may come in any order.
         Some(gone_us) => {
-            assert!((before(gone_us)..before(gone_us + 1)).contains(&lapsed));
-            assert!(lapsed < least || lapsed == before(gone_us));
+            assert!((before(gone_us)..before(gone_us + 1)).contains(&gone));
+            assert!(gone < least || gone == before(gone_us));
         }
     }
 
@@ -257,7 +257,7 @@ fn a_search_looks_at_few_of_many() {
         assert!(asked <= 60, "{asked} were looked at");
     }
     assert_eq!(first_gone(&index.live(START_US - 1), 20_001, u64::MAX).0, (None, 20_000));
-    // Half of them have lapsed.
+    // Half of them are gone.
     let half = index.live(START_US + 9_999);
     assert_eq!(half.total(), 10_000);
     assert_eq!(first_gone(&half, 1, u64::MAX).0, (Some(START_US + 10_000), 0));
@@ -305,7 +305,7 @@ fn no_order_of_ends_makes_the_tree_deep() {
         let (deepest, all) = index.held.depth();
         assert!(deepest <= 80, "chain {which} is {deepest} deep");
         assert!(all <= 30 * NUMBER as usize, "chain {which}: {all} steps to all nodes");
-        assert_eq!(index.count_lapsed(u64::MAX, 64), 64);
+        assert_eq!(index.count_gone(u64::MAX, 64), 64);
         for id in 0..NUMBER {
             assert!(index.remove(id.to_string().as_bytes()));
         }
@@ -326,7 +326,7 @@ fn a_chain_overflows_no_stack() {
         for side in [Side::Left, Side::Right] {
             let mut index = chain(side);
             assert_eq!(index.held.depth().0, NUMBER as usize);
-            assert_eq!(index.count_lapsed(u64::MAX, usize::MAX), NUMBER as usize);
+            assert_eq!(index.count_gone(u64::MAX, usize::MAX), NUMBER as usize);
             // It goes to the top or near it, and splits the others.
             assert!(index.insert(&Own::new(NUMBER, 1, START_US + 30_000).reservation()));
             assert_eq!(index.live(0).total(), u128::from(NUMBER) + 1);
@@ -380,7 +380,7 @@ fn what_was_removed_takes_no_memory() {
     // They are in order still.
     let (found, _) = first_gone(&index.live(START_US), 3, u64::MAX);
     assert_eq!(found, (Some(START_US + 3), 2));
-    assert_eq!(index.count_lapsed(START_US + 2, 9), 3);
+    assert_eq!(index.count_gone(START_US + 2, 9), 3);
 }
 
 /// Each rule that was ever used stayed in a list, which every new reservation searched from end to end.

@@ -49,7 +49,7 @@ impl MemoryHeld {
         self.0.as_ref().map(HeldIndex::index)
     }
 
-    /// All, dead and alive, in any order.
+    /// All, live and gone, in any order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Reservation<'_>> {
         self.index().into_iter().flat_map(Index::iter)
     }
