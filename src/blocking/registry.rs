@@ -59,17 +59,17 @@ pub enum LateWrite {
     CountDenial(Request),
 }
 
-/// What the lines of this server are made of.
-pub struct ServerParts;
+/// The types of the lines of this server.
+pub struct ServerLineTypes;
 
-impl line::Parts for ServerParts {
+impl line::LineTypes for ServerLineTypes {
     type Call = WaitingCall;
     type Handle = Blocked;
     type Outcome = WaitOutcome;
     type Write = LateWrite;
 }
 
-type ServerLines = line::Lines<ServerParts>;
+type ServerLines = line::Lines<ServerLineTypes>;
 
 static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::new());
 

@@ -5,7 +5,9 @@
 //! for, when somebody's time is up, and at least every [`engine::line::POLL_US`], as the server does not notify of other
 //! changes to the key. A grant is charged in the context of whoever tries, then the client is unblocked.
 
-use super::registry::{change, is_awaited, look, LateWrite, ServerParts, WaitOutcome, WorkGuard};
+use super::registry::{
+    change, is_awaited, look, LateWrite, ServerLineTypes, WaitOutcome, WorkGuard,
+};
 use super::wait::note_end;
 use crate::attempt::{attempt, attempt_after, give_back};
 use crate::redis::acceptance::{
@@ -76,9 +78,9 @@ struct LineServer<'c> {
 }
 
 impl<'c> WaitingServer<KeyContext<'c>> for LineServer<'c> {
-    type Parts = ServerParts;
+    type Types = ServerLineTypes;
 
-    fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerParts>, u64) -> T) -> T {
+    fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerLineTypes>, u64) -> T) -> T {
         change(transition)
     }
 

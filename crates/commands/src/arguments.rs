@@ -146,7 +146,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Family::Throttle | Family::Window => i64::MIN,
         };
         let reading = Reading { family, least, known, in_clause: false };
-        self.parts(environment, &reading, options, request)
+        self.read_call(environment, &reading, options, request)
     }
 
     /// Reads a clause of this family and group, after the word that it begins with and up to the next clause.
@@ -159,7 +159,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     ) -> Result<(), Error> {
         let mut options = Options::new();
         let reading = Reading { family, least: 0, known: family.of_clause(), in_clause: true };
-        self.parts(environment, &reading, &mut options, &mut clause.request)?;
+        self.read_call(environment, &reading, &mut options, &mut clause.request)?;
         clause.check = options.has(OptionSet::CHECK);
         if let (true, Limit::Reserve(_, reserve)) = (clause.check, &mut clause.request.limit) {
             // It makes no reservation.
@@ -171,8 +171,8 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         Ok(())
     }
 
-    /// A limit, the quantity and options. Nothing that is large is moved, as every call comes through here.
-    fn parts(
+    /// Reads a call: a limit, the quantity and options. Nothing that is large is moved, as every call comes through here.
+    fn read_call(
         &mut self,
         environment: &impl Environment,
         reading: &Reading,

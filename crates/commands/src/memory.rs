@@ -38,7 +38,7 @@ use engine::reservation::{spelled_id, Id};
 use settings::MemorySettings;
 use std::cell::{Cell, RefCell};
 use value::ValueBuilder;
-use waiting::{EndedWait, MemoryParts, WaitClock};
+use waiting::{EndedWait, MemoryLineTypes, WaitClock};
 
 /// What a call is told at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub struct MemoryServer {
     policies: PolicyTable,
     /// The keys that are denied most.
     top: RefCell<Option<RecentHeavy>>,
-    lines: RefCell<Lines<MemoryParts>>,
+    lines: RefCell<Lines<MemoryLineTypes>>,
     clock: WaitClock,
     ended: RefCell<Vec<EndedWait>>,
     random: RefCell<Box<FillRandom>>,

@@ -4,16 +4,16 @@ use crate::attempt::AttemptReply;
 use crate::error::Error;
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{LineId, Lines, Parts, Ticket};
+use engine::line::{LineId, LineTypes, Lines, Ticket};
 use engine::request::Request;
 
 /// A server with lines, as far as trying a head needs it. `K` names a key at the time of an attempt.
 pub trait WaitingServer<K: Copy> {
-    /// What its lines are made of.
-    type Parts: Parts;
+    /// The types of its lines.
+    type Types: LineTypes;
 
     /// Makes a transition of the lines, which is given their time.
-    fn change<T>(&self, transition: impl FnOnce(&mut Lines<Self::Parts>, u64) -> T) -> T;
+    fn change<T>(&self, transition: impl FnOnce(&mut Lines<Self::Types>, u64) -> T) -> T;
     /// Tries a request on a key.
     fn attempt(
         &self,

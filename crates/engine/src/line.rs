@@ -53,8 +53,8 @@ const STEP_US: u64 = 1_000;
 /// Commands get a new budget after this time at the latest, even if no turn of the event loop was seen to end.
 const BUDGET_RENEWED_US: u64 = 20_000;
 
-/// What the lines keep for their owner.
-pub trait Parts {
+/// The types of what the lines keep for their owner.
+pub trait LineTypes {
     /// What waits.
     type Call: LineCall;
     /// Ends one wait, once.
@@ -99,7 +99,7 @@ pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
 }
 
 /// All lines, and every waiter until the server has forgotten it.
-pub struct Lines<P: Parts> {
+pub struct Lines<P: LineTypes> {
     /// The last number that a ticket or a line got.
     last_number: u64,
     /// How many stand in a line.
@@ -131,7 +131,7 @@ pub struct Lines<P: Parts> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Waiter<P: Parts> {
+struct Waiter<P: LineTypes> {
     line: LineId,
     place: Arc<Place>,
     call: P::Call,
@@ -154,7 +154,7 @@ enum WaitState<H, O> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Line<P: Parts> {
+struct Line<P: LineTypes> {
     place: Arc<Place>,
     /// LEAVE and ticket of all who stand here. The first is the head.
     order: BTreeSet<(u64, Ticket)>,
@@ -175,7 +175,7 @@ struct Line<P: Parts> {
 }
 
 /// A call that begins to wait.
-pub struct Joining<P: Parts> {
+pub struct Joining<P: LineTypes> {
     /// What it asks for.
     pub call: P::Call,
     /// Ends its wait.
@@ -202,7 +202,7 @@ struct Work {
 }
 
 /// What to do next in a line.
-pub enum Effect<P: Parts> {
+pub enum Effect<P: LineTypes> {
     /// Write this to the key.
     Write(P::Write),
     /// Try the head, then tell [`Lines::denied`] or [`Lines::end`]. Where `is_overdue`, end its wait also if it is
@@ -225,7 +225,7 @@ pub enum Effect<P: Parts> {
 }
 
 /// What to reply to a waiter when the server asks.
-pub enum WaiterReply<P: Parts> {
+pub enum WaiterReply<P: LineTypes> {
     /// The wait was ended with this outcome.
     Ended {
         /// What waited.
@@ -245,7 +245,7 @@ pub enum WaiterReply<P: Parts> {
 }
 
 /// A waiter that the server has forgotten.
-pub struct Gone<P: Parts> {
+pub struct Gone<P: LineTypes> {
     /// What waited.
     pub call: P::Call,
     /// Where.
@@ -270,13 +270,13 @@ pub enum Timer {
     },
 }
 
-impl<P: Parts> Default for Lines<P> {
+impl<P: LineTypes> Default for Lines<P> {
     fn default() -> Self {
         Lines::new()
     }
 }
 
-impl<P: Parts> Lines<P> {
+impl<P: LineTypes> Lines<P> {
     /// No lines.
     pub const fn new() -> Lines<P> {
         Lines {

@@ -8,7 +8,7 @@ use crate::mistake::Mistake;
 use engine::decision::{Decision, Verdict};
 use engine::judge::{self, KeyCall, Mode, PlanTerms};
 use engine::line::{
-    Cause, Effect, Joining, LineCall, LineId, Lines, Parts, Ticket, Timer, POLL_US,
+    Cause, Effect, Joining, LineCall, LineId, LineTypes, Lines, Ticket, Timer, POLL_US,
 };
 use engine::memory::{Memory, Saved};
 use engine::request::{Limit, Request, Reserve, WindowLimit};
@@ -66,7 +66,7 @@ impl LineCall for BlockedCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waiters;
 
-impl Parts for Waiters {
+impl LineTypes for Waiters {
     type Call = BlockedCall;
     type Handle = usize;
     type Outcome = bool;

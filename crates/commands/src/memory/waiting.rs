@@ -12,14 +12,14 @@ use crate::reply::{self, Reply};
 use crate::waiting::{try_head, WaitingServer};
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{deadline_us, Effect, Joining, LineId, Lines, Parts, Ticket};
+use engine::line::{deadline_us, Effect, Joining, LineId, LineTypes, Lines, Ticket};
 use engine::request::Request;
 use std::convert::Infallible;
 
-/// What the lines are made of.
-pub(super) struct MemoryParts;
+/// The types of the lines in memory.
+pub(super) struct MemoryLineTypes;
 
-impl Parts for MemoryParts {
+impl LineTypes for MemoryLineTypes {
     type Call = Request;
     type Handle = ();
     type Outcome = ();
@@ -176,9 +176,9 @@ impl MemoryServer {
 }
 
 impl WaitingServer<KeyMoment<'_>> for MemoryServer {
-    type Parts = MemoryParts;
+    type Types = MemoryLineTypes;
 
-    fn change<T>(&self, transition: impl FnOnce(&mut Lines<MemoryParts>, u64) -> T) -> T {
+    fn change<T>(&self, transition: impl FnOnce(&mut Lines<MemoryLineTypes>, u64) -> T) -> T {
         transition(&mut self.lines.borrow_mut(), self.clock.passed_us)
     }
 

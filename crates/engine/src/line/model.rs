@@ -39,7 +39,7 @@ struct GiveBack(u64);
 
 struct Test;
 
-impl Parts for Test {
+impl LineTypes for Test {
     type Call = Wants;
     type Handle = Handle;
     type Outcome = ModelOutcome;

@@ -5,7 +5,7 @@ use super::*;
 use std::fmt::{Debug, Formatter};
 use std::hash::{Hash, Hasher};
 
-impl<P: Parts + Clone> Clone for Lines<P>
+impl<P: LineTypes + Clone> Clone for Lines<P>
 where
     P::Handle: Clone,
     P::Write: Clone,
@@ -51,7 +51,7 @@ macro_rules! fields {
     }};
 }
 
-impl<P: Parts + PartialEq> PartialEq for Lines<P>
+impl<P: LineTypes + PartialEq> PartialEq for Lines<P>
 where
     P::Call: PartialEq,
     P::Handle: PartialEq,
@@ -63,7 +63,7 @@ where
     }
 }
 
-impl<P: Parts + Hash> Hash for Lines<P>
+impl<P: LineTypes + Hash> Hash for Lines<P>
 where
     P::Call: Hash,
     P::Handle: Hash,
@@ -75,7 +75,7 @@ where
     }
 }
 
-impl<P: Parts + Debug> Debug for Lines<P>
+impl<P: LineTypes + Debug> Debug for Lines<P>
 where
     P::Call: Debug,
     P::Handle: Debug,
