@@ -8,7 +8,8 @@ use crate::state::KeyContext;
 use commands::notes::Notes;
 use commands::policies::PolicyVerdict;
 use commands::report::MAX_TOP_KEY;
-use engine::heavy::{HeavyKey, HeavyRow, RecentHeavy};
+use engine::db_key::DbKey;
+use engine::heavy::{HeavyRow, RecentHeavy};
 
 /// The keys that are denied most, by database and name.
 static TOP: UnderLock<Option<RecentHeavy>> = UnderLock::new(None);
@@ -38,8 +39,7 @@ impl Notes<KeyContext<'_>> for ServerNotes {
     fn note_denial(&self, key_ctx: KeyContext) {
         if config::TOP_KEYS.get() > 0 {
             let name = key_ctx.name.as_bytes();
-            let key =
-                HeavyKey { db: key_ctx.ctx.db(), name: name.get(..MAX_TOP_KEY).unwrap_or(name) };
+            let key = DbKey { db: key_ctx.ctx.db(), name: name.get(..MAX_TOP_KEY).unwrap_or(name) };
             top(|top| top.add(key, key_ctx.now_us));
         }
         if config::NOTIFY_DENIED.get() {

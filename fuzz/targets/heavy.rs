@@ -3,7 +3,8 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use engine::heavy::{HeavyKey, HeavyRow, RecentHeavy, Summary, GENERATION_US};
+use engine::db_key::DbKey;
+use engine::heavy::{HeavyRow, RecentHeavy, Summary, GENERATION_US};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{HashMap, HashSet};
 
@@ -99,7 +100,7 @@ fuzz_target!(|input: HeavyInput| {
         match *step {
             HeavyStep::Add { db, name, times } => {
                 let db = i32::from(db % 3);
-                let key = HeavyKey { db, name };
+                let key = DbKey { db, name };
                 none.add(key);
                 for _ in 0..times {
                     recent.add(key, now_us);

@@ -131,17 +131,17 @@ pub fn is_awaited(key_ctx: KeyContext) -> bool {
 
 #[inline(never)]
 fn is_barred_by_line(key_ctx: KeyContext, leave: u64) -> bool {
-    look(|lines| lines.is_barred(key_ctx.ctx.db(), key_ctx.name.as_bytes(), leave))
+    look(|lines| lines.is_barred(key_ctx.db_key(), leave))
 }
 
 /// Whether a call waits on the key that will give this id to its reservation.
 pub fn id_waits(key_ctx: KeyContext, id: &[u8]) -> bool {
-    !is_empty() && look(|lines| lines.id_waits(key_ctx.ctx.db(), key_ctx.name.as_bytes(), id))
+    !is_empty() && look(|lines| lines.id_waits(key_ctx.db_key(), id))
 }
 
 /// How many calls wait on the key.
 pub fn waiting_on(key_ctx: KeyContext) -> u64 {
-    let ask = |lines: &ServerLines| lines.waiting_on(key_ctx.ctx.db(), key_ctx.name.as_bytes());
+    let ask = |lines: &ServerLines| lines.waiting_on(key_ctx.db_key());
     let waiting = if is_empty() { 0 } else { look(ask) };
     u64::try_from(waiting).unwrap_or(u64::MAX)
 }

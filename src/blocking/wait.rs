@@ -33,20 +33,19 @@ pub fn join(
     block_ms: u64,
     wait_us: Option<u64>,
 ) -> Result<(), Error> {
-    let key = key_ctx.name.as_bytes();
+    let key = key_ctx.db_key();
     let admitted = change(|lines, _| lines.admit(config::MAX_WAITERS.get()));
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
-    let blocked = Blocked::client(call, blocking_key(key).as_bytes(), ticket.number());
+    let blocked = Blocked::client(call, blocking_key(key.name).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;
     let waits =
         WaitingCall { request: *request, command: call.command(), client: ClientId::of(call) };
     count_turns();
-    let place = (key_ctx.ctx.db(), key);
     change(|lines, now_us| {
         let deadline_us = deadline_us(now_us, block_ms);
         lines.join(
             ticket,
-            place,
+            key,
             Joining { call: waits, handle: blocked, deadline_us, wait_us },
             now_us,
         );
@@ -59,18 +58,18 @@ pub fn join(
 pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<Reply, Error>)> {
     let ticket = Ticket::of(wait);
     let asked = change(|lines, now_us| lines.answered(ticket, now_us))?;
-    let (call, place, was_head) = match asked {
+    let (call, line_key, was_head) = match asked {
         WaiterReply::Ended { call, outcome } => return Some((call.command, outcome.result)),
-        WaiterReply::Unblocked { call, place, was_head } => (call, place, was_head),
+        WaiterReply::Unblocked { call, key, was_head } => (call, key, was_head),
     };
     // Reply with a denial. This callback must not write.
     stats::WAITED_TIMED_OUT.add(1);
-    let key = OwnedString::new(&place.key);
+    let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
     let denied = attempt(key_ctx, &call.request, AttemptTerms { barred: true, mode: Mode::Look });
     if denied.is_ok() && was_head && call.request.count_denied {
         let write = LateWrite::CountDenial(call.request);
-        change(|lines, now_us| lines.add_write(&place, write, now_us));
+        change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
     }
     let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied));
     Some((call.command, reply))
@@ -96,7 +95,7 @@ pub fn forget(wait: WaitNumber, cut_off: bool) {
     let notified = !cut_off || (gone.answered && gone.call.client.is_connected());
     if !notified && reply.allowed() {
         let write = LateWrite::GiveBack { request: gone.call.request, reply, granted_us: at_us };
-        change(|lines, now_us| lines.add_write(&gone.place, write, now_us));
+        change(|lines, now_us| lines.add_write(gone.key.borrowed(), write, now_us));
     }
 }
 

@@ -25,8 +25,9 @@ use commands::error::Error;
 use commands::reply::Reply;
 use commands::waiting::{try_head, WaitingServer};
 use engine::attempt::AttemptTerms;
+use engine::db_key::OwnedDbKey;
 use engine::judge::Mode;
-use engine::line::{Cause, Effect, LineId, Lines, Place, Ticket};
+use engine::line::{Cause, Effect, LineId, Lines, Ticket};
 use engine::request::Request;
 use std::cell::Cell;
 
@@ -56,8 +57,8 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     // If nobody is tried, what is left in the key goes with this.
     let server = LineServer { emptied: Cell::new(emptied) };
     let work = WorkGuard::begin(Cause::Command);
-    let (db, key) = (key_ctx.ctx.db(), key_ctx.name.as_bytes());
-    let Some(line) = change(|lines, now_us| lines.wake(db, key, now_us)) else { return };
+    let key = key_ctx.db_key();
+    let Some(line) = change(|lines, now_us| lines.wake(key, now_us)) else { return };
     if !work.has_time() || !accepts_write_in_command(key_ctx.ctx, key_ctx.name) {
         return;
     }
@@ -138,19 +139,25 @@ pub fn fired(ctx: Context) {
         }
     }
     let next = || change(|lines, now_us| lines.next_line(now_us));
-    while let Some((line, place)) = next().filter(|_| work.has_time()) {
-        accepted = visit(ctx, &work, line, &place, accepted);
+    while let Some((line, line_key)) = next().filter(|_| work.has_time()) {
+        accepted = visit(ctx, &work, line, &line_key, accepted);
         change(|lines, now_us| lines.pass_on(line, now_us));
     }
 }
 
 /// Does what is due in a line, at most [`STEPS_IN_A_ROW`] steps. `accepted` says whether the server accepts writes, as far as
 /// is known; returns what is known afterwards.
-fn visit(ctx: Context, work: &WorkGuard, line: LineId, place: &Place, accepted: bool) -> bool {
+fn visit(
+    ctx: Context,
+    work: &WorkGuard,
+    line: LineId,
+    line_key: &OwnedDbKey,
+    accepted: bool,
+) -> bool {
     let due_us = clock::monotonic_us();
-    let key = OwnedString::new(&place.key);
+    let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::wall_time_us() };
-    let acceptance = acceptance_at(key_ctx, place, accepted);
+    let acceptance = acceptance_at(key_ctx, line_key.db, accepted);
     match acceptance {
         Acceptance::Accepted => {}
         // The same would be answered for every key, so no other head is tried now. What is to be written waits.
@@ -162,15 +169,15 @@ fn visit(ctx: Context, work: &WorkGuard, line: LineId, place: &Place, accepted: 
             lines.postpone(line, now_us);
         }),
     }
-    make_steps(key_ctx, work, line, place, (acceptance == Acceptance::Accepted, due_us));
+    make_steps(key_ctx, work, line, line_key, (acceptance == Acceptance::Accepted, due_us));
     acceptance != Acceptance::Refused
 }
 
 /// Whether the server accepts a write to a key, if it `accepted` writes when it was asked without one. In a cluster
 /// only a question about a key tells.
-fn acceptance_at(key_ctx: KeyContext, place: &Place, accepted: bool) -> Acceptance {
+fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
     // Select the database even if writing is refused: dismissed calls are still judged in it.
-    let selected = key_ctx.ctx.select_db(place.db);
+    let selected = key_ctx.ctx.select_db(db);
     match (accepted, selected) {
         (false, _) => Acceptance::Refused,
         // This node has no such database any more.
@@ -185,7 +192,7 @@ fn make_steps(
     key_ctx: KeyContext,
     work: &WorkGuard,
     line: LineId,
-    place: &Place,
+    line_key: &OwnedDbKey,
     (may_write, due_us): (bool, u64),
 ) {
     for _ in 0..STEPS_IN_A_ROW {
@@ -193,7 +200,7 @@ fn make_steps(
             None => return,
             Some(Effect::Write(write)) => {
                 if carry_out(key_ctx, write) == Err(Error::InUse) {
-                    change(|lines, now_us| lines.add_write(place, write, now_us));
+                    change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
                     change(|lines, now_us| lines.postpone(line, now_us));
                     return;
                 }

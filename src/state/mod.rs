@@ -25,6 +25,7 @@ use crate::zones::zones;
 use bucket::ServerBucket;
 use commands::error::Error;
 use engine::calendar::Zones;
+use engine::db_key::DbKey;
 use engine::judge::Mode;
 use engine::store::Store;
 use window::ServerWindow;
@@ -38,6 +39,14 @@ pub struct KeyContext<'c> {
     pub name: KeyName<'c>,
     /// Unix microseconds.
     pub now_us: u64,
+}
+
+impl KeyContext<'_> {
+    /// The key, with the database that is selected.
+    #[inline]
+    pub fn db_key(&self) -> DbKey<'_> {
+        DbKey { db: self.ctx.db(), name: self.name.as_bytes() }
+    }
 }
 
 /// What a call may do with its key.

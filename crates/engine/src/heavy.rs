@@ -9,6 +9,7 @@
 //! n = 2    a:5 b:3   c comes   a:5 c:4 (3 of them perhaps not its own)
 //! ```
 
+use super::db_key::DbKey;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::cmp::Reverse;
@@ -24,15 +25,6 @@ pub struct HeavyCount {
     pub over: u64,
 }
 
-/// What is counted: a name in a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HeavyKey<'k> {
-    /// The number of the database.
-    pub db: i32,
-    /// Its name.
-    pub name: &'k [u8],
-}
-
 #[derive(Debug)]
 struct HeavyEntry {
     db: i32,
@@ -43,8 +35,8 @@ struct HeavyEntry {
 }
 
 impl HeavyEntry {
-    fn key(&self) -> HeavyKey<'_> {
-        HeavyKey { db: self.db, name: &self.name }
+    fn key(&self) -> DbKey<'_> {
+        DbKey { db: self.db, name: &self.name }
     }
 }
 
@@ -83,20 +75,20 @@ impl Summary {
         }
     }
 
-    fn hash(&self, key: HeavyKey) -> u64 {
+    fn hash(&self, key: DbKey) -> u64 {
         let mut hasher = self.secret.build_hasher();
         hasher.write(key.name);
         hasher.write_i32(key.db);
         hasher.finish()
     }
 
-    fn find(&self, key: HeavyKey, hash: u64) -> Option<usize> {
+    fn find(&self, key: DbKey, hash: u64) -> Option<usize> {
         let is_it = |at: &usize| self.entries.get(*at).is_some_and(|entry| entry.key() == key);
         self.by_hash.find(hash, is_it).copied()
     }
 
     /// Counts an occurrence of `key`.
-    pub fn add(&mut self, key: HeavyKey) {
+    pub fn add(&mut self, key: DbKey) {
         let hash = self.hash(key);
         let found = self.find(key, hash).and_then(|at| self.entries.get_mut(at));
         if let Some(entry) = found {
@@ -105,7 +97,7 @@ impl Summary {
         }
         if self.entries.len() < self.most {
             let at = self.entries.len();
-            let HeavyKey { db, name } = key;
+            let DbKey { db, name } = key;
             self.entries.push(HeavyEntry { db, name: name.into(), hash, count: 1, over: 0 });
             self.index_by_hash(hash, at);
             // None was replaced so far, so that none has less than this.
@@ -166,7 +158,7 @@ impl Summary {
     }
 
     /// How often `key` occurred, where `least` is [`Summary::least_count`].
-    fn estimate(&self, key: HeavyKey, least: u64) -> HeavyCount {
+    fn estimate(&self, key: DbKey, least: u64) -> HeavyCount {
         let hash = self.hash(key);
         match self.find(key, hash).and_then(|at| self.entries.get(at)) {
             Some(entry) => HeavyCount { count: entry.count, over: entry.over },
@@ -206,7 +198,7 @@ impl RecentHeavy {
     }
 
     /// Counts an occurrence of `key` at `now_us`.
-    pub fn add(&mut self, key: HeavyKey, now_us: u64) {
+    pub fn add(&mut self, key: DbKey, now_us: u64) {
         self.turn(now_us);
         self.now.add(key);
     }
@@ -264,8 +256,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn named(name: &[u8]) -> HeavyKey<'_> {
-        HeavyKey { db: 0, name }
+    fn named(name: &[u8]) -> DbKey<'_> {
+        DbKey { db: 0, name }
     }
 
     proptest! {

@@ -18,6 +18,7 @@ pub mod anchor;
 pub mod attempt;
 pub mod ban;
 pub mod calendar;
+pub mod db_key;
 pub mod decimal;
 pub mod decision;
 pub mod entry;

@@ -16,6 +16,7 @@
 //!
 //! All times are microseconds of one clock that nobody can set back.
 
+use super::db_key::{DbKey, OwnedDbKey};
 use super::request::Request;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -83,15 +84,6 @@ impl LineCall for Request {
     }
 }
 
-/// A key of a database.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// The database's number.
-    pub db: i32,
-    /// The key's name.
-    pub key: Box<[u8]>,
-}
-
 /// When the time of a call is up that waits from `now_us` on for `block_ms` milliseconds. `None` for 0, which waits for
 /// ever.
 pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
@@ -133,7 +125,7 @@ pub struct Lines<P: LineTypes> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Waiter<P: LineTypes> {
     line: LineId,
-    place: Arc<Place>,
+    key: Arc<OwnedDbKey>,
     call: P::Call,
     deadline_us: Option<u64>,
     since_us: u64,
@@ -155,7 +147,7 @@ enum WaitState<H, O> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line<P: LineTypes> {
-    place: Arc<Place>,
+    key: Arc<OwnedDbKey>,
     /// LEAVE and ticket of all who stand here. The first is the head.
     order: BTreeSet<(u64, Ticket)>,
     /// When the time of those is up who wait for a limited time, and their tickets.
@@ -237,8 +229,8 @@ pub enum WaiterReply<P: LineTypes> {
     Unblocked {
         /// What waited.
         call: P::Call,
-        /// Where.
-        place: Arc<Place>,
+        /// On which key.
+        key: Arc<OwnedDbKey>,
         /// Nobody stood before it.
         was_head: bool,
     },
@@ -248,8 +240,8 @@ pub enum WaiterReply<P: LineTypes> {
 pub struct Gone<P: LineTypes> {
     /// What waited.
     pub call: P::Call,
-    /// Where.
-    pub place: Arc<Place>,
+    /// On which key.
+    pub key: Arc<OwnedDbKey>,
     /// How its wait was ended, unless the server ended it by itself.
     pub outcome: Option<P::Outcome>,
     /// The server has asked for the reply.
@@ -317,20 +309,20 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Whether somebody on the key stands before a call that comes now with this LEAVE.
-    pub fn is_barred(&self, db: i32, key: &[u8], leave: u64) -> bool {
-        let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
+    pub fn is_barred(&self, key: DbKey, leave: u64) -> bool {
+        let line = self.line_on(key).and_then(|id| self.lines.get(&id));
         line.and_then(|line| line.order.first()).is_some_and(|(least, _)| *least <= leave)
     }
 
     /// Whether a call waits on the key that will give this id to its reservation.
-    pub fn id_waits(&self, db: i32, key: &[u8], id: &[u8]) -> bool {
-        let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
+    pub fn id_waits(&self, key: DbKey, id: &[u8]) -> bool {
+        let line = self.line_on(key).and_then(|id| self.lines.get(&id));
         line.is_some_and(|line| line.ids.contains(id))
     }
 
     /// How many calls wait on the key.
-    pub fn waiting_on(&self, db: i32, key: &[u8]) -> usize {
-        let line = self.line_on(db, key).and_then(|id| self.lines.get(&id));
+    pub fn waiting_on(&self, key: DbKey) -> usize {
+        let line = self.line_on(key).and_then(|id| self.lines.get(&id));
         line.map_or(0, |line| line.order.len())
     }
 
@@ -343,15 +335,9 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// Puts a call into the line on its key, in the place that its LEAVE and its ticket give it.
-    pub fn join(
-        &mut self,
-        ticket: Ticket,
-        (db, key): (i32, &[u8]),
-        joins: Joining<P>,
-        now_us: u64,
-    ) {
+    pub fn join(&mut self, ticket: Ticket, key: DbKey, joins: Joining<P>, now_us: u64) {
         let Joining { call, handle, deadline_us, wait_us } = joins;
-        let id = self.open(db, key, now_us);
+        let id = self.open(key, now_us);
         let Some(line) = self.lines.get_mut(&id) else { return };
         let entry = (call.leave(), ticket);
         line.order.insert(entry);
@@ -362,10 +348,10 @@ impl<P: LineTypes> Lines<P> {
             line.try_us = now_us.saturating_add(wait_us);
             line.denied_us = Some(now_us);
         }
-        let place = Arc::clone(&line.place);
+        let key = Arc::clone(&line.key);
         let waiter = Waiter {
             line: id,
-            place,
+            key,
             call,
             deadline_us,
             since_us: now_us,
@@ -393,7 +379,7 @@ impl<P: LineTypes> Lines<P> {
     pub fn answered(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<P>> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let call = waiter.call.clone();
-        let (place, line) = (Arc::clone(&waiter.place), waiter.line);
+        let (key, line) = (Arc::clone(&waiter.key), waiter.line);
         match &waiter.state {
             WaitState::Answered(_) => return None,
             WaitState::Ended(outcome) => {
@@ -407,24 +393,24 @@ impl<P: LineTypes> Lines<P> {
         let was_head = first.is_some_and(|(_, head)| *head == ticket);
         self.step_out(ticket, now_us);
         self.waiters.get_mut(&ticket)?.state = WaitState::Answered(None);
-        Some(WaiterReply::Unblocked { call, place, was_head })
+        Some(WaiterReply::Unblocked { call, key, was_head })
     }
 
     /// The server has let go of the client: forgets the waiter, and returns what it was.
     pub fn forgotten(&mut self, ticket: Ticket, now_us: u64) -> Option<Gone<P>> {
         self.step_out(ticket, now_us);
-        let Waiter { call, place, state, .. } = self.waiters.remove(&ticket)?;
+        let Waiter { call, key, state, .. } = self.waiters.remove(&ticket)?;
         let (outcome, answered) = match state {
             WaitState::InLine(_) | WaitState::Withdrawn => (None, false),
             WaitState::Ended(outcome) => (Some(outcome), false),
             WaitState::Answered(outcome) => (outcome, true),
         };
-        Some(Gone { call, place, outcome, answered })
+        Some(Gone { call, key, outcome, answered })
     }
 
     /// Notes what is to be written to a key as soon as the server accepts writes.
-    pub fn add_write(&mut self, place: &Place, write: P::Write, now_us: u64) {
-        let id = self.open(place.db, &place.key, now_us);
+    pub fn add_write(&mut self, key: DbKey, write: P::Write, now_us: u64) {
+        let id = self.open(key, now_us);
         if let Some(line) = self.lines.get_mut(&id) {
             line.writes.push_back(write);
             line.try_us = line.try_us.min(now_us);
@@ -478,8 +464,8 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// A command may have changed the key: its head is to be tried. Returns the line, if somebody waits there.
-    pub fn wake(&mut self, db: i32, key: &[u8], now_us: u64) -> Option<LineId> {
-        let id = self.line_on(db, key)?;
+    pub fn wake(&mut self, key: DbKey, now_us: u64) -> Option<LineId> {
+        let id = self.line_on(key)?;
         let line = self.lines.get_mut(&id).filter(|line| !line.order.is_empty())?;
         line.try_us = line.try_us.min(now_us);
         self.schedule(id);
@@ -529,12 +515,12 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// The line that has been due for the longest time.
-    pub fn next_line(&self, now_us: u64) -> Option<(LineId, Arc<Place>)> {
+    pub fn next_line(&self, now_us: u64) -> Option<(LineId, Arc<OwnedDbKey>)> {
         let tries = self.tries.first().filter(|_| self.refused_until_us.is_none());
         let due = tries.into_iter().chain(self.deadlines.first()).min()?;
         let (_, id) = due.to_owned();
         let line = self.lines.get(&id).filter(|_| due.0 <= now_us)?;
-        Some((id, Arc::clone(&line.place)))
+        Some((id, Arc::clone(&line.key)))
     }
 
     /// What to do next in a line at `now_us`; `None` where nothing is due. A head that could be had is granted before
@@ -622,18 +608,18 @@ impl<P: LineTypes> Lines<P> {
         self.last_number
     }
 
-    fn line_on(&self, db: i32, key: &[u8]) -> Option<LineId> {
-        self.line_on.get(&db)?.get(key).copied()
+    fn line_on(&self, key: DbKey) -> Option<LineId> {
+        self.line_on.get(&key.db)?.get(key.name).copied()
     }
 
     /// The line on a key, a new one if need be.
-    fn open(&mut self, db: i32, key: &[u8], now_us: u64) -> LineId {
-        if let Some(id) = self.line_on(db, key) {
+    fn open(&mut self, key: DbKey, now_us: u64) -> LineId {
+        if let Some(id) = self.line_on(key) {
             return id;
         }
         let id = LineId(self.new_number());
         let line = Line {
-            place: Arc::new(Place { db, key: key.into() }),
+            key: Arc::new(key.into()),
             order: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             ids: BTreeSet::new(),
@@ -644,7 +630,7 @@ impl<P: LineTypes> Lines<P> {
             scheduled: (None, None),
         };
         self.lines.insert(id, line);
-        self.line_on.entry(db).or_default().insert(key.into(), id);
+        self.line_on.entry(key.db).or_default().insert(key.name.into(), id);
         id
     }
 
@@ -696,10 +682,10 @@ impl<P: LineTypes> Lines<P> {
         }
         if is_empty {
             let Some(line) = self.lines.remove(&id) else { return };
-            if let Some(keys) = self.line_on.get_mut(&line.place.db) {
-                keys.remove(&line.place.key);
+            if let Some(keys) = self.line_on.get_mut(&line.key.db) {
+                keys.remove(&line.key.name);
                 if keys.is_empty() {
-                    self.line_on.remove(&line.place.db);
+                    self.line_on.remove(&line.key.db);
                 }
             }
         }

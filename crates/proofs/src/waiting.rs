@@ -5,6 +5,7 @@
 //! module's: a command wakes the head before it takes and after it gave back, and a timer does the rest.
 
 use crate::mistake::Mistake;
+use engine::db_key::DbKey;
 use engine::decision::{Decision, Verdict};
 use engine::judge::{self, KeyCall, Mode, PlanTerms};
 use engine::line::{
@@ -22,6 +23,7 @@ thread_local! {
 }
 
 const KEY: &[u8] = b"k";
+const DB_KEY: DbKey = DbKey { db: 0, name: KEY };
 
 /// A timer fires on whole milliseconds.
 const TIMER_US: u64 = 1_000;
@@ -197,7 +199,7 @@ impl WaitingWorld {
 
     fn head(&self, state: &LineState) -> Option<(LineId, Ticket, BlockedCall)> {
         let mut lines = state.lines.clone();
-        let line = lines.wake(0, KEY, state.mono_us)?;
+        let line = lines.wake(DB_KEY, state.mono_us)?;
         lines.head(line).map(|(ticket, call)| (line, ticket, call))
     }
 
@@ -266,11 +268,11 @@ impl WaitingWorld {
 
     /// As the module's `wake_key`.
     fn wake(&self, state: &mut LineState) {
-        if self.mistake == Some(Mistake::NoWake) || !state.lines.is_barred(0, KEY, u64::MAX) {
+        if self.mistake == Some(Mistake::NoWake) || !state.lines.is_barred(DB_KEY, u64::MAX) {
             return;
         }
         state.lines.begin_work(Cause::Command, 0, state.wall_us, state.mono_us);
-        if let Some(line) = state.lines.wake(0, KEY, state.mono_us) {
+        if let Some(line) = state.lines.wake(DB_KEY, state.mono_us) {
             while let Some((ticket, call)) = state.lines.head(line) {
                 if !self.try_head(state, line, ticket, &call, false) {
                     break;
@@ -322,7 +324,7 @@ impl WaitingWorld {
         let call = BlockedCall { client, quantity, leave, block_us, id: [b'a' + client as u8] };
         self.wake(state);
         let barred =
-            state.lines.is_barred(0, KEY, leave) && self.mistake != Some(Mistake::Overtakes);
+            state.lines.is_barred(DB_KEY, leave) && self.mistake != Some(Mistake::Overtakes);
         let mode = if block_us.is_some() { Mode::Try } else { Mode::Final };
         let decision = self.attempt(state, &call, barred, mode)?;
         if decision.verdict.allowed() {
@@ -337,7 +339,7 @@ impl WaitingWorld {
         let ticket = state.lines.admit(100)?;
         let until_us = (block_us > 0).then(|| state.mono_us + block_us);
         let joins = Joining { call, handle: client, deadline_us: until_us, wait_us: Some(wait_us) };
-        state.lines.join(ticket, (0, KEY), joins, state.mono_us);
+        state.lines.join(ticket, DB_KEY, joins, state.mono_us);
         state.waiting.push(BookedWaiter { leave, ticket, client, until_us });
         state.happened = "waits";
         Some(())

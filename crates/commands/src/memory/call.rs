@@ -11,7 +11,8 @@ use crate::policies::{ListedPolicy, Policy, PolicyVerdict};
 use crate::report::MAX_TOP_KEY;
 use engine::ban::BanNow;
 use engine::calendar::Zone;
-use engine::heavy::{HeavyKey, HeavyRow};
+use engine::db_key::DbKey;
+use engine::heavy::HeavyRow;
 use engine::judge::Mode;
 use engine::memory::{MemoryKey, MemoryKind};
 use engine::request::Request;
@@ -37,6 +38,13 @@ pub(super) struct MemoryCall<'a> {
 pub(super) struct KeyMoment<'a> {
     pub(super) name: &'a [u8],
     pub(super) now_us: u64,
+}
+
+impl<'a> KeyMoment<'a> {
+    /// The key, in the only database.
+    pub(super) fn db_key(&self) -> DbKey<'a> {
+        DbKey { db: 0, name: self.name }
+    }
 }
 
 impl MemoryServer {
@@ -87,7 +95,7 @@ impl Notes<KeyMoment<'_>> for &MemoryServer {
 
     fn note_denial(&self, key: KeyMoment) {
         let name = key.name.get(..MAX_TOP_KEY).unwrap_or(key.name);
-        self.top(|top| top.add(HeavyKey { db: 0, name }, key.now_us));
+        self.top(|top| top.add(DbKey { db: 0, name }, key.now_us));
     }
 }
 
@@ -183,15 +191,15 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     }
 
     fn is_barred(&self, key: KeyMoment<'a>, leave: u64) -> bool {
-        self.server.lines.borrow().is_barred(0, key.name, leave)
+        self.server.lines.borrow().is_barred(key.db_key(), leave)
     }
 
     fn id_waits(&self, key: KeyMoment<'a>, id: &[u8]) -> bool {
-        self.server.lines.borrow().id_waits(0, key.name, id)
+        self.server.lines.borrow().id_waits(key.db_key(), id)
     }
 
     fn waiting_on(&self, key: KeyMoment<'a>) -> u64 {
-        u64::try_from(self.server.lines.borrow().waiting_on(0, key.name)).unwrap_or(u64::MAX)
+        u64::try_from(self.server.lines.borrow().waiting_on(key.db_key())).unwrap_or(u64::MAX)
     }
 
     fn may_block(&self) -> bool {

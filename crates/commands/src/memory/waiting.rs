@@ -78,8 +78,8 @@ impl MemoryServer {
         let passed_us = self.clock.passed_us;
         loop {
             let due = self.lines.borrow().next_line(passed_us);
-            let Some((line, place)) = due else { break };
-            let key = KeyMoment { name: &place.key, now_us };
+            let Some((line, line_key)) = due else { break };
+            let key = KeyMoment { name: &line_key.name, now_us };
             if !self.visit(line, key) {
                 // The engine takes care that what was done is not due again. If it were, this would go on for ever.
                 break;
@@ -136,13 +136,13 @@ impl MemoryServer {
         let passed_us = self.clock.passed_us;
         let deadline_us = deadline_us(passed_us, block_ms);
         let joins = Joining { call: *request, handle: (), deadline_us, wait_us };
-        lines.join(ticket, (0, key.name), joins, passed_us);
+        lines.join(ticket, key.db_key(), joins, passed_us);
         Ok(ticket)
     }
 
     /// Grants to the head of the line on the key, and to the next, as long as they can be had.
     pub(super) fn wake_line(&self, key: KeyMoment) {
-        let line = self.lines.borrow_mut().wake(0, key.name, self.clock.passed_us);
+        let line = self.lines.borrow_mut().wake(key.db_key(), self.clock.passed_us);
         let Some(line) = line else { return };
         loop {
             let head = self.lines.borrow().head(line);

@@ -49,6 +49,9 @@ impl LineTypes for Test {
 /// A key: number of the database and name.
 type At = (i32, u8);
 
+/// A key with a line.
+const KEY: DbKey = DbKey { db: 0, name: b"k" };
+
 #[derive(Clone, Debug)]
 struct Waiting {
     ticket: Ticket,
@@ -175,14 +178,14 @@ impl LineWorld {
     }
 
     fn join(&mut self, at: At, wants: Wants, block_us: Option<u64>) {
-        let key = [at.1];
+        let key = DbKey { db: at.0, name: &[at.1] };
         let same_id = |one: &Waiting| one.at == at && one.wants.id == wants.id;
         let is_waiting = wants.id.is_some() && self.waiting.iter().any(same_id);
         if let Some(id) = wants.id {
-            assert_eq!(self.lines.id_waits(at.0, &key, &id), is_waiting);
+            assert_eq!(self.lines.id_waits(key, &id), is_waiting);
         }
         let is_barred = self.line(at).iter().any(|one| one.wants.leave <= wants.leave);
-        assert_eq!(self.lines.is_barred(at.0, &key, wants.leave), is_barred);
+        assert_eq!(self.lines.is_barred(key, wants.leave), is_barred);
         let has_enough = self.free.get(&at).is_some_and(|free| *free >= wants.quantity);
         if is_waiting || !is_barred && has_enough {
             return;
@@ -195,7 +198,7 @@ impl LineWorld {
         let deadline_us = block_us.map(|us| self.now_us + us);
         let call = wants.clone();
         let joins = Joining { call, handle: Handle(ticket), deadline_us, wait_us: None };
-        self.lines.join(ticket, (at.0, &key), joins, self.now_us);
+        self.lines.join(ticket, key, joins, self.now_us);
         self.waiting.push(Waiting { ticket, at, wants, deadline_us });
     }
 
@@ -212,9 +215,9 @@ impl LineWorld {
         }
         let gone = self.lines.forgotten(ticket, self.now_us).unwrap();
         assert_eq!((gone.outcome, gone.answered), (Some(outcome), !untold));
-        assert_eq!((gone.place.db, gone.place.key[0]), at);
+        assert_eq!((gone.key.db, gone.key.name[0]), at);
         if let (ModelOutcome::Granted(quantity), true) = (outcome, untold) {
-            self.lines.add_write(&gone.place, GiveBack(quantity), self.now_us);
+            self.lines.add_write(gone.key.borrowed(), GiveBack(quantity), self.now_us);
             self.granted -= quantity;
             self.given_back += quantity;
         }
@@ -223,7 +226,7 @@ impl LineWorld {
     /// A command on a key tries the head and those behind it.
     fn command(&mut self, at: At) {
         self.lines.begin_work(Cause::Command, 0, self.now_us, self.now_us);
-        let woken = self.lines.wake(at.0, &[at.1], self.now_us);
+        let woken = self.lines.wake(DbKey { db: at.0, name: &[at.1] }, self.now_us);
         assert_eq!(woken.is_some(), !self.line(at).is_empty());
         while let Some((ticket, call)) = woken.and_then(|line| self.lines.head(line)) {
             if !self.may_write || !self.try_head(woken.unwrap(), ticket, &call, false) {
@@ -254,8 +257,8 @@ impl LineWorld {
             self.lines.writes_refused(self.now_us);
         }
         let mut left = steps;
-        while let Some((line, place)) = self.lines.next_line(self.now_us).filter(|_| left > 0) {
-            let at = (place.db, place.key[0]);
+        while let Some((line, key)) = self.lines.next_line(self.now_us).filter(|_| left > 0) {
+            let at = (key.db, key.name[0]);
             for _ in 0..3 {
                 let Some(step) = self.lines.next_step(line, self.may_write, self.now_us) else {
                     break;
@@ -383,7 +386,7 @@ fn line_of(leaves: &[u64]) -> Lines<Test> {
     for &leave in leaves {
         let ticket = lines.admit(u64::MAX).unwrap();
         let wants = Wants { leave, quantity: 1, id: None };
-        lines.join(ticket, (0, b"k"), joining(wants, ticket, None), 0);
+        lines.join(ticket, KEY, joining(wants, ticket, None), 0);
     }
     lines
 }
@@ -391,7 +394,7 @@ fn line_of(leaves: &[u64]) -> Lines<Test> {
 /// The LEAVE of each head, as one after the other is granted.
 fn heads(lines: &mut Lines<Test>) -> Vec<(u64, Ticket)> {
     let mut heads = Vec::new();
-    while let Some(line) = lines.wake(0, b"k", 0) {
+    while let Some(line) = lines.wake(KEY, 0) {
         let (ticket, call) = lines.head(line).unwrap();
         heads.push((call.leave, ticket));
         assert!(lines.end(ticket, ModelOutcome::Granted(1), 0).is_some());
@@ -402,8 +405,11 @@ fn heads(lines: &mut Lines<Test>) -> Vec<(u64, Ticket)> {
 #[test]
 fn the_smallest_leave_comes_first_and_then_who_came_first() {
     let mut lines = line_of(&[5, 0, 5, 2, 0]);
-    assert!(lines.is_barred(0, b"k", 0) && lines.is_barred(0, b"k", 9));
-    assert!(!lines.is_barred(1, b"k", 9) && !lines.is_barred(0, b"l", 9));
+    assert!(lines.is_barred(KEY, 0) && lines.is_barred(KEY, 9));
+    assert!(
+        !lines.is_barred(DbKey { db: 1, ..KEY }, 9)
+            && !lines.is_barred(DbKey { name: b"l", ..KEY }, 9)
+    );
     let tickets: Vec<_> = lines.waiters.keys().copied().collect();
     let served = heads(&mut lines);
     let expected = [(0, 1), (0, 4), (2, 3), (5, 0), (5, 2)].map(|(leave, at)| (leave, tickets[at]));
@@ -415,7 +421,7 @@ fn the_smallest_leave_comes_first_and_then_who_came_first() {
 fn a_call_with_a_smaller_leave_than_all_who_wait_is_not_barred() {
     let lines = line_of(&[3, 7]);
     for (leave, barred) in [(0, false), (2, false), (3, true), (4, true), (7, true), (8, true)] {
-        assert_eq!(lines.is_barred(0, b"k", leave), barred, "LEAVE {leave}");
+        assert_eq!(lines.is_barred(KEY, leave), barred, "LEAVE {leave}");
     }
 }
 
@@ -445,12 +451,12 @@ fn lines_take_turns() {
     for key in [b"a", b"b", b"a", b"b"] {
         let ticket = lines.admit(u64::MAX).unwrap();
         let wants = Wants { leave: 0, quantity: 1, id: None };
-        lines.join(ticket, (0, key), joining(wants, ticket, Some(50)), 0);
+        lines.join(ticket, DbKey { db: 0, name: key }, joining(wants, ticket, Some(50)), 0);
     }
     let mut visited = Vec::new();
     for now_us in 100..104 {
-        let (line, place) = lines.next_line(now_us).unwrap();
-        visited.push(place.key[0]);
+        let (line, key) = lines.next_line(now_us).unwrap();
+        visited.push(key.name[0]);
         let Some(Effect::Try { ticket, is_overdue, .. }) = lines.next_step(line, true, now_us)
         else {
             panic!("the head is tried first");
@@ -468,7 +474,7 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     let mut lines = line_of(&[0]);
     lines.begin_work(Cause::Timer, 0, 1_000_000, 10);
     lines.end_work(10);
-    let line = lines.wake(0, b"k", 10).unwrap();
+    let line = lines.wake(KEY, 10).unwrap();
     lines.denied(line, None, 10);
     lines.begin_work(Cause::Timer, 0, 1_000_100, 110);
     assert!(lines.next_line(110).is_none());

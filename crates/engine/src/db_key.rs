@@ -1,0 +1,33 @@
+//! Names a key of a database.
+
+/// A key of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DbKey<'k> {
+    /// The number of the database.
+    pub db: i32,
+    /// The key's name.
+    pub name: &'k [u8],
+}
+
+/// A key of a database, with a copy of its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnedDbKey {
+    /// The number of the database.
+    pub db: i32,
+    /// The key's name.
+    pub name: Box<[u8]>,
+}
+
+impl OwnedDbKey {
+    /// The key itself.
+    #[inline]
+    pub fn borrowed(&self) -> DbKey<'_> {
+        DbKey { db: self.db, name: &self.name }
+    }
+}
+
+impl From<DbKey<'_>> for OwnedDbKey {
+    fn from(key: DbKey) -> OwnedDbKey {
+        OwnedDbKey { db: key.db, name: key.name.into() }
+    }
+}
