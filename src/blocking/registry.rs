@@ -36,7 +36,7 @@ impl line::LineCall for WaitingCall {
 
 /// The reply to a waiter, and when that was decided, in Unix microseconds.
 #[derive(Clone, Copy)]
-pub struct WaitOutcome {
+pub struct TimedReply {
     /// The reply.
     pub result: Result<Reply, Error>,
     /// When.
@@ -65,7 +65,7 @@ pub struct ServerLineTypes;
 impl line::LineTypes for ServerLineTypes {
     type Call = WaitingCall;
     type Handle = Blocked;
-    type Outcome = WaitOutcome;
+    type Reply = TimedReply;
     type Write = LateWrite;
 }
 

@@ -1,6 +1,6 @@
 //! One wait: it begins, the server asks for the reply, the server lets the client go.
 
-use super::registry::{change, LateWrite, WaitOutcome, WaitingCall};
+use super::registry::{change, LateWrite, TimedReply, WaitingCall};
 use crate::attempt::attempt;
 use crate::config;
 use crate::observe::ServerNotes;
@@ -59,7 +59,7 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<R
     let ticket = Ticket::of(wait);
     let asked = change(|lines, now_us| lines.answered(ticket, now_us))?;
     let (call, line_key, was_head) = match asked {
-        WaiterReply::Ended { call, outcome } => return Some((call.command, outcome.result)),
+        WaiterReply::Ended { call, reply } => return Some((call.command, reply.result)),
         WaiterReply::Unblocked { call, key, was_head } => (call, key, was_head),
     };
     // Reply with a denial. This callback must not write.
@@ -89,13 +89,14 @@ pub fn disconnected(wait: WaitNumber) {
 /// The server is done with a blocked call. With `cut_off` the server ended the wait, instead of us or after us.
 pub fn forget(wait: WaitNumber, cut_off: bool) {
     let ticket = Ticket::of(wait);
-    let Some(gone) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };
-    let Some(WaitOutcome { result: Ok(reply), at_us }) = gone.outcome else { return };
+    let Some(forgotten) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };
+    let Some(TimedReply { result: Ok(reply), at_us }) = forgotten.reply else { return };
     // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its reply.
-    let notified = !cut_off || (gone.answered && gone.call.client.is_connected());
+    let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());
     if !notified && reply.allowed() {
-        let write = LateWrite::GiveBack { request: gone.call.request, reply, granted_us: at_us };
-        change(|lines, now_us| lines.add_write(gone.key.borrowed(), write, now_us));
+        let write =
+            LateWrite::GiveBack { request: forgotten.call.request, reply, granted_us: at_us };
+        change(|lines, now_us| lines.add_write(forgotten.key.borrowed(), write, now_us));
     }
 }
 

@@ -6,7 +6,7 @@
 //! changes to the key. A grant is charged in the context of whoever tries, then the client is unblocked.
 
 use super::registry::{
-    change, is_awaited, look, LateWrite, ServerLineTypes, WaitOutcome, WorkGuard,
+    change, is_awaited, look, LateWrite, ServerLineTypes, TimedReply, WorkGuard,
 };
 use super::wait::note_end;
 use crate::attempt::{attempt, attempt_after, give_back};
@@ -27,7 +27,7 @@ use commands::waiting::{try_head, WaitingServer};
 use engine::attempt::AttemptTerms;
 use engine::db_key::OwnedDbKey;
 use engine::judge::Mode;
-use engine::line::{Cause, Effect, LineId, Lines, Ticket};
+use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
 use engine::request::Request;
 use std::cell::Cell;
 
@@ -121,8 +121,8 @@ impl<'c> WaitingServer<KeyContext<'c>> for LineServer<'c> {
 
 /// Ends a wait with this result.
 fn end(ticket: Ticket, result: Result<Reply, Error>, key_ctx: KeyContext) {
-    let outcome = WaitOutcome { result, at_us: key_ctx.now_us };
-    if let Some(blocked) = change(|lines, now_us| lines.end(ticket, outcome, now_us)) {
+    let reply = TimedReply { result, at_us: key_ctx.now_us };
+    if let Some(blocked) = change(|lines, now_us| lines.end(ticket, reply, now_us)) {
         blocked.end();
     }
 }
@@ -198,14 +198,14 @@ fn make_steps(
     for _ in 0..STEPS_IN_A_ROW {
         match change(|lines, _| lines.next_step(line, may_write, due_us)) {
             None => return,
-            Some(Effect::Write(write)) => {
+            Some(LineStep::Write(write)) => {
                 if carry_out(key_ctx, write) == Err(Error::InUse) {
                     change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
                     change(|lines, now_us| lines.postpone(line, now_us));
                     return;
                 }
             }
-            Some(Effect::Try { ticket, call, is_overdue }) => {
+            Some(LineStep::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
                 // The head's time is up, and it could not be tried. Its line was postponed, but here it would be next again.
                 if !try_head(&LineServer::default(), line, head, key_ctx, is_overdue) && is_overdue
@@ -213,7 +213,7 @@ fn make_steps(
                     return;
                 }
             }
-            Some(Effect::Dismiss { ticket, call }) => {
+            Some(LineStep::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
                 let denied = attempt(key_ctx, &call.request, AttemptTerms { barred: true, mode });
                 stats::WAITED_TIMED_OUT.add(1);

@@ -61,7 +61,7 @@ pub trait LineTypes {
     /// Ends one wait, once.
     type Handle;
     /// The reply to a waiter.
-    type Outcome: Clone;
+    type Reply: Clone;
     /// What has to be written to a key because a wait ended where nothing could be written.
     type Write;
 }
@@ -129,20 +129,20 @@ struct Waiter<P: LineTypes> {
     call: P::Call,
     deadline_us: Option<u64>,
     since_us: u64,
-    state: WaitState<P::Handle, P::Outcome>,
+    state: WaitState<P::Handle, P::Reply>,
 }
 
 /// How far a wait has come, as the picture above shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum WaitState<H, O> {
+enum WaitState<H, R> {
     /// It stands in its line; the handle ends it.
     InLine(H),
-    /// It stepped out without an outcome: the client is gone.
+    /// It stepped out without a reply: the client is gone.
     Withdrawn,
-    /// It was ended with this outcome, and the server has not asked for the reply.
-    Ended(O),
-    /// The server has asked for the reply. Without an outcome the server ended the wait by itself.
-    Answered(Option<O>),
+    /// It was ended with this reply, and the server has not asked for it.
+    Ended(R),
+    /// The server has asked for the reply. Without one the server ended the wait by itself.
+    Answered(Option<R>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -194,7 +194,7 @@ struct Work {
 }
 
 /// What to do next in a line.
-pub enum Effect<P: LineTypes> {
+pub enum LineStep<P: LineTypes> {
     /// Write this to the key.
     Write(P::Write),
     /// Try the head, then tell [`Lines::denied`] or [`Lines::end`]. Where `is_overdue`, end its wait also if it is
@@ -218,12 +218,12 @@ pub enum Effect<P: LineTypes> {
 
 /// What to reply to a waiter when the server asks.
 pub enum WaiterReply<P: LineTypes> {
-    /// The wait was ended with this outcome.
+    /// The wait was ended with a reply.
     Ended {
         /// What waited.
         call: P::Call,
         /// The reply.
-        outcome: P::Outcome,
+        reply: P::Reply,
     },
     /// The server ended the wait by itself: reply a denial.
     Unblocked {
@@ -237,13 +237,13 @@ pub enum WaiterReply<P: LineTypes> {
 }
 
 /// A waiter that the server has forgotten.
-pub struct Gone<P: LineTypes> {
+pub struct ForgottenWaiter<P: LineTypes> {
     /// What waited.
     pub call: P::Call,
     /// On which key.
     pub key: Arc<OwnedDbKey>,
     /// How its wait was ended, unless the server ended it by itself.
-    pub outcome: Option<P::Outcome>,
+    pub reply: Option<P::Reply>,
     /// The server has asked for the reply.
     pub answered: bool,
 }
@@ -362,11 +362,11 @@ impl<P: LineTypes> Lines<P> {
         self.schedule(id);
     }
 
-    /// Ends a wait with this outcome. Returns the handle to end it with, unless the wait is over.
-    pub fn end(&mut self, ticket: Ticket, outcome: P::Outcome, now_us: u64) -> Option<P::Handle> {
+    /// Ends a wait with this reply. Returns the handle to end it with, unless the wait is over.
+    pub fn end(&mut self, ticket: Ticket, reply: P::Reply, now_us: u64) -> Option<P::Handle> {
         let handle = self.step_out(ticket, now_us)?;
         let waiter = self.waiters.get_mut(&ticket)?;
-        waiter.state = WaitState::Ended(outcome);
+        waiter.state = WaitState::Ended(reply);
         Some(handle)
     }
 
@@ -382,10 +382,10 @@ impl<P: LineTypes> Lines<P> {
         let (key, line) = (Arc::clone(&waiter.key), waiter.line);
         match &waiter.state {
             WaitState::Answered(_) => return None,
-            WaitState::Ended(outcome) => {
-                let outcome = outcome.clone();
-                waiter.state = WaitState::Answered(Some(outcome.clone()));
-                return Some(WaiterReply::Ended { call, outcome });
+            WaitState::Ended(reply) => {
+                let reply = reply.clone();
+                waiter.state = WaitState::Answered(Some(reply.clone()));
+                return Some(WaiterReply::Ended { call, reply });
             }
             WaitState::InLine(_) | WaitState::Withdrawn => {}
         }
@@ -397,15 +397,15 @@ impl<P: LineTypes> Lines<P> {
     }
 
     /// The server has let go of the client: forgets the waiter, and returns what it was.
-    pub fn forgotten(&mut self, ticket: Ticket, now_us: u64) -> Option<Gone<P>> {
+    pub fn forgotten(&mut self, ticket: Ticket, now_us: u64) -> Option<ForgottenWaiter<P>> {
         self.step_out(ticket, now_us);
         let Waiter { call, key, state, .. } = self.waiters.remove(&ticket)?;
-        let (outcome, answered) = match state {
+        let (reply, answered) = match state {
             WaitState::InLine(_) | WaitState::Withdrawn => (None, false),
-            WaitState::Ended(outcome) => (Some(outcome), false),
-            WaitState::Answered(outcome) => (outcome, true),
+            WaitState::Ended(reply) => (Some(reply), false),
+            WaitState::Answered(reply) => (reply, true),
         };
-        Some(Gone { call, key, outcome, answered })
+        Some(ForgottenWaiter { call, key, reply, answered })
     }
 
     /// Notes what is to be written to a key as soon as the server accepts writes.
@@ -526,26 +526,26 @@ impl<P: LineTypes> Lines<P> {
     /// What to do next in a line at `now_us`; `None` where nothing is due. A head that could be had is granted before
     /// those behind it whose time is up are dismissed. Without `may_write` only waiters whose time is up are
     /// dismissed.
-    pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<Effect<P>> {
+    pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<LineStep<P>> {
         let line = self.lines.get_mut(&id)?;
         let overdue = line.deadlines.first().copied().filter(|(due_us, _)| *due_us <= now_us);
         if may_write {
             if let Some(write) = line.writes.pop_front() {
                 self.schedule(id);
-                return Some(Effect::Write(write));
+                return Some(LineStep::Write(write));
             }
             let untried = overdue.is_some_and(|(due_us, _)| line.denied_us < Some(due_us));
             if line.try_us <= now_us || untried {
                 if let Some((_, ticket)) = line.order.first().copied() {
                     let waiter = self.waiters.get(&ticket)?;
                     let is_overdue = waiter.deadline_us.is_some_and(|due_us| due_us <= now_us);
-                    return Some(Effect::Try { ticket, call: waiter.call.clone(), is_overdue });
+                    return Some(LineStep::Try { ticket, call: waiter.call.clone(), is_overdue });
                 }
             }
         }
         let (_, ticket) = overdue?;
         let call = self.waiters.get(&ticket)?.call.clone();
-        Some(Effect::Dismiss { ticket, call })
+        Some(LineStep::Dismiss { ticket, call })
     }
 
     /// Puts a line behind all others that are due, so that what is still due there comes last.

@@ -9,7 +9,7 @@ use engine::db_key::DbKey;
 use engine::decision::{Decision, Verdict};
 use engine::judge::{self, KeyCall, Mode, PlanTerms};
 use engine::line::{
-    Cause, Effect, Joining, LineCall, LineId, LineTypes, Lines, Ticket, Timer, POLL_US,
+    Cause, Joining, LineCall, LineId, LineStep, LineTypes, Lines, Ticket, Timer, POLL_US,
 };
 use engine::memory::{Memory, Saved};
 use engine::request::{Limit, Request, Reserve, WindowLimit};
@@ -71,7 +71,7 @@ pub struct Waiters;
 impl LineTypes for Waiters {
     type Call = BlockedCall;
     type Handle = usize;
-    type Outcome = bool;
+    type Reply = bool;
     type Write = ();
 }
 
@@ -290,13 +290,13 @@ impl WaitingWorld {
             for _ in 0..8 {
                 match state.lines.next_step(line, true, state.mono_us) {
                     None => break,
-                    Some(Effect::Write(())) => {}
-                    Some(Effect::Try { ticket, call, is_overdue }) => {
+                    Some(LineStep::Write(())) => {}
+                    Some(LineStep::Try { ticket, call, is_overdue }) => {
                         if !self.try_head(state, line, ticket, &call, is_overdue) && is_overdue {
                             break;
                         }
                     }
-                    Some(Effect::Dismiss { ticket, call }) => {
+                    Some(LineStep::Dismiss { ticket, call }) => {
                         self.attempt(state, &call, true, Mode::Try);
                         self.end(state, ticket, false);
                     }

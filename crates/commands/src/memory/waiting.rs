@@ -12,7 +12,7 @@ use crate::reply::{self, Reply};
 use crate::waiting::{try_head, WaitingServer};
 use engine::attempt::AttemptTerms;
 use engine::judge::Mode;
-use engine::line::{deadline_us, Effect, Joining, LineId, LineTypes, Lines, Ticket};
+use engine::line::{deadline_us, Joining, LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::request::Request;
 use std::convert::Infallible;
 
@@ -22,7 +22,7 @@ pub(super) struct MemoryLineTypes;
 impl LineTypes for MemoryLineTypes {
     type Call = Request;
     type Handle = ();
-    type Outcome = ();
+    type Reply = ();
     type Write = Infallible;
 }
 
@@ -160,11 +160,11 @@ impl MemoryServer {
             let step = self.lines.borrow_mut().next_step(line, true, self.clock.passed_us);
             match step {
                 None => return any,
-                Some(Effect::Write(never)) => match never {},
-                Some(Effect::Try { ticket, call, is_overdue }) => {
+                Some(LineStep::Write(never)) => match never {},
+                Some(LineStep::Try { ticket, call, is_overdue }) => {
                     try_head(self, line, (ticket, &call), key, is_overdue);
                 }
-                Some(Effect::Dismiss { ticket, call }) => {
+                Some(LineStep::Dismiss { ticket, call }) => {
                     let terms = AttemptTerms { barred: true, mode: Mode::Try };
                     let denied = self.attempt(key, &call, terms);
                     self.end(ticket, key, &call, denied);

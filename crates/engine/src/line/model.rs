@@ -29,7 +29,7 @@ impl LineCall for Wants {
 struct Handle(Ticket);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum ModelOutcome {
+enum LineReply {
     Granted(u64),
     Denied,
 }
@@ -42,7 +42,7 @@ struct Test;
 impl LineTypes for Test {
     type Call = Wants;
     type Handle = Handle;
-    type Outcome = ModelOutcome;
+    type Reply = LineReply;
     type Write = GiveBack;
 }
 
@@ -69,7 +69,7 @@ struct LineWorld {
     free: BTreeMap<At, u64>,
     waiting: Vec<Waiting>,
     /// Whose waits were ended and whom the server has not forgotten.
-    ended: Vec<(Ticket, At, ModelOutcome)>,
+    ended: Vec<(Ticket, At, LineReply)>,
     granted: u64,
     may_write: bool,
     /// Of those who write.
@@ -137,8 +137,8 @@ impl LineWorld {
                 if let Some(one) = self.pick(which) {
                     self.lines.withdraw(one.ticket, self.now_us);
                     self.waiting.retain(|other| other.ticket != one.ticket);
-                    let gone = self.lines.forgotten(one.ticket, self.now_us).unwrap();
-                    assert_eq!((gone.outcome, gone.answered), (None, false));
+                    let forgotten = self.lines.forgotten(one.ticket, self.now_us).unwrap();
+                    assert_eq!((forgotten.reply, forgotten.answered), (None, false));
                 }
             }
             LineEvent::Unblock(which) => {
@@ -206,18 +206,18 @@ impl LineWorld {
         if self.ended.is_empty() {
             return;
         }
-        let (ticket, at, outcome) = self.ended.remove(which % self.ended.len());
+        let (ticket, at, reply) = self.ended.remove(which % self.ended.len());
         if !untold {
-            let reply = self.lines.answered(ticket, self.now_us);
+            let answer = self.lines.answered(ticket, self.now_us);
             assert!(
-                matches!(reply, Some(WaiterReply::Ended { outcome: told, .. }) if told == outcome)
+                matches!(answer, Some(WaiterReply::Ended { reply: told, .. }) if told == reply)
             );
         }
-        let gone = self.lines.forgotten(ticket, self.now_us).unwrap();
-        assert_eq!((gone.outcome, gone.answered), (Some(outcome), !untold));
-        assert_eq!((gone.key.db, gone.key.name[0]), at);
-        if let (ModelOutcome::Granted(quantity), true) = (outcome, untold) {
-            self.lines.add_write(gone.key.borrowed(), GiveBack(quantity), self.now_us);
+        let forgotten = self.lines.forgotten(ticket, self.now_us).unwrap();
+        assert_eq!((forgotten.reply, forgotten.answered), (Some(reply), !untold));
+        assert_eq!((forgotten.key.db, forgotten.key.name[0]), at);
+        if let (LineReply::Granted(quantity), true) = (reply, untold) {
+            self.lines.add_write(forgotten.key.borrowed(), GiveBack(quantity), self.now_us);
             self.granted -= quantity;
             self.given_back += quantity;
         }
@@ -273,18 +273,18 @@ impl LineWorld {
         self.lines.end_work(self.now_us);
     }
 
-    fn carry_out(&mut self, line: LineId, at: At, step: Effect<Test>) {
+    fn carry_out(&mut self, line: LineId, at: At, step: LineStep<Test>) {
         match step {
-            Effect::Write(GiveBack(quantity)) => {
+            LineStep::Write(GiveBack(quantity)) => {
                 assert!(self.may_write);
                 self.given_back -= quantity;
                 *self.free.entry(at).or_default() += quantity;
             }
-            Effect::Try { ticket, call, is_overdue } => {
+            LineStep::Try { ticket, call, is_overdue } => {
                 assert!(self.may_write);
                 self.try_head(line, ticket, &call, is_overdue);
             }
-            Effect::Dismiss { ticket, call } => {
+            LineStep::Dismiss { ticket, call } => {
                 let line = self.line(at);
                 let one = line.iter().find(|one| one.ticket == ticket).unwrap();
                 assert_eq!(one.wants, call);
@@ -292,7 +292,7 @@ impl LineWorld {
                 // What is there when somebody's time is up is still theirs.
                 let fits = self.free.get(&at).is_some_and(|free| *free >= line[0].wants.quantity);
                 assert!(!self.may_write || line[0].ticket != ticket || !fits);
-                self.end(ticket, at, ModelOutcome::Denied);
+                self.end(ticket, at, LineReply::Denied);
             }
         }
     }
@@ -308,9 +308,9 @@ impl LineWorld {
         if *free >= call.quantity {
             *free -= call.quantity;
             self.granted += call.quantity;
-            self.end(ticket, one.at, ModelOutcome::Granted(call.quantity));
+            self.end(ticket, one.at, LineReply::Granted(call.quantity));
         } else if is_overdue {
-            self.end(ticket, one.at, ModelOutcome::Denied);
+            self.end(ticket, one.at, LineReply::Denied);
         } else {
             self.lines.denied(line, None, self.now_us);
             return false;
@@ -318,12 +318,12 @@ impl LineWorld {
         true
     }
 
-    fn end(&mut self, ticket: Ticket, at: At, outcome: ModelOutcome) {
-        let handle = self.lines.end(ticket, outcome, self.now_us);
+    fn end(&mut self, ticket: Ticket, at: At, reply: LineReply) {
+        let handle = self.lines.end(ticket, reply, self.now_us);
         assert_eq!(handle, Some(Handle(ticket)));
-        assert_eq!(self.lines.end(ticket, outcome, self.now_us), None, "ended once");
+        assert_eq!(self.lines.end(ticket, reply, self.now_us), None, "ended once");
         self.waiting.retain(|one| one.ticket != ticket);
-        self.ended.push((ticket, at, outcome));
+        self.ended.push((ticket, at, reply));
     }
 
     fn set_timer(&mut self) {
@@ -397,7 +397,7 @@ fn heads(lines: &mut Lines<Test>) -> Vec<(u64, Ticket)> {
     while let Some(line) = lines.wake(KEY, 0) {
         let (ticket, call) = lines.head(line).unwrap();
         heads.push((call.leave, ticket));
-        assert!(lines.end(ticket, ModelOutcome::Granted(1), 0).is_some());
+        assert!(lines.end(ticket, LineReply::Granted(1), 0).is_some());
     }
     heads
 }
@@ -457,12 +457,12 @@ fn lines_take_turns() {
     for now_us in 100..104 {
         let (line, key) = lines.next_line(now_us).unwrap();
         visited.push(key.name[0]);
-        let Some(Effect::Try { ticket, is_overdue, .. }) = lines.next_step(line, true, now_us)
+        let Some(LineStep::Try { ticket, is_overdue, .. }) = lines.next_step(line, true, now_us)
         else {
             panic!("the head is tried first");
         };
         assert!(is_overdue);
-        lines.end(ticket, ModelOutcome::Denied, now_us);
+        lines.end(ticket, LineReply::Denied, now_us);
         lines.pass_on(line, now_us);
     }
     assert_eq!(visited, *b"abab");

@@ -55,7 +55,7 @@ impl<P: LineTypes + PartialEq> PartialEq for Lines<P>
 where
     P::Call: PartialEq,
     P::Handle: PartialEq,
-    P::Outcome: PartialEq,
+    P::Reply: PartialEq,
     P::Write: PartialEq,
 {
     fn eq(&self, other: &Lines<P>) -> bool {
@@ -67,7 +67,7 @@ impl<P: LineTypes + Hash> Hash for Lines<P>
 where
     P::Call: Hash,
     P::Handle: Hash,
-    P::Outcome: Hash,
+    P::Reply: Hash,
     P::Write: Hash,
 {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -79,7 +79,7 @@ impl<P: LineTypes + Debug> Debug for Lines<P>
 where
     P::Call: Debug,
     P::Handle: Debug,
-    P::Outcome: Debug,
+    P::Reply: Debug,
     P::Write: Debug,
 {
     fn fmt(&self, f: &mut Formatter) -> std::fmt::Result {
