@@ -169,7 +169,8 @@ fn visit(
             lines.postpone(line, now_us);
         }),
     }
-    make_steps(key_ctx, work, line, line_key, (acceptance == Acceptance::Accepted, due_us));
+    let may_write = acceptance == Acceptance::Accepted;
+    make_steps(key_ctx, work, &Visit { line, key: line_key, may_write, due_us });
     acceptance != Acceptance::Refused
 }
 
@@ -186,21 +187,26 @@ fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
     }
 }
 
-/// Makes the next steps in a line, as long as something was due there at `due_us`, there is time, and it has not had
-/// [`STEPS_IN_A_ROW`].
-fn make_steps(
-    key_ctx: KeyContext,
-    work: &WorkGuard,
+/// A visit to a line where something is due.
+struct Visit<'v> {
     line: LineId,
-    line_key: &OwnedDbKey,
-    (may_write, due_us): (bool, u64),
-) {
+    key: &'v OwnedDbKey,
+    /// The server accepts a write to the key.
+    may_write: bool,
+    /// When it began, in microseconds of the clock of the lines: what was due by then is done.
+    due_us: u64,
+}
+
+/// Makes the next steps in a line, as long as something was due there when the visit began, there is time, and it has not
+/// had [`STEPS_IN_A_ROW`].
+fn make_steps(key_ctx: KeyContext, work: &WorkGuard, visit: &Visit) {
+    let Visit { line, key, may_write, due_us } = *visit;
     for _ in 0..STEPS_IN_A_ROW {
         match change(|lines, _| lines.next_step(line, may_write, due_us)) {
             None => return,
             Some(LineStep::Write(write)) => {
                 if carry_out(key_ctx, write) == Err(Error::InUse) {
-                    change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
+                    change(|lines, now_us| lines.add_write(key.borrowed(), write, now_us));
                     change(|lines, now_us| lines.postpone(line, now_us));
                     return;
                 }
