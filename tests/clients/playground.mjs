@@ -60,7 +60,16 @@ async function open(address) {
 
 const summary = (page, wanted) => page.locator("#summary", { hasText: wanted }).waitFor();
 const said = (page, wanted) => page.locator("#said", { hasText: wanted }).waitFor();
-const verdicts = async (page) => (await page.locator("#log .verdict").allTextContents()).reverse();
+/** Waits until what is known is drawn: the page draws once in each frame. */
+const drawn = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => done())));
+const verdicts = async (page) => {
+  await drawn(page);
+  return (await page.locator("#log .verdict").allTextContents()).reverse();
+};
+const text = async (page, place) => {
+  await drawn(page);
+  return page.locator(place).innerText();
+};
 
 /** Types a command over what is there. */
 const type = (page, command) => page.locator("#command").fill(command);
@@ -91,10 +100,7 @@ const tests = {
       rows.map((row) => row.split("\t").slice(0, 2).join(" ")),
       ["limited 1", "limit 5", "remaining 0", "retry_after 1", "reset_after 5"],
     );
-    assert.match(
-      await page.locator("#why").innerText(),
-      /would be denied, and admitted in 1 s[^]*kind\s+bucket[^]*full_in\s+5000/,
-    );
+    assert.match(await text(page, "#why"), /would be denied, and admitted in 1 s[^]*kind\s+bucket[^]*full_in\s+5000/);
     // The clock stands still until it is stepped.
     await page.getByRole("button", { name: "+1 s" }).click();
     await page.getByRole("button", { name: "Call" }).click();
@@ -102,14 +108,14 @@ const tests = {
     // An earlier reply, by keyboard.
     await page.locator("#log").getByRole("button", { name: "1", exact: true }).press("Enter");
     await page.locator("#reply", { hasText: "Call 1:" }).waitFor();
-    assert.match(await page.locator("#reply").innerText(), /remaining\s+4/);
+    assert.match(await text(page, "#reply"), /remaining\s+4/);
   },
 
   async "calls are replayed at once, and drawn"(page) {
     await type(page, "RL.WINDOW calls:1 5 3s");
     await page.getByRole("button", { name: "Replay at once" }).click();
     await summary(page, "20 calls: 10 admitted, 10 denied; at most 5 went ahead in any 3 s.");
-    assert.equal(await page.locator("#now").textContent(), "3.8 s");
+    assert.equal(await text(page, "#now"), "3.8 s");
     const marks = (name) => page.locator(`#chart path.${name}`).getAttribute("d");
     assert.equal((await marks("dot")).match(/M/g).length, 10);
     assert.equal((await marks("denied")).match(/M/g).length, 10);
@@ -153,7 +159,7 @@ const tests = {
     await page.locator("#command").press("Enter");
     await said(page, "It waits in line");
     assert.deepEqual(await verdicts(page), ["admitted", "waits ..."]);
-    assert.match(await page.locator("#why").innerText(), /waiting\s+1/);
+    assert.match(await text(page, "#why"), /waiting\s+1/);
     await page.getByRole("button", { name: "+1 s" }).click();
     await page.locator("#log", { hasText: "admitted after 0.5 s" }).waitFor();
     await type(page, "RL.THROTTLE crawl 0 2 1s AHEAD 2s");
@@ -161,7 +167,7 @@ const tests = {
       await page.locator("#command").press("Enter");
       await said(page, wanted);
     }
-    assert.match(await page.locator("#reply").innerText(), /wait\s+1\s+s after which/);
+    assert.match(await text(page, "#reply"), /wait\s+1\s+s after which/);
   },
 
   async "the clock plays, at a speed"(page) {
@@ -172,9 +178,9 @@ const tests = {
     await page.getByRole("button", { name: "Play", exact: true }).click();
     await page.locator("#now", { hasText: /[1-9]:\d\d/ }).waitFor();
     await page.getByRole("button", { name: "Pause" }).click();
-    const stopped = await page.locator("#now").textContent();
+    const stopped = await text(page, "#now");
     await page.waitForTimeout(200);
-    assert.equal(await page.locator("#now").textContent(), stopped);
+    assert.equal(await text(page, "#now"), stopped);
   },
 
   async "reservations are settled, and several limits are one call"(page) {
@@ -185,12 +191,12 @@ const tests = {
     await page.getByRole("button", { name: "RL.APPLY one" }).click();
     await page.getByRole("button", { name: "RL.RELEASE two" }).click();
     await page.locator("#why", { hasText: "1 of 2 remain" }).waitFor();
-    assert.match(await page.locator("#why").innerText(), /events\s+1[^]*held\s+0/);
+    assert.match(await text(page, "#why"), /events\s+1[^]*held\s+0/);
     await type(page, "RL.ALL 2 {u}:plan {u}:credits WINDOW 1 1h ELSE THROTTLE 4 1 1min");
     await page.locator("#command").press("Enter");
     await page.locator("#command").press("Enter");
     assert.match(
-      await page.locator("#reply").innerText(),
+      await text(page, "#reply"),
       /clause\s+2[^]*answers 1\s+limited 1, limit 1[^]*answers 2\s+limited 0, limit 5/,
     );
   },

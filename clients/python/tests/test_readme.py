@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 from .fixtures import make
+from .machine import unless_stopped
 
 PORT = int(os.environ["RATELIMIT_PORT"])
 CHECKOUT = Path(__file__).parents[3]
@@ -66,12 +67,16 @@ class Readme(unittest.TestCase):
         self.assertEqual(self.plain.exists("user:2:reply", "user:2:rename"), 2)
 
     def test_the_lines_in_the_process_run(self) -> None:
-        before = self.calls()
-        names = self.run_block(blocks("python")[2])
-        self.assertEqual(names["limiter"].held("api"), [])
-        # One batch, which is settled at the end. On a busy machine its second may be over already, so the key says nothing.
-        self.assertEqual([after - was for after, was in zip(self.calls(), before)], [1, 1])
-        names["limiter"].close()
+        def run() -> None:
+            before = self.calls()
+            names = self.run_block(blocks("python")[2])
+            self.assertEqual(names["limiter"].held("api"), [])
+            # One batch, which is settled at the end. On a busy machine its second may be over already, so the key says
+            # nothing. A lease that ends before its answer comes makes one batch more.
+            self.assertEqual([after - was for after, was in zip(self.calls(), before)], [1, 1])
+            names["limiter"].close()
+
+        unless_stopped(run)
 
     def calls(self) -> list[int]:
         """How often the server was asked for a batch, and to settle one."""
