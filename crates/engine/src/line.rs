@@ -608,6 +608,7 @@ impl<P: LineTypes> Lines<P> {
         self.last_number
     }
 
+    #[inline]
     fn line_on(&self, key: DbKey) -> Option<LineId> {
         self.line_on.get(&key.db)?.get(key.name).copied()
     }
