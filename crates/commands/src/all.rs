@@ -48,14 +48,25 @@ fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error>
     }
     let parts = keys.each(call).zip(clauses.iter().flatten());
     let parts = parts.map(|(key, clause)| part(call, key, clause, mode));
-    let whole = attempt_all(parts, mode, || call.new_id()).map_err(Into::into)?;
-    call.count_dropped(whole.dropped);
-    if mode != Mode::Look {
-        note(call, &keys, &clauses, &whole);
-    }
-    let reply = whole_reply(&whole.parts, whole.allowed);
+    let told = |whole: WholeAttempt<'_>| {
+        call.count_dropped(whole.dropped);
+        if mode != Mode::Look {
+            note(call, &keys, &clauses, &whole);
+        }
+        reply_to_all(&call.sink(), &clauses, unit, &whole)
+    };
+    attempt_all(parts, mode, || call.new_id(), told).map_err(Into::into)?
+}
+
+/// Replies the integers of the clause that decides, its number, and what each clause answers.
+fn reply_to_all(
+    sink: &impl ReplySink,
+    clauses: &Clauses,
+    unit: TimeUnit,
+    whole: &WholeAttempt<'_>,
+) -> Result<CallResult, Error> {
+    let reply = whole_reply(whole.parts, whole.allowed);
     let decides = whole.parts.get(reply.decides).ok_or(Error::internal())?;
-    let sink = &call.sink();
     sink.array(7);
     reply::integers(sink, &decides.decision, unit, reply.limited, reply.retry_after_us);
     sink.unsigned(u64::try_from(reply.decides).unwrap_or(u64::MAX).saturating_add(1));
@@ -88,7 +99,12 @@ fn part<'a, 'r, C: ServerCall<'a>>(
 
 /// Notes how the clauses ended: policies count choices, and every clause of a group that denied; of such a group one denial
 /// is noted, on the key of the clause that speaks for it.
-fn note<'a, C: ServerCall<'a>>(call: &C, keys: &CallKeys, clauses: &Clauses, whole: &WholeAttempt) {
+fn note<'a, C: ServerCall<'a>>(
+    call: &C,
+    keys: &CallKeys,
+    clauses: &Clauses,
+    whole: &WholeAttempt<'_>,
+) {
     let notes = call.notes();
     for (clause, part) in clauses.iter().flatten().zip(whole.parts.iter()) {
         let ended = match (part.choice, part.allowed) {
@@ -99,8 +115,11 @@ fn note<'a, C: ServerCall<'a>>(call: &C, keys: &CallKeys, clauses: &Clauses, who
         };
         notes.count(&clause.request, ended);
     }
+    if whole.allowed {
+        return;
+    }
     let denying = |group| !whole.choices.has_choice(group);
-    for (at, ..) in denials(&whole.parts).filter(|(_, part, _)| denying(part.group)) {
+    for (at, ..) in denials(whole.parts).filter(|(_, part, _)| denying(part.group)) {
         let takes = |clause: &Clause| clause.request.takes();
         if clauses.get(at).and_then(Option::as_ref).is_some_and(takes) {
             if let Some(key) = keys.each(call).nth(at) {

@@ -8,12 +8,14 @@
 use super::all::{Choices, PartDecision};
 use super::decision::{Decision, Verdict};
 use super::judge::{
-    AnyCall, BucketCall, Judged, KeyCall, KeyWrite, Mode, Plan, PlanTerms, WindowCall,
+    with_call, AnyCall, BucketCall, Judged, KeyCall, KeyWrite, Mode, PlanTerms, PlannedWrite,
+    WindowCall,
 };
 use super::request::{Limit, Request};
 use super::reservation::Id;
 use super::short::ShortList;
 use super::store::{Refused, Store};
+use smallvec::SmallVec;
 
 /// How an attempt is made.
 #[derive(Clone, Copy, Debug)]
@@ -54,14 +56,7 @@ pub fn attempt<S: Store, T>(
     new_id: impl FnOnce() -> Id,
     told: impl FnOnce(Attempt) -> T,
 ) -> Result<T, S::Error> {
-    let (window, reserve) = match &request.limit {
-        Limit::Bucket(rate) => {
-            return attempt_on(&mut BucketCall::new(store, request, rate), terms, new_id, told);
-        }
-        Limit::Window(window) => (window, None),
-        Limit::Reserve(window, reserve) => (window, Some(reserve)),
-    };
-    attempt_on(&mut WindowCall::new(store, request, window, reserve), terms, new_id, told)
+    with_call!(store, request, |mut call| attempt_on(&mut call, terms, new_id, told))
 }
 
 /// Takes the steps of an attempt, compiled for each kind of call.
@@ -119,15 +114,26 @@ struct OpenPart<'r, S: Store> {
     choice: bool,
 }
 
+impl<'r, S: Store> Part<'r, S> {
+    /// Makes its call, in its place.
+    #[inline(always)]
+    fn open(self, place: &mut Option<OpenPart<'r, S>>) {
+        let (part, verdict, choice) = (self, Verdict::Never, false);
+        with_call!(part.store, part.request, |call| {
+            *place = Some(OpenPart { part, call: call.into(), verdict, choice });
+        });
+    }
+}
+
 /// How an attempt at several limits went.
-#[derive(Debug)]
-pub struct WholeAttempt {
+#[derive(Clone, Copy, Debug)]
+pub struct WholeAttempt<'p> {
     /// Whether the call is allowed, before a denial was counted.
     pub allowed: bool,
     /// What became of each part.
-    pub parts: ShortList<PartDecision, FEW_PARTS>,
+    pub parts: &'p [PartDecision],
     /// Which groups have a choice.
-    pub choices: Choices,
+    pub choices: &'p Choices,
     /// How many reservations were dropped because they were gone.
     pub dropped: usize,
 }
@@ -137,18 +143,17 @@ pub struct WholeAttempt {
 /// # Errors
 ///
 /// Those of [`attempt`].
-pub fn attempt_all<'r, S: Store>(
+#[inline]
+pub fn attempt_all<'r, S: Store, T>(
     parts: impl Iterator<Item = Part<'r, S>>,
     mode: Mode,
     mut new_id: impl FnMut() -> Id,
-) -> Result<WholeAttempt, S::Error> {
+    told: impl FnOnce(WholeAttempt<'_>) -> T,
+) -> Result<T, S::Error> {
     let mut opened = ShortList::<Option<OpenPart<'r, S>>, FEW_PARTS>::new();
     for part in parts {
         let Some(place) = opened.add() else { break };
-        place.get_or_insert_with(|| {
-            let call = AnyCall::new(part.store, part.request);
-            OpenPart { part, call, verdict: Verdict::Never, choice: false }
-        });
+        part.open(place);
     }
     let mut choices = Choices::default();
     for OpenPart { part, call, verdict, choice } in opened.iter_mut().flatten() {
@@ -163,15 +168,15 @@ pub fn attempt_all<'r, S: Store>(
         }
     }
     let allowed = choices.allowed();
-    let mut plans = ShortList::<Option<Plan<KeyWrite<'_, 'r, S>>>, FEW_PARTS>::new();
-    let mut parts = ShortList::new();
+    let mut writes = SmallVec::<[KeyWrite<'_, 'r, S>; FEW_PARTS]>::new();
+    let mut parts = SmallVec::<[PartDecision; FEW_PARTS]>::new();
     for OpenPart { part, call, verdict, choice } in opened.iter_mut().flatten() {
         let (verdict, choice) = (*verdict, *choice);
         let Part { check, shadow, group, barred, .. } = *part;
         // Counting a denial would take from those who wait. A policy may bring SHADOW beside COUNTDENIED.
         let may_count = !barred && !shadow;
         // Only a group that denies the call closes its keys: one without a choice.
-        let may_ban = may_count && !choices.has_choice(group);
+        let may_ban = !allowed && may_count && !choices.has_choice(group);
         let terms = PlanTerms { mode, check: check || !choice, may_count, may_ban };
         let plan = Judged::again(call, verdict).plan(terms, allowed, &mut new_id)?;
         parts.push(PartDecision {
@@ -183,11 +188,13 @@ pub fn attempt_all<'r, S: Store>(
             allowed: verdict.allowed(),
             id: plan.id().copied(),
         });
-        plans.push(Some(plan));
+        if let Some(write) = plan.into_write() {
+            writes.push(write);
+        }
     }
     let mut dropped: usize = 0;
-    for plan in plans.iter_mut().filter_map(Option::take) {
-        dropped = dropped.saturating_add(plan.apply());
+    for write in writes.drain(..) {
+        dropped = dropped.saturating_add(write.apply());
     }
-    Ok(WholeAttempt { allowed, parts, choices, dropped })
+    Ok(told(WholeAttempt { allowed, parts: &parts, choices: &choices, dropped }))
 }

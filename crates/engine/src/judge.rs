@@ -263,6 +263,12 @@ impl<W> Plan<W> {
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
+
+    /// What is written; `None` where nothing is.
+    #[inline]
+    pub(crate) fn into_write(self) -> Option<W> {
+        self.write
+    }
 }
 
 impl<W: PlannedWrite> Plan<W> {
@@ -321,18 +327,44 @@ macro_rules! plan_on {
     };
 }
 
+/// Makes the call of a request on a key that is yet to be read, and goes on with it. Each kind goes on by itself: what may be
+/// either would be moved as if it were both.
+macro_rules! with_call {
+    ($store:expr, $request:expr, |$call:pat_param| $step:expr) => {
+        match &$request.limit {
+            Limit::Bucket(rate) => {
+                let $call = BucketCall::new($store, $request, rate);
+                $step
+            }
+            Limit::Window(window) | Limit::Reserve(window, _) => {
+                let $call = WindowCall::new($store, $request, window, $request.limit.reserve());
+                $step
+            }
+        }
+    };
+}
+
+pub(crate) use with_call;
+
+impl<'r, S: Store> From<BucketCall<'r, S>> for AnyCall<'r, S> {
+    #[inline(always)]
+    fn from(call: BucketCall<'r, S>) -> AnyCall<'r, S> {
+        AnyCall::Bucket(call)
+    }
+}
+
+impl<'r, S: Store> From<WindowCall<'r, S>> for AnyCall<'r, S> {
+    #[inline(always)]
+    fn from(call: WindowCall<'r, S>) -> AnyCall<'r, S> {
+        AnyCall::Window(call)
+    }
+}
+
 impl<'r, S: Store> AnyCall<'r, S> {
     /// A call on a key that is yet to be read.
     #[inline]
     pub fn new(store: S, request: &'r Request) -> AnyCall<'r, S> {
-        let (window, reserve) = match &request.limit {
-            Limit::Bucket(rate) => {
-                return AnyCall::Bucket(BucketCall::new(store, request, rate));
-            }
-            Limit::Window(window) => (window, None),
-            Limit::Reserve(window, reserve) => (window, Some(reserve)),
-        };
-        AnyCall::Window(WindowCall::new(store, request, window, reserve))
+        with_call!(store, request, |call| call.into())
     }
 }
 

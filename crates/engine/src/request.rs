@@ -35,6 +35,17 @@ pub enum Limit {
     Reserve(WindowLimit, Reserve),
 }
 
+impl Limit {
+    /// The reservation that a grant makes; `None` where it makes none.
+    #[inline]
+    pub(crate) fn reserve(&self) -> Option<&Reserve> {
+        match self {
+            Limit::Reserve(_, reserve) => Some(reserve),
+            Limit::Bucket(_) | Limit::Window(_) => None,
+        }
+    }
+}
+
 /// At most `limit` in a window.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowLimit {
@@ -91,9 +102,6 @@ impl Request {
 
     /// The id that the caller gave to the reservation.
     pub fn id(&self) -> Option<&[u8]> {
-        match &self.limit {
-            Limit::Reserve(_, reserve) => reserve.id.as_ref().map(|id| id.as_bytes()),
-            Limit::Bucket(_) | Limit::Window(_) => None,
-        }
+        self.limit.reserve().and_then(|reserve| reserve.id.as_ref()).map(|id| id.as_bytes())
     }
 }

@@ -1,8 +1,9 @@
-//! Lists that are seldom long.
+//! Lists that are seldom long, of values too large to be moved.
 
 use std::ops::{Deref, DerefMut};
 
-/// A list that allocates nothing up to `N` values. A longer one lies in memory of its own as a whole.
+/// A list that allocates nothing up to `N` values, each of which is set in its place. A longer one lies in memory of its own
+/// as a whole. A `smallvec` is better where values are small: it need not make `N` of them, but moves each that it takes.
 #[derive(Debug)]
 pub struct ShortList<T, const N: usize> {
     first: [T; N],
@@ -24,14 +25,7 @@ impl<T: Default, const N: usize> ShortList<T, N> {
         ShortList { first: std::array::from_fn(|_| T::default()), len: 0, all: Vec::new() }
     }
 
-    /// Adds a value to the end.
-    pub fn push(&mut self, value: T) {
-        if let Some(place) = self.add() {
-            *place = value;
-        }
-    }
-
-    /// Adds a value that is yet to be set, in its place. Large values come so: none is moved.
+    /// Adds a value that is yet to be set, and returns its place.
     #[inline]
     pub fn add(&mut self) -> Option<&mut T> {
         if self.len == N {
@@ -82,7 +76,7 @@ mod tests {
         for len in 0..9 {
             assert_eq!(list.len(), len as usize);
             assert!(list.iter().copied().eq(0..len));
-            list.push(len);
+            *list.add().unwrap() = len;
         }
         list.iter_mut().for_each(|value| *value += 1);
         assert!(list.iter().copied().eq(1..10));
