@@ -21,6 +21,7 @@ from redis_ratelimit import (
     Rate,
     Reply,
     TopKey,
+    UnknownPolicy,
     Window,
     semaphore,
 )
@@ -311,8 +312,12 @@ class Calls(unittest.TestCase):
         with self.assertRaisesRegex(MissingModule, "localhost:6379 has no redis-ratelimit.*RL.THROTTLE"):
             Recorder(unknown).limiter(unreachable="allow").throttle("k", "@free")
         for text in "NOPOLICY no policy has this name", "NOPOLICY no policy has the name free":
-            with self.assertRaisesRegex(ResponseError, "NOPOLICY .*free"):
+            with self.assertRaisesRegex(UnknownPolicy, "NOPOLICY .*free") as raised:
                 Recorder(ResponseError(text)).limiter().throttle("k", "@free")
+            self.assertIsInstance(raised.exception, ResponseError)
+        with self.assertRaises(ResponseError) as refused:
+            Recorder(ResponseError("NOPOLICY limits must be given as @policy")).limiter().throttle("k", Rate(1, 2, 3))
+        self.assertNotIsInstance(refused.exception, UnknownPolicy)
 
 
 class Settling(unittest.TestCase):

@@ -13,7 +13,7 @@ from typing import Any
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
-from redis_ratelimit import Clause, Denied, Limiter, MemoryLimiter, Rate, Reply, Window, semaphore
+from redis_ratelimit import Clause, Denied, Limiter, MemoryLimiter, Rate, Reply, UnknownPolicy, Window, semaphore
 
 from .fixtures import CASES, LIBRARIES, arguments, make
 from .servers import Server
@@ -124,7 +124,7 @@ class Answers(unittest.TestCase):
         for library in LIBRARIES:
             errors = __import__(f"{library}.exceptions").exceptions
             self.assertIsInstance(caught.exception, errors.ResponseError)
-        with self.assertRaisesRegex(Exception, "^NOPOLICY no policy has the name gold$"):
+        with self.assertRaisesRegex(UnknownPolicy, "^NOPOLICY no policy has the name gold$"):
             limiter.window("k", "@gold")
         with self.assertRaisesRegex(TypeError, "a key must be"):
             limiter.window(5, Window(1, 2))  # type: ignore[arg-type]

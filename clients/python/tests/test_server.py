@@ -20,7 +20,7 @@ from typing import Any
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
-from redis_ratelimit import Busy, Clause, Denied, Lapsed, MissingModule, Rate, Window, semaphore
+from redis_ratelimit import Busy, Clause, Denied, Lapsed, MissingModule, Rate, UnknownPolicy, Window, semaphore
 from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
 from .fixtures import LIBRARIES, make
@@ -560,7 +560,7 @@ class OnAServer(unittest.TestCase):
                 self.assertEqual(await limiter.held("s"), [])
             await self.refuse_to_lease(limiter, "@jobs")
             self.assertEqual([policy.name for policy in await limiter.policies()], ["day", "free", "jobs"])
-            with self.assertRaisesRegex(Exception, "NOPOLICY .*none"):
+            with self.assertRaisesRegex(UnknownPolicy, "NOPOLICY .*none"):
                 await limiter.throttle("r", "@none")
 
         try:

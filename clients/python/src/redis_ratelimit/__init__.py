@@ -12,7 +12,19 @@ from .http import ReplyWithOptions, merged_headers
 from .limiter import Limiter, Local, Reservation
 from .memory import MemoryLimiter
 from .parameters import Rate, Window, semaphore
-from .replies import AllReply, Busy, Denied, Held, Info, Lapsed, MissingModule, Policy, Reply, TopKey
+from .replies import (
+    AllReply,
+    Busy,
+    Denied,
+    Held,
+    Info,
+    Lapsed,
+    MissingModule,
+    Policy,
+    Reply,
+    TopKey,
+    UnknownPolicy,
+)
 
 __version__ = "0.1.0"
 
@@ -34,6 +46,7 @@ __all__ = [
     "ReplyWithOptions",
     "Reservation",
     "TopKey",
+    "UnknownPolicy",
     "Window",
     "__version__",
     "headers",

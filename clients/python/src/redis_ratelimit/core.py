@@ -12,7 +12,7 @@ from . import calls
 from .calls import Call, Key
 from .connecting import Attempt, Borrowed, Connector
 from .io import FOREVER, IOType
-from .libraries import Late, Unsent, library_of
+from .libraries import Late, Unsent, is_unknown_policy, library_of
 from .parameters import Word
 from .replies import Busy, MissingModule, Reply
 from .servers import ByCluster, Route, Server, make_servers
@@ -205,9 +205,10 @@ class Core(Connector[IOType]):
         if isinstance(error, self.library.reply_error):
             if text.lower().startswith("unknown command"):
                 return MissingModule(f"{server} has no redis-ratelimit, or one that does not know this command: {text}")
-            names = [word for word in call.words if isinstance(word, str) and word.startswith("@")]
-            if text.startswith("NOPOLICY") and names and not any(name[1:] in text for name in names):
-                return type(error)(f"{text}: {', '.join(names)}")
+            if is_unknown_policy(text):
+                names = [word for word in call.words if isinstance(word, str) and word.startswith("@")]
+                is_named = not names or any(name[1:] in text for name in names)
+                return self.library.unknown_policy(text if is_named else f"{text}: {', '.join(names)}")
         return error
 
     async def _ask(self, call: Call[T], attempt: Attempt) -> T:

@@ -7,6 +7,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
+from .replies import UnknownPolicy
+
 LIBRARIES = "redis", "valkey"
 
 
@@ -36,6 +38,16 @@ class Unsent(Exception):
     """Marks the errors of calls that were not sent, as others failed."""
 
 
+def is_unknown_policy(text: str) -> bool:
+    """Whether an error reply says that there is no policy of the name."""
+    return text.startswith("NOPOLICY no policy")
+
+
+def unknown_policy_of(reply_error: type[Exception]) -> type[Exception]:
+    """The class of UnknownPolicy that is an error reply as well. `reply_error` is the class of error replies."""
+    return type(UnknownPolicy.__name__, (UnknownPolicy, reply_error), {"__module__": UnknownPolicy.__module__})
+
+
 class Library:
     """One of the client libraries, sync or asyncio."""
 
@@ -45,6 +57,7 @@ class Library:
         self.errors = import_module(f"{name}.exceptions")
         #: An error reply. The connection that brought it is as good as before.
         self.reply_error: type[Exception] = self.errors.ResponseError
+        self.unknown_policy = unknown_policy_of(self.reply_error)
         self.timeout_error: type[Exception] = self.errors.TimeoutError
         self.connection_error: type[Exception] = self.errors.ConnectionError
         #: A ConnectionError, as programs catch it, that says that nothing was sent.

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast
 
 from . import calls, limiter
 from .calls import Call, Key
-from .libraries import LIBRARIES
+from .libraries import LIBRARIES, is_unknown_policy, unknown_policy_of
 from .limiter import Limiter
 from .methods import Method, like
 from .parameters import Rate, Window, Word
@@ -59,9 +59,16 @@ def reply_error() -> type[Exception]:
     return type("ResponseError", tuple(bases) or (Exception,), {"__module__": __name__})
 
 
+@cache
+def unknown_policy() -> type[Exception]:
+    """The class of error replies about a policy that is not there."""
+    return unknown_policy_of(reply_error())
+
+
 def error_of(text: str) -> Exception:
-    """An error reply as the client libraries raise it, without the code ERR."""
-    return reply_error()(text.removeprefix("ERR "))
+    """An error reply as the limiters raise it, without the code ERR."""
+    kind = unknown_policy() if is_unknown_policy(text) else reply_error()
+    return kind(text.removeprefix("ERR "))
 
 
 def share_of(share: Any) -> float:

@@ -152,6 +152,10 @@ class MissingModule(Exception):
     """The server does not know the command: it has no redis-ratelimit, or one that is older than the command."""
 
 
+class UnknownPolicy(Exception):
+    """The server has no policy of the name that a call gives. The error is also a ResponseError of the client library."""
+
+
 def _id(value: Any) -> Id | None:
     if isinstance(value, bytes):
         try:
