@@ -101,18 +101,25 @@ def rows(port: int) -> list[tuple[Row, Cost, Cost]]:
 
 def table(found: list[tuple[Row, Cost, Cost]]) -> list[str]:
     lines = [
-        "| | decisions a second: limits | ours | server CPU for one: limits | ours | ours / limits | goal |",
-        "|---|---|---|---|---|---|---|",
+        "| | decisions a second: limits | ours | server CPU for one: limits | ours | ours / limits |",
+        "|---|---|---|---|---|---|",
     ]
     for row, theirs, ours in found:
         ratio = ours.cpu_us / theirs.cpu_us
-        goal = GOALS[row.strategy]
-        verdict = "met" if ratio <= goal else "MISSED"
         lines.append(
             f"| {row.strategy}, {row.what} | {theirs.a_second:.0f} | {ours.a_second:.0f} | {theirs.cpu_us:.1f} us "
-            f"| {ours.cpu_us:.1f} us | {ratio:.2f} | {verdict} (at most {goal}) |"
+            f"| {ours.cpu_us:.1f} us | {ratio:.2f} |"
         )
     return lines
+
+
+def missed(found: list[tuple[Row, Cost, Cost]]) -> list[str]:
+    """The goals that were not reached. They are for those who work on the storage, so the page does not tell of them."""
+    return [
+        f"MISSED: {row.strategy}, {row.what} costs more than {GOALS[row.strategy]} of the other storage"
+        for row, theirs, ours in found
+        if ours.cpu_us > GOALS[row.strategy] * theirs.cpu_us
+    ]
 
 
 def write(page: Path, lines: list[str]) -> None:
@@ -127,8 +134,9 @@ def write(page: Path, lines: list[str]) -> None:
 
 def main(pages: list[str]) -> None:
     with Server() as server:
-        lines = table(rows(server.port))
-    print("\n".join(lines))
+        found = rows(server.port)
+    lines = table(found)
+    print("\n".join([*lines, *missed(found)]))
     for page in pages:
         write(Path(page), lines)
 
