@@ -228,7 +228,10 @@ fn the_typescript_client_compiles_and_works_with_node_redis_and_ioredis() {
     let Some(tools) = typescript() else { return };
     on_servers(&mut node(
         tools,
-        &["calls", "http", "machine", "numbers", "server", "readme", "memory", "testing"],
+        &[
+            "breaker", "calls", "http", "machine", "numbers", "server", "readme", "memory",
+            "testing",
+        ],
     ));
 }
 

@@ -14,7 +14,8 @@ export const PROBE_MS = 1000;
  * without the network, while one probe at a time looks whether the server is back.
  *
  * Calls that fail at the same time count as one, as a connection that breaks takes all calls on it along. Three failures in
- * a row are three calls each of which began after the one before it had failed.
+ * a row are three calls each of which began after the one before it had failed. A call during which the server answered
+ * another counts nothing. Times are those of performance.now().
  */
 export class Breaker {
   readonly #probe: () => Promise<void>;
@@ -46,17 +47,17 @@ export class Breaker {
   }
 
   /** The server answered: a reply, or an error reply of one that serves. */
-  answered(): void {
-    this.#lastAnswer = performance.now();
+  answered(now: number): void {
+    this.#lastAnswer = now;
     this.#failures = 0;
     if (this.#open) this.#close();
   }
 
-  /** A call that began at `began` was not answered. */
-  failed(began: number, error: unknown): void {
+  /** A call that began at `began` was not answered until `now`. */
+  failed(began: number, now: number, error: unknown): void {
     this.#trouble = error;
-    if (this.#open || began < this.#lastFailure) return;
-    this.#lastFailure = performance.now();
+    if (this.#open || began < this.#lastFailure || began <= this.#lastAnswer) return;
+    this.#lastFailure = now;
     this.#failures += 1;
     if (this.#failures < FAILURES) return;
     this.#open = true;
@@ -81,7 +82,7 @@ export class Breaker {
     this.#probe().then(
       () => {
         this.#probing = false;
-        this.answered();
+        this.answered(performance.now());
       },
       (error: unknown) => {
         this.#probing = false;

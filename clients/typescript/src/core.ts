@@ -191,14 +191,14 @@ export class Core {
       reply.then(
         (answer) => {
           stop();
-          breaker.answered();
+          breaker.answered(performance.now());
           resolve(answer);
         },
         (error: unknown) => {
           stop();
           if (attempt.over) return;
-          if (isUnreachable(error)) breaker.failed(began, error);
-          else if (isErrorReply(error)) breaker.answered();
+          if (isUnreachable(error)) breaker.failed(began, performance.now(), error);
+          else if (isErrorReply(error)) breaker.answered(performance.now());
           reject(error);
         },
       );
@@ -214,7 +214,7 @@ export class Core {
     if (trouble instanceof Busy) return trouble;
     this.#transport.silent(key, began);
     const error = new DeadlinePassed(`no reply within ${withinMs} ms`, { cause: trouble });
-    breaker.failed(began, error);
+    breaker.failed(began, performance.now(), error);
     return error;
   }
 }

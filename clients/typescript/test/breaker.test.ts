@@ -1,0 +1,107 @@
+/** The states of a breaker. No server is needed: a test says what time it is. */
+
+import assert from "node:assert/strict";
+import { test, type TestContext } from "node:test";
+
+import { Breaker, FAILURES, PAUSE_MS } from "../src/breaker.js";
+
+const ERROR = new Error("gone");
+
+/** What is to be called after a pause. Node 18 and later ones mock timers in different ways. */
+function heldTimers(context: TestContext): { call: () => void; ms: number }[] {
+  const held: { call: () => void; ms: number }[] = [];
+  context.mock.method(globalThis, "setTimeout", (call: () => void, ms: number) => {
+    held.push({ call, ms });
+    return { unref: () => undefined };
+  });
+  return held;
+}
+
+/** A breaker whose probes end when the test says so, and how many were sent. */
+class Probed {
+  readonly breaker = new Breaker(() => {
+    this.probes += 1;
+    return new Promise((answer, fail) => (this.end = { answer, fail }));
+  });
+  probes = 0;
+  end = { answer: () => {}, fail: (_: Error) => {} };
+
+  /** One that calls in a row have opened. */
+  static opened(): Probed {
+    const probed = new Probed();
+    for (let call = 1; call <= FAILURES; call += 1) {
+      assert.equal(probed.breaker.isOpen, false);
+      probed.breaker.failed(call * 1000, call * 1000 + 500, ERROR);
+    }
+    return probed;
+  }
+}
+
+test("it opens after failures in a row, and says why", () => {
+  const { breaker } = Probed.opened();
+  assert.equal(breaker.isOpen, true);
+  assert.equal(breaker.refusal().cause, ERROR);
+});
+
+test("an answer between begins the row anew", () => {
+  const { breaker } = new Probed();
+  breaker.failed(1000, 1500, ERROR);
+  breaker.failed(2000, 2500, ERROR);
+  breaker.answered(2700);
+  assert.equal(breaker.lastAnswer, 2700);
+  breaker.failed(3000, 3500, ERROR);
+  assert.equal(breaker.isOpen, false);
+});
+
+test("calls at the same time fail once", () => {
+  const { breaker } = new Probed();
+  for (let call = 0; call < 10; call += 1) breaker.failed(1000, 1500 + call, ERROR);
+  assert.equal(breaker.isOpen, false);
+});
+
+test("a failure counts nothing while others were answered", () => {
+  const { breaker } = new Probed();
+  breaker.answered(1200);
+  breaker.failed(1000, 1500, ERROR);
+  breaker.failed(2000, 2500, ERROR);
+  breaker.failed(3000, 3500, ERROR);
+  assert.equal(breaker.isOpen, false);
+  breaker.failed(4000, 4500, ERROR);
+  assert.equal(breaker.isOpen, true);
+});
+
+test("a probe is sent at once, and the next a pause after one that failed", async (context) => {
+  const timers = heldTimers(context);
+  const probed = Probed.opened();
+  assert.deepEqual([probed.probes, timers.length], [1, 0]);
+  probed.end.fail(new Error("still gone"));
+  await new Promise(setImmediate);
+  assert.deepEqual([probed.probes, timers.length], [1, 1]);
+  assert.equal(timers[0]?.ms, PAUSE_MS);
+  timers[0]?.call();
+  assert.equal(probed.probes, 2);
+  assert.equal((probed.breaker.refusal().cause as Error).message, "still gone");
+});
+
+test("a probe that is answered closes it", async () => {
+  const probed = Probed.opened();
+  probed.end.answer();
+  await new Promise(setImmediate);
+  assert.equal(probed.breaker.isOpen, false);
+});
+
+test("the answer to a call closes it, and a probe that fails then sends no other", async (context) => {
+  const timers = heldTimers(context);
+  const probed = Probed.opened();
+  probed.breaker.answered(4000);
+  assert.equal(probed.breaker.isOpen, false);
+  probed.end.fail(ERROR);
+  await new Promise(setImmediate);
+  assert.deepEqual([probed.probes, timers.length], [1, 0]);
+});
+
+test("a reset closes it", () => {
+  const { breaker } = Probed.opened();
+  breaker.reset();
+  assert.equal(breaker.isOpen, false);
+});
