@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pickle
 import unittest
 from datetime import timedelta
 from importlib import import_module
@@ -315,6 +316,8 @@ class Calls(unittest.TestCase):
             with self.assertRaisesRegex(UnknownPolicy, "NOPOLICY .*free") as raised:
                 Recorder(ResponseError(text)).limiter().throttle("k", "@free")
             self.assertIsInstance(raised.exception, ResponseError)
+            copied = pickle.loads(pickle.dumps(raised.exception))
+            self.assertEqual([type(copied), str(copied)], [UnknownPolicy, str(raised.exception)])
         with self.assertRaises(ResponseError) as refused:
             Recorder(ResponseError("NOPOLICY limits must be given as @policy")).limiter().throttle("k", Rate(1, 2, 3))
         self.assertNotIsInstance(refused.exception, UnknownPolicy)

@@ -155,6 +155,10 @@ class MissingModule(Exception):
 class UnknownPolicy(Exception):
     """The server has no policy of the name that a call gives. The error is also a ResponseError of the client library."""
 
+    # What is raised is of a class that was made for the client library, which pickle does not find.
+    def __reduce__(self) -> tuple[type[UnknownPolicy], tuple[Any, ...]]:
+        return UnknownPolicy, self.args
+
 
 def _id(value: Any) -> Id | None:
     if isinstance(value, bytes):
