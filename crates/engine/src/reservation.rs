@@ -61,9 +61,9 @@ const _: () = assert!(3 + MAX_ID + 19 + 11 + 20 + 16 + 20 + MAX_RULE + 7 == MAX_
 /// A reservation as it is stored.
 pub type ReservationMember = Text<MAX_MEMBER>;
 
-/// Room for the longest beginning of a member: `#` and two digits, the id, and a mark on both sides of it.
+/// Room for the longest beginning of a member: `#` and two digits, the id, and a mark on each of its two sides.
 const MAX_PREFIX: usize = 72;
-const _: () = assert!(3 + 1 + MAX_ID + 1 <= MAX_PREFIX);
+const _: () = assert!(MAX_PREFIX >= 3 + MAX_ID + 2);
 
 /// Beginning of a member, up to and with the id and the mark after it.
 pub type Prefix = Text<MAX_PREFIX>;
@@ -356,7 +356,7 @@ mod tests {
         };
         let member = longest.member();
         assert_eq!(member.as_bytes().len(), MAX_MEMBER);
-        assert_eq!(prefix(&id, b':').as_bytes().len(), 3 + 1 + MAX_ID + 1);
+        assert_eq!(prefix(&id, b':').as_bytes().len(), 3 + MAX_ID + 2);
         assert!(member.as_bytes().starts_with(prefix(&id, b':').as_bytes()));
         let back = Reservation::decode(member.as_bytes()).unwrap();
         assert_eq!((back.id, back.quantity, back.lease_ms), (&id[..], MAX_SUM, YEAR_MS));
