@@ -12,22 +12,38 @@ log=${LOG:-${CARGO_TARGET_DIR:-target}/test.log}
 
 CARGO_TERM_COLOR=never cargo test --no-fail-fast "$@" 2>&1 | tee "$log"
 status=$?
-grep -q '^ *Running ' "$log" || exit "$((status ? status : 1))"
+grep -qE '^ *(Running|Doc-tests) ' "$log" || exit "$((status ? status : 1))"
 
-# A line of a test may stand behind the beginning of a line of cargo's. A file of tests that crashed has no result line,
-# and counts as one failed test.
+# Each program that cargo starts ends with a result line; rustdoc may print several. A program that crashed has none and
+# counts as one failed test. What a test prints may follow the beginning of one of cargo's lines. The output of failed tests
+# is left out, because it may look like lines of cargo's.
 summary=$(awk '
-    /^ *Running / { file = $2 == "unittests" ? $3 : $2; running++ }
+    /^---- .* stdout ----$/ { printed = 1 }
+    /^failures:$/ { printed = 0 }
+    printed { next }
+    /^ *(Running|Doc-tests) / {
+        end_of_program()
+        file = $1 == "Doc-tests" ? "doc tests of " $2 : $2 == "unittests" ? $3 : $2
+        running = 1; results = by_itself = 0
+    }
     match($0, /skipped [A-Za-z0-9_:]+: /) {
         line = substr($0, RSTART + 8); test = line; sub(/: .*/, "", test)
-        if (!((file, test) in seen)) { seen[file, test]; skip(file ": " line) }
+        if (!((file, test) in seen)) { seen[file, test] = 1; by_itself++; skip(file ": " line) }
     }
-    match($0, /^test [A-Za-z0-9_:]+ \.\.\. ignored/) {
-        why = $0; sub(/^test [^ ]* ... ignored(, )?/, "", why); skip(file ": " $2 ": " why); ignored++
+    # It skipped itself and then failed: cargo does not count it as passed.
+    /^    [A-Za-z0-9_:]+$/ && (file, $1) in seen { by_itself-- }
+    match($0, /^test .* \.\.\. ignored/) {
+        test = substr($0, 6, RLENGTH - 17); why = substr($0, RLENGTH + 1); sub(/^, /, "", why)
+        skip(file ": " test (why ? ": " why : ""))
     }
     /^test result: / {
         results++
         for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1) }
+    }
+    function end_of_program() {
+        if (running && !results) crashed[++crashes] = file
+        else passed -= by_itself
+        running = 0
     }
     function skip(what) {
         if (!skipped++) print "\nskipped here:"
@@ -35,9 +51,11 @@ summary=$(awk '
         if (match(what, /: (make [a-z-]+|cargo test .*)$/)) by[substr(what, RSTART + 2)]++
     }
     END {
+        end_of_program()
         for (command in by) print "  \"" command "\" runs " by[command] " of them"
-        failed += running - results
-        printf "\n%d passed, %d failed", passed - (skipped - ignored), failed
+        if (crashes) print "\ncrashed, each counted as one failed test:"
+        for (i = 1; i <= crashes; i++) print "  " crashed[i]
+        printf "\n%d passed, %d failed", passed, failed + crashes
         if (skipped) printf ", %d skipped", skipped
         print ""
     }' "$log")

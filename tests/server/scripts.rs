@@ -241,8 +241,75 @@ skipped twice: this is 7.0: make test-servers";
     let slow = "  \"cargo test -p engine -- --ignored\" runs 1 of them";
     assert!(commands.contains(slow), "{commands:?}");
     assert!(commands.contains("  \"make soak\" runs 1 of them"), "{commands:?}");
-    // Of 48 that cargo calls passed three skipped themselves. The file that crashed has no result.
-    assert_eq!(lines[9..], ["", "45 passed, 3 failed, 5 skipped"]);
+    let crashed =
+        ["", "crashed, each counted as one failed test:", "  tests/crash/main.rs", ""].as_slice();
+    assert_eq!(lines[9..13], *crashed);
+    // Two of the 48 tests that cargo calls passed skipped themselves.
+    assert_eq!(lines[13..], ["46 passed, 3 failed, 5 skipped"]);
+}
+
+#[test]
+fn the_totals_of_make_test_count_each_program_that_crashed_and_doc_tests() {
+    let result = |passed: u32, failed: u32, ignored: u32| {
+        format!(
+            "test result: {}. {passed} passed; {failed} failed; {ignored} ignored; 0 measured; \
+             0 filtered out; finished in 0.10s\n\n",
+            if failed == 0 { "ok" } else { "FAILED" }
+        )
+    };
+    let program =
+        |name: &str| format!("     Running tests/{name}.rs (target/debug/deps/{name}-1)\n\n");
+    let documented = |name: &str| format!("   Doc-tests {name}\n\n");
+    // As cargo says it, also behind a line that the program had begun.
+    let crash = |name: &str| {
+        format!(
+            "test dies ... error: test failed, to rerun pass `--test {name}`\n\nCaused by:\n  process didn't exit \
+             successfully: `{name}-1` (signal: 6, SIGABRT: process abort signal)\n"
+        )
+    };
+    let fails = "failures:\n\n---- fails stdout ----\nskipped other: no node: make test-clients\n     Running a.rs (a-1)\n\
+                 test result: ok. 40 passed; 0 failed; 0 ignored\n\n\nfailures:\n    fails\n\n";
+    let skips = "skipped fails: no node: make test-clients\n";
+    let ignored = "test src/lib.rs - limit (line 5) ... ignored\n";
+    for (log, crashed, totals) in [
+        (program("a") + &result(3, 0, 0), vec![], "3 passed, 0 failed"),
+        // One program crashed, and rustdoc printed a result for its merged tests and one for the others.
+        (
+            program("a") + &crash("a") + &documented("a") + &result(4, 0, 0) + &result(1, 0, 0),
+            vec!["tests/a.rs"],
+            "5 passed, 1 failed",
+        ),
+        (
+            program("a")
+                + &crash("a")
+                + &program("b")
+                + &crash("b")
+                + &program("c")
+                + &result(1, 1, 0),
+            vec!["tests/a.rs", "tests/b.rs"],
+            "1 passed, 3 failed",
+        ),
+        // What tests of a program printed before it crashed takes nothing from the others.
+        (
+            program("a") + skips + &crash("a") + &program("b") + &result(1, 0, 0),
+            vec!["tests/a.rs"],
+            "1 passed, 1 failed, 1 skipped",
+        ),
+        (documented("a") + "error: linking failed\n", vec!["doc tests of a"], "0 passed, 1 failed"),
+        (documented("a") + ignored + &result(1, 0, 1), vec![], "1 passed, 0 failed, 1 skipped"),
+        (program("a") + fails + &result(0, 1, 0), vec![], "0 passed, 1 failed"),
+        (program("a") + skips + fails + &result(0, 1, 0), vec![], "0 passed, 1 failed, 1 skipped"),
+    ] {
+        let host = ScriptsHost::bare();
+        host.program("cargo", &format!("cat <<'END'\n{log}END\nexit 101"));
+        let shown = out(&host.script("test.sh", true).output().unwrap());
+        let lines: Vec<_> = shown.lines().collect();
+        assert_eq!(lines.last(), Some(&totals), "{shown}");
+        let head = lines.iter().position(|line| line.starts_with("crashed, "));
+        let named = head.map_or(&[][..], |head| &lines[head + 1..lines.len() - 2]);
+        let named: Vec<_> = named.iter().map(|line| line.trim()).collect();
+        assert_eq!(named, crashed, "{shown}");
+    }
 }
 
 #[test]
