@@ -19,7 +19,7 @@ fn installed(client: &str, mark: &str) -> Option<PathBuf> {
     if folder.join(mark).exists() {
         return Some(folder);
     }
-    skip(&format!("clients/{client}"), "not installed in target/clients: make test-clients");
+    skip(&format!("clients/{client}"), "not installed in target/clients");
     None
 }
 
@@ -138,7 +138,7 @@ fn python_with_engine() -> Option<PathBuf> {
     if sources().join("python/src/redis_ratelimit/_engine.abi3.so").exists() {
         return Some(tools);
     }
-    skip("MemoryLimiter of clients/python", "not built: make test-clients");
+    skip("MemoryLimiter of clients/python", "not built");
     None
 }
 

@@ -298,7 +298,7 @@ fn the_engines_in_python_and_javascript_answer_random_calls_as_a_server_does() {
     let has_node = clients_dir().join("node_modules/installed.json").exists();
     let has_python = engine.exists() && python.exists();
     if !has_python && !has_node {
-        return skip("MemoryLimiter", "not built: make test-clients");
+        return skip("MemoryLimiter", "not built");
     }
     let file = recorded();
     if has_python {
@@ -307,12 +307,12 @@ fn the_engines_in_python_and_javascript_answer_random_calls_as_a_server_does() {
         command.current_dir(root.join("clients/python")).env("PYTHONPATH", "src");
         print!("{}", run(command.env("PYTHONDONTWRITEBYTECODE", "1")));
     } else {
-        skip("MemoryLimiter in Python", "not built: make test-clients");
+        skip("MemoryLimiter in Python", "not built");
     }
     if has_node {
         let mut command = Command::new("node");
         print!("{}", run(command.arg(root.join("clients/typescript/test/replay.mjs")).arg(&file)));
     } else {
-        skip("MemoryLimiter in JavaScript", "not installed: make test-clients");
+        skip("MemoryLimiter in JavaScript", "not installed");
     }
 }
