@@ -12,8 +12,14 @@
 # arm64             the examples of the pages and the tests of RL.THROTTLE on Debian's arm64 server under qemu
 # again             builds everything a second time in another folder and compares it byte by byte
 #
+# Two more cases run only when they are named, as CI does each week. They need no packages:
+#
+# bookworm-source noble-source
+#                   `make run` and `make test` of the files that git tracks, on a clean system with nothing but make and Rust
+#
 # Needs root, as it makes systems to try on: in target/package/roots, each in namespaces of its own, so that nothing is
-# mounted and nothing listens outside. Logs are in target/package/logs. NO_BUILD=1 takes the packages as they are.
+# mounted outside, and nothing but the servers of the source cases listens there, on 127.0.0.1. Logs are in
+# target/package/logs. NO_BUILD=1 takes the packages as they are.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -107,6 +113,39 @@ try_debian() { # suite server
         chroot "$root" /packages/debian.sh fetch "$2"
         offline chroot "$root" /packages/debian.sh try "$2"
     fi
+}
+
+try_source() {
+    local answer='' source=$root/source rust=$root/opt/rust log=$root/test.log totals
+    mkdir "$source" "$rust"
+    git ls-files -z | tar --null --files-from=- -cf - | tar -C "$source" -xf -
+    # What rustup installs, and the certificates that it is fetched with.
+    mount --bind -o ro "$(rustc --print sysroot)" "$rust"
+    mkdir -p "$root/etc/ssl/certs"
+    cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+    in_source apt-get -q update
+    in_source apt-get -q install -y --no-install-recommends make
+
+    echo "--- make run"
+    in_source make run PORT=16379 &
+    for _ in {1..1800}; do
+        sleep 1
+        kill -0 $! 2>/dev/null || die "make run ended before it served"
+        answer=$(chroot "$root" redis-cli -p 16379 RL.THROTTLE user:1 15 30 60 1 2>/dev/null | paste -sd' ') || true
+        [ -z "$answer" ] || break
+    done
+    [ "$answer" = "0 16 15 -1 2" ] || die "the server of make run answers: $answer"
+    chroot "$root" redis-cli -p 16379 SHUTDOWN NOSAVE
+    wait $!
+
+    echo "--- make test"
+    in_source make test | tee "$log"
+    totals=$(tail -n 1 "$log")
+    [[ $totals =~ ^[1-9][0-9]*\ passed,\ 0\ failed ]] || die "make test ends with: $totals"
+}
+in_source() { # command...: without the environment of this machine
+    chroot "$root" env -i HOME=/root PATH=/opt/rust/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        env -C /source "$@"
 }
 
 try_image() { # server
@@ -235,17 +274,22 @@ try_case() {
     case $1 in
     image-*) in_clean_root trixie try_image "${1#*-}" ;;
     arm64 | again) "try_$1" ;;
+    bookworm-source | noble-source) in_clean_root "${1%-*}" try_source ;;
     *-*) in_clean_root "${1%-*}" try_debian "${1%-*}" "${1#*-}" ;;
-    *) die "There is no case $1. There are: ${all[*]}" ;;
+    *) die "There is no case $1. There are: ${all[*]} bookworm-source noble-source" ;;
     esac
 }
 
 try_all() {
     local name begin code result table='' status=0
     [ $# -gt 0 ] || set -- "${all[@]}"
-    scripts/install-tools.sh debootstrap dpkg-deb qemu-user buildah
     mkdir -p "$logs" "$roots"
-    [ -n "${NO_BUILD:-}" ] || scripts/package.sh amd64 arm64
+    if printf '%s\n' "$@" | grep -qv -- '-source$'; then
+        scripts/install-tools.sh debootstrap dpkg-deb qemu-user buildah
+        [ -n "${NO_BUILD:-}" ] || scripts/package.sh amd64 arm64
+    else
+        scripts/install-tools.sh debootstrap
+    fi
     for name in "$@"; do
         begin=$SECONDS
         echo "=== $name"
