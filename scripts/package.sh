@@ -2,6 +2,7 @@
 # Builds the files of a release into target/package/dist, for each of the named targets:
 #
 #   scripts/package.sh [amd64] [arm64]     the machine's own unless named
+#   scripts/package.sh --tools             only installs what a build needs
 #
 # libredis_ratelimit-linux-TARGET.so             the module, stripped
 # redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, its licences, redis.conf.example, the pages, clients and examples
@@ -187,9 +188,10 @@ debian_package() { # target module
 }
 
 [ $# -gt 0 ] || set -- "$(own_target)"
-for name in "$@"; do triple_of "$name" >/dev/null; done
+[ "$1" = --tools ] || for name in "$@"; do triple_of "$name" >/dev/null; done
 scripts/install-tools.sh cargo cc libclang python3-venv readelf dpkg-deb
 install_pinned
+[ "$1" != --tools ] || exit 0
 mkdir -p "$dist"
 rm -rf "$work/stage"
 

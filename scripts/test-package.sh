@@ -4,8 +4,8 @@
 #
 #   scripts/test-package.sh [--if-possible]
 #
-# --if-possible skips, with a line that says so, where a tool is missing and cannot be installed. NO_BUILD=1 takes the package
-# as it is. scripts/test-packages.sh installs it on clean systems.
+# --if-possible skips, with a line that says so, where a tool is missing and cannot be installed or fetched. NO_BUILD=1 takes
+# the package as it is. scripts/test-packages.sh installs it on clean systems.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
@@ -30,7 +30,8 @@ if [ "${1:-}" != --if-possible ]; then
 elif [ -z "$name" ]; then
     scripts/skip.sh test-package "packages are made for amd64 and arm64"
     exit 0
-elif ! why=$(scripts/install-tools.sh "${tools[@]}" 2>&1); then
+elif ! why=$(scripts/install-tools.sh "${tools[@]}" 2>&1) ||
+    { [ -z "${NO_BUILD:-}" ] && ! why=$(scripts/package.sh --tools 2>&1); }; then
     scripts/skip.sh test-package "${why##*$'\n'}: make package"
     exit 0
 fi

@@ -41,8 +41,8 @@ impl ScriptsHost {
     fn bare() -> ScriptsHost {
         let host = ScriptsHost::new();
         for name in [
-            "awk", "bash", "cat", "cp", "cut", "dirname", "env", "grep", "head", "mkdir", "mv",
-            "readlink", "rm", "sed", "sh", "sleep", "sort", "tail", "tee", "tr",
+            "awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "env", "find", "grep", "head",
+            "mkdir", "mv", "readlink", "rm", "sed", "sh", "sleep", "sort", "tail", "tee", "tr",
         ] {
             let path = std::env::var_os("PATH").unwrap();
             let found = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -346,6 +346,42 @@ fn make_check_ends_with_what_it_left_out_and_fails_then_if_it_is_strict() {
             "{shown}"
         );
         assert_eq!((lines.len(), full.status.success()), (3, passes), "{}", err(&full));
+    }
+}
+
+#[test]
+fn make_check_lists_the_package_where_its_linker_cannot_be_fetched_and_fails_where_it_cannot_be_built(
+) {
+    let unreachable = "echo 'ERROR: No matching distribution found for ziglang' >&2; exit 1";
+    for (pip, reason) in [
+        (unreachable, Some("ERROR: No matching distribution found for ziglang: make package")),
+        ("exit 0", None),
+    ] {
+        let host = ScriptsHost::bare();
+        let calls = host.dir.join("calls");
+        for tool in ["dpkg-deb", "git", "readelf"] {
+            host.program(tool, "exit 0");
+        }
+        host.program("uname", "echo x86_64")
+            .program("cc", "cat >/dev/null")
+            .program("cmp", "exit 1")
+            .program("redis-server", &says("Redis server v=7.0.15 sha=0"))
+            .program("rustc", "[ $1 = --version ] && echo 'rustc 1.95.0 (0 2026-04-14)' || exit 1")
+            .program("cargo", &format!("echo \"$1\" >>{}; exit 1", calls.display()))
+            // Makes an environment whose pip does what is wanted here.
+            .program(
+                "python3",
+                "[ $2 = venv ] || exit 0; mkdir -p $4/bin; cp ${0%/*}/pip $4/bin/pip",
+            )
+            .program("pip", pip);
+        let skipped = host.dir.join("skipped");
+        let mut check = host.script("test-package.sh", true);
+        check.arg("--if-possible").env("SKIPPED", &skipped).env("SOURCE_DATE_EPOCH", "1");
+        let check = check.output().unwrap();
+        assert_eq!(check.status.success(), reason.is_some(), "{}", err(&check));
+        let listed = fs::read_to_string(&skipped).unwrap_or_default();
+        let expected = reason.map(|reason| format!("test-package: {reason}\n"));
+        assert_eq!(listed, expected.unwrap_or_default(), "{}", err(&check));
     }
 }
 
