@@ -21,6 +21,49 @@ fn pictures_and_tables_are_what_runs_draw() {
     }
 }
 
+/// The names and texts of the committed files in a folder of docs.
+fn committed(folder: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(folder);
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            (name.to_owned(), fs::read_to_string(&path).unwrap())
+        })
+        .collect()
+}
+
+/// The value of an attribute of a tag.
+fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
+    Some(rest.split_once('"')?.0)
+}
+
+#[test]
+fn no_text_of_a_picture_is_cut_off() {
+    for (name, svg) in committed("pictures") {
+        let right: f64 = attribute(&svg, "width").unwrap().parse().unwrap();
+        for text in svg.split("<text").skip(1).filter_map(|rest| rest.split_once("</text>")) {
+            let (tag, words) = text.0.split_once('>').unwrap();
+            let number =
+                |name: &str| attribute(tag, name).map(|value| value.parse::<f64>().unwrap());
+            // The average letter is narrower than this in most fonts.
+            let width = words.chars().count() as f64 * number("font-size").unwrap_or(13.0) * 0.62;
+            let x = number("x").unwrap();
+            let left = match attribute(tag, "text-anchor") {
+                Some("middle") => x - width / 2.0,
+                Some("end") => x - width,
+                _ => x,
+            };
+            assert!(
+                left >= 0.0 && left + width <= right,
+                "{name}: {words}: {left} to {}",
+                left + width
+            );
+        }
+    }
+}
+
 #[test]
 fn every_line_that_a_reader_may_copy_is_answered() {
     let mut lines = 0;

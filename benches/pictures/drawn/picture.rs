@@ -16,6 +16,8 @@ const AHEAD: i64 = 26;
 const COME: i64 = 50;
 const GIVEN_UP: i64 = 62;
 const FOOT: i64 = 40;
+/// At least half the width of a time below the axis.
+const HALF_CLOCK: i64 = 36;
 /// Between the marks of the axis.
 const MARK_MS: i64 = 30_000;
 
@@ -149,8 +151,12 @@ fn axis(svg: &mut String, x: impl Fn(i64) -> f64, traffic: &Traffic, bottom: i64
             0 => "midnight".into(),
             _ => format!("{hour:02}:{minute:02}:{:02}", second % 60),
         };
-        let middle = " text-anchor=\"middle\"";
-        text(svg, (x(at_ms).round() as i64, bottom + 24), middle, &clock);
+        let middle = x(at_ms).round() as i64;
+        // Centred, the last time would be cut off.
+        let (at, anchor) =
+            if middle + HALF_CLOCK > WIDTH { (RIGHT, "end") } else { (middle, "middle") };
+        let more = format!(" text-anchor=\"{anchor}\"");
+        text(svg, (at, bottom + 24), &more, &clock);
         let _ = write!(marks, "M{} {}v6", x(at_ms), bottom + 4);
     }
     let _ = writeln!(
