@@ -71,6 +71,14 @@ pub struct Axis {
 }
 
 impl Axis {
+    /// The text at the axis.
+    fn label(self) -> String {
+        match self.scale {
+            Scale::Linear => self.name.to_string(),
+            Scale::Log => format!("{} (logarithmic scale)", self.name),
+        }
+    }
+
     /// A ruler with room for all the values, marked at round ones.
     fn ruler(self, values: impl Iterator<Item = f64>) -> Ruler {
         let extremes = |(low, high): (f64, f64), value| (low.min(value), high.max(value));
@@ -204,7 +212,7 @@ impl Chart<'_> {
         across.marks.dedup();
         let upwards = y.ruler(points().map(|point| point.1));
         let mut chart = plot(&area, x, [across, upwards], 70, LABELS)?;
-        write(&area, y.name, (MARGIN, HEAD as i32 - 18), style(14, INK, HPos::Left))?;
+        write(&area, &y.label(), (MARGIN, HEAD as i32 - 18), style(14, INK, HPos::Left))?;
         let mut ends = Vec::new();
         for line in lines {
             let colour = line.whose.colour();
@@ -299,7 +307,7 @@ fn plot<'a, 'b>(
         .axis_style(INK)
         .label_style(style(13, INK, HPos::Center))
         .axis_desc_style(("sans-serif", 14))
-        .x_desc(x.name)
+        .x_desc(x.label())
         .draw()?;
     Ok(plot)
 }

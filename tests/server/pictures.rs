@@ -65,6 +65,19 @@ fn no_text_of_a_picture_is_cut_off() {
 }
 
 #[test]
+fn a_logarithmic_axis_says_so() {
+    for (name, svg) in committed("charts") {
+        let said = svg.matches("(logarithmic scale)\n").count();
+        let expected = match name.as_str() {
+            "window" | "event-memory" => 2,
+            "latency" | "wake" => 1,
+            _ => 0,
+        };
+        assert_eq!(said, expected, "{name}");
+    }
+}
+
+#[test]
 fn every_line_that_a_reader_may_copy_is_answered() {
     let mut lines = 0;
     for page in ["docs/choosing.md", "docs/operations.md"] {
