@@ -1,6 +1,7 @@
-//! Charts as SVG, on white so that they can be read on a dark page, too.
+//! Charts as SVG. Each has a background of its own: white, or dark in a browser that prefers dark pages.
 
 use std::error::Error;
+use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
@@ -30,6 +31,31 @@ const MARGIN: i32 = 20;
 const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const FAINT: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
+/// Each colour, and what replaces it in a browser that prefers dark pages.
+const DARK: [(RGBColor, &str); 11] = [
+    (WHITE, "#14171B"),
+    (INK, "#E7EAEF"),
+    (FAINT, "#363C46"),
+    (OURS[0], "#57B6F0"),
+    (OURS[1], "#A3A6FF"),
+    (OURS[2], "#3CCF9F"),
+    (OURS[3], "#A2D477"),
+    (PEERS[0], "#FF9257"),
+    (PEERS[1], "#E3BC55"),
+    (PEERS[2], "#F58FBF"),
+    (PLAIN, "#A5AEBC"),
+];
+
+const OURS: [RGBColor; 4] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0x3b, 0x3f, 0xbf),
+    RGBColor(0x00, 0x86, 0x62),
+    RGBColor(0x5a, 0x96, 0x2c),
+];
+const PEERS: [RGBColor; 3] =
+    [RGBColor(0xd5, 0x5e, 0x00), RGBColor(0xb8, 0x86, 0x00), RGBColor(0xc2, 0x40, 0x7e)];
+const PLAIN: RGBColor = RGBColor(0x77, 0x77, 0x77);
+
 /// Whose figures these are. In a chart of lines each of one side has another shade.
 #[derive(Clone, Copy)]
 pub enum Whose {
@@ -44,14 +70,9 @@ pub enum Whose {
 impl Whose {
     fn colour(self) -> RGBColor {
         match self {
-            Whose::Ours(0) => RGBColor(0x00, 0x72, 0xb2),
-            Whose::Ours(1) => RGBColor(0x3b, 0x3f, 0xbf),
-            Whose::Ours(2) => RGBColor(0x00, 0x86, 0x62),
-            Whose::Ours(_) => RGBColor(0x5a, 0x96, 0x2c),
-            Whose::Peers(0) => RGBColor(0xd5, 0x5e, 0x00),
-            Whose::Peers(1) => RGBColor(0xb8, 0x86, 0x00),
-            Whose::Peers(_) => RGBColor(0xc2, 0x40, 0x7e),
-            Whose::Plain => RGBColor(0x77, 0x77, 0x77),
+            Whose::Ours(shade) => OURS[shade],
+            Whose::Peers(shade) => PEERS[shade],
+            Whose::Plain => PLAIN,
         }
     }
 }
@@ -202,6 +223,21 @@ impl Chart<'_> {
         Ok(area)
     }
 
+    /// Writes the file, with the colours for dark pages as a style.
+    fn finish(&self, area: &Area<'_>) -> Drawn {
+        area.present()?;
+        let drawn = fs::read_to_string(self.path)?;
+        let (head, rest) = drawn.split_once('\n').ok_or("an SVG without lines")?;
+        let rule = |(RGBColor(red, green, blue), dark)| {
+            let light = format!("#{red:02X}{green:02X}{blue:02X}");
+            let rule = |attribute| format!("[{attribute}=\"{light}\"] {{ {attribute}: {dark} }}\n");
+            ["fill", "stroke"].map(rule).concat()
+        };
+        let rules: String = DARK.into_iter().map(rule).collect();
+        let style = format!("<style>@media (prefers-color-scheme: dark) {{\n{rules}}}</style>");
+        Ok(fs::write(self.path, format!("{head}\n{style}\n{rest}"))?)
+    }
+
     /// Draws lines, each with its name at its end. They share the sizes, which are marked.
     pub fn lines(&self, x: Axis, y: Axis, lines: &[ChartLine]) -> Drawn {
         let area = self.begin(HEAD + HEIGHT + AXIS + FOOT)?;
@@ -231,7 +267,7 @@ impl Chart<'_> {
             area.draw(&PathElement::new(leader, colour.mix(0.6)))?;
             write(&area, &line.name, (x + 26, height), style(13, colour, HPos::Left))?;
         }
-        Ok(area.present()?)
+        self.finish(&area)
     }
 
     /// Draws a bar for each row, or a dot for each of several marks.
@@ -282,7 +318,7 @@ impl Chart<'_> {
             let told: Vec<String> = row.figures.iter().map(|&figure| number(figure)).collect();
             write(&area, &told.join(" / "), (last.0 + 10, last.1), style(13, INK, HPos::Left))?;
         }
-        Ok(area.present()?)
+        self.finish(&area)
     }
 }
 
@@ -306,7 +342,7 @@ fn plot<'a, 'b>(
         .bold_line_style(FAINT)
         .axis_style(INK)
         .label_style(style(13, INK, HPos::Center))
-        .axis_desc_style(("sans-serif", 14))
+        .axis_desc_style(("sans-serif", 14).into_font().color(&INK))
         .x_desc(x.label())
         .draw()?;
     Ok(plot)

@@ -39,6 +39,54 @@ fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
     Some(rest.split_once('"')?.0)
 }
 
+/// How bright a colour is, from 0 to 1, as WCAG 2 defines it: `#rgb` or `#rrggbb`.
+fn luminance(colour: &str) -> f64 {
+    let digits = &colour[1..];
+    let size = digits.len() / 3;
+    let part = |index: usize| {
+        let digits = &digits[size * index..size * (index + 1)];
+        let value = i64::from_str_radix(&digits.repeat(2 / size), 16).unwrap() as f64 / 255.0;
+        if value <= 0.03928 {
+            value / 12.92
+        } else {
+            ((value + 0.055) / 1.055).powf(2.4)
+        }
+    };
+    0.2126 * part(0) + 0.7152 * part(1) + 0.0722 * part(2)
+}
+
+#[test]
+fn pictures_and_charts_can_be_read_on_a_dark_page() {
+    for (name, svg) in [committed("pictures"), committed("charts")].concat() {
+        let (_, style) = svg
+            .split_once("<style>@media (prefers-color-scheme: dark) {")
+            .unwrap_or_else(|| panic!("{name} has no colours for a dark page"));
+        let (rules, drawn) = style.split_once("</style>").unwrap();
+        let dark = |of: &str, light: &str| {
+            let (_, rest) = rules
+                .split_once(&format!("[{of}=\"{light}\"] {{ {of}: "))
+                .unwrap_or_else(|| panic!("{name} has no rule for the {of} {light}"));
+            rest.split_once(' ').unwrap().0.to_owned()
+        };
+        let tags = || drawn.split('<').filter_map(|rest| rest.split_once('>')).map(|(tag, _)| tag);
+        // The background is drawn first.
+        let background = tags().find(|tag| tag.starts_with("rect ")).unwrap();
+        let background = luminance(&dark("fill", attribute(background, "fill").unwrap()));
+        for tag in [svg.split_once('>').unwrap().0].into_iter().chain(tags()) {
+            let is_text = tag.starts_with("text ") || tag.starts_with("<svg ");
+            for of in ["fill", "stroke"] {
+                let Some(light) = attribute(tag, of).filter(|light| light.starts_with('#')) else {
+                    continue;
+                };
+                let colour = luminance(&dark(of, light));
+                let contrast = (colour.max(background) + 0.05) / (colour.min(background) + 0.05);
+                // What WCAG 2 asks for small text.
+                assert!(!is_text || contrast >= 4.5, "{name}: {light}: {contrast}");
+            }
+        }
+    }
+}
+
 #[test]
 fn no_text_of_a_picture_is_cut_off() {
     for (name, svg) in committed("pictures") {

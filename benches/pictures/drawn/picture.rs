@@ -25,6 +25,20 @@ const INK: &str = "#222";
 const AT_ONCE: &str = "#0072b2";
 const LATER: &str = "#007a5a";
 const DENIED: &str = "#c04a00";
+const LANE: &str = "#ccc";
+const MIDNIGHT: &str = "#888";
+const PAPER: &str = "#fff";
+
+/// Each colour, and what replaces it in a browser that prefers dark pages.
+const DARK: [(&str, &str); 7] = [
+    (PAPER, "#14171b"),
+    (INK, "#e7eaef"),
+    (AT_ONCE, "#57b6f0"),
+    (LATER, "#3ccf9f"),
+    (DENIED, "#ff9257"),
+    (LANE, "#363c46"),
+    (MIDNIGHT, "#a5aebc"),
+];
 
 /// The paths of one lane, or of the legend.
 #[derive(Default)]
@@ -73,13 +87,13 @@ impl Marks {
                 );
             }
         };
-        path(&self.lane, "#ccc", "1", "");
+        path(&self.lane, LANE, "1", "");
         path(&self.gives_up, DENIED, "0.8", " stroke-dasharray=\"2 2\"");
         path(&self.waits, LATER, "1", "");
         path(&self.at_once, AT_ONCE, "1.6", "");
         path(&self.at_once_dots, AT_ONCE, "6.4", " stroke-linecap=\"round\"");
         path(&self.later_dots, LATER, "7.6", " stroke-linecap=\"round\"");
-        path(&self.later_dots, "#fff", "4", " stroke-linecap=\"round\"");
+        path(&self.later_dots, PAPER, "4", " stroke-linecap=\"round\"");
         path(&self.denied, DENIED, "1.5", "");
         svg
     }
@@ -106,8 +120,9 @@ pub fn draw(traffic: &Traffic, runs: &[DrawnRun]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
          role=\"img\" font-family=\"sans-serif\" font-size=\"13\" fill=\"{INK}\">\n\
-         <title>{}</title>\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n",
-        traffic.title
+         <title>{}</title>\n{}<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"{PAPER}\"/>\n",
+        traffic.title,
+        dark_style()
     );
     text(&mut svg, (LEFT, 26), " font-size=\"17\" font-weight=\"bold\"", traffic.title);
     legend(&mut svg);
@@ -117,6 +132,16 @@ pub fn draw(traffic: &Traffic, runs: &[DrawnRun]) -> String {
     }
     svg += "</svg>\n";
     svg
+}
+
+/// The colours for dark pages.
+fn dark_style() -> String {
+    let rule = |(light, dark)| {
+        let rule = |attribute| format!("[{attribute}=\"{light}\"] {{ {attribute}: {dark} }}\n");
+        ["fill", "stroke"].map(rule).concat()
+    };
+    let rules: String = DARK.into_iter().map(rule).collect();
+    format!("<style>@media (prefers-color-scheme: dark) {{\n{rules}}}</style>\n")
 }
 
 /// What the marks mean.
@@ -177,7 +202,7 @@ fn lane(svg: &mut String, limit: &DrawnLimit, run: &DrawnRun, x: &impl Fn(i64) -
     let mut marks = Marks { lane: format!("M{LEFT} {}H{RIGHT}", top + COME), ..Marks::default() };
     let _ = writeln!(
         svg,
-        "<path d=\"M{} {}V{}\" stroke=\"#888\" stroke-dasharray=\"4 3\"/>",
+        "<path d=\"M{} {}V{}\" stroke=\"{MIDNIGHT}\" stroke-dasharray=\"4 3\"/>",
         x(0),
         top + 19,
         top + GIVEN_UP + 3
