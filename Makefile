@@ -23,8 +23,8 @@ run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 
 playground: ## Serve docs/playground, a page that shows what a limit admits, on 127.0.0.1 until Ctrl-C (PAGE_PORT=8000)
 	@$(install) python3
-	@echo "http://127.0.0.1:$(PAGE_PORT)/"
-	@python3 -m http.server $(PAGE_PORT) --bind 127.0.0.1 --directory docs/playground
+	@echo "http://127.0.0.1:$(PAGE_PORT)/playground/"
+	@python3 -m http.server $(PAGE_PORT) --bind 127.0.0.1 --directory docs
 
 test: ## Build, then run the tests against a real server; the last lines say what was skipped
 	@$(install) cargo cc libclang redis-server

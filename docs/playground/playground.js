@@ -78,9 +78,7 @@ class Engine {
 
 async function loadEngine() {
   if (location.protocol === "file:") {
-    throw new Error(
-      "A browser loads no engine from a file: run make playground, or python3 -m http.server in this folder.",
-    );
+    throw new Error("A browser loads no engine from a file: run make playground, or python3 -m http.server in docs/.");
   }
   let status;
   for (const file of ENGINE_FILES) {

@@ -6,6 +6,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -13,21 +14,48 @@ import { chromium } from "playwright-core";
 
 const [repository, executablePath, pictures] = process.argv.slice(2);
 
-/** Serves a folder as a reader would; its address, and how to end it. */
-async function serve(folder) {
-  const server = spawn("python3", ["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", folder], {
+/** A program that serves files: what its output matches, and how to end it. */
+async function serving(pattern, program, ...words) {
+  // In a group of its own, as make starts another program.
+  const server = spawn(program, words, {
+    cwd: repository,
+    env: { ...process.env, PYTHONUNBUFFERED: "1" },
     stdio: ["ignore", "pipe", "ignore"],
+    detached: true,
   });
-  const port = await new Promise((resolve, reject) => {
+  const end = () => {
+    if (server.exitCode === null && server.signalCode === null) process.kill(-server.pid);
+  };
+  process.on("exit", end);
+  const found = await new Promise((resolve, reject) => {
     let said = "";
     server.stdout.on("data", (text) => {
       said += text;
-      const found = /port (\d+) /.exec(said);
-      if (found !== null) resolve(found[1]);
+      const found = pattern.exec(said);
+      if (found !== null) resolve(found);
     });
-    server.on("exit", () => reject(new Error(`python3 -m http.server ended: ${said}`)));
+    server.on("exit", () => reject(new Error(`${program} ended: ${said}`)));
   });
-  return { address: `http://127.0.0.1:${port}`, end: () => server.kill() };
+  return { found, end };
+}
+
+/** Serves a folder as a reader would; its address, and how to end it. */
+async function serve(folder) {
+  const options = ["--bind", "127.0.0.1", "--directory", folder];
+  const { found, end } = await serving(/port (\d+) /, "python3", "-m", "http.server", "0", ...options);
+  return { address: `http://127.0.0.1:${found[1]}`, end };
+}
+
+/** What make playground serves; the address that it prints, and how to end it. */
+async function makePlayground() {
+  const port = await new Promise((resolve) => {
+    const free = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = free.address();
+      free.close(() => resolve(port));
+    });
+  });
+  const { found, end } = await serving(/^(http:\S+)\n[^]*Serving HTTP/m, "make", "playground", `PAGE_PORT=${port}`);
+  return { address: found[1], end };
 }
 
 const profile = mkdtempSync(join(tmpdir(), "playground-"));
@@ -75,18 +103,28 @@ const text = async (page, place) => {
 const type = (page, command) => page.locator("#command").fill(command);
 
 const tests = {
-  async "it is found from the root of the repository, from docs and from its own folder"(own) {
-    for (const [folder, path] of [
-      [repository, "/docs/playground/"],
-      [join(repository, "docs"), "/playground/index.html"],
-    ]) {
-      const server = await serve(folder);
-      const page = await open(server.address + path);
-      assert.match(await page.locator("#understood").textContent(), /allowed, 4 of 5 remain/);
-      await page.close();
-      server.end();
-    }
+  async "it is found from the root of the repository and from docs"(own) {
+    const server = await serve(repository);
+    const page = await open(`${server.address}/docs/playground/`);
+    assert.match(await page.locator("#understood").textContent(), /allowed, 4 of 5 remain/);
+    await page.close();
+    server.end();
     assert.match(await own.locator("#understood").textContent(), /allowed, 4 of 5 remain/);
+  },
+
+  async "its links lead to pages"(_, address) {
+    // Where the icon of a page is missing, which Chromium asks for, that is no failure.
+    const page = await browser.newPage();
+    for (const [name, heading] of [
+      ["Every command", "# Commands"],
+      ["which limit to choose", "# Which limit to choose"],
+    ]) {
+      await page.goto(address);
+      const [answer] = await Promise.all([page.waitForNavigation(), page.getByRole("link", { name }).click()]);
+      assert.equal(answer.status(), 200, name);
+      assert.ok((await page.locator("body").innerText()).startsWith(`${heading}\n`), name);
+    }
+    await page.close();
   },
 
   async "Enter makes calls, and the reply has its elements named"(page) {
@@ -289,10 +327,10 @@ const tests = {
   },
 };
 
-const server = await serve(join(repository, "docs/playground"));
+const server = await makePlayground();
 let failed = 0;
 for (const [name, test] of Object.entries(tests)) {
-  const page = await open(`${server.address}/`);
+  const page = await open(server.address);
   try {
     await test(page, server.address);
     console.log(`ok ${name}`);
