@@ -579,6 +579,8 @@ class Page {
   #stopAtUs = Infinity;
   #isDrawing = false;
   #logged = 0;
+  /** The key that Why explains. */
+  #key;
 
   constructor(module) {
     this.#module = module;
@@ -686,15 +688,17 @@ class Page {
     on("slowly", "click", () => this.#replay(true));
     on("times", "input", () => (byId("at-times").checked = true));
     on("span", "change", () => this.#draw());
-    on("key", "change", () => this.#why());
+    on("key", "change", () => {
+      this.#key = byId("key").value;
+      this.#why();
+    });
     on("chart", "click", (clicked) => this.#chooseAt(clicked));
     on("examples", "change", () => {
       const example = EXAMPLES[Number(byId("examples").value)];
       if (example === undefined) return;
       [, byId("command").value, byId("every").value, byId("count").value] = example;
       document.querySelector("[name=plan][value=every]").checked = true;
-      this.#understand();
-      this.#remember();
+      this.#startOver();
     });
     byId("examples").append(...EXAMPLES.map(([name], value) => element("option", { value }, name)));
     for (const id of ["command", "every", "count", "times"]) on(id, "change", () => this.#remember());
@@ -718,7 +722,7 @@ class Page {
   #call() {
     this.#remember();
     const made = this.#typed().map(({ words, text }) => this.#session.make(words, text));
-    this.#chosen = made.at(-1);
+    this.#choose(made.at(-1), made);
     this.#say(made.map((call) => sentence(call)).join(" "));
     this.#refresh();
   }
@@ -768,7 +772,7 @@ class Page {
         session.advance(dueUs);
       }
       const made = session.calls.slice(before);
-      this.#chosen = made.at(-1);
+      this.#choose(made.at(-1), made);
       this.#say(counted(made));
     }
     this.#refresh();
@@ -782,6 +786,7 @@ class Page {
       this.#stopAtUs = Infinity;
       return;
     }
+    const first = this.#session.calls.length;
     let last = performance.now();
     const turn = (time) => {
       const session = this.#session;
@@ -790,7 +795,7 @@ class Page {
       last = time;
       const before = session.calls.length;
       session.advance(session.nowUs + Math.round(passedUs));
-      if (session.calls.length > before) this.#chosen = session.calls.at(-1);
+      if (session.calls.length > before) this.#choose(session.calls.at(-1), session.calls.slice(first));
       if (session.nowUs >= this.#stopAtUs && session.waiting.size === 0) {
         this.#say(counted(session.calls));
         this.#play(false);
@@ -817,12 +822,20 @@ class Page {
     this.#play(false);
     this.#begin();
     this.#chosen = undefined;
+    this.#key = undefined;
     this.#logged = 0;
     byId("log").tBodies[0].replaceChildren();
     this.#say("No key is there, and no call was made.");
     this.#understand();
     this.#remember();
     this.#refresh();
+  }
+
+  /** Shows the reply to a call. Why explains its key, unless one of these calls is about the key that it explains already. */
+  #choose(call, calls = [call]) {
+    this.#chosen = call;
+    const keys = call?.about.keys.filter((key) => this.#session.lanes.has(key)) ?? [];
+    if (keys.length > 0 && !calls.some(({ about }) => about.keys.includes(this.#key))) this.#key = keys[0];
   }
 
   /** Keeps what is typed in the address. */
@@ -871,7 +884,7 @@ class Page {
   #line(call) {
     const choose = element("button", { type: "button", title: "Show this reply" }, String(call.number));
     choose.addEventListener("click", () => {
-      this.#chosen = call;
+      this.#choose(call);
       this.#refresh();
     });
     const parts =
@@ -910,11 +923,9 @@ class Page {
     const select = byId("key");
     const keys = [...this.#session.lanes.keys()];
     const shownKeys = [...select.options].map((option) => option.value);
-    if (keys.join("\n") !== shownKeys.join("\n")) {
-      const { value } = select;
+    if (keys.join("\n") !== shownKeys.join("\n"))
       select.replaceChildren(...keys.map((key) => element("option", { value: key }, key)));
-      select.value = keys.includes(value) ? value : (keys.at(-1) ?? "");
-    }
+    select.value = this.#key ?? "";
     select.disabled = keys.length === 0;
   }
 
@@ -967,7 +978,7 @@ class Page {
         command === "RL.APPLY" ? "Apply" : "Release",
       );
       button.addEventListener("click", () => {
-        this.#chosen = this.#session.make([command, key, id], `${command} ${key} ${id}`);
+        this.#choose(this.#session.make([command, key, id], `${command} ${key} ${id}`));
         this.#refresh();
       });
       return button;
@@ -1136,7 +1147,7 @@ class Page {
     }
     if (nearest === undefined) return;
     this.#chosen = nearest;
-    byId("key").value = lane.key;
+    this.#key = lane.key;
     this.#refresh();
   }
 }

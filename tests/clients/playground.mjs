@@ -239,6 +239,50 @@ const tests = {
     );
   },
 
+  async "Why explains the key of the last call, but stays with a key that was called too"(page) {
+    const key = () => page.locator("#key").inputValue();
+    const call = async (command) => {
+      await type(page, command);
+      await page.locator("#command").press("Enter");
+      await drawn(page);
+    };
+    await call("RL.WINDOW old 5 3s");
+    assert.equal(await key(), "old");
+    await call("RL.THROTTLE new 4 1 1s");
+    assert.equal(await key(), "new");
+    assert.match(await text(page, "#why"), /RL\.INFO new/);
+    await call("RL.WINDOW a 5 3s\nRL.WINDOW b 5 3s");
+    assert.equal(await key(), "b");
+    await page.locator("#key").selectOption("a");
+    await page.getByRole("button", { name: "Replay at once" }).click();
+    await said(page, "40 calls");
+    assert.equal(await key(), "a");
+    assert.match(await text(page, "#why"), /RL\.INFO a/);
+    // So does the key of a call that is chosen in the log.
+    await page.locator("#log").getByRole("button", { name: "1", exact: true }).click();
+    await drawn(page);
+    assert.equal(await key(), "old");
+    await type(page, "RL.WINDOW slow 5 3s");
+    await page.locator("#speed").selectOption("60");
+    await page.getByRole("button", { name: "Replay as the clock plays" }).click();
+    await said(page, "calls: ");
+    assert.equal(await key(), "slow");
+  },
+
+  async "an example begins with an empty time line"(page) {
+    await page.getByRole("button", { name: "Replay at once" }).click();
+    await summary(page, "20 calls");
+    await page.locator("#examples").selectOption({ label: "a ban" });
+    await summary(page, "No calls yet");
+    assert.equal(await page.locator("#log tbody tr").count(), 0);
+    assert.equal(await text(page, "#now"), "0 s");
+    assert.equal(await page.locator("#key option").count(), 0);
+    await page.getByRole("button", { name: "Replay at once" }).click();
+    await summary(page, /^30 calls/);
+    assert.equal(await page.locator("#chart path.base").count(), 1);
+    assert.equal(await page.locator("#key").inputValue(), "login:bob");
+  },
+
   async "what is wrong is said before a call and after it"(page) {
     await type(page, "RL.WINDOW user:1 5 1m");
     const wrong = /period has the unit m/;
@@ -282,9 +326,9 @@ const tests = {
       const lanes = await page.locator("#chart path.base").count();
       assert.equal(lanes, name === "compare four" ? 4 : /limits|plan/.test(name) ? 2 : 1, name);
       if (pictures) await page.screenshot({ path: join(pictures, `${name.replace(/\W+/g, "-")}.png`), fullPage: true });
-      await page.getByRole("button", { name: "Start over" }).click();
-      await summary(page, "No calls yet");
     }
+    await page.getByRole("button", { name: "Start over" }).click();
+    await summary(page, "No calls yet");
   },
 
   async "everything that can be operated has a name, in order, and both themes can be chosen"(page) {
