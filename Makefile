@@ -90,7 +90,7 @@ check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, d
 	$(MAKE) test
 	$(with_server) scripts/test-metrics.sh --if-possible
 	scripts/test-package.sh --if-possible
-	FLOOD=$${FLOOD:-5} scripts/test-servers.sh $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
+	FLOOD=$${FLOOD:-5} scripts/test-servers.sh --if-possible $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
 	@scripts/skip.sh --list
 
 bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench

@@ -386,6 +386,22 @@ fn make_check_lists_the_package_where_its_linker_cannot_be_fetched_and_fails_whe
 }
 
 #[test]
+fn make_check_lists_the_servers_where_none_can_be_fetched() {
+    for (options, passes) in [(&["--if-possible", "redis-6.2"][..], true), (&["redis-6.2"], false)]
+    {
+        let host = ScriptsHost::bare();
+        let pip = "[ $2 != pip ] || [ $3 = --version ] || { echo unreachable >&2; exit 1; }";
+        host.program("uname", "echo x86_64").program("python3", pip).program("cargo", "exit 0");
+        let skipped = host.dir.join("skipped");
+        let mut servers = host.script("test-servers.sh", true);
+        let servers = servers.args(options).env("SKIPPED", &skipped).output().unwrap();
+        assert_eq!(servers.status.success(), passes, "{}", err(&servers));
+        let listed = fs::read_to_string(&skipped).unwrap();
+        assert_eq!(listed, "the server tests on redis-6.2: python3 failed: unreachable\n");
+    }
+}
+
+#[test]
 fn a_server_that_is_fetched_is_named_with_its_package_and_another_release_is_refused() {
     for (release, is_taken) in [("6.2.14", true), ("6.4.0", false)] {
         let host = ScriptsHost::bare();
