@@ -4,7 +4,7 @@
 #   scripts/prove.sh [worlds] [lemmas] [histories] [kani]      the first three unless told
 #
 # HISTORIES=10 of a cluster and as many of a Sentinel set are recorded, each SECONDS_EACH=60 long. SEED=1 says what happens
-# in them.
+# in them. The results of worlds and histories are written to crates/proofs/results/.
 # z3 is installed to target/z3 from PyPI, unless python3 has it. Kani is not installed here: it comes with a compiler of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,6 +23,16 @@ z3_python() { # prints a python that has z3
     echo "$target/z3/bin/python"
 }
 
+# Prints standard input, and writes the tables in it to a page: name of the page, its title
+write_page() {
+    tee "$target/prove.log"
+    {
+        printf "# %s\n\nWritten by \`make prove PARTS=%s\` on %s. " "$2" "$1" "$(date -u +%F)"
+        printf '[docs/design.md](../../../docs/design.md#what-was-proved-and-how-far) says what the columns mean.\n\n'
+        grep '^| \|^|-' "$target/prove.log"
+    } >"crates/proofs/results/$1.md"
+}
+
 for what in "$@"; do
     case $what in
     lemmas)
@@ -34,7 +44,7 @@ for what in "$@"; do
         RUSTFLAGS="--cfg kani --cfg kani_stub" CARGO_TARGET_DIR=$target/kani cargo check --package redis-ratelimit-engine
         ;;
     worlds)
-        cargo run --profile prove --package redis-ratelimit-proofs -- worlds
+        cargo run --profile prove --package redis-ratelimit-proofs -- worlds | write_page worlds "Worlds that were searched"
         ;;
     kani)
         if ! cargo kani --version; then
@@ -46,7 +56,8 @@ for what in "$@"; do
     histories)
         cargo build --release
         RATELIMIT_HISTORIES=${HISTORIES:-10} RATELIMIT_HISTORY_SECONDS=${SECONDS_EACH:-60} RATELIMIT_SEED=${SEED:-1} \
-            cargo test --test server histories:: -- --include-ignored --nocapture
+            cargo test --test server histories:: -- --include-ignored --nocapture |
+            write_page histories "Histories that were judged"
         ;;
     *)
         echo "no such part: $what" >&2

@@ -26,7 +26,7 @@ use engine::request::{Limit, Request, Reserve, WindowLimit};
 use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::throttle::Rate;
-use proofs::history::{apply, judge, Bounds, JudgedHistory, Recorded, Unaccepted, What, DUPLICATE};
+use proofs::history::{apply, judge, Bounds, Recorded, Unaccepted, What, DUPLICATE};
 use support::*;
 
 const CLIENTS: usize = 8;
@@ -510,69 +510,43 @@ fn record(
     History { keys, seconds: begin.elapsed().as_secs_f64(), faults }
 }
 
-/// Judges a history, and lies that are planted in it. Returns what there is to tell of it.
+/// The head of the table whose rows [`judge_all`] returns.
+const TABLE_HEAD: &str = "| history | calls answered | concurrent on their key | cut off | SIGKILL | pauses | slots moved | effects lost | most of one key |\n\
+                          |---|---|---|---|---|---|---|---|---|";
+
+/// Judges a history, and the same history with lies planted in it. Returns a row of a Markdown table.
 fn judge_all(name: &str, history: &History, least_calls: u64, needed: &[&str]) -> String {
-    let begin = Instant::now();
     let memory = memory();
     let History { keys, faults, seconds } = history;
-    println!("{name}: recorded for {seconds:.0} s, {:?}", faults.counts);
-    let (mut answered, mut cut_off, mut overlapping, mut behind) = (0, 0, 0, 0);
-    let mut total = JudgedHistory::default();
+    let (mut answered, mut cut_off, mut overlapping) = (0, 0, 0);
+    let mut lost = Vec::new();
     let mut wrong = Vec::new();
     for (key, calls) in keys {
         answered += calls.iter().filter(|call| call.reply.is_some()).count();
         let is_call = |call: &&Recorded| !matches!(call.what, What::Failover { .. });
         cut_off += calls.iter().filter(is_call).filter(|call| call.reply.is_none()).count();
         overlapping += count_overlapping(calls);
-        behind += count_behind(calls);
         match judge(&memory, calls, key.key_use.bounds()) {
-            Ok(judged) => {
-                total.compared += judged.compared;
-                total.most_configurations =
-                    total.most_configurations.max(judged.most_configurations);
-                total.lost.extend(judged.lost);
-            }
+            Ok(judged) => lost.extend(judged.lost),
             Err(why) => wrong.push(format!("{} {:?}: {why}", key.name, key.key_use)),
         }
     }
     assert!(wrong.is_empty(), "{name} is not linearizable\n{}", wrong.join("\n\n"));
-    let judging = begin.elapsed().as_secs_f64();
     let (lies, refused) = refuse_lies(&memory, keys);
     assert_eq!(refused, lies, "{name}: a lie was believed");
-    let lost: Vec<usize> = total.lost.iter().copied().filter(|lost| *lost > 0).collect();
-    let told = format!(
-        "{name}: {answered} calls answered in {seconds:.0} s, {overlapping} of them beside others on their key, {cut_off} cut \
-         off, {} keys; {:?}; {} failovers of {} keys in all, with {behind} calls since \
-         their replicas had everything, lost {} effects, the newest of {} keys, at most {} of one; {} states compared in \
-         {judging:.1} s, at most {} at once; {refused} of {lies} planted lies refused",
-        keys.len(),
-        faults.counts,
-        faults.failovers.len(),
-        total.lost.len(),
-        lost.iter().sum::<usize>(),
-        lost.len(),
-        lost.iter().max().unwrap_or(&0),
-        total.compared,
-        total.most_configurations,
-    );
+    let count = |fault: &str| faults.counts.get(fault).copied().unwrap_or_default();
     for needed in needed {
-        assert!(faults.counts.get(needed).is_some_and(|count| *count > 0), "no {needed}: {told}");
+        assert!(count(needed) > 0, "{name}: no {needed}");
     }
-    assert!(answered as u64 >= least_calls, "fewer calls than {least_calls}: {told}");
-    told
-}
-
-/// How many calls were answered after the replicas had everything for the last time, and before their master was killed.
-fn count_behind(calls: &[Recorded]) -> usize {
-    let failovers = calls.iter().filter_map(|call| match call.what {
-        What::Failover { complete_ns } => Some(complete_ns..call.from_ns),
-        _ => None,
-    });
-    let failovers: Vec<_> = failovers.collect();
-    let is_behind = |call: &&Recorded| {
-        call.reply.is_some() && failovers.iter().any(|times| times.contains(&call.to_ns))
-    };
-    calls.iter().filter(is_behind).count()
+    assert!(answered as u64 >= least_calls, "{name}: {answered} calls, fewer than {least_calls}");
+    format!(
+        "| {name}, {seconds:.0} s | {answered} | {overlapping} | {cut_off} | {} | {} | {} | {} | {} |",
+        count("kill -9"),
+        count("pauses of a process") + count("CLIENT PAUSE"),
+        count("slots moved"),
+        lost.iter().sum::<usize>(),
+        lost.iter().max().unwrap_or(&0),
+    )
 }
 
 /// How many calls were under way while another one of the same key was.
@@ -862,7 +836,7 @@ fn cluster_history(seconds: u64, least_calls: u64, seed: u64, kills: bool) -> St
         (_, false) => &["pauses of a process", "CLIENT PAUSE", "slots moved"],
         (_, true) => &["kill -9", "pauses of a process", "CLIENT PAUSE", "slots moved"],
     };
-    judge_all("cluster", &history, least_calls, needed)
+    judge_all(&format!("cluster, seed {seed}"), &history, least_calls, needed)
 }
 
 // ---- A set under Sentinel ----
@@ -984,7 +958,7 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
         0 => &[],
         _ => &["kill -9", "pauses of a process", "CLIENT PAUSE"],
     };
-    judge_all("Sentinel set", &history, least_calls, needed)
+    judge_all(&format!("Sentinel, seed {seed}"), &history, least_calls, needed)
 }
 
 #[test]
@@ -999,6 +973,7 @@ fn long_histories_are_linearizable() {
     let least_calls = LEAST_CALLS_A_SECOND * seconds;
     let seed = how_many("RATELIMIT_SEED", 1);
     let only = env::var("RATELIMIT_HISTORY_OF").unwrap_or_default();
+    println!("\n{TABLE_HEAD}");
     for number in 0..how_many("RATELIMIT_HISTORIES", 10) {
         if only != "sentinel" {
             println!("{}", cluster_history(seconds, least_calls, seed + number, true));

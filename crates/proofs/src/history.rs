@@ -102,8 +102,6 @@ pub struct Bounds {
 pub struct JudgedHistory {
     /// How many calls and failovers were judged.
     pub calls: usize,
-    /// How often a state was compared with an answer.
-    pub compared: usize,
     /// The most configurations that were looked at for one answer.
     pub most_configurations: usize,
     /// How many effects each failover must have lost, in their order.
@@ -179,7 +177,6 @@ struct Search<'h> {
     memory: &'h Memory,
     calls: &'h [Recorded],
     bounds: Bounds,
-    compared: usize,
     most_configurations: usize,
     states: States,
     /// What a call made of a state at a time, for the calls that are under way.
@@ -212,7 +209,6 @@ pub fn judge(
         memory,
         calls: &calls,
         bounds,
-        compared: 0,
         most_configurations: 0,
         states: States::default(),
         made: HashMap::new(),
@@ -251,7 +247,6 @@ pub fn judge(
     let lost = configurations.into_values().min_by_key(|lost| lost.iter().sum::<usize>());
     Ok(JudgedHistory {
         calls: calls.len(),
-        compared: search.compared,
         most_configurations: search.most_configurations,
         lost: lost.unwrap_or_default(),
     })
@@ -379,7 +374,6 @@ impl Search<'_> {
         if let Some(known) = self.made.get(&(state, at, now_us)) {
             return *known;
         }
-        self.compared += 1;
         let call = &self.calls[at];
         let (reply, saved) = apply(self.memory, self.states.saved(state), &call.what, now_us);
         let left = call.reply.as_ref().is_none_or(|told| *told == reply).then(|| {

@@ -22,11 +22,12 @@ fn main() -> ExitCode {
     let seconds = std::env::var("PATIENCE").ok().and_then(|text| text.parse().ok());
     let patience = seconds.map_or(PATIENCE, Duration::from_secs);
     let wanted = |name: &str| names.is_empty() || names.iter().any(|one| name.starts_with(one));
+    println!("{}", SearchResult::TABLE_HEAD);
     let mut wrong = 0;
     let mut note = |found: SearchResult| {
-        println!("{}", found.line());
+        println!("{}", found.row());
         for (what, way) in &found.wrong {
-            println!("  WRONG: {what}: {way}");
+            eprintln!("WRONG: {what}: {way}");
         }
         wrong += found.wrong.len();
     };

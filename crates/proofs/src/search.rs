@@ -21,9 +21,7 @@ pub struct SearchResult {
     pub depth: usize,
     /// Why the search came to its end.
     pub end: End,
-    /// How many seconds it took.
-    pub seconds: f64,
-    /// How many seconds of processors it took.
+    /// The processor time that it took.
     pub processor_seconds: f64,
     /// What does not hold, with a shortest way there; or what never comes true.
     pub wrong: Vec<(&'static str, String)>,
@@ -98,7 +96,6 @@ where
         steps: checker.state_count(),
         depth: checker.max_depth(),
         end,
-        seconds: begin.elapsed().as_secs_f64(),
         processor_seconds: processor_seconds() - used,
         wrong,
     }
@@ -113,18 +110,20 @@ fn processor_seconds() -> f64 {
 }
 
 impl SearchResult {
-    /// A line of a table.
-    pub fn line(&self) -> String {
-        let SearchResult { world, states, steps, depth, seconds, processor_seconds, .. } = self;
-        let until = match self.end {
-            End::All => ", all",
-            End::Steps => ", as many steps as are searched",
-            End::Depth => ", no deeper",
-            End::Patience => ", stopped as it took too long",
+    /// The head of the table whose rows are [`SearchResult::row`].
+    pub const TABLE_HEAD: &str =
+        "| world | distinct states | steps | deepest | ended | processor seconds |\n\
+                                  |---|---|---|---|---|---|";
+
+    /// The result as a row of a Markdown table.
+    pub fn row(&self) -> String {
+        let SearchResult { world, states, steps, depth, processor_seconds, .. } = self;
+        let end = match self.end {
+            End::All => "all states",
+            End::Steps => "after the last step allowed",
+            End::Depth => "at the depth allowed",
+            End::Patience => "out of time",
         };
-        format!(
-            "{world:<32} {states:>10} states {steps:>11} steps, at most {depth:>2} deep{until}, {seconds:>6.1} s, \
-             {processor_seconds:>6.1} s of processors"
-        )
+        format!("| {world} | {states} | {steps} | {depth} | {end} | {processor_seconds:.0} |")
     }
 }

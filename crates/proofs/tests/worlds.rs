@@ -15,7 +15,7 @@ fn nothing_is_wrong_in_any_state_of_the_small_worlds() {
         .into_iter()
         .map(|world| search(world.name, world, Extent::Depth(DEPTH), PATIENCE));
     for found in worlds.chain([line]) {
-        println!("{}", found.line());
+        println!("{}", found.row());
         assert!(found.wrong.is_empty(), "{}: {:#?}", found.world, found.wrong);
     }
 }
