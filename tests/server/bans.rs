@@ -125,6 +125,19 @@ fn nobody_is_banned_again_before_something_was_granted() {
     }
 }
 
+/// The mark of a past ban ends when the window is empty, also where no call came then and the next one is denied by another
+/// limit and counts.
+#[test]
+fn the_mark_of_a_ban_ends_with_the_last_event_whether_or_not_a_call_comes() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.WINDOW o 1 1h 1");
+    conn.cmd("RL.WINDOW k 1 1s 1");
+    assert_eq!(conn.ints("RL.WINDOW k 1 1s 1 BAN 100ms")[0], 1);
+    server.clock().advance_ms(1_050);
+    conn.cmd("RL.ALL 2 k o WINDOW 1 1s 1 COUNTDENIED WINDOW 1 1h");
+    assert_eq!(conn.ints("RL.WINDOW k 1 1s 1 BAN 5s MS"), [1, 1, 0, 5_000, 5_000]);
+}
+
 #[test]
 fn reservations_go_on_while_the_key_is_closed() {
     let (server, mut conn) = Server::held();

@@ -5,8 +5,9 @@
 //! |<------- closed: nobody takes ------->|<-- the mark stays -->|
 //! ```
 //!
-//! A ban is its end and its length. It stays with the key as a mark after its end, until something is granted or the key
-//! is as good as new: until then nobody is banned again, so that the wait that was told suffices.
+//! A ban is its end and its length. After its end it stays with the key as a mark, until something is granted or the key
+//! is as good as new for a moment, whether or not a call comes at that moment. Until then nobody is banned again, so that
+//! waiting for the retry_after of a denial suffices.
 
 use super::decimal::{parse_u64, Text};
 use super::entry::LAST_US;
@@ -139,9 +140,17 @@ impl BanNow {
         self.seen.filter(|_| self.runs() || !(granted || as_new))
     }
 
-    /// Whether a denied call may ban the key. `as_new` says whether the key holds nothing but the ban or mark.
-    pub fn may_begin(&self, as_new: bool) -> bool {
-        self.seen.is_none() || (!self.runs() && as_new)
+    /// Whether a denied call may ban the key.
+    pub fn may_begin(&self) -> bool {
+        self.seen.is_none()
+    }
+
+    /// Ends the mark of a ban that is over. For a key that was found as good as new: what this call adds to it comes after
+    /// that.
+    pub fn end_mark(&mut self) {
+        if !self.runs() {
+            *self = BanNow::default();
+        }
     }
 }
 
@@ -180,7 +189,11 @@ mod tests {
             (over, false, false),
             (over, true, true),
         ] {
-            assert_eq!(ban_now.may_begin(as_new), may_begin, "{ban_now:?} {as_new}");
+            let mut ban_now = ban_now;
+            if as_new {
+                ban_now.end_mark();
+            }
+            assert_eq!(ban_now.may_begin(), may_begin, "{ban_now:?} {as_new}");
         }
         for (ban_now, granted, as_new, kept) in [
             (runs, true, true, Some(ban)),

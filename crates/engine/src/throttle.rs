@@ -310,6 +310,9 @@ impl<'r> Bucket<'r> {
         (self.tat, self.is_from_future) = (time.clamp(self.now, last), time > last);
         if stored.ban.is_some() {
             self.ban = BanNow::at(stored.ban, self.now_us);
+            if self.tat == self.now {
+                self.ban.end_mark();
+            }
         }
     }
 
@@ -418,8 +421,7 @@ impl<'r> Bucket<'r> {
             }
         };
         let granted = ask.takes_unforced();
-        let as_new = self.tat == self.now || after == self.now;
-        let ban = self.ban.kept(granted, as_new);
+        let ban = self.ban.kept(granted, after == self.now);
         // Beyond 1e18 a second a unit, and the whole bucket, may last less than an attosecond.
         let untouched = ask.quantity.takes() && after == self.now && !self.is_from_future;
         let next = if untouched && ban == self.ban.seen() {
@@ -451,7 +453,7 @@ impl<'r> Bucket<'r> {
     ) -> (Decision, BucketEdit) {
         let denied = matches!(verdict, Verdict::Denied { .. });
         let holds_less = self.missing(ask.quantity.wanted()) > 0;
-        if !denied || !holds_less || !self.ban.may_begin(self.tat == self.now) {
+        if !denied || !holds_less || !self.ban.may_begin() {
             return self.deny(verdict);
         }
         self.ban = BanNow::starting(self.now_us, length_ms);

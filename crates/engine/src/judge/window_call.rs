@@ -113,46 +113,37 @@ impl<'r, S: Store> WindowCall<'r, S> {
         decision
     }
 
-    /// What becomes of the ban in a denied call, which may begin one of `ban_ms`.
+    /// Begins a ban of `ban_ms`, if what is counted leaves less than this request's quantity, and something was granted since
+    /// the last ban.
     #[inline(always)]
-    fn ban_of_denial(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> BanEdit {
-        let healed = self.healed_ban();
-        let began = ban_ms.and_then(|length_ms| self.begin_ban(verdict, length_ms));
-        began.map_or(healed, BanEdit::Put)
-    }
-
-    /// The ban that a denial of this request begins: where what is counted leaves less than its quantity, and nothing was
-    /// granted since the last ban.
-    fn begin_ban(&mut self, verdict: Verdict, length_ms: u64) -> Option<Ban> {
+    fn begin_ban(&mut self, verdict: Verdict, ban_ms: Option<u64>) {
+        let Some(length_ms) = ban_ms else { return };
         let used = self.used();
         let leaves_less =
             used.limit.saturating_sub(used.counted) < self.request.ask.quantity.wanted();
-        let denied = matches!(verdict, Verdict::Denied { .. });
-        if !denied || !leaves_less || !self.ban.may_begin(self.is_as_new()) {
-            return None;
+        if matches!(verdict, Verdict::Denied { .. }) && leaves_less && self.ban.may_begin() {
+            self.ban = BanNow::starting(self.count.rule_now().now_us(), length_ms);
         }
-        self.ban = BanNow::starting(self.count.rule_now().now_us(), length_ms);
-        self.ban.seen()
     }
 
-    /// What becomes of the ban in a granted call, or one that gives back.
-    fn ban_edit(&self) -> BanEdit {
-        match self.ban.kept(self.request.ask.takes_unforced(), self.is_as_new()) {
-            None if self.ban.seen().is_some() => BanEdit::Remove,
-            None | Some(_) => self.healed_ban(),
+    /// What is written so that the key's ban becomes `ban`.
+    fn ban_edit(&self, ban: Option<Ban>) -> BanEdit {
+        match ban {
+            _ if ban == self.key.ban() => BanEdit::Keep,
+            Some(ban) => BanEdit::Put(ban),
+            None => BanEdit::Remove,
         }
+    }
+
+    /// The same in a granted call, or one that gives back.
+    fn ban_edit_of_grant(&self) -> BanEdit {
+        self.ban_edit(self.ban.kept(self.request.ask.takes_unforced(), self.is_as_new()))
     }
 
     /// Whether nothing is counted or held.
     fn is_as_new(&self) -> bool {
         let used = self.used();
         used.counted == 0 && used.held == 0
-    }
-
-    /// Writes the ban anew where a clock went back; otherwise it stays.
-    fn healed_ban(&self) -> BanEdit {
-        let seen = self.ban.seen().filter(|_| self.ban.is_from_future());
-        seen.map_or(BanEdit::Keep, BanEdit::Put)
     }
 
     /// Plans what is to be written to the entries of events; if `trims`, those that have left go with it. Reads all that will be
@@ -177,7 +168,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refused::SumTooLarge.into());
         }
-        self.planned.ban = self.ban_edit();
+        self.planned.ban = self.ban_edit_of_grant();
         self.count.record(taken, false, self.window.limit);
         self.plan_events(true)
     }
@@ -197,7 +188,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             false => lease_end_us,
         };
         self.plan_events(true)?;
-        self.planned.ban = self.ban_edit();
+        self.planned.ban = self.ban_edit_of_grant();
         let id = reserve.id.unwrap_or_else(new_id);
         self.planned.reserve =
             Some(NewReservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us });
@@ -231,6 +222,9 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         self.count.set_rule_now(rule_now);
         if rule_now.counts() {
             self.count.read_entries(&mut self.key.events())?;
+        }
+        if self.ban.seen().is_some() && self.is_as_new() {
+            self.ban.end_mark();
         }
         let untimed = self.used().judge(&self.request.ask, self.barred);
         self.verdict(untimed)
@@ -294,7 +288,8 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
                 }
                 self.count.close_gap(&mut self.key.events())?;
                 self.plan_events(false)?;
-                self.planned = WindowWrite { ban: self.ban_edit(), ..WindowWrite::GIVEN_BACK };
+                self.planned =
+                    WindowWrite { ban: self.ban_edit_of_grant(), ..WindowWrite::GIVEN_BACK };
             }
             (Quantity::Take(_), None) => self.record(verdict.taken())?,
             (Quantity::Take(_), Some(reserve)) => self.reserve(reserve, verdict.taken(), new_id)?,
@@ -309,9 +304,11 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         ban_ms: Option<u64>,
     ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         let heals = self.request.takes() && verdict != Verdict::Never;
-        let ban = self.ban_of_denial(verdict, ban_ms);
-        let writes =
-            self.count.has_future() || self.key.reservations().must_write() || ban != BanEdit::Keep;
+        self.begin_ban(verdict, ban_ms);
+        let ban = self.ban_edit(self.ban.seen());
+        let writes = self.count.has_future()
+            || self.key.reservations().must_write()
+            || matches!(ban, BanEdit::Put(_));
         let told = if heals { verdict.closed_for(self.ban.left_us()) } else { verdict };
         let decision = self.decision(told);
         if heals && writes {
@@ -329,13 +326,13 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
     ) -> Result<Plan<Self::Write<'c>>, S::Error> {
         let ask = &self.request.ask;
         // Whether the denial bans is decided before it counts, as the verdict was.
-        let ban = self.ban_of_denial(verdict, ban_ms);
+        self.begin_ban(verdict, ban_ms);
+        self.planned.ban = self.ban_edit(self.ban.seen());
         self.count.record(ask.quantity.wanted(), true, self.window.limit);
         let untimed = self.used().judge(ask, self.barred);
         self.plan_events(true)?;
         let verdict = self.verdict(untimed)?;
         let decision = self.decision(verdict);
-        self.planned.ban = ban;
         Ok(Plan { decision, write: Some(WindowPlan(self)) })
     }
 }
