@@ -53,10 +53,13 @@ mod trim {
     pub const EVERY: usize = 16;
     /// The most dead entries that a call drops, unless their sum stands in the way of counting.
     pub const MAX: usize = 64;
+    /// The most that it drops then: about half a millisecond.
+    pub const MAX_IN_THE_WAY: usize = 1_000;
     /// From this running total on, before a call or after it, the call looks whether dead entries stand in the way of
     /// counting: whether all together would pass [`MAX_SUM`](super::MAX_SUM). Below it entries cannot sum up past that,
-    /// unless the total wrapped at 2^64; then they pass it by less than 2^62, so a difference of two totals still fits 64
-    /// bits.
+    /// unless the total wrapped at 2^64; then they pass it by less than 2^62. Where more entries are in the way than a call
+    /// drops, the sum may pass [`MAX_SUM`](super::MAX_SUM) for a while, but never 2^64, so that the difference of two totals
+    /// is always their sum. More than [`MAX`] entries are left then: a smaller set with such a sum is not ours.
     pub const WATCHED: u64 = 1 << 62;
 }
 
@@ -151,7 +154,7 @@ impl WindowCount {
         let first = first.filter(|first| first.newest_us < self.stored_until_us()).unwrap_or(tail);
         self.first = Some(first);
         let least = tail.weight.max(first.weight);
-        if !(least..=most_counted(&tail)).contains(&self.counted()) {
+        if !(least..=most_counted(entries.len(), &tail)).contains(&tail.sum_since(&first)) {
             return Err(Refused::Foreign.into());
         }
         Ok(())
@@ -167,7 +170,7 @@ impl WindowCount {
         } else {
             self.merge_into_prior(&oldest, &newest, prior)
         };
-        if !(1..=most_counted(&newest)).contains(&merged.weight) {
+        if !(1..=most_counted(entries.len(), &newest)).contains(&merged.weight) {
             return Err(Refused::Foreign.into());
         }
         merged.weight = merged.weight.min(MAX_SUM);
@@ -227,10 +230,10 @@ impl WindowCount {
         &self.rule_now
     }
 
-    /// The sum of the events in the window.
+    /// The sum of the events in the window, at most [`MAX_SUM`].
     pub fn counted(&self) -> u64 {
         match (&self.first, &self.tail) {
-            (Some(first), Some(tail)) => tail.sum_since(first),
+            (Some(first), Some(tail)) => tail.sum_since(first).min(MAX_SUM),
             _ => 0,
         }
     }
@@ -452,20 +455,29 @@ impl WindowCount {
         };
         let recorded = self.recorded;
         let total_before = tail.total.wrapping_sub(recorded);
-        let in_the_way = |entry: &Entry| {
+        // What this call recorded and all from `entry` on sum up to.
+        let sum_from = |entry: &Entry| {
             let stored = total_before.wrapping_sub(entry.before());
-            u128::from(stored).saturating_add(u128::from(recorded)) > u128::from(MAX_SUM)
+            u128::from(stored).saturating_add(u128::from(recorded))
         };
-        let mut dead: usize = 0;
+        let len = entries.len();
+        let (mut dead, mut fits): (usize, bool) = (0, true);
         entries.scan(None, Some(horizon_us), |entry| {
-            let in_the_way = in_the_way(&entry);
-            let drop = dead < trim::MAX || in_the_way;
+            let sum = sum_from(&entry);
+            let in_the_way = sum > u128::from(MAX_SUM);
+            let few_left = len.saturating_sub(dead) <= trim::MAX;
+            let drop = dead < trim::MAX || in_the_way && (dead < trim::MAX_IN_THE_WAY || few_left);
             if drop {
                 dead = dead.saturating_add(1);
                 least = if in_the_way { 1 } else { least };
+            } else {
+                fits = sum <= u128::from(u64::MAX);
             }
             drop
         })?;
+        if !fits {
+            return Err(Refused::SumTooLarge.into());
+        }
         if dead >= least {
             self.edit.trim = dead;
         }
@@ -541,7 +553,7 @@ impl WindowCount {
             self.leave_in_future(newest);
             return Ok(());
         }
-        if !(1..=most_counted(&newest)).contains(&merged_weight) {
+        if !(1..=most_counted(entries.len(), &newest)).contains(&merged_weight) {
             return Err(Refused::Foreign.into());
         }
         self.edit.put =
@@ -584,8 +596,11 @@ impl WindowCount {
     }
 }
 
-/// The most that entries up to and with this one can sum up to, see [`trim::WATCHED`].
-fn most_counted(newest: &Entry) -> u64 {
+/// The most that the entries up to and with this one can sum up to in a set of `len` entries, see [`trim::WATCHED`].
+fn most_counted(len: usize, newest: &Entry) -> u64 {
+    if len > trim::MAX {
+        return u64::MAX;
+    }
     let beyond = if newest.total < trim::WATCHED { trim::WATCHED } else { 0 };
     MAX_SUM.saturating_add(beyond)
 }

@@ -867,7 +867,7 @@ fn dead_entries_go_four_at_a_time_from_a_small_set_and_eight_from_a_large_one() 
     assert!(live > trim::SMALL && most_dead < trim::ENOUGH, "{live} {most_dead}");
 }
 
-/// Dead entries whose sum leaves no room for what is counted go at once, however many they are.
+/// Dead entries whose sum leaves no room for what is counted go at once, also where they are more than a call drops otherwise.
 #[test]
 fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
     let rule = rule("10ms");
@@ -888,6 +888,40 @@ fn dead_entries_that_stand_in_the_way_of_counting_go_at_once() {
         WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted(),
         MAX_SUM
     );
+}
+
+/// A call drops no more than a thousand, whatever their sum, and counts exactly all the same.
+#[test]
+fn dead_entries_that_stand_in_the_way_go_a_thousand_at_a_time() {
+    let rule = rule("10ms/65536");
+    let mut world = WindowWorld::new();
+    for total in 1..=3_500u64 {
+        let newest_us = START_US - 60_000 + total;
+        world.zset.add(&Entry { newest_us, span_us: 0, total, weight: 1, denied: false });
+    }
+    let count = |world: &mut WindowWorld| {
+        WindowCount::read(&mut world.zset, rule.at(world.now_us).unwrap()).unwrap().counted()
+    };
+    let huge = |world: &mut WindowWorld| {
+        plain_call(world, &rule, MAX_SUM, &ask(i64::MAX), ModelCommand::Count).edit.unwrap().trim
+    };
+    assert_eq!((huge(&mut world), world.zset.len()), (trim::MAX_IN_THE_WAY, 2_501));
+    assert_eq!(count(&mut world), MAX_SUM);
+    // Where the clock goes back the dead count again, and the sum saturates.
+    let now_us = std::mem::replace(&mut world.now_us, START_US - 60_000);
+    assert_eq!(count(&mut world), MAX_SUM);
+    world.now_us = now_us + 20_000;
+    // A second one would pass 2^64 with those that are left, so it is refused until enough of them are gone.
+    let rule_now = rule.at(world.now_us).unwrap();
+    let forced = plain(rule_now, MAX_SUM, ask(i64::MAX), ModelCommand::Count);
+    let held = world.held(world.now_us);
+    assert_eq!(forced.make(&mut world.zset, &held).unwrap_err(), Refused::SumTooLarge);
+    for left in [1_502, 503] {
+        plain_call(&mut world, &rule, MAX_SUM, &ask(1), ModelCommand::Count);
+        assert_eq!(world.zset.len(), left);
+        world.pass(20_000);
+    }
+    assert_eq!((huge(&mut world), count(&mut world)), (503, MAX_SUM));
 }
 
 /// The total has passed 2^64 since a huge entry died, and so has the sum of all with the one that comes.
