@@ -25,6 +25,15 @@ fn state(conn: &mut Conn, key: &str) -> (Value, Value) {
 #[track_caller]
 // ---- Reserve, then settle ----
 #[test]
+fn a_reservation_with_a_long_zone_and_an_anchor_stays_small() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    conn.acquire("RL.ACQUIRE a 3 1mo FIXED FROM 15@12:00 TZ Europe/Berlin");
+    let encoding = conn.text("OBJECT ENCODING a");
+    assert!(["listpack", "ziplist"].contains(&encoding.as_str()), "{encoding}");
+}
+
+#[test]
 fn three_renames_a_day_with_six_at_once() {
     let (server, mut conn) = Server::held();
     let call = "RL.ACQUIRE k 3 1d FIXED TZ Asia/Shanghai MS";

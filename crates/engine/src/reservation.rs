@@ -26,7 +26,7 @@
 //! member relies on that.
 
 use super::calendar::Zones;
-use super::decimal::{leading_u64, parse_digits, Text};
+use super::decimal::{leading_u64, parse_digits, spelled, Text};
 use super::entry::MAX_SUM;
 use super::period::MAX_PERIOD_MS;
 use super::rule::{Rule, RuleText, MAX_RULE};
@@ -39,8 +39,7 @@ pub type Id = Text<MAX_ID>;
 
 /// Spells 16 random bytes as 16 characters of `A-Z a-z 0-9 - _`, from 6 bits of each byte.
 pub fn spelled_id(random: [u8; 16]) -> [u8; 16] {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    random.map(|byte| ALPHABET.get(usize::from(byte & 63)).copied().unwrap_or(b'A'))
+    random.map(spelled)
 }
 
 /// A year of 365.25 days in milliseconds, the longest lease and the longest wait.
@@ -339,6 +338,37 @@ mod tests {
     }
 
     const MEMBER: &[u8] = b"#05:job-1:2:20000:1795223819544558::60s";
+
+    /// A server keeps a sorted set in a listpack as long as no member is longer than 64 bytes.
+    #[test]
+    fn what_the_server_names_fits_a_listpack_with_the_rules_that_people_use() {
+        for rule in [
+            "1d@America/Argentina/Buenos_Aires",
+            "1mo@Europe/Berlin^15@12:00",
+            "6mo@America/Argentina/Buenos_Aires^31@12:30:59",
+            "1y@Europe/Berlin^04-06@09:00",
+            "14d@+05:45^2026-11-02@09:00",
+            "1w@America/Argentina/Buenos_Aires^mon@09:00",
+            "60s/65536",
+            "30d^first",
+        ] {
+            let mut zones = Zones::new();
+            let rule = Rule::parse(rule.as_bytes(), &mut zones).unwrap().write(&zones);
+            let (now_us, lease_ms) = (START_US, 20_000);
+            let end_us = lease_end_us(now_us, lease_ms);
+            let reservation = Reservation {
+                id: &spelled_id([0; 16]),
+                quantity: 9,
+                lease_ms,
+                lease_end_us: end_us,
+                gone_us: end_us,
+                order_us: start_us(end_us, lease_ms),
+                rule: rule.as_bytes(),
+            };
+            let length = reservation.member().as_bytes().len();
+            assert!(length <= 64, "{length} with {rule:?}");
+        }
+    }
 
     #[test]
     fn the_longest_member_comes_back_and_fills_its_room() {

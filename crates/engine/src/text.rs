@@ -51,6 +51,15 @@ impl<const N: usize> Text<N> {
         self.push(Decimal::of(value).padded(width));
     }
 
+    /// Appends `value` in base 36, as [`super::decimal::parse_base36`] reads it.
+    pub fn push_base36(&mut self, value: u64) {
+        if value >= 36 {
+            self.push_base36(value / 36);
+        }
+        let digit = (value % 36) as u8;
+        self.push(&[digit.wrapping_add(if digit < 10 { b'0' } else { b'a' - 10 })]);
+    }
+
     /// Appends the last `WIDTH` digits of `value`, which has no more, padded with zeros.
     #[inline]
     pub fn push_digits<const WIDTH: usize>(&mut self, value: u64) {

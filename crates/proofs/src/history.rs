@@ -40,7 +40,6 @@ pub const DUPLICATE: i64 = -99;
 
 /// What was asked of the key, or happened to it.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::large_enum_variant, reason = "most calls of a history take")]
 pub enum What {
     /// RL.THROTTLE, RL.WINDOW or RL.ACQUIRE.
     Take(Request),
