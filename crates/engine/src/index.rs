@@ -168,40 +168,47 @@ impl Index {
 
     /// Adds a reservation. False, and nothing is added, if its id is there or no slot is left.
     pub fn insert(&mut self, one: &Reservation) -> bool {
-        let Some(slot) = self.held.next_slot() else { return false };
+        let Some((slot, kept)) = self.enter(one) else { return false };
+        self.held.insert(kept);
+        if let Some(ends) = &mut self.lease_ends {
+            ends.insert(one.lease_end_us);
+        }
+        if self.held.first() == Some(slot) {
+            self.summary.first = Hold::of(one);
+        }
+        if self.held.last() == Some(slot) {
+            self.summary.last_gone_us = one.gone_us;
+        }
+        true
+    }
+
+    /// Notes all that is known of a reservation but its place in the order; what belongs there, and in which slot. `None`, and
+    /// nothing is noted, if its id is there or no slot is left.
+    fn enter(&mut self, one: &Reservation) -> Option<(Slot, Kept)> {
+        let slot = self.held.next_slot()?;
         let Index { by_id, held, secret, .. } = self;
         let is_it = |slot: &Slot| id_at(held, *slot) == one.id;
         let hash = |slot: &Slot| secret.hash_one(id_at(held, *slot));
         match by_id.entry(secret.hash_one(one.id), is_it, hash) {
-            hash_table::Entry::Occupied(_) => return false,
+            hash_table::Entry::Occupied(_) => return None,
             hash_table::Entry::Vacant(place) => place.insert(slot),
         };
-        let rule = self.rule(one.rule);
-        self.held.insert(Kept {
+        self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
+        self.id_bytes = self.id_bytes.saturating_add(one.id.len());
+        let summary = &mut self.summary;
+        summary.latest_start_us = summary.latest_start_us.max(one.start_us());
+        summary.total = summary.total.saturating_add(u128::from(one.quantity));
+        summary.len = summary.len.saturating_add(1);
+        let kept = Kept {
             id: one.id.into(),
             quantity: one.quantity,
             lease_ms: one.lease_ms,
             gone_us: one.gone_us,
             lease_end_us: one.lease_end_us,
             order_us: one.order_us,
-            rule,
-        });
-        self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
-        self.id_bytes = self.id_bytes.saturating_add(one.id.len());
-        if let Some(ends) = &mut self.lease_ends {
-            ends.insert(one.lease_end_us);
-        }
-        let summary = &mut self.summary;
-        summary.latest_start_us = summary.latest_start_us.max(one.start_us());
-        summary.total = summary.total.saturating_add(u128::from(one.quantity));
-        summary.len = summary.len.saturating_add(1);
-        if self.held.first() == Some(slot) {
-            summary.first = Hold::of(one);
-        }
-        if self.held.last() == Some(slot) {
-            summary.last_gone_us = one.gone_us;
-        }
-        true
+            rule: self.rule(one.rule),
+        };
+        Some((slot, kept))
     }
 
     /// Removes the reservation `id`; whether it was there.
@@ -351,6 +358,29 @@ impl Index {
 
     fn reservation(&self, slot: Slot) -> Option<Reservation<'_>> {
         self.held.get(slot).map(Kept::reservation)
+    }
+}
+
+/// Builds an index from all reservations of a key: much faster than inserting one after the other.
+#[derive(Debug, Default)]
+pub struct IndexBuilder(Box<Index>);
+
+impl IndexBuilder {
+    /// Adds a reservation. False, and nothing is added, if its id is there or no slot is left.
+    pub fn add(&mut self, one: &Reservation) -> bool {
+        let Some((_, kept)) = self.0.enter(one) else { return false };
+        self.0.held.push(kept);
+        true
+    }
+
+    /// The index of all that were added.
+    pub fn build(mut self) -> Box<Index> {
+        let Index { held, summary, .. } = &mut *self.0;
+        held.link();
+        let at_end = |slot: Option<Slot>| slot.and_then(|slot| held.get(slot)).map(Kept::hold);
+        summary.first = at_end(held.first()).unwrap_or_default();
+        summary.last_gone_us = at_end(held.last()).unwrap_or_default().gone_us;
+        self.0
     }
 }
 

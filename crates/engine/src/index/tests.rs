@@ -228,6 +228,15 @@ proptest! {
             }
             agree(&mut index, &list, now_us, least, from_us);
         }
+        let mut built = built(&list);
+        agree(&mut built, &list, now_us, least, from_us);
+        // It goes on as any index does.
+        let newest_us = list.iter().map(|one| one.order_us).max();
+        prop_assert_eq!(built.next_order_us(0), newest_us.map_or(0, |newest_us| newest_us + 1));
+        while let Some(one) = list.pop() {
+            prop_assert!(built.remove(&one.id));
+            agree(&mut built, &list, now_us, least, from_us);
+        }
     }
 }
 
@@ -236,6 +245,15 @@ impl Index {
     fn rules(&self) -> usize {
         self.rules.len()
     }
+}
+
+/// An index of all of these, built at once.
+fn built(list: &[Own]) -> Index {
+    let mut builder = IndexBuilder::default();
+    for one in list {
+        assert!(builder.add(&one.reservation()) && !builder.add(&one.reservation()));
+    }
+    *builder.build()
 }
 
 fn filled(number: u64) -> Index {
@@ -297,9 +315,16 @@ fn no_order_of_ends_makes_the_tree_deep() {
         chains[4][id] = if id % 2 == 0 { id as u64 } else { 2 * NUMBER - id as u64 };
     }
     for (which, ends) in chains.iter().enumerate() {
+        let own = |(id, end): (usize, &u64)| Own::new(id as u64, 1, START_US + 1 + end);
+        let all: Vec<Own> = ends.iter().enumerate().map(own).collect();
+        let (deepest, steps) = built(&all).held.depth();
+        assert!(
+            deepest <= 80 && steps <= 30 * NUMBER as usize,
+            "built {which}: {deepest}, {steps}"
+        );
         let mut index = Index::default();
-        for (id, end) in ends.iter().enumerate() {
-            assert!(index.insert(&Own::new(id as u64, 1, START_US + 1 + end).reservation()));
+        for one in &all {
+            assert!(index.insert(&one.reservation()));
         }
         // A random tree of so many is 43 deep, and its nodes lie at 20 on the average.
         let (deepest, all) = index.held.depth();

@@ -107,6 +107,44 @@ impl<T: Weighted> Treap<T> {
         self.ends = Some((first.min(key), last.max(key)));
     }
 
+    /// Adds a value to those that [`Treap::link`] will order, in the slot that [`Treap::next_slot`] says.
+    pub fn push(&mut self, value: T) {
+        let sum = u128::from(value.weight());
+        let priority = self.next_priority();
+        self.nodes.insert(Node { value, priority, left: NONE, right: NONE, sum });
+    }
+
+    /// Orders all values that were pushed into an empty treap. Sorts them once and builds the tree from left to right, which
+    /// is several times as fast as inserting each.
+    ///
+    /// The nodes on the way from the root to the last one lie on a stack. A new node goes below the last one with a higher
+    /// priority, and takes what lay there as its left subtree: that is complete, so its sums are known.
+    pub fn link(&mut self) {
+        let mut order: Vec<(u64, Slot)> =
+            (0..).zip(self.nodes.iter()).map(|(slot, node)| (node.value.key(), slot)).collect();
+        order.sort_unstable();
+        self.ends = order.first().copied().zip(order.last().copied());
+        let mut path: Vec<(u32, Slot)> = Vec::new();
+        for (_, slot) in order {
+            let Some(priority) = self.node(slot).map(|node| node.priority) else { continue };
+            let mut left = NONE;
+            while let Some((_, last)) = path.last().copied().filter(|(other, _)| *other < priority)
+            {
+                path.pop();
+                self.refresh(last);
+                left = last;
+            }
+            if let Some(node) = self.node_mut(slot) {
+                node.left = left;
+            }
+            self.set_child(path.last().map(|(_, above)| (*above, Side::Right)), slot);
+            path.push((priority, slot));
+        }
+        while let Some((_, last)) = path.pop() {
+            self.refresh(last);
+        }
+    }
+
     /// Removes a value. Where few are left of many, the others are moved together: then it tells their new slots.
     pub fn remove(&mut self, slot: Slot) -> Option<(T, Option<NewSlots>)> {
         self.remove_node(slot);
