@@ -8,7 +8,7 @@ use crate::redis::context::Context;
 use crate::redis::events::{self, ChangeHandlers};
 use crate::redis::load::{export, promise, Module, Promises};
 use crate::redis::{declaration, event_loop, handlers, info};
-use crate::state::indexes;
+use crate::state::{indexes, reservations};
 use crate::{observe, policies};
 use std::ffi::{c_int, CStr};
 
@@ -35,7 +35,7 @@ impl Module for Ratelimit {
         info::register::<Section>(ctx);
         handlers::start(ctx, &callbacks::HANDLERS);
         event_loop::start(ctx);
-        let (key_changed, all_changed) = (indexes::forget, indexes::forget_all);
+        let (key_changed, all_changed) = (reservations::key_changed, indexes::forget_all);
         events::register(ctx, ChangeHandlers { key_changed, all_changed });
         build::log_load(ctx);
         Ok(())

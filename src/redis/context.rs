@@ -182,6 +182,14 @@ impl<'a> KeyName<'a> {
         KeyName { raw, modes: 0, lifetime: PhantomData }
     }
 
+    /// The key that something happened to, for a look of our own, as [`KeyName::polled`].
+    ///
+    /// # Safety
+    /// `raw` is a live string that outlives `'a`.
+    pub(super) unsafe fn of_event(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
+        KeyName { raw, modes: UNTOUCHED as usize, lifetime: PhantomData }
+    }
+
     /// Whether opening it is no use of the key.
     pub(super) fn is_polled(self) -> bool {
         self.modes != 0

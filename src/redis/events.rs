@@ -4,18 +4,44 @@ use super::api::{api, OK};
 use super::context::{Context, KeyName};
 use super::guard::guard;
 use super::key::is_calling;
-use super::text::bytes_of;
 use redis_module::raw;
 use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
+/// What somebody did to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyChange {
+    /// Some of its value changed, or the key is gone.
+    Edited,
+    /// A whole value was put there, by a command that takes as long as the value is large.
+    Filled,
+    /// Its value left for another name or database. The server says next where it is now.
+    MovedAway,
+    /// The value that just left another name or database is here now.
+    MovedHere,
+}
+
+impl KeyChange {
+    /// What an event means; `None` where the value stays as it was.
+    fn of(event: &[u8]) -> Option<KeyChange> {
+        match event {
+            b"expire" | b"persist" => None,
+            b"rename_from" | b"move_from" => Some(KeyChange::MovedAway),
+            b"rename_to" | b"move_to" => Some(KeyChange::MovedHere),
+            b"copy_to" | b"restore" | b"zrangestore" | b"zunionstore" | b"zinterstore"
+            | b"zdiffstore" => Some(KeyChange::Filled),
+            _ => Some(KeyChange::Edited),
+        }
+    }
+}
+
 /// Who is told of changes.
 #[derive(Clone, Copy, Debug)]
 pub struct ChangeHandlers {
-    /// Somebody changed the key of this name in the database of this number.
-    pub key_changed: fn(i32, &[u8]),
+    /// Somebody changed the key of this name in the database that is selected.
+    pub key_changed: fn(Context, KeyName, KeyChange),
     /// Any key may have changed: databases were emptied, swapped or loaded, or this server got another role.
     pub all_changed: fn(),
 }
@@ -73,17 +99,19 @@ pub fn notify(ctx: Context, event: &CStr, key: KeyName) {
 unsafe extern "C" fn key_changed(
     ctx: *mut raw::RedisModuleCtx,
     _type: c_int,
-    _event: *const c_char,
+    event: *const c_char,
     key: *mut raw::RedisModuleString,
 ) -> c_int {
     if is_calling() {
         return OK;
     }
-    // SAFETY: the server keeps the context and the key during the callback.
-    let (ctx, key) = unsafe { (Context::new(ctx), bytes_of(key)) };
+    // SAFETY: the server keeps all of these during the callback, and the event ends in NUL.
+    let (ctx, event, key) =
+        unsafe { (Context::new(ctx), CStr::from_ptr(event), KeyName::of_event(key)) };
+    let Some(change) = KeyChange::of(event.to_bytes()) else { return OK };
     guard(ctx, || {
         if let (Some(handlers), Some(ctx)) = (HANDLERS.get(), ctx) {
-            (handlers.key_changed)(ctx.db(), key);
+            (handlers.key_changed)(ctx, key, change);
         }
     });
     OK

@@ -21,11 +21,11 @@ use engine::slab::{NewSlots, Slab, Slot, NONE};
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The most reservations of a small index. Reading so many anew takes some 50 microseconds, and one that is larger takes
 /// more than 20 kB, so that no caller makes very many of them without as much in the keyspace.
-const SMALL: usize = 128;
+pub const SMALL: usize = 128;
 
 /// The most reservations in all small indexes together.
 const MAX_IN_SMALL: usize = 1 << 20;
@@ -76,6 +76,13 @@ static INDEXES: UnderLock<Option<Indexes>> = UnderLock::new(None);
 
 /// How many keys have an index, so that commands pay nothing while there are none.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+/// The index of a value that has left its name, and the length of the set. RENAME and MOVE tell of the two names at once, one
+/// after the other: whatever comes between them drops it.
+static LEAVING: UnderLock<Option<(Box<Index>, usize)>> = UnderLock::new(None);
+
+/// Whether there is one, as each call that writes asks.
+static IS_LEAVING: AtomicBool = AtomicBool::new(false);
 
 fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     INDEXES.with(|indexes| {
@@ -142,8 +149,36 @@ pub fn forget(db: i32, key: &[u8]) {
     }
 }
 
+/// Takes the index of a key out, whose value leaves for another name or database: [`move_here`] puts it back.
+pub fn move_away(db: i32, key: &[u8]) {
+    if !are_none() {
+        let leaving = indexes(|all| all.take_out(db, key));
+        IS_LEAVING.store(leaving.is_some(), Ordering::Relaxed);
+        LEAVING.with(|place| *place = leaving);
+    }
+}
+
+/// Gives a key the index of the value that just came there, in the place of its own; false if that value had none.
+pub fn move_here(db: i32, key: &[u8]) -> bool {
+    forget(db, key);
+    if !IS_LEAVING.swap(false, Ordering::Relaxed) {
+        return false;
+    }
+    let Some((index, len)) = LEAVING.with(Option::take) else { return false };
+    indexes(|all| all.put(db, key, index, len));
+    true
+}
+
+/// Drops the index of a value that left its name and has not come to another: something happened that may have changed it.
+pub fn drop_leaving() {
+    if IS_LEAVING.swap(false, Ordering::Relaxed) {
+        drop(LEAVING.with(Option::take));
+    }
+}
+
 /// Drops all indexes.
 pub fn forget_all() {
+    drop_leaving();
     drop(INDEXES.with(Option::take));
     NUMBER.store(0, Ordering::Relaxed);
 }
@@ -249,6 +284,15 @@ impl Indexes {
         });
         by_key.insert_unique(hash, slot, |slot| hash_at(entries, *slot));
         Some(slot)
+    }
+
+    /// Removes a key; its index, and how many elements the set has.
+    fn take_out(&mut self, db: i32, key: &[u8]) -> Option<(Box<Index>, usize)> {
+        let slot = self.find(db, key)?;
+        let entry = self.entries.get_mut(slot)?;
+        let (index, len) = (entry.index.take(), entry.len);
+        self.remove(slot);
+        index.map(|index| (index, len))
     }
 
     fn forget(&mut self, db: i32, key: &[u8]) {

@@ -16,7 +16,7 @@ pub mod emptied;
 mod entries;
 pub mod indexes;
 pub mod inspect;
-mod reservations;
+pub mod reservations;
 pub mod window;
 
 use crate::redis::context::{Context, KeyName};
@@ -112,6 +112,8 @@ impl<'c> Open<'c> {
         match intent {
             Intent::Read => Ok(Open::Read(ReadKey::open(key_ctx.ctx, key_ctx.name))),
             Intent::Write => {
+                // Where another module calls us in the middle of a RENAME, the value that it moves may be changed.
+                indexes::drop_leaving();
                 WriteKey::open(key_ctx.ctx, key_ctx.name).map(Open::Write).ok_or(Error::InUse)
             }
         }

@@ -2,14 +2,16 @@
 
 use super::entries::{ban, reservation, ALL, RESERVATIONS, RESERVED};
 use super::{indexes, KeyContext};
+use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
-use crate::redis::key::{Element, ReadKey};
+use crate::redis::events::KeyChange;
+use crate::redis::key::{Element, KeyValue, ReadKey};
 use crate::redis::text::OwnedString;
 use crate::zones::zones;
 use commands::error::Error;
 use engine::ban::Ban;
 use engine::held::{FirstGone, Hold, Holds, SortedHolds};
-use engine::index::{next_order_us, HeldIndex, Index};
+use engine::index::{next_order_us, HeldIndex, Index, IndexBuilder};
 use engine::reservation::{id_of, prefix, Reservation, ReservationMember, ReservationView};
 use engine::slab::Slot;
 use engine::store;
@@ -99,7 +101,7 @@ impl<'c> ServerReservations<'c> {
     ) -> Result<Option<Element>, Error> {
         let ServerReservations::Few(few) = self else { return Ok(None) };
         few.now_us = key_ctx.now_us;
-        let mut index: Option<Box<Index>> = None;
+        let mut all: Option<IndexBuilder> = None;
         let (mut unique, mut behind) = (true, None);
         for element in key.ascending(ALL) {
             if element.score != RESERVED {
@@ -109,8 +111,8 @@ impl<'c> ServerReservations<'c> {
             if few.note_ban(&element.member)? {
                 continue;
             }
-            if let Some(index) = &mut index {
-                unique &= index.insert(&reservation(&element.member)?);
+            if let Some(all) = &mut all {
+                unique &= all.add(&reservation(&element.member)?);
                 continue;
             }
             if let Some(hold) = few.note(&reservation(&element.member)?, id) {
@@ -118,16 +120,17 @@ impl<'c> ServerReservations<'c> {
             }
             few.members.push(element.member);
             if few.members.len() >= INDEX_FROM {
-                let mut all = Box::<Index>::default();
+                let mut builder = IndexBuilder::default();
                 for member in &few.members {
-                    unique &= all.insert(&reservation(member)?);
+                    unique &= builder.add(&reservation(member)?);
                 }
-                index = Some(all);
+                all = Some(builder);
             }
         }
         if !unique {
             *few = Few::read_all(key_ctx, key, id)?;
-        } else if let Some(mut index) = index {
+        } else if let Some(all) = all {
+            let mut index = all.build();
             index.set_ban(few.ban);
             *self = ServerReservations::Many(Many::new(index, None, key_ctx, key.len(), id));
         }
@@ -437,6 +440,35 @@ impl Holds for ServerReservations<'_> {
                 None => Ok((None, 0)),
             },
         }
+    }
+}
+
+/// Follows what somebody else did to a key.
+///
+/// Reading a large set takes long, and the next call may be anybody's. So the index of a value that RENAME or MOVE moves goes
+/// with it, and a value that came as a whole is read at once, at the cost of the command that brought it.
+pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
+    let (db, key) = (ctx.db(), name.as_bytes());
+    if change != KeyChange::MovedHere {
+        indexes::drop_leaving();
+    }
+    match change {
+        KeyChange::Edited => indexes::forget(db, key),
+        KeyChange::MovedAway => indexes::move_away(db, key),
+        KeyChange::MovedHere if indexes::move_here(db, key) => {}
+        KeyChange::MovedHere | KeyChange::Filled => {
+            indexes::forget(db, key);
+            read_ahead(KeyContext { ctx, name, now_us: clock::command_time_us() });
+        }
+    }
+}
+
+/// Reads a key's reservations where they are many, so that the next call finds their index.
+fn read_ahead(key_ctx: KeyContext) {
+    let mut key = ReadKey::open(key_ctx.ctx, key_ctx.name);
+    if matches!(key.value(), KeyValue::Zset) && key.len() > indexes::SMALL {
+        // What is not ours is refused by the calls on it.
+        let _ = ServerReservations::none().read(key_ctx, &mut key, None);
     }
 }
 

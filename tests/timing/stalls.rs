@@ -176,6 +176,53 @@ fn seventeen_large_keys_are_not_read_anew_by_each_call() {
     assert_eq!(server.info("ratelimit_indexes").unwrap(), "17");
 }
 
+/// Each of them made the next call read all 65,535 anew.
+#[test]
+fn no_call_pays_for_a_change_that_keeps_every_reservation() {
+    let _beside = beside_others();
+    let (server, mut conn) = Server::held();
+    reserve(&mut conn, "k", &[3_600_000; 65_535]);
+    let changes = [
+        ("EXPIRE k 7000", "k"),
+        ("PERSIST k", "k"),
+        ("RENAME k a", "a"),
+        ("RENAMENX a b", "b"),
+        ("COPY b c", "c"),
+        ("RENAME c d", "d"),
+        ("RENAME b d", "d"),
+        ("ZUNIONSTORE e 1 d", "e"),
+        ("ZRANGESTORE f d 0 -1", "f"),
+        ("COPY d f REPLACE", "f"),
+        ("MOVE f 1", "f"),
+    ];
+    let mut longest = Duration::ZERO;
+    for (change, key) in changes {
+        conn.cmd(change);
+        if change.starts_with("MOVE") {
+            conn.text("SELECT 1");
+        }
+        for call in
+            [format!("RL.ACQUIRE_RO {key} 65536 0"), format!("RL.ALL_RO 1 {key} ACQUIRE 65536 0")]
+        {
+            let (took, reply) = timed(&server, &mut conn, &call[..]);
+            let Value::Array(reply) = reply else { panic!("{reply:?}") };
+            assert_eq!(reply[..3], [0, 65_536, 1].map(Value::Int), "{call} after {change}");
+            longest = longest.max(took);
+        }
+    }
+    let keys: Vec<_> = (0..16).map(|n| format!("copy:{n}")).collect();
+    for key in &keys {
+        conn.cmd(["COPY", "f", key]);
+    }
+    let clauses = "ACQUIRE 65536 0 ".repeat(keys.len());
+    let call = format!("RL.ALL {} {} {}", keys.len(), keys.join(" "), clauses.trim());
+    let (took, reply) = timed(&server, &mut conn, &call[..]);
+    assert!(matches!(&reply, Value::Array(reply) if reply[0] == Value::Int(0)), "{reply:?}");
+    longest = longest.max(took);
+    println!("the longest call: {longest:?}");
+    assert!(longest < MOST / 4, "{longest:?}");
+}
+
 /// A call of RL.RELEASE or SREM with so many ids.
 fn ids(command: &str, key: &str, number: usize) -> Vec<String> {
     let ids = (0..number).map(|n| format!("r{n:05}"));
@@ -234,8 +281,10 @@ fn all_that_is_held_is_released_by_one_call() {
     for has_index in [true, false] {
         assert_takes(20 * MOST, || {
             conn.cmd("COPY k twin");
-            if has_index {
-                conn.cmd("RL.ACQUIRE_RO twin 65536 0");
+            if !has_index {
+                // The copy has one until somebody changes it.
+                conn.cmd("ZADD twin -inf #01:x:1:20000:1::-");
+                conn.cmd("ZREM twin #01:x:1:20000:1::-");
             }
             let (took, reply) = timed(&server, &mut conn, &words[..]);
             assert_eq!(reply, Value::Int(NUMBER as i64));
