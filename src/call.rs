@@ -9,6 +9,7 @@ use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
 use crate::state::emptied::EmptiedKey;
+use crate::state::reservations::ReadBudget;
 use crate::state::{inspect, window, KeyContext, ServerKey};
 use crate::{policies, stats};
 use commands::call::{ServerCall, Words};
@@ -63,6 +64,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     fn check_keys(&self, keys: Range<usize>) -> Result<(), Error> {
+        ReadBudget::refill();
         match spread(self, keys) {
             Spread::None => Ok(()),
             Spread::Slots => Err(Error::CrossSlot),
@@ -73,6 +75,11 @@ impl<'a> ServerCall<'a> for Call<'a> {
     #[inline]
     fn store(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a> {
         ServerKey::in_mode(key, mode)
+    }
+
+    #[inline]
+    fn store_of_several(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a> {
+        ServerKey { of_several: true, ..ServerKey::in_mode(key, mode) }
     }
 
     fn new_id(&self) -> Id {

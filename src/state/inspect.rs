@@ -6,6 +6,7 @@ use crate::redis::key::KeyValue;
 use commands::error::Error;
 use commands::inspect::{BucketContents, Contents, KeyContents, WindowContents};
 use engine::ban::BanNow;
+use engine::judge::Mode;
 use engine::store::WindowKey as _;
 use engine::throttle::Stored;
 
@@ -24,7 +25,7 @@ pub fn contents(key_ctx: KeyContext) -> Result<KeyContents, Error> {
         }
         KeyValue::Zset => {
             drop(key);
-            let mut key = ServerWindow::of(ServerKey { key_ctx, intent: Intent::Read });
+            let mut key = ServerWindow::of(ServerKey::in_mode(key_ctx, Mode::Look));
             key.read(None)?;
             ban = key.ban();
             Contents::Window(WindowContents::of(&mut key, key_ctx.now_us)?)

@@ -65,6 +65,8 @@ pub struct ServerKey<'c> {
     pub key_ctx: KeyContext<'c>,
     /// What may be done with it.
     pub intent: Intent,
+    /// Whether it is one of several keys of a call.
+    pub of_several: bool,
 }
 
 impl<'c> ServerKey<'c> {
@@ -75,7 +77,7 @@ impl<'c> ServerKey<'c> {
             Mode::Look => Intent::Read,
             Mode::Try | Mode::Final => Intent::Write,
         };
-        ServerKey { key_ctx, intent }
+        ServerKey { key_ctx, intent, of_several: false }
     }
 }
 

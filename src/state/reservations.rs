@@ -15,6 +15,7 @@ use engine::index::{next_order_us, HeldIndex, Index, IndexBuilder};
 use engine::reservation::{id_of, prefix, Reservation, ReservationMember, ReservationView};
 use engine::slab::Slot;
 use engine::store;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A key with at least this many reservations has an index.
 const INDEX_FROM: usize = 8;
@@ -131,6 +132,7 @@ impl<'c> ServerReservations<'c> {
             *few = Few::read_all(key_ctx, key, id)?;
         } else if let Some(all) = all {
             let mut index = all.build();
+            ReadBudget::spend(index.len());
             index.set_ban(few.ban);
             *self = ServerReservations::Many(Many::new(index, None, key_ctx, key.len(), id));
         }
@@ -439,6 +441,45 @@ impl Holds for ServerReservations<'_> {
                 Some(held) => held.first_gone(enough),
                 None => Ok((None, 0)),
             },
+        }
+    }
+}
+
+/// How many reservations a call over several keys may still read. Each key by itself may hold so many that reading them takes
+/// tens of milliseconds. If the next key holds more than is left, the call is refused. What it has read stays known, so that
+/// calling again reads the rest.
+pub struct ReadBudget;
+
+/// What a call begins with: as many as one key may hold by default.
+const MAX_READ: usize = 1 << 16;
+
+/// What is left of it.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
+
+impl ReadBudget {
+    /// A call over several keys begins.
+    pub fn refill() {
+        LEFT.store(MAX_READ, Ordering::Relaxed);
+    }
+
+    /// Whether the reservations in `key`, which has no index, may be read. The first large key always may.
+    pub fn check(key: &mut ReadKey) -> Result<(), Error> {
+        let (len, left) = (key.len(), LEFT.load(Ordering::Relaxed));
+        if len <= indexes::SMALL || len <= left || left == MAX_READ {
+            return Ok(());
+        }
+        // Most of what the key holds may be events, which are not read.
+        match key.lowest(ALL).is_some_and(|first| first.score == RESERVED) {
+            true => Err(Error::Unread),
+            false => Ok(()),
+        }
+    }
+
+    /// So many reservations of a key were read, which has an index from now on. One of few is not counted, as it may be dropped
+    /// before the next call.
+    fn spend(number: usize) {
+        if number > indexes::SMALL {
+            LEFT.store(LEFT.load(Ordering::Relaxed).saturating_sub(number), Ordering::Relaxed);
         }
     }
 }

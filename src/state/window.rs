@@ -11,7 +11,7 @@ use super::emptied::EmptiedKey;
 use super::entries::{
     after, ban, entry, reservation, EntryReader, KnownEvents, ALL, FOREIGN, RESERVATIONS, RESERVED,
 };
-use super::reservations::{find_live, ServerReservations};
+use super::reservations::{find_live, ReadBudget, ServerReservations};
 use super::{indexes, Intent, KeyContext, Open, ServerKey};
 use crate::redis::key::{remove_highest, KeyValue, ReadKey, Scores, WriteKey};
 use crate::redis::text::OwnedString;
@@ -76,12 +76,15 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     type Member = OwnedString;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        let ServerKey { key_ctx, intent } = self.at;
+        let ServerKey { key_ctx, intent, of_several } = self.at;
         self.key = open(key_ctx, intent)?;
         let reader = self.key.reader();
         match ServerReservations::indexed(key_ctx, reader, id) {
             Some(reservations) => self.reservations = reservations,
             None => {
+                if of_several {
+                    ReadBudget::check(reader)?;
+                }
                 let behind = self.reservations.read(key_ctx, reader, id)?;
                 match behind.as_ref().map(entry) {
                     None => {}

@@ -822,6 +822,51 @@ fn seventy_thousand_that_hold_are_tampered_with() {
     assert_eq!(lab.figure("ratelimit_index_bytes"), 0);
 }
 
+/// Sixteen keys of 65,536 kept the server for three seconds.
+#[test]
+fn one_call_reads_a_bounded_number_of_reservations_anew() {
+    let (server, conn) = Server::held();
+    let mut lab = Lab::of(server, conn, "0");
+    let keys = ["a", "b", "c", "d", "e"];
+    crowd(&mut lab.conn, "a", 30_000, "60s");
+    for key in &keys[1..] {
+        lab.conn.int(["COPY", "a", key]);
+    }
+    // Events are not read, however many there are, and few reservations are quickly read.
+    let now_us = lab.now_us();
+    let entry = |n: i64| [(n - now_us).to_string(), (6_001 - n).to_string()];
+    let entries = (1..=6_000).flat_map(entry);
+    let words: Vec<_> = ["ZADD", "w"].map(String::from).into_iter().chain(entries).collect();
+    assert_eq!(lab.conn.int(&words), 6_000);
+    crowd(&mut lab.conn, "few", 100, "60s");
+    let call = "RL.ALL 7 few a b w c d e ACQUIRE 1000 0 ACQUIRE 100000 0 ACQUIRE 100000 0 WINDOW 70000 1h \
+                ACQUIRE 100000 0 ACQUIRE 100000 0 ACQUIRE 100000 0";
+    for _ in 0..3 {
+        for key in keys.iter().chain(&["few"]) {
+            lab.conn.int(["ZADD", key, "-inf", "#01:x:1:20000:1::-"]);
+            lab.conn.int(["ZREM", key, "#01:x:1:20000:1::-"]);
+        }
+        assert_eq!(lab.indexes(), 0);
+        let taken = lab.conn.int("ZCARD e");
+        for indexes in [3, 5] {
+            let told = lab.conn.err(call);
+            assert!(told.starts_with("TRYAGAIN the keys hold more reservations than"), "{told}");
+            assert_eq!((lab.indexes(), lab.conn.int("ZCARD a")), (indexes, taken));
+        }
+        let reply = lab.conn.cmd(call);
+        assert_eq!(lab.conn.int("ZCARD e"), taken + 1, "{reply:?}");
+    }
+    // A single key is read, whatever other calls read before.
+    lab.conn.int("ZREM a #01:r:1:20000:1::-");
+    lab.conn.acquire("RL.ACQUIRE a 100000 0");
+    // A key with more than all that one call may read.
+    lab.conn.text("CONFIG SET ratelimit.max-reservations 100000");
+    crowd(&mut lab.conn, "large", 70_000, "60s");
+    lab.conn.int("ZADD large -inf #01:x:1:20000:1::-");
+    let reply = lab.conn.cmd("RL.ALL 2 w large WINDOW 70000 1h ACQUIRE 100000 0");
+    assert!(matches!(reply, Value::Array(_)), "{reply:?}");
+}
+
 #[test]
 fn a_slot_that_goes_and_comes_back_is_read_anew() {
     let cluster = Cluster::of(3, 0);

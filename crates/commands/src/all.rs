@@ -87,7 +87,7 @@ fn part<'a, 'r, C: ServerCall<'a>>(
     let Clause { request, check, shadow, group } = clause;
     let writes = mode != Mode::Look;
     Part {
-        store: call.store(key, mode),
+        store: call.store_of_several(key, mode),
         request,
         check: *check,
         shadow: *shadow,

@@ -67,6 +67,10 @@ pub trait ServerCall<'a>: Words<'a> {
     fn check_keys(&self, keys: Range<usize>) -> Result<(), Error>;
     /// A key, to be judged in this mode.
     fn store(&self, key: Self::Key, mode: Mode) -> Self::Store;
+    /// The same for one of several keys of a call, which together must not take too long.
+    fn store_of_several(&self, key: Self::Key, mode: Mode) -> Self::Store {
+        self.store(key, mode)
+    }
     /// The id of a reservation that its caller did not name.
     fn new_id(&self) -> Id;
 

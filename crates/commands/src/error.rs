@@ -189,6 +189,8 @@ errors! {
     CrossSlot = "CROSSSLOT the keys of one call must be in one slot: give them the same hash tag",
     /// Some keys of RL.ALL are on another node, or nobody knows, as their slot is on its way.
     TryAgain = "TRYAGAIN the keys of one call must be on one node, and their slot is moving: ask again when it has moved",
+    /// The reservations of the keys of RL.ALL are too many to be read in one call.
+    Unread = "TRYAGAIN the keys hold more reservations than one call may read: call again to read the rest",
     /// A clause of RL.ALL begins with another word.
     NoClause = "ERR syntax error: a clause must begin with THROTTLE, WINDOW or ACQUIRE",
     /// RL.ALL has more or fewer clauses than keys.
