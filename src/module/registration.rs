@@ -153,7 +153,7 @@ impl ServerCommand {
         let created = create(flags).or_else(|| create(&flags.replace(" blocking", "")));
         let Some(created) = created else {
             let line = format!(
-                "the server refused the command {name}, which another module may have; it is left out"
+                "the command {name} is left out, as the server or another module has one of this name"
             );
             log_warning(ctx, &line);
             return Ok(());

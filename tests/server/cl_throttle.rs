@@ -253,6 +253,69 @@ fn a_name_that_another_module_has_is_logged_and_left_out() {
     assert!(!server.log().contains("left out"));
 }
 
+/// The names of all commands of the module, as COMMAND LIST has them.
+fn names(conn: &mut Conn) -> Vec<String> {
+    let all = flat(&conn.cmd("COMMAND LIST FILTERBY MODULE ratelimit"));
+    all.into_iter().filter(|name| name.starts_with("rl.")).collect()
+}
+
+#[test]
+fn every_command_whose_name_is_taken_is_left_out_and_the_others_are_there() {
+    let (path, other) = (module_path(), other_module());
+    if Version::under_test().lacks("COMMAND LIST", (7, 0)) {
+        return;
+    }
+    let all = names(&mut Server::start().conn());
+    assert_eq!(all.len(), 15, "{all:?}");
+    let server = Server::builder().module(false).start();
+    let mut conn = server.conn();
+    let one = vec!["rl.throttle".to_string()];
+    for taken in [&one, &all] {
+        let load = ["MODULE", "LOAD", &other].map(String::from);
+        assert_eq!(conn.text([&load[..], taken].concat()), "OK");
+        for _ in 0..2 {
+            assert_eq!(conn.text(["MODULE", "LOAD", &path]), "OK");
+            let mut left = names(&mut conn);
+            left.extend(taken.clone());
+            left.sort();
+            let mut expected = all.clone();
+            expected.sort();
+            assert_eq!(left, expected);
+            assert_eq!(conn.text("RL.THROTTLE k 15 30 60"), "another module");
+            for name in &all {
+                let is_ours = !taken.contains(name);
+                let docs = format!("{:?}", conn.cmd(["COMMAND", "DOCS", name]));
+                assert_eq!(docs.contains("complexity"), is_ours, "{name}: {docs}");
+                let info = format!("{:?}", conn.cmd(["COMMAND", "INFO", name]));
+                assert!(info.contains(name.as_str()), "{info}");
+            }
+            if taken == &one {
+                assert_eq!(conn.ints("RL.THROTTLE_RO k 15 30 60"), [0, 16, 16, -1, 0]);
+                assert_eq!(conn.ints("RL.WINDOW w 5 60"), [0, 5, 4, -1, 60]);
+                assert!(matches!(conn.cmd("RL.ALL 1 w THROTTLE 1 1 1"), Value::ServerError(_)));
+                assert_eq!(conn.int("DEL w"), 1);
+            }
+            assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+        }
+        assert_eq!(conn.text("MODULE UNLOAD cell"), "OK");
+    }
+    let log = server.log();
+    for name in &all {
+        let line =
+            format!("the command {name} is left out, as the server or another module has one");
+        let times = log.lines().filter(|log| log.contains(&line)).count();
+        assert_eq!(times, if *name == "rl.throttle" { 4 } else { 2 }, "{name}: {log}");
+    }
+    assert_eq!(conn.text(["MODULE", "LOAD", &path]), "OK");
+    assert_eq!(conn.ints("RL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2]);
+    // A command of the server itself.
+    let server = Server::builder().config("rename-command ECHO rl.throttle").start();
+    let mut conn = server.conn();
+    assert_eq!(conn.text("RL.THROTTLE x"), "x");
+    assert_eq!(conn.ints("RL.WINDOW w 5 60"), [0, 5, 4, -1, 60]);
+    assert!(server.log().contains("the command rl.throttle is left out"), "{}", server.log());
+}
+
 #[test]
 fn the_module_takes_the_name_over_when_the_other_one_is_gone() {
     let (path, other) = (module_path(), other_module());
