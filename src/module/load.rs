@@ -21,14 +21,17 @@ impl Module for Ratelimit {
     const NAME: &'static CStr = c"ratelimit";
     const VERSION: c_int = build::NUMBER;
     const PANIC_LINE: &'static CStr = c"redis-ratelimit: internal error, please report it";
+    const TAKEN_LINE: &'static CStr =
+        c"redis-ratelimit: a module with the name ratelimit is loaded already: keep one loadmodule line, or send MODULE UNLOAD ratelimit first";
 
     fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
         promise(ctx, Promises::all());
         let category = declaration::add_category(ctx, Self::NAME);
         let category = category.then_some(Self::NAME);
         registration::register(ctx, category)?;
-        settings::take_arguments(&settings::SETTINGS, arguments)?;
+        let taken = settings::take_arguments(&settings::SETTINGS, arguments)?;
         settings::register(ctx)?;
+        settings::refuse_lost(ctx, &taken)?;
         if config::CL_THROTTLE.get() {
             registration::register_on_demand(ctx, category)?;
         }

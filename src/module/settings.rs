@@ -5,6 +5,7 @@
 //! - where it concerns keys in memory, its value in the commands' memory/settings.rs: for a number with a row in `NUMBERS`, else
 //!   with an arm in `set`.
 
+use super::log::log_warning;
 use crate::config::{
     self, ALLOW_UNLOAD, CL_THROTTLE, LEASE_MS, MAX_RESERVATIONS, MAX_WAITERS, NOTIFY_DENIED,
     POLICIES_ONLY, TOP_KEYS, WINDOW_ENTRIES,
@@ -14,6 +15,7 @@ use crate::redis::config::{
     NumberSource, Setting, SettingRefused, SettingValue, SwitchSource, TextSource,
 };
 use crate::redis::context::Context;
+use crate::redis::load::has_clients;
 use crate::zones::zones;
 use crate::{observe, policies};
 use commands::definitions;
@@ -186,8 +188,37 @@ pub fn reset() {
     }
 }
 
-/// Takes load arguments `name value ...`, with or without `ratelimit.` before a name.
-pub fn take_arguments(rows: &[SettingRow], mut arguments: &[&[u8]]) -> Result<(), String> {
+/// The settings that load arguments gave, with their values.
+pub type TakenArguments<'r> = Vec<(&'r Setting, Vec<u8>)>;
+
+/// Refuses load arguments that the server has overridden with other values of the same settings. When a server starts it is
+/// only logged: CONFIG SET and CONFIG REWRITE put a new value into the file next to a `loadmodule` line with the old one, and
+/// the server must start with that file. But whoever sends MODULE LOADEX gave both.
+pub fn refuse_lost(ctx: Context, taken: &TakenArguments) -> Result<(), String> {
+    let Some((setting, _)) = taken.iter().find(|(one, value)| one.value.shown() != *value) else {
+        return Ok(());
+    };
+    let name = setting.name.to_string_lossy();
+    if has_clients(ctx) {
+        return Err(format!(
+            "ratelimit.{name} has one value after CONFIG and another after ARGS: give it once"
+        ));
+    }
+    log_warning(
+        ctx,
+        &format!(
+            "the load argument {name} is not used, as the configuration file has ratelimit.{name}"
+        ),
+    );
+    Ok(())
+}
+
+/// Takes load arguments `name value ...`, with or without `ratelimit.` before a name; returns which settings they gave.
+pub fn take_arguments<'r>(
+    rows: &'r [SettingRow],
+    mut arguments: &[&[u8]],
+) -> Result<TakenArguments<'r>, String> {
+    let mut all = TakenArguments::new();
     while let [name, rest @ ..] = arguments {
         let [value, after @ ..] = rest else {
             return Err("load arguments come in pairs of a setting's name and its value".into());
@@ -206,6 +237,10 @@ pub fn take_arguments(rows: &[SettingRow], mut arguments: &[&[u8]]) -> Result<()
             Some(row) => set_from_text(&row.setting.value, value),
             None => Err("no such setting".into()),
         };
+        if let Some(SettingRow { setting, .. }) = row {
+            all.retain(|(other, _)| other.name != setting.name);
+            all.push((setting, setting.value.shown()));
+        }
         if let Err(why) = taken {
             let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
             // The server cuts long lines, and a table is long.
@@ -216,7 +251,7 @@ pub fn take_arguments(rows: &[SettingRow], mut arguments: &[&[u8]]) -> Result<()
         }
         arguments = after;
     }
-    Ok(())
+    Ok(all)
 }
 
 /// Sets a value that is given as text, or says why not.
@@ -280,12 +315,12 @@ mod tests {
         ];
         let take = |line: &str| {
             let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-            take_arguments(&rows, &words)
+            take_arguments(&rows, &words).map(|taken| taken.len())
         };
-        assert_eq!(take("switch YES ratelimit.all a 1 2; switch no"), Ok(()));
+        assert_eq!(take("switch YES ratelimit.all a 1 2; switch no"), Ok(2));
         assert_eq!(TextSource::get(&REST), b"a 1 2; switch no");
         assert!(SwitchSource::get(&SWITCH));
-        assert_eq!(take("switch no"), Ok(()));
+        assert_eq!(take("switch yes switch no"), Ok(1));
         assert!(!SwitchSource::get(&SWITCH));
         assert!(take("switch").is_err());
         assert!(take("switch 1").is_err());

@@ -22,6 +22,8 @@ pub trait Module {
     const VERSION: c_int;
     /// The line that is logged when it panics.
     const PANIC_LINE: &'static CStr;
+    /// The line that is logged when the server has a module of this name already.
+    const TAKEN_LINE: &'static CStr;
 
     /// Registers everything with the server, or says why not.
     fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String>;
@@ -86,6 +88,8 @@ pub unsafe fn on_load<M: Module>(
     // SAFETY: the context is live, the name ends in NUL. Nothing may allocate before this call: the allocator is
     // the server's.
     if unsafe { raw::Export_RedisModule_Init(ctx, M::NAME.as_ptr(), M::VERSION, version) } != OK {
+        // It fails only for the name. Where it is the same file, what is static belongs to the module that is loaded already.
+        warn(None, M::TAKEN_LINE);
         return ERR;
     }
 
@@ -154,7 +158,17 @@ fn has_settled(ctx: Context) -> bool {
 
 /// How many commands the server has carried out, without the one that runs.
 fn commands_processed(ctx: Context) -> u64 {
-    let (section, field) = (c"stats".as_ptr(), c"total_commands_processed".as_ptr());
+    server_number(ctx, c"stats", c"total_commands_processed")
+}
+
+/// Whether any client is connected. While a server starts there is none, and who sends MODULE LOAD is one.
+pub fn has_clients(ctx: Context) -> bool {
+    server_number(ctx, c"clients", c"connected_clients") > 0
+}
+
+/// A number of INFO.
+fn server_number(ctx: Context, section: &CStr, field: &CStr) -> u64 {
+    let (section, field) = (section.as_ptr(), field.as_ptr());
     // SAFETY: the context is live, the texts end in NUL, and the information is freed once. Without a place for it the
     // server does not say whether there is such a field.
     unsafe {

@@ -327,6 +327,83 @@ fn a_misspelled_setting_is_told_as_docs_operations_says() {
 }
 
 #[test]
+fn a_second_load_is_refused_with_the_reason_in_the_log() {
+    const REASON: &str = "redis-ratelimit: a module with the name ratelimit is loaded already";
+    let (server, path) = (Server::start(), module_path());
+    let mut conn = server.conn();
+    conn.refuses(format!("MODULE LOAD {path}"), LOAD_FAILED);
+    assert!(server.log().contains(REASON), "{}", server.log());
+    // The first one goes on.
+    assert_eq!(conn.ints("RL.WINDOW k 5 60"), [0, 5, 4, -1, 60]);
+    assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    assert_eq!(conn.text(format!("MODULE LOAD {path}")), "OK");
+    let lines = format!("loadmodule {path}\n").repeat(2);
+    let log = log_of_a_start_that_fails(&server, &lines);
+    assert!(log.contains(REASON), "{log}");
+}
+
+#[test]
+fn a_setting_that_is_given_twice_to_one_load_is_refused() {
+    if !has_settings() {
+        return;
+    }
+    let server = Server::builder().module(false).start();
+    let (mut conn, path) = (server.conn(), module_path());
+    let load = ["MODULE", "LOADEX", &path, "CONFIG"];
+    let mut times = 0;
+    for (name, value, arguments) in [
+        ("policies", "a WINDOW 5 60", "policies b WINDOW 6 60"),
+        ("policies", "a WINDOW 5 60", "lease 30000 policies"),
+        ("lease", "5000", "ratelimit.lease 6000"),
+        ("timezone", "Asia/Shanghai", "window-entries 8 timezone Europe/Lisbon"),
+        ("policies-only", "no", "policies-only yes"),
+    ] {
+        let name = format!("ratelimit.{name}");
+        let mut words = [&load[..], &[&name, value, "ARGS"]].concat();
+        words.extend(arguments.split(' '));
+        if arguments.ends_with("policies") {
+            words.push("");
+        }
+        let error = conn.err(&words);
+        assert!(error.starts_with("ERR Error loading the extension"), "{error}");
+        let reason = format!(
+            "redis-ratelimit: {name} has one value after CONFIG and another after ARGS: give it once"
+        );
+        times = server.log().lines().filter(|line| line.contains(&reason)).count();
+        assert!(times >= 1, "{reason}\n{}", server.log());
+        // Nothing of it is left.
+        assert_eq!(conn.text(format!("MODULE LOAD {path}")), "OK");
+        for (name, default) in [("policies", ""), ("lease", "20000"), ("timezone", "UTC")] {
+            assert_eq!(get(&mut conn, name), default);
+        }
+        assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+    }
+    assert_eq!(times, 1);
+    // The same value twice loses nothing, nor do different settings.
+    let words = ["ratelimit.lease", "5000", "ARGS", "lease", "5000", "top-keys", "9"];
+    assert_eq!(conn.text([&load[..], &words].concat()), "OK");
+    assert_eq!((get(&mut conn, "lease"), get(&mut conn, "top-keys")), ("5000".into(), "9".into()));
+}
+
+/// CONFIG SET and CONFIG REWRITE leave both in the file.
+#[test]
+fn a_file_whose_settings_differ_from_its_load_arguments_starts_with_the_settings() {
+    if !has_settings() {
+        return;
+    }
+    let load = format!("loadmodule {} lease 5000 policies b WINDOW 6 60", module_path());
+    let mut server = Server::builder().module(false).config(load).start();
+    let mut conn = server.conn();
+    assert_eq!(conn.text("CONFIG SET ratelimit.lease 7000"), "OK");
+    assert_eq!(conn.text("CONFIG REWRITE"), "OK");
+    server.restart(Stop::NoSave);
+    assert_eq!(get(&mut server.conn(), "lease"), "7000");
+    assert_eq!(get(&mut server.conn(), "policies"), "b WINDOW 6 60");
+    let line = "the load argument lease is not used, as the configuration file has ratelimit.lease";
+    assert!(server.log().contains(line), "{}", server.log());
+}
+
+#[test]
 fn the_module_is_unloaded_and_loaded_again_with_its_keys_intact() {
     let server = Server::start();
     let mut conn = server.conn();
