@@ -403,6 +403,43 @@ fn a_file_whose_settings_differ_from_its_load_arguments_starts_with_the_settings
     assert!(server.log().contains(line), "{}", server.log());
 }
 
+/// The server writes a `loadmodule` line for each module that is loaded, and keeps lines that it does not know.
+#[test]
+fn a_rewrite_after_a_failed_load_leaves_the_module_out_of_the_file() {
+    if !has_settings() {
+        return;
+    }
+    let path = module_path();
+    for setting in ["", "ratelimit.lease 5000"] {
+        let load = format!("loadmodule {path}");
+        let mut server = Server::builder().module(false).config(&load).config(setting).start();
+        let mut conn = server.conn();
+        let file = |server: &Server| fs::read_to_string(server.dir().join("server.conf")).unwrap();
+        assert_eq!(conn.text("CONFIG SET ratelimit.allow-unload yes"), "OK");
+        assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
+        conn.err(format!(
+            "MODULE LOADEX {path} CONFIG ratelimit.lease 5000 CONFIG ratelimit.lesae 1"
+        ));
+        assert!(file(&server).contains(&load));
+        assert_eq!(conn.text("CONFIG REWRITE"), "OK");
+        let left = file(&server);
+        assert!(!left.contains(&load) && left.contains(setting), "{left}");
+        if setting.is_empty() {
+            server.restart(Stop::NoSave);
+            conn = server.conn();
+            assert!(conn.err("RL.WINDOW k 5 60").contains("unknown command"));
+        } else {
+            let log = log_of_a_start_that_fails(&server, &format!("{setting}\n"));
+            assert!(log.contains("Module Configuration detected without loadmodule"), "{log}");
+        }
+        // A load that succeeds and another rewrite put it back.
+        assert_eq!(conn.text(format!("MODULE LOADEX {path} CONFIG ratelimit.lease 5000")), "OK");
+        assert_eq!(conn.text("CONFIG REWRITE"), "OK");
+        server.restart(Stop::NoSave);
+        assert_eq!(get(&mut server.conn(), "lease"), "5000");
+    }
+}
+
 #[test]
 fn the_module_is_unloaded_and_loaded_again_with_its_keys_intact() {
     let server = Server::start();
