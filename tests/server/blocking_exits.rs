@@ -170,29 +170,30 @@ fn when_the_master_becomes_a_replica_its_waiters_are_told() {
 }
 
 #[test]
-fn on_a_replica_that_may_be_written_to_a_wait_ends_too() {
+fn on_a_replica_that_may_be_written_to_block_is_ignored() {
     let master = Server::start();
     let replica = Server::builder().config("replica-read-only no").replica_of(&master).start();
     wait_for_sync(&master, &replica);
     let mut conn = replica.conn();
-    hold(&mut conn);
-    let begin = Instant::now();
-    assert_eq!(conn.acquire("RL.ACQUIRE k 1 0 BLOCK 50").limited(), 2);
-    assert!(begin.elapsed() < SOON);
-    replica.expect_nobody_waits();
-}
-
-#[test]
-fn on_a_replica_that_may_be_written_to_a_call_does_not_wait() {
-    let master = Server::start();
-    let replica = Server::builder().config("replica-read-only no").replica_of(&master).start();
-    wait_for_sync(&master, &replica);
-    let mut conn = replica.conn();
-    hold(&mut conn);
-    for block in ["0", "1h"] {
-        let denied = conn.acquire(format!("RL.ACQUIRE k 1 0 BLOCK {block}"));
-        assert_eq!(denied.limited(), 2);
+    for (call, taken, denied) in [
+        ("RL.ACQUIRE k 1 0 1", [0, 1, 0], [2, 1, 0]),
+        ("RL.WINDOW w 1 1h 1", [0, 1, 0], [1, 1, 0]),
+        ("RL.THROTTLE t 0 1 1h 1", [0, 1, 0], [1, 1, 0]),
+    ] {
+        let first_three = |reply: Value| match reply {
+            Value::Array(reply) => reply[..3].to_vec(),
+            other => panic!("{other:?}"),
+        };
+        // What is allowed is taken, and what is not is denied at once.
+        assert_eq!(first_three(conn.cmd(format!("{call} BLOCK 1h"))), taken.map(Value::Int));
+        for block in ["0", "50", "1h", "2h"] {
+            let begin = Instant::now();
+            let reply = first_three(conn.cmd(format!("{call} BLOCK {block}")));
+            assert_eq!(reply, denied.map(Value::Int), "{call} BLOCK {block}");
+            assert!(begin.elapsed() < SOON);
+        }
     }
+    replica.expect_nobody_waits();
     assert_eq!(replica.figure("waited_timed_out"), 0);
 }
 
