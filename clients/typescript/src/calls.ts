@@ -1,6 +1,6 @@
 /** Each command as words to send, a reply to read, and an answer for when Redis cannot be reached. No I/O is done here. */
 
-import { checkFlag, checkOptions, checkText, duration, integer, shown, toMilliseconds } from "./check.js";
+import { checkFlag, checkOptions, checkSignal, checkText, duration, integer, shown, toMilliseconds } from "./check.js";
 import {
   checkRate,
   checkWindow,
@@ -14,6 +14,7 @@ import {
   type Window,
   type Word,
 } from "./limits.js";
+import { randomName } from "./random.js";
 import {
   five,
   ofAll,
@@ -56,10 +57,26 @@ export interface Call<T> extends Command {
   merge?: (answers: T[]) => T;
   /** The policies that it names. */
   policies?: string[];
+  /** Gives the call up. */
+  signal?: AbortSignal | undefined;
+  /**
+   * The commands that give back what the server granted to a caller that no longer waits for it. The answer is undefined if
+   * the connection was closed before it came.
+   */
+  undo?: (answer: T | undefined) => Command[];
+}
+
+/** Options of every call. */
+export interface CallOptions {
+  /**
+   * Gives the call up: it rejects with the reason of the signal. A call that has not been sent is not sent, one that waits
+   * (`block`) leaves the line, and what is granted too late is given back.
+   */
+  signal?: AbortSignal | undefined;
 }
 
 /** What is looked at. */
-export interface LookOptions {
+export interface LookOptions extends CallOptions {
   /** Default 1. */
   quantity?: Integer | undefined;
   /** How much is kept in reserve for others. */
@@ -109,7 +126,7 @@ export interface ReserveOptions extends LookOptions {
 }
 
 /** Options of every clause. */
-export interface ClauseOptions extends LookOptions {
+export interface ClauseOptions extends Omit<LookOptions, "signal"> {
   /** Must be allowed, takes nothing. */
   check?: boolean | undefined;
   /** Judged and told, but never denies the call. */
@@ -122,32 +139,52 @@ export interface Clause {
   key: Key;
   /** What is sent of it. */
   words: Word[];
+  /** @internal The commands that give back what it took. */
+  undo?: (answer: Reply) => Command[];
+  /** @internal Whether it never denies, and so is the choice of its group if none before it is. */
+  shadow?: boolean | undefined;
 }
 
 /** Clauses of which the first takes that would be allowed: "the plan's quota, else credits". */
 export type Group = readonly Clause[];
 
 /** Options of Limiter.renew. */
-export interface RenewOptions {
+export interface RenewOptions extends CallOptions {
   /** The length of the lease from now on. Default: as long as it was. */
   lease?: Duration | undefined;
 }
 
 /** Options of Limiter.top. */
-export interface TopOptions {
+export interface TopOptions extends CallOptions {
   /** How many keys, from 1. Default 10. */
   count?: number | undefined;
   /** Forgets them after the answer. */
   reset?: boolean | undefined;
 }
 
-const LOOK_OPTIONS = ["quantity", "leave"];
+const LOOK_OPTIONS = ["quantity", "leave", "signal"];
 const THROTTLE_OPTIONS = [...LOOK_OPTIONS, "atmost", "force", "block", "ahead", "ban"];
 const WINDOW_OPTIONS = [...LOOK_OPTIONS, "atmost", "force", "countDenied", "block", "ban"];
 export const RESERVE_OPTIONS = [...LOOK_OPTIONS, "atmost", "lease", "countLapsed", "id", "block"];
-const CLAUSE_OPTIONS = [...LOOK_OPTIONS, "check", "shadow"];
+const CLAUSE_OPTIONS = ["quantity", "leave", "check", "shadow"];
 
 type Options = Omit<ThrottleOptions & WindowOptions & ReserveOptions & ClauseOptions, "quantity">;
+
+/** The options of a method that has no others. */
+export function checkCallOptions(method: string, options: CallOptions): AbortSignal | undefined {
+  checkOptions(method, options, ["signal"]);
+  checkSignal(options.signal);
+  return options.signal;
+}
+
+const releaseOf = (key: Key, id: string | null | undefined): Command[] =>
+  typeof id === "string" ? [{ key, words: ["RL.RELEASE", key, id], readonly: false }] : [];
+
+/** Gives back what RL.THROTTLE or RL.WINDOW took. FORCE counts what was used already, and that stays. */
+function giveBack(command: string, key: Key, limit: Limit, quantity: Integer, options: Options): Command[] {
+  if (quantity <= 0 || options.force) return [];
+  return [{ key, words: [command, key, ...limitCallWords(limit, -quantity, {})], readonly: false }];
+}
 
 /** The limit, the quantity and the options, MS apart. Only the options that were asked for are sent. */
 function limitCallWords(limit: Limit, quantity: Integer, options: Options): Word[] {
@@ -189,7 +226,12 @@ function clauseOf(
   checkText("key", key);
   checkOptions(name, given, allowed);
   const { quantity = 1, ...options } = given;
-  return { key, words: [kind, ...limitCallWords(limit, quantity, options)] };
+  const words = [kind, ...limitCallWords(limit, quantity, options)];
+  const undo = ({ limited, id }: Reply): Command[] => {
+    if (kind === "ACQUIRE") return releaseOf(key, id);
+    return limited === 0 && !options.check ? giveBack(`RL.${kind}`, key, limit, quantity, options) : [];
+  };
+  return { key, words, undo, shadow: options.shadow };
 }
 
 /** The limits of all, one for each key. */
@@ -239,8 +281,9 @@ function limitCall(
   given: Options & { quantity?: Integer | undefined },
 ): Call<Reply> {
   checkText("key", key);
+  checkSignal(given.signal);
   const { quantity = 1, ...options } = given;
-  return {
+  const call: Call<Reply> = {
     key,
     words: [command, key, ...limitCallWords(limit, quantity, options), "MS"],
     readonly: command.endsWith("_RO"),
@@ -248,7 +291,12 @@ function limitCall(
     unreached: (allow) => unreached(isAllowed(allow, given)),
     blockMs: options.block === undefined ? undefined : toMilliseconds("block", options.block),
     policies: policyOf(limit),
+    signal: given.signal,
   };
+  if (call.readonly || call.signal === undefined) return call;
+  const undo = (answer: Reply | undefined) =>
+    answer?.allowed ? giveBack(command, key, limit, answer.granted ?? quantity, options) : [];
+  return { ...call, undo };
 }
 
 function withAtmost(
@@ -283,7 +331,10 @@ export function window(key: Key, limit: Window | Policy, options: WindowOptions)
 export function reserve(key: Key, limit: Window | Policy, options: ReserveOptions): Call<Reply> {
   checkWindow("reserve", limit);
   checkOptions("reserve", options, RESERVE_OPTIONS);
-  const call = { ...limitCall("RL.ACQUIRE", key, limit, options), read: withId };
+  // Without an id of its own a reservation whose answer is lost could not be given back.
+  const { signal, id = signal && randomName() } = options;
+  const undo = (answer: Reply | undefined) => releaseOf(key, answer === undefined ? id : answer.id);
+  const call = { ...limitCall("RL.ACQUIRE", key, limit, { ...options, id }), read: withId, undo };
   return withAtmost(call, options, withIdAndGranted);
 }
 
@@ -364,7 +415,9 @@ function groupOf(given: Clause | Group): Group {
 
 const withElse = (group: Group): Word[] => group.flatMap(({ words }, at) => (at === 0 ? words : ["ELSE", ...words]));
 
-export function every(command: string, given: readonly (Clause | Group)[]): Call<AllReply> {
+function every(method: "all" | "allRo", given: readonly (Clause | Group)[], options: CallOptions): Call<AllReply> {
+  const signal = checkCallOptions(method, options);
+  const command = method === "all" ? "RL.ALL" : "RL.ALL_RO";
   const groups = Array.isArray(given) ? (given as readonly (Clause | Group)[]).map(groupOf) : notClauses(given);
   const clauses = groups.flat();
   clauses.forEach(checkClause);
@@ -372,12 +425,28 @@ export function every(command: string, given: readonly (Clause | Group)[]): Call
   return {
     key: keys[0] ?? "",
     words: [command, String(clauses.length), ...keys, ...groups.flatMap(withElse), "MS"],
-    readonly: command.endsWith("_RO"),
+    readonly: method === "allRo",
+    signal,
+    undo: (answer) => (answer?.allowed ? takenOf(groups, answer.answers) : []),
     read: ofAll,
     unreached: (allow) => ({ ...unreached(allow), clause: 0, answers: [] }),
     // The limit is the second word of a clause.
     policies: clauses.map(({ words }) => String(words[1])).filter((word) => word.startsWith("@")),
   };
+}
+
+export const all = (clauses: readonly (Clause | Group)[], options: CallOptions) => every("all", clauses, options);
+export const allRo = (clauses: readonly (Clause | Group)[], options: CallOptions) => every("allRo", clauses, options);
+
+/** The commands that give back what each group's choice took. */
+function takenOf(groups: readonly Group[], answers: readonly Reply[]): Command[] {
+  let next = 0;
+  return groups.flatMap((group) => {
+    const own = answers.slice(next, (next += group.length));
+    const choice = own.findIndex(({ limited }, at) => limited === 0 || group[at]?.shadow);
+    const answer = own[choice];
+    return answer === undefined ? [] : (group[choice]?.undo?.(answer) ?? []);
+  });
 }
 
 const toBoolean = (reply: unknown): boolean => Number(reply) === 1;
@@ -388,39 +457,47 @@ function settling(key: Key, ids: readonly string[]): Word[] {
   return [key, ...ids];
 }
 
-export function apply(key: Key, id: string, quantity: Integer | undefined): Call<boolean> {
+export function apply(key: Key, id: string, quantity: Integer | undefined, options: CallOptions): Call<boolean> {
+  const signal = checkCallOptions("apply", options);
   const words = [
     "RL.APPLY",
     ...settling(key, [id]),
     ...(quantity === undefined ? [] : [integer("quantity", quantity)]),
   ];
-  return { key, words, readonly: false, read: toBoolean };
+  return { key, words, readonly: false, read: toBoolean, signal };
 }
 
-export function release(key: Key, ids: readonly string[]): Call<number> {
-  return { key, words: ["RL.RELEASE", ...settling(key, ids)], readonly: false, read: Number };
+export function release(key: Key, ids: readonly string[], options: CallOptions): Call<number> {
+  const signal = checkCallOptions("release", options);
+  return { key, words: ["RL.RELEASE", ...settling(key, ids)], readonly: false, read: Number, signal };
 }
 
 export function renew(key: Key, id: string, options: RenewOptions): Call<boolean> {
-  checkOptions("renew", options, ["lease"]);
+  checkOptions("renew", options, ["lease", "signal"]);
+  checkSignal(options.signal);
   const lease = options.lease === undefined ? [] : ["LEASE", duration("lease", options.lease, 1)];
-  return { key, words: ["RL.RENEW", ...settling(key, [id]), ...lease], readonly: false, read: toBoolean };
+  const words = ["RL.RENEW", ...settling(key, [id]), ...lease];
+  return { key, words, readonly: false, read: toBoolean, signal: options.signal };
 }
 
-export function held(key: Key): Call<Held[]> {
-  return { key, words: ["RL.HELD", ...settling(key, [])], readonly: true, read: ofHeld };
+export function held(key: Key, options: CallOptions): Call<Held[]> {
+  const signal = checkCallOptions("held", options);
+  return { key, words: ["RL.HELD", ...settling(key, [])], readonly: true, read: ofHeld, signal };
 }
 
-export function info(key: Key): Call<Info | null> {
-  return { key, words: ["RL.INFO", ...settling(key, [])], readonly: true, read: ofInfo };
+export function info(key: Key, options: CallOptions): Call<Info | null> {
+  const signal = checkCallOptions("info", options);
+  return { key, words: ["RL.INFO", ...settling(key, [])], readonly: true, read: ofInfo, signal };
 }
 
-export function reset(key: Key): Call<boolean> {
-  return { key, words: ["DEL", ...settling(key, [])], readonly: false, read: toBoolean };
+export function reset(key: Key, options: CallOptions): Call<boolean> {
+  const signal = checkCallOptions("reset", options);
+  return { key, words: ["DEL", ...settling(key, [])], readonly: false, read: toBoolean, signal };
 }
 
 export function top(options: TopOptions): Call<TopKey[]> {
-  checkOptions("top", options, ["count", "reset"]);
+  checkOptions("top", options, ["count", "reset", "signal"]);
+  checkSignal(options.signal);
   checkFlag("reset", options.reset);
   const words = ["RL.TOP"];
   if (options.count !== undefined) words.push("COUNT", integer("count", options.count));
@@ -430,7 +507,7 @@ export function top(options: TopOptions): Call<TopKey[]> {
       .flat()
       .sort((one, other) => other.denials - one.denials)
       .slice(0, Number(options.count ?? 10));
-  return { key: undefined, words, readonly: true, read: ofTop, merge };
+  return { key: undefined, words, readonly: true, read: ofTop, merge, signal: options.signal };
 }
 
 /** Policies of several nodes as one list. Those of one name that are not the same stay apart. */
@@ -450,6 +527,7 @@ function sumOfPolicies(nodes: PolicyCounts[][]): PolicyCounts[] {
   return [...sums.values()];
 }
 
-export function policies(): Call<PolicyCounts[]> {
-  return { key: undefined, words: ["RL.POLICIES"], readonly: true, read: ofPolicies, merge: sumOfPolicies };
+export function policies(options: CallOptions): Call<PolicyCounts[]> {
+  const signal = checkCallOptions("policies", options);
+  return { key: undefined, words: ["RL.POLICIES"], readonly: true, read: ofPolicies, merge: sumOfPolicies, signal };
 }

@@ -37,6 +37,14 @@ export function checkFlag(what: string, given: unknown): void {
   }
 }
 
+/** TypeError unless `given` is an AbortSignal or left out. It may be one of another library, or of another realm. */
+export function checkSignal(given: unknown): void {
+  if (given === undefined) return;
+  const { aborted, addEventListener } = (given ?? {}) as Partial<AbortSignal>;
+  if (typeof aborted === "boolean" && typeof addEventListener === "function") return;
+  throw new TypeError(`signal must be an AbortSignal, not ${shown(given)}`);
+}
+
 /** A whole number as it is sent. */
 export function integer(what: string, value: unknown): string {
   if (typeof value === "bigint") return String(value);

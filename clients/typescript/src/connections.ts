@@ -352,10 +352,11 @@ export class Connections implements Transport {
   async #sendWaiting({ words }: Command, attempt: Attempt): Promise<unknown> {
     const connection = await this.#patiently(attempt, async () => {
       const spare = this.#spare.pop();
-      if (spare === undefined) return this.#openOrPause();
-      if (spare.isReady && (await spare.answers(this.#attemptMs))) return spare;
-      spare.close();
-      return undefined;
+      const found = spare ?? (await this.#openOrPause());
+      const serves = spare === undefined || (spare.isReady && (await spare.answers(this.#attemptMs)));
+      if (serves && !attempt.over) return found;
+      found.close();
+      return serves ? Promise.reject(gone()) : undefined;
     });
     const closed = this.#closed;
     // A call that is given up hangs up: then it takes nothing.

@@ -11,6 +11,7 @@ import {
   isServerFull,
   isUnreachable,
   MissingModule,
+  throwIfAborted,
   UnknownPolicy,
 } from "./errors.js";
 import type { Limits } from "./limiter.js";
@@ -114,6 +115,8 @@ export class Core {
     try {
       return { value: await this.ask(call), by: undefined };
     } catch (error) {
+      // The reason of a signal is often one of the errors that mean that Redis cannot be reached, such as a TimeoutError.
+      throwIfAborted(call.signal);
       const { value, by } = this.fallback<T>(name, given, call, error);
       return { value: await value, by };
     }
@@ -121,10 +124,16 @@ export class Core {
 
   /** The answer of the server alone. `attempt` tells afterwards whether the call was sent. */
   async ask<T>(call: Call<T>, attempt: Attempt = { over: false }): Promise<T> {
+    throwIfAborted(call.signal);
     const atOnce = this.#transport.atOnce?.(call);
     if (atOnce !== undefined) return call.merge === undefined ? call.read(atOnce) : call.merge([call.read(atOnce)]);
     const reply = await this.#exchange(call, attempt);
     return call.merge === undefined ? call.read(reply) : call.merge((reply as unknown[]).map(call.read));
+  }
+
+  /** Gives back what a call took whose caller is gone. What Redis does not answer ends with its period or lease. */
+  async #undo<T>(call: Call<T>, answer: T | undefined): Promise<void> {
+    for (const command of call.undo?.(answer) ?? []) await this.ask({ ...command, read: Number }).catch(() => 0);
   }
 
   /** Those of the reservations that a MemoryLimiter made while Redis could not be reached, and which it settles. */
@@ -187,15 +196,36 @@ export class Core {
     const withinMs =
       this.#deadline === undefined || call.blockMs === 0 ? Infinity : this.#deadline + (call.blockMs ?? 0);
     return new Promise((resolve, reject) => {
-      const stop = startTimer(withinMs, attempt, () => reject(this.#expired(call.key, breaker, began, withinMs)));
+      const { signal } = call;
+      let isAborted = false;
+      const abort = () => {
+        if (attempt.over) return;
+        stopTimer();
+        isAborted = attempt.over = true;
+        reject(signal?.reason);
+        // An answer that has arrived already is read before its connection is closed.
+        if (call.blockMs === undefined) attempt.abandon?.();
+        else setImmediate(() => attempt.abandon?.());
+      };
+      const stopTimer = startTimer(withinMs, attempt, () => {
+        signal?.removeEventListener("abort", abort);
+        reject(this.#expired(call.key, breaker, began, withinMs));
+      });
+      const stop = () => {
+        stopTimer();
+        signal?.removeEventListener("abort", abort);
+      };
+      signal?.addEventListener("abort", abort);
       reply.then(
         (answer) => {
           stop();
           breaker.answered(performance.now());
-          resolve(answer);
+          if (isAborted) void this.#undo(call, isForOne ? call.read(answer) : undefined);
+          else resolve(answer);
         },
         (error: unknown) => {
           stop();
+          if (isAborted && attempt.isSent && !isErrorReply(error)) void this.#undo(call, undefined);
           if (attempt.over) return;
           if (isUnreachable(error)) breaker.failed(began, performance.now(), error);
           else if (isErrorReply(error)) breaker.answered(performance.now());

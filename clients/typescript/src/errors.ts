@@ -56,6 +56,11 @@ export class UnknownPolicy extends Error {
   override readonly name: string = "UnknownPolicy";
 }
 
+/** Throws the reason of a signal that has given the call up. */
+export function throwIfAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw signal.reason;
+}
+
 const REFUSALS = ["ECONNREFUSED", "ENOENT"];
 const CODES = new Set([
   ...[...REFUSALS, "ECONNRESET", "ECONNABORTED", "ETIMEDOUT", "EPIPE", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH"],

@@ -6,6 +6,7 @@
 
 export { clause } from "./calls.js";
 export type {
+  CallOptions,
   Clause,
   ClauseOptions,
   Group,

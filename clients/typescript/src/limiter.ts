@@ -2,6 +2,7 @@
 
 import * as calls from "./calls.js";
 import type {
+  CallOptions,
   Clause,
   Group,
   Key,
@@ -15,7 +16,7 @@ import type {
 import { checkOptions, shown } from "./check.js";
 import type { Client } from "./clients.js";
 import { Core, type LimiterOptions } from "./core.js";
-import { Denied, isErrorReply, Lapsed } from "./errors.js";
+import { Denied, isErrorReply, Lapsed, throwIfAborted } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
 import type { Clock, LocalOptions } from "./lease.js";
 import { Local } from "./local.js";
@@ -97,7 +98,8 @@ export class Limiter {
   /**
    * RL.ACQUIRE: reserves, does the work and settles. Throws Denied if it cannot be reserved. Work that fails gives the
    * reservation back; else it is applied, or given back if it is a semaphore's. Throws Lapsed if the lease ended before the
-   * work; an error of the work itself comes first.
+   * work; an error of the work itself comes first. A `signal` ends the wait for the reservation. To stop the work as well, let
+   * it watch the signal and throw.
    */
   async acquire<T>(
     key: Key,
@@ -116,6 +118,7 @@ export class Limiter {
     const reservation = new Reservation(by, key, reply);
     let result: T;
     try {
+      throwIfAborted(reserve.signal);
       result = await work(reservation);
     } catch (error) {
       // The work's own error says more than that of giving back, and the lease ends by itself.
@@ -181,19 +184,24 @@ export class Limiter {
   }
 
   /** RL.APPLY: counts a reservation, or what was really used; false if it is not held. */
-  apply(key: Key, id: string, quantity?: Integer): Promise<boolean> {
+  apply(key: Key, id: string, quantity?: Integer, options: CallOptions = {}): Promise<boolean> {
     const own = this.#core.ownReservations(key, [id]);
-    if (own !== undefined) return own.by.apply(key, id, quantity);
-    return this.#core.send("apply", [key, id, quantity], calls.apply);
+    if (own !== undefined) return own.by.apply(key, id, quantity, options);
+    return this.#core.send("apply", [key, id, quantity, options], calls.apply);
   }
 
-  /** RL.RELEASE: gives reservations back, and answers how many were held. */
-  release(key: Key, ...ids: string[]): Promise<number> {
+  /** RL.RELEASE: gives reservations back, and answers how many were held. Options may follow the ids. */
+  release(key: Key, ...ids: string[] | [...ids: string[], options: CallOptions]): Promise<number> {
+    const last = ids.at(-1);
+    const options = typeof last === "object" && !(last instanceof Uint8Array) ? last : {};
+    const own = (options === last ? ids.slice(0, -1) : ids) as string[];
+    return this.#release(key, own, options);
+  }
+
+  #release(key: Key, ids: string[], options: CallOptions): Promise<number> {
     const own = this.#core.ownReservations(key, ids);
-    if (own !== undefined) return this.#releaseOwn(own, key, ids);
-    return this.#core.send("release", [key, ...ids] as [Key, ...string[]], (of, ...each: string[]) =>
-      calls.release(of, each),
-    );
+    if (own !== undefined) return this.#releaseOwn(own, key, ids, options);
+    return this.#core.send("release", [key, ids, options], calls.release);
   }
 
   /** RL.RENEW: starts the lease anew; false if the reservation is not held. */
@@ -203,35 +211,40 @@ export class Limiter {
     return this.#core.send("renew", [key, id, options], calls.renew);
   }
 
-  async #releaseOwn({ by, own }: { by: Limits; own: string[] }, key: Key, ids: string[]): Promise<number> {
+  async #releaseOwn(
+    { by, own }: { by: Limits; own: string[] },
+    key: Key,
+    ids: string[],
+    options: CallOptions,
+  ): Promise<number> {
     const others = ids.filter((id) => !own.includes(id));
-    const released = await by.release(key, ...own);
-    return released + (others.length > 0 ? await this.release(key, ...others) : 0);
+    const released = await by.release(key, ...own, options);
+    return released + (others.length > 0 ? await this.#release(key, others, options) : 0);
   }
 
   /** RL.HELD: the live reservations, oldest first. */
-  held(key: Key): Promise<Held[]> {
-    return this.#core.send("held", [key], calls.held);
+  held(key: Key, options: CallOptions = {}): Promise<Held[]> {
+    return this.#core.send("held", [key, options], calls.held);
   }
 
   /** RL.ALL: several limits, all or nothing. */
-  all(clauses: readonly (Clause | Group)[]): Promise<AllReply> {
-    return this.#core.send("all", [clauses], (each) => calls.every("RL.ALL", each));
+  all(clauses: readonly (Clause | Group)[], options: CallOptions = {}): Promise<AllReply> {
+    return this.#core.send("all", [clauses, options], calls.all);
   }
 
   /** RL.ALL_RO: what all would answer now. */
-  allRo(clauses: readonly (Clause | Group)[]): Promise<AllReply> {
-    return this.#core.send("allRo", [clauses], (each) => calls.every("RL.ALL_RO", each));
+  allRo(clauses: readonly (Clause | Group)[], options: CallOptions = {}): Promise<AllReply> {
+    return this.#core.send("allRo", [clauses, options], calls.allRo);
   }
 
   /** DEL: the limit is as new; false if nothing was counted under the key. */
-  reset(key: Key): Promise<boolean> {
-    return this.#core.send("reset", [key], calls.reset);
+  reset(key: Key, options: CallOptions = {}): Promise<boolean> {
+    return this.#core.send("reset", [key, options], calls.reset);
   }
 
   /** RL.INFO: what lies under a key, for a person who asks why it is limited; null if there is nothing. */
-  info(key: Key): Promise<Info | null> {
-    return this.#core.send("info", [key], calls.info);
+  info(key: Key, options: CallOptions = {}): Promise<Info | null> {
+    return this.#core.send("info", [key, options], calls.info);
   }
 
   /** RL.TOP: the keys that were denied most in the last 10 to 20 minutes, most first. A cluster is asked node by node. */
@@ -240,7 +253,7 @@ export class Limiter {
   }
 
   /** RL.POLICIES: the policies, and what became of the calls that named them. A cluster's nodes are added up. */
-  policies(): Promise<PolicyCounts[]> {
-    return this.#core.send("policies", [], calls.policies);
+  policies(options: CallOptions = {}): Promise<PolicyCounts[]> {
+    return this.#core.send("policies", [options], calls.policies);
   }
 }

@@ -12,10 +12,10 @@
  * before it is settled, so nothing is spent of it afterwards; an APPLY is sent with the same units each time.
  */
 
-import { leaseBatch, type Batch, type Key } from "./calls.js";
+import { checkCallOptions, leaseBatch, type Batch, type CallOptions, type Key } from "./calls.js";
 import { shown } from "./check.js";
 import { Demand } from "./demand.js";
-import { DeadlinePassed, isErrorReply } from "./errors.js";
+import { DeadlinePassed, isErrorReply, throwIfAborted } from "./errors.js";
 import {
   AHEAD_MOST,
   AHEAD_MS,
@@ -161,15 +161,32 @@ export class Local {
   }
 
   /** Decides in the process if it can, else asks the server. */
-  async take(quantity = 1): Promise<Reply> {
+  async take(quantity = 1, options: CallOptions = {}): Promise<Reply> {
+    const signal = checkCallOptions("take", options);
     this.#check(quantity);
+    throwIfAborted(signal);
     this.#countDemand(quantity);
     const reply = this.#decide(quantity);
     if (reply !== undefined) return reply;
     return new Promise((resolve, reject) => {
-      this.#waiters.push({ quantity, resolve, reject, late: 0 });
+      const waiter: Waiter = { quantity, resolve, reject, late: 0 };
+      this.#waiters.push(waiter);
+      if (signal !== undefined) this.#leaveOn(signal, waiter);
       this.#fetch(quantity);
     });
+  }
+
+  /** A signal ends the wait of a take. What was fetched for it is there for others, and given back when its lease ends. */
+  #leaveOn(signal: AbortSignal, waiter: Waiter): void {
+    const { resolve, reject } = waiter;
+    const leave = () => {
+      this.#waiters = this.#waiters.filter((each) => each !== waiter);
+      reject(signal.reason);
+    };
+    const stayed = () => signal.removeEventListener("abort", leave);
+    waiter.resolve = (reply) => (stayed(), resolve(reply));
+    waiter.reject = (error) => (stayed(), reject(error));
+    signal.addEventListener("abort", leave);
   }
 
   /**

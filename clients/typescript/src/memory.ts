@@ -9,7 +9,7 @@ import { Limiter } from "./limiter.js";
 import type { Policy, Rate, Window, Word } from "./limits.js";
 import type { Clock } from "./lease.js";
 import { five, type Reply } from "./replies.js";
-import { OWN_TRANSPORT, type Transport } from "./transport.js";
+import { gone, OWN_TRANSPORT, type Attempt, type Transport } from "./transport.js";
 
 /** What {@link MemoryLimiter} is made with. */
 export interface MemoryLimiterOptions {
@@ -127,12 +127,20 @@ class MemoryTransport implements Transport {
     return reply;
   }
 
-  async send({ words }: Command): Promise<unknown> {
+  async send({ words }: Command, attempt: Attempt): Promise<unknown> {
     const engine = this.#engine ?? (await this.#load());
+    if (attempt.over) throw gone();
     const reply = engine.call(words, this.#now());
     if (reply instanceof Ticket) {
       return new Promise((resolve, reject) => {
         this.#waiting.set(reply.number, { resolve, reject });
+        attempt.abandon = () => {
+          this.#ring();
+          if (!this.#waiting.delete(reply.number)) return;
+          engine.withdraw(reply.number, this.#now());
+          this.#ring();
+          reject(gone());
+        };
         this.#settle();
       });
     }
@@ -188,8 +196,8 @@ class MemoryTransport implements Transport {
     // It never is.
   }
 
-  async sendToAll(call: Command): Promise<unknown[]> {
-    return [await this.send(call)];
+  async sendToAll(call: Command, attempt: Attempt): Promise<unknown[]> {
+    return [await this.send(call, attempt)];
   }
 
   close(): void {
@@ -211,7 +219,7 @@ class MemoryClient implements NodeRedis {
   }
 
   sendCommand(words: Word[]): Promise<unknown> {
-    return this[OWN_TRANSPORT].send({ key: undefined, words, readonly: false });
+    return this[OWN_TRANSPORT].send({ key: undefined, words, readonly: false }, { over: false });
   }
 }
 

@@ -1,6 +1,7 @@
 /** A reservation while its work is done. */
 
-import type { Key, RenewOptions } from "./calls.js";
+import type { CallOptions, Key, RenewOptions } from "./calls.js";
+import { throwIfAborted } from "./errors.js";
 import type { Limits } from "./limiter.js";
 import type { Integer } from "./limits.js";
 import type { Reply } from "./replies.js";
@@ -35,15 +36,17 @@ export class Reservation {
   }
 
   /** Settles now: counts the reservation, or what was really used; false if it had lapsed. */
-  async apply(quantity?: Integer): Promise<boolean> {
+  async apply(quantity?: Integer, options: CallOptions = {}): Promise<boolean> {
+    throwIfAborted(options.signal);
     this.#settled = true;
-    return this.id === null || this.#limiter.apply(this.#key, this.id, quantity);
+    return this.id === null || this.#limiter.apply(this.#key, this.id, quantity, options);
   }
 
   /** Settles now: gives the reservation back; false if it had lapsed. */
-  async release(): Promise<boolean> {
+  async release(options: CallOptions = {}): Promise<boolean> {
+    throwIfAborted(options.signal);
     this.#settled = true;
-    return this.id === null || (await this.#limiter.release(this.#key, this.id)) === 1;
+    return this.id === null || (await this.#limiter.release(this.#key, this.id, options)) === 1;
   }
 
   /** Starts the lease anew; false if it has lapsed. */

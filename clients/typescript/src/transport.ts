@@ -136,6 +136,7 @@ export abstract class ClusterTransport<Given extends object> extends ClientTrans
       throw gone();
     }
     attempt.abandon = () => this.hangUp(client);
+    attempt.isSent = true;
     let isWhole = false;
     try {
       const reply = await this.ask(client, call, { over: false });

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { describe as suite, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { ErrorReply, SocketClosedUnexpectedlyError, TimeoutError } from "redis";
 
@@ -115,6 +116,67 @@ suite("calls", () => {
     }
   });
 
+  test("a call whose signal has fired sends nothing, and rejects with the signal's reason", async () => {
+    const recorder = new Recorder();
+    const limiter = new Limiter(recorder, { unreachable: "allow" });
+    const signal = AbortSignal.abort("the user left");
+    const calls = [
+      () => limiter.throttle("k", "@free", { signal }),
+      () => limiter.throttleRo("k", "@free", { signal }),
+      () => limiter.window("k", "@day", { signal }),
+      () => limiter.windowRo("k", "@day", { signal }),
+      () => limiter.reserve("k", "@day", { signal }),
+      () => limiter.acquire("k", "@day", { signal }, () => assert.fail("entered")),
+      () => limiter.acquireRo("k", "@day", { signal }),
+      () => limiter.apply("k", "id", undefined, { signal }),
+      () => limiter.release("k", "id", "other", { signal }),
+      () => limiter.renew("k", "id", { signal }),
+      () => limiter.held("k", { signal }),
+      () => limiter.all([clause.window("k", "@day")], { signal }),
+      () => limiter.allRo([clause.window("k", "@day")], { signal }),
+      () => limiter.reset("k", { signal }),
+      () => limiter.info("k", { signal }),
+      () => limiter.top({ signal }),
+      () => limiter.policies({ signal }),
+      () => limiter.local("k", { limit: 1, period: 1 }).take(1, { signal }),
+    ];
+    for (const call of calls) await assert.rejects(call(), (reason) => reason === "the user left", call.toString());
+    assert.deepEqual(recorder.sent, []);
+  });
+
+  test("a signal is no outage: its reason is thrown whatever `unreachable` says", async () => {
+    const silent = { sendCommand: () => new Promise(() => {}) };
+    for (const unreachable of ["raise", "allow", "deny"] as const) {
+      const limiter = new Limiter(silent, { unreachable });
+      // An AbortError and a TimeoutError are also errors of the client libraries.
+      const controller = new AbortController();
+      const given = limiter.window("k", "@day", { signal: controller.signal });
+      controller.abort();
+      await assert.rejects(given, (reason) => reason === controller.signal.reason);
+      const late = AbortSignal.timeout(5);
+      const all = limiter.all([clause.window("k", "@day")], { signal: late });
+      // The timer of such a signal keeps no program running.
+      const [, reason] = await Promise.all([sleep(50), all.catch((error: unknown) => error)]);
+      assert.equal(reason, late.reason);
+    }
+  });
+
+  test("work that had not begun when the signal fired does not begin, and gives its reservation back", async () => {
+    const controller = new AbortController();
+    const recorder = new Recorder(RESERVED, 1);
+    const send = recorder.sendCommand.bind(recorder);
+    recorder.sendCommand = async (words) => {
+      const reply = await send(words);
+      if (recorder.sent.length === 1) queueMicrotask(() => queueMicrotask(() => controller.abort("late")));
+      return reply;
+    };
+    const given = new Limiter(recorder).acquire("k", "@day", { signal: controller.signal, id: "job" }, () =>
+      assert.fail("entered"),
+    );
+    await assert.rejects(given, (reason) => reason === "late");
+    assert.deepEqual(recorder.sent, ["RL.ACQUIRE k @day 1 ID job MS", "RL.RELEASE k job"]);
+  });
+
   test("limits that say two things are refused", async () => {
     const ask = (window: Window | string) => new Limiter(new Recorder(ALLOWED)).window("k", window as Window);
     await assert.rejects(ask({ limit: 1, period: "1d", tz: "UTC" }), /tz must be used with fixed/);
@@ -214,6 +276,9 @@ suite("calls", () => {
       ['renew has no option "leases"', () => limiter.renew("k", "id", { leases: 5 } as never)],
       ["the id must be a string or a Buffer, not undefined", () => limiter.apply("k", undefined as never)],
       ["the id must be a string or a Buffer, not 7", () => limiter.release("k", 7 as never)],
+      ["signal must be an AbortSignal, not {}", () => limiter.window("k", "@day", { signal: {} as never })],
+      ["signal must be an AbortSignal, not 5", () => limiter.held("k", { signal: 5 as never })],
+      ['clause.window has no option "signal"', () => clause.window("k", "@day", { signal: undefined } as never)],
       ['top has no option "limit"', () => limiter.top({ limit: 5 } as never)],
       ['clause.window has no option "force"', () => clause.window("k", "@day", { force: true } as never)],
       ['Limiter has no option "onUnreachable"', () => new Limiter(recorder, { onUnreachable: "allow" } as never)],
@@ -506,7 +571,7 @@ suite("without Redis", () => {
     assert.deepEqual(asked, [
       ["throttle", "k", "@free", { quantity: 2 }],
       ["reserve", "k", "@day", {}],
-      ["apply", "k", "mine", undefined],
+      ["apply", "k", "mine", undefined, {}],
     ]);
     await assert.rejects(limiter.throttleRo("k", "@free"), /ECONNREFUSED/, "a method that it has not");
   });

@@ -136,6 +136,27 @@ suite("leases with a held clock", () => {
     );
   });
 
+  test("a take that is given up spends nothing, and its batch is there for others until it is given back", async () => {
+    const { limit, server } = local();
+    const controller = new AbortController();
+    const given = limit.take(3, { signal: controller.signal });
+    controller.abort("the user left");
+    await assert.rejects(given, (reason) => reason === "the user left");
+    await settled();
+    assert.equal(limit.tryTake(2)?.allowed, true, "of the batch that came");
+    await limit.close();
+    assert.deepEqual(units(server.sent.slice(1)), ["#2"]);
+    // Without others all of it is given back.
+    const unused = local();
+    const again = new AbortController();
+    const alone = unused.limit.take(4, { signal: again.signal });
+    again.abort();
+    await assert.rejects(alone, (reason) => reason === again.signal.reason);
+    await settled();
+    await unused.limit.close();
+    assert.deepEqual(units(unused.server.sent.slice(1)), ["#"]);
+  });
+
   /** A limit that holds so many units, asked for when the clock said 1,000,000. */
   async function holding(quantity: number, options: LocalOptions = {}, roundTripMs = 0) {
     const all = local(options);

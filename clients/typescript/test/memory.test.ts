@@ -139,6 +139,31 @@ test("reservations are settled", async () => {
   assert.equal(await limiter.release("s", String(id)), 0);
 });
 
+test("a call that is given up leaves the line, and takes nothing", async () => {
+  const { limiter } = held();
+  await limiter.reserve("s", semaphore(1), { id: "first" });
+  const controller = new AbortController();
+  const second = limiter.reserve("s", semaphore(1), { id: "second", block: 0, signal: controller.signal });
+  const third = limiter.reserve("s", semaphore(1), { id: "third", block: 0 });
+  assert.equal((await limiter.info("s"))?.waiting, 2);
+  controller.abort();
+  await assert.rejects(second, (error) => error === controller.signal.reason);
+  await sleep(10);
+  assert.equal((await limiter.info("s"))?.waiting, 1);
+  await limiter.release("s", "first");
+  assert.equal((await third).id, "third");
+  // Granted and given up in the same turn: it is given back.
+  const late = new AbortController();
+  const fourth = limiter.reserve("s", semaphore(1), { id: "fourth", block: 0, signal: late.signal });
+  await sleep(10);
+  const released = limiter.release("s", "third");
+  late.abort();
+  await assert.rejects(fourth, (error) => error === late.signal.reason);
+  await released;
+  await sleep(50);
+  assert.deepEqual(await limiter.held("s"), []);
+});
+
 test("leases are decided in the process too", async () => {
   const limiter = new MemoryLimiter();
   const local = limiter.local("k", { limit: 5, period: "1h" }, { lease: "1min" });

@@ -31,6 +31,8 @@ import {
   type Problem,
 } from "../src/index.js";
 
+import { Proxy } from "./servers.js";
+
 const PORT = Number(process.env["RATELIMIT_PORT"]);
 const CLUSTER_PORT = Number(process.env["RATELIMIT_CLUSTER_PORT"]);
 
@@ -233,6 +235,117 @@ for (const [kind, open] of KINDS) {
         return id;
       });
       assert.deepEqual((await Promise.all(passedOn)).sort(), ["0", "1", "2"]);
+    });
+
+    test("a call that is given up leaves the line at once, and takes nothing", async () => {
+      const [rate, window] = [
+        { burst: 0, count: 1, period: "1h" },
+        { limit: 1, period: "1h" },
+      ];
+      await limiter.reserve("job", semaphore(1), { id: "first" });
+      await limiter.throttle("r", rate);
+      await limiter.window("w", window);
+      const controller = new AbortController();
+      const options = { block: 0, signal: controller.signal };
+      const given = [
+        limiter.reserve("job", semaphore(1), options),
+        limiter.acquire("job", semaphore(1), options, () => assert.fail("entered")),
+        limiter.throttle("r", rate, options),
+        limiter.window("w", window, options),
+      ];
+      await untilWaiting(4);
+      const stays = limiter.reserve("job", semaphore(1), { id: "last", block: 0 });
+      await untilWaiting(5);
+      const reason = new Error("the user left");
+      controller.abort(reason);
+      for (const call of given) await assert.rejects(call, (error) => error === reason);
+      await untilWaiting(1);
+      await limiter.release("job", "first");
+      assert.equal((await stays).id, "last");
+      assert.deepEqual(
+        (await limiter.held("job")).map(({ id }) => id),
+        ["last"],
+      );
+      assert.deepEqual([await limiter.reset("r"), await limiter.reset("w")], [true, true]);
+      assert.equal((await limiter.throttle("r", rate)).allowed, true);
+    });
+
+    test("a call that is given up before it has a connection leaves none open", async () => {
+      await limiter.windowRo("k", { limit: 1, period: 1 });
+      const connected = async () => (await plain.info("clients")).match(/connected_clients:(\d+)/)?.[1];
+      const before = Number(await connected());
+      const given = Array.from({ length: 5 }, () => {
+        const controller = new AbortController();
+        const call = limiter.throttle("k", { burst: 9, count: 1, period: 1 }, { block: 0, signal: controller.signal });
+        controller.abort();
+        return assert.rejects(call, (error) => error === controller.signal.reason);
+      });
+      await Promise.all(given);
+      const end = Date.now() + 10_000;
+      await sleep(200);
+      while (Number(await connected()) > before) {
+        assert.ok(Date.now() < end, `${await connected()} connections, ${before} before`);
+        await sleep(20);
+      }
+      assert.equal(await plain.exists("k"), 0, "nothing was sent");
+    });
+
+    test("what is granted to a call that was given up is given back", async () => {
+      const proxy = await Proxy.before(PORT);
+      const behind = await open(proxy.port);
+      const far = new Limiter(behind.client);
+      const rate = { burst: 4, count: 1, period: "1h" };
+      const window = { limit: 5, period: "1h" };
+      const eventually = async (holds: () => Promise<boolean>, what: string) => {
+        for (const end = Date.now() + 20_000; !(await holds()); await sleep(10)) assert.ok(Date.now() < end, what);
+      };
+      try {
+        await far.windowRo("w", window);
+        await limiter.reserve("line", semaphore(1), { id: "first" });
+        const controller = new AbortController();
+        const { signal } = controller;
+        const waits = far.reserve("line", semaphore(1), { block: 0, signal });
+        await untilWaiting(1);
+        proxy.delayMs = 400;
+        const given = [
+          waits,
+          far.throttle("r", rate, { quantity: 9, atmost: true, signal }),
+          far.window("w", window, { quantity: 2, signal }),
+          far.reserve("s", semaphore(1), { signal }),
+          far.acquire("a", window, { signal }, () => assert.fail("entered")),
+          far.all(
+            [
+              clause.throttle("{u}r", rate, { quantity: 3 }),
+              [clause.window("{u}full", { limit: 0, period: "1h" }), clause.window("{u}w", window)],
+              clause.acquire("{u}s", semaphore(1)),
+              clause.window("{u}check", window, { check: true }),
+            ],
+            { signal },
+          ),
+        ];
+        await eventually(async () => (await plain.exists("r", "w", "s", "a", "{u}r", "{u}w", "{u}s")) === 7, "granted");
+        await limiter.release("line", "first");
+        await eventually(async () => (await limiter.held("line")).length === 1, "granted");
+        controller.abort();
+        const refused = given.map((call) => assert.rejects(call, (error) => error === signal.reason));
+        await Promise.all(refused);
+        const isBack = async () => {
+          const looks = [
+            await limiter.throttleRo("r", rate),
+            await limiter.windowRo("w", window),
+            await limiter.windowRo("a", window),
+            await limiter.throttleRo("{u}r", rate),
+            await limiter.windowRo("{u}w", window),
+          ];
+          const held = [await limiter.held("line"), await limiter.held("s"), await limiter.held("{u}s")];
+          return looks.every(({ remaining }) => remaining === 5) && held.every(({ length }) => length === 0);
+        };
+        await eventually(isBack, "given back");
+      } finally {
+        far.close();
+        await behind.close();
+        proxy.end();
+      }
     });
 
     test("an error reply is thrown though trouble is allowed", async () => {

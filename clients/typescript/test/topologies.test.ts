@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Cluster, Redis } from "ioredis";
 import { createCluster, createSentinel } from "redis";
 
-import { Limiter, type Reply } from "../src/index.js";
+import { Limiter, semaphore, type Reply } from "../src/index.js";
 import { RatelimitThrottlerStorage } from "../src/nestjs.js";
 import { slotOf } from "../src/slot.js";
 import { testUnlessStopped } from "./machine.js";
@@ -46,6 +46,41 @@ async function use(opened: Opened, body: (limiter: Limiter) => Promise<void>): P
   }
 }
 
+/** A call that is given up while it waits, one that is granted too late, and one that stays in line. */
+async function giveUp(limiter: Limiter, node: Server): Promise<void> {
+  const job = semaphore(1);
+  const untilWaiting = async (count: number) => {
+    const end = Date.now() + 20_000;
+    while (!(await node.admin.info("ratelimit")).includes(`ratelimit_waiting:${count}\r`)) {
+      assert.ok(Date.now() < end, `not ${count} calls wait`);
+      await sleep(10);
+    }
+  };
+  await limiter.reserve("{k}", job, { id: "first" });
+  const controller = new AbortController();
+  const given = limiter.reserve("{k}", job, { id: "second", block: 60_000, signal: controller.signal });
+  await untilWaiting(1);
+  controller.abort();
+  await assert.rejects(given, (error) => error === controller.signal.reason);
+  await untilWaiting(0);
+  // What is granted in the same turn is given back.
+  const late = new AbortController();
+  const third = limiter.reserve("{k}", job, { block: 60_000, signal: late.signal });
+  await untilWaiting(1);
+  const released = limiter.release("{k}", "first");
+  late.abort();
+  await assert.rejects(third, (error) => error === late.signal.reason);
+  assert.equal(await released, 1);
+  const end = Date.now() + 20_000;
+  while ((await limiter.held("{k}")).length > 0) {
+    assert.ok(Date.now() < end, "not given back");
+    await sleep(10);
+  }
+  const fourth = AbortSignal.abort();
+  await assert.rejects(limiter.window("{k}w", WINDOW, { signal: fourth }), (error) => error === fourth.reason);
+  assert.equal(await node.admin.exists("{k}w"), 0);
+}
+
 const SENTINELS: [string, (port: number) => Promise<Opened>][] = [
   [
     "node-redis",
@@ -69,6 +104,39 @@ const SENTINELS: [string, (port: number) => Promise<Opened>][] = [
 
 suite("behind sentinels", () => {
   for (const [library, open] of SENTINELS) {
+    test(`${library}: a call that is given up rejects at once, and a late grant is given back`, async () => {
+      const master = await Server.start();
+      const sentinel = await Server.sentinelOf(master, 1);
+      const opened = await open(sentinel.port);
+      const limiter = new Limiter(opened.client);
+      try {
+        if (library === "ioredis") {
+          await giveUp(limiter, master);
+          return;
+        }
+        // The client has no connection that can be closed: the call stays in line until its time is up.
+        const job = semaphore(1);
+        await limiter.reserve("k", job, { id: "first" });
+        const controller = new AbortController();
+        const given = limiter.reserve("k", job, { id: "second", block: 60_000, signal: controller.signal });
+        const waiting = async () => (await master.admin.info("ratelimit")).includes("ratelimit_waiting:1\r");
+        while (!(await waiting())) await sleep(10);
+        controller.abort();
+        await assert.rejects(given, (error) => error === controller.signal.reason);
+        await master.admin.call("RL.RELEASE", "k", "first");
+        const end = Date.now() + 20_000;
+        while ((await limiter.held("k")).length > 0) {
+          assert.ok(Date.now() < end, "not given back");
+          await sleep(10);
+        }
+      } finally {
+        limiter.close();
+        await opened.close();
+        await sentinel.end();
+        await master.end();
+      }
+    });
+
     testUnlessStopped(`${library} follows a failover, and a call is counted once`, async () => {
       const master = await Server.start();
       const replica = await Server.start("--replicaof", `127.0.0.1 ${master.port}`);
@@ -176,6 +244,19 @@ suite("in a cluster", () => {
         for (const node of nodes) assert.notEqual(await node.admin.call("DBSIZE"), 0, "each node has some of the keys");
       } finally {
         opened.close();
+        for (const node of nodes) await node.end();
+      }
+    });
+
+    test(`${library}: a call that is given up leaves the line, and a late grant is given back`, async () => {
+      const { nodes, ofSlot } = await Server.cluster();
+      const opened = await open((nodes[0] as Server).port);
+      try {
+        const limiter = new Limiter(opened.client);
+        await giveUp(limiter, ofSlot(slotOf("{k}")));
+        limiter.close();
+      } finally {
+        await opened.close();
         for (const node of nodes) await node.end();
       }
     });
