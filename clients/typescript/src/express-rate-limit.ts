@@ -27,6 +27,12 @@ export interface HitCount {
 }
 
 /**
+ * How much a hit counts. Taking a hit back leaves 1 of it, as a window that counts nothing ends, and the next hit would start
+ * another. There is room for 67 million hits in a window, and half as many that are taken back.
+ */
+const HIT = 2 ** 25;
+
+/**
  * A `Store` of express-rate-limit on a server with redis-ratelimit. Each hit is one RL.WINDOW, which counts in a window that
  * starts with its first hit.
  *
@@ -60,20 +66,18 @@ export class RatelimitStore {
 
   /** What a key has counted in its window; undefined without a hit. Nothing is counted by it. */
   async get(key: string): Promise<HitCount | undefined> {
-    const reply = await this.#limiter.windowRo(this.#key(key), this.#opened());
-    const totalHits = countOf(reply, 0);
-    return totalHits === 0 ? undefined : this.#found(totalHits, reply);
+    const found = this.#found(await this.#limiter.windowRo(this.#key(key), this.#opened()), 0);
+    return found.totalHits === 0 ? undefined : found;
   }
 
   /** Counts a hit. */
   async increment(key: string): Promise<HitCount> {
-    const reply = await this.#limiter.window(this.#key(key), this.#opened());
-    return this.#found(countOf(reply, 1), reply);
+    return this.#found(await this.#limiter.window(this.#key(key), this.#opened(), { quantity: HIT }), HIT);
   }
 
-  /** Takes a hit back, in a window that lasts; never below 0. */
+  /** Takes a hit back, never below 0. The window ends when it would have ended. */
   async decrement(key: string): Promise<void> {
-    await this.#limiter.window(this.#key(key), this.#opened(), { quantity: -1 });
+    await this.#limiter.window(this.#key(key), this.#opened(), { quantity: 1 - HIT });
   }
 
   /** Forgets what a key has counted. */
@@ -81,8 +85,11 @@ export class RatelimitStore {
     await this.#limiter.reset(this.#key(key));
   }
 
-  #found(totalHits: number, reply: Reply): HitCount {
-    return { totalHits, resetTime: new Date(Date.now() + reply.resetAfterMs) };
+  #found(reply: Reply, quantity: number): HitCount {
+    return {
+      totalHits: Math.floor(countOf(reply, quantity) / HIT),
+      resetTime: new Date(Date.now() + reply.resetAfterMs),
+    };
   }
 
   #key(key: string): string {

@@ -93,6 +93,25 @@ for (const [library, open] of SINGLE) {
       assert.equal((await counted.increment(key)).totalHits, 1);
     });
 
+    test("a window whose only hit is taken back ends when it would have ended", async () => {
+      const [key, counted] = [fresh(), store(2000)];
+      const { resetTime } = await counted.increment(key);
+      for (let at = 0; at < 3; at += 1) {
+        await sleep(200);
+        await counted.decrement(key);
+        assert.equal(await counted.get(key), undefined);
+        const asked = Date.now();
+        const again = await counted.increment(key);
+        assert.equal(again.totalHits, 1);
+        // The time that the answer was under way is not known to the server.
+        const moved = Number(again.resetTime) - (Date.now() - asked) - Number(resetTime);
+        assert.ok(moved <= 2, `the end moved by ${moved} ms`);
+      }
+      await sleep(Math.max(0, Number(resetTime) - Date.now()) + 20);
+      assert.equal((await counted.increment(key)).totalHits, 1, "a new window");
+      assert.ok(Number((await counted.get(key))?.resetTime) > Number(resetTime) + 1000);
+    });
+
     test("resetKey forgets one key", async () => {
       const [one, other, counted] = [fresh(), fresh(), store(60_000)];
       await counted.increment(one);
