@@ -33,7 +33,7 @@ export interface LimiterOptions {
 }
 
 /** Where an object tells which reservations were made with it: it settles them then, also when the server is back. */
-export const HOLDS = Symbol("holds");
+export const HOLDS = Symbol.for("redis-ratelimit-client.holds");
 
 /** What a timer can wait at most. */
 const LONGEST_MS = 2 ** 31 - 1;

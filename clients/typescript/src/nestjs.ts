@@ -4,11 +4,14 @@
  * @module nestjs
  */
 
-import { HttpException, UseGuards } from "@nestjs/common";
+import * as nest from "@nestjs/common";
 import type { CanActivate, ExecutionContext } from "@nestjs/common";
 
+import { ofApplication } from "./application.js";
 import { checkMiddleware, PROBLEM_TYPE, askLimit, type Checked } from "./http.js";
 import type { HeaderOptions, Problem } from "./headers.js";
+
+const { HttpException, UseGuards } = ofApplication("@nestjs/common", nest);
 
 export type { Checked } from "./http.js";
 export type { ClientOrLimits } from "./counting.js";

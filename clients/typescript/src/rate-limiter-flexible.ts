@@ -4,9 +4,10 @@
  * @module rate-limiter-flexible
  */
 
-import { RateLimiterRedis, RateLimiterRes } from "rate-limiter-flexible";
-import type { IRateLimiterStoreOptions, RateLimiterStoreAbstract } from "rate-limiter-flexible";
+import * as flexible from "rate-limiter-flexible";
+import type { IRateLimiterStoreOptions, RateLimiterRes, RateLimiterStoreAbstract } from "rate-limiter-flexible";
 
+import { ofApplication } from "./application.js";
 import { BEYOND, counting, countOf, limiterOf, type ClientOrLimits } from "./counting.js";
 import type { Limits } from "./limiter.js";
 import type { Reply } from "./replies.js";
@@ -26,6 +27,7 @@ interface Stored {
   msBeforeNext: number;
 }
 
+const { RateLimiterRedis, RateLimiterRes: Res } = ofApplication("rate-limiter-flexible", flexible);
 // What the package's own stores extend. It is in its types, but not among what it exports.
 const StoreAbstract = Object.getPrototypeOf(RateLimiterRedis) as typeof RateLimiterStoreAbstract;
 
@@ -94,7 +96,7 @@ export class RateLimiterRatelimit extends StoreAbstract {
   protected _getRateLimiterRes(_rlKey: string, changedPoints: number | string, stored: Stored): RateLimiterRes {
     const { consumed, msBeforeNext } = stored;
     const isFirst = consumed === Number(changedPoints);
-    return new RateLimiterRes(Math.max(this.points - consumed, 0), msBeforeNext, consumed, isFirst);
+    return new Res(Math.max(this.points - consumed, 0), msBeforeNext, consumed, isFirst);
   }
 
   /**

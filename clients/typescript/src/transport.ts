@@ -16,7 +16,7 @@ export interface Attempt {
 }
 
 /** Where an object that stands for a client has a transport of its own. */
-export const OWN_TRANSPORT = Symbol("transport");
+export const OWN_TRANSPORT = Symbol.for("redis-ratelimit-client.transport");
 
 /** How calls go to a server or a cluster. */
 export interface Transport {

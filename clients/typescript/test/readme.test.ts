@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -187,6 +187,102 @@ test("the package's parts can be required and imported", async () => {
   }
 });
 
+/** A program of an application, as a module of either kind. The client's parts are loaded before or after the frameworks. */
+function programOf(kind: "ESM" | "CommonJS", isFirst: boolean, parts: [string, string][], body: string): string {
+  const own = ([, name]: [string, string]) => name.startsWith("redis-ratelimit-client");
+  const sorted = [...parts.filter((part) => own(part) === isFirst), ...parts.filter((part) => own(part) !== isFirst)];
+  const load = ([names, from]: [string, string]) =>
+    kind === "ESM" ? `import ${names} from "${from}";` : `const ${names} = require("${from}");`;
+  return `${sorted.map(load).join("\n")}\n(async () => {${body}})();`;
+}
+
+const NEST: [string, string][] = [
+  ["{ Controller, Get, HttpException, Module }", "@nestjs/common"],
+  ["{ NestFactory }", "@nestjs/core"],
+  ["{ MemoryLimiter }", "redis-ratelimit-client"],
+  ["{ RateLimitException, RateLimitGuard }", "redis-ratelimit-client/nestjs"],
+];
+const GUARDED = `
+  class Pages { hello() { return "hello"; } }
+  Get()(Pages.prototype, "hello", Object.getOwnPropertyDescriptor(Pages.prototype, "hello"));
+  Controller()(Pages);
+  class App {}
+  Module({ controllers: [Pages] })(App);
+  const app = await NestFactory.create(App, { logger: false });
+  const limiter = new MemoryLimiter();
+  app.useGlobalGuards(new RateLimitGuard(() => limiter.window("k", { limit: 1, period: 60 })));
+  await app.listen(0, "127.0.0.1");
+  const get = () => fetch("http://127.0.0.1:" + app.getHttpServer().address().port);
+  const [one, two] = [await get(), await get()];
+  console.log(one.status, two.status, (await two.json()).title, RateLimitException.prototype instanceof HttpException);
+  process.exit();`;
+
+const FLEXIBLE: [string, string][] = [
+  ["{ RateLimiterMemory, RateLimiterRes, RateLimiterUnion }", "rate-limiter-flexible"],
+  ["{ MemoryLimiter }", "redis-ratelimit-client"],
+  ["{ RateLimiterRatelimit }", "redis-ratelimit-client/rate-limiter-flexible"],
+];
+const INSURED = `
+  const options = { points: 1, duration: 60 };
+  const insuranceLimiter = new RateLimiterMemory(options);
+  const ours = new RateLimiterRatelimit({ ...options, storeClient: new MemoryLimiter(), insuranceLimiter });
+  await ours.consume("k");
+  const denied = await ours.consume("k").catch((reason) => reason);
+  new RateLimiterUnion(ours, new RateLimiterMemory(options));
+  new RateLimiterMemory(options).insuranceLimiter = ours;
+  console.log(denied instanceof RateLimiterRes, denied.consumedPoints);`;
+
+suite("in a project that has the frameworks by itself", () => {
+  const tools = fileURLToPath(new URL("../../", import.meta.url));
+  const folder = mkdtempSync(join(tmpdir(), "ratelimit-app-"));
+  after(() => rmSync(folder, { recursive: true, force: true }));
+
+  /** An application with the client as `npm install` of a folder links it, or as npm unpacks what `npm pack` makes. */
+  function application(how: "linked" | "packed"): string {
+    const modules = join(folder, how, "node_modules");
+    mkdirSync(join(modules, "@nestjs"), { recursive: true });
+    const frameworks = ["@nestjs/common", "@nestjs/core", "@nestjs/platform-express", "rate-limiter-flexible"];
+    for (const name of frameworks) {
+      const copied = join(modules, name);
+      cpSync(join(tools, "node_modules", name), copied, { recursive: true });
+    }
+    for (const name of readdirSync(join(tools, "node_modules"))) {
+      if (name === "@nestjs" || name === "rate-limiter-flexible" || name.startsWith(".")) continue;
+      symlinkSync(join(tools, "node_modules", name), join(modules, name));
+    }
+    const client = join(modules, "redis-ratelimit-client");
+    if (how === "linked") symlinkSync(tools, client);
+    else {
+      const pack = ["pack", "--ignore-scripts", "--silent", "--pack-destination", folder, tools];
+      const archive = execFileSync("npm", pack, { encoding: "utf8", cwd: folder }).trim();
+      mkdirSync(client);
+      execFileSync("tar", ["-xf", join(folder, archive), "-C", client, "--strip-components=1"]);
+    }
+    return join(folder, how);
+  }
+
+  for (const how of ["linked", "packed"] as const) {
+    test(`${how}, the guard of Nest answers 429, and rate-limiter-flexible knows its own classes`, () => {
+      const root = application(how);
+      for (const kind of ["ESM", "CommonJS"] as const) {
+        for (const isFirst of [false, true]) {
+          const said = (name: string, program: string) => {
+            const file = join(root, `${name}-${isFirst}.${kind === "ESM" ? "mjs" : "cjs"}`);
+            writeFileSync(file, program);
+            return execFileSync(process.execPath, ["--no-warnings", file], { encoding: "utf8" }).trim();
+          };
+          const what = `${how} ${kind}, the client ${isFirst ? "before" : "after"} the framework`;
+          assert.equal(said("flexible", programOf(kind, isFirst, FLEXIBLE, INSURED)), "true 2", what);
+          // Nest is made of ES modules, which not every version of Node can require.
+          if (kind === "CommonJS" && !(process.features as { require_module?: boolean }).require_module) continue;
+          const nest = `200 429 Request cannot be satisfied as assigned quota has been exceeded true`;
+          assert.equal(said("nest", programOf(kind, isFirst, NEST, GUARDED)), nest, what);
+        }
+      }
+    });
+  }
+});
+
 test("the package is built and installed as README.md says", (context) => {
   const checkout = process.env["RATELIMIT_CHECKOUT"];
   if (process.env["CLIENTS"] !== "all" || checkout === undefined) {
@@ -195,7 +291,7 @@ test("the package is built and installed as README.md says", (context) => {
     return;
   }
   const blocks = [...page("README.md").matchAll(/^```sh\n(.*?)^```$/gms)].map(([, text]) => text ?? "");
-  const [build, link, pack] = blocks as [string, string, string];
+  const [build, pack, link] = blocks as [string, string, string];
   assert.equal(blocks.length, 3, "each block is run here");
   const folder = mkdtempSync(join(tmpdir(), "ratelimit-npm-"));
   try {
@@ -208,7 +304,7 @@ test("the package is built and installed as README.md says", (context) => {
     const execute = (block: string, cwd: string) =>
       execFileSync("sh", ["-ec", block.replaceAll("/path/to/redis-ratelimit", copy)], { cwd });
     execute(build, folder);
-    for (const [name, block] of Object.entries({ link, pack })) {
+    for (const [name, block] of Object.entries({ pack, link })) {
       const application = join(folder, name);
       mkdirSync(application);
       writeFileSync(join(application, "package.json"), '{ "private": true }');

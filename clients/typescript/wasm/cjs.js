@@ -3,4 +3,6 @@
 const { readFileSync } = require("node:fs");
 const { join } = require("node:path");
 
-exports.engineBytes = () => readFileSync(join(__dirname, "..", "engine.wasm"));
+exports.FILE = join(__dirname, "..", "engine.wasm");
+
+exports.engineBytes = () => readFileSync(exports.FILE);

@@ -1,6 +1,6 @@
 /** Becomes engine-file.js of the ES modules. */
 
-const FILE = new URL("../engine.wasm", import.meta.url);
+export const FILE = new URL("../engine.wasm", import.meta.url);
 
 export function engineBytes() {
   if (FILE.protocol !== "file:") {
