@@ -177,6 +177,22 @@ suite("calls", () => {
     assert.deepEqual(recorder.sent, ["RL.ACQUIRE k @day 1 ID job MS", "RL.RELEASE k job"]);
   });
 
+  test("groups and limits in constants need no annotations", async () => {
+    const [RPM, PLAN, CREDITS] = [
+      clause.throttle("{u}rpm", Rate.per("60/min")),
+      clause.window("{u}plan", Window.per("5/min")),
+      clause.acquire("{u}credits", semaphore(5)),
+    ];
+    const group = [PLAN, CREDITS];
+    const clauses = [RPM, group];
+    const flat = [RPM, PLAN, CREDITS];
+    const recorder = new Recorder([0, 2, 2, -1, 0, 1, []], [0, 2, 2, -1, 0, 1, []]);
+    const limiter = new Limiter(recorder);
+    await limiter.all(clauses);
+    await limiter.all(flat);
+    assert.equal(recorder.sent.length, 2);
+  });
+
   test("limits that say two things are refused", async () => {
     const ask = (window: Window | string) => new Limiter(new Recorder(ALLOWED)).window("k", window as Window);
     await assert.rejects(ask({ limit: 1, period: "1d", tz: "UTC" }), /tz must be used with fixed/);

@@ -94,11 +94,12 @@ testUnlessStopped("the programs without a web server run to their ends", async (
 
 test("each program of README.md is run here", () => {
   const all = ["redis-ratelimit-client for TypeScript", "To give up a call", "In the process", "Without a server"];
-  assert.deepEqual([...PROGRAMS.keys()], [...all, "Express", "Fastify", "NestJS"]);
+  assert.deepEqual([...PROGRAMS.keys()], [...all, "Express", "Fastify", "NestJS", "Another framework"]);
 });
 
 for (const [name, file] of [
-  ["Express", "express.mjs"],
+  ["Express", "express.mts"],
+  ["Another framework", "http.mjs"],
   ["Fastify", "fastify.mjs"],
   ["NestJS", "nest.mts"],
 ] as const) {
