@@ -1,6 +1,6 @@
 /** Limits, and how they are written in a command. */
 
-import { checkFlag, checkOptions, integer, shown } from "./check.js";
+import { checkFlag, checkOptions, integer, isPeriod, shown } from "./check.js";
 
 /** One word of a command. */
 export type Word = string | Buffer;
@@ -143,7 +143,12 @@ export function checkWindow(what: string, given: unknown): void {
 }
 
 function periodWord(period: Period): string {
-  if (typeof period === "string") return period;
+  if (isPeriod(period)) return period;
+  if (typeof period === "string") {
+    const why = /^\d+m$/i.test(period) ? ": m is 1min or 1mo" : "";
+    const units = '"10s", with one of the units ms, s, min, h, d, w, mo and y';
+    throw new RangeError(`period must be seconds, or a text such as ${units}, not ${shown(period)}${why}`);
+  }
   return integer("period", period);
 }
 

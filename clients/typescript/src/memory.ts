@@ -1,7 +1,7 @@
 /** A limiter without a server: the engine of the server's module decides in the process. */
 
 import type { Command, Key, ThrottleOptions, WindowOptions } from "./calls.js";
-import { checkOptions, shown } from "./check.js";
+import { checkOptions, isPeriod, shown } from "./check.js";
 import type { NodeRedis } from "./clients.js";
 import { Engine, engineModule, ReplyError, Ticket } from "./engine.js";
 import { HOLDS } from "./core.js";
@@ -231,7 +231,7 @@ function plainRate(key: Key, rate: Rate | Policy): Word[] | undefined {
   const { burst, count, period } = rate;
   if (fields !== 3 || typeof period === "undefined") return undefined;
   if (!Number.isSafeInteger(burst) || !Number.isSafeInteger(count)) return undefined;
-  if (typeof period === "string") return ["RL.THROTTLE", key, `${burst}`, `${count}`, period, "1", "MS"];
+  if (isPeriod(period)) return ["RL.THROTTLE", key, `${burst}`, `${count}`, period, "1", "MS"];
   return Number.isSafeInteger(period)
     ? ["RL.THROTTLE", key, `${burst}`, `${count}`, `${period}`, "1", "MS"]
     : undefined;
@@ -244,7 +244,7 @@ function plainWindow(key: Key, window: Window | Policy): Word[] | undefined {
   for (const _ in window) fields += 1;
   const { limit, period } = window;
   if (fields !== 2 || !Number.isSafeInteger(limit)) return undefined;
-  if (typeof period === "string") return ["RL.WINDOW", key, `${limit}`, period, "1", "MS"];
+  if (isPeriod(period)) return ["RL.WINDOW", key, `${limit}`, period, "1", "MS"];
   return Number.isSafeInteger(period) ? ["RL.WINDOW", key, `${limit}`, `${period}`, "1", "MS"] : undefined;
 }
 

@@ -360,6 +360,21 @@ suite("calls", () => {
     assert.throws(() => Rate.per(30 as never), told(TypeError, "a limit is written as"));
   });
 
+  test("a period is seconds, or a number with one of the server's units", async () => {
+    const recorder = new Recorder();
+    for (const limiter of [new Limiter(recorder), new MemoryLimiter()]) {
+      for (const period of ["1 hours", "1 h", "hour", "1hour", "5 per minute", "1m", "", "-1s", "1.5s"]) {
+        const wrong = told(RangeError, 'period must be seconds, or a text such as "10s"');
+        await assert.rejects(limiter.window("k", { limit: 5, period }), wrong, period);
+        await assert.rejects(limiter.throttle("k", { burst: 5, count: 1, period }), wrong, period);
+      }
+    }
+    assert.deepEqual(recorder.sent, []);
+    const memory = new MemoryLimiter();
+    for (const period of [60, "60", "500ms", "10s", "5min", "2H", "1d", "1w", "1mo", "1y"])
+      assert.ok((await memory.window(`${period}`, { limit: 5, period })).allowed);
+  });
+
   test("what lies under a key, in the shapes of RESP2 and RESP3", async () => {
     const flat = [
       "kind",
