@@ -1,9 +1,9 @@
 //! What the module's decisions cost beside plain commands and beside the scripts that people use today.
 //!
 //! `make bench`, or `cargo bench --bench decisions -- [section ...] [--quick]`. Prints tables and the goals that the
-//! project set itself, and writes `target/bench/results.json`. A run of all sections writes docs/benchmarks.md, its
-//! charts and the figures of README.md as well; any other writes its page to `target/bench/`. Servers are started by
-//! tests/support, which says what it reads from the environment.
+//! project set itself, and writes `target/bench/results.json`. A run of all sections writes docs/benchmarks.md and its
+//! charts as well; any other writes its page to `target/bench/`. Servers are started by tests/support, which says what it
+//! reads from the environment.
 
 mod block;
 mod callgrind;
@@ -152,6 +152,5 @@ fn run(wanted: &[String], quick: bool) -> Result<()> {
         return page::write(&directory, &environment, &tables, &goals);
     }
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    page::write(&project.join("docs"), &environment, &tables, &goals)?;
-    page::update_readme(&project.join("README.md"), &environment, &tables)
+    page::write(&project.join("docs"), &environment, &tables, &goals)
 }

@@ -1,4 +1,4 @@
-//! Writes docs/benchmarks.md, its charts and the figures of README.md.
+//! Writes docs/benchmarks.md and its charts.
 
 use std::fs;
 use std::path::Path;
@@ -44,6 +44,7 @@ pub fn write(
                     format!("<details><summary>All figures</summary>\n\n{table}\n</details>")
                 })
             }
+            Some(("costs", _)) => costs(environment, tables).unwrap_or_default(),
             Some(("events", _)) => bytes(tables).unwrap_or_default(),
             Some(("chart", id)) => {
                 let figure = FIGURES.iter().find(|figure| figure.id == id);
@@ -61,19 +62,6 @@ pub fn write(
         page.push('\n');
     }
     Ok(fs::write(directory.join("benchmarks.md"), page)?)
-}
-
-/// Puts the figures of this run between the marks that README.md has for them.
-pub fn update_readme(path: &Path, environment: &RunEnvironment, tables: &[Table]) -> Result<()> {
-    let text = fs::read_to_string(path)?;
-    let table =
-        costs(environment, tables).ok_or_else(|| BenchError::other("no figures of costs"))?;
-    let begin = "<!-- costs: written by make bench -->\n";
-    let (before, after) = text
-        .split_once(begin)
-        .and_then(|(before, rest)| Some((before, rest.split_once("<!-- end -->")?.1)))
-        .ok_or_else(|| BenchError::other("README.md has no place for costs"))?;
-    Ok(fs::write(path, format!("{before}{begin}\n{table}\n<!-- end -->{after}"))?)
 }
 
 /// What RL.THROTTLE and the script cost.

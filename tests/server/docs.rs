@@ -223,23 +223,55 @@ fn server() -> Server {
     server
 }
 
-/// Starts a page, or an example of a page whose examples stand alone.
+/// Starts an example of a page whose examples stand alone.
 fn start_anew(server: &Server, conn: &mut Conn) {
     server.clock().set_us(NOW_US);
     conn.cmd("FLUSHALL");
 }
 
+/// Runs the commands of a block without prompts. The reply to the last one is that of the block after it, if that shows one;
+/// what a line says behind two blanks explains it.
+fn run_pasted(block: &Block, next: Option<&Block>, conn: &mut Conn) -> Result<usize, String> {
+    let mut shown = Vec::new();
+    for line in &block.lines {
+        conn.send(split(line)?);
+        let reply = conn.recv();
+        shown = print(&reply);
+        if let Value::ServerError(_) = reply {
+            return Err(format!("{line}: {}", shown.join("\n")));
+        }
+    }
+    let printed = next.filter(|next| next.lines.first().is_some_and(|it| it.starts_with("1) ")));
+    let Some(printed) = printed else { return Ok(block.lines.len()) };
+    let replies = printed.lines.iter().map(|it| it.split("  ").next().unwrap_or_default());
+    match replies.eq(shown.iter().map(String::as_str)) {
+        true => Ok(block.lines.len()),
+        false => Err(format!("{:?} answers\n{}", block.lines, shown.join("\n"))),
+    }
+}
+
 #[test]
 fn every_example_answers_what_is_printed_under_it() {
-    let mut server = server();
-    let mut conn = server.conn();
     let (mut run_blocks, mut commands, mut failures) = (0, 0, Vec::new());
     let mut names = BTreeSet::new();
     for page in &pages() {
         let reader = if PASTED.contains(&page.as_str()) { Reader::Pastes } else { Reader::Types };
-        start_anew(&server, &mut conn);
-        for block in blocks(page, &read(page)) {
+        let mut server = server();
+        let mut conn = server.conn();
+        let blocks = blocks(page, &read(page));
+        for (at, block) in blocks.iter().enumerate() {
             match block.language.as_str() {
+                "redis" => {
+                    let sets = block.lines.iter().any(|line| line.starts_with("CONFIG SET"));
+                    if sets && !server.version().is_from(7, 0) {
+                        continue;
+                    }
+                    match run_pasted(block, blocks.get(at + 1), &mut conn) {
+                        Ok(count) => commands += count,
+                        Err(why) => failures.push(format!("{}: {why}", block.place)),
+                    }
+                    run_blocks += 1;
+                }
                 "console" => {
                     // What these count is no data.
                     let lasts = |line: &String| {
@@ -252,13 +284,13 @@ fn every_example_answers_what_is_printed_under_it() {
                     if reader == Reader::Types {
                         start_anew(&server, &mut conn);
                     }
-                    match run(&block, reader, &server, &mut conn) {
+                    match run(block, reader, &server, &mut conn) {
                         Ok(count) => commands += count,
                         Err(why) => failures.push(format!("{}: {why}", block.place)),
                     }
                     run_blocks += 1;
                     names.extend(
-                        steps(&block).into_iter().flatten().map(|step| step.command[0].clone()),
+                        steps(block).into_iter().flatten().map(|step| step.command[0].clone()),
                     );
                 }
                 // What is not run must not look as if it were.
@@ -291,6 +323,20 @@ fn an_id_that_the_server_made_cannot_be_pasted() {
     assert_eq!(run(&blocks[0], Reader::Types, &server, &mut conn), Ok(2));
     conn.cmd("FLUSHALL");
     assert!(run(&blocks[0], Reader::Pastes, &server, &mut conn).is_err());
+}
+
+#[test]
+fn a_pasted_example_that_is_wrong_fails() {
+    let server = server();
+    let mut conn = server.conn();
+    let page =
+        "```redis\nRL.WINDOW k 5 60s 2\n```\n```text\n1) (integer) 0      why\n2) (integer) 5\n\
+                3) (integer) 3\n4) (integer) -1\n5) (integer) 60\n```\n```redis\nGET\n```\n";
+    let blocks = blocks("page", page);
+    let mut run = |at: usize| run_pasted(&blocks[at], blocks.get(at + 1), &mut conn);
+    assert_eq!(run(0), Ok(1));
+    assert!(run(0).is_err(), "only one remains now");
+    assert!(run(2).is_err(), "an error");
 }
 
 #[test]
@@ -730,6 +776,28 @@ fn prose() -> Vec<(String, String)> {
         }
     }
     prose
+}
+
+/// So that nobody takes milliseconds for seconds. docs/commands.md says what a number without a unit means.
+#[test]
+fn every_duration_of_an_example_has_a_unit() {
+    let mut bare = vec![];
+    let mut pages = pages();
+    pages.retain(|page| !["docs/commands.md", "docs/python-reference.md"].contains(&page.as_str()));
+    pages.extend(OTHER_PAGES.map(str::to_owned));
+    for page in pages.iter().filter(|page| *page != "CHANGELOG.md") {
+        for (number, line) in (1..).zip(read(page).lines()) {
+            let words: Vec<_> = line.split([' ', '`', '"', ',', '|', ')']).collect();
+            for pair in words.windows(2) {
+                let takes_one = ["BLOCK", "LEASE", "AHEAD", "BAN"].contains(&pair[0]);
+                let is_bare = pair[1].parse::<u64>().is_ok_and(|duration| duration > 0);
+                if takes_one && is_bare {
+                    bare.push(format!("{page}:{number}: {} {}", pair[0], pair[1]));
+                }
+            }
+        }
+    }
+    assert!(bare.is_empty(), "{}", bare.join("\n"));
 }
 
 /// CONTRIBUTING.md says so.

@@ -34,33 +34,33 @@ pub struct DrawnLimit {
 pub const LIMITS: [DrawnLimit; 9] = [
     DrawnLimit {
         words: "a steady rate with bursts",
-        command: "RL.THROTTLE key 14 15 60",
+        command: "RL.THROTTLE key 14 15 60s",
         bound: 30,
     },
     DrawnLimit {
         words: "... wait in line",
-        command: "RL.THROTTLE key 14 15 60 BLOCK 20s",
+        command: "RL.THROTTLE key 14 15 60s BLOCK 20s",
         bound: 30,
     },
     DrawnLimit {
         words: "... book, go on when told",
-        command: "RL.THROTTLE key 14 15 60 AHEAD 20s",
+        command: "RL.THROTTLE key 14 15 60s AHEAD 20s",
         bound: 30,
     },
-    DrawnLimit { words: "any 60 seconds, exact", command: "RL.WINDOW key 15 60", bound: 15 },
+    DrawnLimit { words: "any 60 seconds, exact", command: "RL.WINDOW key 15 60s", bound: 15 },
     DrawnLimit {
         words: "any 60 seconds, few entries",
-        command: "RL.WINDOW key 15 60 BUCKETS 10",
+        command: "RL.WINDOW key 15 60s BUCKETS 10",
         bound: 15,
     },
     DrawnLimit {
         words: "denied calls count too",
-        command: "RL.WINDOW key 15 60 COUNTDENIED",
+        command: "RL.WINDOW key 15 60s COUNTDENIED",
         bound: 15,
     },
     DrawnLimit {
         words: "a denial closes it for 30 s",
-        command: "RL.WINDOW key 15 60 1 BAN 30s",
+        command: "RL.WINDOW key 15 60s 1 BAN 30s",
         bound: 15,
     },
     DrawnLimit {
@@ -70,7 +70,7 @@ pub const LIMITS: [DrawnLimit; 9] = [
     },
     DrawnLimit {
         words: "a minute from the first call on",
-        command: "RL.WINDOW key 15 60 FIXED FROM first",
+        command: "RL.WINDOW key 15 60s FIXED FROM first",
         bound: 30,
     },
 ];
