@@ -62,6 +62,14 @@ class Readme(unittest.TestCase):
         self.assertEqual(names["limiter"].window_ro("user:1:rename", names["Window"](3, "1d")).remaining, 1)
         names["limiter"].close()
 
+    def test_the_lines_on_the_first_page_run(self) -> None:
+        page = (CHECKOUT / "README.md").read_text("utf-8")
+        block = re.search(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        assert block is not None
+        names = self.run_block(block[1])
+        self.assertEqual((names["reply"].limit, names["reply"].remaining), (16, 15))
+        names["limiter"].close()
+
     def test_the_lines_with_asyncio_run(self) -> None:
         self.run_block(blocks("python")[1])
         self.assertEqual(self.plain.exists("user:2:reply", "user:2:rename"), 2)

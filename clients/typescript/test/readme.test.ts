@@ -92,6 +92,22 @@ testUnlessStopped("the programs without a web server run to their ends", async (
   assert.equal(await printed("memory.mjs", "Without a server"), "true\nfalse\ntrue\n");
 });
 
+test("the program on the first page of the project runs", async (context) => {
+  const checkout = process.env["RATELIMIT_CHECKOUT"];
+  if (checkout === undefined) return context.skip("RATELIMIT_CHECKOUT is not set");
+  const [, text = ""] = /^```js\n(.*?)^```$/ms.exec(readFileSync(join(checkout, "README.md"), "utf8")) ?? [];
+  await server.admin.flushall();
+  // It goes on like a service would, so it is ended once it has printed.
+  const client = `createClient({ url: "${urlOfRedis()}" })`;
+  const program = spawn(process.execPath, [pasted("page.mjs", text.replace("createClient()", client))]);
+  try {
+    const [said] = (await once(program.stdout, "data")) as [Buffer];
+    assert.equal(said.toString(), "go ahead\n");
+  } finally {
+    program.kill("SIGKILL");
+  }
+});
+
 test("each program of README.md is run here", () => {
   const all = ["redis-ratelimit-client for TypeScript", "To give up a call", "In the process", "Without a server"];
   assert.deepEqual([...PROGRAMS.keys()], [...all, "Express", "Fastify", "NestJS", "Another framework"]);
