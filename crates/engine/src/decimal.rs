@@ -144,8 +144,8 @@ fn eight_digits(text: [u8; 8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::properties::cases;
     use proptest::prelude::*;
-    use proptest::test_runner::{Config, RngSeed};
 
     #[test]
     fn takes_what_redis_takes() {
@@ -187,12 +187,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(Config {
-            cases: 2000,
-            rng_seed: RngSeed::Fixed(1),
-            failure_persistence: None,
-            ..Config::default()
-        })]
+        #![proptest_config(cases(2_000))]
 
         #[test]
         fn every_number_is_read_as_it_was_written(value: u64, bits in 0..64u32, width in 0..30usize) {

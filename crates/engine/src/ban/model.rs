@@ -1,6 +1,8 @@
 //! BanNow beside their definition: a list of events, or one time, and what a reader of the contract would note of bans.
 
+use crate::attempt::{attempt, AttemptTerms};
 use crate::decision::{Ask, Manner, Quantity};
+use crate::judge::Mode;
 use crate::memory::Memory;
 use crate::period::Period;
 use crate::properties::{cases, START_US};
@@ -188,4 +190,48 @@ proptest! {
         let rate = Rate::new(LIMIT - 1, LIMIT, PERIOD_MS).unwrap();
         check(Limit::Bucket(rate), Used::Bucket(0), acts);
     }
+}
+
+/// Asks for one of the two that a window of 5 ms allows.
+fn ask_for_one() -> Request {
+    let rule = Rule::Sliding { period: Period::parse(b"5ms").unwrap(), buckets: None };
+    let mut request =
+        Request::of(Limit::Window(WindowLimit { limit: 2, rule, most_entries: 4096 }));
+    request.ask = Ask::of(Quantity::Take(1));
+    request
+}
+
+#[test]
+fn a_denied_call_behind_a_line_does_not_ban() {
+    let memory = Memory::default();
+    let mut request = ask_for_one();
+    request.ask.quantity = Quantity::Take(2);
+    request.ban_ms = Some(1_000);
+    let retry_after_us = |barred: bool| {
+        let terms = AttemptTerms { barred, mode: Mode::Final };
+        let key = memory.key(b"k", START_US);
+        let told = attempt(key, &request, terms, || unreachable!(), |told| told).unwrap();
+        told.decision.verdict.retry_after_us()
+    };
+    assert_eq!(retry_after_us(false), None);
+    assert_eq!(retry_after_us(true), Some(5_000), "the wait of the window");
+    assert_eq!(retry_after_us(false), Some(1_000_000 - START_US % 1_000), "the wait of the ban");
+}
+
+/// Without the ban a call that only its LEAVE denies would not count.
+#[test]
+fn a_ban_counts_what_it_denies_with_any_leave() {
+    let memory = Memory::default();
+    let call = |ms: u64, request: &Request| {
+        let now_us = START_US + ms * 1_000;
+        memory.attempt(b"k", request, now_us, || unreachable!()).unwrap().decision
+    };
+    assert!(call(0, &ask_for_one()).verdict.allowed());
+    let mut banning = ask_for_one();
+    (banning.ask.quantity, banning.ban_ms) = (Quantity::Take(2), Some(2));
+    assert!(!call(1, &banning).verdict.allowed());
+    let mut leaving = ask_for_one();
+    (leaving.ask.leave, leaving.count_denied) = (1, true);
+    assert!(!call(2, &leaving).verdict.allowed());
+    assert_eq!(call(4, &ask_for_one()).verdict.retry_after_us(), Some(1_000));
 }

@@ -470,6 +470,27 @@ fn lines_take_turns() {
 }
 
 #[test]
+fn lines_that_are_passed_on_at_one_moment_come_in_that_order() {
+    let mut lines: Lines<Test> = Lines::new();
+    let [a, b] = [b"a", b"b"].map(|key| {
+        let ticket = lines.admit(u64::MAX).unwrap();
+        let key = DbKey { db: 0, name: key };
+        lines.join(
+            ticket,
+            key,
+            joining(Wants { leave: 0, quantity: 1, id: None }, ticket, None),
+            0,
+        );
+        lines.wake(key, 0).unwrap()
+    });
+    for (first, second) in [(b, a), (a, b)] {
+        lines.pass_on(first, 10);
+        lines.pass_on(second, 10);
+        assert_eq!(lines.next_line(100).unwrap().0, first);
+    }
+}
+
+#[test]
 fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     let mut lines = line_of(&[0]);
     lines.begin_work(Cause::Timer, 0, 1_000_000, 10);

@@ -1,17 +1,13 @@
 //! Random calls beside an exact model in rational numbers, and beside another implementation.
 
 use super::*;
+use crate::properties::cases;
 use governor::clock::{Clock, FakeRelativeClock};
 use governor::{Quota, RateLimiter};
 use num_rational::BigRational;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed};
 use std::num::NonZeroU32;
 use std::time::Duration;
-
-fn config(cases: u32) -> Config {
-    Config { cases, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..Config::default() }
-}
 
 fn whole(value: impl Into<u128>) -> BigRational {
     BigRational::from_integer(value.into().into())
@@ -259,7 +255,7 @@ const KIN: [(u64, u64, u64); 6] = [
 ];
 
 proptest! {
-    #![proptest_config(config(400))]
+    #![proptest_config(cases(400))]
 
     /// Counts up to 1e9 each millisecond and a microsecond clock leave a thousand attoseconds between any two
     /// moments that differ, more than sixty roundings can bridge: every number of every reply is the exact one.
@@ -679,7 +675,7 @@ fn within_the_rate(
 }
 
 proptest! {
-    #![proptest_config(config(4000))]
+    #![proptest_config(cases(4000))]
 
     #[test]
     fn nothing_panics(
