@@ -253,9 +253,11 @@ class Proxy:
                 except OSError:
                     pass
 
-    def lead_to(self, port: int) -> None:
-        """Hangs up, and leads to another port from now on."""
+    def lead_to(self, port: int, *, hang_up: bool = True) -> None:
+        """Leads new connections to another port, and ends those that are open unless told otherwise."""
         self._target = port
+        if not hang_up:
+            return
         for each in self._sockets - {self._listener}:
             self._sockets.discard(each)
             try:

@@ -24,6 +24,7 @@ from typing import Any
 import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Rate, Window, semaphore
+from redis_ratelimit.io import run
 
 from .fixtures import LIBRARIES, make
 from .machine import unless_stopped
@@ -343,6 +344,23 @@ class Outages(unittest.TestCase):
             self.row(name, "what the server decides", library, kind, answers)
             self.assertEqual(answers.kinds, {"decided": rounds * each})
             self.assertEqual(counted, rounds * each)
+
+    @for_each_kind
+    def test_a_server_that_became_a_replica_is_left(self, library: str, kind: Kind) -> None:
+        """A name may lead to another master by then, whoever moved it."""
+        for ask in "one", "all":
+            with Server() as first, Server() as second, Proxy(first.port) as proxy:
+                with self.limiter(library, kind, proxy.port, unreachable="raise", deadline=5) as limiter:
+                    until_decided(limiter, 20, "k")
+                    first.ask("REPLICAOF", "127.0.0.1", second.port)
+                    proxy.lead_to(second.port, hang_up=False)
+                    if ask == "all":
+                        sent = limiter.limiter._core.send_all("k", [("RL.RELEASE", "k", "1"), ("RL.THROTTLE", "k", 1, 1, 1)])
+                        replies = run(sent) if kind is Threads else limiter.loop.run_until_complete(sent)
+                        self.assertEqual([type(reply).__name__ for reply in replies], ["ReadOnlyError"] * 2)
+                    else:
+                        self.assertEqual(limiter.one_by_one(1, "throttle", "k", RATE).kinds, {"ReadOnlyError": 1})
+                    self.assertEqual(limiter.at_once(20, "throttle", "k", RATE).kinds, {"decided": 20})
 
     @for_each_kind
     def test_restarted(self, library: str, kind: Kind) -> None:

@@ -246,6 +246,12 @@ class Connector(Generic[IOType]):
         for connection in server.pool.clear():
             self.io.abandon(connection)
 
+    def leave(self, server: Server) -> None:
+        """The server became a replica: the next call connects anew, and so finds the master. What is idle goes to the replica."""
+        self.servers.failed()
+        for connection in server.pool.clear():
+            self.io.abandon(connection)
+
     async def close(self) -> None:
         """Closes the idle connections."""
         for server in self.servers.every():
@@ -256,18 +262,25 @@ class Connector(Generic[IOType]):
 class Borrowed:
     """The connection that a call has from a server while it is asked: `async with Borrowed(..) as connection`."""
 
-    __slots__ = ("_attempt", "_connection", "_connector", "_lender", "_server")
+    __slots__ = ("_attempt", "_connection", "_connector", "_is_left", "_lender", "_server")
 
     def __init__(self, connector: Connector[Any], server: Server, call: Call[Any], attempt: Attempt) -> None:
         self._connector = connector
         self._server = server
         self._attempt = attempt
+        self._is_left = False
         self._lender: Lender = server.pool if call.block_ms is None else server.pool.beside
 
     async def __aenter__(self) -> Any:
         self._connection = await self._connector.connection(self._server, self._lender, self._attempt)
         self._attempt.is_sent = True
         return self._connection
+
+    def leave_if_read_only(self, error: BaseException) -> None:
+        """Gives the server up if the error says that it is a replica now."""
+        if not self._is_left and self._connector.library.is_read_only(error):
+            self._is_left = True
+            self._connector.leave(self._server)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -276,5 +289,9 @@ class Borrowed:
         if error is None or isinstance(error, self._connector.library.reply_error):
             self._server.breaker.answered(monotonic())
             kept = self._connection
+        if error is not None:
+            self.leave_if_read_only(error)
+        if self._is_left:
+            kept = None
         if not self._lender.give(kept):
             await self._connector.io.drop(self._connection)

@@ -286,6 +286,10 @@ class Core(Connector[IOType]):
         attempt.server = route.server
         # ASKING is for one command.
         sent = [words for command in commands for words in (("ASKING",), command)] if route.asking else commands
-        async with Borrowed(self, route.server, call, attempt) as connection:
+        borrowed = Borrowed(self, route.server, call, attempt)
+        async with borrowed as connection:
             replies = await self.io.exchange_all(connection, sent, attempt.until, self.library.reply_error)
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    borrowed.leave_if_read_only(reply)
         return replies[1::2] if route.asking else replies
