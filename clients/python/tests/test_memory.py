@@ -10,6 +10,7 @@ import threading
 import time
 import unittest
 from typing import Any
+from unittest import mock
 
 import redis_ratelimit
 import redis_ratelimit.asyncio
@@ -106,6 +107,18 @@ class Answers(unittest.TestCase):
             time.sleep((reply.retry_after_ms or 0) / 1000)
             self.assertTrue(limiter.throttle("k", rate).allowed)
         self.assertGreaterEqual(time.monotonic() - began, 0.04)
+
+    def test_without_a_clock_it_follows_a_patched_time(self) -> None:
+        """As libraries such as freezegun patch it."""
+        limiter = MemoryLimiter()
+        window = Window(1, "1h")
+        self.assertTrue(limiter.window("k", window).allowed)
+        with mock.patch("time.time", return_value=time.time() + 3601):
+            self.assertTrue(limiter.window("k", window).allowed)
+            self.assertFalse(limiter.window("k", window).allowed)
+            self.assertTrue(limiter.throttle("t", Rate(0, 1, "1min")).allowed)
+        with mock.patch("time.time", return_value=time.time() + 3661):
+            self.assertTrue(limiter.throttle("t", Rate(0, 1, "1min")).allowed)
 
     def test_each_limiter_has_keys_of_its_own(self) -> None:
         clock = Clock()
