@@ -14,18 +14,21 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// What the scripts try on purpose, as ACL LOG names it.
 const REFUSED: [&str; 3] = ["other", "del", "get"];
 
-/// The line of the page that begins a block marked `<!-- user: NAME -->`, as this server takes it.
-fn user(name: &str, version: Version) -> String {
+/// The first line of the block of the page that is marked so.
+fn marked(mark: &str) -> String {
     let page =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md")).unwrap();
-    let (_, after) = page.split_once(&format!("<!-- user: {name} -->\n```text\n")).unwrap();
-    let line = after.lines().next().unwrap().to_owned();
+    let (_, after) = page.split_once(&format!("<!-- {mark} -->\n```text\n")).unwrap();
+    after.lines().next().unwrap().to_owned()
+}
+
+/// The user of a block marked `<!-- user: NAME -->`, as this server takes it.
+fn user(name: &str, version: Version) -> String {
+    let line = marked(&format!("user: {name}"));
     assert!(line.starts_with("ACL SETUSER app "), "{line}");
     // As the page says.
     let has_category = if version.is_valkey { (8, 0) } else { (7, 4) } <= version.release;
-    let (_, names) = page.split_once("<!-- names -->\n```text\n").unwrap();
-    let names = names.lines().next().unwrap();
-    let line = if has_category { line } else { line.replace("+@ratelimit", names) };
+    let line = if has_category { line } else { line.replace("+@ratelimit", &marked("names")) };
     let has_setinfo = version.is_from(7, 2) || !version.is_from(7, 0);
     if has_setinfo {
         line
@@ -61,6 +64,56 @@ fn run_scripts(how: &str, port: u16, servers: &[&Server]) {
 fn make_user(name: &str, server: &Server) {
     let line = user(name, server.version());
     assert_eq!(server.conn().text(&line), "OK", "{line}");
+}
+
+#[test]
+fn the_names_for_servers_without_the_category_are_all_but_those_for_administrators() {
+    let server = Server::start();
+    let Value::Array(commands) = server.conn().cmd("COMMAND") else { panic!("no COMMAND") };
+    let names = commands.iter().map(|command| flat(command).swap_remove(0));
+    let mut names: Vec<_> = names
+        .filter(|name| name.starts_with("rl.") && name != "rl.top" && name != "rl.policies")
+        .map(|name| format!("+{name}"))
+        .collect();
+    names.sort();
+    let line = marked("names");
+    let mut listed: Vec<_> = line.split(' ').collect();
+    listed.sort_unstable();
+    assert_eq!(listed, names);
+}
+
+/// A connection of the user `app`.
+fn app(server: &Server) -> Conn {
+    let mut app = server.conn();
+    app.cmd("AUTH app secret");
+    app
+}
+
+#[test]
+fn the_user_may_reset_a_limit_only_with_the_line_for_it() {
+    let server = Server::start();
+    make_user("one server", &server);
+    let mut app = app(&server);
+    app.cmd("RL.WINDOW limit:1 1 1h");
+    app.refuses("DEL limit:1", "NOPERM ");
+    server.conn().cmd(marked("may reset"));
+    assert_eq!(app.int("DEL limit:1"), 1);
+    app.refuses("DEL other", "NOPERM ");
+}
+
+#[test]
+fn the_line_for_servers_without_categories_closes_what_is_for_administrators() {
+    let server = Server::start();
+    server.conn().cmd("ACL SETUSER app on >secret ~* +@all -@dangerous");
+    let mut app = app(&server);
+    let is_closed = server.version().is_from(7, 2) || server.version().is_valkey;
+    for command in ["RL.TOP", "RL.POLICIES"] {
+        assert_eq!(matches!(app.cmd(command), Value::ServerError(_)), is_closed, "{command}");
+    }
+    server.conn().cmd(marked("closed by name"));
+    for command in ["RL.TOP", "RL.POLICIES"] {
+        app.refuses(command, "NOPERM ");
+    }
 }
 
 #[test]
