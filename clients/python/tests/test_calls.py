@@ -241,6 +241,9 @@ class Calls(unittest.TestCase):
             (lambda: Window(3, "1mo", fixed=True, start=15), "start must be a text"),  # type: ignore[arg-type]
         ]:
             self.assertRaisesRegex(TypeError, text, make_it)
+        for period in "1 hours", "5 per minute", "hour", "", "-1s", "1.5s":
+            self.assertRaisesRegex(ValueError, "period must be seconds, or a number with a unit", Window, 3, period)
+            self.assertRaisesRegex(ValueError, "period must be seconds, or a number with a unit", Rate, 3, 1, period)
         self.assertRaisesRegex(ValueError, "at least one clause", Recorder().limiter().all, [])
         self.assertRaisesRegex(ValueError, "a group must have at least one clause", Recorder().limiter().all, [[]])
 

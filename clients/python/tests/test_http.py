@@ -26,6 +26,10 @@ def exchange(case: dict[str, Any]) -> Exchange:
     return made
 
 
+#: Limits of both kinds in one list, which type checkers must accept as it stands.
+LIMITS = [Rate.per("60/min"), Window(1000, "1mo", fixed=True)]
+
+
 class Headers(unittest.TestCase):
     def test_each_reply_gives_the_headers_of_its_case(self) -> None:
         for case in HEADERS:
@@ -58,6 +62,7 @@ class Headers(unittest.TestCase):
     def test_each_kind_can_be_left_out(self) -> None:
         denied = Reply(1, 5, 0, 1500, 2000)
         self.assertEqual(headers(denied, standard=False, x_ratelimit=False), {"Retry-After": "2"})
+        self.assertEqual(headers(denied, LIMITS), headers(denied, LIMITS[:1]))
         self.assertEqual(headers(denied, Rate(4, 1, timedelta(seconds=2)), "a")["RateLimit-Policy"], '"a";q=5;w=10')
         with self.assertRaisesRegex(ValueError, "printable ASCII"):
             headers(denied, names="ä")

@@ -355,7 +355,9 @@ class Outages(unittest.TestCase):
                     first.ask("REPLICAOF", "127.0.0.1", second.port)
                     proxy.lead_to(second.port, hang_up=False)
                     if ask == "all":
-                        sent = limiter.limiter._core.send_all("k", [("RL.RELEASE", "k", "1"), ("RL.THROTTLE", "k", 1, 1, 1)])
+                        sent = limiter.limiter._core.send_all(
+                            "k", [("RL.RELEASE", "k", "1"), ("RL.THROTTLE", "k", 1, 1, 1)]
+                        )
                         replies = run(sent) if kind is Threads else limiter.loop.run_until_complete(sent)
                         self.assertEqual([type(reply).__name__ for reply in replies], ["ReadOnlyError"] * 2)
                     else:

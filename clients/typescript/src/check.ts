@@ -73,9 +73,8 @@ function lengthMs(text: string, units: ReadonlyMap<string, number>, plain: strin
   return count === undefined || unitMs === undefined ? null : BigInt(count) * BigInt(unitMs);
 }
 
-/** Whether a text is a period as a server reads it: a number of seconds, or a number with a unit. */
-export const isPeriod = (text: unknown): text is string =>
-  typeof text === "string" && /^\d+(ms|s|min|h|d|w|mo|y)?$/i.test(text);
+/** Whether a text is a number, or a number with a unit. Whether there is such a unit is for the server to say. */
+export const isPeriod = (text: unknown): text is string => typeof text === "string" && /^\d+[a-z]*$/i.test(text);
 
 /** The milliseconds of a period; null for months and years, which have no fixed length, and for what is no period. */
 export const periodMs = (period: number | string): bigint | null => lengthMs(String(period), UNIT_MS, "s");

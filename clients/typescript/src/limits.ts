@@ -145,9 +145,8 @@ export function checkWindow(what: string, given: unknown): void {
 function periodWord(period: Period): string {
   if (isPeriod(period)) return period;
   if (typeof period === "string") {
-    const why = /^\d+m$/i.test(period) ? ": m is 1min or 1mo" : "";
     const units = '"10s", with one of the units ms, s, min, h, d, w, mo and y';
-    throw new RangeError(`period must be seconds, or a text such as ${units}, not ${shown(period)}${why}`);
+    throw new RangeError(`period must be seconds, or a text such as ${units}, not ${shown(period)}`);
   }
   return integer("period", period);
 }

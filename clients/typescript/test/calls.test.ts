@@ -363,7 +363,7 @@ suite("calls", () => {
   test("a period is seconds, or a number with one of the server's units", async () => {
     const recorder = new Recorder();
     for (const limiter of [new Limiter(recorder), new MemoryLimiter()]) {
-      for (const period of ["1 hours", "1 h", "hour", "1hour", "5 per minute", "1m", "", "-1s", "1.5s"]) {
+      for (const period of ["1 hours", "1 h", "hour", "5 per minute", "", "-1s", "1.5s"]) {
         const wrong = told(RangeError, 'period must be seconds, or a text such as "10s"');
         await assert.rejects(limiter.window("k", { limit: 5, period }), wrong, period);
         await assert.rejects(limiter.throttle("k", { burst: 5, count: 1, period }), wrong, period);

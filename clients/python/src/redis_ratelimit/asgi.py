@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Union
 
-from .headers import Limit, PartitionKey
+from .headers import AnyLimit, Limit, PartitionKey
 from .http import PROBLEM, Exchange, Options
 from .replies import Busy, Reply
 
@@ -51,7 +51,7 @@ class RateLimitMiddleware:
         app: App,
         check: Callable[[Scope], Awaitable[Reply | None]] | None = None,
         *,
-        limits: Limit | Sequence[Limit | None] | None = None,
+        limits: Limit | Sequence[AnyLimit | None] | None = None,
         names: str | Sequence[str] = (),
         pk: PartitionKeyOf | None = None,
         version: int = 10,

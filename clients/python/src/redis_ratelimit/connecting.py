@@ -247,7 +247,7 @@ class Connector(Generic[IOType]):
             self.io.abandon(connection)
 
     def leave(self, server: Server) -> None:
-        """The server became a replica: the next call connects anew, and so finds the master. What is idle goes to the replica."""
+        """The server became a replica: closes idle connections, so that the next call connects anew and finds the master."""
         self.servers.failed()
         for connection in server.pool.clear():
             self.io.abandon(connection)

@@ -9,10 +9,12 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Union
 
-from .parameters import Rate, Window, is_semaphore, period_ms
+from .parameters import Rate, TypedLimit, Window, is_semaphore, period_ms
 from .replies import AllReply, Reply
 
 Limit = Union[Rate, Window, str]
+#: One of several limits of different kinds.
+AnyLimit = Union[TypedLimit, str]
 #: A partition key: who or what the quota is kept for.
 PartitionKey = Union[str, bytes]
 #: The versions of draft-ietf-httpapi-ratelimit-headers that can be chosen.
@@ -108,7 +110,7 @@ def _list(given: Any, *single: type) -> list[Any]:
 
 def items_of(
     reply: Reply,
-    limits: Limit | Sequence[Limit | None] | None = None,
+    limits: Limit | Sequence[AnyLimit | None] | None = None,
     names: str | Sequence[str] = (),
     pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
 ) -> list[Item]:
@@ -160,7 +162,7 @@ def check_version(version: int) -> None:
 
 def headers(
     reply: Reply,
-    limits: Limit | Sequence[Limit | None] | None = None,
+    limits: Limit | Sequence[AnyLimit | None] | None = None,
     names: str | Sequence[str] = (),
     *,
     pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
@@ -210,7 +212,7 @@ def x_headers(reply: Reply) -> dict[str, str]:
 
 def problem(
     reply: Reply | None = None,
-    limits: Limit | Sequence[Limit | None] | None = None,
+    limits: Limit | Sequence[AnyLimit | None] | None = None,
     names: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """The problem details (RFC 9457) of a denial, to be sent as application/problem+json with their status.

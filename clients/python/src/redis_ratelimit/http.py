@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .headers import (
+    AnyLimit,
     Item,
     Limit,
     PartitionKey,
@@ -76,7 +77,7 @@ class Exchange:
     def add(
         self,
         reply: Reply,
-        limits: Limit | Sequence[Limit | None] | None = None,
+        limits: Limit | Sequence[AnyLimit | None] | None = None,
         names: str | Sequence[str] = (),
         *,
         pk: PartitionKey | Sequence[PartitionKey | None] | None = None,
@@ -158,7 +159,7 @@ class ReplyWithOptions:
     """An answer, and what its headers say beside it: the arguments of headers()."""
 
     reply: Reply
-    limits: Limit | Sequence[Limit | None] | None = None
+    limits: Limit | Sequence[AnyLimit | None] | None = None
     names: str | Sequence[str] = ()
     pk: PartitionKey | Sequence[PartitionKey | None] | None = field(default=None, kw_only=True)
     version: int = field(default=10, kw_only=True)

@@ -92,6 +92,9 @@ def period_word(period: Period) -> Word:
         return f"{ms}ms" if ms % 1000 else ms // 1000
     if isinstance(period, bool) or not isinstance(period, (int, str)):
         raise TypeError(f"period must be an integer of seconds, a text such as '5min' or a timedelta, not {period!r}")
+    # Whether there is such a unit is for the server to say: it knows what "1m" may stand for.
+    if isinstance(period, str) and not re.fullmatch(r"\d+[a-z]*", period, re.IGNORECASE | re.ASCII):
+        raise ValueError(f"period must be seconds, or a number with a unit of {', '.join(_UNITS)}, not {period!r}")
     return period
 
 
@@ -119,8 +122,12 @@ def _per(text: str) -> tuple[int, str]:
     return int(found[1]), f"{int(found[2] or 1)}{unit}"
 
 
+class TypedLimit:
+    """A Rate or a Window. A list of both has this type, so that it needs no annotation."""
+
+
 @dataclass(frozen=True)
-class Rate:
+class Rate(TypedLimit):
     """`count` for each `period` in the long run, and up to `burst` + 1 at once. RL.THROTTLE takes it."""
 
     burst: int
@@ -155,7 +162,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(TypedLimit):
     """At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it.
 
     `buckets` is the number of entries that the window keeps at most. `fixed` uses the windows of the calendar, in the
