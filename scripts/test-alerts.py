@@ -69,9 +69,16 @@ class Server:
         self.environment = dict(os.environ)
         if clock_ms is not None:
             clock = self.folder / "clock"
-            clock.write_bytes(struct.pack("<qq", clock_ms * 1000, 0))
+            self.set_clock(clock_ms)
             self.environment |= {"LD_PRELOAD": str(clock_library()), "RATELIMIT_TEST_CLOCK": str(clock)}
         self.start()
+
+    def set_clock(self, ms):
+        """Below 0 it is that far behind, at 0 right; above it stands there."""
+        clock = self.folder / "clock"
+        # In its place, as the server has it mapped.
+        with open(clock, "r+b" if clock.exists() else "wb") as file:
+            file.write(struct.pack("<qq", ms * 1000, 0))
 
     def start(self):
         self.process = start(f"server{self.port}", *self.command, env=self.environment)
@@ -183,7 +190,18 @@ failure("script_refused", [no_rights], lambda: calls(no_rights), ("RatelimitMetr
 
 full = Server()
 full("CONFIG", "SET", "maxmemory", 1)
-failure("out_of_memory", [full], lambda: full.refused(b"OOM", "RL.WINDOW", "k", 5, 60), ("RatelimitWritesRefused", 0))
+failure("out_of_memory", [full], lambda: full.refused(b"OOM", "RL.WINDOW", "k", 5, 60),
+        ("RatelimitWritesRefused", 0), ("RatelimitMemoryNearLimit", 0))
+
+nearly_full = Server()
+nearly_full("CONFIG", "SET", "maxmemory", int(int(nearly_full.info("used_memory")) * 1.04))
+failure("nearly_out_of_memory", [nearly_full], nothing, ("RatelimitMemoryNearLimit", 0))
+
+may_evict = Server("--maxmemory-policy", "volatile-lru", "--maxmemory", "1gb")
+failure("may_evict", [may_evict], lambda: calls(may_evict), ("RatelimitMayEvict", 0))
+# Without maxmemory it cannot.
+cannot_evict = Server("--maxmemory-policy", "volatile-lru")
+failure("cannot_evict", [cannot_evict], lambda: calls(cannot_evict))
 
 evicting = Server("--maxmemory-policy", "allkeys-random")
 evicting("CONFIG", "SET", "maxmemory", int(evicting.info("used_memory")) + 1_000_000)
@@ -195,7 +213,8 @@ def fill():
     evicting("RL.WINDOW", "k", 5, 60)
 
 
-failure("evicted", [evicting], fill, ("RatelimitLimitsEvicted", 0))
+failure("evicted", [evicting], fill,
+        ("RatelimitLimitsEvicted", 0), ("RatelimitMayEvict", 0), ("RatelimitMemoryNearLimit", 0))
 
 no_disk = Server()
 no_disk("CONFIG", "SET", "save", "3600 1")
@@ -220,6 +239,11 @@ dead_master.kill()
 heir("REPLICAOF", "NO", "ONE")
 failure("failover_of_a_dead_master", [dead_master, heir], lambda: calls(heir), ("RatelimitServerDown", 0))
 
+isolated = Server()
+promoted = replica_of(isolated)
+promoted("REPLICAOF", "NO", "ONE")
+failure("two_masters", [isolated, promoted], lambda: calls(promoted), "RatelimitTwoMasters")
+
 cut_off = Server()
 cut_off("REPLICAOF", "127.0.0.1", free_port())
 failure("replica_link", [cut_off], nothing, ("RatelimitReplicaLinkBroken", 0))
@@ -229,6 +253,29 @@ calls(restarted)
 restarted.kill()
 restarted.start()
 failure("restart", [restarted], lambda: calls(restarted))
+
+# Before Prometheus sees its keys, and after.
+emptied, emptied_at = Server(), []
+
+
+def come_back_empty():
+    if not emptied_at:
+        for number in range(100):
+            emptied("RL.WINDOW", f"user:{number}", 5, "1h")
+        emptied_at.append(time.monotonic() + 25)
+    elif emptied_at[-1] < time.monotonic() and len(emptied_at) == 1:
+        emptied_at.append(float("inf"))
+        emptied.kill()
+        emptied.start()
+    emptied("RL.WINDOW", "user:1", 5, "1h")
+
+
+failure("restart_without_data", [emptied], come_back_empty, ("RatelimitCameBackEmpty", 0))
+
+# It was started two days ago, and its clock is right now.
+unsaved = Server(clock_ms=-2 * 86_400_000)
+unsaved.set_clock(0)
+failure("nothing_saved", [unsaved], lambda: calls(unsaved), ("RatelimitNotSaved", 0))
 
 now_ms = time.time_ns() // 1_000_000
 behind = Server(clock_ms=-60_000)

@@ -61,6 +61,14 @@ end
 export(1, 'ratelimit_loaded')
 export(1, 'ratelimit_module', version, commit, digest)
 
+-- Two masters that share a history are one limit counted twice.
+local replication = redis.call('INFO', 'replication')
+if string.find(replication, 'role:master', 1, true) then
+    local id = string.match(replication, 'master_replid:(%x+)')
+    local previous = string.match(replication, 'master_replid2:(%x+)')
+    export(1, 'ratelimit_master', id, previous)
+end
+
 if TOP_KEYS > 0 then
     local top = redis.pcall('RL.TOP', 'COUNT', TOP_KEYS)
     export(top.err and 0 or 1, 'ratelimit_top_readable')
