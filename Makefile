@@ -134,7 +134,7 @@ soak: ## Everything at once for T seconds: faults, failovers, little memory; the
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
 	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${SEED:-1} \
-		cargo test --test server soak:: -- --ignored --nocapture
+		cargo test --test server -- soak:: failovers:: --ignored --nocapture
 	@scripts/install-clients.sh --if-possible
 	$(with_server) LEASES_SECONDS=$$(($${T:-600} / 2)) PROOF_SEED=$${SEED:-1} \
 		cargo test --test programs never_spend -- --nocapture

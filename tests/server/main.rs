@@ -27,6 +27,7 @@ mod docs;
 mod errors;
 mod everywhere;
 mod extremes;
+mod failovers;
 mod first_hit;
 mod force;
 mod groups;
