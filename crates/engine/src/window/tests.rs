@@ -76,7 +76,8 @@ fn force(quantity: i64) -> Ask {
 struct Counted {
     at_us: u64,
     weight: u64,
-    denied: bool,
+    /// Denied, or beyond the limit when a later call was: it may share an entry with such calls.
+    coarse: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -300,7 +301,7 @@ impl WindowWorld {
                     leases.push(Reserved { end_us: now_us + lease_us, lease_us, quantity });
                 }
                 _ if quantity > 0 => {
-                    list.push(Counted { at_us: now_us, weight: quantity, denied: false });
+                    list.push(Counted { at_us: now_us, weight: quantity, coarse: false });
                 }
                 _ => {}
             }
@@ -323,9 +324,9 @@ impl WindowWorld {
         match ask.quantity {
             _ if kind == ModelCommand::Look || matches!(kind, ModelCommand::Hold(_)) => {}
             Quantity::GiveBack(amount) => give_back(&mut self.list, obvious, at_us, amount),
-            _ if taken > 0 => self.list.push(Counted { at_us, weight: taken, denied: false }),
+            _ if taken > 0 => self.list.push(Counted { at_us, weight: taken, coarse: false }),
             Quantity::Take(weight) if done.denial_counted => {
-                self.list.push(Counted { at_us, weight, denied: true });
+                self.list.push(Counted { at_us, weight, coarse: true });
             }
             _ => {}
         }
@@ -383,7 +384,7 @@ impl WindowWorld {
             self.zset.apply(&edit);
             self.forget_trimmed(&rule_now, &edit, &times);
             let at_us = self.heal(&edit);
-            self.list.push(Counted { at_us, weight, denied: false });
+            self.list.push(Counted { at_us, weight, coarse: false });
         }
     }
 

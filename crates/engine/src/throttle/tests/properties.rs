@@ -188,6 +188,12 @@ fn part_of(value: u64, thousandths: i64) -> i64 {
 
 /// A call and a clock that steps: what one wants of a key next.
 impl TestKey {
+    /// Whether the time that taking `quantity` leads to can be stored, as all until 2286 can. If not, the call is an error.
+    fn can_store(&self, quantity: i64) -> bool {
+        let tat = self.stored.map_or(0, Stored::tat);
+        tat + self.rate.cost(quantity.unsigned_abs()) <= LAST_TAT
+    }
+
     /// What a step asks for; `None` for one that only moves the clock. The time that it goes on is added to `true_us`.
     fn wants(&mut self, step: &CallerStep, told_us: u64, true_us: &mut u64) -> Option<Ask> {
         let now_us = match step {
@@ -481,6 +487,7 @@ proptest! {
         // What is from the future is written back.
         key.take(-1);
         let quantity = part_of(key.rate.limit, quantity_part).max(1);
+        prop_assume!(key.can_store(quantity));
         let booking = key.ask(quantity, Way::Ahead(ahead_part));
         let Manner::Ahead { within_us } = booking.manner else { unreachable!() };
         let before = key.stored;
@@ -530,6 +537,7 @@ proptest! {
         let verdict = key.call(&ask).map(|told| told.verdict);
         if let Some(retry_us) = verdict.ok().and_then(Verdict::retry_after_us) {
             prop_assert!(retry_us >= 1);
+            prop_assume!(key.can_store(quantity));
             let again = |after_us: u64| decide(&key.rate, key.stored, now_us + after_us, &ask).0.verdict;
             let ms = TimeUnit::Milliseconds.round_up(retry_us);
             prop_assert!(again(retry_us).allowed());

@@ -13,6 +13,19 @@ enum ClockStep {
 }
 
 impl WindowWorld {
+    /// Notes that the newest event, which was denied or forced, may share an entry with those before it that lie beyond
+    /// `limit`, where `counted` were counted without it.
+    fn count_beyond_coarsely(&mut self, counted: u64, limit: u64) {
+        let mut before = counted;
+        for event in self.list.iter_mut().rev().skip(1) {
+            before = match before.checked_sub(event.weight) {
+                Some(before) if before >= limit => before,
+                _ => return,
+            };
+            event.coarse = true;
+        }
+    }
+
     fn step(&mut self, step: ClockStep, period_us: u64) {
         let by = |parts: i64, us: i64| parts * (period_us / 8) as i64 + us;
         let us = match step {
@@ -427,13 +440,17 @@ proptest! {
         }
     }
 
-    /// COUNTDENIED: denied calls may be late by a 4096th of the period, admitted ones not at all.
+    /// COUNTDENIED: denied calls may be late by a 4096th of the period, admitted ones within the limit not at all.
     #[test]
     fn denied_calls_that_count_leave_admitted_ones_alone(
         period_ms in select(&[1u64, 40, 400][..]),
         buckets in select(&[0u64, 3, 4_096, 10_000, 65_536][..]),
-        acts in acts(
-            steps(), 0u64..12, prop_oneof![Just(ModelCommand::Count), Just(ModelCommand::CountDenied)]),
+        acts in acts_with(
+            steps(),
+            0u64..12,
+            prop_oneof![Just(ModelCommand::Count), Just(ModelCommand::CountDenied)],
+            ways_with_force(),
+        ),
         heal_most in heals(),
     ) {
         let text = if buckets == 0 { format!("{period_ms}ms") } else { format!("{period_ms}ms/{buckets}") };
@@ -535,27 +552,31 @@ fn weights() -> impl Strategy<Value = u64> {
 }
 
 /// A call whose counted sum lies between that of the list and that of a list whose events leave late: by a
-/// bucket the admitted, by a bucket or a 4096th of the period the denied.
+/// bucket the admitted, by a bucket or a 4096th of the period those that are counted coarsely.
 fn bounded(
     world: &mut WindowWorld,
     rule: &Ruled,
     act: &WindowAct,
-    (period_us, buckets, denied_buckets): (u64, u64, u64),
+    (period_us, buckets, coarse_buckets): (u64, u64, u64),
 ) {
     let now_us = world.now_us;
     let sum = |late_us: &dyn Fn(bool) -> u64| -> u64 {
         let live =
-            |one: &&Counted| one.at_us.min(now_us) + period_us + late_us(one.denied) > now_us;
+            |one: &&Counted| one.at_us.min(now_us) + period_us + late_us(one.coarse) > now_us;
         world.list.iter().filter(live).map(|one| one.weight).sum()
     };
     let least = sum(&|_| 0);
-    let most = sum(&|denied| {
+    let most = sum(&|coarse| {
         // Less than a period / n, in whole microseconds.
-        let buckets = if denied { denied_buckets } else { buckets };
+        let buckets = if coarse { coarse_buckets } else { buckets };
         period_us.div_ceil(buckets) - 1
     });
     let done = world.call(rule, act.limit, &act.ask(), act.kind);
     world.note(Obvious::Sliding(period_us), &act.ask(), act.kind, &done);
+    let is_beyond = done.decision.verdict.taken() > 0 && done.counted >= act.limit;
+    if done.denial_counted || is_beyond {
+        world.count_beyond_coarsely(done.counted, act.limit);
+    }
     let counted = done.counted;
     assert!(counted >= least, "{counted} of {least} counted\n{:?}\n{:?}", world.zset, world.list);
     assert!(

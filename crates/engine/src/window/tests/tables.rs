@@ -397,7 +397,7 @@ fn what_is_forced_beyond_the_limit_needs_few_entries_and_leaves_little_late() {
             (done.decision.verdict, done.decision.remaining.min(1)),
             (Verdict::taking(1), u64::from(call < 4))
         );
-        world.list.push(Counted { at_us: world.now_us, weight: 1, denied: false });
+        world.list.push(Counted { at_us: world.now_us, weight: 1, coarse: false });
         most = most.max(world.zset.len());
     }
     // Five, one for each 4096th of the period, and a few dead ones.
