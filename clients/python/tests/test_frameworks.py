@@ -19,6 +19,9 @@ from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Response, WebSocket
+from litestar import get
+from litestar.di import NamedDependency, Provide
+from litestar.testing import create_test_client
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
@@ -27,7 +30,7 @@ import redis_ratelimit.asyncio
 import redis_ratelimit.django
 import redis_ratelimit.fastapi
 import redis_ratelimit.flask
-from redis_ratelimit import Busy, Rate, Reply, Window, headers
+from redis_ratelimit import AllReply, Busy, Held, Info, Policy, Rate, Reply, TopKey, Window, headers
 from redis_ratelimit.asgi import RateLimitMiddleware, client_address
 
 from .fixtures import as_list, make
@@ -465,6 +468,33 @@ class WithDjango(OnAServer):
             of_django(limiter_now(), RATE, key=str)(view)
         with self.assertRaisesRegex(TypeError, "must be a redis_ratelimit.Limiter, as the view is no coroutine"):
             of_django(limiter_soon(), RATE, key=str)(print)
+
+
+class WithLitestar(unittest.TestCase):
+    def test_what_a_limiter_answers_can_be_injected(self) -> None:
+        reply = Reply(0, 5, 4, None, 1000, id=b"\xff")
+        of_all = AllReply(**{**vars(reply), "clause": 1, "answers": (reply,)})
+        answers = {
+            Reply: reply,
+            AllReply: of_all,
+            Info: Info("bucket", full_in_ms=7),
+            list[Held]: [Held(b"\xff", 1, 1000), Held("job", 2, 500)],
+            list[TopKey]: [TopKey("k", 0, 3, 1)],
+            list[Policy]: [Policy("free", "WINDOW 5 1d", 3, 2, 1)],
+        }
+        injected: Any = NamedDependency
+        given: list[Any] = []
+
+        def note(answer: Any) -> None:
+            given.append(answer)
+
+        for kind, answer in answers.items():
+            note.__annotations__["answer"] = injected[kind]
+            provided = {"answer": Provide(lambda: answer, sync_to_thread=False)}
+            handler = get("/", dependencies=provided, sync_to_thread=False)(note)
+            with create_test_client(handler, logging_config=None) as client:
+                self.assertEqual(client.get("/").status_code, 200, kind)
+        self.assertEqual(given, list(answers.values()))
 
 
 class Waits(OnAServer):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
-Id = Union[str, bytes]
+if TYPE_CHECKING:
+    Id = Union[str, bytes]
+else:
+    # Litestar injects a reply by the types of its fields. It refuses a field that may be str or bytes.
+    Id = Any
 
 
 def _timedelta(ms: int | None) -> timedelta | None:
