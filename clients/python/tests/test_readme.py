@@ -13,8 +13,11 @@ import tempfile
 import unittest
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
+
+from redis_ratelimit import Busy
 
 from .fixtures import make
 from .machine import unless_stopped
@@ -42,7 +45,9 @@ class Readme(unittest.TestCase):
     def run_block(self, block: str) -> dict[str, Any]:
         """Its names. A client that is given no port takes that of the server of the tests, and calls may take longer than
         the page allows: a machine that stands still is no server that is away."""
-        names: dict[str, Any] = {"__name__": "readme"}
+        # A module that can be found: Litestar looks up the types of handlers in it.
+        module = sys.modules["readme"] = ModuleType("readme")
+        names = module.__dict__
         clients = {folder: make("redis", folder, port=PORT) for folder in ("", ".asyncio")}
         with (
             mock.patch("redis.Redis", lambda: clients[""]),
@@ -151,7 +156,23 @@ class Readme(unittest.TestCase):
         self.assertEqual(answers[0].content, b"found x")
         self.check(answers)
         names["limiter"].close()
-        self.assertEqual(len(blocks("python")), 8, "each block has a test here")
+
+    def test_the_application_of_litestar_runs(self) -> None:
+        from litestar.testing import TestClient
+
+        names = self.run_block(blocks("python")[8])
+        with TestClient(names["app"]) as client:
+            answers = [client.get("/search") for _ in range(6)]
+            with mock.patch.object(names["limiter"], "throttle", side_effect=Busy):
+                busy = client.get("/search")
+        self.assertEqual(answers[0].text, "found")
+        self.assertEqual([answer.status_code for answer in answers], [200] * 5 + [429])
+        for answer in answers:
+            self.assertEqual(answer.headers["RateLimit-Policy"], '"search";q=5;w=60')
+        self.assertEqual(answers[5].json()["violated-policies"], ["search"])
+        self.assertEqual(answers[5].headers["Content-Type"], "application/problem+json")
+        self.assertEqual((busy.status_code, busy.json()["status"]), (503, 503))
+        self.assertEqual(len(blocks("python")), 9, "each block has a test here")
 
     def test_the_reference_is_that_of_the_docstrings(self) -> None:
         spec = importlib.util.spec_from_file_location("reference", CHECKOUT / "scripts" / "python-reference.py")
