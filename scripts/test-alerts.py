@@ -55,7 +55,7 @@ class Server:
 
     count = 0
 
-    def __init__(self, *arguments, policies="free WINDOW 5 60", with_module=True, clock_ms=None):
+    def __init__(self, *arguments, settings="", policies="free WINDOW 5 60", with_module=True, clock_ms=None):
         Server.count += 1
         self.port = free_port()
         self.folder = folder / f"server{Server.count}"
@@ -64,7 +64,7 @@ class Server:
         self.command = [server_program, "--bind", "127.0.0.1", "--port", self.port, "--dir", self.folder, "--save", ""]
         self.command += arguments
         if with_module:
-            self.command += ["--loadmodule", module, "policies", *policies.split()]
+            self.command += ["--loadmodule", module, *settings.split(), "policies", *policies.split()]
         self.with_module = with_module
         self.environment = dict(os.environ)
         if clock_ms is not None:
@@ -310,6 +310,11 @@ failure("unreachable", [unreachable], nothing, ("RatelimitServerDown", 0))
 
 differing = [Server(), Server(policies="free WINDOW 6 60")]
 failure("policies_differ", differing, nothing, "RatelimitPoliciesDiffer")
+
+# The second has other settings, and the third only shows other things.
+unequal = [Server(), Server(settings="timezone Europe/Berlin lease 30000"), Server(settings="top-keys 64 notify-denied yes")]
+failure("settings_differ", unequal, nothing, "RatelimitSettingsDiffer")
+failure("settings_show_other_things", [unequal[0], unequal[2]], nothing)
 
 lapsing = Server()
 

@@ -212,8 +212,8 @@ for field, value in info.items():
         expected['ratelimit_calls_total{command="%s",result="%s"}' % of_command.groups()] = value
     elif value.isdigit():
         expected[field] = value
-expected['ratelimit_module{version="%s",commit="%s",policies_digest="%s"}' % (
-    info["ratelimit_version"], info.get("ratelimit_commit", "unknown"), info["ratelimit_policies_digest"])] = "1"
+expected['ratelimit_module{version="%s",commit="%s",policies_digest="%s",settings_digest="%s"}' % tuple(
+    info["ratelimit_" + label] for label in ("version", "commit", "policies_digest", "settings_digest"))] = "1"
 expected.pop("ratelimit_commit", None)
 assert len(expected) >= 60, expected
 here = f'instance="redis://127.0.0.1:{with_module}"'

@@ -35,16 +35,3 @@ pub fn unload() {
 pub fn list() -> Vec<ListedPolicy> {
     TABLE.with(|table| table.list())
 }
-
-/// A digest of names and definitions (FNV-1a, 64 bits), by which nodes can be compared; 0 for an empty table.
-pub fn digest() -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let listed = list();
-    if listed.is_empty() {
-        return 0;
-    }
-    let lines =
-        listed.iter().flat_map(|one| [&one.name, " ", &one.definition, ";"].concat().into_bytes());
-    lines.fold(OFFSET, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(PRIME))
-}

@@ -29,9 +29,8 @@ end
 local time = redis.call('TIME')
 export(time[1] .. '.' .. string.format('%06d', tonumber(time[2])), 'ratelimit_server_time_seconds')
 
-local version, digest
--- Older builds do not tell it.
-local commit = 'unknown'
+-- Older builds do not have all of them.
+local module = {commit = 'unknown', settings_digest = 'unknown'}
 local info = redis.call('INFO', 'ratelimit')
 for name, value in string.gmatch(info, 'ratelimit_([^:\r\n]+):([^\r\n]*)') do
     local allowed, denied, shadow = string.match(value, '^allowed=(%d+),denied=(%d+),shadow_denied=(%d+)$')
@@ -41,12 +40,8 @@ for name, value in string.gmatch(info, 'ratelimit_([^:\r\n]+):([^\r\n]*)') do
         export(allowed, 'ratelimit_policy_calls_total', policy, 'allowed')
         export(denied, 'ratelimit_policy_calls_total', policy, 'denied')
         export(shadow, 'ratelimit_policy_calls_total', policy, 'shadow_denied')
-    elseif name == 'version' then
-        version = value
-    elseif name == 'commit' then
-        commit = string.gsub(value, ':', ' ')
-    elseif name == 'policies_digest' then
-        digest = value
+    elseif name == 'version' or name == 'commit' or name == 'policies_digest' or name == 'settings_digest' then
+        module[name] = string.gsub(value, ':', ' ')
     elseif result == 'allowed' or result == 'denied' or result == 'errors' then
         export(value, 'ratelimit_calls_total', command, result)
     elseif string.match(value, '^%d+$') then
@@ -54,12 +49,12 @@ for name, value in string.gmatch(info, 'ratelimit_([^:\r\n]+):([^\r\n]*)') do
     end
 end
 
-if not version then
+if not module.version then
     export(0, 'ratelimit_loaded')
     return pairs_out
 end
 export(1, 'ratelimit_loaded')
-export(1, 'ratelimit_module', version, commit, digest)
+export(1, 'ratelimit_module', module.version, module.commit, module.policies_digest, module.settings_digest)
 
 -- Two masters that share a history are one limit counted twice.
 local replication = redis.call('INFO', 'replication')

@@ -1,6 +1,6 @@
 //! INFO ratelimit.
 
-use super::build;
+use super::{build, settings};
 use crate::blocking;
 use crate::policies;
 use crate::redis::info::{Info, Report};
@@ -30,7 +30,7 @@ impl Report for Section {
         }
         // A server that crashes asks in the thread that crashed, and the main one may be at work on these.
         if !crashed {
-            report_policies(info);
+            report_configuration(info);
             let indexes = indexes::figures();
             info.number(c"indexes", indexes.keys);
             info.number(c"index_bytes", indexes.bytes);
@@ -46,16 +46,29 @@ impl Report for Section {
     }
 }
 
-fn report_policies(info: &Info) {
+/// The policies, and digests of them and of the settings, by which servers can be compared.
+fn report_configuration(info: &Info) {
     let text = |name: String, value: String| {
         if let (Ok(name), Ok(value)) = (CString::new(name), CString::new(value)) {
             info.text(&name, &value);
         }
     };
-    text("policies_digest".into(), format!("{:016x}", policies::digest()));
-    for policy in policies::list() {
+    text("settings_digest".into(), digest(&settings::deciding()));
+    let listed = policies::list();
+    let lines = listed.iter().map(|one| [&one.name, " ", &one.definition, ";"].concat());
+    text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));
+    for policy in listed {
         let ListedPolicy { allowed, denied, shadow_denied, .. } = policy;
         let value = format!("allowed={allowed},denied={denied},shadow_denied={shadow_denied}");
         text(format!("policy_{}", policy.name), value);
     }
+}
+
+/// FNV-1a of 64 bits, and 0 of nothing.
+fn digest(bytes: &[u8]) -> String {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let start = if bytes.is_empty() { 0 } else { OFFSET };
+    let step = |digest: u64, byte: &u8| (digest ^ u64::from(*byte)).wrapping_mul(PRIME);
+    format!("{:016x}", bytes.iter().fold(start, step))
 }

@@ -29,6 +29,8 @@ pub struct SettingRow {
     setting: Setting,
     /// As a load argument it stands last: all that follows its name, joined with blanks, is its value.
     takes_rest: bool,
+    /// Two servers on which it differs may answer the same call differently. Not so the policies, which INFO compares themselves.
+    decides: bool,
 }
 
 /// The setting that lets MODULE UNLOAD lose the others.
@@ -42,9 +44,18 @@ pub static SETTINGS: [SettingRow; 11] = [
     SettingRow::new(settings::MAX_WAITERS.name, SettingValue::Number(&MAX_WAITERS)),
     SettingRow::new(c"timezone", SettingValue::Text(&Timezone)),
     SettingRow::new(c"policies-only", SettingValue::Switch(&POLICIES_ONLY)),
-    SettingRow::new(settings::TOP_KEYS.name, SettingValue::Number(&TopKeys)),
-    SettingRow::new(c"notify-denied", SettingValue::Switch(&NOTIFY_DENIED)),
-    SettingRow::new(PERMISSION, SettingValue::Switch(&ALLOW_UNLOAD)),
+    SettingRow {
+        decides: false,
+        ..SettingRow::new(settings::TOP_KEYS.name, SettingValue::Number(&TopKeys))
+    },
+    SettingRow {
+        decides: false,
+        ..SettingRow::new(c"notify-denied", SettingValue::Switch(&NOTIFY_DENIED))
+    },
+    SettingRow {
+        decides: false,
+        ..SettingRow::new(PERMISSION, SettingValue::Switch(&ALLOW_UNLOAD))
+    },
     SettingRow {
         setting: Setting {
             name: c"cl-throttle",
@@ -52,20 +63,19 @@ pub static SETTINGS: [SettingRow; 11] = [
             value: SettingValue::Switch(&CL_THROTTLE),
         },
         takes_rest: false,
+        decides: true,
     },
     SettingRow {
-        setting: Setting {
-            name: c"policies",
-            at_load_only: false,
-            value: SettingValue::Text(&Policies),
-        },
         takes_rest: true,
+        decides: false,
+        ..SettingRow::new(c"policies", SettingValue::Text(&Policies))
     },
 ];
 
 impl SettingRow {
     const fn new(name: &'static CStr, value: SettingValue) -> SettingRow {
-        SettingRow { setting: Setting { name, at_load_only: false, value }, takes_rest: false }
+        let setting = Setting { name, at_load_only: false, value };
+        SettingRow { setting, takes_rest: false, decides: true }
     }
 }
 
@@ -172,6 +182,13 @@ pub fn changed() -> Vec<(&'static str, Vec<u8>)> {
     let rows = SETTINGS.iter().map(|row| &row.setting);
     rows.filter(|setting| setting.name != PERMISSION && !setting.value.is_default())
         .map(|setting| (setting.name.to_str().unwrap_or_default(), setting.value.shown()))
+        .collect()
+}
+
+/// Names and values of the settings that change what a call is answered, in the order of [`SETTINGS`].
+pub fn deciding() -> Vec<u8> {
+    let rows = SETTINGS.iter().filter(|row| row.decides).map(|row| &row.setting);
+    rows.flat_map(|setting| [setting.name.to_bytes(), b" ", &setting.value.shown(), b";"].concat())
         .collect()
 }
 
@@ -305,13 +322,9 @@ mod tests {
     fn a_setting_that_takes_the_rest_is_given_all_words_that_follow_its_name() {
         static REST: Kept = Kept(Mutex::new(Vec::new()));
         static SWITCH: Kept = Kept(Mutex::new(Vec::new()));
-        let setting = |name, value| Setting { name, at_load_only: false, value };
         let rows = [
-            SettingRow {
-                setting: setting(c"switch", SettingValue::Switch(&SWITCH)),
-                takes_rest: false,
-            },
-            SettingRow { setting: setting(c"all", SettingValue::Text(&REST)), takes_rest: true },
+            SettingRow::new(c"switch", SettingValue::Switch(&SWITCH)),
+            SettingRow { takes_rest: true, ..SettingRow::new(c"all", SettingValue::Text(&REST)) },
         ];
         let take = |line: &str| {
             let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();

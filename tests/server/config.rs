@@ -1,5 +1,6 @@
 //! The settings `ratelimit.*`: CONFIG GET, SET and REWRITE, redis.conf, and load arguments.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -102,6 +103,54 @@ fn a_zone_is_set_by_name_or_offset_and_a_bad_one_refused() {
         assert!(error.contains("must be an IANA time zone"), "{zone:?}: {error}");
         assert_eq!(get(&mut conn, "timezone"), "America/Argentina/Buenos_Aires", "{zone:?}");
     }
+}
+
+#[test]
+fn a_digest_says_whether_two_servers_have_the_same_settings() {
+    const FIELD: &str = "ratelimit_settings_digest";
+    let digest = |arguments: &str| {
+        let words = arguments.split_whitespace();
+        Server::builder().module_args(words).start().info(FIELD).unwrap()
+    };
+    let default = digest("");
+    assert_eq!(default.len(), 16);
+    assert_eq!(default, digest("timezone utc window-entries 4096 policies-only no"));
+
+    // Several have the same value: the digest says which setting has it.
+    let deciding = [
+        "window-entries 1",
+        "lease 1",
+        "max-reservations 1",
+        "max-waiters 1",
+        "timezone Asia/Shanghai",
+        "policies-only yes",
+        "cl-throttle yes",
+    ];
+    let digests: BTreeSet<_> = deciding.iter().map(|one| digest(one)).collect();
+    assert_eq!(digests.len(), deciding.len(), "one differs from the next");
+    assert!(!digests.contains(&default));
+    let mut reversed = deciding;
+    reversed.reverse();
+    let all = digest(&deciding.join(" "));
+    assert_eq!(all, digest(&reversed.join(" ")));
+    assert!(all != default && !digests.contains(&all));
+
+    let others = ["top-keys 0", "notify-denied yes", "allow-unload yes", "policies a WINDOW 5 60"];
+    assert_eq!(default, digest(&others.join(" ")));
+    if !has_settings() {
+        return;
+    }
+    let mut server = Server::start();
+    let mut conn = server.conn();
+    let Value::Array(pairs) = conn.cmd("CONFIG GET ratelimit.*") else { panic!("no array") };
+    assert_eq!(pairs.len(), 2 * (deciding.len() + others.len()), "each setting is tried");
+    for lease in ["1", "20000", "1"] {
+        assert_eq!(conn.text(format!("CONFIG SET ratelimit.lease {lease}")), "OK");
+        assert_eq!(server.info(FIELD).unwrap(), digest(&format!("lease {lease}")));
+    }
+    assert_eq!(conn.text("CONFIG REWRITE"), "OK");
+    server.restart(Stop::NoSave);
+    assert_eq!(server.info(FIELD).unwrap(), digest("lease 1"));
 }
 
 #[test]

@@ -53,14 +53,14 @@ fn the_script_exports_every_number_of_info() {
     assert_eq!(get("ratelimit_top_readable"), Some("1"));
     assert_eq!(get("ratelimit_top_denied:0:user:1"), Some("2"));
 
-    // Each field is there: version, commit and digest are labels of one metric, a policy has three numbers.
+    // Each field is there: version, commit and digests are labels of one metric, a policy has three numbers.
     let info = text(&conn.cmd("INFO ratelimit"));
     let mut fields = 0;
     for (field, value) in info.lines().filter_map(|line| line.split_once(':')) {
         fields += 1;
         let name = field.strip_prefix("ratelimit_").unwrap();
         let found = match (name, name.rsplit_once('_')) {
-            ("version" | "commit" | "policies_digest", _) => metrics
+            ("version" | "commit" | "policies_digest" | "settings_digest", _) => metrics
                 .keys()
                 .any(|key| key.starts_with("ratelimit_module:") && key.contains(value)),
             (_, Some(_)) if value.starts_with("allowed=") => {
