@@ -4,7 +4,7 @@
 #   redis
 #   shared          what several of the next use: the files reply, config, environment, policies, stats and zones of src/
 #   state
-#   attempt         one call on its keys: the files attempt and observe of src/
+#   observe         what is noted of a call that has ended
 #   blocking
 #   call            src/call.rs, a call of the server as the commands see it
 #   module
@@ -21,7 +21,6 @@ mapfile -t files < <(find src -name '*.rs' | sort)
 awk '
 function layer(name) {
     if (name ~ /^(reply|config|environment|policies|stats|zones)$/) return "shared"
-    if (name == "observe") return "attempt"
     return name
 }
 # Whether a file of the layer `from` may import the layer `to`.
@@ -73,7 +72,7 @@ function check(text, line,    count, at, to) {
     }
 }
 BEGIN {
-    rank["redis"] = 1; rank["shared"] = 2; rank["state"] = 3; rank["attempt"] = 4; rank["blocking"] = 5
+    rank["redis"] = 1; rank["shared"] = 2; rank["state"] = 3; rank["observe"] = 4; rank["blocking"] = 5
     rank["call"] = 6; rank["module"] = 7; rank["lib"] = 8; rank["allocation"] = 9
 }
 FNR == 1 {

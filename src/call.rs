@@ -1,6 +1,5 @@
 //! A call of the server, as the commands see it.
 
-use crate::attempt::new_id;
 use crate::blocking::{self, is_awaited};
 use crate::environment::ServerEnvironment;
 use crate::observe::{self, ServerNotes};
@@ -10,14 +9,15 @@ use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
 use crate::state::emptied::EmptiedKey;
 use crate::state::reservations::ReadBudget;
-use crate::state::{inspect, window, KeyContext, ServerKey};
+use crate::state::{inspect, new_id, window, KeyContext, ServerKey};
 use crate::{policies, stats};
 use commands::call::{ServerCall, Words};
+use commands::decide::Keys;
 use commands::error::Error;
 use commands::inspect::KeyContents;
 use commands::policies::ListedPolicy;
+use engine::decide::Mode;
 use engine::heavy::HeavyRow;
-use engine::judge::Mode;
 use engine::request::Request;
 use engine::reservation::{HeldReservation, Id};
 use engine::settle::Applied;
@@ -35,11 +35,28 @@ impl<'a> Words<'a> for Call<'a> {
     }
 }
 
+impl<'a> Keys for Call<'a> {
+    type Key = KeyContext<'a>;
+    type Store = ServerKey<'a>;
+
+    #[inline]
+    fn store(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a> {
+        ServerKey::in_mode(key, mode)
+    }
+
+    fn new_id(&self) -> Id {
+        new_id()
+    }
+
+    #[inline]
+    fn count_dropped(&self, number: usize) {
+        stats::count_lapsed(number);
+    }
+}
+
 impl<'a> ServerCall<'a> for Call<'a> {
     type Environment = ServerEnvironment;
     type Sink = Context<'a>;
-    type Key = KeyContext<'a>;
-    type Store = ServerKey<'a>;
     type Emptied = Option<EmptiedKey<'a>>;
     type Notes = ServerNotes;
 
@@ -73,17 +90,8 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     #[inline]
-    fn store(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a> {
-        ServerKey::in_mode(key, mode)
-    }
-
-    #[inline]
     fn store_of_several(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a> {
         ServerKey { of_several: true, ..ServerKey::in_mode(key, mode) }
-    }
-
-    fn new_id(&self) -> Id {
-        new_id()
     }
 
     fn release(
@@ -151,11 +159,6 @@ impl<'a> ServerCall<'a> for Call<'a> {
     #[inline]
     fn notes(&self) -> ServerNotes {
         ServerNotes
-    }
-
-    #[inline]
-    fn count_dropped(&self, number: usize) {
-        stats::count_lapsed(number);
     }
 
     fn count_settled(&self, how: Applied, number: u64) {

@@ -15,7 +15,6 @@
 
 #[cfg(test)]
 mod allocation;
-mod attempt;
 mod blocking;
 mod call;
 mod config;

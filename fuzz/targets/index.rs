@@ -5,7 +5,7 @@ use arbitrary::Arbitrary;
 use engine::calendar::Zones;
 use engine::held::Holds;
 use engine::index::Index;
-use engine::reservation::{Reservation, ReservationView, YEAR_MS};
+use engine::reservation::{Reservation, ReservationRef, ReservationView, YEAR_MS};
 use libfuzzer_sys::fuzz_target;
 use std::convert::Infallible;
 
@@ -39,7 +39,7 @@ struct FuzzedReservation {
 const START_US: u64 = 1_795_223_799_544_558;
 
 impl FuzzedReservation {
-    fn reservation(&self) -> Reservation<'_> {
+    fn reservation(&self) -> ReservationRef<'_> {
         Reservation {
             id: &self.id,
             quantity: self.quantity,

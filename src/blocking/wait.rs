@@ -1,7 +1,7 @@
 //! One wait: it begins, the server asks for the reply, the server lets the client go.
 
 use super::registry::{change, LateWrite, TimedReply, WaitingCall};
-use crate::attempt::attempt;
+use super::work::WaitersKeys;
 use crate::config;
 use crate::observe::ServerNotes;
 use crate::redis::blocked::{Blocked, ClientId};
@@ -14,12 +14,11 @@ use crate::redis::under_lock::UnderLock;
 use crate::redis::{clock, random, slot};
 use crate::state::KeyContext;
 use crate::stats;
-use commands::attempt::AttemptReply;
+use commands::decide::decide;
 use commands::error::Error;
 use commands::notes::Notes;
 use commands::reply::Reply;
-use engine::attempt::AttemptTerms;
-use engine::judge::Mode;
+use engine::decide::Mode;
 use engine::line::{deadline_us, Joining, Ticket, WaiterReply};
 use engine::request::Request;
 use engine::reservation::spelled_id;
@@ -66,19 +65,20 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<R
     stats::WAITED_TIMED_OUT.add(1);
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
-    let denied = attempt(key_ctx, &call.request, AttemptTerms { barred: true, mode: Mode::Look });
+    let keys = &WaitersKeys::default();
+    let denied = decide(&keys, key_ctx, &call.request, true, Mode::Look);
     if denied.is_ok() && was_head && call.request.count_denied {
         let write = LateWrite::CountDenial(call.request);
         change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
     }
-    let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied));
+    let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied.reply));
     Some((call.command, reply))
 }
 
 /// Notes how a wait ended; returns the reply to the waiter.
-pub fn note_end(key_ctx: KeyContext, request: &Request, mut tried: AttemptReply) -> Reply {
-    ServerNotes.note_end(key_ctx, request, &mut tried);
-    tried.reply
+pub fn note_end(key_ctx: KeyContext, request: &Request, mut reply: Reply) -> Reply {
+    ServerNotes.note_end(key_ctx, request, &mut reply);
+    reply
 }
 
 /// The client of a waiter is gone, or the server has answered it with something else.

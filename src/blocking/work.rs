@@ -9,7 +9,6 @@ use super::registry::{
     change, is_awaited, look, LateWrite, ServerLineTypes, TimedReply, WorkGuard,
 };
 use super::wait::note_end;
-use crate::attempt::{attempt, attempt_after, give_back};
 use crate::redis::acceptance::{
     accepts_write_in_command, accepts_write_to, accepts_writes, Acceptance,
 };
@@ -17,18 +16,18 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::state::emptied::EmptiedKey;
-use crate::state::KeyContext;
+use crate::state::emptied::{AwaitedKey, EmptiedKey};
+use crate::state::{new_id, KeyContext, ServerKey};
 use crate::stats;
-use commands::attempt::AttemptReply;
+use commands::decide::{decide, give_back, Keys};
 use commands::error::Error;
 use commands::reply::Reply;
 use commands::waiting::{try_head, WaitingServer};
-use engine::attempt::AttemptTerms;
 use engine::db_key::OwnedDbKey;
-use engine::judge::Mode;
+use engine::decide::Mode;
 use engine::line::{Cause, LineId, LineStep, Lines, Ticket};
 use engine::request::Request;
+use engine::reservation::Id;
 use std::cell::Cell;
 
 /// The most steps that are made in a line before it is another line's turn.
@@ -55,7 +54,7 @@ pub fn wake_after<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) 
 #[cold]
 fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     // If nobody is tried, what is left in the key goes with this.
-    let server = LineServer { emptied: Cell::new(emptied) };
+    let keys = &WaitersKeys { emptied: Cell::new(emptied) };
     let work = WorkGuard::begin(Cause::Command);
     let key = key_ctx.db_key();
     let Some(line) = change(|lines, now_us| lines.wake(key, now_us)) else { return };
@@ -65,57 +64,65 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| work.has_time()) {
         // A command does not end waits that are overdue. Its clock may be frozen in the past (MULTI, Lua), and a waiter
         // could be denied what is free by now.
-        if !try_head(&server, line, (ticket, &call.request), key_ctx, false) {
+        if !try_head(&keys, line, (ticket, &call.request), key_ctx, false) {
             return;
         }
     }
 }
 
-/// This server, as [`try_head`] needs it.
+/// The keys of this server, for calls that wait.
 #[derive(Default)]
-struct LineServer<'c> {
-    /// The key if a release has emptied it, until somebody is tried.
+pub struct WaitersKeys<'c> {
+    /// The key that a release has emptied, until somebody is tried.
     emptied: Cell<Option<EmptiedKey<'c>>>,
 }
 
-impl<'c> WaitingServer<KeyContext<'c>> for LineServer<'c> {
+impl<'e, 'c> Keys for &'e WaitersKeys<'c> {
+    type Key = KeyContext<'c>;
+    type Store = AwaitedKey<'e, 'c>;
+
+    fn store(&self, key_ctx: KeyContext<'c>, mode: Mode) -> AwaitedKey<'e, 'c> {
+        AwaitedKey { key: ServerKey::in_mode(key_ctx, mode), emptied: &self.emptied }
+    }
+
+    fn new_id(&self) -> Id {
+        new_id()
+    }
+
+    fn count_dropped(&self, number: usize) {
+        stats::count_lapsed(number);
+    }
+}
+
+impl<'c> WaitingServer for &WaitersKeys<'c> {
     type Types = ServerLineTypes;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerLineTypes>, u64) -> T) -> T {
         change(transition)
     }
 
-    fn attempt(
-        &self,
-        key_ctx: KeyContext<'c>,
-        request: &Request,
-        terms: AttemptTerms,
-    ) -> Result<AttemptReply, Error> {
-        attempt_after(key_ctx, &self.emptied, request, terms)
-    }
-
     /// How long ago the time of this command or callback was read. In MULTI and scripts it stands still.
-    fn age_us(&self, key_ctx: KeyContext) -> u64 {
+    fn age_us(&self, key_ctx: KeyContext<'c>) -> u64 {
         clock::wall_time_us().saturating_sub(key_ctx.now_us)
     }
 
     fn end(
         &self,
         ticket: Ticket,
-        key_ctx: KeyContext,
+        key_ctx: KeyContext<'c>,
         request: &Request,
-        tried: Result<AttemptReply, Error>,
+        result: Result<Reply, Error>,
     ) {
-        let reply = tried.map(|tried| {
-            if tried.allowed() {
+        let result = result.map(|reply| {
+            if reply.allowed() {
                 stats::WAITED_GRANTED.add(1);
                 touch(key_ctx.ctx, key_ctx.name);
             } else {
                 stats::WAITED_TIMED_OUT.add(1);
             }
-            note_end(key_ctx, request, tried)
+            note_end(key_ctx, request, reply)
         });
-        end(ticket, reply, key_ctx);
+        end(ticket, result, key_ctx);
     }
 }
 
@@ -214,16 +221,17 @@ fn make_steps(key_ctx: KeyContext, work: &WorkGuard, visit: &Visit) {
             Some(LineStep::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
                 // The head's time is up, and it could not be tried. Its line was postponed, but here it would be next again.
-                if !try_head(&LineServer::default(), line, head, key_ctx, is_overdue) && is_overdue
+                if !try_head(&&WaitersKeys::default(), line, head, key_ctx, is_overdue)
+                    && is_overdue
                 {
                     return;
                 }
             }
             Some(LineStep::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
-                let denied = attempt(key_ctx, &call.request, AttemptTerms { barred: true, mode });
+                let denied = decide(&&WaitersKeys::default(), key_ctx, &call.request, true, mode);
                 stats::WAITED_TIMED_OUT.add(1);
-                let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied));
+                let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied.reply));
                 end(ticket, reply, key_ctx);
             }
         }
@@ -236,12 +244,13 @@ fn make_steps(key_ctx: KeyContext, work: &WorkGuard, visit: &Visit) {
 /// Writes what the end of a wait left to be written. If the key was changed meanwhile so that this cannot be done, it is
 /// dropped.
 fn carry_out(key_ctx: KeyContext, write: LateWrite) -> Result<(), Error> {
+    let keys = &WaitersKeys::default();
     match write {
         LateWrite::GiveBack { request, reply, granted_us } => {
-            give_back(key_ctx, &request, &reply, granted_us)
+            give_back(&keys, key_ctx, &request, &reply, granted_us)
         }
         LateWrite::CountDenial(request) => {
-            attempt(key_ctx, &request, AttemptTerms { barred: true, mode: Mode::Final }).map(|_| ())
+            decide(&keys, key_ctx, &request, true, Mode::Deny).map(|_| ())
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What is done when the server calls back for clients that wait, and for timers.
 
-use super::registration::answer_waiter;
+use super::registration::answer;
 use crate::blocking;
 use crate::redis::handlers::WaitHandlers;
 use commands::error::Error;
 
 /// What the server's callbacks call.
 pub static HANDLERS: WaitHandlers = WaitHandlers {
-    answer: answer_waiter,
+    answer,
     disconnected: blocking::disconnected,
     forget: blocking::forget,
     fired: blocking::fired,

@@ -86,7 +86,7 @@ fn reply_error(ctx: Context, error: Error) {
 }
 
 /// Replies to a call that waited.
-pub fn answer_waiter(ctx: Context, wait: WaitNumber) {
+pub fn answer(ctx: Context, wait: WaitNumber) {
     // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
     let Some((number, outcome)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(number) else { return };

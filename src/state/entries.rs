@@ -5,7 +5,7 @@ use crate::redis::text::OwnedString;
 use commands::error::Error;
 use engine::ban::{Ban, BAN_PREFIX};
 use engine::entry::{score, Entry, LAST_US};
-use engine::reservation::Reservation;
+use engine::reservation::{Reservation, ReservationRef};
 use engine::store::Entries;
 
 /// The score of reservations.
@@ -105,6 +105,6 @@ pub fn ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
 }
 
 /// The reservation in `member`.
-pub fn reservation(member: &OwnedString) -> Result<Reservation<'_>, Error> {
+pub fn reservation(member: &OwnedString) -> Result<ReservationRef<'_>, Error> {
     Reservation::decode(member.as_bytes()).ok_or(Error::NotEntry)
 }

@@ -6,7 +6,7 @@ use crate::redis::key::KeyValue;
 use commands::error::Error;
 use commands::inspect::{BucketContents, Contents, KeyContents, WindowContents};
 use engine::ban::BanNow;
-use engine::judge::Mode;
+use engine::decide::Mode;
 use engine::store::WindowKey as _;
 use engine::throttle::Stored;
 

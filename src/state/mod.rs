@@ -21,14 +21,21 @@ pub mod window;
 
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{ReadKey, WriteKey};
+use crate::redis::random;
 use crate::zones::zones;
 use bucket::ServerBucket;
 use commands::error::Error;
 use engine::calendar::Zones;
 use engine::db_key::DbKey;
-use engine::judge::Mode;
+use engine::decide::Mode;
+use engine::reservation::{spelled_id, Id};
 use engine::store::Store;
 use window::ServerWindow;
+
+/// A new id for a reservation.
+pub fn new_id() -> Id {
+    Id::from(&spelled_id(random::bytes())[..])
+}
 
 /// Where and when something is tried: on which key, and at which time of the wall clock.
 #[derive(Clone, Copy)]
@@ -70,12 +77,12 @@ pub struct ServerKey<'c> {
 }
 
 impl<'c> ServerKey<'c> {
-    /// A key that is judged in this mode.
+    /// A key for a call in this mode.
     #[inline]
     pub fn in_mode(key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'c> {
         let intent = match mode {
             Mode::Look => Intent::Read,
-            Mode::Try | Mode::Final => Intent::Write,
+            Mode::Try | Mode::Final | Mode::Deny => Intent::Write,
         };
         ServerKey { key_ctx, intent, of_several: false }
     }

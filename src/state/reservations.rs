@@ -12,7 +12,7 @@ use commands::error::Error;
 use engine::ban::Ban;
 use engine::held::{FirstGone, Hold, Holds, SortedHolds};
 use engine::index::{next_order_us, HeldIndex, Index, IndexBuilder};
-use engine::reservation::{id_of, prefix, Reservation, ReservationMember, ReservationView};
+use engine::reservation::{id_of, prefix, ReservationMember, ReservationRef, ReservationView};
 use engine::slab::Slot;
 use engine::store;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -201,7 +201,7 @@ impl<'c> ServerReservations<'c> {
     }
 
     /// Removes a reservation that was settled: applied, given back or renewed.
-    pub fn remove_settled(&mut self, one: &Reservation, now_us: u64) {
+    pub fn remove_settled(&mut self, one: &ReservationRef, now_us: u64) {
         match self {
             ServerReservations::Few(few) => {
                 few.live.remove(Hold::of(&seen(one, now_us)));
@@ -235,7 +235,7 @@ impl<'c> ServerReservations<'c> {
     }
 
     /// Adds a reservation that was made.
-    pub fn add(&mut self, one: &Reservation) {
+    pub fn add(&mut self, one: &ReservationRef) {
         match self {
             ServerReservations::Few(few) => {
                 few.added_until_us = few.added_until_us.max(Some(one.gone_us));
@@ -281,7 +281,7 @@ impl Few {
     }
 
     /// Notes what is known of a reservation; returns what it holds, which is not noted, if it is live.
-    fn note(&mut self, one: &Reservation, id: Option<&[u8]>) -> Option<Hold> {
+    fn note(&mut self, one: &ReservationRef, id: Option<&[u8]>) -> Option<Hold> {
         let now_us = self.now_us;
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         let live = one.live(now_us);
@@ -296,7 +296,7 @@ impl Few {
     }
 
     /// Those whose lease ends later than one lease from now.
-    fn future_ones(&self) -> impl Iterator<Item = Reservation<'_>> {
+    fn future_ones(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         let members = if self.future > 0 { self.members.as_slice() } else { &[] };
         let all = members.iter().flat_map(reservation);
         all.filter(|one| one.is_from_future(self.now_us))
@@ -514,7 +514,7 @@ fn read_ahead(key_ctx: KeyContext) {
 }
 
 /// A reservation as it is seen at `now_us`.
-fn seen<'m>(one: &Reservation<'m>, now_us: u64) -> Reservation<'m> {
+fn seen<'m>(one: &ReservationRef<'m>, now_us: u64) -> ReservationRef<'m> {
     match one.is_from_future(now_us) {
         true => zones(|zones| ReservationView::at(now_us, zones).seen(one)),
         false => *one,

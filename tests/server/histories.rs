@@ -126,7 +126,7 @@ fn random_call(
     let kind = key.kind;
     let quantity = 1 + random.below(2);
     let taking = |limit: Limit, quantity: i64, manner: Manner| {
-        let mut request = Request::of(limit);
+        let mut request = Request::new(limit);
         request.ask.quantity = Quantity::from_signed(quantity);
         request.ask.manner = manner;
         What::Take(request)
@@ -655,7 +655,7 @@ fn a_history_with_one_lie_is_refused() {
 
 /// A call for one event, answered by the engine as it would be on this state.
 fn counted(saved: Option<&Saved>, times_ns: (u64, u64)) -> (Recorded, Option<Saved>) {
-    let what = What::Take(Request::of(Limit::Window(window(8, "1s"))));
+    let what = What::Take(Request::new(Limit::Window(window(8, "1s"))));
     let now_us = START_US as u64;
     let (reply, after) = apply(&memory(), saved, &what, now_us);
     let (from_ns, to_ns) = times_ns;
@@ -713,7 +713,7 @@ fn a_history_that_too_many_orders_explain_is_undecided() {
         };
         reserve.id = Some(Id::from(format!("x{number}").as_bytes()));
         *call = Recorded {
-            what: What::Take(Request::of(Limit::Reserve(
+            what: What::Take(Request::new(Limit::Reserve(
                 WindowLimit { limit: 100, ..window },
                 reserve,
             ))),

@@ -14,70 +14,57 @@ use crate::error::Error;
 use crate::notes::Notes;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, Reply, ReplySink};
-use engine::all::{denials, whole_reply};
-use engine::attempt::{attempt_all, Part, WholeAttempt, FEW_PARTS};
+use engine::all::{denials, whole_reply, PartDecision};
+use engine::decide::{decide, Mode, Part};
 use engine::decision::TimeUnit;
-use engine::judge::Mode;
-use engine::short::ShortList;
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The most keys of a call.
 const MAX_KEYS: u64 = 64;
 
-/// The clauses of a call. Its short form allocates nothing.
-type Clauses = ShortList<Option<Clause>, FEW_PARTS>;
+/// A call over up to this many limits allocates nothing.
+const FEW_KEYS: usize = 8;
 
+/// The clauses of a call, one for each of its keys.
+type Clauses = SmallVec<[Clause; FEW_KEYS]>;
+
+/// Carries out a call of a command over several limits, which only looks in [`Mode::Look`]:
+///
 /// `RL.ALL numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
-pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
-    run(call, Mode::Final)
-}
-
+///
 /// `RL.ALL_RO numkeys key [key ...] clause [[ELSE] clause ...] [MS]`
-pub(crate) fn all_ro<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error> {
-    run(call, Mode::Look)
-}
-
-fn run<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
+pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallResult, Error> {
     let keys = keys(call)?;
     // All errors of arguments come before those of the keys.
-    let mut clauses = Clauses::new();
-    let unit = read_clauses(call, &keys, &mut clauses)?;
+    let clauses = read_clauses(call, &keys)?;
     if mode != Mode::Look {
         // Calls that wait come first.
         keys.each(call).for_each(|key| call.wake(key));
     }
-    let parts = keys.each(call).zip(clauses.iter().flatten());
-    let parts = parts.map(|(key, clause)| part(call, key, clause, mode));
-    let told = |whole: WholeAttempt<'_>| {
-        call.count_dropped(whole.dropped);
-        if mode != Mode::Look {
-            note(call, &keys, &clauses, &whole);
+    let mut parts = SmallVec::<[Part<C::Store>; FEW_KEYS]>::new();
+    for (key, clause) in keys.each(call).zip(&clauses) {
+        if mode != Mode::Look && clause.request.id().is_some_and(|id| call.id_waits(key, id)) {
+            return Err(Error::Duplicate);
         }
-        reply_to_all(&call.sink(), &clauses, unit, &whole)
-    };
-    attempt_all(parts, mode, || call.new_id(), told).map_err(Into::into)?
+        parts.push(part(call, key, clause, mode));
+    }
+    let outcome = decide(&mut parts, mode, || call.new_id()).map_err(Into::into)?;
+    let allowed = outcome.allowed;
+    call.count_dropped(outcome.write());
+    let parts: Parts = parts.iter().map(|part| *part.decided()).collect();
+    if mode != Mode::Look {
+        note(call, &keys, &clauses, &parts, allowed);
+    }
+    reply_to_all(&call.sink(), &clauses, &parts, allowed)
 }
 
-/// Replies the integers of the clause that decides, its number, and what each clause answers.
-fn reply_to_all(
-    sink: &impl ReplySink,
-    clauses: &Clauses,
-    unit: TimeUnit,
-    whole: &WholeAttempt<'_>,
-) -> Result<CallResult, Error> {
-    let reply = whole_reply(whole.parts, whole.allowed);
-    let decides = whole.parts.get(reply.decides).ok_or(Error::internal())?;
-    sink.array(7);
-    reply::integers(sink, &decides.decision, unit, reply.limited, reply.retry_after_us);
-    sink.unsigned(u64::try_from(reply.decides).unwrap_or(u64::MAX).saturating_add(1));
-    sink.array(whole.parts.len());
-    for (clause, part) in clauses.iter().flatten().zip(whole.parts.iter()) {
-        let _ = reply::write(sink, &Reply::to(&clause.request, part.decision, part.id, None));
-    }
-    Ok(CallResult::of(whole.allowed))
-}
+/// What became of each clause.
+type Parts = SmallVec<[PartDecision; FEW_KEYS]>;
 
 /// A clause on its key, and what those who wait on the key mean for it: nothing where it only looks.
+// Inlined, so that it is made in its place: it is large.
+#[inline(always)]
 fn part<'a, 'r, C: ServerCall<'a>>(
     call: &C,
     key: C::Key,
@@ -85,16 +72,35 @@ fn part<'a, 'r, C: ServerCall<'a>>(
     mode: Mode,
 ) -> Part<'r, C::Store> {
     let Clause { request, check, shadow, group } = clause;
-    let writes = mode != Mode::Look;
-    Part {
-        store: call.store_of_several(key, mode),
-        request,
-        check: *check,
-        shadow: *shadow,
-        group: *group,
-        barred: writes && request.takes() && call.is_barred(key, request.leave()),
-        id_waits: writes && request.id().is_some_and(|id| call.id_waits(key, id)),
+    let mut part = Part::new(call.store_of_several(key, mode), request);
+    (part.check, part.shadow, part.group) = (*check, *shadow, *group);
+    part.barred = mode != Mode::Look && request.takes() && call.is_barred(key, request.leave());
+    part
+}
+
+/// Replies the integers of the clause that decides, its number, and what each clause answers.
+fn reply_to_all(
+    sink: &impl ReplySink,
+    clauses: &Clauses,
+    parts: &Parts,
+    allowed: bool,
+) -> Result<CallResult, Error> {
+    let reply = whole_reply(parts, allowed);
+    let (clause, decides) = clauses.iter().zip(parts).nth(reply.decides).ok_or(Error::internal())?;
+    sink.array(7);
+    reply::integers(
+        sink,
+        &decides.decision,
+        clause.request.unit,
+        reply.limited,
+        reply.retry_after_us,
+    );
+    sink.unsigned(u64::try_from(reply.decides).unwrap_or(u64::MAX).saturating_add(1));
+    sink.array(parts.len());
+    for (clause, part) in clauses.iter().zip(parts) {
+        let _ = reply::write(sink, &Reply::to(&clause.request, part.decision, part.id, None));
     }
+    Ok(CallResult::of(allowed))
 }
 
 /// Notes how the clauses ended: policies count choices, and every clause of a group that denied; of such a group one denial
@@ -103,25 +109,24 @@ fn note<'a, C: ServerCall<'a>>(
     call: &C,
     keys: &CallKeys,
     clauses: &Clauses,
-    whole: &WholeAttempt<'_>,
+    parts: &Parts,
+    allowed: bool,
 ) {
     let notes = call.notes();
-    for (clause, part) in clauses.iter().flatten().zip(whole.parts.iter()) {
+    for (clause, part) in clauses.iter().zip(parts) {
         let ended = match (part.choice, part.allowed) {
-            (true, true) if whole.allowed => PolicyVerdict::Allowed,
+            (true, true) if allowed => PolicyVerdict::Allowed,
             (true, false) => PolicyVerdict::ShadowDenied,
-            (false, _) if !whole.choices.has_choice(part.group) => PolicyVerdict::Denied,
+            (false, _) if !part.group_allowed => PolicyVerdict::Denied,
             _ => continue,
         };
         notes.count(&clause.request, ended);
     }
-    if whole.allowed {
+    if allowed {
         return;
     }
-    let denying = |group| !whole.choices.has_choice(group);
-    for (at, ..) in denials(whole.parts).filter(|(_, part, _)| denying(part.group)) {
-        let takes = |clause: &Clause| clause.request.takes();
-        if clauses.get(at).and_then(Option::as_ref).is_some_and(takes) {
+    for (at, ..) in denials(parts).filter(|(_, part, _)| !part.group_allowed) {
+        if clauses.get(at).is_some_and(|clause| clause.request.takes()) {
             if let Some(key) = keys.each(call).nth(at) {
                 notes.note_denial(key);
             }
@@ -169,14 +174,11 @@ fn keys<'a, C: ServerCall<'a>>(call: &C) -> Result<CallKeys, Error> {
     Ok(CallKeys { words, now_us })
 }
 
-/// Reads the clauses of a call, one for each of its keys; returns the unit of its times.
-fn read_clauses<'a, C: ServerCall<'a>>(
-    call: &C,
-    keys: &CallKeys,
-    clauses: &mut Clauses,
-) -> Result<TimeUnit, Error> {
+/// Reads the clauses of a call, one for each of its keys.
+fn read_clauses<'a, C: ServerCall<'a>>(call: &C, keys: &CallKeys) -> Result<Clauses, Error> {
     let environment = call.environment();
     let mut arguments = Arguments::from(call, keys.words.end);
+    let mut clauses = Clauses::new();
     let mut unit = TimeUnit::Seconds;
     let mut group: usize = 0;
     loop {
@@ -194,8 +196,7 @@ fn read_clauses<'a, C: ServerCall<'a>>(
             (false, false) => group = group.saturating_add(1),
         }
         let family = Family::named(word).ok_or(Error::NoClause)?;
-        let clause = clauses.add().ok_or(Error::internal())?.insert(Clause::unread());
-        arguments.clause(&environment, family, group, clause)?;
+        clauses.push(arguments.clause(&environment, family, group)?);
         // What follows one too many is not read, however much it is.
         if clauses.len() > keys.words.len() {
             return Err(Error::Clauses);
@@ -204,6 +205,6 @@ fn read_clauses<'a, C: ServerCall<'a>>(
     if clauses.len() != keys.words.len() {
         return Err(Error::Clauses);
     }
-    clauses.iter_mut().flatten().for_each(|clause| clause.request.unit = unit);
-    Ok(unit)
+    clauses.iter_mut().for_each(|clause| clause.request.unit = unit);
+    Ok(clauses)
 }

@@ -3,8 +3,8 @@
 use crate::call::Words;
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::limits::{LimitNumbers, Shape};
-use crate::options::{spells, LimitForm, OptionSet, Options};
+use crate::limits::{LimitSpec, WindowKind};
+use crate::options::{spells, OptionSet, Options};
 use crate::policies::Policy;
 use engine::decimal::parse_i64;
 use engine::decision::{Manner, Quantity, TimeUnit};
@@ -44,13 +44,6 @@ pub struct Clause {
     pub group: usize,
 }
 
-impl Clause {
-    /// A clause that is yet to be read.
-    pub const fn unread() -> Clause {
-        Clause { request: Request::unread(), check: false, shadow: false, group: 0 }
-    }
-}
-
 impl Family {
     /// The family whose clauses begin with `word`.
     pub fn named(word: &[u8]) -> Option<Family> {
@@ -73,8 +66,8 @@ impl Family {
     }
 }
 
-/// How the arguments of a call or a clause are read.
-struct Reading {
+/// What may follow the key of a call, or the first word of a clause.
+pub struct Syntax {
     family: Family,
     /// The least quantity.
     least: i64,
@@ -82,6 +75,19 @@ struct Reading {
     known: OptionSet,
     /// Whether it is a clause, which ends where the next one begins.
     in_clause: bool,
+}
+
+impl Syntax {
+    /// A command of this family that knows these options.
+    pub fn command(family: Family, known: OptionSet) -> Syntax {
+        let least = if family == Family::Acquire { 0 } else { i64::MIN };
+        Syntax { family, least, known, in_clause: false }
+    }
+
+    /// A clause of this family.
+    fn clause(family: Family) -> Syntax {
+        Syntax { family, least: 0, known: family.of_clause(), in_clause: true }
+    }
 }
 
 /// Reads arguments one after the other.
@@ -131,85 +137,59 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         self.words.len().saturating_sub(self.next)
     }
 
-    /// Reads all that is left into `request`, as a call of this family that knows the options `known`, which are read into
-    /// `options`.
-    pub fn request(
-        &mut self,
-        environment: &impl Environment,
-        family: Family,
-        known: OptionSet,
-        options: &mut Options<'a>,
-        request: &mut Request,
-    ) -> Result<(), Error> {
-        let least = match family {
-            Family::Acquire => 0,
-            Family::Throttle | Family::Window => i64::MIN,
-        };
-        let reading = Reading { family, least, known, in_clause: false };
-        self.read_call(environment, &reading, options, request)
-    }
-
     /// Reads a clause of this family and group, after the word that it begins with and up to the next clause.
     pub fn clause(
         &mut self,
         environment: &impl Environment,
         family: Family,
         group: usize,
-        clause: &mut Clause,
-    ) -> Result<(), Error> {
+    ) -> Result<Clause, Error> {
         let mut options = Options::new();
-        let reading = Reading { family, least: 0, known: family.of_clause(), in_clause: true };
-        self.read_call(environment, &reading, &mut options, &mut clause.request)?;
-        clause.check = options.has(OptionSet::CHECK);
-        if let (true, Limit::Reserve(_, reserve)) = (clause.check, &mut clause.request.limit) {
+        let mut request = self.request(environment, &Syntax::clause(family), &mut options)?;
+        let check = options.has(OptionSet::CHECK);
+        if let (true, Limit::Reserve(_, reserve)) = (check, &mut request.limit) {
             // It makes no reservation.
             reserve.most = u64::MAX;
         }
         // A policy may be a shadow by itself.
-        clause.shadow = options.has(OptionSet::SHADOW) || clause.request.shadow;
-        clause.group = group;
-        Ok(())
+        let shadow = options.has(OptionSet::SHADOW) || request.shadow;
+        Ok(Clause { request, check, shadow, group })
     }
 
-    /// Reads a call: a limit, the quantity and options. Nothing that is large is moved, as every call comes through here.
-    fn read_call(
+    /// Reads a limit, the quantity and options, which are left in `options`.
+    pub fn request(
         &mut self,
         environment: &impl Environment,
-        reading: &Reading,
+        syntax: &Syntax,
         options: &mut Options<'a>,
-        request: &mut Request,
-    ) -> Result<(), Error> {
-        let Reading { family, least, known, in_clause } = *reading;
+    ) -> Result<Request, Error> {
+        let Syntax { family, least, known, in_clause } = *syntax;
         let policy = self.policy(environment, family)?;
-        let numbers = match &policy {
+        let spec = match &policy {
             Some(policy) => policy.limit,
-            None => self.numbers(family)?,
-        };
-        let form = if policy.is_some() { LimitForm::Policy } else { numbers.form() };
-        let window = match numbers {
-            // Written at once, as no option concerns it.
-            LimitNumbers::Rate(rate) => {
-                request.limit = Limit::Bucket(rate);
-                None
-            }
-            LimitNumbers::Window { limit, period } => Some((limit, period)),
+            None => self.limit(family)?,
         };
         let error = if least < 0 { Error::SignedQuantity } else { Error::Quantity };
         let quantity = self.quantity(least, error)?;
         if self.remaining() > 0 {
             self.options(environment, options, known, in_clause)?;
-            options.check(quantity, form)?;
+            options.check(quantity, policy.is_none().then_some(&spec))?;
         }
-        if let Some((limit, period)) = window {
-            let shape = policy.as_ref().map_or_else(|| Shape::of(options), |policy| policy.shape);
-            let window = shape.window(limit, period, environment)?;
-            request.limit = match family {
-                Family::Acquire => {
-                    Limit::Reserve(window, reserve(options, &window.rule, environment))
+        let limit = match spec {
+            LimitSpec::Rate(rate) => Limit::Bucket(rate),
+            LimitSpec::Window { limit, period } => {
+                let kind = policy.as_ref().map(|policy| policy.window_kind);
+                let kind = kind.unwrap_or_else(|| WindowKind::new(options));
+                let window = kind.window(limit, period, environment)?;
+                match family {
+                    Family::Acquire => {
+                        Limit::Reserve(window, reserve(options, &window.rule, environment))
+                    }
+                    Family::Throttle | Family::Window => Limit::Window(window),
                 }
-                Family::Throttle | Family::Window => Limit::Window(window),
-            };
-        }
+            }
+        };
+        let mut request = Request::new(limit);
         request.ask.quantity = Quantity::from_signed(quantity);
         if options.any() {
             request.ask.leave = options.number(OptionSet::LEAVE).unwrap_or(0);
@@ -227,7 +207,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             request.ban_ms = policy.ban_ms.filter(|_| permits);
             (request.policy, request.shadow) = (Some(policy.id), policy.shadow);
         }
-        Ok(())
+        Ok(request)
     }
 
     /// The policy whose name stands in the place of the limit; `None` where numbers do.
@@ -245,21 +225,19 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
         self.pass();
         let policy = environment.policy(name).ok_or_else(|| Error::NoPolicy(name.into()))?;
         match (family, policy.limit) {
-            (Family::Throttle, LimitNumbers::Rate(_)) => Ok(Some(policy)),
-            (Family::Window, LimitNumbers::Window { period: None, .. }) => {
-                Err(Error::SemaphorePolicy)
-            }
-            (Family::Window | Family::Acquire, LimitNumbers::Window { .. }) => Ok(Some(policy)),
-            (Family::Throttle, LimitNumbers::Window { .. }) => Err(Error::WindowPolicy),
-            (Family::Window | Family::Acquire, LimitNumbers::Rate(_)) => Err(Error::RatePolicy),
+            (Family::Throttle, LimitSpec::Rate(_)) => Ok(Some(policy)),
+            (Family::Window, LimitSpec::Window { period: None, .. }) => Err(Error::SemaphorePolicy),
+            (Family::Window | Family::Acquire, LimitSpec::Window { .. }) => Ok(Some(policy)),
+            (Family::Throttle, LimitSpec::Window { .. }) => Err(Error::WindowPolicy),
+            (Family::Window | Family::Acquire, LimitSpec::Rate(_)) => Err(Error::RatePolicy),
         }
     }
 
-    /// A limit in numbers.
+    /// The numbers of a limit.
     #[inline]
-    pub fn numbers(&mut self, family: Family) -> Result<LimitNumbers, Error> {
+    pub fn limit(&mut self, family: Family) -> Result<LimitSpec, Error> {
         match family {
-            Family::Throttle => Ok(LimitNumbers::Rate(self.rate()?)),
+            Family::Throttle => Ok(LimitSpec::Rate(self.rate()?)),
             Family::Window => self.window(false),
             Family::Acquire => self.window(true),
         }
@@ -281,14 +259,14 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
     }
 
     /// `limit period`; with `semaphore` the period may be 0, which is no window at all.
-    fn window(&mut self, semaphore: bool) -> Result<LimitNumbers, Error> {
+    fn window(&mut self, semaphore: bool) -> Result<LimitSpec, Error> {
         let limit = self.unsigned(0, Error::Limit)?;
         if semaphore && self.word == Some(b"0") {
             self.pass();
-            return Ok(LimitNumbers::Window { limit, period: None });
+            return Ok(LimitSpec::Window { limit, period: None });
         }
         let error = if semaphore { Error::PeriodOrZero } else { Error::Period };
-        Ok(LimitNumbers::Window { limit, period: Some(self.period(error)?) })
+        Ok(LimitSpec::Window { limit, period: Some(self.period(error)?) })
     }
 
     fn period(&mut self, error: Error) -> Result<Period, Error> {
@@ -431,16 +409,10 @@ mod tests {
             let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
             let mut arguments = Arguments::from(&words[..], 0);
             match self {
-                Taker::Command(family, known) => arguments.request(
-                    environment,
-                    family,
-                    known,
-                    &mut Options::new(),
-                    &mut Request::unread(),
-                ),
-                Taker::Clause(family) => {
-                    arguments.clause(environment, family, 0, &mut Clause::unread())
-                }
+                Taker::Command(family, known) => arguments
+                    .request(environment, &Syntax::command(family, known), &mut Options::new())
+                    .map(|_| ()),
+                Taker::Clause(family) => arguments.clause(environment, family, 0).map(|_| ()),
             }
         }
 

@@ -1,6 +1,7 @@
 //! A call of a command, and the server that it came to, as the commands see them.
 
 use crate::arguments::Family;
+use crate::decide::Keys;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::KeyContents;
@@ -10,12 +11,12 @@ use crate::policies::ListedPolicy;
 use crate::reply::ReplySink;
 use crate::table::Command;
 use crate::{all, inspect, report, settle, take};
+use engine::decide::Mode;
 use engine::heavy::HeavyRow;
-use engine::judge::Mode;
 use engine::request::Request;
-use engine::reservation::{HeldReservation, Id};
+use engine::reservation::HeldReservation;
 use engine::settle::Applied;
-use engine::store::{Refused, Store};
+use engine::store::Refused;
 use std::ops::Range;
 
 /// Words: the arguments of a call with the command's name before them, or a definition.
@@ -41,15 +42,11 @@ impl<'a> Words<'a> for [&'a [u8]] {
 }
 
 /// A call, and what it needs of its server. Nothing here decides anything.
-pub trait ServerCall<'a>: Words<'a> {
+pub trait ServerCall<'a>: Words<'a> + Keys {
     /// What its arguments mean.
     type Environment: Environment;
     /// What takes its reply.
     type Sink: ReplySink;
-    /// Names a key, at the time of the call.
-    type Key: Copy;
-    /// A key, opened to read or to write.
-    type Store: Store<Error: Into<Error>>;
     /// Notes how calls ended.
     type Notes: Notes<Self::Key>;
     /// What a release leaves to be done, if those who wait on the key do not change it.
@@ -65,14 +62,10 @@ pub trait ServerCall<'a>: Words<'a> {
     fn key(&self, at: usize, now_us: u64) -> Option<Self::Key>;
     /// Refuses a call over the keys that these words name where the server cannot hold all of them.
     fn check_keys(&self, keys: Range<usize>) -> Result<(), Error>;
-    /// A key, to be judged in this mode.
-    fn store(&self, key: Self::Key, mode: Mode) -> Self::Store;
-    /// The same for one of several keys of a call, which together must not take too long.
+    /// The store of one of several keys of a call, which together must not take too long.
     fn store_of_several(&self, key: Self::Key, mode: Mode) -> Self::Store {
         self.store(key, mode)
     }
-    /// The id of a reservation that its caller did not name.
-    fn new_id(&self) -> Id;
 
     /// Gives the live reservations of these ids back; returns how many there were, and what is to be handed to
     /// [`ServerCall::wake_after`].
@@ -105,8 +98,6 @@ pub trait ServerCall<'a>: Words<'a> {
 
     /// Notes how calls ended.
     fn notes(&self) -> Self::Notes;
-    /// Counts reservations that were dropped because they were gone.
-    fn count_dropped(&self, number: usize);
     /// Counts reservations that were settled in this way.
     fn count_settled(&self, how: Applied, number: u64);
     /// All policies, in the order of the bytes of their names.
@@ -163,8 +154,8 @@ pub fn run<'a, C: ServerCall<'a>>(
         Command::Release => settle::release(call),
         Command::Renew => settle::renew(call, known),
         Command::Held => settle::held(call),
-        Command::All => all::all(call),
-        Command::AllRo => all::all_ro(call),
+        Command::All => all::all(call, Mode::Final),
+        Command::AllRo => all::all(call, Mode::Look),
         Command::Info => inspect::info(call),
         Command::Policies => report::policies(call),
         Command::Top => report::top_keys(call, known),

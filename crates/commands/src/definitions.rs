@@ -8,7 +8,7 @@
 use crate::arguments::{Arguments, Family};
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::limits::{LimitNumbers, Shape};
+use crate::limits::{LimitSpec, WindowKind};
 use crate::options::{OptionSet, Options};
 use crate::policies::{Definition, Definitions};
 
@@ -61,19 +61,19 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Definition,
         Some(Family::Window) => (Family::Acquire, OptionSet::WINDOW.in_policy()),
         Some(Family::Acquire) | None => return Err(Error::PolicyKind),
     };
-    let numbers = arguments.numbers(family).map_err(|error| match error {
+    let limit = arguments.limit(family).map_err(|error| match error {
         Error::Arity => Error::PolicyLimit,
         other => other,
     })?;
     let mut options = Options::new();
     arguments.options(environment, &mut options, known, false)?;
     // As the options of a call whose quantity is 1.
-    options.check(1, numbers.form())?;
-    let shape = Shape::of(&options);
-    if let LimitNumbers::Window { limit, period } = numbers {
-        shape.window(limit, period, environment)?;
+    options.check(1, Some(&limit))?;
+    let window_kind = WindowKind::new(&options);
+    if let LimitSpec::Window { limit, period } = limit {
+        window_kind.window(limit, period, environment)?;
     }
     let text = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
     let (ban_ms, shadow) = (options.number(OptionSet::BAN), options.has(OptionSet::SHADOW));
-    Ok(Definition { limit: numbers, shape, ban_ms, shadow, text })
+    Ok(Definition { limit, window_kind, ban_ms, shadow, text })
 }

@@ -15,9 +15,9 @@
 
 mod all;
 pub mod arguments;
-pub mod attempt;
 pub mod call;
 pub mod counter;
+pub mod decide;
 pub mod definitions;
 pub mod environment;
 pub mod error;

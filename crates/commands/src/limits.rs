@@ -2,7 +2,7 @@
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::options::{LimitForm, OptionSet, Options};
+use crate::options::{OptionSet, Options};
 use engine::anchor::{Anchor, AnchorText, Start};
 use engine::calendar::{Calendar, Zone};
 use engine::period::Period;
@@ -10,9 +10,9 @@ use engine::request::WindowLimit;
 use engine::rule::Rule;
 use engine::throttle::Rate;
 
-/// A limit as its positional arguments give it.
+/// The numbers of a limit: its positional arguments, checked.
 #[derive(Clone, Copy, Debug)]
-pub enum LimitNumbers {
+pub enum LimitSpec {
     /// A rate.
     Rate(Rate),
     /// A window; without a period a semaphore.
@@ -24,45 +24,35 @@ pub enum LimitNumbers {
     },
 }
 
-impl LimitNumbers {
-    /// The form of the limit, for the options beside it.
-    pub fn form(self) -> LimitForm {
-        match self {
-            LimitNumbers::Window { period: None, .. } => LimitForm::PeriodZero,
-            LimitNumbers::Rate(_) | LimitNumbers::Window { .. } => LimitForm::Numbers,
-        }
-    }
-}
-
-/// How a window counts, as options say it.
+/// Which kind of window the options ask for.
 #[derive(Clone, Copy, Debug)]
-pub enum Shape {
+pub enum WindowKind {
     /// It slides.
     Sliding {
-        /// `BUCKETS`: so many entries at most, if not as many as the setting says.
+        /// `BUCKETS`: at most this many entries; `None` for the setting `window-entries`.
         buckets: Option<u32>,
     },
     /// `FIXED`: it follows the calendar.
     Fixed {
-        /// `FROM`: its windows start there, if not on the unit.
+        /// `FROM`: where its windows start; `None` for the unit of the period.
         start: Option<Start>,
-        /// `TZ`: in this zone, if not in the one of the setting.
+        /// `TZ`: its zone; `None` for the setting `timezone`.
         zone: Option<Zone>,
     },
 }
 
-impl Shape {
-    /// What checked options say.
-    pub fn of(options: &Options) -> Shape {
+impl WindowKind {
+    /// The kind that checked options ask for.
+    pub fn new(options: &Options) -> WindowKind {
         if options.has(OptionSet::FIXED) {
             let (start, zone) = (options.start(OptionSet::FROM), options.zone(OptionSet::TZ));
-            return Shape::Fixed { start, zone };
+            return WindowKind::Fixed { start, zone };
         }
         let buckets = options.number(OptionSet::BUCKETS);
-        Shape::Sliding { buckets: buckets.and_then(|buckets| u32::try_from(buckets).ok()) }
+        WindowKind::Sliding { buckets: buckets.and_then(|buckets| u32::try_from(buckets).ok()) }
     }
 
-    /// How a window of `limit` each `period` counts; without a period it is a semaphore.
+    /// The window of `limit` in each `period`; without a period a semaphore.
     pub fn window(
         self,
         limit: u64,
@@ -73,12 +63,12 @@ impl Shape {
             return Ok(WindowLimit { limit, rule: Rule::Semaphore, most_entries: 0 });
         };
         match self {
-            Shape::Sliding { buckets } => {
+            WindowKind::Sliding { buckets } => {
                 let most_entries = buckets.unwrap_or_else(|| environment.window_entries());
                 let buckets = (limit > u64::from(most_entries)).then_some(most_entries);
                 Ok(WindowLimit { limit, rule: Rule::Sliding { period, buckets }, most_entries })
             }
-            Shape::Fixed { start, zone } => {
+            WindowKind::Fixed { start, zone } => {
                 let rule = fixed(period, start, zone, environment)?;
                 Ok(WindowLimit { limit, rule, most_entries: 1 })
             }

@@ -34,7 +34,6 @@ use engine::calendar::Zone;
 use engine::heavy::RecentHeavy;
 use engine::line::Lines;
 use engine::memory::Memory;
-use engine::reservation::{spelled_id, Id};
 use settings::MemorySettings;
 use std::cell::{Cell, RefCell};
 use value::ValueBuilder;
@@ -182,12 +181,6 @@ impl MemoryServer {
             before.extend(old.map(|old| (*name, old)));
         }
         Value::Bulk(b"OK".to_vec())
-    }
-
-    fn new_id(&self) -> Id {
-        let mut random = [0; 16];
-        (self.random.borrow_mut())(&mut random);
-        Id::from(&spelled_id(random)[..])
     }
 
     /// The keys that are denied most, if they are counted.

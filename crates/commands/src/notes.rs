@@ -1,7 +1,7 @@
 //! What is noted of calls that have ended: the counts of policies, and denials.
 
-use crate::attempt::AttemptReply;
 use crate::policies::PolicyVerdict;
+use crate::reply::Reply;
 use engine::request::Request;
 
 /// Where a server notes how calls ended. `K` names a key at the time of a call.
@@ -19,10 +19,10 @@ pub trait Notes<K: Copy> {
         }
     }
 
-    /// Makes `tried` what the caller of a request on this key is told at last, and notes it. Returns how it ended.
+    /// Turns `reply` into what the caller of a request on this key is finally told, and notes it. Returns how the call ended.
     #[inline]
-    fn note_end(&self, key: K, request: &Request, tried: &mut AttemptReply) -> PolicyVerdict {
-        let ended = tried.conclude(request);
+    fn note_end(&self, key: K, request: &Request, reply: &mut Reply) -> PolicyVerdict {
+        let ended = reply.conclude(request);
         self.count(request, ended);
         if request.takes() && ended == PolicyVerdict::Denied {
             self.note_denial(key);

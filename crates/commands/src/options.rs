@@ -5,6 +5,7 @@
 
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::limits::LimitSpec;
 use bitflags::bitflags;
 use engine::anchor::{AnchorError, Start};
 use engine::calendar::Zone;
@@ -319,11 +320,16 @@ impl OptionRow {
     }
 
     /// Refuses the option beside `others`, this quantity, or a limit of this form.
-    fn check(&self, others: OptionSet, quantity: i64, form: LimitForm) -> Result<(), Error> {
+    fn check(
+        &self,
+        others: OptionSet,
+        quantity: i64,
+        limit: Option<&LimitSpec>,
+    ) -> Result<(), Error> {
         if quantity < self.least_quantity {
             return Err(Error::QuantityBelow(self.name, self.least_quantity));
         }
-        if self.says_limit && form == LimitForm::Policy {
+        if self.says_limit && limit.is_none() {
             return Err(Error::BesidePolicy(self.name));
         }
         if let Some(excluded) = self.excludes.intersection(others).rows().next() {
@@ -333,7 +339,9 @@ impl OptionRow {
             return Err(Error::Needs(self.name, needed.name));
         }
         match self.period_0 {
-            Some(error) if form == LimitForm::PeriodZero => Err(error),
+            Some(error) if matches!(limit, Some(LimitSpec::Window { period: None, .. })) => {
+                Err(error)
+            }
             _ => Ok(()),
         }
     }
@@ -458,17 +466,6 @@ enum Parsed<'a> {
     Word(&'a [u8]),
 }
 
-/// In which form a call gives its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitForm {
-    /// In numbers.
-    Numbers,
-    /// In numbers, with period 0.
-    PeriodZero,
-    /// By the name of a policy.
-    Policy,
-}
-
 /// The options of a call. It is small, as each call has one.
 #[derive(Debug)]
 pub struct Options<'a> {
@@ -549,8 +546,8 @@ impl<'a> Options<'a> {
     }
 
     /// Refuses options that must not stand together, or not beside this quantity or a limit of this form.
-    pub fn check(&self, quantity: i64, form: LimitForm) -> Result<(), Error> {
-        self.given.rows().try_for_each(|row| row.check(self.given, quantity, form))
+    pub fn check(&self, quantity: i64, limit: Option<&LimitSpec>) -> Result<(), Error> {
+        self.given.rows().try_for_each(|row| row.check(self.given, quantity, limit))
     }
 
     /// Whether the option might stand beside those that were given, and beside this quantity.

@@ -1,7 +1,7 @@
 //! Limits by name: the table of policies, and what became of the calls that used it.
 
 use crate::counter::Counter;
-use crate::limits::{LimitNumbers, Shape};
+use crate::limits::{LimitSpec, WindowKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ pub struct Policy {
     /// Its number, never given to another name.
     pub id: u64,
     /// The limit.
-    pub limit: LimitNumbers,
+    pub limit: LimitSpec,
     /// How a window counts.
-    pub shape: Shape,
+    pub window_kind: WindowKind,
     /// For how many milliseconds a denial closes the key (BAN).
     pub ban_ms: Option<u64>,
     /// It never denies.
@@ -23,9 +23,9 @@ pub struct Policy {
 /// A policy as it is defined, before it has a number.
 pub struct Definition {
     /// The limit.
-    pub limit: LimitNumbers,
+    pub limit: LimitSpec,
     /// How a window counts.
-    pub shape: Shape,
+    pub window_kind: WindowKind,
     /// For how many milliseconds a denial closes the key (BAN).
     pub ban_ms: Option<u64>,
     /// It never denies.
@@ -141,7 +141,7 @@ impl PolicyTable {
             self.rows.append(&mut gone);
         }
         for (name, definition) in definitions {
-            let Definition { limit, shape, ban_ms, shadow, text: definition } = definition;
+            let Definition { limit, window_kind, ban_ms, shadow, text: definition } = definition;
             let (id, counts) = match self.rows.remove(&name) {
                 Some(row) => (row.policy.id, row.counts),
                 None => {
@@ -149,7 +149,7 @@ impl PolicyTable {
                     (self.last_id, Arc::default())
                 }
             };
-            let policy = Arc::new(Policy { id, limit, shape, ban_ms, shadow });
+            let policy = Arc::new(Policy { id, limit, window_kind, ban_ms, shadow });
             rows.insert(name, PolicyRow { policy, definition, counts });
         }
         self.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();

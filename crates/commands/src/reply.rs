@@ -1,6 +1,7 @@
 //! What commands reply: replies to calls that take, and how a reply is written, row by row.
 
 use crate::call::CallResult;
+use crate::policies::PolicyVerdict;
 use engine::decision::{Decision, Manner, TimeUnit, Verdict};
 use engine::request::{Limit, Request};
 use engine::reservation::Id;
@@ -59,6 +60,24 @@ impl Reply {
     /// Whether the call got what it asked for.
     pub fn allowed(&self) -> bool {
         self.decision.verdict.allowed()
+    }
+
+    /// Ends the call: a denial under a policy with SHADOW becomes an allowed call. Returns what its policy counts.
+    pub fn conclude(&mut self, request: &Request) -> PolicyVerdict {
+        let ended = match self.allowed() {
+            true => PolicyVerdict::Allowed,
+            false if request.shadow => PolicyVerdict::ShadowDenied,
+            false => PolicyVerdict::Denied,
+        };
+        if request.shadow {
+            let verdict = &mut self.decision.verdict;
+            let go_after_us = match verdict {
+                Verdict::Allowed { go_after_us, .. } => *go_after_us,
+                Verdict::Denied { .. } | Verdict::Never => 0,
+            };
+            *verdict = Verdict::Allowed { taken: request.ask.quantity.wanted(), go_after_us };
+        }
+        ended
     }
 }
 

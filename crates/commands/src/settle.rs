@@ -6,7 +6,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::options::{OptionSet, Options};
 use crate::reply::{self, ReplySink};
-use engine::judge::Mode;
+use engine::decide::Mode;
 use engine::settle::{self, Applied};
 
 /// `RL.APPLY key id [quantity]`

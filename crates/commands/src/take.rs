@@ -1,14 +1,13 @@
 //! RL.THROTTLE, RL.WINDOW, RL.ACQUIRE, and their forms that only look.
 
-use crate::arguments::{Arguments, Family};
-use crate::attempt::{attempt_into, AttemptReply};
+use crate::arguments::{Arguments, Family, Syntax};
 use crate::call::{first_key, CallResult, ServerCall};
+use crate::decide::{decide, Decided};
 use crate::error::Error;
 use crate::notes::Notes;
 use crate::options::{OptionSet, Options};
 use crate::reply;
-use engine::attempt::AttemptTerms;
-use engine::judge::Mode;
+use engine::decide::Mode;
 use engine::line::deadline_us;
 use engine::request::Request;
 
@@ -29,20 +28,9 @@ pub(crate) fn take<'a, C: ServerCall<'a>>(
     family: Family,
     known: OptionSet,
 ) -> Result<CallResult, Error> {
-    let mut options = Options::new();
-    let environment = call.environment();
-    let mut request = Request::unread();
+    let (mut options, syntax) = (Options::new(), Syntax::command(family, known));
     let mut arguments = Arguments::after_key(call);
-    arguments.request(&environment, family, known, &mut options, &mut request)?;
-    serve(call, &request, options.number(OptionSet::BLOCK))
-}
-
-/// Carries out a call of a taking command: replies to it, or makes it wait.
-fn serve<'a, C: ServerCall<'a>>(
-    call: &C,
-    request: &Request,
-    block_ms: Option<u64>,
-) -> Result<CallResult, Error> {
+    let request = &arguments.request(&call.environment(), &syntax, &mut options)?;
     let (key, now_us) = first_key(call)?;
     let takes = request.takes();
     if takes {
@@ -52,29 +40,38 @@ fn serve<'a, C: ServerCall<'a>>(
     if request.id().is_some_and(|id| call.id_waits(key, id)) {
         return Err(Error::Duplicate);
     }
+    let block_ms = options.number(OptionSet::BLOCK);
     let block_ms = block_ms.filter(|_| takes && !request.shadow && call.may_block());
-    // A denial behind a line is not counted: that would take from those who wait. A denial under SHADOW is not counted:
-    // the caller does not see it.
-    let counts = block_ms.is_none() && !barred && !request.shadow;
-    let mode = if counts { Mode::Final } else { Mode::Try };
-    let mut tried = AttemptReply::untold();
-    try_on(call, key, request, AttemptTerms { barred, mode }, &mut tried)?;
-    if let Some(ms) = block_ms.filter(|_| !tried.allowed()) {
+    let mode = if block_ms.is_some() { Mode::Try } else { Mode::Final };
+    let mut decided = decide(call, key, request, barred, mode)?;
+    if let Some(ms) = block_ms.filter(|_| !decided.reply.allowed()) {
         let last_us = deadline_us(now_us, ms).unwrap_or(u64::MAX);
-        if tried.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
-            let wait_us = tried.reply.decision.verdict.retry_after_us();
+        if decided.earliest_grant_us.is_some_and(|grant_us| grant_us <= last_us) {
+            let wait_us = decided.reply.decision.verdict.retry_after_us();
             return call.join(key, request, ms, wait_us).map(|()| CallResult::Later);
         }
         if request.count_denied && !barred {
-            count_denial(call, key, request, &mut tried)?;
+            // It cannot be granted in time, so that its denial counts.
+            decided = decide_again(call, key, request)?;
         }
     }
     if !takes {
         // This call may have given back. One that takes frees nothing, and whoever stood before it was tried above.
         call.wake(key);
     }
-    call.notes().note_end(key, request, &mut tried);
-    Ok(reply::write(&call.sink(), &tried.reply))
+    call.notes().note_end(key, request, &mut decided.reply);
+    Ok(reply::write(&call.sink(), &decided.reply))
+}
+
+// Few calls come here, and all others are smaller without it.
+#[cold]
+#[inline(never)]
+fn decide_again<'a, C: ServerCall<'a>>(
+    call: &C,
+    key: C::Key,
+    request: &Request,
+) -> Result<Decided, Error> {
+    decide(call, key, request, false, Mode::Final)
 }
 
 /// Carries out a call of a command that tells what one that takes would answer:
@@ -89,41 +86,11 @@ pub(crate) fn look<'a, C: ServerCall<'a>>(
     family: Family,
     known: OptionSet,
 ) -> Result<CallResult, Error> {
-    let (mut options, environment) = (Options::new(), call.environment());
-    let mut request = Request::unread();
     let mut arguments = Arguments::after_key(call);
-    arguments.request(&environment, family, known, &mut options, &mut request)?;
+    let syntax = Syntax::command(family, known);
+    let request = arguments.request(&call.environment(), &syntax, &mut Options::new())?;
     let (key, _) = first_key(call)?;
-    let terms = AttemptTerms { barred: false, mode: Mode::Look };
-    let mut looked = AttemptReply::untold();
-    try_on(call, key, &request, terms, &mut looked)?;
+    let mut looked = decide(call, key, &request, false, Mode::Look)?.reply;
     looked.conclude(&request);
-    Ok(reply::write(&call.sink(), &looked.reply))
-}
-
-/// Tries a call that could not be granted in time once more, so that its denial counts.
-// Few calls come here, and all others are smaller without it.
-#[cold]
-#[inline(never)]
-fn count_denial<'a, C: ServerCall<'a>>(
-    call: &C,
-    key: C::Key,
-    request: &Request,
-    tried: &mut AttemptReply,
-) -> Result<(), Error> {
-    try_on(call, key, request, AttemptTerms { barred: false, mode: Mode::Final }, tried)
-}
-
-/// Tries a request on a key of the server.
-#[inline]
-fn try_on<'a, C: ServerCall<'a>>(
-    call: &C,
-    key: C::Key,
-    request: &Request,
-    terms: AttemptTerms,
-    tried: &mut AttemptReply,
-) -> Result<(), Error> {
-    attempt_into(call.store(key, terms.mode), request, terms, || call.new_id(), tried)?;
-    call.count_dropped(tried.dropped);
-    Ok(())
+    Ok(reply::write(&call.sink(), &looked))
 }

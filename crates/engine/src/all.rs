@@ -8,59 +8,10 @@
 //! A call is allowed if each group is, and a group if one of its limits would be. A limit that never denies (SHADOW) is
 //! always allowed in its group.
 
-use super::decision::{Decision, Verdict};
+use super::decision::Decision;
 use super::reservation::Id;
 
-/// Finds the choice of each group, limit by limit in their order.
-#[derive(Debug, Default)]
-pub struct Choices {
-    group: usize,
-    /// Whether some group before this one has no choice.
-    denied: bool,
-    begun: bool,
-    /// The groups that have a choice: one bit for each of the first groups, and a list for the others, which no call of
-    /// RL.ALL has.
-    first_with_choice: u64,
-    others_with_choice: Vec<usize>,
-}
-
-impl Choices {
-    /// Whether the next limit is the choice of its group. Groups are numbered in their order.
-    pub fn next(&mut self, group: usize, verdict: Verdict, shadow: bool) -> bool {
-        if self.begun && group != self.group {
-            self.denied |= !self.has_choice(self.group);
-        }
-        (self.begun, self.group) = (true, group);
-        let is_choice = (shadow || verdict.allowed()) && !self.has_choice(group);
-        if is_choice {
-            match bit(group) {
-                Some(bit) => self.first_with_choice |= bit,
-                None => self.others_with_choice.push(group),
-            }
-        }
-        is_choice
-    }
-
-    /// Whether one of the limits of this group so far is its choice.
-    pub fn has_choice(&self, group: usize) -> bool {
-        match bit(group) {
-            Some(bit) => self.first_with_choice & bit != 0,
-            None => self.others_with_choice.binary_search(&group).is_ok(),
-        }
-    }
-
-    /// Whether the call is allowed, once all of its limits were looked at.
-    pub fn allowed(&self) -> bool {
-        !self.denied && (!self.begun || self.has_choice(self.group))
-    }
-}
-
-/// The bit of a group, if it is one of the first.
-fn bit(group: usize) -> Option<u64> {
-    u32::try_from(group).ok().and_then(|group| 1u64.checked_shl(group))
-}
-
-/// One limit of a call over several.
+/// What became of one limit of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartDecision {
     /// What it decided, as the call leaves it.
@@ -71,12 +22,19 @@ pub struct PartDecision {
     pub shadow: bool,
     /// The number of its group.
     pub group: usize,
-    /// Whether it was the choice of its group.
+    /// Whether it was the choice of its group: the first limit that would be allowed.
     pub choice: bool,
+    /// Whether its group has a choice.
+    pub group_allowed: bool,
     /// Whether it was allowed, before a denial was counted.
     pub allowed: bool,
     /// The id of the reservation that was made.
     pub id: Option<Id>,
+    /// How many leases of the key run after the call, where ATMOST makes a reservation.
+    pub running: Option<usize>,
+    /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and unless a
+    /// call was denied in [`Mode::Try`](crate::decide::Mode::Try).
+    pub earliest_grant_us: Option<u64>,
 }
 
 /// The reply of all limits together.
@@ -152,24 +110,25 @@ fn wait(part: &PartDecision) -> (bool, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::decision::Obstacle;
+    use super::super::decision::{Obstacle, Verdict};
     use super::*;
 
     fn part(verdict: Verdict, remaining: u64, quantity: u64, shadow: bool) -> PartDecision {
         let decision = Decision { verdict, limit: 100, remaining, reset_after_us: 0 };
-        let allowed = verdict.allowed();
-        PartDecision { decision, quantity, shadow, group: 0, choice: false, allowed, id: None }
+        PartDecision { decision, quantity, shadow, ..PartDecision::default() }
     }
 
     /// The answer where these limits stand in groups of so many.
     fn whole_reply_of(groups: &[usize], mut parts: Vec<PartDecision>, allowed: bool) -> WholeReply {
         let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
-        let mut choices = Choices::default();
         for (part, group) in parts.iter_mut().zip(numbers) {
             part.group = group;
-            part.choice = choices.next(group, part.decision.verdict, part.shadow);
         }
-        assert_eq!(choices.allowed(), allowed, "{parts:?}");
+        for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
+            let first =
+                group.iter().position(|part| part.shadow || part.decision.verdict.allowed());
+            first.into_iter().for_each(|at| group[at].choice = true);
+        }
         whole_reply(&parts, allowed)
     }
 
@@ -236,40 +195,6 @@ mod tests {
             let answer = alone(parts.clone(), false);
             let expected = WholeReply { limited, decides, retry_after_us };
             assert_eq!(answer, expected, "{parts:?}");
-        }
-    }
-
-    #[test]
-    fn the_first_limit_of_a_group_that_would_be_allowed_is_its_choice() {
-        let never = Verdict::Never;
-        for (groups, limits, choices, allowed) in [
-            (&[2][..], &[(YES, false), (YES, false)][..], &[true, false][..], true),
-            (&[2], &[(never, false), (YES, false)], &[false, true], true),
-            (&[2], &[(never, false), (never, false)], &[false, false], false),
-            (&[2], &[(never, true), (YES, false)], &[true, false], true),
-            (&[2], &[(YES, false), (never, true)], &[true, false], true),
-            (&[1, 2], &[(YES, false), (never, false), (YES, false)], &[true, false, true], true),
-            (
-                &[1, 2],
-                &[(never, false), (never, false), (YES, false)],
-                &[false, false, true],
-                false,
-            ),
-            (
-                &[2, 1],
-                &[(never, false), (never, false), (YES, false)],
-                &[false, false, true],
-                false,
-            ),
-        ] {
-            let mut found = Choices::default();
-            let numbers = groups.iter().enumerate().flat_map(|(group, len)| vec![group; *len]);
-            let chosen: Vec<_> = limits
-                .iter()
-                .zip(numbers)
-                .map(|((verdict, shadow), group)| found.next(group, *verdict, *shadow))
-                .collect();
-            assert_eq!((&chosen[..], found.allowed()), (choices, allowed), "{groups:?} {limits:?}");
         }
     }
 

@@ -14,7 +14,7 @@ pub struct Hold {
 
 impl Hold {
     /// What a reservation holds, as it is seen at one moment.
-    pub fn of(seen: &Reservation) -> Hold {
+    pub fn of<I, R>(seen: &Reservation<I, R>) -> Hold {
         Hold { gone_us: seen.gone_us, quantity: seen.quantity }
     }
 }

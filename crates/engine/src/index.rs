@@ -18,7 +18,7 @@ pub use held_index::{HeldIndex, MAX_DROPPED, MAX_HEALED};
 use super::ban::Ban;
 use super::calendar::Zones;
 use super::held::{FirstGone, Hold, Holds, SortedHolds};
-use super::reservation::{Reservation, ReservationView};
+use super::reservation::{Reservation, ReservationRef, ReservationView};
 use super::slab::{NewSlots, Slot};
 use foldhash::quality::RandomState;
 use hashbrown::hash_table;
@@ -29,20 +29,10 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use treap::{Treap, Weighted};
 
-/// A reservation as the index keeps it. The fields are those of [`Reservation`].
-#[derive(Debug)]
-struct Kept {
-    id: Box<[u8]>,
-    quantity: u64,
-    lease_ms: u64,
-    gone_us: u64,
-    lease_end_us: u64,
-    order_us: u64,
-    /// One of [`Index::rules`].
-    rule: Arc<[u8]>,
-}
+/// A reservation with an id and a rule of its own. The rule is one of [`Index::rules`].
+type OwnedReservation = Reservation<Box<[u8]>, Arc<[u8]>>;
 
-impl Weighted for Kept {
+impl Weighted for OwnedReservation {
     fn key(&self) -> u64 {
         self.gone_us
     }
@@ -53,26 +43,8 @@ impl Weighted for Kept {
 }
 
 /// The id of the reservation in a slot.
-fn id_at(held: &Treap<Kept>, slot: Slot) -> &[u8] {
-    held.get(slot).map_or(&[], |kept| &kept.id)
-}
-
-impl Kept {
-    fn reservation(&self) -> Reservation<'_> {
-        Reservation {
-            id: &self.id,
-            quantity: self.quantity,
-            lease_ms: self.lease_ms,
-            lease_end_us: self.lease_end_us,
-            gone_us: self.gone_us,
-            order_us: self.order_us,
-            rule: &self.rule,
-        }
-    }
-
-    fn hold(&self) -> Hold {
-        Hold { gone_us: self.gone_us, quantity: self.quantity }
-    }
+fn id_at(held: &Treap<OwnedReservation>, slot: Slot) -> &[u8] {
+    held.get(slot).map_or(&[], |one| &one.id)
 }
 
 /// All that a call reads of the index if it changes nothing. Most tries for calls that wait change nothing. It fills one line
@@ -101,7 +73,7 @@ const _: () = assert!(size_of::<IndexSummary>() == 64, "a summary fills one line
 #[derive(Debug)]
 pub struct Index {
     summary: IndexSummary,
-    held: Treap<Kept>,
+    held: Treap<OwnedReservation>,
     /// By the hash of the id, which has a secret: clients choose ids.
     by_id: HashTable<Slot>,
     /// The secret of the hashes and of the treap, another one in each index.
@@ -167,7 +139,7 @@ impl Index {
     }
 
     /// Adds a reservation. False, and nothing is added, if its id is there or no slot is left.
-    pub fn insert(&mut self, one: &Reservation) -> bool {
+    pub fn insert(&mut self, one: &ReservationRef) -> bool {
         let Some((slot, kept)) = self.enter(one) else { return false };
         self.held.insert(kept);
         if let Some(ends) = &mut self.lease_ends {
@@ -184,7 +156,7 @@ impl Index {
 
     /// Notes all that is known of a reservation but its place in the order; what belongs there, and in which slot. `None`, and
     /// nothing is noted, if its id is there or no slot is left.
-    fn enter(&mut self, one: &Reservation) -> Option<(Slot, Kept)> {
+    fn enter(&mut self, one: &ReservationRef) -> Option<(Slot, OwnedReservation)> {
         let slot = self.held.next_slot()?;
         let Index { by_id, held, secret, .. } = self;
         let is_it = |slot: &Slot| id_at(held, *slot) == one.id;
@@ -199,7 +171,7 @@ impl Index {
         summary.latest_start_us = summary.latest_start_us.max(one.start_us());
         summary.total = summary.total.saturating_add(u128::from(one.quantity));
         summary.len = summary.len.saturating_add(1);
-        let kept = Kept {
+        let kept = Reservation {
             id: one.id.into(),
             quantity: one.quantity,
             lease_ms: one.lease_ms,
@@ -219,7 +191,7 @@ impl Index {
         let (slot, _) = found.remove();
         let (is_first, is_last) = (held.first() == Some(slot), held.last() == Some(slot));
         let Some((kept, new_slots)) = held.remove(slot) else { return false };
-        let at_end = |slot: Option<Slot>| slot.and_then(|slot| held.get(slot)).map(Kept::hold);
+        let at_end = |slot: Option<Slot>| slot.and_then(|slot| held.get(slot)).map(Hold::of);
         let summary = &mut self.summary;
         if is_first {
             summary.first = at_end(held.first()).unwrap_or_default();
@@ -244,14 +216,14 @@ impl Index {
     }
 
     /// The reservation `id`, live or gone.
-    pub fn get(&self, id: &[u8]) -> Option<Reservation<'_>> {
+    pub fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         let is_it = |slot: &Slot| id_at(&self.held, *slot) == id;
         self.reservation(*self.by_id.find(self.secret.hash_one(id), is_it)?)
     }
 
     /// All reservations, in any order.
-    pub fn iter(&self) -> impl Iterator<Item = Reservation<'_>> {
-        self.held.iter().map(Kept::reservation)
+    pub fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
+        self.held.iter().map(OwnedReservation::borrowed)
     }
 
     /// How many have a lease that runs at `now_us`.
@@ -267,8 +239,8 @@ impl Index {
 
     /// The reservations that are gone at `now_us`, in the order in which they went. For tests and fuzz targets.
     #[cfg(any(test, feature = "model"))]
-    pub fn gone(&self, now_us: u64) -> impl Iterator<Item = Reservation<'_>> {
-        self.held.until(now_us).map(Kept::reservation)
+    pub fn gone(&self, now_us: u64) -> impl Iterator<Item = ReservationRef<'_>> {
+        self.held.until(now_us).map(OwnedReservation::borrowed)
     }
 
     /// How many reservations are gone at `now_us`, counted up to `most`.
@@ -282,7 +254,7 @@ impl Index {
     }
 
     /// The reservation that goes first, if it is gone at `now_us`.
-    fn first_to_go(&self, now_us: u64) -> Option<Reservation<'_>> {
+    fn first_to_go(&self, now_us: u64) -> Option<ReservationRef<'_>> {
         if self.none_gone(now_us) {
             return None;
         }
@@ -308,7 +280,7 @@ impl Index {
     }
 
     /// Up to `most` reservations whose lease ends later than one lease from `now_us`. O(n).
-    pub fn future(&mut self, now_us: u64, most: usize) -> Vec<Reservation<'_>> {
+    pub fn future(&mut self, now_us: u64, most: usize) -> Vec<ReservationRef<'_>> {
         self.find_latest_start();
         self.iter().filter(|one| one.start_us() > now_us).take(most).collect()
     }
@@ -356,8 +328,8 @@ impl Index {
         by_id.shrink_to_fit(|slot| secret.hash_one(id_at(held, *slot)));
     }
 
-    fn reservation(&self, slot: Slot) -> Option<Reservation<'_>> {
-        self.held.get(slot).map(Kept::reservation)
+    fn reservation(&self, slot: Slot) -> Option<ReservationRef<'_>> {
+        self.held.get(slot).map(OwnedReservation::borrowed)
     }
 }
 
@@ -367,7 +339,7 @@ pub struct IndexBuilder(Box<Index>);
 
 impl IndexBuilder {
     /// Adds a reservation. False, and nothing is added, if its id is there or no slot is left.
-    pub fn add(&mut self, one: &Reservation) -> bool {
+    pub fn add(&mut self, one: &ReservationRef) -> bool {
         let Some((_, kept)) = self.0.enter(one) else { return false };
         self.0.held.push(kept);
         true
@@ -377,7 +349,7 @@ impl IndexBuilder {
     pub fn build(mut self) -> Box<Index> {
         let Index { held, summary, .. } = &mut *self.0;
         held.link();
-        let at_end = |slot: Option<Slot>| slot.and_then(|slot| held.get(slot)).map(Kept::hold);
+        let at_end = |slot: Option<Slot>| slot.and_then(|slot| held.get(slot)).map(Hold::of);
         summary.first = at_end(held.first()).unwrap_or_default();
         summary.last_gone_us = at_end(held.last()).unwrap_or_default().gone_us;
         self.0

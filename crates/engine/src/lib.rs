@@ -15,10 +15,10 @@
 
 pub mod all;
 pub mod anchor;
-pub mod attempt;
 pub mod ban;
 pub mod calendar;
 pub mod db_key;
+pub mod decide;
 pub mod decimal;
 pub mod decision;
 pub mod entry;
@@ -29,7 +29,6 @@ pub mod harnesses;
 pub mod heavy;
 pub mod held;
 pub mod index;
-pub mod judge;
 pub mod line;
 pub mod memory;
 #[cfg(any(test, kani, feature = "model"))]
@@ -41,7 +40,6 @@ pub mod request;
 pub mod reservation;
 pub mod rule;
 pub mod settle;
-pub mod short;
 pub mod slab;
 pub mod store;
 pub mod text;

@@ -7,11 +7,11 @@
 //! use redis_ratelimit_engine::throttle::Rate;
 //!
 //! // Two at once, one a second.
-//! let request = Request::of(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
+//! let request = Request::new(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
 //! let memory = Memory::default();
 //! let now_us = 1_795_223_799_544_558;
 //! let mut allowed = || {
-//!     let told = memory.attempt(b"user:1", &request, now_us, || unreachable!()).unwrap();
+//!     let told = memory.decide(b"user:1", &request, now_us, || unreachable!()).unwrap();
 //!     told.decision.verdict.allowed()
 //! };
 //! assert_eq!([allowed(), allowed(), allowed()], [true, true, false]);
@@ -23,13 +23,13 @@ mod zset;
 pub use window::{MemoryHeld, MemoryWindow};
 pub use zset::Zset;
 
-use crate::attempt::{attempt, Attempt, AttemptTerms};
+use crate::all::PartDecision;
 use crate::ban::Ban;
 use crate::calendar::Zones;
+use crate::decide::{decide, Mode, Part};
 use crate::decision::Decision;
 use crate::entry::Entry;
 use crate::index::Index;
-use crate::judge::{AnyCall, KeyCall, Mode};
 use crate::request::Request;
 use crate::reservation::{HeldReservation, Id, Reservation};
 use crate::settle::{self, Applied};
@@ -119,28 +119,38 @@ impl Memory {
     /// # Errors
     ///
     /// Every [`Refused`] but that of a semaphore.
-    pub fn attempt(
+    pub fn decide(
         &self,
         name: &[u8],
         request: &Request,
         now_us: u64,
-        new_id: impl FnOnce() -> Id,
-    ) -> Result<Attempt, Refused> {
+        new_id: impl FnMut() -> Id,
+    ) -> Result<PartDecision, Refused> {
         self.forget_expired(now_us);
-        let terms = AttemptTerms { barred: false, mode: Mode::Final };
-        attempt(self.key(name, now_us), request, terms, new_id, |told| told)
+        self.decide_in(Mode::Final, name, request, now_us, new_id)
     }
 
-    /// What [`Memory::attempt`] would tell; changes nothing.
+    /// What [`Memory::decide`] would tell; changes nothing.
     ///
     /// # Errors
     ///
     /// The same.
     pub fn look(&self, name: &[u8], request: &Request, now_us: u64) -> Result<Decision, Refused> {
-        let mut call = AnyCall::new(self.key(name, now_us), request);
-        let judged = call.judge(false)?;
-        judged.check_room()?;
-        Ok(*judged.look().decision())
+        let looked = self.decide_in(Mode::Look, name, request, now_us, Id::default)?;
+        Ok(looked.decision)
+    }
+
+    fn decide_in(
+        &self,
+        mode: Mode,
+        name: &[u8],
+        request: &Request,
+        now_us: u64,
+        new_id: impl FnMut() -> Id,
+    ) -> Result<PartDecision, Refused> {
+        let mut part = Part::new(self.key(name, now_us), request);
+        decide(std::slice::from_mut(&mut part), mode, new_id)?.write();
+        Ok(*part.decided())
     }
 
     /// Turns a reservation into an event, as [`settle::apply`] does.
@@ -203,9 +213,9 @@ impl Memory {
     /// use redis_ratelimit_engine::request::{Limit, Request};
     /// use redis_ratelimit_engine::throttle::Rate;
     ///
-    /// let request = Request::of(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
+    /// let request = Request::new(Limit::Bucket(Rate::new(1, 1, 1_000).unwrap()));
     /// let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
-    /// memory.attempt(b"user:1", &request, now_us, || unreachable!()).unwrap();
+    /// memory.decide(b"user:1", &request, now_us, || unreachable!()).unwrap();
     /// let saved = memory.save(b"user:1").unwrap();
     /// assert_eq!(saved.value, SavedValue::Bucket(b"1795223800544558000".to_vec()));
     ///

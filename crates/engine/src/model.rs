@@ -3,9 +3,9 @@
 
 use crate::ban::Ban;
 use crate::calendar::Zones;
+use crate::decide::{decide, Mode, Part};
 use crate::decision::{Ask, Decision};
 use crate::held::SortedHolds;
-use crate::judge::{AnyCall, KeyCall, Mode, PlanTerms};
 use crate::memory::Zset;
 use crate::request::{Limit, Request, Reserve, WindowLimit};
 use crate::reservation::Id;
@@ -94,7 +94,7 @@ impl ModelCall {
     ///
     /// [`Refused::Foreign`] and [`Refused::SumTooLarge`].
     pub fn make(&self, zset: &mut Zset, leases: &SortedHolds) -> Result<ModelReply, Refused> {
-        let ModelCall { rule_now, limit, most_entries, heal_most, ask, kind, barred } = *self;
+        let ModelCall { rule_now, limit, most_entries, heal_most, ask, kind, .. } = *self;
         // The rule and the period of the lease are the model's.
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries };
         let limit = match kind {
@@ -107,40 +107,34 @@ impl ModelCall {
             }
         };
         let count_denied = kind == ModelCommand::CountDenied;
-        let request = Request { ask, count_denied, ..Request::of(limit) };
+        let request = Request { ask, count_denied, ..Request::new(limit) };
         let set = RefCell::new(std::mem::take(zset));
-        let done =
-            self.make_on(ModelKey { rule_now, heal_most, set: &set, leases }, &request, barred);
+        let done = self.make_on(ModelKey { rule_now, heal_most, set: &set, leases }, &request);
         *zset = set.into_inner();
         done
     }
 
-    fn make_on(
-        &self,
-        key: ModelKey,
-        request: &Request,
-        barred: bool,
-    ) -> Result<ModelReply, Refused> {
-        let mut call = AnyCall::new(key, request);
-        let judged = call.judge(barred)?;
-        judged.check_room()?;
-        let before = judged.count().copied().unwrap_or_default();
-        let denial_counted = !judged.verdict().allowed()
-            && self.kind != ModelCommand::Look
-            && !barred
-            && judged.counts_denial();
-        let mode = if self.kind == ModelCommand::Look { Mode::Look } else { Mode::Final };
-        let terms = PlanTerms { may_count: !barred, ..PlanTerms::of(mode) };
-        let allowed = judged.verdict().allowed();
-        let plan = judged.plan(terms, allowed, || Id::from(&b"model"[..]))?;
-        let after = plan.count().copied();
-        let decision = *plan.decision();
-        plan.apply();
+    fn make_on(&self, key: ModelKey, request: &Request) -> Result<ModelReply, Refused> {
+        let is_look = self.kind == ModelCommand::Look;
+        let mut looked = Part::new(key, request);
+        looked.barred = self.barred;
+        decide(std::slice::from_mut(&mut looked), Mode::Look, Id::default)?.write();
+        let window = looked.window().ok_or(Refused::NotWindow)?;
+        let before = *window.count();
+        let denies = !is_look && !self.barred && !looked.decided().allowed;
+        let denial_counted = denies && window.counts_denial();
+        drop(looked);
+        let mut part = Part::new(key, request);
+        part.barred = self.barred;
+        let mode = if is_look { Mode::Look } else { Mode::Final };
+        let outcome = decide(std::slice::from_mut(&mut part), mode, || Id::from(&b"model"[..]))?;
+        outcome.write();
+        let window = part.window().ok_or(Refused::NotWindow)?;
         Ok(ModelReply {
-            decision,
+            decision: *part.decision(),
             counted: before.counted(),
-            window_count: after.unwrap_or(before),
-            edit: after.map(|after| *after.planned()),
+            window_count: *window.count(),
+            edit: window.writes().then(|| *window.count().planned()),
             denial_counted,
         })
     }

@@ -72,7 +72,7 @@ pub struct Reserve {
 
 impl Request {
     /// Takes one of this limit, with no option.
-    pub const fn of(limit: Limit) -> Request {
+    pub const fn new(limit: Limit) -> Request {
         Request {
             limit,
             ask: Ask::of(Quantity::Take(1)),
@@ -82,12 +82,6 @@ impl Request {
             policy: None,
             shadow: false,
         }
-    }
-
-    /// Stands for a request whose arguments have not been read yet: looks at a semaphore that has no room.
-    pub const fn unread() -> Request {
-        let limit = WindowLimit { limit: 0, rule: Rule::Semaphore, most_entries: 0 };
-        Request { ask: Ask::of(Quantity::Look), ..Request::of(Limit::Window(limit)) }
     }
 
     /// Whether it takes something, so that it has to stand in line and may wait.

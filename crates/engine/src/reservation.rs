@@ -67,11 +67,11 @@ const _: () = assert!(MAX_PREFIX >= 3 + MAX_ID + 2);
 /// Beginning of a member, up to and with the id and the mark after it.
 pub type Prefix = Text<MAX_PREFIX>;
 
-/// A quantity that is set aside.
+/// A quantity that is set aside. `I` holds its id and `R` its rule, each borrowed or owned.
 #[derive(Clone, Copy, Debug)]
-pub struct Reservation<'m> {
+pub struct Reservation<I, R> {
     /// Its id: 1 to 64 bytes of any value.
-    pub id: &'m [u8],
+    pub id: I,
     /// How much, at least 1.
     pub quantity: u64,
     /// How long a lease lasts, 1 to [`YEAR_MS`].
@@ -83,12 +83,15 @@ pub struct Reservation<'m> {
     /// Orders reservations by arrival.
     pub order_us: u64,
     /// The rule of its window, which [`super::rule::Rule::parse`] reads.
-    pub rule: &'m [u8],
+    pub rule: R,
 }
 
-impl<'m> Reservation<'m> {
+/// A reservation that borrows its id and its rule.
+pub type ReservationRef<'m> = Reservation<&'m [u8], &'m [u8]>;
+
+impl<'m> ReservationRef<'m> {
     /// Reads a member; `None` for one that this module did not write.
-    pub fn decode(member: &'m [u8]) -> Option<Reservation<'m>> {
+    pub fn decode(member: &'m [u8]) -> Option<ReservationRef<'m>> {
         let (id, rest) = split_id(member)?;
         let number = |text: &'m [u8]| {
             let (number, rest) = leading_u64(text)?;
@@ -122,11 +125,13 @@ impl<'m> Reservation<'m> {
             rule,
         })
     }
+}
 
+impl<I: AsRef<[u8]>, R: AsRef<[u8]>> Reservation<I, R> {
     /// The member that [`Reservation::decode`] reads.
     pub fn member(&self) -> ReservationMember {
         let mut text = ReservationMember::new();
-        push_prefix(&mut text, self.id, b':');
+        push_prefix(&mut text, self.id.as_ref(), b':');
         text.push_number(self.quantity, 1);
         text.push(b":");
         text.push_number(self.lease_ms, 1);
@@ -141,10 +146,20 @@ impl<'m> Reservation<'m> {
             text.push_number(self.order_us, 1);
         }
         text.push(b":");
-        text.push(self.rule);
+        text.push(self.rule.as_ref());
         text
     }
 
+    /// The same reservation with its id and its rule borrowed.
+    pub fn borrowed(&self) -> ReservationRef<'_> {
+        let Reservation { ref id, quantity, lease_ms, lease_end_us, gone_us, order_us, ref rule } =
+            *self;
+        let (id, rule) = (id.as_ref(), rule.as_ref());
+        Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule }
+    }
+}
+
+impl<I, R> Reservation<I, R> {
     /// When its lease began.
     pub fn start_us(&self) -> u64 {
         start_us(self.lease_end_us, self.lease_ms)
@@ -192,7 +207,7 @@ impl<'z> ReservationView<'z> {
     }
 
     /// The reservation as it is to be written anew, if it is from the future; else as it is.
-    pub fn seen<'m>(&mut self, one: &Reservation<'m>) -> Reservation<'m> {
+    pub fn seen<'m>(&mut self, one: &ReservationRef<'m>) -> ReservationRef<'m> {
         if !one.is_from_future(self.now_us) {
             return *one;
         }
@@ -206,7 +221,7 @@ impl<'z> ReservationView<'z> {
 
     /// When a reservation whose lease ends at `lease_end_us` stops holding. Where its rule says nothing, as outside of the years
     /// that a calendar knows, as long after the end as before.
-    fn gone_us(&mut self, one: &Reservation, lease_end_us: u64) -> u64 {
+    fn gone_us(&mut self, one: &ReservationRef, lease_end_us: u64) -> u64 {
         let known = self.last.as_ref().filter(|(text, _)| text.as_bytes() == one.rule);
         let rule = match known {
             Some((_, rule)) => *rule,
@@ -238,7 +253,7 @@ pub struct HeldReservation {
 
 impl HeldReservation {
     /// A live reservation as it is at `now_us`.
-    pub fn of(one: &Reservation, now_us: u64) -> HeldReservation {
+    pub fn of(one: &ReservationRef, now_us: u64) -> HeldReservation {
         HeldReservation {
             id: Id::from(one.id),
             quantity: one.quantity,
@@ -312,10 +327,10 @@ mod tests {
             rule in "[ -~]{1,96}",
         ) {
             let (rule, gone_us) = (rule.as_bytes(), lease_end_us.saturating_add(after_us));
-            let one = Reservation { id: &id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
+            let one = Reservation { id: &id[..], quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
             let member = one.member();
             let back = Reservation::decode(member.as_bytes()).unwrap();
-            let fields = |one: &Reservation| {
+            let fields = |one: &ReservationRef| {
                 (one.quantity, one.lease_ms, one.lease_end_us, one.gone_us, one.order_us)
             };
             prop_assert_eq!(fields(&back), fields(&one));
@@ -422,9 +437,11 @@ mod tests {
 
     #[test]
     fn the_usual_member_stays_within_a_listpack() {
-        let one = Reservation { id: b"0123456789abcdef", ..Reservation::decode(MEMBER).unwrap() };
+        let one =
+            Reservation { id: &b"0123456789abcdef"[..], ..Reservation::decode(MEMBER).unwrap() };
         assert!(one.member().as_bytes().len() <= 64);
-        let counts = Reservation { gone_us: one.lease_end_us + 86_400_000_000, rule: b"1d", ..one };
+        let counts =
+            Reservation { gone_us: one.lease_end_us + 86_400_000_000, rule: &b"1d"[..], ..one };
         assert!(counts.member().as_bytes().len() <= 64);
     }
 

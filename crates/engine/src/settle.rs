@@ -1,7 +1,7 @@
 //! What becomes of one reservation: applied, given back, renewed.
 
 use super::expiry::Expiry;
-use super::reservation::{lease_end_us, Id, Reservation};
+use super::reservation::{lease_end_us, Id, Reservation, ReservationRef};
 use super::rule::Rule;
 use super::store::{BanEdit, Change, Entries, Refused, Store, WindowKey};
 use super::window::{Edit, WindowCount};
@@ -97,7 +97,7 @@ fn settle<K: WindowKey>(
     key: &mut K,
     member: K::Member,
     edit: &Edit,
-    renewed: Option<Reservation>,
+    renewed: Option<ReservationRef>,
     expiry: Option<Expiry>,
 ) {
     let (ban, clean) = (BanEdit::Keep, false);

@@ -13,7 +13,7 @@ use super::calendar::Zones;
 use super::entry::{Entry, LAST_US};
 use super::expiry::Expiry;
 use super::held::Holds;
-use super::reservation::Reservation;
+use super::reservation::ReservationRef;
 use super::rule::{Rule, RuleNow, RuleText};
 use super::throttle::{BucketEdit, Stored};
 use super::window::Edit;
@@ -182,7 +182,7 @@ pub trait WindowKey {
         Self: 'k;
     /// What is reserved in it.
     type Reservations: Reservations;
-    /// The stored form of a reservation, which [`Reservation::decode`] reads.
+    /// The stored form of a reservation, which [`Reservation::decode`](crate::reservation::Reservation::decode) reads.
     type Member: AsRef<[u8]>;
 
     /// Opens the key, reads what is reserved, and notes whether `id` is held. Refuses a key that somebody else keeps.
@@ -235,7 +235,7 @@ pub struct Change<'p, M> {
     /// The entries of events.
     pub edit: &'p Edit,
     /// A reservation to add.
-    pub reserve: Option<Reservation<'p>>,
+    pub reserve: Option<ReservationRef<'p>>,
     /// A reservation to remove: it was applied, given back or renewed.
     pub settle: Option<M>,
     /// Whether reservations that are gone are dropped, and those from the future are written anew: a bounded number of

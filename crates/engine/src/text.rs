@@ -164,6 +164,12 @@ impl<const N: usize> std::fmt::Debug for Text<N> {
     }
 }
 
+impl<const N: usize> AsRef<[u8]> for Text<N> {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl<const N: usize> From<&[u8]> for Text<N> {
     fn from(bytes: &[u8]) -> Self {
         let mut text = Text::new();

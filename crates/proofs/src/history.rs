@@ -491,7 +491,7 @@ pub fn apply(
     }
     let reply = match what {
         What::Take(request) => {
-            match memory.attempt(KEY, request, now_us, || Id::from(&b"made"[..])) {
+            match memory.decide(KEY, request, now_us, || Id::from(&b"made"[..])) {
                 Ok(told) => reply(request, &told.decision, told.id.is_some()),
                 Err(Refused::Duplicate) => vec![DUPLICATE],
                 Err(other) => panic!("{other:?}"),

@@ -6,8 +6,8 @@
 
 use crate::mistake::Mistake;
 use engine::db_key::DbKey;
+use engine::decide::{decide, Mode, Part};
 use engine::decision::{Decision, Verdict};
-use engine::judge::{self, KeyCall, Mode, PlanTerms};
 use engine::line::{
     Cause, Joining, LineCall, LineId, LineStep, LineTypes, Lines, Ticket, Timer, POLL_US,
 };
@@ -17,6 +17,7 @@ use engine::reservation::Id;
 use engine::rule::Rule;
 use engine::{decision::Quantity, settle};
 use stateright::{Model, Property};
+use std::slice;
 
 thread_local! {
     static MEMORY: Memory = Memory::default();
@@ -47,7 +48,7 @@ impl BlockedCall {
         let window = WindowLimit { limit, rule: Rule::Semaphore, most_entries: 4096 };
         let id = Some(Id::from(&self.id[..]));
         let reserve = Reserve { lease_ms, count_lapsed: false, id, most: 100 };
-        let mut request = Request::of(Limit::Reserve(window, reserve));
+        let mut request = Request::new(Limit::Reserve(window, reserve));
         request.ask.quantity = Quantity::Take(self.quantity);
         request.ask.leave = self.leave;
         request
@@ -169,7 +170,7 @@ fn with_key<T>(saved: &mut Option<Saved>, body: impl FnOnce(&Memory) -> T) -> T 
 }
 
 impl WaitingWorld {
-    /// The engine's decision on the key, which is written; as the module's `attempt`.
+    /// The engine's decision on the key, which is written.
     fn attempt(
         &self,
         state: &mut LineState,
@@ -180,13 +181,10 @@ impl WaitingWorld {
         let request = call.request(self.limit, self.lease_ms);
         let now_us = state.wall_us;
         with_key(&mut state.saved, |memory| {
-            let mut call = judge::AnyCall::new(memory.key(KEY, now_us), &request);
-            let judged = call.judge(barred).ok()?;
-            let allowed = judged.verdict().allowed();
-            let plan = judged.plan(PlanTerms::of(mode), allowed, || Id::from(&b"z"[..])).ok()?;
-            let decision = *plan.decision();
-            plan.apply();
-            Some(decision)
+            let mut part = Part::new(memory.key(KEY, now_us), &request);
+            part.barred = barred;
+            decide(slice::from_mut(&mut part), mode, || Id::from(&b"z"[..])).ok()?.write();
+            Some(*part.decision())
         })
     }
 

@@ -15,16 +15,18 @@
 //!   period of it has passed: a step forward ends windows early, and a step back makes them longer at most.
 
 use crate::mistake::{FaultyStore, Mistake};
-use engine::all::{whole_reply, Choices, PartDecision};
+use engine::all::{whole_reply, PartDecision};
 use engine::ban::Ban;
+use engine::decide::{self, Mode, Part};
 use engine::decision::{Ask, Decision, Manner, Quantity, Verdict};
-use engine::judge::{self, KeyCall, Mode, PlanTerms};
 use engine::memory::{Memory, Saved, SavedValue};
 use engine::request::{Limit, Request};
 use engine::reservation::Id;
 use engine::settle::{self, Applied};
 use engine::store::{Refused, Store};
 use stateright::{Model, Property};
+use std::cmp::Reverse;
+use std::slice;
 
 thread_local! {
     static MEMORY: Memory = {
@@ -249,7 +251,7 @@ fn looking(request: &Request) -> Request {
 
 /// Takes so much at once.
 fn taking(key: &WorldKey, quantity: u64) -> Request {
-    let mut request = Request::of(key.limit);
+    let mut request = Request::new(key.limit);
     request.ask.quantity = Quantity::Take(quantity);
     request
 }
@@ -291,7 +293,7 @@ fn probe<T>(saved: &[Option<Saved>], key: usize, body: impl FnOnce(&Memory) -> T
 /// Makes a call on a copy of these keys.
 fn decide(saved: &[Option<Saved>], key: usize, request: &Request, now_us: u64) -> Option<Decision> {
     probe(saved, key, |memory| {
-        memory.attempt(NAMES[key], request, now_us, || id_of(25)).ok().map(|told| told.decision)
+        memory.decide(NAMES[key], request, now_us, || id_of(25)).ok().map(|told| told.decision)
     })
 }
 
@@ -443,16 +445,14 @@ impl World {
         }
         let decision = MEMORY.with(|memory| {
             load(memory, &state.saved);
-            let mut call = judge::AnyCall::new(self.store(memory, at, client, now_us), &asked);
-            let judged = call.judge(false).ok()?;
-            judged.check_room().ok()?;
-            let allowed = judged.verdict().allowed();
-            let plan = judged.plan(PlanTerms::of(Mode::Final), allowed, || id_of(client)).ok()?;
-            let decision = *plan.decision();
-            if allowed || self.mistake != Some(Mistake::NoHealing) {
-                plan.apply();
+            let mut part = Part::new(self.store(memory, at, client, now_us), &asked);
+            let new_id = || id_of(client);
+            let outcome = decide::decide(slice::from_mut(&mut part), Mode::Final, new_id).ok()?;
+            if outcome.allowed || self.mistake != Some(Mistake::NoHealing) {
+                outcome.write();
             }
-            drop(call);
+            let decision = *part.decision();
+            drop(part);
             unload(memory, &mut state.saved);
             Some(decision)
         })?;
@@ -726,7 +726,7 @@ impl World {
         Some(())
     }
 
-    /// Several limits at once, as the module's RL.ALL puts the engine's steps together.
+    /// Several limits at once: RL.ALL.
     fn all(&self, state: &mut WorldState, client: usize, clauses: &[WorldClause]) -> Option<()> {
         let now_us = self.now_us(state, client);
         let before = state.saved.clone();
@@ -743,7 +743,7 @@ impl World {
         let requests: Vec<_> = clauses.iter().map(|one| with_id(&one.request, client)).collect();
         let made = MEMORY.with(|memory| {
             load(memory, &state.saved);
-            let made = attempt_all(self.mistake, clauses, &requests, |at| {
+            let made = decide_all(self.mistake, clauses, &requests, |at| {
                 self.store(memory, at, client, now_us)
             });
             unload(memory, &mut state.saved);
@@ -797,7 +797,7 @@ impl World {
         if let Some(wait_us) = whole.retry_after_us {
             let then = |us: u64| {
                 probe_all(&state.saved, |memory| {
-                    attempt_all(None, clauses, &requests, |at| memory.key(NAMES[at], now_us + us))
+                    decide_all(None, clauses, &requests, |at| memory.key(NAMES[at], now_us + us))
                         .is_ok_and(|(allowed, _)| allowed)
                 })
             };
@@ -808,74 +808,40 @@ impl World {
     }
 }
 
-/// RL.ALL on a store: whether it is allowed, and what each limit says.
-fn attempt_all<S: Store<Error = Refused>>(
+/// RL.ALL on a store, with a mistake or without: whether it is allowed, and what each limit says.
+fn decide_all<S: Store<Error = Refused>>(
     mistake: Option<Mistake>,
     clauses: &[WorldClause],
     requests: &[Request],
     store: impl Fn(usize) -> S,
 ) -> Result<(bool, Vec<PartDecision>), Refused> {
-    let mut calls: Vec<_> = clauses
-        .iter()
-        .zip(requests)
-        .map(|(clause, request)| judge::AnyCall::new(store(clause.key), request))
-        .collect();
-    let mut choices = Choices::default();
-    let mut judged = Vec::new();
-    for (call, clause) in calls.iter_mut().zip(clauses) {
-        let one = call.judge(false)?;
-        let mut choice = choices.next(clause.group, one.verdict(), clause.shadow);
-        if choice {
-            one.check_room()?;
-        }
-        if mistake == Some(Mistake::AllOfGroupTake) {
-            choice = one.verdict().allowed();
-        }
-        judged.push((one, choice));
-    }
+    let part = |at: usize| {
+        let WorldClause { key, check, shadow, group, .. } = clauses[at];
+        let mut part = Part::new(store(key), &requests[at]);
+        (part.check, part.shadow, part.group) = (check, shadow, group);
+        part
+    };
+    let mut order: Vec<_> = (0..clauses.len()).collect();
     if mistake == Some(Mistake::LastChoice) {
-        let groups: Vec<_> = clauses.iter().map(|clause| clause.group).collect();
-        for group in groups.iter().copied() {
-            let can: Vec<_> = (0..judged.len())
-                .filter(|at| groups[*at] == group && judged[*at].0.verdict().allowed())
-                .collect();
-            for at in &can {
-                judged[*at].1 = Some(at) == can.last();
-            }
+        order.sort_by_key(|at| (clauses[*at].group, Reverse(*at)));
+    }
+    let mut parts: Vec<_> = order.iter().map(|at| part(*at)).collect();
+    let outcome = decide::decide(&mut parts, Mode::Final, || id_of(25))?;
+    let allowed = outcome.allowed;
+    outcome.write();
+    let decided: Vec<_> = parts.iter().map(|part| *part.decided()).collect();
+    drop(parts);
+    for (at, one) in order.into_iter().zip(&decided).filter(|(_, one)| one.allowed) {
+        let takes_by_mistake = match mistake {
+            Some(Mistake::AllOfGroupTake) => allowed && !one.choice,
+            Some(Mistake::NotAtomic) => !allowed,
+            _ => false,
+        };
+        if takes_by_mistake {
+            decide::decide(slice::from_mut(&mut part(at)), Mode::Final, || id_of(25))?.write();
         }
     }
-    let allowed = choices.allowed();
-    let (mut plans, mut shares) = (Vec::new(), Vec::new());
-    let chosen: Vec<_> = judged.iter().map(|(_, choice)| *choice).collect();
-    for (((one, choice), clause), request) in judged.into_iter().zip(clauses).zip(requests) {
-        let has_choice =
-            (0..clauses.len()).any(|at| chosen[at] && clauses[at].group == clause.group);
-        let terms = PlanTerms {
-            check: clause.check || !choice,
-            may_count: !clause.shadow,
-            may_ban: !clause.shadow && !has_choice,
-            ..PlanTerms::of(Mode::Final)
-        };
-        let quantity = if clause.check { 0 } else { request.ask.quantity.wanted() };
-        let takes =
-            if mistake == Some(Mistake::NotAtomic) { one.verdict().allowed() } else { allowed };
-        let was_allowed = one.verdict().allowed();
-        let plan = one.plan(terms, takes, || id_of(25))?;
-        shares.push(PartDecision {
-            decision: *plan.decision(),
-            quantity,
-            shadow: clause.shadow,
-            group: clause.group,
-            choice,
-            allowed: was_allowed,
-            id: plan.id().copied(),
-        });
-        plans.push(plan);
-    }
-    plans.into_iter().for_each(|plan| {
-        plan.apply();
-    });
-    Ok((allowed, shares))
+    Ok((allowed, decided))
 }
 
 impl WorldState {
@@ -1135,7 +1101,7 @@ impl World {
             return;
         }
         let key = &self.keys[at];
-        let look = looking(&Request::of(key.limit));
+        let look = looking(&Request::new(key.limit));
         let looked = probe(&state.saved, at, |memory| memory.look(NAMES[at], &look, state.wall_us));
         if looked.is_ok_and(|looked| looked.reset_after_us == 0) {
             state.books[at].banned = Some(BanBook { may_again: true, ..banned });
@@ -1151,7 +1117,7 @@ impl World {
                 _ => request,
             };
             probe(&state.saved, at, |memory| {
-                let ask = |now_us| memory.attempt(NAMES[at], &whole, now_us, || id_of(25));
+                let ask = |now_us| memory.decide(NAMES[at], &whole, now_us, || id_of(25));
                 let Ok(told) = ask(state.wall_us) else { return false };
                 match told.decision.verdict {
                     Verdict::Allowed { .. } => true,
@@ -1172,7 +1138,7 @@ impl World {
             if key.kind == BookKind::Semaphore {
                 return true;
             }
-            let look = looking(&Request::of(key.limit));
+            let look = looking(&Request::new(key.limit));
             let Ok(looked) =
                 probe(&state.saved, at, |memory| memory.look(NAMES[at], &look, state.wall_us))
             else {

@@ -51,7 +51,7 @@ fn bucket(most: u64, count: u64) -> WorldKey {
 
 /// A call of so much on a key, 0 looks and below 0 gives back.
 fn ask(key: &WorldKey, quantity: i64) -> Request {
-    let mut request = Request::of(key.limit);
+    let mut request = Request::new(key.limit);
     request.ask.quantity = Quantity::from_signed(quantity);
     request
 }

@@ -3,6 +3,7 @@
 use super::value::ValueBuilder;
 use super::{MemoryServer, Ticket};
 use crate::call::{ServerCall, Words};
+use crate::decide::Keys;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::{BucketContents, Contents, KeyContents, WindowContents};
@@ -12,11 +13,11 @@ use crate::report::MAX_TOP_KEY;
 use engine::ban::BanNow;
 use engine::calendar::Zone;
 use engine::db_key::DbKey;
+use engine::decide::Mode;
 use engine::heavy::HeavyRow;
-use engine::judge::Mode;
 use engine::memory::{MemoryKey, MemoryKind};
 use engine::request::Request;
-use engine::reservation::{HeldReservation, Id};
+use engine::reservation::{spelled_id, HeldReservation, Id};
 use engine::settle::{release, Applied};
 use engine::store::{BucketKey, Store, WindowKey};
 use std::cell::Cell;
@@ -35,7 +36,7 @@ pub(super) struct MemoryCall<'a> {
 
 /// A key at the time of a call.
 #[derive(Clone, Copy)]
-pub(super) struct KeyMoment<'a> {
+pub struct KeyMoment<'a> {
     pub(super) name: &'a [u8],
     pub(super) now_us: u64,
 }
@@ -44,13 +45,6 @@ impl<'a> KeyMoment<'a> {
     /// The key, in the only database.
     pub(super) fn db_key(&self) -> DbKey<'a> {
         DbKey { db: 0, name: self.name }
-    }
-}
-
-impl MemoryServer {
-    /// A key as a store.
-    pub(super) fn store<'a>(&'a self, key: KeyMoment<'a>) -> MemoryKey<'a> {
-        self.keys.key(key.name, key.now_us)
     }
 }
 
@@ -109,11 +103,43 @@ impl<'a> Words<'a> for MemoryCall<'a> {
     }
 }
 
+impl<'a> Keys for &'a MemoryServer {
+    type Key = KeyMoment<'a>;
+    type Store = MemoryKey<'a>;
+
+    fn store(&self, key: KeyMoment<'a>, _mode: Mode) -> MemoryKey<'a> {
+        self.keys.key(key.name, key.now_us)
+    }
+
+    fn new_id(&self) -> Id {
+        let mut random = [0; 16];
+        (self.random.borrow_mut())(&mut random);
+        Id::from(&spelled_id(random)[..])
+    }
+
+    fn count_dropped(&self, _number: usize) {}
+}
+
+impl<'a> Keys for MemoryCall<'a> {
+    type Key = KeyMoment<'a>;
+    type Store = MemoryKey<'a>;
+
+    fn store(&self, key: KeyMoment<'a>, mode: Mode) -> MemoryKey<'a> {
+        self.server.store(key, mode)
+    }
+
+    fn new_id(&self) -> Id {
+        self.server.new_id()
+    }
+
+    fn count_dropped(&self, number: usize) {
+        self.server.count_dropped(number);
+    }
+}
+
 impl<'a> ServerCall<'a> for MemoryCall<'a> {
     type Environment = &'a MemoryServer;
     type Sink = &'a ValueBuilder;
-    type Key = KeyMoment<'a>;
-    type Store = MemoryKey<'a>;
     type Notes = &'a MemoryServer;
     type Emptied = ();
 
@@ -137,18 +163,10 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         Ok(())
     }
 
-    fn store(&self, key: KeyMoment<'a>, _mode: Mode) -> MemoryKey<'a> {
-        self.server.store(key)
-    }
-
-    fn new_id(&self) -> Id {
-        self.server.new_id()
-    }
-
     fn release(&self, key: KeyMoment<'a>, ids: &[&[u8]]) -> Result<(usize, ()), Error> {
         let mut released: usize = 0;
         for id in ids {
-            let held = release(self.server.store(key), &Id::from(*id))?;
+            let held = release(self.store(key, Mode::Final), &Id::from(*id))?;
             released = released.saturating_add(usize::from(held));
         }
         Ok((released, ()))
@@ -165,14 +183,14 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
         let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
         let (kind, ban) = match keys.kind(name, now_us) {
             None => (Contents::Nothing, None),
-            Some(MemoryKind::Bucket) => match self.server.store(key).bucket().read()? {
+            Some(MemoryKind::Bucket) => match self.store(key, Mode::Look).bucket().read()? {
                 None => (Contents::Nothing, None),
                 Some(stored) => {
                     (Contents::Bucket(BucketContents::of(&stored, now_us)), stored.ban())
                 }
             },
             Some(MemoryKind::Window) => {
-                let mut window = self.server.store(key).window();
+                let mut window = self.store(key, Mode::Look).window();
                 window.read(None)?;
                 let contents = WindowContents::of(&mut window, now_us)?;
                 (Contents::Window(contents), window.ban())
@@ -220,8 +238,6 @@ impl<'a> ServerCall<'a> for MemoryCall<'a> {
     fn notes(&self) -> &'a MemoryServer {
         self.server
     }
-
-    fn count_dropped(&self, _number: usize) {}
 
     fn count_settled(&self, _how: Applied, _number: u64) {}
 

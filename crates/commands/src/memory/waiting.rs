@@ -4,20 +4,19 @@
 use super::call::KeyMoment;
 use super::value::{Value, ValueBuilder};
 use super::MemoryServer;
-use crate::attempt::{attempt, give_back, AttemptReply};
+use crate::decide::{decide, give_back};
 use crate::error::Error;
 use crate::notes::Notes;
 use crate::policies::PolicyVerdict;
 use crate::reply::{self, Reply};
 use crate::waiting::{try_head, WaitingServer};
-use engine::attempt::AttemptTerms;
-use engine::judge::Mode;
+use engine::decide::Mode;
 use engine::line::{deadline_us, Joining, LineId, LineStep, LineTypes, Lines, Ticket};
 use engine::request::Request;
 use std::convert::Infallible;
 
 /// The types of the lines in memory.
-pub(super) struct MemoryLineTypes;
+pub struct MemoryLineTypes;
 
 impl LineTypes for MemoryLineTypes {
     type Call = Request;
@@ -110,8 +109,7 @@ impl MemoryServer {
         if let Some(EndedGrant { name, request, reply, granted_us }) = ended.granted {
             let key = KeyMoment { name: &name, now_us };
             // If the key was changed meanwhile so that this cannot be done, it is dropped.
-            let store = self.store(key);
-            let _ = give_back(store, &request, &reply, granted_us, || self.new_id());
+            let _ = give_back(&&*self, key, &request, &reply, granted_us);
             self.wake_line(key);
         }
     }
@@ -147,7 +145,7 @@ impl MemoryServer {
         loop {
             let head = self.lines.borrow().head(line);
             let Some((ticket, request)) = head else { return };
-            if !try_head(self, line, (ticket, &request), key, false) {
+            if !try_head(&self, line, (ticket, &request), key, false) {
                 return;
             }
         }
@@ -162,12 +160,11 @@ impl MemoryServer {
                 None => return any,
                 Some(LineStep::Write(never)) => match never {},
                 Some(LineStep::Try { ticket, call, is_overdue }) => {
-                    try_head(self, line, (ticket, &call), key, is_overdue);
+                    try_head(&self, line, (ticket, &call), key, is_overdue);
                 }
                 Some(LineStep::Dismiss { ticket, call }) => {
-                    let terms = AttemptTerms { barred: true, mode: Mode::Try };
-                    let denied = self.attempt(key, &call, terms);
-                    self.end(ticket, key, &call, denied);
+                    let denied = decide(&self, key, &call, true, Mode::Try);
+                    (&self).end(ticket, key, &call, denied.map(|denied| denied.reply));
                 }
             }
             any = true;
@@ -175,48 +172,39 @@ impl MemoryServer {
     }
 }
 
-impl WaitingServer<KeyMoment<'_>> for MemoryServer {
+impl<'a> WaitingServer for &'a MemoryServer {
     type Types = MemoryLineTypes;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<MemoryLineTypes>, u64) -> T) -> T {
         transition(&mut self.lines.borrow_mut(), self.clock.passed_us)
     }
 
-    fn attempt(
-        &self,
-        key: KeyMoment,
-        request: &Request,
-        terms: AttemptTerms,
-    ) -> Result<AttemptReply, Error> {
-        attempt(self.store(key), request, terms, || self.new_id())
-    }
-
-    fn age_us(&self, _key: KeyMoment) -> u64 {
+    fn age_us(&self, _key: KeyMoment<'a>) -> u64 {
         0
     }
 
     fn end(
         &self,
         ticket: Ticket,
-        key: KeyMoment,
+        key: KeyMoment<'a>,
         request: &Request,
-        tried: Result<AttemptReply, Error>,
+        result: Result<Reply, Error>,
     ) {
         if self.change(|lines, passed_us| lines.forgotten(ticket, passed_us)).is_none() {
             return;
         }
         let (mut granted, builder) = (None, ValueBuilder::default());
-        let reply = match tried {
-            Ok(mut tried) => {
-                if (&self).note_end(key, request, &mut tried) == PolicyVerdict::Allowed {
+        let reply = match result {
+            Ok(mut reply) => {
+                if self.note_end(key, request, &mut reply) == PolicyVerdict::Allowed {
                     granted = Some(EndedGrant {
                         name: key.name.into(),
                         request: *request,
-                        reply: tried.reply,
+                        reply,
                         granted_us: key.now_us,
                     });
                 }
-                let _ = reply::write(&&builder, &tried.reply);
+                let _ = reply::write(&&builder, &reply);
                 builder.take().unwrap_or(Value::Nil)
             }
             Err(error) => Value::error(error.text().as_bytes()),

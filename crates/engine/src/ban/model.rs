@@ -1,8 +1,7 @@
 //! BanNow beside their definition: a list of events, or one time, and what a reader of the contract would note of bans.
 
-use crate::attempt::{attempt, AttemptTerms};
+use crate::decide::{decide, Mode, Part};
 use crate::decision::{Ask, Manner, Quantity};
-use crate::judge::Mode;
 use crate::memory::Memory;
 use crate::period::Period;
 use crate::properties::{cases, START_US};
@@ -122,7 +121,7 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
     for (step, act) in acts.into_iter().enumerate() {
         // Where nothing is left but the mark of a ban that is over, that is gone too.
         ban_us = ban_us.filter(|end_us| *end_us > now_us || !used.is_new_at(now_us));
-        let mut request = Request::of(limit);
+        let mut request = Request::new(limit);
         let runs = ban_us.is_some_and(|end_us| end_us > now_us);
         let free = used.free_at(now_us);
         match act {
@@ -137,7 +136,7 @@ fn check(limit: Limit, mut used: Used, acts: Vec<BanAct>) {
                 (request.ban_ms, request.count_denied) = (ban_ms, count_denied);
             }
         }
-        let told = memory.attempt(b"k", &request, now_us, || unreachable!()).unwrap().decision;
+        let told = memory.decide(b"k", &request, now_us, || unreachable!()).unwrap().decision;
         let mut expected: Option<u64> = None;
         match act {
             BanAct::Pass(_) | BanAct::Look => {}
@@ -197,7 +196,7 @@ proptest! {
 fn ask_for_one() -> Request {
     let rule = Rule::Sliding { period: Period::parse(b"5ms").unwrap(), buckets: None };
     let mut request =
-        Request::of(Limit::Window(WindowLimit { limit: 2, rule, most_entries: 4096 }));
+        Request::new(Limit::Window(WindowLimit { limit: 2, rule, most_entries: 4096 }));
     request.ask = Ask::of(Quantity::Take(1));
     request
 }
@@ -209,10 +208,10 @@ fn a_denied_call_behind_a_line_does_not_ban() {
     request.ask.quantity = Quantity::Take(2);
     request.ban_ms = Some(1_000);
     let retry_after_us = |barred: bool| {
-        let terms = AttemptTerms { barred, mode: Mode::Final };
-        let key = memory.key(b"k", START_US);
-        let told = attempt(key, &request, terms, || unreachable!(), |told| told).unwrap();
-        told.decision.verdict.retry_after_us()
+        let mut part = Part::new(memory.key(b"k", START_US), &request);
+        part.barred = barred;
+        decide(std::slice::from_mut(&mut part), Mode::Final, || unreachable!()).unwrap().write();
+        part.decision().verdict.retry_after_us()
     };
     assert_eq!(retry_after_us(false), None);
     assert_eq!(retry_after_us(true), Some(5_000), "the wait of the window");
@@ -225,7 +224,7 @@ fn a_ban_counts_what_it_denies_with_any_leave() {
     let memory = Memory::default();
     let call = |ms: u64, request: &Request| {
         let now_us = START_US + ms * 1_000;
-        memory.attempt(b"k", request, now_us, || unreachable!()).unwrap().decision
+        memory.decide(b"k", request, now_us, || unreachable!()).unwrap().decision
     };
     assert!(call(0, &ask_for_one()).verdict.allowed());
     let mut banning = ask_for_one();

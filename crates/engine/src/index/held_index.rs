@@ -4,7 +4,7 @@ use super::Index;
 use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::held::{FirstGone, Hold, Holds, SortedHolds};
-use crate::reservation::{Reservation, ReservationMember, ReservationView};
+use crate::reservation::{Reservation, ReservationMember, ReservationRef, ReservationView};
 use crate::store::Reservations;
 
 /// An index at one moment, for one call.
@@ -49,7 +49,7 @@ impl HeldIndex {
 
     /// The reservation `id`, if it is live.
     #[inline]
-    pub fn get_live(&self, id: &[u8]) -> Option<Reservation<'_>> {
+    pub fn get_live(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
         self.index.get(id).filter(|one| one.live(self.now_us))
     }
 
@@ -83,7 +83,7 @@ impl HeldIndex {
     }
 
     /// Removes a reservation that was settled: applied, given back or renewed.
-    pub fn remove_settled(&mut self, one: &Reservation, zones: &mut Zones) {
+    pub fn remove_settled(&mut self, one: &ReservationRef, zones: &mut Zones) {
         if let Some(listed) = &mut self.listed {
             listed.remove(Hold::of(&ReservationView::at(self.now_us, zones).seen(one)));
         }
@@ -97,7 +97,7 @@ impl HeldIndex {
     }
 
     /// Adds a reservation that was made.
-    pub fn add(&mut self, one: &Reservation) {
+    pub fn add(&mut self, one: &ReservationRef) {
         self.is_changed = true;
         self.index.insert(one);
         if let Some(listed) = &mut self.listed {

@@ -28,13 +28,13 @@ impl Own {
         Own { id, quantity, lease_ms: 1, gone_us, after_us: 0, order_us: gone_us, rule }
     }
 
-    fn of(one: &Reservation) -> Own {
+    fn of(one: &ReservationRef) -> Own {
         let Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule } = *one;
         let (id, rule, after_us) = (id.to_vec(), rule.to_vec(), gone_us - lease_end_us);
         Own { id, quantity, lease_ms, gone_us, after_us, order_us, rule }
     }
 
-    fn reservation(&self) -> Reservation<'_> {
+    fn reservation(&self) -> ReservationRef<'_> {
         let Own { id, quantity, lease_ms, gone_us, after_us, order_us, rule } = self;
         Reservation {
             id,
@@ -78,7 +78,7 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         list.iter().map(|one| one.gone_us).filter(|us| *us <= now_us).collect();
     ends.sort_unstable();
     for most in [0, 1, ends.len() / 2, ends.len(), usize::MAX] {
-        let gone: Vec<Reservation> = index.gone(now_us).take(most).collect();
+        let gone: Vec<ReservationRef> = index.gone(now_us).take(most).collect();
         assert_eq!(index.count_gone(now_us, most), gone.len());
         let found: Vec<u64> = gone.iter().map(|one| one.gone_us).collect();
         assert_eq!(found, ends[..most.min(ends.len())], "the first to go come first");

@@ -5,7 +5,7 @@ use crate::ban::Ban;
 use crate::calendar::Zones;
 use crate::held::{FirstGone, Holds};
 use crate::index::{HeldIndex, Index};
-use crate::reservation::Reservation;
+use crate::reservation::{Reservation, ReservationRef};
 use crate::store::{Change, Entries, Refused, Reservations, WindowKey};
 
 /// A window in memory.
@@ -50,7 +50,7 @@ impl MemoryHeld {
     }
 
     /// All, live and gone, in any order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Reservation<'_>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         self.index().into_iter().flat_map(Index::iter)
     }
 

@@ -119,7 +119,7 @@ impl PromiseWorld {
     fn ask(&self, limit: Limit, quantity: u64, atmost: bool) -> Request {
         let manner = if atmost { Manner::AtMost } else { Manner::Whole };
         let ask = Ask { manner, ..Ask::of(Quantity::Take(quantity)) };
-        Request { ask, ..Request::of(limit) }
+        Request { ask, ..Request::new(limit) }
     }
 
     fn step(&mut self, step: &PromiseStep, count_lapsed: bool) {
@@ -130,7 +130,7 @@ impl PromiseWorld {
                 let id = Id::from(self.made.to_string().as_bytes());
                 let reserve = Reserve { lease_ms, count_lapsed, id: Some(id), most: u64::MAX };
                 let request = self.ask(Limit::Reserve(self.window, reserve), quantity, atmost);
-                let told = self.memory.attempt(KEY, &request, server_us, || unreachable!());
+                let told = self.memory.decide(KEY, &request, server_us, || unreachable!());
                 let told = told.unwrap();
                 let granted = told.decision.verdict.taken();
                 assert_eq!(told.id.is_some(), granted > 0);
@@ -181,7 +181,7 @@ impl PromiseWorld {
             }
             PromiseStep::Window { quantity } => {
                 let request = self.ask(Limit::Window(self.window), quantity, true);
-                let told = self.memory.attempt(KEY, &request, server_us, || unreachable!());
+                let told = self.memory.decide(KEY, &request, server_us, || unreachable!());
                 let taken = told.unwrap().decision.verdict.taken();
                 self.spent.push((self.now_us, taken));
                 if taken > 0 {

@@ -1,19 +1,20 @@
-//! A call on a window, or on a semaphore: a window that counts no events.
+//! A window, for one call: what was read, and what is to be written. A semaphore is a window that counts no events.
 
-use super::{KeyCall, Plan, PlannedWrite};
+use super::Action;
 use crate::ban::{Ban, BanNow};
 use crate::decision::{Decision, Manner, Quantity, Verdict};
 use crate::entry::MAX_SUM;
 use crate::held::{Holds, SortedHolds};
 use crate::request::{Request, Reserve, WindowLimit};
 use crate::reservation::{lease_end_us, Id, Reservation};
+use crate::rule::RuleText;
 use crate::store::{BanEdit, Change, Refused, Reservations, Store, WindowKey};
 use crate::window::{
     decision_after, freed_at_us, timed_verdict, UntimedVerdict, WindowCount, WindowUse,
 };
 
-/// A request on a window, or a semaphore.
-pub struct WindowCall<'r, S: Store> {
+/// A request on a window, and the window.
+pub(crate) struct WindowState<'r, S: Store> {
     request: &'r Request,
     window: &'r WindowLimit,
     /// Asks for a reservation; `None` where the call counts an event.
@@ -24,23 +25,13 @@ pub struct WindowCall<'r, S: Store> {
     ban: BanNow,
     /// Others wait in line before the call.
     barred: bool,
-    /// What is to be written, once a grant or a denial is planned.
-    planned: WindowWrite,
-}
-
-/// The reservation that a granted call makes, as [`Reservation`] has it, but for its rule: that is the window's.
-struct NewReservation {
-    id: Id,
-    quantity: u64,
-    lease_ms: u64,
-    lease_end_us: u64,
-    gone_us: u64,
-    order_us: u64,
+    /// What is to be written; `None` for nothing.
+    planned: Option<WindowWrite>,
 }
 
 /// What is to be written to a window beside the entries of events, which its count plans.
 struct WindowWrite {
-    reserve: Option<NewReservation>,
+    reserve: Option<Reservation<Id, RuleText>>,
     ban: BanEdit,
     /// See [`Change::clean`].
     clean: bool,
@@ -57,18 +48,18 @@ impl WindowWrite {
         WindowWrite { reserve: None, ban: BanEdit::Keep, clean: false, keep_ttl: true };
 }
 
-impl<'r, S: Store> WindowCall<'r, S> {
-    /// A request on a key that is yet to be read. With `reserve` a grant makes a reservation.
+impl<'r, S: Store> WindowState<'r, S> {
+    /// A request on a key that has not been read yet.
     // Inlined, so that it is made in its place: it is large.
     #[inline(always)]
-    pub fn new(
+    pub(super) fn new(
         store: S,
         request: &'r Request,
         window: &'r WindowLimit,
-        reserve: Option<&'r Reserve>,
-    ) -> WindowCall<'r, S> {
+    ) -> WindowState<'r, S> {
+        let reserve = request.limit.reserve();
         let (key, count, ban) = (store.window(), WindowCount::default(), BanNow::default());
-        WindowCall {
+        WindowState {
             request,
             window,
             reserve,
@@ -77,7 +68,7 @@ impl<'r, S: Store> WindowCall<'r, S> {
             count,
             ban,
             barred: false,
-            planned: WindowWrite::USUAL,
+            planned: None,
         }
     }
 
@@ -96,11 +87,11 @@ impl<'r, S: Store> WindowCall<'r, S> {
         Ok(if bannable { verdict.closed_for(self.ban.left_us()) } else { verdict })
     }
 
-    /// What a call with this verdict is told of the key as it stands, with the reservation that is planned.
+    /// What a call with this verdict is told, with the reservation that is planned.
     fn decision(&self, verdict: Verdict) -> Decision {
         let mut after = self.used();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
-        if let Some(new) = &self.planned.reserve {
+        if let Some(new) = self.planned.as_ref().and_then(|planned| planned.reserve.as_ref()) {
             after.held = after.held.saturating_add(u128::from(new.quantity));
             empty_at_us = empty_at_us.max(Some(new.gone_us));
         }
@@ -168,9 +159,11 @@ impl<'r, S: Store> WindowCall<'r, S> {
         if self.request.ask.manner == Manner::Force && sum > u128::from(MAX_SUM) {
             return Err(Refused::SumTooLarge.into());
         }
-        self.planned.ban = self.ban_edit_of_grant();
+        let ban = self.ban_edit_of_grant();
         self.count.record(taken, false, self.window.limit);
-        self.plan_events(true)
+        self.plan_events(true)?;
+        self.planned = Some(WindowWrite { ban, ..WindowWrite::USUAL });
+        Ok(())
     }
 
     /// Plans a reservation of `quantity`.
@@ -188,26 +181,27 @@ impl<'r, S: Store> WindowCall<'r, S> {
             false => lease_end_us,
         };
         self.plan_events(true)?;
-        self.planned.ban = self.ban_edit_of_grant();
+        let ban = self.ban_edit_of_grant();
         let id = reserve.id.unwrap_or_else(new_id);
-        self.planned.reserve =
-            Some(NewReservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us });
+        let rule = self.store.write_rule(&self.window.rule);
+        let new = Reservation { id, quantity, lease_ms, lease_end_us, gone_us, order_us, rule };
+        self.planned = Some(WindowWrite { reserve: Some(new), ban, ..WindowWrite::USUAL });
         Ok(())
     }
-}
 
-impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
-    type Error = S::Error;
-    type Write<'c>
-        = WindowPlan<'c, 'r, S>
-    where
-        Self: 'c;
-
-    fn request(&self) -> &'r Request {
-        self.request
+    /// Plans to give back up to `amount` of the newest events.
+    fn give_back(&mut self, amount: u64) -> Result<(), S::Error> {
+        if self.count.uncount(&mut self.key.events(), amount)? {
+            self.count.close_gap(&mut self.key.events())?;
+            self.plan_events(false)?;
+            let ban = self.ban_edit_of_grant();
+            self.planned = Some(WindowWrite { ban, ..WindowWrite::GIVEN_BACK });
+        }
+        Ok(())
     }
 
-    fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+    /// Reads the key and judges the request. With `barred` others wait in line before it.
+    pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
         self.barred = barred;
         Refused::check_clock(self.store.now_us())?;
         let rule_now = self.store.rule_now(&self.window.rule).ok_or(Refused::Clock)?;
@@ -230,7 +224,8 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         self.verdict(untimed)
     }
 
-    fn check_room(&self, verdict: Verdict) -> Result<(), Refused> {
+    /// Refuses to make one reservation more than the key may hold.
+    pub(super) fn check_room(&self, verdict: Verdict) -> Result<(), Refused> {
         let makes_one = matches!(verdict, Verdict::Allowed { taken: 1.., .. });
         match self.reserve {
             Some(reserve) if makes_one && self.key.reservations().has_at_least(reserve.most) => {
@@ -240,7 +235,8 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         }
     }
 
-    fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
+    /// The earliest grant in Unix microseconds, ignoring reservations and waiters; `None` if never.
+    pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
         match self.used().judge_alone(&self.request.ask) {
             UntimedVerdict::Never => Ok(None),
             UntimedVerdict::Allowed(_) => Ok(Some(self.open_at_us())),
@@ -252,16 +248,26 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
         }
     }
 
-    fn running(&mut self) -> Option<usize> {
+    /// How many reservations of the key have a lease that runs, where the reply says so (ATMOST).
+    pub(super) fn running(&mut self) -> Option<usize> {
         let is_told = self.reserve.is_some() && self.request.ask.manner == Manner::AtMost;
         is_told.then(|| self.key.running())
     }
 
-    fn count(&self) -> Option<&WindowCount> {
-        Some(&self.count)
+    /// What the window counts.
+    #[cfg(any(test, kani, feature = "model"))]
+    pub(crate) fn count(&self) -> &WindowCount {
+        &self.count
     }
 
-    fn counts_denial(&self) -> bool {
+    /// Whether anything is to be written.
+    #[cfg(any(test, kani, feature = "model"))]
+    pub(crate) fn writes(&self) -> bool {
+        self.planned.is_some()
+    }
+
+    /// Whether a denial of this request counts (COUNTDENIED).
+    pub(crate) fn counts_denial(&self) -> bool {
         let (ask, limit) = (&self.request.ask, self.window.limit);
         self.request.count_denied
             && ask.quantity.takes()
@@ -270,101 +276,80 @@ impl<'r, S: Store> KeyCall<'r> for WindowCall<'r, S> {
             && (self.ban.runs() || !self.used().only_leave_denies(ask))
     }
 
-    fn look(&self, verdict: Verdict) -> Decision {
-        self.decision(verdict)
+    /// Plans what to write; returns what the caller is told.
+    pub(super) fn plan(
+        &mut self,
+        verdict: Verdict,
+        action: Action,
+        new_id: impl FnOnce() -> Id,
+    ) -> Result<Decision, S::Error> {
+        match action {
+            Action::Look => Ok(self.decision(verdict)),
+            Action::Grant => self.grant(verdict, new_id),
+            Action::Deny { counts: true, ban_ms } if self.counts_denial() => {
+                self.count_denial(verdict, ban_ms)
+            }
+            Action::Deny { ban_ms, .. } => self.deny(verdict, ban_ms),
+        }
     }
 
-    fn grant<'c>(
-        &'c mut self,
+    fn grant(
+        &mut self,
         verdict: Verdict,
         new_id: impl FnOnce() -> Id,
-    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
+    ) -> Result<Decision, S::Error> {
         match (self.request.ask.quantity, self.reserve) {
-            (Quantity::Look, _) => return Ok(Plan::nothing(self.look(verdict))),
-            (Quantity::GiveBack(amount), _) => {
-                let found = self.count.uncount(&mut self.key.events(), amount)?;
-                if !found {
-                    return Ok(Plan::nothing(self.look(verdict)));
-                }
-                self.count.close_gap(&mut self.key.events())?;
-                self.plan_events(false)?;
-                self.planned =
-                    WindowWrite { ban: self.ban_edit_of_grant(), ..WindowWrite::GIVEN_BACK };
-            }
+            (Quantity::Look, _) => {}
+            (Quantity::GiveBack(amount), _) => self.give_back(amount)?,
             (Quantity::Take(_), None) => self.record(verdict.taken())?,
             (Quantity::Take(_), Some(reserve)) => self.reserve(reserve, verdict.taken(), new_id)?,
         }
-        let decision = self.decision(verdict);
-        Ok(Plan { decision, write: Some(WindowPlan(self)) })
+        Ok(self.decision(verdict))
     }
 
-    fn deny<'c>(
-        &'c mut self,
-        verdict: Verdict,
-        ban_ms: Option<u64>,
-    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
+    fn deny(&mut self, verdict: Verdict, ban_ms: Option<u64>) -> Result<Decision, S::Error> {
         let heals = self.request.takes() && verdict != Verdict::Never;
         self.begin_ban(verdict, ban_ms);
         let ban = self.ban_edit(self.ban.seen());
         let writes = self.count.has_future()
             || self.key.reservations().must_write()
             || matches!(ban, BanEdit::Put(_));
-        let told = if heals { verdict.closed_for(self.ban.left_us()) } else { verdict };
-        let decision = self.decision(told);
+        let verdict = if heals { verdict.closed_for(self.ban.left_us()) } else { verdict };
+        let decision = self.decision(verdict);
         if heals && writes {
             self.plan_events(false)?;
-            self.planned.ban = ban;
-            return Ok(Plan { decision, write: Some(WindowPlan(self)) });
+            self.planned = Some(WindowWrite { ban, ..WindowWrite::USUAL });
         }
-        Ok(Plan::nothing(decision))
+        Ok(decision)
     }
 
-    fn count_denial<'c>(
-        &'c mut self,
+    fn count_denial(
+        &mut self,
         verdict: Verdict,
         ban_ms: Option<u64>,
-    ) -> Result<Plan<Self::Write<'c>>, S::Error> {
-        let ask = &self.request.ask;
+    ) -> Result<Decision, S::Error> {
         // Whether the denial bans is decided before it counts, as the verdict was.
         self.begin_ban(verdict, ban_ms);
-        self.planned.ban = self.ban_edit(self.ban.seen());
+        let ban = self.ban_edit(self.ban.seen());
+        let ask = &self.request.ask;
         self.count.record(ask.quantity.wanted(), true, self.window.limit);
         let untimed = self.used().judge(ask, self.barred);
         self.plan_events(true)?;
         let verdict = self.verdict(untimed)?;
-        let decision = self.decision(verdict);
-        Ok(Plan { decision, write: Some(WindowPlan(self)) })
-    }
-}
-
-/// A call on a window that has planned a write. Only planning makes one, so that nothing else can be applied.
-pub struct WindowPlan<'c, 'r, S: Store>(&'c mut WindowCall<'r, S>);
-
-impl<S: Store> PlannedWrite for WindowPlan<'_, '_, S> {
-    fn id(&self) -> Option<&Id> {
-        self.0.planned.reserve.as_ref().map(|new| &new.id)
+        self.planned = Some(WindowWrite { ban, ..WindowWrite::USUAL });
+        Ok(self.decision(verdict))
     }
 
-    fn count(&self) -> Option<&WindowCount> {
-        Some(&self.0.count)
+    /// The id of the reservation that is planned.
+    pub(super) fn planned_id(&self) -> Option<&Id> {
+        Some(&self.planned.as_ref()?.reserve.as_ref()?.id)
     }
 
-    fn apply(self) -> usize {
-        let WindowCall { window, store, key, count, planned, .. } = self.0;
+    /// Writes what was planned; returns how many reservations were dropped because they had ended.
+    pub(super) fn write(&mut self) -> usize {
+        let WindowState { key, count, planned: Some(planned), .. } = self else { return 0 };
         let WindowWrite { reserve, ban, clean, keep_ttl } = planned;
-        let rule = reserve.as_ref().map(|_| store.write_rule(&window.rule));
-        let reserve = match (reserve, &rule) {
-            (Some(new), Some(rule)) => Some(Reservation {
-                id: new.id.as_bytes(),
-                quantity: new.quantity,
-                lease_ms: new.lease_ms,
-                lease_end_us: new.lease_end_us,
-                gone_us: new.gone_us,
-                order_us: new.order_us,
-                rule: rule.as_bytes(),
-            }),
-            _ => None,
-        };
+        let reserve = reserve.as_ref().map(Reservation::borrowed);
         let expiry = (!*keep_ttl).then(|| count.expiry());
         let edit = count.planned();
         key.write(Change { edit, reserve, settle: None, clean: *clean, ban: *ban, expiry })

@@ -1,0 +1,295 @@
+//! The order of work of every call that takes or looks, over one limit or several.
+//!
+//! ```text
+//! Part ------decide: read and judge every key, then plan what to write------> Outcome --write--> replies
+//!                an error leaves every key as it was                               cannot fail
+//! ```
+//!
+//! A call over several limits is all or nothing: it is allowed if each group of limits is, and a group if one of its limits
+//! would be.
+//!
+//! ```
+//! use redis_ratelimit_engine::decide::{decide, Mode, Part};
+//! use redis_ratelimit_engine::memory::Memory;
+//! use redis_ratelimit_engine::request::{Limit, Request};
+//! use redis_ratelimit_engine::throttle::Rate;
+//!
+//! let one_a_second = Request::new(Limit::Bucket(Rate::new(0, 1, 1_000).unwrap()));
+//! let ten_an_hour = Request::new(Limit::Bucket(Rate::new(9, 10, 3_600_000).unwrap()));
+//! let (memory, now_us) = (Memory::default(), 1_795_223_799_544_558);
+//! let mut remaining = || {
+//!     let short = Part::new(memory.key(b"short", now_us), &one_a_second);
+//!     let mut parts = [short, Part::new(memory.key(b"long", now_us), &ten_an_hour)];
+//!     parts[1].group = 1;
+//!     let outcome = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
+//!     outcome.write();
+//!     parts.map(|part| part.decision().remaining)
+//! };
+//! assert_eq!(remaining(), [0, 9]);
+//! // The first limit denies, so nothing is taken from the second.
+//! assert_eq!(remaining(), [0, 9]);
+//! ```
+
+mod bucket;
+mod window;
+
+use crate::all::PartDecision;
+use crate::decision::Decision;
+use crate::request::{Limit, Request};
+use crate::reservation::Id;
+use crate::store::Store;
+use bucket::BucketState;
+use window::WindowState;
+
+/// What a call may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing.
+    Look,
+    /// A grant, and what heals the key. A denial neither counts (COUNTDENIED) nor bans (BAN): the call may be tried again.
+    Try,
+    /// All that [`Mode::Try`] writes, a denial that counts, and a ban.
+    Final,
+    /// A denial that counts, even where the call could be granted by now: for a wait that ended where nothing could be
+    /// written.
+    Deny,
+}
+
+/// What a judged key is asked to do.
+#[derive(Clone, Copy)]
+enum Action {
+    /// Tell how it stands.
+    Look,
+    /// Grant the call.
+    Grant,
+    /// Deny the call: heal what a clock that was set back left, and drop what has ended.
+    Deny {
+        /// The denial counts if the request says so (COUNTDENIED).
+        counts: bool,
+        /// The denial may close the key for this many milliseconds.
+        ban_ms: Option<u64>,
+    },
+}
+
+/// One limit of a call, on its key.
+pub struct Part<'r, S: Store> {
+    /// The limit must allow the call, and nothing is taken from it (CHECK).
+    pub check: bool,
+    /// The limit never denies the call (SHADOW).
+    pub shadow: bool,
+    /// The number of its group. The limits of a group follow each other.
+    pub group: usize,
+    /// Others wait on the key and came before: nothing is granted to a call that takes.
+    pub barred: bool,
+    request: &'r Request,
+    key: KeyState<'r, S>,
+    decided: PartDecision,
+}
+
+/// What a key holds, as far as the request needs it, and what is to be written to it.
+#[expect(clippy::large_enum_variant, reason = "a call allocates nothing")]
+enum KeyState<'r, S: Store> {
+    Bucket(BucketState<'r, S>),
+    Window(WindowState<'r, S>),
+}
+
+impl<'r, S: Store> Part<'r, S> {
+    /// A limit by itself, on a key that has not been read yet.
+    #[inline(always)]
+    pub fn new(store: S, request: &'r Request) -> Part<'r, S> {
+        let key = match &request.limit {
+            Limit::Bucket(rate) => KeyState::Bucket(BucketState::new(store, request, rate)),
+            Limit::Window(window) | Limit::Reserve(window, _) => {
+                KeyState::Window(WindowState::new(store, request, window))
+            }
+        };
+        let decided = PartDecision::default();
+        Part {
+            check: false,
+            shadow: request.shadow,
+            group: 0,
+            barred: false,
+            request,
+            key,
+            decided,
+        }
+    }
+
+    /// What was decided, once [`decide`] has returned.
+    pub fn decision(&self) -> &Decision {
+        &self.decided.decision
+    }
+
+    /// The same, with what a call over several limits needs to know.
+    pub fn decided(&self) -> &PartDecision {
+        &self.decided
+    }
+
+    /// The window as it was read, and what is to be written to it; `None` for a bucket.
+    #[cfg(any(test, kani, feature = "model"))]
+    pub(crate) fn window(&self) -> Option<&WindowState<'r, S>> {
+        match &self.key {
+            KeyState::Window(window) => Some(window),
+            KeyState::Bucket(_) => None,
+        }
+    }
+
+    /// What follows for this limit from the verdicts on all.
+    #[inline]
+    fn action(&self, mode: Mode, allowed: bool) -> Action {
+        if mode == Mode::Look {
+            return Action::Look;
+        }
+        if allowed && self.decided.allowed {
+            let takes = self.decided.choice && !self.check;
+            return if takes { Action::Grant } else { Action::Look };
+        }
+        // Counting a denial, or a ban, would take from those who wait. Under SHADOW the caller does not see the denial.
+        let is_final = mode == Mode::Final && !allowed && !self.barred && !self.shadow;
+        // Only a group that denies the call bans.
+        let ban_ms = self.request.ban_ms.filter(|_| is_final && !self.decided.group_allowed);
+        Action::Deny { counts: is_final || mode == Mode::Deny, ban_ms }
+    }
+}
+
+/// A call that was decided, and is to be written.
+#[must_use]
+pub struct Outcome<'p, 'r, S: Store> {
+    /// Whether the call is allowed, before a denial was counted.
+    pub allowed: bool,
+    parts: &'p mut [Part<'r, S>],
+}
+
+impl<S: Store> Outcome<'_, '_, S> {
+    /// Writes what was planned; returns how many reservations were dropped because they had ended.
+    #[inline]
+    pub fn write(self) -> usize {
+        let dropped = self.parts.iter_mut().map(|part| match &mut part.key {
+            KeyState::Bucket(bucket) => bucket.write(),
+            KeyState::Window(window) => window.write(),
+        });
+        dropped.fold(0, usize::saturating_add)
+    }
+}
+
+/// Decides a call over these limits, all or nothing, and plans what to write. `new_id` makes the id of a reservation that the
+/// caller did not name.
+///
+/// # Errors
+///
+/// The store's own, and every [`Refused`](crate::store::Refused) but that of a semaphore. Nothing changes then.
+#[inline]
+pub fn decide<'p, 'r, S: Store>(
+    parts: &'p mut [Part<'r, S>],
+    mode: Mode,
+    mut new_id: impl FnMut() -> Id,
+) -> Result<Outcome<'p, 'r, S>, S::Error> {
+    let mut allowed = true;
+    for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
+        let mut group_allowed = false;
+        for part in group {
+            // Only what takes is ever barred.
+            let barred = (part.barred || mode == Mode::Deny) && part.request.ask.takes_unforced();
+            let verdict = match &mut part.key {
+                KeyState::Bucket(bucket) => bucket.read(barred)?,
+                KeyState::Window(window) => window.read(barred)?,
+            };
+            let decided = &mut part.decided;
+            decided.decision.verdict = verdict;
+            decided.allowed = verdict.allowed();
+            decided.choice = !group_allowed && (part.shadow || decided.allowed);
+            if decided.choice {
+                group_allowed = true;
+                if let KeyState::Window(window) = &part.key {
+                    window.check_room(verdict)?;
+                }
+            }
+        }
+        allowed &= group_allowed;
+    }
+    for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
+        let group_allowed = group.iter().any(|part| part.decided.choice);
+        for part in group {
+            part.decided.group_allowed = group_allowed;
+            let (action, verdict) = (part.action(mode, allowed), part.decided.decision.verdict);
+            let wants_time = mode == Mode::Try && !allowed;
+            let Part { key, decided, request, .. } = part;
+            match key {
+                KeyState::Bucket(bucket) => {
+                    if wants_time {
+                        decided.earliest_grant_us = bucket.earliest_grant_us()?;
+                    }
+                    decided.decision = bucket.plan(verdict, action);
+                }
+                KeyState::Window(window) => {
+                    if wants_time {
+                        decided.earliest_grant_us = window.earliest_grant_us()?;
+                    }
+                    decided.running = window.running();
+                    decided.decision = window.plan(verdict, action, &mut new_id)?;
+                    decided.id = window.planned_id().copied();
+                    if let (Some(running), Some(_)) = (&mut decided.running, decided.id) {
+                        *running = running.saturating_add(1);
+                    }
+                }
+            }
+            decided.quantity = if part.check { 0 } else { request.ask.quantity.wanted() };
+            (decided.shadow, decided.group) = (part.shadow, part.group);
+        }
+    }
+    Ok(Outcome { allowed, parts })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use crate::throttle::Rate;
+
+    const NOW_US: u64 = 1_700_000_000_000_000;
+
+    /// Whether a call over these limits is allowed, and which of them are choices. Each limit says its group, whether it would
+    /// be allowed, and whether it is a shadow.
+    fn choices(limits: &[(usize, bool, bool)]) -> (bool, Vec<bool>) {
+        let memory = Memory::default();
+        let one = Limit::Bucket(Rate::new(0, 1, 1_000).unwrap());
+        let allowed = Request::new(one);
+        let mut never = allowed;
+        never.ask.quantity = crate::decision::Quantity::Take(2);
+        let names: Vec<_> = (0..limits.len()).map(|at| at.to_string()).collect();
+        let parts = limits.iter().zip(&names).map(|((group, is_allowed, shadow), name)| {
+            let request = if *is_allowed { &allowed } else { &never };
+            let mut part = Part::new(memory.key(name.as_bytes(), NOW_US), request);
+            (part.group, part.shadow) = (*group, *shadow);
+            part
+        });
+        let mut parts: Vec<_> = parts.collect();
+        let outcome = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
+        let call_allowed = outcome.allowed;
+        outcome.write();
+        let is_taken = |name: &String| memory.save(name.as_bytes()).is_some();
+        for (part, name) in parts.iter().zip(&names) {
+            let decided = part.decided();
+            let takes = call_allowed && decided.choice && decided.allowed;
+            assert_eq!(is_taken(name), takes, "{limits:?}");
+        }
+        (call_allowed, parts.iter().map(|part| part.decided().choice).collect())
+    }
+
+    #[test]
+    fn the_first_limit_of_a_group_that_would_be_allowed_is_its_choice() {
+        let (yes, no) = (true, false);
+        for (limits, chosen, allowed) in [
+            (&[(0, yes, no), (0, yes, no)][..], &[true, false][..], true),
+            (&[(0, no, no), (0, yes, no)], &[false, true], true),
+            (&[(0, no, no), (0, no, no)], &[false, false], false),
+            (&[(0, no, yes), (0, yes, no)], &[true, false], true),
+            (&[(0, yes, no), (0, no, yes)], &[true, false], true),
+            (&[(0, yes, no), (1, no, no), (1, yes, no)], &[true, false, true], true),
+            (&[(0, no, no), (1, no, no), (1, yes, no)], &[false, false, true], false),
+            (&[(0, no, no), (0, no, no), (1, yes, no)], &[false, false, true], false),
+        ] {
+            assert_eq!(choices(limits), (allowed, chosen.to_vec()), "{limits:?}");
+        }
+    }
+}

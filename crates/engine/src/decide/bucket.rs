@@ -1,0 +1,69 @@
+//! A bucket, for one call: what was read, and what is to be written.
+
+use super::Action;
+use crate::decision::{Decision, Verdict};
+use crate::request::Request;
+use crate::store::{BucketKey, Refused, Store};
+use crate::throttle::{Bucket, BucketEdit, Rate};
+
+/// A request on a bucket, and the bucket.
+pub(super) struct BucketState<'r, S: Store> {
+    request: &'r Request,
+    key: S::Bucket,
+    bucket: Bucket<'r>,
+    planned: BucketEdit,
+}
+
+impl<'r, S: Store> BucketState<'r, S> {
+    /// A request on a key that has not been read yet.
+    #[inline(always)]
+    pub(super) fn new(store: S, request: &'r Request, rate: &'r Rate) -> BucketState<'r, S> {
+        let (key, bucket) = (store.bucket(), Bucket::at(rate, None, store.now_us()));
+        BucketState { request, key, bucket, planned: BucketEdit::Keep }
+    }
+
+    /// Reads the key and judges the request.
+    #[inline]
+    pub(super) fn read(&mut self, barred: bool) -> Result<Verdict, S::Error> {
+        Refused::check_clock(self.bucket.now_us())?;
+        if let Some(stored) = self.key.read()? {
+            self.bucket.set(stored);
+        }
+        Ok(self.bucket.judge(&self.request.ask, barred)?)
+    }
+
+    /// The earliest grant in Unix microseconds, ignoring waiters; `None` if never. Nothing is held in a bucket, and a ban is part
+    /// of its verdict: so this is the verdict on a call that nobody bars.
+    pub(super) fn earliest_grant_us(&mut self) -> Result<Option<u64>, S::Error> {
+        let now_us = self.bucket.now_us();
+        Ok(match self.bucket.judge(&self.request.ask, false)? {
+            Verdict::Allowed { .. } => Some(now_us),
+            Verdict::Denied { wait_us, .. } => Some(now_us.saturating_add(wait_us)),
+            Verdict::Never => None,
+        })
+    }
+
+    /// Plans what to write; returns what the caller is told.
+    #[inline]
+    pub(super) fn plan(&mut self, verdict: Verdict, action: Action) -> Decision {
+        let ask = &self.request.ask;
+        let (decision, planned) = match action {
+            Action::Grant => self.bucket.grant(ask, verdict),
+            Action::Deny { ban_ms, .. } if ask.quantity.takes() => match ban_ms {
+                None => self.bucket.deny(verdict),
+                Some(ms) => self.bucket.deny_and_ban(ask, verdict, ms),
+            },
+            // What takes nothing is denied only where another limit of its call denies.
+            Action::Look | Action::Deny { .. } => (self.bucket.look(verdict), BucketEdit::Keep),
+        };
+        self.planned = planned;
+        decision
+    }
+
+    /// Writes what was planned; a bucket has no reservations to drop.
+    #[inline]
+    pub(super) fn write(&mut self) -> usize {
+        self.key.write(self.planned);
+        0
+    }
+}
