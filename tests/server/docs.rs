@@ -1024,3 +1024,67 @@ fn rates_that_divide_never_store_a_fraction() {
         }
     }
 }
+
+/// The text of each function of this name in a file.
+fn functions(file: &str, name: &str) -> Vec<String> {
+    let text = read(file);
+    let lines: Vec<&str> = text.lines().collect();
+    let starts = (0..lines.len()).filter(|&at| {
+        let rest = lines[at].split_once("fn ").and_then(|(_, rest)| rest.strip_prefix(name));
+        rest.is_some_and(|rest| rest.starts_with(['(', '<']))
+    });
+    let whole = starts.map(|start| {
+        let indent = lines[start].len() - lines[start].trim_start().len();
+        let end = format!("{}}}", " ".repeat(indent));
+        let body = lines[start + 1..].iter().take_while(|line| **line != end);
+        body.map(|line| format!("{line}\n")).collect()
+    });
+    whole.collect()
+}
+
+/// Whether a text calls a function or method of this name.
+fn calls(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let starts =
+            !text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_');
+        let after = &text[at + name.len()..];
+        starts && ["(", ")(", "::<"].iter().any(|call| after.starts_with(call))
+    })
+}
+
+#[test]
+fn the_paths_of_calls_in_the_design_are_those_of_the_code() {
+    let page = read("docs/design.md");
+    let (_, section) = page.split_once("### Three calls, function by function\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let told = section.lines().filter_map(|line| {
+        let (_, number) = line.strip_suffix(" calls:")?.rsplit_once(' ')?;
+        number.parse::<usize>().ok()
+    });
+    let told: Vec<usize> = told.collect();
+    let mut counted = Vec::new();
+    for block in blocks("docs/design.md", section) {
+        let mut path: Vec<(&str, &str)> = Vec::new();
+        let (mut passed, mut number) = (BTreeSet::new(), 0);
+        for line in &block.lines {
+            let depth = (line.len() - line.trim_start().len()) / 2;
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (file, name) = (words[0], words[1]);
+            assert!(!functions(file, name).is_empty(), "{}: {file} has no {name}", block.place);
+            path.truncate(depth);
+            if let Some((caller_file, caller)) = path.last() {
+                let found = functions(caller_file, caller).iter().any(|text| calls(text, name));
+                assert!(found, "{}: {caller} in {caller_file} does not call {name}", block.place);
+                number += usize::from(words.len() == 2);
+            }
+            assert_eq!(path.len(), depth, "{}: {line}", block.place);
+            let new = passed.insert((file, name, path.last().copied()));
+            assert!(new, "{}: {line} stands there twice", block.place);
+            path.push((file, name));
+        }
+        counted.push(number);
+    }
+    assert_eq!(told, counted);
+    let most = [12, 16, 28];
+    assert!(counted.iter().zip(most).all(|(number, most)| *number <= most), "{counted:?}");
+}
