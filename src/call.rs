@@ -12,7 +12,7 @@ use crate::state::reservations::ReadBudget;
 use crate::state::{inspect, new_id, window, KeyContext, ServerKey};
 use crate::{policies, stats};
 use commands::call::{ServerCall, Words};
-use commands::decide::Keys;
+use commands::decide::Keyspace;
 use commands::error::Error;
 use commands::inspect::KeyContents;
 use commands::policies::ListedPolicy;
@@ -35,7 +35,7 @@ impl<'a> Words<'a> for Call<'a> {
     }
 }
 
-impl<'a> Keys for Call<'a> {
+impl<'a> Keyspace for Call<'a> {
     type Key = KeyContext<'a>;
     type Store = ServerKey<'a>;
 

@@ -19,7 +19,7 @@ use crate::redis::text::OwnedString;
 use crate::state::emptied::{AwaitedKey, EmptiedKey};
 use crate::state::{new_id, KeyContext, ServerKey};
 use crate::stats;
-use commands::decide::{decide, give_back, Keys};
+use commands::decide::{decide, give_back, Keyspace};
 use commands::error::Error;
 use commands::reply::Reply;
 use commands::waiting::{try_head, WaitingServer};
@@ -77,7 +77,7 @@ pub struct WaitersKeys<'c> {
     emptied: Cell<Option<EmptiedKey<'c>>>,
 }
 
-impl<'e, 'c> Keys for &'e WaitersKeys<'c> {
+impl<'e, 'c> Keyspace for &'e WaitersKeys<'c> {
     type Key = KeyContext<'c>;
     type Store = AwaitedKey<'e, 'c>;
 

@@ -49,9 +49,9 @@ pub(crate) fn all<'a, C: ServerCall<'a>>(call: &C, mode: Mode) -> Result<CallRes
         }
         parts.push(part(call, key, clause, mode));
     }
-    let outcome = decide(&mut parts, mode, || call.new_id()).map_err(Into::into)?;
-    let allowed = outcome.allowed;
-    call.count_dropped(outcome.write());
+    let plan = decide(&mut parts, mode, || call.new_id()).map_err(Into::into)?;
+    let allowed = plan.allowed;
+    call.count_dropped(plan.write());
     let parts: Parts = parts.iter().map(|part| *part.decided()).collect();
     if mode != Mode::Look {
         note(call, &keys, &clauses, &parts, allowed);

@@ -1,7 +1,7 @@
 //! A call of a command, and the server that it came to, as the commands see them.
 
 use crate::arguments::Family;
-use crate::decide::Keys;
+use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::KeyContents;
@@ -42,7 +42,7 @@ impl<'a> Words<'a> for [&'a [u8]] {
 }
 
 /// A call, and what it needs of its server. Nothing here decides anything.
-pub trait ServerCall<'a>: Words<'a> + Keys {
+pub trait ServerCall<'a>: Words<'a> + Keyspace {
     /// What its arguments mean.
     type Environment: Environment;
     /// What takes its reply.

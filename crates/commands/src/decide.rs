@@ -11,7 +11,7 @@ use engine::store::Store;
 use std::slice;
 
 /// The keys of a server.
-pub trait Keys {
+pub trait Keyspace {
     /// Names a key, at the time of a call.
     type Key: Copy;
     /// A key, opened to read or to write.
@@ -40,7 +40,7 @@ pub struct Decided {
 ///
 /// As [`engine::decide::decide`]. Nothing changes then.
 #[inline]
-pub fn decide<K: Keys>(
+pub fn decide<K: Keyspace>(
     keys: &K,
     key: K::Key,
     request: &Request,
@@ -49,8 +49,8 @@ pub fn decide<K: Keys>(
 ) -> Result<Decided, Error> {
     let mut part = Part::new(keys.store(key, mode), request);
     part.barred = barred;
-    let outcome = engine::decide::decide(slice::from_mut(&mut part), mode, || keys.new_id());
-    keys.count_dropped(outcome.map_err(Into::into)?.write());
+    let plan = engine::decide::decide(slice::from_mut(&mut part), mode, || keys.new_id());
+    keys.count_dropped(plan.map_err(Into::into)?.write());
     let decided = part.decided();
     let reply = Reply::to(request, decided.decision, decided.id, decided.running);
     Ok(Decided { reply, earliest_grant_us: decided.earliest_grant_us })
@@ -61,7 +61,7 @@ pub fn decide<K: Keys>(
 /// # Errors
 ///
 /// The key's own. Nothing changes then.
-pub fn give_back<K: Keys>(
+pub fn give_back<K: Keyspace>(
     keys: &K,
     key: K::Key,
     request: &Request,

@@ -1,6 +1,6 @@
 //! Calls that wait (BLOCK): the head of a line is tried. The lines are those of [`engine::line`].
 
-use crate::decide::{decide, Keys};
+use crate::decide::{decide, Keyspace};
 use crate::error::Error;
 use crate::reply::Reply;
 use engine::decide::Mode;
@@ -8,7 +8,7 @@ use engine::line::{LineId, LineTypes, Lines, Ticket};
 use engine::request::Request;
 
 /// A server with lines, as far as trying a head needs it.
-pub trait WaitingServer: Keys {
+pub trait WaitingServer: Keyspace {
     /// The types of its lines.
     type Types: LineTypes;
 

@@ -1,7 +1,7 @@
 //! The order of work of every call that takes or looks, over one limit or several.
 //!
 //! ```text
-//! Part ------decide: read and judge every key, then plan what to write------> Outcome --write--> replies
+//! Part ------decide: read and judge every key, then plan what to write------> Plan --write--> replies
 //!                an error leaves every key as it was                               cannot fail
 //! ```
 //!
@@ -21,8 +21,8 @@
 //!     let short = Part::new(memory.key(b"short", now_us), &one_a_second);
 //!     let mut parts = [short, Part::new(memory.key(b"long", now_us), &ten_an_hour)];
 //!     parts[1].group = 1;
-//!     let outcome = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
-//!     outcome.write();
+//!     let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
+//!     plan.write();
 //!     parts.map(|part| part.decision().remaining)
 //! };
 //! assert_eq!(remaining(), [0, 9]);
@@ -152,15 +152,15 @@ impl<'r, S: Store> Part<'r, S> {
     }
 }
 
-/// A call that was decided, and is to be written.
+/// What a decided call writes to its keys.
 #[must_use]
-pub struct Outcome<'p, 'r, S: Store> {
+pub struct Plan<'p, 'r, S: Store> {
     /// Whether the call is allowed, before a denial was counted.
     pub allowed: bool,
     parts: &'p mut [Part<'r, S>],
 }
 
-impl<S: Store> Outcome<'_, '_, S> {
+impl<S: Store> Plan<'_, '_, S> {
     /// Writes what was planned; returns how many reservations were dropped because they had ended.
     #[inline]
     pub fn write(self) -> usize {
@@ -183,7 +183,7 @@ pub fn decide<'p, 'r, S: Store>(
     parts: &'p mut [Part<'r, S>],
     mode: Mode,
     mut new_id: impl FnMut() -> Id,
-) -> Result<Outcome<'p, 'r, S>, S::Error> {
+) -> Result<Plan<'p, 'r, S>, S::Error> {
     let mut allowed = true;
     for group in parts.chunk_by_mut(|one, next| one.group == next.group) {
         let mut group_allowed = false;
@@ -237,7 +237,7 @@ pub fn decide<'p, 'r, S: Store>(
             (decided.shadow, decided.group) = (part.shadow, part.group);
         }
     }
-    Ok(Outcome { allowed, parts })
+    Ok(Plan { allowed, parts })
 }
 
 #[cfg(test)]
@@ -264,9 +264,9 @@ mod tests {
             part
         });
         let mut parts: Vec<_> = parts.collect();
-        let outcome = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
-        let call_allowed = outcome.allowed;
-        outcome.write();
+        let plan = decide(&mut parts, Mode::Final, || unreachable!()).unwrap();
+        let call_allowed = plan.allowed;
+        plan.write();
         let is_taken = |name: &String| memory.save(name.as_bytes()).is_some();
         for (part, name) in parts.iter().zip(&names) {
             let decided = part.decided();

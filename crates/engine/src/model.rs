@@ -127,8 +127,8 @@ impl ModelCall {
         let mut part = Part::new(key, request);
         part.barred = self.barred;
         let mode = if is_look { Mode::Look } else { Mode::Final };
-        let outcome = decide(std::slice::from_mut(&mut part), mode, || Id::from(&b"model"[..]))?;
-        outcome.write();
+        let plan = decide(std::slice::from_mut(&mut part), mode, || Id::from(&b"model"[..]))?;
+        plan.write();
         let window = part.window().ok_or(Refused::NotWindow)?;
         Ok(ModelReply {
             decision: *part.decision(),

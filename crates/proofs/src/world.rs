@@ -447,9 +447,9 @@ impl World {
             load(memory, &state.saved);
             let mut part = Part::new(self.store(memory, at, client, now_us), &asked);
             let new_id = || id_of(client);
-            let outcome = decide::decide(slice::from_mut(&mut part), Mode::Final, new_id).ok()?;
-            if outcome.allowed || self.mistake != Some(Mistake::NoHealing) {
-                outcome.write();
+            let plan = decide::decide(slice::from_mut(&mut part), Mode::Final, new_id).ok()?;
+            if plan.allowed || self.mistake != Some(Mistake::NoHealing) {
+                plan.write();
             }
             let decision = *part.decision();
             drop(part);
@@ -826,9 +826,9 @@ fn decide_all<S: Store<Error = Refused>>(
         order.sort_by_key(|at| (clauses[*at].group, Reverse(*at)));
     }
     let mut parts: Vec<_> = order.iter().map(|at| part(*at)).collect();
-    let outcome = decide::decide(&mut parts, Mode::Final, || id_of(25))?;
-    let allowed = outcome.allowed;
-    outcome.write();
+    let plan = decide::decide(&mut parts, Mode::Final, || id_of(25))?;
+    let allowed = plan.allowed;
+    plan.write();
     let decided: Vec<_> = parts.iter().map(|part| *part.decided()).collect();
     drop(parts);
     for (at, one) in order.into_iter().zip(&decided).filter(|(_, one)| one.allowed) {

@@ -3,7 +3,7 @@
 use super::value::ValueBuilder;
 use super::{MemoryServer, Ticket};
 use crate::call::{ServerCall, Words};
-use crate::decide::Keys;
+use crate::decide::Keyspace;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::inspect::{BucketContents, Contents, KeyContents, WindowContents};
@@ -103,7 +103,7 @@ impl<'a> Words<'a> for MemoryCall<'a> {
     }
 }
 
-impl<'a> Keys for &'a MemoryServer {
+impl<'a> Keyspace for &'a MemoryServer {
     type Key = KeyMoment<'a>;
     type Store = MemoryKey<'a>;
 
@@ -120,7 +120,7 @@ impl<'a> Keys for &'a MemoryServer {
     fn count_dropped(&self, _number: usize) {}
 }
 
-impl<'a> Keys for MemoryCall<'a> {
+impl<'a> Keyspace for MemoryCall<'a> {
     type Key = KeyMoment<'a>;
     type Store = MemoryKey<'a>;
 

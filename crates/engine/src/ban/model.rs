@@ -11,8 +11,8 @@ use crate::throttle::Rate;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// One unit each millisecond, and so many at once. In a period this short, denied calls that count, and what is forced
-/// beyond the limit, leave late by less than a microsecond: the list is exact.
+/// As many units as the period has milliseconds. A counted denial, or an event that FORCE counts beyond the limit, may
+/// leave a little late. In a period this short it is less than a microsecond, so the list of events is exact.
 const LIMIT: u64 = 4;
 const PERIOD_MS: u64 = 4;
 
