@@ -246,6 +246,15 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
+    /// The live reservations of an index, the oldest first.
+    pub fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
+        let held = match self {
+            ServerReservations::Few(_) => None,
+            ServerReservations::Many(many) => many.held(),
+        };
+        held.into_iter().flat_map(HeldIndex::oldest_first)
+    }
+
     /// Notes how many elements the set has after the call. The index is used again only if the set still has that many.
     pub fn set_elements(&mut self, elements: usize) {
         if let ServerReservations::Many(many) = self {

@@ -400,14 +400,20 @@ fn pick(key_ctx: KeyContext, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<Own
 pub fn held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
     let mut key = open(key_ctx, Intent::Read)?;
     refuse_foreign(key.reader())?;
+    let now_us = key_ctx.now_us;
+    if let Some(indexed) = ServerReservations::indexed(key_ctx, key.reader(), None) {
+        let mut live = Vec::with_capacity(indexed.len());
+        live.extend(indexed.oldest_first().map(|one| HeldReservation::of(&one, now_us)));
+        return Ok(live);
+    }
     let mut live = Vec::new();
     for element in key.reader().ascending(RESERVATIONS) {
         if ban(&element.member)?.is_some() {
             continue;
         }
         let one = reservation(&element.member)?;
-        if one.live(key_ctx.now_us) {
-            live.push(HeldReservation::of(&one, key_ctx.now_us));
+        if one.live(now_us) {
+            live.push(HeldReservation::of(&one, now_us));
         }
     }
     Ok(HeldReservation::oldest_first(live))

@@ -226,6 +226,13 @@ impl Index {
         self.held.iter().map(OwnedReservation::borrowed)
     }
 
+    /// All reservations in the order of their arrival. Sorts references: the reservations themselves are larger.
+    fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
+        let mut all: Vec<_> = self.held.iter().map(|kept| (kept.order_us, kept)).collect();
+        all.sort_by_key(|(order_us, _)| *order_us);
+        all.into_iter().map(|(_, kept)| kept.borrowed())
+    }
+
     /// How many have a lease that runs at `now_us`.
     pub fn running(&mut self, now_us: u64) -> usize {
         let held = &self.held;

@@ -53,6 +53,11 @@ impl HeldIndex {
         self.index.get(id).filter(|one| one.live(self.now_us))
     }
 
+    /// The live reservations, the oldest first.
+    pub fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
+        self.index.oldest_first().filter(|one| one.live(self.now_us))
+    }
+
     /// The index, once the call is done.
     pub fn into_index(self) -> Box<Index> {
         self.index

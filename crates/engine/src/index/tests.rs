@@ -70,6 +70,9 @@ fn agree(index: &mut Index, list: &[Own], now_us: u64, least: u128, from_us: u64
         list
     };
     assert_eq!(sorted(index.iter().map(|one| Own::of(&one)).collect()), sorted(list.to_vec()));
+    let mut by_arrival: Vec<_> = list.iter().map(|one| one.order_us).collect();
+    by_arrival.sort_unstable();
+    assert_eq!(index.oldest_first().map(|one| one.order_us).collect::<Vec<_>>(), by_arrival);
     for one in list {
         assert_eq!(index.get(&one.id).as_ref().map(Own::of).as_ref(), Some(one));
     }
