@@ -1,5 +1,7 @@
 //! BAN: a denial closes the key for a while.
 
+use std::time::{Duration, Instant};
+
 use support::*;
 
 /// Ten minutes in milliseconds.
@@ -139,6 +141,53 @@ fn the_mark_of_a_ban_ends_with_the_last_event_whether_or_not_a_call_comes() {
 }
 
 #[test]
+fn what_is_applied_is_no_grant() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID x");
+    conn.cmd("RL.WINDOW k 3 1min 1");
+    conn.cmd("RL.WINDOW k 1 1min 1 BAN 1s");
+    server.clock().advance_ms(1_000);
+    assert_eq!(conn.int("RL.APPLY k x"), 1);
+    assert_eq!(conn.ints("RL.WINDOW k 1 1min 1 BAN 10min MS"), [1, 1, 0, 60_000, 60_000]);
+    // A reservation is one.
+    assert_eq!(conn.acquire("RL.ACQUIRE k 3 1min 1 ID y").limited(), 0);
+    assert_eq!(conn.ints("RL.WINDOW k 1 1min 1 BAN 10min MS")[3], BAN);
+}
+
+#[test]
+fn the_mark_of_a_ban_stays_as_long_as_something_is_reserved() {
+    let (server, mut conn) = Server::held();
+    conn.cmd("RL.ACQUIRE k 9 1min 1 LEASE 20min ID x");
+    conn.cmd("RL.WINDOW k 9 1min 1");
+    // The first denial bans, the second meets the mark, and the third comes after the key held nothing.
+    for (lasts_ms, ban) in [(1_000, 1_000), (BAN, 0), (BAN, BAN)] {
+        assert_eq!(conn.ints(format!("RL.WINDOW k 1 1min 1 BAN {lasts_ms}"))[0], 1);
+        assert_eq!(ban_ms(&mut conn, "k"), ban);
+        if ban == 0 {
+            assert_eq!(conn.int("RL.RELEASE k x"), 1);
+        }
+        // All events leave. FORCE is no grant.
+        server.clock().advance_ms(61_000);
+        conn.cmd("RL.WINDOW k 1 1min 1 FORCE");
+    }
+}
+
+#[test]
+fn the_mark_of_a_ban_ends_with_the_debt_of_its_bucket() {
+    let (server, mut conn) = Server::held();
+    for (later_ms, ban) in [(2_999, 0), (3_000, 5_000)] {
+        conn.cmd("DEL k");
+        conn.cmd("RL.THROTTLE k 0 1 1s 3 FORCE");
+        assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 BAN 100ms")[0], 1);
+        // No call comes meanwhile.
+        server.clock().advance_ms(later_ms);
+        conn.cmd("RL.THROTTLE k 0 1 1s 2 FORCE");
+        assert_eq!(conn.ints("RL.THROTTLE k 0 1 1s 1 BAN 5s")[0], 1);
+        assert_eq!(ban_ms(&mut conn, "k"), ban, "{later_ms}");
+    }
+}
+
+#[test]
 fn reservations_go_on_while_the_key_is_closed() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 3 1min 1 LEASE 20min ID x");
@@ -228,6 +277,38 @@ fn a_clock_that_went_back_keeps_nobody_out_for_longer_than_the_ban() {
         server.clock().advance_ms(1);
         assert_eq!(conn.ints(call)[0], 0, "{call}");
     }
+}
+
+#[test]
+fn a_ban_holds_again_where_the_clock_goes_back_before_its_end() {
+    let (server, mut conn) = Server::held();
+    for (key, ask) in [("w", "RL.WINDOW w 1 1h 1"), ("b", "RL.THROTTLE b 0 1 1h 1")] {
+        conn.cmd(ask);
+        conn.cmd(format!("{ask} BAN 10min"));
+        server.clock().advance_ms(BAN + 1_000);
+        assert_eq!(ban_ms(&mut conn, key), 0);
+        assert_eq!(conn.ints(ask)[0], 1);
+        server.clock().advance_ms(-61_000);
+        assert_eq!(ban_ms(&mut conn, key), 60_000, "{key}");
+        let look = ask.replacen(' ', "_RO ", 1).replace("1h", "1ms");
+        assert_eq!(conn.ints(format!("{look} MS"))[..4], [1, 1, 0, 60_000], "{look}");
+    }
+}
+
+#[test]
+fn a_wait_that_a_ban_outlasts_is_denied_at_once() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    for ask in ["RL.WINDOW w 1 1s 1", "RL.THROTTLE b 0 1 1s 1"] {
+        conn.cmd(ask);
+        conn.cmd(format!("{ask} BAN 1h"));
+        let start = Instant::now();
+        assert_eq!(conn.ints(format!("{ask} BLOCK 10s"))[0], 1);
+        assert!(start.elapsed() < Duration::from_secs(5), "{ask}: {:?}", start.elapsed());
+    }
+    let start = Instant::now();
+    assert_eq!(conn.acquire("RL.ACQUIRE w 9 1s 1 BLOCK 10s").limited(), 1);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -198,6 +198,22 @@ fn on_a_replica_that_may_be_written_to_block_is_ignored() {
 }
 
 #[test]
+fn rights_that_are_taken_away_do_not_end_a_wait() {
+    let server = Server::start();
+    let mut conn = server.conn();
+    hold(&mut conn);
+    conn.cmd("ACL SETUSER app on >secret ~* +@all");
+    let mut app = server.conn();
+    app.cmd("AUTH app secret");
+    let mut waiter = server.wait_on(app, waits("a"));
+    conn.cmd("ACL SETUSER app resetkeys -@all");
+    assert!(waiter.silent_for(A_WHILE));
+    assert_eq!(conn.int("RL.RELEASE k holder"), 1);
+    assert_eq!(acquired(&waiter.recv()).id(), "a");
+    server.expect_nobody_waits();
+}
+
+#[test]
 fn a_server_with_waiters_shuts_down() {
     let mut server = Server::builder().aof().start();
     let mut conn = server.conn();

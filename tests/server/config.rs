@@ -282,6 +282,7 @@ fn bad_load_arguments_are_refused_with_a_line_in_the_log() {
         "window-entries 9223372036854775808",
         "lease 0",
         "lease 31557600001",
+        "lease 5s",
         "max-reservations 0",
         "max-waiters -1",
         "timezone Mars/Olympus",

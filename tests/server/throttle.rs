@@ -305,6 +305,18 @@ fn a_bad_call_is_an_error_that_changes_nothing() {
 }
 
 #[test]
+fn looking_takes_a_negative_quantity_and_shows_the_state_as_it_stands() {
+    let (_server, mut conn) = Server::held();
+    conn.cmd("RL.THROTTLE k 4 1 1s 3");
+    let before = conn.cmd("DUMP k");
+    for quantity in [-1, -9, i64::MIN] {
+        let call = format!("RL.THROTTLE_RO k 4 1 1s {quantity}");
+        assert_eq!(conn.ints(call), [0, 5, 2, -1, 3], "{quantity}");
+    }
+    assert_eq!(conn.cmd("DUMP k"), before);
+}
+
+#[test]
 fn the_error_for_1m_offers_1min_and_1mo() {
     let (_server, mut conn) = Server::held();
     let told = conn.err("RL.THROTTLE k 15 30 1m");
