@@ -224,3 +224,6 @@ const _: fn() = || {
     fn is_send<T: Send>() {}
     is_send::<MemoryServer>();
 };
+
+#[cfg(test)]
+mod tests;

@@ -253,6 +253,16 @@ mod tests {
     }
 
     #[test]
+    fn a_number_next_to_a_fraction_is_that_fraction() {
+        for (share, part, whole) in
+            [(0.25, 1, 4), (0.333_333_333, 1, 3), (0.666_666_667, 2, 3), (0.333, 333, 1_000)]
+        {
+            let nearest = Share::nearest(share).unwrap();
+            assert_eq!(Some(nearest), Share::new(part, whole), "{share}");
+        }
+    }
+
+    #[test]
     fn a_share_is_above_nothing_and_at_most_all() {
         assert_eq!(
             [(0, 4), (5, 4), (0, 0)].map(|(part, whole)| Share::new(part, whole)),

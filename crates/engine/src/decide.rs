@@ -243,7 +243,10 @@ pub fn decide<'p, 'r, S: Store>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calendar::Zones;
     use crate::memory::Memory;
+    use crate::request::WindowLimit;
+    use crate::rule::Rule;
     use crate::throttle::Rate;
 
     const NOW_US: u64 = 1_700_000_000_000_000;
@@ -272,6 +275,9 @@ mod tests {
             let decided = part.decided();
             let takes = call_allowed && decided.choice && decided.allowed;
             assert_eq!(is_taken(name), takes, "{limits:?}");
+            let of_group = parts.iter().filter(|other| other.group == part.group);
+            let has_choice = of_group.filter(|other| other.decided().choice).count() == 1;
+            assert_eq!(decided.group_allowed, has_choice, "{limits:?}");
         }
         (call_allowed, parts.iter().map(|part| part.decided().choice).collect())
     }
@@ -290,6 +296,37 @@ mod tests {
             (&[(0, no, no), (0, no, no), (1, yes, no)], &[false, false, true], false),
         ] {
             assert_eq!(choices(limits), (allowed, chosen.to_vec()), "{limits:?}");
+        }
+    }
+
+    /// What a denied call with COUNTDENIED counts, which is the last word only where nobody waits and none will be waited for.
+    #[test]
+    fn only_a_final_denial_with_no_line_before_it_is_counted() {
+        let rule = Rule::parse(b"60s", &mut Zones::new()).unwrap();
+        let limit = |limit| Limit::Window(WindowLimit { limit, rule, most_entries: 9 });
+        let take = Request { count_denied: true, ..Request::new(limit(1)) };
+        for (mode, barred, counted) in [
+            (Mode::Final, false, 2),
+            (Mode::Final, true, 1),
+            (Mode::Try, false, 1),
+            (Mode::Try, true, 1),
+            (Mode::Deny, false, 2),
+            (Mode::Look, false, 1),
+        ] {
+            let memory = Memory::default();
+            assert!(memory.decide(b"k", &take, NOW_US, || unreachable!()).is_ok());
+            let mut part = Part::new(memory.key(b"k", NOW_US), &take);
+            part.barred = barred;
+            let outcome = decide(std::slice::from_mut(&mut part), mode, || unreachable!()).unwrap();
+            assert!(!outcome.allowed);
+            outcome.write();
+            // Only one that may be tried again is told when.
+            let is_told = part.decided().earliest_grant_us.is_some();
+            assert_eq!(is_told, mode == Mode::Try, "{mode:?} {barred}");
+            // It has taken the key out.
+            drop(part);
+            let looked = memory.look(b"k", &Request::new(limit(9)), NOW_US).unwrap();
+            assert_eq!(looked.remaining, 9 - counted, "{mode:?} {barred}");
         }
     }
 }

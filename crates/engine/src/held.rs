@@ -99,3 +99,22 @@ impl Holds for SortedHolds {
         Ok((None, gone))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_removed_holds_nothing() {
+        let hold = |gone_us, quantity| Hold { gone_us, quantity };
+        let mut holds: SortedHolds = [hold(9, 2), hold(5, 1), hold(7, 4)].into_iter().collect();
+        holds.remove(hold(7, 4));
+        // There is none of this.
+        holds.remove(hold(9, 1));
+        assert_eq!((holds.len(), holds.total(), holds.last_gone_us()), (2, 3, Some(9)));
+        holds.remove(hold(5, 1));
+        holds.remove(hold(9, 2));
+        assert!(holds.is_empty());
+        assert_eq!((holds.total(), holds.last_gone_us()), (0, None));
+    }
+}

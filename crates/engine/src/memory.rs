@@ -427,3 +427,59 @@ impl BucketKey for MemoryBucket<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Limit, Reserve, WindowLimit};
+    use crate::rule::Rule;
+
+    #[test]
+    fn a_key_lives_as_long_as_what_it_holds() {
+        let now_us = 1_700_000_000_000_000;
+        let window = |period: &[u8]| {
+            let rule = Rule::parse(period, &mut Zones::new()).unwrap();
+            WindowLimit { limit: 2, rule, most_entries: 9 }
+        };
+        let reserve = Reserve { lease_ms: 20_000, count_lapsed: false, id: None, most: 9 };
+        for (limit, lives_us) in [
+            (Limit::Reserve(window(b"-"), reserve), 20_000_000),
+            (Limit::Reserve(window(b"60s"), reserve), 20_000_000),
+            (Limit::Window(window(b"60s")), 60_000_000),
+        ] {
+            let memory = Memory::default();
+            let id = || Id::from(&b"x"[..]);
+            memory.decide(b"k", &Request::new(limit), now_us, id).unwrap();
+            let looked = memory.look(b"k", &Request::new(limit), now_us + 1).unwrap();
+            assert_eq!(looked.reset_after_us, lives_us - 1);
+            assert_eq!(memory.kind(b"k", now_us + lives_us - 1), Some(MemoryKind::Window));
+            // At most one second and as long as the key was in use.
+            assert_eq!(memory.kind(b"k", now_us + lives_us + 1_001_000), None);
+        }
+    }
+
+    #[test]
+    fn a_renewed_lease_runs_for_its_own_length_or_the_new_one() {
+        let now_us = 1_700_000_000_000_000;
+        let rule = Rule::parse(b"60s", &mut Zones::new()).unwrap();
+        let window = WindowLimit { limit: 2, rule, most_entries: 9 };
+        let id = Id::from(&b"x"[..]);
+        for (count_lapsed, holds_on_us) in [(false, 0), (true, 60_000_000)] {
+            let memory = Memory::default();
+            let reserve = Reserve { lease_ms: 20_000, count_lapsed, id: Some(id), most: 9 };
+            let request = Request::new(Limit::Reserve(window, reserve));
+            memory.decide(b"k", &request, now_us, || unreachable!()).unwrap();
+            for (after_us, lease_ms, left_us) in
+                [(10, None, 20_000_000), (20, Some(5_000), 5_000_000), (30, None, 5_000_000)]
+            {
+                let now_us = now_us + after_us;
+                assert!(memory.renew(b"k", &id, lease_ms, now_us).unwrap());
+                let held = memory.held(b"k", now_us).unwrap();
+                assert_eq!(held.iter().map(|one| one.left_us).collect::<Vec<_>>(), [left_us]);
+                let gone_us = now_us + left_us + holds_on_us;
+                let held = |us| memory.held(b"k", us).unwrap().len();
+                assert_eq!((held(gone_us - 1), held(gone_us)), (1, 0), "{count_lapsed}");
+            }
+        }
+    }
+}

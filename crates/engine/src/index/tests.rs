@@ -268,6 +268,18 @@ fn filled(number: u64) -> Index {
 }
 
 #[test]
+fn a_search_does_not_find_what_is_gone_at_this_very_moment() {
+    let index = built(&[Own::new(1, 2, START_US + 5), Own::new(2, 3, START_US + 9)]);
+    for (now_us, found) in [
+        (START_US + 4, (Some(START_US + 5), 0)),
+        (START_US + 5, (Some(START_US + 9), 0)),
+        (START_US + 9, (None, 0)),
+    ] {
+        assert_eq!(first_gone(&index.live(now_us), 1, u64::MAX).0, found);
+    }
+}
+
+#[test]
 fn a_search_looks_at_few_of_many() {
     // Leases of one length end in their order of arrival, for which a plain tree would be a list.
     const NUMBER: u64 = 20_000;

@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::properties::cases;
+use crate::request::{Limit, Reserve, WindowLimit};
+use crate::reservation::Id;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -503,4 +505,17 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     lines.begin_work(Cause::Timer, 0, 1_050_200, 210);
     assert!(lines.next_line(210).is_some());
     lines.end_work(210);
+}
+
+#[test]
+fn a_request_stands_in_line_by_its_leave_and_with_its_id() {
+    let rule = crate::rule::Rule::parse(b"-", &mut crate::calendar::Zones::new()).unwrap();
+    let window = WindowLimit { limit: 1, rule, most_entries: 1 };
+    let id = Id::from(&b"job"[..]);
+    let reserve = Reserve { lease_ms: 1, count_lapsed: false, id: Some(id), most: 1 };
+    let mut request = Request::new(Limit::Reserve(window, reserve));
+    request.ask.leave = 3;
+    assert_eq!((LineCall::leave(&request), LineCall::id(&request)), (3, Some(&b"job"[..])));
+    let unnamed = Request::new(Limit::Window(window));
+    assert_eq!((LineCall::leave(&unnamed), LineCall::id(&unnamed)), (0, None));
 }

@@ -163,3 +163,21 @@ impl Entries for Zset {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_are_gone_take_no_memory() {
+        let mut set = Zset::default();
+        for at in 1..=10_000 {
+            set.add(&Entry { newest_us: at, span_us: 0, total: at, weight: 1, denied: false });
+        }
+        for _ in 0..99 {
+            set.apply(&Edit { trim: 100, ..Edit::default() });
+        }
+        assert_eq!(set.len(), 100);
+        assert!(set.newest_first.capacity() < 1_000, "{}", set.newest_first.capacity());
+    }
+}

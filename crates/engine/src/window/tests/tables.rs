@@ -130,6 +130,39 @@ fn many_events_from_the_future_are_merged_by_several_calls() {
 }
 
 #[test]
+fn what_is_merged_into_an_earlier_entry_begins_with_it_and_is_as_admitted() {
+    let rule = rule("1s/1000");
+    let mut world = WindowWorld::new();
+    for (at_us, limit) in [(0, 5), (300, 5), (500_000, 1), (400, 1)] {
+        world.now_us = START_US + at_us;
+        let kind = if at_us == 500_000 { ModelCommand::CountDenied } else { ModelCommand::Count };
+        world.call(&rule, limit, &ask(1), kind);
+    }
+    assert_eq!(world.entries(), [(400, 3, 400)]);
+    assert!(world.zset.entries().all(|one| !one.denied));
+}
+
+/// As what is denied may be forgotten where there is too much of it.
+#[test]
+fn an_admitted_event_that_joins_a_denied_one_from_the_future_makes_it_an_admitted_one() {
+    for (kind, stays_denied) in [(ModelCommand::Count, false), (ModelCommand::CountDenied, true)] {
+        let rule = rule("1s/1000");
+        let mut world = WindowWorld { heal_most: 3, ..WindowWorld::new() };
+        let limit = |part| if part < 9 { 9 } else { 1 };
+        for part in 0..10 {
+            world.now_us = START_US + 500_000 + part * 1_000;
+            world.call(&rule, limit(part), &ask(1), ModelCommand::CountDenied);
+        }
+        world.now_us = START_US + 100;
+        let limit = if stays_denied { 1 } else { 20 };
+        let done = world.call(&rule, limit, &ask(1), kind);
+        assert_eq!(done.decision.verdict.allowed(), !stays_denied);
+        let newest = world.zset.entries().max_by_key(|one| one.newest_us).unwrap();
+        assert_eq!((newest.weight, newest.denied), (2, stays_denied));
+    }
+}
+
+#[test]
 fn what_is_given_back_of_many_events_from_the_future_goes_in_one_piece() {
     for (amount, left) in [(2, 8), (3, 7), (5, 5), (9, 1), (10, 0)] {
         let rule = rule("1s/1000");

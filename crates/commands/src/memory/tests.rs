@@ -1,0 +1,223 @@
+//! What a server in memory answers, beside the comparison with a real server in the tests of the module.
+
+use super::*;
+
+const NOW_US: u64 = 1_795_223_799_544_558;
+
+/// A reply on one line.
+fn spelled(value: &Value) -> String {
+    match value {
+        Value::Nil => "nil".into(),
+        Value::Integer(number) => number.to_string(),
+        Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+        Value::Error(text) => text.clone(),
+        Value::Array(values) => {
+            let values: Vec<_> = values.iter().map(spelled).collect();
+            format!("[{}]", values.join(" "))
+        }
+    }
+}
+
+/// The server, and its clock in microseconds after the start.
+struct World {
+    server: MemoryServer,
+    at_us: u64,
+}
+
+impl World {
+    fn new() -> World {
+        World { server: MemoryServer::new(|bytes| bytes.fill(7)), at_us: 0 }
+    }
+
+    fn call(&mut self, line: &str) -> Outcome {
+        // A word with blanks in it is written with tildes.
+        let words: Vec<String> = line.split(' ').map(|word| word.replace('~', " ")).collect();
+        let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+        self.server.call(&words, NOW_US + self.at_us)
+    }
+
+    #[track_caller]
+    fn check(&mut self, table: &[(&str, &str)]) {
+        for (line, reply) in table {
+            match self.call(line) {
+                Outcome::Reply(value) => assert_eq!(spelled(&value), *reply, "{line}"),
+                Outcome::Waits(_) => panic!("{line} waits"),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_command_answers_as_on_a_server() {
+    let mut world = World::new();
+    world.check(&[
+        ("RL.THROTTLE b 15 30 60", "[0 16 15 -1 2]"),
+        ("RL.WINDOW w 1 60", "[0 1 0 -1 60]"),
+        ("RL.WINDOW w 1 60 MS", "[1 1 0 60000 60000]"),
+        ("RL.ACQUIRE a 2 0 1 ID x LEASE 5s MS", "[0 2 1 -1 5000 x]"),
+        ("RL.ACQUIRE a 2 0 1 MS", "[0 2 0 -1 20000 HHHHHHHHHHHHHHHH]"),
+        ("RL.ACQUIRE a 2 0 MS", "[2 2 0 5000 20000 nil]"),
+        ("RL.HELD a", "[[x 1 5000] [HHHHHHHHHHHHHHHH 1 20000]]"),
+        ("RL.RENEW a x LEASE 7s", "1"),
+        ("RL.RENEW a y", "0"),
+        ("RL.RELEASE a x y", "1"),
+        (
+            "RL.ALL 2 w free WINDOW 1 60 WINDOW 5 60 MS",
+            "[1 1 0 60000 60000 1 [[1 1 0 60000 60000] [0 5 5 -1 0]]]",
+        ),
+        ("DEL w b none", "2"),
+        ("RL.WINDOW_RO w 1 60", "[0 1 1 -1 0]"),
+        ("DEL", "ERR wrong number of arguments for 'del' command"),
+        ("RL.HELD", "ERR wrong number of arguments for 'rl.held' command"),
+        ("RL.HELD a b", "ERR wrong number of arguments for 'rl.held' command"),
+        ("RL.WINDOW", "ERR wrong number of arguments for 'rl.window' command"),
+    ]);
+    // What lapses is free at that moment.
+    world.at_us = 19_999_999;
+    world.check(&[("RL.HELD a", "[[HHHHHHHHHHHHHHHH 1 1]]")]);
+    world.at_us = 20_000_000;
+    world.check(&[("RL.HELD a", "[]")]);
+    // The key goes a little later.
+    world.at_us = 23_000_000;
+    world.check(&[("DEL a", "0")]);
+}
+
+#[test]
+fn every_setting_is_shown_as_it_was_set_and_wrong_ones_change_nothing() {
+    let mut world = World::new();
+    for (name, first, value) in [
+        ("window-entries", "4096", "8"),
+        ("lease", "20000", "5000"),
+        ("max-reservations", "65536", "9"),
+        ("max-waiters", "10000", "0"),
+        ("top-keys", "128", "7"),
+        ("timezone", "UTC", "Asia/Shanghai"),
+        ("policies-only", "no", "yes"),
+        ("policies", "", "day WINDOW 9 1d FIXED"),
+    ] {
+        let value = value.replace(' ', "~");
+        let name = format!("ratelimit.{name}");
+        let pair = |value: &str| format!("[{name} {}]", value.replace('~', " "));
+        world.check(&[
+            (&format!("CONFIG GET {name}"), &pair(first)),
+            (&format!("CONFIG SET {name} {value}"), "OK"),
+            (&format!("CONFIG GET {name}"), &pair(&value)),
+        ]);
+    }
+    // All of them, or none.
+    let Outcome::Reply(Value::Error(error)) =
+        world.call("CONFIG SET ratelimit.lease 6000 ratelimit.max-waiters -1")
+    else {
+        panic!("no error")
+    };
+    assert!(error.starts_with("ERR CONFIG SET failed"), "{error}");
+    world.check(&[
+        ("CONFIG GET ratelimit.lease", "[ratelimit.lease 5000]"),
+        ("CONFIG SET ratelimit.lease", "ERR wrong number of arguments for 'config|set' command"),
+    ]);
+}
+
+#[test]
+fn a_policy_limits_by_its_name_and_is_counted() {
+    let mut world = World::new();
+    world.check(&[
+        ("RL.WINDOW k @day", "NOPOLICY no policy has the name day"),
+        ("CONFIG SET ratelimit.policies day~WINDOW~1~60s;~try~WINDOW~0~60s~SHADOW", "OK"),
+        ("RL.WINDOW k @day", "[0 1 0 -1 60]"),
+        ("RL.WINDOW k @day", "[1 1 0 60 60]"),
+        ("RL.WINDOW s @try", "[0 0 0 -1 0]"),
+        ("RL.TOP", "[[k 0 1 0]]"),
+    ]);
+    let policies = "[[day WINDOW 1 60s 1 1 0] [try WINDOW 0 60s SHADOW 0 0 1]]";
+    world.check(&[("RL.POLICIES", policies)]);
+    let number = |world: &World| world.server.policies.named(b"day").map(|policy| policy.id);
+    let before = number(&world);
+    world.server.policies.clear();
+    world.check(&[
+        ("RL.POLICIES", "[]"),
+        ("RL.WINDOW k @day", "NOPOLICY no policy has the name day"),
+        ("CONFIG GET ratelimit.policies", "[ratelimit.policies ]"),
+        ("CONFIG SET ratelimit.policies day~WINDOW~1~60s", "OK"),
+    ]);
+    // Another policy of this name: a call that began on the old one is not counted on it.
+    assert!(before.is_some() && number(&world) > before);
+}
+
+#[test]
+fn a_call_that_waits_is_told_when_it_is_granted_or_its_time_is_up() {
+    let mut world = World::new();
+    world.check(&[("RL.WINDOW k 1 1s 1 MS", "[0 1 0 -1 1000]")]);
+    let wait = |world: &mut World, line: &str| match world.call(line) {
+        Outcome::Waits(ticket) => ticket,
+        Outcome::Reply(reply) => panic!("{reply:?}"),
+    };
+    let first = wait(&mut world, "RL.WINDOW k 1 1s 1 BLOCK 5s MS");
+    let second = wait(&mut world, "RL.WINDOW k 1 1s 1 BLOCK 1500 MS");
+    let third = wait(&mut world, "RL.WINDOW k 1 1s 1 BLOCK 0 MS");
+    assert!(world.server.next_us().unwrap() <= NOW_US + 1_000_000);
+    assert!(world.server.take_ended(NOW_US + 999_999).is_empty());
+    let mut ended = |at_us| {
+        let ended = world.server.take_ended(NOW_US + at_us);
+        ended.into_iter().map(|(ticket, reply)| (ticket, spelled(&reply))).collect::<Vec<_>>()
+    };
+    assert_eq!(ended(1_000_000), [(first, "[0 1 0 -1 1000]".to_string())]);
+    assert_eq!(ended(1_500_000), [(second, "[1 1 0 500 500]".to_string())]);
+    assert_eq!(ended(2_000_000), [(third, "[0 1 0 -1 1000]".to_string())]);
+}
+
+#[test]
+fn an_id_for_which_somebody_waits_is_taken_until_he_is_gone() {
+    let mut world = World::new();
+    world.check(&[("RL.ACQUIRE k 1 0 1 ID a LEASE 1h", "[0 1 0 -1 3600 a]")]);
+    let Outcome::Waits(ticket) = world.call("RL.ACQUIRE k 1 0 1 ID b BLOCK 0") else {
+        panic!("it does not wait")
+    };
+    let Outcome::Reply(Value::Error(error)) = world.call("RL.ACQUIRE k 1 0 1 ID b") else {
+        panic!("no error")
+    };
+    assert!(error.starts_with("DUPLICATE "), "{error}");
+    world.check(&[("RL.ACQUIRE k 1 0 1 ID c", "[2 1 0 3600 3600 nil]")]);
+    world.server.withdraw(ticket, NOW_US);
+    world.check(&[("RL.RELEASE k a", "1"), ("RL.ACQUIRE k 1 0 1 ID b", "[0 1 0 -1 20 b]")]);
+}
+
+#[test]
+fn a_deletion_wakes_and_a_grant_that_nobody_hears_of_is_given_back() {
+    for call in ["RL.WINDOW k 1 1h 1", "RL.THROTTLE k 0 1 1h 1", "RL.ACQUIRE k 1 0 1 LEASE 1h"] {
+        let mut world = World::new();
+        let is_denied = |world: &mut World| {
+            let Outcome::Reply(Value::Array(reply)) = world.call(call) else { panic!("{call}") };
+            reply[0] != Value::Integer(0)
+        };
+        assert!(!is_denied(&mut world));
+        let Outcome::Waits(ticket) = world.call(&format!("{call} BLOCK 0")) else {
+            panic!("{call} does not wait")
+        };
+        world.check(&[("DEL k", "1")]);
+        // It was granted at that moment.
+        assert!(is_denied(&mut world), "{call}");
+        world.server.withdraw(ticket, NOW_US);
+        assert!(world.server.take_ended(NOW_US).is_empty());
+        assert!(!is_denied(&mut world), "{call}");
+    }
+}
+
+#[test]
+fn a_value_that_an_option_does_not_take_is_an_error_that_names_the_option() {
+    let mut world = World::new();
+    for (options, begins) in [
+        ("LEAVE x", "ERR LEAVE must be an integer from 0 to 9223372036854775807"),
+        ("BUCKETS 0", "ERR BUCKETS must be an integer from 1 to 65536"),
+        ("BLOCK x", "ERR BLOCK must be whole milliseconds, "),
+        ("BAN 0", "ERR BAN must be whole milliseconds, "),
+        ("FIXED TZ Mars", "ERR TZ must be an IANA time zone "),
+        ("FIXED FROM x", "ERR FROM must be "),
+    ] {
+        let Outcome::Reply(Value::Error(error)) =
+            world.call(&format!("RL.WINDOW k 1 1d 1 {options}"))
+        else {
+            panic!("{options}")
+        };
+        assert!(error.starts_with(begins), "{options}: {error}");
+    }
+}
