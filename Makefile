@@ -8,7 +8,7 @@ export PAGE_PORT ?= 8000
 bindings := clients/python/native/Cargo.toml clients/typescript/native/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run playground test test-servers test-clients wasm test-oldest test-metrics package python-wheels test-packages check fuzz valgrind minimum-rust advisories soak prove bench \
+.PHONY: help build run playground test test-servers test-clients wasm test-oldest test-metrics package python-wheels test-packages check fuzz valgrind mutants minimum-rust advisories soak prove bench \
 	bench-adapters reference pictures clean
 
 help: ## List the targets
@@ -122,6 +122,10 @@ fuzz: ## Feed every parser and algorithm with libFuzzer, each for T seconds (T=6
 
 valgrind: ## The core of the server tests on a server under valgrind: no invalid access, no leak of the module's
 	@scripts/valgrind.sh
+
+mutants: ## Change the engine and the commands in every way, and test each change: the tests must notice 95 %; needs cargo-mutants (SHARD=0/4: a quarter)
+	@$(install) cargo cc python3
+	scripts/mutants.sh $(if $(SHARD),--shard $(SHARD) --sharding round-robin)
 
 minimum-rust: ## Build with the oldest Rust that Cargo.toml states
 	scripts/check-minimum-rust.sh
