@@ -24,6 +24,7 @@ from typing import Any
 import redis_ratelimit
 import redis_ratelimit.asyncio
 from redis_ratelimit import Rate, Window, semaphore
+from redis_ratelimit.connecting import LAST_TRY_SECONDS
 from redis_ratelimit.io import run
 
 from .fixtures import LIBRARIES, make
@@ -391,6 +392,20 @@ class Outages(unittest.TestCase):
             self.row("maxclients", "raises `Busy`", library, kind, answers)
             self.assertEqual(set(answers.kinds), {"Busy"}, answers)
             self.assertLess(answers.max, DEADLINE + SLACK)
+            # A call tries until shortly before its deadline. This machine may hold some up, so the quickest counts.
+            self.assertGreaterEqual(answers.max, DEADLINE - LAST_TRY_SECONDS)
+            self.assertLess(min(answers.seconds), DEADLINE)
+
+            def rejected() -> str:
+                (line,) = re.findall("rejected_connections:.*", others[0].ask("INFO", "stats"))
+                return str(line)
+
+            # One whose turn to connect comes later than the last try does not try.
+            limiter.limiter._core.deadline = LAST_TRY_SECONDS
+            before = rejected()
+            self.assertEqual(limiter.at_once(5, "throttle", "k", RATE).kinds, {"Busy": 5})
+            self.assertEqual(rejected(), before)
+            limiter.limiter._core.deadline = DEADLINE
             for other in others:
                 other.close()
             self.assert_decided_again(limiter)

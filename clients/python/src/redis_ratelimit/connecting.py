@@ -18,6 +18,8 @@ from .servers import Server, Servers
 #: The pauses between two tries to connect to a server that hangs up: each is twice as long as the one before.
 LEAST_PAUSE_SECONDS = 0.01
 MOST_PAUSE_SECONDS = 0.1
+#: The last of these tries begins this long before the deadline, so that it ends in time.
+LAST_TRY_SECONDS = 0.01
 #: For so long after a server said that it has no connection to give, it is taken to say so when it hangs up without a word.
 FULL_SECONDS = 1.0
 
@@ -131,12 +133,20 @@ class Connector(Generic[IOType]):
 
         A server that accepts a connection and hangs up at once is asked again while there is time.
         """
+        if _is_full(server) and attempt.until - monotonic() <= LAST_TRY_SECONDS:
+            attempt.is_full = True
+            raise Late
         pause = LEAST_PAUSE_SECONDS
         while True:
+            began = monotonic()
+            if began >= attempt.until:
+                raise Late
             connection = await self._try_to_connect(server, attempt)
             if connection is not None:
                 return connection
-            left = attempt.until - monotonic()
+            now = monotonic()
+            # The next try may take as long as this one did.
+            left = attempt.until - now - max(LAST_TRY_SECONDS, now - began)
             if left <= 0:
                 raise Late
             await self.io.pause(min(pause, left))
@@ -173,7 +183,7 @@ class Connector(Generic[IOType]):
         if not connection.ratelimit_accepted or not library.is_lost(error) or library.is_late(error):
             return False
         # What a server says as it hangs up is sometimes lost, as the client was sending.
-        attempt.is_full = attempt.is_full or now - server.full_at < FULL_SECONDS
+        attempt.is_full = attempt.is_full or _is_full(server)
         return True
 
     async def _probe(self, server: Server, attempt: Attempt) -> None:
@@ -257,6 +267,11 @@ class Connector(Generic[IOType]):
         for server in self.servers.every():
             for connection in server.pool.clear():
                 await self.io.drop(connection)
+
+
+def _is_full(server: Server) -> bool:
+    """Whether the server said a moment ago that it has no connection to give."""
+    return monotonic() - server.full_at < FULL_SECONDS
 
 
 class Borrowed:
