@@ -26,6 +26,7 @@ import redis_ratelimit.asyncio
 from redis_ratelimit import Rate, Window, semaphore
 from redis_ratelimit.connecting import LAST_TRY_SECONDS
 from redis_ratelimit.io import run
+from redis_ratelimit.servers import ByCluster
 
 from .fixtures import LIBRARIES, make
 from .machine import unless_stopped
@@ -109,6 +110,22 @@ class Threads:
                 threads.submit(self.ask, answers, *args)
         return answers
 
+    def ask_while_asking(self, long: tuple[Any, ...], act: Callable[[], Any], short: tuple[Any, ...]) -> Answers:
+        """The answer to a short call that is made, after something else, while a long one is under way."""
+        with ThreadPoolExecutor(1) as threads:
+            under_way = threads.submit(self.call, *long)
+            time.sleep(0.1)
+            act()
+            answers = self.one_by_one(1, *short)
+            under_way.result()
+        return answers
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def run(self, do: Callable[..., Any], *args: Any) -> Any:
+        return do(*args)
+
     def close(self) -> None:
         self.limiter.close()
 
@@ -165,6 +182,27 @@ class Tasks:
 
         self.loop.run_until_complete(run())
         return answers
+
+    def ask_while_asking(self, long: tuple[Any, ...], act: Callable[[], Any], short: tuple[Any, ...]) -> Answers:
+        answers = Answers()
+
+        async def run() -> None:
+            method, *args = long
+            under_way = asyncio.ensure_future(getattr(self.limiter, method)(*args))
+            await asyncio.sleep(0.1)
+            act()
+            await self.ask(answers, *short)
+            await under_way
+
+        self.loop.run_until_complete(run())
+        return answers
+
+    def pause(self, seconds: float) -> None:
+        """Lets the event loop run."""
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def run(self, do: Callable[..., Any], *args: Any) -> Any:
+        return self.loop.run_until_complete(do(*args))
 
     def close(self) -> None:
         self.loop.run_until_complete(self.limiter.aclose())
@@ -364,6 +402,53 @@ class Outages(unittest.TestCase):
                     else:
                         self.assertEqual(limiter.one_by_one(1, "throttle", "k", RATE).kinds, {"ReadOnlyError": 1})
                     self.assertEqual(limiter.at_once(20, "throttle", "k", RATE).kinds, {"decided": 20})
+
+    @for_each_kind
+    def test_a_connection_that_is_lent_when_its_server_is_left_is_not_used_again(
+        self, library: str, kind: Kind
+    ) -> None:
+        with Server() as first, Server() as second, Proxy(first.port) as proxy:
+            with self.limiter(library, kind, proxy.port, unreachable="raise", deadline=5) as limiter:
+                until_decided(limiter, 20, "k")
+                first.ask("REPLICAOF", "127.0.0.1", second.port)
+                proxy.lead_to(second.port, hang_up=False)
+                # A read, which the replica answers after the server was left.
+                proxy.delay = 0.5
+                found = limiter.ask_while_asking(
+                    ("throttle_ro", "k", RATE), lambda: setattr(proxy, "delay", 0.0), ("throttle", "k", RATE)
+                )
+                self.assertEqual(found.kinds, {"ReadOnlyError": 1})
+                self.assertEqual(limiter.one_by_one(5, "throttle", "k", RATE).kinds, {"decided": 5})
+
+    @for_each_kind
+    def test_a_lease_is_settled_on_the_new_master(self, library: str, kind: Kind) -> None:
+        window = Window(100, "1d")
+        with Server() as first, Server("--replicaof", f"127.0.0.1 {first.port}") as second, Proxy(first.port) as proxy:
+            until(lambda: "master_link_status:up" in second.ask("INFO", "replication"), "a replica")
+            with self.limiter(library, kind, proxy.port, unreachable="raise", deadline=5) as limiter:
+                local = limiter.limiter.local("w", window, lease="2s")
+
+                def hold() -> None:
+                    self.assertIsNone(local._leases.take(10))
+                    with local._leases.lock:
+                        local._leases.want(10)
+
+                async def hold_soon() -> None:
+                    hold()
+
+                limiter.run(hold if kind is Threads else hold_soon)
+                until(lambda: limiter.pause(0.01) or second.ask("RL.HELD", "w"), "a copy of the reservation")
+                # Some is left, so it is settled when its lease ends.
+                self.assertTrue(limiter.run(local.take, 3).allowed)
+                second.ask("REPLICAOF", "NO", "ONE")
+                first.ask("REPLICAOF", "127.0.0.1", second.port)
+                proxy.lead_to(second.port, hang_up=False)
+                begin = time.monotonic()
+                while second.ask("RL.HELD", "w") and time.monotonic() < begin + 5:
+                    limiter.pause(0.05)
+                self.assertEqual(second.ask("RL.HELD", "w"), [])
+                self.assertEqual(second.ask("RL.WINDOW_RO", "w", 100, "1d")[2], 97)
+                limiter.run(local.close if kind is Threads else local.aclose)
 
     @for_each_kind
     def test_restarted(self, library: str, kind: Kind) -> None:
@@ -589,6 +674,45 @@ class InACluster(unittest.TestCase):
             print(f"failover in a cluster {library} {kind.name} decided after {time.monotonic() - begin:.3f} s")
             cluster.nodes[0].go_on()
             limiter.close()
+
+    @for_each_kind
+    def test_a_node_that_answers_as_a_replica_is_left_and_the_table_of_slots_is_read_again(
+        self, library: str, kind: Kind
+    ) -> None:
+        with Cluster() as cluster, Server() as replica, Proxy(cluster.nodes[0].port) as proxy:
+            replica.ask("REPLICAOF", "127.0.0.1", 1)
+            moved = "127.0.0.1", cluster.nodes[0].port
+
+            def remap(address: tuple[str, int]) -> tuple[str, int]:
+                return ("127.0.0.1", proxy.port) if address == moved else address
+
+            def readings() -> int:
+                found = [node.ask("INFO", "commandstats") for node in cluster.nodes]
+                return sum(
+                    int(calls) for text in found for calls in re.findall(r"cluster(?:\|slots)?:calls=(\d+)", text)
+                )
+
+            client = make(
+                library, kind.folder, cluster=True, host="127.0.0.1", port=cluster.nodes[1].port, address_remap=remap
+            )
+            limiter = kind(client, unreachable="raise", deadline=5)
+            try:
+                until_decided(limiter, 20, "b")
+                # The node's address leads to a replica from now on, as that of a service does.
+                proxy.lead_to(replica.port, hang_up=True)
+                limiter.one_by_one(1, "throttle", "b", RATE)
+                before, begin = readings(), time.monotonic()
+                self.assertEqual(limiter.one_by_one(50, "throttle", "b", RATE).kinds, {"ReadOnlyError": 50})
+                pauses = (time.monotonic() - begin) / ByCluster.PAUSE_SECONDS
+                self.assertLessEqual(readings() - before, pauses + 2, "not for each call")
+                self.assertEqual(cluster.nodes[3].ask("CLUSTER", "FAILOVER"), "OK")
+                until(lambda: "role:master" in cluster.nodes[3].ask("INFO", "replication"), "a failover")
+                begin = time.monotonic()
+                while limiter.one_by_one(1, "throttle", "b", RATE).kinds != {"decided": 1}:
+                    self.assertLess(time.monotonic() - begin, 4 * ByCluster.PAUSE_SECONDS + SLACK)
+                    time.sleep(0.01)
+            finally:
+                limiter.close()
 
     @for_each_kind
     def test_a_slot_that_moved_is_followed_and_no_call_is_lost(self, library: str, kind: Kind) -> None:

@@ -257,7 +257,8 @@ class Connector(Generic[IOType]):
             self.io.abandon(connection)
 
     def leave(self, server: Server) -> None:
-        """The server became a replica: closes idle connections, so that the next call connects anew and finds the master."""
+        """The server became a replica: closes its connections, so that the next call connects again and finds the master."""
+        server.generation += 1
         self.servers.failed()
         for connection in server.pool.clear():
             self.io.abandon(connection)
@@ -277,13 +278,13 @@ def _is_full(server: Server) -> bool:
 class Borrowed:
     """The connection that a call has from a server while it is asked: `async with Borrowed(..) as connection`."""
 
-    __slots__ = ("_attempt", "_connection", "_connector", "_is_left", "_lender", "_server")
+    __slots__ = ("_attempt", "_connection", "_connector", "_generation", "_lender", "_server")
 
     def __init__(self, connector: Connector[Any], server: Server, call: Call[Any], attempt: Attempt) -> None:
         self._connector = connector
         self._server = server
         self._attempt = attempt
-        self._is_left = False
+        self._generation = server.generation
         self._lender: Lender = server.pool if call.block_ms is None else server.pool.beside
 
     async def __aenter__(self) -> Any:
@@ -292,10 +293,12 @@ class Borrowed:
         return self._connection
 
     def leave_if_read_only(self, error: BaseException) -> None:
-        """Gives the server up if the error says that it is a replica now."""
-        if not self._is_left and self._connector.library.is_read_only(error):
-            self._is_left = True
+        """Leaves the server if the error says that it is a replica now, unless another call has done so."""
+        if self._is_current() and self._connector.library.is_read_only(error):
             self._connector.leave(self._server)
+
+    def _is_current(self) -> bool:
+        return self._generation == self._server.generation
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -306,7 +309,7 @@ class Borrowed:
             kept = self._connection
         if error is not None:
             self.leave_if_read_only(error)
-        if self._is_left:
+        if not self._is_current():
             kept = None
         if not self._lender.give(kept):
             await self._connector.io.drop(self._connection)

@@ -33,6 +33,8 @@ class Server:
         self.address: Address | None = None
         #: When the server said that it has no connection to give.
         self.full_at = float("-inf")
+        #: Goes up when the server is left because it became a replica. Connections of an earlier generation are closed.
+        self.generation = 0
 
     def __str__(self) -> str:
         return self.name if self.address is None else f"{self.name} at {self.address[0]}:{self.address[1]}"
