@@ -139,7 +139,7 @@ fn a_key_counts_up_to_the_largest_number_and_then_answers_an_error() {
         assert_eq!(conn.ints(call(3))[0], 0, "{options}");
         let before = conn.cmd("DUMP k");
         for quantity in [1, 4, MAX] {
-            conn.refuses(call(quantity), "ERR FORCE must not count more than 9223372036854775807");
+            conn.refuses(call(quantity), "ERR a key must not count more than 9223372036854775807");
         }
         assert_eq!(conn.ints(call(0))[..3], [0, 5, 0], "{options}");
         assert_eq!(conn.cmd("DUMP k"), before, "{options}");

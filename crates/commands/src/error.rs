@@ -144,7 +144,7 @@ errors! {
     /// FORCE would leave a debt that is too long, or a take a time that 19 digits cannot spell.
     DebtTooLong = "ERR a take must not leave a debt of more than 100 years of 365.25 days, nor a time past the year 2286",
     /// FORCE would count too much in one key.
-    SumTooLarge = "ERR FORCE must not count more than 9223372036854775807 in one key",
+    SumTooLarge = "ERR a key must not count more than 9223372036854775807",
     /// As many calls wait as the setting allows.
     TooManyWaiters = "ERR BLOCK must not be used while as many calls wait as ratelimit.max-waiters allows",
     /// An id is empty or too long.
