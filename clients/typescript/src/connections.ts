@@ -5,7 +5,7 @@
  */
 
 import type { Command, Key } from "./calls.js";
-import { Busy, isErrorReply, isRefused, isServerFull, isUnreachable, Unreachable } from "./errors.js";
+import { Busy, codeOf, isErrorReply, isRefused, isServerFull, isUnreachable, Unreachable } from "./errors.js";
 import type { Word } from "./limits.js";
 import { attemptMsOf, gone, MOST_SPARE, sleep, within, type Attempt, type Transport } from "./transport.js";
 
@@ -172,8 +172,8 @@ class Connection {
   readonly #failed = (error: unknown): void => {
     if (isErrorReply(error)) {
       this.#answered();
-      // A master that became a replica: the next connection asks the sentinels anew.
-      this.#isReplica = error.message.startsWith("READONLY ");
+      // A master that became a replica: the next connection asks the sentinels again.
+      this.#isReplica = codeOf(error) === "READONLY";
     }
     this.#underWay -= 1;
     this.#next();

@@ -6,6 +6,7 @@ import { checkOptions, shown } from "./check.js";
 import { transportFor, type Client } from "./clients.js";
 import {
   Busy,
+  codeOf,
   DeadlinePassed,
   isErrorReply,
   isServerFull,
@@ -162,17 +163,14 @@ export class Core {
     if (isServerFull(error) && !(error instanceof Busy)) return new Busy(error.message, { cause: error });
     if (!isErrorReply(error)) return error;
     const { message } = error;
+    // Redis has no code of its own for this.
     if (/unknown command/i.test(message) && String(call.words[0]).startsWith("RL.")) {
       const what = `${this.#transport.name} has no redis-ratelimit, or one that does not know ${String(call.words[0])}`;
       return new MissingModule(`${what}: ${message}`, { cause: error });
     }
-    if (message.startsWith("NOPOLICY no policy")) {
-      const names = (call.policies ?? []).map((policy) => policy.slice(1));
-      const isNamed = names.some((name) => message.includes(` ${name}`));
-      const text = isNamed ? message : `${message}: ${names.map((name) => `@${name}`).join(", ")}`;
-      return new UnknownPolicy(text, { cause: error });
-    }
-    return error;
+    // A call without a policy is refused where the server takes only policies.
+    const isUnknownPolicy = codeOf(error) === "NOPOLICY" && (call.policies ?? []).length > 0;
+    return isUnknownPolicy ? new UnknownPolicy(message, { cause: error }) : error;
   }
 
   #breakerFor(key: Key | undefined): Breaker {

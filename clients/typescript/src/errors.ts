@@ -93,7 +93,8 @@ const TEXTS = new RegExp(
 );
 // The server answers, but nobody can be served: it loads its data, or lost its master, or a slot's, or only some of a
 // call's keys have moved with their slot.
-const NOBODY_SERVED = /^(LOADING|MASTERDOWN|CLUSTERDOWN|TRYAGAIN) /;
+const NOBODY_SERVED = ["LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"];
+// The code is ERR, and the libraries have no class for it.
 const NO_MORE_CONNECTIONS = /max number of clients reached/i;
 
 function classNames(error: Error): string[] {
@@ -109,6 +110,11 @@ const isReplyClass = (name: string): boolean => name === "ErrorReply" || name ==
 /** Whether the server answered with an error. */
 export function isErrorReply(error: unknown): error is Error {
   return error instanceof Error && classNames(error).some(isReplyClass);
+}
+
+/** The code of an error reply, which is its first word. Undefined for other errors. */
+export function codeOf(error: unknown): string | undefined {
+  return isErrorReply(error) ? error.message.split(" ", 1)[0] : undefined;
 }
 
 /** Whether the server refuses the connection because it has as many as its maxclients. */
@@ -128,7 +134,7 @@ export function isRefused(error: unknown): boolean {
 
 /** Whether the server answers, but cannot serve anybody now. */
 export function servesNobody(error: unknown): boolean {
-  return isErrorReply(error) && NOBODY_SERVED.test(error.message);
+  return NOBODY_SERVED.includes(codeOf(error) ?? "");
 }
 
 /** Whether an error means that Redis cannot be reached. Any other error reply is a mistake in the program or setup. */
@@ -137,7 +143,7 @@ export function isUnreachable(error: unknown): error is Error {
   const { message } = error;
   if (NO_MORE_CONNECTIONS.test(message)) return false;
   const names = classNames(error);
-  if (names.some(isReplyClass)) return NOBODY_SERVED.test(message);
+  if (names.some(isReplyClass)) return servesNobody(error);
   // A pool of node-redis has no client to give: the server is there, and a flood must not be let through.
   if (message.startsWith("Timeout waiting for a client")) return false;
   const { code } = error as { code?: unknown };

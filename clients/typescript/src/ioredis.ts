@@ -2,7 +2,7 @@
 
 import type { Command, Key } from "./calls.js";
 import { Connections, type OneTimeClient, type Source } from "./connections.js";
-import { isErrorReply } from "./errors.js";
+import { codeOf } from "./errors.js";
 import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 import { attemptMsOf, closeWith, ClusterTransport, gone, sleep, type Attempt, type Transport } from "./transport.js";
@@ -149,7 +149,7 @@ export class IoredisCluster extends ClusterTransport<IoredisClusterClient> {
       reply = await (node ?? client).call(String(command), ...rest);
     } catch (error) {
       // A slot that moved: the client finds the node, and learns where it is.
-      if (node === undefined || !isErrorReply(error) || !/^(MOVED|ASK) /.test(error.message)) throw error;
+      if (node === undefined || !["MOVED", "ASK"].includes(codeOf(error) ?? "")) throw error;
       reply = await client.call(String(command), ...rest);
     }
     this.#answers.set(this.nodeOf(key), performance.now());

@@ -16,7 +16,7 @@ import type {
 import { checkOptions, shown } from "./check.js";
 import type { Client } from "./clients.js";
 import { Core, type LimiterOptions } from "./core.js";
-import { Denied, isErrorReply, Lapsed, throwIfAborted } from "./errors.js";
+import { codeOf, Denied, Lapsed, throwIfAborted } from "./errors.js";
 import { isSemaphore, type Integer, type Policy, type Rate, type Window } from "./limits.js";
 import type { Clock, LocalOptions } from "./lease.js";
 import { Local } from "./local.js";
@@ -138,7 +138,8 @@ export class Limiter {
     try {
       held = await reservation[how]();
     } catch (error) {
-      if (isUnsure && isErrorReply(error) && error.message.includes("semaphore")) {
+      if (isUnsure && codeOf(error) === "ERR") {
+        // An RL.APPLY without a quantity has no mistake that is an ERR, but to name a semaphore's reservation.
         await this.#settle(reservation, "release", false);
         return;
       }

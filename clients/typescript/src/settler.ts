@@ -1,7 +1,7 @@
 /** Settles what was spent of reservations, until the server has answered. */
 
 import { countSpent, settleBatch } from "./calls.js";
-import { isErrorReply, servesNobody } from "./errors.js";
+import { codeOf, isErrorReply, servesNobody } from "./errors.js";
 import { LOST_MS, RETRY_MS, type Clock, type Port, type Terms } from "./lease.js";
 import type { Attempt } from "./transport.js";
 
@@ -147,8 +147,9 @@ export class Settler {
 
   /** An error reply came instead of a settlement. */
   #refused(each: Unsettled, error: Error): void {
-    if (error.message.includes("semaphore") && !each.isForced && each.units > 0) {
-      // The policy turned out to be a semaphore's: then only this gives it back.
+    const mayBeSemaphore = typeof this.#terms.window === "string" && codeOf(error) === "ERR";
+    if (mayBeSemaphore && !each.isForced && each.units > 0) {
+      // The only ERR of an RL.APPLY that is written right: a semaphore's reservation is given back by a release alone.
       this.#unsettled.delete(each);
       this.settle(each, 0);
       this.#events.isSemaphore();

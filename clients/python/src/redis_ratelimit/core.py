@@ -12,7 +12,7 @@ from . import calls
 from .calls import Call, Key
 from .connecting import Attempt, Borrowed, Connector
 from .io import FOREVER, IOType
-from .libraries import Late, Unsent, is_unknown_policy, library_of
+from .libraries import Late, Unsent, library_of
 from .parameters import Word
 from .replies import Busy, MissingModule, Reply
 from .servers import ByCluster, Route, Server, make_servers
@@ -201,14 +201,13 @@ class Core(Connector[IOType]):
 
     def _explained(self, error: Exception, call: Call[Any], server: Server | None) -> Exception:
         """An error reply, with what it does not say by itself."""
-        text = str(error)
-        if isinstance(error, self.library.reply_error):
-            if text.lower().startswith("unknown command"):
-                return MissingModule(f"{server} has no redis-ratelimit, or one that does not know this command: {text}")
-            if is_unknown_policy(text):
-                names = [word for word in call.words if isinstance(word, str) and word.startswith("@")]
-                is_named = not names or any(name[1:] in text for name in names)
-                return self.library.unknown_policy(text if is_named else f"{text}: {', '.join(names)}")
+        text, code = str(error), self.library.code(error)
+        # Redis has no code of its own for this.
+        if code == "ERR" and text.lower().startswith("unknown command"):
+            return MissingModule(f"{server} has no redis-ratelimit, or one that does not know this command: {text}")
+        # A call without a policy is refused where the server takes only policies.
+        if code == "NOPOLICY" and any(isinstance(word, str) and word.startswith("@") for word in call.words):
+            return self.library.unknown_policy(text)
         return error
 
     async def _ask(self, call: Call[T], attempt: Attempt) -> T:

@@ -20,6 +20,8 @@ class Client(Protocol):
 
 Errors = tuple[type[BaseException], ...]
 
+NOBODY_SERVED = "LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"
+
 
 class Redirect(NamedTuple):
     """Where a cluster says that a key is. `asking`: for this one call, after ASKING."""
@@ -38,9 +40,10 @@ class Unsent(Exception):
     """Marks the errors of calls that were not sent, as others failed."""
 
 
-def is_unknown_policy(text: str) -> bool:
-    """Whether an error reply says that there is no policy of the name."""
-    return text.startswith("NOPOLICY no policy")
+def code_of(text: str) -> str:
+    """The code of an error reply: its first word, or ERR, which the client libraries take off."""
+    code, space, _ = text.partition(" ")
+    return code if space and code.isalpha() and code.isupper() else "ERR"
 
 
 def unknown_policy_of(reply_error: type[Exception]) -> type[Exception]:
@@ -76,6 +79,10 @@ class Library:
     def _classes(self, *names: str) -> Errors:
         return tuple(getattr(self.errors, name) for name in names if hasattr(self.errors, name))
 
+    def code(self, error: BaseException) -> str | None:
+        """The code of an error reply that the client library has no class for; None for any other error."""
+        return code_of(str(error)) if type(error) is self.reply_error else None
+
     def is_late(self, error: BaseException) -> bool:
         """Whether an error means that time was over."""
         return isinstance(error, (Late, self.timeout_error, TimeoutError))
@@ -93,13 +100,11 @@ class Library:
     def is_nobody_served(self, error: BaseException) -> bool:
         """Whether an error reply means that nobody can be served now: a server that loads its data, a replica without its
         master, a cluster without a slot's master, a slot that moves with only some of a call's keys."""
-        return isinstance(error, self._nobody_served) or (
-            isinstance(error, self.reply_error)
-            and str(error).startswith(("LOADING ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN "))
-        )
+        return isinstance(error, self._nobody_served) or self.code(error) in NOBODY_SERVED
 
     def is_full(self, error: BaseException) -> bool:
         """Whether the server has no connection to give. It is there, and a flood must not be let through."""
+        # The code is ERR, and older versions of the libraries have no class for it.
         return "max number of clients reached" in str(error)
 
     def is_read_only(self, error: BaseException) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Union, cast
 
 from . import calls, limiter
 from .calls import Call, Key
-from .libraries import LIBRARIES, is_unknown_policy, unknown_policy_of
+from .libraries import LIBRARIES, code_of, unknown_policy_of
 from .limiter import Limiter
 from .methods import Method, like
 from .parameters import Rate, Window, Word
@@ -67,7 +67,7 @@ def unknown_policy() -> type[Exception]:
 
 def error_of(text: str) -> Exception:
     """An error reply as the limiters raise it, without the code ERR."""
-    kind = unknown_policy() if is_unknown_policy(text) else reply_error()
+    kind = unknown_policy() if code_of(text) == "NOPOLICY" else reply_error()
     return kind(text.removeprefix("ERR "))
 
 
@@ -243,6 +243,9 @@ class _Library:
     @property
     def reply_error(self) -> type[Exception]:
         return reply_error()
+
+    def code(self, error: BaseException) -> str | None:
+        return code_of(str(error)) if isinstance(error, self.reply_error) else None
 
 
 class MemoryCore:

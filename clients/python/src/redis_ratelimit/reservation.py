@@ -76,7 +76,8 @@ class Settling:
         try:
             return await self._apply()
         except self._core.library.reply_error as error:
-            if not self._is_unsure or "semaphore" not in str(error):
+            # An RL.APPLY without a quantity has no mistake that is an ERR, but to name a semaphore's reservation.
+            if not self._is_unsure or self._core.library.code(error) != "ERR":
                 raise
             return await self._release()
 
