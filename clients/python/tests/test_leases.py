@@ -80,16 +80,20 @@ class Model:
                     return int((at + self.period - now) * 1000) + 1
             return -1
 
-        if command == "RL.ACQUIRE_RO":
-            is_free = words[4] <= free
-            return [0 if is_free else 1, self.limit, free, -1 if is_free else wait(words[4]), 1000, None]
-        assert command == "RL.ACQUIRE" and words[5:6] == ("ATMOST",) and words[8:10] == ("COUNTLAPSED", "ID")
-        granted = min(words[4], free)
+        lease_ms, id = (words[words.index(name) + 1] for name in ("LEASE", "ID"))
+        assert command == "RL.ACQUIRE" and "COUNTLAPSED" in words
         running = sum(at > now for _, at in self.held.values())
-        if not granted:
-            return [1, self.limit, 0, wait(1), 1000, None, 0, running]
-        self.held[words[10]] = granted, now + words[7] / 1000
-        return [0, self.limit, free - granted, -1, 1000, words[10].encode(), granted, running + 1]
+        if "ATMOST" not in words:
+            if words[4] > free:
+                return [1, self.limit, free, wait(words[4]), 1000, None]
+            granted, more = words[4], []
+        else:
+            granted = min(words[4], free)
+            if not granted:
+                return [1, self.limit, 0, wait(1), 1000, None, 0, running]
+            more = [granted, running + 1]
+        self.held[id] = granted, now + lease_ms / 1000
+        return [0, self.limit, free - granted, -1, 1000, id.encode(), *more]
 
 
 class Process:
@@ -189,10 +193,10 @@ class InTheProcess(unittest.TestCase):
         process.take()
         process.leases._demand.rate = 1e6
         process.exchange()
-        self.assertIn("RL.ACQUIRE k 1000 1000ms 200 ATMOST LEASE 100 COUNTLAPSED ID MS", process.sent())
+        self.assertIn("RL.ACQUIRE k 1000 1000ms 200 LEASE 100 ID ATMOST COUNTLAPSED MS", process.sent())
         process = self.process(100)
         process.take(37)
-        self.assertEqual(process.sent()[-1], "RL.ACQUIRE k 100 1000ms 37 ATMOST LEASE 100 COUNTLAPSED ID MS")
+        self.assertEqual(process.sent()[-1], "RL.ACQUIRE k 100 1000ms 37 LEASE 100 ID ATMOST COUNTLAPSED MS")
 
     def test_the_lease_ends_early_by_either_clock(self) -> None:
         for lease, early in (100, 0.010), (20, 0.002), (1000, 0.1):
@@ -270,18 +274,49 @@ class InTheProcess(unittest.TestCase):
     def test_all_or_nothing_is_taken(self) -> None:
         process = self.process(10, 10.0)
         self.assertTrue(process.take(4).allowed)
+        process.sent()
         reply = process.take(7)
         self.assertTrue(not reply.allowed and 9_990 <= (reply.retry_after_ms or 0) <= 10_001, reply)
+        self.assertEqual(
+            [words for words in process.sent() if words.startswith("RL.ACQUIRE")],
+            [
+                "RL.ACQUIRE k 10 10000ms 7 LEASE 100 ID ATMOST COUNTLAPSED MS",
+                # What is missing, all of it or nothing: the denial says when it is available.
+                "RL.ACQUIRE k 10 10000ms 1 LEASE 100 ID COUNTLAPSED MS",
+            ],
+        )
         self.assertTrue(process.take(6).allowed)
-        self.assertEqual(process.take(11).retry_after_ms, None)
-        self.assertFalse(process.take(11).allowed)
+        process.sent()
+        reply = process.take(11)
+        self.assertEqual((reply.limited, reply.limit, reply.retry_after_ms), (1, 10, None))
+        self.assertEqual(process.sent(), [], "more than the limit is never available")
+
+    def test_more_than_the_limit_of_a_policy_is_asked_for_again_as_the_policy_may_change(self) -> None:
+        leases = Leases("k", "@day", "1min", 0)
+        leases.wake = lambda: None
+
+        def take(quantity: int, *answers: Any) -> tuple[Reply | None, tuple[Any, ...]]:
+            leases.want(quantity)
+            plan = leases.plan()
+            assert plan is not None
+            leases.answered(plan, list(answers))
+            return leases.take(quantity), plan.commands[-1]
+
+        reply, _ = take(2, [0, 5, 3, -1, 1000, b"id", 2, 1])
+        self.assertTrue(reply is not None and reply.allowed)
+        reply, words = take(6, 1, [1, 5, 3, -1, 1000, None])
+        self.assertTrue(reply is not None and reply.limited == 1 and reply.retry_after_ms is None)
+        self.assertEqual((words[3], "ATMOST" in words), (6, False))
+        leases._denial = None
+        reply, words = take(6, [0, 9, 1, -1, 1000, b"id"])
+        self.assertTrue(reply is not None and reply.allowed)
 
     def test_leave_is_sent_with_each_reservation(self) -> None:
         process = self.process(10, leave=3)
         process.leases.want(2)
         plan = process.leases.plan()
         assert plan is not None
-        self.assertEqual(plan.commands[0][:9], ("RL.ACQUIRE", "k", 10, "1000ms", 2, "LEAVE", 3, "ATMOST", "LEASE"))
+        self.assertEqual(plan.commands[0][:8], ("RL.ACQUIRE", "k", 10, "1000ms", 2, "LEAVE", 3, "LEASE"))
 
     def test_a_batch_whose_answer_was_lost_is_given_back(self) -> None:
         for arrives in "before", "after":
@@ -367,6 +402,7 @@ class InTheProcess(unittest.TestCase):
     def test_a_policy_of_a_semaphore_is_refused_once_the_server_says_so(self) -> None:
         leases = Leases("k", "@jobs", "1min", 0)
         leases.wake = lambda: None
+        leases.code = lambda error: str(error).split(" ")[0]
 
         def exchange(*answers: Any) -> list[tuple[Any, ...]]:
             plan = leases.plan()
@@ -380,7 +416,7 @@ class InTheProcess(unittest.TestCase):
         self.assertTrue(taken is not None and taken.allowed)
         # The next batch comes with the settlement that is refused.
         leases.want(1)
-        refused = Exception("the reservation is a semaphore's and must be given back with RL.RELEASE")
+        refused = Exception("ERR the reservation is a semaphore's and must be given back with RL.RELEASE")
         sent = exchange(refused, [0, 5, 3, -1, 0, b"id", 1, 2])
         self.assertEqual([words[0] for words in sent], ["RL.APPLY", "RL.ACQUIRE"])
         for _ in range(2):

@@ -106,12 +106,8 @@ class Asked(NamedTuple):
     id: str
     quantity: int
     need: int
-
-
-class Look(NamedTuple):
-    """A look at when so much more can be had."""
-
-    quantity: int
+    #: All of it or nothing: a denial says when all of it is available.
+    exactly: bool = False
 
 
 class Force(NamedTuple):
@@ -120,7 +116,7 @@ class Force(NamedTuple):
     quantity: int
 
 
-Item = Union[Lost, Batch, Force, Asked, Look]
+Item = Union[Lost, Batch, Force, Asked]
 
 
 class Plan(NamedTuple):
@@ -207,6 +203,8 @@ class Leases:
         self.wall = clock or time.time
         #: Is called, with the lock held, when plan() has something to do. It returns at once.
         self.wake: Any = None
+        #: The code of an error reply.
+        self.code: Callable[[Exception], str | None] = lambda _: None
         self._spendable_seconds = self.lease - max(self.lease * MARGIN, LEAST_MARGIN_SECONDS)
         # Where windows are the calendar's, a reservation that lapsed may leave with the end of its lease.
         least_ms = period_ms(window.period, least=True) if isinstance(window, Window) else None
@@ -306,6 +304,8 @@ class Leases:
                 if batch.left <= batch.low:
                     self._run_low(batch)
             return Reply(0, self._limit or 0, self._remaining + left - quantity, None, self._reset_ms)
+        if isinstance(self.window, Window) and quantity + self.leave > self.window.limit:
+            return Reply(1, self.window.limit, self._remaining + left, None, self._reset_ms)
         denial = self._denial
         if denial is not None and now < denial.until and quantity - left >= denial.short:
             return denial.told(quantity, self.leave, left, now)
@@ -390,17 +390,17 @@ class Leases:
             return "RL.RELEASE", self.key, item.id
         if isinstance(item, Batch):
             assert item.id is not None
-            return "RL.APPLY", self.key, item.id, item.spent
+            return ("RL.APPLY", self.key, item.id, item.spent) if item.spent else ("RL.RELEASE", self.key, item.id)
         limit = limit_words(self.window, Window)
         options: tuple[Word, ...] = self.window.options() if isinstance(self.window, Window) else ()
         if isinstance(item, Force):
             return "RL.WINDOW", self.key, *limit, item.quantity, *options, "FORCE", "MS"
         if self.leave:
             options += "LEAVE", self.leave
-        if isinstance(item, Look):
-            return "RL.ACQUIRE_RO", self.key, *limit, item.quantity, *options, "MS"
-        lease: tuple[Word, ...] = "ATMOST", "LEASE", self.lease_ms, "COUNTLAPSED", "ID", item.id, "MS"
-        return "RL.ACQUIRE", self.key, *limit, item.quantity, *options, *lease
+        options += "LEASE", self.lease_ms, "ID", item.id
+        if not item.exactly:
+            options += ("ATMOST",)
+        return "RL.ACQUIRE", self.key, *limit, item.quantity, *options, "COUNTLAPSED", "MS"
 
     def _tell_that_nothing_is_due(self) -> None:
         # Whoever waits has what it needs by now, or it is not to be had any more.
@@ -409,21 +409,19 @@ class Leases:
             self.error = None
             self.rounds += 1
 
-    def _next_request(self, now: float, is_idle: bool) -> Asked | Look | None:
-        """What to ask the server for: a batch, or when so much more can be had."""
+    def _next_request(self, now: float, is_idle: bool) -> Asked | None:
+        """What to ask the server for."""
         if self._closing or self._is_semaphore:
             return None
         left = sum(batch.left for batch in self._batches)
         if self._wanted <= left:
             return self._batch(0) if self._is_needed_soon(left, now, is_idle) else None
-        limit = self._limit
-        if limit is None and isinstance(self.window, Window):
-            limit = self.window.limit
-        if limit is not None and self._wanted + self.leave > limit:
-            return Look(self._wanted)
+        if self._limit is not None and self._wanted + self.leave > self._limit:
+            # Of a policy, which may have more by now.
+            return self._exactly(self._wanted)
         if self._short:
             self._short = 0
-            return Look(self._wanted - left)
+            return self._exactly(self._wanted - left)
         return self._batch(self._wanted - left)
 
     def _is_needed_soon(self, left: int, now: float, is_idle: bool) -> bool:
@@ -440,9 +438,15 @@ class Leases:
         return self._demand.rate * self.lease / 2
 
     def _batch(self, need: int) -> Asked:
-        self._made += 1
         quantity = batch_size(self._expected(), need, self._limit, self._reservations)
-        return Asked(f"{self._prefix}-{self._made}", quantity, need)
+        return Asked(self._next_id(), quantity, need)
+
+    def _exactly(self, quantity: int) -> Asked:
+        return Asked(self._next_id(), quantity, quantity, exactly=True)
+
+    def _next_id(self) -> str:
+        self._made += 1
+        return f"{self._prefix}-{self._made}"
 
     def next_at(self) -> float | None:
         """When plan() will have something to do by itself; None if never."""
@@ -476,11 +480,8 @@ class Leases:
                 if answer == 0 and item.spent and not item.tried and now < item.held_until:
                     self._forces.append(Force(item.spent))
             elif isinstance(item, Asked):
-                self._received(plan, item, replies.with_id_and_granted(answer), now)
-            elif isinstance(item, Look):
-                reply = replies.five(answer)
-                if not reply.allowed:
-                    self._deny(reply, item.quantity, now)
+                read = replies.with_id if item.exactly else replies.with_id_and_granted
+                self._received(plan, item, read(answer), now)
         if self._is_semaphore:
             # Only this gives them back.
             self._lost += [Lost(batch.id) for batch in (*self._batches, *self._done) if batch.id is not None]
@@ -490,7 +491,8 @@ class Leases:
 
     def _refused(self, batch: Batch, error: Exception, now: float) -> None:
         """An error came instead of a settlement."""
-        if isinstance(self.window, str) and "semaphore" in str(error):
+        if isinstance(self.window, str) and self.code(error) == "ERR":
+            # The only ERR of an RL.APPLY that is written right: the reservation is a semaphore's.
             self._is_semaphore = True
             self._done.append(batch)
         elif not batch.spent:
@@ -503,16 +505,18 @@ class Leases:
             self._retry_at = now + RETRY_SECONDS
 
     def _received(self, plan: Plan, asked: Asked, reply: Reply, now: float) -> None:
-        granted = reply.granted or 0
+        granted = (asked.quantity if reply.allowed else 0) if asked.exactly else reply.granted or 0
         self._limit = reply.limit
-        self._reservations = max(1, reply.reservations or 0)
+        if not asked.exactly:
+            self._reservations = max(1, reply.reservations or 0)
         self._remaining = reply.remaining
         self._reset_ms = reply.reset_after_ms
         self._is_full = granted < asked.quantity
-        # A take that needs more than it got looks when that can be had.
+        # A take that needs more than it got asks for all of the rest.
         self._short = max(0, asked.need - granted) if granted else 0
         if not reply.allowed:
-            self._deny(reply, 1, now)
+            # Where less would have done, even 1 was denied.
+            self._deny(reply, asked.quantity if asked.exactly else 1, now)
         elif granted:
             batch = Batch(
                 None if reply.id is None else asked.id,

@@ -26,6 +26,7 @@ class InProcess:
         self._core = core
         self._leases = Leases(key, window, lease, leave, core.clock)
         self._leases.wake = self._wake
+        self._leases.code = core.library.code
         self._reset()
 
     def _wake(self) -> None:
