@@ -31,6 +31,11 @@ const { RateLimiterRedis, RateLimiterRes: Res } = ofApplication("rate-limiter-fl
 // What the package's own stores extend. It is in its types, but not among what it exports.
 const StoreAbstract = Object.getPrototypeOf(RateLimiterRedis) as typeof RateLimiterStoreAbstract;
 
+/**
+ * How much a point counts. A reward leaves 1 of it, as a window that counts nothing ends, and the next points would start
+ * another. There is room for MOST_POINTS in a window; 4,096 rewards in one window count a point too much.
+ */
+const POINT = 2 ** 12;
 /** The longest lease of the server: a year. */
 const LONGEST_LEASE_MS = 365 * 86_400_000;
 /**
@@ -76,7 +81,9 @@ export class RateLimiterRatelimit extends StoreAbstract {
     if (isSet) return this.#write(rlKey, quantity, msDuration);
     // A blocked key leaves too little, so nothing is counted in it.
     const leave = quantity > 0 ? BLOCKED : 0;
-    const reply = await this.#limiter.window(PREFIX + rlKey, counting(msDuration), { quantity, leave });
+    const most = Math.min(Math.max(quantity, -MOST_POINTS), MOST_POINTS);
+    const counted = most * POINT + (quantity < 0 ? 1 : 0);
+    const reply = await this.#limiter.window(PREFIX + rlKey, counting(msDuration), { quantity: counted, leave });
     return stored(reply, quantity, msDuration);
   }
 
@@ -107,12 +114,13 @@ export class RateLimiterRatelimit extends StoreAbstract {
     if (points < 0) throw new RangeError(`points from 0 on can be written, not ${points}`);
     const key = PREFIX + rlKey;
     const window = counting(msDuration);
+    const most = Math.min(points, MOST_POINTS);
     const written: Promise<unknown>[] = [this.#limiter.reset(key)];
     if (points > 0 && msDuration === this.msDuration) {
-      written.push(this.#limiter.window(key, window, { quantity: points, force: true }));
+      written.push(this.#limiter.window(key, window, { quantity: most * POINT, force: true }));
     } else if (points > 0) {
       const lease = msDuration > 0 ? Math.min(Math.ceil(msDuration), LONGEST_LEASE_MS) : LONGEST_LEASE_MS;
-      const quantity = points > this.points ? BEYOND - leftWhenBlocked(points, msDuration) : points;
+      const quantity = points > this.points ? BEYOND - leftWhenBlocked(points, msDuration) : most * POINT;
       // Twice as much could be had, so what others count in between does not deny it.
       written.push(this.#limiter.reserve(key, { ...window, limit: 2 * BEYOND }, { quantity, lease }));
     }
@@ -129,7 +137,10 @@ function leftWhenBlocked(consumed: number, msDuration: number): number {
 /** An answer of the server as what is counted. A blocked key counts what blocked it, and what is asked for now. */
 function stored(reply: Reply, quantity: number, msDuration: number): Stored {
   if (!reply.reachable || reply.remaining >= BLOCKED) {
-    return { consumed: countOf(reply, quantity), msBeforeNext: msDuration > 0 ? reply.resetAfterMs : -1 };
+    const consumed = Math.floor(countOf(reply, quantity * POINT) / POINT);
+    // Points for which there is no room are denied by the server. Its answer does not count them.
+    const missing = reply.allowed ? 0 : Math.max(quantity, 0);
+    return { consumed: consumed + missing, msBeforeNext: msDuration > 0 ? reply.resetAfterMs : -1 };
   }
   const isForever = reply.remaining < BLOCKED_FOREVER;
   const consumed = (isForever ? BLOCKED_FOREVER : BLOCKED) - 1 - reply.remaining + Math.max(quantity, 0);

@@ -290,6 +290,23 @@ for (const [library, open] of SINGLE) {
       assert.deepEqual([await made.delete(key), await made.delete(key), await made.get(key)], [true, false, null]);
     });
 
+    test("a reward of all points leaves the window's end as it was", async () => {
+      const [key, made] = [fresh(), limiter({ duration: 30 })];
+      await made.consume(key, 2);
+      await sleep(300);
+      assert.equal((await made.reward(key, 2)).consumedPoints, 0);
+      const next = await made.consume(key);
+      assert.equal(next.consumedPoints, 1);
+      assert.ok(next.msBeforeNext <= 29_700, `${next.msBeforeNext} ms`);
+    });
+
+    test("points for which a window has no room are denied", async () => {
+      const [key, made] = [fresh(), limiter({ points: 10 })];
+      const over = await denied(made.consume(key, 2 ** 50));
+      assert.deepEqual([over.consumedPoints, over.remainingPoints], [2 ** 50, 0]);
+      assert.equal((await made.consume(key)).consumedPoints, 1);
+    });
+
     test("block closes a key for its own time, whatever the duration is, and whatever was counted", async () => {
       for (const duration of [0.2, 1.5, 60]) {
         const [key, made] = [fresh(), limiter({ duration })];
