@@ -89,11 +89,11 @@ export interface ThrottleOptions extends LookOptions {
   atmost?: boolean | undefined;
   /** Counts the quantity even where there is not enough. */
   force?: boolean | undefined;
-  /** Waits up to so long to be allowed; 0 is without end. */
+  /** How long the call may wait to be allowed; 0 is without end. */
   block?: Duration | undefined;
-  /** Books what can be had within so long, and tells the wait. */
+  /** Books what becomes available within this time; the reply has the wait. */
   ahead?: Duration | undefined;
-  /** Closes the key for so long when the call is denied. */
+  /** How long the key is closed if the call is denied. */
   ban?: Duration | undefined;
 }
 
@@ -105,15 +105,15 @@ export interface WindowOptions extends LookOptions {
   force?: boolean | undefined;
   /** Counts the call even if it is denied. */
   countDenied?: boolean | undefined;
-  /** Closes the key for so long when the call is denied. */
+  /** How long the key is closed if the call is denied. */
   ban?: Duration | undefined;
-  /** Waits up to so long to be allowed; 0 is without end. */
+  /** How long the call may wait to be allowed; 0 is without end. */
   block?: Duration | undefined;
 }
 
 /** Options of Limiter.reserve. */
 export interface ReserveOptions extends LookOptions {
-  /** Reserves as much of the quantity as can be had; the answer has `granted` and `reservations`. */
+  /** Reserves as much of the quantity as is available; the reply has `granted` and `reservations`. */
   atmost?: boolean | undefined;
   /** How long the reservation is held unless it is settled or renewed. */
   lease?: Duration | undefined;
@@ -121,7 +121,7 @@ export interface ReserveOptions extends LookOptions {
   countLapsed?: boolean | undefined;
   /** 1 to 64 bytes; without it the server makes one. */
   id?: string | undefined;
-  /** Waits up to so long to be allowed; 0 is without end. */
+  /** How long the call may wait to be allowed; 0 is without end. */
   block?: Duration | undefined;
 }
 
@@ -129,7 +129,7 @@ export interface ReserveOptions extends LookOptions {
 export interface ClauseOptions extends Omit<LookOptions, "signal"> {
   /** Must be allowed, takes nothing. */
   check?: boolean | undefined;
-  /** Judged and told, but never denies the call. */
+  /** Decided and reported, but never denies the call. */
   shadow?: boolean | undefined;
 }
 

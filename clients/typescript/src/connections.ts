@@ -231,7 +231,7 @@ export class Connections implements Transport {
     return this.#serving(attempt).then((found) => found.send(call.words, attempt));
   }
 
-  /** Opens a connection anew and resolves once the server answers on it. */
+  /** Opens another connection and resolves once the server answers on it. */
   async probe(): Promise<void> {
     const before = this.#current;
     await this.#reopen();

@@ -1,6 +1,6 @@
 /** How much is asked for in the process: a moving average. */
 
-/** Demand is a moving average over so many leases. */
+/** How many leases the moving average of the demand covers. */
 const DEMAND_LEASES = 1;
 
 /** Times are those of the monotonic clock, in milliseconds. */
@@ -42,7 +42,7 @@ export class Demand {
     this.#measuredAt = now;
   }
 
-  /** What is expected within so long. */
+  /** What is expected within this time. */
   within(ms: number): number {
     return this.#perMs * ms;
   }

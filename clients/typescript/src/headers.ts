@@ -70,10 +70,10 @@ function quota(limit: Limit | undefined, reply: Reply): { q: bigint; w?: bigint 
   return { q: within > q ? within : q, w };
 }
 
-/** The milliseconds until more can be had, as far as the answer tells. */
+/** The milliseconds until more is available, as far as the reply says. */
 function untilMore(limit: Limit | undefined, reply: Reply): number {
   const { retryAfterMs, resetAfterMs } = reply;
-  // What was denied may have been more than one: then more can be had before it can. In a ban nothing can be had.
+  // What was denied may have been more than one: then some is available earlier. During a ban nothing is.
   const isRate = typeof limit === "object" && "burst" in limit;
   const isBanned = retryAfterMs !== null && reply.remaining === 0 && retryAfterMs >= resetAfterMs;
   const ms = isRate ? periodMs(limit.period) : null;

@@ -7,7 +7,7 @@ import type { Word } from "./limits.js";
 import { slotOf } from "./slot.js";
 import { attemptMsOf, closeWith, ClusterTransport, gone, sleep, type Attempt, type Transport } from "./transport.js";
 
-/** So often a call that waits for a cluster client looks whether it is ready. */
+/** How often a call that waits for a cluster client checks whether it is ready. */
 const POLL_MS = 5;
 
 /** A client or cluster client of ioredis. */

@@ -31,7 +31,7 @@ export interface Clock {
   /** Never goes back, and may stand still while the machine sleeps. */
   monotonic(): number;
   wall(): number;
-  /** Calls back after so long, and keeps no program running unless it `isAwaited`; the answer calls it off. */
+  /** Calls back after this time, and keeps no program running unless it `isAwaited`. The returned function cancels it. */
   after(ms: number, callback: () => void, isAwaited?: boolean): () => void;
 }
 
@@ -55,18 +55,21 @@ export const DENIAL_MS = 100;
 /** The pause before what was not answered is settled again. */
 export const RETRY_MS = 100;
 /**
- * A reservation whose answer was lost is given back at once, and once more so long after its lease: the command may have been
- * carried out after the first time.
+ * A reservation whose answer was lost is given back at once, and again this long after its lease, as the command may have
+ * been carried out in between.
  */
 export const LOST_MS = 1000;
-/** The next batch is fetched so many round trips and so long before it is needed, and at most that part of a lease before. */
+/**
+ * The next batch is fetched this many round trips plus this many milliseconds before it is needed, and at most this part of
+ * a lease before.
+ */
 export const AHEAD_ROUND_TRIPS = 2;
 export const AHEAD_MS = 2;
 export const AHEAD_MOST = 0.25;
 /**
- * How much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`. It is no more than
- * the limit, nor than twice the even part of each of the `reservations` in the key. Before the first answer (`limit` is null)
- * nobody knows how many there are: then it is what is needed.
+ * How much is asked for: what is `expected` to be spent within half a lease, and at least what is `needed`. It is no more
+ * than the limit, nor than twice the even part of each of the `reservations` in the key. Before the first answer (`limit` is
+ * null) nobody knows how many there are: then it is what is needed.
  */
 export function batchSize(expected: number, needed: number, limit: number | null, reservations: number): number {
   if (limit === null) return Math.max(1, needed);
@@ -85,12 +88,12 @@ export interface Terms {
   readonly leaseMs: number;
   /** How long a batch may be spent, from before it was asked for. */
   readonly usableMs: number;
-  /** For so long after it was asked for, a reservation cannot have ended by itself. */
+  /** How long after it was asked for a reservation cannot have ended by itself. */
   readonly heldMs: number;
 }
 
 /**
- * For so long at least a window counts an event, in milliseconds; 0 of a policy, and of a window of the calendar, which may
+ * How long a window counts an event at least, in milliseconds; 0 for a policy, and for a window of the calendar, which may
  * end at any moment.
  */
 function countedMs(window: Window | Policy): number {

@@ -205,7 +205,7 @@ export class Limiter {
     return this.#core.send("release", [key, ids, options], calls.release);
   }
 
-  /** RL.RENEW: starts the lease anew; false if the reservation is not held. */
+  /** RL.RENEW: restarts the lease; false if the reservation is not held. */
   renew(key: Key, id: string, options: RenewOptions = {}): Promise<boolean> {
     const own = this.#core.ownReservations(key, [id]);
     if (own !== undefined) return own.by.renew(key, id, options);

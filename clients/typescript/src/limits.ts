@@ -19,7 +19,7 @@ export type Policy = `@${string}`;
 
 /** `count` for each `period` in the long run, and up to `burst` + 1 at once. RL.THROTTLE takes it. */
 export interface Rate {
-  /** One less than what can be had at once. */
+  /** One less than what is available at once. */
   burst: Integer;
   /** How many come back in a period, from 1. */
   count: Integer;
@@ -29,7 +29,7 @@ export interface Rate {
 
 /** At most `limit` in any `period`. RL.WINDOW and RL.ACQUIRE take it. */
 export interface Window {
-  /** The most that can be had in a period; 0 admits nobody. */
+  /** The most that a period allows; 0 admits nobody. */
   limit: Integer;
   /** The period. 0 has no window and is a semaphore: at most `limit` held at one time. */
   period: Period;
@@ -44,7 +44,7 @@ export interface Window {
   start?: string | undefined;
   /** The time zone of fixed windows: "Asia/Shanghai" or "+08:00". */
   tz?: string | undefined;
-  /** What is counted, such as "tokens". HTTP headers tell it, and the server is not told. */
+  /** What is counted, such as "tokens". It is for HTTP headers and is not sent to the server. */
   unit?: string | undefined;
 }
 
@@ -53,7 +53,7 @@ export type Limit = Rate | Window | Policy;
 
 /** Options of Rate.per. */
 export interface RateOptions {
-  /** How many can be had at once, from 1; by default the number before the slash. */
+  /** How many are available at once, from 1; by default the number before the slash. */
   capacity?: Integer | undefined;
 }
 

@@ -36,10 +36,10 @@ import type { Reply } from "./replies.js";
 import { Settler } from "./settler.js";
 import type { Attempt } from "./transport.js";
 
-/** So often in a row a batch may arrive when its lease is over. */
+/** How many batches in a row may arrive when their leases are over. */
 const MOST_LATE = 3;
 
-/** How a Local reaches the server, and tells that it was closed. */
+/** How a Local reaches the server, and reports that it was closed. */
 export interface LocalPort extends Port {
   closed(local: Local): void;
 }
@@ -114,13 +114,13 @@ export class Local {
   #roundTripMs = 1;
   /** After a call that was not answered nothing is fetched ahead for a while. */
   #failedAt = -Infinity;
-  /** The next batch is fetched when so much or less is held. */
+  /** The next batch is fetched when this much or less is held. */
   #low = 0;
 
   /** More than this can never be allowed. A policy may be changed, so of a policy it is known for a while only. */
   #most: number;
   #mostUntil: number;
-  /** As the server last told. */
+  /** From the server's last reply. */
   #limit: number | null = null;
   #remaining = 0;
   #resetAt = 0;
@@ -150,7 +150,7 @@ export class Local {
 
   /**
    * Decides at once, without the server; undefined if it must be asked, which is begun. `limit`, `remaining` and
-   * `resetAfterMs` are as the server last told, and before that the window's limit and 0.
+   * `resetAfterMs` are from the server's last reply, and before that the window's limit and 0.
    */
   tryTake(quantity = 1): Reply | undefined {
     this.#check(quantity);
@@ -269,7 +269,7 @@ export class Local {
     };
   }
 
-  /** Spends so much of what is held, the oldest first. */
+  /** Spends what is held, the oldest first. */
   #spend(quantity: number): void {
     let wanted = quantity;
     let isSpent = false;
@@ -422,7 +422,7 @@ export class Local {
       if (first.late < MOST_LATE) {
         const needed = first.quantity - this.#left(this.#clock.monotonic(), this.#clock.wall());
         this.#waiters.unshift(first);
-        // What is missing was not to be had: a call for all of it tells the wait.
+        // The rest was not available: a call for all of it returns the wait.
         this.#fetch(first.quantity, isPartial && needed > 1);
         return;
       }

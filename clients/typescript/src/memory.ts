@@ -16,7 +16,7 @@ export interface MemoryLimiterOptions {
   /** Milliseconds since 1970, as Date.now counts them, which is the default. A test sets the time so, and nobody sleeps. */
   clock?: (() => number) | undefined;
   /**
-   * The part of each limit that this process keeps, above 0 and at most 1, as in 1 / 4. What can be had at once (a window's
+   * The part of each limit that this process keeps, above 0 and at most 1, as in 1 / 4. What is available at once (a window's
    * limit, a rate's burst + 1, a semaphore's places) is rounded down, but is at least 1, so that four processes together never
    * admit more than a limit of 4 and above; what a rate gives for each period is a quarter exactly. `leave` is rounded up. A
    * limit of 0 stays 0. Default 1.
@@ -28,7 +28,7 @@ export interface MemoryLimiterOptions {
   settings?: Readonly<Record<string, string>> | undefined;
 }
 
-/** So often a clock that a test sets is looked at while a call waits. */
+/** How often a clock that a test sets is read while a call waits. */
 const POLL_MS = 3;
 /** The system's clock may be set while a call waits. */
 const LONGEST_WAIT_MS = 1000;

@@ -121,7 +121,7 @@ export class RateLimiterRatelimit extends StoreAbstract {
     } else if (points > 0) {
       const lease = msDuration > 0 ? Math.min(Math.ceil(msDuration), LONGEST_LEASE_MS) : LONGEST_LEASE_MS;
       const quantity = points > this.points ? BEYOND - leftWhenBlocked(points, msDuration) : most * POINT;
-      // Twice as much could be had, so what others count in between does not deny it.
+      // Twice the limit, so that what others count in between does not deny it.
       written.push(this.#limiter.reserve(key, { ...window, limit: 2 * BEYOND }, { quantity, lease }));
     }
     await Promise.all(written);

@@ -6,9 +6,9 @@ export interface Reply {
   allowed: boolean;
   /** 0 allowed, 1 denied; from acquire also 2: denied only because others hold, or wait for, what they may give back. */
   limited: 0 | 1 | 2;
-  /** The most that can be had at once. */
+  /** The most that is available at once. */
   limit: number;
-  /** What could still be had now, after this call. */
+  /** How much is left after this call. */
   remaining: number;
   /** The wait after which the same call is allowed if nobody else takes anything. Null if it was allowed, or never can be. */
   retryAfterMs: number | null;

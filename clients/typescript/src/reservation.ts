@@ -49,7 +49,7 @@ export class Reservation {
     return this.id === null || (await this.#limiter.release(this.#key, this.id, options)) === 1;
   }
 
-  /** Starts the lease anew; false if it has lapsed. */
+  /** Restarts the lease; false if it has lapsed. */
   async renew(options: RenewOptions = {}): Promise<boolean> {
     return this.id === null || this.#limiter.renew(this.#key, this.id, options);
   }

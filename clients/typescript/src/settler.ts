@@ -5,7 +5,7 @@ import { codeOf, isErrorReply, servesNobody } from "./errors.js";
 import { LOST_MS, RETRY_MS, type Clock, type Port, type Terms } from "./lease.js";
 import type { Attempt } from "./transport.js";
 
-/** So often it tries to settle everything at the end. */
+/** How often it tries to settle everything at the end. */
 const TRIES = 3;
 
 /** A reservation, and when it was asked for, by both clocks. */

@@ -57,7 +57,7 @@ export function closeWith(client: object, close: () => void): void {
   on?.call(client, "end", close);
 }
 
-/** Connections for calls that wait are kept for the next such call, up to so many. */
+/** How many connections for calls that wait are kept for the next such call. */
 export const MOST_SPARE = 16;
 /** How long an attempt to connect may take without a deadline. */
 const LONG_ATTEMPT_MS = 5000;

@@ -134,7 +134,7 @@ class Local(InProcess):
             self._wake_waiting()
 
     async def _sleep(self, seconds: float) -> None:
-        """Until _wake() is called, at most for so long."""
+        """Waits until _wake() is called, or the time is over."""
         loop = asyncio.get_running_loop()
         due = self._due = loop.create_future()
         timer = loop.call_later(max(0.0, seconds), _finish, due)
@@ -179,7 +179,7 @@ class Reservation(Settling):
         return await self._release()
 
     async def renew(self, lease: Duration | None = None) -> bool:
-        """Starts the lease anew; False if it has lapsed."""
+        """Restarts the lease; False if it has lapsed."""
         return await self._renew(lease)
 
     async def __aenter__(self) -> Reservation:

@@ -69,7 +69,7 @@ class Breaker:
             return True
 
     def probe_ended(self, now: float) -> None:
-        """The probe was answered, failed or was given up. What came of it is told to answered or failed."""
+        """The probe was answered, failed or was given up. answered() or failed() is called with the outcome."""
         with self._lock:
             self._probing = False
             self._probe_at = now + self.PAUSE_SECONDS

@@ -66,7 +66,7 @@ class Clause:
         shadow: bool = False,
         ban: Duration | None = None,
     ) -> Clause:
-        """A rate. `check` must be allowed and takes nothing; `shadow` is judged and told, and never denies the call."""
+        """A rate. `check` must be allowed and takes nothing; `shadow` is decided and reported, but never denies a call."""
         options = _options(rate, leave=leave, check=check, shadow=shadow, ban=ban)
         return Clause(key, ("THROTTLE", *limit_words(rate, Rate), whole("quantity", quantity), *options))
 
@@ -82,7 +82,7 @@ class Clause:
         shadow: bool = False,
         ban: Duration | None = None,
     ) -> Clause:
-        """A window. `check` must be allowed and takes nothing; `shadow` is judged and told, and never denies the call."""
+        """A window. `check` must be allowed and takes nothing; `shadow` is decided and reported, but never denies a call."""
         options = _options(window, leave=leave, count_denied=count_denied, check=check, shadow=shadow, ban=ban)
         return Clause(key, ("WINDOW", *limit_words(window, Window), whole("quantity", quantity), *options))
 
@@ -324,7 +324,7 @@ def release(key: Key, *ids: Id) -> Call[int]:
 
 
 def renew(key: Key, id: Id, lease: Duration | None = None) -> Call[bool]:
-    """RL.RENEW: starts the lease anew; False if the reservation is not held."""
+    """RL.RENEW: restarts the lease; False if the reservation is not held."""
     words = () if lease is None else ("LEASE", duration_word("lease", lease))
     return Call(("RL.RENEW", key, id, *words), bool, key)
 

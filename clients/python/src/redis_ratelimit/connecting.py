@@ -20,7 +20,7 @@ LEAST_PAUSE_SECONDS = 0.01
 MOST_PAUSE_SECONDS = 0.1
 #: The last of these tries begins this long before the deadline, so that it ends in time.
 LAST_TRY_SECONDS = 0.01
-#: For so long after a server said that it has no connection to give, it is taken to say so when it hangs up without a word.
+#: If a server that hangs up has said within this time that it has no connection to give, that is taken to be the reason.
 FULL_SECONDS = 1.0
 
 

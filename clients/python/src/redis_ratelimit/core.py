@@ -158,7 +158,7 @@ class Core(Connector[IOType]):
         return library.is_late(error) or library.is_lost(error) or library.is_nobody_served(error)
 
     def _raised(self, error: Exception, call: Call[Any], attempt: Attempt) -> Exception | None:
-        """What a call raises that ended with an error; None if `unreachable` says what it answers. The breaker is told."""
+        """What a call raises that ended with an error; None if `unreachable` says what it answers. Updates the breaker."""
         library, server = self.library, attempt.server
         busy = self._busy(error, attempt)
         if busy is not None:

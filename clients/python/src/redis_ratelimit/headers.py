@@ -45,7 +45,7 @@ def _quota(limit: Limit | None, reply: Reply) -> tuple[int, int | None]:
 
 
 def _more_in_ms(limit: Limit | None, reply: Reply) -> int | Fraction:
-    """The wait until more can be had, as far as the answer tells; 0 if there is no more to be had."""
+    """The wait until more is available, as far as the reply says; 0 if nothing more will be."""
     retry, reset = reply.retry_after_ms, reply.reset_after_ms
     # A ban is a long wait for everything.
     is_banned = retry is not None and reply.remaining == 0 and retry >= reset

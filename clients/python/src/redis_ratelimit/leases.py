@@ -36,17 +36,18 @@ LEAST_LEASE_MS = 20
 DENIAL_SECONDS = 0.1
 #: From a settlement that got no answer to the next try.
 RETRY_SECONDS = 0.1
-#: A reservation whose answer was lost is given back at once, and once more so long after its lease: the command may have
-#: been carried out after the first time.
+#: A reservation whose answer was lost is given back at once, and again this long after its lease, as the command may have
+#: been carried out in between.
 LOST_SECONDS = 1.0
 #: The part of a lease at its end that is not used, and its least length: clocks differ in speed.
 MARGIN = 0.1
 LEAST_MARGIN_SECONDS = 0.002
-#: The next batch is fetched so many round trips and seconds before it is needed, and at most that part of a lease before.
+#: The next batch is fetched this many round trips plus this many seconds before it is needed, and at most this part of a
+#: lease before.
 AHEAD_ROUND_TRIPS = 2
 AHEAD_SECONDS = 0.002
 AHEAD_MOST = 0.25
-#: Demand is a moving average over so many leases.
+#: How many leases the moving average of the demand covers.
 DEMAND_LEASES = 2
 #: Less time than this is not counted, as it would make a rate of one take.
 LEAST_COUNTED_SECONDS = 0.001
@@ -80,7 +81,7 @@ class Batch:
         self.held_until = held_until
         #: Its settlement was sent and not answered.
         self.tried = False
-        #: With so much left the next batch is to be fetched.
+        #: The next batch is fetched when this much is left.
         self.low = 0
 
     @property
@@ -161,7 +162,7 @@ class Denial(NamedTuple):
     at: float
     until: float
 
-    def told(self, quantity: int, leave: int, left: int, now: float) -> Reply:
+    def reply_to(self, quantity: int, leave: int, left: int, now: float) -> Reply:
         """The answer to a take while `left` is held."""
         reply = self.reply
         passed_ms = int((now - self.at) * 1000)
@@ -242,7 +243,7 @@ class Leases:
         #: Whether the server gave less than was asked for the last time: then nothing is fetched ahead.
         self._is_full = False
         self._denial: Denial | None = None
-        # What the server told: the limit, how many reservations are in the key, what could be had beside what is held.
+        # From the server's last reply: the limit, the reservations in the key, what is available beyond what is held.
         self._limit: int | None = None
         self._reservations = 1
         self._remaining = 0
@@ -308,7 +309,7 @@ class Leases:
             return Reply(1, self.window.limit, self._remaining + left, None, self._reset_ms)
         denial = self._denial
         if denial is not None and now < denial.until and quantity - left >= denial.short:
-            return denial.told(quantity, self.leave, left, now)
+            return denial.reply_to(quantity, self.leave, left, now)
         return None
 
     def _drop_ended(self, now: float) -> bool:
@@ -403,7 +404,7 @@ class Leases:
         return "RL.ACQUIRE", self.key, *limit, item.quantity, *options, "COUNTLAPSED", "MS"
 
     def _tell_that_nothing_is_due(self) -> None:
-        # Whoever waits has what it needs by now, or it is not to be had any more.
+        # Whoever waits has what it needs by now, or will not get it.
         if self._wanted:
             self._wanted = 0
             self.error = None

@@ -70,7 +70,7 @@ class Library:
         self.no_retry: Any = import_module(f"{name}{'.asyncio' if asynchronous else ''}.retry").Retry(
             import_module(f"{name}.backoff").NoBackoff(), 0
         )
-        # To log in with a wrong password is a mistake to be told of, though it is a ConnectionError.
+        # A wrong password is a mistake in the program, so it is raised although it is a ConnectionError.
         self._mistakes = self._classes(
             "AuthenticationError", "AuthenticationWrongNumberOfArgsError", "AuthorizationError"
         )

@@ -25,14 +25,14 @@ _locals: weakref.WeakSet[Local] = weakref.WeakSet()
 
 
 def remember(limiter: Limiter) -> None:
-    """A forked child begins anew with it."""
+    """A forked child starts over with it."""
     _limiters.add(limiter)
 
 
 class Local(InProcess):
     """A limit in the process, see Limiter.local. Several threads may use it."""
 
-    #: A background thread without work ends after so long.
+    #: A background thread ends after this time without work.
     LINGER_SECONDS = 1.0
 
     def _reset(self) -> None:
@@ -125,7 +125,7 @@ class Reservation(Settling):
         return run(self._release())
 
     def renew(self, lease: Duration | None = None) -> bool:
-        """Starts the lease anew; False if it has lapsed."""
+        """Restarts the lease; False if it has lapsed."""
         return run(self._renew(lease))
 
     def __enter__(self) -> Reservation:

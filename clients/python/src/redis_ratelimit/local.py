@@ -17,9 +17,9 @@ from .replies import Reply
 class InProcess:
     """A limit that is decided in the process, by what the process holds of it."""
 
-    #: So often a take waits for the server before it gives up because others spend what comes.
+    #: How often a take waits for the server before it gives up because others spend what arrives.
     ROUNDS = 20
-    #: So often close() tries to settle.
+    #: How often close() tries to settle.
     TRIES = 3
 
     def __init__(self, core: Core[Any], key: Key, window: WindowLike, lease: Duration, leave: int) -> None:

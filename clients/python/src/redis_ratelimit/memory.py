@@ -32,7 +32,7 @@ Clock = Callable[[], float]
 #: The setting ratelimit.policies as it is written, or a definition for each name.
 Policies = Union[str, Mapping[str, str]]
 
-#: So often a clock that a test sets is looked at while a call waits.
+#: How often a clock that a test sets is read while a call waits.
 POLL_SECONDS = 0.003
 #: The system's clock may be set while a call waits.
 LONGEST_WAIT_SECONDS = 1.0
@@ -219,7 +219,7 @@ class Memory:
                 other.signal.wake()
                 break
 
-    def begin_anew_after_fork(self) -> None:
+    def start_over_after_fork(self) -> None:
         """In a child process: the threads that waited are not here. What is counted is the child's own copy."""
         self._lock = threading.Lock()
         tickets, self.waiting, self._keeper = list(self.waiting), {}, None
@@ -305,7 +305,7 @@ class MemoryCore:
         pass
 
     def renew_servers(self) -> None:
-        self.memory.begin_anew_after_fork()
+        self.memory.start_over_after_fork()
 
     async def close(self) -> None:
         pass
@@ -397,7 +397,7 @@ class MemoryLimiter(MemoryBase, Limiter):
 
     Several threads may use it. A forked child goes on with a copy.
 
-    With share=1/4 what can be had at once (a window's limit, a rate's burst + 1, a semaphore's places) is a quarter,
+    With share=1/4 what is available at once (a window's limit, a rate's burst + 1, a semaphore's places) is a quarter,
     rounded down but at least 1, so that four processes together never admit more than a limit of 4 and above; what a rate
     gives for each period is a quarter exactly. `leave` is rounded up. A limit of 0 stays 0.
     """

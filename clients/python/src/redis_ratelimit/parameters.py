@@ -144,7 +144,7 @@ class Rate(TypedLimit):
     def per(text: str, *, capacity: int | None = None) -> Rate:
         """A rate as people say it: "30/min" is 30 a minute, "5/10s" is 5 in 10 seconds.
 
-        `capacity`, from 1, is what can be had at once; as much as the count if it is not given.
+        `capacity`, from 1, is how much is available at once; by default it is the count.
         """
         count, period = _per(text)
         if count < 1:

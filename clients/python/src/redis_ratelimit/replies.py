@@ -24,9 +24,9 @@ class Reply:
 
     #: 0 allowed, 1 denied; from acquire() also 2: denied only because others hold, or wait for, what they may give back.
     limited: int
-    #: The most that can be had at once.
+    #: The most that is available at once.
     limit: int
-    #: What could still be had now, after this call.
+    #: How much is left after this call.
     remaining: int
     #: The wait after which the same call is allowed if nobody else takes anything. None if it was allowed, or never can be.
     retry_after_ms: int | None
