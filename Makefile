@@ -5,10 +5,9 @@ with_server := REDIS_SERVER="$$(scripts/find-server.sh)"
 clients := $(or $(CARGO_TARGET_DIR),target)/clients
 rust_clients := tests/clients/rust/Cargo.toml
 export PAGE_PORT ?= 8000
-bindings := clients/python/native/Cargo.toml clients/typescript/native/Cargo.toml
 shell_scripts := $(wildcard scripts/*.sh packaging/tests/*.sh) .ci/run
 
-.PHONY: help build run playground test test-servers test-clients wasm test-oldest test-metrics package python-wheels test-packages check fuzz valgrind mutants minimum-rust advisories soak prove bench \
+.PHONY: help build run playground test test-servers test-clients test-oldest test-metrics package python-wheels test-packages check fuzz valgrind mutants minimum-rust advisories soak prove bench \
 	bench-adapters reference pictures clean
 
 help: ## List the targets
@@ -22,7 +21,8 @@ run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 	@scripts/run.sh
 
 playground: ## Serve docs/playground, a page that shows what a limit admits, on 127.0.0.1 until Ctrl-C (PAGE_PORT=8000)
-	@$(install) python3
+	@$(install) cargo python3
+	@scripts/build-engine.sh typescript
 	@echo "http://127.0.0.1:$(PAGE_PORT)/playground/"
 	@python3 -m http.server $(PAGE_PORT) --bind 127.0.0.1 --directory docs
 
@@ -43,12 +43,8 @@ test-clients: ## Run every client and example, and the clients in clients/ with 
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all RATELIMIT_CALLS=$${RATELIMIT_CALLS:-30000} cargo test --test programs
 
-wasm: ## Build the engine of MemoryLimiter in JavaScript, which is committed: after each change of crates/ (COMPARE=1: only compare)
-	@$(install) cargo
-	scripts/build-wasm.sh $(if $(COMPARE),--compare)
-
 test-oldest: ## Run the tests of the clients that need no server on Python 3.10 and Node 18, the oldest that they promise; needs pip, npm
-	@$(install) python3-venv node npm
+	@$(install) cargo python3-venv node npm
 	scripts/test-oldest.sh
 
 test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query of examples/metrics/ must return a series
@@ -73,12 +69,11 @@ check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, d
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo fmt --check --manifest-path $(rust_clients)
+	cargo fmt --check --manifest-path clients/python/native/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 	scripts/check-layers.sh
-	for binding in $(bindings); do cargo fmt --check --manifest-path $$binding || exit 1; done
-	scripts/build-wasm.sh --look
 	for script in $(shell_scripts); do bash -n $$script || exit 1; done
 	shellcheck $(shell_scripts)
 	cargo deny --locked check bans licenses sources

@@ -17,8 +17,8 @@ done
 
 scripts/install-clients.sh --node-only
 own=$clients/typescript
-rm -rf "$own/src" "$own/dist"
-cp -r clients/typescript/src clients/typescript/package.json clients/typescript/tsconfig*.json "$own/"
+rm -rf "$own/src" "$own/wasm" "$own/dist"
+cp -r clients/typescript/src clients/typescript/wasm clients/typescript/package.json clients/typescript/tsconfig*.json "$own/"
 (cd "$own" && npm run --silent build)
 
 bench=$clients/bench

@@ -4,7 +4,7 @@
 #
 #   scripts/install-clients.sh [--if-possible] [--versions | --node-only]
 #
-# It also builds the engine of the Python client's MemoryLimiter.
+# It also builds the engines of their MemoryLimiter.
 #
 # --if-possible says what it has to leave out, and why, instead of failing. --versions also installs the older versions of
 # clients/python/versions.txt, and the source archive of limits. --node-only leaves Python out.
@@ -78,6 +78,14 @@ install_packages() {
         cp "$2/package-lock.json" "$1/node_modules/installed.json"
 }
 
+build_engine() { # client
+    if ! scripts/install-tools.sh --look cargo; then
+        leave_out "clients/$1, MemoryLimiter" "no cargo"
+    else
+        scripts/build-engine.sh "$1" || leave_out "clients/$1, MemoryLimiter" "cargo could not build clients/$1/native"
+    fi
+}
+
 mkdir -p "$clients"
 if [ $node_only = yes ]; then
     :
@@ -92,11 +100,7 @@ else
         install_versions || leave_out clients/python "pip could not install clients/python/versions.txt"
         install_limits_tests || leave_out clients/python "pip could not download the source archive of limits"
     fi
-fi
-if ! scripts/install-tools.sh --look cargo; then
-    leave_out "clients/python, MemoryLimiter" "no cargo"
-else
-    scripts/build-native.sh || leave_out "clients/python, MemoryLimiter" "cargo could not build clients/python/native"
+    build_engine python
 fi
 if ! scripts/install-tools.sh --look node || ! scripts/install-tools.sh --look npm; then
     leave_out Node "no node 20 or later with npm"
@@ -106,4 +110,5 @@ else
         install_packages "$clients/${folder#typescript/}" "$PWD/clients/$folder" ||
             leave_out "clients/$folder" "npm could not install clients/$folder/package-lock.json"
     done
+    build_engine typescript
 fi

@@ -51,7 +51,7 @@ package() {
     amd64 | arm64)
         local target compiler
         if [ "$1" = amd64 ]; then target=x86_64-unknown-linux-gnu; else target=aarch64-unknown-linux-gnu; fi
-        compiler=$(CARGO_TARGET_DIR=${made%/package/python} scripts/package-rustc.sh $target)
+        compiler=$(CARGO_TARGET_DIR=${made%/package/python} scripts/find-rustc.sh $target)
         rm -rf "${made:?}/$1"
         # The extension is linked with no Python, so none of the other architecture is needed.
         (cd "$client" && RUSTC=$compiler PYO3_NO_PYTHON=1 maturin build --quiet --release --locked --zig --compatibility manylinux_2_28 \

@@ -5,7 +5,7 @@
 #   scripts/package.sh --tools             only installs what a build needs
 #
 # libredis_ratelimit-linux-TARGET.so             the module, stripped
-# redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, its licences, redis.conf.example, the pages, clients and examples
+# redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, its licences, redis.conf.example, the pages, examples, and clients with engine.wasm
 # redis-ratelimit-VERSION-linux-TARGET.cdx.json  what is inside: a CycloneDX SBOM
 # redis-ratelimit_VERSION-1_TARGET.deb           a package for Debian and Ubuntu
 # Dockerfile                                     makes images of the modules beside it
@@ -137,6 +137,7 @@ documents() { # folder: what goes with the module
     else
         cp -R clients docs examples "$1/"
     fi
+    install -m 644 clients/typescript/wasm/engine.wasm "$1/clients/typescript/wasm/"
     prove_links "$1"
 }
 
@@ -194,10 +195,12 @@ install_pinned
 [ "$1" != --tools ] || exit 0
 mkdir -p "$dist"
 rm -rf "$work/stage"
+step "the engine of the TypeScript client"
+scripts/build-engine.sh typescript
 
 for name in "$@"; do
     triple=$(triple_of "$name")
-    rustc=$(scripts/package-rustc.sh "$triple")
+    rustc=$(scripts/find-rustc.sh "$triple")
     step "$name: compiling, which takes some minutes the first time"
     module=$(compile "$name" "$triple" "$rustc")
     step "$name: looking at what the module needs of a system"

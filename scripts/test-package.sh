@@ -57,8 +57,13 @@ for folder in "$work/$stem" "$doc"; do
     for file in README.md CHANGELOG.md LICENSE redis.conf.example docs/operations.md examples/metrics; do
         [ -e "$folder/$file" ] || fail "${folder#"$work/"} has no $file"
     done
+    expect "engine.wasm in ${folder##*/}" "" "$(cmp clients/typescript/wasm/engine.wasm "$folder/docs/playground/engine.wasm" 2>&1)"
     expect "the metrics of ${folder##*/}" "" "$(diff -r examples/metrics "$folder/examples/metrics")"
 done
+
+engine_bytes=$(gzip -9c clients/typescript/wasm/engine.wasm | wc -c)
+[ "$engine_bytes" -lt 250000 ] || fail "engine.wasm is to be below 250 kB gzipped, and has $engine_bytes bytes"
+echo "ok: engine.wasm has $engine_bytes bytes gzipped"
 
 field() { dpkg-deb -f "$dist/redis-ratelimit_$version-1_$name.deb" "$1"; }
 expect "Version" "$version-1" "$(field Version)"

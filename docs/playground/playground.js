@@ -86,7 +86,7 @@ async function loadEngine() {
     if (answer.ok) return WebAssembly.compile(await answer.arrayBuffer());
     status = answer.status;
   }
-  throw new Error(`The engine was not found (${ENGINE_FILES.join(", ")}: ${status}).`);
+  throw new Error(`The engine was not found (${ENGINE_FILES.join(", ")}: ${status}). make playground builds it.`);
 }
 
 // ---- Words and times ----

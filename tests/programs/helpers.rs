@@ -132,19 +132,16 @@ fn the_processes_of_the_python_client_never_spend_more_than_the_limit() {
     python_tests(&tools, &["test_leases", "test_proof"], true);
 }
 
-/// Where the engine of Python's MemoryLimiter is, which scripts/build-native.sh builds; none, which is said, if it is not.
-fn python_with_engine() -> Option<PathBuf> {
-    let tools = installed("python", "requirements.txt")?;
-    if sources().join("python/src/redis_ratelimit/_engine.abi3.so").exists() {
-        return Some(tools);
-    }
-    skip("MemoryLimiter of clients/python", "not built");
-    None
+/// Builds the engine of a client's MemoryLimiter, unless it is up to date.
+pub(crate) fn build_engine(client: &str) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/build-engine.sh");
+    run(Command::new(script).arg(client));
 }
 
 #[test]
 fn the_memory_limiter_of_the_python_client_answers_as_a_server_does() {
-    let Some(tools) = python_with_engine() else { return };
+    let Some(tools) = installed("python", "requirements.txt") else { return };
+    build_engine("python");
     python_tests(&tools, &["test_memory", "test_testing"], true);
 }
 
@@ -182,6 +179,7 @@ pub(crate) fn typescript() -> Option<&'static PathBuf> {
 
 fn build_typescript() -> Option<PathBuf> {
     let tools = installed("typescript", "node_modules/installed.json")?;
+    build_engine("typescript");
     for stale in ["src", "test", "wasm", "dist", "build"] {
         let _ = fs::remove_dir_all(tools.join(stale));
     }

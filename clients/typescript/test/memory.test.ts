@@ -5,6 +5,9 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
@@ -295,4 +298,23 @@ test("it runs as CommonJS, and as modules that are not read from files", () => {
     console.log((await limiter.window("k", { limit: 1, period: 60 })).allowed, (await limiter.window("k", { limit: 1, period: 60 })).allowed);`;
   const shown = execFileSync(process.execPath, ["--input-type=module", "-e", late], { encoding: "utf8" });
   assert.equal(shown.trim(), "true false");
+});
+
+test("without engine.wasm everything but MemoryLimiter works", () => {
+  const folder = mkdtempSync(join(tmpdir(), "no-engine-"));
+  try {
+    cpSync(new URL("../src", import.meta.url), join(folder, "src"), { recursive: true });
+    writeFileSync(join(folder, "package.json"), JSON.stringify({ type: "module" }));
+    const program = `
+      import { MemoryLimiter, Rate } from "./src/index.js";
+      Rate.per("30/min");
+      try { new MemoryLimiter(); } catch (error) { console.log(error.message); }`;
+    const output = execFileSync(process.execPath, ["--input-type=module", "--eval", program], { cwd: folder });
+    assert.match(
+      output.toString(),
+      /^file:.*engine\.wasm is missing: this package was built without the engine of MemoryLimiter, which needs Rust\n$/,
+    );
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });

@@ -1,5 +1,5 @@
 /**
- * Makes recorded calls of a server to the engine in WebAssembly, as it is committed, and compares the replies. Each line of
+ * Makes recorded calls of a server to the engine in WebAssembly, and compares the replies. Each line of
  * the file is a time in Unix microseconds, the words of a call and the server's reply. It needs nothing but Node:
  *
  *     node replay.mjs FILE

@@ -1,19 +1,17 @@
-/** Puts what the compiler does not make beside what it made: node wasm/assemble.mjs dist | build */
+/** Puts next to the compiler's output what the compiler does not make: node wasm/assemble.mjs dist | build */
 
-import { copyFileSync, existsSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, rmSync, writeFileSync } from "node:fs";
 
 const copies = {
   dist: [
-    ["wasm/engine.wasm", "dist/engine.wasm"],
     ["wasm/esm.js", "dist/esm/engine-file.js"],
     ["wasm/cjs.js", "dist/cjs/engine-file.js"],
   ],
-  build: [
-    ["wasm/engine.wasm", "build/engine.wasm"],
-    ["wasm/esm.js", "build/src/engine-file.js"],
-  ],
+  build: [["wasm/esm.js", "build/src/engine-file.js"]],
 };
 
 const folder = process.argv[2];
 for (const [from, to] of copies[folder]) copyFileSync(from, to);
+rmSync(`${folder}/engine.wasm`, { force: true });
+if (existsSync("wasm/engine.wasm")) copyFileSync("wasm/engine.wasm", `${folder}/engine.wasm`);
 if (existsSync("dist/cjs")) writeFileSync("dist/cjs/package.json", JSON.stringify({ type: "commonjs" }));

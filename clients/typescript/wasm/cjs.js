@@ -1,8 +1,11 @@
 /** Becomes engine-file.js of the CommonJS modules. */
 
-const { readFileSync } = require("node:fs");
+const { existsSync, readFileSync } = require("node:fs");
 const { join } = require("node:path");
 
 exports.FILE = join(__dirname, "..", "engine.wasm");
 
-exports.engineBytes = () => readFileSync(exports.FILE);
+exports.engineBytes = () => {
+  if (existsSync(exports.FILE)) return readFileSync(exports.FILE);
+  throw new Error(`${exports.FILE} is missing: this package was built without the engine of MemoryLimiter, which needs Rust`);
+};

@@ -2,6 +2,11 @@
 
 export const FILE = new URL("../engine.wasm", import.meta.url);
 
+function read({ existsSync, readFileSync }) {
+  if (existsSync(FILE)) return readFileSync(FILE);
+  throw new Error(`${FILE} is missing: this package was built without the engine of MemoryLimiter, which needs Rust`);
+}
+
 export function engineBytes() {
   if (FILE.protocol !== "file:") {
     return fetch(FILE).then((answer) => {
@@ -9,8 +14,7 @@ export function engineBytes() {
       return answer.arrayBuffer();
     });
   }
-  // No import of it: a browser has none.
+  // Not imported at the top: a browser has no such module.
   const files = globalThis.process?.getBuiltinModule?.("node:fs");
-  if (files !== undefined) return files.readFileSync(FILE);
-  return import("node:fs/promises").then(({ readFile }) => readFile(FILE));
+  return files === undefined ? import("node:fs").then(read) : read(files);
 }

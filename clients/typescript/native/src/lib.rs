@@ -1,11 +1,9 @@
 //! The server in memory as a WebAssembly module without imports: time and randomness are passed in. An instance is one
 //! server.
 //!
-//! Words go in through [`input`], and what comes out lies at [`output`]:
-//!
-//! - input: each word as its length, four bytes, the lowest first, and its bytes
-//! - what [`call`] tells: see [`Told`]; an array of integers lies at [`numbers`] as 64-bit floats, everything else at [`output`]
-//!   as JSON
+//! The words of a call are written to [`input`]: for each word its length, as four little-endian bytes, and its bytes.
+//! [`call`] returns the length of a reply that is an array of integers, which are 64-bit floats at [`numbers`]. Any other
+//! reply is JSON at [`output`], and [`call`] returns -1. If the call waits, it returns -2, and its ticket is at [`numbers`].
 // Nothing here is unsafe but to give exports their names.
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -15,15 +13,10 @@ use std::fmt::Write;
 use commands::memory::{MemoryServer, Outcome, Ticket, Value};
 use commands::share::Share;
 
-/// What [`call`] returns: 0 and more is the length of an array of integers.
-struct Told;
-
-impl Told {
-    /// JSON lies at [`output`], of the length that [`output_len`] says.
-    const JSON: i32 = -1;
-    /// The call waits. Its ticket is the number at [`numbers`].
-    const WAITS: i32 = -2;
-}
+/// [`call`] returns this if the reply is JSON at [`output`], [`output_len`] bytes long.
+const JSON: i32 = -1;
+/// [`call`] returns this if the call waits. Its ticket is the number at [`numbers`].
+const WAITS: i32 = -2;
 
 #[derive(Default)]
 struct Instance {
@@ -170,7 +163,7 @@ impl Instance {
         }
         self.output.clear();
         json(value, &mut self.output);
-        Told::JSON
+        JSON
     }
 }
 
@@ -179,7 +172,7 @@ impl Instance {
 pub extern "C" fn call(len: usize, now: f64) -> i32 {
     with(|instance| {
         let argv = words(instance.input.get(..len).unwrap_or_default());
-        let Some(server) = &mut instance.server else { return Told::JSON };
+        let Some(server) = &mut instance.server else { return JSON };
         let outcome = match instance.share {
             None => server.call(&argv, us(now)),
             Some(share) => {
@@ -193,7 +186,7 @@ pub extern "C" fn call(len: usize, now: f64) -> i32 {
             Outcome::Waits(ticket) => {
                 instance.numbers.clear();
                 instance.numbers.push(ticket.number() as f64);
-                Told::WAITS
+                WAITS
             }
         }
     })
