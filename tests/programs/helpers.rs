@@ -1,4 +1,4 @@
-//! The clients in clients/: their types hold, they send what clients/cases.json says, and they work on a real server and
+//! The clients in clients/: their types hold, they send what clients/spec/cases.json says, and they work on a real server and
 //! a real cluster. `make test-clients` runs all of it; without what it installs, the rest is skipped by name.
 
 use std::fs;
@@ -183,11 +183,7 @@ fn build_typescript() -> Option<PathBuf> {
     for stale in ["src", "test", "wasm", "dist", "build"] {
         let _ = fs::remove_dir_all(tools.join(stale));
     }
-    let tables =
-        ["cases.json", "headers.json", "http.json", "insight.json", "numbers.json", "spoken.json"];
-    for table in tables {
-        copy(&sources().join(table), &clients_dir().join(table));
-    }
+    copy(&sources().join("spec"), &clients_dir().join("spec"));
     let parts = [
         "src",
         "test",

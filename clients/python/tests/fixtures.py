@@ -16,7 +16,7 @@ from redis_ratelimit import AllReply, Clause, Rate, Reply, Window
 #: The client libraries that are installed; the tests use what is there.
 LIBRARIES = [name for name in ("redis", "valkey") if find_spec(name)]
 
-FOLDER = Path(__file__).parents[2]
+FOLDER = Path(__file__).parents[2] / "spec"
 CASES: list[dict[str, Any]] = [
     case for name in ("cases.json", "insight.json") for case in json.loads((FOLDER / name).read_text("utf-8"))
 ]

@@ -1,4 +1,4 @@
-"""The numbers of clients/numbers.json, which all clients share. No server is needed."""
+"""The numbers of clients/spec/numbers.json, which all clients share. No server is needed."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Readme(unittest.TestCase):
         return names
 
     def test_the_pause_between_two_probes_is_that_of_the_breaker(self) -> None:
-        numbers = json.loads((CHECKOUT / "clients" / "numbers.json").read_text("utf-8"))
+        numbers = json.loads((CHECKOUT / "clients" / "spec" / "numbers.json").read_text("utf-8"))
         self.assertIn(f"Every {numbers['breaker']['pause_ms']} ms one of them", " ".join(TEXT.split()))
 
     def test_the_first_lines_of_python_run(self) -> None:

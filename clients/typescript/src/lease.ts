@@ -1,4 +1,4 @@
-/** What a lease is: its terms, its clocks and its numbers, which all clients share (clients/numbers.json). */
+/** What a lease is: its terms, its clocks, and the numbers of clients/spec/numbers.json, which all clients share. */
 
 import type { Call, Key } from "./calls.js";
 import { checkOptions, checkText, integer, leastPeriodMs, shown, toMilliseconds } from "./check.js";

@@ -1,11 +1,11 @@
-/** The tables that all clients are tested by, clients/*.json, in this client's terms. */
+/** The tables that all clients are tested by, clients/spec, in this client's terms. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 
 import { clause, type Clause, type Limit, type Limiter, type Reply, type ReplyWithOptions } from "../src/index.js";
 
-const load = (name: string) => JSON.parse(readFileSync(new URL(`../../../${name}`, import.meta.url), "utf8"));
+const load = (name: string) => JSON.parse(readFileSync(new URL(`../../../spec/${name}`, import.meta.url), "utf8"));
 
 type LimitCase = string | { rate: [number, number, number | string] } | { window: [number, number | string, object] };
 
