@@ -217,7 +217,11 @@ fn a_transaction_calls_like_anybody() {
         assert_eq!(ints(&answers[0]), [0, 2, 1, -1, 60]);
         assert_eq!(ints(&answers[1]), [0, 2, 0, -1, 60]);
         assert_eq!(ints(&answers[2]), [1, 2, 0, 60, 60]);
-        assert!(error_line(&answers[3]).starts_with("ERR period"));
+        assert_eq!(
+            error_line(&answers[3]),
+            "ERR period must be a whole number of seconds, or one with a unit of ms, s, min, h, d, w, mo or y, \
+             from 1ms to 100y"
+        );
         assert_eq!(ints(&answers[4]), [1, 2, 0, 60, 60]);
     });
     assert_eq!((written[0].as_str(), written.last().unwrap().as_str()), ("MULTI", "EXEC"));
