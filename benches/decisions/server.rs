@@ -8,7 +8,7 @@ use std::thread;
 use crate::client::{BenchError, Client, Result};
 use crate::peers::Scripts;
 use crate::report::RunEnvironment;
-use support::{wait_for_sync, Builder, Clock, Server, START_US};
+use support::{server_binary, wait_for_sync, Builder, Clock, Server, START_US};
 
 /// What becomes of the effects of a call.
 #[derive(Clone, Copy, PartialEq)]
@@ -135,8 +135,7 @@ pub fn describe() -> Result<RunEnvironment> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     // `Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=ae4d7c971a948f0`
-    let binary = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-    let server = first_line(Path::new(&binary), &["--version"])?;
+    let server = first_line(&server_binary(), &["--version"])?;
     let field = |name| server.split(' ').find_map(|word| word.strip_prefix(name));
     let name = server.split(' ').next().unwrap_or_default();
     Ok(vec![

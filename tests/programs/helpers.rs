@@ -68,7 +68,7 @@ fn python_tests_with(tools: &Path, modules: &[&str], everything: bool, more: &[(
     let mut command = python(tools, "python");
     command.envs(more.iter().copied());
     command.args(["-m", "unittest"]).args(modules.iter().map(|name| format!("tests.{name}")));
-    let server = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let server = server_binary();
     command.env("RATELIMIT_SERVER", server).env("RATELIMIT_MODULE", module_path());
     if !everything {
         command.env_remove("CLIENTS").env_remove("OUTAGES_TABLE");

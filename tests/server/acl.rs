@@ -146,7 +146,7 @@ fn the_users_for_sentinel_are_enough_for_them() {
         master.port()
     );
     fs::write(&config, lines).unwrap();
-    let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let binary = server_binary();
     let mut command = Command::new(binary);
     command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
     let _sentinel = Running::start(&mut command);

@@ -439,12 +439,7 @@ fn five(reply: &Value) -> Vec<i64> {
 #[test]
 fn it_takes_and_tells_what_single_commands_would() {
     let (server, mut conn) = Server::held();
-    // A failure names its seed; RATELIMIT_SEED tries that or another one alone.
-    let seeds = match std::env::var("RATELIMIT_SEED") {
-        Ok(seed) => vec![seed.parse().expect("a number")],
-        Err(_) => (1..=60).collect::<Vec<u64>>(),
-    };
-    for seed in seeds {
+    for seed in seeds(1..=60) {
         let mut random = Random::new(seed);
         conn.cmd("FLUSHALL");
         server.clock().set_us(START_US);

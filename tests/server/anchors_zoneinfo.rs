@@ -27,13 +27,10 @@ fn zones() -> PathBuf {
     directory
 }
 
-fn number(name: &str, default: usize) -> usize {
-    env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}")))
-}
-
 #[test]
 fn windows_from_anchors_are_those_of_zoneinfo() {
-    let (instants, seed) = (number("RATELIMIT_ANCHORS", 4_000), number("RATELIMIT_SEED", 1));
+    let instants = env_number("RATELIMIT_ANCHORS").unwrap_or(4_000);
+    let seed = env_number("RATELIMIT_SEED").unwrap_or(1);
     let has_zoneinfo = Command::new("python3").args(["-c", "import zoneinfo"]).output();
     if !has_zoneinfo.is_ok_and(|output| output.status.success()) {
         return skip("zoneinfo", "there is no Python from 3.9 on");
@@ -60,7 +57,7 @@ fn windows_from_anchors_are_those_of_zoneinfo() {
             wrong.push(format!("{line}: {found:?}"));
         }
     }
-    assert_eq!(lines.lines().count(), instants);
+    assert_eq!(lines.lines().count(), instants as usize);
     assert!(
         wrong.is_empty(),
         "{} of {instants} differ:\n{}",

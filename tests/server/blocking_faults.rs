@@ -558,9 +558,8 @@ fn of_200_waiters_of_whom_150_vanish_the_living_are_served_in_order() {
 }
 
 fn seed() -> u64 {
-    let seed = std::env::var("RATELIMIT_SEED").ok().and_then(|seed| seed.parse().ok());
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let seed = seed.unwrap_or_else(now);
+    let seed = env_number("RATELIMIT_SEED").unwrap_or_else(now);
     eprintln!("RATELIMIT_SEED={seed}");
     seed
 }

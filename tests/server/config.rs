@@ -320,7 +320,7 @@ fn log_of_a_start_that_fails(other: &Server, lines: &str) -> String {
     let config = other.dir().join("bad.conf");
     let log = other.dir().join("bad.log");
     fs::write(&config, format!("port 0\nunixsocket bad.socket\n{lines}")).unwrap();
-    let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let binary = server_binary();
     let mut server = Command::new(binary)
         .arg(&config)
         .current_dir(other.dir())

@@ -135,7 +135,7 @@ fn failover_under_sentinel(tell: Tell, config: &[&str]) -> Told {
         servers[0].port()
     );
     fs::write(&file, lines).unwrap();
-    let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let binary = server_binary();
     let mut command = Command::new(binary);
     command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
     let _sentinel = Running::start(&mut command);

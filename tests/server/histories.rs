@@ -594,10 +594,6 @@ fn refuse_lies(memory: &Memory, keys: &[(HistoryKey, Vec<Recorded>)]) -> (usize,
     (lies, refused)
 }
 
-fn how_many(name: &str, default: u64) -> u64 {
-    env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
-
 // ---- A history that nobody recorded ----
 
 const RESERVED: KeyUse = KeyUse { kind: HistoryKind::Reserved, is_long: false };
@@ -883,7 +879,7 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
         "sentinel failover-timeout limits 6000".to_owned(),
     ];
     fs::write(&config, lines.join("\n") + "\n").expect("write Sentinel's configuration");
-    let binary = env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let binary = server_binary();
     let mut command = Command::new(binary);
     command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null());
     let _sentinel = Running::start(&mut command);
@@ -963,18 +959,18 @@ fn sentinel_history(seconds: u64, least_calls: u64, seed: u64) -> String {
 
 #[test]
 fn a_short_history_of_a_cluster_is_linearizable() {
-    println!("{}", cluster_history(4, 0, how_many("RATELIMIT_SEED", 1), false));
+    println!("{}", cluster_history(4, 0, env_number("RATELIMIT_SEED").unwrap_or(1), false));
 }
 
 #[test]
 #[ignore = "minutes: make prove"]
 fn long_histories_are_linearizable() {
-    let seconds = how_many("RATELIMIT_HISTORY_SECONDS", 60);
+    let seconds = env_number("RATELIMIT_HISTORY_SECONDS").unwrap_or(60);
     let least_calls = LEAST_CALLS_A_SECOND * seconds;
-    let seed = how_many("RATELIMIT_SEED", 1);
+    let seed = env_number("RATELIMIT_SEED").unwrap_or(1);
     let only = env::var("RATELIMIT_HISTORY_OF").unwrap_or_default();
     println!("\n{TABLE_HEAD}");
-    for number in 0..how_many("RATELIMIT_HISTORIES", 10) {
+    for number in 0..env_number("RATELIMIT_HISTORIES").unwrap_or(10) {
         if only != "sentinel" {
             println!("{}", cluster_history(seconds, least_calls, seed + number, true));
         }

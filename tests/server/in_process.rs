@@ -10,7 +10,6 @@ mod cases;
 use commands::memory::{MemoryServer, Outcome, Ticket, Value as Local};
 use serde_json::{json, Value as Json};
 use std::collections::BTreeMap;
-use std::env;
 use std::time::Duration;
 use support::*;
 
@@ -19,390 +18,9 @@ const SOON: Duration = Duration::from_secs(20);
 /// How many calls are compared by default.
 const CALLS: i64 = 2_000;
 
-const POLICIES: &str = "rate THROTTLE 3 5 1s; shadow THROTTLE 1 1 2s SHADOW; banned THROTTLE 1 1 1s BAN 1500; \
-    window WINDOW 4 3s; day WINDOW 9 1d FIXED TZ Asia/Shanghai; quiet WINDOW 2 5s SHADOW; coarse WINDOW 40 2s BUCKETS 4 BAN 700ms; \
-    pool WINDOW 3 0; first WINDOW 4 5s FIXED FROM first";
-
-/// Some of these, some of them wrong.
-const PERIODS: [&str; 16] = [
-    "1", "1s", "2s", "3s", "500ms", "1500ms", "10", "1min", "1h", "1d", "1w", "1mo", "1y", "7",
-    "86400", "1m",
-];
-
-/// A call is its words, made one after the other.
-struct ServedCalls {
-    random: Random,
-    words: Vec<String>,
-}
-
-impl ServedCalls {
-    fn say(&mut self, word: impl ToString) {
-        self.words.push(word.to_string());
-    }
-
-    fn say_one(&mut self, words: &[&str]) {
-        let word = self.random.pick(words);
-        self.say(word);
-    }
-
-    fn below(&mut self, end: i64) -> i64 {
-        self.random.below(end)
-    }
-
-    fn one_in(&mut self, n: i64) -> bool {
-        self.random.one_in(n)
-    }
-
-    /// A key of this kind; seldom one of another.
-    fn key(&mut self, kind: char) -> String {
-        let kind = if self.one_in(60) { self.random.pick(&['t', 'w', 'a', 's']) } else { kind };
-        format!("{kind}{}", self.below(3))
-    }
-
-    fn number(&mut self, most: i64) -> String {
-        match self.below(40) {
-            0 => self.random.pick(&["-1", "x", "01", "", "9223372036854775807", "1.5"]).into(),
-            1 => self.below(100_000).to_string(),
-            _ => self.below(most).to_string(),
-        }
-    }
-
-    fn period(&mut self, usual: &str) -> String {
-        if self.one_in(6) {
-            self.random.pick(&PERIODS).into()
-        } else {
-            usual.into()
-        }
-    }
-
-    fn duration(&mut self) -> String {
-        match self.below(20) {
-            0 => self.random.pick(&["0", "-5", "1y", "x", "1m", "0s", "53w"]).into(),
-            1..=4 => format!("{}s", self.below(4)),
-            5 => "2min".into(),
-            _ => self.below(3_000).to_string(),
-        }
-    }
-
-    fn id(&mut self) -> String {
-        if self.one_in(80) {
-            String::new()
-        } else {
-            format!("id{}", self.below(12))
-        }
-    }
-
-    /// The limit of a command, in numbers or as a policy.
-    fn limit(&mut self, kind: char) {
-        if self.one_in(8) {
-            let names = match (self.below(10), kind) {
-                (0, _) => ["nobody", "rate", "pool", "window"],
-                (_, 't') => ["rate", "shadow", "banned", "rate"],
-                (_, 's') => ["pool", "pool", "window", "quiet"],
-                _ => match self.below(2) {
-                    0 => ["window", "day", "quiet", "coarse"],
-                    _ => ["first", "first", "window", "coarse"],
-                },
-            };
-            let name = self.random.pick(&names);
-            return self.say(format!("@{name}"));
-        }
-        match kind {
-            't' => {
-                let (burst, count) = (self.number(7), self.number(12));
-                let period = self.period("2s");
-                self.words.extend([burst, count, period]);
-            }
-            's' => {
-                let limit = self.number(7);
-                self.words.extend([limit, "0".into()]);
-            }
-            _ => {
-                let limit = self.number(12);
-                let usual = self.random.pick(&["2s", "5s", "1min"]);
-                let period = self.period(usual);
-                self.words.extend([limit, period]);
-            }
-        }
-    }
-
-    fn quantity(&mut self, may_be_negative: bool) {
-        match self.below(12) {
-            0..=5 => {}
-            6 => self.say(0),
-            7 if may_be_negative || self.one_in(10) => {
-                let back = self.below(4);
-                self.say(-back);
-            }
-            8 => {
-                let wrong = self.number(30);
-                self.say(wrong);
-            }
-            _ => {
-                let some = self.below(5);
-                self.say(some);
-            }
-        }
-    }
-
-    fn option(&mut self, name: &str) {
-        if self.one_in(30) {
-            self.say(name.to_lowercase());
-        } else {
-            self.say(name);
-        }
-        match name {
-            "LEAVE" | "COUNT" => {
-                let value = self.number(6);
-                self.say(value);
-            }
-            "BUCKETS" => {
-                let value = self.number(9);
-                self.say(value);
-            }
-            "LEASE" | "AHEAD" | "BAN" => {
-                let value = self.duration();
-                self.say(value);
-            }
-            "ID" => {
-                let id = self.id();
-                self.say(id);
-            }
-            "FROM" => self.say_one(&[
-                "first",
-                "first",
-                "09:00",
-                "mon",
-                "15",
-                "02-29",
-                "2023-11-02",
-                "2023-11-14@22:13:19",
-                "31",
-                "32",
-            ]),
-            "TZ" => self.say_one(&["UTC", "Asia/Shanghai", "+05:45", "America/New_York", "Mars"]),
-            _ => {}
-        }
-    }
-
-    fn options(&mut self, usual: &[&str], often: i64) {
-        for name in usual {
-            if self.one_in(often) {
-                self.option(name);
-            }
-        }
-        if self.one_in(120) {
-            let name = self.random.pick(&[
-                "MS",
-                "CHECK",
-                "FROM",
-                "TZ",
-                "ATMOST",
-                "COUNTDENIED",
-                "COUNT",
-                "NONE",
-            ]);
-            self.option(name);
-        }
-    }
-
-    /// How a window counts.
-    fn shape(&mut self) {
-        match self.below(10) {
-            0 => self.option("BUCKETS"),
-            1 => self.option("FIXED"),
-            2 => {
-                self.option("FIXED");
-                self.option("FROM");
-            }
-            3 => {
-                self.option("FIXED");
-                self.option("TZ");
-            }
-            _ => {}
-        }
-    }
-
-    fn clause(&mut self) {
-        let kind = self.random.pick(&['t', 'w', 'a', 's']);
-        self.say(match kind {
-            't' => "THROTTLE",
-            'w' => "WINDOW",
-            _ => "ACQUIRE",
-        });
-        self.limit(kind);
-        self.quantity(false);
-        if kind == 'w' || kind == 'a' {
-            self.shape();
-        }
-        self.options(&["LEAVE", "CHECK", "SHADOW"], 8);
-        match kind {
-            't' => self.options(&["BAN"], 8),
-            'w' => self.options(&["BAN", "COUNTDENIED"], 8),
-            _ => {
-                self.option("ID");
-                self.options(&["LEASE", "COUNTLAPSED"], 3);
-            }
-        }
-    }
-
-    /// The words of the next call.
-    fn next(&mut self) -> Vec<String> {
-        self.words = Vec::new();
-        match self.below(100) {
-            0..=19 => {
-                self.say_one(&["RL.THROTTLE", "RL.THROTTLE", "rl.throttle", "RL.THROTTLE_RO"]);
-                let key = self.key('t');
-                self.say(key);
-                self.limit('t');
-                self.quantity(true);
-                self.options(&["LEAVE", "ATMOST", "FORCE", "AHEAD", "BAN", "MS"], 7);
-            }
-            20..=44 => {
-                self.say_one(&["RL.WINDOW", "RL.WINDOW", "RL.WINDOW", "RL.WINDOW_RO"]);
-                let key = self.key('w');
-                self.say(key);
-                self.limit('w');
-                self.quantity(true);
-                self.shape();
-                self.options(&["LEAVE", "ATMOST", "FORCE", "COUNTDENIED", "BAN", "MS"], 7);
-            }
-            45..=64 => {
-                self.say_one(&["RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE", "RL.ACQUIRE_RO"]);
-                let kind = self.random.pick(&['a', 'a', 'w', 's']);
-                let key = self.key(kind);
-                self.say(key);
-                self.limit(kind);
-                self.quantity(false);
-                if kind != 's' {
-                    self.shape();
-                }
-                let takes = self.words[0] == "RL.ACQUIRE";
-                if takes || self.one_in(20) {
-                    self.option("ID");
-                    self.options(&["LEASE", "COUNTLAPSED", "ATMOST"], 3);
-                }
-                self.options(&["LEAVE", "MS"], 6);
-            }
-            65..=69 => {
-                let (key, id) = (self.settled_key(), self.id());
-                self.words.extend(["RL.APPLY".into(), key, id]);
-                if self.one_in(2) {
-                    let quantity = self.number(5);
-                    self.say(quantity);
-                }
-            }
-            70..=74 => {
-                let key = self.settled_key();
-                self.words.extend(["RL.RELEASE".into(), key]);
-                for _ in 0..=self.below(4) {
-                    let id = self.id();
-                    self.say(id);
-                }
-            }
-            75..=77 => {
-                let (key, id) = (self.settled_key(), self.id());
-                self.words.extend(["RL.RENEW".into(), key, id]);
-                self.options(&["LEASE"], 2);
-            }
-            78..=80 => {
-                let key = self.settled_key();
-                self.words.extend(["RL.HELD".into(), key]);
-            }
-            81..=85 => {
-                let kind = self.random.pick(&['t', 'w', 'a', 's']);
-                let key = self.key(kind);
-                self.words.extend(["RL.INFO".into(), key]);
-            }
-            86..=93 => self.all(),
-            94 => {
-                self.say("RL.TOP");
-                self.options(&["COUNT", "RESET"], 5);
-            }
-            95 => self.say("RL.POLICIES"),
-            96 => {
-                let (one, other) = (self.key('w'), self.key('t'));
-                self.words.extend(["DEL".into(), one, other]);
-            }
-            97 => {
-                let key = self.key('t');
-                self.words.extend(["RL.THROTTLE", &key, "0", "1", "9999999h"].map(String::from));
-            }
-            _ => {
-                // Words that are cut off.
-                let words = self.next();
-                let kept = 1 + self.below(words.len() as i64) as usize;
-                self.words = words[..kept].to_vec();
-                // Of what is no command of ours, or makes an id of its own, the replies differ.
-                if self.words[0] == "DEL" || self.makes_id() {
-                    self.words = vec!["RL.HELD".into()];
-                }
-            }
-        }
-        std::mem::take(&mut self.words)
-    }
-
-    /// Whether a reservation might be made whose id its caller does not name.
-    fn makes_id(&self) -> bool {
-        let has = |word: &str| self.words.iter().any(|own| own.eq_ignore_ascii_case(word));
-        let named = self.words.iter().filter(|own| *own == "ID").count();
-        let acquires = self.words.iter().filter(|own| own.contains("ACQUIRE")).count();
-        has("RL.ACQUIRE") || acquires > named
-    }
-
-    fn settled_key(&mut self) -> String {
-        let kind = self.random.pick(&['a', 'a', 'w', 's']);
-        self.key(kind)
-    }
-
-    fn all(&mut self) {
-        self.say_one(&["RL.ALL", "RL.ALL", "RL.ALL_RO"]);
-        let number = 1 + self.below(4);
-        self.say(number);
-        let (mut keys, mut clauses) = (Vec::new(), Vec::new());
-        for _ in 0..number {
-            let before = self.words.len();
-            self.clause();
-            let clause = self.words.split_off(before);
-            let kind = match (clause[0].as_str(), clause.get(2).map(String::as_str)) {
-                ("THROTTLE", _) => 't',
-                ("WINDOW", _) => 'w',
-                (_, Some("0")) => 's',
-                _ => 'a',
-            };
-            keys.push(self.key(kind));
-            clauses.push(clause);
-        }
-        // A key twice is an error; mostly there is none.
-        if !self.one_in(20) {
-            for at in 1..keys.len() {
-                if keys[..at].contains(&keys[at]) {
-                    keys[at] = format!("{}-{at}", keys[at]);
-                }
-            }
-        }
-        self.words.extend(keys);
-        for (at, clause) in clauses.into_iter().enumerate() {
-            if at > 0 && self.one_in(4) {
-                self.say("ELSE");
-            }
-            self.words.extend(clause);
-        }
-        if self.one_in(3) {
-            self.say("MS");
-        }
-    }
-}
-
-/// All keys that calls may name.
-fn all_keys() -> impl Iterator<Item = String> {
-    let plain = || "twas".chars().flat_map(|kind| (0..3).map(move |at| format!("{kind}{at}")));
-    plain().chain(plain().flat_map(|key| (1..4).map(move |at| format!("{key}-{at}"))))
-}
-
 /// The last calls that named a key of this call, with their times.
 fn told_of(history: &[String], words: &[String]) -> String {
-    let keys: Vec<String> = all_keys().filter(|key| words.contains(key)).collect();
+    let keys: Vec<String> = RandomCalls::keys().filter(|key| words.contains(key)).collect();
     let names = |line: &&String| line.split(' ').any(|word| keys.iter().any(|key| key == word));
     let lines: Vec<&str> = history.iter().filter(names).map(String::as_str).collect();
     lines[lines.len().saturating_sub(25)..].join("\n")
@@ -434,19 +52,18 @@ fn in_memory() -> MemoryServer {
 
 #[test]
 fn random_calls_are_answered_in_memory_as_by_the_module() {
-    let number = |name: &str| env::var(name).ok().map(|text| text.parse::<i64>().expect(name));
-    let calls = number("RATELIMIT_CALLS").unwrap_or(CALLS);
-    let seed = number("RATELIMIT_SEED").unwrap_or(1);
+    let calls = env_number("RATELIMIT_CALLS").map_or(CALLS, |calls| calls as i64);
+    let seed = env_number("RATELIMIT_SEED").unwrap_or(1);
     let (server, mut conn) = Server::held();
     let mut memory = in_memory();
     for words in [
-        ["CONFIG", "SET", "ratelimit.policies", POLICIES],
+        ["CONFIG", "SET", "ratelimit.policies", RandomCalls::POLICIES],
         ["CONFIG", "SET", "ratelimit.top-keys", "5"],
     ] {
         let words = words.map(String::from);
         assert_eq!(call(&mut memory, &words, START_US), Outcome::Reply(local(&conn.cmd(&words))));
     }
-    let mut stream = ServedCalls { random: Random::new(seed as u64), words: Vec::new() };
+    let mut stream = RandomCalls::new(seed);
     let (mut history, mut kinds) = (Vec::new(), BTreeMap::<String, [i64; 2]>::new());
     for number in 0..calls {
         let clock = server.clock();
@@ -458,7 +75,7 @@ fn random_calls_are_answered_in_memory_as_by_the_module() {
             395 => clock.advance_ms(stream.below(100_000_000)),
             _ => {
                 // A key that has expired may be gone, or come back with the clock: a server deletes it when it is asked for.
-                for key in all_keys() {
+                for key in RandomCalls::keys() {
                     let words = ["RL.INFO".into(), key];
                     let told = Outcome::Reply(local(&conn.cmd(&words)));
                     let here = call(&mut memory, &words, clock.now_us());
@@ -472,7 +89,7 @@ fn random_calls_are_answered_in_memory_as_by_the_module() {
                 clock.advance_ms(-stream.below(3_000));
             }
         }
-        let (words, now_us) = (stream.next(), clock.now_us());
+        let (words, now_us) = (stream.draw(), clock.now_us());
         history.push(format!("{now_us} {}", words.join(" ")));
         let told = local(&conn.cmd(&words));
         let count = kinds.entry(words[0].to_uppercase()).or_default();
@@ -487,7 +104,7 @@ fn random_calls_are_answered_in_memory_as_by_the_module() {
             after()
         );
         // Now and then what is stored, with its TTL.
-        for key in all_keys().filter(|key| words.contains(key) && number % 4 == 0) {
+        for key in RandomCalls::keys().filter(|key| words.contains(key) && number % 4 == 0) {
             let words = ["RL.INFO".into(), key];
             let told = Outcome::Reply(local(&conn.cmd(&words)));
             let here = call(&mut memory, &words, now_us);

@@ -500,7 +500,7 @@ fn tampering(lab: &mut Lab, random: &mut Random) -> Vec<Vec<String>> {
 
 #[test]
 fn no_sequence_of_changes_by_hand_leaves_an_index_that_is_wrong() {
-    let seed = seed_from("RATELIMIT_TEST_SEED");
+    let seed = env_number("RATELIMIT_TEST_SEED").unwrap_or(12);
     println!("seed {seed}");
     let mut random = Random::new(seed);
     for window in ["0", "60", "0"] {
@@ -546,11 +546,6 @@ fn no_sequence_of_changes_by_hand_leaves_an_index_that_is_wrong() {
         }
         assert!(lab.warm > 50, "{}", lab.warm);
     }
-}
-
-/// A seed from the environment, or a fixed one.
-fn seed_from(name: &str) -> u64 {
-    std::env::var(name).map_or(12, |seed| seed.parse().expect("a seed is a number"))
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

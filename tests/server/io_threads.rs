@@ -31,8 +31,7 @@ const UNUSABLE: [&str; 4] = [
 ];
 
 fn flood_time() -> Duration {
-    let seconds = std::env::var("RATELIMIT_FLOOD_SECONDS");
-    Duration::from_secs(seconds.map_or(3, |text| text.parse().expect("a number of seconds")))
+    Duration::from_secs(env_number("RATELIMIT_FLOOD_SECONDS").unwrap_or(3))
 }
 
 /// A server with an append-only file, whose threads read.

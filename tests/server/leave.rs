@@ -111,12 +111,7 @@ fn leave_is_refused_beside_what_it_contradicts_and_out_of_range() {
 fn a_call_with_leave_is_decided_as_one_of_more_and_takes_as_one_of_its_own() {
     let (server, mut conn) = Server::held();
     let clock = server.clock();
-    // A failure names its seed; RATELIMIT_SEED tries that or another one alone.
-    let seeds = match std::env::var("RATELIMIT_SEED") {
-        Ok(seed) => vec![seed.parse().expect("a number")],
-        Err(_) => (1..=60).collect::<Vec<u64>>(),
-    };
-    for seed in seeds {
+    for seed in seeds(1..=60) {
         let mut random = Random::new(seed);
         conn.cmd("FLUSHALL");
         clock.set_us(START_US);

@@ -328,7 +328,7 @@ fn a_bad_table_of_redis_conf_keeps_the_server_from_starting_and_says_why() {
         module_path()
     );
     fs::write(&config, lines).unwrap();
-    let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+    let binary = server_binary();
     let output =
         std::process::Command::new(binary).arg(&config).current_dir(server.dir()).output().unwrap();
     assert!(!output.status.success());

@@ -5,7 +5,6 @@
 //! `RATELIMIT_SEED=n cargo test --test server random::` replays one seed; a failure prints its own. `RATELIMIT_ROUNDS=n` plays n
 //! seeds, each longer than the one that runs by default.
 
-use std::env;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -348,8 +347,7 @@ impl Drop for FamiliesRun {
 
 #[test]
 fn what_comes_back_from_a_restart_is_what_was_there() {
-    let number = |name| env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let (seeds, steps) = match (number("RATELIMIT_SEED"), number("RATELIMIT_ROUNDS")) {
+    let (seeds, steps) = match (env_number("RATELIMIT_SEED"), env_number("RATELIMIT_ROUNDS")) {
         (Some(seed), _) => (seed..=seed, 4 * STEPS),
         (None, Some(rounds)) => (1..=rounds, 4 * STEPS),
         (None, None) => (1..=4, STEPS),

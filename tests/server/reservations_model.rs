@@ -603,11 +603,7 @@ impl Drop for ReservationsRun<'_> {
 #[test]
 fn random_calls_agree_with_events_and_leases_in_plain_lists() {
     let server = Server::builder().clock(true).start();
-    let seeds = match std::env::var("RATELIMIT_SEED") {
-        Ok(seed) => vec![seed.parse().expect("RATELIMIT_SEED is a number")],
-        Err(_) => (0..SEEDS).collect(),
-    };
-    for seed in seeds {
+    for seed in seeds(0..SEEDS) {
         let mut run = ReservationsRun::new(&server, seed);
         for _ in 0..STEPS {
             run.step();

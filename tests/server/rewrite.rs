@@ -80,7 +80,7 @@ impl Sentinel {
         ];
         fs::write(&config, lines.join("\n") + "\n").unwrap();
         let log = File::create(dir.join(format!("sentinel-{number}.log"))).unwrap();
-        let binary = std::env::var_os("REDIS_SERVER").unwrap_or("redis-server".into());
+        let binary = server_binary();
         let mut command = Command::new(binary);
         command.arg(&config).arg("--sentinel");
         command.stdin(Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log);

@@ -7,11 +7,11 @@
 //! `RATELIMIT_SOAK_SECONDS` is how long (10), `RATELIMIT_SEED` what happens in which order.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::Mutex;
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use std::{env, io};
 
 use support::*;
 
@@ -589,11 +589,8 @@ fn run(pair: &Pair, seed: u64, time: Duration, faults: bool) -> (SoakBooks, u64,
 #[test]
 #[ignore = "takes minutes: make soak"]
 fn with_everything_at_once_the_books_balance() {
-    let number = |name: &str, default| {
-        env::var(name)
-            .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
-    };
-    let (seconds, seed) = (number("RATELIMIT_SOAK_SECONDS", 10), number("RATELIMIT_SEED", 1));
+    let seconds = env_number("RATELIMIT_SOAK_SECONDS").unwrap_or(10);
+    let seed = env_number("RATELIMIT_SEED").unwrap_or(1);
     eprintln!("soak: {seconds} s, seed {seed}");
     let pair = start(seed);
     let before = [memory(&pair.servers[0]), memory(&pair.servers[1])];

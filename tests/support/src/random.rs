@@ -32,6 +32,17 @@ impl Random {
     }
 }
 
+/// The number that a variable of the environment holds.
+pub fn env_number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))
+}
+
+/// `RATELIMIT_SEED` alone, or else `usual`: a random test that fails names its seed.
+pub fn seeds(usual: impl Iterator<Item = u64>) -> Vec<u64> {
+    env_number("RATELIMIT_SEED").map_or_else(|| usual.collect(), |seed| vec![seed])
+}
+
 /// When a random test fails, shows the head of its history, the last steps and the model they were compared with.
 pub fn show_end(history: &str, model: &dyn std::fmt::Debug) {
     if std::thread::panicking() {

@@ -84,7 +84,7 @@ impl Version {
 
     /// The release of the server that tests run on, before one is started.
     pub fn under_test() -> Version {
-        Version::of(&default_binary())
+        Version::of(&server_binary())
     }
 
     fn of(binary: &Path) -> Version {
@@ -255,7 +255,7 @@ impl Server {
             args: Vec::new(),
             env: Vec::new(),
             tool: Vec::new(),
-            binary: default_binary(),
+            binary: server_binary(),
             dir: None,
             own_clock: false,
             clock: None,
@@ -582,7 +582,8 @@ impl Drop for Server {
     }
 }
 
-fn default_binary() -> PathBuf {
+/// The server, `REDIS_SERVER` or the one on the search path.
+pub fn server_binary() -> PathBuf {
     env::var_os("REDIS_SERVER").unwrap_or("redis-server".into()).into()
 }
 
