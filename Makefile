@@ -20,13 +20,13 @@ build: ## Build target/release/libredis_ratelimit.so
 run: ## Build, then serve the module on 127.0.0.1 until Ctrl-C (PORT=6379)
 	@scripts/run.sh
 
-playground: ## Serve docs/playground, a page that shows what a limit admits, on 127.0.0.1 until Ctrl-C (PAGE_PORT=8000)
+playground: ## Serve docs/playground, which shows in a browser what a limit admits, on 127.0.0.1 until Ctrl-C (PAGE_PORT=8000)
 	@$(install) cargo python3
 	@scripts/build-engine.sh typescript
 	@echo "http://127.0.0.1:$(PAGE_PORT)/playground/"
 	@python3 -m http.server $(PAGE_PORT) --bind 127.0.0.1 --directory docs
 
-test: ## Build, then run the tests against a real server; the last lines say what was skipped
+test: ## Build, then run the tests against a real server; ends with a list of what was skipped
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
 	@$(with_server) scripts/test.sh --workspace
@@ -36,34 +36,34 @@ test-servers: ## Build, then run the server tests on Redis 6.2 to 8.6 and Valkey
 	cargo build --release
 	scripts/test-servers.sh $(SERVERS)
 
-test-clients: ## Run every client and example, and the clients in clients/ with all versions they allow; needs pip, npm, cargo
+test-clients: ## Run the tests of all clients and examples, with every version of their libraries; needs pip and npm
 	@$(install) cargo cc libclang redis-server python3-venv node npm chromium
 	@scripts/install-clients.sh --versions
 	cargo build --release
 	cargo clippy --locked --all-targets --manifest-path $(rust_clients) --target-dir $(clients)/cargo -- -D warnings
 	$(with_server) CLIENTS=all RATELIMIT_CALLS=$${RATELIMIT_CALLS:-30000} cargo test --test programs
 
-test-oldest: ## Run the tests of the clients that need no server on Python 3.10 and Node 18, the oldest that they promise; needs pip, npm
+test-oldest: ## Run the client tests that need no server on the oldest supported Python (3.10) and Node (18); needs pip and npm
 	@$(install) cargo python3-venv node npm
 	scripts/test-oldest.sh
 
-test-metrics: ## Scrape a server with redis_exporter and Prometheus; every query of examples/metrics/ must return a series
+test-metrics: ## Scrape a server with redis_exporter and Prometheus, and check that every query in examples/metrics/ returns a series
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
 	$(with_server) scripts/test-metrics.sh
 
-package: ## A release in target/package/dist: .tar.gz, .deb, Dockerfile, SBOM, checksums, the same bytes each time (TARGETS="amd64 arm64")
+package: ## Build a release in target/package/dist, reproducibly: .tar.gz, .deb, Dockerfile, SBOM, checksums (TARGETS="amd64 arm64")
 	scripts/package.sh $(TARGETS)
 
-python-wheels: ## The Python client in target/package/python: a source archive, wheels for amd64 and arm64; what runs here is tried (WHEELS="sdist amd64 arm64")
+python-wheels: ## Build the Python client in target/package/python, and try what runs here (WHEELS="sdist amd64 arm64")
 	@$(install) cargo cc python3-venv
 	scripts/package-python.sh $(or $(WHEELS),sdist amd64 arm64)
 
-test-packages: ## Install the packages and images on clean systems, on amd64 and arm64, and build them a second time (root)
+test-packages: ## Install the packages and images on clean systems, for amd64 and arm64, and build them a second time; needs root
 	scripts/test-packages.sh $(CASES)
 
 check: export SKIPPED := $(abspath $(or $(CARGO_TARGET_DIR),target))/skipped
-check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1 (STRICT=1: nothing may be skipped)
+check: ## Run what CI runs: format, lints, dependencies, tests, the package, and the server tests on Redis 7.0 and Valkey 9.1 (STRICT=1: skip nothing)
 	@mkdir -p $(dir $(SKIPPED)) && : >$(SKIPPED)
 	@$(install) cargo rustfmt clippy cargo-deny cc c++ libclang python3 redis-server shellcheck
 	cargo fmt --all --check
@@ -88,12 +88,12 @@ check: ## What CI runs: format, lints (ruff, eslint, prettier), shell scripts, d
 	FLOOD=$${FLOOD:-5} scripts/test-servers.sh --if-possible $$("$$(scripts/find-server.sh)" --version | grep -q 'Redis server v=7[.]0[.]' || echo redis-7.0) valkey-9.1
 	@scripts/skip.sh --list
 
-bench: ## Measure, then write docs/benchmarks.md and its charts; BENCH="section ... --quick": a part, to target/bench
+bench: ## Measure, and write docs/benchmarks.md and its charts (BENCH="section ... --quick": only a part, to target/bench)
 	@$(install) cargo cc libclang redis-server valgrind
 	cargo build --release
 	$(with_server) cargo bench --bench decisions -- $(BENCH)
 
-bench-adapters: ## Measure the adapters beside the stores that they replace; writes docs/python.md and clients/typescript/ADAPTERS.md
+bench-adapters: ## Compare the adapters with the stores that they replace, and write docs/python.md and clients/typescript/ADAPTERS.md
 	@$(install) cargo cc libclang redis-server python3-venv node npm
 	@scripts/install-clients.sh
 	cargo build --release
@@ -102,34 +102,34 @@ bench-adapters: ## Measure the adapters beside the stores that they replace; wri
 		$(clients)/python/bin/python -m tests.measure_limits docs/python.md
 	$(with_server) scripts/bench-adapters.sh --write clients/typescript/ADAPTERS.md
 
-reference: ## Write docs/python-reference.md from the docstrings of the Python client, target/clients/reference of the TypeScript client
+reference: ## Write the references of the clients: docs/python-reference.md, and target/clients/reference for TypeScript
 	@scripts/install-clients.sh --if-possible
 	$(clients)/python/bin/python scripts/python-reference.py
 	scripts/lint-typescript.sh --reference
 
-pictures: ## Draw the pictures of docs/choosing.md, and write the tables beside them and in docs/operations.md
+pictures: ## Draw the pictures in docs/choosing.md, and write its tables and those in docs/operations.md
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
 	$(with_server) cargo bench --bench pictures
 
-fuzz: ## Feed every parser and algorithm with libFuzzer, each for T seconds (T=60)
+fuzz: ## Fuzz every parser and algorithm with libFuzzer, each for T seconds (T=60)
 	@T=$${T:-60} scripts/fuzz.sh
 
-valgrind: ## The core of the server tests on a server under valgrind: no invalid access, no leak of the module's
+valgrind: ## Run the core of the server tests under valgrind, and fail on invalid accesses and leaks of the module
 	@scripts/valgrind.sh
 
-mutants: ## Change the engine and the commands in every way, and test each change: the tests must notice 95 %; needs cargo-mutants (SHARD=0/4: a quarter)
+mutants: ## Run cargo-mutants on the engine and the commands, and fail if the tests notice fewer than 95 % of the changes (SHARD=0/4: a quarter)
 	@$(install) cargo cc python3
 	scripts/mutants.sh $(if $(SHARD),--shard $(SHARD) --sharding round-robin)
 
-minimum-rust: ## Build with the oldest Rust that Cargo.toml states
+minimum-rust: ## Build with the oldest Rust that Cargo.toml allows
 	scripts/check-minimum-rust.sh
 
 advisories: ## Look for known vulnerabilities in the dependencies; needs a network
 	@$(install) cargo cargo-deny
 	cargo deny --locked check advisories
 
-soak: ## Everything at once for T seconds: faults, failovers, little memory; the books must balance; then leases (T=600 SEED=1)
+soak: ## Run faults, failovers and low memory at once for T seconds, and check that no limit was exceeded; then leases (T=600 SEED=1)
 	@$(install) cargo cc libclang redis-server
 	cargo build --release
 	$(with_server) RATELIMIT_SOAK_SECONDS=$${T:-600} RATELIMIT_SEED=$${SEED:-1} \
@@ -138,7 +138,7 @@ soak: ## Everything at once for T seconds: faults, failovers, little memory; the
 	$(with_server) LEASES_SECONDS=$$(($${T:-600} / 2)) PROOF_SEED=$${SEED:-1} \
 		cargo test --test programs never_spend -- --nocapture
 
-prove: ## All states of small worlds, lemmas in z3, histories of real servers; harnesses where Kani is installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60 SEED=1)
+prove: ## Search small worlds, prove lemmas, check histories of real servers; Kani harnesses if installed (PARTS="lemmas worlds histories kani" HISTORIES=10 SECONDS_EACH=60 SEED=1)
 	@$(install) cargo cc libclang redis-server python3-venv
 	$(with_server) scripts/prove.sh $(PARTS)
 

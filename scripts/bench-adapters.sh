@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Measures the stores of clients/typescript beside those that they replace, see benches/adapters/adapters.mjs.
+# Compares the stores of clients/typescript with those that they replace: see benches/adapters/adapters.mjs.
 #
 #   scripts/bench-adapters.sh [--quick] [--write PAGE]
 #
-# Wants target/release/libredis_ratelimit.so, and a server in REDIS_SERVER or on the PATH.
+# Needs target/release/libredis_ratelimit.so, and a server in REDIS_SERVER or on the PATH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

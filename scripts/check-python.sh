@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Looks at the Python client, and the script that writes its reference, with ruff: lints and format.
-# scripts/install-clients.sh installs it.
+# Checks lints and format of the Python client, and of the script that writes its reference, with ruff.
+# scripts/install-clients.sh installs ruff.
 #
 #   scripts/check-python.sh [--if-possible | --fix]
 #
-# --if-possible says so, instead of failing, where ruff could not be installed. --fix mends what can be mended.
+# --if-possible skips the check, with a message, if ruff is not installed. --fix fixes what ruff can fix.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

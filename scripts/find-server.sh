@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Prints the path of the server that the module is run in: REDIS_SERVER if it is set; else redis-server or valkey-server
-# of the PATH; else one that scripts/fetch-servers.sh has put into target/servers.
+# Prints the path of the server to run the module in: REDIS_SERVER if it is set; otherwise redis-server or valkey-server on
+# the PATH; otherwise one that scripts/fetch-servers.sh has put into target/servers.
 #
 #   scripts/find-server.sh [--release "Redis server v=7.0.15"]
 #
-# A Redis below 6.2 is never taken: it lacks what the module needs. Where there is no server the script says why on stderr
-# and fails. --release finds nothing: it succeeds if a server that says this of itself can load the module.
+# Never a Redis below 6.2, which lacks functions that the module needs. If there is no server the script says why on stderr
+# and fails. With --release it looks for none, and succeeds if a server with this version line can load the module.
 set -euo pipefail
 
 cannot() {

@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Feeds every decoder, parser and algorithm with what libFuzzer thinks of, for T= seconds each (60).
+# Fuzzes every decoder, parser and algorithm with libFuzzer, for T= seconds each (60).
 #
 #   T=600 scripts/fuzz.sh window throttle    # ten minutes for these two
 #
-# What was interesting stays in fuzz/corpus for the next run, which begins there; an input that fails, in
-# fuzz/artifacts. `cargo fuzz run TARGET FILE` tries it again.
+# Interesting inputs are kept in fuzz/corpus, where the next run starts, and inputs that fail in fuzz/artifacts:
+# `cargo fuzz run TARGET FILE` runs one again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${T:-60}
 scripts/install-tools.sh cargo c++ cargo-fuzz
-# libFuzzer's hooks need flags of the compiler that a stable one keeps to itself. The code is free of unsafe, so
-# sanitizers would find nothing.
+# libFuzzer's hooks need compiler flags that are not stable. The code has no unsafe, so sanitizers would find nothing.
 export RUSTC_BOOTSTRAP=1
 cargo fuzz build --sanitizer none
 

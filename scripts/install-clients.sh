@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Installs the clients that the tests run into target/clients, as they are pinned in tests/clients, and what the clients
-# of this repository are tested with, as pinned in clients. What is installed already is left alone.
+# Installs into target/clients the client libraries that the tests run, as pinned in tests/clients, and the packages that
+# the clients of this repository are tested with, as pinned in clients. Skips what is already installed. Also builds the
+# engines of MemoryLimiter.
 #
 #   scripts/install-clients.sh [--if-possible] [--versions | --node-only]
 #
-# It also builds the engines of their MemoryLimiter.
-#
-# --if-possible says what it has to leave out, and why, instead of failing. --versions also installs the older versions of
+# --if-possible says what it leaves out and why, instead of failing. --versions also installs the older versions of
 # clients/python/versions.txt, and the source archive of limits. --node-only leaves Python out.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs those of the named tools that are missing, and says nothing if none is.
+# Installs the named tools that are missing, and prints nothing if none is.
 #
 #   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-deny cargo-fuzz cc c++ make libclang pip python3-venv \
 #       node npm redis-server shellcheck valgrind readelf dpkg-deb debootstrap qemu-user buildah \
 #       python3 prometheus prometheus-redis-exporter chromium
 #
-# --look installs nothing: it fails, in silence, if one is missing.
-# On Debian and Ubuntu with apt-get, as root or through sudo. Elsewhere it names the packages and stops. A server that is
-# too old stays installed, and a newer one is fetched into target/servers.
+# --look installs nothing: it fails silently if one is missing.
+# Debian and Ubuntu: uses apt-get, as root or through sudo. Other systems: lists the missing packages and exits. A server
+# that is too old stays installed, and a newer one is fetched into target/servers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -63,8 +63,8 @@ have_libclang() {
     return 1
 }
 
-# The package of a server that is new enough; none if apt-get has only older ones. Valkey serves as well as Redis. Where
-# apt's lists are still empty nothing can be asked, but every Debian and Ubuntu has a redis-server.
+# The package of a server that is new enough, Redis or Valkey; none if apt-get has only older ones. If apt's lists are still
+# empty it assumes redis-server, which every Debian and Ubuntu has.
 server_package() {
     local candidate
     candidate=$(apt-cache policy redis-server 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}//p')
@@ -88,8 +88,8 @@ fetch_server() {
     die "No server could be fetched. Install Redis 6.2 or later, or Valkey, and name it: REDIS_SERVER=/path/to/redis-server"
 }
 
-# How each package manager calls a tool. Debian has no package of clang's headers without a version in its name,
-# so the version is read from what libclang1 depends on; libclang-dev has both too, and 350 MB more.
+# The packages of a tool, for each package manager. On Debian the package of clang's headers has a version in its name,
+# which is read from the dependencies of libclang1; libclang-dev would take 350 MB more.
 apt_name() {
     local version
     case $1 in
@@ -119,9 +119,9 @@ names() {
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-# A package of a server or of Prometheus starts its service, which takes a port and comes back with every boot. Only the
-# program is wanted here, so the services are masked while apt works, then disabled. The mask is in /run: should this
-# script be killed, it is gone after a reboot. Where no systemd runs, as in containers, Debian and Ubuntu start nothing.
+# The packages of servers and of Prometheus start a service, now and at every boot. Only the programs are needed, so the
+# services are masked while apt works, and then disabled. The mask is in /run, so that it is gone after a reboot if this
+# script is killed. Without systemd, as in containers, Debian and Ubuntu start no services.
 install_with_apt() {
     local packages package services=()
     echo "Missing: ${missing[*]}. Installing with apt-get."

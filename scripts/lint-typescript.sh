@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Checks clients/typescript with eslint, prettier and typedoc, as scripts/install-clients.sh installed them: also that each
-# exported name has a doc comment. prettier checks docs/playground too.
+# Checks clients/typescript with eslint, prettier and typedoc, which scripts/install-clients.sh installs. typedoc checks that
+# each exported name has a doc comment. prettier checks docs/playground too.
 #
 #   scripts/lint-typescript.sh [--if-possible | --fix | --reference]
 #
-# --if-possible says that it is left out instead of failing where they are not installed. --fix formats the files.
-# --reference writes the reference of the client to target/clients/reference, and checks nothing else.
+# --if-possible skips the check, with a message, if they are not installed. --fix formats the files. --reference writes the
+# reference of the client to target/clients/reference, and checks nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Packages the Python client, and tries each package:
+# Builds the packages of the Python client, and tries those for this machine:
 #
-#   scripts/package-python.sh [sdist] [amd64] [arm64]     sdist and the machine's own unless named
+#   scripts/package-python.sh [sdist] [amd64] [arm64]     sdist and this machine's if none is named
 #
-# sdist: the source archive, and a wheel that pip builds of nothing but that archive. amd64 and arm64: a wheel for any Python
-# from 3.10 on (abi3) and glibc 2.28 on (manylinux_2_28), linked by zig as the module's package is. What is for this machine is
-# installed into an environment of its own and used. All ends up in target/package/python.
+# sdist is the source archive; pip then builds a wheel from nothing but that archive. amd64 and arm64 are wheels for any
+# Python from 3.10 on (abi3) and glibc from 2.28 on (manylinux_2_28), linked by zig like the module's package. Packages for
+# this machine are installed into a new environment and used. All are in target/package/python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

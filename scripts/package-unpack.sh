@@ -3,9 +3,9 @@
 #
 #   scripts/package-unpack.sh FOLDER PACKAGE:ARCHITECTURE[+] ...
 #
-# With a + the libraries that the package needs come with it, those of another architecture or suite with their libc. The
-# suite and the mirror are those of the host if it is Debian, else bookworm and DEBIAN_MIRROR=. SUITE= is another suite.
-# Fails, and says why, where something cannot be had.
+# A + adds the libraries that the package needs, including libc for another architecture or suite. Suite and mirror are
+# those of the host if it is Debian, otherwise bookworm and DEBIAN_MIRROR=. SUITE= names another suite. Fails, and says why,
+# if something is missing.
 set -euo pipefail
 
 die() {

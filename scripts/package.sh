@@ -1,20 +1,19 @@
 #!/usr/bin/env bash
 # Builds the files of a release into target/package/dist, for each of the named targets:
 #
-#   scripts/package.sh [amd64] [arm64]     the machine's own unless named
-#   scripts/package.sh --tools             only installs what a build needs
+#   scripts/package.sh [amd64] [arm64]     this machine's if none is named
+#   scripts/package.sh --tools             only installs the tools that a build needs
 #
 # libredis_ratelimit-linux-TARGET.so             the module, stripped
 # redis-ratelimit-VERSION-linux-TARGET.tar.gz    the module, its licences, redis.conf.example, the pages, examples, and clients with engine.wasm
 # redis-ratelimit-VERSION-linux-TARGET.cdx.json  what is inside: a CycloneDX SBOM
 # redis-ratelimit_VERSION-1_TARGET.deb           a package for Debian and Ubuntu
-# Dockerfile                                     makes images of the modules beside it
+# Dockerfile                                     makes images of the modules next to it
 # SHA256SUMS                                     of all of them
 #
-# The same commit gives the same bytes in any folder, with the same rustc: BUILD.txt in the archive names it. Times are
-# those of the commit; SOURCE_DATE_EPOCH= gives another. RUSTC= is the compiler. HOMEPAGE= is the address of the project that
-# the .deb and the images name; without it they name the README that the .deb installs. A module runs from glibc 2.28 on, which
-# the build proves or fails.
+# The same commit and the same rustc, which BUILD.txt in the archive names, give the same bytes in any folder. Files have the
+# time of the commit, or SOURCE_DATE_EPOCH=. RUSTC= is the compiler. HOMEPAGE= is the address of the project for the .deb and
+# the images, which otherwise name the README that the .deb installs. The build fails if a module needs a glibc above 2.28.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."

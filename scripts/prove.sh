@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Proves again what docs/design.md says was proved ("What was proved, and how far?"):
+# Repeats the proofs that docs/design.md describes ("What was proved, and how far?"):
 #
-#   scripts/prove.sh [worlds] [lemmas] [histories] [kani]      the first three unless told
+#   scripts/prove.sh [worlds] [lemmas] [histories] [kani]      the first three if none is named
 #
-# HISTORIES=10 of a cluster and as many of a Sentinel set are recorded, each SECONDS_EACH=60 long. SEED=1 says what happens
-# in them. The results of worlds and histories are written to crates/proofs/results/.
-# z3 is installed to target/z3 from PyPI, unless python3 has it. Kani is not installed here: it comes with a compiler of its own.
+# Records HISTORIES=10 of a cluster and the same number of a Sentinel set, each for SECONDS_EACH=60; SEED=1 decides what
+# happens in them. Writes the results of worlds and histories to crates/proofs/results/. Installs z3 from PyPI into target/z3
+# unless python3 has it. Does not install Kani, which brings its own compiler.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}

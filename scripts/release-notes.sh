@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints what CHANGELOG.md says of one version, without its heading. Fails if it says nothing.
+# Prints the section of one version in CHANGELOG.md, without its heading. Fails if there is none.
 #
 #   scripts/release-notes.sh 0.1.0 [FILE]
 set -euo pipefail

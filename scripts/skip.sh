@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Says what is left out and why, and keeps it for the list that `make check` ends with.
+# Says what is skipped and why, and keeps it for the list at the end of `make check`.
 #
-#   scripts/skip.sh WHAT WHY     says it on stderr; where SKIPPED= names a file, adds it there
-#   scripts/skip.sh --list       prints that file, and empties it; with STRICT=1 fails if there is anything in it
+#   scripts/skip.sh WHAT WHY     prints it on stderr, and adds it to the file SKIPPED= if set
+#   scripts/skip.sh --list       prints that file and empties it; with STRICT=1 fails unless it is empty
 set -euo pipefail
 
 if [ "${1:-}" != --list ]; then

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Scrapes a server with what examples/metrics/ has, and checks that each query of the alerts and of the dashboard returns a
-# series. Then brings about each failure of docs/operations.md, and checks which alerts come. Everything listens on 127.0.0.1 on
-# ports that are free, and ends with this script.
+# Scrapes a server as examples/metrics/ says, and checks that each query of the alerts and the dashboard returns a series.
+# Then causes each failure that docs/operations.md describes, and checks which alerts fire. Everything listens on free ports
+# of 127.0.0.1, and ends with this script.
 #
 #   scripts/test-metrics.sh [--if-possible]
 #
-# --if-possible skips, with a line that says so, where a tool is missing and cannot be installed. The module must be
-# built. REDIS_SERVER= and REDIS_EXPORTER= name other programs.
+# --if-possible skips the test, with a message, if a tool is missing and cannot be installed. The module must be built
+# before. REDIS_SERVER= and REDIS_EXPORTER= choose other programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of the client libraries that need no server, on the oldest Python and Node that the libraries promise:
+# Runs the client tests that need no server on the oldest Python and Node that the clients support:
 #
 #   scripts/test-oldest.sh
 #
-# Both are fetched into target/clients/oldest: Node from npm, Python by uv where there is no python3.10.
+# Both are fetched into target/clients/oldest: Node from npm, Python by uv unless there is a python3.10.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the package of this machine and looks at what is in it: the part of the tests of packages that needs no root and no
-# other system.
+# Builds the package for this machine and checks its contents. This needs neither root nor another system;
+# scripts/test-packages.sh installs the package on clean systems.
 #
 #   scripts/test-package.sh [--if-possible]
 #
-# --if-possible skips, with a line that says so, where a tool is missing and cannot be installed or fetched. NO_BUILD=1 takes
-# the package as it is. scripts/test-packages.sh installs it on clean systems.
+# --if-possible skips the test, with a message, if a tool is missing and cannot be installed. NO_BUILD=1 checks the package
+# that is there.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."

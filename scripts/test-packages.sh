@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tries what scripts/package.sh builds as users will, on clean systems of their own, and prints what came of it:
+# Installs and uses what scripts/package.sh builds, on clean systems, and prints the results:
 #
-#   scripts/test-packages.sh [CASE ...]     all cases unless named
+#   scripts/test-packages.sh [CASE ...]     all cases if none is named
 #
 # bookworm-redis bookworm-valkey trixie-redis trixie-valkey noble-redis
 #                   the lines of docs/install.md on a clean Debian 12 or 13 or Ubuntu 24.04: install, answer, CONFIG REWRITE,
@@ -12,14 +12,14 @@
 # arm64             the examples of the pages and the tests of RL.THROTTLE on Debian's arm64 server under qemu
 # again             builds everything a second time in another folder and compares it byte by byte
 #
-# Two more cases run only when they are named, as CI does each week. They need no packages:
+# Two more cases run only if they are named, as in CI each week. They need no packages:
 #
 # bookworm-source noble-source
 #                   `make run` and `make test` of the files that git tracks, on a clean system with nothing but make and Rust
 #
-# Needs root, as it makes systems to try on: in target/package/roots, each in namespaces of its own, so that nothing is
-# mounted outside, and nothing but the servers of the source cases listens there, on 127.0.0.1. Logs are in
-# target/package/logs. NO_BUILD=1 takes the packages as they are.
+# Needs root to create these systems in target/package/roots. Each case runs in its own namespaces, so nothing is mounted
+# outside, and only the servers of the source cases listen on the host, on 127.0.0.1. Logs are in target/package/logs.
+# NO_BUILD=1 tests the packages that are there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,18 +1,17 @@
 #!/usr/bin/env bash
-# Runs the server tests, with the module as it is built, on each of the named servers, and prints what came of it:
+# Runs the server tests on each of the named servers, with the module that was built, and prints the results:
 #
-#   scripts/test-servers.sh [--if-possible] [redis-7.0 valkey-9.1 ...]     all that scripts/fetch-servers.sh knows unless named
+#   scripts/test-servers.sh [--if-possible] [redis-7.0 valkey-9.1 ...]     all that scripts/fetch-servers.sh knows if none is named
 #
-# Floods with I/O threads last FLOOD=20 seconds here. The servers that look for the keys of commands in such threads are run
-# once more with `io-threads 4`, by the tests that have the most to do with it; a cluster's are among them.
+# Floods with I/O threads last FLOOD=20 seconds. Servers that look up the keys of commands in I/O threads are tested again
+# with `io-threads 4`, by the tests that depend on it most, those of a cluster among them.
 #
-# It fails if none of the servers could be fetched, but not with --if-possible. With STRICT=1 it fails if one of them could
-# not be fetched.
+# Fails if none of the servers could be fetched, unless --if-possible is given. With STRICT=1 it fails if any could not.
 #
-# The programs of tests/programs are not run on each: `make test-clients` runs them on one.
+# Does not run tests/programs: `make test-clients` runs these on one server.
 #
-# What a server cannot run is counted and listed as scripts/test.sh does it. The output of each run stays in
-# target/servers/NAME.log, and in NAME-threads.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test server window::').
+# Tests that a server cannot run are counted and listed as by scripts/test.sh. The output of each run is in
+# target/servers/NAME.log and NAME-threads.log. CARGO_TEST= has arguments for cargo test (CARGO_TEST='--test server window::').
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 servers=${CARGO_TARGET_DIR:-target}/servers

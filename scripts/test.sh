@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs `cargo test` with the arguments given, and ends with what was skipped and one line of totals:
+# Runs `cargo test` with the given arguments, then lists the skipped tests and prints one line of totals:
 #
 #   326 passed, 0 failed, 15 skipped
 #
-# cargo calls a test that skips itself passed. Such a test prints a line `skipped NAME: why: make TARGET`, and is counted
-# as skipped here. So are the tests that cargo ignores. All of the output stays in target/test.log, or in LOG=.
+# To cargo, a test that skips itself has passed. Such a test prints a line `skipped NAME: why: make TARGET`, and is counted
+# as skipped here, like the tests that cargo ignores. All output is kept in target/test.log, or in LOG=.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 mkdir -p "${CARGO_TARGET_DIR:-target}"
@@ -15,8 +15,8 @@ status=$?
 grep -qE '^ *(Running|Doc-tests) ' "$log" || exit "$((status ? status : 1))"
 
 # Each program that cargo starts ends with a result line; rustdoc may print several. A program that crashed has none and
-# counts as one failed test. What a test prints may follow the beginning of one of cargo's lines. The output of failed tests
-# is left out, because it may look like lines of cargo's.
+# counts as one failed test. The output of a test may start in the middle of one of cargo's lines. That of failed tests is
+# ignored, because it may look like cargo's own.
 summary=$(awk '
     /^---- .* stdout ----$/ { printed = 1 }
     /^failures:$/ { printed = 0 }

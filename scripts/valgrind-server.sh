@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A server under valgrind's memcheck, for REDIS_SERVER. What it finds goes to a file of its own in the directory
-# VALGRIND_LOGS; RATELIMIT_VALGRIND_SERVER= is the server (redis-server).
+# Runs a server under valgrind's memcheck, to be used as REDIS_SERVER. Findings go to a file in the directory VALGRIND_LOGS;
+# RATELIMIT_VALGRIND_SERVER= is the server (redis-server).
 set -euo pipefail
 
 server=${RATELIMIT_VALGRIND_SERVER:-redis-server}

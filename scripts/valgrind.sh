@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the core of the server tests on a server under valgrind, and fails on an invalid access, a value that was never
-# set, or a block that was definitely lost, if the module is anywhere in the stack of it.
+# Runs the core of the server tests under valgrind, and fails on an invalid access, an uninitialized value or a block that is
+# definitely lost, if the module is anywhere in its stack.
 #
 #   scripts/valgrind.sh                # the core
 #   scripts/valgrind.sh config:: top   # these files of tests/server instead, or the tests with such names
