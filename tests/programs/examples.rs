@@ -158,7 +158,7 @@ fn web_answers_429_with_retry_after_and_the_ratelimit_headers() {
 }
 
 #[test]
-fn web_tells_of_the_limit_that_decides_and_counts_in_none_what_one_of_them_denies() {
+fn web_reports_the_limit_that_decides_and_counts_nothing_that_one_of_them_denies() {
     let server = held();
     let Some((_web, port)) = start_web(&server) else { return };
     let mut conn = server.conn();
@@ -483,7 +483,7 @@ fn llm_caller_counts_what_was_used_and_nothing_for_a_call_that_fails() {
 }
 
 #[test]
-fn llm_caller_tells_what_it_could_not_count() {
+fn llm_caller_reports_what_it_could_not_count() {
     let Some(mut caller) = Language::Node.script("examples/llm_caller.mjs") else { return };
     let server = Server::start();
     let mut conn = server.conn();
@@ -544,7 +544,7 @@ fn host() -> String {
 }
 
 #[test]
-fn crawlers_take_turns_at_each_host_and_sleep_as_long_as_they_are_told() {
+fn crawlers_take_turns_at_each_host_and_sleep_for_the_returned_time() {
     let Some(_) = Language::Python.script("examples/crawler.py") else { return };
     // The server's clock stands still, so each turn is told its distance from the first.
     let server = held();

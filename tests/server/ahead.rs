@@ -3,7 +3,7 @@
 use support::*;
 
 #[test]
-fn bookings_follow_each_other_and_tell_when_to_go_on() {
+fn bookings_follow_each_other_and_return_when_to_go_on() {
     let (server, mut conn) = Server::held();
     // One a second, two at once.
     let call = "RL.THROTTLE k 1 1 1 1 AHEAD 3s MS";
@@ -85,7 +85,7 @@ fn while_others_wait_it_is_denied() {
 }
 
 #[test]
-fn ahead_is_refused_beside_what_it_contradicts_and_where_it_makes_no_sense() {
+fn ahead_is_refused_with_what_it_contradicts_and_where_it_makes_no_sense() {
     let (_server, mut conn) = Server::held();
     for length in ["1", "5", "5s", "2MIN", "31557600000", "365d"] {
         assert_eq!(conn.ints(format!("RL.THROTTLE k 4 1 1 1 AHEAD {length}"))[0], 0, "{length}");

@@ -86,7 +86,7 @@ fn a_quantity_of_0_changes_nothing_in_a_denied_call() {
 }
 
 #[test]
-fn shadow_is_told_and_never_denies_the_call() {
+fn shadow_is_reported_and_never_denies_the_call() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:new {u}:old WINDOW 1 60 SHADOW WINDOW 5 60 MS";
     assert_eq!(told(&conn.cmd(call)).numbers, [0, 5, 4, -1, 60_000, 2]);
@@ -130,7 +130,7 @@ fn looking_answers_what_the_call_would_and_changes_nothing() {
 }
 
 #[test]
-fn an_error_in_any_clause_changes_nothing_and_the_first_is_told() {
+fn an_error_in_any_clause_changes_nothing_and_the_first_is_returned() {
     let (_server, mut conn) = Server::held();
     conn.pipeline(["RPUSH {u}:list x", "SET {u}:counter 5", "RL.ACQUIRE {u}:held 9 0 1 ID dup"]);
     let good = [("{u}:a", "WINDOW 5 60"), ("{u}:b", "THROTTLE 4 1 1"), ("{u}:c", "ACQUIRE 5 0")];
@@ -309,7 +309,7 @@ fn the_server_finds_its_keys() {
 }
 
 #[test]
-fn a_client_that_keeps_what_it_was_told_hears_of_a_change_of_the_first_key() {
+fn a_tracking_client_hears_of_a_change_of_the_first_key() {
     let server = Server::start();
     let (mut other, mut keeps) = (server.conn(), server.conn_resp3());
     assert_eq!(keeps.text("CLIENT TRACKING ON"), "OK");
@@ -437,7 +437,7 @@ fn five(reply: &Value) -> Vec<i64> {
 
 /// The same clauses as single commands on keys of their own: looked at first, and taken where all may.
 #[test]
-fn it_takes_and_tells_what_single_commands_would() {
+fn it_takes_and_returns_what_single_commands_would() {
     let (server, mut conn) = Server::held();
     for seed in seeds(1..=60) {
         let mut random = Random::new(seed);

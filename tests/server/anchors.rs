@@ -419,7 +419,7 @@ fn clock_steps_end_windows_early_or_begin_them_again() {
 }
 
 #[test]
-fn many_anchors_of_one_zone_are_told_apart() {
+fn many_anchors_of_one_zone_are_distinguished() {
     let (server, mut conn) = Server::held();
     server.clock().set_us(unix_us("2026-11-21T12:00:00"));
     for _ in 0..2 {

@@ -42,7 +42,7 @@ fn a_denial_closes_the_key_until_the_ban_is_over() {
 }
 
 #[test]
-fn it_lies_in_plain_values_and_a_deletion_lifts_it() {
+fn it_is_stored_in_plain_values_and_a_deletion_lifts_it() {
     let (server, mut conn) = Server::held();
     let end_ms = (server.clock().now_us() + BAN * 1_000) / 1_000;
     for _ in 0..2 {
@@ -211,7 +211,7 @@ fn reservations_go_on_while_the_key_is_closed() {
 
 /// From eight reservations on the module keeps an index of them, and the ban with it.
 #[test]
-fn a_ban_stands_beside_many_reservations() {
+fn a_ban_and_many_reservations_share_a_key() {
     let (server, mut conn) = Server::builder().module_args(["max-reservations", "20"]).held();
     for id in 0..20 {
         conn.cmd(format!("RL.ACQUIRE k 100 1min 1 LEASE 20min ID {id}"));
@@ -265,7 +265,7 @@ fn countdenied_counts_what_the_ban_denies() {
 }
 
 #[test]
-fn a_clock_that_went_back_keeps_nobody_out_for_longer_than_the_ban() {
+fn after_the_clock_was_set_back_nobody_is_locked_out_for_longer_than_the_ban() {
     let (server, mut conn) = Server::held();
     for call in ["RL.WINDOW w 1 1s 1 BAN 10min MS", "RL.THROTTLE b 0 1 1s 1 BAN 10min MS"] {
         conn.cmd(call);

@@ -98,7 +98,7 @@ fn client_unblock_error_answers_an_error() {
 }
 
 #[test]
-fn client_unblock_tells_each_command_s_denial() {
+fn client_unblock_returns_each_command_s_denial() {
     let server = Server::builder().clock(true).start();
     server.clock().set_us(1_700_000_000_000_000);
     let mut conn = server.conn();
@@ -141,7 +141,7 @@ fn a_denial_by_client_unblock_is_counted_like_any_other() {
 }
 
 #[test]
-fn when_the_master_becomes_a_replica_its_waiters_are_told() {
+fn when_the_master_becomes_a_replica_its_waiters_get_a_reply() {
     let server = Server::start();
     let master = Server::start();
     let mut conn = server.conn();

@@ -120,7 +120,7 @@ fn a_client_that_goes_during_a_pause_is_no_harm() {
 }
 
 #[test]
-fn after_a_failover_the_waiters_are_told_and_the_new_master_goes_on() {
+fn after_a_failover_the_waiters_get_a_reply_and_the_new_master_goes_on() {
     let master = Server::start();
     let replica = Server::replica_of(&master, true);
     let mut conn = master.conn();
@@ -264,7 +264,7 @@ fn behind_a_holder(server: &Server) -> (Conn, Conn, i64) {
 }
 
 #[test]
-fn client_unblock_right_after_the_grant_tells_the_grant_or_gives_it_back() {
+fn client_unblock_right_after_the_grant_returns_the_grant_or_gives_it_back() {
     let server = Server::start();
     let (mut conn, mut first, id) = behind_a_holder(&server);
     let lines = [
@@ -745,7 +745,7 @@ fn allow_many_files() {
 }
 
 #[test]
-fn info_tells_how_waits_ended() {
+fn info_counts_how_waits_ended() {
     let server = Server::start();
     let mut conn = server.conn();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID x LEASE 600000");

@@ -8,7 +8,7 @@ use std::process::Command;
 use support::*;
 
 #[test]
-fn a_server_tells_the_version_and_the_commit_of_its_module() {
+fn a_server_shows_the_version_and_the_commit_of_its_module() {
     let server = Server::start();
     let mut conn = server.conn();
     let version = env!("CARGO_PKG_VERSION");
@@ -27,7 +27,7 @@ fn a_server_tells_the_version_and_the_commit_of_its_module() {
 }
 
 #[test]
-fn the_log_tells_the_number_of_policies_and_what_was_set() {
+fn the_log_has_the_number_of_policies_and_the_settings() {
     let arguments =
         ["lease", "5", "policies-only", "yes", "policies", "a WINDOW 5 60; b WINDOW 1 1"];
     let server = Server::builder().module_args(arguments).start();

@@ -183,7 +183,7 @@ fn effects_are_replicated_and_not_the_command() {
 }
 
 #[test]
-fn command_info_tells_its_flags_and_its_key() {
+fn command_info_lists_its_flags_and_its_key() {
     let (server, mut conn) = cell();
     let Value::Array(infos) = conn.cmd("COMMAND INFO cl.throttle") else { panic!("no array") };
     let Value::Array(parts) = &infos[0] else { panic!("{infos:?}") };

@@ -1016,7 +1016,7 @@ fn reserving_on_every_node_and_then_applying_keeps_limits_of_different_slots() {
 }
 
 #[test]
-fn redis_rs_follows_a_redirection_to_several_limits_unless_it_is_told_a_key() {
+fn redis_rs_follows_a_redirection_to_several_limits_unless_it_is_given_a_key() {
     let cluster = Cluster::of(3, 0);
     let moved = || -> i64 {
         let count = |node: usize| {

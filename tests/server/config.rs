@@ -338,7 +338,7 @@ fn log_of_a_start_that_fails(other: &Server, lines: &str) -> String {
 }
 
 #[test]
-fn a_misspelled_setting_is_told_as_docs_operations_says() {
+fn a_misspelled_setting_is_reported_as_docs_operations_says() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md"));
     let page = page.unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
     let told = |message: &str, found: &str| {

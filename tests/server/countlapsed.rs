@@ -22,7 +22,7 @@ fn left(conn: &mut Conn, key: &str) -> Vec<(String, i64)> {
 #[track_caller]
 // ---- ATMOST ----
 #[test]
-fn atmost_reserves_as_much_as_can_be_had_and_tells_how_many_leases_run() {
+fn atmost_reserves_as_much_as_is_available_and_returns_how_many_leases_run() {
     let (server, mut conn) = Server::held();
     for period in ["60", "0"] {
         let key = format!("k{period}");
@@ -357,7 +357,7 @@ fn it_counts_for_max_reservations_until_it_is_gone() {
 }
 
 #[test]
-fn info_tells_of_it_until_it_is_gone() {
+fn info_shows_it_until_it_is_gone() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.ACQUIRE k 9 60 3 ID a LEASE 1000 COUNTLAPSED");
     let field = |conn: &mut Conn, name: &str| {
@@ -394,7 +394,7 @@ fn the_key_lives_until_it_is_gone() {
 }
 
 #[test]
-fn a_member_tells_the_end_of_the_lease_and_how_much_longer_it_holds() {
+fn a_member_has_the_end_of_the_lease_and_how_much_longer_it_holds() {
     let (server, mut conn) = Server::held();
     let members = |conn: &mut Conn| flat(&conn.cmd("ZRANGE k 0 -1"));
     conn.cmd("RL.ACQUIRE k 9 60 2 ID a COUNTLAPSED");
@@ -414,7 +414,7 @@ fn a_member_tells_the_end_of_the_lease_and_how_much_longer_it_holds() {
 // ---- Clocks that go back ----
 
 #[test]
-fn where_a_clock_goes_back_before_the_end_the_lease_runs_again() {
+fn if_the_clock_is_set_back_before_the_end_the_lease_runs_again() {
     for others in [0, 9] {
         let (server, mut conn) = Server::held();
         for other in 0..others {
@@ -437,7 +437,7 @@ fn where_a_clock_goes_back_before_the_end_the_lease_runs_again() {
 }
 
 #[test]
-fn a_clock_that_went_back_locks_nobody_out_for_longer_than_lease_and_period() {
+fn after_the_clock_was_set_back_nobody_is_locked_out_for_longer_than_lease_and_period() {
     for (period, shape, back_ms) in [
         ("60", "", 1_000_000),
         ("1min", "FIXED", 600_000),

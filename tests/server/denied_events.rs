@@ -38,7 +38,7 @@ fn telling(classes: &str) -> Server {
 }
 
 #[test]
-fn a_denial_is_told_with_the_key_and_its_database() {
+fn a_denial_is_reported_with_the_key_and_its_database() {
     let server = telling("Kd");
     let (mut conn, mut told) = (server.conn(), listener(&server));
     conn.cmd("RL.WINDOW w 1 60");
@@ -131,7 +131,7 @@ fn there_is_one_event_for_each_denial_that_rl_top_counts() {
 }
 
 #[test]
-fn the_end_of_a_wait_is_told_in_its_database() {
+fn the_end_of_a_wait_is_reported_in_its_database() {
     let server = telling("Kd");
     let (mut conn, mut told) = (server.conn(), listener(&server));
     conn.cmd("SELECT 4");
@@ -149,7 +149,7 @@ fn the_end_of_a_wait_is_told_in_its_database() {
 }
 
 #[test]
-fn a_denial_in_a_transaction_or_script_is_told_too_and_replicates_nothing() {
+fn a_denial_in_a_transaction_or_script_is_reported_too_and_replicates_nothing() {
     let server = telling("Kd");
     let replica = Server::replica_of(&server, true);
     let (mut conn, mut told) = (server.conn(), listener(&server));

@@ -678,7 +678,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 #[test]
-fn every_error_that_is_told_can_be_met_and_no_other() {
+fn every_documented_error_occurs_and_no_other() {
     let page = read("docs/commands.md");
     let table = page.split("The module's are:").nth(1).unwrap().split("\n#").next().unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
@@ -713,7 +713,7 @@ fn every_error_that_is_told_can_be_met_and_no_other() {
 }
 
 #[test]
-fn every_reason_to_refuse_policies_that_is_told_can_be_met() {
+fn every_documented_reason_to_refuse_policies_occurs() {
     let server = Server::start();
     if server.version().lacks("CONFIG for modules", (7, 0)) {
         return;
@@ -731,7 +731,7 @@ fn every_reason_to_refuse_policies_that_is_told_can_be_met() {
 }
 
 #[test]
-fn every_field_of_info_is_told_and_no_other() {
+fn every_field_of_info_is_documented_and_no_other() {
     let mut told = BTreeSet::new();
     let page = read("docs/commands.md");
     for field in page.split('`').filter(|code| code.starts_with("ratelimit_")) {
@@ -922,7 +922,7 @@ fn a_server_starts_with_the_example_file_whether_its_settings_are_comments_or_no
 }
 
 #[test]
-fn each_setting_has_the_default_and_range_that_are_told() {
+fn each_setting_has_the_documented_default_and_range() {
     let server = Server::start();
     if server.version().lacks("CONFIG for modules", (7, 0)) {
         return;

@@ -107,7 +107,7 @@ fn in_several_limits_errors_of_arguments_come_before_errors_of_what_is_stored() 
 }
 
 #[test]
-fn a_number_of_keys_that_may_not_be_is_told_with_those_that_may() {
+fn an_invalid_number_of_keys_is_reported_with_the_valid_range() {
     let server = Server::start();
     let mut conn = server.conn();
     let error = "ERR numkeys must be an integer from 1 to 64";

@@ -248,7 +248,7 @@ fn a_user_needs_the_right_to_the_key() {
 }
 
 #[test]
-fn the_acl_categories_are_told_where_the_server_has_them() {
+fn the_acl_categories_are_listed_where_the_server_has_them() {
     let (server, mut conn) = Server::held();
     let can = if server.version().is_valkey { (8, 0) } else { (7, 4) };
     let has_own = server.version().release >= can;
@@ -333,7 +333,7 @@ const COMMANDS: [(&str, i64, &str, &str); 11] = [
 ];
 
 #[test]
-fn command_info_tells_flags_and_keys() {
+fn command_info_lists_flags_and_keys() {
     let (server, mut conn) = Server::held();
     for (name, arity, flags, _) in COMMANDS {
         let Value::Array(infos) = conn.cmd(format!("COMMAND INFO {name}")) else {
@@ -368,7 +368,7 @@ fn command_info_tells_flags_and_keys() {
 }
 
 #[test]
-fn command_docs_tell_every_argument() {
+fn command_docs_list_every_argument() {
     let (server, mut conn) = Server::held();
     if server.version().lacks("COMMAND DOCS", (7, 0)) {
         return;

@@ -68,7 +68,7 @@ fn a_longer_period_that_reaches_back_to_a_huge_dead_entry_makes_no_error() {
 }
 
 #[test]
-fn a_denied_call_of_the_largest_quantity_beside_a_reservation_is_told_the_exact_wait() {
+fn a_denied_call_of_the_largest_quantity_gets_the_exact_wait_next_to_a_reservation() {
     let (server, mut conn) = Server::held();
     for lease_ms in [60_000, 90_000] {
         let line = format!("RL.ACQUIRE k {MAX} 60 1 LEASE {lease_ms}");
@@ -137,7 +137,7 @@ fn an_event_of_a_period_of_decades_counts_for_decades() {
 }
 
 #[test]
-fn a_reservation_beside_an_event_of_decades_ago_is_had_and_settled() {
+fn a_reservation_is_made_and_settled_next_to_an_event_of_decades_ago() {
     let (server, mut conn) = Server::held();
     assert_eq!(conn.ints("RL.WINDOW k 5 99y 3")[0], 0);
     server.clock().advance_us(41 * 31_557_600 * 1_000_000);

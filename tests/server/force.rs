@@ -22,7 +22,7 @@ fn a_bucket_goes_into_debt_and_later_calls_wait_until_it_is_repaid() {
 }
 
 #[test]
-fn the_debt_is_stored_beside_the_time_and_only_while_there_is_one() {
+fn the_debt_is_stored_with_the_time_and_only_while_there_is_one() {
     let (server, mut conn) = Server::held();
     let tat = |seconds: i64| (START_US + seconds * 1_000_000) * 1_000;
     conn.cmd("RL.THROTTLE k 4 1 1 5 FORCE");
@@ -160,7 +160,7 @@ fn twenty_thousand_forced_events_stay_bounded_in_entries() {
 }
 
 #[test]
-fn force_is_refused_beside_what_it_contradicts() {
+fn force_is_refused_with_what_it_contradicts() {
     let (_server, mut conn) = Server::held();
     for call in ["RL.THROTTLE k 4 1 1 force MS", "RL.WINDOW k 4 60 1 MS FORCE BUCKETS 5"] {
         assert_eq!(conn.ints(call)[0], 0, "{call}");

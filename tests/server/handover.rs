@@ -262,7 +262,7 @@ fn what_nobody_may_be_granted_yet_is_released_all_the_same() {
 }
 
 #[test]
-fn a_client_that_watches_the_key_is_told() {
+fn a_client_that_watches_the_key_is_notified() {
     let (server, mut conn) = with_aof();
     conn.cmd("RL.ACQUIRE k 1 0 1 ID a LEASE 600000");
     let mut waiter = server.wait_in_line(waits("b"));

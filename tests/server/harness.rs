@@ -39,7 +39,7 @@ fn a_server_that_died_fails_its_test() {
 }
 
 #[test]
-fn the_module_is_loaded_unless_told_otherwise() {
+fn the_module_is_loaded_by_default() {
     let loaded = |server: Server| server.conn().text("INFO modules").contains("name=ratelimit,");
     assert!(loaded(Server::start()));
     assert!(!loaded(Server::builder().module(false).start()));

@@ -292,7 +292,7 @@ const TWINS: [&str; 12] = [
 ];
 
 #[test]
-fn a_set_that_takes_the_place_of_another_is_read_anew() {
+fn a_set_that_replaces_another_is_read_again() {
     for window in ["0", "60"] {
         let mut lab = Lab::new(window);
         for how in if window == "0" { &WAYS[..] } else { &WAYS[2..] } {
@@ -371,7 +371,7 @@ fn an_index_does_not_follow_a_value_that_another_module_changes_on_its_way() {
 }
 
 #[test]
-fn members_that_are_changed_by_hand_are_read_anew() {
+fn members_that_are_changed_by_hand_are_read_again() {
     let lines = [
         "ZREM k FIRST;ZADD k -inf OTHER",
         "ZPOPMIN k;ZADD k -inf OTHER",
@@ -633,7 +633,7 @@ fn an_index_does_not_outlive_its_module() {
 }
 
 #[test]
-fn a_key_that_expires_under_an_index_begins_anew() {
+fn a_key_that_expires_under_an_index_starts_over() {
     let mut lab = Lab::new("0");
     for step_ms in [15_000, 25_000, 39_000, 60_000] {
         lab.fill("k", 0, 30);
@@ -707,7 +707,7 @@ fn crowd(conn: &mut Conn, key: &str, number: u32, lease: &str) {
 }
 
 #[test]
-fn a_clock_that_went_back_is_healed_in_pieces_however_many_hold() {
+fn after_the_clock_was_set_back_any_number_of_reservations_is_healed_in_pieces() {
     const HELD: u32 = 20_000;
     const LIMIT: i64 = HELD as i64 + 5;
     let (server, mut conn) = Server::held();
@@ -746,7 +746,7 @@ fn a_clock_that_went_back_is_healed_in_pieces_however_many_hold() {
 
 /// The TTL must reach to the end of the lease that is made, however many others are written anew at the same time.
 #[test]
-fn a_lease_that_is_made_after_a_clock_went_back_keeps_its_key() {
+fn a_lease_that_is_made_after_the_clock_was_set_back_keeps_its_key() {
     for others in [3, 9, 40] {
         let (server, mut conn) = Server::held();
         for n in 0..others {
@@ -819,7 +819,7 @@ fn seventy_thousand_that_hold_are_tampered_with() {
 
 /// Sixteen keys of 65,536 kept the server for three seconds.
 #[test]
-fn one_call_reads_a_bounded_number_of_reservations_anew() {
+fn one_call_reads_a_bounded_number_of_reservations_again() {
     let (server, conn) = Server::held();
     let mut lab = Lab::of(server, conn, "0");
     let keys = ["a", "b", "c", "d", "e"];
@@ -863,7 +863,7 @@ fn one_call_reads_a_bounded_number_of_reservations_anew() {
 }
 
 #[test]
-fn a_slot_that_goes_and_comes_back_is_read_anew() {
+fn a_slot_that_leaves_and_comes_back_is_read_again() {
     let cluster = Cluster::of(3, 0);
     let mut at = cluster.master_of("k");
     let mut to = (at + 1) % 3;

@@ -10,7 +10,7 @@ fn info(conn: &mut Conn, key: &str) -> String {
 }
 
 #[test]
-fn a_missing_key_has_nothing_to_tell() {
+fn a_missing_key_has_no_fields() {
     let (server, mut conn) = Server::held();
     assert_eq!(info(&mut conn, "none"), "");
     assert_eq!(conn.cmd("RL.INFO none"), Value::Array(vec![]));
@@ -20,7 +20,7 @@ fn a_missing_key_has_nothing_to_tell() {
 }
 
 #[test]
-fn a_bucket_tells_when_it_is_full_and_its_debt() {
+fn a_bucket_shows_when_it_is_full_and_its_debt() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.THROTTLE b 4 1 1s 2");
     assert_eq!(info(&mut conn, "b"), "kind=bucket full_in=2000 debt=0 ban=0 waiting=0 ttl=2900");
@@ -33,7 +33,7 @@ fn a_bucket_tells_when_it_is_full_and_its_debt() {
 }
 
 #[test]
-fn a_window_tells_what_is_counted_and_held() {
+fn a_window_shows_what_is_counted_and_held() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW w 5 60 3");
     server.clock().advance_ms(1_500);

@@ -72,7 +72,7 @@ fn what_only_leave_denies_is_not_counted_by_countdenied() {
 }
 
 #[test]
-fn leave_is_refused_beside_what_it_contradicts_and_out_of_range() {
+fn leave_is_refused_with_what_it_contradicts_and_out_of_range() {
     let (_server, mut conn) = Server::held();
     for call in ["RL.THROTTLE k 4 1 1 leave 4 MS", "RL.WINDOW k 4 60 1 MS LEAVE 3 ATMOST"] {
         assert_eq!(conn.ints(call)[0], 0, "{call}");

@@ -122,7 +122,7 @@ fn keys_of_any_bytes_become_labels_in_ascii_and_stay_different() {
 }
 
 #[test]
-fn a_server_without_the_module_is_told_apart() {
+fn a_server_without_the_module_is_recognized() {
     let server = Server::builder().module(false).start();
     let metrics = metrics(&mut server.conn());
     assert_eq!(metrics.get("ratelimit_loaded").map(String::as_str), Some("0"));

@@ -425,7 +425,7 @@ fn a_policy_of_another_kind_is_refused_and_the_error_says_so() {
 }
 
 #[test]
-fn what_a_policy_says_must_not_be_said_beside_its_name() {
+fn what_a_policy_says_must_not_be_repeated_with_its_name() {
     let (_server, mut conn) = with(KINDS);
     for (call, word) in [
         ("RL.WINDOW k @win BUCKETS 3", "BUCKETS"),
@@ -859,7 +859,7 @@ fn a_call_that_waited_is_counted_once_and_by_its_end() {
 }
 
 #[test]
-fn a_digest_tells_whether_two_nodes_have_the_same_table() {
+fn a_digest_shows_whether_two_nodes_have_the_same_table() {
     let digest = |table: &str| with(table).0.info("ratelimit_policies_digest").unwrap();
     let one = digest("a WINDOW 5 60; b THROTTLE 1 1 1");
     assert_eq!(one.len(), 16);

@@ -3,7 +3,7 @@
 use support::*;
 
 #[test]
-fn a_replica_with_the_module_may_load_into_memory_beside_its_old_data() {
+fn a_replica_with_the_module_may_load_next_to_its_old_data() {
     if Version::under_test().lacks("loading while old data is served", (7, 0)) {
         return;
     }

@@ -116,7 +116,7 @@ fn settling_with_less_or_more_counts_what_was_used() {
 
 /// The TTL stayed where it was as long as an event lay in the future, and the key went before the lease.
 #[test]
-fn a_renewed_lease_keeps_the_key_also_beside_events_from_the_future() {
+fn a_renewed_lease_keeps_a_key_with_events_from_the_future() {
     for (period, shape) in [("10", ""), ("1min", "FIXED")] {
         let (server, mut conn) = Server::held();
         at_ms(&server, 50_000);
@@ -136,7 +136,7 @@ fn a_renewed_lease_keeps_the_key_also_beside_events_from_the_future() {
 
 /// The TTL became so short that the key went before a lease from the future that nobody had written anew.
 #[test]
-fn a_renewed_lease_keeps_the_key_also_beside_leases_from_the_future() {
+fn a_renewed_lease_keeps_a_key_with_leases_from_the_future() {
     for others in [0, 9] {
         let (server, mut conn) = Server::held();
         at_ms(&server, 10_000);
@@ -309,7 +309,7 @@ fn held_keeps_its_order_when_the_clock_steps() {
 }
 
 #[test]
-fn renewing_begins_the_lease_anew() {
+fn renewing_starts_the_lease_over() {
     let (server, mut conn) = Server::held();
     let left = |conn: &mut Conn| conn.held("k").first().map(|one| one.ms_left);
     conn.cmd("RL.ACQUIRE k 1 60 ID a LEASE 5000");
@@ -331,7 +331,7 @@ fn renewing_begins_the_lease_anew() {
 }
 
 #[test]
-fn a_lease_is_as_long_as_the_setting_unless_told() {
+fn a_lease_is_as_long_as_the_setting_by_default() {
     let (server, mut conn) = start_with(["lease", "1234"]);
     conn.cmd("RL.ACQUIRE k 2 60 ID a");
     conn.cmd("RL.ACQUIRE k 2 60 ID b LEASE 99");

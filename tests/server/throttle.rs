@@ -637,7 +637,7 @@ fn the_ttl_decides_no_answer() {
 // ---- States from the future ----
 
 #[test]
-fn a_state_from_the_future_is_an_empty_bucket_and_the_wait_that_is_told_is_the_wait() {
+fn a_state_from_the_future_is_an_empty_bucket_and_the_returned_wait_is_enough() {
     let (server, mut conn) = Server::held();
     for future in ["9999999999999999999.999999999", "9223372036854775807", "1700000005000000001"] {
         conn.cmd(["SET", "k", future]);
@@ -669,7 +669,7 @@ fn giving_back_heals_and_looking_does_not() {
 }
 
 #[test]
-fn a_clock_that_went_back_locks_out_for_one_bucket_at_most() {
+fn after_the_clock_was_set_back_callers_are_locked_out_for_one_bucket_at_most() {
     let (server, mut conn) = Server::held();
     conn.cmd("RL.THROTTLE k 4 1 1s 5");
     server.clock().advance_ms(-86_400_000);

@@ -104,7 +104,7 @@ fn each_denied_reply_counts_once_and_nothing_else_does() {
 }
 
 #[test]
-fn count_is_ten_unless_told_and_from_one() {
+fn count_is_ten_by_default_and_at_least_one() {
     let (_server, mut conn) = Server::held();
     for number in 1..=15 {
         for _ in 0..number {
@@ -266,7 +266,7 @@ fn a_key_may_have_any_bytes_and_is_cut_after_256() {
 }
 
 #[test]
-fn keys_of_several_databases_are_told_apart() {
+fn keys_of_several_databases_are_distinguished() {
     let server = Server::start();
     let mut conn = server.conn();
     for (db, times) in [(0, 1), (3, 3), (15, 2)] {

@@ -137,7 +137,7 @@ fn a_length_that_is_none_is_an_error_that_names_the_option_and_changes_nothing()
 }
 
 #[test]
-fn the_error_of_a_length_tells_the_units() {
+fn the_error_of_a_length_lists_the_units() {
     let (_server, mut conn) = Server::held();
     for call in ["RL.ACQUIRE k 9 0 1 BLOCK 1mo", "RL.ACQUIRE k 9 0 1 LEASE 1y"] {
         let error = conn.err(call);

@@ -73,7 +73,7 @@ fn denied_calls_that_were_counted_are_uncounted_in_their_order() {
 }
 
 #[test]
-fn it_is_refused_beside_what_it_contradicts_and_looking_takes_it() {
+fn it_is_refused_with_what_it_contradicts_and_looking_accepts_it() {
     let (_server, mut conn) = Server::held();
     conn.cmd("RL.WINDOW k 5 60 2");
     let before = conn.cmd("DUMP k");

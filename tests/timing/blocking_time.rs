@@ -478,7 +478,7 @@ fn the_last_moment_is_still_in_time() {
 }
 
 #[test]
-fn what_came_free_in_time_is_had_even_where_a_long_script_looks_with_an_old_time() {
+fn what_was_freed_in_time_is_granted_even_if_a_long_script_looks_with_an_old_time() {
     let _beside = beside_others();
     unless_stalled(ms(200), a_long_script_looks_with_an_old_time);
 }

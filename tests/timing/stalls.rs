@@ -155,7 +155,7 @@ fn many_small_keys_stall_nobody() {
 
 /// All indexes together held no more than 2^20 reservations, so each call read 65,535 anew.
 #[test]
-fn seventeen_large_keys_are_not_read_anew_by_each_call() {
+fn seventeen_large_keys_are_not_read_again_by_each_call() {
     let _beside = beside_others();
     let (server, mut conn) = Server::held();
     reserve(&mut conn, "k0", &[3_600_000; 65_535]);
@@ -327,7 +327,7 @@ fn clauses_beyond_the_keys_are_not_parsed() {
 
 /// One call merged all: 21 ms.
 #[test]
-fn buckets_of_a_clock_that_went_back_are_healed_in_pieces() {
+fn after_the_clock_was_set_back_buckets_are_healed_in_pieces() {
     let _beside = beside_others();
     const BUCKETS: i64 = 65_536;
     let (server, mut conn) = Server::held();
