@@ -495,7 +495,7 @@ function otherElements(words, reply) {
   const done = {
     "RL.APPLY": "1: it counts now; 0: it is not held",
     "RL.RELEASE": "how many of them were held",
-    "RL.RENEW": "1: its lease begins anew; 0: it is not held",
+    "RL.RENEW": "1: its lease starts over; 0: it is not held",
   };
   return [["reply", text(reply), done[command] ?? ""]];
 }
