@@ -34,8 +34,8 @@ impl Goal {
         Goal { side: GoalSide::AtLeast, ..Goal::at_most(what, figure, bound) }
     }
 
-    /// A row is to be at most `bound` times another one.
-    fn beside(table: &Table, column: usize, name: &str, to: &str, bound: f64) -> Goal {
+    /// A row must be at most `bound` times another one.
+    fn ratio(table: &Table, column: usize, name: &str, to: &str, bound: f64) -> Goal {
         let setting = if column == AOF { ", with the AOF" } else { "" };
         Goal::at_most(format!("{name} / {to}{setting}"), table.ratio(column, name, to), bound)
     }
@@ -110,20 +110,20 @@ pub fn goals(tables: &[Table]) -> Vec<Goal> {
 fn of_throttle(table: &Table) -> Vec<Goal> {
     let [off, on] = throttle::TOP_KEYS.map(throttle::denied_with_top);
     vec![
-        Goal::beside(table, BARE, throttle::ALLOWED, SET_EX, 1.25),
-        Goal::beside(table, BARE, throttle::DENIED, SET_EX, 0.89),
-        Goal::beside(table, AOF, throttle::ALLOWED, SET_EX, 1.08),
-        Goal::beside(table, AOF, throttle::DENIED, SET_EX, 0.52),
-        Goal::beside(table, BARE, throttle::FORCE, throttle::ALLOWED, 1.05),
-        Goal::beside(table, BARE, throttle::AHEAD, throttle::ALLOWED, 1.05),
-        Goal::beside(table, BARE, &on, &off, 1.06),
+        Goal::ratio(table, BARE, throttle::ALLOWED, SET_EX, 1.25),
+        Goal::ratio(table, BARE, throttle::DENIED, SET_EX, 0.89),
+        Goal::ratio(table, AOF, throttle::ALLOWED, SET_EX, 1.08),
+        Goal::ratio(table, AOF, throttle::DENIED, SET_EX, 0.52),
+        Goal::ratio(table, BARE, throttle::FORCE, throttle::ALLOWED, 1.05),
+        Goal::ratio(table, BARE, throttle::AHEAD, throttle::ALLOWED, 1.05),
+        Goal::ratio(table, BARE, &on, &off, 1.06),
     ]
 }
 
 fn of_several(table: &Table) -> Vec<Goal> {
     let goal = |(column, verdict)| {
         let row = |what| throttle::row_of_several(what, verdict);
-        Goal::beside(table, column, &row(throttle::ALL), &row(throttle::SINGLE), 1.02)
+        Goal::ratio(table, column, &row(throttle::ALL), &row(throttle::SINGLE), 1.02)
     };
     [(BARE, "allowed"), (BARE, "denied"), (AOF, "allowed"), (AOF, "denied")].map(goal).into()
 }
@@ -133,12 +133,12 @@ fn of_window(table: &Table) -> Vec<Goal> {
     let mut goals = Vec::new();
     for (events, bound) in [(5, 0.705), (10, 0.675), (30, 0.595), (100, 0.465), (1_000, 0.555)] {
         let row = |what| window::row(what, events, "allowed");
-        goals.push(Goal::beside(table, BARE, &row(exact), &row(window::MULTI), bound));
+        goals.push(Goal::ratio(table, BARE, &row(exact), &row(window::MULTI), bound));
     }
     let allowed = |events| window::row(exact, events, "allowed");
-    goals.push(Goal::beside(table, BARE, &allowed(10_000), SET_EX, 2.2));
+    goals.push(Goal::ratio(table, BARE, &allowed(10_000), SET_EX, 2.2));
     for (events, bound) in [(10, 2.0), (100, 2.5), (1_000, 1.5)] {
-        goals.push(Goal::beside(table, AOF, &allowed(events), SET_EX, bound));
+        goals.push(Goal::ratio(table, AOF, &allowed(events), SET_EX, bound));
     }
     for events in window::SIZES {
         let bound = match events {
@@ -147,12 +147,12 @@ fn of_window(table: &Table) -> Vec<Goal> {
             _ => 1.05,
         };
         let denied = window::row(exact, events, "denied");
-        goals.push(Goal::beside(table, BARE, &denied, SET_EX, bound));
+        goals.push(Goal::ratio(table, BARE, &denied, SET_EX, bound));
     }
     for kind in [buckets, fixed] {
         for events in [100, 10_000] {
             let row = window::row(kind, events, "allowed");
-            goals.push(Goal::beside(table, BARE, &row, &allowed(10), 1.0));
+            goals.push(Goal::ratio(table, BARE, &row, &allowed(10), 1.0));
         }
     }
     for (kind, bound) in [(from_date, 1.1), (from_first, 1.05)] {
@@ -160,7 +160,7 @@ fn of_window(table: &Table) -> Vec<Goal> {
             [(BARE, "allowed"), (BARE, "denied"), (AOF, "allowed"), (AOF, "denied")]
         {
             let row = |kind| window::row(kind, 100, verdict);
-            goals.push(Goal::beside(table, column, &row(kind), &row(fixed), bound));
+            goals.push(Goal::ratio(table, column, &row(kind), &row(fixed), bound));
         }
     }
     goals
@@ -169,10 +169,10 @@ fn of_window(table: &Table) -> Vec<Goal> {
 fn of_reserve(table: &Table) -> Vec<Goal> {
     let release = |others| reserve::row(reserve::RELEASE, others);
     let [none, beside @ ..] = reserve::OTHERS;
-    let mut goals = vec![Goal::beside(table, BARE, &release(none), SET_EX, 3.2)];
+    let mut goals = vec![Goal::ratio(table, BARE, &release(none), SET_EX, 3.2)];
     for others in beside {
         let bound = if others == 10 { 2.9 } else { 3.3 };
-        goals.push(Goal::beside(table, BARE, &release(others), SET_EX, bound));
+        goals.push(Goal::ratio(table, BARE, &release(others), SET_EX, bound));
     }
     let figures: Vec<f64> =
         beside.iter().filter_map(|others| table.figure(&release(*others))).collect();
@@ -180,20 +180,20 @@ fn of_reserve(table: &Table) -> Vec<Goal> {
     let least = figures.iter().copied().reduce(f64::min);
     let flat = most.zip(least).filter(|_| figures.len() == beside.len());
     let flat = flat.map(|(most, least)| most / least);
-    goals.push(Goal::at_most("the dearest of these beside others / the cheapest", flat, 1.15));
+    goals.push(Goal::at_most("the dearest of these with others / the cheapest", flat, 1.15));
     for others in reserve::APPLIED_BESIDE {
         let row = |what| reserve::row(what, others);
         let bound = if others == 0 { 0.6 } else { 0.35 };
-        let goal = Goal::beside(table, BARE, &row(reserve::APPLY), &row(reserve::LUA_APPLY), bound);
+        let goal = Goal::ratio(table, BARE, &row(reserve::APPLY), &row(reserve::LUA_APPLY), bound);
         goals.push(goal);
         let counts = row(reserve::APPLY_COUNTLAPSED);
-        goals.push(Goal::beside(table, BARE, &counts, &row(reserve::APPLY), 1.05));
+        goals.push(Goal::ratio(table, BARE, &counts, &row(reserve::APPLY), 1.05));
     }
     goals
 }
 
 fn of_leases(table: &Table) -> Vec<Goal> {
-    vec![Goal::beside(table, BARE, leases::LEASES, leases::CALLS, 0.15)]
+    vec![Goal::ratio(table, BARE, leases::LEASES, leases::CALLS, 0.15)]
 }
 
 fn of_longest(table: &Table) -> Vec<Goal> {
@@ -210,9 +210,9 @@ fn of_stall(table: &Table) -> Vec<Goal> {
     let [plain, others @ ..] = stall::KEYS.map(stall::handed_over);
     goals.push(Goal::at_most(format!("{plain}: ms"), table.figure(&plain), 1.0));
     for other in others {
-        goals.push(Goal::beside(table, BARE, &other, &plain, 2.0));
+        goals.push(Goal::ratio(table, BARE, &other, &plain, 2.0));
     }
-    goals.push(Goal::beside(table, BARE, &stall::idle(true), &stall::idle(false), 1.3));
+    goals.push(Goal::ratio(table, BARE, &stall::idle(true), &stall::idle(false), 1.3));
     goals
 }
 
@@ -272,7 +272,7 @@ fn of_memory(table: &Table) -> Vec<Goal> {
     for events in [10_000, 100_000] {
         let window = memory::row(memory::WINDOW, events);
         let usual = memory::row(memory::USUAL, events);
-        goals.push(Goal::beside(table, BARE, &window, &usual, 0.5));
+        goals.push(Goal::ratio(table, BARE, &window, &usual, 0.5));
     }
     goals
 }

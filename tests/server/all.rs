@@ -7,7 +7,7 @@ fn each_takes_if_all_are_allowed_and_else_none_does() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 3 {u}:rpm {u}:tpm {u}:jobs WINDOW 2 1min WINDOW 1000 1min 400 \
                 ACQUIRE 5 0 1 ID job-17 MS";
-    let first = told(&conn.cmd(call));
+    let first = all_reply(&conn.cmd(call));
     // The least remaining / quantity: 1 / 1, 600 / 400, 4 / 1. The first of the equal ones decides.
     assert_eq!(first.numbers, [0, 2, 1, -1, 60_000, 1]);
     assert_eq!(
@@ -16,14 +16,14 @@ fn each_takes_if_all_are_allowed_and_else_none_does() {
     );
     assert_eq!(first.ids, [None, None, Some("job-17".into())]);
     assert!(conn.err(call).starts_with("DUPLICATE "));
-    let second = told(&conn.cmd(call.replace("job-17", "job-18")));
+    let second = all_reply(&conn.cmd(call.replace("job-17", "job-18")));
     assert_eq!(second.numbers[..2], [0, 2]);
     let dumps = |conn: &mut Conn| {
         ["{u}:rpm", "{u}:tpm", "{u}:jobs"]
             .map(|key| (conn.cmd(["DUMP", key]), conn.cmd(["PTTL", key])))
     };
     let before = dumps(&mut conn);
-    let denied = told(&conn.cmd(call.replace("job-17", "job-19")));
+    let denied = all_reply(&conn.cmd(call.replace("job-17", "job-19")));
     // Both windows deny as long; the first decides. The semaphore says how it stands alone.
     assert_eq!(denied.numbers, [1, 2, 0, 60_000, 60_000, 1]);
     assert_eq!(
@@ -52,10 +52,10 @@ fn all_clauses_are_of_one_instant_while_the_clock_goes_on() {
 fn check_must_be_allowed_and_takes_nothing() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:ban {u}:rate ACQUIRE 1 0 CHECK THROTTLE 9 1 1 MS";
-    assert_eq!(told(&conn.cmd(call)).numbers, [0, 10, 9, -1, 1_000, 2]);
+    assert_eq!(all_reply(&conn.cmd(call)).numbers, [0, 10, 9, -1, 1_000, 2]);
     assert_eq!(conn.int("EXISTS {u}:ban"), 0);
     conn.cmd("RL.ACQUIRE {u}:ban 1 0 1 LEASE 90000");
-    let denied = told(&conn.cmd(call));
+    let denied = all_reply(&conn.cmd(call));
     // What is left of the ban.
     assert_eq!(denied.numbers, [2, 1, 0, 90_000, 90_000, 1]);
     assert_eq!(denied.clauses[1], [0, 10, 9, -1, 1_000]);
@@ -73,7 +73,7 @@ fn a_quantity_of_0_changes_nothing_in_a_denied_call() {
     let dumps =
         |conn: &mut Conn| ["{u}bucket", "{u}window", "{u}held"].map(|key| conn.cmd(["DUMP", key]));
     let before = dumps(&mut conn);
-    let denied = told(&conn.cmd(
+    let denied = all_reply(&conn.cmd(
         "RL.ALL 4 {u}bucket {u}window {u}held {u}no THROTTLE 1 1 1 0 WINDOW 3 1 0 ACQUIRE 3 1 0 WINDOW 0 1",
     ));
     assert_eq!(denied.numbers[0], 1);
@@ -89,13 +89,13 @@ fn a_quantity_of_0_changes_nothing_in_a_denied_call() {
 fn shadow_is_reported_and_never_denies_the_call() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:new {u}:old WINDOW 1 60 SHADOW WINDOW 5 60 MS";
-    assert_eq!(told(&conn.cmd(call)).numbers, [0, 5, 4, -1, 60_000, 2]);
-    let second = told(&conn.cmd(call));
+    assert_eq!(all_reply(&conn.cmd(call)).numbers, [0, 5, 4, -1, 60_000, 2]);
+    let second = all_reply(&conn.cmd(call));
     assert_eq!(second.numbers, [0, 5, 3, -1, 60_000, 2]);
     assert_eq!(second.clauses[0], [1, 1, 0, 60_000, 60_000]);
     assert_eq!(conn.ints("RL.WINDOW_RO {u}:new 9 60 0")[2], 8);
     // Where all are SHADOW the call is allowed, and one of them decides all the same.
-    let only = told(&conn.cmd("RL.ALL 1 {u}:new WINDOW 1 60 SHADOW MS"));
+    let only = all_reply(&conn.cmd("RL.ALL 1 {u}:new WINDOW 1 60 SHADOW MS"));
     assert_eq!(only.numbers, [0, 1, 0, -1, 60_000, 1]);
 }
 
@@ -103,9 +103,9 @@ fn shadow_is_reported_and_never_denies_the_call() {
 fn countdenied_counts_a_call_that_another_clause_denied() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 2 {u}:a {u}:b WINDOW 2 60 1 COUNTDENIED WINDOW 1 60 MS";
-    assert_eq!(told(&conn.cmd(call)).numbers, [0, 1, 0, -1, 60_000, 2]);
+    assert_eq!(all_reply(&conn.cmd(call)).numbers, [0, 1, 0, -1, 60_000, 2]);
     // The second clause denies; the call fills the first, which then says so and, as it waits as long, decides.
-    let denied = told(&conn.cmd(call));
+    let denied = all_reply(&conn.cmd(call));
     assert_eq!(denied.clauses, [[1, 2, 0, 60_000, 60_000], [1, 1, 0, 60_000, 60_000]]);
     assert_eq!(denied.numbers, [1, 2, 0, 60_000, 60_000, 1]);
     assert_eq!(conn.ints("RL.WINDOW_RO {u}:a 2 60")[..3], [1, 2, 0]);
@@ -116,14 +116,14 @@ fn countdenied_counts_a_call_that_another_clause_denied() {
 fn looking_answers_what_the_call_would_and_changes_nothing() {
     let (_server, mut conn) = Server::held();
     let clauses = "2 {u}:a {u}:b WINDOW 2 60 1 COUNTDENIED ACQUIRE 1 0 1 ID x MS";
-    let look = told(&conn.cmd(format!("RL.ALL_RO {clauses}")));
+    let look = all_reply(&conn.cmd(format!("RL.ALL_RO {clauses}")));
     assert_eq!(look.clauses, [[0, 2, 2, -1, 0], [0, 1, 1, -1, 0]]);
     assert_eq!((look.numbers[0], look.ids), (0, vec![None, None]));
     assert_eq!(conn.int("DBSIZE"), 0);
-    assert_eq!(told(&conn.cmd(format!("RL.ALL {clauses}"))).ids[1].as_deref(), Some("x"));
+    assert_eq!(all_reply(&conn.cmd(format!("RL.ALL {clauses}"))).ids[1].as_deref(), Some("x"));
     assert!(conn.err(format!("RL.ALL_RO {clauses}")).starts_with("DUPLICATE "));
     let before = conn.cmd("DUMP {u}:a");
-    let look = told(&conn.cmd(format!("RL.ALL_RO {}", clauses.replace("ID x", "ID y"))));
+    let look = all_reply(&conn.cmd(format!("RL.ALL_RO {}", clauses.replace("ID x", "ID y"))));
     assert_eq!(look.numbers[0], 2);
     assert_eq!(look.clauses[0][..4], [0, 2, 1, -1]);
     assert_eq!(conn.cmd("DUMP {u}:a"), before);
@@ -209,7 +209,7 @@ fn an_error_in_any_clause_changes_nothing_and_the_first_is_returned() {
 fn keys_and_values_may_be_words_of_the_syntax_and_there_may_be_64() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 3 WINDOW MS @x ACQUIRE 5 0 1 ID WINDOW THROTTLE 4 1 1 ACQUIRE 5 0 1 ID MS";
-    let answer = told(&conn.cmd(call));
+    let answer = all_reply(&conn.cmd(call));
     assert_eq!(answer.ids, [Some("WINDOW".into()), None, Some("MS".into())]);
     // Only the very last word is the unit, and here it is an id.
     assert_eq!(answer.clauses[0][4], 20);
@@ -217,8 +217,8 @@ fn keys_and_values_may_be_words_of_the_syntax_and_there_may_be_64() {
     let clauses = "WINDOW 1 60 ".repeat(64);
     let call = format!("RL.ALL 64 {} {clauses}", keys.join(" "));
     assert_eq!(flat(&conn.cmd(format!("COMMAND GETKEYS {call}"))), keys);
-    assert_eq!(told(&conn.cmd(&call)).clauses.len(), 64);
-    assert_eq!(told(&conn.cmd(&call)).numbers[0], 1);
+    assert_eq!(all_reply(&conn.cmd(&call)).clauses.len(), 64);
+    assert_eq!(all_reply(&conn.cmd(&call)).numbers[0], 1);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_cluster_wants_all_keys_in_one_slot() {
         assert!(["CROSSSLOT ", "EXECABORT "].iter().any(|code| error.starts_with(code)), "{error}");
         assert_eq!(conn.int("DBSIZE"), 0);
     }
-    assert_eq!(told(&conn.cmd("RL.ALL 2 {u}a {u}b WINDOW 5 60 WINDOW 5 60")).numbers[0], 0);
+    assert_eq!(all_reply(&conn.cmd("RL.ALL 2 {u}a {u}b WINDOW 5 60 WINDOW 5 60")).numbers[0], 0);
     // A slot that is not the one of the keys that the script names.
     let other =
         "return redis.call('RL.ALL', 2, '{u}a', '{u}b', 'WINDOW', 5, 60, 'WINDOW', 5, 60)[3]";
@@ -330,7 +330,10 @@ fn a_user_needs_the_right_to_every_key() {
     conn.cmd("ACL SETUSER some on nopass +@all ~mine:*");
     let mut some = server.conn();
     some.cmd("AUTH some x");
-    assert_eq!(told(&some.cmd("RL.ALL 2 mine:a mine:b WINDOW 5 60 WINDOW 5 60")).numbers[0], 0);
+    assert_eq!(
+        all_reply(&some.cmd("RL.ALL 2 mine:a mine:b WINDOW 5 60 WINDOW 5 60")).numbers[0],
+        0
+    );
     for keys in ["mine:a other", "other mine:a"] {
         for clauses in ["WINDOW 5 60 WINDOW 5 60", "WINDOW 5 60 CHECK WINDOW 5 60 CHECK"] {
             let call = format!("RL.ALL 2 {keys} {clauses}");
@@ -350,7 +353,7 @@ fn a_user_needs_the_right_to_every_key() {
         looks.cmd("AUTH looks x");
         for keys in ["mine:a theirs:b", "theirs:b mine:a"] {
             let look = format!("RL.ALL_RO 2 {keys} WINDOW 5 60 WINDOW 5 60");
-            assert_eq!(told(&looks.cmd(&look)).numbers[0], 0);
+            assert_eq!(all_reply(&looks.cmd(&look)).numbers[0], 0);
             let take = look.replace("_RO", "");
             assert!(looks.err(&take).starts_with("NOPERM "), "{take}");
         }
@@ -470,7 +473,7 @@ fn it_takes_and_returns_what_single_commands_would() {
                 })
                 .collect();
 
-            let answer = told(&conn.cmd(&call));
+            let answer = all_reply(&conn.cmd(&call));
             assert_eq!(answer.clauses, expected, "{context}");
             let limited = match is_allowed {
                 true => 0,
@@ -534,13 +537,13 @@ fn a_clause_whose_key_has_a_line_is_denied_and_others_take_nothing() {
     // Never more than is asked for, but somebody waits already.
     for clause in ["ACQUIRE 9 0", "ACQUIRE 9 0 CHECK"] {
         let call = format!("RL.ALL 2 {{u}}:w {{u}}:pool WINDOW 5 1h {clause} MS");
-        let denied = told(&conn.cmd(&call));
+        let denied = all_reply(&conn.cmd(&call));
         assert_eq!((denied.numbers[0], denied.numbers[5]), (2, 2), "{call}");
         assert!(denied.numbers[3] >= 1, "{denied:?}");
     }
     let call = "RL.ALL 2 {u}:w {u}:pool WINDOW 5 1h ACQUIRE 9 0 SHADOW";
-    assert_eq!(told(&conn.cmd(call)).numbers[..3], [0, 5, 4]);
+    assert_eq!(all_reply(&conn.cmd(call)).numbers[..3], [0, 5, 4]);
     conn.cmd("RL.RELEASE {u}:pool all");
     assert_eq!(acquired(&waiter.recv()).id(), "w");
-    assert_eq!(told(&conn.cmd("RL.ALL 1 {u}:pool ACQUIRE 9 0")).numbers[0], 0);
+    assert_eq!(all_reply(&conn.cmd("RL.ALL 1 {u}:pool ACQUIRE 9 0")).numbers[0], 0);
 }

@@ -36,7 +36,7 @@ fn the_log_has_the_number_of_policies_and_the_settings() {
 }
 
 /// What build.rs prints for the package in `folder`, with this `RATELIMIT_COMMIT`.
-fn told(script: &Path, folder: &Path, commit: Option<&str>, path: &str) -> String {
+fn commit_of(script: &Path, folder: &Path, commit: Option<&str>, path: &str) -> String {
     let mut command = Command::new(script);
     command.env("CARGO_MANIFEST_DIR", folder).env("PATH", path).current_dir(folder);
     match commit {
@@ -71,10 +71,10 @@ fn the_commit_is_that_of_the_environment_or_of_git_and_else_unknown() {
         ("unknown", "unknown"),
         ("a b\nc", "unknown"),
     ] {
-        assert_eq!(told(&script, &inner, Some(given), &path), shown);
+        assert_eq!(commit_of(&script, &inner, Some(given), &path), shown);
     }
     // Neither git nor a repository.
-    assert_eq!(told(&script, &inner, None, "/nowhere"), "unknown");
+    assert_eq!(commit_of(&script, &inner, None, "/nowhere"), "unknown");
     let git = |words: &str| {
         let output = Command::new("git").args(words.split(' ')).current_dir(&dir).output();
         output.ok().inspect(|it| assert!(it.status.success(), "{it:?}"))
@@ -97,7 +97,7 @@ fn the_commit_is_that_of_the_environment_or_of_git_and_else_unknown() {
         fs::set_permissions(programs.join("git"), Permissions::from_mode(0o755)).unwrap();
         (format!("{}:{path}", programs.display()), full.to_owned())
     };
-    assert_eq!(told(&script, &dir, None, &path), head[..12]);
+    assert_eq!(commit_of(&script, &dir, None, &path), head[..12]);
     // An archive that was unpacked there is not of that commit.
-    assert_eq!(told(&script, &inner, None, &path), "unknown");
+    assert_eq!(commit_of(&script, &inner, None, &path), "unknown");
 }

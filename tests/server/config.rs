@@ -341,9 +341,9 @@ fn log_of_a_start_that_fails(other: &Server, lines: &str) -> String {
 fn a_misspelled_setting_is_reported_as_docs_operations_says() {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md"));
     let page = page.unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = |message: &str, found: &str| {
+    let documented = |message: &str, found: &str| {
         assert!(page.contains(message), "docs/operations.md does not have: {message}");
-        assert!(found.contains(message), "not told: {message}: {found}");
+        assert!(found.contains(message), "not reported: {message}: {found}");
     };
     let server = Server::start();
     let mut conn = server.conn();
@@ -351,26 +351,29 @@ fn a_misspelled_setting_is_reported_as_docs_operations_says() {
     conn.refuses(format!("MODULE LOAD {path} lesae 1"), LOAD_FAILED);
     assert_eq!(conn.text("MODULE UNLOAD ratelimit"), "OK");
     conn.refuses(format!("MODULE LOAD {path} lesae 1"), LOAD_FAILED);
-    told("load argument lesae 1: no such setting", &server.log());
+    documented("load argument lesae 1: no such setting", &server.log());
     if !has_settings() {
         return;
     }
     let loads = format!("loadmodule {path}\n");
     for lines in [format!("{loads}ratelimit.lesae 1\n"), "ratelimit.lease 1\n".to_owned()] {
         let log = log_of_a_start_that_fails(&server, &lines);
-        told(
+        documented(
             "Module Configuration detected without loadmodule directive or no ApplyConfig call: aborting",
             &log,
         );
         if server.version().is_valkey && lines.starts_with(&loads) {
-            told("Unused Module Configuration: ratelimit.lesae", &log);
+            documented("Unused Module Configuration: ratelimit.lesae", &log);
         }
     }
     let refused = conn.err(format!("MODULE LOADEX {path} CONFIG ratelimit.lesae 1"));
-    told("Error loading the extension", &refused);
-    told("Loadex configurations were not applied, likely due to invalid arguments", &server.log());
+    documented("Error loading the extension", &refused);
+    documented(
+        "Loadex configurations were not applied, likely due to invalid arguments",
+        &server.log(),
+    );
     assert_eq!(conn.text(format!("MODULE LOAD {path}")), "OK");
-    told(
+    documented(
         "Unknown option or number of arguments for CONFIG SET - 'ratelimit.lesae'",
         &conn.err("CONFIG SET ratelimit.lesae 1"),
     );

@@ -18,20 +18,20 @@ const PAUSE: Duration = Duration::from_millis(15);
 const CHANGE_AFTER: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(30);
 
-/// What clients were told in all: how often each reply came, by its first word.
-type Told = BTreeMap<String, u64>;
+/// All replies to the clients: how often each reply came, by its first word.
+type Replies = BTreeMap<String, u64>;
 
 /// Calls the limit from several clients for as long as `change` takes, and until each has been denied. A client keeps its
 /// connection until it is refused or closed, then asks `master` where to go; every other client asks before each call, as new
 /// processes do.
-fn told(master: &(impl Fn() -> u16 + Sync), change: impl FnOnce()) -> Told {
+fn replies_during(master: &(impl Fn() -> u16 + Sync), change: impl FnOnce()) -> Replies {
     let over = AtomicBool::new(false);
     scope(|threads| {
         let over = &over;
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| {
                 threads.spawn(move || {
-                    let mut told = Told::new();
+                    let mut replies = Replies::new();
                     let mut at: Option<(u16, Conn)> = None;
                     loop {
                         let is_over = over.load(SeqCst);
@@ -49,7 +49,7 @@ fn told(master: &(impl Fn() -> u16 + Sync), change: impl FnOnce()) -> Told {
                             Some(Ok(Value::Array(_))) => "denied",
                             Some(Ok(error)) => {
                                 let word = error_line(&error).split(' ').next().unwrap().to_owned();
-                                *told.entry(word.clone()).or_default() += 1;
+                                *replies.entry(word.clone()).or_default() += 1;
                                 if word != "NOREPLICAS" {
                                     at = None;
                                 }
@@ -61,10 +61,10 @@ fn told(master: &(impl Fn() -> u16 + Sync), change: impl FnOnce()) -> Told {
                             }
                         };
                         if !word.is_empty() {
-                            *told.entry(word.to_owned()).or_default() += 1;
+                            *replies.entry(word.to_owned()).or_default() += 1;
                         }
                         if is_over && word == "denied" {
-                            return told;
+                            return replies;
                         }
                         sleep(PAUSE);
                     }
@@ -74,7 +74,7 @@ fn told(master: &(impl Fn() -> u16 + Sync), change: impl FnOnce()) -> Told {
         sleep(CHANGE_AFTER);
         change();
         over.store(true, SeqCst);
-        let mut all = Told::new();
+        let mut all = Replies::new();
         for client in clients {
             for (word, times) in client.join().expect("a client fails") {
                 *all.entry(word).or_default() += times;
@@ -85,9 +85,9 @@ fn told(master: &(impl Fn() -> u16 + Sync), change: impl FnOnce()) -> Told {
 }
 
 /// No call too many was allowed, and none too few, but for those whose reply was lost with a connection.
-fn assert_exact(told: &Told) {
-    let lost = told.get("closed").copied().unwrap_or_default();
-    assert!((LIMIT - lost.min(LIMIT)..=LIMIT).contains(&told["allowed"]), "{told:?}");
+fn assert_exact(replies: &Replies) {
+    let lost = replies.get("closed").copied().unwrap_or_default();
+    assert!((LIMIT - lost.min(LIMIT)..=LIMIT).contains(&replies["allowed"]), "{replies:?}");
 }
 
 fn pair(config: &[&str]) -> [Server; 2] {
@@ -109,12 +109,12 @@ fn failover_without_sentinel_admits_exactly_the_limit() {
     }
     let servers = pair(&[]);
     let master = || servers.iter().find(|it| role(it) == "master").unwrap_or(&servers[0]).port();
-    let told = told(&master, || {
+    let replies = replies_during(&master, || {
         servers[0].conn().cmd("FAILOVER");
         eventually(SOON, || role(&servers[1]) == "master" && role(&servers[0]) == "slave");
     });
-    println!("FAILOVER: {told:?}");
-    assert_exact(&told);
+    println!("FAILOVER: {replies:?}");
+    assert_exact(&replies);
 }
 
 /// Who is told to change the master.
@@ -125,7 +125,7 @@ enum Tell {
 }
 
 /// A master with a replica under Sentinel.
-fn failover_under_sentinel(tell: Tell, config: &[&str]) -> Told {
+fn failover_under_sentinel(tell: Tell, config: &[&str]) -> Replies {
     let servers = pair(config);
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let file = servers[0].dir().join("sentinel.conf");
@@ -148,7 +148,7 @@ fn failover_under_sentinel(tell: Tell, config: &[&str]) -> Told {
         Some(address @ Value::Array(_)) => flat(&address)[1].parse().expect("a port"),
         _ => servers[0].port(),
     };
-    told(&master, || {
+    replies_during(&master, || {
         let begin = Instant::now();
         // Sentinel may have to learn first how the replica is.
         match tell {
@@ -174,19 +174,19 @@ fn failover_under_sentinel(tell: Tell, config: &[&str]) -> Told {
 #[test]
 #[ignore = "a minute: make soak"]
 fn a_failover_by_sentinel_admits_exactly_the_limit_with_min_replicas_to_write() {
-    let told = failover_under_sentinel(Tell::Sentinel, &[]);
-    println!("SENTINEL FAILOVER: {told:?}");
-    assert!((LIMIT..=2 * LIMIT).contains(&told["allowed"]), "{told:?}");
-    let told = failover_under_sentinel(Tell::Sentinel, &["min-replicas-to-write 1"]);
-    println!("SENTINEL FAILOVER, min-replicas-to-write 1: {told:?}");
-    assert_exact(&told);
-    assert!(told["NOREPLICAS"] > 0, "{told:?}");
+    let replies = failover_under_sentinel(Tell::Sentinel, &[]);
+    println!("SENTINEL FAILOVER: {replies:?}");
+    assert!((LIMIT..=2 * LIMIT).contains(&replies["allowed"]), "{replies:?}");
+    let replies = failover_under_sentinel(Tell::Sentinel, &["min-replicas-to-write 1"]);
+    println!("SENTINEL FAILOVER, min-replicas-to-write 1: {replies:?}");
+    assert_exact(&replies);
+    assert!(replies["NOREPLICAS"] > 0, "{replies:?}");
 }
 
 #[test]
 #[ignore = "a minute: make soak"]
 fn failover_under_sentinel_refuses_calls_until_sentinel_has_noticed() {
-    let told = failover_under_sentinel(Tell::Master, &[]);
-    println!("FAILOVER under Sentinel: {told:?}");
-    assert_exact(&told);
+    let replies = failover_under_sentinel(Tell::Master, &[]);
+    println!("FAILOVER under Sentinel: {replies:?}");
+    assert_exact(&replies);
 }

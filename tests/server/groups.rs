@@ -19,8 +19,8 @@ fn the_plan_is_spent_before_the_credits() {
         ([1, 2, 0, hour, hour, 2], 4, [1, 2, 0, hour, hour], [1, 3, 0, day, day]),
         ([1, 2, 0, hour, hour, 2], 4, [1, 2, 0, hour, hour], [1, 3, 0, day, day]),
     ] {
-        let looked = told(&conn.cmd(call.replace("RL.ALL", "RL.ALL_RO")));
-        let answer = told(&conn.cmd(call));
+        let looked = all_reply(&conn.cmd(call.replace("RL.ALL", "RL.ALL_RO")));
+        let answer = all_reply(&conn.cmd(call));
         assert_eq!(answer.numbers, numbers);
         assert_eq!(answer.clauses[0][2], rpm, "{numbers:?}");
         assert_eq!(answer.clauses[1..], [plan, credits], "{numbers:?}");
@@ -49,7 +49,7 @@ fn else_stands_between_two_clauses() {
         "RL.ALL 2 ELSE else ACQUIRE 1 1 1 ID ELSE else WINDOW 5 1 MS",
         "RL.ALL 1 a ACQUIRE 1 1 1 ID ELSE",
     ] {
-        assert_eq!(told(&conn.cmd(call)).numbers[0], 0, "{call}");
+        assert_eq!(all_reply(&conn.cmd(call)).numbers[0], 0, "{call}");
     }
     // ELSE is no clause.
     for call in ["RL.ALL 2 a b WINDOW 1 1", "RL.ALL 1 a WINDOW 1 1 ELSE WINDOW 1 1"] {
@@ -62,10 +62,10 @@ fn a_check_may_be_the_choice_and_takes_nothing() {
     let (_server, mut conn) = Server::held();
     // Whoever is on the list needs no tokens.
     let call = "RL.ALL 2 {u}:free {u}:paid WINDOW 1 60 CHECK ELSE WINDOW 5 60 MS";
-    assert_eq!(told(&conn.cmd(call)).clauses, [[0, 1, 1, -1, 0], [0, 5, 5, -1, 0]]);
+    assert_eq!(all_reply(&conn.cmd(call)).clauses, [[0, 1, 1, -1, 0], [0, 5, 5, -1, 0]]);
     assert_eq!(conn.int("EXISTS {u}:free {u}:paid"), 0);
     conn.cmd("RL.WINDOW {u}:free 1 60");
-    let paid = told(&conn.cmd(call));
+    let paid = all_reply(&conn.cmd(call));
     assert_eq!(paid.numbers, [0, 5, 4, -1, 60_000, 2]);
     assert_eq!(paid.clauses[0][0], 1);
 }
@@ -77,7 +77,7 @@ fn a_shadow_is_the_choice_where_none_before_it_is() {
     let call = "RL.ALL 2 {u}:old {u}:new WINDOW @old ELSE WINDOW @new MS";
     // The old limit takes, then the new one takes, then the new one lets pass what it would deny.
     for (choice, events) in [(1, [1, 0]), (2, [1, 1]), (2, [1, 1])] {
-        let answer = told(&conn.cmd(call));
+        let answer = all_reply(&conn.cmd(call));
         assert_eq!((answer.numbers[0], answer.numbers[5]), (0, choice), "{answer:?}");
         assert_eq!(["{u}:old", "{u}:new"].map(|key| conn.int(["ZCARD", key])), events);
     }
@@ -92,14 +92,14 @@ fn a_group_that_denies_is_one_denial_of_the_clause_that_speaks() {
     let call = "RL.ALL 3 {u}:a {u}:b {u}:c WINDOW @a ELSE WINDOW @b WINDOW @c MS";
     conn.cmd(call);
     // The third denies: the group is allowed, and its clauses are counted nowhere.
-    let answer = told(&conn.cmd(call));
+    let answer = all_reply(&conn.cmd(call));
     assert_eq!(
         (answer.numbers[..].to_vec(), answer.clauses[1][0]),
         (vec![1, 1, 0, 90_000, 90_000, 3], 0)
     );
     conn.cmd("RL.WINDOW {u}:b @b");
     // Both deny: the group speaks with the shortest wait, which is the second clause's.
-    assert_eq!(told(&conn.cmd(call)).numbers, [1, 1, 0, 90_000, 90_000, 3]);
+    assert_eq!(all_reply(&conn.cmd(call)).numbers, [1, 1, 0, 90_000, 90_000, 3]);
     let top = flat(&conn.cmd("RL.TOP")).join(" ");
     assert_eq!(top, "{u}:c 0 2 0 {u}:b 0 1 0");
     let counted = flat(&conn.cmd("RL.POLICIES")).join(" ");
@@ -111,12 +111,12 @@ fn countdenied_counts_in_every_clause_of_a_denied_call() {
     let (_server, mut conn) = Server::held();
     let call = "RL.ALL 3 {u}:a {u}:b {u}:c WINDOW 1 60 COUNTDENIED ELSE WINDOW 2 60 COUNTDENIED WINDOW 0 60 MS";
     // The first clause would be allowed, and is full once the denied call was counted; the second still has room.
-    let answer = told(&conn.cmd(call));
+    let answer = all_reply(&conn.cmd(call));
     assert_eq!(answer.numbers[0], 1);
     assert_eq!(answer.clauses[..2], [[1, 1, 0, 60_000, 60_000], [0, 2, 1, -1, 60_000]]);
     // An allowed call counts only in its choice.
     let call = call.replace("WINDOW 0 60", "WINDOW 9 60");
-    assert_eq!(told(&conn.cmd(&call)).numbers[0], 0);
+    assert_eq!(all_reply(&conn.cmd(&call)).numbers[0], 0);
     assert_eq!(
         ["{u}:a", "{u}:b"].map(|key| conn.ints(format!("RL.WINDOW_RO {key} 9 60 0"))[2]),
         [8, 7]
@@ -139,7 +139,7 @@ fn errors_are_met_in_all_clauses_and_too_many_reservations_only_in_a_choice() {
         ("RL.ALL 2 {u}:text {u}:free WINDOW 5 60 ELSE WINDOW 5 1m", Some("ERR period ")),
     ] {
         match error {
-            None => assert_eq!(told(&conn.cmd(call)).numbers[0], 0, "{call}"),
+            None => assert_eq!(all_reply(&conn.cmd(call)).numbers[0], 0, "{call}"),
             Some(error) => assert!(conn.err(call).starts_with(error), "{call}"),
         }
     }
@@ -192,7 +192,7 @@ fn groups_decide_as_their_definition_says() {
         }
         call += " MS";
         let before: Vec<Vec<i64>> = clauses.iter().map(|one| conn.ints(&one.look)).collect();
-        let answer = told(&conn.cmd(&call));
+        let answer = all_reply(&conn.cmd(&call));
         let members = &groups;
         let group = |number: usize| (0..members.len()).filter(move |at| members[*at] == number);
         let last = groups[groups.len() - 1];
@@ -240,13 +240,13 @@ fn groups_decide_as_their_definition_says() {
                 let ms = answer.numbers[3];
                 server.clock().advance_ms(ms - 1);
                 assert_ne!(
-                    told(&conn.cmd(call.replace("RL.ALL", "RL.ALL_RO"))).numbers[0],
+                    all_reply(&conn.cmd(call.replace("RL.ALL", "RL.ALL_RO"))).numbers[0],
                     0,
                     "{call}"
                 );
                 server.clock().advance_ms(1);
                 assert_eq!(
-                    told(&conn.cmd(call.replace("RL.ALL", "RL.ALL_RO"))).numbers[0],
+                    all_reply(&conn.cmd(call.replace("RL.ALL", "RL.ALL_RO"))).numbers[0],
                     0,
                     "{call}"
                 );

@@ -232,7 +232,7 @@ impl Cluster {
     }
 
     fn agrees(&self) -> bool {
-        let mut told = self.living().into_iter().map(|node| self.slots_told_by(node));
+        let mut told = self.living().into_iter().map(|node| self.slots_seen_by(node));
         let first = told.next().flatten();
         first.is_some() && told.all(|told| told == first)
     }
@@ -243,7 +243,7 @@ impl Cluster {
     }
 
     /// Which master has which slots since which epoch, in the eyes of a node that holds the cluster for whole.
-    fn slots_told_by(&self, node: usize) -> Option<Vec<String>> {
+    fn slots_seen_by(&self, node: usize) -> Option<Vec<String>> {
         let mut conn = self.nodes[node].try_conn().ok()?;
         let mut tell = |line: &str| Some(text(&conn.try_cmd(line).ok()?));
         let info = tell("CLUSTER INFO")?;

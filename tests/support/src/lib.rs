@@ -42,6 +42,6 @@ pub use redis_client::{self as redis, Value};
 pub use replication::{as_commands, state, wait_for_sync};
 pub use reservation::{acquired, acquired_part, held, Acquired, AcquiredPart, Held};
 pub use server::{module_path, server_binary, Builder, Frozen, Server, Stop, Version};
-pub use several::{told, AllReply};
+pub use several::{all_reply, AllReply};
 pub use wait::{at_least, eventually};
 pub use waiting::{limited, time_to_reply};

@@ -15,7 +15,7 @@ pub struct AllReply {
 
 /// Reads an answer of RL.ALL.
 #[track_caller]
-pub fn told(reply: &Value) -> AllReply {
+pub fn all_reply(reply: &Value) -> AllReply {
     let Value::Array(parts) = reply else { panic!("no answer: {reply:?}") };
     assert_eq!(parts.len(), 7, "{reply:?}");
     let Value::Array(clauses) = &parts[6] else { panic!("no clauses: {reply:?}") };
