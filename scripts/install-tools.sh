@@ -49,7 +49,7 @@ rust_is_new_enough() {
     [ -n "$found" ] && [ "$(printf '%s\n' "$wanted" "$found" | sort -V | head -n 1)" = "$wanted" ]
 }
 
-# bindgen loads libclang while it builds and needs clang's own C headers (stddef.h) beside it.
+# bindgen loads libclang while it builds and needs clang's own C headers (stddef.h) next to it.
 have_libclang() {
     local lib dir
     for lib in ${LIBCLANG_PATH:+"$LIBCLANG_PATH"/libclang*} \

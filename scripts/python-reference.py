@@ -25,7 +25,7 @@ from typing import Any, get_args, get_origin
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "clients" / "python" / "src"
 PAGE = ROOT / "docs" / "python-reference.md"
-#: What programs import, and what of it is told where: names of a module without __all__.
+#: The modules that programs import; for a module without __all__, the names to document.
 MODULES: dict[str, list[str]] = {
     "redis_ratelimit": [],
     "redis_ratelimit.asyncio": ["Limiter", "Local", "MemoryLimiter", "Reservation"],
@@ -128,16 +128,16 @@ def comments_of(cls: type) -> dict[str, str]:
     """The `#:` comments above the fields of a class."""
     lines = inspect.getsource(cls).splitlines()
     found: dict[str, str] = {}
-    told: list[str] = []
+    comment: list[str] = []
     for line in lines:
         stripped = line.strip()
         if stripped.startswith("#: "):
-            told.append(stripped[3:])
-        elif told and (name := re.match(r"(\w+)\s*(:|=)", stripped)):
-            found[name[1]] = " ".join(told)
-            told = []
+            comment.append(stripped[3:])
+        elif comment and (name := re.match(r"(\w+)\s*(:|=)", stripped)):
+            found[name[1]] = " ".join(comment)
+            comment = []
         else:
-            told = []
+            comment = []
     return found
 
 
@@ -181,16 +181,16 @@ def public_names(module: str) -> list[str]:
 
 
 @cache
-def told_classes() -> set[Any]:
+def documented_classes() -> set[Any]:
     return {getattr(importlib.import_module(module), name) for module in MODULES for name in public_names(module)}
 
 
 def with_internal_bases(cls: type) -> dict[str, Any]:
     """The members of a class, and of those of its bases that the page does not tell of."""
     members = dict(vars(cls))
-    told = [base for base in cls.__mro__[1:] if base in told_classes()]
+    documented = [base for base in cls.__mro__[1:] if base in documented_classes()]
     for base in cls.__mro__[1:]:
-        if base.__module__.startswith("redis_ratelimit") and not any(issubclass(each, base) for each in told):
+        if base.__module__.startswith("redis_ratelimit") and not any(issubclass(each, base) for each in documented):
             members |= {name: value for name, value in vars(base).items() if name not in members}
     return members
 
@@ -217,9 +217,9 @@ def item(module: str, name: str, value: Any) -> list[str]:
 
 def page() -> str:
     files = {path.stem for path in (SOURCE / "redis_ratelimit").glob("*.py")} - {"__init__"}
-    told = {module.partition(".")[2] for module in MODULES} - {""}
-    if files != told | INTERNAL:
-        raise Undocumented(f"modules that are neither told nor internal, or are not there: {files ^ (told | INTERNAL)}")
+    documented = {module.partition(".")[2] for module in MODULES} - {""}
+    if wrong := files ^ (documented | INTERNAL):
+        raise Undocumented(f"modules that are neither documented nor internal, or are missing: {wrong}")
     parts = [HEAD]
     for module in MODULES:
         imported = importlib.import_module(module)

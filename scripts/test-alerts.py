@@ -51,7 +51,7 @@ def start(name, *command, **options):
 
 
 class Server:
-    """A server of its own, with the module unless told, and the user of docs/operations.md."""
+    """A new server, with the module by default, and the user of docs/operations.md."""
 
     count = 0
 

@@ -149,7 +149,7 @@ def until(what, seconds, holds):
 
 
 redis, bare = Connection(with_module), Connection(without_module)
-# The user that docs/operations.md tells to make.
+# The user from docs/operations.md.
 page = open("docs/operations.md").read()
 users = re.findall(r"ACL SETUSER metrics .*", page)
 assert len(users) == 1, users
@@ -217,7 +217,7 @@ expected['ratelimit_module{version="%s",commit="%s",policies_digest="%s",setting
 expected.pop("ratelimit_commit", None)
 assert len(expected) >= 60, expected
 here = f'instance="redis://127.0.0.1:{with_module}"'
-# These move on by themselves: the script's own calls of RL.TOP, and what is told of the call that waits.
+# These move on by themselves: the script's own calls of RL.TOP, and the fields of the waiting call.
 moving = {
     'ratelimit_calls_total{command="top",result="allowed"}',
     "ratelimit_waiting_oldest_ms",

@@ -42,7 +42,7 @@ run() { # server label arguments of cargo test...: one run, and its line in the 
     LOG=$log REDIS_SERVER=$server scripts/test.sh "$@" >/dev/null
     code=$?
     grep -E '^test .* FAILED$|^error' "$log"
-    # What each failed test printed: cargo tells it once, between the two lists of failures.
+    # What each failed test printed: cargo prints it once, between the two lists of failures.
     [ $code = 0 ] || awk '/^failures:$/ { on = !on; next } on' "$log" | head -n 300
     passed=$(total passed "$log")
     failed=$(total failed "$log")

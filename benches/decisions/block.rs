@@ -1,4 +1,4 @@
-//! Waiting in the server: how fast a slot goes round among many waiters, beside a BLPOP queue with one token in it.
+//! Waiting in the server: how fast a slot goes round among many waiters, compared with a BLPOP queue that holds one token.
 
 use std::time::{Duration, Instant};
 

@@ -181,7 +181,7 @@ fn of_reserve(table: &Table) -> Vec<Goal> {
     let flat = most.zip(least).filter(|_| figures.len() == beside.len());
     let flat = flat.map(|(most, least)| most / least);
     goals.push(Goal::at_most("the dearest of these with others / the cheapest", flat, 1.15));
-    for others in reserve::APPLIED_BESIDE {
+    for others in reserve::APPLIED_WITH {
         let row = |what| reserve::row(what, others);
         let bound = if others == 0 { 0.6 } else { 0.35 };
         let goal = Goal::ratio(table, BARE, &row(reserve::APPLY), &row(reserve::LUA_APPLY), bound);

@@ -1,4 +1,4 @@
-//! Reservations beside the Lua scripts that people use: instructions for taking one and ending it.
+//! Reservations compared with the Lua scripts that people use: instructions for taking one and ending it.
 
 use crate::callgrind::Meter;
 use crate::client::{Result, ServerReply};
@@ -16,7 +16,7 @@ const KEYS: u64 = PIPELINE as u64;
 /// Beside more reservations than this there is one key, and the decisions of an exchange are held there together.
 const MOST_IN_EACH_KEY: u64 = 100;
 
-/// Events in the window of each key, beside the reservations.
+/// Events in the window of each key, in addition to the reservations.
 const EVENTS: u64 = 100;
 
 /// Room for the measured reservations.
@@ -31,8 +31,8 @@ const LEASE_MS: u64 = 20_000;
 /// Other reservations that live in the key meanwhile. The last fills the key up to `ratelimit.max-reservations`.
 pub const OTHERS: [u64; 6] = [0, 10, 100, 1_000, 10_000, 65_536 - ROOM];
 
-/// Of those, the ones beside which reservations are applied.
-pub const APPLIED_BESIDE: [u64; 3] = [0, 10, 100];
+/// How many other reservations there are while some are applied.
+pub const APPLIED_WITH: [u64; 3] = [0, 10, 100];
 
 pub const RELEASE: &str = "RL.ACQUIRE + RL.RELEASE";
 pub const APPLY: &str = "RL.ACQUIRE + RL.APPLY";
@@ -164,7 +164,7 @@ fn zset_of_others(others: u64, suffix: &'static str) -> impl Iterator<Item = Str
 pub fn table(decisions: usize, others: &[u64]) -> Result<Table> {
     let mut meter = Meter::start(Time::Held, decisions)?;
     let title = format!(
-        "Instructions of the whole server per reservation, taken and ended (one key, or {KEYS} in turn beside up to \
+        "Instructions of the whole server per reservation, taken and ended (one key, or {KEYS} in turn with up to \
          {MOST_IN_EACH_KEY} others; windows of {EVENTS} events; pipeline 50)"
     );
     let mut table = Table::new("reserve", title, &Meter::COLUMNS);
@@ -173,7 +173,7 @@ pub fn table(decisions: usize, others: &[u64]) -> Result<Table> {
         meter.add(&mut table, &release(others), Some(row(LUA_RELEASE, others)))?;
         let lua = lua_release(&meter.host().scripts, others);
         meter.add(&mut table, &lua, None)?;
-        if APPLIED_BESIDE.contains(&others) {
+        if APPLIED_WITH.contains(&others) {
             meter.add(&mut table, &apply(others), Some(row(LUA_APPLY, others)))?;
             meter.add(&mut table, &apply_countlapsed(others), Some(row(APPLY, others)))?;
             let lua = lua_apply(&meter.host().scripts, others);

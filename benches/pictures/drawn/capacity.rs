@@ -12,7 +12,7 @@ const PROCESSES: usize = 16;
 const STEP_US: i64 = 5_000;
 const STEPS_A_SECOND: usize = 200;
 const SECONDS: usize = 4;
-/// In each step so many calls may come, each by chance.
+/// The most calls that may come in each step, each by chance.
 const CHANCES: i64 = 200;
 
 /// Calls a second in each second of a run.
@@ -216,7 +216,7 @@ fn head(first: &str) -> String {
     )
 }
 
-/// A row of what was admitted, beside what `one` key admits. In no second is it more than the bound.
+/// A row of what was admitted, next to what `one` key admits. In no second is it more than the bound.
 fn row(name: String, outcomes: &[Admissions], one: &[Admissions], bound: u64) -> String {
     let mut cells = vec![name.clone()];
     for (outcome, one) in outcomes.iter().zip(one) {

@@ -217,7 +217,7 @@ impl Runner<'_> {
 
     fn call(&mut self, now_ms: i64) -> DrawnCall {
         let answer = self.conn.ints(format!("{} MS", self.command));
-        // With AHEAD the answer tells how long to wait before going on.
+        // With AHEAD the reply says how long to wait before going on.
         let wait_ms = if answer[0] == 0 { answer.get(5).copied().unwrap_or(0) } else { 0 };
         DrawnCall { came_ms: now_ms, may_go: answer[0] == 0, at_ms: now_ms + wait_ms }
     }
@@ -226,7 +226,7 @@ impl Runner<'_> {
     fn waiting(&mut self) -> usize {
         let info = self.conn.text("INFO ratelimit");
         let number = info.lines().find_map(|line| line.strip_prefix("ratelimit_waiting:"));
-        number.and_then(|number| number.parse().ok()).expect("INFO tells how many wait")
+        number.and_then(|number| number.parse().ok()).expect("INFO has the number of waiting calls")
     }
 
     /// Calls on a new connection; one that must wait joins the line.

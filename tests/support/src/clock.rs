@@ -64,12 +64,12 @@ impl Clock {
         self.advance_us(ms * 1000);
     }
 
-    /// Lets a held clock move on by so many microseconds each time the server reads it; 0 stops it.
+    /// Moves a held clock on by this many microseconds each time the server reads it; 0 stops it.
     pub fn tick_us(&self, us: i64) {
         self.shared.tick_us.store(us, SeqCst);
     }
 
-    /// Lets the clock run, so many milliseconds behind real time. Timers fire then, as they do by real time.
+    /// Lets the clock run this many milliseconds behind real time, so that timers fire.
     pub fn run_behind_ms(&self, ms: i64) {
         assert!(ms > 0, "a clock runs behind real time or by it");
         self.shared.us.store(-1000 * ms, SeqCst);

@@ -110,7 +110,7 @@ impl Cluster {
         connect(&self.clients(16)).expect("connect a cluster client")
     }
 
-    /// Cluster clients that ask so many times more before their user sees a failure.
+    /// Cluster clients that retry this many times before their user sees a failure.
     pub fn clients(&self, retries: u32) -> ClusterClient {
         // It asks these for the others: all of them, as any may be dead.
         let builder = ClusterClient::builder(self.nodes.iter().map(Server::url));
@@ -312,7 +312,7 @@ fn in_range(range: &str, slot: i64) -> bool {
     }
 }
 
-/// The redis-cli beside the server, or any: they all speak to all servers.
+/// The redis-cli next to the server, or any other: each works with all servers.
 fn cli() -> PathBuf {
     let server = PathBuf::from(env::var_os("REDIS_SERVER").unwrap_or_default());
     let beside = server.with_file_name("redis-cli");

@@ -55,7 +55,7 @@ pub const CASES: [GcraCase; 32] = [
     case( 9500,  5, 1, 2, 3000, 3000),
     // 15: throttled and redis-cell end here. One millisecond too early is too early,
     case(12499,  5, 1, 4,    1,    1),
-    // 16: and the moment that was told is the moment.
+    // 16: the returned moment is exact.
     case(12500,  5, 0, 0,   -1, 5000),
     // 17-18: giving back.
     case(12500, -2, 0, 2,   -1, 3000),
@@ -71,7 +71,7 @@ pub const CASES: [GcraCase; 32] = [
     case(21000,  1, 0, 0,   -1, 5000),
     // 25: one that goes back far leaves an empty bucket and no worse.
     case(10000,  1, 1, 0, 1000, 5000),
-    // 26-28: that was written back, so the wait that was told is the wait.
+    // 26-28: that was written back, so the returned wait is exact.
     case(10999,  1, 1, 0,    1, 4001),
     case(11000,  1, 0, 0,   -1, 5000),
     case(11000,  0, 0, 0,   -1, 5000),

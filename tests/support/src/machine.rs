@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How late this machine is with whatever has to be done: measured beside a test by two threads that touch no server.
+/// How late this machine is with its work, measured during a test by two threads that touch no server.
 /// One sleeps as a server does until its timer is due, and has the other wake it as a reply wakes a client.
 pub struct Machine {
     over: Arc<AtomicBool>,
@@ -66,8 +66,8 @@ impl Drop for Machine {
     }
 }
 
-/// Measures something so many times, and asserts that the middle one is within `most_ms`, and what this machine itself
-/// is late meanwhile. One that was busy with something else just then gets some more chances.
+/// Measures something this many times, and asserts that the median is within `most_ms` how late this
+/// machine itself is. If it was busy with something else, it gets more chances.
 #[track_caller]
 pub fn assert_median_ms(most_ms: u64, times: usize, mut lateness: impl FnMut() -> Duration) {
     let mut seen = Vec::new();
@@ -81,7 +81,7 @@ pub fn assert_median_ms(most_ms: u64, times: usize, mut lateness: impl FnMut() -
         }
         seen.push((median, excuse));
     }
-    panic!("not within {most_ms} ms, beside what the machine was late: {seen:?}");
+    panic!("not within {most_ms} ms, plus what the machine was late: {seen:?}");
 }
 
 /// Runs a test in which something has to be done before a time is up. Where it fails, and the machine was seen to stand

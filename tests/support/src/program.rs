@@ -72,7 +72,7 @@ pub fn run(command: &mut Command) -> String {
     text(&stdout)
 }
 
-/// A program that runs beside the test. It is killed when dropped.
+/// A program that runs during the test. It is killed when dropped.
 pub struct Running(pub Child);
 
 impl Running {

@@ -45,8 +45,8 @@ impl Version {
         self.is_valkey || self.release >= (major, minor)
     }
 
-    /// Whether it is told to ask the module for the keys of a command, as Redis was before 8.2. Servers that would do so
-    /// in their I/O threads are not.
+    /// Whether the module has this server ask it for the keys of a command, as for Redis before 8.2. Other servers would ask
+    /// in their I/O threads.
     pub fn asks_modules_for_keys(&self) -> bool {
         !self.is_valkey && self.release < (8, 1)
     }
@@ -117,7 +117,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// With the module or without; with it unless told.
+    /// With the module, which is the default, or without.
     pub fn module(mut self, with: bool) -> Self {
         self.module = with;
         self
@@ -418,7 +418,7 @@ impl Server {
         }
     }
 
-    /// Lets the server end by itself, for the tool that watches it: what it has not freed is told then.
+    /// Lets the server shut down by itself, so that the tool that watches it reports what was not freed.
     fn end_orderly(&mut self) {
         let Some(process) = &mut self.process else { return };
         if !matches!(process.try_wait(), Ok(None)) || self.pid == 0 {

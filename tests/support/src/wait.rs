@@ -23,7 +23,7 @@ pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `work` and asserts that it took so many real milliseconds, or more.
+/// Runs `work` and asserts that it took at least this many real milliseconds.
 #[track_caller]
 pub fn at_least<T>(ms: u64, work: impl FnOnce() -> T) -> T {
     let begin = Instant::now();

@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(20);
 impl Server {
     /// How many calls wait, as INFO ratelimit says.
     pub fn waiting(&self) -> usize {
-        let field = self.info("ratelimit_waiting").expect("INFO tells how many wait");
+        let field = self.info("ratelimit_waiting").expect("INFO has the number of waiting calls");
         field.parse().unwrap()
     }
 
@@ -44,7 +44,7 @@ impl Server {
         conn
     }
 
-    /// Waits until so many calls wait.
+    /// Waits until this many calls wait.
     #[track_caller]
     pub fn wait_until_waiting(&self, number: usize) {
         eventually(SOON, || self.waiting() == number);
