@@ -19,12 +19,21 @@ python)
     engine=clients/python/src/redis_ratelimit/_engine.abi3.so
     ;;
 typescript)
-    # The standard library is compiled too, with panics that abort without a text, which makes the file a quarter smaller. A
-    # stable compiler allows that only with RUSTC_BOOTSTRAP.
     RUSTC=$(scripts/find-rustc.sh wasm32-unknown-unknown)
-    export RUSTC RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort"
-    cargo build --quiet --locked --profile wasm --package redis-ratelimit-wasm --target wasm32-unknown-unknown \
-        -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size --target-dir "$target/wasm"
+    # Debian's rustc comes without a linker for WebAssembly.
+    linker=$(compgen -G "$(rustc --print sysroot)/lib/rustlib/*/bin/rust-lld") || linker=wasm-ld
+    export RUSTC RUSTFLAGS='' CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$linker
+    options=(--target wasm32-unknown-unknown --target-dir "$target/wasm")
+    # With its source (rustup component add rust-src) the standard library is compiled too, with panics that abort without a
+    # text: the file is a quarter smaller. A stable compiler allows that only with RUSTC_BOOTSTRAP.
+    if [ -d "$("$RUSTC" --print sysroot)/lib/rustlib/src/rust/library" ]; then
+        export RUSTC_BOOTSTRAP=1
+        options+=("-Zbuild-std=std,panic_abort" -Zbuild-std-features=optimize_for_size)
+        # Rust 1.85 does not know these panics.
+        ! "$RUSTC" -Zunstable-options -Cpanic=immediate-abort --print sysroot >/dev/null 2>&1 ||
+            RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort"
+    fi
+    cargo build --quiet --locked --profile wasm --package redis-ratelimit-wasm "${options[@]}"
     built=$target/wasm/wasm32-unknown-unknown/wasm/engine.wasm
     engine=clients/typescript/wasm/engine.wasm
     ;;

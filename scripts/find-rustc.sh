@@ -3,58 +3,56 @@
 #
 #   scripts/find-rustc.sh aarch64-unknown-linux-gnu
 #
-# That is $RUSTC, or the one on the PATH, to which rustup adds what it lacks: the standard library of the target, or for
-# WebAssembly its source, from which scripts/build-engine.sh compiles it. Where rustup cannot, it is one from Debian's
-# packages if apt-get has them, unpacked into target/package and not installed. Otherwise it fails and says why.
+# That is $RUSTC, or the one on the PATH. If it lacks the standard library of the target, rustup adds it, or apt-get where
+# rustc itself is Debian's. Where neither can, it is one from Debian's packages, unpacked into target/package and not
+# installed; for WebAssembly with the source of the standard library. If that fails too, it says why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 triple=${1:-}
 
 case $triple in
-wasm32-unknown-unknown) missing=rust-src debian=rust-web-src:all add=(rustup component add rust-src) ;;
-aarch64-unknown-linux-gnu) missing="standard library for $triple" debian=libstd-rust-web-dev:arm64 add=(rustup target add "$triple") ;;
-x86_64-unknown-linux-gnu) missing="standard library for $triple" debian=libstd-rust-web-dev:amd64 add=(rustup target add "$triple") ;;
+wasm32-unknown-unknown) debian=rust-web-src:all ;;
+aarch64-unknown-linux-gnu) debian=libstd-rust-web-dev:arm64 ;;
+x86_64-unknown-linux-gnu) debian=libstd-rust-web-dev:amd64 ;;
 *) echo "$0 does not know the target $triple" >&2 && exit 2 ;;
 esac
 
-compiles() { # rustc
-    if [ "$missing" = rust-src ]; then
-        [ -e "$("$1" --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ]
-    else
-        compgen -G "$("$1" --print target-libdir --target "$triple" 2>/dev/null)/libstd-*.rlib" >/dev/null
-    fi
+has_std() { # rustc
+    compgen -G "$("$1" --print target-libdir --target "$triple" 2>/dev/null)/libstd-*.rlib" >/dev/null
 }
 die() {
-    echo "$("${RUSTC:-rustc}" --version) has no $missing. Add it with: ${add[*]}" >&2
+    echo "$("${RUSTC:-rustc}" --version) has no standard library for $triple. Add it with: rustup target add $triple" >&2
     exit 1
 }
+add_std() {
+    if [ "$triple $(rustc --print sysroot)" = "wasm32-unknown-unknown /usr" ]; then
+        scripts/install-tools.sh wasm32
+    else
+        rustup target add "$triple"
+    fi
+}
 
-if compiles "${RUSTC:-rustc}"; then
+if has_std "${RUSTC:-rustc}"; then
     echo "${RUSTC:-rustc}"
     exit
 fi
 [ -z "${RUSTC:-}" ] || die
-if "${add[@]}" >&2 && compiles rustc; then
+if add_std >&2 && has_std rustc; then
     echo rustc
     exit
 fi
 mkdir -p "${CARGO_TARGET_DIR:-target}/package"
 root=$(cd "${CARGO_TARGET_DIR:-target}/package" && pwd)/rust-${triple%%-*}
 if ! [ -x "$root/rustc" ]; then
-    echo "Fetching a rustc with $missing from Debian." >&2
+    echo "Fetching a rustc for $triple from Debian." >&2
     own=$(dpkg --print-architecture)
     scripts/package-unpack.sh "$root" "rustc-web:$own" "libstd-rust-web-dev:$own+" "$debian" || die
     libraries=$(dirname "$(find "$root/usr/lib" -maxdepth 2 -name 'librustc_driver-*.so' | head -n 1)")
-    # Debian's rustc comes without the linker for WebAssembly.
-    linker=$(compgen -G "$(rustc --print sysroot)/lib/rustlib/*/bin/rust-lld") || die
-    host=$(rustc --version --verbose | sed -n 's/^host: //p')
-    mkdir -p "$root/usr/lib/rustlib/$host/bin"
-    ln -sf "$linker" "$root/usr/lib/rustlib/$host/bin/rust-lld"
     cat >"$root/rustc" <<END
 #!/bin/sh
 LD_LIBRARY_PATH="$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" exec "$root/usr/bin/rustc" "\$@"
 END
     chmod +x "$root/rustc"
 fi
-compiles "$root/rustc" || die
+[ "$debian" = rust-web-src:all ] || has_std "$root/rustc" || die
 echo "$root/rustc"

@@ -3,7 +3,7 @@
 #
 #   scripts/install-tools.sh [--look] cargo rustfmt clippy cargo-deny cargo-fuzz cc c++ make libclang pip python3-venv \
 #       node npm redis-server shellcheck valgrind readelf dpkg-deb debootstrap qemu-user buildah \
-#       python3 prometheus prometheus-redis-exporter chromium
+#       python3 prometheus prometheus-redis-exporter chromium wasm32
 #
 # --look installs nothing: it fails silently if one is missing.
 # Debian and Ubuntu: uses apt-get, as root or through sudo. Other systems: lists the missing packages and exits. A server
@@ -23,6 +23,7 @@ have() {
     clippy) cargo clippy --version >/dev/null 2>&1 ;;
     cc) printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1 ;;
     libclang) have_libclang ;;
+    wasm32) compgen -G "$(rustc --print target-libdir --target wasm32-unknown-unknown)/libstd-*.rlib" >/dev/null ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     redis-server) scripts/find-server.sh >/dev/null 2>&1 ;;
     c++) printf '#include <vector>\n' | c++ -E -x c++ - >/dev/null 2>&1 ;;
@@ -103,6 +104,7 @@ apt_name() {
     node) echo nodejs ;;
     redis-server) server_package ;;
     readelf) echo binutils ;;
+    wasm32) echo libstd-rust-dev-wasm32 lld ;;
     debootstrap) echo debootstrap debian-archive-keyring ;;
     dpkg-deb) echo dpkg ;;
     qemu-user) echo qemu-user-static ;;

