@@ -34,7 +34,6 @@ mod groups;
 mod handover;
 mod harness;
 mod histories;
-mod in_process;
 mod index;
 mod info;
 mod io_threads;

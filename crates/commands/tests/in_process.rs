@@ -1,13 +1,13 @@
 //! The server in memory answers as the module does: random calls of every command with random options, over a few keys, at the
 //! same times of a clock that is held, forward and back. Replies are compared whole.
 //!
-//! `RATELIMIT_CALLS=100000 RATELIMIT_SEED=2 cargo test --test server in_process::` makes so many calls, and others than by default.
+//! `RATELIMIT_CALLS=100000 RATELIMIT_SEED=2 cargo test --test in_process` compares other calls, and more of them.
 
 #[allow(dead_code, reason = "the clients use more of it")]
-#[path = "../clients/cases.rs"]
+#[path = "../../../tests/clients/cases.rs"]
 mod cases;
 
-use commands::memory::{MemoryServer, Outcome, Ticket, Value as Local};
+use redis_ratelimit_commands::memory::{MemoryServer, Outcome, Ticket, Value as Local};
 use serde_json::{json, Value as Json};
 use std::collections::BTreeMap;
 use std::time::Duration;
