@@ -98,8 +98,8 @@ fn a_call_of_rl_throttle_allocates_nothing_in_rust() {
         // The fake server has seen the whole call: a change is stored, replicated and told.
         let before = stored.map(|stored| String::from_utf8_lossy(stored).into_owned());
         let changed = usize::from(server.get("k") != before);
-        let told = (server.replicated().len(), server.modified());
-        assert_eq!(told, (changed, changed), "{stored:?} {arguments}");
+        let noticed = (server.replicated().len(), server.modified());
+        assert_eq!(noticed, (changed, changed), "{stored:?} {arguments}");
     }
 }
 

@@ -83,9 +83,9 @@ impl<'a> ServerCall<'a> for Call<'a> {
     fn check_keys(&self, keys: Range<usize>) -> Result<(), Error> {
         ReadBudget::refill();
         match spread(self, keys) {
-            Spread::None => Ok(()),
-            Spread::Slots => Err(Error::CrossSlot),
-            Spread::Nodes => Err(Error::TryAgain),
+            Spread::Together => Ok(()),
+            Spread::AcrossSlots => Err(Error::CrossSlot),
+            Spread::AcrossNodes => Err(Error::TryAgain),
         }
     }
 
@@ -108,7 +108,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     fn held(&self, key: KeyContext<'a>) -> Result<Vec<HeldReservation>, Error> {
-        window::held(key)
+        window::list_held(key)
     }
 
     fn contents(&self, key: KeyContext<'a>) -> Result<KeyContents, Error> {

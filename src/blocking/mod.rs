@@ -9,7 +9,7 @@
 //! ```
 //!
 //! CLIENT UNBLOCK leads from join to answer. A client that is gone, or that the server sent elsewhere, goes from join
-//! to forget, by way of disconnected.
+//! to forget, by way of withdraw.
 //!
 //! ```text
 //! registry.rs       who waits: the lines of this server, and questions about them
@@ -25,11 +25,11 @@ mod wait;
 mod work;
 
 pub use registry::{
-    clock_went_back, id_waits, is_awaited, is_barred, longest_work_us, oldest_wait_ms, waiting,
+    id_waits, is_awaited, is_barred, longest_work_us, oldest_wait_ms, restart_timer, waiting,
     waiting_on,
 };
-pub use wait::{answer, disconnected, forget, join};
-pub use work::{fired, wake_after, wake_key};
+pub use wait::{answer, forget, join, withdraw};
+pub use work::{serve_timer, wake_after, wake_key};
 
 /// Forgets everything, before the module goes: the server lets it go only when nobody waits.
 pub fn unload() {

@@ -99,7 +99,7 @@ pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
 }
 
 /// The wall clock was set back, by which timers live.
-pub fn clock_went_back() {
+pub fn restart_timer() {
     change(ServerLines::clock_went_back);
 }
 

@@ -37,8 +37,11 @@ pub fn join(
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
     let blocked = Blocked::client(call, blocking_key(key.name).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;
-    let waits =
-        WaitingCall { request: *request, command: call.command(), client: ClientId::of(call) };
+    let waits = WaitingCall {
+        request: *request,
+        command: call.command(),
+        client: ClientId::from_call(call),
+    };
     count_turns();
     change(|lines, now_us| {
         let deadline_us = deadline_us(now_us, block_ms);
@@ -82,7 +85,7 @@ pub fn note_end(key_ctx: KeyContext, request: &Request, mut reply: Reply) -> Rep
 }
 
 /// The client of a waiter is gone, or the server has answered it with something else.
-pub fn disconnected(wait: WaitNumber) {
+pub fn withdraw(wait: WaitNumber) {
     change(|lines, now_us| lines.withdraw(Ticket::of(wait), now_us));
 }
 
@@ -117,7 +120,7 @@ fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
     });
     let mut name = Text::new();
     name.push(b"{");
-    name.push(&slot::tag(slot::of_key(key)));
+    name.push(&slot::slot_tag(slot::key_slot(key)));
     name.push(b"}");
     name.push(&secret);
     name

@@ -135,7 +135,7 @@ fn end(ticket: Ticket, result: Result<Reply, Error>, key_ctx: KeyContext) {
 }
 
 /// The timer has fired.
-pub fn fired(ctx: Context) {
+pub fn serve_timer(ctx: Context) {
     let work = WorkGuard::begin(Cause::Timer);
     let mut accepted = accepts_writes(ctx);
     if !accepted {

@@ -41,7 +41,7 @@ pub fn log_load(ctx: Context) {
     let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
     let policies = policies::list().len();
     let mut line = format!("version {version}, commit {commit}, {policies} policies");
-    let changed = settings::changed();
+    let changed = settings::not_default();
     // The table of policies is long, and told by its number.
     let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();
     line.push_str(if changed.is_empty() { ", default settings" } else { ", settings:" });

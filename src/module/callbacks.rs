@@ -8,9 +8,9 @@ use commands::error::Error;
 /// What the server's callbacks call.
 pub static HANDLERS: WaitHandlers = WaitHandlers {
     answer,
-    disconnected: blocking::disconnected,
+    withdraw: blocking::withdraw,
     forget: blocking::forget,
-    fired: blocking::fired,
-    clock_went_back: blocking::clock_went_back,
-    failed: |ctx| ctx.reply_error(Error::internal().text().as_bytes()),
+    serve_timer: blocking::serve_timer,
+    restart_timer: blocking::restart_timer,
+    reply_internal_error: |ctx| ctx.reply_error(Error::internal().text().as_bytes()),
 };

@@ -31,7 +31,7 @@ impl Report for Section {
         // A server that crashes asks in the thread that crashed, and the main one may be at work on these.
         if !crashed {
             report_configuration(info);
-            let indexes = indexes::figures();
+            let indexes = indexes::totals();
             info.number(c"indexes", indexes.keys);
             info.number(c"index_bytes", indexes.bytes);
             info.number(c"waiting", blocking::waiting());
@@ -53,7 +53,7 @@ fn report_configuration(info: &Info) {
             info.text(&name, &value);
         }
     };
-    text("settings_digest".into(), digest(&settings::deciding()));
+    text("settings_digest".into(), digest(&settings::decisive()));
     let listed = policies::list();
     let lines = listed.iter().map(|one| [&one.name, " ", &one.definition, ";"].concat());
     text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));

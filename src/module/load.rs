@@ -38,7 +38,7 @@ impl Module for Ratelimit {
         info::register::<Section>(ctx);
         handlers::start(ctx, &callbacks::HANDLERS);
         event_loop::start(ctx);
-        let (key_changed, all_changed) = (reservations::key_changed, indexes::forget_all);
+        let (key_changed, all_changed) = (reservations::key_changed, indexes::drop_all);
         events::register(ctx, ChangeHandlers { key_changed, all_changed });
         build::log_load(ctx);
         Ok(())
@@ -60,7 +60,7 @@ impl Module for Ratelimit {
         blocking::unload();
         policies::unload();
         observe::forget_top();
-        indexes::forget_all();
+        indexes::drop_all();
         events::unload();
         settings::reset();
         config::unload();

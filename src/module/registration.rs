@@ -90,7 +90,7 @@ pub fn answer(ctx: Context, wait: WaitNumber) {
     // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
     let Some((number, outcome)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(number) else { return };
-    end_and_log(ctx, command, outcome.map(|told| reply::write(&ctx, &told)));
+    end_and_log(ctx, command, outcome.map(|reply| reply::write(&ctx, &reply)));
 }
 
 /// One C function for each row of the table.
@@ -135,7 +135,7 @@ impl ServerCommand {
     /// Where its keys are, and what it does with them.
     #[inline(always)]
     fn keys(self) -> Keys {
-        NatureDeclaration::of(self.row.nature).keys
+        NatureDeclaration::for_nature(self.row.nature).keys
     }
 
     /// Registers the command. A name that the server or another module has already is logged and left out.
@@ -146,7 +146,7 @@ impl ServerCommand {
         category: Option<&CStr>,
     ) -> Result<(), String> {
         let row = self.row;
-        let NatureDeclaration { keys, flags, .. } = NatureDeclaration::of(row.nature);
+        let NatureDeclaration { keys, flags, .. } = NatureDeclaration::for_nature(row.nature);
         let name = row.name.to_string_lossy();
         let create = |flags: &str| Declaration::create(ctx, row.name, entry, flags, keys);
         // Servers before 7.0 do not know the flag "blocking" and refuse the whole command.
@@ -175,7 +175,7 @@ impl ServerCommand {
 
     /// Its ACL categories, and that of the module, but for what is an operator's.
     fn categories(self, own: Option<&CStr>) -> String {
-        let categories = NatureDeclaration::of(self.row.nature).categories;
+        let categories = NatureDeclaration::for_nature(self.row.nature).categories;
         match own.filter(|_| self.row.nature != Nature::Shows) {
             Some(own) => format!("{categories} {}", own.to_string_lossy()),
             None => categories.into(),
@@ -208,7 +208,7 @@ struct NatureDeclaration {
 impl NatureDeclaration {
     // Into each entry, where only the keys are asked for, and the nature is known.
     #[inline(always)]
-    fn of(nature: Nature) -> NatureDeclaration {
+    fn for_nature(nature: Nature) -> NatureDeclaration {
         let (keys, flags, categories) = match nature {
             Nature::Takes => {
                 (Keys::First(Access::Update), "write deny-oom fast blocking", "write fast blocking")
@@ -370,8 +370,8 @@ mod tests {
     fn a_bug_that_is_noticed_is_logged_with_its_place() {
         let mut server = FakeServer::at(NOW_US);
         let ((), replies) = server.call(entry::<Fails, HELD>, &["RL.HELD", "k"], |call| call());
-        let told = "ERR internal error of redis-ratelimit, see the server's log";
-        assert_eq!(replies, [ReplyElement::Error(told.into())]);
+        let text = "ERR internal error of redis-ratelimit, see the server's log";
+        assert_eq!(replies, [ReplyElement::Error(text.into())]);
         let [line] = server.log().try_into().unwrap();
         assert!(line.starts_with("redis-ratelimit: internal error in rl.held at src/"), "{line}");
         assert!(line.contains("registration.rs:"), "{line}");
@@ -382,7 +382,7 @@ mod tests {
 
     impl Commands for Fires {
         fn run(call: &Call) {
-            blocking::fired(call.context());
+            blocking::serve_timer(call.context());
         }
 
         fn panicked(_: &Call) {}
@@ -393,7 +393,7 @@ mod tests {
         let mut server = FakeServer::at(NOW_US);
         let throttle = entry_of("rl.throttle");
         let words = ["RL.THROTTLE", "in use", "0", "1", "60"];
-        let told = |reply: &[ReplyElement]| reply.get(1).cloned();
+        let limited = |reply: &[ReplyElement]| reply.get(1).cloned();
         let call =
             |server: &mut FakeServer, words: &[&str]| server.call(throttle, words, |call| call()).1;
         // Its time is past by the clock that the timer goes by.
@@ -402,7 +402,7 @@ mod tests {
             server.call(entry::<Fires, 0>, &["fire"], |call| call());
             server.unblocked()
         };
-        assert_eq!(told(&call(&mut server, &words)), Some(ReplyElement::Integer(0)));
+        assert_eq!(limited(&call(&mut server, &words)), Some(ReplyElement::Integer(0)));
         let before = server.get("in use");
         let waits = [&words[..], &["1", "BLOCK", "3600000"]].concat();
         assert_eq!(call(&mut server, &waits), []);
@@ -473,9 +473,9 @@ mod tests {
             );
             server.ask_for_keys();
             assert_eq!(server.call(entry::<Several, 0>, words, |call| call()).1, []);
-            let told = server.key_positions();
-            assert_eq!(told.iter().map(|key| key.0).collect::<Vec<_>>(), keys, "{words:?}");
-            assert!(told.iter().all(|key| key.1 != 0));
+            let positions = server.key_positions();
+            assert_eq!(positions.iter().map(|key| key.0).collect::<Vec<_>>(), keys, "{words:?}");
+            assert!(positions.iter().all(|key| key.1 != 0));
         }
     }
 

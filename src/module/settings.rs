@@ -178,7 +178,7 @@ pub fn register(ctx: Context) -> Result<(), String> {
 
 /// Names and values of the settings that are not at their defaults. The permission to lose them is none of them: it
 /// is given for one MODULE UNLOAD, and would else be carried on.
-pub fn changed() -> Vec<(&'static str, Vec<u8>)> {
+pub fn not_default() -> Vec<(&'static str, Vec<u8>)> {
     let rows = SETTINGS.iter().map(|row| &row.setting);
     rows.filter(|setting| setting.name != PERMISSION && !setting.value.is_default())
         .map(|setting| (setting.name.to_str().unwrap_or_default(), setting.value.shown()))
@@ -186,7 +186,7 @@ pub fn changed() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Names and values of the settings that change what a call is answered, in the order of [`SETTINGS`].
-pub fn deciding() -> Vec<u8> {
+pub fn decisive() -> Vec<u8> {
     let rows = SETTINGS.iter().filter(|row| row.decides).map(|row| &row.setting);
     rows.flat_map(|setting| [setting.name.to_bytes(), b" ", &setting.value.shown(), b";"].concat())
         .collect()

@@ -12,7 +12,7 @@ const PIECE: usize = 880;
 
 /// Whether MODULE UNLOAD may go on: if no setting differs from its default, or if the setting `allow-unload` permits it.
 pub fn may_unload(ctx: Context) -> bool {
-    let changed = settings::changed();
+    let changed = settings::not_default();
     if changed.is_empty() {
         return true;
     }

@@ -26,7 +26,7 @@ pub struct ClientId(u64);
 
 impl ClientId {
     /// The client of `call`.
-    pub fn of(call: &Call) -> ClientId {
+    pub fn from_call(call: &Call) -> ClientId {
         // SAFETY: the context is live.
         ClientId(unsafe { api!(RedisModule_GetClientId(call.context().raw())) })
     }
@@ -107,7 +107,7 @@ unsafe extern "C" fn answer(
         return OK;
     };
     if guard(Some(ctx), || (handlers.answer)(ctx, wait)).is_none() {
-        (handlers.failed)(ctx);
+        (handlers.reply_internal_error)(ctx);
     }
     OK
 }
@@ -125,5 +125,5 @@ unsafe extern "C" fn disconnected(
 ) {
     // SAFETY: the server keeps the context during the callback, and gives it the private data.
     let (ctx, wait) = unsafe { (Context::new(ctx), wait_number(ctx)) };
-    handle(ctx, |handlers, _| (handlers.disconnected)(wait));
+    handle(ctx, |handlers, _| (handlers.withdraw)(wait));
 }

@@ -41,7 +41,7 @@ impl<'a> Call<'a> {
     /// Argument `at` as the name of a key.
     pub fn key_at(&self, at: usize) -> Option<KeyName<'a>> {
         // SAFETY: the server keeps the arguments of a running command.
-        self.arguments.get(at).map(|&raw| unsafe { KeyName::argument(raw) })
+        self.arguments.get(at).map(|&raw| unsafe { KeyName::from_argument(raw) })
     }
 
     /// Some of the arguments, to hand them on.

@@ -38,7 +38,7 @@ fn clock_us(clock: libc::clockid_t) -> u64 {
 const STEP_MS: u64 = 5;
 
 /// Whether the wall clock, as the server sees it, was set back since this was last asked.
-pub fn went_back() -> bool {
+pub fn detect_set_back() -> bool {
     static START_MS: AtomicU64 = AtomicU64::new(0);
     // SAFETY: takes nothing.
     let now_ms = u64::try_from(unsafe { api!(RedisModule_Milliseconds()) }).unwrap_or(0);

@@ -200,7 +200,7 @@ impl Setting {
 
     /// # Safety
     /// `data` is what [`Setting::data`] returned.
-    unsafe fn of(data: *mut c_void) -> &'static SettingValue {
+    unsafe fn from_data(data: *mut c_void) -> &'static SettingValue {
         // SAFETY: the caller's promise; nothing changes a setting's description.
         unsafe { &(*data.cast::<Setting>()).value }
     }
@@ -208,7 +208,7 @@ impl Setting {
 
 unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
     // SAFETY: the server hands back what was registered.
-    match unsafe { Setting::of(data) } {
+    match unsafe { Setting::from_data(data) } {
         SettingValue::Number(number) => guard(None, || number.get()).unwrap_or(0),
         SettingValue::Text(_) | SettingValue::Switch(_) => 0,
     }
@@ -221,7 +221,7 @@ unsafe extern "C" fn set_number(
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     // SAFETY: the server hands back what was registered.
-    match unsafe { Setting::of(data) } {
+    match unsafe { Setting::from_data(data) } {
         // The server has checked the range, and words what is wrong.
         SettingValue::Number(number) if guard(None, || number.set(value)) == Some(true) => OK,
         _ => ERR,
@@ -230,7 +230,7 @@ unsafe extern "C" fn set_number(
 
 unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
     // SAFETY: the server hands back what was registered.
-    match unsafe { Setting::of(data) } {
+    match unsafe { Setting::from_data(data) } {
         SettingValue::Switch(switch) => c_int::from(guard(None, || switch.get()).unwrap_or(false)),
         SettingValue::Number(_) | SettingValue::Text(_) => 0,
     }
@@ -243,7 +243,7 @@ unsafe extern "C" fn set_switch(
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     // SAFETY: the server hands back what was registered.
-    match unsafe { Setting::of(data) } {
+    match unsafe { Setting::from_data(data) } {
         SettingValue::Switch(switch) if guard(None, || switch.set(value != 0)).is_some() => OK,
         _ => ERR,
     }
@@ -262,7 +262,7 @@ unsafe extern "C" fn get_text(
     data: *mut c_void,
 ) -> *mut raw::RedisModuleString {
     // SAFETY: the server hands back what was registered.
-    let SettingValue::Text(text) = (unsafe { Setting::of(data) }) else { return null_mut() };
+    let SettingValue::Text(text) = (unsafe { Setting::from_data(data) }) else { return null_mut() };
     let shown = guard(None, || {
         let value = OwnedString::new(&text.get());
         let raw = value.raw();
@@ -279,7 +279,7 @@ unsafe extern "C" fn set_text(
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     // SAFETY: the server hands back what was registered.
-    let SettingValue::Text(text) = (unsafe { Setting::of(data) }) else { return ERR };
+    let SettingValue::Text(text) = (unsafe { Setting::from_data(data) }) else { return ERR };
     // SAFETY: the server keeps the value during the call.
     let value = unsafe { bytes_of(value) };
     let why = match guard(None, || text.set(value)) {

@@ -178,7 +178,7 @@ impl<'a> KeyName<'a> {
     ///
     /// # Safety
     /// `raw` is a live string that outlives `'a`.
-    pub(super) unsafe fn argument(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
+    pub(super) unsafe fn from_argument(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
         KeyName { raw, modes: 0, lifetime: PhantomData }
     }
 
@@ -186,7 +186,7 @@ impl<'a> KeyName<'a> {
     ///
     /// # Safety
     /// `raw` is a live string that outlives `'a`.
-    pub(super) unsafe fn of_event(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
+    pub(super) unsafe fn from_event(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
         KeyName { raw, modes: UNTOUCHED as usize, lifetime: PhantomData }
     }
 

@@ -216,7 +216,7 @@ impl<'c> Declaration<'c> {
         let mut keys = description.keys.specs();
         // SAFETY: all zero ends the list of key specs.
         keys.push(unsafe { std::mem::zeroed() });
-        let mut arguments = RawArguments::of(&description.arguments);
+        let mut arguments = RawArguments::new(&description.arguments);
         let info = raw::RedisModuleCommandInfo {
             version: &VERSION,
             summary: description.summary.as_ptr(),
@@ -276,7 +276,7 @@ struct RawArguments {
 }
 
 impl RawArguments {
-    fn of(arguments: &[Argument]) -> RawArguments {
+    fn new(arguments: &[Argument]) -> RawArguments {
         let mut all = RawArguments { raw: Vec::new(), nested: Vec::new(), names: Vec::new() };
         for argument in arguments {
             let raw = all.convert(argument);
@@ -337,7 +337,7 @@ impl RawArguments {
     }
 
     fn nest(&mut self, arguments: &[Argument]) -> *mut raw::RedisModuleCommandArg {
-        let mut nested = RawArguments::of(arguments);
+        let mut nested = RawArguments::new(arguments);
         // The elements stay where they are when the Vec moves.
         let start = nested.raw.as_mut_ptr();
         self.nested.push(nested);

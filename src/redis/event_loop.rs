@@ -65,9 +65,9 @@ unsafe extern "C" fn cron(
     let ctx = unsafe { Context::new(ctx) };
     tick();
     handle(ctx, |handlers, _| {
-        if clock::went_back() {
+        if clock::detect_set_back() {
             // Timers live by the wall clock.
-            (handlers.clock_went_back)();
+            (handlers.restart_timer)();
         }
     });
 }

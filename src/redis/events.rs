@@ -25,7 +25,7 @@ pub enum KeyChange {
 
 impl KeyChange {
     /// What an event means; `None` where the value stays as it was.
-    fn of(event: &[u8]) -> Option<KeyChange> {
+    fn from_event(event: &[u8]) -> Option<KeyChange> {
         match event {
             b"expire" | b"persist" => None,
             b"rename_from" | b"move_from" => Some(KeyChange::MovedAway),
@@ -107,8 +107,8 @@ unsafe extern "C" fn key_changed(
     }
     // SAFETY: the server keeps all of these during the callback, and the event ends in NUL.
     let (ctx, event, key) =
-        unsafe { (Context::new(ctx), CStr::from_ptr(event), KeyName::of_event(key)) };
-    let Some(change) = KeyChange::of(event.to_bytes()) else { return OK };
+        unsafe { (Context::new(ctx), CStr::from_ptr(event), KeyName::from_event(key)) };
+    let Some(change) = KeyChange::from_event(event.to_bytes()) else { return OK };
     guard(ctx, || {
         if let (Some(handlers), Some(ctx)) = (HANDLERS.get(), ctx) {
             (handlers.key_changed)(ctx, key, change);

@@ -16,15 +16,15 @@ pub struct WaitHandlers {
     /// The server asks for the reply to a waiter: reply, unless it was done before.
     pub answer: fn(Context, WaitNumber),
     /// The client of a waiter is gone, or the server has answered it with something else.
-    pub disconnected: fn(WaitNumber),
-    /// The server has let go of a waiter's client, which it had disconnected before the reply where this is true.
+    pub withdraw: fn(WaitNumber),
+    /// The server has let go of a waiter's client, which it had disconnected before the reply where the second argument is true.
     pub forget: fn(WaitNumber, bool),
     /// The timer has fired.
-    pub fired: fn(Context),
+    pub serve_timer: fn(Context),
     /// The wall clock was set back.
-    pub clock_went_back: fn(),
+    pub restart_timer: fn(),
     /// Replies where `answer` panicked: the client must not hang.
-    pub failed: fn(Context),
+    pub reply_internal_error: fn(Context),
 }
 
 /// Handed in at load, taken away before the module goes.

@@ -5,12 +5,12 @@ const SLOTS: u16 = 16_384;
 const POLYNOMIAL: u16 = 0x1021;
 
 /// The slot of a key.
-pub fn of_key(key: &[u8]) -> u16 {
+pub fn key_slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
 /// A hash tag of two bytes whose keys are in `slot`.
-pub fn tag(slot: u16) -> [u8; 2] {
+pub fn slot_tag(slot: u16) -> [u8; 2] {
     // Two bytes have every CRC once, so four pairs are in each slot. One with a `}` is no tag; no slot has four of them.
     let crcs = (0..4).map(|at: u16| slot | at.wrapping_mul(SLOTS));
     crcs.map(with_crc16).find(|pair| !pair.contains(&b'}')).unwrap_or_default()
@@ -64,15 +64,15 @@ mod tests {
             (b"foo{{bar}}zap", 4_015),
             (b"a}b", 7_866),
         ] {
-            assert_eq!(of_key(key), slot, "{}", key.escape_ascii());
+            assert_eq!(key_slot(key), slot, "{}", key.escape_ascii());
         }
     }
 
     #[test]
     fn every_slot_has_a_tag() {
         for slot in 0..SLOTS {
-            let key = [b"{", &tag(slot)[..], b"}secret"].concat();
-            assert_eq!(of_key(&key), slot);
+            let key = [b"{", &slot_tag(slot)[..], b"}secret"].concat();
+            assert_eq!(key_slot(&key), slot);
         }
     }
 }

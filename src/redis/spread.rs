@@ -12,30 +12,30 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Not at all: in one slot, which this node serves for all of them. So it is without a cluster.
-    None,
+    Together,
     /// In different slots.
-    Slots,
+    AcrossSlots,
     /// In one slot, which is moving from node to node, and not all of them are here.
-    Nodes,
+    AcrossNodes,
 }
 
 /// How the keys lie that are these arguments of a call. The server has let the call pass for the first of them.
 pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
     let ctx = call.context();
     if keys.len() < 2 || !ctx.is_in_cluster() {
-        return Spread::None;
+        return Spread::Together;
     }
-    let mut slots = keys.clone().filter_map(|at| call.argument(at)).map(slot::of_key);
+    let mut slots = keys.clone().filter_map(|at| call.argument(at)).map(slot::key_slot);
     let first = slots.next();
     if !slots.all(|slot| Some(slot) == first) {
-        return Spread::Slots;
+        return Spread::AcrossSlots;
     }
     // A key that is here is served here, whether its slot is moving or not.
     let is_here = |at| call.key_at(at).is_some_and(|name| key::is_here(ctx, name));
     if keys.clone().all(is_here) || are_served(call, keys) {
-        Spread::None
+        Spread::Together
     } else {
-        Spread::Nodes
+        Spread::AcrossNodes
     }
 }
 

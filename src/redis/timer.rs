@@ -37,5 +37,5 @@ unsafe extern "C" fn fired(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     TIMER.store(0, Ordering::Relaxed);
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
-    handle(ctx, |handlers, ctx| (handlers.fired)(ctx));
+    handle(ctx, |handlers, ctx| (handlers.serve_timer)(ctx));
 }

@@ -14,7 +14,7 @@ pub struct ServerBucket<'c> {
 
 impl<'c> ServerBucket<'c> {
     /// A key that is yet to be read.
-    pub fn of(at: ServerKey<'c>) -> ServerBucket<'c> {
+    pub fn new(at: ServerKey<'c>) -> ServerBucket<'c> {
         ServerBucket { at, key: Open::closed(at.key_ctx) }
     }
 }

@@ -52,7 +52,7 @@ struct IndexEntry {
 }
 
 impl IndexEntry {
-    fn is_of(&self, db: i32, key: &[u8]) -> bool {
+    fn belongs_to(&self, db: i32, key: &[u8]) -> bool {
         self.db == db && *self.key == *key
     }
 }
@@ -86,7 +86,7 @@ static IS_LEAVING: AtomicBool = AtomicBool::new(false);
 
 fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
     INDEXES.with(|indexes| {
-        let indexes = indexes.get_or_insert_with(|| Indexes::of(MAX_IN_SMALL));
+        let indexes = indexes.get_or_insert_with(|| Indexes::new(MAX_IN_SMALL));
         let result = body(indexes);
         NUMBER.store(indexes.number(), Ordering::Relaxed);
         result
@@ -95,7 +95,7 @@ fn indexes<T>(body: impl FnOnce(&mut Indexes) -> T) -> T {
 
 /// What INFO tells of the indexes.
 #[derive(Clone, Copy, Debug)]
-pub struct Figures {
+pub struct IndexTotals {
     /// Keys that have one.
     pub keys: u64,
     /// About how many bytes they take together, with the names of their keys.
@@ -103,13 +103,13 @@ pub struct Figures {
 }
 
 /// How many indexes there are, and how large.
-pub fn figures() -> Figures {
+pub fn totals() -> IndexTotals {
     let number = |number| u64::try_from(number).unwrap_or(u64::MAX);
-    indexes(|all| Figures { keys: number(all.number()), bytes: number(all.bytes) })
+    indexes(|all| IndexTotals { keys: number(all.number()), bytes: number(all.bytes) })
 }
 
 /// Whether no key has an index.
-pub fn are_none() -> bool {
+pub fn is_empty() -> bool {
     NUMBER.load(Ordering::Relaxed) == 0
 }
 
@@ -144,14 +144,14 @@ pub fn put_back(
 
 /// Drops the index of a key, which somebody changed.
 pub fn forget(db: i32, key: &[u8]) {
-    if !are_none() {
+    if !is_empty() {
         indexes(|all| all.forget(db, key));
     }
 }
 
 /// Takes the index of a key out, whose value leaves for another name or database: [`move_here`] puts it back.
 pub fn move_away(db: i32, key: &[u8]) {
-    if !are_none() {
+    if !is_empty() {
         let leaving = indexes(|all| all.take_out(db, key));
         IS_LEAVING.store(leaving.is_some(), Ordering::Relaxed);
         LEAVING.with(|place| *place = leaving);
@@ -177,7 +177,7 @@ pub fn drop_leaving() {
 }
 
 /// Drops all indexes.
-pub fn forget_all() {
+pub fn drop_all() {
     drop_leaving();
     drop(INDEXES.with(Option::take));
     NUMBER.store(0, Ordering::Relaxed);
@@ -185,7 +185,7 @@ pub fn forget_all() {
 
 impl Indexes {
     /// None, and small ones of at most so many reservations may come.
-    fn of(most_in_small: usize) -> Indexes {
+    fn new(most_in_small: usize) -> Indexes {
         Indexes {
             entries: Slab::new(),
             by_key: HashTable::new(),
@@ -203,7 +203,8 @@ impl Indexes {
     }
 
     fn find(&self, db: i32, key: &[u8]) -> Option<Slot> {
-        let is_it = |slot: &Slot| self.entries.get(*slot).is_some_and(|entry| entry.is_of(db, key));
+        let is_it =
+            |slot: &Slot| self.entries.get(*slot).is_some_and(|entry| entry.belongs_to(db, key));
         self.by_key.find(self.secret.hash_one((db, key)), is_it).copied()
     }
 
@@ -227,7 +228,7 @@ impl Indexes {
         len: usize,
     ) -> Option<Box<Index>> {
         let place = self.entries.get_mut(slot);
-        let Some(entry) = place.filter(|entry| entry.is_of(db, key) && entry.index.is_none())
+        let Some(entry) = place.filter(|entry| entry.belongs_to(db, key) && entry.index.is_none())
         else {
             return Some(index);
         };
@@ -414,7 +415,7 @@ mod tests {
     #[test]
     fn of_small_indexes_those_go_that_were_not_used_for_the_longest_time() {
         let fit = 9;
-        let mut all = Indexes::of(fit * SMALL);
+        let mut all = Indexes::new(fit * SMALL);
         (0..fit).for_each(|number| put(&mut all, number, SMALL));
         assert_eq!((all.number(), all.small_reservations), (fit, fit * SMALL));
         // The first is used again, so that the second is the oldest.
@@ -434,7 +435,7 @@ mod tests {
     #[test]
     fn large_indexes_stay() {
         let (large, fit) = (3, 9);
-        let mut all = Indexes::of(fit * SMALL);
+        let mut all = Indexes::new(fit * SMALL);
         (0..large).for_each(|number| put(&mut all, number, 2 * fit * SMALL));
         (large..50).for_each(|number| put(&mut all, number, SMALL));
         assert_eq!(all.number(), large + fit);
@@ -451,7 +452,7 @@ mod tests {
 
     #[test]
     fn the_list_is_in_the_order_of_use_whatever_goes_and_comes() {
-        let (mut all, mut model) = (Indexes::of(MAX_IN_SMALL), Vec::<(usize, usize)>::new());
+        let (mut all, mut model) = (Indexes::new(MAX_IN_SMALL), Vec::<(usize, usize)>::new());
         let mut random = 1_u64;
         for _ in 0..5_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -485,7 +486,7 @@ mod tests {
 
     #[test]
     fn an_unchanged_index_goes_back_to_its_place_and_is_the_one_that_was_used_last() {
-        let mut all = Indexes::of(MAX_IN_SMALL);
+        let mut all = Indexes::new(MAX_IN_SMALL);
         (0..3).for_each(|number| put(&mut all, number, 9));
         let (taken, slot) = all.take(0, &key(0), 9).unwrap();
         assert!(all.put_back(0, &key(0), slot, taken, 12).is_none());
@@ -500,7 +501,7 @@ mod tests {
 
     #[test]
     fn an_index_is_of_one_database_and_of_as_many_elements() {
-        let mut all = Indexes::of(MAX_IN_SMALL);
+        let mut all = Indexes::new(MAX_IN_SMALL);
         all.put(0, b"k", index(9), 12);
         all.put(1, b"k", index(10), 10);
         assert_eq!(all.take(0, b"k", 12).map(|(index, _)| index.len()), Some(9));

@@ -25,7 +25,7 @@ pub fn contents(key_ctx: KeyContext) -> Result<KeyContents, Error> {
         }
         KeyValue::Zset => {
             drop(key);
-            let mut key = ServerWindow::of(ServerKey::in_mode(key_ctx, Mode::Look));
+            let mut key = ServerWindow::new(ServerKey::in_mode(key_ctx, Mode::Look));
             key.read(None)?;
             ban = key.ban();
             Contents::Window(WindowContents::of(&mut key, key_ctx.now_us)?)

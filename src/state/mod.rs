@@ -102,11 +102,11 @@ impl<'c> Store for ServerKey<'c> {
     }
 
     fn bucket(self) -> ServerBucket<'c> {
-        ServerBucket::of(self)
+        ServerBucket::new(self)
     }
 
     fn window(self) -> ServerWindow<'c> {
-        ServerWindow::of(self)
+        ServerWindow::new(self)
     }
 }
 

@@ -23,14 +23,14 @@ const INDEX_FROM: usize = 8;
 /// What is reserved in a key.
 pub enum ServerReservations<'c> {
     /// Read from the set.
-    Few(Few),
+    Listed(ListedReservations),
     /// In an index, which is kept for the next call.
-    Many(Many<'c>),
+    Indexed(IndexedReservations<'c>),
 }
 
 /// Reservations that were read for this call alone.
 #[derive(Default)]
-pub struct Few {
+pub struct ListedReservations {
     ban: Option<Ban>,
     now_us: u64,
     live: SortedHolds,
@@ -50,7 +50,7 @@ pub struct Few {
 
 /// An index that was taken out for this call. It is put back when this is dropped, with the number of elements
 /// that the call has told last.
-pub struct Many<'c> {
+pub struct IndexedReservations<'c> {
     /// `None` once it is put back.
     held: Option<HeldIndex>,
     /// The place of the index among all; `None` for a new one.
@@ -75,7 +75,7 @@ pub struct Cleaning {
 impl<'c> ServerReservations<'c> {
     /// Nothing reserved.
     pub fn none() -> ServerReservations<'c> {
-        ServerReservations::Few(Few::default())
+        ServerReservations::Listed(ListedReservations::default())
     }
 
     /// The index of the key, if there is one.
@@ -84,12 +84,18 @@ impl<'c> ServerReservations<'c> {
         key: &mut ReadKey<'c>,
         id: Option<&[u8]>,
     ) -> Option<ServerReservations<'c>> {
-        if indexes::are_none() {
+        if indexes::is_empty() {
             return None;
         }
         let len = key.len();
         let (index, slot) = indexes::take(key_ctx.ctx.db(), key_ctx.name.as_bytes(), len)?;
-        Some(ServerReservations::Many(Many::new(index, Some(slot), key_ctx, len, id)))
+        Some(ServerReservations::Indexed(IndexedReservations::new(
+            index,
+            Some(slot),
+            key_ctx,
+            len,
+            id,
+        )))
     }
 
     /// Reads all reservations in `key`, where nothing is known of it yet, and whether `id` is held. Returns the element behind
@@ -100,8 +106,8 @@ impl<'c> ServerReservations<'c> {
         key: &mut ReadKey<'c>,
         id: Option<&[u8]>,
     ) -> Result<Option<Element>, Error> {
-        let ServerReservations::Few(few) = self else { return Ok(None) };
-        few.now_us = key_ctx.now_us;
+        let ServerReservations::Listed(listed) = self else { return Ok(None) };
+        listed.now_us = key_ctx.now_us;
         let mut all: Option<IndexBuilder> = None;
         let (mut unique, mut behind) = (true, None);
         for element in key.ascending(ALL) {
@@ -109,32 +115,38 @@ impl<'c> ServerReservations<'c> {
                 behind = Some(element);
                 break;
             }
-            if few.note_ban(&element.member)? {
+            if listed.note_ban(&element.member)? {
                 continue;
             }
             if let Some(all) = &mut all {
                 unique &= all.add(&reservation(&element.member)?);
                 continue;
             }
-            if let Some(hold) = few.note(&reservation(&element.member)?, id) {
-                few.live.add(hold);
+            if let Some(hold) = listed.note(&reservation(&element.member)?, id) {
+                listed.live.add(hold);
             }
-            few.members.push(element.member);
-            if few.members.len() >= INDEX_FROM {
+            listed.members.push(element.member);
+            if listed.members.len() >= INDEX_FROM {
                 let mut builder = IndexBuilder::default();
-                for member in &few.members {
+                for member in &listed.members {
                     unique &= builder.add(&reservation(member)?);
                 }
                 all = Some(builder);
             }
         }
         if !unique {
-            *few = Few::read_all(key_ctx, key, id)?;
+            *listed = ListedReservations::read_all(key_ctx, key, id)?;
         } else if let Some(all) = all {
             let mut index = all.build();
             ReadBudget::spend(index.len());
-            index.set_ban(few.ban);
-            *self = ServerReservations::Many(Many::new(index, None, key_ctx, key.len(), id));
+            index.set_ban(listed.ban);
+            *self = ServerReservations::Indexed(IndexedReservations::new(
+                index,
+                None,
+                key_ctx,
+                key.len(),
+                id,
+            ));
         }
         Ok(behind)
     }
@@ -142,17 +154,19 @@ impl<'c> ServerReservations<'c> {
     /// The ban beside them.
     pub fn ban(&self) -> Option<Ban> {
         match self {
-            ServerReservations::Few(few) => few.ban,
-            ServerReservations::Many(many) => many.held().and_then(|held| held.index().ban()),
+            ServerReservations::Listed(listed) => listed.ban,
+            ServerReservations::Indexed(indexed) => {
+                indexed.held().and_then(|held| held.index().ban())
+            }
         }
     }
 
     /// Notes what became of the ban.
     pub fn set_ban(&mut self, ban: Option<Ban>) {
         match self {
-            ServerReservations::Few(few) => few.ban = ban,
-            ServerReservations::Many(many) => {
-                many.held.iter_mut().for_each(|held| held.set_ban(ban));
+            ServerReservations::Listed(listed) => listed.ban = ban,
+            ServerReservations::Indexed(indexed) => {
+                indexed.held.iter_mut().for_each(|held| held.set_ban(ban));
             }
         }
     }
@@ -165,16 +179,20 @@ impl<'c> ServerReservations<'c> {
     /// How many there are, live and gone.
     pub fn len(&self) -> usize {
         match self {
-            ServerReservations::Few(few) => few.members.len(),
-            ServerReservations::Many(many) => many.held().map_or(0, |held| held.index().len()),
+            ServerReservations::Listed(listed) => listed.members.len(),
+            ServerReservations::Indexed(indexed) => {
+                indexed.held().map_or(0, |held| held.index().len())
+            }
         }
     }
 
     /// How many have a lease that runs.
     pub fn running(&mut self) -> usize {
         match self {
-            ServerReservations::Few(few) => few.running,
-            ServerReservations::Many(many) => many.held.as_mut().map_or(0, HeldIndex::running),
+            ServerReservations::Listed(listed) => listed.running,
+            ServerReservations::Indexed(indexed) => {
+                indexed.held.as_mut().map_or(0, HeldIndex::running)
+            }
         }
     }
 
@@ -182,11 +200,11 @@ impl<'c> ServerReservations<'c> {
     /// wherever the clock goes.
     pub fn needed_until_us(&self) -> Option<u64> {
         match self {
-            ServerReservations::Few(few) => {
-                let future = few.future_ones().map(|one| one.gone_us).max();
-                few.live.last_gone_us().max(future).max(few.added_until_us)
+            ServerReservations::Listed(listed) => {
+                let future = listed.future_ones().map(|one| one.gone_us).max();
+                listed.live.last_gone_us().max(future).max(listed.added_until_us)
             }
-            ServerReservations::Many(many) => many.held()?.needed_until_us(),
+            ServerReservations::Indexed(indexed) => indexed.held()?.needed_until_us(),
         }
     }
 
@@ -194,27 +212,27 @@ impl<'c> ServerReservations<'c> {
     /// order. `None` where a look at what is known tells that there are none.
     pub fn clean(&mut self) -> Option<Cleaning> {
         match self {
-            ServerReservations::Few(few) if few.future == 0 && few.gone == 0 => None,
-            ServerReservations::Few(few) => Some(few.clean()),
-            ServerReservations::Many(many) => Some(many.clean()),
+            ServerReservations::Listed(listed) if listed.future == 0 && listed.gone == 0 => None,
+            ServerReservations::Listed(listed) => Some(listed.clean()),
+            ServerReservations::Indexed(indexed) => Some(indexed.clean()),
         }
     }
 
     /// Removes a reservation that was settled: applied, given back or renewed.
     pub fn remove_settled(&mut self, one: &ReservationRef, now_us: u64) {
         match self {
-            ServerReservations::Few(few) => {
-                few.live.remove(Hold::of(&seen(one, now_us)));
+            ServerReservations::Listed(listed) => {
+                listed.live.remove(Hold::of(&seen(one, now_us)));
                 // A live member that is not from the future is not looked at again. One from the future would be written anew,
                 // and hold up `needed_until_us`.
                 if one.is_from_future(now_us) {
                     let member = one.member();
-                    few.members.retain(|old| old.as_bytes() != member.as_bytes());
-                    few.future = few.future.saturating_sub(1);
+                    listed.members.retain(|old| old.as_bytes() != member.as_bytes());
+                    listed.future = listed.future.saturating_sub(1);
                 }
             }
-            ServerReservations::Many(many) => {
-                if let Some(held) = &mut many.held {
+            ServerReservations::Indexed(indexed) => {
+                if let Some(held) = &mut indexed.held {
                     zones(|zones| held.remove_settled(one, zones));
                 }
             }
@@ -225,7 +243,9 @@ impl<'c> ServerReservations<'c> {
     /// more than once.
     pub fn take_live(&mut self, ids: &[&[u8]]) -> Vec<OwnedString> {
         let mut members = Vec::new();
-        let ServerReservations::Many(Many { held: Some(held), .. }) = self else { return members };
+        let ServerReservations::Indexed(IndexedReservations { held: Some(held), .. }) = self else {
+            return members;
+        };
         for id in ids {
             let Some(one) = held.get_live(id) else { continue };
             members.push(OwnedString::new(one.member().as_bytes()));
@@ -237,11 +257,11 @@ impl<'c> ServerReservations<'c> {
     /// Adds a reservation that was made.
     pub fn add(&mut self, one: &ReservationRef) {
         match self {
-            ServerReservations::Few(few) => {
-                few.added_until_us = few.added_until_us.max(Some(one.gone_us));
+            ServerReservations::Listed(listed) => {
+                listed.added_until_us = listed.added_until_us.max(Some(one.gone_us));
             }
-            ServerReservations::Many(many) => {
-                many.held.iter_mut().for_each(|held| held.add(one));
+            ServerReservations::Indexed(indexed) => {
+                indexed.held.iter_mut().for_each(|held| held.add(one));
             }
         }
     }
@@ -249,34 +269,39 @@ impl<'c> ServerReservations<'c> {
     /// The live reservations of an index, the oldest first.
     pub fn oldest_first(&self) -> impl Iterator<Item = ReservationRef<'_>> {
         let held = match self {
-            ServerReservations::Few(_) => None,
-            ServerReservations::Many(many) => many.held(),
+            ServerReservations::Listed(_) => None,
+            ServerReservations::Indexed(indexed) => indexed.held(),
         };
         held.into_iter().flat_map(HeldIndex::oldest_first)
     }
 
     /// Notes how many elements the set has after the call. The index is used again only if the set still has that many.
     pub fn set_elements(&mut self, elements: usize) {
-        if let ServerReservations::Many(many) = self {
-            many.len = elements;
+        if let ServerReservations::Indexed(indexed) = self {
+            indexed.len = elements;
         }
     }
 }
 
-impl Few {
+impl ListedReservations {
     /// Reads all reservations, however many, where somebody wrote an id a second time: an index knows each id once.
-    fn read_all(key_ctx: KeyContext, key: &mut ReadKey, id: Option<&[u8]>) -> Result<Few, Error> {
-        let mut few = Few { now_us: key_ctx.now_us, ..Few::default() };
+    fn read_all(
+        key_ctx: KeyContext,
+        key: &mut ReadKey,
+        id: Option<&[u8]>,
+    ) -> Result<ListedReservations, Error> {
+        let mut listed =
+            ListedReservations { now_us: key_ctx.now_us, ..ListedReservations::default() };
         let mut holds = Vec::new();
         for element in key.ascending(RESERVATIONS) {
-            if few.note_ban(&element.member)? {
+            if listed.note_ban(&element.member)? {
                 continue;
             }
-            holds.extend(few.note(&reservation(&element.member)?, id));
-            few.members.push(element.member);
+            holds.extend(listed.note(&reservation(&element.member)?, id));
+            listed.members.push(element.member);
         }
-        few.live = holds.into_iter().collect();
-        Ok(few)
+        listed.live = holds.into_iter().collect();
+        Ok(listed)
     }
 
     /// Whether a member is a ban, which is noted. There is one at most.
@@ -330,17 +355,17 @@ impl Few {
     }
 }
 
-impl<'c> Many<'c> {
+impl<'c> IndexedReservations<'c> {
     fn new(
         index: Box<Index>,
         slot: Option<Slot>,
         key_ctx: KeyContext<'c>,
         len: usize,
         id: Option<&[u8]>,
-    ) -> Many<'c> {
+    ) -> IndexedReservations<'c> {
         let KeyContext { ctx, name, now_us } = key_ctx;
         let held = zones(|zones| HeldIndex::at(index, now_us, id, zones));
-        Many { held: Some(held), slot, ctx, name, len }
+        IndexedReservations { held: Some(held), slot, ctx, name, len }
     }
 
     fn held(&self) -> Option<&HeldIndex> {
@@ -362,9 +387,9 @@ impl<'c> Many<'c> {
     }
 }
 
-impl Drop for Many<'_> {
+impl Drop for IndexedReservations<'_> {
     fn drop(&mut self) {
-        let Many { ctx, name, len, .. } = *self;
+        let IndexedReservations { ctx, name, len, .. } = *self;
         let Some(held) = self.held.take() else { return };
         let is_changed = held.is_changed();
         let (key, index) = (name.as_bytes(), held.into_index());
@@ -382,11 +407,11 @@ impl store::Reservations for ServerReservations<'_> {
     /// Whether at least `number` are live.
     fn has_at_least(&self, number: u64) -> bool {
         match self {
-            ServerReservations::Few(few) => {
-                u64::try_from(few.live.len()).unwrap_or(u64::MAX) >= number
+            ServerReservations::Listed(listed) => {
+                u64::try_from(listed.live.len()).unwrap_or(u64::MAX) >= number
             }
-            ServerReservations::Many(many) => {
-                many.held().is_some_and(|held| held.has_at_least(number))
+            ServerReservations::Indexed(indexed) => {
+                indexed.held().is_some_and(|held| held.has_at_least(number))
             }
         }
     }
@@ -394,24 +419,24 @@ impl store::Reservations for ServerReservations<'_> {
     /// Whether the id that was asked for is held.
     fn has_id(&self) -> bool {
         match self {
-            ServerReservations::Few(few) => few.has_id,
-            ServerReservations::Many(many) => many.held().is_some_and(HeldIndex::has_id),
+            ServerReservations::Listed(listed) => listed.has_id,
+            ServerReservations::Indexed(indexed) => indexed.held().is_some_and(HeldIndex::has_id),
         }
     }
 
     fn live_len(&self) -> usize {
         match self {
-            ServerReservations::Few(few) => few.live.len(),
-            ServerReservations::Many(many) => many.held().map_or(0, HeldIndex::live_len),
+            ServerReservations::Listed(listed) => listed.live.len(),
+            ServerReservations::Indexed(indexed) => indexed.held().map_or(0, HeldIndex::live_len),
         }
     }
 
     /// The place of a new one in the order of arrival.
     fn next_order_us(&self, now_us: u64) -> u64 {
         match self {
-            ServerReservations::Few(few) => next_order_us(few.newest_order_us, now_us),
-            ServerReservations::Many(many) => {
-                many.held().map_or(now_us, |held| held.next_order_us(now_us))
+            ServerReservations::Listed(listed) => next_order_us(listed.newest_order_us, now_us),
+            ServerReservations::Indexed(indexed) => {
+                indexed.held().map_or(now_us, |held| held.next_order_us(now_us))
             }
         }
     }
@@ -419,8 +444,10 @@ impl store::Reservations for ServerReservations<'_> {
     /// Whether some must be written anew, as a clock went back, or many are gone.
     fn must_write(&self) -> bool {
         match self {
-            ServerReservations::Few(few) => few.future > 0,
-            ServerReservations::Many(many) => many.held().is_some_and(HeldIndex::must_write),
+            ServerReservations::Listed(listed) => listed.future > 0,
+            ServerReservations::Indexed(indexed) => {
+                indexed.held().is_some_and(HeldIndex::must_write)
+            }
         }
     }
 }
@@ -428,15 +455,15 @@ impl store::Reservations for ServerReservations<'_> {
 impl Holds for ServerReservations<'_> {
     fn total(&self) -> u128 {
         match self {
-            ServerReservations::Few(few) => few.live.total(),
-            ServerReservations::Many(many) => many.held().map_or(0, HeldIndex::total),
+            ServerReservations::Listed(listed) => listed.live.total(),
+            ServerReservations::Indexed(indexed) => indexed.held().map_or(0, HeldIndex::total),
         }
     }
 
     fn last_gone_us(&self) -> Option<u64> {
         match self {
-            ServerReservations::Few(few) => few.live.last_gone_us(),
-            ServerReservations::Many(many) => many.held()?.last_gone_us(),
+            ServerReservations::Listed(listed) => listed.live.last_gone_us(),
+            ServerReservations::Indexed(indexed) => indexed.held()?.last_gone_us(),
         }
     }
 
@@ -445,8 +472,8 @@ impl Holds for ServerReservations<'_> {
         enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<FirstGone, E> {
         match self {
-            ServerReservations::Few(few) => few.live.first_gone(enough),
-            ServerReservations::Many(many) => match many.held() {
+            ServerReservations::Listed(listed) => listed.live.first_gone(enough),
+            ServerReservations::Indexed(indexed) => match indexed.held() {
                 Some(held) => held.first_gone(enough),
                 None => Ok((None, 0)),
             },
@@ -484,7 +511,7 @@ impl ReadBudget {
         }
     }
 
-    /// So many reservations of a key were read, which has an index from now on. One of few is not counted, as it may be dropped
+    /// So many reservations of a key were read, which has an index from now on. A short one is not counted, as it may be dropped
     /// before the next call.
     fn spend(number: usize) {
         if number > indexes::SMALL {
@@ -538,13 +565,13 @@ pub fn find_live(
     now_us: u64,
 ) -> Result<Option<OwnedString>, Error> {
     match known {
-        Some(ServerReservations::Many(many)) => {
-            let one = many.held().and_then(|held| held.get_live(id));
+        Some(ServerReservations::Indexed(indexed)) => {
+            let one = indexed.held().and_then(|held| held.get_live(id));
             return Ok(one.map(|one| OwnedString::new(one.member().as_bytes())));
         }
-        Some(ServerReservations::Few(few)) => {
+        Some(ServerReservations::Listed(listed)) => {
             // If somebody wrote an id a second time, the first one counts, as in a search.
-            let found = few.members.iter().find(|member| id_of(member.as_bytes()) == Some(id));
+            let found = listed.members.iter().find(|member| id_of(member.as_bytes()) == Some(id));
             let Some(member) = found else { return Ok(None) };
             let live = reservation(member)?.live(now_us);
             return Ok(live.then(|| OwnedString::new(member.as_bytes())));

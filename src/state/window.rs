@@ -55,7 +55,7 @@ fn refuse_foreign(key: &mut ReadKey) -> Result<(), Error> {
 
 impl<'c> ServerWindow<'c> {
     /// A key that is yet to be read.
-    pub fn of(at: ServerKey<'c>) -> ServerWindow<'c> {
+    pub fn new(at: ServerKey<'c>) -> ServerWindow<'c> {
         let key = Open::closed(at.key_ctx);
         ServerWindow {
             at,
@@ -397,7 +397,7 @@ fn pick(key_ctx: KeyContext, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<Own
 }
 
 /// The live reservations of a key, the oldest first.
-pub fn held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
+pub fn list_held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
     let mut key = open(key_ctx, Intent::Read)?;
     refuse_foreign(key.reader())?;
     let now_us = key_ctx.now_us;
