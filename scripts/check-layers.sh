@@ -2,7 +2,7 @@
 # Checks that the layers of src/ point one way: a file may import its own layer and lower ones. From low to high:
 #
 #   redis
-#   shared          what several of the next use: the files reply, config, environment, policies, stats and zones of src/
+#   shared          what several of the next use: the files reply, config, environment and stats of src/
 #   state
 #   observe         what is noted of a call that has ended
 #   blocking
@@ -20,7 +20,7 @@ export LC_ALL=C
 mapfile -t files < <(find src -name '*.rs' | sort)
 awk '
 function layer(name) {
-    if (name ~ /^(reply|config|environment|policies|stats|zones)$/) return "shared"
+    if (name ~ /^(reply|config|environment|stats)$/) return "shared"
     return name
 }
 # Whether a file of the layer `from` may import the layer `to`.

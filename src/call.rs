@@ -1,16 +1,16 @@
 //! A call of the server, as the commands see it.
 
-use crate::blocking::{self, is_awaited};
-use crate::environment::ServerEnvironment;
+use crate::blocking;
+use crate::environment::{policies, ServerEnvironment};
 use crate::observe::{self, ServerNotes};
 use crate::redis::call::Call;
 use crate::redis::clock;
 use crate::redis::context::Context;
 use crate::redis::spread::{spread, Spread};
-use crate::state::emptied::EmptiedKey;
 use crate::state::reservations::ReadBudget;
+use crate::state::window::EmptiedKey;
 use crate::state::{inspect, new_id, window, KeyContext, ServerKey};
-use crate::{policies, stats};
+use crate::stats;
 use commands::call::{ServerCall, Words};
 use commands::decide::Keyspace;
 use commands::error::Error;
@@ -37,10 +37,10 @@ impl<'a> Words<'a> for Call<'a> {
 
 impl<'a> Keyspace for Call<'a> {
     type Key = KeyContext<'a>;
-    type Store = ServerKey<'a>;
+    type Store = ServerKey<'a, 'a>;
 
     #[inline]
-    fn store(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a> {
+    fn store(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a, 'a> {
         ServerKey::in_mode(key, mode)
     }
 
@@ -90,7 +90,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     #[inline]
-    fn store_of_several(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a> {
+    fn store_of_several(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a, 'a> {
         ServerKey { of_several: true, ..ServerKey::in_mode(key, mode) }
     }
 
@@ -99,12 +99,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
         key: KeyContext<'a>,
         ids: &[&[u8]],
     ) -> Result<(usize, Option<EmptiedKey<'a>>), Error> {
-        if !is_awaited(key) {
-            return Ok((window::release(key, ids, None)?, None));
-        }
-        let mut emptied = None;
-        let released = window::release(key, ids, Some(&mut emptied))?;
-        Ok((released, emptied))
+        window::release(key, ids)
     }
 
     fn held(&self, key: KeyContext<'a>) -> Result<Vec<HeldReservation>, Error> {
@@ -117,12 +112,12 @@ impl<'a> ServerCall<'a> for Call<'a> {
 
     #[inline]
     fn wake(&self, key: KeyContext<'a>) {
-        blocking::wake_key(key);
+        blocking::wake(key, None);
     }
 
     #[inline]
     fn wake_after(&self, key: KeyContext<'a>, emptied: Option<EmptiedKey<'a>>) {
-        blocking::wake_after(key, emptied);
+        blocking::wake(key, emptied);
     }
 
     #[inline]
@@ -170,7 +165,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
     }
 
     fn policies(&self) -> Vec<ListedPolicy> {
-        policies::list()
+        policies(|table| table.list())
     }
 
     fn most_denied(&self, most: usize) -> Vec<HeavyRow> {

@@ -1,20 +1,49 @@
-//! What arguments mean on this server.
+//! What arguments mean on this server: its settings, policies and time zones.
 
-use crate::config::{self, LEASE_MS, MAX_RESERVATIONS, POLICIES_ONLY};
-use crate::policies;
-use crate::zones::zones;
+use crate::config::{LEASE_MS, MAX_RESERVATIONS, POLICIES_ONLY, WINDOW_ENTRIES};
+use crate::redis::under_lock::UnderLock;
 use commands::environment::Environment;
-use commands::policies::Policy;
-use engine::calendar::Zone;
+use commands::policies::{Policy, PolicyTable};
+use engine::calendar::{Zone, Zones};
 use std::sync::Arc;
 
-/// The settings, policies and zones of this server.
+static POLICIES: UnderLock<PolicyTable> = UnderLock::new(PolicyTable::new());
+
+/// The time zones that calls and settings have named.
+static ZONES: UnderLock<Zones> = UnderLock::new(Zones::new());
+
+/// The zone that the setting `timezone` was set to, if any.
+static TIMEZONE: UnderLock<Option<Zone>> = UnderLock::new(None);
+
+/// Lends the table of policies. `body` must not borrow it again.
+pub fn policies<T>(body: impl FnOnce(&mut PolicyTable) -> T) -> T {
+    POLICIES.with(body)
+}
+
+/// Lends the time zones. `body` must not borrow them again.
+pub fn zones<T>(body: impl FnOnce(&mut Zones) -> T) -> T {
+    ZONES.with(body)
+}
+
+/// Sets the zone of calendar windows.
+pub fn set_timezone(zone: Zone) {
+    TIMEZONE.set(Some(zone));
+}
+
+/// Forgets policies and zones before the module is unloaded. No zone may be used afterwards.
+pub fn unload() {
+    policies(PolicyTable::clear);
+    TIMEZONE.set(None);
+    zones(|zones| *zones = Zones::new());
+}
+
+/// The environment of every call.
 pub struct ServerEnvironment;
 
 impl Environment for ServerEnvironment {
     #[inline]
     fn window_entries(&self) -> u32 {
-        config::window_entries()
+        u32::try_from(WINDOW_ENTRIES.get()).unwrap_or(u32::MAX)
     }
 
     #[inline]
@@ -33,7 +62,7 @@ impl Environment for ServerEnvironment {
     }
 
     fn chosen_timezone(&self) -> Option<Zone> {
-        config::timezone()
+        TIMEZONE.get()
     }
 
     fn zone_named(&self, name: &[u8]) -> Option<Zone> {
@@ -41,6 +70,6 @@ impl Environment for ServerEnvironment {
     }
 
     fn policy(&self, name: &[u8]) -> Option<Arc<Policy>> {
-        policies::named(name)
+        policies(|table| table.named(name))
     }
 }

@@ -21,12 +21,10 @@ mod config;
 mod environment;
 mod module;
 mod observe;
-mod policies;
 mod redis;
 mod reply;
 mod state;
 mod stats;
-mod zones;
 
 /// Memory is the server's, so that it shows up in its `used_memory` and counts against `maxmemory`. The tests
 /// of the algorithms run without a server.

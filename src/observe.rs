@@ -1,7 +1,7 @@
 //! What is noted of the calls that take: by policy, the keys that are denied most, and keyspace events.
 
 use crate::config;
-use crate::policies;
+use crate::environment::policies;
 use crate::redis::events::notify;
 use crate::redis::under_lock::UnderLock;
 use crate::state::KeyContext;
@@ -32,7 +32,7 @@ pub struct ServerNotes;
 
 impl Notes<KeyContext<'_>> for ServerNotes {
     fn count_policy(&self, id: u64, ended: PolicyVerdict) {
-        policies::count(id, ended);
+        policies(|table| table.count(id, ended));
     }
 
     /// For RL.TOP and as a keyspace event.

@@ -25,11 +25,10 @@ mod wait;
 mod work;
 
 pub use registry::{
-    id_waits, is_awaited, is_barred, longest_work_us, oldest_wait_ms, restart_timer, waiting,
-    waiting_on,
+    id_waits, is_barred, longest_work_us, oldest_wait_ms, restart_timer, waiting, waiting_on,
 };
 pub use wait::{answer, forget, join, withdraw};
-pub use work::{serve_timer, wake_after, wake_key};
+pub use work::{serve_timer, wake};
 
 /// Forgets everything, before the module goes: the server lets it go only when nobody waits.
 pub fn unload() {

@@ -1,8 +1,9 @@
 //! Who waits: the lines of this server, and questions about them.
 
-use crate::redis::blocked::{Blocked, ClientId};
+use crate::redis::blocked::Blocked;
 use crate::redis::call::CommandNumber;
 use crate::redis::clock::{monotonic_us, wall_time_us};
+use crate::redis::context::ClientId;
 use crate::redis::event_loop::turn;
 use crate::redis::timer::{start_timer, stop_timer};
 use crate::redis::under_lock::UnderLock;

@@ -4,7 +4,7 @@ use super::registry::{change, LateWrite, TimedReply, WaitingCall};
 use super::work::WaitersKeys;
 use crate::config;
 use crate::observe::ServerNotes;
-use crate::redis::blocked::{Blocked, ClientId};
+use crate::redis::blocked::Blocked;
 use crate::redis::call::{Call, CommandNumber};
 use crate::redis::context::{Context, KeyName};
 use crate::redis::event_loop::count_turns;
@@ -37,11 +37,8 @@ pub fn join(
     let ticket = admitted.ok_or(Error::TooManyWaiters)?;
     let blocked = Blocked::client(call, blocking_key(key.name).as_bytes(), ticket.number());
     let blocked = blocked.ok_or(Error::internal())?;
-    let waits = WaitingCall {
-        request: *request,
-        command: call.command(),
-        client: ClientId::from_call(call),
-    };
+    let waits =
+        WaitingCall { request: *request, command: call.command(), client: call.context().client() };
     count_turns();
     change(|lines, now_us| {
         let deadline_us = deadline_us(now_us, block_ms);
@@ -68,7 +65,7 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<R
     stats::WAITED_TIMED_OUT.add(1);
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
-    let keys = &WaitersKeys::default();
+    let keys = WaitersKeys::default();
     let denied = decide(&keys, key_ctx, &call.request, true, Mode::Look);
     if denied.is_ok() && was_head && call.request.count_denied {
         let write = LateWrite::CountDenial(call.request);

@@ -16,7 +16,7 @@ use crate::redis::clock;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::touch;
 use crate::redis::text::OwnedString;
-use crate::state::emptied::{AwaitedKey, EmptiedKey};
+use crate::state::window::EmptiedKey;
 use crate::state::{new_id, KeyContext, ServerKey};
 use crate::stats;
 use commands::decide::{decide, give_back, Keyspace};
@@ -33,28 +33,20 @@ use std::cell::Cell;
 /// The most steps that are made in a line before it is another line's turn.
 const STEPS_IN_A_ROW: usize = 8;
 
-/// Tries the head of the line on the key, and after each grant the next, while the budget of the work lasts. Called before a
-/// command takes, and after one that may have given something back. The timer tries the rest.
+/// Tries the head of the line on the key, and after each grant the next, while the time budget lasts. The timer tries the rest.
+/// Called before a command takes, and after one that may have given something back, which hands over a key that it `emptied`.
 #[inline]
-pub fn wake_key(key_ctx: KeyContext) {
+pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     if is_awaited(key_ctx) {
-        wake_line(key_ctx, None);
-    }
-}
-
-/// The same after a release, which may have emptied the key: only where somebody waits on it.
-#[inline]
-pub fn wake_after<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
-    match emptied {
-        None => wake_key(key_ctx),
-        Some(_) => wake_line(key_ctx, emptied),
+        wake_line(key_ctx, emptied);
     }
 }
 
 #[cold]
 fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
-    // If nobody is tried, what is left in the key goes with this.
-    let keys = &WaitersKeys { emptied: Cell::new(emptied) };
+    // If no waiter is tried, dropping this deletes the key.
+    let emptied = &Cell::new(emptied);
+    let keys = WaitersKeys { emptied: Some(emptied) };
     let work = WorkGuard::begin(Cause::Command);
     let key = key_ctx.db_key();
     let Some(line) = change(|lines, now_us| lines.wake(key, now_us)) else { return };
@@ -62,7 +54,7 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
         return;
     }
     while let Some((ticket, call)) = look(|lines| lines.head(line)).filter(|_| work.has_time()) {
-        // A command does not end waits that are overdue. Its clock may be frozen in the past (MULTI, Lua), and a waiter
+        // A command does not end waits that are overdue. In MULTI and Lua its clock may be frozen in the past, so a waiter
         // could be denied what is free by now.
         if !try_head(&keys, line, (ticket, &call.request), key_ctx, false) {
             return;
@@ -72,17 +64,17 @@ fn wake_line<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
 
 /// The keys of this server, for calls that wait.
 #[derive(Default)]
-pub struct WaitersKeys<'c> {
-    /// The key that a release has emptied, until somebody is tried.
-    emptied: Cell<Option<EmptiedKey<'c>>>,
+pub struct WaitersKeys<'e, 'c> {
+    /// Holds the key that a release has just emptied, until a waiter is tried.
+    emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
 }
 
-impl<'e, 'c> Keyspace for &'e WaitersKeys<'c> {
+impl<'e, 'c> Keyspace for WaitersKeys<'e, 'c> {
     type Key = KeyContext<'c>;
-    type Store = AwaitedKey<'e, 'c>;
+    type Store = ServerKey<'e, 'c>;
 
-    fn store(&self, key_ctx: KeyContext<'c>, mode: Mode) -> AwaitedKey<'e, 'c> {
-        AwaitedKey { key: ServerKey::in_mode(key_ctx, mode), emptied: &self.emptied }
+    fn store(&self, key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'e, 'c> {
+        ServerKey { emptied: self.emptied, ..ServerKey::in_mode(key_ctx, mode) }
     }
 
     fn new_id(&self) -> Id {
@@ -94,7 +86,7 @@ impl<'e, 'c> Keyspace for &'e WaitersKeys<'c> {
     }
 }
 
-impl<'c> WaitingServer for &WaitersKeys<'c> {
+impl<'c> WaitingServer for WaitersKeys<'_, 'c> {
     type Types = ServerLineTypes;
 
     fn change<T>(&self, transition: impl FnOnce(&mut Lines<ServerLineTypes>, u64) -> T) -> T {
@@ -221,15 +213,14 @@ fn make_steps(key_ctx: KeyContext, work: &WorkGuard, visit: &Visit) {
             Some(LineStep::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
                 // The head's time is up, and it could not be tried. Its line was postponed, but here it would be next again.
-                if !try_head(&&WaitersKeys::default(), line, head, key_ctx, is_overdue)
-                    && is_overdue
+                if !try_head(&WaitersKeys::default(), line, head, key_ctx, is_overdue) && is_overdue
                 {
                     return;
                 }
             }
             Some(LineStep::Dismiss { ticket, call }) => {
                 let mode = if may_write { Mode::Try } else { Mode::Look };
-                let denied = decide(&&WaitersKeys::default(), key_ctx, &call.request, true, mode);
+                let denied = decide(&WaitersKeys::default(), key_ctx, &call.request, true, mode);
                 stats::WAITED_TIMED_OUT.add(1);
                 let reply = denied.map(|denied| note_end(key_ctx, &call.request, denied.reply));
                 end(ticket, reply, key_ctx);
@@ -244,7 +235,7 @@ fn make_steps(key_ctx: KeyContext, work: &WorkGuard, visit: &Visit) {
 /// Writes what the end of a wait left to be written. If the key was changed meanwhile so that this cannot be done, it is
 /// dropped.
 fn carry_out(key_ctx: KeyContext, write: LateWrite) -> Result<(), Error> {
-    let keys = &WaitersKeys::default();
+    let keys = WaitersKeys::default();
     match write {
         LateWrite::GiveBack { request, reply, granted_us } => {
             give_back(&keys, key_ctx, &request, &reply, granted_us)

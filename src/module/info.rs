@@ -2,7 +2,7 @@
 
 use super::{build, settings};
 use crate::blocking;
-use crate::policies;
+use crate::environment::policies;
 use crate::redis::info::{Info, Report};
 use crate::state::indexes;
 use crate::stats;
@@ -31,9 +31,9 @@ impl Report for Section {
         // A server that crashes asks in the thread that crashed, and the main one may be at work on these.
         if !crashed {
             report_configuration(info);
-            let indexes = indexes::totals();
-            info.number(c"indexes", indexes.keys);
-            info.number(c"index_bytes", indexes.bytes);
+            let (indexes, bytes) = indexes::totals();
+            info.number(c"indexes", indexes);
+            info.number(c"index_bytes", bytes);
             info.number(c"waiting", blocking::waiting());
             info.number(c"waiting_oldest_ms", blocking::oldest_wait_ms());
         }
@@ -54,7 +54,7 @@ fn report_configuration(info: &Info) {
         }
     };
     text("settings_digest".into(), digest(&settings::decisive()));
-    let listed = policies::list();
+    let listed = policies(|table| table.list());
     let lines = listed.iter().map(|one| [&one.name, " ", &one.definition, ";"].concat());
     text("policies_digest".into(), digest(lines.collect::<String>().as_bytes()));
     for policy in listed {

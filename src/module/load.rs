@@ -1,18 +1,34 @@
 //! Loading and unloading the module.
 
 use super::info::Section;
-use super::{build, callbacks, registration, settings, unload};
+use super::log::log_warning;
+use super::{build, registration, settings, unload};
 use crate::blocking;
 use crate::config;
+use crate::environment;
+use crate::observe;
 use crate::redis::context::Context;
-use crate::redis::events::{self, ChangeHandlers};
+use crate::redis::events;
+use crate::redis::handlers::{self, Handlers};
 use crate::redis::load::{export, promise, Module, Promises};
-use crate::redis::{declaration, event_loop, handlers, info};
+use crate::redis::{declaration, event_loop, info};
 use crate::state::{indexes, reservations};
-use crate::{observe, policies};
+use commands::error::Error;
 use std::ffi::{c_int, CStr};
 
 export!(Ratelimit);
+
+/// What the server's callbacks call.
+static HANDLERS: Handlers = Handlers {
+    answer: registration::answer,
+    withdraw: blocking::withdraw,
+    forget: blocking::forget,
+    serve_timer: blocking::serve_timer,
+    restart_timer: blocking::restart_timer,
+    key_changed: reservations::key_changed,
+    all_changed: indexes::drop_all,
+    reply_internal_error: |ctx| ctx.reply_error(Error::internal().text().as_bytes()),
+};
 
 /// This module.
 struct Ratelimit;
@@ -24,47 +40,51 @@ impl Module for Ratelimit {
     const TAKEN_LINE: &'static CStr =
         c"redis-ratelimit: a module with the name ratelimit is loaded already: keep one loadmodule line, or send MODULE UNLOAD ratelimit first";
 
-    fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
-        promise(ctx, Promises::all());
-        let category = declaration::add_category(ctx, Self::NAME);
-        let category = category.then_some(Self::NAME);
-        registration::register(ctx, category)?;
-        let taken = settings::take_arguments(&settings::SETTINGS, arguments)?;
-        settings::register(ctx)?;
-        settings::refuse_lost(ctx, &taken)?;
-        if config::CL_THROTTLE.get() {
-            registration::register_on_demand(ctx, category)?;
+    fn load(ctx: Context, arguments: &[&[u8]], missing: Option<&str>) -> bool {
+        let loaded = match missing {
+            None => load(ctx, arguments),
+            Some(function) => {
+                Err(format!("this server lacks {function}; Redis 6.2 or later is needed"))
+            }
+        };
+        if let Err(why) = &loaded {
+            log_warning(ctx, why);
         }
-        info::register::<Section>(ctx);
-        handlers::start(ctx, &callbacks::HANDLERS);
-        event_loop::start(ctx);
-        let (key_changed, all_changed) = (reservations::key_changed, indexes::drop_all);
-        events::register(ctx, ChangeHandlers { key_changed, all_changed });
-        build::log_load(ctx);
-        Ok(())
+        loaded.is_ok()
     }
 
     fn may_unload(ctx: Context) -> bool {
         unload::may_unload(ctx)
     }
 
-    fn lacks(function: &str) -> String {
-        format!("this server lacks {function}; Redis 6.2 or later is needed")
-    }
-
-    fn refused(why: &str) -> String {
-        format!("redis-ratelimit: {why}")
-    }
-
     fn unload() {
         blocking::unload();
-        policies::unload();
         observe::forget_top();
         indexes::drop_all();
         events::unload();
         settings::reset();
-        config::unload();
+        environment::unload();
         event_loop::unload();
         handlers::unload();
     }
+}
+
+/// Registers everything with the server, or says why that failed.
+fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String> {
+    promise(ctx, Promises::all());
+    let category = declaration::add_category(ctx, Ratelimit::NAME);
+    let category = category.then_some(Ratelimit::NAME);
+    registration::register(ctx, category, false)?;
+    let taken = settings::take_arguments(&settings::SETTINGS, arguments)?;
+    settings::register(ctx)?;
+    settings::refuse_lost(ctx, &taken)?;
+    if config::CL_THROTTLE.get() {
+        registration::register(ctx, category, true)?;
+    }
+    info::register::<Section>(ctx);
+    handlers::start(ctx, &HANDLERS);
+    event_loop::start(ctx);
+    events::register(ctx);
+    build::log_load(ctx);
+    Ok(())
 }

@@ -1,7 +1,6 @@
 //! What the server sees of the module as a whole: loading, commands, settings, INFO and callbacks.
 
 mod build;
-mod callbacks;
 mod info;
 mod load;
 mod log;

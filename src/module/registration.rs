@@ -16,6 +16,10 @@ use commands::table::{CommandRow, Nature, Positional, COMMANDS};
 use std::ffi::CStr;
 use std::panic::Location;
 
+macro_rules! entries {
+    ($($number:literal)*) => { [$(entry::<CommandTable, $number>),*] };
+}
+
 /// The table, as the server calls into it.
 pub struct CommandTable;
 
@@ -53,12 +57,6 @@ fn find(CommandNumber(number): CommandNumber) -> Option<ServerCommand> {
     Some(ServerCommand { row, stats })
 }
 
-/// All commands with their entries.
-fn all() -> impl Iterator<Item = (ServerCommand, EntryPoint)> {
-    let commands = COMMANDS.iter().zip(&BY_COMMAND);
-    commands.map(|(row, stats)| ServerCommand { row, stats }).zip(ENTRIES)
-}
-
 /// Counts the end of a call; replies its error if it has one, and logs a bug of ours.
 #[inline]
 fn end_and_log(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
@@ -94,39 +92,17 @@ pub fn answer(ctx: Context, wait: WaitNumber) {
 }
 
 /// One C function for each row of the table.
-const ENTRIES: [EntryPoint; COMMANDS.len()] = [
-    entry::<CommandTable, 0>,
-    entry::<CommandTable, 1>,
-    entry::<CommandTable, 2>,
-    entry::<CommandTable, 3>,
-    entry::<CommandTable, 4>,
-    entry::<CommandTable, 5>,
-    entry::<CommandTable, 6>,
-    entry::<CommandTable, 7>,
-    entry::<CommandTable, 8>,
-    entry::<CommandTable, 9>,
-    entry::<CommandTable, 10>,
-    entry::<CommandTable, 11>,
-    entry::<CommandTable, 12>,
-    entry::<CommandTable, 13>,
-    entry::<CommandTable, 14>,
-    entry::<CommandTable, 15>,
-];
+const ENTRIES: [EntryPoint; COMMANDS.len()] = entries![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15];
 
-/// Registers all commands but those on demand; in the ACL category, too, if the server has added it.
-pub fn register(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
-    let commands = all();
-    for (command, entry) in commands.filter(|(one, _)| one.row.nature != Nature::TakesOnDemand) {
-        command.register(ctx, entry, category)?;
-    }
-    Ok(())
-}
-
-/// Registers the commands on demand.
-pub fn register_on_demand(ctx: Context, category: Option<&CStr>) -> Result<(), String> {
-    let commands = all();
-    for (command, entry) in commands.filter(|(one, _)| one.row.nature == Nature::TakesOnDemand) {
-        command.register(ctx, entry, category)?;
+/// Registers either the commands that are always there or those on demand. If the server has added the ACL `category`, they
+/// become part of it.
+pub fn register(ctx: Context, category: Option<&CStr>, on_demand: bool) -> Result<(), String> {
+    for (number, entry) in ENTRIES.into_iter().enumerate() {
+        let command = find(CommandNumber(number));
+        let is_due = |one: &ServerCommand| (one.row.nature == Nature::TakesOnDemand) == on_demand;
+        if let Some(command) = command.filter(is_due) {
+            command.register(ctx, entry, category)?;
+        }
     }
     Ok(())
 }
@@ -318,7 +294,9 @@ mod tests {
     const HELD: usize = 9;
 
     fn row_of(name: &CStr) -> ServerCommand {
-        all().map(|(command, _)| command).find(|command| command.row.name == name).unwrap()
+        (0..COMMANDS.len())
+            .find_map(|at| find(CommandNumber(at)).filter(|one| one.row.name == name))
+            .unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! key that no client can name. It is in the slot of the limit's key, as in a cluster the server sends those away who are
 //! blocked on a key of a slot that it has lost.
 
-use super::api::{api, OK};
+use super::api::{api, ERR, OK};
 use super::call::Call;
 use super::context::Context;
 use super::guard::guard;
@@ -17,26 +17,6 @@ use super::text::OwnedString;
 use redis_module::raw;
 use std::os::raw::{c_int, c_void};
 use std::ptr::null_mut;
-
-const ERR: c_int = raw::REDISMODULE_ERR as c_int;
-
-/// The number of a client, never given to another.
-#[derive(Debug, Clone, Copy)]
-pub struct ClientId(u64);
-
-impl ClientId {
-    /// The client of `call`.
-    pub fn from_call(call: &Call) -> ClientId {
-        // SAFETY: the context is live.
-        ClientId(unsafe { api!(RedisModule_GetClientId(call.context().raw())) })
-    }
-
-    /// Whether it is still connected, as far as the server knows.
-    pub fn is_connected(self) -> bool {
-        // SAFETY: without a place for what is known about the client, the server only looks for it.
-        unsafe { api!(RedisModule_GetClientInfoById(null_mut(), self.0)) == OK }
-    }
-}
 
 /// A client that is blocked.
 #[derive(Debug)]

@@ -1,14 +1,12 @@
 //! One call of a command: its arguments, and the way from the server to the command.
 
-use super::api::{api, optional, OK};
+use super::api::{api, optional, ERR, OK};
 use super::context::{Context, KeyName};
 use super::guard::guard;
 use super::text::bytes_of;
 use redis_module::raw;
 use std::ffi::c_int;
 use std::ops::Range;
-
-const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// Which command of the module's table is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,216 +1,202 @@
-//! Settings of the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on.
+//! Settings in the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on.
 
-use super::api::{optional, OK};
+use super::api::{optional, status, ERR, OK};
 use super::context::Context;
 use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
 use super::under_lock::UnderLock;
 use redis_module::raw;
-use std::ffi::{c_char, c_int, c_longlong, c_uint, c_void, CStr, CString};
+use std::ffi::{c_char, c_int, c_longlong, c_void, CStr, CString};
 use std::ops::RangeInclusive;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-const ERR: c_int = raw::REDISMODULE_ERR as c_int;
-
-/// A setting, which the server shows under the module's name and its own.
+/// A setting. The server puts the name of the module before its name.
 pub struct Setting {
-    /// Its name without the module's.
+    /// Its name.
     pub name: &'static CStr,
     /// Whether CONFIG SET refuses it, so that only redis.conf and load arguments set it.
     pub at_load_only: bool,
-    /// How it is read and changed.
+    /// What is done before a number changes.
+    pub before_change: fn(),
+    /// Its value.
     pub value: SettingValue,
 }
 
 /// The value of a setting.
+#[derive(Clone, Copy)]
 pub enum SettingValue {
-    /// A number.
-    Number(&'static dyn NumberSource),
-    /// A text.
-    Text(&'static dyn TextSource),
+    /// An integer.
+    Number(&'static NumberSetting),
     /// `yes` or `no`.
-    Switch(&'static dyn SwitchSource),
+    Switch(&'static SwitchSetting),
+    /// Any text.
+    Text(TextSetting),
 }
 
-/// A setting that is a number.
-pub trait NumberSource: Sync {
-    /// The values that it takes.
-    fn range(&self) -> RangeInclusive<i64>;
-    /// The value where nobody set another.
-    fn default_value(&self) -> i64;
-    /// The present value.
-    fn get(&self) -> i64;
-    /// Changes it; false if that is refused.
-    fn set(&self, value: i64) -> bool;
+/// An integer within a range.
+pub struct NumberSetting {
+    /// The name of the setting.
+    pub name: &'static CStr,
+    /// Its default.
+    pub default: i64,
+    min: i64,
+    max: i64,
+    value: AtomicI64,
 }
 
-/// A setting that is a text.
-pub trait TextSource: Sync {
-    /// The value where nobody set another.
-    fn default_value(&self) -> Vec<u8>;
-    /// The present value.
-    fn get(&self) -> Vec<u8>;
-    /// Changes it, or says why not.
-    fn set(&self, value: &[u8]) -> Result<(), String>;
+/// A switch, which is off by default.
+pub struct SwitchSetting(AtomicBool);
+
+/// A text that the module keeps.
+#[derive(Clone, Copy)]
+pub struct TextSetting {
+    /// Its default.
+    pub default: &'static [u8],
+    /// Returns the current value.
+    pub get: fn() -> Vec<u8>,
+    /// Changes the value, or says why it cannot.
+    pub set: fn(&[u8]) -> Result<(), String>,
 }
 
-/// A setting that is `yes` or `no`, and `no` where nobody set it.
-pub trait SwitchSource: Sync {
-    /// The present value.
-    fn get(&self) -> bool;
-    /// Changes it.
-    fn set(&self, value: bool);
-}
-
-impl SettingValue {
-    /// The present value, as CONFIG GET shows it.
-    pub fn shown(&self) -> Vec<u8> {
-        match self {
-            SettingValue::Number(number) => number.get().to_string().into_bytes(),
-            SettingValue::Text(text) => text.get(),
-            SettingValue::Switch(switch) => if switch.get() { b"yes" } else { &b"no"[..] }.to_vec(),
-        }
+impl NumberSetting {
+    /// A setting with its default value.
+    pub const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> NumberSetting {
+        NumberSetting { name, default, min, max, value: AtomicI64::new(default) }
     }
 
-    /// Whether the present value is the default of the module, which load arguments do not change.
-    pub fn is_default(&self) -> bool {
-        match self {
-            SettingValue::Number(number) => number.get() == number.default_value(),
-            SettingValue::Text(text) => text.get() == text.default_value(),
-            SettingValue::Switch(switch) => !switch.get(),
-        }
+    /// The allowed values.
+    pub fn range(&self) -> RangeInclusive<i64> {
+        self.min..=self.max
+    }
+
+    /// The current value. No setting is negative.
+    pub fn get(&self) -> u64 {
+        self.value.load(Ordering::Relaxed).unsigned_abs()
+    }
+
+    /// Changes the value, which must be in range.
+    pub fn set(&self, value: i64) {
+        self.value.store(value, Ordering::Relaxed);
     }
 }
 
-/// Whether this server knows settings of modules: else they are load arguments alone.
+impl SwitchSetting {
+    /// A switch that is off.
+    pub const fn off() -> SwitchSetting {
+        SwitchSetting(AtomicBool::new(false))
+    }
+
+    /// Whether it is on.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Turns it on or off.
+    pub fn set(&self, on: bool) {
+        self.0.store(on, Ordering::Relaxed);
+    }
+}
+
+/// Whether this server has settings of modules (7.0). Otherwise there are only load arguments.
 pub fn has_settings() -> bool {
     optional!(RedisModule_LoadConfigs).is_some()
 }
 
-/// A setting that the server refused, or all of them together.
-pub struct SettingRefused(pub Option<&'static CStr>);
-
-/// Registers the settings where the server knows settings of modules, and applies redis.conf. The present values
-/// become the defaults.
-pub fn register(
-    ctx: Context,
-    settings: impl Iterator<Item = &'static Setting>,
-) -> Result<(), SettingRefused> {
-    let Some(load) = optional!(RedisModule_LoadConfigs) else { return Ok(()) };
-    for setting in settings {
-        if !setting.register(ctx) {
-            return Err(SettingRefused(Some(setting.name)));
-        }
-    }
+/// Applies redis.conf to the registered settings. Returns false if the server refuses a value.
+pub fn apply_file(ctx: Context) -> bool {
     // SAFETY: the context is live.
-    if unsafe { load(ctx.raw()) } == OK {
-        Ok(())
-    } else {
-        Err(SettingRefused(None))
-    }
+    optional!(RedisModule_LoadConfigs).is_some_and(|load| unsafe { load(ctx.raw()) } == OK)
 }
 
 impl Setting {
-    fn register(&'static self, ctx: Context) -> bool {
+    /// A setting that CONFIG SET can change.
+    pub const fn new(name: &'static CStr, value: SettingValue) -> Setting {
+        Setting { name, at_load_only: false, before_change: || {}, value }
+    }
+
+    /// The current value, as CONFIG GET shows it.
+    pub fn shown(&self) -> Vec<u8> {
+        match self.value {
+            SettingValue::Number(number) => number.get().to_string().into_bytes(),
+            SettingValue::Switch(switch) => if switch.get() { b"yes" } else { &b"no"[..] }.to_vec(),
+            SettingValue::Text(text) => (text.get)(),
+        }
+    }
+
+    /// Whether the current value is the default of the module. Load arguments do not change that default.
+    pub fn is_default(&self) -> bool {
+        match self.value {
+            SettingValue::Number(number) => i64::try_from(number.get()) == Ok(number.default),
+            SettingValue::Switch(switch) => !switch.get(),
+            SettingValue::Text(text) => (text.get)() == text.default,
+        }
+    }
+
+    /// Registers the setting with its current value as the default. Returns false if the server refuses.
+    pub fn register(&'static self, ctx: Context) -> bool {
+        self.try_register(ctx) == Some(OK)
+    }
+
+    fn try_register(&'static self, ctx: Context) -> Option<c_int> {
         let flags = match self.at_load_only {
             true => raw::REDISMODULE_CONFIG_IMMUTABLE,
             false => raw::REDISMODULE_CONFIG_DEFAULT,
         };
-        let registered = match &self.value {
-            SettingValue::Number(number) => self.register_number(ctx, flags, *number),
-            SettingValue::Text(text) => self.register_text(ctx, flags, *text),
-            SettingValue::Switch(switch) => self.register_switch(ctx, flags, *switch),
+        let (ctx, name) = (ctx.raw(), self.name.as_ptr());
+        let data = std::ptr::from_ref(self).cast_mut().cast();
+        let status = match self.value {
+            SettingValue::Number(number) => {
+                let (get, set) = (Some(get_number as _), Some(set_number as _));
+                let value = i64::try_from(number.get()).ok()?;
+                let register = optional!(RedisModule_RegisterNumericConfig)?;
+                let (min, max) = (number.min, number.max);
+                // SAFETY: the context is live; the name is copied; the functions and the setting are static.
+                unsafe { register(ctx, name, value, flags, min, max, get, set, None, data) }
+            }
+            SettingValue::Switch(switch) => {
+                let (get, set) = (Some(get_switch as _), Some(set_switch as _));
+                let register = optional!(RedisModule_RegisterBoolConfig)?;
+                // SAFETY: as above.
+                unsafe { register(ctx, name, switch.get().into(), flags, get, set, None, data) }
+            }
+            SettingValue::Text(text) => {
+                let (get, set) = (Some(get_text as _), Some(set_text as _));
+                let value = CString::new((text.get)()).ok()?;
+                let register = optional!(RedisModule_RegisterStringConfig)?;
+                // SAFETY: as above; the value is copied too.
+                unsafe { register(ctx, name, value.as_ptr(), flags, get, set, None, data) }
+            }
         };
-        registered == Some(OK)
+        Some(status)
     }
 
-    fn register_number(
-        &'static self,
-        ctx: Context,
-        flags: c_uint,
-        number: &dyn NumberSource,
-    ) -> Option<c_int> {
-        let (least, most) = number.range().into_inner();
-        let register = optional!(RedisModule_RegisterNumericConfig)?;
-        // SAFETY: the context is live; the name is copied; the functions and the setting are static.
-        Some(unsafe {
-            register(
-                ctx.raw(),
-                self.name.as_ptr(),
-                number.get(),
-                flags,
-                least,
-                most,
-                Some(get_number),
-                Some(set_number),
-                None,
-                self.data(),
-            )
-        })
-    }
-
-    fn register_text(
-        &'static self,
-        ctx: Context,
-        flags: c_uint,
-        text: &dyn TextSource,
-    ) -> Option<c_int> {
-        let default = CString::new(text.get()).ok()?;
-        let register = optional!(RedisModule_RegisterStringConfig)?;
-        // SAFETY: the context is live; name and default are copied; the functions and the setting are static.
-        Some(unsafe {
-            register(
-                ctx.raw(),
-                self.name.as_ptr(),
-                default.as_ptr(),
-                flags,
-                Some(get_text),
-                Some(set_text),
-                None,
-                self.data(),
-            )
-        })
-    }
-
-    fn register_switch(
-        &'static self,
-        ctx: Context,
-        flags: c_uint,
-        switch: &dyn SwitchSource,
-    ) -> Option<c_int> {
-        let register = optional!(RedisModule_RegisterBoolConfig)?;
-        // SAFETY: the context is live; the name is copied; the functions and the setting are static.
-        Some(unsafe {
-            register(
-                ctx.raw(),
-                self.name.as_ptr(),
-                c_int::from(switch.get()),
-                flags,
-                Some(get_switch),
-                Some(set_switch),
-                None,
-                self.data(),
-            )
-        })
-    }
-
-    fn data(&'static self) -> *mut c_void {
-        std::ptr::from_ref(self).cast_mut().cast()
-    }
-
-    /// # Safety
-    /// `data` is what [`Setting::data`] returned.
-    unsafe fn from_data(data: *mut c_void) -> &'static SettingValue {
-        // SAFETY: the caller's promise; nothing changes a setting's description.
-        unsafe { &(*data.cast::<Setting>()).value }
+    /// Changes a number or a switch. Returns false for another value.
+    fn set_integer(&self, value: i64) -> bool {
+        match self.value {
+            SettingValue::Number(number) if number.range().contains(&value) => {
+                (self.before_change)();
+                number.set(value);
+            }
+            SettingValue::Switch(switch) => switch.set(value != 0),
+            SettingValue::Number(_) | SettingValue::Text(_) => return false,
+        }
+        true
     }
 }
 
+/// # Safety
+/// `data` is what [`Setting::register`] passed to the server.
+unsafe fn setting(data: *mut c_void) -> &'static Setting {
+    // SAFETY: the caller's promise; settings are static.
+    unsafe { &*data.cast::<Setting>() }
+}
+
 unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
-    // SAFETY: the server hands back what was registered.
-    match unsafe { Setting::from_data(data) } {
-        SettingValue::Number(number) => guard(None, || number.get()).unwrap_or(0),
-        SettingValue::Text(_) | SettingValue::Switch(_) => 0,
+    // SAFETY: the server passes what was registered.
+    match unsafe { setting(data) }.value {
+        SettingValue::Number(number) => number.value.load(Ordering::Relaxed),
+        SettingValue::Switch(_) | SettingValue::Text(_) => 0,
     }
 }
 
@@ -220,39 +206,31 @@ unsafe extern "C" fn set_number(
     data: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server hands back what was registered.
-    match unsafe { Setting::from_data(data) } {
-        // The server has checked the range, and words what is wrong.
-        SettingValue::Number(number) if guard(None, || number.set(value)) == Some(true) => OK,
-        _ => ERR,
-    }
+    // SAFETY: the server passes what was registered. It has checked the range, and words what is wrong.
+    let setting = unsafe { setting(data) };
+    status(guard(None, || setting.set_integer(value)) == Some(true))
 }
 
 unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
-    // SAFETY: the server hands back what was registered.
-    match unsafe { Setting::from_data(data) } {
-        SettingValue::Switch(switch) => c_int::from(guard(None, || switch.get()).unwrap_or(false)),
-        SettingValue::Number(_) | SettingValue::Text(_) => 0,
-    }
+    // SAFETY: the server passes what was registered.
+    let value = unsafe { setting(data) }.value;
+    c_int::from(matches!(value, SettingValue::Switch(switch) if switch.get()))
 }
 
 unsafe extern "C" fn set_switch(
-    _name: *const c_char,
+    name: *const c_char,
     value: c_int,
     data: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
+    error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server hands back what was registered.
-    match unsafe { Setting::from_data(data) } {
-        SettingValue::Switch(switch) if guard(None, || switch.set(value != 0)).is_some() => OK,
-        _ => ERR,
-    }
+    // SAFETY: the server passes what was registered.
+    unsafe { set_number(name, value.into(), data, error) }
 }
 
-/// The text that the server asked for last: it copies the text and does not take it over.
+/// The text that the server asked for last. The server copies it and does not take it over.
 static SHOWN: UnderLock<Option<OwnedString>> = UnderLock::new(None);
 
-/// Frees what is kept from call to call, before the module goes.
+/// Frees what is kept between calls before the module is unloaded.
 pub(super) fn unload() {
     drop(SHOWN.with(Option::take));
 }
@@ -261,10 +239,10 @@ unsafe extern "C" fn get_text(
     _name: *const c_char,
     data: *mut c_void,
 ) -> *mut raw::RedisModuleString {
-    // SAFETY: the server hands back what was registered.
-    let SettingValue::Text(text) = (unsafe { Setting::from_data(data) }) else { return null_mut() };
+    // SAFETY: the server passes what was registered.
+    let setting = unsafe { setting(data) };
     let shown = guard(None, || {
-        let value = OwnedString::new(&text.get());
+        let value = OwnedString::new(&setting.shown());
         let raw = value.raw();
         drop(SHOWN.with(|shown| shown.replace(value)));
         raw
@@ -278,18 +256,16 @@ unsafe extern "C" fn set_text(
     data: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // SAFETY: the server hands back what was registered.
-    let SettingValue::Text(text) = (unsafe { Setting::from_data(data) }) else { return ERR };
+    // SAFETY: the server passes what was registered.
+    let SettingValue::Text(text) = (unsafe { setting(data) }).value else { return ERR };
     // SAFETY: the server keeps the value during the call.
     let value = unsafe { bytes_of(value) };
-    let why = match guard(None, || text.set(value)) {
-        Some(Ok(())) => return OK,
-        Some(Err(why)) => why,
-        None => return ERR,
-    };
-    if !error.is_null() {
-        // SAFETY: the server takes the string over.
-        unsafe { *error = OwnedString::new(why.as_bytes()).into_raw() };
+    let result = guard(None, || (text.set)(value));
+    if let Some(Err(why)) = &result {
+        if !error.is_null() {
+            // SAFETY: the server takes the string over.
+            unsafe { *error = OwnedString::new(why.as_bytes()).into_raw() };
+        }
     }
-    ERR
+    status(result == Some(Ok(())))
 }

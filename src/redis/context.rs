@@ -51,11 +51,13 @@ impl Context<'_> {
 
     /// Whether the command came over a connection: another module may carry one out without a client.
     pub fn is_of_connected_client(self) -> bool {
-        // SAFETY: the context is live; without a place for what is known about the client, the server only looks for it.
-        unsafe {
-            let client = api!(RedisModule_GetClientId(self.raw()));
-            api!(RedisModule_GetClientInfoById(null_mut(), client)) == OK
-        }
+        self.client().is_connected()
+    }
+
+    /// The client of the running command.
+    pub fn client(self) -> ClientId {
+        // SAFETY: the context is live.
+        ClientId(unsafe { api!(RedisModule_GetClientId(self.raw())) })
     }
 
     /// Whether CLIENT PAUSE or a failover is in force, when the server asserts that nothing is replicated.
@@ -98,6 +100,18 @@ impl Context<'_> {
     pub(super) fn flags(self) -> u32 {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_GetContextFlags(self.raw())) }.unsigned_abs()
+    }
+}
+
+/// The number of a client, never given to another.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientId(u64);
+
+impl ClientId {
+    /// Whether the client is still connected, as far as the server knows.
+    pub fn is_connected(self) -> bool {
+        // SAFETY: without a place for what is known about the client, the server only looks for it.
+        unsafe { api!(RedisModule_GetClientInfoById(null_mut(), self.0)) == OK }
     }
 }
 

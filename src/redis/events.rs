@@ -2,13 +2,12 @@
 
 use super::api::{api, OK};
 use super::context::{Context, KeyName};
-use super::guard::guard;
+use super::handlers::handle;
 use super::key::is_calling;
 use redis_module::raw;
 use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::OnceLock;
 
 /// What somebody did to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,26 +36,15 @@ impl KeyChange {
     }
 }
 
-/// Who is told of changes.
-#[derive(Clone, Copy, Debug)]
-pub struct ChangeHandlers {
-    /// Somebody changed the key of this name in the database that is selected.
-    pub key_changed: fn(Context, KeyName, KeyChange),
-    /// Any key may have changed: databases were emptied, swapped or loaded, or this server got another role.
-    pub all_changed: fn(),
-}
-
 /// Forgets that keys are watched, before the module goes.
 pub fn unload() {
     WATCHING.store(false, Ordering::Relaxed);
 }
 
-static HANDLERS: OnceLock<ChangeHandlers> = OnceLock::new();
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
-/// Says who is to be told, and has the server tell of changes to whole databases.
-pub fn register(ctx: Context, handlers: ChangeHandlers) {
-    let _ = HANDLERS.set(handlers);
+/// Asks the server to notify us of changes to whole databases.
+pub fn register(ctx: Context) {
     for id in [
         raw::REDISMODULE_EVENT_FLUSHDB,
         raw::REDISMODULE_EVENT_SWAPDB,
@@ -109,11 +97,7 @@ unsafe extern "C" fn key_changed(
     let (ctx, event, key) =
         unsafe { (Context::new(ctx), CStr::from_ptr(event), KeyName::from_event(key)) };
     let Some(change) = KeyChange::from_event(event.to_bytes()) else { return OK };
-    guard(ctx, || {
-        if let (Some(handlers), Some(ctx)) = (HANDLERS.get(), ctx) {
-            (handlers.key_changed)(ctx, key, change);
-        }
-    });
+    handle(ctx, |handlers, ctx| (handlers.key_changed)(ctx, key, change));
     OK
 }
 
@@ -125,9 +109,5 @@ unsafe extern "C" fn all_changed(
 ) {
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
-    guard(ctx, || {
-        if let Some(handlers) = HANDLERS.get() {
-            (handlers.all_changed)();
-        }
-    });
+    handle(ctx, |handlers, _| (handlers.all_changed)());
 }

@@ -3,7 +3,7 @@
 //!
 //! To serve a command that calls more functions: write the function below and name it in [`install`].
 
-use super::api::OK;
+use super::api::{ERR, OK};
 use super::call::EntryPoint;
 use redis_module::raw;
 use std::cell::Cell;
@@ -11,8 +11,6 @@ use std::ffi::{c_char, c_int, c_long, c_longlong, c_void, CStr};
 use std::mem::transmute;
 use std::ptr::{null_mut, NonNull};
 use std::sync::Once;
-
-const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 type Ctx = *mut raw::RedisModuleCtx;
 type KeyHandle = *mut raw::RedisModuleKey;

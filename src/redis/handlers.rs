@@ -1,7 +1,8 @@
-//! Who is called back for clients that wait, and the module's own context.
+//! The functions of the module that the server's callbacks call, and the module's own context.
 
 use super::api::api;
-use super::context::Context;
+use super::context::{Context, KeyName};
+use super::events::KeyChange;
 use super::guard::guard;
 use super::under_lock::UnderLock;
 use redis_module::raw;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub type WaitNumber = u64;
 
 /// Whom the server's callbacks call.
-pub struct WaitHandlers {
+pub struct Handlers {
     /// The server asks for the reply to a waiter: reply, unless it was done before.
     pub answer: fn(Context, WaitNumber),
     /// The client of a waiter is gone, or the server has answered it with something else.
@@ -23,15 +24,19 @@ pub struct WaitHandlers {
     pub serve_timer: fn(Context),
     /// The wall clock was set back.
     pub restart_timer: fn(),
+    /// Somebody else changed this key in the selected database.
+    pub key_changed: fn(Context, KeyName, KeyChange),
+    /// Any key may have changed: databases were emptied, swapped or loaded, or this server changed its role.
+    pub all_changed: fn(),
     /// Replies where `answer` panicked: the client must not hang.
     pub reply_internal_error: fn(Context),
 }
 
 /// Handed in at load, taken away before the module goes.
-pub(super) static HANDLERS: UnderLock<Option<&'static WaitHandlers>> = UnderLock::new(None);
+pub(super) static HANDLERS: UnderLock<Option<&'static Handlers>> = UnderLock::new(None);
 
 /// Calls a handler, under the guard.
-pub(super) fn handle(ctx: Option<Context>, call: impl FnOnce(&WaitHandlers, Context)) {
+pub(super) fn handle(ctx: Option<Context>, call: impl FnOnce(&Handlers, Context)) {
     guard(ctx, || {
         if let (Some(handlers), Some(ctx)) = (HANDLERS.get(), ctx) {
             call(handlers, ctx);
@@ -40,7 +45,7 @@ pub(super) fn handle(ctx: Option<Context>, call: impl FnOnce(&WaitHandlers, Cont
 }
 
 /// Begins to serve those who wait, with callbacks that call `handlers`.
-pub fn start(ctx: Context, handlers: &'static WaitHandlers) {
+pub fn start(ctx: Context, handlers: &'static Handlers) {
     HANDLERS.set(Some(handlers));
     // SAFETY: the context is live.
     let own = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.raw())) };

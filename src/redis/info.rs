@@ -1,6 +1,6 @@
 //! A section of INFO.
 
-use super::api::api;
+use super::api::{api, OK};
 use super::context::Context;
 use super::guard::guard;
 use redis_module::raw;
@@ -42,7 +42,7 @@ unsafe extern "C" fn report<R: Report>(info: *mut raw::RedisModuleInfoCtx, crash
     // SAFETY: the server keeps the section during the callback.
     let added = unsafe { api!(RedisModule_InfoAddSection(info.as_ptr(), c"".as_ptr())) };
     // The server refuses a section that nobody asked for.
-    if added == raw::REDISMODULE_OK as c_int {
+    if added == OK {
         guard(None, || R::report(&Info(info), crashed != 0));
     }
 }

@@ -1,18 +1,17 @@
 //! MODULE LOAD and UNLOAD.
 
-use super::api::{api, missing, optional, OK};
+use super::api::{api, missing, ERR, OK};
 use super::call::arguments;
 use super::context::Context;
 use super::guard::{guard, set_panic_line, warn};
+use super::server::valkey_function;
 use super::text::bytes_of;
 use super::{config, key};
 use bitflags::bitflags;
 use redis_module::raw;
-use std::ffi::{c_int, c_void, CStr, CString};
+use std::ffi::{c_int, c_void, CStr};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
 /// A module, as the server loads it.
 pub trait Module {
@@ -22,22 +21,17 @@ pub trait Module {
     const VERSION: c_int;
     /// The line that is logged when it panics.
     const PANIC_LINE: &'static CStr;
-    /// The line that is logged when the server has a module of this name already.
+    /// The line that is logged when the server already has a module with this name.
     const TAKEN_LINE: &'static CStr;
 
-    /// Registers everything with the server, or says why not.
-    fn load(ctx: Context, arguments: &[&[u8]]) -> Result<(), String>;
+    /// Registers everything with the server. If that fails, it logs why and returns false. `missing` is the name of a required
+    /// function that the server lacks.
+    fn load(ctx: Context, arguments: &[&[u8]], missing: Option<&str>) -> bool;
 
-    /// Says that the server lacks a function.
-    fn lacks(function: &str) -> String;
-
-    /// Whether MODULE UNLOAD may go on. If not, the server answers an error; the module logs why.
+    /// Whether MODULE UNLOAD may go on. If not, the module logs why, and the server replies with an error.
     fn may_unload(ctx: Context) -> bool;
 
-    /// The line to log when the module is not loaded.
-    fn refused(why: &str) -> String;
-
-    /// Frees what is kept from call to call, before the module goes.
+    /// Frees what is kept between calls before the module is unloaded.
     fn unload();
 }
 
@@ -98,26 +92,19 @@ pub unsafe fn on_load<M: Module>(
     let (ctx, arguments) = unsafe { (Context::new(ctx), arguments(argv, argc)) };
     let Some(ctx) = ctx else { return ERR };
     let loaded = guard(Some(ctx), || {
-        if let Some(function) = missing() {
-            return Err(M::lacks(function));
-        }
-        // SAFETY: as for the slice that they come in.
+        let missing = missing();
+        let arguments = if missing.is_none() { arguments } else { &[] };
+        // SAFETY: as for the slice that contains them.
         let arguments: Vec<_> = arguments.iter().map(|&raw| unsafe { bytes_of(raw) }).collect();
-        M::load(ctx, &arguments)
+        M::load(ctx, &arguments, missing)
     });
-    if let Some(Ok(())) = loaded {
+    if loaded == Some(true) {
         HAS_TICKED.store(false, Ordering::Relaxed);
         COMMANDS_BEFORE.store(commands_processed(ctx), Ordering::Relaxed);
         return OK;
     }
-    guard(Some(ctx), || {
-        let line = loaded.and_then(Result::err).map(|why| CString::new(M::refused(&why)));
-        if let Some(Ok(line)) = line {
-            warn(Some(ctx), &line);
-        }
-        // The server asks a module that did not load nothing more.
-        unload::<M>();
-    });
+    // The server does not unload a module that did not load.
+    guard(Some(ctx), unload::<M>);
     ERR
 }
 
@@ -236,15 +223,9 @@ pub fn promise(ctx: Context, promises: Promises) {
 
 /// The module options that this server knows, if it is a Valkey.
 fn options_of_valkey() -> Promises {
-    let mut options_all: Option<unsafe extern "C" fn() -> c_int> = None;
-    let name = c"ValkeyModule_GetModuleOptionsAll";
-    if let Some(get) = optional!(RedisModule_GetApi) {
-        // SAFETY: the server writes the function of that name to the place, which has its type, or leaves it as
-        // it is.
-        unsafe { get(name.as_ptr(), (&raw mut options_all).cast()) };
-    }
-    // SAFETY: the function takes nothing.
-    let options = options_all.map_or(0, |options_all| unsafe { options_all() });
+    let get = valkey_function(c"ValkeyModule_GetModuleOptionsAll");
+    // SAFETY: takes nothing.
+    let options = get.map_or(0, |get| unsafe { get() });
     Promises::from_bits_retain(options.unsigned_abs())
 }
 

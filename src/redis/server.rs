@@ -1,30 +1,28 @@
 //! Which server the module runs in.
 
 use super::api::optional;
-use std::ffi::{c_int, c_void, CStr};
-use std::ptr::null_mut;
+use std::ffi::{c_int, CStr};
 
-/// The first Redis that looks for the keys of commands in I/O threads: 8.2, and 8.1 is what its previews are called.
+/// The first Redis that finds the keys of commands in I/O threads: 8.2, whose previews are called 8.1.
 const KEYS_IN_THREADS_SINCE: c_int = 0x0008_0100;
 
-/// Whether this server asks for the keys of a command with the flag `getkeys-api` on its main thread alone: Redis before
-/// 8.2. Redis 8.2 and Valkey 8 ask in I/O threads while the main thread runs another command, and neither their context
-/// of the call nor this module is made for that: the server dies. Of a server that is unknown nothing is assumed.
+/// Whether this server asks for the keys of a command with the flag `getkeys-api` only on its main thread: Redis before 8.2.
+/// Redis 8.2 and Valkey 8 ask in I/O threads while the main thread runs another command. Neither the context that they pass
+/// nor this module can bear that, and the server dies. Unknown servers are treated alike.
 pub fn asks_for_keys_on_main_thread() -> bool {
-    let Some(version) = optional!(RedisModule_GetServerVersion) else { return false };
     // SAFETY: takes nothing.
-    let version = unsafe { version() };
-    version < KEYS_IN_THREADS_SINCE && !is_valkey()
+    let version = optional!(RedisModule_GetServerVersion).map(|version| unsafe { version() });
+    version.is_some_and(|version| version < KEYS_IN_THREADS_SINCE)
+        && valkey_function(c"ValkeyModule_GetServerVersion").is_none()
 }
 
-/// Whether this is a Valkey, from 8.0 on: they have names of their own for the functions of the API. Before that Valkey
-/// is Redis 7.2 in all that matters here.
-fn is_valkey() -> bool {
-    const NAME: &CStr = c"ValkeyModule_GetServerVersion";
-    let mut function: *mut c_void = null_mut();
+/// A function of the API that only a Valkey has, from 8.0 on. Before that Valkey is Redis 7.2 in all that matters here.
+pub(super) fn valkey_function(name: &CStr) -> Option<unsafe extern "C" fn() -> c_int> {
+    let mut function: Option<unsafe extern "C" fn() -> c_int> = None;
     if let Some(get) = optional!(RedisModule_GetApi) {
-        // SAFETY: the server writes the address of the function of that name to the place, or leaves it as it is.
-        unsafe { get(NAME.as_ptr(), (&raw mut function).cast()) };
+        // SAFETY: the server writes the address of the function to the place, or leaves the place as it is. All functions
+        // that are asked for here take nothing and return a C integer.
+        unsafe { get(name.as_ptr(), (&raw mut function).cast()) };
     }
-    !function.is_null()
+    function
 }

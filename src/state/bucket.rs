@@ -1,6 +1,6 @@
-//! A bucket is a string that spells its theoretical arrival time.
+//! A bucket: a string that spells its theoretical arrival time.
 
-use super::{Open, ServerKey};
+use super::{Intent, KeyContext, Open};
 use crate::redis::key::KeyValue;
 use commands::error::Error;
 use engine::store;
@@ -8,14 +8,15 @@ use engine::throttle::{BucketEdit, Stored, StoredText};
 
 /// The bucket under a key, for one call.
 pub struct ServerBucket<'c> {
-    at: ServerKey<'c>,
+    key_ctx: KeyContext<'c>,
+    intent: Intent,
     key: Open<'c>,
 }
 
 impl<'c> ServerBucket<'c> {
-    /// A key that is yet to be read.
-    pub fn new(at: ServerKey<'c>) -> ServerBucket<'c> {
-        ServerBucket { at, key: Open::closed(at.key_ctx) }
+    /// A key that has not been read yet.
+    pub fn new(key_ctx: KeyContext<'c>, intent: Intent) -> ServerBucket<'c> {
+        ServerBucket { key_ctx, intent, key: Open::closed(key_ctx) }
     }
 }
 
@@ -23,7 +24,7 @@ impl store::BucketKey for ServerBucket<'_> {
     type Error = Error;
 
     fn read(&mut self) -> Result<Option<Stored>, Error> {
-        self.key = Open::new(self.at.key_ctx, self.at.intent)?;
+        self.key = Open::new(self.key_ctx, self.intent)?;
         match self.key.reader().value() {
             KeyValue::Empty => Ok(None),
             KeyValue::String(text) => Ok(Some(Stored::decode(text.bytes()).ok_or(Error::NotTat)?)),

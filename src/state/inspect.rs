@@ -1,4 +1,4 @@
-//! What lies under a key, whatever kind of limit it is.
+//! Reading a key for RL.INFO, whatever kind of limit it holds.
 
 use super::window::ServerWindow;
 use super::{Intent, KeyContext, Open, ServerKey};
@@ -13,25 +13,21 @@ use engine::throttle::Stored;
 /// Reads a key. O(entries + reservations).
 pub fn contents(key_ctx: KeyContext) -> Result<KeyContents, Error> {
     let mut key = Open::new(key_ctx, Intent::Read)?;
-    let ttl_ms = key.reader().expires_at_ms();
-    let ttl_ms = ttl_ms.map(|at_ms| at_ms.saturating_sub(key_ctx.now_us / 1_000));
-    let mut ban = None;
-    let kind = match key.reader().value() {
-        KeyValue::Empty => Contents::Nothing,
+    let now_us = key_ctx.now_us;
+    let ttl_ms = key.reader().expires_at_ms().map(|at_ms| at_ms.saturating_sub(now_us / 1_000));
+    let (kind, ban) = match key.reader().value() {
+        KeyValue::Empty => (Contents::Nothing, None),
         KeyValue::String(text) => {
             let stored = Stored::decode(text.bytes()).ok_or(Error::NotTat)?;
-            ban = stored.ban();
-            Contents::Bucket(BucketContents::of(&stored, key_ctx.now_us))
+            (Contents::Bucket(BucketContents::of(&stored, now_us)), stored.ban())
         }
         KeyValue::Zset => {
             drop(key);
             let mut key = ServerWindow::new(ServerKey::in_mode(key_ctx, Mode::Look));
             key.read(None)?;
-            ban = key.ban();
-            Contents::Window(WindowContents::of(&mut key, key_ctx.now_us)?)
+            (Contents::Window(WindowContents::of(&mut key, now_us)?), key.ban())
         }
         KeyValue::Other => return Err(Error::NotLimit),
     };
-    let ban_us = BanNow::at(ban, key_ctx.now_us).left_us();
-    Ok(KeyContents { kind, ban_us, ttl_ms })
+    Ok(KeyContents { kind, ban_us: BanNow::at(ban, now_us).left_us(), ttl_ms })
 }

@@ -1,28 +1,26 @@
-//! How limits are stored: the server's key as the store of [`engine`], which judges what is read here and plans what is
+//! How limits are stored: the server's key as a store of the [`engine`], which decides by what is read here and plans what is
 //! written here.
 //!
 //! ```text
 //! bucket.rs         the string of RL.THROTTLE
 //! window.rs         the sorted set of RL.WINDOW and RL.ACQUIRE, opened for one call
 //! entries.rs        reading its events
-//! reservations.rs   reading its reservations: from the set where they are few, else from an index in memory
-//! emptied.rs        a key that a release has emptied, while somebody waits on it
-//! inspect.rs        what lies under a key, for RL.INFO
+//! reservations.rs   reading its reservations: from the set if they are few, otherwise from an index in memory
+//! inspect.rs        reading a key for RL.INFO
 //! indexes.rs        those indexes, and when they are dropped
 //! ```
 
 pub mod bucket;
-pub mod emptied;
 mod entries;
 pub mod indexes;
 pub mod inspect;
 pub mod reservations;
 pub mod window;
 
+use crate::environment::zones;
 use crate::redis::context::{Context, KeyName};
 use crate::redis::key::{ReadKey, WriteKey};
 use crate::redis::random;
-use crate::zones::zones;
 use bucket::ServerBucket;
 use commands::error::Error;
 use engine::calendar::Zones;
@@ -30,26 +28,27 @@ use engine::db_key::DbKey;
 use engine::decide::Mode;
 use engine::reservation::{spelled_id, Id};
 use engine::store::Store;
-use window::ServerWindow;
+use std::cell::Cell;
+use window::{EmptiedKey, ServerWindow};
 
 /// A new id for a reservation.
 pub fn new_id() -> Id {
     Id::from(&spelled_id(random::bytes())[..])
 }
 
-/// Where and when something is tried: on which key, and at which time of the wall clock.
+/// A key, at the time of the wall clock at which it is used.
 #[derive(Clone, Copy)]
 pub struct KeyContext<'c> {
-    /// The running command or callback.
+    /// The command or callback that is running.
     pub ctx: Context<'c>,
-    /// The key, in the database that is selected.
+    /// The key, in the selected database.
     pub name: KeyName<'c>,
     /// Unix microseconds.
     pub now_us: u64,
 }
 
 impl KeyContext<'_> {
-    /// The key, with the database that is selected.
+    /// The key with the selected database.
     #[inline]
     pub fn db_key(&self) -> DbKey<'_> {
         DbKey { db: self.ctx.db(), name: self.name.as_bytes() }
@@ -67,28 +66,35 @@ pub enum Intent {
 
 /// A key of the server, as the engine sees it.
 #[derive(Clone, Copy)]
-pub struct ServerKey<'c> {
-    /// Which, and when.
+pub struct ServerKey<'e, 'c> {
+    /// The key.
     pub key_ctx: KeyContext<'c>,
-    /// What may be done with it.
+    /// What the call may do with it.
     pub intent: Intent,
     /// Whether it is one of several keys of a call.
     pub of_several: bool,
+    /// Holds the key if a release has just emptied it. Whoever opens it first takes it from there.
+    pub emptied: Option<&'e Cell<Option<EmptiedKey<'c>>>>,
 }
 
-impl<'c> ServerKey<'c> {
+impl<'e, 'c> ServerKey<'e, 'c> {
     /// A key for a call in this mode.
     #[inline]
-    pub fn in_mode(key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'c> {
+    pub fn in_mode(key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'e, 'c> {
         let intent = match mode {
             Mode::Look => Intent::Read,
             Mode::Try | Mode::Final | Mode::Deny => Intent::Write,
         };
-        ServerKey { key_ctx, intent, of_several: false }
+        ServerKey { key_ctx, intent, of_several: false, emptied: None }
+    }
+
+    #[inline]
+    fn take_emptied(self) -> Option<Box<EmptiedKey<'c>>> {
+        self.emptied?.take().map(Box::new)
     }
 }
 
-impl<'c> Store for ServerKey<'c> {
+impl<'c> Store for ServerKey<'_, 'c> {
     type Error = Error;
     type Bucket = ServerBucket<'c>;
     type Window = ServerWindow<'c>;
@@ -102,7 +108,9 @@ impl<'c> Store for ServerKey<'c> {
     }
 
     fn bucket(self) -> ServerBucket<'c> {
-        ServerBucket::new(self)
+        // Only a key that does not exist can become a bucket.
+        drop(self.take_emptied());
+        ServerBucket::new(self.key_ctx, self.intent)
     }
 
     fn window(self) -> ServerWindow<'c> {
@@ -121,19 +129,19 @@ impl<'c> Open<'c> {
         match intent {
             Intent::Read => Ok(Open::Read(ReadKey::open(key_ctx.ctx, key_ctx.name))),
             Intent::Write => {
-                // Where another module calls us in the middle of a RENAME, the value that it moves may be changed.
+                // If another module calls us in the middle of a RENAME, this may change the value that moves.
                 indexes::drop_leaving();
                 WriteKey::open(key_ctx.ctx, key_ctx.name).map(Open::Write).ok_or(Error::InUse)
             }
         }
     }
 
-    /// No key: closed again, or not open yet.
+    /// A key that is not open yet, or no longer.
     fn closed(key_ctx: KeyContext<'c>) -> Open<'c> {
         Open::Read(ReadKey::closed(key_ctx.ctx, key_ctx.name))
     }
 
-    /// Takes a key that is open for writing, and leaves a closed one.
+    /// Takes the key if it is open for writing, and leaves a closed one.
     fn take(&mut self, key_ctx: KeyContext<'c>) -> Option<WriteKey<'c>> {
         match std::mem::replace(self, Open::closed(key_ctx)) {
             Open::Write(key) => Some(key),

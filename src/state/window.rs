@@ -5,11 +5,10 @@
 //!         reservations   newest event                    oldest event
 //! ```
 //!
-//! Nothing is written before everything that is read or removed was found to be ours.
+//! Nothing is written until everything that the call reads or removes has been checked to be ours.
 
-use super::emptied::EmptiedKey;
 use super::entries::{
-    after, ban, entry, reservation, EntryReader, KnownEvents, ALL, FOREIGN, RESERVATIONS, RESERVED,
+    after, ban, entry, reservation, EntryReader, KnownEvents, FOREIGN, RESERVATIONS, RESERVED,
 };
 use super::reservations::{find_live, ReadBudget, ServerReservations};
 use super::{indexes, Intent, KeyContext, Open, ServerKey};
@@ -21,13 +20,15 @@ use engine::entry::{score, Entry};
 use engine::reservation::{id_of, HeldReservation};
 use engine::store::{self, BanEdit, Change};
 use engine::window::Edit;
-use foldhash::quality::RandomState;
-use std::collections::HashMap;
 
 /// A sorted set of events and reservations, for one call.
 pub struct ServerWindow<'c> {
-    at: ServerKey<'c>,
+    key_ctx: KeyContext<'c>,
+    intent: Intent,
+    of_several: bool,
     key: Open<'c>,
+    /// The key, if a release has just emptied it. Then nothing is read, as it counts as empty.
+    emptied: Option<Box<EmptiedKey<'c>>>,
     reservations: ServerReservations<'c>,
     /// What is known of its events.
     events: KnownEvents,
@@ -38,7 +39,7 @@ fn open(key_ctx: KeyContext, intent: Intent) -> Result<Open, Error> {
     match key.reader().value() {
         KeyValue::Empty | KeyValue::Zset => Ok(key),
         KeyValue::String(_) | KeyValue::Other => {
-            // The server does not tell of every value that takes a set's place.
+            // The server does not notify us of every value that replaces a set.
             indexes::forget(key_ctx.ctx.db(), key_ctx.name.as_bytes());
             Err(Error::NotZset)
         }
@@ -54,13 +55,15 @@ fn refuse_foreign(key: &mut ReadKey) -> Result<(), Error> {
 }
 
 impl<'c> ServerWindow<'c> {
-    /// A key that is yet to be read.
-    pub fn new(at: ServerKey<'c>) -> ServerWindow<'c> {
-        let key = Open::closed(at.key_ctx);
+    /// A key that has not been read yet.
+    pub fn new(at: ServerKey<'_, 'c>) -> ServerWindow<'c> {
         ServerWindow {
-            at,
-            key,
-            reservations: ServerReservations::none(),
+            key_ctx: at.key_ctx,
+            intent: at.intent,
+            of_several: at.of_several,
+            key: Open::closed(at.key_ctx),
+            emptied: at.take_emptied(),
+            reservations: ServerReservations::default(),
             events: KnownEvents::default(),
         }
     }
@@ -76,20 +79,24 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     type Member = OwnedString;
 
     fn read(&mut self, id: Option<&[u8]>) -> Result<(), Error> {
-        let ServerKey { key_ctx, intent, of_several } = self.at;
-        self.key = open(key_ctx, intent)?;
+        if self.emptied.is_some() {
+            return Ok(());
+        }
+        let key_ctx = self.key_ctx;
+        self.key = open(key_ctx, self.intent)?;
         let reader = self.key.reader();
-        match ServerReservations::indexed(key_ctx, reader, id) {
+        match ServerReservations::from_index(key_ctx, reader, id) {
             Some(reservations) => self.reservations = reservations,
             None => {
-                if of_several {
+                if self.of_several {
                     ReadBudget::check(reader)?;
                 }
-                let behind = self.reservations.read(key_ctx, reader, id)?;
+                let behind;
+                (self.reservations, behind) = ServerReservations::read(key_ctx, reader, id)?;
                 match behind.as_ref().map(entry) {
                     None => {}
                     Some(Ok(newest)) => self.events.newest = Some(newest),
-                    // Beside reservations, an entry that is not ours is refused only by who counts the events.
+                    // Next to reservations, a foreign entry is refused only by a call that counts the events.
                     Some(Err(_)) if self.reservations.elements() > 0 => {}
                     Some(Err(error)) => return Err(error),
                 }
@@ -121,31 +128,16 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
     }
 
     fn find_live(&mut self, id: &[u8]) -> Result<Option<OwnedString>, Error> {
-        find_live(Some(&self.reservations), self.key.reader(), id, self.at.key_ctx.now_us)
+        find_live(Some(&self.reservations), self.key.reader(), id, self.key_ctx.now_us)
     }
 
     fn write(&mut self, change: Change<'_, OwnedString>) -> usize {
-        let Some(key) = self.key.take(self.at.key_ctx) else { return 0 };
-        self.write_to(key, Vec::new(), change)
-    }
-}
-
-impl<'c> ServerWindow<'c> {
-    /// Which key, and when.
-    pub(super) fn key_ctx(&self) -> KeyContext<'c> {
-        self.at.key_ctx
-    }
-
-    /// Writes what was planned to the open key, and then removes these members, too. See [`store::WindowKey::write`].
-    // Inlined, so that the change is not copied on its way: it is large.
-    #[inline(always)]
-    pub(super) fn write_to(
-        &mut self,
-        mut key: WriteKey<'c>,
-        mut remove: Vec<OwnedString>,
-        change: Change<'_, OwnedString>,
-    ) -> usize {
-        let KeyContext { ctx, name, now_us } = self.at.key_ctx;
+        let KeyContext { ctx, name, now_us } = self.key_ctx;
+        let (key, mut remove) = match &mut self.emptied {
+            Some(emptied) => emptied.take(),
+            None => (self.key.take(self.key_ctx), Vec::new()),
+        };
+        let Some(mut key) = key else { return 0 };
         let edit = change.edit;
         let (mut dropped, mut settled_us) = (0, None);
         // This comes before healing, so that a settled reservation is not written anew.
@@ -208,8 +200,10 @@ impl<'c> ServerWindow<'c> {
         }
         dropped
     }
+}
 
-    /// Writes what becomes of the ban, and collects the member of the one that goes; the ban that is there then.
+impl ServerWindow<'_> {
+    /// Writes the new ban, adds the member of the old one to `remove`, and returns the ban that is in force then.
     #[inline(always)]
     fn write_ban(
         &mut self,
@@ -253,146 +247,97 @@ fn collect(key: &mut ReadKey, scores: Scores, members: &mut Vec<OwnedString>) {
     members.extend(key.ascending(scores).map(|element| element.member));
 }
 
-/// Gives the live reservations of these ids back; returns how many there were. An id may be there more than once. A key that
-/// holds nothing else is handed over in `emptied`, where that is given, and deleted otherwise.
+/// A key whose elements have all been released but are still stored, so that a waiter who is granted something can add to
+/// the key without the key vanishing first. It counts as empty. If nobody writes to it, it is deleted on drop.
+pub struct EmptiedKey<'c> {
+    key_ctx: KeyContext<'c>,
+    /// Open for writing, until somebody takes it.
+    key: Open<'c>,
+    released: Vec<OwnedString>,
+}
+
+impl<'c> EmptiedKey<'c> {
+    /// Takes the open key, and the members to remove from it after the new ones were added.
+    fn take(&mut self) -> (Option<WriteKey<'c>>, Vec<OwnedString>) {
+        (self.key.take(self.key_ctx), std::mem::take(&mut self.released))
+    }
+}
+
+impl Drop for EmptiedKey<'_> {
+    fn drop(&mut self) {
+        if let Open::Write(key) = &mut self.key {
+            key.delete();
+        }
+    }
+}
+
+/// Releases the live reservations with these ids, which may repeat, and returns how many there were. If the key holds nothing
+/// else, it is returned too.
 pub fn release<'c>(
     key_ctx: KeyContext<'c>,
     ids: &[&[u8]],
-    emptied: Option<&mut Option<EmptiedKey<'c>>>,
-) -> Result<usize, Error> {
-    let Open::Write(mut key) = open(key_ctx, Intent::Write)? else { return Ok(0) };
+) -> Result<(usize, Option<EmptiedKey<'c>>), Error> {
+    let Open::Write(mut key) = open(key_ctx, Intent::Write)? else { return Ok((0, None)) };
     let len = key.len();
-    if len == 0 {
-        return Ok(0);
-    }
-    if len <= MAX_READ {
-        return release_of_few(key_ctx, key, len, ids, emptied);
-    }
-    refuse_foreign(&mut key)?;
-    let mut index = ServerReservations::indexed(key_ctx, &mut key, None);
-    let found = match (&mut index, ids) {
-        (Some(index), ids) => index.take_live(ids),
-        (None, [id]) => {
-            // It is one of many, so the key stays.
-            let found = find_live(None, &mut key, id, key_ctx.now_us)?;
-            key.remove(found.as_slice());
-            return Ok(found.as_slice().len());
-        }
-        (None, ids) => match ids.len() <= MAX_SEARCHED.max(len / READ_PER_SEARCH) {
-            true => search(key_ctx, &mut key, ids)?,
-            false => pick(key_ctx, &mut key, ids)?,
-        },
+    let mut index = match len {
+        0..=MAX_READ => None,
+        _ => ServerReservations::from_index(key_ctx, &mut key, None),
     };
-    let released = found.len();
-    if let Some(index) = &mut index {
-        index.set_elements(len.saturating_sub(released));
+    let released = match &mut index {
+        Some(index) => {
+            refuse_foreign(&mut key)?;
+            index.take_live(ids)
+        }
+        None => find_all_live(key_ctx, &mut key, ids)?,
+    };
+    let number = released.len();
+    if number > 0 && number == len {
+        return Ok((number, Some(EmptiedKey { key_ctx, key: Open::Write(key), released })));
     }
-    if released == len {
-        empty(key, found, emptied);
-    } else {
-        key.remove(&found);
-    }
-    Ok(released)
-}
-
-/// Empties a key of the `released` elements, which are all that it has: hands it over in `emptied` where that is given, and
-/// deletes it otherwise.
-fn empty<'c>(
-    mut key: WriteKey<'c>,
-    released: impl IntoIterator<Item = OwnedString>,
-    emptied: Option<&mut Option<EmptiedKey<'c>>>,
-) {
-    match emptied {
-        None => key.delete(),
-        Some(emptied) => *emptied = Some(EmptiedKey::new(key, released.into_iter().collect())),
-    }
+    key.remove(&released);
+    Ok((number, None))
 }
 
 /// A set of up to this many elements is read from its beginning, not searched. It has no index.
 const MAX_READ: usize = 4;
 
-/// Gives the live reservations of these ids back in a set of at most [`MAX_READ`] elements; returns how many there were.
-fn release_of_few<'c>(
-    key_ctx: KeyContext<'c>,
-    mut key: WriteKey<'c>,
-    len: usize,
-    ids: &[&[u8]],
-    emptied: Option<&mut Option<EmptiedKey<'c>>>,
-) -> Result<usize, Error> {
-    let mut members = [const { None }; MAX_READ];
-    let mut read: usize = 0;
-    let elements = key.ascending(ALL).take_while(|element| element.score == RESERVED);
-    for (place, element) in members.iter_mut().zip(elements) {
-        *place = Some(element.member);
-        read = read.saturating_add(1);
-    }
-    if read < len {
-        refuse_foreign(&mut key)?;
-    }
-    let mut is_live = [false; MAX_READ];
-    let mut last_id = None;
-    for (member, is_live) in members.iter().flatten().zip(&mut is_live) {
-        let id = id_of(member.as_bytes());
-        // If somebody wrote an id a second time, the first one counts, as in a search.
-        if id != last_id && id.is_some_and(|id| ids.contains(&id)) {
-            *is_live = reservation(member)?.live(key_ctx.now_us);
-        }
-        last_id = id;
-    }
-    let released = is_live.into_iter().filter(|is_live| *is_live).count();
-    if released == len {
-        empty(key, members.into_iter().flatten(), emptied);
-    } else {
-        let live = members.iter().flatten().zip(is_live);
-        key.remove(live.filter_map(|(member, is_live)| is_live.then_some(member)));
-    }
-    Ok(released)
-}
-
-/// Up to this many ids are searched for one by one, however few elements there are.
+/// Up to this many ids are searched for one by one in a larger set.
 const MAX_SEARCHED: usize = 8;
 
-/// A search in the set for one id costs about as much as reading so many reservations.
+/// Searching the set for one id costs about as much as reading this many reservations.
 const READ_PER_SEARCH: usize = 16;
 
-/// The members of the live reservations of these ids, each found in O(log n).
-fn search(
+/// The members of the live reservations with these ids, in a key without an index.
+fn find_all_live(
     key_ctx: KeyContext,
     key: &mut ReadKey,
     ids: &[&[u8]],
 ) -> Result<Vec<OwnedString>, Error> {
-    let mut ids = ids.to_vec();
+    let (len, mut ids) = (key.len(), ids.to_vec());
     ids.sort_unstable();
     ids.dedup();
-    let mut members = Vec::with_capacity(ids.len());
-    for id in ids {
-        members.extend(find_live(None, key, id, key_ctx.now_us)?);
-    }
-    Ok(members)
-}
-
-/// The same by reading all reservations once: for many ids beside a few reservations.
-fn pick(key_ctx: KeyContext, key: &mut ReadKey, ids: &[&[u8]]) -> Result<Vec<OwnedString>, Error> {
-    let all: Vec<OwnedString> = key.ascending(RESERVATIONS).map(|element| element.member).collect();
-    let mut places = HashMap::<&[u8], usize, RandomState>::default();
-    for (place, member) in all.iter().enumerate() {
-        // If somebody wrote an id a second time, the first one counts, as in a search.
-        places.entry(reservation(member)?.id).or_insert(place);
-    }
-    let mut is_named = vec![false; all.len()];
-    if !places.is_empty() {
-        for id in ids {
-            if let Some(is_named) = places.get(id).and_then(|place| is_named.get_mut(*place)) {
-                *is_named = true;
-            }
-        }
-    }
     let mut members = Vec::new();
-    for (member, is_named) in all.into_iter().zip(is_named) {
-        if is_named && reservation(&member)?.live(key_ctx.now_us) {
-            members.push(member);
+    if len > MAX_READ && ids.len() <= MAX_SEARCHED.max(len / READ_PER_SEARCH) {
+        refuse_foreign(key)?;
+        for id in ids {
+            members.extend(find_live(None, key, id, key_ctx.now_us)?);
         }
+        return Ok(members);
     }
+    collect(key, RESERVATIONS, &mut members);
+    if members.len() < len {
+        refuse_foreign(key)?;
+    }
+    let (mut is_released, mut last_id) = (Vec::with_capacity(members.len()), None);
+    for member in &members {
+        let id = id_of(member.as_bytes());
+        // If somebody wrote an id a second time, the first one counts, as in a search.
+        let is_named = id != last_id && id.is_some_and(|id| ids.binary_search(&id).is_ok());
+        is_released.push(is_named && reservation(member)?.live(key_ctx.now_us));
+        last_id = id;
+    }
+    let mut is_released = is_released.into_iter();
+    members.retain(|_| is_released.next() == Some(true));
     Ok(members)
 }
 
@@ -401,7 +346,7 @@ pub fn list_held(key_ctx: KeyContext) -> Result<Vec<HeldReservation>, Error> {
     let mut key = open(key_ctx, Intent::Read)?;
     refuse_foreign(key.reader())?;
     let now_us = key_ctx.now_us;
-    if let Some(indexed) = ServerReservations::indexed(key_ctx, key.reader(), None) {
+    if let Some(indexed) = ServerReservations::from_index(key_ctx, key.reader(), None) {
         let mut live = Vec::with_capacity(indexed.len());
         live.extend(indexed.oldest_first().map(|one| HeldReservation::of(&one, now_us)));
         return Ok(live);
