@@ -1,4 +1,4 @@
-//! A call of the server, as the commands see it.
+//! A call on the server, as the commands see it.
 
 use crate::blocking;
 use crate::environment::{policies, ServerEnvironment};
@@ -24,12 +24,9 @@ use engine::settle::Applied;
 use std::ops::Range;
 
 impl<'a> Words<'a> for Call<'a> {
-    #[inline]
     fn len(&self) -> usize {
         Call::len(self)
     }
-
-    #[inline]
     fn word(&self, at: usize) -> Option<&'a [u8]> {
         self.argument(at)
     }
@@ -38,8 +35,6 @@ impl<'a> Words<'a> for Call<'a> {
 impl<'a> Keyspace for Call<'a> {
     type Key = KeyContext<'a>;
     type Store = ServerKey<'a, 'a>;
-
-    #[inline]
     fn store(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a, 'a> {
         ServerKey::in_mode(key, mode)
     }
@@ -47,8 +42,6 @@ impl<'a> Keyspace for Call<'a> {
     fn new_id(&self) -> Id {
         new_id()
     }
-
-    #[inline]
     fn count_dropped(&self, number: usize) {
         stats::count_lapsed(number);
     }
@@ -59,23 +52,15 @@ impl<'a> ServerCall<'a> for Call<'a> {
     type Sink = Context<'a>;
     type Emptied = Option<EmptiedKey<'a>>;
     type Notes = ServerNotes;
-
-    #[inline]
     fn environment(&self) -> ServerEnvironment {
         ServerEnvironment
     }
-
-    #[inline]
     fn sink(&self) -> Context<'a> {
         self.context()
     }
-
-    #[inline]
     fn now_us(&self) -> u64 {
         clock::command_time_us()
     }
-
-    #[inline]
     fn key(&self, at: usize, now_us: u64) -> Option<KeyContext<'a>> {
         Some(KeyContext { ctx: self.context(), name: self.key_at(at)?, now_us })
     }
@@ -88,8 +73,6 @@ impl<'a> ServerCall<'a> for Call<'a> {
             Spread::AcrossNodes => Err(Error::TryAgain),
         }
     }
-
-    #[inline]
     fn store_of_several(&self, key: KeyContext<'a>, mode: Mode) -> ServerKey<'a, 'a> {
         ServerKey { of_several: true, ..ServerKey::in_mode(key, mode) }
     }
@@ -109,23 +92,15 @@ impl<'a> ServerCall<'a> for Call<'a> {
     fn contents(&self, key: KeyContext<'a>) -> Result<KeyContents, Error> {
         inspect::contents(key)
     }
-
-    #[inline]
     fn wake(&self, key: KeyContext<'a>) {
         blocking::wake(key, None);
     }
-
-    #[inline]
     fn wake_after(&self, key: KeyContext<'a>, emptied: Option<EmptiedKey<'a>>) {
         blocking::wake(key, emptied);
     }
-
-    #[inline]
     fn is_barred(&self, key: KeyContext<'a>, leave: u64) -> bool {
         blocking::is_barred(key, leave)
     }
-
-    #[inline]
     fn id_waits(&self, key: KeyContext<'a>, id: &[u8]) -> bool {
         blocking::id_waits(key, id)
     }
@@ -138,7 +113,7 @@ impl<'a> ServerCall<'a> for Call<'a> {
         self.context().may_block()
     }
 
-    // Few calls wait, and all others are smaller without it.
+    // Kept out of the way of the many calls that do not wait.
     #[cold]
     #[inline(never)]
     fn join(
@@ -150,8 +125,6 @@ impl<'a> ServerCall<'a> for Call<'a> {
     ) -> Result<(), Error> {
         blocking::join(self, key, request, block_ms, wait_us)
     }
-
-    #[inline]
     fn notes(&self) -> ServerNotes {
         ServerNotes
     }

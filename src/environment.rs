@@ -41,22 +41,15 @@ pub fn unload() {
 pub struct ServerEnvironment;
 
 impl Environment for ServerEnvironment {
-    #[inline]
     fn window_entries(&self) -> u32 {
         u32::try_from(WINDOW_ENTRIES.get()).unwrap_or(u32::MAX)
     }
-
-    #[inline]
     fn lease_ms(&self) -> u64 {
         LEASE_MS.get()
     }
-
-    #[inline]
     fn max_reservations(&self) -> u64 {
         MAX_RESERVATIONS.get()
     }
-
-    #[inline]
     fn policies_only(&self) -> bool {
         POLICIES_ONLY.get()
     }

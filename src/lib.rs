@@ -1,5 +1,5 @@
-//! Native rate limiting for Redis and Valkey: one atomic command for each decision, its state in plain
-//! Redis types. docs/commands.md says what the commands do, docs/design.md why they are built this way.
+//! Native rate limiting for Redis and Valkey: one atomic command for each decision, with its state in plain Redis types.
+//! docs/commands.md describes the commands, docs/design.md how they work.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![warn(missing_docs)]
 #![cfg_attr(
@@ -26,8 +26,8 @@ mod reply;
 mod state;
 mod stats;
 
-/// Memory is the server's, so that it shows up in its `used_memory` and counts against `maxmemory`. The tests
-/// of the algorithms run without a server.
+/// Allocates the server's memory, so that it is part of `used_memory` and counts against `maxmemory`. Unit tests run without a
+/// server.
 #[cfg(not(test))]
 #[global_allocator]
 static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;

@@ -1,4 +1,4 @@
-//! What is noted of the calls that take: by policy, the keys that are denied most, and keyspace events.
+//! What is noted when a call has ended: the counters of policies, the most denied keys, and keyspace events.
 
 use crate::config;
 use crate::environment::policies;
@@ -11,7 +11,7 @@ use commands::report::MAX_TOP_KEY;
 use engine::db_key::DbKey;
 use engine::heavy::{HeavyRow, RecentHeavy};
 
-/// The keys that are denied most, by database and name.
+/// The most denied keys, by database and name.
 static TOP: UnderLock<Option<RecentHeavy>> = UnderLock::new(None);
 
 fn top<T>(body: impl FnOnce(&mut RecentHeavy) -> T) -> T {
@@ -22,12 +22,12 @@ fn top<T>(body: impl FnOnce(&mut RecentHeavy) -> T) -> T {
     })
 }
 
-/// Forgets which keys were denied: after RESET, where the setting `top-keys` changes, and before the module goes.
+/// Forgets which keys were denied: on RESET, when the setting `top-keys` changes, and before the module is unloaded.
 pub fn forget_top() {
     drop(TOP.with(Option::take));
 }
 
-/// Notes how calls ended.
+/// Notes how calls ended on this server.
 pub struct ServerNotes;
 
 impl Notes<KeyContext<'_>> for ServerNotes {
@@ -35,7 +35,7 @@ impl Notes<KeyContext<'_>> for ServerNotes {
         policies(|table| table.count(id, ended));
     }
 
-    /// For RL.TOP and as a keyspace event.
+    /// Counts the denial for RL.TOP, and publishes a keyspace event.
     fn note_denial(&self, key_ctx: KeyContext) {
         if config::TOP_KEYS.get() > 0 {
             let name = key_ctx.name.as_bytes();
@@ -48,7 +48,7 @@ impl Notes<KeyContext<'_>> for ServerNotes {
     }
 }
 
-/// The keys that are denied most at `now_us`, at most so many, the most denied first.
+/// At most `most` of the keys that are denied most at `now_us`, the most denied first.
 pub fn most_denied(now_us: u64, most: usize) -> Vec<HeavyRow> {
     match config::TOP_KEYS.get() {
         0 => Vec::new(),

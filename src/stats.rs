@@ -4,19 +4,19 @@ use commands::call::CallResult;
 use commands::counter::Counter;
 use commands::table::COMMANDS;
 
-/// What became of the calls of one command since the module was loaded.
+/// How the calls of one command have ended since the module was loaded.
 #[derive(Debug)]
 pub struct CommandStats {
-    /// Calls that were allowed, or only looked.
+    /// Calls that were allowed, or that only looked.
     pub allowed: Counter,
     /// Calls that were denied.
     pub denied: Counter,
-    /// Calls that were answered with an error.
+    /// Calls that returned an error.
     pub errors: Counter,
 }
 
 impl CommandStats {
-    /// All zero.
+    /// Counters at zero.
     pub const fn new() -> CommandStats {
         CommandStats { allowed: Counter::new(), denied: Counter::new(), errors: Counter::new() }
     }
@@ -32,23 +32,22 @@ impl CommandStats {
     }
 }
 
-/// The numbers of each command, by its place in the table.
+/// The counters of each command, in the order of the table.
 pub static BY_COMMAND: [CommandStats; COMMANDS.len()] =
     [const { CommandStats::new() }; COMMANDS.len()];
 
 /// Reservations that RL.APPLY turned into events.
 pub static APPLIED: Counter = Counter::new();
-/// Reservations that RL.RELEASE, or RL.APPLY with 0, gave back.
+/// Reservations that RL.RELEASE, or RL.APPLY with 0, released.
 pub static RELEASED: Counter = Counter::new();
-/// Reservations that were gone and were dropped: INFO calls them lapsed.
+/// Reservations that were dropped because they were gone. INFO calls them lapsed.
 pub static LAPSED: Counter = Counter::new();
 /// Calls that waited and were allowed.
 pub static WAITED_GRANTED: Counter = Counter::new();
-/// Calls that waited until their time was up, or until CLIENT UNBLOCK.
+/// Calls that waited until their timeout or CLIENT UNBLOCK.
 pub static WAITED_TIMED_OUT: Counter = Counter::new();
 
 /// Counts reservations that were dropped because they were gone.
-#[inline]
 pub fn count_lapsed(number: usize) {
     if number > 0 {
         LAPSED.add(u64::try_from(number).unwrap_or(0));

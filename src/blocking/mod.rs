@@ -2,23 +2,23 @@
 //!
 //! ```text
 //! join -> end -> answer -> forget
-//! |       |      |         the server has let the client go; a grant of which the client was not notified is given back
-//! |       |      the server asks what to reply
-//! |       granted, refused with an error, or its time is up
+//! |       |      |         the server has let the client go; a grant that did not reach the client is given back
+//! |       |      the server asks for the reply
+//! |       granted, refused with an error, or timed out
 //! a place in the line
 //! ```
 //!
-//! CLIENT UNBLOCK leads from join to answer. A client that is gone, or that the server sent elsewhere, goes from join
-//! to forget, by way of withdraw.
+//! CLIENT UNBLOCK leads from join to answer. For a client that disconnects, or that the server redirects, withdraw and forget
+//! follow on join.
 //!
 //! ```text
-//! registry.rs       who waits: the lines of this server, and questions about them
-//! wait.rs           one wait, from join to forget
+//! registry.rs       the lines of this server, and questions about them
+//! wait.rs           a single wait, from join to forget
 //! work.rs           granting to the heads of lines, by commands and by the timer
 //! ```
 //!
-//! What to do next is decided in [`engine::line`]. Its transitions change the lines and say what is to be done; the files
-//! here do that. To add something that ends a wait: a transition in the engine, and in work.rs a call of it.
+//! [`engine::line`] decides what to do next. Its transitions change the lines and return what has to be done; the files here do
+//! it. To add another way to end a wait, add a transition to the engine and call it in work.rs.
 
 mod registry;
 mod wait;
@@ -30,7 +30,7 @@ pub use registry::{
 pub use wait::{answer, forget, join, withdraw};
 pub use work::{serve_timer, wake};
 
-/// Forgets everything, before the module goes: the server lets it go only when nobody waits.
+/// Forgets everything before the module is unloaded. The server unloads it only while nobody waits.
 pub fn unload() {
     registry::forget_lines();
     wait::forget_secret();

@@ -1,4 +1,4 @@
-//! Who waits: the lines of this server, and questions about them.
+//! The lines of this server, and questions about them.
 
 use crate::redis::blocked::Blocked;
 use crate::redis::call::CommandNumber;
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// A call that waits.
 #[derive(Clone, Copy)]
 pub struct WaitingCall {
-    /// What it asks for.
+    /// What the call asks for.
     pub request: Request,
-    /// By which command.
+    /// The command of the call.
     pub command: CommandNumber,
-    /// Whose call it is.
+    /// The client that made the call.
     pub client: ClientId,
 }
 
@@ -35,23 +35,23 @@ impl line::LineCall for WaitingCall {
     }
 }
 
-/// The reply to a waiter, and when that was decided, in Unix microseconds.
+/// The reply to a waiter, and when it was decided.
 #[derive(Clone, Copy)]
 pub struct TimedReply {
-    /// The reply.
+    /// The reply, or an error.
     pub result: Result<Reply, Error>,
-    /// When.
+    /// When it was decided, in Unix microseconds.
     pub at_us: u64,
 }
 
-/// What is to be written because a wait ended where nothing may be written.
+/// A write that has to wait, because a wait ended in a callback that must not write.
 #[derive(Clone, Copy)]
 pub enum LateWrite {
-    /// Give back what was granted to a client that was gone before it was notified.
+    /// Give back what was granted to a client that disconnected before it was notified.
     GiveBack {
-        /// What it asked for.
+        /// What the call asked for.
         request: Request,
-        /// What it would have been told.
+        /// The reply that the client did not get.
         reply: Reply,
         /// When it was granted, in Unix microseconds.
         granted_us: u64,
@@ -74,7 +74,7 @@ type ServerLines = line::Lines<ServerLineTypes>;
 
 static LINES: UnderLock<ServerLines> = UnderLock::new(ServerLines::new());
 
-/// How many lines there are, so that commands pay one look at a number while there are none.
+/// The number of lines. While there are none, a command only reads this.
 static LINE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Asks the lines a question.
@@ -82,8 +82,8 @@ pub fn look<T>(question: impl FnOnce(&ServerLines) -> T) -> T {
     LINES.with(|lines| question(lines))
 }
 
-/// Makes a transition of the lines, which is given the time, and then starts or stops the timer. A transition has no
-/// context, so it calls no command and ends no wait: the caller does that with what it returns.
+/// Makes a transition of the lines at the current time, and then starts or stops the timer. A transition has no context, so it
+/// cannot call a command or end a wait: the caller does that with its result.
 pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
     let now_us = monotonic_us();
     let (result, timer) = LINES.with(|lines| {
@@ -99,12 +99,12 @@ pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
     result
 }
 
-/// The wall clock was set back, by which timers live.
+/// Starts the timer again after the wall clock, by which timers fire, was set back.
 pub fn restart_timer() {
     change(ServerLines::clock_went_back);
 }
 
-/// Forgets all lines.
+/// Drops all lines.
 pub fn forget_lines() {
     drop(LINES.with(std::mem::take));
     LINE_COUNT.store(0, Ordering::Relaxed);
@@ -117,16 +117,14 @@ fn is_empty() -> bool {
     LINE_COUNT.load(Ordering::Relaxed) == 0
 }
 
-/// Whether somebody stands before a call that comes to the key now with this LEAVE.
-#[inline]
+/// Whether a waiter comes before a call that arrives at the key now with this LEAVE.
 pub fn is_barred(key_ctx: KeyContext, leave: u64) -> bool {
     !is_empty() && is_barred_by_line(key_ctx, leave)
 }
 
 /// Whether somebody waits on the key.
-#[inline]
 pub fn is_awaited(key_ctx: KeyContext) -> bool {
-    // Everybody who waits stands before a call with this LEAVE.
+    // Every waiter comes before a call with this LEAVE.
     is_barred(key_ctx, u64::MAX)
 }
 
@@ -135,7 +133,7 @@ fn is_barred_by_line(key_ctx: KeyContext, leave: u64) -> bool {
     look(|lines| lines.is_barred(key_ctx.db_key(), leave))
 }
 
-/// Whether a call waits on the key that will give this id to its reservation.
+/// Whether a call that waits on the key will use this id for its reservation.
 pub fn id_waits(key_ctx: KeyContext, id: &[u8]) -> bool {
     !is_empty() && look(|lines| lines.id_waits(key_ctx.db_key(), id))
 }
@@ -152,7 +150,7 @@ pub fn waiting() -> u64 {
     u64::try_from(look(ServerLines::waiting)).unwrap_or(u64::MAX)
 }
 
-/// For how long the oldest of those who wait has waited, in milliseconds; 0 where nobody waits.
+/// How long the oldest waiter has been waiting, in milliseconds; 0 if nobody waits.
 pub fn oldest_wait_ms() -> u64 {
     let since_us = look(ServerLines::oldest_since_us);
     since_us.map_or(0, |since_us| monotonic_us().saturating_sub(since_us)) / 1_000
@@ -160,10 +158,10 @@ pub fn oldest_wait_ms() -> u64 {
 
 // ---- Work ----
 
-/// Work on waiters, which ends when this is dropped.
+/// Marks that waiters are being served. Dropping it ends that work.
 pub struct WorkGuard(());
 
-/// The longest work at a stretch, in microseconds. A server that crashes asks for it in any thread.
+/// The longest time spent on waiters at a stretch, in microseconds. A crashing server reads it in any thread.
 static LONGEST_WORK_US: AtomicU64 = AtomicU64::new(0);
 
 impl WorkGuard {
@@ -185,7 +183,7 @@ impl Drop for WorkGuard {
     }
 }
 
-/// The longest time that was spent on waiters at a stretch since the module was loaded, in microseconds.
+/// The longest time spent on waiters at a stretch since the module was loaded, in microseconds.
 pub fn longest_work_us() -> u64 {
     LONGEST_WORK_US.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! One wait: it begins, the server asks for the reply, the server lets the client go.
+//! A single wait: it begins, the server asks for the reply, and the server lets the client go.
 
 use super::registry::{change, LateWrite, TimedReply, WaitingCall};
 use super::work::WaitersKeys;
@@ -24,7 +24,8 @@ use engine::request::Request;
 use engine::reservation::spelled_id;
 use engine::text::Text;
 
-/// Lets a call wait in the line of its key, after it was denied for `wait_us`: for `block_ms` milliseconds, 0 for ever.
+/// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or for ever
+/// if that is 0.
 pub fn join(
     call: &Call,
     key_ctx: KeyContext,
@@ -52,8 +53,8 @@ pub fn join(
     Ok(())
 }
 
-/// The server asks for the reply to a waiter, because we ended its wait or because somebody else did. `None` where it
-/// was told before: before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
+/// Returns the reply to a waiter, whose wait was ended by us or by CLIENT UNBLOCK or a timeout. `None` if it was answered
+/// before: before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
 pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<Reply, Error>)> {
     let ticket = Ticket::of(wait);
     let asked = change(|lines, now_us| lines.answered(ticket, now_us))?;
@@ -61,7 +62,7 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<R
         WaiterReply::Ended { call, reply } => return Some((call.command, reply.result)),
         WaiterReply::Unblocked { call, key, was_head } => (call, key, was_head),
     };
-    // Reply with a denial. This callback must not write.
+    // The reply is a denial. This callback must not write.
     stats::WAITED_TIMED_OUT.add(1);
     let key = OwnedString::new(&line_key.name);
     let key_ctx = KeyContext { ctx, name: KeyName::polled(&key), now_us: clock::command_time_us() };
@@ -75,18 +76,18 @@ pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<R
     Some((call.command, reply))
 }
 
-/// Notes how a wait ended; returns the reply to the waiter.
+/// Notes how a wait ended, and returns the reply to the waiter.
 pub fn note_end(key_ctx: KeyContext, request: &Request, mut reply: Reply) -> Reply {
     ServerNotes.note_end(key_ctx, request, &mut reply);
     reply
 }
 
-/// The client of a waiter is gone, or the server has answered it with something else.
+/// Takes a waiter out of its line, because its client has disconnected or the server has answered it.
 pub fn withdraw(wait: WaitNumber) {
     change(|lines, now_us| lines.withdraw(Ticket::of(wait), now_us));
 }
 
-/// The server is done with a blocked call. With `cut_off` the server ended the wait, instead of us or after us.
+/// Forgets a wait after the server has let its client go. With `cut_off` the server itself ended the wait, before or after us.
 pub fn forget(wait: WaitNumber, cut_off: bool) {
     let ticket = Ticket::of(wait);
     let Some(forgotten) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };
@@ -102,13 +103,13 @@ pub fn forget(wait: WaitNumber, cut_off: bool) {
 
 // ---- The key on which clients are blocked ----
 
-/// The characters of the secret in the names of these keys: 96 random bits.
+/// The length of the secret in the names of these keys: 96 random bits.
 const SECRET_LEN: usize = 16;
 
-/// The secret, drawn when the first call waits.
+/// The secret, which is drawn when the first call waits.
 static SECRET: UnderLock<Option<[u8; SECRET_LEN]>> = UnderLock::new(None);
 
-/// The name on which the server blocks calls that wait on `key`: in the slot of `key`, and never the name of a key.
+/// The key on which the server blocks calls that wait on `key`. It is in the same slot and never exists.
 fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
     let secret = SECRET.get().unwrap_or_else(|| {
         let drawn = spelled_id(random::bytes());
@@ -123,7 +124,7 @@ fn blocking_key(key: &[u8]) -> Text<{ SECRET_LEN + 4 }> {
     name
 }
 
-/// Forgets the secret.
+/// Forgets the secret of the blocking keys.
 pub fn forget_secret() {
     SECRET.set(None);
 }

@@ -1,9 +1,9 @@
-//! Work on waiters: granting to the heads of lines.
+//! Granting to the heads of lines.
 //!
-//! Only the head of a line is ever tried: by every RL.* command that may write to its key, before that command takes
-//! and after it gave back, and by a timer at the next moment that matters. That is when the head could have what it asks
-//! for, when somebody's time is up, and at least every [`engine::line::POLL_US`], as the server does not notify of other
-//! changes to the key. A grant is charged in the context of whoever tries, then the client is unblocked.
+//! Only the head of a line is ever tried: by each RL.* command that may write to its key, before it takes and after it has given
+//! something back, and by a timer. The timer fires when the head could be granted, when a wait times out, and at least every
+//! [`engine::line::POLL_US`], because the server does not notify us of other changes to the key. A grant is written by the
+//! command or timer that tries the head, and then the client is unblocked.
 
 use super::registry::{
     change, is_awaited, look, LateWrite, ServerLineTypes, TimedReply, WorkGuard,
@@ -30,12 +30,11 @@ use engine::request::Request;
 use engine::reservation::Id;
 use std::cell::Cell;
 
-/// The most steps that are made in a line before it is another line's turn.
+/// The maximum number of steps in a line before it is the next line's turn.
 const STEPS_IN_A_ROW: usize = 8;
 
 /// Tries the head of the line on the key, and after each grant the next, while the time budget lasts. The timer tries the rest.
 /// Called before a command takes, and after one that may have given something back, which hands over a key that it `emptied`.
-#[inline]
 pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     if is_awaited(key_ctx) {
         wake_line(key_ctx, emptied);
@@ -93,7 +92,7 @@ impl<'c> WaitingServer for WaitersKeys<'_, 'c> {
         change(transition)
     }
 
-    /// How long ago the time of this command or callback was read. In MULTI and scripts it stands still.
+    // In MULTI and scripts the time of the command stands still.
     fn age_us(&self, key_ctx: KeyContext<'c>) -> u64 {
         clock::wall_time_us().saturating_sub(key_ctx.now_us)
     }
@@ -126,14 +125,14 @@ fn end(ticket: Ticket, result: Result<Reply, Error>, key_ctx: KeyContext) {
     }
 }
 
-/// The timer has fired.
+/// Does what is due in all lines, when the timer has fired.
 pub fn serve_timer(ctx: Context) {
     let work = WorkGuard::begin(Cause::Timer);
     let mut accepted = accepts_writes(ctx);
     if !accepted {
         change(|lines, now_us| lines.writes_refused(now_us));
         if !ctx.is_master() {
-            // The new master decides about the keys.
+            // The new master decides on these keys.
             change(|lines, _| lines.drop_all_writes());
         }
     }
@@ -144,8 +143,8 @@ pub fn serve_timer(ctx: Context) {
     }
 }
 
-/// Does what is due in a line, at most [`STEPS_IN_A_ROW`] steps. `accepted` says whether the server accepts writes, as far as
-/// is known; returns what is known afterwards.
+/// Does what is due in a line, in at most [`STEPS_IN_A_ROW`] steps. `accepted` says whether the server accepts writes as far as
+/// is known. Returns what is known afterwards.
 fn visit(
     ctx: Context,
     work: &WorkGuard,
@@ -159,63 +158,32 @@ fn visit(
     let acceptance = acceptance_at(key_ctx, line_key.db, accepted);
     match acceptance {
         Acceptance::Accepted => {}
-        // The same would be answered for every key, so no other head is tried now. What is to be written waits.
+        // The server would refuse every other key too, so no head is tried now, and pending writes wait.
         Acceptance::Refused if accepted => change(|lines, now_us| lines.writes_refused(now_us)),
         Acceptance::Refused => {}
-        // Another node owns the key now. The server will redirect the waiters. Until then they stay in line.
+        // Another node owns the key now. The waiters stay in line until the server redirects them.
         Acceptance::Elsewhere => change(|lines, now_us| {
             lines.drop_writes(line);
             lines.postpone(line, now_us);
         }),
     }
     let may_write = acceptance == Acceptance::Accepted;
-    make_steps(key_ctx, work, &Visit { line, key: line_key, may_write, due_us });
-    acceptance != Acceptance::Refused
-}
-
-/// Whether the server accepts a write to a key, if it `accepted` writes when it was asked without one. In a cluster
-/// only a question about a key tells.
-fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
-    // Select the database even if writing is refused: dismissed calls are still judged in it.
-    let selected = key_ctx.ctx.select_db(db);
-    match (accepted, selected) {
-        (false, _) => Acceptance::Refused,
-        // This node has no such database any more.
-        (true, false) => Acceptance::Elsewhere,
-        (true, true) => accepts_write_to(key_ctx.ctx, key_ctx.name),
-    }
-}
-
-/// A visit to a line where something is due.
-struct Visit<'v> {
-    line: LineId,
-    key: &'v OwnedDbKey,
-    /// The server accepts a write to the key.
-    may_write: bool,
-    /// When it began, in microseconds of the clock of the lines: what was due by then is done.
-    due_us: u64,
-}
-
-/// Makes the next steps in a line, as long as something was due there when the visit began, there is time, and it has not
-/// had [`STEPS_IN_A_ROW`].
-fn make_steps(key_ctx: KeyContext, work: &WorkGuard, visit: &Visit) {
-    let Visit { line, key, may_write, due_us } = *visit;
     for _ in 0..STEPS_IN_A_ROW {
         match change(|lines, _| lines.next_step(line, may_write, due_us)) {
-            None => return,
+            None => break,
             Some(LineStep::Write(write)) => {
                 if carry_out(key_ctx, write) == Err(Error::InUse) {
-                    change(|lines, now_us| lines.add_write(key.borrowed(), write, now_us));
+                    change(|lines, now_us| lines.add_write(line_key.borrowed(), write, now_us));
                     change(|lines, now_us| lines.postpone(line, now_us));
-                    return;
+                    break;
                 }
             }
             Some(LineStep::Try { ticket, call, is_overdue }) => {
                 let head = (ticket, &call.request);
-                // The head's time is up, and it could not be tried. Its line was postponed, but here it would be next again.
-                if !try_head(&WaitersKeys::default(), line, head, key_ctx, is_overdue) && is_overdue
-                {
-                    return;
+                let ended = try_head(&WaitersKeys::default(), line, head, key_ctx, is_overdue);
+                // An overdue head that could not be tried would be next again, although its line was postponed.
+                if !ended && is_overdue {
+                    break;
                 }
             }
             Some(LineStep::Dismiss { ticket, call }) => {
@@ -227,13 +195,26 @@ fn make_steps(key_ctx: KeyContext, work: &WorkGuard, visit: &Visit) {
             }
         }
         if !work.has_time() {
-            return;
+            break;
         }
+    }
+    acceptance != Acceptance::Refused
+}
+
+/// Whether the server accepts a write to this key. `accepted` is its answer without a key; in a cluster the answer depends on
+/// the key.
+fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
+    // Select the database even if writing is refused: calls that time out are still decided in it.
+    let selected = key_ctx.ctx.select_db(db);
+    match (accepted, selected) {
+        (false, _) => Acceptance::Refused,
+        // This database no longer exists.
+        (true, false) => Acceptance::Elsewhere,
+        (true, true) => accepts_write_to(key_ctx.ctx, key_ctx.name),
     }
 }
 
-/// Writes what the end of a wait left to be written. If the key was changed meanwhile so that this cannot be done, it is
-/// dropped.
+/// Makes a write that the end of a wait has left. If the key has changed so that this is impossible, the write is dropped.
 fn carry_out(key_ctx: KeyContext, write: LateWrite) -> Result<(), Error> {
     let keys = WaitersKeys::default();
     match write {

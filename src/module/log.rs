@@ -1,27 +1,25 @@
 //! Lines in the server's log.
 
 use crate::redis::context::Context;
-use crate::redis::guard::{note, warn};
-use std::ffi::CString;
+use crate::redis::guard::log;
+use std::ffi::{CStr, CString};
 
 /// What every line begins with.
 pub const PREFIX: &str = "redis-ratelimit: ";
 
 /// Writes a line at level "warning", after [`PREFIX`].
 pub fn log_warning(ctx: Context, text: &str) {
-    if let Some(line) = line(text) {
-        warn(Some(ctx), &line);
-    }
+    log_line(ctx, c"warning", text);
 }
 
 /// Writes a line at level "notice", after [`PREFIX`].
 pub fn log_notice(ctx: Context, text: &str) {
-    if let Some(line) = line(text) {
-        note(ctx, &line);
-    }
+    log_line(ctx, c"notice", text);
 }
 
-/// A line as the server takes it; `None` for a text with a NUL, which no text of the module has.
-fn line(text: &str) -> Option<CString> {
-    CString::new([PREFIX, text].concat()).ok()
+fn log_line(ctx: Context, level: &CStr, text: &str) {
+    // No text of the module contains a NUL.
+    if let Ok(line) = CString::new([PREFIX, text].concat()) {
+        log(Some(ctx), level, &line);
+    }
 }

@@ -58,7 +58,6 @@ fn find(CommandNumber(number): CommandNumber) -> Option<ServerCommand> {
 }
 
 /// Counts the end of a call; replies its error if it has one, and logs a bug of ours.
-#[inline]
 fn end_and_log(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
     command.stats.count(&result);
     let Err(error) = result else { return };
@@ -162,10 +161,8 @@ impl ServerCommand {
     fn arguments(self) -> Vec<Argument> {
         let keys = match self.keys() {
             Keys::None => vec![],
-            Keys::First(_) => vec![Argument::Key],
-            Keys::Counted(_) => {
-                vec![Argument::Integer(c"numkeys"), Argument::Multiple(Box::new(Argument::Key))]
-            }
+            Keys::First(_) => vec![Argument::key()],
+            Keys::Counted(_) => vec![Argument::integer(c"numkeys"), Argument::key().multiple()],
         };
         let positional = self.row.positional.iter().flat_map(positional);
         keys.into_iter().chain(positional).chain(options(self.row.options)).collect()
@@ -207,25 +204,21 @@ impl NatureDeclaration {
 /// What COMMAND DOCS shows of an argument.
 fn positional(argument: &Positional) -> Vec<Argument> {
     vec![match argument {
-        Positional::Integer(name) => Argument::Integer(name),
-        Positional::Text(name) => Argument::Text(name),
-        Positional::OptionalInteger(name) => optional(Argument::Integer(name)),
-        Positional::Texts(name) => Argument::Multiple(Box::new(Argument::Text(name))),
+        Positional::Integer(name) => Argument::integer(name),
+        Positional::Text(name) => Argument::text(name),
+        Positional::OptionalInteger(name) => Argument::integer(name).optional(),
+        Positional::Texts(name) => Argument::text(name).multiple(),
         Positional::Limit(numbers) => {
             let numbers = numbers.iter().flat_map(positional).collect();
-            let choices = vec![Argument::Group(c"numbers", numbers), Argument::Text(c"policy")];
-            Argument::OneOf(c"rate-or-window", choices)
+            let choices = vec![Argument::group(c"numbers", numbers), Argument::text(c"policy")];
+            Argument::one_of(c"rate-or-window", choices)
         }
         Positional::Joined(word, name) => {
-            let joined = vec![optional(Argument::Flag(word)), Argument::Text(name)];
-            let more = Argument::Multiple(Box::new(Argument::Group(c"more", joined)));
-            return vec![Argument::Text(name), optional(more)];
+            let joined = vec![Argument::word(word).optional(), Argument::text(name)];
+            let more = Argument::group(c"more", joined).multiple().optional();
+            return vec![Argument::text(name), more];
         }
     }]
-}
-
-fn optional(argument: Argument) -> Argument {
-    Argument::Optional(Box::new(argument))
 }
 
 /// The options of a command in the order of their table. Neighbours that exclude each other are one argument, and so
@@ -243,8 +236,8 @@ fn options(known: OptionSet) -> Vec<Argument> {
         let name = first.choice.unwrap_or(first.token);
         let mut arguments: Vec<_> = choice.into_iter().map(|row| group(row, known)).collect();
         match arguments.len() {
-            0 | 1 => arguments.pop().map(optional),
-            _ => Some(optional(Argument::OneOf(name, arguments))),
+            0 | 1 => arguments.pop().map(Argument::optional),
+            _ => Some(Argument::one_of(name, arguments).optional()),
         }
     };
     choices.into_iter().filter_map(one).collect()
@@ -253,26 +246,26 @@ fn options(known: OptionSet) -> Vec<Argument> {
 /// An option, and those of `known` that need it.
 fn group(row: &OptionRow, known: OptionSet) -> Argument {
     let needing = known.rows().filter(|other| other.needs == row.option);
-    let needing: Vec<_> = needing.map(|other| optional(option(other))).collect();
+    let needing: Vec<_> = needing.map(|other| option(other).optional()).collect();
     match row.group.filter(|_| !needing.is_empty()) {
-        Some(name) => Argument::Group(name, [vec![option(row)], needing].concat()),
+        Some(name) => Argument::group(name, [vec![option(row)], needing].concat()),
         None => option(row),
     }
 }
 
 fn option(row: &OptionRow) -> Argument {
     let value = match row.value {
-        None => return Argument::Flag(row.token),
-        Some(OptionValue::Integer { name, .. }) => Argument::Integer(name),
+        None => return Argument::word(row.token),
+        Some(OptionValue::Integer { name, .. }) => Argument::integer(name),
         // A length of time with a unit is no integer.
         Some(
             OptionValue::Duration { name, .. }
             | OptionValue::Start { name }
             | OptionValue::Zone { name }
             | OptionValue::Word { name, .. },
-        ) => Argument::Text(name),
+        ) => Argument::text(name),
     };
-    Argument::Valued(row.token, Box::new(value))
+    value.after(row.token)
 }
 
 /// The entry of the command of this name.
@@ -322,14 +315,14 @@ mod tests {
         let mut server = FakeServer::at(NOW_US);
         let errors = || row_of(c"rl.held").stats.errors.get();
         let before = errors();
-        let ((), replies) = server.call(entry::<Panics, HELD>, &["RL.HELD", "k"], |call| call());
+        let replies = server.call(entry::<Panics, HELD>, "RL.HELD k");
         let text = Error::internal().text();
         let text = std::str::from_utf8(text.as_bytes()).unwrap();
         assert_eq!(replies, [ReplyElement::Error(text.into())]);
-        assert_eq!(server.log().len(), 1);
+        assert_eq!(server.log.len(), 1);
         assert_eq!(errors(), before + 1);
         // The next call is answered as ever.
-        let ((), replies) = server.call(entry_of("rl.held"), &["RL.HELD", "k"], |call| call());
+        let replies = server.call(entry_of("rl.held"), "RL.HELD k");
         assert_eq!(replies, [ReplyElement::Array(0)]);
     }
 
@@ -347,10 +340,10 @@ mod tests {
     #[test]
     fn a_bug_that_is_noticed_is_logged_with_its_place() {
         let mut server = FakeServer::at(NOW_US);
-        let ((), replies) = server.call(entry::<Fails, HELD>, &["RL.HELD", "k"], |call| call());
+        let replies = server.call(entry::<Fails, HELD>, "RL.HELD k");
         let text = "ERR internal error of redis-ratelimit, see the server's log";
         assert_eq!(replies, [ReplyElement::Error(text.into())]);
-        let [line] = server.log().try_into().unwrap();
+        let [line] = server.log.try_into().unwrap();
         assert!(line.starts_with("redis-ratelimit: internal error in rl.held at src/"), "{line}");
         assert!(line.contains("registration.rs:"), "{line}");
     }
@@ -370,28 +363,25 @@ mod tests {
     fn a_key_that_the_server_has_in_use_is_not_written_and_its_line_waits_on() {
         let mut server = FakeServer::at(NOW_US);
         let throttle = entry_of("rl.throttle");
-        let words = ["RL.THROTTLE", "in use", "0", "1", "60"];
-        let limited = |reply: &[ReplyElement]| reply.get(1).cloned();
-        let call =
-            |server: &mut FakeServer, words: &[&str]| server.call(throttle, words, |call| call()).1;
         // Its time is past by the clock that the timer goes by.
         let fire = |server: &mut FakeServer| {
             std::thread::sleep(std::time::Duration::from_millis(10));
-            server.call(entry::<Fires, 0>, &["fire"], |call| call());
+            server.call(entry::<Fires, 0>, "fire");
             server.unblocked()
         };
-        assert_eq!(limited(&call(&mut server, &words)), Some(ReplyElement::Integer(0)));
-        let before = server.get("in use");
-        let waits = [&words[..], &["1", "BLOCK", "3600000"]].concat();
-        assert_eq!(call(&mut server, &waits), []);
-        server.use_keys(true);
+        let replies = server.call(throttle, "RL.THROTTLE in_use 0 1 60");
+        assert_eq!(replies.get(1), Some(&ReplyElement::Integer(0)));
+        let before = server.get("in_use");
+        assert_eq!(server.call(throttle, "RL.THROTTLE in_use 0 1 60 1 BLOCK 3600000"), []);
+        server.keys_in_use = true;
         for _ in 0..3 {
             assert_eq!(fire(&mut server), 0);
         }
         let text = "TRYAGAIN the server does not let the key be written just now: call again";
-        assert_eq!(call(&mut server, &words), [ReplyElement::Error(text.into())]);
-        assert_eq!((server.get("in use"), server.unblocked()), (before, 0));
-        server.use_keys(false);
+        let replies = server.call(throttle, "RL.THROTTLE in_use 0 1 60");
+        assert_eq!(replies, [ReplyElement::Error(text.into())]);
+        assert_eq!((server.get("in_use"), server.unblocked()), (before, 0));
+        server.keys_in_use = false;
         assert_eq!(fire(&mut server), 1);
     }
 
@@ -401,16 +391,10 @@ mod tests {
         let stats = &row_of(c"rl.window").stats;
         let counts = || [stats.allowed.get(), stats.denied.get(), stats.errors.get()];
         let before = counts();
-        let window = entry_of("rl.window");
-        let mut call = |words: &str| {
-            let words: Vec<_> = words.split(' ').collect();
-            server.call(window, &words, |call| call()).1
-        };
+        let mut call = |words: &str| server.call(entry_of("rl.window"), words);
         let integers = |values: [i64; 5]| {
-            [ReplyElement::Array(5)]
-                .into_iter()
-                .chain(values.map(ReplyElement::Integer))
-                .collect::<Vec<_>>()
+            let values = values.map(ReplyElement::Integer);
+            [&[ReplyElement::Array(5)], values.as_slice()].concat()
         };
         assert_eq!(call("RL.WINDOW k 1 60"), integers([0, 1, 0, -1, 60]));
         assert_eq!(call("RL.WINDOW k 1 60"), integers([1, 1, 0, 60, 60]));
@@ -434,26 +418,23 @@ mod tests {
     }
 
     #[test]
-    fn a_command_over_counted_keys_tells_where_they_are() {
+    fn a_command_over_counted_keys_reports_their_positions() {
         for (words, keys) in [
-            (&["C", "2", "a", "b", "c"][..], &[2, 3][..]),
-            (&["C", "1", "a"], &[2]),
-            (&["C", "3", "a", "b"], &[]),
-            (&["C", "-1", "a"], &[]),
-            (&["C", "x", "a"], &[]),
-            (&["C", "18446744073709551615", "a"], &[]),
-            (&["C"], &[]),
+            ("C 2 a b c", &[2, 3][..]),
+            ("C 1 a", &[2]),
+            ("C 3 a b", &[]),
+            ("C -1 a", &[]),
+            ("C x a", &[]),
+            ("C 18446744073709551615 a", &[]),
+            ("C", &[]),
         ] {
             let mut server = FakeServer::at(NOW_US);
-            assert_eq!(
-                server.call(entry::<Several, 0>, words, |call| call()).1,
-                [ReplyElement::Nil]
-            );
-            server.ask_for_keys();
-            assert_eq!(server.call(entry::<Several, 0>, words, |call| call()).1, []);
-            let positions = server.key_positions();
-            assert_eq!(positions.iter().map(|key| key.0).collect::<Vec<_>>(), keys, "{words:?}");
-            assert!(positions.iter().all(|key| key.1 != 0));
+            assert_eq!(server.call(entry::<Several, 0>, words), [ReplyElement::Nil]);
+            server.asks_for_keys = true;
+            assert_eq!(server.call(entry::<Several, 0>, words), []);
+            let positions = server.key_positions.iter();
+            assert_eq!(positions.clone().map(|key| key.0).collect::<Vec<_>>(), keys, "{words}");
+            assert!(positions.clone().all(|key| key.1 != 0));
         }
     }
 
@@ -465,27 +446,24 @@ mod tests {
             | OptionSet::TZ
             | OptionSet::BLOCK
             | OptionSet::MS;
-        let shown = options(known);
-        let [Argument::Optional(window), Argument::Optional(block), Argument::Optional(ms)] =
-            shown.as_slice()
-        else {
-            panic!("{shown:?}")
+        let names = |arguments: &[Argument]| {
+            let names = arguments.iter().map(|one| one.name.to_string_lossy().into_owned());
+            names.collect::<Vec<_>>().join(" ")
         };
-        let Argument::OneOf(_, choices) = &**window else { panic!("{window:?}") };
-        assert!(matches!(
-            choices.as_slice(),
-            [Argument::Valued(..), Argument::Group(_, group)] if group.len() == 3
-        ));
-        assert!(matches!(**block, Argument::Valued(..)) && matches!(**ms, Argument::Flag(_)));
+        let shown = options(known);
+        assert_eq!(names(&shown), "kind block-ms ms");
+        let [window, block, ms] = shown.as_slice() else { panic!("{shown:?}") };
+        assert_eq!(names(&window.parts), "buckets calendar");
+        assert_eq!(window.parts[1].parts.len(), 3);
+        assert_eq!((block.token, ms.token), (Some(c"BLOCK"), Some(c"MS")));
     }
 
     #[test]
     fn each_choice_of_options_has_a_name() {
         for command in &COMMANDS {
-            for argument in options(command.options) {
-                let Argument::Optional(argument) = argument else { panic!("{argument:?}") };
-                let Argument::OneOf(name, _) = *argument else { continue };
+            for choice in options(command.options).iter().filter(|one| one.parts.len() > 1) {
                 let is_name = |byte: &u8| byte.is_ascii_lowercase();
+                let name = &choice.name;
                 assert!(name.to_bytes().iter().all(is_name), "{:?}: {name:?}", command.name);
             }
         }

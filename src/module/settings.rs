@@ -170,30 +170,21 @@ pub fn take_arguments<'r>(
         };
         let plain = name.strip_prefix(b"ratelimit.").unwrap_or(name);
         let row = rows.iter().find(|row| plain.eq_ignore_ascii_case(row.setting.name.to_bytes()));
-        let joined;
-        let (value, after) = match row {
-            Some(row) if row.takes_rest => {
-                joined = rest.join(&b' ');
-                (joined.as_slice(), [].as_slice())
-            }
-            _ => (*value, after),
+        let (name, value_text) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        let Some(SettingRow { setting, takes_rest, .. }) = row else {
+            return Err(format!("load argument {name} {value_text}: no such setting"));
         };
-        let taken = match row {
-            Some(row) => set_from_text(&row.setting, value),
-            None => Err("no such setting".into()),
+        let (taken, after) = match takes_rest {
+            true => (set_from_text(setting, &rest.join(&b' ')), [].as_slice()),
+            false => (set_from_text(setting, value), after),
         };
-        if let Some(SettingRow { setting, .. }) = row {
-            all.retain(|(other, _)| other.name != setting.name);
-            all.push((setting, setting.shown()));
-        }
-        if let Err(why) = taken {
-            let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        taken.map_err(|why| match takes_rest {
             // The server cuts long lines, and a table of policies is long.
-            return Err(match row {
-                Some(row) if row.takes_rest => format!("load argument {name}: {why}"),
-                _ => format!("load argument {name} {value}: {why}"),
-            });
-        }
+            true => format!("load argument {name}: {why}"),
+            false => format!("load argument {name} {value_text}: {why}"),
+        })?;
+        all.retain(|(other, _)| other.name != setting.name);
+        all.push((setting, setting.shown()));
         arguments = after;
     }
     Ok(all)

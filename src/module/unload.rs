@@ -34,7 +34,8 @@ pub fn may_unload(ctx: Context) -> bool {
     };
     log_warning(ctx, &first);
     let path = own_path().unwrap_or_else(|| b"libredis_ratelimit.so".to_vec());
-    let pieces = pieces(&load_line(&path, &changed, has_settings()));
+    let line = load_line(&path, &changed, has_settings());
+    let pieces = pieces(&line);
     for (at, piece) in pieces.iter().enumerate() {
         match pieces.len() {
             1 => log_warning(ctx, piece),
@@ -59,63 +60,37 @@ fn load_line(path: &[u8], changed: &[(&str, Vec<u8>)], has_settings: bool) -> St
     };
     let mut line = format!("{command} {}{permission}", quoted(path));
     for (name, value) in changed {
-        line.push_str(before);
-        line.push_str(name);
-        line.push(' ');
-        line.push_str(&quoted(value));
+        line.extend([before, name, " ", &quoted(value)]);
     }
     line
 }
 
-/// A word of a command, in quotes where redis-cli needs them.
+/// A word of a command, in quotes if redis-cli needs them.
 fn quoted(word: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\"'\\".contains(byte);
-    let mut text = String::new();
     if !word.is_empty() && word.iter().all(is_plain) {
-        text.extend(word.iter().map(|byte| char::from(*byte)));
-        return text;
+        return String::from_utf8_lossy(word).into_owned();
     }
-    text.push('"');
-    for byte in word {
-        match byte {
-            b'"' | b'\\' => text.extend(['\\', char::from(*byte)]),
-            b' '..=b'~' => text.push(char::from(*byte)),
-            other => text.push_str(&format!("\\x{other:02x}")),
-        }
-    }
-    text.push('"');
-    text
+    let escaped = word.iter().map(|byte| match byte {
+        b'"' | b'\\' => format!("\\{}", char::from(*byte)),
+        b' '..=b'~' => char::from(*byte).to_string(),
+        other => format!("\\x{other:02x}"),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
 }
 
-/// A line in pieces that are short enough for the log, cut at blanks.
-fn pieces(line: &str) -> Vec<String> {
-    let mut pieces = vec![String::new()];
-    // A longer word is cut. Only a table of policies can have one, of semicolons, where a blank more does no harm.
-    for word in line.split(' ').flat_map(|word| chunks(word, PIECE)) {
-        let Some(piece) = pieces.last_mut() else { continue };
-        if !piece.is_empty() && piece.len().saturating_add(word.len()) >= PIECE {
-            pieces.push(word.to_owned());
-            continue;
-        }
-        if !piece.is_empty() {
-            piece.push(' ');
-        }
-        piece.push_str(word);
+/// Cuts a line of ASCII at blanks, into pieces that are short enough for the log.
+fn pieces(mut line: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    while let Some((start, _)) = line.split_at_checked(PIECE) {
+        // A longer word is cut. Only a table of policies can have one, of semicolons, where another blank does no harm.
+        let end = start.rfind(' ').unwrap_or(PIECE);
+        let (piece, rest) = line.split_at_checked(end).unwrap_or((line, ""));
+        pieces.push(piece);
+        line = rest.strip_prefix(' ').unwrap_or(rest);
     }
+    pieces.push(line);
     pieces
-}
-
-/// A word of ASCII in chunks of at most `most` bytes.
-fn chunks(word: &str, most: usize) -> Vec<&str> {
-    let (mut chunks, mut rest) = (Vec::new(), word);
-    while let Some((chunk, more)) = rest.split_at_checked(most) {
-        chunks.push(chunk);
-        rest = more;
-    }
-    if chunks.is_empty() || !rest.is_empty() {
-        chunks.push(rest);
-    }
-    chunks
 }
 
 #[cfg(test)]

@@ -9,15 +9,6 @@ pub(super) const OK: c_int = raw::REDISMODULE_OK as c_int;
 /// What most functions of the API return on failure.
 pub(super) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
-/// What a callback returns to the server.
-pub(super) const fn status(done: bool) -> c_int {
-    if done {
-        OK
-    } else {
-        ERR
-    }
-}
-
 /// Lists the functions that this module uses. A function that is not listed here cannot be called by [`api`] or
 /// [`optional`].
 macro_rules! functions {

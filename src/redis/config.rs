@@ -1,6 +1,6 @@
 //! Settings in the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on.
 
-use super::api::{optional, status, ERR, OK};
+use super::api::{optional, ERR, OK};
 use super::context::Context;
 use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
@@ -208,7 +208,10 @@ unsafe extern "C" fn set_number(
 ) -> c_int {
     // SAFETY: the server passes what was registered. It has checked the range, and words what is wrong.
     let setting = unsafe { setting(data) };
-    status(guard(None, || setting.set_integer(value)) == Some(true))
+    match guard(None, || setting.set_integer(value)) {
+        Some(true) => OK,
+        _ => ERR,
+    }
 }
 
 unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
@@ -260,12 +263,13 @@ unsafe extern "C" fn set_text(
     let SettingValue::Text(text) = (unsafe { setting(data) }).value else { return ERR };
     // SAFETY: the server keeps the value during the call.
     let value = unsafe { bytes_of(value) };
-    let result = guard(None, || (text.set)(value));
-    if let Some(Err(why)) = &result {
-        if !error.is_null() {
-            // SAFETY: the server takes the string over.
-            unsafe { *error = OwnedString::new(why.as_bytes()).into_raw() };
-        }
+    match guard(None, || (text.set)(value)) {
+        Some(Ok(())) => return OK,
+        // SAFETY: the server takes the string over.
+        Some(Err(why)) if !error.is_null() => unsafe {
+            *error = OwnedString::new(why.as_bytes()).into_raw();
+        },
+        _ => {}
     }
-    status(result == Some(Ok(())))
+    ERR
 }

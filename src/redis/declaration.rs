@@ -4,7 +4,15 @@ use super::api::{api, optional, OK};
 use super::call::{Call, EntryPoint};
 use super::context::Context;
 use super::server::asks_for_keys_on_main_thread;
-use redis_module::raw;
+use redis_module::raw::{
+    self, RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK as BLOCK,
+    RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER as INTEGER,
+    RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY as KEY,
+    RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF as ONE_OF,
+    RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN as PURE_TOKEN,
+    RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING as STRING,
+};
+use std::borrow::Cow;
 use std::ffi::{c_int, CStr, CString};
 use std::ptr::{null, null_mut};
 
@@ -78,7 +86,6 @@ impl Keys {
     }
 
     /// Answers a server that only asks where the keys of `call` are; whether it did.
-    #[inline]
     pub fn answer(self, call: &Call) -> bool {
         match self {
             Keys::Counted(access) if call.asks_for_keys() => {
@@ -138,26 +145,117 @@ fn tell_counted_keys(call: &Call, access: Access) {
 
 /// An argument as COMMAND DOCS shows it.
 #[derive(Clone, Debug)]
-pub enum Argument {
-    /// The key.
-    Key,
-    /// A number.
-    Integer(&'static CStr),
-    /// Any text.
-    Text(&'static CStr),
-    /// A bare word, such as `MS`.
-    Flag(&'static CStr),
-    /// A word and a value, such as `LEASE ms`.
-    Valued(&'static CStr, Box<Argument>),
-    /// One of several.
-    OneOf(&'static CStr, Vec<Argument>),
-    /// Several in a row.
-    Group(&'static CStr, Vec<Argument>),
-    /// One that may be left out.
-    Optional(Box<Argument>),
-    /// One that may be repeated.
-    Multiple(Box<Argument>),
+pub struct Argument {
+    kind: raw::RedisModuleCommandArgType,
+    /// What it is called.
+    pub name: Cow<'static, CStr>,
+    /// The word before its value, such as LEASE, or the word that it is, such as MS.
+    pub token: Option<&'static CStr>,
+    /// The arguments that it consists of, or is one of.
+    pub parts: Vec<Argument>,
+    flags: u32,
 }
+
+impl Argument {
+    fn new(
+        kind: raw::RedisModuleCommandArgType,
+        name: impl Into<Cow<'static, CStr>>,
+        parts: Vec<Argument>,
+    ) -> Argument {
+        Argument { kind, name: name.into(), token: None, parts, flags: 0 }
+    }
+
+    /// The key.
+    pub fn key() -> Argument {
+        Argument::new(KEY, c"key", vec![])
+    }
+
+    /// A number.
+    pub fn integer(name: &'static CStr) -> Argument {
+        Argument::new(INTEGER, name, vec![])
+    }
+
+    /// Any text.
+    pub fn text(name: &'static CStr) -> Argument {
+        Argument::new(STRING, name, vec![])
+    }
+
+    /// A bare word, such as `MS`.
+    pub fn word(token: &'static CStr) -> Argument {
+        let name = CString::new(token.to_bytes().to_ascii_lowercase()).unwrap_or_default();
+        Argument::new(PURE_TOKEN, name, vec![]).after(token)
+    }
+
+    /// One of several.
+    pub fn one_of(name: &'static CStr, choices: Vec<Argument>) -> Argument {
+        Argument::new(ONE_OF, name, choices)
+    }
+
+    /// Several in a row.
+    pub fn group(name: &'static CStr, parts: Vec<Argument>) -> Argument {
+        Argument::new(BLOCK, name, parts)
+    }
+
+    /// The same after a word, such as `LEASE ms`.
+    pub fn after(self, token: &'static CStr) -> Argument {
+        Argument { token: Some(token), ..self }
+    }
+
+    /// The same if it may be left out.
+    pub fn optional(self) -> Argument {
+        Argument { flags: self.flags | raw::REDISMODULE_CMD_ARG_OPTIONAL, ..self }
+    }
+
+    /// The same if it may be repeated.
+    pub fn multiple(self) -> Argument {
+        Argument { flags: self.flags | raw::REDISMODULE_CMD_ARG_MULTIPLE, ..self }
+    }
+
+    /// The server's form of these arguments. What it points to is in `arguments` and `nested`.
+    fn convert(arguments: &[Argument], nested: &mut Vec<RawArguments>) -> RawArguments {
+        let mut raw: RawArguments = Vec::new();
+        for argument in arguments {
+            let subargs = match argument.parts.as_slice() {
+                [] => null_mut(),
+                parts => {
+                    let mut parts = Argument::convert(parts, nested);
+                    // The elements stay where they are when the Vec moves.
+                    let start = parts.as_mut_ptr();
+                    nested.push(parts);
+                    start
+                }
+            };
+            raw.push(raw::RedisModuleCommandArg {
+                name: argument.name.as_ptr(),
+                type_: argument.kind,
+                key_spec_index: if argument.kind == KEY { 0 } else { -1 },
+                token: argument.token.map_or(null(), CStr::as_ptr),
+                flags: argument.flags as c_int,
+                subargs,
+                ..END
+            });
+        }
+        raw.push(END);
+        raw
+    }
+}
+
+/// Arguments as the server takes them, with [`END`] behind them.
+type RawArguments = Vec<raw::RedisModuleCommandArg>;
+
+/// Ends a list of arguments.
+const END: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
+    name: null(),
+    type_: 0,
+    key_spec_index: -1,
+    token: null(),
+    summary: null(),
+    since: null(),
+    flags: 0,
+    deprecated_since: null(),
+    subargs: null_mut(),
+    display_text: null(),
+};
 
 /// A command that is registered.
 pub struct Declaration<'c> {
@@ -216,7 +314,8 @@ impl<'c> Declaration<'c> {
         let mut keys = description.keys.specs();
         // SAFETY: all zero ends the list of key specs.
         keys.push(unsafe { std::mem::zeroed() });
-        let mut arguments = RawArguments::new(&description.arguments);
+        let mut nested = Vec::new();
+        let mut arguments = Argument::convert(&description.arguments, &mut nested);
         let info = raw::RedisModuleCommandInfo {
             version: &VERSION,
             summary: description.summary.as_ptr(),
@@ -226,7 +325,7 @@ impl<'c> Declaration<'c> {
             tips: null(),
             arity: description.arity,
             key_specs: keys.as_mut_ptr(),
-            args: arguments.raw.as_mut_ptr(),
+            args: arguments.as_mut_ptr(),
         };
         // SAFETY: the command is live. The structures are the ones of the version that we name, and the server
         // copies them before this returns.
@@ -267,95 +366,3 @@ static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfo
     sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
     sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
 };
-
-/// A zero-terminated array of arguments, and what its elements point to.
-struct RawArguments {
-    raw: Vec<raw::RedisModuleCommandArg>,
-    nested: Vec<RawArguments>,
-    names: Vec<CString>,
-}
-
-impl RawArguments {
-    fn new(arguments: &[Argument]) -> RawArguments {
-        let mut all = RawArguments { raw: Vec::new(), nested: Vec::new(), names: Vec::new() };
-        for argument in arguments {
-            let raw = all.convert(argument);
-            all.raw.push(raw);
-        }
-        all.raw.push(empty());
-        all
-    }
-
-    fn convert(&mut self, argument: &Argument) -> raw::RedisModuleCommandArg {
-        use raw::{
-            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK as BLOCK,
-            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER as INTEGER,
-            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY as KEY,
-            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF as ONE_OF,
-            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN as PURE_TOKEN,
-            RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING as STRING,
-        };
-        let named = |name: &CStr, kind| raw::RedisModuleCommandArg {
-            name: name.as_ptr(),
-            type_: kind,
-            ..empty()
-        };
-        match argument {
-            Argument::Key => raw::RedisModuleCommandArg { key_spec_index: 0, ..named(c"key", KEY) },
-            Argument::Integer(name) => named(name, INTEGER),
-            Argument::Text(name) => named(name, STRING),
-            Argument::Flag(token) => {
-                let name = CString::new(token.to_bytes().to_ascii_lowercase()).unwrap_or_default();
-                let arg = raw::RedisModuleCommandArg {
-                    token: token.as_ptr(),
-                    ..named(&name, PURE_TOKEN)
-                };
-                // The bytes stay where they are when the CString moves.
-                self.names.push(name);
-                arg
-            }
-            Argument::Valued(token, value) => {
-                raw::RedisModuleCommandArg { token: token.as_ptr(), ..self.convert(value) }
-            }
-            Argument::OneOf(name, choices) => {
-                raw::RedisModuleCommandArg { subargs: self.nest(choices), ..named(name, ONE_OF) }
-            }
-            Argument::Group(name, parts) => {
-                raw::RedisModuleCommandArg { subargs: self.nest(parts), ..named(name, BLOCK) }
-            }
-            Argument::Optional(argument) => {
-                let mut arg = self.convert(argument);
-                arg.flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
-                arg
-            }
-            Argument::Multiple(argument) => {
-                let mut arg = self.convert(argument);
-                arg.flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE as c_int;
-                arg
-            }
-        }
-    }
-
-    fn nest(&mut self, arguments: &[Argument]) -> *mut raw::RedisModuleCommandArg {
-        let mut nested = RawArguments::new(arguments);
-        // The elements stay where they are when the Vec moves.
-        let start = nested.raw.as_mut_ptr();
-        self.nested.push(nested);
-        start
-    }
-}
-
-fn empty() -> raw::RedisModuleCommandArg {
-    raw::RedisModuleCommandArg {
-        name: null(),
-        type_: 0,
-        key_spec_index: -1,
-        token: null(),
-        summary: null(),
-        since: null(),
-        flags: 0,
-        deprecated_since: null(),
-        subargs: null_mut(),
-        display_text: null(),
-    }
-}

@@ -1,44 +1,57 @@
-//! A server for unit tests: a few keys in fixed places, behind the functions of the module API that the commands use.
-//! Its own memory comes from malloc, as a server's does, so that a test can count what the module allocates.
+//! A server for unit tests: keys in memory, behind those functions of the module API that the commands call; and an allocator
+//! that counts what the module allocates, but not what this server does.
 //!
-//! To serve a command that calls more functions: write the function below and name it in [`install`].
+//! To serve a command that calls another function, add that function to the list at the end.
 
 use super::api::{ERR, OK};
 use super::call::EntryPoint;
 use redis_module::raw;
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void, CStr};
 use std::mem::transmute;
 use std::ptr::{null_mut, NonNull};
+use std::slice::from_raw_parts;
 use std::sync::Once;
 
 type Ctx = *mut raw::RedisModuleCtx;
 type KeyHandle = *mut raw::RedisModuleKey;
-type TextHandle = *mut raw::RedisModuleString;
+type StringHandle = *mut raw::RedisModuleString;
+type ClientHandle = *mut raw::RedisModuleBlockedClient;
+type Command = raw::RedisModuleCmdFunc;
 
-/// Bytes in a fixed place.
-#[derive(Clone, Copy)]
-struct Bytes {
-    len: usize,
-    bytes: [u8; 128],
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static NOW_US: Cell<i64> = const { Cell::new(0) };
+    static UNBLOCKED: Cell<usize> = const { Cell::new(0) };
 }
 
-impl Bytes {
-    const EMPTY: Bytes = Bytes { len: 0, bytes: [0; 128] };
+struct CountingAllocator;
 
-    fn of(text: &[u8]) -> Bytes {
-        let mut bytes = Bytes { len: text.len(), ..Bytes::EMPTY };
-        bytes.bytes[..text.len()].copy_from_slice(text);
-        bytes
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+// SAFETY: the system's allocator does the work; counting allocates nothing.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that is ending has no counter any more.
+        let _ = ALLOCATIONS.try_with(|number| number.set(number.get() + 1));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
     }
 
-    fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
     }
+}
 
-    fn text(&self) -> String {
-        String::from_utf8_lossy(self.as_slice()).into_owned()
-    }
+/// How often `work` allocates on this thread, and its result.
+pub fn count_allocations<T>(work: impl FnOnce() -> T) -> (u64, T) {
+    let before = ALLOCATIONS.get();
+    let result = work();
+    (ALLOCATIONS.get() - before, result)
 }
 
 /// An element of a reply.
@@ -52,76 +65,40 @@ pub enum ReplyElement {
     WrongArity,
 }
 
-#[derive(Clone, Copy)]
-enum Written {
-    Array(i64),
-    Integer(i64),
-    Text(Bytes),
-    Error(Bytes),
-    Nil,
-    WrongArity,
-}
-
-#[expect(clippy::large_enum_variant, reason = "the elements lie in a fixed place")]
-#[derive(Clone, Copy)]
+#[derive(Default)]
 enum FakeValue {
+    #[default]
     Missing,
-    String(Bytes),
-    /// The elements in order, and how many there are.
-    Zset([(f64, Bytes); 16], usize),
+    String(Vec<u8>),
+    /// The scores and members, in order.
+    Zset(Vec<(f64, Vec<u8>)>),
 }
 
-#[derive(Clone, Copy)]
-struct FakeSlot {
-    name: Bytes,
+#[derive(Default)]
+struct FakeKey {
     value: FakeValue,
-    expires_at: i64,
-}
-
-/// A list of bounded length.
-struct List<T, const N: usize> {
-    items: [Option<T>; N],
-    len: usize,
-}
-
-impl<T: Copy, const N: usize> List<T, N> {
-    const EMPTY: List<T, N> = List { items: [None; N], len: 0 };
-
-    fn push(&mut self, item: T) {
-        self.items[self.len] = Some(item);
-        self.len += 1;
-    }
-
-    fn iter(&self) -> impl Iterator<Item = T> + '_ {
-        self.items.iter().copied().flatten()
-    }
+    expires_at_ms: i64,
 }
 
 /// The server. A context points to it.
+#[derive(Default)]
 pub struct FakeServer {
-    keys: [FakeSlot; 9],
-    replies: List<Written, 64>,
-    replicated: List<Bytes, 16>,
-    log: List<Bytes, 4>,
-    asks_for_keys: bool,
-    key_positions: List<(c_int, c_int), 16>,
-    modified: usize,
-    in_use: bool,
-    unblocked: usize,
-}
-
-/// An open key.
-struct OpenKey {
-    slot: *mut FakeSlot,
-    /// The element that a search has come to.
-    at: usize,
-    /// The highest score of the search.
-    max: f64,
-}
-
-thread_local! {
-    static NOW_US: Cell<i64> = const { Cell::new(0) };
-    static UNBLOCKED: Cell<usize> = const { Cell::new(0) };
+    keys: BTreeMap<Vec<u8>, Box<FakeKey>>,
+    replies: Vec<ReplyElement>,
+    /// The names of the commands that were replicated.
+    pub replicated: Vec<String>,
+    /// The lines that were logged.
+    pub log: Vec<String>,
+    /// How often the module signalled that a key was modified.
+    pub modified: usize,
+    /// Whether the server has all keys in use and lets nobody write them.
+    pub keys_in_use: bool,
+    /// Whether the server only asks calls for their keys.
+    pub asks_for_keys: bool,
+    /// The positions of the keys that the module reported, with their flags.
+    pub key_positions: Vec<(c_int, c_int)>,
+    /// How often the module allocated memory in the last call.
+    pub allocations: u64,
 }
 
 impl FakeServer {
@@ -129,578 +106,352 @@ impl FakeServer {
     pub fn at(now_us: i64) -> Box<FakeServer> {
         install();
         NOW_US.set(now_us);
-        let missing = FakeSlot { name: Bytes::EMPTY, value: FakeValue::Missing, expires_at: -1 };
-        Box::new(FakeServer {
-            keys: [missing; 9],
-            replies: List::EMPTY,
-            replicated: List::EMPTY,
-            log: List::EMPTY,
-            asks_for_keys: false,
-            key_positions: List::EMPTY,
-            modified: 0,
-            in_use: false,
-            unblocked: 0,
-        })
+        UNBLOCKED.set(0);
+        Box::default()
     }
 
-    /// Lets the next calls be asked where their keys are, instead of being carried out.
-    pub fn ask_for_keys(&mut self) {
-        self.asks_for_keys = true;
-    }
-
-    /// The positions of keys that were told, with their flags.
-    pub fn key_positions(&self) -> Vec<(c_int, c_int)> {
-        self.key_positions.iter().collect()
-    }
-
-    /// Puts a string under a key.
+    /// Stores a string under a key.
     pub fn set(&mut self, key: &str, value: &[u8]) {
-        let slot = self.keys.iter_mut().find(|slot| slot.name.len == 0).unwrap();
-        slot.name = Bytes::of(key.as_bytes());
-        slot.value = FakeValue::String(Bytes::of(value));
+        self.keys.entry(key.into()).or_default().value = FakeValue::String(value.into());
     }
 
     /// The string under a key.
     pub fn get(&self, key: &str) -> Option<String> {
-        let slot = self.keys.iter().find(|slot| slot.name.as_slice() == key.as_bytes())?;
-        match &slot.value {
-            FakeValue::String(value) => Some(value.text()),
-            FakeValue::Missing | FakeValue::Zset(..) => None,
+        match &self.keys.get(key.as_bytes())?.value {
+            FakeValue::String(value) => Some(text(value)),
+            FakeValue::Missing | FakeValue::Zset(_) => None,
         }
     }
 
-    /// The names of the commands that were replicated.
-    pub fn replicated(&self) -> Vec<String> {
-        self.replicated.iter().map(|name| name.text()).collect()
-    }
-
-    /// The lines that were logged.
-    pub fn log(&self) -> Vec<String> {
-        self.log.iter().map(|line| line.text()).collect()
-    }
-
-    /// Has the server use all keys, and let nobody write them, or no longer.
-    pub fn use_keys(&mut self, in_use: bool) {
-        self.in_use = in_use;
-    }
-
-    /// How many waits were ended in calls to this server.
+    /// How many waits the module has ended.
     pub fn unblocked(&self) -> usize {
-        self.unblocked
+        UNBLOCKED.get()
     }
 
-    /// How often a key was told to be modified.
-    pub fn modified(&self) -> usize {
-        self.modified
-    }
-
-    /// Makes a call; what `around` makes of it, and what was replied.
-    pub fn call<T>(
-        &mut self,
-        entry: EntryPoint,
-        words: &[&str],
-        around: impl FnOnce(&mut dyn FnMut()) -> T,
-    ) -> (T, Vec<ReplyElement>) {
-        self.replies = List::EMPTY;
-        let mut arguments: Vec<TextHandle> =
-            words.iter().map(|word| string(word.as_bytes())).collect();
+    /// Makes a call, given as words with single blanks between them, and returns its reply.
+    pub fn call(&mut self, entry: EntryPoint, words: &str) -> Vec<ReplyElement> {
         let ctx: Ctx = std::ptr::from_mut(self).cast();
-        let mut work = || {
-            let argc = c_int::try_from(arguments.len()).unwrap();
-            // SAFETY: the functions below know this context and these strings.
-            assert_eq!(unsafe { entry(ctx, arguments.as_mut_ptr(), argc) }, OK);
-        };
-        let before = UNBLOCKED.get();
-        let result = around(&mut work);
-        self.unblocked += UNBLOCKED.get() - before;
+        let mut arguments: Vec<_> = words.split(' ').map(|word| string(word.as_bytes())).collect();
+        let argc = c_int::try_from(arguments.len()).unwrap();
+        // SAFETY: the functions below know this context and these strings.
+        let (allocations, status) =
+            count_allocations(|| unsafe { entry(ctx, arguments.as_mut_ptr(), argc) });
+        assert_eq!(status, OK);
+        self.allocations = allocations;
         for argument in arguments {
             // SAFETY: made above, and nobody keeps it.
-            unsafe { free_string(ctx, argument) };
+            drop(unsafe { Box::from_raw(argument.cast::<Vec<u8>>()) });
         }
-        let replies = self.replies.iter().map(|reply| match reply {
-            Written::Array(len) => ReplyElement::Array(len),
-            Written::Integer(value) => ReplyElement::Integer(value),
-            Written::Text(text) => ReplyElement::Text(text.text()),
-            Written::Error(text) => ReplyElement::Error(text.text()),
-            Written::Nil => ReplyElement::Nil,
-            Written::WrongArity => ReplyElement::WrongArity,
-        });
-        (result, replies.collect())
+        std::mem::take(&mut self.replies)
     }
 }
 
-/// Puts the functions below in the place of the server's.
-fn install() {
-    static ONCE: Once = Once::new();
-    type Log = unsafe extern "C" fn(Ctx, *const c_char, *const c_char, ...);
-    type Replicate = unsafe extern "C" fn(Ctx, *const c_char, *const c_char, ...) -> c_int;
-    ONCE.call_once(|| {
-        // SAFETY: this is written once, before any test calls one of the functions. Those two that take any number of
-        // arguments read the first ones only, which are passed the same way on the systems that we build for.
-        unsafe {
-            raw::RedisModule_Log = Some(transmute::<*const c_void, Log>(log as *const c_void));
-            raw::RedisModule_Replicate =
-                Some(transmute::<*const c_void, Replicate>(replicate as *const c_void));
-            raw::RedisModule_CachedMicroseconds = Some(now);
-            raw::RedisModule_IsKeysPositionRequest = Some(is_keys_position_request);
-            raw::RedisModule_KeyAtPosWithFlags = Some(key_at);
-            raw::RedisModule_CreateString = Some(create_string);
-            raw::RedisModule_FreeString = Some(free_string);
-            raw::RedisModule_StringPtrLen = Some(string_ptr_len);
-            raw::RedisModule_WrongArity = Some(wrong_arity);
-            raw::RedisModule_ReplyWithArray = Some(reply_array);
-            raw::RedisModule_ReplyWithLongLong = Some(reply_integer);
-            raw::RedisModule_ReplyWithError = Some(reply_error);
-            raw::RedisModule_ReplyWithStringBuffer = Some(reply_text);
-            raw::RedisModule_ReplyWithNull = Some(reply_nil);
-            raw::RedisModule_GetSelectedDb = Some(selected_db);
-            raw::RedisModule_SelectDb = Some(select_db);
-            raw::RedisModule_GetContextFlags = Some(context_flags);
-            raw::RedisModule_AvoidReplicaTraffic = Some(avoid_replica_traffic);
-            raw::RedisModule_GetClientId = Some(client_id);
-            raw::RedisModule_GetClientInfoById = Some(client_info);
-            raw::RedisModule_GetRandomBytes = Some(random_bytes);
-            raw::RedisModule_BlockClientOnKeys = Some(block_client);
-            raw::RedisModule_SetDisconnectCallback = Some(set_disconnect_callback);
-            raw::RedisModule_UnblockClient = Some(unblock_client);
-            raw::RedisModule_CreateTimer = Some(create_timer);
-            raw::RedisModule_StopTimer = Some(stop_timer);
-            raw::RedisModule_SubscribeToServerEvent = Some(subscribe);
-            raw::RedisModule_OpenKey = Some(open_key);
-            raw::RedisModule_CloseKey = Some(close_key);
-            raw::RedisModule_KeyType = Some(key_type);
-            raw::RedisModule_DeleteKey = Some(delete_key);
-            raw::RedisModule_ValueLength = Some(value_length);
-            raw::RedisModule_StringDMA = Some(string_dma);
-            raw::RedisModule_StringTruncate = Some(string_truncate);
-            raw::RedisModule_GetAbsExpire = Some(get_abs_expire);
-            raw::RedisModule_SetAbsExpire = Some(set_abs_expire);
-            raw::RedisModule_SignalModifiedKey = Some(signal_modified_key);
-            raw::RedisModule_ZsetAdd = Some(zset_add);
-            raw::RedisModule_ZsetRem = Some(zset_remove);
-            raw::RedisModule_ZsetFirstInScoreRange = Some(zset_first);
-            raw::RedisModule_ZsetLastInScoreRange = Some(zset_last);
-            raw::RedisModule_ZsetRangeStop = Some(zset_stop);
-            raw::RedisModule_ZsetRangeEndReached = Some(zset_end_reached);
-            raw::RedisModule_ZsetRangeNext = Some(zset_next);
-            raw::RedisModule_ZsetRangeCurrentElement = Some(zset_current);
-        }
-    });
+/// An open key.
+struct OpenKey {
+    key: *mut FakeKey,
+    /// The element at which a search is.
+    at: usize,
+    /// The highest score of the search.
+    max: f64,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn string(bytes: &[u8]) -> StringHandle {
+    Box::into_raw(Box::new(bytes.to_vec())).cast()
+}
+
+/// # Safety
+/// `string` came from [`string`].
+unsafe fn bytes<'a>(string: *const raw::RedisModuleString) -> &'a Vec<u8> {
+    // SAFETY: the caller's promise.
+    unsafe { &*string.cast() }
+}
+
+/// # Safety
+/// `text` ends in NUL.
+unsafe fn c_text(c_text: *const c_char) -> String {
+    // SAFETY: the caller's promise.
+    text(unsafe { CStr::from_ptr(c_text) }.to_bytes())
 }
 
 /// # Safety
 /// `ctx` is the context of [`FakeServer::call`], and nobody else uses the server now.
 unsafe fn server<'a>(ctx: Ctx) -> &'a mut FakeServer {
     // SAFETY: the caller's promise.
-    unsafe { &mut *ctx.cast::<FakeServer>() }
-}
-
-/// # Safety
-/// `key` came from [`open_key`] and is not null.
-unsafe fn opened<'a>(key: KeyHandle) -> (&'a mut OpenKey, &'a mut FakeSlot) {
-    // SAFETY: the caller's promise; the slot lives in the server.
-    unsafe {
-        let key = &mut *key.cast::<OpenKey>();
-        let slot = &mut *key.slot;
-        (key, slot)
-    }
-}
-
-/// Memory that is the server's and not the module's.
-fn allocate<T>(value: T) -> *mut T {
-    // SAFETY: malloc aligns for every type of this file.
-    let place = unsafe { libc::malloc(size_of::<T>()) }.cast::<T>();
-    let place = NonNull::new(place).unwrap().as_ptr();
-    // SAFETY: the place is large enough, and ours.
-    unsafe { place.write(value) };
-    place
-}
-
-fn string(text: &[u8]) -> TextHandle {
-    allocate(Bytes::of(text)).cast()
-}
-
-/// # Safety
-/// `text` came from [`string`].
-unsafe fn bytes<'a>(text: *const raw::RedisModuleString) -> &'a Bytes {
-    // SAFETY: the caller's promise.
-    unsafe { &*text.cast::<Bytes>() }
-}
-
-/// # Safety
-/// `text` ends in NUL.
-unsafe fn c_bytes(text: *const c_char) -> Bytes {
-    // SAFETY: the caller's promise.
-    Bytes::of(unsafe { CStr::from_ptr(text) }.to_bytes())
-}
-
-unsafe extern "C" fn log(
-    ctx: Ctx,
-    _level: *const c_char,
-    _format: *const c_char,
-    line: *const c_char,
-) {
-    if !ctx.is_null() {
-        // SAFETY: the module passes its context and a line.
-        unsafe { server(ctx).log.push(c_bytes(line)) };
-    }
-}
-
-unsafe extern "C" fn replicate(ctx: Ctx, command: *const c_char, _format: *const c_char) -> c_int {
-    // SAFETY: the module passes its context and a name.
-    unsafe { server(ctx).replicated.push(c_bytes(command)) };
-    OK
-}
-
-unsafe extern "C" fn now() -> c_longlong {
-    NOW_US.get()
-}
-
-unsafe extern "C" fn is_keys_position_request(ctx: Ctx) -> c_int {
-    // SAFETY: the module passes its context.
-    c_int::from(unsafe { server(ctx) }.asks_for_keys)
-}
-
-unsafe extern "C" fn key_at(ctx: Ctx, at: c_int, flags: c_int) {
-    // SAFETY: the module passes its context.
-    unsafe { server(ctx) }.key_positions.push((at, flags));
-}
-
-unsafe extern "C" fn create_string(_ctx: Ctx, start: *const c_char, len: usize) -> TextHandle {
-    // SAFETY: the module passes `len` bytes.
-    string(unsafe { std::slice::from_raw_parts(start.cast(), len) })
-}
-
-unsafe extern "C" fn free_string(_ctx: Ctx, text: TextHandle) {
-    // SAFETY: made by `string`.
-    unsafe { libc::free(text.cast()) };
-}
-
-unsafe extern "C" fn string_ptr_len(
-    text: *const raw::RedisModuleString,
-    len: *mut usize,
-) -> *const c_char {
-    // SAFETY: made by `string`; the module passes a place for the length.
-    unsafe {
-        *len = bytes(text).len;
-        bytes(text).bytes.as_ptr().cast()
-    }
+    unsafe { &mut *ctx.cast() }
 }
 
 /// # Safety
 /// As for [`server`].
-unsafe fn reply(ctx: Ctx, reply: Written) -> c_int {
+unsafe fn reply(ctx: Ctx, element: ReplyElement) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { server(ctx) }.replies.push(reply);
+    unsafe { server(ctx) }.replies.push(element);
     OK
 }
 
-unsafe extern "C" fn wrong_arity(ctx: Ctx) -> c_int {
-    // SAFETY: the module passes its context.
-    unsafe { reply(ctx, Written::WrongArity) }
-}
-
-unsafe extern "C" fn reply_array(ctx: Ctx, len: c_long) -> c_int {
-    // SAFETY: the module passes its context.
-    unsafe { reply(ctx, Written::Array(len)) }
-}
-
-unsafe extern "C" fn reply_integer(ctx: Ctx, value: c_longlong) -> c_int {
-    // SAFETY: the module passes its context.
-    unsafe { reply(ctx, Written::Integer(value)) }
-}
-
-unsafe extern "C" fn reply_error(ctx: Ctx, text: *const c_char) -> c_int {
-    // SAFETY: the module passes its context and a text.
-    unsafe { reply(ctx, Written::Error(c_bytes(text))) }
-}
-
-unsafe extern "C" fn reply_text(ctx: Ctx, start: *const c_char, len: usize) -> c_int {
-    // SAFETY: the module passes its context and `len` bytes.
+/// # Safety
+/// `key` came from RedisModule_OpenKey and is not null.
+unsafe fn opened<'a>(key: KeyHandle) -> (&'a mut OpenKey, &'a mut FakeKey) {
+    // SAFETY: the caller's promise; the key lives in the server.
     unsafe {
-        let text = Bytes::of(std::slice::from_raw_parts(start.cast(), len));
-        reply(ctx, Written::Text(text))
+        let open: &mut OpenKey = &mut *key.cast();
+        let key = &mut *open.key;
+        (open, key)
     }
 }
 
-unsafe extern "C" fn reply_nil(ctx: Ctx) -> c_int {
-    // SAFETY: the module passes its context.
-    unsafe { reply(ctx, Written::Nil) }
-}
-
-unsafe extern "C" fn select_db(_ctx: Ctx, _db: c_int) -> c_int {
-    OK
-}
-
-unsafe extern "C" fn context_flags(_ctx: Ctx) -> c_int {
-    raw::REDISMODULE_CTX_FLAGS_MASTER as c_int
-}
-
-/// Every call came over a connection.
-unsafe extern "C" fn client_info(_info: *mut c_void, _client: u64) -> c_int {
-    OK
-}
-
-unsafe extern "C" fn avoid_replica_traffic() -> c_int {
-    0
-}
-
-unsafe extern "C" fn client_id(_ctx: Ctx) -> u64 {
-    1
-}
-
-unsafe extern "C" fn random_bytes(to: *mut u8, len: usize) {
-    // SAFETY: the module passes a place of this length.
-    unsafe { std::ptr::write_bytes(to, 7, len) };
-}
-
-type BlockedHandle = *mut raw::RedisModuleBlockedClient;
-
-unsafe extern "C" fn block_client(
-    _ctx: Ctx,
-    _reply: raw::RedisModuleCmdFunc,
-    _timeout: raw::RedisModuleCmdFunc,
-    _free: Option<unsafe extern "C" fn(Ctx, *mut c_void)>,
-    _timeout_ms: c_longlong,
-    _keys: *mut TextHandle,
-    _number: c_int,
-    _data: *mut c_void,
-) -> BlockedHandle {
-    NonNull::<u64>::dangling().as_ptr().cast()
-}
-
-unsafe extern "C" fn set_disconnect_callback(
-    _blocked: BlockedHandle,
-    _callback: raw::RedisModuleDisconnectFunc,
-) {
-}
-
-unsafe extern "C" fn unblock_client(_blocked: BlockedHandle, _data: *mut c_void) -> c_int {
-    UNBLOCKED.set(UNBLOCKED.get() + 1);
-    OK
-}
-
-unsafe extern "C" fn create_timer(
-    _ctx: Ctx,
-    _after_ms: c_longlong,
-    _callback: raw::RedisModuleTimerProc,
-    _data: *mut c_void,
-) -> raw::RedisModuleTimerID {
-    1
-}
-
-unsafe extern "C" fn stop_timer(
-    _ctx: Ctx,
-    _timer: raw::RedisModuleTimerID,
-    _data: *mut *mut c_void,
-) -> c_int {
-    OK
-}
-
-unsafe extern "C" fn subscribe(
-    _ctx: Ctx,
-    _event: raw::RedisModuleEvent,
-    _callback: raw::RedisModuleEventCallback,
-) -> c_int {
-    OK
-}
-
-unsafe extern "C" fn open_key(ctx: Ctx, name: TextHandle, mode: c_int) -> KeyHandle {
-    // SAFETY: the module passes its context and a string.
-    let (server, name) = unsafe { (server(ctx), bytes(name)) };
-    if server.in_use && mode & raw::REDISMODULE_WRITE as c_int != 0 {
-        return null_mut();
+/// # Safety
+/// As for [`opened`].
+unsafe fn elements<'a>(key: KeyHandle) -> Option<&'a mut Vec<(f64, Vec<u8>)>> {
+    // SAFETY: the caller's promise.
+    match unsafe { &mut opened(key).1.value } {
+        FakeValue::Zset(elements) => Some(elements),
+        FakeValue::Missing | FakeValue::String(_) => None,
     }
-    let named = |slot: &&mut FakeSlot| slot.name.as_slice() == name.as_slice();
-    if let Some(slot) = server.keys.iter_mut().find(named) {
-        let missing = matches!(slot.value, FakeValue::Missing);
-        if missing && mode & raw::REDISMODULE_WRITE as c_int == 0 {
+}
+
+/// Defines functions of the API, and [`install`], which puts them in the place of the server's. What they allocate is not counted.
+macro_rules! server_functions {
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {
+        fn install() {
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| {
+                install_variadic();
+                $({
+                    #[allow(unused_unsafe, clippy::redundant_closure_call)]
+                    unsafe extern "C" fn function($($argument: $type),*) $(-> $result)? {
+                        let before = ALLOCATIONS.get();
+                        // SAFETY: the module passes its context, and keys and strings that these functions made.
+                        let result = (|| unsafe { $body })();
+                        ALLOCATIONS.set(before);
+                        result
+                    }
+                    // SAFETY: written once, before any test calls one of the functions.
+                    unsafe { raw::$name = Some(function) };
+                })*
+            });
+        }
+    };
+}
+
+/// Installs the functions that take any number of arguments. These read only the first ones, which are passed in the same way
+/// on the systems that we build for.
+fn install_variadic() {
+    unsafe extern "C" fn log(ctx: Ctx, _: *const c_char, _: *const c_char, line: *const c_char) {
+        let before = ALLOCATIONS.get();
+        if !ctx.is_null() {
+            // SAFETY: the module passes its context and a line.
+            unsafe { server(ctx).log.push(c_text(line)) };
+        }
+        ALLOCATIONS.set(before);
+    }
+    unsafe extern "C" fn replicate(ctx: Ctx, command: *const c_char, _: *const c_char) -> c_int {
+        let before = ALLOCATIONS.get();
+        // SAFETY: the module passes its context and a name.
+        unsafe { server(ctx).replicated.push(c_text(command)) };
+        ALLOCATIONS.set(before);
+        OK
+    }
+    type Log = unsafe extern "C" fn(Ctx, *const c_char, *const c_char, ...);
+    type Replicate = unsafe extern "C" fn(Ctx, *const c_char, *const c_char, ...) -> c_int;
+    // SAFETY: written once, before any test calls one of the functions.
+    unsafe {
+        raw::RedisModule_Log = Some(transmute::<*const c_void, Log>(log as *const c_void));
+        raw::RedisModule_Replicate =
+            Some(transmute::<*const c_void, Replicate>(replicate as *const c_void));
+    }
+}
+
+server_functions! {
+    fn RedisModule_CachedMicroseconds() -> c_longlong { NOW_US.get() }
+    fn RedisModule_IsKeysPositionRequest(ctx: Ctx) -> c_int { c_int::from(server(ctx).asks_for_keys) }
+    fn RedisModule_KeyAtPosWithFlags(ctx: Ctx, at: c_int, flags: c_int) {
+        server(ctx).key_positions.push((at, flags))
+    }
+
+    fn RedisModule_CreateString(_ctx: Ctx, start: *const c_char, len: usize) -> StringHandle {
+        string(from_raw_parts(start.cast(), len))
+    }
+    fn RedisModule_FreeString(_ctx: Ctx, string: StringHandle) {
+        drop(Box::from_raw(string.cast::<Vec<u8>>()))
+    }
+    fn RedisModule_StringPtrLen(string: *const raw::RedisModuleString, len: *mut usize) -> *const c_char {
+        *len = bytes(string).len();
+        bytes(string).as_ptr().cast()
+    }
+
+    fn RedisModule_WrongArity(ctx: Ctx) -> c_int { reply(ctx, ReplyElement::WrongArity) }
+    fn RedisModule_ReplyWithArray(ctx: Ctx, len: c_long) -> c_int { reply(ctx, ReplyElement::Array(len)) }
+    fn RedisModule_ReplyWithLongLong(ctx: Ctx, value: c_longlong) -> c_int {
+        reply(ctx, ReplyElement::Integer(value))
+    }
+    fn RedisModule_ReplyWithError(ctx: Ctx, text: *const c_char) -> c_int {
+        reply(ctx, ReplyElement::Error(c_text(text)))
+    }
+    fn RedisModule_ReplyWithStringBuffer(ctx: Ctx, start: *const c_char, len: usize) -> c_int {
+        reply(ctx, ReplyElement::Text(text(from_raw_parts(start.cast(), len))))
+    }
+    fn RedisModule_ReplyWithNull(ctx: Ctx) -> c_int { reply(ctx, ReplyElement::Nil) }
+
+    fn RedisModule_GetSelectedDb(_ctx: Ctx) -> c_int { 0 }
+    fn RedisModule_SelectDb(_ctx: Ctx, _db: c_int) -> c_int { OK }
+    fn RedisModule_GetContextFlags(_ctx: Ctx) -> c_int { raw::REDISMODULE_CTX_FLAGS_MASTER as c_int }
+    fn RedisModule_AvoidReplicaTraffic() -> c_int { 0 }
+    fn RedisModule_GetClientId(_ctx: Ctx) -> u64 { 1 }
+    fn RedisModule_GetClientInfoById(_info: *mut c_void, _client: u64) -> c_int { OK }
+    fn RedisModule_GetRandomBytes(to: *mut u8, len: usize) { std::ptr::write_bytes(to, 7, len) }
+
+    fn RedisModule_BlockClientOnKeys(
+        _ctx: Ctx,
+        _reply: Command,
+        _timeout: Command,
+        _free: Option<unsafe extern "C" fn(Ctx, *mut c_void)>,
+        _timeout_ms: c_longlong,
+        _keys: *mut StringHandle,
+        _number: c_int,
+        _data: *mut c_void,
+    ) -> ClientHandle {
+        NonNull::<u64>::dangling().as_ptr().cast()
+    }
+    fn RedisModule_SetDisconnectCallback(_client: ClientHandle, _callback: raw::RedisModuleDisconnectFunc) {}
+    fn RedisModule_UnblockClient(_client: ClientHandle, _data: *mut c_void) -> c_int {
+        UNBLOCKED.set(UNBLOCKED.get() + 1);
+        OK
+    }
+    fn RedisModule_CreateTimer(
+        _ctx: Ctx,
+        _after_ms: c_longlong,
+        _callback: raw::RedisModuleTimerProc,
+        _data: *mut c_void,
+    ) -> raw::RedisModuleTimerID {
+        1
+    }
+    fn RedisModule_StopTimer(_ctx: Ctx, _timer: raw::RedisModuleTimerID, _data: *mut *mut c_void) -> c_int { OK }
+    fn RedisModule_SubscribeToServerEvent(
+        _ctx: Ctx,
+        _event: raw::RedisModuleEvent,
+        _callback: raw::RedisModuleEventCallback,
+    ) -> c_int {
+        OK
+    }
+
+    fn RedisModule_OpenKey(ctx: Ctx, name: StringHandle, mode: c_int) -> KeyHandle {
+        let (server, name) = (server(ctx), bytes(name));
+        let writes = mode & raw::REDISMODULE_WRITE as c_int != 0;
+        let is_missing = match server.keys.get(name) {
+            Some(key) => matches!(key.value, FakeValue::Missing),
+            None => true,
+        };
+        if if writes { server.keys_in_use } else { is_missing } {
             return null_mut();
         }
-        return allocate(OpenKey { slot, at: 0, max: 0.0 }).cast();
+        let key: *mut FakeKey = &mut **server.keys.entry(name.clone()).or_default();
+        Box::into_raw(Box::new(OpenKey { key, at: 0, max: 0.0 })).cast()
     }
-    if mode & raw::REDISMODULE_WRITE as c_int == 0 {
-        return null_mut();
+    fn RedisModule_CloseKey(key: KeyHandle) {
+        drop(Box::from_raw(key.cast::<OpenKey>()))
     }
-    let slot = server.keys.iter_mut().find(|slot| slot.name.len == 0).unwrap();
-    slot.name = *name;
-    allocate(OpenKey { slot, at: 0, max: 0.0 }).cast()
-}
-
-unsafe extern "C" fn close_key(key: KeyHandle) {
-    // SAFETY: made by `open_key`.
-    unsafe { libc::free(key.cast()) };
-}
-
-unsafe extern "C" fn key_type(key: KeyHandle) -> c_int {
-    if key.is_null() {
-        return raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
-    }
-    // SAFETY: made by `open_key`.
-    let kind = match unsafe { opened(key) }.1.value {
-        FakeValue::Missing => raw::REDISMODULE_KEYTYPE_EMPTY,
-        FakeValue::String(_) => raw::REDISMODULE_KEYTYPE_STRING,
-        FakeValue::Zset(..) => raw::REDISMODULE_KEYTYPE_ZSET,
-    };
-    kind as c_int
-}
-
-unsafe extern "C" fn delete_key(key: KeyHandle) -> c_int {
-    // SAFETY: made by `open_key`.
-    unsafe { opened(key) }.1.value = FakeValue::Missing;
-    OK
-}
-
-unsafe extern "C" fn value_length(key: KeyHandle) -> usize {
-    if key.is_null() {
-        return 0;
-    }
-    // SAFETY: made by `open_key`.
-    match unsafe { opened(key) }.1.value {
-        FakeValue::Missing => 0,
-        FakeValue::String(value) => value.len,
-        FakeValue::Zset(_, len) => len,
-    }
-}
-
-unsafe extern "C" fn string_dma(key: KeyHandle, len: *mut usize, _mode: c_int) -> *mut c_char {
-    // SAFETY: made by `open_key`; the module passes a place for the length.
-    unsafe {
-        match &mut opened(key).1.value {
-            FakeValue::String(value) => {
-                *len = value.len;
-                value.bytes.as_mut_ptr().cast()
-            }
-            FakeValue::Missing => {
-                *len = 0;
-                c"".as_ptr().cast_mut()
-            }
-            FakeValue::Zset(..) => null_mut(),
+    fn RedisModule_KeyType(key: KeyHandle) -> c_int {
+        if key.is_null() {
+            return raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
+        }
+        match opened(key).1.value {
+            FakeValue::Missing => raw::REDISMODULE_KEYTYPE_EMPTY as c_int,
+            FakeValue::String(_) => raw::REDISMODULE_KEYTYPE_STRING as c_int,
+            FakeValue::Zset(_) => raw::REDISMODULE_KEYTYPE_ZSET as c_int,
         }
     }
-}
-
-unsafe extern "C" fn string_truncate(key: KeyHandle, len: usize) -> c_int {
-    // SAFETY: made by `open_key`.
-    let slot = unsafe { opened(key) }.1;
-    match &mut slot.value {
-        FakeValue::String(value) => value.len = len,
-        FakeValue::Missing => slot.value = FakeValue::String(Bytes { len, ..Bytes::EMPTY }),
-        FakeValue::Zset(..) => return ERR,
+    fn RedisModule_DeleteKey(key: KeyHandle) -> c_int {
+        opened(key).1.value = FakeValue::Missing;
+        OK
     }
-    OK
-}
-
-unsafe extern "C" fn get_abs_expire(key: KeyHandle) -> c_longlong {
-    // SAFETY: made by `open_key`.
-    unsafe { opened(key) }.1.expires_at
-}
-
-unsafe extern "C" fn set_abs_expire(key: KeyHandle, at_ms: c_longlong) -> c_int {
-    // SAFETY: made by `open_key`.
-    unsafe { opened(key) }.1.expires_at = at_ms;
-    OK
-}
-
-unsafe extern "C" fn selected_db(_ctx: Ctx) -> c_int {
-    0
-}
-
-unsafe extern "C" fn signal_modified_key(ctx: Ctx, _name: TextHandle) -> c_int {
-    // SAFETY: the module passes its context.
-    unsafe { server(ctx) }.modified += 1;
-    OK
-}
-
-unsafe extern "C" fn zset_add(
-    key: KeyHandle,
-    score: f64,
-    member: TextHandle,
-    _flags: *mut c_int,
-) -> c_int {
-    // SAFETY: made by `open_key` and `string`.
-    let (slot, member) = unsafe { (opened(key).1, *bytes(member)) };
-    if let FakeValue::Missing = slot.value {
-        slot.value = FakeValue::Zset([(0.0, Bytes::EMPTY); 16], 0);
+    fn RedisModule_ValueLength(key: KeyHandle) -> usize {
+        if key.is_null() {
+            return 0;
+        }
+        match &opened(key).1.value {
+            FakeValue::Missing => 0,
+            FakeValue::String(value) => value.len(),
+            FakeValue::Zset(elements) => elements.len(),
+        }
     }
-    let FakeValue::Zset(elements, len) = &mut slot.value else { return ERR };
-    let same = |old: &(f64, Bytes)| old.1.as_slice() == member.as_slice();
-    if let Some(at) = elements[..*len].iter().position(same) {
-        elements[at..*len].rotate_left(1);
-        *len -= 1;
+    fn RedisModule_GetAbsExpire(key: KeyHandle) -> c_longlong { opened(key).1.expires_at_ms }
+    fn RedisModule_SetAbsExpire(key: KeyHandle, at_ms: c_longlong) -> c_int {
+        opened(key).1.expires_at_ms = at_ms;
+        OK
     }
-    elements[*len] = (score, member);
-    *len += 1;
-    elements[..*len].sort_unstable_by(|one, other| {
-        one.0.total_cmp(&other.0).then(one.1.as_slice().cmp(other.1.as_slice()))
-    });
-    OK
-}
-
-unsafe extern "C" fn zset_remove(
-    key: KeyHandle,
-    member: TextHandle,
-    _deleted: *mut c_int,
-) -> c_int {
-    // SAFETY: made by `open_key` and `string`.
-    let (slot, member) = unsafe { (opened(key).1, *bytes(member)) };
-    let FakeValue::Zset(elements, len) = &mut slot.value else { return ERR };
-    if let Some(at) = elements[..*len].iter().position(|one| one.1.as_slice() == member.as_slice())
-    {
-        elements[at..*len].rotate_left(1);
-        *len -= 1;
+    fn RedisModule_SignalModifiedKey(ctx: Ctx, _name: StringHandle) -> c_int {
+        server(ctx).modified += 1;
+        OK
     }
-    OK
-}
 
-unsafe extern "C" fn zset_first(
-    key: KeyHandle,
-    min: f64,
-    max: f64,
-    exclusive: c_int,
-    _: c_int,
-) -> c_int {
-    // SAFETY: made by `open_key`.
-    let (key, slot) = unsafe { opened(key) };
-    let FakeValue::Zset(elements, len) = &slot.value else { return ERR };
-    let from = |score: f64| score > min || (exclusive == 0 && score == min);
-    key.at = elements[..*len].iter().position(|one| from(one.0)).unwrap_or(*len);
-    key.max = max;
-    OK
-}
+    fn RedisModule_StringDMA(key: KeyHandle, len: *mut usize, _mode: c_int) -> *mut c_char {
+        let FakeValue::String(value) = &mut opened(key).1.value else {
+            *len = 0;
+            return c"".as_ptr().cast_mut();
+        };
+        *len = value.len();
+        value.as_mut_ptr().cast()
+    }
+    fn RedisModule_StringTruncate(key: KeyHandle, len: usize) -> c_int {
+        let value = &mut opened(key).1.value;
+        match value {
+            FakeValue::String(bytes) => bytes.resize(len, 0),
+            FakeValue::Missing => *value = FakeValue::String(vec![0; len]),
+            FakeValue::Zset(_) => return ERR,
+        }
+        OK
+    }
 
-unsafe extern "C" fn zset_last(key: KeyHandle, _min: f64, max: f64, _: c_int, _: c_int) -> c_int {
-    // SAFETY: made by `open_key`.
-    let (key, slot) = unsafe { opened(key) };
-    let FakeValue::Zset(elements, len) = &slot.value else { return ERR };
-    key.at = elements[..*len].iter().rposition(|one| one.0 <= max).unwrap_or(*len);
-    key.max = max;
-    OK
-}
-
-unsafe extern "C" fn zset_stop(_key: KeyHandle) {}
-
-unsafe extern "C" fn zset_end_reached(key: KeyHandle) -> c_int {
-    // SAFETY: made by `open_key`.
-    let (key, slot) = unsafe { opened(key) };
-    let FakeValue::Zset(elements, len) = &slot.value else { return 1 };
-    c_int::from(!elements[..*len].get(key.at).is_some_and(|one| one.0 <= key.max))
-}
-
-unsafe extern "C" fn zset_next(key: KeyHandle) -> c_int {
-    // SAFETY: made by `open_key`.
-    unsafe { opened(key) }.0.at += 1;
-    // SAFETY: as above.
-    c_int::from(unsafe { zset_end_reached(key) } == 0)
-}
-
-unsafe extern "C" fn zset_current(key: KeyHandle, score: *mut f64) -> TextHandle {
-    // SAFETY: made by `open_key`; the module passes a place for the score.
-    unsafe {
-        let (key, slot) = opened(key);
-        let FakeValue::Zset(elements, _) = &slot.value else { return null_mut() };
-        let (of, member) = elements[key.at];
-        *score = of;
-        string(member.as_slice())
+    fn RedisModule_ZsetAdd(key: KeyHandle, score: f64, member: StringHandle, _flags: *mut c_int) -> c_int {
+        let value = &mut opened(key).1.value;
+        if let FakeValue::Missing = value {
+            *value = FakeValue::Zset(Vec::new());
+        }
+        let Some(elements) = elements(key) else { return ERR };
+        elements.retain(|(_, old)| old != bytes(member));
+        elements.push((score, bytes(member).clone()));
+        elements.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        OK
+    }
+    fn RedisModule_ZsetRem(key: KeyHandle, member: StringHandle, _deleted: *mut c_int) -> c_int {
+        let Some(elements) = elements(key) else { return ERR };
+        elements.retain(|(_, old)| old != bytes(member));
+        OK
+    }
+    fn RedisModule_ZsetFirstInScoreRange(key: KeyHandle, min: f64, max: f64, _minex: c_int, _maxex: c_int) -> c_int {
+        let Some(elements) = elements(key) else { return ERR };
+        let at = elements.iter().position(|(score, _)| *score >= min).unwrap_or(elements.len());
+        (opened(key).0.at, opened(key).0.max) = (at, max);
+        OK
+    }
+    fn RedisModule_ZsetLastInScoreRange(key: KeyHandle, _min: f64, max: f64, _minex: c_int, _maxex: c_int) -> c_int {
+        let Some(elements) = elements(key) else { return ERR };
+        let at = elements.iter().rposition(|(score, _)| *score <= max).unwrap_or(elements.len());
+        (opened(key).0.at, opened(key).0.max) = (at, max);
+        OK
+    }
+    fn RedisModule_ZsetRangeStop(_key: KeyHandle) {}
+    fn RedisModule_ZsetRangeEndReached(key: KeyHandle) -> c_int {
+        let OpenKey { at, max, .. } = opened(key).0;
+        let current = elements(key).and_then(|elements| elements.get(*at));
+        c_int::from(!current.is_some_and(|(score, _)| *score <= *max))
+    }
+    fn RedisModule_ZsetRangeNext(key: KeyHandle) -> c_int {
+        let OpenKey { at, max, .. } = opened(key).0;
+        *at += 1;
+        let current = elements(key).and_then(|elements| elements.get(*at));
+        c_int::from(current.is_some_and(|(score, _)| *score <= *max))
+    }
+    fn RedisModule_ZsetRangeCurrentElement(key: KeyHandle, score: *mut f64) -> StringHandle {
+        let at = opened(key).0.at;
+        let Some((found, member)) = elements(key).and_then(|elements| elements.get(at)) else {
+            return null_mut();
+        };
+        *score = *found;
+        string(member)
     }
 }

@@ -20,25 +20,15 @@ pub(super) fn set_panic_line(line: &'static CStr) {
 pub(super) fn guard<T>(ctx: Option<Context>, body: impl FnOnce() -> T) -> Option<T> {
     let result = catch_unwind(AssertUnwindSafe(body)).ok();
     if result.is_none() {
-        warn(ctx, PANIC_LINE.get().copied().unwrap_or(c"a module panicked"));
+        log(ctx, c"warning", PANIC_LINE.get().copied().unwrap_or(c"a module panicked"));
     }
     result
 }
 
-/// Writes a line at level "warning" to the server's log. Without a context the server names no module in it.
-pub fn warn(ctx: Option<Context>, line: &CStr) {
-    write(ctx, c"warning", line);
-}
-
-/// Writes a line at level "notice" to the server's log.
-pub fn note(ctx: Context, line: &CStr) {
-    write(Some(ctx), c"notice", line);
-}
-
-fn write(ctx: Option<Context>, level: &CStr, line: &CStr) {
+/// Writes a line to the server's log at a level such as `warning`. Without a context the server does not name the module.
+pub fn log(ctx: Option<Context>, level: &CStr, line: &CStr) {
     let Some(log) = optional!(RedisModule_Log) else { return };
     let ctx = ctx.map_or(null_mut(), Context::raw);
-    // SAFETY: the context is live, or null, which the server allows here. The texts end in NUL, and "%s" takes
-    // exactly the one.
+    // SAFETY: the context is live, or null, which the server allows here. The texts end in NUL, and "%s" takes one of them.
     unsafe { log(ctx, level.as_ptr(), c"%s".as_ptr(), line.as_ptr()) }
 }

@@ -82,18 +82,28 @@ pub struct WriteKey<'c> {
 /// The longest bound of a search by members, with its mark: that of an id of 64 bytes takes 70.
 const MAX_BOUND: usize = 80;
 
-/// Tells the server that a key is used, if it was opened under a [polled](KeyName::polled) name. Otherwise it knows.
-pub fn touch(ctx: Context, name: KeyName) {
-    if !name.is_polled() {
-        return;
-    }
-    let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOSTATS;
-    // SAFETY: context and name are live; the key is closed at once, and null for a missing one.
-    unsafe {
-        let key = api!(RedisModule_OpenKey(ctx.raw(), name.raw(), mode as c_int));
-        if !key.is_null() {
-            api!(RedisModule_CloseKey(key.cast()));
+/// Replicates a command on an open key. The format describes the arguments after the key's name.
+macro_rules! replicate {
+    ($key:expr, $command:literal, $format:literal $(, $argument:expr)*) => {
+        // SAFETY: context, name and arguments are live, and the format has an entry for each of them.
+        unsafe {
+            api!(RedisModule_Replicate(
+                $key.ctx.raw(),
+                $command.as_ptr(),
+                concat!("s", $format, "\0").as_ptr().cast(),
+                $key.name.raw()
+                $(, $argument)*
+            ))
         }
+    };
+}
+
+/// Counts as a use of a key that was opened under a [polled](KeyName::polled) name, which the server does not count.
+pub fn touch(ctx: Context, name: KeyName) {
+    if name.is_polled() {
+        // SAFETY: the same string, as live as before.
+        let used = unsafe { KeyName::from_argument(name.raw()) };
+        drop(open(ctx, used, raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOSTATS));
     }
 }
 
@@ -161,32 +171,33 @@ impl<'c> ReadKey<'c> {
 
     /// The elements with these scores, the lowest first.
     pub fn ascending(&mut self, scores: Scores) -> Elements<'_, 'c> {
-        // SAFETY: the key is open; on another type than a sorted set this fails.
-        let begun = !self.raw.is_null()
-            && unsafe {
-                let Scores { from, to } = scores;
-                api!(RedisModule_ZsetFirstInScoreRange(self.raw, from, to, 0, 0)) == OK
-            };
-        Elements { key: self, begun, started: false, backwards: false }
+        let Scores { from, to } = scores;
+        self.search(false, |raw| {
+            // SAFETY: the key is open; on another type than a sorted set this fails.
+            unsafe { api!(RedisModule_ZsetFirstInScoreRange(raw, from, to, 0, 0)) }
+        })
     }
 
     /// The elements with these scores, the highest first.
     pub fn descending(&mut self, scores: Scores) -> Elements<'_, 'c> {
-        // SAFETY: as above.
-        let begun = !self.raw.is_null()
-            && unsafe {
-                let Scores { from, to } = scores;
-                api!(RedisModule_ZsetLastInScoreRange(self.raw, from, to, 0, 0)) == OK
-            };
-        Elements { key: self, begun, started: false, backwards: true }
+        let Scores { from, to } = scores;
+        self.search(true, |raw| {
+            // SAFETY: as above.
+            unsafe { api!(RedisModule_ZsetLastInScoreRange(raw, from, to, 0, 0)) }
+        })
+    }
+    fn search(
+        &mut self,
+        backwards: bool,
+        begin: impl FnOnce(*mut raw::RedisModuleKey) -> c_int,
+    ) -> Elements<'_, 'c> {
+        let begun = !self.raw.is_null() && begin(self.raw) == OK;
+        Elements { key: self, begun, started: false, backwards }
     }
 
     /// The first element whose member is at least `from` and less than `to`, both of less than [`MAX_BOUND`] bytes. Only
     /// where the members up to it are in order, as they are among equal scores.
     pub fn first_by_member(&mut self, from: &[u8], to: &[u8]) -> Option<Element> {
-        if self.raw.is_null() {
-            return None;
-        }
         let bound = |mark: &[u8], member: &[u8]| {
             debug_assert!(member.len() < MAX_BOUND, "a bound would be cut short");
             let mut text = Text::<MAX_BOUND>::new();
@@ -195,10 +206,11 @@ impl<'c> ReadKey<'c> {
             OwnedString::new(text.as_bytes())
         };
         let (min, max) = (bound(b"[", from), bound(b"(", to));
-        // SAFETY: the key is open, the bounds outlive the call.
-        let begun =
-            unsafe { api!(RedisModule_ZsetFirstInLexRange(self.raw, min.raw(), max.raw())) == OK };
-        Elements { key: self, begun, started: false, backwards: false }.next()
+        let mut found = self.search(false, |raw| {
+            // SAFETY: the key is open, the bounds outlive the call.
+            unsafe { api!(RedisModule_ZsetFirstInLexRange(raw, min.raw(), max.raw())) }
+        });
+        found.next()
     }
 }
 
@@ -290,37 +302,18 @@ impl<'c> WriteKey<'c> {
             api!(RedisModule_SetAbsExpire(self.raw, expire_at));
         }
         self.changed = true;
-        // SAFETY: context, name, value and text are live; the format has an entry for each.
-        unsafe {
-            api!(RedisModule_Replicate(
-                self.ctx.raw(),
-                c"SET".as_ptr(),
-                c"sbsb".as_ptr(),
-                self.name.raw(),
-                value.as_ptr(),
-                value.len(),
-                PXAT.get(),
-                at.as_bytes().as_ptr(),
-                at.as_bytes().len(),
-            ));
-        }
+        let (text, len) = (at.as_bytes().as_ptr(), at.as_bytes().len());
+        replicate!(self, c"SET", "bsb", value.as_ptr(), value.len(), PXAT.get(), text, len);
     }
 
     /// `DEL key`.
     pub fn delete(&mut self) {
         self.changed = true;
-        // SAFETY: the key is open for writing; context and name are live.
-        unsafe {
-            let done = api!(RedisModule_DeleteKey(self.raw));
-            // It fails only on a key that is not open for writing.
-            debug_assert_eq!(done, OK);
-            api!(RedisModule_Replicate(
-                self.ctx.raw(),
-                c"DEL".as_ptr(),
-                c"s".as_ptr(),
-                self.name.raw(),
-            ));
-        }
+        // SAFETY: the key is open for writing.
+        let done = unsafe { api!(RedisModule_DeleteKey(self.raw)) };
+        // It fails only on a key that is not open for writing.
+        debug_assert_eq!(done, OK);
+        replicate!(self, c"DEL", "");
     }
 
     /// `ZADD key score member`. The score is a whole number above -2^53 and at most 0, or -inf.
@@ -332,32 +325,12 @@ impl<'c> WriteKey<'c> {
         // It fails only on a key of another type, which the caller has refused, and for a score that is not a number.
         debug_assert_eq!(done, OK);
         if score.is_infinite() {
-            // SAFETY: context, name, word and member are live; the format has an entry for each.
-            unsafe {
-                api!(RedisModule_Replicate(
-                    self.ctx.raw(),
-                    c"ZADD".as_ptr(),
-                    c"sss".as_ptr(),
-                    self.name.raw(),
-                    MINUS_INF.get(),
-                    member.raw(),
-                ));
-            }
+            replicate!(self, c"ZADD", "ss", MINUS_INF.get(), member.raw());
             return;
         }
-        let text = Decimal::of_negative(score.abs() as u64);
-        // SAFETY: context, name, text and member are live; the format has an entry for each.
-        unsafe {
-            api!(RedisModule_Replicate(
-                self.ctx.raw(),
-                c"ZADD".as_ptr(),
-                c"sbs".as_ptr(),
-                self.name.raw(),
-                text.as_bytes().as_ptr(),
-                text.as_bytes().len(),
-                member.raw(),
-            ));
-        }
+        let at = Decimal::of_negative(score.abs() as u64);
+        let (text, len) = (at.as_bytes().as_ptr(), at.as_bytes().len());
+        replicate!(self, c"ZADD", "bs", text, len, member.raw());
     }
 
     /// `ZREM key member [member ...]`. The key vanishes with its last element.
@@ -379,40 +352,22 @@ impl<'c> WriteKey<'c> {
                 return;
             }
             self.changed = true;
-            // SAFETY: the first `len` pointers are strings that live as long as `'m`.
-            unsafe {
-                api!(RedisModule_Replicate(
-                    self.ctx.raw(),
-                    c"ZREM".as_ptr(),
-                    c"sv".as_ptr(),
-                    self.name.raw(),
-                    raws.as_mut_ptr(),
-                    len,
-                ));
-            }
+            // The first `len` pointers are strings that live as long as `'m`.
+            replicate!(self, c"ZREM", "v", raws.as_mut_ptr(), len);
         }
     }
 
     /// `PEXPIREAT key at_ms`. Nothing on a missing key.
     pub fn expire_at(&mut self, at_ms: u64) {
         let at = c_longlong::try_from(at_ms).unwrap_or(c_longlong::MAX);
-        let text = Decimal::of(at_ms);
+        let decimal = Decimal::of(at_ms);
         // SAFETY: the key is open for writing; on a missing one this fails.
         if unsafe { api!(RedisModule_SetAbsExpire(self.raw, at)) } != OK {
             return;
         }
         self.changed = true;
-        // SAFETY: context, name and text are live.
-        unsafe {
-            api!(RedisModule_Replicate(
-                self.ctx.raw(),
-                c"PEXPIREAT".as_ptr(),
-                c"sb".as_ptr(),
-                self.name.raw(),
-                text.as_bytes().as_ptr(),
-                text.as_bytes().len(),
-            ));
-        }
+        let (text, len) = (decimal.as_bytes().as_ptr(), decimal.as_bytes().len());
+        replicate!(self, c"PEXPIREAT", "b", text, len);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::api::{api, missing, ERR, OK};
 use super::call::arguments;
 use super::context::Context;
-use super::guard::{guard, set_panic_line, warn};
+use super::guard::{guard, log, set_panic_line};
 use super::server::valkey_function;
 use super::text::bytes_of;
 use super::{config, key};
@@ -83,7 +83,7 @@ pub unsafe fn on_load<M: Module>(
     // the server's.
     if unsafe { raw::Export_RedisModule_Init(ctx, M::NAME.as_ptr(), M::VERSION, version) } != OK {
         // It fails only for the name. Where it is the same file, what is static belongs to the module that is loaded already.
-        warn(None, M::TAKEN_LINE);
+        log(None, c"warning", M::TAKEN_LINE);
         return ERR;
     }
 

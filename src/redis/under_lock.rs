@@ -25,7 +25,6 @@ unsafe impl<T: Send> Sync for UnderLock<T> {}
 struct InUse<'a>(&'a AtomicBool);
 
 impl Drop for InUse<'_> {
-    #[inline]
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -39,7 +38,6 @@ impl<T> UnderLock<T> {
 
     /// Uses the value. `body` must not call a function of the server that may call the module back: a command, a change
     /// to a key, the end of a wait. What is to be done with the server is returned, and done afterwards.
-    #[inline]
     pub fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(test)]
         let _turn = tests::ThreadTurn::take();

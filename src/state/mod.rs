@@ -49,7 +49,6 @@ pub struct KeyContext<'c> {
 
 impl KeyContext<'_> {
     /// The key with the selected database.
-    #[inline]
     pub fn db_key(&self) -> DbKey<'_> {
         DbKey { db: self.ctx.db(), name: self.name.as_bytes() }
     }
@@ -79,7 +78,6 @@ pub struct ServerKey<'e, 'c> {
 
 impl<'e, 'c> ServerKey<'e, 'c> {
     /// A key for a call in this mode.
-    #[inline]
     pub fn in_mode(key_ctx: KeyContext<'c>, mode: Mode) -> ServerKey<'e, 'c> {
         let intent = match mode {
             Mode::Look => Intent::Read,
@@ -87,8 +85,6 @@ impl<'e, 'c> ServerKey<'e, 'c> {
         };
         ServerKey { key_ctx, intent, of_several: false, emptied: None }
     }
-
-    #[inline]
     fn take_emptied(self) -> Option<Box<EmptiedKey<'c>>> {
         self.emptied?.take().map(Box::new)
     }
