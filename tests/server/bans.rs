@@ -209,6 +209,22 @@ fn reservations_go_on_while_the_key_is_closed() {
     assert_eq!(conn.acquire("RL.ACQUIRE k 9 1min 1 MS").limited(), 0);
 }
 
+#[test]
+fn many_reservations_are_released_at_once_while_the_key_is_closed() {
+    let (_server, mut conn) = Server::held();
+    for id in 1..=6 {
+        conn.cmd(format!("RL.ACQUIRE k 6 60s 1 ID {id}"));
+    }
+    conn.cmd("RL.APPLY k 6");
+    assert_eq!(conn.ints("RL.WINDOW k 1 60s 1 BAN 10min")[0], 1);
+    assert!(ban_ms(&mut conn, "k") > 0);
+    // More ids than are searched for one by one.
+    let ids: String = (1..=9).map(|id| format!(" {id}")).collect();
+    assert_eq!(conn.int(format!("RL.RELEASE k{ids}")), 5);
+    assert!(held(&conn.cmd("RL.HELD k")).is_empty());
+    assert!(ban_ms(&mut conn, "k") > 0);
+}
+
 /// From eight reservations on the module keeps an index of them, and the ban with it.
 #[test]
 fn a_ban_and_many_reservations_share_a_key() {
