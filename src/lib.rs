@@ -26,8 +26,8 @@ mod reply;
 mod state;
 mod stats;
 
-/// Allocates the server's memory, so that it is part of `used_memory` and counts against `maxmemory`. Unit tests run without a
-/// server.
+/// Allocates the server's memory, so that it is part of `used_memory` and counts against `maxmemory`. Unit tests run without
+/// a server.
 #[cfg(not(test))]
 #[global_allocator]
 static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;

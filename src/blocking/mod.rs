@@ -8,8 +8,8 @@
 //! a place in the line
 //! ```
 //!
-//! CLIENT UNBLOCK leads from join to answer. For a client that disconnects, or that the server redirects, withdraw and forget
-//! follow on join.
+//! CLIENT UNBLOCK leads from join to answer. For a client that disconnects, or that the server redirects, withdraw and
+//! forget follow on join.
 //!
 //! ```text
 //! registry.rs       the lines of this server, and questions about them
@@ -17,8 +17,8 @@
 //! work.rs           granting to the heads of lines, by commands and by the timer
 //! ```
 //!
-//! [`engine::line`] decides what to do next. Its transitions change the lines and return what has to be done; the files here do
-//! it. To add another way to end a wait, add a transition to the engine and call it in work.rs.
+//! [`engine::line`] decides what to do next. Its transitions change the lines and return what has to be done; the files here
+//! do it. To add another way to end a wait, add a transition to the engine and call it in work.rs.
 
 mod registry;
 mod wait;

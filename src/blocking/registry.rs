@@ -82,8 +82,8 @@ pub fn look<T>(question: impl FnOnce(&ServerLines) -> T) -> T {
     LINES.with(|lines| question(lines))
 }
 
-/// Makes a transition of the lines at the current time, and then starts or stops the timer. A transition has no context, so it
-/// cannot call a command or end a wait: the caller does that with its result.
+/// Makes a transition of the lines at the current time, and then starts or stops the timer. A transition has no context, so
+/// it cannot call a command or end a wait: the caller does that with its result.
 pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
     let now_us = monotonic_us();
     let (result, timer) = LINES.with(|lines| {

@@ -24,8 +24,8 @@ use engine::request::Request;
 use engine::reservation::spelled_id;
 use engine::text::Text;
 
-/// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or for ever
-/// if that is 0.
+/// Adds a call that was denied for `wait_us` to the line of its key. It waits for at most `block_ms` milliseconds, or for
+/// ever if that is 0.
 pub fn join(
     call: &Call,
     key_ctx: KeyContext,
@@ -87,7 +87,8 @@ pub fn withdraw(wait: WaitNumber) {
     change(|lines, now_us| lines.withdraw(Ticket::of(wait), now_us));
 }
 
-/// Forgets a wait after the server has let its client go. With `cut_off` the server itself ended the wait, before or after us.
+/// Forgets a wait after the server has let its client go. With `cut_off` the server itself ended the wait, before or after
+/// us.
 pub fn forget(wait: WaitNumber, cut_off: bool) {
     let ticket = Ticket::of(wait);
     let Some(forgotten) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };

@@ -1,9 +1,9 @@
 //! Granting to the heads of lines.
 //!
-//! Only the head of a line is ever tried: by each RL.* command that may write to its key, before it takes and after it has given
-//! something back, and by a timer. The timer fires when the head could be granted, when a wait times out, and at least every
-//! [`engine::line::POLL_US`], because the server does not notify us of other changes to the key. A grant is written by the
-//! command or timer that tries the head, and then the client is unblocked.
+//! Only the head of a line is ever tried: by each RL.* command that may write to its key, before it takes and after it has
+//! given something back, and by a timer. The timer fires when the head could be granted, when a wait times out, and at least
+//! every [`engine::line::POLL_US`], because the server does not notify us of other changes to the key. A grant is written by
+//! the command or timer that tries the head, and then the client is unblocked.
 
 use super::registry::{
     change, is_awaited, look, LateWrite, ServerLineTypes, TimedReply, WorkGuard,
@@ -33,8 +33,9 @@ use std::cell::Cell;
 /// The maximum number of steps in a line before it is the next line's turn.
 const STEPS_IN_A_ROW: usize = 8;
 
-/// Tries the head of the line on the key, and after each grant the next, while the time budget lasts. The timer tries the rest.
-/// Called before a command takes, and after one that may have given something back, which hands over a key that it `emptied`.
+/// Tries the head of the line on the key, and after each grant the next, while the time budget lasts. The timer tries the
+/// rest. Called before a command takes, and after one that may have given something back, which hands over a key that it
+/// `emptied`.
 pub fn wake<'c>(key_ctx: KeyContext<'c>, emptied: Option<EmptiedKey<'c>>) {
     if is_awaited(key_ctx) {
         wake_line(key_ctx, emptied);
@@ -143,8 +144,8 @@ pub fn serve_timer(ctx: Context) {
     }
 }
 
-/// Does what is due in a line, in at most [`STEPS_IN_A_ROW`] steps. `accepted` says whether the server accepts writes as far as
-/// is known. Returns what is known afterwards.
+/// Does what is due in a line, in at most [`STEPS_IN_A_ROW`] steps. `accepted` says whether the server accepts writes as far
+/// as is known. Returns what is known afterwards.
 fn visit(
     ctx: Context,
     work: &WorkGuard,
@@ -201,8 +202,8 @@ fn visit(
     acceptance != Acceptance::Refused
 }
 
-/// Whether the server accepts a write to this key. `accepted` is its answer without a key; in a cluster the answer depends on
-/// the key.
+/// Whether the server accepts a write to this key. `accepted` is its answer without a key; in a cluster the answer depends
+/// on the key.
 fn acceptance_at(key_ctx: KeyContext, db: i32, accepted: bool) -> Acceptance {
     // Select the database even if writing is refused: calls that time out are still decided in it.
     let selected = key_ctx.ctx.select_db(db);

@@ -1,4 +1,4 @@
-//! Which build this is, and what it says of itself when it is loaded.
+//! The version of this build, and the line that it logs when it is loaded.
 
 use super::log::{log_notice, PREFIX};
 use super::settings;
@@ -9,7 +9,7 @@ use std::ffi::{c_int, CStr};
 /// The version of the module.
 pub const VERSION: &CStr = c_text(concat!(env!("CARGO_PKG_VERSION"), "\0"));
 
-/// The commit that it was built from, in short; `unknown` where the build was not told.
+/// The abbreviated commit of the build, or `unknown`.
 pub const COMMIT: &CStr = c_text(concat!(env!("RATELIMIT_COMMIT"), "\0"));
 
 /// The version as MODULE LIST shows it: 10000 * major + 100 * minor + patch.
@@ -32,17 +32,16 @@ const fn number(digits: &str) -> c_int {
     }
 }
 
-/// The longest line that the servers do not cut, with room for what they write before it.
+/// The longest line that no server cuts, with room for what the server writes before it.
 const MAX_LINE: usize = 900;
 
-/// Writes a line to the log: which build this is, how many policies there are, and the settings that are not at their
-/// defaults.
+/// Logs the version, the number of policies, and the settings that are not at their defaults.
 pub fn log_load(ctx: Context) {
     let (version, commit) = (VERSION.to_string_lossy(), COMMIT.to_string_lossy());
     let policies = policies(|table| table.list().len());
     let mut line = format!("version {version}, commit {commit}, {policies} policies");
     let changed = settings::not_default();
-    // The table of policies is long, and told by its number.
+    // The table of policies is long, so only their number is logged.
     let changed: Vec<_> = changed.iter().filter(|(name, _)| *name != "policies").collect();
     line.push_str(if changed.is_empty() { ", default settings" } else { ", settings:" });
     for (name, value) in changed {

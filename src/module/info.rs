@@ -10,7 +10,7 @@ use commands::policies::ListedPolicy;
 use commands::table::COMMANDS;
 use std::ffi::CString;
 
-/// The section of INFO.
+/// The module's section of INFO.
 pub struct Section;
 
 impl Report for Section {
@@ -28,7 +28,7 @@ impl Report for Section {
                 }
             }
         }
-        // A server that crashes asks in the thread that crashed, and the main one may be at work on these.
+        // A crashing server asks on the thread that crashed, while the main thread may be using these.
         if !crashed {
             report_configuration(info);
             let (indexes, bytes) = indexes::totals();
@@ -46,7 +46,7 @@ impl Report for Section {
     }
 }
 
-/// The policies, and digests of them and of the settings, by which servers can be compared.
+/// Reports the policies, and digests of policies and settings, so that servers can be compared.
 fn report_configuration(info: &Info) {
     let text = |name: String, value: String| {
         if let (Ok(name), Ok(value)) = (CString::new(name), CString::new(value)) {
@@ -64,7 +64,7 @@ fn report_configuration(info: &Info) {
     }
 }
 
-/// FNV-1a of 64 bits, and 0 of nothing.
+/// The 64-bit FNV-1a hash, or 0 for no bytes.
 fn digest(bytes: &[u8]) -> String {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -1,4 +1,4 @@
-//! What the server sees of the module as a whole: loading, commands, settings, INFO and callbacks.
+//! What the server sees of the module: loading, commands, settings and INFO.
 
 mod build;
 mod info;

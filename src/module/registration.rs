@@ -1,5 +1,4 @@
-//! The commands as the server knows them: what is derived from the rows of their table, and the way from the server's
-//! call to a command's code and back.
+//! Registering the commands with what follows from the rows of their table, and passing calls of the server on to them.
 
 use super::log::log_warning;
 use crate::blocking;
@@ -20,11 +19,11 @@ macro_rules! entries {
     ($($number:literal)*) => { [$(entry::<CommandTable, $number>),*] };
 }
 
-/// The table, as the server calls into it.
+/// The commands that the server calls.
 pub struct CommandTable;
 
 impl Commands for CommandTable {
-    // Into each entry, where the command's number is known.
+    // Inlined into each entry, where the number of the command is known.
     #[inline(always)]
     fn run(call: &Call) {
         let Some(command) = find(call.command()) else { return };
@@ -43,11 +42,11 @@ impl Commands for CommandTable {
     }
 }
 
-/// A row of the table, as the server knows it.
+/// A row of the table with its counters.
 #[derive(Clone, Copy)]
 struct ServerCommand {
     row: &'static CommandRow,
-    /// How its calls ended.
+    /// How its calls have ended.
     stats: &'static CommandStats,
 }
 
@@ -57,7 +56,7 @@ fn find(CommandNumber(number): CommandNumber) -> Option<ServerCommand> {
     Some(ServerCommand { row, stats })
 }
 
-/// Counts the end of a call; replies its error if it has one, and logs a bug of ours.
+/// Counts the end of a call, and replies with its error if it has one. A bug of ours is logged.
 fn end_and_log(ctx: Context, command: ServerCommand, result: Result<CallResult, Error>) {
     command.stats.count(&result);
     let Err(error) = result else { return };
@@ -72,7 +71,7 @@ fn log_internal(ctx: Context, command: ServerCommand, at: &Location) {
     log_warning(ctx, &format!("internal error in {name} at {at}, please report it"));
 }
 
-// Most calls end without an error, and are smaller without it.
+// Kept out of the way of the many calls that end without an error.
 #[cold]
 #[inline(never)]
 fn reply_error(ctx: Context, error: Error) {
@@ -84,7 +83,7 @@ fn reply_error(ctx: Context, error: Error) {
 
 /// Replies to a call that waited.
 pub fn answer(ctx: Context, wait: WaitNumber) {
-    // Before 7.2, CLIENT UNBLOCK asks once more where we ended the wait in the same transaction.
+    // Before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
     let Some((number, outcome)) = blocking::answer(ctx, wait) else { return };
     let Some(command) = find(number) else { return };
     end_and_log(ctx, command, outcome.map(|reply| reply::write(&ctx, &reply)));
@@ -107,13 +106,14 @@ pub fn register(ctx: Context, category: Option<&CStr>, on_demand: bool) -> Resul
 }
 
 impl ServerCommand {
-    /// Where its keys are, and what it does with them.
+    /// Where the keys are, and what the command does with them.
     #[inline(always)]
     fn keys(self) -> Keys {
         NatureDeclaration::for_nature(self.row.nature).keys
     }
 
-    /// Registers the command. A name that the server or another module has already is logged and left out.
+    /// Registers the command. If the server or another module has one with this name, this is logged and the command left
+    /// out.
     fn register(
         self,
         ctx: Context,
@@ -148,7 +148,7 @@ impl ServerCommand {
         Ok(())
     }
 
-    /// Its ACL categories, and that of the module, but for what is an operator's.
+    /// The ACL categories of the command, including the module's `own`, which commands for operators are not in.
     fn categories(self, own: Option<&CStr>) -> String {
         let categories = NatureDeclaration::for_nature(self.row.nature).categories;
         match own.filter(|_| self.row.nature != Nature::Shows) {
@@ -169,24 +169,24 @@ impl ServerCommand {
     }
 }
 
-/// What the server is told of commands of one nature.
+/// What the server has to know about commands of one nature.
 struct NatureDeclaration {
     keys: Keys,
-    /// As RedisModule_CreateCommand spells them.
+    /// Flags of RedisModule_CreateCommand.
     flags: &'static str,
-    /// Those that the server would give a command of its own by its flags: `@read`, `@slow` and so on.
+    /// The ACL categories that a command of the server's own would have by its flags.
     categories: &'static str,
 }
 
 impl NatureDeclaration {
-    // Into each entry, where only the keys are asked for, and the nature is known.
+    // Inlined into each entry, where the nature is known and only the keys are used.
     #[inline(always)]
     fn for_nature(nature: Nature) -> NatureDeclaration {
         let (keys, flags, categories) = match nature {
             Nature::Takes => {
                 (Keys::First(Access::Update), "write deny-oom fast blocking", "write fast blocking")
             }
-            // Without deny-oom: giving back must work when memory is short.
+            // Without deny-oom, because releasing must work when memory is short.
             Nature::Settles => (Keys::First(Access::Update), "write fast", "write fast"),
             Nature::Looks => (Keys::First(Access::Read), "readonly fast", "read fast"),
             Nature::Lists => (Keys::First(Access::Read), "readonly", "read slow"),
@@ -221,8 +221,8 @@ fn positional(argument: &Positional) -> Vec<Argument> {
     }]
 }
 
-/// The options of a command in the order of their table. Neighbours that exclude each other are one argument, and so
-/// are an option and those that need it.
+/// The options of a command in the order of their table. Neighbours that exclude each other are one argument, and so are an
+/// option and those that need it.
 fn options(known: OptionSet) -> Vec<Argument> {
     let mut choices: Vec<Vec<&OptionRow>> = Vec::new();
     for row in known.rows().filter(|row| row.needs.is_empty()) {
@@ -243,7 +243,7 @@ fn options(known: OptionSet) -> Vec<Argument> {
     choices.into_iter().filter_map(one).collect()
 }
 
-/// An option, and those of `known` that need it.
+/// An option with those of `known` that need it.
 fn group(row: &OptionRow, known: OptionSet) -> Argument {
     let needing = known.rows().filter(|other| other.needs == row.option);
     let needing: Vec<_> = needing.map(|other| option(other).optional()).collect();
@@ -257,7 +257,7 @@ fn option(row: &OptionRow) -> Argument {
     let value = match row.value {
         None => return Argument::word(row.token),
         Some(OptionValue::Integer { name, .. }) => Argument::integer(name),
-        // A length of time with a unit is no integer.
+        // A duration with a unit is not an integer.
         Some(
             OptionValue::Duration { name, .. }
             | OptionValue::Start { name }
@@ -268,7 +268,7 @@ fn option(row: &OptionRow) -> Argument {
     value.after(row.token)
 }
 
-/// The entry of the command of this name.
+/// The entry of the command with this name.
 #[cfg(test)]
 pub fn entry_of(name: &str) -> EntryPoint {
     let named = |row: &CommandRow| row.name.to_bytes() == name.as_bytes();
@@ -291,7 +291,7 @@ mod tests {
     /// A command that no other test calls.
     const LAST: usize = COMMANDS.len() - 1;
 
-    /// Panics in each call, and then replies as the module does.
+    /// Panics in each call, and then replies like the module.
     struct Panics;
 
     impl Commands for Panics {
@@ -315,12 +315,12 @@ mod tests {
         assert_eq!(replies, [ReplyElement::Error(text.into())]);
         assert_eq!(server.log.len(), 1);
         assert_eq!(errors(), before + 1);
-        // The next call is answered as ever.
+        // The next call works.
         let replies = server.call(entry_of("rl.held"), "RL.HELD k");
         assert_eq!(replies, [ReplyElement::Array(0)]);
     }
 
-    /// Fails in each call as a bug would that is noticed.
+    /// Fails in each call like a bug that is noticed.
     struct Fails;
 
     impl Commands for Fails {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bug_that_is_noticed_is_logged_with_its_place() {
+    fn a_noticed_bug_is_logged_with_its_location() {
         let mut server = FakeServer::at(NOW_US);
         let replies = server.call(entry::<Fails, 0>, "any");
         let text = "ERR internal error of redis-ratelimit, see the server's log";
@@ -342,7 +342,7 @@ mod tests {
         assert!(line.contains("registration.rs:"), "{line}");
     }
 
-    /// Is called as the timer is.
+    /// Serves the timer in each call.
     struct Fires;
 
     impl Commands for Fires {
@@ -354,10 +354,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_the_server_has_in_use_is_not_written_and_its_line_waits_on() {
+    fn waiters_on_a_key_that_the_server_has_in_use_wait_until_it_is_free() {
         let mut server = FakeServer::at(NOW_US);
         let throttle = entry_of("rl.throttle");
-        // Its time is past by the clock that the timer goes by.
+        // The waiter could be granted by the clock of the timer.
         let fire = |server: &mut FakeServer| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             server.call(entry::<Fires, 0>, "fire");
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|at| after[at] - before[at]), [1, 1, 2]);
     }
 
-    /// A command over several keys.
+    /// A command on several keys.
     struct Several;
 
     impl Commands for Several {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_over_counted_keys_reports_their_positions() {
+    fn a_command_on_counted_keys_reports_their_positions() {
         for (words, keys) in [
             ("C 2 a b c", &[2, 3][..]),
             ("C 1 a", &[2]),

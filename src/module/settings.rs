@@ -2,8 +2,8 @@
 //!
 //! - for a number, add its name, default and range to the commands' settings.rs;
 //! - add its value to config.rs, and a row here;
-//! - if it concerns keys in memory, add its value to the commands' memory/settings.rs: a number as a row of `NUMBERS`, anything
-//!   else as an arm of `set`.
+//! - if it concerns keys in memory, add its value to the commands' memory/settings.rs: a number as a row of `NUMBERS`,
+//!   anything else as an arm of `set`.
 
 use super::log::log_warning;
 use crate::config::{
@@ -27,7 +27,8 @@ pub struct SettingRow {
     setting: Setting,
     /// As a load argument it comes last: everything after its name, joined with blanks, is its value.
     takes_rest: bool,
-    /// Whether two servers on which it differs may answer the same call differently. INFO compares the policies on their own.
+    /// Whether two servers on which it differs may answer the same call differently. INFO compares the policies on their
+    /// own.
     decides: bool,
 }
 

@@ -1,4 +1,4 @@
-//! MODULE UNLOAD: refused where it would lose settings, with the line in the log that loads the module with them.
+//! MODULE UNLOAD: refused if settings would be lost. The log then has the command that loads the module with them.
 
 use super::log::log_warning;
 use super::settings;
@@ -7,10 +7,10 @@ use crate::redis::config::has_settings;
 use crate::redis::context::Context;
 use crate::redis::load::own_path;
 
-/// The longest piece of a command in one line of the log. Servers cut lines at 1,024 bytes.
+/// The maximum length of the piece of a command in one line of the log. Servers cut lines at 1,024 bytes.
 const PIECE: usize = 880;
 
-/// Whether MODULE UNLOAD may go on: if no setting differs from its default, or if the setting `allow-unload` permits it.
+/// Whether MODULE UNLOAD may go on: all settings are at their defaults, or `allow-unload` permits it.
 pub fn may_unload(ctx: Context) -> bool {
     let changed = settings::not_default();
     if changed.is_empty() {
@@ -51,8 +51,8 @@ pub fn may_unload(ctx: Context) -> bool {
     permitted
 }
 
-/// The command that loads the module with these settings: MODULE LOADEX, or, for servers that have no settings of
-/// modules, MODULE LOAD with load arguments, among them the permission without which this line would not be needed.
+/// The command that loads the module with these settings. On servers without settings of modules it is MODULE LOAD with load
+/// arguments, including the permission to unload, which cannot be set later there.
 fn load_line(path: &[u8], changed: &[(&str, Vec<u8>)], has_settings: bool) -> String {
     let (command, before, permission) = match has_settings {
         true => ("MODULE LOADEX", " CONFIG ratelimit.", ""),
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_keeps_what_was_changed_with_quotes_where_they_are_needed() {
+    fn the_line_has_the_changed_settings_in_quotes_if_needed() {
         let changed =
             [("lease", b"5".to_vec()), ("policies", b"a WINDOW 5 60;\n\"b\\ \xff".to_vec())];
         assert_eq!(
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_at_blanks_into_pieces_that_a_log_takes() {
+    fn a_long_line_is_cut_at_blanks_into_pieces_that_fit_the_log() {
         let line = (0..1_000).map(|number| format!("word{number}")).collect::<Vec<_>>().join(" ");
         let pieces = pieces(&line);
         assert!(pieces.len() > 5 && pieces.iter().all(|piece| piece.len() <= PIECE), "{pieces:?}");

@@ -1,5 +1,5 @@
-//! Whether the server would accept a write now. It checks that itself for commands of clients, but not for what a
-//! module does in a timer, nor for what a command without the flag deny-oom writes beside what it was sent for.
+//! Whether the server would accept a write now. It checks this for commands of clients, but not for what a module writes in
+//! a timer, nor for what a command without the flag deny-oom grants to waiters.
 
 use super::api::{api, optional};
 use super::call_reply::CallReply;
@@ -8,31 +8,31 @@ use redis_module::raw;
 use std::ffi::c_char;
 use std::io::Error;
 
-/// The first server with the checks of RedisModule_Call: 7.0.0.
+/// The first version whose RedisModule_Call can check writes: 7.0.0.
 const CHECKS_SINCE: i32 = 0x0007_0000;
 
-/// What the server answers to a write that it does not accept. Without the flag "E" Valkey 9.1 crashes on these.
+/// The codes of the errors with which the server refuses a write. Without the flag "E" they crash Valkey 9.1.
 const REFUSALS: [&[u8]; 4] = [b"NOREPLICAS", b"MISCONF", b"OOM", b"READONLY"];
 
-/// Of what it answers where the cluster is down.
+/// Part of the error if the cluster is down.
 const CLUSTER_DOWN: &[u8] = b"while the cluster is down";
 
-/// Of what it answers for a key of another node, and of one that is moving and not here.
+/// Part of the error for a key on another node, and for a missing key in a slot that is migrating.
 const NOT_LOCAL: &[u8] = b"non local key";
 
-/// What becomes of a write now.
+/// Whether the server accepts a write now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acceptance {
-    /// It is accepted.
+    /// It does.
     Accepted,
-    /// The server refuses it for now, as it does any write.
+    /// It refuses all writes for now.
     Refused,
-    /// The key is another node's.
+    /// The key is on another node.
     Elsewhere,
 }
 
-/// Whether the server accepts writes: this is a master, no CLIENT PAUSE or failover is in force, memory is not short,
-/// and (from 7.0) it answers neither NOREPLICAS nor MISCONF. In a cluster [`accepts_write_to`] has to be asked, too.
+/// Whether the server accepts writes: it is a master, no CLIENT PAUSE or failover is in force, memory is not short, and
+/// (from 7.0) it replies neither NOREPLICAS nor MISCONF. In a cluster, check [`accepts_write_to`] as well.
 pub fn accepts_writes(ctx: Context) -> bool {
     let flags = ctx.flags();
     if flags & raw::REDISMODULE_CTX_FLAGS_MASTER == 0 || ctx.is_paused() {
@@ -42,13 +42,13 @@ pub fn accepts_writes(ctx: Context) -> bool {
     if is_full && flags & raw::REDISMODULE_CTX_FLAGS_EVICT == 0 {
         return false;
     }
-    // In a cluster the empty key may be another node's.
+    // In a cluster the empty key may be on another node.
     let is_asked = has_checks() && flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0;
     !is_asked || probe(ctx, b"", is_full) == Some(Acceptance::Accepted)
 }
 
-/// Whether a write to this key is accepted, where [`accepts_writes`] says that writes are. In a cluster one probe answers
-/// for the node, for the state of the cluster, and (from 7.0) for all that [`accepts_writes`] asks elsewhere.
+/// Whether the server accepts a write to this key, if [`accepts_writes`] holds. In a cluster, a probe of the key covers the
+/// node, the state of the cluster, and (from 7.0) everything that [`accepts_writes`] probes elsewhere.
 pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
     let flags = ctx.flags();
     if flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER == 0 {
@@ -61,8 +61,8 @@ pub fn accepts_write_to(ctx: Context, key: KeyName) -> Acceptance {
     })
 }
 
-/// The same for a write to this key within a command on it. Where a client sent that command by itself, the server has
-/// checked it as it checks every write. Then only memory is asked about, as not every command has the flag deny-oom.
+/// Whether the server accepts a write to this key in a command on it. If a client has sent that command, the server has
+/// checked it like any write. Then only memory is left to check, because not every command has the flag deny-oom.
 pub fn accepts_write_in_command(ctx: Context, key: KeyName) -> bool {
     let unchecked = raw::REDISMODULE_CTX_FLAGS_MULTI
         | raw::REDISMODULE_CTX_FLAGS_LUA
@@ -74,21 +74,21 @@ pub fn accepts_write_in_command(ctx: Context, key: KeyName) -> bool {
     accepts_writes(ctx) && accepts_write_to(ctx, key) == Acceptance::Accepted
 }
 
-/// Whether RedisModule_Call checks what the server checks for clients.
+/// Whether RedisModule_Call can check what the server checks for clients.
 fn has_checks() -> bool {
     // SAFETY: takes nothing.
     optional!(RedisModule_GetServerVersion)
         .is_some_and(|version| unsafe { version() } >= CHECKS_SINCE)
 }
 
-/// Has the server check a command with the flags write and deny-oom, which writes nothing: a key that is copied to
-/// itself is an error, before it is looked up, so that it is not taken for used. (`SETRANGE key 0 ""` looks it up.) `None`
-/// where the server has no such command.
+/// Makes the server check a command with the flags write and deny-oom that writes nothing: copying a key to itself is an
+/// error. That error comes before the look-up, so the key does not count as used, as it would with `SETRANGE key 0 ""`.
+/// `None` if the server has no such command.
 fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
     let format = match (has_checks(), is_full) {
         (false, _) => c"bb",
         (true, false) => c"SEbb",
-        // Where the server evicts, it is short of memory only if that failed when the last command came ("M").
+        // "M": if the server evicts, memory is short only if eviction failed before the last command.
         (true, true) => c"SMEbb",
     };
     let start: *const c_char = key.as_ptr().cast();
@@ -105,7 +105,7 @@ fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
         ))
     };
     let Some(reply) = CallReply::adopt(reply) else {
-        // Without "E" the server says why in errno.
+        // Without "E" the server sets errno.
         return match Error::last_os_error().raw_os_error() {
             Some(libc::EPERM) => Some(Acceptance::Elsewhere),
             Some(libc::ENOENT) => None,
@@ -115,7 +115,7 @@ fn probe(ctx: Context, key: &[u8], is_full: bool) -> Option<Acceptance> {
     meaning(reply.text())
 }
 
-/// What the server's answer to the probe means.
+/// What the server's reply to the probe means.
 fn meaning(text: &[u8]) -> Option<Acceptance> {
     let has = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
     if has(NOT_LOCAL) {
@@ -123,7 +123,7 @@ fn meaning(text: &[u8]) -> Option<Acceptance> {
     } else if REFUSALS.iter().any(|code| text.starts_with(code)) || has(CLUSTER_DOWN) {
         Some(Acceptance::Refused)
     } else if has(b"nknown") {
-        // "unknown command", or "Unknown", as versions write it. A server without the command cannot tell.
+        // "unknown command" or "Unknown", depending on the version.
         None
     } else {
         Some(Acceptance::Accepted)
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_to_the_probe_is_understood() {
+    fn replies_to_the_probe_are_understood() {
         for (text, means) in [
             ("ERR source and destination objects are the same", Some(Acceptance::Accepted)),
             ("NOREPLICAS Not enough good replicas to write.", Some(Acceptance::Refused)),

@@ -1,4 +1,4 @@
-//! The functions of the module API, called without a check each time.
+//! The functions of the module API. The module checks once, on load, that the required ones exist.
 
 use redis_module::raw;
 use std::ffi::c_int;
@@ -9,23 +9,22 @@ pub(super) const OK: c_int = raw::REDISMODULE_OK as c_int;
 /// What most functions of the API return on failure.
 pub(super) const ERR: c_int = raw::REDISMODULE_ERR as c_int;
 
-/// Lists the functions that this module uses. A function that is not listed here cannot be called by [`api`] or
-/// [`optional`].
+/// Lists the functions that this module uses. [`api`] and [`optional`] cannot call any other.
 macro_rules! functions {
     (required { $($required:ident)* } optional { $($optional:ident)* }) => {
-        /// The names of the functions that every supported server has.
+        /// The functions that every supported server has.
         #[expect(non_camel_case_types, reason = "they are the server's names")]
         pub(in crate::redis) mod every_server {
             $(pub struct $required;)*
         }
 
-        /// The names of the functions that only some servers have.
+        /// The functions that only some servers have.
         #[expect(non_camel_case_types, reason = "they are the server's names")]
         pub(in crate::redis) mod some_servers {
             $(pub struct $optional;)*
         }
 
-        /// The name of a required function that this server lacks. Not before RedisModule_Init.
+        /// The name of a required function that this server lacks. To be called after RedisModule_Init.
         pub(super) fn missing() -> Option<&'static str> {
             $(
                 // SAFETY: RedisModule_Init wrote the pointer, and nothing writes it later.
@@ -42,14 +41,13 @@ macro_rules! functions {
 macro_rules! api {
     ($function:ident ( $($argument:expr),* $(,)? )) => {{
         let _ = crate::redis::api::every_server::$function;
-        // The module does not load into a server that lacks a required function, see `missing`. The call is the
-        // caller's to justify.
+        // The module refuses to load if a required function is missing. The caller justifies the call itself.
         (redis_module::raw::$function.unwrap_unchecked())($($argument),*)
     }};
 }
 pub(super) use api;
 
-/// A function of the API that only some servers have.
+/// Returns a function of the API that only some servers have, if this one has it.
 macro_rules! optional {
     ($function:ident) => {{
         let _ = crate::redis::api::some_servers::$function;

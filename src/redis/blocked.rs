@@ -1,12 +1,12 @@
-//! Clients that are blocked.
+//! Blocked clients.
 //!
-//! What works on all servers: block on a key with a reply callback that never replies, so that the server's own
-//! signals wake nobody; to end the wait, store the reply and call RedisModule_UnblockClient, which makes the
-//! server call the timeout callback, and that is the one place where a waiter gets its reply.
+//! This works on all servers: a client is blocked on a key, with a reply callback that never replies, so that signals of the
+//! server wake nobody. To end the wait, the module stores the reply and calls RedisModule_UnblockClient. The server then
+//! calls the timeout callback, the only place where a waiter gets its reply.
 //!
-//! The key is one that never exists: signalling a key makes the server try all who are blocked on it, so it must be a
-//! key that no client can name. It is in the slot of the limit's key, as in a cluster the server sends those away who are
-//! blocked on a key of a slot that it has lost.
+//! The key never exists. When a key is signalled, the server tries all clients that are blocked on it, so no client may be
+//! able to name this one. It is in the slot of the limit's key, because a server in a cluster redirects the clients that are
+//! blocked on a key in a slot that it has lost.
 
 use super::api::{api, ERR, OK};
 use super::call::Call;
@@ -18,15 +18,15 @@ use redis_module::raw;
 use std::os::raw::{c_int, c_void};
 use std::ptr::null_mut;
 
-/// A client that is blocked.
+/// A blocked client.
 #[derive(Debug)]
 pub struct Blocked(*mut raw::RedisModuleBlockedClient);
 
-// SAFETY: a handle belongs to no thread. The server lets it be used under its lock, and in other threads too.
+// SAFETY: a handle belongs to no thread. The server accepts it in any thread.
 unsafe impl Send for Blocked {}
 
 impl Blocked {
-    /// Blocks the client of `call` on `key`. It must be one that may be blocked.
+    /// Blocks the client of `call`, which must allow that, on `key`.
     pub fn client(call: &Call, key: &[u8], wait: WaitNumber) -> Option<Blocked> {
         let ctx = call.context().raw();
         let key = OwnedString::new(key);
@@ -53,10 +53,9 @@ impl Blocked {
         Some(Blocked(blocked))
     }
 
-    /// Ends the wait: the server asks for the reply, now or soon.
+    /// Ends the wait. The server asks for the reply now or soon.
     pub fn end(self) {
-        // SAFETY: the client is still blocked. There is one handle for each, which is dropped when the server tells that
-        // it ended the wait by itself.
+        // SAFETY: the client is still blocked: its only handle is dropped when the server reports that it ended the wait.
         unsafe { api!(RedisModule_UnblockClient(self.0, null_mut())) };
     }
 }

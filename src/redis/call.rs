@@ -1,4 +1,4 @@
-//! One call of a command: its arguments, and the way from the server to the command.
+//! A call of a command: its arguments, and how it gets from the server to the command.
 
 use super::api::{api, optional, ERR, OK};
 use super::context::{Context, KeyName};
@@ -8,7 +8,7 @@ use redis_module::raw;
 use std::ffi::c_int;
 use std::ops::Range;
 
-/// Which command of the module's table is called.
+/// The number of a command in the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandNumber(pub usize);
 
@@ -20,17 +20,17 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The context.
+    /// The context of the call.
     pub fn context(&self) -> Context<'a> {
         self.ctx
     }
 
-    /// How many arguments came, the command's name among them.
+    /// The number of arguments, including the name of the command.
     pub fn len(&self) -> usize {
         self.arguments.len()
     }
 
-    /// The bytes of argument `at`; 0 is the command's name.
+    /// The bytes of argument `at`. Argument 0 is the name of the command.
     pub fn argument(&self, at: usize) -> Option<&'a [u8]> {
         // SAFETY: the server keeps the arguments of a running command.
         self.arguments.get(at).map(|&raw| unsafe { bytes_of(raw) })
@@ -42,24 +42,23 @@ impl<'a> Call<'a> {
         self.arguments.get(at).map(|&raw| unsafe { KeyName::from_argument(raw) })
     }
 
-    /// Some of the arguments, to hand them on.
+    /// Some of the arguments, to be passed on.
     pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [*mut raw::RedisModuleString] {
         self.arguments.get(range).unwrap_or_default()
     }
 
-    /// The command, for a reply that comes later.
+    /// The number of the command.
     pub fn command(&self) -> CommandNumber {
         self.command
     }
 
-    /// Whether the server only asks where the keys are, of a command that [`super::declaration::Keys::Counted`]
-    /// describes.
+    /// Whether the server only asks for the positions of the keys. See [`super::declaration::Keys::Counted`].
     pub fn asks_for_keys(&self) -> bool {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_IsKeysPositionRequest(self.ctx.raw())) != 0 }
     }
 
-    /// Tells the server, which asked, that argument `at` is a key that is used as `flags` say.
+    /// Reports that argument `at` is a key, which is used as `flags` say, to a server that asks.
     pub(super) fn key_is_at(&self, at: c_int, flags: c_int) {
         match optional!(RedisModule_KeyAtPosWithFlags) {
             // SAFETY: the context is live, and the server asked.
@@ -70,9 +69,9 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The module's commands, by their number in its table.
+/// The commands of the module.
 pub trait Commands {
-    /// Carries out a call, and replies to it now or later.
+    /// Runs a call, and replies to it now or later.
     fn run(call: &Call);
 
     /// Replies to a call that panicked.
@@ -86,7 +85,7 @@ pub type EntryPoint = unsafe extern "C" fn(
     c_int,
 ) -> c_int;
 
-/// Is called by the server for command `NUMBER` of the table `C`.
+/// The server calls this for command `NUMBER` of `C`.
 ///
 /// # Safety
 /// Only the server calls it, with the arguments of the call.

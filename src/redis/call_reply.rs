@@ -1,4 +1,4 @@
-//! What the server replies to a command that the module calls.
+//! The server's replies to commands that the module calls.
 
 use super::api::api;
 use redis_module::raw;
@@ -8,15 +8,15 @@ use std::ptr::NonNull;
 pub(super) struct CallReply(NonNull<raw::RedisModuleCallReply>);
 
 impl CallReply {
-    /// Takes over what RedisModule_Call returned. `None` where the server did not make the call.
+    /// Takes over the result of RedisModule_Call. `None` if the server did not make the call.
     pub(super) fn adopt(raw: *mut raw::RedisModuleCallReply) -> Option<CallReply> {
         NonNull::new(raw).map(CallReply)
     }
 
-    /// The text of an error or of a string; nothing where it is neither.
+    /// The text of an error or a string. Empty for any other reply.
     pub(super) fn text(&self) -> &[u8] {
         let mut len = 0;
-        // SAFETY: the reply is ours, and its text lives as long as it. What is no text is null.
+        // SAFETY: the reply is ours, and its text lives as long. Any other reply gives null.
         unsafe {
             let start = api!(RedisModule_CallReplyStringPtr(self.0.as_ptr(), &mut len));
             if start.is_null() {

@@ -1,4 +1,4 @@
-//! The handle that the server gives to a command or a callback, its replies, and the names of keys.
+//! The context of a command or a callback, how it replies, and the names of keys.
 
 use super::api::{api, optional, OK};
 use super::call_reply::CallReply;
@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_long, CString};
 use std::marker::PhantomData;
 use std::ptr::{null_mut, NonNull};
 
-/// The server's handle for the running command or callback.
+/// The context of the running command or callback.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     raw: NonNull<raw::RedisModuleCtx>,
@@ -34,14 +34,14 @@ impl Context<'_> {
         unsafe { api!(RedisModule_GetSelectedDb(self.raw())) }
     }
 
-    /// Selects a database; whether there is one of this number.
+    /// Selects a database. Returns false if there is none with this number.
     pub fn select_db(self, db: i32) -> bool {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_SelectDb(self.raw(), db)) == OK }
     }
 
-    /// Whether the client may be blocked: not in MULTI, scripts, functions, nor where another module calls; nor on
-    /// a replica, where only its own clients would wake it.
+    /// Whether the client may be blocked. It may not in MULTI, in scripts and functions, if another module calls, and on a
+    /// replica, where only clients of that replica would wake it.
     pub fn may_block(self) -> bool {
         let never = raw::REDISMODULE_CTX_FLAGS_MULTI
             | raw::REDISMODULE_CTX_FLAGS_LUA
@@ -49,7 +49,7 @@ impl Context<'_> {
         self.flags() & never == 0 && self.is_master()
     }
 
-    /// Whether the command came over a connection: another module may carry one out without a client.
+    /// Whether a connected client sent the command. Another module may call one without a client.
     pub fn is_of_connected_client(self) -> bool {
         self.client().is_connected()
     }
@@ -60,13 +60,13 @@ impl Context<'_> {
         ClientId(unsafe { api!(RedisModule_GetClientId(self.raw())) })
     }
 
-    /// Whether CLIENT PAUSE or a failover is in force, when the server asserts that nothing is replicated.
+    /// Whether CLIENT PAUSE or a failover is in force. Then the server asserts that nothing is replicated.
     pub fn is_paused(self) -> bool {
         // SAFETY: takes nothing.
         unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
     }
 
-    /// Whether this is no replica.
+    /// Whether this server is a master.
     pub fn is_master(self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_MASTER != 0
     }
@@ -76,14 +76,13 @@ impl Context<'_> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0
     }
 
-    /// Whether this node serves the slot of `key`: always, outside of a cluster. While the slot moves away, only
-    /// as long as the key is here.
+    /// Whether this node serves `key`. While its slot is migrating, only if the key is here. Outside of a cluster always.
     pub fn serves(self, key: KeyName) -> bool {
         // SAFETY: the name is live.
         !self.is_in_cluster() || unsafe { self.lets_pass(&[key.raw()]) }
     }
 
-    /// Whether the server would let a command over these keys pass: their slot is served here.
+    /// Whether the server would accept a command on these keys because it serves their slot.
     ///
     /// # Safety
     /// The names are live.
@@ -93,7 +92,7 @@ impl Context<'_> {
         let reply = unsafe {
             api!(RedisModule_Call(self.raw(), command, format, names.as_ptr(), names.len()))
         };
-        // Else there is no reply.
+        // Otherwise there is no reply.
         CallReply::adopt(reply).is_some()
     }
 
@@ -115,7 +114,7 @@ impl ClientId {
     }
 }
 
-/// Replies. Each writes one element.
+/// Replies. Each function writes one element.
 impl Context<'_> {
     /// Begins an array of `len` elements.
     pub fn reply_array(self, len: usize) {
@@ -124,7 +123,7 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithArray(self.raw(), len)) };
     }
 
-    /// Begins a map of so many fields: two replies each. Servers before 7.0 know no maps and get an array.
+    /// Begins a map of this many fields, each of which is two elements. Before 7.0 it is an array.
     pub fn reply_map(self, fields: usize) {
         let Some(reply) = optional!(RedisModule_ReplyWithMap) else {
             return self.reply_array(fields.saturating_mul(2));
@@ -134,40 +133,40 @@ impl Context<'_> {
         unsafe { reply(self.raw(), fields) };
     }
 
-    /// Replies an integer.
+    /// Replies with an integer.
     pub fn reply_integer(self, value: i64) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithLongLong(self.raw(), value)) };
     }
 
-    /// Replies a string.
+    /// Replies with a string.
     pub fn reply_text(self, text: &[u8]) {
         let (start, len) = (text.as_ptr().cast(), text.len());
         // SAFETY: the context is live; the bytes are copied.
         unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw(), start, len)) };
     }
 
-    /// Replies nil.
+    /// Replies with nil.
     pub fn reply_nil(self) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithNull(self.raw())) };
     }
 
-    /// Replies an error. The text begins with the error's code, and has no NUL.
+    /// Replies with an error. The text begins with its code and contains no NUL.
     pub fn reply_error(self, text: &[u8]) {
         let text = CString::new(text).unwrap_or_default();
         // SAFETY: the context is live and the text ends in NUL.
         unsafe { api!(RedisModule_ReplyWithError(self.raw(), text.as_ptr())) };
     }
 
-    /// Replies the server's own error for too few or too many arguments.
+    /// Replies with the server's own error for too few or too many arguments.
     pub fn reply_wrong_arity(self) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_WrongArity(self.raw())) };
     }
 }
 
-/// Modes that leave alone what the server knows of a key's use. Servers before 7.2 do not know them, and ignore them.
+/// Modes in which opening a key does not count as a use. Servers before 7.2 ignore them.
 pub(super) const UNTOUCHED: u32 =
     raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NOSTATS;
 
@@ -175,20 +174,20 @@ pub(super) const UNTOUCHED: u32 =
 #[derive(Clone, Copy)]
 pub struct KeyName<'a> {
     raw: *mut raw::RedisModuleString,
-    /// In which modes the key is opened beside those for reading and writing. As wide as a pointer, as names are copied
-    /// on every call, whole words at once.
+    /// Modes in which the key is opened, in addition to reading and writing. As wide as a pointer, so that a name is copied
+    /// in whole words.
     modes: usize,
     lifetime: PhantomData<&'a ()>,
 }
 
 impl<'a> KeyName<'a> {
-    /// The key of this name, for a look of our own: opening it leaves alone what the server knows of its use (LRU and
-    /// LFU) and, from 7.2 on, the counts of hits and misses.
+    /// A key that the module looks at on its own account. From 7.2 on, opening it changes neither its LRU and LFU nor the
+    /// server's counts of hits and misses.
     pub fn polled(name: &'a OwnedString) -> KeyName<'a> {
         KeyName { raw: name.raw(), modes: UNTOUCHED as usize, lifetime: PhantomData }
     }
 
-    /// The key that an argument of a call names.
+    /// The key that is an argument of a call.
     ///
     /// # Safety
     /// `raw` is a live string that outlives `'a`.
@@ -196,7 +195,7 @@ impl<'a> KeyName<'a> {
         KeyName { raw, modes: 0, lifetime: PhantomData }
     }
 
-    /// The key that something happened to, for a look of our own, as [`KeyName::polled`].
+    /// The key of an event, like [`KeyName::polled`].
     ///
     /// # Safety
     /// `raw` is a live string that outlives `'a`.
@@ -204,12 +203,12 @@ impl<'a> KeyName<'a> {
         KeyName { raw, modes: UNTOUCHED as usize, lifetime: PhantomData }
     }
 
-    /// Whether opening it is no use of the key.
+    /// Whether opening the key does not count as a use.
     pub(super) fn is_polled(self) -> bool {
         self.modes != 0
     }
 
-    /// In which modes to open the key, where it is opened in `mode`.
+    /// The modes in which the key is opened, including `mode`.
     pub(super) fn open_mode(self, mode: u32) -> c_int {
         // All modes are bits of a C integer.
         self.modes as c_int | mode as c_int

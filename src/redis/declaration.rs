@@ -1,4 +1,4 @@
-//! Registering commands, and what COMMAND INFO, COMMAND DOCS and ACLs are told of them.
+//! Registering commands, with what COMMAND INFO, COMMAND DOCS and ACLs show of them.
 
 use super::api::{api, optional, OK};
 use super::call::{Call, EntryPoint};
@@ -28,7 +28,7 @@ pub enum Access {
 /// Where the keys are among a command's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// Nowhere.
+    /// There are none.
     None,
     /// The first argument is the only key.
     First(Access),
@@ -50,9 +50,9 @@ impl Access {
 }
 
 impl Keys {
-    /// The flag of a command whose keys the server has to ask the module for. Where the server cannot look for them by
-    /// key specs (6.2), or looks only for what [`Keys::range`] says when it routes (7.x, 8.0), that is the way to have
-    /// all keys in one slot and on this node. Servers that would ask in other threads are not told to.
+    /// The flag with which the server asks the module for the keys of a command. Redis 6.2 has no key specs, and 7.x and 8.0
+    /// route by [`Keys::range`] alone: only with this flag do they check that all keys are in one slot on this node. Servers
+    /// that would ask in other threads do not get it.
     fn flag(self) -> Option<&'static str> {
         match self {
             Keys::Counted(_) if asks_for_keys_on_main_thread() => Some("getkeys-api"),
@@ -60,24 +60,24 @@ impl Keys {
         }
     }
 
-    /// The first key, the last key and the step between keys, as servers before 7.0 ask. 0 is nowhere, or nowhere fixed.
+    /// The first key, the last key and the step between keys, for servers before 7.0. All 0 if the keys have no fixed place.
     fn range(self) -> [c_int; 3] {
         match self {
             Keys::None => [0, 0, 0],
             Keys::First(_) => [1, 1, 1],
             Keys::Counted(_) if self.flag().is_some() => [0, 0, 0],
-            // The first of them, which is enough to find the node.
+            // The first key is enough to find the node.
             Keys::Counted(_) => [2, 2, 1],
         }
     }
 
-    /// Where the keys are, as servers from 7.0 on ask. The first spec is what ACLs and COMMAND GETKEYS go by.
+    /// Where the keys are, for servers from 7.0 on. ACLs and COMMAND GETKEYS use the first spec.
     fn specs(self) -> Vec<raw::RedisModuleCommandKeySpec> {
         match self {
             Keys::None => vec![],
             Keys::First(access) => vec![one_key(1, access.flags())],
             Keys::Counted(access) if self.flag().is_some() => vec![counted_keys(access)],
-            // Clusters route, and CLIENT TRACKING remembers, by ranges alone. As it is no key, it is none for ACLs.
+            // Clusters and CLIENT TRACKING use only ranges. Marked as not a key, the range does not concern ACLs.
             Keys::Counted(access) => {
                 let no_key = access.flags() | raw::REDISMODULE_CMD_KEY_NOT_KEY;
                 vec![counted_keys(access), one_key(2, no_key)]
@@ -85,11 +85,11 @@ impl Keys {
         }
     }
 
-    /// Answers a server that only asks where the keys of `call` are; whether it did.
+    /// Reports the keys of `call` to a server that only asks for them. Returns whether it did.
     pub fn answer(self, call: &Call) -> bool {
         match self {
             Keys::Counted(access) if call.asks_for_keys() => {
-                tell_counted_keys(call, access);
+                report_counted_keys(call, access);
                 true
             }
             Keys::Counted(_) | Keys::First(_) | Keys::None => false,
@@ -97,7 +97,7 @@ impl Keys {
     }
 }
 
-/// A key spec that finds nothing yet, from argument `at` on.
+/// A key spec that begins at argument `at` and finds nothing yet.
 fn spec_from(at: c_int, flags: u32) -> raw::RedisModuleCommandKeySpec {
     // SAFETY: all zero is how the header initialises this structure; it holds integers, pointers and unions of both.
     let mut spec: raw::RedisModuleCommandKeySpec = unsafe { std::mem::zeroed() };
@@ -131,10 +131,10 @@ fn counted_keys(access: Access) -> raw::RedisModuleCommandKeySpec {
     spec
 }
 
-fn tell_counted_keys(call: &Call, access: Access) {
+fn report_counted_keys(call: &Call, access: Access) {
     let count = call.argument(1).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
     let last = count.and_then(|count: usize| count.checked_add(1)).unwrap_or(0);
-    // Without all its keys the call is an error, and has none.
+    // A call with too few keys is an error, and has none.
     if last < call.len() {
         let flags = c_int::try_from(access.flags()).unwrap_or(0);
         (2..=last).filter_map(|at| c_int::try_from(at).ok()).for_each(|at| {
@@ -257,21 +257,21 @@ const END: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
     display_text: null(),
 };
 
-/// A command that is registered.
+/// A registered command.
 pub struct Declaration<'c> {
     ctx: Context<'c>,
     name: &'static CStr,
 }
 
-/// What COMMAND INFO and COMMAND DOCS say of a command.
+/// What COMMAND INFO and COMMAND DOCS show of a command.
 pub struct Description {
     /// One sentence.
     pub summary: &'static CStr,
     /// What a call costs.
     pub complexity: &'static CStr,
-    /// The version that the command came with.
+    /// The first version with this command.
     pub since: &'static CStr,
-    /// Arguments with the name: exactly so many, or at least so many if below 0.
+    /// The number of arguments including the name, or minus the least number.
     pub arity: c_int,
     /// Where the keys are.
     pub keys: Keys,
@@ -280,8 +280,7 @@ pub struct Description {
 }
 
 impl<'c> Declaration<'c> {
-    /// Registers a command; `None` if the server refuses it. `flags` are words as RedisModule_CreateCommand spells
-    /// them.
+    /// Registers a command with flags of RedisModule_CreateCommand. `None` if the server refuses it.
     pub fn create(
         ctx: Context<'c>,
         name: &'static CStr,
@@ -307,7 +306,7 @@ impl<'c> Declaration<'c> {
         (status == OK).then_some(Declaration { ctx, name })
     }
 
-    /// Tells the server what to say of the command, from 7.0 on; false if the server refuses it.
+    /// Describes the command to servers from 7.0 on. Returns false if the server refuses.
     pub fn describe(&self, description: &Description) -> bool {
         let Some(set) = optional!(RedisModule_SetCommandInfo) else { return true };
         let Some(command) = self.handle() else { return false };
@@ -327,12 +326,11 @@ impl<'c> Declaration<'c> {
             key_specs: keys.as_mut_ptr(),
             args: arguments.as_mut_ptr(),
         };
-        // SAFETY: the command is live. The structures are the ones of the version that we name, and the server
-        // copies them before this returns.
+        // SAFETY: the command is live. The structures are those of the version that we name, and the server copies them.
         unsafe { set(command, &info) == OK }
     }
 
-    /// Puts the command into these ACL categories, where the server has such a function (7.2).
+    /// Sets the ACL categories of the command, on servers with such a function (7.2).
     pub fn categorize(&self, categories: &str) {
         let Some(set) = optional!(RedisModule_SetCommandACLCategories) else { return };
         if let (Some(command), Ok(categories)) = (self.handle(), CString::new(categories)) {
@@ -349,7 +347,7 @@ impl<'c> Declaration<'c> {
     }
 }
 
-/// Adds an ACL category; false where the server cannot, or has no way to put commands into it.
+/// Adds an ACL category. Returns false if the server cannot, or could not put commands into it.
 pub fn add_category(ctx: Context, name: &CStr) -> bool {
     let (Some(add), Some(_)) =
         (optional!(RedisModule_AddACLCategory), optional!(RedisModule_SetCommandACLCategories))

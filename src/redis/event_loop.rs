@@ -1,4 +1,4 @@
-//! The turns of the server's event loop, and what is done some times a second.
+//! The iterations of the server's event loop, and what is done several times a second.
 
 use super::api::api;
 use super::clock;
@@ -9,42 +9,42 @@ use redis_module::raw;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Has the server call some times a second.
+/// Makes the server call us several times a second.
 pub fn start(ctx: Context) {
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
     // SAFETY: the context is live; the function lives as long as the module.
     unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(cron))) };
 }
 
-/// Forgets that turns are counted, before the module goes.
+/// Forgets that iterations are counted before the module is unloaded.
 pub fn unload() {
     COUNTED.store(false, Ordering::Relaxed);
 }
 
-/// How many turns of the event loop have begun since they are counted.
+/// The number of iterations that have begun since they have been counted.
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
 static COUNTED: AtomicBool = AtomicBool::new(false);
 
-/// A number that changes with every turn of the event loop, from 7.0 on and after [`count_turns`].
+/// A number that changes with each iteration of the event loop, from 7.0 on and after [`count_turns`].
 pub fn turn() -> u64 {
     TURNS.load(Ordering::Relaxed)
 }
 
-/// Has turns counted from now on. It costs something in every turn, so that servers where nobody ever waits need not pay
-/// it. It is never ended: while another module handles an event, the server's list of subscribers must not shrink.
+/// Counts iterations from now on. Each costs a little, so servers where nobody ever waits are spared. It never ends: while
+/// another module handles an event, the server's list of subscribers must not shrink.
 pub fn count_turns() {
     if COUNTED.swap(true, Ordering::Relaxed) {
         return;
     }
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
     let ctx = own_context();
-    // SAFETY: the context is the one of the module; the function lives as long as it. A server that does not know the
-    // event says so and does nothing.
+    // SAFETY: the context is the module's own, and the function lives as long as the module. A server that does not know the
+    // event does nothing.
     unsafe { api!(RedisModule_SubscribeToServerEvent(ctx, event, Some(looped))) };
 }
 
-/// Before and after the server waits for something to do.
+/// Called before and after the server waits for something to do.
 unsafe extern "C" fn looped(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -54,7 +54,7 @@ unsafe extern "C" fn looped(
     TURNS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Some times a second. Nothing may be written here.
+/// Called several times a second. Nothing may be written here.
 unsafe extern "C" fn cron(
     ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
@@ -66,7 +66,7 @@ unsafe extern "C" fn cron(
     tick();
     handle(ctx, |handlers, _| {
         if clock::detect_set_back() {
-            // Timers live by the wall clock.
+            // Timers fire by the wall clock.
             (handlers.restart_timer)();
         }
     });

@@ -1,4 +1,4 @@
-//! What the server tells of changes to keys that others made.
+//! Notifications of changes that others make to keys.
 
 use super::api::{api, OK};
 use super::context::{Context, KeyName};
@@ -12,18 +12,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// What somebody did to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange {
-    /// Some of its value changed, or the key is gone.
+    /// A part of the value changed, or the key is gone.
     Edited,
-    /// A whole value was put there, by a command that takes as long as the value is large.
+    /// A command wrote a whole value, and took time in proportion to its size.
     Filled,
-    /// Its value left for another name or database. The server says next where it is now.
+    /// The value moved to another name or database. The next notification says where.
     MovedAway,
-    /// The value that just left another name or database is here now.
+    /// The value that has just left another name or database arrived here.
     MovedHere,
 }
 
 impl KeyChange {
-    /// What an event means; `None` where the value stays as it was.
+    /// The meaning of an event. `None` if the value stays as it was.
     fn from_event(event: &[u8]) -> Option<KeyChange> {
         match event {
             b"expire" | b"persist" => None,
@@ -36,7 +36,7 @@ impl KeyChange {
     }
 }
 
-/// Forgets that keys are watched, before the module goes.
+/// Forgets that keys are watched before the module is unloaded.
 pub fn unload() {
     WATCHING.store(false, Ordering::Relaxed);
 }
@@ -53,14 +53,14 @@ pub fn register(ctx: Context) {
         raw::REDISMODULE_EVENT_REPL_ASYNC_LOAD,
     ] {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
-        // SAFETY: the context is live; the function lives as long as the module. An event that the server does not
-        // know is refused.
+        // SAFETY: the context is live; the function lives as long as the module. A server refuses an event that it does not
+        // know.
         unsafe { api!(RedisModule_SubscribeToServerEvent(ctx.raw(), event, Some(all_changed))) };
     }
 }
 
-/// Has the server tell of each change to a key, from the first call on; whether it does. It costs every write to any
-/// key some 5 %, so it begins only where somebody needs it. Not every server can end it again.
+/// Asks the server for a notification of each change to a key from now on. Returns whether it sends them. They cost every
+/// write about 5 %, so this is called when they are first needed. Not every server can stop them again.
 pub fn watch(ctx: Context) -> bool {
     if WATCHING.load(Ordering::Relaxed) {
         return true;
@@ -77,7 +77,7 @@ pub fn watch(ctx: Context) -> bool {
     status == OK
 }
 
-/// Tells those who listen that something happened to a key (class d of notify-keyspace-events).
+/// Publishes an event of a key (class d of notify-keyspace-events).
 pub fn notify(ctx: Context, event: &CStr, key: KeyName) {
     let class = raw::REDISMODULE_NOTIFY_MODULE as c_int;
     // SAFETY: the context and the key are live, the text ends in NUL.

@@ -1,5 +1,5 @@
-//! A server for unit tests: keys in memory, behind those functions of the module API that the commands call; and an allocator
-//! that counts what the module allocates, but not what this server does.
+//! A server for unit tests: keys in memory, behind those functions of the module API that the commands call; and an
+//! allocator that counts what the module allocates, but not what this server does.
 //!
 //! To serve a command that calls another function, add that function to the list at the end.
 
@@ -213,7 +213,8 @@ unsafe fn elements<'a>(key: KeyHandle) -> Option<&'a mut Vec<(f64, Vec<u8>)>> {
     }
 }
 
-/// Defines functions of the API, and [`install`], which puts them in the place of the server's. What they allocate is not counted.
+/// Defines functions of the API, and [`install`], which puts them in the place of the server's. What they allocate is not
+/// counted.
 macro_rules! server_functions {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {
         fn install() {
@@ -237,8 +238,8 @@ macro_rules! server_functions {
     };
 }
 
-/// Installs the functions that take any number of arguments. These read only the first ones, which are passed in the same way
-/// on the systems that we build for.
+/// Installs the functions that take any number of arguments. These read only the first ones, which are passed in the same
+/// way on the systems that we build for.
 fn install_variadic() {
     unsafe extern "C" fn log(ctx: Ctx, _: *const c_char, _: *const c_char, line: *const c_char) {
         let before = ALLOCATIONS.get();

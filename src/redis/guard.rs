@@ -1,4 +1,4 @@
-//! The guard around everything that the server calls, and the log.
+//! The guard around all callbacks of the server, and the server's log.
 
 use super::api::optional;
 use super::context::Context;
@@ -11,12 +11,12 @@ static PANIC_LINE: OnceLock<&'static CStr> = OnceLock::new();
 
 /// Sets the line that is logged when [`guard`] catches a panic.
 pub(super) fn set_panic_line(line: &'static CStr) {
-    // Only the first one of a load counts. There is no second.
+    // Set only once.
     let _ = PANIC_LINE.set(line);
 }
 
-/// Runs `body`, which the server called through an `extern "C"` function. A panic stops here, with a line in the
-/// log, and never unwinds into C; the result is `None` then.
+/// Runs `body` for an `extern "C"` function that the server called. Returns `None` if it panics: the panic is logged and
+/// does not unwind into C.
 pub(super) fn guard<T>(ctx: Option<Context>, body: impl FnOnce() -> T) -> Option<T> {
     let result = catch_unwind(AssertUnwindSafe(body)).ok();
     if result.is_none() {

@@ -9,16 +9,16 @@ use redis_module::raw;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The number that a module gave to a call that waits.
+/// The number that the module gave to a waiting call.
 pub type WaitNumber = u64;
 
-/// Whom the server's callbacks call.
+/// What the server's callbacks call.
 pub struct Handlers {
-    /// The server asks for the reply to a waiter: reply, unless it was done before.
+    /// The server asks for the reply to a waiter, which may have been given before.
     pub answer: fn(Context, WaitNumber),
-    /// The client of a waiter is gone, or the server has answered it with something else.
+    /// The client of a waiter has disconnected, or the server has answered it.
     pub withdraw: fn(WaitNumber),
-    /// The server has let go of a waiter's client, which it had disconnected before the reply where the second argument is true.
+    /// The server has let a waiter's client go. The second argument says whether it cut the client off before the reply.
     pub forget: fn(WaitNumber, bool),
     /// The timer has fired.
     pub serve_timer: fn(Context),
@@ -28,11 +28,11 @@ pub struct Handlers {
     pub key_changed: fn(Context, KeyName, KeyChange),
     /// Any key may have changed: databases were emptied, swapped or loaded, or this server changed its role.
     pub all_changed: fn(),
-    /// Replies where `answer` panicked: the client must not hang.
+    /// Replies if `answer` panicked, so that the client does not hang.
     pub reply_internal_error: fn(Context),
 }
 
-/// Handed in at load, taken away before the module goes.
+/// Set on load, and removed before the module is unloaded.
 pub(super) static HANDLERS: UnderLock<Option<&'static Handlers>> = UnderLock::new(None);
 
 /// Calls a handler, under the guard.
@@ -44,7 +44,7 @@ pub(super) fn handle(ctx: Option<Context>, call: impl FnOnce(&Handlers, Context)
     });
 }
 
-/// Begins to serve those who wait, with callbacks that call `handlers`.
+/// Makes the callbacks call `handlers` from now on.
 pub fn start(ctx: Context, handlers: &'static Handlers) {
     HANDLERS.set(Some(handlers));
     // SAFETY: the context is live.
@@ -52,7 +52,7 @@ pub fn start(ctx: Context, handlers: &'static Handlers) {
     OWN_CONTEXT.store(own, Ordering::Relaxed);
 }
 
-/// Frees what [`start`] made, before the module goes.
+/// Frees what [`start`] made before the module is unloaded.
 pub fn unload() {
     HANDLERS.set(None);
     let own = OWN_CONTEXT.swap(null_mut(), Ordering::Relaxed);
@@ -62,10 +62,10 @@ pub fn unload() {
     }
 }
 
-/// The module's own context, for what is begun where no command runs.
+/// The module's own context, for timers and events that are started outside of commands.
 static OWN_CONTEXT: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
 
-/// The module's own context, which outlives what is begun with it.
+/// The module's own context, which outlives what is started with it.
 pub(super) fn own_context() -> *mut raw::RedisModuleCtx {
     OWN_CONTEXT.load(Ordering::Relaxed)
 }

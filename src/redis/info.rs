@@ -1,4 +1,4 @@
-//! A section of INFO.
+//! The module's section of INFO.
 
 use super::api::{api, OK};
 use super::context::Context;
@@ -7,9 +7,9 @@ use redis_module::raw;
 use std::ffi::{c_int, CStr};
 use std::ptr::NonNull;
 
-/// What a module tells in its section.
+/// Writes the section of a module.
 pub trait Report {
-    /// Writes the fields. With `crashed` the server is dying, and may have stopped this module anywhere.
+    /// Writes the fields. If `crashed`, the server is dying, and may have stopped this module anywhere.
     fn report(info: &Info, crashed: bool);
 }
 
@@ -17,13 +17,13 @@ pub trait Report {
 pub struct Info(NonNull<raw::RedisModuleInfoCtx>);
 
 impl Info {
-    /// Adds a field. The server puts the module's name before its name.
+    /// Adds a number. The server puts the name of the module before the name of the field.
     pub fn number(&self, name: &CStr, value: u64) {
         // SAFETY: the server keeps the section during the callback, and copies the name.
         unsafe { api!(RedisModule_InfoAddFieldULongLong(self.0.as_ptr(), name.as_ptr(), value)) };
     }
 
-    /// Adds a field that is a text.
+    /// Adds a text.
     pub fn text(&self, name: &CStr, value: &CStr) {
         let (name, value) = (name.as_ptr(), value.as_ptr());
         // SAFETY: the server keeps the section during the callback, and copies the texts.
@@ -31,7 +31,7 @@ impl Info {
     }
 }
 
-/// Registers the section, which is named as the module.
+/// Registers the section, which has the name of the module.
 pub fn register<R: Report>(ctx: Context) {
     // SAFETY: the context is live; the function lives as long as the module.
     unsafe { api!(RedisModule_RegisterInfoFunc(ctx.raw(), Some(report::<R>))) };

@@ -1,5 +1,5 @@
-//! Keys and what is done to them. Every method that changes the keyspace also replicates the plain command
-//! with the same effect, so that the two cannot differ.
+//! Keys. Every method that changes one also replicates the plain command with the same effect, so that the two cannot
+//! differ.
 
 use super::api::{api, OK};
 use super::call_reply::CallReply;
@@ -12,16 +12,16 @@ use std::os::raw::{c_int, c_longlong};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// What lies under a key.
+/// What a key holds.
 #[derive(Clone, Copy)]
 pub enum KeyValue<'k, 'c> {
-    /// No key.
+    /// The key does not exist.
     Empty,
     /// A string.
     String(StringValue<'k, 'c>),
     /// A sorted set.
     Zset,
-    /// Any other type, of this server or a later one.
+    /// Any other type, of this server or of later ones.
     Other,
 }
 
@@ -30,12 +30,12 @@ pub enum KeyValue<'k, 'c> {
 pub struct StringValue<'k, 'c>(&'k ReadKey<'c>);
 
 impl<'k> StringValue<'k, '_> {
-    /// Its bytes. From then on the server stores a number or a short string in another form, so they are asked for only
-    /// where the string may be ours.
+    /// The bytes of the string. Reading them makes the server store numbers and short strings in another form, so it is only
+    /// done if the string may be ours.
     pub fn bytes(self) -> &'k [u8] {
         let (mut len, read) = (0, raw::REDISMODULE_READ as c_int);
-        // SAFETY: the key is open and holds a string. The pointer is valid until the key is written or closed, both of
-        // which need `&mut` of it or the key itself.
+        // SAFETY: the key is open and holds a string. The pointer is valid until the key is written or closed, which needs
+        // `&mut` of the key or the key itself.
         unsafe {
             let start = api!(RedisModule_StringDMA(self.0.raw, &mut len, read));
             if start.is_null() {
@@ -49,13 +49,13 @@ impl<'k> StringValue<'k, '_> {
 /// An element of a sorted set.
 #[derive(Debug)]
 pub struct Element {
-    /// Its score.
+    /// The score.
     pub score: f64,
-    /// Its member.
+    /// The member.
     pub member: OwnedString,
 }
 
-/// The scores from `from` to `to`, both included.
+/// A range of scores, including both ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Scores {
     /// The lowest.
@@ -64,7 +64,7 @@ pub struct Scores {
     pub to: f64,
 }
 
-/// A key that is open for reading. A missing key is one that holds nothing.
+/// A key that is open for reading. A missing key holds nothing.
 pub struct ReadKey<'c> {
     /// Null for a missing key.
     raw: *mut raw::RedisModuleKey,
@@ -72,14 +72,13 @@ pub struct ReadKey<'c> {
     name: KeyName<'c>,
 }
 
-/// A key that is open for reading and writing. When it is closed, clients that WATCH or track it are told if it was
-/// changed.
+/// A key that is open for reading and writing. If it was changed, closing it notifies the clients that WATCH or track it.
 pub struct WriteKey<'c> {
     key: ReadKey<'c>,
     changed: bool,
 }
 
-/// The longest bound of a search by members, with its mark: that of an id of 64 bytes takes 70.
+/// The maximum length of a bound in a search by members, with its mark. That of an id of 64 bytes takes 70.
 const MAX_BOUND: usize = 80;
 
 /// Replicates a command on an open key. The format describes the arguments after the key's name.
@@ -113,7 +112,7 @@ fn open<'c>(ctx: Context<'c>, name: KeyName<'c>, mode: u32) -> ReadKey<'c> {
     ReadKey { raw: raw.cast(), ctx, name }
 }
 
-/// Whether there is a key of this name, without a trace of the question in its age or the server's statistics.
+/// Whether a key exists, without counting as a use or in the server's statistics.
 pub fn is_here(ctx: Context, name: KeyName) -> bool {
     let traceless =
         UNTOUCHED | raw::REDISMODULE_OPEN_KEY_NONOTIFY | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
@@ -126,14 +125,14 @@ impl<'c> ReadKey<'c> {
         open(ctx, name, raw::REDISMODULE_READ)
     }
 
-    /// The key when it was closed: as if it were missing.
+    /// A key that is not open, which looks as if it were missing.
     pub fn closed(ctx: Context<'c>, name: KeyName<'c>) -> ReadKey<'c> {
         ReadKey { raw: null_mut(), ctx, name }
     }
 
-    /// What lies there.
+    /// What the key holds.
     pub fn value(&self) -> KeyValue<'_, 'c> {
-        // SAFETY: null is allowed and is "empty".
+        // SAFETY: null is allowed, and means "empty".
         let kind = unsafe { api!(RedisModule_KeyType(self.raw)) };
         // Compared as numbers: a later server may know types that the bindings do not.
         match kind as isize {
@@ -144,7 +143,7 @@ impl<'c> ReadKey<'c> {
         }
     }
 
-    /// When the key expires, in Unix milliseconds; `None` for a missing key or one without a TTL.
+    /// When the key expires, in Unix milliseconds. `None` for a missing key or one without a TTL.
     pub fn expires_at_ms(&self) -> Option<u64> {
         if self.raw.is_null() {
             return None;
@@ -153,9 +152,9 @@ impl<'c> ReadKey<'c> {
         u64::try_from(unsafe { api!(RedisModule_GetAbsExpire(self.raw)) }).ok()
     }
 
-    /// How many elements a sorted set has; the length of other values.
+    /// The number of elements in a sorted set, or the length of another value.
     pub fn len(&self) -> usize {
-        // SAFETY: null is allowed and is 0.
+        // SAFETY: null is allowed, and has length 0.
         unsafe { api!(RedisModule_ValueLength(self.raw)) }
     }
 
@@ -195,8 +194,8 @@ impl<'c> ReadKey<'c> {
         Elements { key: self, begun, started: false, backwards }
     }
 
-    /// The first element whose member is at least `from` and less than `to`, both of less than [`MAX_BOUND`] bytes. Only
-    /// where the members up to it are in order, as they are among equal scores.
+    /// The first element whose member is at least `from` and less than `to`, which must be shorter than [`MAX_BOUND`]. The
+    /// members up to it must be in order, as they are among equal scores.
     pub fn first_by_member(&mut self, from: &[u8], to: &[u8]) -> Option<Element> {
         let bound = |mark: &[u8], member: &[u8]| {
             debug_assert!(member.len() < MAX_BOUND, "a bound would be cut short");
@@ -223,12 +222,12 @@ impl Drop for ReadKey<'_> {
     }
 }
 
-/// The elements of a sorted set, one after the other. The key cannot be changed meanwhile.
+/// An iterator over elements of a sorted set. It borrows the key, so that nothing can change it meanwhile.
 pub struct Elements<'k, 'c> {
     key: &'k mut ReadKey<'c>,
-    /// Whether the search found something.
+    /// Whether the search began: the key holds a sorted set.
     begun: bool,
-    /// Whether the first was handed out.
+    /// Whether the first element was returned.
     started: bool,
     backwards: bool,
 }
@@ -242,8 +241,8 @@ impl Iterator for Elements<'_, '_> {
         }
         let raw = self.key.raw;
         let mut score = 0.0;
-        // SAFETY: a search was begun on the open key, which is borrowed and so was not changed since. The string is
-        // null past the end, and ours otherwise.
+        // SAFETY: a search was begun on the open key, which is borrowed and so has not changed. Past the end the string is
+        // null, otherwise it is ours.
         let member = unsafe {
             let moved = match (self.started, self.backwards) {
                 (false, _) => true,
@@ -270,8 +269,8 @@ impl Drop for Elements<'_, '_> {
 }
 
 impl<'c> WriteKey<'c> {
-    /// Opens a key. `None` where the server has it in use, and lets nobody write it for now: no server does so yet, but
-    /// Valkey is to, while it saves without a fork.
+    /// Opens a key. `None` if the server has it in use and lets nobody write it for now. No server does so yet; Valkey plans
+    /// to while it saves without a fork.
     pub fn open(ctx: Context<'c>, name: KeyName<'c>) -> Option<WriteKey<'c>> {
         let key = open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
         // A missing key is not null when it is opened for writing.
@@ -282,8 +281,7 @@ impl<'c> WriteKey<'c> {
     /// `SET key value PXAT expire_at_ms`, on a missing key or a string.
     pub fn set(&mut self, value: &[u8], expire_at_ms: u64) {
         let expire_at = c_longlong::try_from(expire_at_ms).unwrap_or(c_longlong::MAX);
-        // Text that we write and a word that is kept cost the server two allocations less than numbers and C
-        // strings do.
+        // Text of ours and a kept word save the server two allocations, compared with numbers and C strings.
         let at = Decimal::of(expire_at_ms);
         let mut len = 0;
         // SAFETY: the key is open for writing and holds a string or nothing. The pointer is good for `len` bytes
@@ -295,8 +293,8 @@ impl<'c> WriteKey<'c> {
                 api!(RedisModule_StringTruncate(self.raw, value.len()));
                 start = api!(RedisModule_StringDMA(self.raw, &mut len, write));
             }
-            // After it was truncated to it, a string has this length, and a key open for writing is written in place. A server
-            // where that is not so would lose the call, so the guard logs it.
+            // A string has the length to which it was truncated, and can be written in place. On a server where that is not
+            // so the call would be lost, so the guard logs it.
             assert!(!start.is_null() && len == value.len(), "the server gave no room for a value");
             std::ptr::copy_nonoverlapping(value.as_ptr(), start.cast(), len);
             api!(RedisModule_SetAbsExpire(self.raw, expire_at));
@@ -335,7 +333,7 @@ impl<'c> WriteKey<'c> {
 
     /// `ZREM key member [member ...]`. The key vanishes with its last element.
     pub fn remove<'m>(&mut self, members: impl IntoIterator<Item = &'m OwnedString>) {
-        // A bounded piece at a time, as the pointers lie on the stack.
+        // The pointers are on the stack, so a bounded number at a time.
         const PIECE: usize = 64;
         let mut members = members.into_iter();
         loop {
@@ -371,7 +369,7 @@ impl<'c> WriteKey<'c> {
     }
 }
 
-/// Removes the `count` elements with the highest scores: `ZREMRANGEBYRANK key -count -1`. The key must not be open, as
+/// Removes the `count` elements with the highest scores: `ZREMRANGEBYRANK key -count -1`. The key must not be open, because
 /// it may vanish.
 pub fn remove_highest(ctx: Context, name: KeyName, count: usize) {
     let first = Decimal::of_negative(u64::try_from(count).unwrap_or(u64::MAX));
@@ -417,15 +415,15 @@ impl Drop for WriteKey<'_> {
     }
 }
 
-/// Whether the server is carrying out a command of ours.
+/// Whether the server is running a command that we called.
 static CALLING: AtomicBool = AtomicBool::new(false);
 
-/// Whether the server is carrying out a command that the module called, and not a client.
+/// Whether the server is running a command that this module called.
 pub fn is_calling() -> bool {
     CALLING.load(Ordering::Relaxed)
 }
 
-/// A word that is made once and kept, as it is replicated again and again.
+/// A string that is created once and kept, because it is replicated again and again.
 struct KeptWord(&'static [u8], AtomicPtr<raw::RedisModuleString>);
 
 impl KeptWord {
@@ -453,7 +451,7 @@ static PXAT: KeptWord = KeptWord::new(b"PXAT");
 /// The score of reservations.
 static MINUS_INF: KeptWord = KeptWord::new(b"-inf");
 
-/// Frees what is kept from call to call, before the module goes.
+/// Frees what is kept between calls before the module is unloaded.
 pub(super) fn unload() {
     PXAT.forget();
     MINUS_INF.forget();

@@ -24,8 +24,8 @@ pub trait Module {
     /// The line that is logged when the server already has a module with this name.
     const TAKEN_LINE: &'static CStr;
 
-    /// Registers everything with the server. If that fails, it logs why and returns false. `missing` is the name of a required
-    /// function that the server lacks.
+    /// Registers everything with the server. If that fails, it logs why and returns false. `missing` is the name of a
+    /// required function that the server lacks.
     fn load(ctx: Context, arguments: &[&[u8]], missing: Option<&str>) -> bool;
 
     /// Whether MODULE UNLOAD may go on. If not, the module logs why, and the server replies with an error.
@@ -38,7 +38,7 @@ pub trait Module {
 /// Exports a [`Module`] to the server.
 macro_rules! export {
     ($module:ty) => {
-        /// The server calls this on load.
+        /// Called by the server on load.
         ///
         /// # Safety
         /// Only the server calls it.
@@ -53,7 +53,7 @@ macro_rules! export {
             unsafe { $crate::redis::load::on_load::<$module>(ctx, argv, argc) }
         }
 
-        /// The server calls this on unload, when no client waits and no timer runs.
+        /// Called by the server on unload, when no client waits and no timer runs.
         ///
         /// # Safety
         /// Only the server calls it.
@@ -79,10 +79,10 @@ pub unsafe fn on_load<M: Module>(
     argc: c_int,
 ) -> c_int {
     let version = raw::REDISMODULE_APIVER_1 as c_int;
-    // SAFETY: the context is live, the name ends in NUL. Nothing may allocate before this call: the allocator is
+    // SAFETY: the context is live, and the name ends in NUL. Nothing may allocate before this call, because the allocator is
     // the server's.
     if unsafe { raw::Export_RedisModule_Init(ctx, M::NAME.as_ptr(), M::VERSION, version) } != OK {
-        // It fails only for the name. Where it is the same file, what is static belongs to the module that is loaded already.
+        // It fails only if the name is taken. If that is by the same file, all statics belong to the loaded module.
         log(None, c"warning", M::TAKEN_LINE);
         return ERR;
     }
@@ -115,8 +115,8 @@ pub unsafe fn on_load<M: Module>(
 pub unsafe fn on_unload<M: Module>(ctx: *mut raw::RedisModuleCtx) -> c_int {
     // SAFETY: the context is live until we return.
     let ctx = unsafe { Context::new(ctx) };
-    // A server that is not content with what the module did on load unloads it at once, by the same function. That must
-    // not be refused: the module would stay, though MODULE LOADEX answers an error.
+    // If the server rejects what the module did on load, it calls this at once. To refuse would leave the module loaded,
+    // although MODULE LOADEX replies with an error.
     if let Some(ctx) = ctx.filter(|ctx| has_settled(*ctx)) {
         if guard(Some(ctx), || M::may_unload(ctx)) == Some(false) {
             return ERR;
@@ -126,13 +126,13 @@ pub unsafe fn on_unload<M: Module>(ctx: *mut raw::RedisModuleCtx) -> c_int {
     OK
 }
 
-/// How many commands the server had carried out when the module was loaded.
+/// The number of commands that the server had run when the module was loaded.
 static COMMANDS_BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the server has gone on with its work since the module was loaded.
+/// Whether the server has returned to its event loop since the module was loaded.
 static HAS_TICKED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the server goes on with its work, some times a second.
+/// Notes that the server is in its event loop. Called several times a second.
 pub(super) fn tick() {
     HAS_TICKED.store(true, Ordering::Relaxed);
 }
@@ -143,21 +143,20 @@ fn has_settled(ctx: Context) -> bool {
         || commands_processed(ctx) != COMMANDS_BEFORE.load(Ordering::Relaxed)
 }
 
-/// How many commands the server has carried out, without the one that runs.
+/// The number of commands that the server has run, without the current one.
 fn commands_processed(ctx: Context) -> u64 {
     server_number(ctx, c"stats", c"total_commands_processed")
 }
 
-/// Whether any client is connected. While a server starts there is none, and who sends MODULE LOAD is one.
+/// Whether any client is connected. None is while the server starts; one is that sends MODULE LOAD.
 pub fn has_clients(ctx: Context) -> bool {
     server_number(ctx, c"clients", c"connected_clients") > 0
 }
 
-/// A number of INFO.
+/// A number in INFO.
 fn server_number(ctx: Context, section: &CStr, field: &CStr) -> u64 {
     let (section, field) = (section.as_ptr(), field.as_ptr());
-    // SAFETY: the context is live, the texts end in NUL, and the information is freed once. Without a place for it the
-    // server does not say whether there is such a field.
+    // SAFETY: the context is live, the texts end in NUL, and the information is freed once. The last argument may be null.
     unsafe {
         let info = api!(RedisModule_GetServerInfo(ctx.raw(), section));
         let number = api!(RedisModule_ServerInfoGetFieldUnsigned(info, field, null_mut()));
@@ -187,33 +186,33 @@ fn unload<M: Module>() {
 }
 
 bitflags! {
-    /// What a module promises to the server.
+    /// The module options: what a module promises to the server.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Promises: u32 {
-        /// It keeps no data types, or handles errors while one is read.
+        /// It has no data types, or handles errors while one is read.
         const HANDLE_IO_ERRORS = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS;
-        /// It tells itself which keys it modified.
+        /// It signals itself which keys it has modified.
         const SIGNAL_MODIFIED = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
-        /// It bears that a replica serves reads while it loads a new data set.
+        /// It works while a replica serves reads and loads a new data set.
         const HANDLE_REPL_ASYNC_LOAD = raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
-        /// It bears that slots move to another node at once. Valkey alone knows this one.
+        /// It works while slots move to another node atomically. Only Valkey has this option.
         const HANDLE_ATOMIC_SLOT_MIGRATION = 1 << 5;
-        /// It replicates only commands that the server has, so that the server need not look each up. Valkey alone knows
-        /// this one, from 8.1 on.
+        /// It replicates only commands that the server has, so the server need not look them up. Only Valkey has this
+        /// option, from 8.1 on.
         const SKIP_COMMAND_VALIDATION = 1 << 4;
     }
 }
 
 impl Promises {
-    /// Those that the server knows, where these are the options of a Valkey. Redis tells none, and may give the same bits other
-    /// meanings.
+    /// Those that the server knows, given all options of a Valkey. Redis does not report its options, and may use the same
+    /// bits for others.
     fn known_to(self, options_of_valkey: Promises) -> Promises {
         let of_valkey = Promises::HANDLE_ATOMIC_SLOT_MIGRATION | Promises::SKIP_COMMAND_VALIDATION;
         self.difference(of_valkey.difference(options_of_valkey))
     }
 }
 
-/// Makes promises, as far as the server knows them.
+/// Makes those of the promises that the server knows.
 pub fn promise(ctx: Context, promises: Promises) {
     let known = promises.known_to(options_of_valkey());
     let options = c_int::try_from(known.bits()).unwrap_or(0);
@@ -221,7 +220,7 @@ pub fn promise(ctx: Context, promises: Promises) {
     unsafe { api!(RedisModule_SetModuleOptions(ctx.raw(), options)) };
 }
 
-/// The module options that this server knows, if it is a Valkey.
+/// All module options that this server knows, if it is a Valkey.
 fn options_of_valkey() -> Promises {
     let get = valkey_function(c"ValkeyModule_GetModuleOptionsAll");
     // SAFETY: takes nothing.
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_valkey_alone_knows_is_promised_to_no_other_server() {
+    fn options_of_valkey_are_promised_to_no_other_server() {
         let of_all = Promises::from_bits_retain(0b1111);
         let (skip, migrate) =
             (Promises::SKIP_COMMAND_VALIDATION, Promises::HANDLE_ATOMIC_SLOT_MIGRATION);

@@ -1,10 +1,10 @@
-//! The server's module API, made safe: the only place with `unsafe`. It knows nothing of this module's commands and
-//! settings: they are handed to it.
+//! Safe wrappers of the server's module API: the only place with `unsafe`. It knows nothing of this module's commands and
+//! settings, which are passed to it.
 //!
-//! The server calls in under its lock: on its main thread, or on a thread of another module that has taken the lock. What
-//! is kept from call to call is in an [`under_lock::UnderLock`]. Two functions may be called without the lock: a server
-//! that crashes asks for INFO on the thread that crashed, and some servers ask for the keys of a command with the flag
-//! `getkeys-api` in their I/O threads, for which reason they are not given that flag (see `server`).
+//! The server calls us under its lock: on its main thread, or on a thread of another module that has taken the lock. What is
+//! kept between calls is in an [`under_lock::UnderLock`]. Two functions may be called without the lock. A crashing server
+//! asks for INFO on the thread that crashed. Some servers ask for the keys of a command with the flag `getkeys-api` in their
+//! I/O threads, so they do not get that flag (see `server`).
 #![allow(unsafe_code)]
 
 pub mod acceptance;

@@ -1,13 +1,13 @@
-//! Random bytes that nobody can guess.
+//! Unpredictable random bytes.
 
 use super::api::api;
 use super::under_lock::UnderLock;
 
-/// How many bytes are drawn at once.
+/// The number of bytes in a draw.
 const DRAWN: usize = 16;
 
-/// Random bytes for the next draws. The server's own generator spends a hash on every few bytes, more than all else
-/// that an RL.ACQUIRE does; the kernel gives many at once.
+/// Random bytes for the next draws. The kernel gives many at once. The server's own generator computes a hash for every few
+/// bytes, which takes longer than the rest of RL.ACQUIRE.
 struct Pool {
     bytes: [u8; 64 * DRAWN],
     used: usize,
@@ -29,7 +29,7 @@ impl Pool {
         }
         let mut random = [0; DRAWN];
         for (byte, fresh) in random.iter_mut().zip(self.bytes.iter_mut().skip(self.used)) {
-            // Nobody who reads the memory later shall find them there.
+            // Leave no copy in memory.
             *byte = std::mem::take(fresh);
         }
         self.used = self.used.saturating_add(DRAWN);

@@ -1,6 +1,6 @@
-//! Slots of a cluster: CRC16 (XMODEM) of a key's hash tag, or of all of it, modulo 16384.
+//! Cluster slots: the CRC16 (XMODEM) of a key's hash tag, or of the whole key, modulo 16384.
 
-/// Slots in a cluster.
+/// The number of slots in a cluster.
 const SLOTS: u16 = 16_384;
 const POLYNOMIAL: u16 = 0x1021;
 
@@ -11,12 +11,12 @@ pub fn key_slot(key: &[u8]) -> u16 {
 
 /// A hash tag of two bytes whose keys are in `slot`.
 pub fn slot_tag(slot: u16) -> [u8; 2] {
-    // Two bytes have every CRC once, so four pairs are in each slot. One with a `}` is no tag; no slot has four of them.
+    // Each CRC belongs to one pair of bytes, so each slot has four pairs. At least one of them does not contain a `}`.
     let crcs = (0..4).map(|at: u16| slot | at.wrapping_mul(SLOTS));
     crcs.map(with_crc16).find(|pair| !pair.contains(&b'}')).unwrap_or_default()
 }
 
-/// What is between the first `{` and the next `}`, unless that is nothing; else the whole key.
+/// What is between the first `{` and the next `}`, or the whole key if that is nothing.
 fn hash_tag(key: &[u8]) -> &[u8] {
     let inside = || {
         let open = key.iter().position(|&byte| byte == b'{')?;
@@ -28,14 +28,14 @@ fn hash_tag(key: &[u8]) -> &[u8] {
 
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
-        // The eight steps of a byte at once, for this polynomial.
+        // All eight steps of a byte at once, for this polynomial.
         let high = (crc >> 8) ^ u16::from(byte);
         let mixed = high ^ (high >> 4);
         (crc << 8) ^ (mixed << 12) ^ (mixed << 5) ^ mixed
     })
 }
 
-/// The two bytes with this CRC: its 16 steps, taken back.
+/// The two bytes with this CRC, found by running its 16 steps backwards.
 fn with_crc16(crc: u16) -> [u8; 2] {
     let back = |crc: u16, _| {
         if crc & 1 == 0 {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slots_are_those_that_the_server_answers() {
+    fn slots_are_those_of_the_server() {
         // CLUSTER KEYSLOT of Redis 7.0.
         for (key, slot) in [
             (&b""[..], 0),

@@ -1,25 +1,24 @@
-//! Commands over several keys in a cluster.
+//! Commands on several keys in a cluster.
 //!
-//! A server routes such a command by all its keys only where it asks the module for them. Others know the first one, and
-//! look a key up in the table of the slot of that one, whichever slot the key is in. So the module compares the slots
-//! itself, everywhere, before it opens a key.
+//! A server routes such a command by all its keys only if it asks the module for them. Other servers know the first key, and
+//! look up every key in the table of that key's slot. So the module always compares the slots itself before it opens a key.
 
 use super::call::Call;
 use super::{key, slot};
 use std::ops::Range;
 
-/// How the keys of a call lie in a cluster.
+/// Where the keys of a call are in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Not at all: in one slot, which this node serves for all of them. So it is without a cluster.
+    /// In one slot, and this node serves all of them. Always so without a cluster.
     Together,
     /// In different slots.
     AcrossSlots,
-    /// In one slot, which is moving from node to node, and not all of them are here.
+    /// In one slot that is migrating, and not all of them are here.
     AcrossNodes,
 }
 
-/// How the keys lie that are these arguments of a call. The server has let the call pass for the first of them.
+/// Where the keys are that these arguments of a call name. The server has accepted the call for the first of them.
 pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
     let ctx = call.context();
     if keys.len() < 2 || !ctx.is_in_cluster() {
@@ -30,7 +29,7 @@ pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
     if !slots.all(|slot| Some(slot) == first) {
         return Spread::AcrossSlots;
     }
-    // A key that is here is served here, whether its slot is moving or not.
+    // A key that is here is served here, whether its slot is migrating or not.
     let is_here = |at| call.key_at(at).is_some_and(|name| key::is_here(ctx, name));
     if keys.clone().all(is_here) || are_served(call, keys) {
         Spread::Together
@@ -39,8 +38,8 @@ pub fn spread(call: &Call, keys: Range<usize>) -> Spread {
     }
 }
 
-/// Whether the server would let this client's command over these keys pass. It asks whether the slot is moving, and
-/// whether the client was sent here (ASKING), which the API does not tell.
+/// Whether the server would accept a command of this client on these keys. That depends on whether the slot is migrating and
+/// whether the client has sent ASKING, which the API does not report.
 fn are_served(call: &Call, keys: Range<usize>) -> bool {
     // SAFETY: the running call keeps its arguments.
     unsafe { call.context().lets_pass(call.raw_arguments(keys)) }

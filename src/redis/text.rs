@@ -1,24 +1,24 @@
-//! Strings of the server.
+//! The server's strings.
 
 use super::api::api;
 use redis_module::raw;
 use std::ptr::{null_mut, NonNull};
 
-/// A string that this module made and holds.
+/// A string that this module owns.
 #[derive(Debug)]
 pub struct OwnedString(NonNull<raw::RedisModuleString>);
 
-// SAFETY: a string belongs to no thread. The server counts its references without atomics, under its lock; everything that
-// calls this module but INFO of a crash and the question for keys holds that lock, and those two have no such string.
+// SAFETY: a string belongs to no thread. The server counts references without atomics, under its lock. The only calls of
+// this module without that lock, INFO in a crash and the request for keys, use no such string.
 unsafe impl Send for OwnedString {}
 
 impl OwnedString {
     /// A new string with these bytes.
     pub fn new(bytes: &[u8]) -> OwnedString {
         let (start, len) = (bytes.as_ptr().cast(), bytes.len());
-        // SAFETY: the bytes are copied; without a context the string is not freed behind our back.
+        // SAFETY: the bytes are copied; without a context the server does not free the string on its own.
         let raw = unsafe { api!(RedisModule_CreateString(null_mut(), start, len)) };
-        // SAFETY: the server aborts itself rather than return null.
+        // SAFETY: the server aborts rather than return null.
         OwnedString(unsafe { NonNull::new_unchecked(raw) })
     }
 
@@ -26,17 +26,17 @@ impl OwnedString {
         self.0.as_ptr()
     }
 
-    /// Takes over a string that the API handed out.
+    /// Takes over a string that the API has returned.
     pub(super) fn adopt(raw: *mut raw::RedisModuleString) -> Option<OwnedString> {
         NonNull::new(raw).map(OwnedString)
     }
 
-    /// Gives it to the server.
+    /// Passes the string to the server.
     pub(super) fn into_raw(self) -> *mut raw::RedisModuleString {
         std::mem::ManuallyDrop::new(self).raw()
     }
 
-    /// Its bytes.
+    /// The bytes of the string.
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: the string lives as long as `self`, and nothing changes it.
         unsafe { bytes_of(self.raw()) }
@@ -51,7 +51,7 @@ impl AsRef<[u8]> for OwnedString {
 
 impl Drop for OwnedString {
     fn drop(&mut self) {
-        // SAFETY: we hold one reference and give it back once.
+        // SAFETY: we own one reference, and release it once.
         unsafe { api!(RedisModule_FreeString(null_mut(), self.raw())) }
     }
 }
@@ -62,7 +62,7 @@ impl Drop for OwnedString {
 /// `raw` is a live string that outlives `'a` and is not modified meanwhile.
 pub(super) unsafe fn bytes_of<'a>(raw: *const raw::RedisModuleString) -> &'a [u8] {
     let mut len = 0;
-    // SAFETY: the string is live, and the server gives the length. It never answers null, not even for an empty string.
+    // SAFETY: the string is live, and the server returns its length. It never returns null, not even for an empty string.
     unsafe {
         let start = api!(RedisModule_StringPtrLen(raw, &mut len));
         debug_assert!(!start.is_null(), "every string has bytes");

@@ -1,4 +1,4 @@
-//! The one timer.
+//! The module's only timer.
 
 use super::api::api;
 use super::context::Context;
@@ -8,24 +8,24 @@ use std::os::raw::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of the timer that runs; 0 is none.
+/// The number of the running timer; 0 if there is none.
 static TIMER: AtomicU64 = AtomicU64::new(0);
 
-/// Starts the timer, and stops it first if it runs.
+/// Starts the timer, or restarts it if it is running.
 pub fn start_timer(after_ms: u64) {
     stop_timer();
     let after_ms = i64::try_from(after_ms).unwrap_or(i64::MAX);
     let ctx = own_context();
-    // SAFETY: the context is the one of the module, which outlives every timer; there is no data.
+    // SAFETY: the context is the module's own, which outlives every timer; there is no data.
     let timer = unsafe { api!(RedisModule_CreateTimer(ctx, after_ms, Some(fired), null_mut())) };
     TIMER.store(timer, Ordering::Relaxed);
 }
 
-/// Stops the timer, if it runs.
+/// Stops the timer if it is running.
 pub fn stop_timer() {
     match TIMER.swap(0, Ordering::Relaxed) {
         0 => {}
-        // SAFETY: a number that the server looks up, of a timer that has not fired.
+        // SAFETY: the server looks up the number, of a timer that has not fired.
         timer => unsafe {
             api!(RedisModule_StopTimer(own_context(), timer, null_mut()));
         },
@@ -33,7 +33,7 @@ pub fn stop_timer() {
 }
 
 unsafe extern "C" fn fired(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    // The server stops it by itself after this.
+    // The server removes the timer after this callback.
     TIMER.store(0, Ordering::Relaxed);
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };

@@ -1,27 +1,27 @@
-//! What belongs to whoever holds the server's lock.
+//! Values that belong to whoever holds the server's lock.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A value that is used under the server's lock. Servers have one lock around all that commands, timers and callbacks of
-/// modules do. The main thread holds it, and lends it to a thread of another module that calls a command or changes a key
-/// (`RedisModule_ThreadSafeContextLock`). So no use waits for another.
+/// A value that is used under the server's lock. A server has one lock around all commands, timers and callbacks of modules.
+/// The main thread holds it, and lends it to a thread of another module that calls a command or changes a key
+/// (`RedisModule_ThreadSafeContextLock`). So no use ever waits for another.
 ///
-/// Two callbacks come without that lock, and must not use such a value: a server that crashes asks for INFO on the thread
-/// that crashed, and some servers ask for the keys of a command in I/O threads.
+/// Two callbacks come without that lock and must not use such a value: a crashing server asks for INFO on the thread that
+/// crashed, and some servers ask for the keys of a command in I/O threads.
 ///
-/// A use within a use, or without the lock while another holds it, panics. The guard makes that an error for the client
-/// and a line in the log.
+/// A use within another use panics, and so does one without the lock during another. The guard turns that into an error for
+/// the client and a line in the log.
 pub struct UnderLock<T> {
     in_use: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `with` is the only way to the value, and lets one use at a time pass. As threads follow each other, the value has
-// to be one that may go from thread to thread.
+// SAFETY: `with` is the only access to the value, and allows one use at a time. The value moves between threads, so it has
+// to be `Send`.
 unsafe impl<T: Send> Sync for UnderLock<T> {}
 
-/// Ends a use when it is dropped, also where the use panics.
+/// Ends a use on drop, even if the use panics.
 struct InUse<'a>(&'a AtomicBool);
 
 impl Drop for InUse<'_> {
@@ -31,13 +31,13 @@ impl Drop for InUse<'_> {
 }
 
 impl<T> UnderLock<T> {
-    /// Begins with this value.
+    /// A value that is not in use.
     pub const fn new(value: T) -> UnderLock<T> {
         UnderLock { in_use: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Uses the value. `body` must not call a function of the server that may call the module back: a command, a change
-    /// to a key, the end of a wait. What is to be done with the server is returned, and done afterwards.
+    /// Uses the value. `body` must not call a function of the server that may call the module back, such as a command, a
+    /// change to a key, or the end of a wait. Return what has to be done, and do it afterwards.
     pub fn with<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(test)]
         let _turn = tests::ThreadTurn::take();
@@ -51,7 +51,7 @@ impl<T> UnderLock<T> {
 }
 
 impl<T: Copy> UnderLock<T> {
-    /// The value.
+    /// Returns the value.
     pub fn get(&self) -> T {
         self.with(|value| *value)
     }
@@ -75,11 +75,11 @@ mod tests {
     use std::sync::{Condvar, Mutex, PoisonError};
     use std::thread::{self, ThreadId};
 
-    /// The turn of a thread. Each unit test has a thread and a server of its own, and no server's lock keeps them apart: they
-    /// take turns. A thread that has the turn may take it again.
+    /// The turn of a thread, in place of a server's lock. Each unit test has its own thread and server, so threads take
+    /// turns. A thread that has the turn may take it again.
     pub struct ThreadTurn;
 
-    /// Which thread has the turn, and how often it took it.
+    /// The thread that has the turn, and how often it has taken it.
     static TURN: Mutex<(Option<ThreadId>, usize)> = Mutex::new((None, 0));
     static NEXT: Condvar = Condvar::new();
 
@@ -104,7 +104,7 @@ mod tests {
     static NUMBER: UnderLock<u64> = UnderLock::new(1);
 
     #[test]
-    fn a_value_that_is_in_use_is_not_used_again_and_is_free_after_a_panic() {
+    fn a_value_in_use_cannot_be_used_again_and_is_free_after_a_panic() {
         let again = catch_unwind(|| NUMBER.with(|_| NUMBER.get()));
         assert!(again.is_err());
         let broken = catch_unwind(AssertUnwindSafe(|| {

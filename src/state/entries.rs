@@ -1,4 +1,4 @@
-//! Reading the entries of a key's sorted set: those of events lie behind the reservations, newest first.
+//! Reading the entries of a key's sorted set. The events follow the reservations, newest first.
 
 use crate::redis::key::{Element, ReadKey, Scores};
 use crate::redis::text::OwnedString;
@@ -11,24 +11,24 @@ use engine::store::Entries;
 /// The score of reservations.
 pub const RESERVED: f64 = f64::NEG_INFINITY;
 
-/// The scores of reservations alone.
+/// The range of reservations.
 pub const RESERVATIONS: Scores = Scores { from: RESERVED, to: RESERVED };
 
 /// All scores.
 pub const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
-/// All scores but those of reservations: events, and what is foreign.
+/// All scores except that of reservations: events and foreign entries.
 const EVENTS: Scores = Scores { from: f64::MIN, to: f64::INFINITY };
 
-/// All scores above those of events: whatever has one is not ours.
+/// All scores above those of events. An element with such a score is not ours.
 pub const FOREIGN: Scores = Scores { from: f64::from_bits(1), to: f64::INFINITY };
 
-/// What is known of a key's events before they are read.
+/// What is known about a key's events before they are read.
 #[derive(Clone, Copy, Default)]
 pub struct KnownEvents {
-    /// The newest entry, where it was read already.
+    /// The newest entry, if it has been read.
     pub newest: Option<Entry>,
-    /// How many entries there are.
+    /// The number of entries.
     pub len: usize,
 }
 
@@ -39,7 +39,7 @@ pub struct EntryReader<'k, 'c> {
 }
 
 impl<'k, 'c> EntryReader<'k, 'c> {
-    /// Reads in `key`, of which this much is known.
+    /// Reads from `key`, about which this much is known.
     pub fn new(key: &'k mut ReadKey<'c>, known: &'k KnownEvents) -> EntryReader<'k, 'c> {
         EntryReader { key, known }
     }
@@ -82,7 +82,7 @@ impl Entries for EntryReader<'_, '_> {
     }
 }
 
-/// The scores of what happened after `us`; `None` if that is beyond any score.
+/// The range of events after `us`. `None` if no score can be that late.
 pub fn after(us: Option<u64>) -> Option<Scores> {
     match us {
         None => Some(EVENTS),
@@ -96,7 +96,7 @@ pub fn entry(element: &Element) -> Result<Entry, Error> {
     Entry::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
 }
 
-/// The ban in `member`; `None` where it is a reservation.
+/// The ban in `member`. `None` if it is a reservation.
 pub fn ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
     match member.as_bytes() {
         text @ [BAN_PREFIX, ..] => Ok(Some(Ban::decode(text).ok_or(Error::NotEntry)?)),

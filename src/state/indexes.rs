@@ -1,12 +1,12 @@
 //! The indexes of reservations: one for each key that holds more than a few, derived from its sorted set.
 //!
-//! An index is valid as long as nobody but this module has changed the set since it was read. The server notifies us of nearly
-//! every change by others (see [`crate::redis::events`]). Then the index is dropped, and the next call reads the set again. As
-//! a last guard, the set must still have the number of elements that it had.
+//! An index is valid as long as nobody but this module has changed the set since it was read. The server notifies us of
+//! nearly every change by others (see [`crate::redis::events`]). Then the index is dropped, and the next call reads the set
+//! again. As a last guard, the set must still have the number of elements that it had.
 //!
-//! Reading a large set takes as long as a thousand calls. So a large index stays until its key is deleted or somebody changes
-//! it: it takes about twice the memory of the set, and `maxmemory` bounds both. Small indexes are read again quickly. All of
-//! them together hold at most 2^20 reservations; beyond that the least recently used are dropped.
+//! Reading a large set takes as long as a thousand calls. So a large index stays until its key is deleted or somebody
+//! changes it: it takes about twice the memory of the set, and `maxmemory` bounds both. Small indexes are read again
+//! quickly. All of them together hold at most 2^20 reservations; beyond that the least recently used are dropped.
 
 use crate::redis::context::Context;
 use crate::redis::events;
@@ -70,8 +70,8 @@ static INDEXES: UnderLock<Option<Indexes>> = UnderLock::new(None);
 /// The number of indexes, so that commands pay nothing while there are none.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-/// The index of a value that has left its name, and the length of its set. RENAME and MOVE notify us of both names, one right
-/// after the other: anything that happens in between drops the index.
+/// The index of a value that has left its name, and the length of its set. RENAME and MOVE notify us of both names, one
+/// right after the other: anything that happens in between drops the index.
 static LEAVING: UnderLock<Option<(Box<Index>, usize)>> = UnderLock::new(None);
 
 /// Whether [`LEAVING`] holds an index, which each call that writes has to know.

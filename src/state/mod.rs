@@ -1,5 +1,5 @@
-//! How limits are stored: the server's key as a store of the [`engine`], which decides by what is read here and plans what is
-//! written here.
+//! How limits are stored: the server's key as a store of the [`engine`], which decides by what is read here and plans what
+//! is written here.
 //!
 //! ```text
 //! bucket.rs         the string of RL.THROTTLE

@@ -161,8 +161,8 @@ impl<'c> ServerReservations<'c> {
         }
     }
 
-    /// When the last reservation stops needing the key. One whose lease lies in the future and is not rewritten may hold until
-    /// its stored end, whatever the clock does.
+    /// When the last reservation stops needing the key. One whose lease lies in the future and is not rewritten may hold
+    /// until its stored end, whatever the clock does.
     pub fn needed_until_us(&self) -> Option<u64> {
         match &self.0 {
             Listed(listed) => {
@@ -248,8 +248,8 @@ impl Drop for ServerReservations<'_> {
     }
 }
 
-/// An index of these members. `None` if an id occurs twice, as only somebody else can have written it: an index knows each id
-/// once.
+/// An index of these members. `None` if an id occurs twice, as only somebody else can have written it: an index knows each
+/// id once.
 fn build_index(members: &[OwnedString]) -> Result<Option<Box<Index>>, Error> {
     let (mut builder, mut is_unique) = (IndexBuilder::default(), true);
     for member in members {
@@ -385,9 +385,9 @@ impl Holds for ServerReservations<'_> {
     }
 }
 
-/// How many reservations a call over several keys may still read. Reading those of a single key may take tens of milliseconds.
-/// If the next key holds more than is left, the call is refused. What has been read stays in memory, so another call reads the
-/// rest.
+/// How many reservations a call over several keys may still read. Reading those of a single key may take tens of
+/// milliseconds. If the next key holds more than is left, the call is refused. What has been read stays in memory, so
+/// another call reads the rest.
 pub struct ReadBudget;
 
 /// The budget of a call: as many as one key may hold by default.
@@ -427,8 +427,8 @@ impl ReadBudget {
 
 /// Updates the indexes after somebody else changed a key.
 ///
-/// Reading a large set takes long, and anybody may make the next call. So RENAME and MOVE move the index with the value, and a
-/// value that was written as a whole is read right away, at the expense of the command that wrote it.
+/// Reading a large set takes long, and anybody may make the next call. So RENAME and MOVE move the index with the value, and
+/// a value that was written as a whole is read right away, at the expense of the command that wrote it.
 pub fn key_changed(ctx: Context, name: KeyName, change: KeyChange) {
     let (db, key) = (ctx.db(), name.as_bytes());
     if change != KeyChange::MovedHere {

@@ -103,7 +103,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             }
         }
         self.events.len = reader.len().saturating_sub(self.reservations.elements());
-        // The newest entry was read and is ours, unless an index was found.
+        // Unless an index was found, the newest entry has been read and is ours.
         let read = usize::from(self.events.newest.is_some());
         if self.events.len > read {
             refuse_foreign(reader)?;
@@ -140,7 +140,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         let Some(mut key) = key else { return 0 };
         let edit = change.edit;
         let (mut dropped, mut settled_us) = (0, None);
-        // This comes before healing, so that a settled reservation is not written anew.
+        // This comes before cleaning up, so that a settled reservation is not rewritten.
         if let Some(member) = change.settle {
             if let Ok(one) = reservation(&member) {
                 settled_us = Some(one.gone_us);
@@ -156,7 +156,7 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
         }
         let ban = self.write_ban(&mut key, change.ban, &mut remove);
         collect_removed(&mut key, edit, &mut remove);
-        // One after the other: a loop would copy both.
+        // A loop would copy both.
         if let Some(put) = &edit.put {
             key.add(put.score(), put.member().as_bytes());
         }
@@ -167,13 +167,13 @@ impl<'c> store::WindowKey for ServerWindow<'c> {
             let member = one.member();
             key.add(RESERVED, member.as_bytes());
             self.reservations.add(one);
-            // What was released may have been the very same.
+            // An identical reservation may have been released.
             remove.retain(|old| old.as_bytes() != member.as_bytes());
         }
         let member = |entry: Entry| OwnedString::new(entry.member().as_bytes());
         match (edit.replaced.map(member), edit.changed.map(|(old, _)| member(old))) {
             (None, None) => {}
-            // The usual case: nothing is allocated for it.
+            // The usual case allocates nothing.
             (Some(one), None) | (None, Some(one)) if remove.is_empty() => {
                 key.remove(std::slice::from_ref(&one));
             }
@@ -224,8 +224,8 @@ impl ServerWindow<'_> {
     }
 }
 
-/// Collects the members of the events that an edit removes wherever they are: those that were given back, and those that a
-/// clock left in the future.
+/// Adds the members of the events that an edit removes to `remove`: those that were given back, and those from before the
+/// clock was set back.
 #[inline(always)]
 fn collect_removed(key: &mut ReadKey, edit: &Edit, remove: &mut Vec<OwnedString>) {
     if let Some((from_us, to_us)) = edit.given_back {
@@ -235,7 +235,7 @@ fn collect_removed(key: &mut ReadKey, edit: &Edit, remove: &mut Vec<OwnedString>
         let until_us = edit.future_until.unwrap_or(u64::MAX);
         collect(key, Scores { from: score(until_us), ..scores }, remove);
         let put = edit.put.map(|put| put.member());
-        // The new entry may have the member of one of them. Then that one only gets its score, and must not be removed.
+        // If the new entry has the same member as one of them, that one only gets a new score and must not be removed.
         let moves =
             |old: &OwnedString| put.as_ref().is_some_and(|put| put.as_bytes() == old.as_bytes());
         remove.retain(|old| !moves(old));
@@ -271,8 +271,8 @@ impl Drop for EmptiedKey<'_> {
     }
 }
 
-/// Releases the live reservations with these ids, which may repeat, and returns how many there were. If the key holds nothing
-/// else, it is returned too.
+/// Releases the live reservations with these ids, which may repeat, and returns how many there were. If the key holds
+/// nothing else, it is returned too.
 pub fn release<'c>(
     key_ctx: KeyContext<'c>,
     ids: &[&[u8]],
