@@ -3,6 +3,10 @@
 use redis_module::raw;
 use std::ffi::c_int;
 
+/// The server's handles of contexts and strings.
+pub(super) type RawContext = *mut raw::RedisModuleCtx;
+pub(super) type RawString = *mut raw::RedisModuleString;
+
 /// What most functions of the API return on success.
 pub(super) const OK: c_int = raw::REDISMODULE_OK as c_int;
 

@@ -8,7 +8,7 @@
 //! able to name this one. It is in the slot of the limit's key, because a server in a cluster redirects the clients that are
 //! blocked on a key in a slot that it has lost.
 
-use super::api::{api, ERR, OK};
+use super::api::{api, RawContext, RawString, ERR, OK};
 use super::call::Call;
 use super::context::Context;
 use super::guard::guard;
@@ -60,26 +60,18 @@ impl Blocked {
     }
 }
 
-unsafe extern "C" fn not_yet(
-    _ctx: *mut raw::RedisModuleCtx,
-    _argv: *mut *mut raw::RedisModuleString,
-    _argc: c_int,
-) -> c_int {
+unsafe extern "C" fn not_yet(_ctx: RawContext, _argv: *mut RawString, _argc: c_int) -> c_int {
     ERR
 }
 
 /// # Safety
 /// `ctx` is the context of a callback of a blocked client.
-unsafe fn wait_number(ctx: *mut raw::RedisModuleCtx) -> WaitNumber {
+unsafe fn wait_number(ctx: RawContext) -> WaitNumber {
     // SAFETY: the caller's promise. The private data is the number.
     unsafe { api!(RedisModule_GetBlockedClientPrivateData(ctx)) as WaitNumber }
 }
 
-unsafe extern "C" fn answer(
-    ctx: *mut raw::RedisModuleCtx,
-    _argv: *mut *mut raw::RedisModuleString,
-    _argc: c_int,
-) -> c_int {
+unsafe extern "C" fn answer(ctx: RawContext, _argv: *mut RawString, _argc: c_int) -> c_int {
     // SAFETY: the server keeps the context during the callback.
     let (ctx, wait) = unsafe { (Context::new(ctx), wait_number(ctx)) };
     let (Some(ctx), Some(handlers)) = (ctx, guard(ctx, || HANDLERS.get()).flatten()) else {
@@ -91,17 +83,14 @@ unsafe extern "C" fn answer(
     OK
 }
 
-unsafe extern "C" fn forget(ctx: *mut raw::RedisModuleCtx, wait: *mut c_void) {
+unsafe extern "C" fn forget(ctx: RawContext, wait: *mut c_void) {
     // SAFETY: the server keeps the context during the callback.
     let (ctx, cut_off) =
         unsafe { (Context::new(ctx), api!(RedisModule_BlockedClientDisconnected(ctx)) != 0) };
     handle(ctx, |handlers, _| (handlers.forget)(wait as WaitNumber, cut_off));
 }
 
-unsafe extern "C" fn disconnected(
-    ctx: *mut raw::RedisModuleCtx,
-    _blocked: *mut raw::RedisModuleBlockedClient,
-) {
+unsafe extern "C" fn disconnected(ctx: RawContext, _blocked: *mut raw::RedisModuleBlockedClient) {
     // SAFETY: the server keeps the context during the callback, and gives it the private data.
     let (ctx, wait) = unsafe { (Context::new(ctx), wait_number(ctx)) };
     handle(ctx, |handlers, _| (handlers.withdraw)(wait));

@@ -1,10 +1,9 @@
 //! A call of a command: its arguments, and how it gets from the server to the command.
 
-use super::api::{api, optional, ERR, OK};
+use super::api::{api, optional, RawContext, RawString, ERR, OK};
 use super::context::{Context, KeyName};
 use super::guard::guard;
 use super::text::bytes_of;
-use redis_module::raw;
 use std::ffi::c_int;
 use std::ops::Range;
 
@@ -15,7 +14,7 @@ pub struct CommandNumber(pub usize);
 /// A running command.
 pub struct Call<'a> {
     ctx: Context<'a>,
-    arguments: &'a [*mut raw::RedisModuleString],
+    arguments: &'a [RawString],
     command: CommandNumber,
 }
 
@@ -43,7 +42,7 @@ impl<'a> Call<'a> {
     }
 
     /// Some of the arguments, to be passed on.
-    pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [*mut raw::RedisModuleString] {
+    pub(super) fn raw_arguments(&self, range: Range<usize>) -> &'a [RawString] {
         self.arguments.get(range).unwrap_or_default()
     }
 
@@ -79,19 +78,15 @@ pub trait Commands {
 }
 
 /// A function that the server calls for a command.
-pub type EntryPoint = unsafe extern "C" fn(
-    *mut raw::RedisModuleCtx,
-    *mut *mut raw::RedisModuleString,
-    c_int,
-) -> c_int;
+pub type EntryPoint = unsafe extern "C" fn(RawContext, *mut RawString, c_int) -> c_int;
 
 /// The server calls this for command `NUMBER` of `C`.
 ///
 /// # Safety
 /// Only the server calls it, with the arguments of the call.
 pub unsafe extern "C" fn entry<C: Commands, const NUMBER: usize>(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
+    ctx: RawContext,
+    argv: *mut RawString,
     argc: c_int,
 ) -> c_int {
     // SAFETY: the server keeps the context and the `argc` arguments while the command runs.
@@ -108,10 +103,7 @@ pub unsafe extern "C" fn entry<C: Commands, const NUMBER: usize>(
 ///
 /// # Safety
 /// `argv` holds `argc` strings that outlive `'a`.
-pub(super) unsafe fn arguments<'a>(
-    argv: *mut *mut raw::RedisModuleString,
-    argc: c_int,
-) -> &'a [*mut raw::RedisModuleString] {
+pub(super) unsafe fn arguments<'a>(argv: *mut RawString, argc: c_int) -> &'a [RawString] {
     let len = usize::try_from(argc).unwrap_or(0);
     if argv.is_null() || len == 0 {
         return &[];

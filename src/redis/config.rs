@@ -1,6 +1,6 @@
 //! Settings in the server's configuration: CONFIG GET, SET and REWRITE, and redis.conf, from 7.0 on.
 
-use super::api::{optional, ERR, OK};
+use super::api::{optional, RawString, ERR, OK};
 use super::context::Context;
 use super::guard::guard;
 use super::text::{bytes_of, OwnedString};
@@ -204,7 +204,7 @@ unsafe extern "C" fn set_number(
     _name: *const c_char,
     value: c_longlong,
     data: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
+    _error: *mut RawString,
 ) -> c_int {
     // SAFETY: the server passes what was registered. It has checked the range, and words what is wrong.
     let setting = unsafe { setting(data) };
@@ -224,7 +224,7 @@ unsafe extern "C" fn set_switch(
     name: *const c_char,
     value: c_int,
     data: *mut c_void,
-    error: *mut *mut raw::RedisModuleString,
+    error: *mut RawString,
 ) -> c_int {
     // SAFETY: the server passes what was registered.
     unsafe { set_number(name, value.into(), data, error) }
@@ -238,10 +238,7 @@ pub(super) fn unload() {
     drop(SHOWN.with(Option::take));
 }
 
-unsafe extern "C" fn get_text(
-    _name: *const c_char,
-    data: *mut c_void,
-) -> *mut raw::RedisModuleString {
+unsafe extern "C" fn get_text(_name: *const c_char, data: *mut c_void) -> RawString {
     // SAFETY: the server passes what was registered.
     let setting = unsafe { setting(data) };
     let shown = guard(None, || {
@@ -255,9 +252,9 @@ unsafe extern "C" fn get_text(
 
 unsafe extern "C" fn set_text(
     _name: *const c_char,
-    value: *mut raw::RedisModuleString,
+    value: RawString,
     data: *mut c_void,
-    error: *mut *mut raw::RedisModuleString,
+    error: *mut RawString,
 ) -> c_int {
     // SAFETY: the server passes what was registered.
     let SettingValue::Text(text) = (unsafe { setting(data) }).value else { return ERR };

@@ -1,6 +1,6 @@
 //! The context of a command or a callback, how it replies, and the names of keys.
 
-use super::api::{api, optional, OK};
+use super::api::{api, optional, RawContext, RawString, OK};
 use super::call_reply::CallReply;
 use super::text::{bytes_of, OwnedString};
 use redis_module::raw;
@@ -20,11 +20,11 @@ impl Context<'_> {
     ///
     /// # Safety
     /// `raw` is null, or a live context for as long as the value is used.
-    pub(super) unsafe fn new(raw: *mut raw::RedisModuleCtx) -> Option<Self> {
+    pub(super) unsafe fn new(raw: RawContext) -> Option<Self> {
         NonNull::new(raw).map(|raw| Context { raw, lifetime: PhantomData })
     }
 
-    pub(super) fn raw(self) -> *mut raw::RedisModuleCtx {
+    pub(super) fn raw(self) -> RawContext {
         self.raw.as_ptr()
     }
 
@@ -86,7 +86,7 @@ impl Context<'_> {
     ///
     /// # Safety
     /// The names are live.
-    pub(super) unsafe fn lets_pass(self, names: &[*mut raw::RedisModuleString]) -> bool {
+    pub(super) unsafe fn lets_pass(self, names: &[RawString]) -> bool {
         let (command, format) = (c"EXISTS".as_ptr(), c"v".as_ptr());
         // SAFETY: the context is live; "v" takes strings and their number.
         let reply = unsafe {
@@ -173,7 +173,7 @@ pub(super) const UNTOUCHED: u32 =
 /// The name of a key, borrowed from the call or from a waiter.
 #[derive(Clone, Copy)]
 pub struct KeyName<'a> {
-    raw: *mut raw::RedisModuleString,
+    raw: RawString,
     /// Modes in which the key is opened, in addition to reading and writing. As wide as a pointer, so that a name is copied
     /// in whole words.
     modes: usize,
@@ -191,7 +191,7 @@ impl<'a> KeyName<'a> {
     ///
     /// # Safety
     /// `raw` is a live string that outlives `'a`.
-    pub(super) unsafe fn from_argument(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
+    pub(super) unsafe fn from_argument(raw: RawString) -> KeyName<'a> {
         KeyName { raw, modes: 0, lifetime: PhantomData }
     }
 
@@ -199,7 +199,7 @@ impl<'a> KeyName<'a> {
     ///
     /// # Safety
     /// `raw` is a live string that outlives `'a`.
-    pub(super) unsafe fn from_event(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
+    pub(super) unsafe fn from_event(raw: RawString) -> KeyName<'a> {
         KeyName { raw, modes: UNTOUCHED as usize, lifetime: PhantomData }
     }
 
@@ -220,7 +220,7 @@ impl<'a> KeyName<'a> {
         unsafe { bytes_of(self.raw) }
     }
 
-    pub(super) fn raw(self) -> *mut raw::RedisModuleString {
+    pub(super) fn raw(self) -> RawString {
         self.raw
     }
 }

@@ -1,6 +1,6 @@
 //! The iterations of the server's event loop, and what is done several times a second.
 
-use super::api::api;
+use super::api::{api, RawContext};
 use super::clock;
 use super::context::Context;
 use super::handlers::{handle, own_context};
@@ -45,22 +45,12 @@ pub fn count_turns() {
 }
 
 /// Called before and after the server waits for something to do.
-unsafe extern "C" fn looped(
-    _ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _subevent: u64,
-    _data: *mut c_void,
-) {
+unsafe extern "C" fn looped(_: RawContext, _: raw::RedisModuleEvent, _: u64, _: *mut c_void) {
     TURNS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Called several times a second. Nothing may be written here.
-unsafe extern "C" fn cron(
-    ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _subevent: u64,
-    _data: *mut c_void,
-) {
+unsafe extern "C" fn cron(ctx: RawContext, _: raw::RedisModuleEvent, _: u64, _: *mut c_void) {
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };
     tick();

@@ -1,6 +1,6 @@
 //! Notifications of changes that others make to keys.
 
-use super::api::{api, OK};
+use super::api::{api, RawContext, RawString, OK};
 use super::context::{Context, KeyName};
 use super::handlers::handle;
 use super::key::is_calling;
@@ -85,10 +85,10 @@ pub fn notify(ctx: Context, event: &CStr, key: KeyName) {
 }
 
 unsafe extern "C" fn key_changed(
-    ctx: *mut raw::RedisModuleCtx,
+    ctx: RawContext,
     _type: c_int,
     event: *const c_char,
-    key: *mut raw::RedisModuleString,
+    key: RawString,
 ) -> c_int {
     if is_calling() {
         return OK;
@@ -102,10 +102,10 @@ unsafe extern "C" fn key_changed(
 }
 
 unsafe extern "C" fn all_changed(
-    ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _subevent: u64,
-    _data: *mut c_void,
+    ctx: RawContext,
+    _: raw::RedisModuleEvent,
+    _: u64,
+    _: *mut c_void,
 ) {
     // SAFETY: the server keeps the context during the callback.
     let ctx = unsafe { Context::new(ctx) };

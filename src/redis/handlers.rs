@@ -1,6 +1,6 @@
 //! The functions of the module that the server's callbacks call, and the module's own context.
 
-use super::api::api;
+use super::api::{api, RawContext};
 use super::context::{Context, KeyName};
 use super::events::KeyChange;
 use super::guard::guard;
@@ -66,6 +66,6 @@ pub fn unload() {
 static OWN_CONTEXT: AtomicPtr<raw::RedisModuleCtx> = AtomicPtr::new(null_mut());
 
 /// The module's own context, which outlives what is started with it.
-pub(super) fn own_context() -> *mut raw::RedisModuleCtx {
+pub(super) fn own_context() -> RawContext {
     OWN_CONTEXT.load(Ordering::Relaxed)
 }

@@ -1,7 +1,7 @@
 //! Keys. Every method that changes one also replicates the plain command with the same effect, so that the two cannot
 //! differ.
 
-use super::api::{api, OK};
+use super::api::{api, RawString, OK};
 use super::call_reply::CallReply;
 use super::context::{Context, KeyName, UNTOUCHED};
 use super::text::OwnedString;
@@ -431,7 +431,7 @@ impl KeptWord {
         KeptWord(text, AtomicPtr::new(null_mut()))
     }
 
-    fn get(&self) -> *mut raw::RedisModuleString {
+    fn get(&self) -> RawString {
         let kept = self.1.load(Ordering::Relaxed);
         if !kept.is_null() {
             return kept;

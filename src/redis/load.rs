@@ -1,6 +1,6 @@
 //! MODULE LOAD and UNLOAD.
 
-use super::api::{api, missing, ERR, OK};
+use super::api::{api, missing, RawContext, RawString, ERR, OK};
 use super::call::arguments;
 use super::context::Context;
 use super::guard::{guard, log, set_panic_line};
@@ -73,11 +73,7 @@ pub(crate) use export;
 ///
 /// # Safety
 /// Only [`export`] calls it, for the server.
-pub unsafe fn on_load<M: Module>(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
-    argc: c_int,
-) -> c_int {
+pub unsafe fn on_load<M: Module>(ctx: RawContext, argv: *mut RawString, argc: c_int) -> c_int {
     let version = raw::REDISMODULE_APIVER_1 as c_int;
     // SAFETY: the context is live, and the name ends in NUL. Nothing may allocate before this call, because the allocator is
     // the server's.
@@ -112,7 +108,7 @@ pub unsafe fn on_load<M: Module>(
 ///
 /// # Safety
 /// Only [`export`] calls it, for the server.
-pub unsafe fn on_unload<M: Module>(ctx: *mut raw::RedisModuleCtx) -> c_int {
+pub unsafe fn on_unload<M: Module>(ctx: RawContext) -> c_int {
     // SAFETY: the context is live until we return.
     let ctx = unsafe { Context::new(ctx) };
     // If the server rejects what the module did on load, it calls this at once. To refuse would leave the module loaded,

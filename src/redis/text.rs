@@ -1,6 +1,6 @@
 //! The server's strings.
 
-use super::api::api;
+use super::api::{api, RawString};
 use redis_module::raw;
 use std::ptr::{null_mut, NonNull};
 
@@ -22,17 +22,17 @@ impl OwnedString {
         OwnedString(unsafe { NonNull::new_unchecked(raw) })
     }
 
-    pub(super) fn raw(&self) -> *mut raw::RedisModuleString {
+    pub(super) fn raw(&self) -> RawString {
         self.0.as_ptr()
     }
 
     /// Takes over a string that the API has returned.
-    pub(super) fn adopt(raw: *mut raw::RedisModuleString) -> Option<OwnedString> {
+    pub(super) fn adopt(raw: RawString) -> Option<OwnedString> {
         NonNull::new(raw).map(OwnedString)
     }
 
     /// Passes the string to the server.
-    pub(super) fn into_raw(self) -> *mut raw::RedisModuleString {
+    pub(super) fn into_raw(self) -> RawString {
         std::mem::ManuallyDrop::new(self).raw()
     }
 

@@ -1,9 +1,8 @@
 //! The module's only timer.
 
-use super::api::api;
+use super::api::{api, RawContext};
 use super::context::Context;
 use super::handlers::{handle, own_context};
-use redis_module::raw;
 use std::os::raw::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +31,7 @@ pub fn stop_timer() {
     }
 }
 
-unsafe extern "C" fn fired(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+unsafe extern "C" fn fired(ctx: RawContext, _data: *mut c_void) {
     // The server removes the timer after this callback.
     TIMER.store(0, Ordering::Relaxed);
     // SAFETY: the server keeps the context during the callback.
