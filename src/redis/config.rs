@@ -194,10 +194,8 @@ unsafe fn setting(data: *mut c_void) -> &'static Setting {
 
 unsafe extern "C" fn get_number(_name: *const c_char, data: *mut c_void) -> c_longlong {
     // SAFETY: the server passes what was registered.
-    match unsafe { setting(data) }.value {
-        SettingValue::Number(number) => number.value.load(Ordering::Relaxed),
-        SettingValue::Switch(_) | SettingValue::Text(_) => 0,
-    }
+    let SettingValue::Number(number) = (unsafe { setting(data) }).value else { return 0 };
+    guard(None, || number.value.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
 unsafe extern "C" fn set_number(
@@ -216,8 +214,8 @@ unsafe extern "C" fn set_number(
 
 unsafe extern "C" fn get_switch(_name: *const c_char, data: *mut c_void) -> c_int {
     // SAFETY: the server passes what was registered.
-    let value = unsafe { setting(data) }.value;
-    c_int::from(matches!(value, SettingValue::Switch(switch) if switch.get()))
+    let SettingValue::Switch(switch) = (unsafe { setting(data) }).value else { return 0 };
+    c_int::from(guard(None, || switch.get()).unwrap_or(false))
 }
 
 unsafe extern "C" fn set_switch(
