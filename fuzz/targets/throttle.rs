@@ -56,7 +56,7 @@ impl FuzzLimit {
         let max_burst = (self.max_burst >> burst).min(i64::MAX as u64 - 1);
         let count = (self.count >> count).clamp(1, i64::MAX as u64);
         let period_ms = (self.period_ms >> period).clamp(1, 3_155_760_000_000);
-        let rate = Rate::new(max_burst, count, period_ms).ok()?;
+        let rate = Rate::new(max_burst, count, period_ms)?;
         Some((rate, max_burst + 1, count, period_ms))
     }
 }

@@ -101,7 +101,7 @@ pub fn change<T>(transition: impl FnOnce(&mut ServerLines, u64) -> T) -> T {
 
 /// Starts the timer again after the wall clock, by which timers fire, was set back.
 pub fn restart_timer() {
-    change(ServerLines::clock_went_back);
+    change(ServerLines::restart_timer);
 }
 
 /// Drops all lines.

@@ -57,7 +57,7 @@ pub fn join(
 /// before: before 7.2, CLIENT UNBLOCK asks again if we ended the wait in the same transaction.
 pub fn answer(ctx: Context, wait: WaitNumber) -> Option<(CommandNumber, Result<Reply, Error>)> {
     let ticket = Ticket::of(wait);
-    let asked = change(|lines, now_us| lines.answered(ticket, now_us))?;
+    let asked = change(|lines, now_us| lines.take_reply(ticket, now_us))?;
     let (call, line_key, was_head) = match asked {
         WaiterReply::Ended { call, reply } => return Some((call.command, reply.result)),
         WaiterReply::Unblocked { call, key, was_head } => (call, key, was_head),
@@ -91,7 +91,7 @@ pub fn withdraw(wait: WaitNumber) {
 /// us.
 pub fn forget(wait: WaitNumber, cut_off: bool) {
     let ticket = Ticket::of(wait);
-    let Some(forgotten) = change(|lines, now_us| lines.forgotten(ticket, now_us)) else { return };
+    let Some(forgotten) = change(|lines, now_us| lines.forget(ticket, now_us)) else { return };
     let Some(TimedReply { result: Ok(reply), at_us }) = forgotten.reply else { return };
     // CLIENT UNBLOCK in the transaction that granted sets `cut_off`, but the client got its reply.
     let notified = !cut_off || (forgotten.answered && forgotten.call.client.is_connected());

@@ -131,7 +131,7 @@ pub fn serve_timer(ctx: Context) {
     let work = WorkGuard::begin(Cause::Timer);
     let mut accepted = accepts_writes(ctx);
     if !accepted {
-        change(|lines, now_us| lines.writes_refused(now_us));
+        change(|lines, now_us| lines.pause(now_us));
         if !ctx.is_master() {
             // The new master decides on these keys.
             change(|lines, _| lines.drop_all_writes());
@@ -160,7 +160,7 @@ fn visit(
     match acceptance {
         Acceptance::Accepted => {}
         // The server would refuse every other key too, so no head is tried now, and pending writes wait.
-        Acceptance::Refused if accepted => change(|lines, now_us| lines.writes_refused(now_us)),
+        Acceptance::Refused if accepted => change(|lines, now_us| lines.pause(now_us)),
         Acceptance::Refused => {}
         // Another node owns the key now. The waiters stay in line until the server redirects them.
         Acceptance::Elsewhere => change(|lines, now_us| {

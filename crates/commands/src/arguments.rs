@@ -255,7 +255,7 @@ impl<'c, 'a, W: Words<'a> + ?Sized> Arguments<'c, 'a, W> {
             Length::Ms(ms) => ms,
             Length::Months(_) => return Err(Error::PlainPeriod),
         };
-        Rate::new(max_burst, count, period_ms).map_err(|_| Error::BucketTooLong)
+        Rate::new(max_burst, count, period_ms).ok_or(Error::BucketTooLong)
     }
 
     /// `limit period`; with `semaphore` the period may be 0, which is no window at all.

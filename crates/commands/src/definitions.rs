@@ -1,4 +1,4 @@
-//! The setting `ratelimit.policies`: the definitions of limits that have a name.
+//! The setting `ratelimit.policies`, which defines limits with names.
 //!
 //! ```text
 //! free THROTTLE 15 30 60; day WINDOW 1000 1d FIXED TZ Asia/Shanghai; burst WINDOW 5 1s SHADOW
@@ -10,7 +10,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::limits::{LimitSpec, WindowKind};
 use crate::options::{OptionSet, Options};
-use crate::policies::{Definition, Definitions};
+use crate::policies::{Policies, Policy};
 
 /// The most policies of a table.
 const MAX_POLICIES: usize = 1_000;
@@ -22,8 +22,8 @@ const MAX_NAME: usize = 64;
 /// # Errors
 ///
 /// Says which definition is wrong and why.
-pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions, String> {
-    let mut definitions = Definitions::new();
+pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Policies, String> {
+    let mut policies = Policies::new();
     for part in text.split(|byte| *byte == b';') {
         let words: Vec<&[u8]> =
             part.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
@@ -33,26 +33,26 @@ pub fn parse(text: &[u8], environment: &impl Environment) -> Result<Definitions,
         if name.len() > MAX_NAME || !name.iter().all(known) {
             return refuse("a name must have 1 to 64 letters, digits, '_', '.' or '-'");
         }
-        let definition = match define(words, environment) {
-            Ok(definition) => definition,
+        let policy = match define(words, environment) {
+            Ok(policy) => policy,
             Err(error) => {
                 let text = error.text();
                 let text = String::from_utf8_lossy(text.as_bytes());
                 return refuse(text.strip_prefix("ERR ").unwrap_or(&text));
             }
         };
-        if definitions.insert(name.to_vec(), definition).is_some() {
+        if policies.insert(name.to_vec(), policy).is_some() {
             return refuse("the name is given twice");
         }
-        if definitions.len() > MAX_POLICIES {
+        if policies.len() > MAX_POLICIES {
             return Err(format!("there must be at most {MAX_POLICIES} policies"));
         }
     }
-    Ok(definitions)
+    Ok(policies)
 }
 
-/// One definition without its name: a kind, the limit as in that command, and perhaps SHADOW.
-fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Definition, Error> {
+/// Reads a definition after its name: a kind, the limit as in the command of that kind, and its options.
+fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Policy, Error> {
     let mut arguments = Arguments::from(words, 0);
     let kind = arguments.next_word().and_then(Family::named);
     let (family, known) = match kind {
@@ -73,7 +73,7 @@ fn define(words: &[&[u8]], environment: &impl Environment) -> Result<Definition,
     if let LimitSpec::Window { limit, period } = limit {
         window_kind.window(limit, period, environment)?;
     }
-    let text = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+    let definition = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
     let (ban_ms, shadow) = (options.number(OptionSet::BAN), options.has(OptionSet::SHADOW));
-    Ok(Definition { limit, window_kind, ban_ms, shadow, text })
+    Ok(Policy { id: 0, limit, window_kind, ban_ms, shadow, definition })
 }

@@ -1,70 +1,55 @@
-//! Limits by name: the table of policies, and what became of the calls that used it.
+//! The table of policies: limits by name, and how the calls on each of them ended.
 
 use crate::counter::Counter;
 use crate::limits::{LimitSpec, WindowKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A limit that has a name.
-#[derive(Clone, Copy, Debug)]
+/// A limit with a name.
+#[derive(Debug)]
 pub struct Policy {
-    /// Its number, never given to another name.
+    /// Its number in the table, which no other name is given. 0 before it is in the table.
     pub id: u64,
     /// The limit.
     pub limit: LimitSpec,
     /// How a window counts.
     pub window_kind: WindowKind,
-    /// For how many milliseconds a denial closes the key (BAN).
+    /// The ban that a denial starts (BAN), in milliseconds.
     pub ban_ms: Option<u64>,
-    /// It never denies.
+    /// Whether the policy only counts what it would deny (SHADOW).
     pub shadow: bool,
+    /// Its definition without the name, with single blanks.
+    pub definition: String,
 }
 
-/// A policy as it is defined, before it has a number.
-pub struct Definition {
-    /// The limit.
-    pub limit: LimitSpec,
-    /// How a window counts.
-    pub window_kind: WindowKind,
-    /// For how many milliseconds a denial closes the key (BAN).
-    pub ban_ms: Option<u64>,
-    /// It never denies.
-    pub shadow: bool,
-    /// The definition without the name, with single blanks.
-    pub text: String,
-}
+/// Policies by name.
+pub type Policies = BTreeMap<Vec<u8>, Policy>;
 
-/// Definitions by name.
-pub type Definitions = BTreeMap<Vec<u8>, Definition>;
-
-/// What became of the calls that used a policy.
+/// How the calls on a policy ended.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Calls that were allowed.
     pub allowed: Counter,
     /// Calls that were denied.
     pub denied: Counter,
-    /// Calls that would have been denied, but for SHADOW.
+    /// Calls that would have been denied without SHADOW.
     pub shadow_denied: Counter,
 }
 
 /// A row of the table.
 struct PolicyRow {
     policy: Arc<Policy>,
-    /// The definition without the name, with single blanks.
-    definition: String,
     counts: Arc<Counts>,
 }
 
-/// The table of policies, as it was set.
+/// All policies.
 pub struct PolicyTable {
-    /// As it was given.
+    /// The setting's value.
     text: Vec<u8>,
     rows: BTreeMap<Vec<u8>, PolicyRow>,
     by_id: BTreeMap<u64, Arc<Counts>>,
     last_id: u64,
-    /// The text of the table before, and the rows that went with it. A CONFIG SET that fails at another setting sets
-    /// the old text again.
+    /// The text and the rows that were replaced last. A CONFIG SET that fails at another setting restores the old text.
     before: (Vec<u8>, BTreeMap<Vec<u8>, PolicyRow>),
 }
 
@@ -75,7 +60,7 @@ pub enum PolicyVerdict {
     Allowed,
     /// It was denied.
     Denied,
-    /// It would have been denied, but for SHADOW.
+    /// It would have been denied without SHADOW.
     ShadowDenied,
 }
 
@@ -89,7 +74,7 @@ pub struct ListedPolicy {
     pub allowed: u64,
     /// How many were denied.
     pub denied: u64,
-    /// How many would have been denied, but for SHADOW.
+    /// How many would have been denied without SHADOW.
     pub shadow_denied: u64,
 }
 
@@ -116,12 +101,12 @@ impl PolicyTable {
         self.rows.get(name).map(|row| Arc::clone(&row.policy))
     }
 
-    /// The table as it was given.
+    /// The value of the setting that defines the policies.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// Counts a call on the policy of this number. One that is no longer in the table is not counted.
+    /// Counts a call on the policy with this number, if it is still in the table.
     pub fn count(&self, id: u64, ended: PolicyVerdict) {
         let Some(counts) = self.by_id.get(&id) else { return };
         match ended {
@@ -132,32 +117,34 @@ impl PolicyTable {
         .add(1);
     }
 
-    /// Replaces the whole table by what `text` defines. The counts of names that stay go on; so do all where this is the
-    /// text that was replaced last.
-    pub fn replace(&mut self, text: &[u8], definitions: Definitions) {
+    /// Replaces all policies. `text` is what defines the new ones. Policies that keep their names keep their counts, and so
+    /// do all if `text` is what the table had before the current text.
+    pub fn replace(&mut self, text: &[u8], policies: Policies) {
         let mut rows = BTreeMap::new();
         let (old_text, mut gone) = std::mem::take(&mut self.before);
         if old_text == text {
             self.rows.append(&mut gone);
         }
-        for (name, definition) in definitions {
-            let Definition { limit, window_kind, ban_ms, shadow, text: definition } = definition;
-            let (id, counts) = match self.rows.remove(&name) {
-                Some(row) => (row.policy.id, row.counts),
+        for (name, mut policy) in policies {
+            let counts = match self.rows.remove(&name) {
+                Some(row) => {
+                    policy.id = row.policy.id;
+                    row.counts
+                }
                 None => {
                     self.last_id = self.last_id.saturating_add(1);
-                    (self.last_id, Arc::default())
+                    policy.id = self.last_id;
+                    Arc::default()
                 }
             };
-            let policy = Arc::new(Policy { id, limit, window_kind, ban_ms, shadow });
-            rows.insert(name, PolicyRow { policy, definition, counts });
+            rows.insert(name, PolicyRow { policy: Arc::new(policy), counts });
         }
         self.by_id = rows.values().map(|row| (row.policy.id, Arc::clone(&row.counts))).collect();
         let gone = std::mem::replace(&mut self.rows, rows);
         self.before = (std::mem::replace(&mut self.text, text.to_vec()), gone);
     }
 
-    /// Forgets all policies. Numbers are not given anew.
+    /// Removes all policies. Their numbers are not used again.
     pub fn clear(&mut self) {
         *self = PolicyTable { last_id: self.last_id, ..PolicyTable::new() };
     }
@@ -168,7 +155,7 @@ impl PolicyTable {
             let Counts { allowed, denied, shadow_denied } = &*row.counts;
             ListedPolicy {
                 name: String::from_utf8_lossy(name).into_owned(),
-                definition: row.definition.clone(),
+                definition: row.policy.definition.clone(),
                 allowed: allowed.get(),
                 denied: denied.get(),
                 shadow_denied: shadow_denied.get(),

@@ -34,7 +34,7 @@ pub fn try_head<S: WaitingServer>(
         Ok(reply) if !reply.allowed() && !is_overdue => {
             let wait_us = reply.decision.verdict.retry_after_us();
             let wait_us = wait_us.map(|wait_us| wait_us.saturating_sub(server.age_us(key)));
-            server.change(|lines, now_us| lines.denied(line, wait_us, now_us));
+            server.change(|lines, now_us| lines.record_denial(line, wait_us, now_us));
             false
         }
         // The key cannot be written just now. The call goes on waiting, even past its deadline.

@@ -4,29 +4,29 @@
 //! join -> [ leave 0: 7 9 | leave 5: 8 12 15 ]    a line, in the order of LEAVE and then of arrival
 //!           ^ head: the only one that is tried
 //!
-//! join -> InLine --end-------> Ended ------answered--> Answered
-//!           |---withdraw-----> Withdrawn --answered------^      the client is gone
-//!           +---answered---------------------------------^      the server ended the wait by itself
+//! join -> InLine --end-------> Ended ------take_reply--> Answered
+//!           |---withdraw-----> Withdrawn --take_reply------^      the client is gone
+//!           +---take_reply---------------------------------^      the server ended the wait
 //!
-//! Each of the four --forgotten--> no waiter any more
+//! `forget` removes the waiter in each of these four states.
 //! ```
 //!
-//! Nothing here calls the server. A transition changes the state and returns what the caller has to carry out: the
-//! handle of the wait to end, the call to try, the write to make, the timer to start.
+//! Nothing here calls the server. A transition changes the state and returns what the caller has to do: the handle of the
+//! wait to end, the call to try, the write to make, the timer to start.
 //!
-//! All times are microseconds of one clock that nobody can set back.
+//! All times are microseconds of a monotonic clock.
 
 use super::db_key::{DbKey, OwnedDbKey};
 use super::request::Request;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Names a waiter. A later one is larger.
+/// Identifies a waiter. Tickets increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// The ticket with this number, for those who can keep numbers only.
+    /// The ticket with this number, for callers that can only store a number.
     pub const fn of(number: u64) -> Ticket {
         Ticket(number)
     }
@@ -37,38 +37,38 @@ impl Ticket {
     }
 }
 
-/// Names a line. Never given twice.
+/// Identifies a line. It is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LineId(u64);
 
-/// The longest that a head goes untried. Other changes to its key must be noticed within 100 ms; the rest is for timers
-/// that come late.
+/// The longest time between two tries of a head. Changes to its key by others must be noticed within 100 ms; the rest allows
+/// for timers that fire late.
 pub const POLL_US: u64 = 80_000;
-/// How long no head is tried after the server refused a write.
+/// How long no head is tried after the server has refused a write.
 pub const REFUSED_US: u64 = 5_000;
-/// The most microseconds that one firing of the timer spends on waiters. All commands between two firings share as much
-/// again.
+/// The most microseconds that the timer spends on waiters each time it fires. All commands between two firings share a budget
+/// of the same size.
 pub const BUDGET_US: u64 = 1_000;
-/// A wall clock that gains more than this from one beginning of work to the next was set forward.
+/// If the wall clock gains more than this between two beginnings of work, it was set forward.
 const STEP_US: u64 = 1_000;
-/// Commands get a new budget after this time at the latest, even if no turn of the event loop was seen to end.
+/// Commands get a new budget after this time, even if no turn of the event loop was seen to end.
 const BUDGET_RENEWED_US: u64 = 20_000;
 
-/// The types of what the lines keep for their owner.
+/// The types that a server keeps in its lines.
 pub trait LineTypes {
-    /// What waits.
+    /// A call that waits.
     type Call: LineCall;
-    /// Ends one wait, once.
+    /// What ends one wait, once.
     type Handle;
     /// The reply to a waiter.
     type Reply: Clone;
-    /// What has to be written to a key because a wait ended where nothing could be written.
+    /// A write to a key that could not be made when a wait ended, and is still to be made.
     type Write;
 }
 
-/// What a line asks of a call that waits.
+/// What a line needs to know of a call that waits.
 pub trait LineCall: Clone {
-    /// The call's LEAVE: smaller ones stand before larger ones.
+    /// The call's LEAVE. Calls with a smaller one come first.
     fn leave(&self) -> u64;
     /// The id that the call will give to its reservation.
     fn id(&self) -> Option<&[u8]>;
@@ -84,38 +84,38 @@ impl LineCall for Request {
     }
 }
 
-/// When the time of a call is up that waits from `now_us` on for `block_ms` milliseconds. `None` for 0, which waits for
-/// ever.
+/// The deadline of a call that begins to wait at `now_us` for `block_ms` milliseconds. `None` for 0, which waits forever.
 pub fn deadline_us(now_us: u64, block_ms: u64) -> Option<u64> {
     (block_ms > 0).then(|| now_us.saturating_add(block_ms.saturating_mul(1_000)))
 }
 
-/// All lines, and every waiter until the server has forgotten it.
+/// All lines, and every waiter until it is forgotten.
 pub struct Lines<P: LineTypes> {
     /// The last number that a ticket or a line got.
     last_number: u64,
-    /// How many stand in a line.
+    /// The number of waiters that are in a line.
     waiting: usize,
-    /// Those who stand in a line, and those whose wait is over and who are not forgotten.
+    /// The waiters that are in a line, and those whose wait is over but that are not forgotten yet.
     waiters: BTreeMap<Ticket, Waiter<P>>,
-    /// The lines where somebody stands or something is to be written.
+    /// The lines that have a waiter or a write.
     lines: BTreeMap<LineId, Line<P>>,
     /// The line on each key, by database and name.
     line_on: BTreeMap<i32, BTreeMap<Box<[u8]>, LineId>>,
-    /// When the head of each line is to be tried next.
+    /// When to try the head of each line next.
     tries: BTreeSet<(u64, LineId)>,
-    /// When somebody's time is up in each line where some wait for a limited time.
+    /// The next deadline in each line that has one.
     deadlines: BTreeSet<(u64, LineId)>,
     /// No head is tried before this time.
-    refused_until_us: Option<u64>,
-    /// When the timer fires that was started last.
+    paused_until_us: Option<u64>,
+    /// When the running timer fires.
     timer_us: Option<u64>,
     work: Option<Work>,
-    /// The wall clock less the clock of all times here, when work last began. If it grows, the wall clock was set forward.
+    /// How far the wall clock was ahead of the monotonic clock when work last began. If this grows, the wall clock was set
+    /// forward.
     ahead_us: u64,
-    /// When the head of the line that was [passed on](Lines::pass_on) last is to be tried. The next one comes later.
+    /// When to try the head of the line that was last [passed on](Lines::pass_on). The next one comes later.
     last_passed_us: u64,
-    /// What commands have spent of their budget in microseconds, and when they got it.
+    /// The microseconds that commands have spent of their budget, and when they got it.
     spent_us: u64,
     budget_since_us: u64,
     /// The turn of the event loop in which commands got their budget.
@@ -132,35 +132,35 @@ struct Waiter<P: LineTypes> {
     state: WaitState<P::Handle, P::Reply>,
 }
 
-/// How far a wait has come, as the picture above shows it.
+/// The state of a wait, see the picture above.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum WaitState<H, R> {
-    /// It stands in its line; the handle ends it.
+    /// The waiter is in its line. The handle ends the wait.
     InLine(H),
-    /// It stepped out without a reply: the client is gone.
+    /// It left the line without a reply, because the client is gone.
     Withdrawn,
-    /// It was ended with this reply, and the server has not asked for it.
+    /// The wait was ended with this reply, which the server has not taken yet.
     Ended(R),
-    /// The server has asked for the reply. Without one the server ended the wait by itself.
+    /// The server has taken the reply. `None` if the server itself ended the wait.
     Answered(Option<R>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line<P: LineTypes> {
     key: Arc<OwnedDbKey>,
-    /// LEAVE and ticket of all who stand here. The first is the head.
+    /// LEAVE and ticket of each waiter. The first one is the head.
     order: BTreeSet<(u64, Ticket)>,
-    /// When the time of those is up who wait for a limited time, and their tickets.
+    /// Deadline and ticket of each waiter that has a deadline.
     deadlines: BTreeSet<(u64, Ticket)>,
-    /// The ids that they will give to their reservations.
+    /// The ids that the waiters will give to their reservations.
     ids: BTreeSet<Box<[u8]>>,
-    /// What is to be written to the key, the oldest first.
+    /// The writes still to be made, the oldest first.
     writes: VecDeque<P::Write>,
-    /// When the head is to be tried.
+    /// When to try the head.
     try_us: u64,
     /// When the head was last denied.
     denied_us: Option<u64>,
-    /// Waiters whose time is up are not dismissed before this time.
+    /// No waiter is dismissed before this time.
     dismiss_from_us: u64,
     /// The line's entries in the two schedules.
     scheduled: (Option<u64>, Option<u64>),
@@ -168,17 +168,18 @@ struct Line<P: LineTypes> {
 
 /// A call that begins to wait.
 pub struct Joining<P: LineTypes> {
-    /// What it asks for.
+    /// The call.
     pub call: P::Call,
-    /// Ends its wait.
+    /// What ends its wait.
     pub handle: P::Handle,
-    /// When its time is up; `None` for never.
+    /// When it stops waiting. `None` for never.
     pub deadline_us: Option<u64>,
-    /// After how many microseconds it could be granted, as its denial said; `None` if it was not tried, or nobody knows.
+    /// After how many microseconds it could be granted, according to its denial. `None` if it was not tried, or if that is not
+    /// known.
     pub wait_us: Option<u64>,
 }
 
-/// What begins work on waiters.
+/// What starts work on waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A command that may have changed a key.
@@ -195,69 +196,68 @@ struct Work {
 
 /// What to do next in a line.
 pub enum LineStep<P: LineTypes> {
-    /// Write this to the key.
+    /// Make this write.
     Write(P::Write),
-    /// Try the head, then tell [`Lines::denied`] or [`Lines::end`]. Where `is_overdue`, end its wait also if it is
-    /// denied.
+    /// Try the head. Then call [`Lines::end`] if it was granted or `is_overdue`, otherwise [`Lines::record_denial`].
     Try {
-        /// The head.
+        /// The head's ticket.
         ticket: Ticket,
-        /// What it asks for.
+        /// The head's call.
         call: P::Call,
-        /// Its time is up.
+        /// Whether its deadline has passed.
         is_overdue: bool,
     },
-    /// Tell [`Lines::end`] the denial of a waiter whose time is up.
+    /// Call [`Lines::end`] with a denial, because the waiter's deadline has passed.
     Dismiss {
-        /// The waiter.
+        /// The waiter's ticket.
         ticket: Ticket,
-        /// What it asked for.
+        /// The waiter's call.
         call: P::Call,
     },
 }
 
-/// What to reply to a waiter when the server asks.
+/// What to reply to a waiter.
 pub enum WaiterReply<P: LineTypes> {
-    /// The wait was ended with a reply.
+    /// Its wait was ended with a reply.
     Ended {
-        /// What waited.
+        /// The call that waited.
         call: P::Call,
         /// The reply.
         reply: P::Reply,
     },
-    /// The server ended the wait by itself: reply a denial.
+    /// The server itself ended the wait. The reply is a denial.
     Unblocked {
-        /// What waited.
+        /// The call that waited.
         call: P::Call,
-        /// On which key.
+        /// The key that it waited on.
         key: Arc<OwnedDbKey>,
-        /// Nobody stood before it.
+        /// Whether it was the head.
         was_head: bool,
     },
 }
 
-/// A waiter that the server has forgotten.
+/// A waiter that was forgotten.
 pub struct ForgottenWaiter<P: LineTypes> {
-    /// What waited.
+    /// The call that waited.
     pub call: P::Call,
-    /// On which key.
+    /// The key that it waited on.
     pub key: Arc<OwnedDbKey>,
-    /// How its wait was ended, unless the server ended it by itself.
+    /// The reply that ended its wait. `None` if the server itself ended it.
     pub reply: Option<P::Reply>,
-    /// The server has asked for the reply.
+    /// Whether the server has taken the reply.
     pub answered: bool,
 }
 
 /// What to do with the one timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// Nothing.
+    /// Leave it as it is.
     Keep,
     /// Stop it.
     Stop,
-    /// Stop it if it runs, and start it.
+    /// Stop it if it is running, and start it.
     Start {
-        /// After so many milliseconds.
+        /// In how many milliseconds it fires.
         after_ms: u64,
     },
 }
@@ -279,7 +279,7 @@ impl<P: LineTypes> Lines<P> {
             line_on: BTreeMap::new(),
             tries: BTreeSet::new(),
             deadlines: BTreeSet::new(),
-            refused_until_us: None,
+            paused_until_us: None,
             timer_us: None,
             work: None,
             ahead_us: 0,
@@ -290,51 +290,47 @@ impl<P: LineTypes> Lines<P> {
         }
     }
 
-    // ---- Questions ----
-
-    /// How many lines there are.
+    /// The number of lines.
     pub fn lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// How many stand in a line.
+    /// The number of calls that wait in a line.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// When the oldest call that stands in a line began to wait.
+    /// When the call that has waited longest began to wait.
     pub fn oldest_since_us(&self) -> Option<u64> {
         let in_line = |waiter: &&Waiter<P>| matches!(waiter.state, WaitState::InLine(_));
         self.waiters.values().find(in_line).map(|waiter| waiter.since_us)
     }
 
-    /// Whether somebody on the key stands before a call that comes now with this LEAVE.
+    /// Whether a new call on the key with this LEAVE would come after a waiter.
     pub fn is_barred(&self, key: DbKey, leave: u64) -> bool {
         let line = self.line_on(key).and_then(|id| self.lines.get(&id));
         line.and_then(|line| line.order.first()).is_some_and(|(least, _)| *least <= leave)
     }
 
-    /// Whether a call waits on the key that will give this id to its reservation.
+    /// Whether a call waiting on the key will give this id to its reservation.
     pub fn id_waits(&self, key: DbKey, id: &[u8]) -> bool {
         let line = self.line_on(key).and_then(|id| self.lines.get(&id));
         line.is_some_and(|line| line.ids.contains(id))
     }
 
-    /// How many calls wait on the key.
+    /// The number of calls that wait on the key.
     pub fn waiting_on(&self, key: DbKey) -> usize {
         let line = self.line_on(key).and_then(|id| self.lines.get(&id));
         line.map_or(0, |line| line.order.len())
     }
 
-    // ---- Waits begin and end ----
-
-    /// The ticket of a call that is going to wait; `None` where `most` wait already.
+    /// The ticket of a call that is going to wait. `None` if `most` calls wait already.
     pub fn admit(&mut self, most: u64) -> Option<Ticket> {
         let waiting = u64::try_from(self.waiting).unwrap_or(u64::MAX);
         (waiting < most).then(|| Ticket(self.new_number()))
     }
 
-    /// Puts a call into the line on its key, in the place that its LEAVE and its ticket give it.
+    /// Puts a call into the line on its key, in the order of LEAVE and then of tickets.
     pub fn join(&mut self, ticket: Ticket, key: DbKey, joins: Joining<P>, now_us: u64) {
         let Joining { call, handle, deadline_us, wait_us } = joins;
         let id = self.open(key, now_us);
@@ -362,7 +358,7 @@ impl<P: LineTypes> Lines<P> {
         self.schedule(id);
     }
 
-    /// Ends a wait with this reply. Returns the handle to end it with, unless the wait is over.
+    /// Ends a wait with this reply. Returns its handle, or `None` if the wait is over already.
     pub fn end(&mut self, ticket: Ticket, reply: P::Reply, now_us: u64) -> Option<P::Handle> {
         let handle = self.step_out(ticket, now_us)?;
         let waiter = self.waiters.get_mut(&ticket)?;
@@ -370,13 +366,13 @@ impl<P: LineTypes> Lines<P> {
         Some(handle)
     }
 
-    /// Takes a waiter out of its line whose client is gone, or was told something else by the server.
+    /// Takes a waiter out of its line, because its client is gone or has got another reply from the server.
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
         self.step_out(ticket, now_us);
     }
 
-    /// The server asks for the reply. `None` if it has asked before.
-    pub fn answered(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<P>> {
+    /// Takes the reply to a waiter, and ends its wait if it is still in line. `None` if the reply was taken before.
+    pub fn take_reply(&mut self, ticket: Ticket, now_us: u64) -> Option<WaiterReply<P>> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let call = waiter.call.clone();
         let (key, line) = (Arc::clone(&waiter.key), waiter.line);
@@ -396,8 +392,8 @@ impl<P: LineTypes> Lines<P> {
         Some(WaiterReply::Unblocked { call, key, was_head })
     }
 
-    /// The server has let go of the client: forgets the waiter, and returns what it was.
-    pub fn forgotten(&mut self, ticket: Ticket, now_us: u64) -> Option<ForgottenWaiter<P>> {
+    /// Forgets a waiter whose client the server no longer blocks, and returns what it was.
+    pub fn forget(&mut self, ticket: Ticket, now_us: u64) -> Option<ForgottenWaiter<P>> {
         self.step_out(ticket, now_us);
         let Waiter { call, key, state, .. } = self.waiters.remove(&ticket)?;
         let (reply, answered) = match state {
@@ -408,7 +404,7 @@ impl<P: LineTypes> Lines<P> {
         Some(ForgottenWaiter { call, key, reply, answered })
     }
 
-    /// Notes what is to be written to a key as soon as the server accepts writes.
+    /// Adds a write to make as soon as the server accepts writes.
     pub fn add_write(&mut self, key: DbKey, write: P::Write, now_us: u64) {
         let id = self.open(key, now_us);
         if let Some(line) = self.lines.get_mut(&id) {
@@ -418,11 +414,8 @@ impl<P: LineTypes> Lines<P> {
         self.schedule(id);
     }
 
-    // ---- Work on waiters ----
-
-    /// Begins to work on waiters. Until [`Lines::end_work`] the timer is left alone. Where the wall clock, which shows
-    /// `wall_us`, was set forward since work last began, all heads are to be tried. Commands get a new budget when
-    /// `event_loop` has changed.
+    /// Begins to work on waiters. Until [`Lines::end_work`] the timer stays as it is. If the wall clock (`wall_us`) was set
+    /// forward since work last began, all heads become due. Commands get a new budget when `event_loop` has changed.
     pub fn begin_work(&mut self, cause: Cause, event_loop: u64, wall_us: u64, now_us: u64) {
         let ahead_us = wall_us.saturating_sub(now_us);
         let before_us = std::mem::replace(&mut self.ahead_us, ahead_us);
@@ -430,7 +423,7 @@ impl<P: LineTypes> Lines<P> {
             self.try_all(now_us);
         }
         match cause {
-            Cause::Timer => (self.timer_us, self.refused_until_us) = (None, None),
+            Cause::Timer => (self.timer_us, self.paused_until_us) = (None, None),
             Cause::Command => {
                 let is_old = now_us.saturating_sub(self.budget_since_us) >= BUDGET_RENEWED_US;
                 if is_old || self.event_loop != event_loop {
@@ -442,7 +435,7 @@ impl<P: LineTypes> Lines<P> {
         self.work = Some(Work { cause, began_us: now_us });
     }
 
-    /// Whether the budget of this work leaves time for another step.
+    /// Whether the budget allows another step.
     pub fn has_time(&self, now_us: u64) -> bool {
         let Some(work) = &self.work else { return false };
         let spent_us = now_us.saturating_sub(work.began_us);
@@ -452,7 +445,7 @@ impl<P: LineTypes> Lines<P> {
         }
     }
 
-    /// Ends the work. Returns how many microseconds it took.
+    /// Ends the work, and returns how many microseconds it took.
     pub fn end_work(&mut self, now_us: u64) -> u64 {
         let Some(work) = self.work.take() else { return 0 };
         let took_us = now_us.saturating_sub(work.began_us);
@@ -463,7 +456,7 @@ impl<P: LineTypes> Lines<P> {
         took_us
     }
 
-    /// A command may have changed the key: its head is to be tried. Returns the line, if somebody waits there.
+    /// Makes the head on a key due, because a command may have changed the key. Returns the line if it has a waiter.
     pub fn wake(&mut self, key: DbKey, now_us: u64) -> Option<LineId> {
         let id = self.line_on(key)?;
         let line = self.lines.get_mut(&id).filter(|line| !line.order.is_empty())?;
@@ -472,26 +465,26 @@ impl<P: LineTypes> Lines<P> {
         Some(id)
     }
 
-    /// The call that stands first in a line.
+    /// The head of a line.
     pub fn head(&self, id: LineId) -> Option<(Ticket, P::Call)> {
         let (_, ticket) = self.lines.get(&id)?.order.first()?;
         self.waiters.get(ticket).map(|waiter| (*ticket, waiter.call.clone()))
     }
 
-    /// The head of a line was tried and denied. It could be granted after `wait_us`; `None` where nobody knows.
-    pub fn denied(&mut self, id: LineId, wait_us: Option<u64>, now_us: u64) {
+    /// Records that the head of a line was tried and denied. It can be granted after `wait_us`, or `None` if that is not known.
+    pub fn record_denial(&mut self, id: LineId, wait_us: Option<u64>, now_us: u64) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         line.try_us = now_us.saturating_add(wait_us.unwrap_or(POLL_US).min(POLL_US));
         line.denied_us = Some(now_us);
         self.schedule(id);
     }
 
-    /// The server accepts no writes: no head of any line is tried for [`REFUSED_US`].
-    pub fn writes_refused(&mut self, now_us: u64) {
-        self.refused_until_us = Some(now_us.saturating_add(REFUSED_US));
+    /// Tries no head for [`REFUSED_US`], because the server accepts no writes.
+    pub fn pause(&mut self, now_us: u64) {
+        self.paused_until_us = Some(now_us.saturating_add(REFUSED_US));
     }
 
-    /// Nothing may be written to the key of this line: its head is not tried for [`REFUSED_US`].
+    /// Does not try the head of this line for [`REFUSED_US`], because nothing may be written to its key.
     pub fn postpone(&mut self, id: LineId, now_us: u64) {
         if let Some(line) = self.lines.get_mut(&id) {
             line.try_us = now_us.saturating_add(REFUSED_US);
@@ -499,7 +492,7 @@ impl<P: LineTypes> Lines<P> {
         self.schedule(id);
     }
 
-    /// Drops what was to be written to the key of this line: another server decides about it now.
+    /// Drops the writes to the key of this line, because another server owns the key now.
     pub fn drop_writes(&mut self, id: LineId) {
         if let Some(line) = self.lines.get_mut(&id) {
             line.writes.clear();
@@ -507,7 +500,7 @@ impl<P: LineTypes> Lines<P> {
         self.schedule(id);
     }
 
-    /// Drops what was to be written to any key.
+    /// Drops the writes to all keys.
     pub fn drop_all_writes(&mut self) {
         let owing = self.lines.iter().filter(|(_, line)| !line.writes.is_empty());
         let owing: Vec<LineId> = owing.map(|(id, _)| *id).collect();
@@ -516,16 +509,15 @@ impl<P: LineTypes> Lines<P> {
 
     /// The line that has been due for the longest time.
     pub fn next_line(&self, now_us: u64) -> Option<(LineId, Arc<OwnedDbKey>)> {
-        let tries = self.tries.first().filter(|_| self.refused_until_us.is_none());
+        let tries = self.tries.first().filter(|_| self.paused_until_us.is_none());
         let due = tries.into_iter().chain(self.deadlines.first()).min()?;
         let (_, id) = due.to_owned();
         let line = self.lines.get(&id).filter(|_| due.0 <= now_us)?;
         Some((id, Arc::clone(&line.key)))
     }
 
-    /// What to do next in a line at `now_us`; `None` where nothing is due. A head that could be had is granted before
-    /// those behind it whose time is up are dismissed. Without `may_write` only waiters whose time is up are
-    /// dismissed.
+    /// What to do next in a line at `now_us`. `None` if nothing is due. The head is tried before waiters behind it are
+    /// dismissed. Without `may_write` waiters are only dismissed.
     pub fn next_step(&mut self, id: LineId, may_write: bool, now_us: u64) -> Option<LineStep<P>> {
         let line = self.lines.get_mut(&id)?;
         let overdue = line.deadlines.first().copied().filter(|(due_us, _)| *due_us <= now_us);
@@ -548,7 +540,7 @@ impl<P: LineTypes> Lines<P> {
         Some(LineStep::Dismiss { ticket, call })
     }
 
-    /// Puts a line behind all others that are due, so that what is still due there comes last.
+    /// Puts a line behind all others that are due.
     pub fn pass_on(&mut self, id: LineId, now_us: u64) {
         let now_us = now_us.max(self.last_passed_us.saturating_add(1));
         if let Some(line) = self.lines.get_mut(&id) {
@@ -559,22 +551,22 @@ impl<P: LineTypes> Lines<P> {
         self.schedule(id);
     }
 
-    /// The wall clock was set back, and the timer that was started would come as much too late. All heads are to be
-    /// tried.
-    pub fn clock_went_back(&mut self, now_us: u64) {
+    /// Makes all heads due and the timer start again, because the wall clock was set back: the running timer would fire that
+    /// much too late.
+    pub fn restart_timer(&mut self, now_us: u64) {
         self.timer_us = self.timer_us.map(|_| u64::MAX);
         self.try_all(now_us);
     }
 
-    /// When something is due next.
+    /// When the next step is due.
     pub fn due_us(&self) -> Option<u64> {
         let at_us = |entry: Option<&(u64, LineId)>| entry.map(|(at_us, _)| *at_us);
         let tries = at_us(self.tries.first());
-        let tries = tries.map(|at_us| at_us.max(self.refused_until_us.unwrap_or(0)));
+        let tries = tries.map(|at_us| at_us.max(self.paused_until_us.unwrap_or(0)));
         tries.into_iter().chain(at_us(self.deadlines.first())).min()
     }
 
-    /// What to do with the timer after any other transition, so that it fires when something is due.
+    /// What to do with the timer after any other transition, so that it fires when the next step is due.
     pub fn timer(&mut self, now_us: u64) -> Timer {
         if self.work.is_some() {
             return Timer::Keep;
@@ -590,8 +582,6 @@ impl<P: LineTypes> Lines<P> {
         self.timer_us = Some(fires_us);
         Timer::Start { after_ms }
     }
-
-    // ---- Inside ----
 
     fn try_all(&mut self, now_us: u64) {
         let ids: Vec<LineId> = self.lines.keys().copied().collect();
@@ -613,7 +603,7 @@ impl<P: LineTypes> Lines<P> {
         self.line_on.get(&key.db)?.get(key.name).copied()
     }
 
-    /// The line on a key, a new one if need be.
+    /// The line on a key, which is created if there is none.
     fn open(&mut self, key: DbKey, now_us: u64) -> LineId {
         if let Some(id) = self.line_on(key) {
             return id;
@@ -635,7 +625,7 @@ impl<P: LineTypes> Lines<P> {
         id
     }
 
-    /// Takes a waiter out of its line, if it stands there. Whoever is the head then is to be tried.
+    /// Takes a waiter out of its line if it is still there. If it was the head, the new head becomes due.
     fn step_out(&mut self, ticket: Ticket, now_us: u64) -> Option<P::Handle> {
         let waiter = self.waiters.get_mut(&ticket)?;
         let state = std::mem::replace(&mut waiter.state, WaitState::Withdrawn);
@@ -663,7 +653,7 @@ impl<P: LineTypes> Lines<P> {
         Some(handle)
     }
 
-    /// Brings the schedules up to date with a line. Closes it where nobody stands and nothing is to be written.
+    /// Updates the schedules for a line, and removes the line if it has no waiter and no write.
     fn schedule(&mut self, id: LineId) {
         let Some(line) = self.lines.get_mut(&id) else { return };
         let is_empty = line.order.is_empty() && line.writes.is_empty();

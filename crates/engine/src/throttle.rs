@@ -185,27 +185,23 @@ pub struct Rate {
     bucket: Attos,
 }
 
-/// `(max_burst + 1) * period / count`, the time in which an empty bucket fills, would pass 100 years.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BucketTooLong;
-
 impl Rate {
-    /// `count` units (from 1) each `period_ms` milliseconds (1 to 100 years), and `max_burst` (below
-    /// 2^63 - 1) more than one at once.
+    /// `count` units every `period_ms` milliseconds, and up to `max_burst` (below 2^63 - 1) more than one at once. `None` if
+    /// `count` or `period_ms` is 0, or if an empty bucket takes more than 100 years to fill:
+    /// `(max_burst + 1) * period / count`.
     #[inline]
-    pub fn new(max_burst: u64, count: u64, period_ms: u64) -> Result<Rate, BucketTooLong> {
+    pub fn new(max_burst: u64, count: u64, period_ms: u64) -> Option<Rate> {
         let limit = max_burst.saturating_add(1);
-        let period_ns =
-            NonZeroU64::new(period_ms.saturating_mul(NS_PER_MS)).ok_or(BucketTooLong)?;
-        let count = NonZeroU64::new(count).ok_or(BucketTooLong)?;
+        let period_ns = NonZeroU64::new(period_ms.saturating_mul(NS_PER_MS))?;
+        let count = NonZeroU64::new(count)?;
         let longest = u128::from(MAX_PERIOD_MS).saturating_mul(u128::from(NS_PER_MS));
         // Neither product can pass 2^127.
         let filled = u128::from(limit).saturating_mul(u128::from(period_ns.get()));
         if filled > longest.saturating_mul(u128::from(count.get())) {
-            return Err(BucketTooLong);
+            return None;
         }
         let rate = Rate { limit, count, period_ns, bucket: 0 };
-        Ok(Rate { bucket: rate.cost(limit), ..rate })
+        Some(Rate { bucket: rate.cost(limit), ..rate })
     }
 
     /// `quantity * period / count`, rounded down once and not for each unit. Saturates.

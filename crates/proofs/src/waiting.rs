@@ -239,7 +239,7 @@ impl WaitingWorld {
             state.holds_lease[call.client] = true;
         } else if !is_overdue {
             let wait_us = decision.verdict.retry_after_us();
-            state.lines.denied(line, wait_us, state.mono_us);
+            state.lines.record_denial(line, wait_us, state.mono_us);
             return false;
         }
         self.end(state, ticket, decision.verdict.allowed());
@@ -258,8 +258,8 @@ impl WaitingWorld {
 
     fn leave(&self, state: &mut LineState, ticket: Ticket, granted: bool) {
         state.lines.end(ticket, granted, state.mono_us);
-        state.lines.answered(ticket, state.mono_us);
-        state.lines.forgotten(ticket, state.mono_us);
+        state.lines.take_reply(ticket, state.mono_us);
+        state.lines.forget(ticket, state.mono_us);
         state.waiting.retain(|one| one.ticket != ticket);
         state.head_could_since = None;
     }
@@ -460,7 +460,7 @@ impl Model for WaitingWorld {
                 let head = self.head(&state).map(|(_, head, _)| head);
                 if self.mistake != Some(Mistake::GhostInLine) {
                     state.lines.withdraw(ticket, state.mono_us);
-                    state.lines.forgotten(ticket, state.mono_us);
+                    state.lines.forget(ticket, state.mono_us);
                 }
                 state.waiting.retain(|one| one.ticket != ticket);
                 // Another one's wait goes on as before.
@@ -482,7 +482,7 @@ impl Model for WaitingWorld {
                 state.wall_us -= 1_000_000;
                 // The module's watch on the clock tells the lines, and its timer is late.
                 state.timer_us = None;
-                state.lines.clock_went_back(state.mono_us);
+                state.lines.restart_timer(state.mono_us);
             }
             LineAction::Forward => {
                 state.faults -= 1;

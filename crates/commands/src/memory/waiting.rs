@@ -103,7 +103,7 @@ impl MemoryServer {
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;
-        self.lines.borrow_mut().forgotten(ticket, passed_us);
+        self.lines.borrow_mut().forget(ticket, passed_us);
         let place = self.ended.borrow().iter().position(|one| one.ticket == ticket);
         let Some(ended) = place.map(|at| self.ended.borrow_mut().remove(at)) else { return };
         if let Some(EndedGrant { name, request, reply, granted_us }) = ended.granted {
@@ -116,7 +116,7 @@ impl MemoryServer {
 
     pub(super) fn see_time(&mut self, now_us: u64) {
         if self.clock.see(now_us) {
-            self.lines.borrow_mut().clock_went_back(self.clock.passed_us);
+            self.lines.borrow_mut().restart_timer(self.clock.passed_us);
         }
     }
 
@@ -190,7 +190,7 @@ impl<'a> WaitingServer for &'a MemoryServer {
         request: &Request,
         result: Result<Reply, Error>,
     ) {
-        if self.change(|lines, passed_us| lines.forgotten(ticket, passed_us)).is_none() {
+        if self.change(|lines, passed_us| lines.forget(ticket, passed_us)).is_none() {
             return;
         }
         let (mut granted, builder) = (None, ValueBuilder::default());

@@ -139,22 +139,22 @@ impl LineWorld {
                 if let Some(one) = self.pick(which) {
                     self.lines.withdraw(one.ticket, self.now_us);
                     self.waiting.retain(|other| other.ticket != one.ticket);
-                    let forgotten = self.lines.forgotten(one.ticket, self.now_us).unwrap();
+                    let forgotten = self.lines.forget(one.ticket, self.now_us).unwrap();
                     assert_eq!((forgotten.reply, forgotten.answered), (None, false));
                 }
             }
             LineEvent::Unblock(which) => {
                 if let Some(one) = self.pick(which) {
                     let head = self.line(one.at)[0].ticket;
-                    match self.lines.answered(one.ticket, self.now_us) {
+                    match self.lines.take_reply(one.ticket, self.now_us) {
                         Some(WaiterReply::Unblocked { call, was_head, .. }) => {
                             assert_eq!((call, was_head), (one.wants, head == one.ticket));
                         }
                         _ => panic!("it waits"),
                     }
-                    assert!(self.lines.answered(one.ticket, self.now_us).is_none());
+                    assert!(self.lines.take_reply(one.ticket, self.now_us).is_none());
                     self.waiting.retain(|other| other.ticket != one.ticket);
-                    assert!(self.lines.forgotten(one.ticket, self.now_us).is_some());
+                    assert!(self.lines.forget(one.ticket, self.now_us).is_some());
                 }
             }
             LineEvent::Forget { which, untold } => self.forget(which, untold),
@@ -168,7 +168,7 @@ impl LineWorld {
             LineEvent::MayWrite(may_write) => self.may_write = may_write,
             LineEvent::StepBack => {
                 self.timer_us = None;
-                self.lines.clock_went_back(self.now_us);
+                self.lines.restart_timer(self.now_us);
             }
         }
         self.set_timer();
@@ -210,12 +210,12 @@ impl LineWorld {
         }
         let (ticket, at, reply) = self.ended.remove(which % self.ended.len());
         if !untold {
-            let answer = self.lines.answered(ticket, self.now_us);
+            let answer = self.lines.take_reply(ticket, self.now_us);
             assert!(
                 matches!(answer, Some(WaiterReply::Ended { reply: told, .. }) if told == reply)
             );
         }
-        let forgotten = self.lines.forgotten(ticket, self.now_us).unwrap();
+        let forgotten = self.lines.forget(ticket, self.now_us).unwrap();
         assert_eq!((forgotten.reply, forgotten.answered), (Some(reply), !untold));
         assert_eq!((forgotten.key.db, forgotten.key.name[0]), at);
         if let (LineReply::Granted(quantity), true) = (reply, untold) {
@@ -256,7 +256,7 @@ impl LineWorld {
     fn fire(&mut self, steps: usize) {
         self.lines.begin_work(Cause::Timer, 0, self.now_us, self.now_us);
         if !self.may_write {
-            self.lines.writes_refused(self.now_us);
+            self.lines.pause(self.now_us);
         }
         let mut left = steps;
         while let Some((line, key)) = self.lines.next_line(self.now_us).filter(|_| left > 0) {
@@ -314,7 +314,7 @@ impl LineWorld {
         } else if is_overdue {
             self.end(ticket, one.at, LineReply::Denied);
         } else {
-            self.lines.denied(line, None, self.now_us);
+            self.lines.record_denial(line, None, self.now_us);
             return false;
         }
         true
@@ -498,7 +498,7 @@ fn a_wall_clock_that_is_set_forward_makes_all_heads_due() {
     lines.begin_work(Cause::Timer, 0, 1_000_000, 10);
     lines.end_work(10);
     let line = lines.wake(KEY, 10).unwrap();
-    lines.denied(line, None, 10);
+    lines.record_denial(line, None, 10);
     lines.begin_work(Cause::Timer, 0, 1_000_100, 110);
     assert!(lines.next_line(110).is_none());
     lines.end_work(110);

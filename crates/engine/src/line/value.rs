@@ -34,7 +34,7 @@ macro_rules! fields {
             line_on,
             tries,
             deadlines,
-            refused_until_us,
+            paused_until_us,
             timer_us,
             work,
             ahead_us,
@@ -45,7 +45,7 @@ macro_rules! fields {
         } = $lines;
         (
             (last_number, waiting, waiters, lines, line_on, tries, deadlines),
-            (refused_until_us, timer_us, work, ahead_us, last_passed_us),
+            (paused_until_us, timer_us, work, ahead_us, last_passed_us),
             (spent_us, budget_since_us, event_loop),
         )
     }};

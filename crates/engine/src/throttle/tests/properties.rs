@@ -127,7 +127,7 @@ fn parameters(most_burst: u64, most_count: u64) -> impl Strategy<Value = (u64, u
     let count = prop_oneof![Just(1), Just(3), Just(7), Just(most_count), magnitude(most_count)];
     let max_burst = prop_oneof![0..20u64, magnitude(most_burst)];
     (max_burst, count, period_ms).prop_filter("fits into a hundred years", |&(burst, count, ms)| {
-        Rate::new(burst, count, ms).is_ok()
+        Rate::new(burst, count, ms).is_some()
     })
 }
 
@@ -699,7 +699,7 @@ proptest! {
         manner in 0..4u8,
     ) {
         let stored = Stored::decode(value.as_bytes()).filter(|_| key);
-        if let Ok(rate) = Rate::new(max_burst, count, period_ms) {
+        if let Some(rate) = Rate::new(max_burst, count, period_ms) {
             let quantity = Quantity::from_signed(quantity as i64);
             let manner = [Manner::Whole, Manner::AtMost, Manner::Force, Manner::Ahead { within_us }][usize::from(manner)];
             let ask = Ask { leave, manner, ..Ask::of(quantity) };
