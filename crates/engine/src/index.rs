@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Index                                        the reservations, live and gone
-//!   by_id    hash table of slots               is this id held?
+//!   by_id    hash table of positions               is this id held?
 //!   held     treap by the ends of the holds    how much is held? when will enough be gone?
 //!   ends     a map, once it is asked for       how many leases run?
 //! HeldIndex                                    an index at one moment, for one call
@@ -19,7 +19,7 @@ use super::ban::Ban;
 use super::calendar::Zones;
 use super::held::{FirstGone, Hold, Holds, SortedHolds};
 use super::reservation::{Reservation, ReservationRef, ReservationView};
-use super::slab::{NewSlots, Slot};
+use super::slab::{NewPositions, Position};
 use foldhash::quality::RandomState;
 use hashbrown::hash_table;
 use hashbrown::HashTable;
@@ -42,9 +42,9 @@ impl Weighted for OwnedReservation {
     }
 }
 
-/// The id of the reservation in a slot.
-fn id_at(held: &Treap<OwnedReservation>, slot: Slot) -> &[u8] {
-    held.get(slot).map_or(&[], |one| &one.id)
+/// The id of the reservation in a position.
+fn id_at(held: &Treap<OwnedReservation>, position: Position) -> &[u8] {
+    held.get(position).map_or(&[], |one| &one.id)
 }
 
 /// All that a call reads of the index if it changes nothing. Most tries for calls that wait change nothing. It fills one line
@@ -75,7 +75,7 @@ pub struct Index {
     summary: IndexSummary,
     held: Treap<OwnedReservation>,
     /// By the hash of the id, which has a secret: clients choose ids.
-    by_id: HashTable<Slot>,
+    by_id: HashTable<Position>,
     /// The secret of the hashes and of the treap, another one in each index.
     secret: RandomState,
     /// The rules that some reservation has.
@@ -138,32 +138,32 @@ impl Index {
         self.summary.ban = ban.map(Box::new);
     }
 
-    /// Adds a reservation. False, and nothing is added, if its id is there or no slot is left.
+    /// Adds a reservation. False, and nothing is added, if its id is there or no position is left.
     pub fn insert(&mut self, one: &ReservationRef) -> bool {
-        let Some((slot, kept)) = self.enter(one) else { return false };
+        let Some((position, kept)) = self.enter(one) else { return false };
         self.held.insert(kept);
         if let Some(ends) = &mut self.lease_ends {
             ends.insert(one.lease_end_us);
         }
-        if self.held.first() == Some(slot) {
+        if self.held.first() == Some(position) {
             self.summary.first = Hold::of(one);
         }
-        if self.held.last() == Some(slot) {
+        if self.held.last() == Some(position) {
             self.summary.last_gone_us = one.gone_us;
         }
         true
     }
 
-    /// Notes all that is known of a reservation but its place in the order; what belongs there, and in which slot. `None`, and
-    /// nothing is noted, if its id is there or no slot is left.
-    fn enter(&mut self, one: &ReservationRef) -> Option<(Slot, OwnedReservation)> {
-        let slot = self.held.next_slot()?;
+    /// Notes all that is known of a reservation but its place in the order; what belongs there, and in which position. `None`, and
+    /// nothing is noted, if its id is there or no position is left.
+    fn enter(&mut self, one: &ReservationRef) -> Option<(Position, OwnedReservation)> {
+        let position = self.held.next_position()?;
         let Index { by_id, held, secret, .. } = self;
-        let is_it = |slot: &Slot| id_at(held, *slot) == one.id;
-        let hash = |slot: &Slot| secret.hash_one(id_at(held, *slot));
+        let is_it = |position: &Position| id_at(held, *position) == one.id;
+        let hash = |position: &Position| secret.hash_one(id_at(held, *position));
         match by_id.entry(secret.hash_one(one.id), is_it, hash) {
             hash_table::Entry::Occupied(_) => return None,
-            hash_table::Entry::Vacant(place) => place.insert(slot),
+            hash_table::Entry::Vacant(place) => place.insert(position),
         };
         self.newest_order_us = self.newest_order_us.max(Some(one.order_us));
         self.id_bytes = self.id_bytes.saturating_add(one.id.len());
@@ -180,18 +180,20 @@ impl Index {
             order_us: one.order_us,
             rule: self.rule(one.rule),
         };
-        Some((slot, kept))
+        Some((position, kept))
     }
 
     /// Removes the reservation `id`; whether it was there.
     pub fn remove(&mut self, id: &[u8]) -> bool {
         let Index { by_id, held, secret, .. } = self;
-        let found = by_id.find_entry(secret.hash_one(id), |slot| id_at(held, *slot) == id);
+        let found = by_id.find_entry(secret.hash_one(id), |position| id_at(held, *position) == id);
         let Ok(found) = found else { return false };
-        let (slot, _) = found.remove();
-        let (is_first, is_last) = (held.first() == Some(slot), held.last() == Some(slot));
-        let Some((kept, new_slots)) = held.remove(slot) else { return false };
-        let at_end = |slot: Option<Slot>| slot.and_then(|slot| held.get(slot)).map(Hold::of);
+        let (position, _) = found.remove();
+        let (is_first, is_last) = (held.first() == Some(position), held.last() == Some(position));
+        let Some((kept, new_positions)) = held.remove(position) else { return false };
+        let at_end = |position: Option<Position>| {
+            position.and_then(|position| held.get(position)).map(Hold::of)
+        };
         let summary = &mut self.summary;
         if is_first {
             summary.first = at_end(held.first()).unwrap_or_default();
@@ -209,15 +211,15 @@ impl Index {
         if Arc::strong_count(&kept.rule) <= 2 {
             self.rules.remove(&kept.rule);
         }
-        if let Some(new_slots) = new_slots {
-            self.renumber(&new_slots);
+        if let Some(new_positions) = new_positions {
+            self.renumber(&new_positions);
         }
         true
     }
 
     /// The reservation `id`, live or gone.
     pub fn get(&self, id: &[u8]) -> Option<ReservationRef<'_>> {
-        let is_it = |slot: &Slot| id_at(&self.held, *slot) == id;
+        let is_it = |position: &Position| id_at(&self.held, *position) == id;
         self.reservation(*self.by_id.find(self.secret.hash_one(id), is_it)?)
     }
 
@@ -329,14 +331,14 @@ impl Index {
     }
 
     /// Follows the reservations, which were moved together.
-    fn renumber(&mut self, slots: &NewSlots) {
-        self.by_id.iter_mut().for_each(|slot| *slot = slots.of(*slot));
+    fn renumber(&mut self, positions: &NewPositions) {
+        self.by_id.iter_mut().for_each(|position| *position = positions.get(*position));
         let Index { by_id, held, secret, .. } = self;
-        by_id.shrink_to_fit(|slot| secret.hash_one(id_at(held, *slot)));
+        by_id.shrink_to_fit(|position| secret.hash_one(id_at(held, *position)));
     }
 
-    fn reservation(&self, slot: Slot) -> Option<ReservationRef<'_>> {
-        self.held.get(slot).map(OwnedReservation::borrowed)
+    fn reservation(&self, position: Position) -> Option<ReservationRef<'_>> {
+        self.held.get(position).map(OwnedReservation::borrowed)
     }
 }
 
@@ -345,7 +347,7 @@ impl Index {
 pub struct IndexBuilder(Box<Index>);
 
 impl IndexBuilder {
-    /// Adds a reservation. False, and nothing is added, if its id is there or no slot is left.
+    /// Adds a reservation. False, and nothing is added, if its id is there or no position is left.
     pub fn add(&mut self, one: &ReservationRef) -> bool {
         let Some((_, kept)) = self.0.enter(one) else { return false };
         self.0.held.push(kept);
@@ -356,7 +358,9 @@ impl IndexBuilder {
     pub fn build(mut self) -> Box<Index> {
         let Index { held, summary, .. } = &mut *self.0;
         held.link();
-        let at_end = |slot: Option<Slot>| slot.and_then(|slot| held.get(slot)).map(Hold::of);
+        let at_end = |position: Option<Position>| {
+            position.and_then(|position| held.get(position)).map(Hold::of)
+        };
         summary.first = at_end(held.first()).unwrap_or_default();
         summary.last_gone_us = at_end(held.last()).unwrap_or_default().gone_us;
         self.0

@@ -1,6 +1,6 @@
 //! A search tree whose nodes know the sum of what lies below them.
 //!
-//! It is a treap (Aragon and Seidel, "Randomized search trees", 1989): a search tree by `(key, slot)` that is a heap by random
+//! It is a treap (Aragon and Seidel, "Randomized search trees", 1989): a search tree by `(key, position)` that is a heap by random
 //! priorities, and so as deep as a random tree. Callers choose the keys, so the priorities come from a secret: who knew
 //! them could order the keys so that the tree is a chain. Nothing recurses along the tree, so that no depth overflows the
 //! stack.
@@ -11,7 +11,7 @@
 //!      key 20, sum 5        key 70, sum 1        the weights up to 40: 5 + (9 - 5 - 1)
 //! ```
 
-use crate::slab::{NewSlots, Slab, Slot, NONE};
+use crate::slab::{NewPositions, Position, Slab, NONE};
 
 /// What lies in a [`Treap`]. Neither number changes there.
 pub trait Weighted {
@@ -25,8 +25,8 @@ pub trait Weighted {
 struct Node<T> {
     value: T,
     priority: u32,
-    left: Slot,
-    right: Slot,
+    left: Position,
+    right: Position,
     /// The weights of its subtree.
     sum: u128,
 }
@@ -41,7 +41,7 @@ pub enum Side {
 }
 
 impl<T> Node<T> {
-    fn child(&self, side: Side) -> Slot {
+    fn child(&self, side: Side) -> Position {
         match side {
             Side::Left => self.left,
             Side::Right => self.right,
@@ -49,13 +49,13 @@ impl<T> Node<T> {
     }
 }
 
-/// Values in the order of their keys, each in a slot that is its own while it stays.
+/// Values in the order of their keys, at fixed positions.
 #[derive(Debug)]
 pub struct Treap<T> {
     nodes: Slab<Node<T>>,
-    root: Slot,
-    /// The keys and slots of the first and the last value.
-    ends: Option<((u64, Slot), (u64, Slot))>,
+    root: Position,
+    /// The keys and positions of the first and the last value.
+    ends: Option<((u64, Position), (u64, Position))>,
     /// The state of [`Treap::next_priority`], never 0.
     random: u64,
 }
@@ -71,9 +71,9 @@ impl<T: Weighted> Treap<T> {
         self.nodes.bytes()
     }
 
-    /// The value in a slot.
-    pub fn get(&self, slot: Slot) -> Option<&T> {
-        self.node(slot).map(|node| &node.value)
+    /// The value at a position.
+    pub fn get(&self, position: Position) -> Option<&T> {
+        self.node(position).map(|node| &node.value)
     }
 
     /// All values, in any order.
@@ -81,33 +81,33 @@ impl<T: Weighted> Treap<T> {
         self.nodes.iter().map(|node| &node.value)
     }
 
-    /// The slot of the first value.
-    pub fn first(&self) -> Option<Slot> {
-        self.ends.map(|((_, slot), _)| slot)
+    /// The position of the first value.
+    pub fn first(&self) -> Option<Position> {
+        self.ends.map(|((_, position), _)| position)
     }
 
-    /// The slot of the last value.
-    pub fn last(&self) -> Option<Slot> {
-        self.ends.map(|(_, (_, slot))| slot)
+    /// The position of the last value.
+    pub fn last(&self) -> Option<Position> {
+        self.ends.map(|(_, (_, position))| position)
     }
 
-    /// The slot that the next value gets; `None` where no more can be numbered.
-    pub fn next_slot(&self) -> Option<Slot> {
-        self.nodes.next_slot()
+    /// The position of the next value. `None` if the treap is full.
+    pub fn next_position(&self) -> Option<Position> {
+        self.nodes.next_position()
     }
 
-    /// Adds a value, in the slot that [`Treap::next_slot`] says. Nothing where that says `None`.
+    /// Adds a value at [`Treap::next_position`]. Does nothing if the treap is full.
     pub fn insert(&mut self, value: T) {
-        let Some(slot) = self.next_slot() else { return };
-        let (key, sum) = ((value.key(), slot), u128::from(value.weight()));
+        let Some(position) = self.next_position() else { return };
+        let (key, sum) = ((value.key(), position), u128::from(value.weight()));
         let priority = self.next_priority();
         self.nodes.insert(Node { value, priority, left: NONE, right: NONE, sum });
-        self.insert_node(slot);
+        self.insert_node(position);
         let (first, last) = self.ends.unwrap_or((key, key));
         self.ends = Some((first.min(key), last.max(key)));
     }
 
-    /// Adds a value to those that [`Treap::link`] will order, in the slot that [`Treap::next_slot`] says.
+    /// Adds a value at [`Treap::next_position`] without its order, which [`Treap::link`] finds for all values.
     pub fn push(&mut self, value: T) {
         let sum = u128::from(value.weight());
         let priority = self.next_priority();
@@ -120,13 +120,15 @@ impl<T: Weighted> Treap<T> {
     /// The nodes on the way from the root to the last one lie on a stack. A new node goes below the last one with a higher
     /// priority, and takes what lay there as its left subtree: that is complete, so its sums are known.
     pub fn link(&mut self) {
-        let mut order: Vec<(u64, Slot)> =
-            (0..).zip(self.nodes.iter()).map(|(slot, node)| (node.value.key(), slot)).collect();
+        let mut order: Vec<(u64, Position)> = (0..)
+            .zip(self.nodes.iter())
+            .map(|(position, node)| (node.value.key(), position))
+            .collect();
         order.sort_unstable();
         self.ends = order.first().copied().zip(order.last().copied());
-        let mut path: Vec<(u32, Slot)> = Vec::new();
-        for (_, slot) in order {
-            let Some(priority) = self.node(slot).map(|node| node.priority) else { continue };
+        let mut path: Vec<(u32, Position)> = Vec::new();
+        for (_, position) in order {
+            let Some(priority) = self.node(position).map(|node| node.priority) else { continue };
             let mut left = NONE;
             while let Some((_, last)) = path.last().copied().filter(|(other, _)| *other < priority)
             {
@@ -134,29 +136,29 @@ impl<T: Weighted> Treap<T> {
                 self.refresh(last);
                 left = last;
             }
-            if let Some(node) = self.node_mut(slot) {
+            if let Some(node) = self.node_mut(position) {
                 node.left = left;
             }
-            self.set_child(path.last().map(|(_, above)| (*above, Side::Right)), slot);
-            path.push((priority, slot));
+            self.set_child(path.last().map(|(_, above)| (*above, Side::Right)), position);
+            path.push((priority, position));
         }
         while let Some((_, last)) = path.pop() {
             self.refresh(last);
         }
     }
 
-    /// Removes a value. Where few are left of many, the others are moved together: then it tells their new slots.
-    pub fn remove(&mut self, slot: Slot) -> Option<(T, Option<NewSlots>)> {
-        self.remove_node(slot);
-        if self.first() == Some(slot) || self.last() == Some(slot) {
+    /// Removes a value. If few are left of many, they are moved together, and their new positions are returned too.
+    pub fn remove(&mut self, position: Position) -> Option<(T, Option<NewPositions>)> {
+        self.remove_node(position);
+        if self.first() == Some(position) || self.last() == Some(position) {
             self.ends = self.outermost(Side::Left).zip(self.outermost(Side::Right));
         }
-        let node = self.nodes.remove(slot)?;
-        let slots = self.nodes.compact();
-        if let Some(slots) = &slots {
-            self.renumber(slots);
+        let node = self.nodes.remove(position)?;
+        let positions = self.nodes.compact();
+        if let Some(positions) = &positions {
+            self.renumber(positions);
         }
-        Some((node.value, slots))
+        Some((node.value, positions))
     }
 
     /// The weights of all values up to `key`.
@@ -181,7 +183,7 @@ impl<T: Weighted> Treap<T> {
         mut enough: impl FnMut(u64, u128) -> Result<bool, E>,
     ) -> Result<Option<(u64, u128)>, E> {
         // The weights before the subtree at `at`.
-        let (mut before, mut at): (u128, Slot) = (0, self.root);
+        let (mut before, mut at): (u128, Position) = (0, self.root);
         let mut found = None;
         while let Some(node) = self.node(at) {
             let (key, until) = (node.value.key(), before.saturating_add(self.sum(node.left)));
@@ -205,9 +207,9 @@ impl<T: Weighted> Treap<T> {
     /// Inserts a node without children into the tree. Walks down to the first node of a lower priority, splits the subtree
     /// there by the new node's key, and takes its place. As priorities are random, the walk and that subtree's depth are
     /// O(log n) on average.
-    fn insert_node(&mut self, slot: Slot) {
-        let Some(new) = self.node(slot) else { return };
-        let (key, priority, weight) = ((new.value.key(), slot), new.priority, new.sum);
+    fn insert_node(&mut self, position: Position) {
+        let Some(new) = self.node(position) else { return };
+        let (key, priority, weight) = ((new.value.key(), position), new.priority, new.sum);
         let (mut parent, mut at) = (None, self.root);
         while let Some(node) = self.node_mut(at).filter(|node| node.priority >= priority) {
             node.sum = node.sum.saturating_add(weight);
@@ -216,20 +218,20 @@ impl<T: Weighted> Treap<T> {
             at = node.child(side);
         }
         let (left, right) = self.split(at, key);
-        if let Some(node) = self.node_mut(slot) {
+        if let Some(node) = self.node_mut(position) {
             (node.left, node.right) = (left, right);
         }
-        self.refresh(slot);
-        self.set_child(parent, slot);
+        self.refresh(position);
+        self.set_child(parent, position);
     }
 
     /// Removes a node from the tree. Its children take its place.
-    fn remove_node(&mut self, slot: Slot) {
-        let Some(old) = self.node(slot) else { return };
-        let (key, weight) = ((old.value.key(), slot), u128::from(old.value.weight()));
+    fn remove_node(&mut self, position: Position) {
+        let Some(old) = self.node(position) else { return };
+        let (key, weight) = ((old.value.key(), position), u128::from(old.value.weight()));
         let (left, right) = (old.left, old.right);
         let (mut parent, mut at) = (None, self.root);
-        while let Some(node) = self.node_mut(at).filter(|_| at != slot) {
+        while let Some(node) = self.node_mut(at).filter(|_| at != position) {
             node.sum = node.sum.saturating_sub(weight);
             let side = if (node.value.key(), at) < key { Side::Right } else { Side::Left };
             parent = Some((at, side));
@@ -239,7 +241,7 @@ impl<T: Weighted> Treap<T> {
     }
 
     /// Puts a subtree below a parent, or in the place of the root.
-    fn set_child(&mut self, parent: Option<(Slot, Side)>, child: Slot) {
+    fn set_child(&mut self, parent: Option<(Position, Side)>, child: Position) {
         let Some((parent, side)) = parent else {
             self.root = child;
             return;
@@ -255,7 +257,7 @@ impl<T: Weighted> Treap<T> {
     ///
     /// On the way down each node goes to one of two chains, in which the child that is yet to be found points back up.
     /// On the way up those get their children.
-    fn split(&mut self, root: Slot, key: (u64, Slot)) -> (Slot, Slot) {
+    fn split(&mut self, root: Position, key: (u64, Position)) -> (Position, Position) {
         let (mut before, mut after, mut at) = (NONE, NONE, root);
         while let Some(node) = self.node_mut(at) {
             let (chain, open) = if (node.value.key(), at) < key {
@@ -271,7 +273,7 @@ impl<T: Weighted> Treap<T> {
     }
 
     /// Makes a subtree of a chain that [`Treap::split`] left, whose children on one side point up; returns its root.
-    fn close(&mut self, lowest: Slot, side: Side) -> Slot {
+    fn close(&mut self, lowest: Position, side: Side) -> Position {
         let (mut below, mut at) = (NONE, lowest);
         while let Some(node) = self.node_mut(at) {
             let open = match side {
@@ -286,7 +288,12 @@ impl<T: Weighted> Treap<T> {
     }
 
     /// Joins two subtrees, of which all in the first lies before all in the second, and puts them below a parent.
-    fn merge(&mut self, mut parent: Option<(Slot, Side)>, mut first: Slot, mut second: Slot) {
+    fn merge(
+        &mut self,
+        mut parent: Option<(Position, Side)>,
+        mut first: Position,
+        mut second: Position,
+    ) {
         let mut sum = self.sum(first).saturating_add(self.sum(second));
         while let (Some(one), Some(other)) = (self.node(first), self.node(second)) {
             let (top, side) = if one.priority >= other.priority {
@@ -310,29 +317,29 @@ impl<T: Weighted> Treap<T> {
     }
 
     /// Follows the nodes, which were moved together.
-    fn renumber(&mut self, slots: &NewSlots) {
+    fn renumber(&mut self, positions: &NewPositions) {
         for node in self.nodes.iter_mut() {
-            (node.left, node.right) = (slots.of(node.left), slots.of(node.right));
+            (node.left, node.right) = (positions.get(node.left), positions.get(node.right));
         }
-        self.root = slots.of(self.root);
+        self.root = positions.get(self.root);
         if let Some(((_, first), (_, last))) = &mut self.ends {
-            (*first, *last) = (slots.of(*first), slots.of(*last));
+            (*first, *last) = (positions.get(*first), positions.get(*last));
         }
     }
 
     /// Sums up a node's subtree anew.
-    fn refresh(&mut self, slot: Slot) {
-        let Some(node) = self.node(slot) else { return };
+    fn refresh(&mut self, position: Position) {
+        let Some(node) = self.node(position) else { return };
         let sum = u128::from(node.value.weight())
             .saturating_add(self.sum(node.left))
             .saturating_add(self.sum(node.right));
-        if let Some(node) = self.node_mut(slot) {
+        if let Some(node) = self.node_mut(position) {
             node.sum = sum;
         }
     }
 
-    /// The key and slot of the value that lies furthest on this side.
-    fn outermost(&self, side: Side) -> Option<(u64, Slot)> {
+    /// The key and position of the outermost value on this side.
+    fn outermost(&self, side: Side) -> Option<(u64, Position)> {
         let (mut found, mut at) = (None, self.root);
         while let Some(node) = self.node(at) {
             found = Some((node.value.key(), at));
@@ -341,16 +348,16 @@ impl<T: Weighted> Treap<T> {
         found
     }
 
-    fn sum(&self, slot: Slot) -> u128 {
-        self.node(slot).map_or(0, |node| node.sum)
+    fn sum(&self, position: Position) -> u128 {
+        self.node(position).map_or(0, |node| node.sum)
     }
 
-    fn node(&self, slot: Slot) -> Option<&Node<T>> {
-        self.nodes.get(slot)
+    fn node(&self, position: Position) -> Option<&Node<T>> {
+        self.nodes.get(position)
     }
 
-    fn node_mut(&mut self, slot: Slot) -> Option<&mut Node<T>> {
-        self.nodes.get_mut(slot)
+    fn node_mut(&mut self, position: Position) -> Option<&mut Node<T>> {
+        self.nodes.get_mut(position)
     }
 
     /// Xorshift (Marsaglia, "Xorshift RNGs", 2003): priorities need no more, as nobody sees them.
@@ -368,7 +375,7 @@ pub struct Until<'t, T> {
     key: u64,
     /// The nodes whose left subtrees are being visited, the nearest last.
     above: Vec<&'t Node<T>>,
-    at: Slot,
+    at: Position,
 }
 
 impl<'t, T: Weighted> Iterator for Until<'t, T> {
@@ -394,8 +401,9 @@ impl<T: Weighted> Treap<T> {
     /// How many nodes lie on the longest way down, and on all of them together.
     pub fn depth(&self) -> (usize, usize) {
         let (mut deepest, mut all, mut row) = (0, 0, vec![self.root]);
-        while row.iter().any(|slot| *slot != NONE) {
-            let nodes: Vec<&Node<T>> = row.iter().filter_map(|slot| self.node(*slot)).collect();
+        while row.iter().any(|position| *position != NONE) {
+            let nodes: Vec<&Node<T>> =
+                row.iter().filter_map(|position| self.node(*position)).collect();
             deepest += 1;
             all += deepest * nodes.len();
             row = nodes.iter().flat_map(|node| [node.left, node.right]).collect();
@@ -403,21 +411,21 @@ impl<T: Weighted> Treap<T> {
         (deepest, all)
     }
 
-    /// Makes a chain of values of weight 1 whose slots are in the order of their keys: the deepest is the first, or the last.
+    /// Makes a chain of values of weight 1 whose positions are in the order of their keys: the deepest is the first, or the last.
     pub fn make_chain(&mut self, side: Side) {
-        let (mut below, number) = (NONE, self.nodes.len() as Slot);
+        let (mut below, number) = (NONE, self.nodes.len() as Position);
         for rank in 0..number {
-            let slot = match side {
+            let position = match side {
                 Side::Left => rank,
                 Side::Right => number - 1 - rank,
             };
-            let node = self.node_mut(slot).unwrap();
+            let node = self.node_mut(position).unwrap();
             (node.left, node.right) = match side {
                 Side::Left => (below, NONE),
                 Side::Right => (NONE, below),
             };
             (node.priority, node.sum) = (rank, u128::from(rank) + 1);
-            below = slot;
+            below = position;
         }
         self.root = below;
     }
