@@ -38,7 +38,7 @@ pub struct Clause {
     pub request: Request,
     /// It must be allowed, and takes nothing.
     pub check: bool,
-    /// It is told, and never denies the call.
+    /// It is in the reply, but never denies the call.
     pub shadow: bool,
     /// The number of its group: clauses that ELSE joins have the same.
     pub group: usize,

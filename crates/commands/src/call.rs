@@ -72,7 +72,7 @@ pub trait ServerCall<'a>: Words<'a> + Keyspace {
     fn release(&self, key: Self::Key, ids: &[&[u8]]) -> Result<(usize, Self::Emptied), Error>;
     /// The live reservations of a key, the oldest first.
     fn held(&self, key: Self::Key) -> Result<Vec<HeldReservation>, Error>;
-    /// What lies under a key.
+    /// What a key holds.
     fn contents(&self, key: Self::Key) -> Result<KeyContents, Error>;
 
     /// Grants to those who wait on the key, as far as that is possible.
@@ -102,13 +102,13 @@ pub trait ServerCall<'a>: Words<'a> + Keyspace {
     fn count_settled(&self, how: Applied, number: u64);
     /// All policies, in the order of the bytes of their names.
     fn policies(&self) -> Vec<ListedPolicy>;
-    /// The keys that are denied most, at most so many, the most denied first.
+    /// Up to this many of the keys that are denied most, the most denied first.
     fn most_denied(&self, most: usize) -> Vec<HeavyRow>;
     /// Forgets which keys were denied.
     fn forget_denied(&self);
 }
 
-/// What a call was told.
+/// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum CallResult {
@@ -135,7 +135,7 @@ impl CallResult {
 ///
 /// # Errors
 ///
-/// What the client is to be told.
+/// What to reply to the client.
 #[inline(always)]
 pub fn run<'a, C: ServerCall<'a>>(
     command: Command,

@@ -27,7 +27,7 @@ pub trait Keyspace {
 
 /// What was decided.
 pub struct Decided {
-    /// What the caller is told.
+    /// The reply.
     pub reply: Reply,
     /// Earliest grant, ignoring reservations and waiters, in Unix microseconds. `None` if it can never be granted, and unless the
     /// request was denied in [`Mode::Try`].

@@ -71,7 +71,7 @@ macro_rules! errors {
             NoValue(&'static str, &'static Error),
             /// The value of an option is no integer in this range.
             OptionInteger(&'static str, u64, u64),
-            /// The value of an option is no length of time from so many milliseconds to a year.
+            /// The value of an option is not a duration from this many milliseconds to a year.
             OptionDuration(&'static str, u64),
             /// An option given twice.
             Twice(&'static str),
@@ -79,7 +79,7 @@ macro_rules! errors {
             NotTogether(&'static str, &'static str),
             /// An option without another that it needs.
             Needs(&'static str, &'static str),
-            /// An option beside a quantity below the least that it may stand beside.
+            /// An option with a quantity below the least that it may be combined with.
             QuantityBelow(&'static str, i64),
             /// An anchor that does not fit the period.
             Unfit(ArgumentText, Unfit),
@@ -211,7 +211,7 @@ errors! {
     InUse = "TRYAGAIN the server does not let the key be written just now: call again",
 }
 
-/// What is told of a bug of ours. The rest is in the server's log.
+/// The reply if the module has a bug. The server's log has the details.
 const INTERNAL: &str = "ERR internal error of redis-ratelimit, see the server's log";
 
 impl Error {

@@ -1,4 +1,4 @@
-//! RL.INFO: what lies under a key, for a person who asks why it is limited.
+//! RL.INFO: what a key holds, for someone who wants to know why it is limited.
 
 use crate::arguments::Arguments;
 use crate::call::{first_key, CallResult, ServerCall};
@@ -10,7 +10,7 @@ use engine::throttle::Stored;
 
 /// A key, as a person asks for it.
 pub struct KeyContents {
-    /// What lies there.
+    /// What the key holds.
     pub kind: Contents,
     /// Microseconds until its ban ends; 0 where none runs.
     pub ban_us: u64,
@@ -18,7 +18,7 @@ pub struct KeyContents {
     pub ttl_ms: Option<u64>,
 }
 
-/// Which kind of limit lies under a key.
+/// The kind of limit that a key holds.
 pub enum Contents {
     /// There is no key.
     Nothing,
@@ -117,7 +117,7 @@ pub(crate) fn info<'a, C: ServerCall<'a>>(call: &C) -> Result<CallResult, Error>
     Ok(CallResult::Allowed)
 }
 
-/// Begins the reply for a key of this kind: so many fields of its own, and those that each kind has.
+/// Begins the reply for a key of this kind with its number of fields, and writes the fields that all kinds have.
 fn begin(sink: &impl ReplySink, kind: &str, own_fields: usize) {
     const SHARED_FIELDS: usize = 4;
     sink.map(own_fields.saturating_add(SHARED_FIELDS));

@@ -39,19 +39,19 @@ use std::cell::{Cell, RefCell};
 use value::ValueBuilder;
 use waiting::{EndedWait, MemoryLineTypes, WaitClock};
 
-/// What a call is told at once.
+/// The immediate result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Its reply.
     Reply(Value),
-    /// Nothing yet: it waits (BLOCK). [`MemoryServer::take_ended`] tells its reply.
+    /// It waits (BLOCK). [`MemoryServer::take_ended`] returns its reply.
     Waits(Ticket),
 }
 
 /// Fills bytes with random ones.
 type FillRandom = dyn FnMut(&mut [u8]) + Send;
 
-/// Keys in memory, and all that a server knows beside them: policies, settings, lines of calls that wait.
+/// Keys in memory, and what else a server has: policies, settings, and lines of calls that wait.
 ///
 /// It has no clock: each call says the time, in Unix microseconds. Nothing happens between two calls. Keys expire as on a
 /// server, so that it takes no more memory than the limits that are in use.
@@ -191,7 +191,7 @@ impl MemoryServer {
     }
 }
 
-/// Whether a command of this arity takes so many words.
+/// Whether a command of this arity takes this many words.
 fn takes(arity: i32, words: usize) -> bool {
     let least = usize::try_from(arity.unsigned_abs()).unwrap_or(usize::MAX);
     words == least || (arity < 0 && words > least)

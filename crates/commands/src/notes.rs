@@ -19,7 +19,7 @@ pub trait Notes<K: Copy> {
         }
     }
 
-    /// Turns `reply` into what the caller of a request on this key is finally told, and notes it. Returns how the call ended.
+    /// Turns `reply` into the final reply to a request on this key, and notes how the call ended, which it returns.
     #[inline]
     fn note_end(&self, key: K, request: &Request, reply: &mut Reply) -> PolicyVerdict {
         let ended = reply.conclude(request);

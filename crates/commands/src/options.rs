@@ -42,7 +42,7 @@ macro_rules! options {
 }
 
 options! {
-    /// `BUCKETS n`: so many entries at most.
+    /// `BUCKETS n`: at most this many entries.
     BUCKETS = OptionRow {
         value: Some(OptionValue::Integer { name: c"buckets", least: 1, most: 65_536 }),
         says_limit: true,
@@ -136,9 +136,9 @@ options! {
             .union(OptionSet::SHADOW),
         ..OptionRow::PLAIN
     };
-    /// `SHADOW`: is told, and never denies the call.
+    /// `SHADOW`: the clause is in the reply, but never denies the call.
     SHADOW = OptionRow { excludes: OptionSet::COUNTDENIED, ..OptionRow::PLAIN };
-    /// `COUNT n`: so many rows at most.
+    /// `COUNT n`: at most this many rows.
     COUNT = OptionRow {
         value: Some(OptionValue::Integer { name: c"count", least: 1, most: MAX_NUMBER }),
         ..OptionRow::PLAIN
@@ -221,7 +221,7 @@ fn row_of(bits: u32) -> Option<&'static OptionRow> {
 /// The largest integer that Redis knows.
 const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 
-/// An option: what follows its name, and what may stand beside it.
+/// An option: what follows its name, and what it may be combined with.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionRow {
     /// The option.
@@ -238,15 +238,15 @@ pub struct OptionRow {
     value_at: usize,
     /// Its value 0 is as if the option were not there.
     pub void_at_0: bool,
-    /// The options that it must not stand beside. Of two that exclude each other, only one row says so.
+    /// The options that it excludes. Of two that exclude each other, only one row says so.
     pub excludes: OptionSet,
-    /// The option that it must stand beside; empty if there is none.
+    /// The option that it needs, or empty.
     pub needs: OptionSet,
-    /// The least quantity that it may stand beside.
+    /// The least quantity that it may be combined with.
     pub least_quantity: i64,
-    /// It says a part of the limit. So it may stand in the definition of a policy, and not beside `@policy`.
+    /// Whether it is a part of the limit. Then the definition of a policy may have it, and a call with `@policy` may not.
     pub says_limit: bool,
-    /// The error beside period 0, a semaphore; `None` where it may stand there.
+    /// The error if it is combined with period 0, a semaphore. `None` if that is allowed.
     pub period_0: Option<Error>,
     /// The name in COMMAND DOCS of a choice between options that exclude each other and whose rows are neighbours. The first
     /// of these rows has it.
@@ -296,7 +296,7 @@ pub enum OptionValue {
 }
 
 impl OptionRow {
-    /// What holds where a row says nothing else: an option without a value, which may stand beside everything.
+    /// The defaults of a row: an option without a value that may be combined with everything.
     const PLAIN: OptionRow = OptionRow {
         option: OptionSet::empty(),
         name: "",
@@ -319,7 +319,7 @@ impl OptionRow {
         self.excludes.contains(other.option) || other.excludes.contains(self.option)
     }
 
-    /// Refuses the option beside `others`, this quantity, or a limit of this form.
+    /// Refuses the option if `others`, this quantity or a limit of this form exclude it.
     fn check(
         &self,
         others: OptionSet,
@@ -545,12 +545,12 @@ impl<'a> Options<'a> {
         Some(())
     }
 
-    /// Refuses options that must not stand together, or not beside this quantity or a limit of this form.
+    /// Refuses options that exclude each other, this quantity, or a limit of this form.
     pub fn check(&self, quantity: i64, limit: Option<&LimitSpec>) -> Result<(), Error> {
         self.given.rows().try_for_each(|row| row.check(self.given, quantity, limit))
     }
 
-    /// Whether the option might stand beside those that were given, and beside this quantity.
+    /// Whether the option could be added to those that were given, with this quantity.
     pub fn permit(&self, option: OptionSet, quantity: i64) -> bool {
         let clashes = |row: &OptionRow| self.given.rows().any(|other| row.clashes_with(other));
         option.rows().all(|row| quantity >= row.least_quantity && !clashes(row))
@@ -662,7 +662,7 @@ mod tests {
     fn each_value_is_kept_and_read_back() {
         let (mut options, environment) = (Options::new(), TestEnvironment::default());
         let rows = || TABLE.iter().filter(|row| row.value.is_some());
-        // An offset of so many minutes is a zone, too, and without its sign a time of day.
+        // An offset in minutes is a zone too, and without its sign a time of day.
         let words: Vec<_> = (10..).take(rows().count()).map(|it| format!("+00:{it}")).collect();
         let is_number = |row: &OptionRow| {
             matches!(row.value, Some(OptionValue::Integer { .. } | OptionValue::Duration { .. }))

@@ -38,7 +38,7 @@ pub enum ReplyTail {
 }
 
 impl Reply {
-    /// The reply to a request, which made a reservation with this id; with ATMOST so many leases run then.
+    /// The reply to a request that made a reservation with this id. With ATMOST, `running` leases run after it.
     pub fn to(
         request: &Request,
         decision: Decision,
@@ -85,7 +85,7 @@ impl Reply {
 pub trait ReplySink {
     /// Begins an array of `len` elements, which follow.
     fn array(&self, len: usize);
-    /// Begins a map of so many fields: two elements each, which follow.
+    /// Begins a map with this many fields. Two elements follow for each.
     fn map(&self, fields: usize);
     /// An integer.
     fn integer(&self, value: i64);

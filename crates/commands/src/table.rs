@@ -294,7 +294,7 @@ pub static COMMANDS: [CommandRow; 16] = [
 ];
 
 impl CommandRow {
-    /// The number of words of a call, its name among them: exactly so many, or at least so many if below 0.
+    /// The number of words of a call with its name: exactly this many, or at least that many if negative.
     pub fn arity(&self) -> i32 {
         let optional = |argument: &Positional| matches!(argument, OptionalInteger(_));
         // A limit may be one word, the name of a policy.

@@ -74,7 +74,7 @@ fn decide_again<'a, C: ServerCall<'a>>(
     decide(call, key, request, false, Mode::Final)
 }
 
-/// Carries out a call of a command that tells what one that takes would answer:
+/// Executes a call of a command that replies what the one that takes would reply:
 ///
 /// `RL.THROTTLE_RO key <max_burst count period | @policy> [quantity] [LEAVE n] [MS]`
 ///

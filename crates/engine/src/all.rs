@@ -48,7 +48,7 @@ pub struct WholeReply {
     pub retry_after_us: Option<u64>,
 }
 
-/// What a call over `parts` is told; `allowed` is what it was before a denial was counted.
+/// The decision about a call over `parts`. `allowed` is as it was before a denial was counted.
 pub fn whole_reply(parts: &[PartDecision], allowed: bool) -> WholeReply {
     if allowed {
         let choices = || parts.iter().enumerate().filter(|(_, part)| part.choice);

@@ -274,7 +274,7 @@ fn day_number(year: u16, month: u8, day: u8) -> i64 {
     };
     let leap_days = (year / 4).wrapping_sub(year / 100).wrapping_add(year / 400);
     let months = month.wrapping_mul(153).wrapping_add(2) / 5;
-    // 1 March of the year 0 lies 719468 days before 1 January 1970, and a month begins with day 1.
+    // 1 March of the year 0 is 719468 days before 1 January 1970, and a month begins with day 1.
     let days = year.wrapping_mul(365).wrapping_add(leap_days).wrapping_add(months);
     days.wrapping_add(day.into()).wrapping_sub(719_469)
 }

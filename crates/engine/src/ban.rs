@@ -96,7 +96,7 @@ pub struct BanNow {
     seen: Option<Ban>,
     /// Microseconds until it ends; 0 where it is over, or there is none.
     left_us: u64,
-    /// Whether it was stored with an end that lies too far ahead.
+    /// Whether its stored end is too far ahead.
     is_from_future: bool,
 }
 
@@ -129,7 +129,7 @@ impl BanNow {
         self.left_us > 0
     }
 
-    /// Whether it must be written anew, as a clock went back.
+    /// Whether it must be rewritten because the clock was set back.
     pub fn is_from_future(&self) -> bool {
         self.is_from_future
     }

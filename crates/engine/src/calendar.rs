@@ -18,7 +18,7 @@ const CACHED: usize = 32;
 /// Most corrections of a guessed window number, by one each. A guess is off by one where the day or the hour of the anchor
 /// has not come yet, and by one more where clocks are set. That makes two; four leave room.
 const MAX_CORRECTIONS: usize = 4;
-/// The finest that instants are told apart.
+/// The resolution of instants.
 const TICK: SignedDuration = SignedDuration::from_nanos(1);
 
 /// A time zone: its number among the [`Zones`] that were named. There are some hundreds of names, and twice as many
@@ -90,7 +90,7 @@ impl Zones {
         self.known.get(zone.0).map_or(ZoneName::new(), |zone| zone.name)
     }
 
-    /// The window of `calendar` that `now_us` lies in. `None` only outside of the years that a calendar knows.
+    /// The window of `calendar` that contains `now_us`. `None` only outside of the years that a calendar knows.
     pub fn window_at(&mut self, calendar: &Calendar, now_us: u64) -> Option<CalendarWindow> {
         self.known.get_mut(calendar.zone.0)?.window_at(calendar.division, now_us)
     }
@@ -132,7 +132,7 @@ enum Division {
 /// How the wall is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tiling {
-    /// Into stretches of so many seconds from the start of the day; they divide it.
+    /// Into parts of this many seconds from the start of the day. They divide the day evenly.
     Seconds(u32),
     Day,
     Week,
@@ -148,7 +148,7 @@ pub struct Calendar {
     zone: Zone,
 }
 
-/// The window that a moment lies in, in Unix microseconds: `start_us` belongs to it, `end_us` no more.
+/// The window that contains an instant, in Unix microseconds. `start_us` belongs to it, `end_us` does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarWindow {
     /// Its first microsecond.
@@ -388,7 +388,7 @@ fn in_series(series: Series, zone: &TimeZone, now: Timestamp) -> Option<(Timesta
     (start <= now && now < end).then_some((start, end))
 }
 
-/// What the wall shows so many seconds after midnight on 1 January 1970.
+/// The local time this many seconds after midnight on 1 January 1970.
 fn shown(second: i64) -> Option<DateTime> {
     Some(Offset::UTC.to_datetime(Timestamp::from_second(second).ok()?))
 }

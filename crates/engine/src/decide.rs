@@ -320,7 +320,7 @@ mod tests {
             let outcome = decide(std::slice::from_mut(&mut part), mode, || unreachable!()).unwrap();
             assert!(!outcome.allowed);
             outcome.write();
-            // Only one that may be tried again is told when.
+            // Only a call that may be tried again gets a wait.
             let is_told = part.decided().earliest_grant_us.is_some();
             assert_eq!(is_told, mode == Mode::Try, "{mode:?} {barred}");
             // It has taken the key out.

@@ -1,6 +1,6 @@
-//! What a call asks, and what it is told: the numbers of the reply, still in microseconds.
+//! What a call asks for, and the numbers of its reply, in microseconds.
 
-/// The least wait that a call is told while others wait before it, in microseconds.
+/// The shortest wait, in microseconds, in the reply to a call while others wait before it.
 pub const LEAST_WAIT_IN_LINE_US: u64 = 1_000;
 
 /// Whether a request may have what it asks. Nothing is carried out yet.
@@ -103,7 +103,7 @@ impl Verdict {
     }
 }
 
-/// What one call on one key is told: its verdict, and the numbers beside it.
+/// The decision about one call on one key: its verdict and the numbers of the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Allowed or not.
@@ -163,7 +163,7 @@ pub enum Manner {
     Force,
     /// All of it now, or booked if it can be had soon enough (AHEAD).
     Ahead {
-        /// Within so many microseconds.
+        /// Within this many microseconds.
         within_us: u64,
     },
 }
@@ -199,7 +199,7 @@ impl Ask {
     }
 }
 
-/// The unit of the times in a reply. Times are rounded up, so that waiting as told always suffices.
+/// The unit of the times in a reply. Times are rounded up, so that a wait from a reply is always long enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeUnit {
     /// Whole seconds, the default.

@@ -63,7 +63,7 @@ struct IndexSummary {
     latest_start_us: u64,
     /// How many reservations there are.
     len: usize,
-    /// The ban beside them, which few keys have.
+    /// The ban of the key. Few keys have one.
     ban: Option<Box<Ban>>,
 }
 
@@ -283,7 +283,7 @@ impl Index {
         self.summary.latest_start_us > now_us
     }
 
-    /// Sets the latest start anew: the reservation that had it may have gone.
+    /// Finds the latest start again, because the reservation that had it may be gone.
     fn find_latest_start(&mut self) {
         self.summary.latest_start_us = self.iter().map(|one| one.start_us()).max().unwrap_or(0);
     }

@@ -40,7 +40,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use window::WindowValue;
 
-/// What lies under a key.
+/// What a key holds.
 #[derive(Debug)]
 enum MemoryValue {
     Bucket(Stored),
@@ -178,7 +178,7 @@ impl Memory {
         settle::release(self.key(name, now_us), id)
     }
 
-    /// Starts a lease anew; whether it is held.
+    /// Renews a lease. Returns whether it is held.
     ///
     /// # Errors
     ///

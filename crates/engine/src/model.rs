@@ -15,7 +15,7 @@ use crate::throttle::{Bucket, BucketEdit, Rate, Stored};
 use crate::window::{Edit, WindowCount};
 use std::cell::{RefCell, RefMut};
 
-/// One call on the bucket `stored`: what it is told, and what is stored then.
+/// One call on the bucket `stored`: its decision, and what is stored after it.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub struct ModelCall {
 /// What became of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelReply {
-    /// What it is told.
+    /// Its decision.
     pub decision: Decision,
     /// What the window counted before it.
     pub counted: u64,

@@ -206,7 +206,7 @@ impl<'z> ReservationView<'z> {
         ReservationView { now_us, zones, last: None }
     }
 
-    /// The reservation as it is to be written anew, if it is from the future; else as it is.
+    /// The reservation as it must be rewritten if it is from the future, otherwise as it is.
     pub fn seen<'m>(&mut self, one: &ReservationRef<'m>) -> ReservationRef<'m> {
         if !one.is_from_future(self.now_us) {
             return *one;
@@ -513,7 +513,7 @@ mod tests {
             ("1min@UTC", minute / 6),
             // 31 days from 21 November on: until 21 December.
             ("1mo", 30 * 1_440 * minute),
-            // What no rule tells is as it was.
+            // What no rule says stays as it was.
             ("?", 7),
         ] {
             let lease_end_us = now_us + 900 * minute;

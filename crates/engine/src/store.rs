@@ -27,7 +27,7 @@ pub enum Refused {
     NotWindow,
     /// The value or an entry was not written by this module, or entries contradict each other.
     Foreign,
-    /// The clock lies outside of the years that scores and calendars know.
+    /// The clock is outside of the years that scores and calendars support.
     Clock,
     /// The stored time would lie beyond what a value can spell, or the debt beyond 100 years.
     DebtTooLong,

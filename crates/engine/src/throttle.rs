@@ -383,7 +383,7 @@ impl<'r> Bucket<'r> {
         self.tat.saturating_add(self.rate.cost(quantity)).saturating_sub(self.empty)
     }
 
-    /// How far `tat` lies beyond an empty bucket, in whole nanoseconds rounded up.
+    /// How far `tat` is beyond an empty bucket, in whole nanoseconds, rounded up.
     fn debt_ns(&self, tat: Attos) -> u128 {
         // Most buckets have none.
         if tat <= self.empty {
@@ -400,7 +400,7 @@ impl<'r> Bucket<'r> {
         self.rate.affordable(self.empty.saturating_sub(tat))
     }
 
-    /// Carries out an allowed call: what it is told, and what is to be written.
+    /// The decision about an allowed call, and what to write.
     // Inlined, as what it returns would be copied twice.
     #[inline(always)]
     pub fn grant(&self, ask: &Ask, verdict: Verdict) -> (Decision, BucketEdit) {
@@ -460,7 +460,7 @@ impl<'r> Bucket<'r> {
         self.store(self.tat.min(LAST_TAT), self.ban.seen())
     }
 
-    /// What a call with this verdict is told of the bucket as it stands.
+    /// The decision about a call with this verdict on the bucket as it is.
     pub fn look(&self, verdict: Verdict) -> Decision {
         self.decision(verdict, self.tat)
     }

@@ -115,7 +115,7 @@ pub struct WindowCount {
 }
 
 impl WindowCount {
-    /// Counts no events, as a semaphore does, whatever lies under the key.
+    /// Counts no events, as a semaphore does, whatever the key holds.
     pub fn nothing(rule_now: RuleNow) -> WindowCount {
         WindowCount { rule_now, ..WindowCount::default() }
     }
@@ -584,7 +584,7 @@ impl WindowCount {
     }
 
     /// Until when the key is needed. What stays in the future counts until another call merges it, so that is later than
-    /// [`WindowCount::empty_at_us`], which the reply tells.
+    /// [`WindowCount::empty_at_us`], which is in the reply.
     pub fn needed_until_us(&self) -> Option<u64> {
         let stays_until_us = self.stays_us.map(|us| self.rule_now.leaves_us(us).max(us));
         self.empty_at_us().max(stays_until_us)

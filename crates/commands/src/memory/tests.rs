@@ -1,4 +1,4 @@
-//! What a server in memory answers, beside the comparison with a real server in the tests of the module.
+//! Replies of a server in memory. tests/in_process.rs compares it with a real server.
 
 use super::*;
 

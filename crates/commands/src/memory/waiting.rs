@@ -25,7 +25,7 @@ impl LineTypes for MemoryLineTypes {
     type Write = Infallible;
 }
 
-/// A wait that is over, and that its caller was not told of yet.
+/// A wait that is over, whose caller has not got the reply yet.
 pub(super) struct EndedWait {
     ticket: Ticket,
     reply: Value,
@@ -39,7 +39,7 @@ struct EndedGrant {
     name: Box<[u8]>,
     /// What was asked for.
     request: Request,
-    /// What the caller is to be told.
+    /// The reply to the caller.
     reply: Reply,
     /// When it was granted, in Unix microseconds.
     granted_us: u64,
@@ -99,7 +99,7 @@ impl MemoryServer {
         Some(wall_us.saturating_add(due_us.saturating_sub(passed_us)))
     }
 
-    /// Ends a wait without a reply: the caller is gone. What was granted and not told yet is given back.
+    /// Ends a wait without a reply, because the caller is gone. A grant that the caller has not got is given back.
     pub fn withdraw(&mut self, ticket: Ticket, now_us: u64) {
         self.see_time(now_us);
         let passed_us = self.clock.passed_us;

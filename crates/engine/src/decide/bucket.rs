@@ -43,7 +43,7 @@ impl<'r, S: Store> BucketState<'r, S> {
         })
     }
 
-    /// Plans what to write; returns what the caller is told.
+    /// Plans what to write, and returns the decision.
     #[inline]
     pub(super) fn plan(&mut self, verdict: Verdict, action: Action) -> Decision {
         let ask = &self.request.ask;

@@ -29,7 +29,7 @@ pub(crate) struct WindowState<'r, S: Store> {
     planned: Option<WindowWrite>,
 }
 
-/// What is to be written to a window beside the entries of events, which its count plans.
+/// What to write to a window in addition to the entries of events, which its count plans.
 struct WindowWrite {
     reserve: Option<Reservation<Id, RuleText>>,
     ban: BanEdit,
@@ -78,7 +78,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         WindowUse { limit: self.window.limit, counted: self.count.counted(), held }
     }
 
-    /// The verdict with its times. Only a reservation tells what is held from what is counted.
+    /// The verdict with its times. Only reservations distinguish what is held from what is counted.
     fn verdict(&mut self, untimed: UntimedVerdict) -> Result<Verdict, S::Error> {
         let (mut events, reservations) = self.key.split();
         let verdict = timed_verdict(&mut events, &self.count, reservations, untimed, self.barred)?;
@@ -87,7 +87,7 @@ impl<'r, S: Store> WindowState<'r, S> {
         Ok(if bannable { verdict.closed_for(self.ban.left_us()) } else { verdict })
     }
 
-    /// What a call with this verdict is told, with the reservation that is planned.
+    /// The decision about a call with this verdict, with the planned reservation.
     fn decision(&self, verdict: Verdict) -> Decision {
         let mut after = self.used();
         let mut empty_at_us = self.count.empty_at_us().max(self.key.reservations().last_gone_us());
@@ -276,7 +276,7 @@ impl<'r, S: Store> WindowState<'r, S> {
             && (self.ban.runs() || !self.used().only_leave_denies(ask))
     }
 
-    /// Plans what to write; returns what the caller is told.
+    /// Plans what to write, and returns the decision.
     pub(super) fn plan(
         &mut self,
         verdict: Verdict,

@@ -1,4 +1,4 @@
-//! The index beside a list that is sorted and looked at from end to end.
+//! The index compared with a sorted list that is read from end to end.
 
 use super::super::properties::{cases, START_US};
 use super::super::reservation::YEAR_MS;

@@ -1,4 +1,4 @@
-//! A search tree whose nodes know the sum of what lies below them.
+//! A search tree whose nodes know the sum of their subtrees.
 //!
 //! It is a treap (Aragon and Seidel, "Randomized search trees", 1989): a search tree by `(key, position)` that is a heap by random
 //! priorities, and so as deep as a random tree. Callers choose the keys, so the priorities come from a secret: who knew
@@ -13,7 +13,7 @@
 
 use crate::slab::{NewPositions, Position, Slab, NONE};
 
-/// What lies in a [`Treap`]. Neither number changes there.
+/// A value of a [`Treap`]. Neither number changes while it is in there.
 pub trait Weighted {
     /// Its place in the order. Several values may have the same.
     fn key(&self) -> u64;
@@ -34,9 +34,9 @@ struct Node<T> {
 /// On which side of its parent a subtree is.
 #[derive(Clone, Copy)]
 pub enum Side {
-    /// What lies before the parent.
+    /// The values before the parent.
     Left,
-    /// What lies behind it.
+    /// The values after it.
     Right,
 }
 
@@ -253,7 +253,7 @@ impl<T: Weighted> Treap<T> {
         }
     }
 
-    /// Splits a subtree into what lies before `key`, and the rest.
+    /// Splits a subtree into the values before `key` and the rest.
     ///
     /// On the way down each node goes to one of two chains, in which the child that is yet to be found points back up.
     /// On the way up those get their children.
@@ -287,7 +287,7 @@ impl<T: Weighted> Treap<T> {
         below
     }
 
-    /// Joins two subtrees, of which all in the first lies before all in the second, and puts them below a parent.
+    /// Joins two subtrees and puts them below a parent. All values of the first come before those of the second.
     fn merge(
         &mut self,
         mut parent: Option<(Position, Side)>,
@@ -327,7 +327,7 @@ impl<T: Weighted> Treap<T> {
         }
     }
 
-    /// Sums up a node's subtree anew.
+    /// Updates the sum of a node's subtree.
     fn refresh(&mut self, position: Position) {
         let Some(node) = self.node(position) else { return };
         let sum = u128::from(node.value.weight())

@@ -28,11 +28,11 @@ const RULES: [(&str, u32); 9] = [
 enum PromiseStep {
     /// Takes a batch.
     Acquire { quantity: u64, atmost: bool, lease_ms: u64 },
-    /// Spends so many units of a batch, as far as its lease and its rest last.
+    /// Spends this many units of a batch, if its lease still runs and that many are left.
     Spend { batch: usize, units: u64 },
     /// Settles with what was spent: by RL.APPLY, or where that is nothing by RL.RELEASE.
     Settle { batch: usize },
-    /// Starts the lease anew.
+    /// Renews the lease.
     Renew { batch: usize, lease_ms: Option<u64> },
     /// Its holder dies.
     Die { batch: usize },

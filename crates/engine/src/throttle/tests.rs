@@ -1,4 +1,4 @@
-//! The case table that others share, single sentences of the contract, and random calls beside a model.
+//! The case table that other implementations share, tests of single promises, and random calls compared with a model.
 
 use super::super::decision::TimeUnit;
 use super::super::model::{stored_after, throttle};
@@ -533,7 +533,7 @@ fn leave_keeps_a_reserve_for_others() {
             (0, leaving(1, 5, false), "", 1, 5, None, 0, 0),
             (0, leaving(1, u64::MAX, true), "", 1, 5, None, 0, 0),
             (0, leaving(2, 3, false), "1700000002000000000", 0, 3, None, 2 * second, 0),
-            // Three must be left beside the one.
+            // Three must be left in addition to the one.
             (0, leaving(1, 3, false), "1700000002000000000", 1, 3, Some(second), 2 * second, 0),
             (0, leaving(9, 3, true), "1700000002000000000", 1, 3, Some(second), 2 * second, 0),
             (0, leaving(9, 1, true), "1700000004000000000", 0, 1, None, 4 * second, 0),
@@ -560,7 +560,7 @@ fn a_debt_is_a_length_of_time_whatever_limit_wrote_it() {
     let denied = key.take(1);
     assert_eq!(denied.verdict.retry_after_us(), Some(500_000));
     assert_eq!(key.value(), "1700000000500000000");
-    // With a debt beside it a shorter bucket keeps the debt.
+    // A shorter bucket keeps its debt.
     key.rate = rate(0, 1, 1000);
     assert!(key.call(&force(4)).is_ok());
     assert_eq!(key.value(), "1700000004500000000+3500000000");

@@ -1,4 +1,4 @@
-//! Windows that the first event opens, beside a model of them: one number, and when it began to count.
+//! Windows that the first event opens, compared with a model: one number, and when it began to count.
 
 use super::*;
 use crate::calendar::Zones;
@@ -123,7 +123,7 @@ impl HitWorld {
         call.make(&mut self.zset, &leases).unwrap()
     }
 
-    /// Compares what was told with the model.
+    /// Compares the reply with the model.
     fn compare(&self, told: &Decision, verdict: Verdict) {
         let seen = self.seen();
         let used = seen.counted + self.held_at(self.now_us);
@@ -186,7 +186,7 @@ impl HitWorld {
         }
     }
 
-    /// A call that takes writes anew what a clock that went back left.
+    /// A call that takes rewrites what was left behind when the clock was set back.
     fn heal_reserved(&mut self) {
         for one in &mut self.reserved {
             one.end_us = one.end_us.min(self.now_us + one.lease_us);

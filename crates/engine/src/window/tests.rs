@@ -1,4 +1,4 @@
-//! The product beside an obvious model: a list of events and a list of leases, looked at from end to end.
+//! The product compared with an obvious model: a list of events and a list of leases, read from end to end.
 
 use super::super::calendar::Zones;
 use super::super::entry::LAST_US;
@@ -26,7 +26,7 @@ const MAX_DEAD: usize = 8 + 16;
 enum Obvious {
     Sliding(u64),
     Months(u32),
-    /// Windows of so many microseconds, the first of which began at the second number.
+    /// Windows of this many microseconds, the first of which began at the second number.
     Fixed(u64, u64),
 }
 
@@ -173,7 +173,7 @@ impl WindowWorld {
             let lease_us = lease_ms * 1_000;
             self.leases.push(Reserved { end_us: now_us + lease_us, lease_us, quantity });
         }
-        // A denied call writes leases from the future anew, if there is nothing else to write.
+        // A denied call rewrites leases from the future, even if there is nothing else to write.
         let heals =
             matches!(done.decision.verdict, Verdict::Denied { .. }) && kind != ModelCommand::Look;
         if done.edit.is_some() || heals {
@@ -228,7 +228,7 @@ impl WindowWorld {
         }
     }
 
-    /// Waiting as told suffices and no less does, and the key is as good as new when it is said to be.
+    /// The wait in a reply is long enough, a shorter one is not, and the key is as good as new after the reset in the reply.
     fn waits_are_right(
         &mut self,
         rule: &Ruled,

@@ -1,4 +1,4 @@
-//! Random calls beside an exact model in rational numbers, and beside another implementation.
+//! Random calls compared with an exact model in rational numbers, and with another implementation.
 
 use super::*;
 use crate::properties::cases;
@@ -134,17 +134,17 @@ fn parameters(most_burst: u64, most_count: u64) -> impl Strategy<Value = (u64, u
 /// What a caller does next.
 #[derive(Clone, Debug)]
 enum CallerStep {
-    /// Moves the clock by so many thousandths of the bucket's length, and a few microseconds.
+    /// Moves the clock by this many thousandths of the bucket's length, and a few microseconds.
     Clock(i64, i64),
     /// Asks for a number of units.
     Ask(i64, Way),
-    /// Asks for so many thousandths of what the bucket holds; negative gives back.
+    /// Asks for this many thousandths of the bucket's capacity. A negative number gives back.
     AskPart(i64, Way),
-    /// Waits for as long as it was told last.
+    /// Waits for the time in the last reply.
     Wait,
 }
 
-/// How a step takes: with so many thousandths of the limit, or of the bucket's length.
+/// How a step takes, in thousandths of the limit or of the bucket's length.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Whole,

@@ -123,7 +123,7 @@ fn many_events_from_the_future_are_merged_by_several_calls() {
     assert_eq!(world.entries(), [(100, 6, 0), (1_100, 3, 0), last]);
     assert_eq!(call(&mut world, -7, ModelCommand::Count), (true, 13));
     assert_eq!(world.entries(), [(1_100, 6, 0)]);
-    // The wait that is told where nothing stays in the future suffices.
+    // If nothing stays in the future, the wait in the reply is long enough.
     assert_eq!(call(&mut world, 7, ModelCommand::Count), (false, 6));
     world.pass(1_000_000);
     assert_eq!(call(&mut world, 7, ModelCommand::Count), (true, 0));
@@ -372,7 +372,7 @@ fn judgements_at_the_edges() {
         (5, 6, 0, atmost, 3, 1, Allowed(1)),
         (5, 6, 0, atmost, 3, 2, wanting(1, true)),
         (5, 6, 0, atmost, 5, 0, wanting(1, false)),
-        // Counted and held are told apart.
+        // What counts and what is held are told apart.
         (5, 5, 0, whole, 0, 0, Allowed(5)),
         (5, 5, 0, whole, 1, 0, wanting(1, false)),
         (5, 5, 0, whole, 0, 1, wanting(1, true)),
@@ -628,7 +628,7 @@ fn giving_back_from_a_folded_entry_leaves_its_time() {
     {
         assert_eq!(given_back("1s/10", 9, &[2, 3, 1], amount).entries(), left, "{amount}");
     }
-    // Three folded, and three more beside them.
+    // Three folded, and three more next to them.
     for (amount, left) in [
         (2, vec![(10_000, 1, 10_000), (30_000, 3, 10_000)]),
         (3, vec![(30_000, 3, 10_000)]),
