@@ -240,11 +240,12 @@ impl<'c> ServerReservations<'c> {
 
 impl Drop for ServerReservations<'_> {
     fn drop(&mut self) {
-        if let Indexed(indexed) = std::mem::take(&mut self.0) {
-            let IndexedReservations { held, ctx, name, len } = indexed;
-            let is_changed = held.is_changed();
-            indexes::put(ctx, name.as_bytes(), held.into_index(), len, is_changed);
-        }
+        // Most keys have no index, and nothing to take.
+        let Indexed(_) = self.0 else { return };
+        let Indexed(indexed) = std::mem::take(&mut self.0) else { return };
+        let IndexedReservations { held, ctx, name, len } = indexed;
+        let is_changed = held.is_changed();
+        indexes::put(ctx, name.as_bytes(), held.into_index(), len, is_changed);
     }
 }
 
