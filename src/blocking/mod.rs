@@ -9,7 +9,7 @@
 //! ```
 //!
 //! CLIENT UNBLOCK leads from join to answer. For a client that disconnects, or that the server redirects, withdraw and
-//! forget follow on join.
+//! forget follow join.
 //!
 //! ```text
 //! registry.rs       the lines of this server, and questions about them

@@ -13,13 +13,9 @@ use commands::reply::Reply;
 use engine::line::{self, Cause, Timer};
 use engine::request::Request;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-/// A call that waits.
 #[derive(Clone, Copy)]
 pub struct WaitingCall {
-    /// What the call asks for.
     pub request: Request,
-    /// The command of the call.
     pub command: CommandNumber,
     /// The client that made the call.
     pub client: ClientId,
@@ -49,7 +45,6 @@ pub struct TimedReply {
 pub enum LateWrite {
     /// Give back what was granted to a client that disconnected before it was notified.
     GiveBack {
-        /// What the call asked for.
         request: Request,
         /// The reply that the client did not get.
         reply: Reply,
@@ -165,7 +160,6 @@ pub struct WorkGuard(());
 static LONGEST_WORK_US: AtomicU64 = AtomicU64::new(0);
 
 impl WorkGuard {
-    /// Begins work.
     pub fn begin(cause: Cause) -> WorkGuard {
         change(|lines, now_us| lines.begin_work(cause, turn(), wall_time_us(), now_us));
         WorkGuard(())

@@ -29,8 +29,6 @@ static HANDLERS: Handlers = Handlers {
     all_changed: indexes::drop_all,
     reply_internal_error: |ctx| ctx.reply_error(Error::internal().text().as_bytes()),
 };
-
-/// This module.
 struct Ratelimit;
 
 impl Module for Ratelimit {

@@ -34,8 +34,6 @@ pub struct SettingRow {
 
 /// The setting that lets MODULE UNLOAD lose the others.
 const PERMISSION: &CStr = c"allow-unload";
-
-/// All settings.
 pub static SETTINGS: [SettingRow; 11] = [
     row(number(&WINDOW_ENTRIES)),
     row(number(&LEASE_MS)),

@@ -13,13 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// A setting. The server puts the name of the module before its name.
 pub struct Setting {
-    /// Its name.
     pub name: &'static CStr,
     /// Whether CONFIG SET refuses it, so that only redis.conf and load arguments set it.
     pub at_load_only: bool,
     /// What is done before a number changes.
     pub before_change: fn(),
-    /// Its value.
     pub value: SettingValue,
 }
 

@@ -132,21 +132,15 @@ impl Context<'_> {
         // SAFETY: the context is live.
         unsafe { reply(self.raw(), fields) };
     }
-
-    /// Replies with an integer.
     pub fn reply_integer(self, value: i64) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithLongLong(self.raw(), value)) };
     }
-
-    /// Replies with a string.
     pub fn reply_text(self, text: &[u8]) {
         let (start, len) = (text.as_ptr().cast(), text.len());
         // SAFETY: the context is live; the bytes are copied.
         unsafe { api!(RedisModule_ReplyWithStringBuffer(self.raw(), start, len)) };
     }
-
-    /// Replies with nil.
     pub fn reply_nil(self) {
         // SAFETY: the context is live.
         unsafe { api!(RedisModule_ReplyWithNull(self.raw())) };
@@ -181,7 +175,7 @@ pub struct KeyName<'a> {
 }
 
 impl<'a> KeyName<'a> {
-    /// A key that the module looks at on its own account. From 7.2 on, opening it changes neither its LRU and LFU nor the
+    /// A key that the module looks at on its own account. Opening it changes neither its LRU and LFU nor, from 7.2 on, the
     /// server's counts of hits and misses.
     pub fn polled(name: &'a OwnedString) -> KeyName<'a> {
         KeyName { raw: name.raw(), modes: UNTOUCHED as usize, lifetime: PhantomData }

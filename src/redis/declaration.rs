@@ -273,7 +273,6 @@ pub struct Description {
     pub since: &'static CStr,
     /// The number of arguments including the name, or minus the least number.
     pub arity: c_int,
-    /// Where the keys are.
     pub keys: Keys,
     /// All arguments after the name.
     pub arguments: Vec<Argument>,

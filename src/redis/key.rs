@@ -17,9 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 pub enum KeyValue<'k, 'c> {
     /// The key does not exist.
     Empty,
-    /// A string.
     String(StringValue<'k, 'c>),
-    /// A sorted set.
     Zset,
     /// Any other type, of this server or of later ones.
     Other,
@@ -49,9 +47,7 @@ impl<'k> StringValue<'k, '_> {
 /// An element of a sorted set.
 #[derive(Debug)]
 pub struct Element {
-    /// The score.
     pub score: f64,
-    /// The member.
     pub member: OwnedString,
 }
 

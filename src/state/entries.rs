@@ -13,8 +13,6 @@ pub const RESERVED: f64 = f64::NEG_INFINITY;
 
 /// The range of reservations.
 pub const RESERVATIONS: Scores = Scores { from: RESERVED, to: RESERVED };
-
-/// All scores.
 pub const ALL: Scores = Scores { from: RESERVED, to: f64::INFINITY };
 
 /// All scores except that of reservations: events and foreign entries.
@@ -90,8 +88,6 @@ pub fn after(us: Option<u64>) -> Option<Scores> {
         Some(us) => Some(Scores { to: score(us.saturating_add(1)), ..EVENTS }),
     }
 }
-
-/// The entry in `element`.
 pub fn entry(element: &Element) -> Result<Entry, Error> {
     Entry::decode(element.score, element.member.as_bytes()).ok_or(Error::NotEntry)
 }
@@ -103,8 +99,6 @@ pub fn ban(member: &OwnedString) -> Result<Option<Ban>, Error> {
         _ => Ok(None),
     }
 }
-
-/// The reservation in `member`.
 pub fn reservation(member: &OwnedString) -> Result<ReservationRef<'_>, Error> {
     Reservation::decode(member.as_bytes()).ok_or(Error::NotEntry)
 }

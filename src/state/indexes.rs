@@ -21,11 +21,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// A key with at least this many reservations has an index.
 pub const INDEX_FROM: usize = 8;
 
-/// The most reservations in a small index. Reading that many takes about 50 microseconds. A larger index takes more than
-/// 20 kB, so no caller can create many of them without as much memory in the keyspace.
+/// The maximum number of reservations in a small index. Reading that many takes about 50 microseconds. A larger index takes
+/// more than 20 kB, so no caller can create many of them without as much memory in the keyspace.
 pub const SMALL: usize = 128;
 
-/// The most reservations in all small indexes together.
+/// The maximum number of reservations in all small indexes together.
 const MAX_IN_SMALL: usize = 1 << 20;
 
 /// The memory that an entry takes in addition to its key and its index.

@@ -66,9 +66,7 @@ pub enum Intent {
 /// A key of the server, as the engine sees it.
 #[derive(Clone, Copy)]
 pub struct ServerKey<'e, 'c> {
-    /// The key.
     pub key_ctx: KeyContext<'c>,
-    /// What the call may do with it.
     pub intent: Intent,
     /// Whether it is one of several keys of a call.
     pub of_several: bool,
